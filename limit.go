@@ -1,0 +1,260 @@
+package headgate
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// The bounds of a [Limit]. They keep every product that a decision needs within
+// what both Go's 64-bit integers and Lua's doubles hold exactly.
+const (
+	// MaxCount is the largest Count, Burst and cost: 10^9.
+	MaxCount = 1_000_000_000
+	// MaxPeriod is the longest Period: 366 days.
+	MaxPeriod = 366 * 24 * time.Hour
+	// MaxRefill is the longest time a token or leaky bucket may take from empty
+	// to full: 100 years.
+	MaxRefill = 100 * 366 * 24 * time.Hour
+	// MaxLog is the largest Count of a sliding_window limit. Its log holds one
+	// entry for each admitted request; sliding_counter has no such bound.
+	MaxLog = 1_000_000
+)
+
+// Algorithm is the arithmetic of a limit. The zero Algorithm is TokenBucket.
+type Algorithm uint8
+
+const (
+	// TokenBucket admits up to Burst units at once, and refills Count units
+	// evenly over Period. GCRA (ITU-T I.371) makes the same decisions.
+	TokenBucket Algorithm = iota
+	// LeakyBucket lets units leave at Count per Period, evenly spaced: it
+	// admits a request with a delay, and denies when Burst units are queued.
+	LeakyBucket
+	// FixedWindow admits Count units in each window; windows do not overlap.
+	// See [Alignment] for where they begin.
+	FixedWindow
+	// SlidingWindow admits Count units in any window of length Period, exactly.
+	// Its log costs memory for each request admitted within the period.
+	SlidingWindow
+	// SlidingCounter estimates a sliding window from two fixed windows, in
+	// constant memory. Its error is bounded; see docs/guarantees.md.
+	SlidingCounter
+
+	algorithms // the number of algorithms
+)
+
+var algorithmNames = [algorithms]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_counter"}
+
+// String returns the algorithm's name as it is written in rules, such as
+// "token_bucket".
+func (a Algorithm) String() string {
+	if a < algorithms {
+		return algorithmNames[a]
+	}
+	return fmt.Sprintf("algorithm(%d)", uint8(a))
+}
+
+// ParseAlgorithm is the inverse of [Algorithm.String].
+func ParseAlgorithm(s string) (Algorithm, error) {
+	for i, name := range algorithmNames {
+		if s == name {
+			return Algorithm(i), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: algorithm %q is not one of %v", ErrInvalid, s, algorithmNames)
+}
+
+// Alignment says where the windows of a FixedWindow limit begin. The zero
+// Alignment is AlignUTC. Other algorithms accept only the zero Alignment.
+type Alignment uint8
+
+const (
+	// AlignUTC begins windows at whole multiples of Period since the Unix epoch.
+	AlignUTC Alignment = iota
+	// AlignFirst begins a window with the first request after the last window
+	// has ended.
+	AlignFirst
+	// AlignMinute to AlignYear begin windows with the calendar unit in the
+	// limit's Location; Period must be zero.
+	AlignMinute
+	AlignHour
+	AlignDay
+	AlignWeek // Weeks begin on Monday, as in ISO 8601.
+	AlignMonth
+	AlignYear
+
+	alignments // the number of alignments
+)
+
+var alignmentNames = [alignments]string{"utc", "first", "minute", "hour", "day", "week", "month", "year"}
+
+// String returns "utc", "first", or the name of the calendar unit.
+func (a Alignment) String() string {
+	if a < alignments {
+		return alignmentNames[a]
+	}
+	return fmt.Sprintf("alignment(%d)", uint8(a))
+}
+
+// nominal is the longest that a calendar window lasts, a shift to or from
+// daylight saving time not counted.
+var nominal = [alignments]time.Duration{
+	AlignMinute: time.Minute,
+	AlignHour:   time.Hour,
+	AlignDay:    24 * time.Hour,
+	AlignWeek:   7 * 24 * time.Hour,
+	AlignMonth:  31 * 24 * time.Hour,
+	AlignYear:   366 * 24 * time.Hour,
+}
+
+// Limit is one bound: Count units per Period. It is a plain value; [NewRule]
+// checks it and works out what decisions need.
+type Limit struct {
+	// Algorithm is the arithmetic; TokenBucket if left out.
+	Algorithm Algorithm
+	// Count is how many units pass in a Period: 1 to MaxCount.
+	Count int64
+	// Period is the length of the window, or the time in which Count units are
+	// refilled: whole microseconds from 1 µs to MaxPeriod. With a calendar
+	// alignment it is left out.
+	Period time.Duration
+	// Burst is the largest amount that can pass (TokenBucket) or be queued
+	// (LeakyBucket) at once: a total, 1 to MaxCount. Zero means Count. Other
+	// algorithms have no burst apart from Count.
+	Burst int64
+	// Align is where the windows of FixedWindow begin.
+	Align Alignment
+	// Location is the time zone of a calendar alignment; nil means UTC.
+	Location *time.Location
+
+	// What NewRule works out. Units refill at num per den microseconds, in
+	// lowest terms.
+	num, den int64
+	slot     uint64
+}
+
+// PerSecond is a token bucket of count units per second.
+func PerSecond(count int64) Limit { return Limit{Count: count, Period: time.Second} }
+
+// PerMinute is a token bucket of count units per minute.
+func PerMinute(count int64) Limit { return Limit{Count: count, Period: time.Minute} }
+
+// PerHour is a token bucket of count units per hour.
+func PerHour(count int64) Limit { return Limit{Count: count, Period: time.Hour} }
+
+// Per is a token bucket of count units per period.
+func Per(count int64, period time.Duration) Limit { return Limit{Count: count, Period: period} }
+
+// Sliding is an exact sliding window of count units per period.
+func Sliding(count int64, period time.Duration) Limit {
+	return Limit{Algorithm: SlidingWindow, Count: count, Period: period}
+}
+
+// WithBurst returns the limit with another burst.
+func (l Limit) WithBurst(burst int64) Limit {
+	l.Burst = burst
+	return l
+}
+
+// Capacity is the largest cost that can ever be admitted at once: Burst for the
+// buckets, Count for the windows.
+func (l *Limit) Capacity() int64 {
+	if l.Burst != 0 {
+		return l.Burst
+	}
+	return l.Count
+}
+
+// Micros is the period in microseconds; for a calendar alignment, the longest
+// that its windows last.
+func (l *Limit) Micros() int64 {
+	if l.Align >= AlignMinute && l.Align < alignments {
+		return nominal[l.Align].Microseconds()
+	}
+	return l.Period.Microseconds()
+}
+
+// Rate is the speed of a bucket's refill in lowest terms: num units every den
+// microseconds. It is zero for a limit that has not passed through [NewRule].
+func (l *Limit) Rate() (num, den int64) { return l.num, l.den }
+
+// Slot identifies the limit's counter among those of its rule: the same
+// algorithm, alignment and period give the same slot, whatever the count and
+// burst, so that what was used stays used when those change. It is zero for a
+// limit that has not passed through [NewRule].
+func (l *Limit) Slot() uint64 { return l.slot }
+
+// check appends everything that is wrong with the limit to problems.
+func (l *Limit) check(problems []string) []string {
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if l.Algorithm >= algorithms {
+		bad("algorithm %d is unknown", l.Algorithm)
+	}
+	if l.Align >= alignments {
+		bad("alignment %d is unknown", l.Align)
+	}
+	if l.Count < 1 || l.Count > MaxCount {
+		bad("count is %d, must be 1 to %d", l.Count, MaxCount)
+	}
+	calendar := l.Align >= AlignMinute
+	switch {
+	case calendar && l.Period != 0:
+		bad("period is %v, must be left out with calendar windows", l.Period)
+	case calendar:
+	case l.Period < time.Microsecond || l.Period > MaxPeriod:
+		bad("period is %v, must be 1µs to %v", l.Period, MaxPeriod)
+	case l.Period%time.Microsecond != 0:
+		bad("period is %v, must be whole microseconds", l.Period)
+	}
+	if l.Align != AlignUTC && l.Algorithm != FixedWindow {
+		bad("%s windows need algorithm fixed_window, not %s", l.Align, l.Algorithm)
+	}
+	if l.Location != nil && !calendar {
+		bad("time zone %s needs calendar windows", l.Location)
+	}
+	bucket := l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket
+	switch {
+	case l.Burst == 0:
+	case !bucket:
+		bad("burst is %d, but %s admits at most its count at once and has no burst", l.Burst, l.Algorithm)
+	case l.Burst < 1 || l.Burst > MaxCount:
+		bad("burst is %d, must be 1 to %d", l.Burst, MaxCount)
+	}
+	if l.Algorithm == SlidingWindow && l.Count > MaxLog && l.Count <= MaxCount {
+		bad("count is %d, an exact sliding_window holds at most %d; sliding_counter holds more", l.Count, MaxLog)
+	}
+	if bucket && len(problems) == 0 {
+		// Capacity and period are bounded above, so the product fits in 128
+		// bits and the quotient, for any count of at least one, in 64 or is
+		// over the bound.
+		hi, lo := bits.Mul64(uint64(l.Capacity()), uint64(l.Micros()))
+		if hi >= uint64(l.Count) {
+			hi, lo = 0, uint64(1)<<63
+		} else {
+			lo, _ = bits.Div64(hi, lo, uint64(l.Count))
+		}
+		if lo > uint64(MaxRefill.Microseconds()) {
+			bad("burst %d at %d per %v takes longer than 100 years to refill", l.Capacity(), l.Count, l.Period)
+		}
+	}
+	return problems
+}
+
+// prepare works out what decisions need. The limit must have passed check; nth
+// is its place among the rule's limits of the same shape.
+func (l *Limit) prepare(nth int) {
+	l.num, l.den = l.Count, l.Micros()
+	a, b := l.num, l.den
+	for b != 0 {
+		a, b = b, a%b
+	}
+	l.num, l.den = l.num/a, l.den/a
+	l.slot = l.shape() | uint64(nth)<<56
+}
+
+// shape packs algorithm, alignment and period. MaxPeriod in microseconds needs
+// 45 bits.
+func (l *Limit) shape() uint64 {
+	return uint64(l.Algorithm+1)<<52 | uint64(l.Align)<<48 | uint64(l.Micros())
+}

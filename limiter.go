@@ -1,0 +1,206 @@
+package headgate
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Limiter asks a store whether requests fit the limiter's rules. Several rules
+// of one limiter are charged together, under the same key. It is safe for
+// concurrent use.
+type Limiter struct {
+	store Store
+	rules []*Rule
+	pool  sync.Pool // of *scratch
+	sleep func(context.Context, time.Duration) error
+}
+
+// scratch is what one call needs and the next can use again, so that Allow
+// allocates nothing.
+type scratch struct {
+	checks    []Check
+	decisions []Decision
+}
+
+// New returns a limiter for rules over a store. It panics without a store,
+// without a rule, or with two rules of one name: mistakes in the program, not in
+// its input.
+func New(store Store, rules ...*Rule) *Limiter {
+	if store == nil || len(rules) == 0 {
+		panic("headgate: New needs a store and at least one rule")
+	}
+	l := &Limiter{store: store, rules: append([]*Rule(nil), rules...), sleep: sleep}
+	checks := l.checksFor("", 1)
+	if err := Validate(OpTake, checks); err != nil {
+		panic(err.Error())
+	}
+	l.pool.New = func() any {
+		s := &scratch{checks: l.checksFor("", 1)}
+		for i := range s.checks {
+			s.decisions = append(s.decisions, make([]Decision, len(s.checks[i].Rule.limits))...)
+		}
+		return s
+	}
+	return l
+}
+
+func (l *Limiter) checksFor(key string, cost int64) []Check {
+	checks := make([]Check, len(l.rules))
+	for i, r := range l.rules {
+		checks[i] = Check{Rule: r, Key: key, Cost: cost}
+	}
+	return checks
+}
+
+// Allow takes one unit for key from every rule, or none, and returns the
+// decision that settled it; see [Verdict.Deciding]. It does not allocate if the
+// store does not.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.do(ctx, OpTake, key, 1)
+}
+
+// AllowN is [Limiter.Allow] for a cost of n units, 1 to MaxCount.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+	return l.do(ctx, OpTake, key, n)
+}
+
+// Peek says what AllowN would say, and charges nothing.
+func (l *Limiter) Peek(ctx context.Context, key string, n int64) (Decision, error) {
+	return l.do(ctx, OpPeek, key, n)
+}
+
+// Refund gives n units back to key. Pass the At of the decision that charged
+// them, so that units whose window has ended are not given back twice; zero
+// means "just now".
+func (l *Limiter) Refund(ctx context.Context, key string, n, at int64) error {
+	if n == 0 {
+		return validateUnits(n)
+	}
+	checks := l.checksFor(key, n)
+	for i := range checks {
+		checks[i].At = at
+	}
+	_, err := l.store.Take(ctx, OpRefund, checks, nil)
+	return err
+}
+
+// Reset forgets what key has used under every rule of the limiter.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	_, err := l.store.Take(ctx, OpReset, l.checksFor(key, 1), nil)
+	return err
+}
+
+// Take charges all checks or none, and answers for every limit. The checks may
+// have any rules and keys, the limiter's own or others.
+func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
+	decisions, err := l.store.Take(ctx, OpTake, checks, nil)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return NewVerdict(decisions), nil
+}
+
+func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (Decision, error) {
+	if n == 0 {
+		return Decision{}, validateUnits(n)
+	}
+	s := l.pool.Get().(*scratch)
+	for i := range s.checks {
+		s.checks[i].Key, s.checks[i].Cost = key, n
+	}
+	decisions, err := l.store.Take(ctx, op, s.checks, s.decisions[:0])
+	var d Decision
+	if err == nil {
+		d = *deciding(decisions)
+	}
+	for i := range s.checks {
+		s.checks[i].Key = "" // a pooled scratch must not keep the caller's key alive
+	}
+	if err == nil {
+		s.decisions = decisions
+	}
+	l.pool.Put(s)
+	return d, err
+}
+
+// validateUnits is for the methods that take a number of units: to a Check zero
+// means one, but to a caller who computed a cost of zero it does not.
+func validateUnits(n int64) error {
+	if n >= 1 && n <= MaxCount {
+		return nil
+	}
+	return &InvalidError{Subject: "request", Problems: []string{"the cost is 0, must be 1 to 1000000000"}}
+}
+
+// Wait takes one unit for key from every rule as soon as they fit, and holds the
+// caller for the delay of a leaky bucket. It returns nil when the caller may go
+// on; a [*DeniedError] if the unit cannot fit before the context's deadline, or
+// never; the context's error if it ends meanwhile. In each of those cases
+// nothing stays charged. Callers that wait for the same key are not queued in
+// order.
+func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+// WaitN is [Limiter.Wait] for a cost of n units.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d, err := l.AllowN(ctx, key, n)
+		if err != nil {
+			return err
+		}
+		pause := d.Delay
+		if !d.Allowed {
+			pause = d.RetryAfter
+		}
+		if pause == Never {
+			return &DeniedError{Decision: d}
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
+			if d.Allowed {
+				if err := l.giveBack(ctx, key, n, d.At); err != nil {
+					return err
+				}
+			}
+			return &DeniedError{Decision: d, Reason: "the context's deadline comes first"}
+		}
+		if err := l.sleep(ctx, pause); err != nil {
+			if d.Allowed {
+				if back := l.giveBack(ctx, key, n, d.At); back != nil {
+					return back
+				}
+			}
+			return err
+		}
+		if d.Allowed {
+			return nil
+		}
+	}
+}
+
+// giveBackWithin bounds a refund that must outlive the context that was
+// cancelled.
+const giveBackWithin = time.Second
+
+func (l *Limiter) giveBack(ctx context.Context, key string, n, at int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	return l.Refund(ctx, key, n, at)
+}
+
+// sleep waits for d or for the context, whichever ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

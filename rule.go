@@ -1,0 +1,99 @@
+package headgate
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// The bounds of a [Rule] and of a request.
+const (
+	// MaxName is the longest rule name, in bytes.
+	MaxName = 128
+	// MaxKey is the longest key, in bytes.
+	MaxKey = 1024
+	// MaxLimits is how many limits one rule may have.
+	MaxLimits = 16
+	// MaxChecks is how many checks one request may have.
+	MaxChecks = 64
+)
+
+// Rule is a named set of limits that are checked and charged together. It is
+// immutable and safe for concurrent use; make one with [NewRule].
+type Rule struct {
+	name   string
+	limits []Limit
+}
+
+// NewRule returns a rule, or an [*InvalidError] that lists every mistake in it.
+// The name is 1 to MaxName bytes of printable UTF-8 without spaces or braces,
+// which mean a hash slot to Redis; counters are kept under it.
+func NewRule(name string, limits ...Limit) (*Rule, error) {
+	var problems []string
+	if p := checkName(name); p != "" {
+		problems = append(problems, p)
+	}
+	if len(limits) == 0 || len(limits) > MaxLimits {
+		problems = append(problems, fmt.Sprintf("it has %d limits, must have 1 to %d", len(limits), MaxLimits))
+	}
+	r := &Rule{name: name, limits: append([]Limit(nil), limits...)}
+	shapes := make(map[uint64]int, len(limits))
+	for i := range r.limits {
+		l := &r.limits[i]
+		mistakes := l.check(nil)
+		for _, m := range mistakes {
+			problems = append(problems, fmt.Sprintf("limit %d: %s", i+1, m))
+		}
+		if len(mistakes) == 0 {
+			l.prepare(shapes[l.shape()])
+			shapes[l.shape()]++
+		}
+	}
+	if problems != nil {
+		return nil, &InvalidError{Subject: fmt.Sprintf("rule %q", name), Problems: problems}
+	}
+	return r, nil
+}
+
+// MustRule is [NewRule] for rules written in the program itself: it panics on a
+// mistake.
+func MustRule(name string, limits ...Limit) *Rule {
+	r, err := NewRule(name, limits...)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// Name is the name that counters are kept under.
+func (r *Rule) Name() string { return r.name }
+
+// Limits are the rule's limits. The slice is shared and must not be changed.
+func (r *Rule) Limits() []Limit { return r.limits }
+
+// String is the name and the limits, such as "login (20 per 1m, 5 per 3s)".
+func (r *Rule) String() string {
+	var b strings.Builder
+	b.WriteString(r.name)
+	sep := " ("
+	for i := range r.limits {
+		b.WriteString(sep)
+		b.WriteString(r.limits[i].String())
+		sep = ", "
+	}
+	b.WriteString(")")
+	return b.String()
+}
+
+// checkName returns what is wrong with a rule's name, or "".
+func checkName(name string) string {
+	if name == "" || len(name) > MaxName {
+		return fmt.Sprintf("the name has %d bytes, must have 1 to %d", len(name), MaxName)
+	}
+	for i, c := range name {
+		if c <= ' ' || c == 0x7f || c == '{' || c == '}' || c == utf8.RuneError {
+			return fmt.Sprintf("the name has %q at byte %d; spaces, control characters and braces are not allowed", c, i)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,155 @@
+package headgate
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Never is the RetryAfter of a cost that can never fit.
+const Never time.Duration = -1
+
+// Op is what a [Store] is asked to do with the checks of a request.
+type Op uint8
+
+const (
+	// OpTake charges every check, if all of them admit the request, else none.
+	OpTake Op = iota
+	// OpPeek decides as OpTake would, and charges nothing.
+	OpPeek
+	// OpRefund gives the cost back. See [Check.At].
+	OpRefund
+	// OpReset forgets what each key has used under its rule.
+	OpReset
+)
+
+// String returns "take", "peek", "refund" or "reset".
+func (o Op) String() string {
+	switch o {
+	case OpTake:
+		return "take"
+	case OpPeek:
+		return "peek"
+	case OpRefund:
+		return "refund"
+	case OpReset:
+		return "reset"
+	}
+	return fmt.Sprintf("op(%d)", uint8(o))
+}
+
+// Check is a rule that binds one request: which counter, and how many units.
+type Check struct {
+	// Rule holds the limits. Required.
+	Rule *Rule
+	// Key is the value that the counter is kept for: up to MaxKey bytes, of any
+	// kind. The empty key is a key like any other.
+	Key string
+	// Cost is the number of units, 1 to MaxCount. Zero means one; a request that
+	// costs nothing needs no check.
+	Cost int64
+	// At is, for OpRefund, the At of the decision that charged the units, so
+	// that they are given back where they were charged: a fixed window that has
+	// ended since has nothing to give back. Zero means "just now".
+	At int64
+}
+
+// Units is the cost with its default applied.
+func (c *Check) Units() int64 {
+	if c.Cost == 0 {
+		return 1
+	}
+	return c.Cost
+}
+
+// Decision is the outcome for one limit. The zero Decision denies.
+type Decision struct {
+	// Rule and Limit are what decided. Both are shared and immutable.
+	Rule  *Rule
+	Limit *Limit
+	// Check is the place of the check within the request, from 0.
+	Check int
+	// Allowed says whether this limit admits the request. A limit that would
+	// admit it is not charged when another one denies.
+	Allowed bool
+	// Remaining is how many units are left after this decision: never negative.
+	Remaining int64
+	// RetryAfter is the time until this cost fits, if nothing else comes: zero
+	// when it fits now, Never when it exceeds the limit's capacity. One
+	// microsecond earlier it would not fit.
+	RetryAfter time.Duration
+	// ResetAfter is the time until the limit is fully free again, if nothing
+	// else comes.
+	ResetAfter time.Duration
+	// Delay is how long an admitted request is to be held so that units leave
+	// at the limit's rate. Only leaky_bucket sets it.
+	Delay time.Duration
+	// At is the store's clock at the decision, in microseconds since the Unix
+	// epoch.
+	At int64
+}
+
+// Store keeps counters. Implementations are safe for concurrent use.
+type Store interface {
+	// Take carries out op for all checks or for none: it reads its clock once,
+	// decides every limit of every check, and charges only if each admits. It
+	// appends a Decision for each limit to dst, in the order of the checks and
+	// of their rules' limits, and returns the extended slice. OpReset appends
+	// nothing.
+	//
+	// An error means that there is no decision. It is an [*InvalidError] if the
+	// checks are at fault, or wraps [ErrUnavailable] if the store is.
+	Take(ctx context.Context, op Op, checks []Check, dst []Decision) ([]Decision, error)
+}
+
+// Validate returns an [*InvalidError] if no store could take the checks. Stores
+// call it first, so that all of them refuse the same input with the same words.
+func Validate(op Op, checks []Check) error {
+	// The usual request is valid: nothing is allocated or formatted for it.
+	if op <= OpReset && len(checks) == 1 && checks[0].valid() {
+		return nil
+	}
+	return validate(op, checks)
+}
+
+func (c *Check) valid() bool {
+	return c.Rule != nil && len(c.Rule.limits) != 0 && len(c.Key) <= MaxKey && c.Cost >= 0 && c.Cost <= MaxCount
+}
+
+func validate(op Op, checks []Check) error {
+	var problems []string
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if op > OpReset {
+		bad("operation %d is unknown", op)
+	}
+	if len(checks) == 0 || len(checks) > MaxChecks {
+		bad("there are %d checks, must be 1 to %d", len(checks), MaxChecks)
+	}
+	for i := range checks {
+		c := &checks[i]
+		if i >= MaxChecks {
+			break
+		}
+		if !c.valid() {
+			switch {
+			case c.Rule == nil || len(c.Rule.limits) == 0:
+				bad("check %d has no rule; make one with NewRule", i+1)
+			case len(c.Key) > MaxKey:
+				bad("check %d (%s): the key has %d bytes, must have at most %d", i+1, c.Rule.name, len(c.Key), MaxKey)
+			default:
+				bad("check %d (%s): the cost is %d, must be 1 to %d", i+1, c.Rule.name, c.Cost, MaxCount)
+			}
+			continue
+		}
+		for j := range checks[:i] {
+			if o := &checks[j]; o.Rule != nil && o.Key == c.Key && o.Rule.name == c.Rule.name {
+				bad("check %d repeats the rule %q and the key of check %d; add up their costs instead", i+1, c.Rule.name, j+1)
+				break
+			}
+		}
+	}
+	if problems == nil {
+		return nil
+	}
+	return &InvalidError{Subject: "request", Problems: problems}
+}
