@@ -1,0 +1,66 @@
+package algorithm
+
+import (
+	"math/bits"
+
+	"github.com/headgate/headgate"
+)
+
+// advanceBucket drains the whole units refilled since the stamp, and moves the
+// stamp to the instant when the last of them was.
+func advanceBucket(l *headgate.Limit, s State, now int64) State {
+	num, den := l.Rate()
+	// A rate with a smaller numerator cannot express the old fraction; less than
+	// a microsecond is lost, and to the caller's disadvantage.
+	s.Extra = uint32(min(int64(s.Extra), num-1))
+	if now < s.Stamp || now == s.Stamp && s.Extra > 0 {
+		s.Stamp, s.Extra = now, 0
+		return s
+	}
+	hi, lo := bits.Mul64(uint64(now-s.Stamp), uint64(num))
+	lo, borrow := bits.Sub64(lo, uint64(s.Extra), 0)
+	hi -= borrow // never below zero: a microsecond refills num, and the fraction is less
+	if hi >= uint64(den) {
+		return State{} // more units than 64 bits can count
+	}
+	var units, rest uint64
+	if hi == 0 {
+		units, rest = lo/uint64(den), lo%uint64(den)
+	} else {
+		units, rest = bits.Div64(hi, lo, uint64(den))
+	}
+	if units >= uint64(s.Used) {
+		return State{}
+	}
+	if units == 0 {
+		return s
+	}
+	s.Used -= uint32(units)
+	back := (int64(rest) + num - 1) / num
+	s.Stamp = now - back
+	s.Extra = uint32(back*num - int64(rest))
+	return s
+}
+
+// drain is the time, rounded up to a microsecond, until units of the state's
+// used units have been refilled. The state must have been advanced to now, so
+// that less than one unit has been since its stamp.
+func drain(l *headgate.Limit, s State, now, units int64) int64 {
+	if units <= 0 {
+		return 0
+	}
+	num, den := l.Rate()
+	since := (now-s.Stamp)*num - int64(s.Extra) // below den
+	hi, lo := bits.Mul64(uint64(units), uint64(den))
+	lo, borrow := bits.Sub64(lo, uint64(since), 0)
+	hi -= borrow
+	lo, carry := bits.Add64(lo, uint64(num-1), 0)
+	hi += carry
+	// MaxRefill keeps the quotient of any units up to the capacity small. More
+	// units than that are in use only after the limit was lowered.
+	if hi >= uint64(num) {
+		return longest
+	}
+	q, _ := bits.Div64(hi, lo, uint64(num))
+	return int64(min(q, uint64(longest)))
+}

@@ -1,0 +1,85 @@
+package algorithm
+
+import (
+	"math/bits"
+
+	"github.com/headgate/headgate"
+)
+
+// The sliding counter estimates what a sliding window would hold: all of the
+// current fixed window, and of the one before the share that the sliding window
+// still covers, as if its units had come evenly. The share is rounded up, so
+// that the estimate is an integer and the moment when a cost fits is exact.
+
+func advanceCounter(l *headgate.Limit, s State, now int64) State {
+	period := l.Micros()
+	switch {
+	case now >= s.Stamp+2*period:
+		return State{}
+	case now >= s.Stamp+period:
+		if s.Used == 0 {
+			return State{}
+		}
+		return State{Stamp: s.Stamp + period, Extra: s.Used}
+	case now < s.Stamp-period:
+		// The sum is cut where any limit is full, or it could outgrow the field
+		// over many steps.
+		all := min(int64(s.Used)+int64(s.Extra), headgate.MaxCount)
+		return State{Stamp: now - mod(now, period), Used: uint32(all)}
+	}
+	return s
+}
+
+// weight is the share of the window before that still counts. Before the window
+// has begun, after the clock stepped back, that is all of it.
+func weight(l *headgate.Limit, s State, now int64) int64 {
+	if s.Extra == 0 {
+		return 0
+	}
+	period := l.Micros()
+	left := period - max(0, now-s.Stamp)
+	return scale(int64(s.Extra), left, period, period-1)
+}
+
+func retryCounter(l *headgate.Limit, s State, now, cost int64) int64 {
+	period, used, before := l.Micros(), int64(s.Used), int64(s.Extra)
+	room := l.Count - cost
+	if used <= room {
+		// The window before must shrink to what is left in this one.
+		return s.Stamp + period - scale(room-used, period, before, 0) - now
+	}
+	// This window must end, and as the window before shrink to the room.
+	return s.Stamp + 2*period - scale(room, period, used, 0) - now
+}
+
+func resetCounter(l *headgate.Limit, s State, now int64) int64 {
+	switch {
+	case s.Used > 0:
+		return s.Stamp + 2*l.Micros() - now
+	case s.Extra > 0:
+		return s.Stamp + l.Micros() - now
+	}
+	return 0
+}
+
+// refundCounterAt gives units back to the window that they were charged in.
+func refundCounterAt(l *headgate.Limit, s State, cost, at int64) State {
+	switch {
+	case at >= s.Stamp:
+		s.Used -= uint32(min(cost, int64(s.Used)))
+	case at >= s.Stamp-l.Micros():
+		s.Extra -= uint32(min(cost, int64(s.Extra)))
+	}
+	if s.Used == 0 && s.Extra == 0 {
+		return State{}
+	}
+	return s
+}
+
+// scale is (a·b + round) / c for results that fit in 63 bits.
+func scale(a, b, c, round int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	lo, carry := bits.Add64(lo, uint64(round), 0)
+	q, _ := bits.Div64(hi+carry, lo, uint64(c))
+	return int64(q)
+}

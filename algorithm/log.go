@@ -1,0 +1,217 @@
+package algorithm
+
+import (
+	"sort"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// longest is the longest time that can be told, in microseconds: somewhat over
+// 100 years, within what a time.Duration holds.
+const longest = int64(headgate.MaxRefill/time.Microsecond) + 1
+
+// micros turns microseconds into a Duration.
+func micros(us int64) time.Duration {
+	return time.Duration(min(us, longest)) * time.Microsecond
+}
+
+// Entry is one admitted request in a [Log].
+type Entry struct {
+	// Time is when it was admitted.
+	Time int64
+	// Sum is its cost and that of all entries ever before it.
+	Sum int64
+}
+
+// Log is the state of a rule's sliding windows: the times of admitted requests,
+// oldest first. All windows of the rule search the same log. The zero Log is
+// empty. It is not safe for concurrent use.
+type Log struct {
+	entries []Entry // never decreasing in Time, increasing in Sum
+	base    int64   // the Sum before the first entry
+}
+
+// Len is the number of entries.
+func (g *Log) Len() int { return len(g.entries) }
+
+// Bytes is the memory that the entries take.
+func (g *Log) Bytes() int { return cap(g.entries) * 16 }
+
+// WindowFacts are what a log knows of one window, enough for a [Decision].
+type WindowFacts struct {
+	// Used is the number of units inside the window.
+	Used int64
+	// Blocking is the time of the unit that must leave before the cost fits. It
+	// is only set if the cost does not fit, but can.
+	Blocking int64
+	// Newest is the time of the newest unit, if Used is not zero.
+	Newest int64
+}
+
+// Horizon is the longest of a rule's sliding windows, in microseconds: what its
+// log has to remember.
+func Horizon(r *headgate.Rule) int64 {
+	longest := int64(0)
+	for i := range r.Limits() {
+		if l := &r.Limits()[i]; l.Algorithm == headgate.SlidingWindow {
+			longest = max(longest, l.Micros())
+		}
+	}
+	return longest
+}
+
+// Facts looks a window up. A unit admitted at t is inside until t + period.
+func (g *Log) Facts(l *headgate.Limit, now, cost, horizon int64) WindowFacts {
+	n := len(g.entries)
+	if n == 0 {
+		return WindowFacts{}
+	}
+	newest := g.entries[n-1].Time
+	// Only before the newest entry, when the clock has stepped back, does the
+	// horizon matter: entries that had left by then stay away.
+	first := g.after(max(now-l.Micros(), newest-horizon))
+	if first == n {
+		return WindowFacts{}
+	}
+	total := g.entries[n-1].Sum
+	f := WindowFacts{Used: total - g.before(first), Newest: min(newest, now)}
+	if f.Used+cost > l.Count && cost <= l.Count {
+		unit := total + cost - l.Count // the last unit, counted from the start of time, that must leave
+		i := sort.Search(n, func(i int) bool { return g.entries[i].Sum >= unit })
+		f.Blocking = min(g.entries[i].Time, now)
+	}
+	return f
+}
+
+// after is the first entry later than edge.
+func (g *Log) after(edge int64) int {
+	return sort.Search(len(g.entries), func(i int) bool { return g.entries[i].Time > edge })
+}
+
+// before is the Sum of everything before entry i.
+func (g *Log) before(i int) int64 {
+	if i == 0 {
+		return g.base
+	}
+	return g.entries[i-1].Sum
+}
+
+// Fits reports whether the window has room for cost.
+func (f WindowFacts) Fits(l *headgate.Limit, cost int64) bool { return f.Used+cost <= l.Count }
+
+// Describe fills d as the function Describe does. charged says whether cost has
+// been added to the log since the facts were read.
+func (f WindowFacts) Describe(d *headgate.Decision, l *headgate.Limit, now, cost int64, charged bool) {
+	d.Limit, d.Allowed, d.At = l, f.Fits(l, cost), now
+	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
+	switch {
+	case charged:
+		f.Used, f.Newest = f.Used+cost, now
+	case cost > l.Count:
+		d.RetryAfter = headgate.Never
+	case !d.Allowed:
+		d.RetryAfter = micros(f.Blocking + l.Micros() - now)
+	}
+	d.Remaining = max(0, l.Count-f.Used)
+	if f.Used > 0 {
+		d.ResetAfter = micros(f.Newest + l.Micros() - now)
+	}
+}
+
+// Stepped reports whether the clock has stepped back before the newest entry.
+func (g *Log) Stepped(now int64) bool {
+	n := len(g.entries)
+	return n > 0 && g.entries[n-1].Time > now
+}
+
+// Clamp moves entries that lie in the future, because the clock has stepped back,
+// to now. It must be called when Stepped is true, whatever is decided: if it were
+// not, the log would stand still until the clock has caught up.
+func (g *Log) Clamp(now, horizon int64) {
+	n := len(g.entries)
+	if n == 0 {
+		return
+	}
+	g.drop(g.after(g.entries[n-1].Time - horizon))
+	for i := len(g.entries) - 1; i >= 0 && g.entries[i].Time > now; i-- {
+		g.entries[i].Time = now
+	}
+}
+
+// Add appends an entry to a log that is not Stepped.
+func (g *Log) Add(now, cost int64) {
+	g.entries = append(g.entries, Entry{now, g.before(len(g.entries)) + cost})
+}
+
+// Merge adds cost to the newest entry and moves that to now, so that the log
+// does not grow: for a store that has no memory left. The older units of the
+// entry leave their windows later than they would have, never earlier.
+func (g *Log) Merge(now, cost int64) {
+	n := len(g.entries)
+	if n == 0 {
+		g.Add(now, cost)
+		return
+	}
+	g.entries[n-1].Sum += cost
+	g.entries[n-1].Time = max(now, g.entries[n-1].Time)
+}
+
+// Trim forgets entries at edge and before, once it is worth while, and frees
+// memory when little of it is in use.
+func (g *Log) Trim(edge int64) {
+	if n, dead := len(g.entries), g.after(edge); dead == n || dead*4 >= n {
+		g.drop(dead)
+	}
+}
+
+// drop forgets the first entries.
+func (g *Log) drop(dead int) {
+	switch {
+	case dead == 0:
+		return
+	case dead == len(g.entries):
+		*g = Log{}
+		return
+	}
+	g.base = g.before(dead)
+	live := g.entries[dead:]
+	if len(live)*4 < cap(g.entries) {
+		g.entries = append(make([]Entry, 0, len(live)*2), live...)
+		return
+	}
+	g.entries = g.entries[:copy(g.entries, live)]
+}
+
+// Refund takes back cost units: the newest of those charged at the time at or
+// before, or of all if at is zero. Never more than the log holds is given back.
+func (g *Log) Refund(cost, at, horizon int64) {
+	if n := len(g.entries); n > 0 {
+		g.drop(g.after(g.entries[n-1].Time - horizon))
+	}
+	last := len(g.entries) // entries from here on came after at
+	for at != 0 && last > 0 && g.entries[last-1].Time > at {
+		last--
+	}
+	first, left := last, cost // entries from first to last are emptied
+	for first > 0 {
+		units := g.entries[first-1].Sum - g.before(first-1)
+		if units > left {
+			break
+		}
+		left -= units
+		first--
+	}
+	if first > 0 {
+		g.entries[first-1].Sum -= left // the one before is cut
+		left = 0
+	}
+	rest := g.entries[last:]
+	for i := range rest {
+		rest[i].Sum -= cost - left
+	}
+	g.entries = append(g.entries[:first], rest...)
+	if len(g.entries) == 0 {
+		*g = Log{}
+	}
+}

@@ -1,0 +1,148 @@
+package algorithm
+
+import "github.com/headgate/headgate"
+
+// State is the counter of one limit. The zero State is a counter that nothing
+// was charged to. What its fields mean depends on the algorithm:
+//
+//	                Stamp                       Used                Extra
+//	token_bucket    when exactly Used units     units in use then   fraction of Stamp, in
+//	leaky_bucket    were in use, in µs                              1/num µs, rounded down
+//	fixed_window    when the window ends        units in it         -
+//	sliding_counter when the window began       units in it         units in the window before
+type State struct {
+	Stamp int64
+	Used  uint32
+	Extra uint32
+}
+
+// IsZero reports whether the counter is fully free.
+func (s State) IsZero() bool { return s == State{} }
+
+// Advance brings the state up to now: it drains what has been refilled and closes
+// windows that have ended.
+func Advance(l *headgate.Limit, s State, now int64) State {
+	if s.IsZero() {
+		return s
+	}
+	switch l.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		return advanceBucket(l, s, now)
+	case headgate.FixedWindow:
+		return advanceFixed(l, s, now)
+	case headgate.SlidingCounter:
+		return advanceCounter(l, s, now)
+	}
+	return s
+}
+
+// Moved reports whether Advance took the state s back because the clock has
+// stepped back before it. The result must then be stored whatever is decided: if
+// it were not, the counter would stand still until the clock has caught up.
+func Moved(s, advanced State, now int64) bool {
+	return !advanced.IsZero() && (advanced.Stamp < s.Stamp || s.Stamp == now && advanced.Extra < s.Extra)
+}
+
+// Fits reports whether the limit admits cost at now. The state must have been
+// advanced to now.
+func Fits(l *headgate.Limit, s State, now, cost int64) bool {
+	used := int64(s.Used)
+	if l.Algorithm == headgate.SlidingCounter {
+		used += weight(l, s, now)
+	}
+	return used+cost <= l.Capacity()
+}
+
+// Charge adds cost to a state that was advanced to now and that it fits.
+func Charge(l *headgate.Limit, s State, now, cost int64) State {
+	if s.IsZero() {
+		switch l.Algorithm {
+		case headgate.FixedWindow:
+			_, s.Stamp = Window(l, now)
+		case headgate.SlidingCounter:
+			s.Stamp = now - mod(now, l.Micros())
+		default:
+			s.Stamp = now
+		}
+	}
+	s.Used += uint32(cost)
+	return s
+}
+
+// Refund takes back cost units that were charged at the time at, or, if at is
+// zero, the newest ones. The state must have been advanced to now. Never more is
+// given back than was used, nor anything to a window that the units were not
+// charged in.
+func Refund(l *headgate.Limit, s State, cost, at int64) State {
+	if s.IsZero() {
+		return s
+	}
+	switch {
+	case at == 0:
+	case l.Algorithm == headgate.FixedWindow:
+		if at < windowStart(l, s.Stamp) {
+			return s
+		}
+	case l.Algorithm == headgate.SlidingCounter:
+		return refundCounterAt(l, s, cost, at)
+	}
+	back := min(cost, int64(s.Used))
+	s.Used -= uint32(back)
+	if l.Algorithm == headgate.SlidingCounter {
+		s.Extra -= uint32(min(cost-back, int64(s.Extra)))
+		if s.Used == 0 && s.Extra == 0 {
+			return State{}
+		}
+		return s
+	}
+	if s.Used == 0 {
+		return State{}
+	}
+	return s
+}
+
+// Describe fills d with what there is to say of one limit: s is its state
+// advanced to now and, if the request was charged, charged; before is the state
+// without the charge. It sets every field except Rule and Check. fits is what
+// [Fits] said of the limit.
+func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cost int64, fits bool) {
+	d.Limit, d.Allowed, d.At = l, fits, now
+	d.RetryAfter, d.Delay = 0, 0
+	used := int64(s.Used)
+	var reset int64
+	switch l.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		reset = drain(l, s, now, used)
+	case headgate.FixedWindow:
+		if used > 0 {
+			reset = s.Stamp - now
+		}
+	case headgate.SlidingCounter:
+		used += weight(l, s, now)
+		reset = resetCounter(l, s, now)
+	}
+	d.Remaining = max(0, l.Capacity()-used)
+	d.ResetAfter = micros(reset)
+	switch {
+	case fits:
+		if l.Algorithm == headgate.LeakyBucket {
+			d.Delay = micros(drain(l, before, now, int64(before.Used)))
+		}
+	case cost > l.Capacity():
+		d.RetryAfter = headgate.Never
+	default:
+		d.RetryAfter = micros(retry(l, before, now, cost))
+	}
+}
+
+// retry is the time until cost fits, given that it does not fit now but can.
+func retry(l *headgate.Limit, s State, now, cost int64) int64 {
+	switch l.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		return drain(l, s, now, int64(s.Used)+cost-l.Capacity())
+	case headgate.FixedWindow:
+		return s.Stamp - now
+	default:
+		return retryCounter(l, s, now, cost)
+	}
+}

@@ -1,0 +1,42 @@
+package memory_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func BenchmarkAllow(b *testing.B) {
+	rules := map[string]*headgate.Rule{
+		"bucket":  headgate.MustRule("bucket", headgate.PerSecond(1000)),
+		"windows": headgate.MustRule("windows", headgate.Sliding(30, 20e9), headgate.Sliding(600, 600e9)),
+	}
+	for name, rule := range rules {
+		for _, keys := range []int{1, 1 << 20} {
+			b.Run(name+"/"+strconv.Itoa(keys)+"keys", func(b *testing.B) {
+				limiter := headgate.New(memory.New(), rule)
+				names := make([]string, keys)
+				for i := range names {
+					names[i] = "user:" + strconv.Itoa(i)
+					if _, err := limiter.Allow(context.Background(), names[i]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				b.RunParallel(func(p *testing.PB) {
+					i := uint32(1)
+					for p.Next() {
+						i = i*1664525 + 1013904223
+						if _, err := limiter.Allow(context.Background(), names[int(i>>12)&(keys-1)]); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,30 @@
+// Package memory is a [headgate.Store] in this process: sharded, bounded, and
+// free of allocations on the way to a decision.
+//
+// # Basics
+//
+//	store := memory.New()
+//	limiter := headgate.New(store, headgate.MustRule("login", headgate.PerMinute(20)))
+//
+// Counters are kept in open-addressed tables of 32-byte entries without
+// pointers, so that a garbage collection does not walk them. An entry is found
+// by a 64-bit hash of rule, key and limit with a seed of this process. Two keys
+// of the same hash would share a counter, and so be limited sooner, never later;
+// with a million keys the chance that any two do is one in 30 million.
+//
+// # Memory
+//
+// Idle counters are dropped while their neighbours are in use. When the bound of
+// [WithMaxBytes] is reached, nothing is evicted, because an evicted counter is a
+// fresh allowance: new keys share counters instead, four for each rule in each of
+// the store's shards, and are limited together until idle counters make room.
+// The log of a sliding window then adds new units to its newest entry, which
+// delays when they become free again. Both refuse earlier than they should and
+// never admit more. [Store.Stats] counts them.
+//
+// # Caveats
+//
+// Counters are lost when the process ends. Several processes do not share them:
+// use store/redis for that. A store that is not called at all keeps the memory
+// it has.
+package memory

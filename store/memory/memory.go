@@ -1,0 +1,265 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+// The bounds of [WithMaxBytes].
+const (
+	// DefaultMaxBytes is what counters may take unless told otherwise: 512 MiB,
+	// some eight to ten million keys.
+	DefaultMaxBytes = 512 << 20
+	// MinMaxBytes is the least that can be asked for.
+	MinMaxBytes = 1 << 20
+)
+
+// shards is a power of two, large enough that two cores rarely meet in one.
+const (
+	shardBits = 8
+	shards    = 1 << shardBits
+)
+
+// Store keeps counters in this process. It is safe for concurrent use. Make one
+// with [New].
+type Store struct {
+	seed   maphash.Seed
+	clock  func() int64
+	shards [shards]shard
+}
+
+// Option changes a [Store] that is being made.
+type Option func(*settings)
+
+type settings struct {
+	maxBytes int64
+	clock    func() int64
+}
+
+// WithMaxBytes bounds the memory of all counters together; see the package's
+// section on memory for what happens there. Values below MinMaxBytes are raised
+// to it.
+func WithMaxBytes(n int64) Option {
+	return func(s *settings) { s.maxBytes = max(n, MinMaxBytes) }
+}
+
+// WithClock makes the store decide by another clock, in microseconds since the
+// Unix epoch: for tests, and to replay recorded traffic. The function must be safe
+// for concurrent use.
+func WithClock(micros func() int64) Option {
+	return func(s *settings) { s.clock = micros }
+}
+
+// New returns an empty store.
+func New(options ...Option) *Store {
+	set := settings{maxBytes: DefaultMaxBytes}
+	for _, o := range options {
+		o(&set)
+	}
+	if set.clock == nil {
+		set.clock = newClock().now
+	}
+	s := &Store{seed: maphash.MakeSeed(), clock: set.clock}
+	for i := range s.shards {
+		s.shards[i].maxBytes = int(set.maxBytes / shards)
+		s.shards[i].table.entries = make([]entry, minSize)
+	}
+	return s
+}
+
+// inline is how many limits a request may have before Take needs the heap.
+const inline = 8
+
+// step is what Take knows of one limit of a request between deciding and
+// charging.
+type step struct {
+	hash  uint64
+	limit *headgate.Limit
+	state algorithm.State       // advanced to now
+	facts algorithm.WindowFacts // instead, for a sliding window
+	check int
+	fits  bool
+	first bool // the first sliding window of its rule: it charges the log
+}
+
+// Take implements [headgate.Store]. It does not allocate if dst has room, but
+// for the growth of its tables and logs.
+func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := headgate.Validate(op, checks); err != nil {
+		return dst, err
+	}
+	if len(checks) == 1 {
+		c := &checks[0]
+		hash := s.hash(c)
+		sh := &s.shards[hash>>(64-shardBits)]
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		now := s.clock()
+		if limits := c.Rule.Limits(); len(limits) == 1 && op == headgate.OpTake && limits[0].Algorithm != headgate.SlidingWindow {
+			dst = append(dst, headgate.Decision{Rule: c.Rule})
+			sh.takeOne(c.Rule, &limits[0], hash, now, c.Units(), &dst[len(dst)-1])
+			return dst, nil
+		}
+		return s.take(op, checks, []uint64{hash}, now, dst), nil
+	}
+	return s.takeSeveral(op, checks, dst), nil
+}
+
+// takeSeveral locks every shard that the checks need, always in the same order,
+// so that two requests cannot wait for each other.
+func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
+	var hashes [headgate.MaxChecks]uint64
+	var room [headgate.MaxChecks]uint8
+	order := room[:0]
+	for i := range checks {
+		hashes[i] = s.hash(&checks[i])
+		order = append(order, uint8(hashes[i]>>(64-shardBits)))
+	}
+	slices.Sort(order)
+	order = slices.Compact(order)
+	for _, i := range order {
+		s.shards[i].mu.Lock()
+	}
+	defer func() {
+		for _, i := range order {
+			s.shards[i].mu.Unlock()
+		}
+	}()
+	return s.take(op, checks, hashes[:len(checks)], s.clock(), dst)
+}
+
+// take decides and, if every limit agrees, charges. The shards are locked.
+func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, now int64, dst []headgate.Decision) []headgate.Decision {
+	var room [inline]step
+	steps := room[:0]
+	admitted := true
+	counters := 0
+	for i := range checks {
+		counters += len(checks[i].Rule.Limits())
+	}
+	for i := range checks {
+		c := &checks[i]
+		sh := s.shardOf(hashes[i])
+		limits := c.Rule.Limits()
+		sh.reserve(counters, now) // all of them may be in this shard
+		if op == headgate.OpReset {
+			sh.reset(c.Rule, hashes[i])
+			continue
+		}
+		base := sh.place(c.Rule, hashes[i])
+		logged, horizon := false, int64(0)
+		for j := range limits {
+			st := step{limit: &limits[j], check: i}
+			if st.limit.Algorithm == headgate.SlidingWindow {
+				st.hash, st.first = mix(base, logSlot), !logged
+				logged = true
+				if g := sh.log(sh.table.find(st.hash)); g != nil {
+					if horizon == 0 {
+						horizon = algorithm.Horizon(c.Rule)
+					}
+					if g.Stepped(now) {
+						g.Clamp(now, horizon)
+					}
+					st.facts = g.Facts(st.limit, now, c.Units(), horizon)
+				}
+				st.fits = st.facts.Fits(st.limit, c.Units())
+			} else {
+				st.hash = mix(base, st.limit.Slot())
+				st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
+				st.fits = algorithm.Fits(st.limit, st.state, now, c.Units())
+			}
+			admitted = admitted && st.fits
+			steps = append(steps, st)
+		}
+	}
+	charge := op == headgate.OpTake && admitted
+	for i := range steps {
+		st := &steps[i]
+		c := &checks[st.check]
+		sh := s.shardOf(hashes[st.check])
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: st.check})
+		d := &dst[len(dst)-1]
+		if st.limit.Algorithm == headgate.SlidingWindow {
+			sh.stepLog(st, op, charge, c, now, d)
+			continue
+		}
+		after := st.state
+		switch {
+		case charge:
+			after = algorithm.Charge(st.limit, after, now, c.Units())
+		case op == headgate.OpRefund:
+			after = algorithm.Refund(st.limit, after, c.Units(), c.At)
+			st.fits = true
+		}
+		algorithm.Describe(d, st.limit, st.state, after, now, c.Units(), st.fits)
+		if op == headgate.OpRefund {
+			d.Delay = 0
+		}
+		if charge || op == headgate.OpRefund {
+			sh.put(st.hash, after, now+d.ResetAfter.Microseconds())
+		} else {
+			sh.keep(sh.table.find(st.hash), now+d.ResetAfter.Microseconds())
+		}
+	}
+	return dst
+}
+
+// hash is the counter's identity before the limit is mixed in. Its high bits
+// choose the shard.
+func (s *Store) hash(c *headgate.Check) uint64 {
+	return mix(maphash.String(s.seed, c.Key), maphash.String(s.seed, c.Rule.Name()))
+}
+
+func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
+
+// logSlot stands for a rule's log where Limit.Slot stands for another counter.
+const logSlot = 1
+
+// mix joins two hashes into one that is never 0.
+func mix(a, b uint64) uint64 {
+	h := (a ^ b*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
+	h ^= h >> 32
+	h *= 0xc4ceb9fe1a85ec53
+	h ^= h >> 29
+	return h | 1
+}
+
+// Stats are counts since the store was made, but for Counters, Bytes and Logs,
+// which are of now.
+type Stats struct {
+	// Counters is how many counters are held, idle ones that have not been
+	// dropped yet among them.
+	Counters int
+	// Logs is how many of them are logs of sliding windows.
+	Logs int
+	// Bytes is the memory that they take.
+	Bytes int64
+	// Shared is how many decisions were made on shared counters because memory
+	// was full.
+	Shared uint64
+	// Merged is how many entries a log took without growing, for the same reason.
+	Merged uint64
+}
+
+// Stats visits every shard in turn.
+func (s *Store) Stats() Stats {
+	var all Stats
+	for i := range s.shards {
+		s.shards[i].addTo(&all)
+	}
+	return all
+}
+
+// String describes the store in a line for logs.
+func (s *Store) String() string {
+	return fmt.Sprintf("memory (at most %d MiB)", int64(s.shards[0].maxBytes)*shards>>20)
+}
+
+// Now is the store's clock.
+func (s *Store) Now() time.Time { return time.UnixMicro(s.clock()) }

@@ -1,0 +1,190 @@
+-- Gives units back to any number of checks.
+--
+-- KEYS[i]      the counters of check i
+-- ARGV[1]      unused
+-- ARGV[2]      the time in microseconds, in tests only; else empty
+-- ARGV[3i]     the limits of check i; see spec.go
+-- ARGV[3i+1]   its cost
+-- ARGV[3i+2]   when the units were charged, in microseconds; 0 for the newest
+-- Returns      as take.lua does: slots as they were read, facts of windows as
+--              they are after the refund.
+local call, pack, unpack, sub, floor, ceil = redis.call, struct.pack, struct.unpack, string.sub, math.floor, math.ceil
+local now, spare = ARGV[2], 0
+if now ~= '' then
+  now, spare = tonumber(now), 3600000
+else
+  local t = call('TIME')
+  now = t[1] * 1000000 + t[2]
+end
+local nowlow = now % 281474976710656
+local reply, plans = {}, {}
+
+for i = 1, #KEYS do
+  local key, spec, cost, when = KEYS[i], ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])
+  local slots, windows = string.byte(spec, 1, 2)
+  local names = 8 * slots
+  local value = call('GET', key) or ''
+  local plan = {key = key, cost = 0, slots = slots, windows = windows, value = value, ttl = 0, longest = 0}
+  plans[i] = plan
+  local states, at = value, 2 + names
+  plan.head = string.char(slots) .. sub(spec, 3, 2 + names)
+  plan.log = 2 + 23 * slots
+  if value == '' then
+    states, at = string.rep('\0', 15 * slots), 1
+  elseif sub(value, 1, 1 + names) ~= plan.head then
+    states, at = adopt(plan, spec, now), 1
+  end
+  if slots > 0 then reply[#reply + 1] = sub(states, at, at + 15 * slots - 1) end
+
+  local pos = 3 + names
+  local new, any = {}, false
+  for j = 1, slots do
+    local kind, _, num, den, period = unpack('>BI4I4I7I7', spec, pos)
+    local stamp, used, extra = unpack('>I7I4I4', states, at)
+    pos, at = pos + 23, at + 15
+    local back, reset = cost, 0
+    if used == 0 and extra == 0 then
+      back = 0
+    elseif kind == 1 then
+      if extra >= num then extra = num - 1 end
+      local units, rest = 0, 0
+      local since = (now - stamp) * num - extra
+      if since < 0 then
+        stamp, extra = now, 0
+      elseif since >= den then
+        units, rest = refilled(now - stamp, num, den, extra)
+        if units >= used then
+          used = 0
+        else
+          local late = ceil(rest / num)
+          used, stamp, extra = used - units, now - late, late * num - rest
+        end
+      end
+      reset = used * den / num
+    elseif kind == 5 then
+      if now >= stamp + 2 * period then
+        used, extra = 0, 0
+      elseif now >= stamp + period then
+        stamp, used, extra = stamp + period, 0, used
+      elseif now < stamp - period then
+        stamp, used, extra = now - now % period, math.min(used + extra, 1000000000), 0
+      end
+      if when == 0 then
+        extra = extra - math.min(math.max(0, cost - used), extra)
+      elseif when < stamp then
+        back = 0
+        if when >= stamp - period then extra = extra - math.min(cost, extra) end
+      end
+      reset = stamp + 2 * period - now
+    else
+      local stop, length = now + period, period
+      if kind == 2 then
+        stop = now - now % period + period
+      elseif kind == 4 then
+        if now < den or now >= period then return pack('>BI7', 2, now) end
+        stop, length = period, num * 1000000
+      end
+      if now >= stamp then
+        used = 0
+      elseif now < stamp - 2 * length then
+        stamp = stop
+      end
+      local start = stamp - period
+      if kind == 4 then
+        start = den
+        if stamp > period then start = period end -- the clock stepped back into the window before
+      end
+      if when ~= 0 and when < start then back = 0 end
+      reset = stamp - now
+    end
+    used = used - math.min(back, used)
+    if used == 0 and (kind ~= 5 or extra == 0) then
+      stamp, extra, reset = 0, 0, 0
+    else
+      any = true
+    end
+    new[j] = pack('>I7I4I4', stamp, used, extra)
+    if reset > plan.ttl then plan.ttl = reset end
+  end
+  plan.states = table.concat(new)
+
+  local text = ''
+  if windows > 0 then
+    open(plan)
+    plan.longest = horizon(plan, spec, pos)
+    if plan.n > 0 then
+      -- What has left all windows by the newest entry is forgotten: it must not
+      -- come back when that one is gone.
+      local gone = within(plan, plan.n, age(plan, plan.n, nowlow) + plan.longest, nowlow) - 1
+      -- The newest entry that may be given back, and the first that is emptied.
+      local last = plan.n
+      while when ~= 0 and last > 0 and when - (now - age(plan, last, nowlow)) < 0 do last = last - 1 end
+      last = math.max(last, gone)
+      local from, left, cut = last, cost, nil
+      while from > gone and left > 0 do
+        local size = sum(plan, from) - sum(plan, from - 1)
+        if size > left then
+          cut = sum(plan, from) - left
+          left = 0
+          break
+        end
+        left, from = left - size, from - 1
+      end
+      local given = cost - left
+      local size, base = plan.size, (plan.base + sum(plan, gone)) % 1099511627776
+      if size == 6 then base = 0 end
+      text = entries(plan, 1)
+      local rest = sub(text, size * last + 1)
+      if size == 6 then
+        text = sub(text, 6 * gone + 1, 6 * from) .. rest
+      else
+        local parts = {sub(text, 11 * gone + 1, 11 * from)}
+        if cut then
+          parts[1] = sub(text, 11 * gone + 1, 11 * from - 5) .. pack('>I5', (plan.base + cut) % 1099511627776)
+        end
+        for at = 1, #rest, 11 do
+          local total = unpack('>I5', rest, at + 6)
+          parts[#parts + 1] = sub(rest, at, at + 5) .. pack('>I5', (total - given) % 1099511627776)
+        end
+        text = table.concat(parts)
+      end
+      -- The facts are read from what is written: the log as it is now.
+      if age(plan, plan.n, nowlow) < 0 then text = clamp(text, size, nowlow) end
+      plan.value, plan.base = sub(plan.value, 1, plan.first - 1) .. text, base
+      plan.n, plan.have, plan.tail = #text / size, #text / size, ''
+    end
+    local spot = pos
+    for j = 1, windows do
+      local count, period = unpack('>I4I7', spec, spot)
+      spot = spot + 11
+      local first = within(plan, count, period, nowlow)
+      local used, newest = sum(plan, plan.n) - sum(plan, first - 1), 0
+      if first <= plan.n then newest = math.max(0, age(plan, plan.n, nowlow)) end
+      reply[#reply + 1] = pack('>I4I6I6', used, 0, newest)
+    end
+  else
+    keepLog(plan, now)
+  end
+
+  if value ~= '' then
+    if not any and text == '' and (plan.others or '') == '' and not plan.kept then
+      plan.gone = true
+    end
+    plan.text = text
+  end
+end
+
+for i = 1, #plans do
+  local plan = plans[i]
+  if plan.gone then
+    call('DEL', plan.key)
+  elseif plan.value ~= '' then
+    if plan.windows > 0 and plan.text ~= '' then
+      store(plan, plan.size, plan.base, plan.text, now, spare)
+    else
+      call('SET', plan.key, plan.head .. plan.states .. (plan.others or '') .. (plan.kept or ''),
+        'PX', ceil(plan.ttl / 1000) + 1 + spare)
+    end
+  end
+end
+return pack('>BI7', 1, now) .. table.concat(reply)

@@ -1,0 +1,348 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+	"github.com/redis/rueidis"
+)
+
+// The scripts. A script may be a file, or several behind one another.
+var (
+	//go:embed lua/arithmetic.lua
+	arithmeticLua string
+	//go:embed lua/log.lua
+	logLua string
+	//go:embed lua/bucket.lua
+	bucketLua string
+	//go:embed lua/take.lua
+	takeLua string
+	//go:embed lua/refund.lua
+	refundLua string
+)
+
+// What the scripts answer first.
+const (
+	statusDenied   = 0
+	statusAdmitted = 1
+	statusWindow   = 2 // a calendar window does not contain the store's time
+	statusLayout   = 3 // bucket.lua found a value that take.lua must read
+)
+
+// Store keeps counters in Redis or Valkey. It is safe for concurrent use.
+type Store struct {
+	client  rueidis.Client
+	owned   bool
+	prefix  string
+	timeout time.Duration
+	clock   func() int64
+	ahead   atomic.Int64 // the server's clock less ours, in µs, as of the last reply
+
+	bucket, take, refund *rueidis.Lua
+}
+
+var _ headgate.Store = (*Store)(nil)
+
+// Open connects to the server that the URL names and checks that it answers:
+//
+//	redis://[user[:password]@]host[:port][/database]
+//	rediss://…  the same over TLS
+//
+// The context bounds the connecting. Close the store when it is no longer needed.
+func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
+	o, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		return nil, fmt.Errorf("%w: connecting to redis at %s: %w", headgate.ErrUnavailable, strings.Join(o.InitAddress, ", "), err)
+	}
+	s, err := New(client, options...)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	s.owned = true
+	if err := s.Ping(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// New returns a store over a client that the caller made and will close. The
+// client should have DisableRetry set, so that no call that may have counted is
+// sent again.
+func New(client rueidis.Client, options ...Option) (*Store, error) {
+	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout}
+	for _, o := range options {
+		o(&set)
+	}
+	if err := set.check(); err != nil {
+		return nil, err
+	}
+	return &Store{
+		client: client, prefix: set.prefix, timeout: set.timeout, clock: set.clock,
+		bucket: rueidis.NewLuaScript(arithmeticLua + bucketLua),
+		take:   rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
+		refund: rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
+	}, nil
+}
+
+// Close ends the connections, if [Open] made them.
+func (s *Store) Close() {
+	if s.owned {
+		s.client.Close()
+	}
+}
+
+// Ping asks whether the server answers within the store's deadline.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if err := s.client.Do(ctx, s.client.B().Ping().Build()).Error(); err != nil {
+		return unavailable("ping", err)
+	}
+	return nil
+}
+
+// Take implements [headgate.Store]. Every call ends within the deadline of
+// [WithTimeout], or of the context if that is earlier.
+func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := headgate.Validate(op, checks); err != nil {
+		return dst, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	switch {
+	case op == headgate.OpReset:
+		return dst, s.reset(ctx, checks)
+	case op == headgate.OpTake && len(checks) == 1 && len(checks[0].Rule.Limits()) == 1 &&
+		checks[0].Rule.Limits()[0].Algorithm <= headgate.LeakyBucket:
+		reply, err := s.callBucket(ctx, &checks[0])
+		if err != nil {
+			return dst, err
+		}
+		if reply.status != statusLayout {
+			return reply.bucket(&checks[0], dst)
+		}
+	}
+	return s.decide(ctx, op, checks, dst)
+}
+
+// windowTries bounds how often a call is repeated because the store's clock has
+// left the calendar window it was made for. Once is usual, at a window's end.
+const windowTries = 4
+
+func (s *Store) decide(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	for range windowTries {
+		reply, err := s.call(ctx, op, checks)
+		if err != nil {
+			return dst, err
+		}
+		s.ahead.Store(reply.now - time.Now().UnixMicro())
+		if reply.status == statusWindow {
+			continue
+		}
+		return reply.decisions(op, checks, dst)
+	}
+	return dst, unavailable(op.String(), errors.New("the server's clock jumps from calendar window to calendar window"))
+}
+
+// likely is what the store's clock probably says. Only calendar windows are
+// chosen by it, and the script checks them.
+func (s *Store) likely() int64 {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return time.Now().UnixMicro() + s.ahead.Load()
+}
+
+func (s *Store) callBucket(ctx context.Context, c *headgate.Check) (reply, error) {
+	b := make([]byte, 0, 192)
+	b = appendKey(b, s.prefix, c)
+	key := len(b)
+	b = appendBucket(b, &c.Rule.Limits()[0], c.Units())
+	limit := len(b)
+	args := make([]string, 2, 3)
+	if s.clock != nil {
+		b = appendInt(b, s.clock())
+	}
+	all := string(b)
+	args[0], args[1] = all[key:key+layoutBytes], all[key+layoutBytes:limit]
+	if s.clock != nil {
+		args = append(args, all[limit:])
+	}
+	return s.exec(ctx, headgate.OpTake, s.bucket, []string{all[:key]}, args)
+}
+
+// call runs take.lua or refund.lua. All keys and arguments are cut from one
+// string.
+func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Check) (reply, error) {
+	script, mode := s.take, "0"
+	switch op {
+	case headgate.OpTake:
+		mode = "1"
+	case headgate.OpRefund:
+		script = s.refund
+	}
+	near := s.likely()
+	b := make([]byte, 0, 64+160*len(checks))
+	keys := make([]string, 0, len(checks))
+	args := make([]string, 0, 2+3*len(checks))
+	ends := make([]int, 0, 1+4*len(checks))
+	if s.clock != nil {
+		b = appendInt(b, near)
+	}
+	ends = append(ends, len(b))
+	for i := range checks {
+		c := &checks[i]
+		b = appendKey(b, s.prefix, c)
+		ends = append(ends, len(b))
+		b = appendSpec(b, c.Rule, near)
+		ends = append(ends, len(b))
+		b = appendInt(b, c.Units())
+		ends = append(ends, len(b))
+		if op == headgate.OpRefund {
+			b = appendInt(b, c.At)
+			ends = append(ends, len(b))
+		}
+	}
+	all := string(b)
+	args = append(args, mode, all[:ends[0]])
+	per := (len(ends) - 1) / len(checks)
+	for i, end := range ends[1:] {
+		if part := all[ends[i]:end]; i%per == 0 {
+			keys = append(keys, part)
+		} else {
+			args = append(args, part)
+		}
+	}
+	return s.exec(ctx, op, script, keys, args)
+}
+
+func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
+	text, err := script.Exec(ctx, s.client, keys, args).ToString()
+	if err != nil {
+		return reply{}, unavailable(op.String(), err)
+	}
+	return parseReply(text)
+}
+
+func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
+	keys := make([]string, len(checks))
+	for i := range checks {
+		keys[i] = string(appendKey(nil, s.prefix, &checks[i]))
+	}
+	if err := s.client.Do(ctx, s.client.B().Del().Key(keys...).Build()).Error(); err != nil {
+		return unavailable("reset", err)
+	}
+	return nil
+}
+
+// unavailable wraps what went wrong with what was being done.
+func unavailable(doing string, err error) error {
+	return fmt.Errorf("%w: redis: %s: %w", headgate.ErrUnavailable, doing, err)
+}
+
+// reply is a script's answer.
+type reply struct {
+	status int
+	now    int64
+	text   string // what is left of it
+}
+
+const replyHead = 8
+
+func parseReply(text string) (reply, error) {
+	if len(text) < replyHead {
+		return reply{}, unavailable("reading the script's answer", fmt.Errorf("it has %d bytes, must have %d or more", len(text), replyHead))
+	}
+	return reply{status: int(text[0]), now: readUint(text[1:], 7), text: text[replyHead:]}, nil
+}
+
+// bucket describes the answer of bucket.lua.
+func (r reply) bucket(c *headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	l := &c.Rule.Limits()[0]
+	var before algorithm.State
+	if len(r.text) >= layoutBytes+stateBytes {
+		before = algorithm.Advance(l, readState(r.text[layoutBytes:]), r.now)
+	}
+	d := headgate.Decision{Rule: c.Rule}
+	describe(&d, l, headgate.OpTake, before, c, r.now, r.status == statusAdmitted)
+	return append(dst, d), nil
+}
+
+// decisions describes the answer of take.lua or refund.lua: what the script read
+// is taken through the same steps here.
+func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	want := 0
+	for i := range checks {
+		for j := range checks[i].Rule.Limits() {
+			if checks[i].Rule.Limits()[j].Algorithm == headgate.SlidingWindow {
+				want += factsBytes
+			} else {
+				want += stateBytes
+			}
+		}
+	}
+	if len(r.text) != want {
+		return dst, unavailable("reading the script's answer", fmt.Errorf("it has %d bytes of limits, must have %d", len(r.text), want))
+	}
+	charged := op == headgate.OpTake && r.status == statusAdmitted
+	text := r.text
+	for i := range checks {
+		c := &checks[i]
+		limits := c.Rule.Limits()
+		first := len(dst)
+		for range limits {
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i})
+		}
+		for j := range limits {
+			if l := &limits[j]; l.Algorithm != headgate.SlidingWindow {
+				before := algorithm.Advance(l, readState(text), r.now)
+				describe(&dst[first+j], l, op, before, c, r.now, charged)
+				text = text[stateBytes:]
+			}
+		}
+		for j := range limits {
+			if l := &limits[j]; l.Algorithm == headgate.SlidingWindow {
+				facts := readFacts(text, r.now)
+				d := &dst[first+j]
+				if op == headgate.OpRefund {
+					facts.Describe(d, l, r.now, 0, false)
+					d.Allowed, d.RetryAfter = true, 0
+				} else {
+					facts.Describe(d, l, r.now, c.Units(), charged)
+				}
+				text = text[factsBytes:]
+			}
+		}
+	}
+	return dst, nil
+}
+
+// describe takes the state that a script read through the step that the script
+// made.
+func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.State, c *headgate.Check, now int64, charged bool) {
+	after, cost := before, c.Units()
+	fits := algorithm.Fits(l, before, now, cost)
+	switch {
+	case charged:
+		after = algorithm.Charge(l, before, now, cost)
+	case op == headgate.OpRefund:
+		after, fits = algorithm.Refund(l, before, cost, c.At), true
+	}
+	algorithm.Describe(d, l, before, after, now, cost, fits)
+	if op == headgate.OpRefund {
+		d.Delay = 0
+	}
+}

@@ -1,0 +1,142 @@
+package redis
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+// The kinds of limits that the scripts tell apart.
+const (
+	kindBucket   = 1
+	kindAligned  = 2
+	kindFirst    = 3
+	kindCalendar = 4
+	kindCounter  = 5
+)
+
+const (
+	stateBytes = 15 // stamp I7, used I4, extra I4
+	factsBytes = 16 // used I4, age of the blocking unit I6, age of the newest I6
+)
+
+// appendSpec writes a rule's limits as the scripts read them:
+//
+//	slots B, windows B
+//	for each limit but sliding windows: its name, 8 bytes
+//	for each limit but sliding windows: kind B, capacity I4, num I4, den I7, period I7
+//	for each sliding window: count I4, period I7
+//
+// Integers are big-endian. Calendar windows cannot be computed in a script: for
+// them num is the longest that a window lasts in seconds, and den and period are
+// the begin and end of the window that contains near, the store's likely time.
+func appendSpec(b []byte, r *headgate.Rule, near int64) []byte {
+	limits := r.Limits()
+	windows := 0
+	for i := range limits {
+		if limits[i].Algorithm == headgate.SlidingWindow {
+			windows++
+		}
+	}
+	b = append(b, byte(len(limits)-windows), byte(windows))
+	for i := range limits {
+		if limits[i].Algorithm != headgate.SlidingWindow {
+			b = binary.BigEndian.AppendUint64(b, limits[i].Slot())
+		}
+	}
+	for i := range limits {
+		if l := &limits[i]; l.Algorithm != headgate.SlidingWindow {
+			b = appendSlot(b, l, near)
+		}
+	}
+	for i := range limits {
+		if l := &limits[i]; l.Algorithm == headgate.SlidingWindow {
+			b = binary.BigEndian.AppendUint32(b, uint32(l.Count))
+			b = appendUint56(b, l.Micros())
+		}
+	}
+	return b
+}
+
+func appendSlot(b []byte, l *headgate.Limit, near int64) []byte {
+	num, den := l.Rate()
+	period := l.Micros()
+	var kind byte
+	switch {
+	case l.Algorithm == headgate.SlidingCounter:
+		kind = kindCounter
+	case l.Algorithm != headgate.FixedWindow:
+		kind = kindBucket
+	case l.Align == headgate.AlignUTC:
+		kind = kindAligned
+	case l.Align == headgate.AlignFirst:
+		kind = kindFirst
+	default:
+		kind = kindCalendar
+		num = period / 1e6
+		den, period = algorithm.Window(l, near)
+	}
+	b = append(b, kind)
+	b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
+	b = binary.BigEndian.AppendUint32(b, uint32(num))
+	b = appendUint56(b, den)
+	return appendUint56(b, period)
+}
+
+// appendBucket writes what bucket.lua reads: the value's layout (9 bytes), then
+// capacity I4, num I4, den I7, cost I4.
+func appendBucket(b []byte, l *headgate.Limit, cost int64) []byte {
+	num, den := l.Rate()
+	b = append(b, 1)
+	b = binary.BigEndian.AppendUint64(b, l.Slot())
+	b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
+	b = binary.BigEndian.AppendUint32(b, uint32(num))
+	b = appendUint56(b, den)
+	return binary.BigEndian.AppendUint32(b, uint32(cost))
+}
+
+const layoutBytes = 9
+
+// appendKey writes the name of a counter. A rule's name has no space in it, so
+// no two counters share a name.
+func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
+	b = append(b, prefix...)
+	b = append(b, c.Rule.Name()...)
+	b = append(b, ' ')
+	return append(b, c.Key...)
+}
+
+func appendUint56(b []byte, v int64) []byte {
+	return append(b, byte(v>>48), byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+}
+
+func appendInt(b []byte, v int64) []byte { return strconv.AppendInt(b, v, 10) }
+
+// uint reads a big-endian integer of the given size from the front of s.
+func readUint(s string, size int) int64 {
+	v := int64(0)
+	for i := range size {
+		v = v<<8 | int64(s[i])
+	}
+	return v
+}
+
+// readState reads a counter's state from the front of s.
+func readState(s string) algorithm.State {
+	return algorithm.State{
+		Stamp: readUint(s, 7),
+		Used:  uint32(readUint(s[7:], 4)),
+		Extra: uint32(readUint(s[11:], 4)),
+	}
+}
+
+// readFacts reads what a script says of a sliding window.
+func readFacts(s string, now int64) algorithm.WindowFacts {
+	return algorithm.WindowFacts{
+		Used:     readUint(s, 4),
+		Blocking: now - readUint(s[4:], 6),
+		Newest:   now - readUint(s[10:], 6),
+	}
+}

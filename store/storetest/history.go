@@ -1,0 +1,267 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Clock is a clock that tests set. It is safe for concurrent use.
+type Clock struct{ micros atomic.Int64 }
+
+// NewClock returns a clock that stands at the given time.
+func NewClock(t time.Time) *Clock {
+	c := new(Clock)
+	c.micros.Store(t.UnixMicro())
+	return c
+}
+
+// Now is the time in microseconds since the Unix epoch.
+func (c *Clock) Now() int64 { return c.micros.Load() }
+
+// Add moves the clock, back if d is negative.
+func (c *Clock) Add(d time.Duration) { c.micros.Add(d.Microseconds()) }
+
+// Epoch is where the clocks of the suite's tests begin: no window's boundary.
+var Epoch = time.Date(2026, 3, 28, 22, 59, 57, 123457000, time.UTC)
+
+// Histories runs random histories of takes, peeks, refunds and resets on the
+// store and on the [Model] and, where it knows the algorithms, on the [Oracle],
+// and fails where two of them differ in any field of any decision: rates with
+// remainders, costs, several windows and rules, stepped clocks, limits that
+// change while in use. The same seed gives the same histories.
+func Histories(t *testing.T, mk Maker, seed uint64, histories, steps int) {
+	t.Helper()
+	for i := range histories {
+		h := &history{rng: rand.New(rand.NewPCG(seed, uint64(i))), clock: NewClock(Epoch)}
+		if err := h.run(mk(t, h.clock.Now), steps); err != nil {
+			t.Fatalf("history %d of seed %d: %v", i, seed, err)
+		}
+	}
+}
+
+type history struct {
+	rng   *rand.Rand
+	clock *Clock
+	rules []*headgate.Rule
+	past  []taken // what can be refunded
+	late  int64   // the latest time so far
+}
+
+// keys are few, so that histories come back to them.
+var keys = [...]string{"a", "b"}
+
+type taken struct {
+	check headgate.Check
+	at    int64
+}
+
+func (h *history) run(store headgate.Store, steps int) error {
+	h.rules = make([]*headgate.Rule, 1+h.rng.IntN(3))
+	known := h.rng.IntN(4) != 0 // the oracle knows no calendars
+	for i := range h.rules {
+		h.rules[i] = h.rule(fmt.Sprintf("r%d", i), known)
+	}
+	others := []headgate.Store{NewModel(h.clock.Now)}
+	if known {
+		others = append(others, NewOracle(h.clock.Now))
+	}
+	ctx := context.Background()
+	var got, want []headgate.Decision
+	for n := range steps {
+		h.tick()
+		if h.rng.IntN(40) == 0 {
+			i := h.rng.IntN(len(h.rules))
+			h.rules[i] = h.changed(h.rules[i])
+			// A store may forget a counter when it would have been free under the
+			// limits that it was charged under, unless it is looked at before.
+			for _, key := range keys {
+				for _, each := range append(others, store) {
+					if _, err := each.Take(ctx, headgate.OpPeek, []headgate.Check{{Rule: h.rules[i], Key: key}}, nil); err != nil {
+						return fmt.Errorf("step %d: peek: %w", n, err)
+					}
+				}
+			}
+		}
+		op, checks := h.request()
+		var err error
+		if got, err = store.Take(ctx, op, checks, got[:0]); err != nil {
+			return fmt.Errorf("step %d: %w", n, err)
+		}
+		for _, other := range others {
+			if want, err = other.Take(ctx, op, checks, want[:0]); err != nil {
+				return fmt.Errorf("step %d: %T: %w", n, other, err)
+			}
+			if !reflect.DeepEqual(got, want) && len(got)+len(want) > 0 {
+				return fmt.Errorf("step %d at %d: %s of %v:\n%s%T:\n%s", n, h.clock.Now(), op, describeChecks(checks), describeDecisions(got), other, describeDecisions(want))
+			}
+		}
+		if verdict := headgate.NewVerdict(got); op == headgate.OpTake && verdict.Allowed {
+			for _, c := range checks {
+				h.past = append(h.past, taken{c, h.clock.Now()})
+			}
+		} else if op == headgate.OpTake && verdict.RetryAfter > 0 && h.rng.IntN(2) == 0 {
+			// Come back when it fits, or a microsecond before.
+			h.clock.Add(verdict.RetryAfter - time.Duration(h.rng.IntN(2))*time.Microsecond)
+		}
+	}
+	return nil
+}
+
+// tick moves the clock: mostly a little, sometimes to where much has expired,
+// sometimes back.
+func (h *history) tick() {
+	h.late = max(h.late, h.clock.Now())
+	switch h.rng.IntN(20) {
+	case 0, 1, 2, 3, 4, 5, 6:
+	case 7:
+		if h.late-h.clock.Now() < 50_000_000 {
+			h.clock.Add(-time.Duration(h.rng.Int64N(int64(3 * time.Second))))
+		}
+	case 8:
+		// A store need not remember what was free for longer than a minute.
+		back := time.Duration(h.rng.Int64N(int64(time.Minute)))
+		h.clock.Add(-max(0, back-time.Duration(h.late-h.clock.Now())*time.Microsecond))
+	case 9:
+		h.clock.Add(time.Duration(h.rng.Int64N(int64(2 * time.Hour))))
+	case 10, 11, 12:
+		h.clock.Add(time.Duration(h.rng.IntN(4)) * time.Microsecond)
+	default:
+		h.clock.Add(time.Duration(h.rng.Int64N(int64(2 * time.Second))))
+	}
+}
+
+// request makes up what to do next.
+func (h *history) request() (headgate.Op, []headgate.Check) {
+	op := headgate.OpTake
+	switch n := h.rng.IntN(100); {
+	case n < 10:
+		op = headgate.OpPeek
+	case n < 20:
+		op = headgate.OpRefund
+	case n < 21:
+		op = headgate.OpReset
+	}
+	var checks []headgate.Check
+	for _, i := range h.rng.Perm(len(h.rules))[:1+h.rng.IntN(len(h.rules))] {
+		c := headgate.Check{Rule: h.rules[i], Key: keys[h.rng.IntN(len(keys))], Cost: h.cost(h.rules[i])}
+		if op == headgate.OpRefund && len(h.past) > 0 && h.rng.IntN(2) == 0 {
+			if p := h.past[len(h.past)-1-h.rng.IntN(min(len(h.past), 6))]; p.check.Rule.Name() == c.Rule.Name() {
+				c.Key, c.Cost, c.At = p.check.Key, p.check.Cost, p.at
+			}
+		}
+		checks = append(checks, c)
+	}
+	return op, checks
+}
+
+func (h *history) cost(r *headgate.Rule) int64 {
+	l := &r.Limits()[h.rng.IntN(len(r.Limits()))]
+	switch h.rng.IntN(10) {
+	case 0:
+		return 1 + h.rng.Int64N(min(headgate.MaxCount, l.Capacity()+1))
+	case 1, 2:
+		return 1 + h.rng.Int64N(max(1, l.Capacity()/4))
+	case 3:
+		return 1 + h.rng.Int64N(12)
+	}
+	return 1
+}
+
+// limit makes up a limit. Some have rates with long remainders, some products
+// beyond 64 bits.
+func (h *history) limit(known bool) headgate.Limit {
+	l := headgate.Limit{Algorithm: headgate.Algorithm(h.rng.IntN(5)), Count: 1 + h.rng.Int64N(30)}
+	switch h.rng.IntN(8) {
+	case 0:
+		l.Period = time.Duration(1+h.rng.IntN(50)) * time.Microsecond
+	case 1:
+		l.Period = time.Duration(1+h.rng.IntN(30)) * 24 * time.Hour
+		l.Count = 1 + h.rng.Int64N(headgate.MaxLog)
+	case 2:
+		l.Period = time.Duration(1+h.rng.Int64N(10_000_000)) * time.Microsecond
+	default:
+		l.Period = time.Duration(1+h.rng.IntN(90)) * time.Second
+	}
+	if h.rng.IntN(6) == 0 && l.Algorithm != headgate.SlidingWindow {
+		l.Count = 1 + h.rng.Int64N(headgate.MaxCount)
+	}
+	switch l.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		if h.rng.IntN(2) == 0 {
+			l.Burst = 1 + h.rng.Int64N(4*l.Count)
+			l.Burst = min(l.Burst, headgate.MaxCount)
+		}
+	case headgate.FixedWindow:
+		switch h.rng.IntN(3) {
+		case 0:
+			l.Align = headgate.AlignFirst
+		case 1:
+			if !known {
+				l.Align, l.Period = headgate.AlignMinute+headgate.Alignment(h.rng.IntN(6)), 0
+				if h.rng.IntN(2) == 0 {
+					l.Location = time.FixedZone("east", 5*3600+1800)
+				}
+			}
+		}
+	}
+	return l
+}
+
+func (h *history) rule(name string, known bool) *headgate.Rule {
+	for {
+		limits := make([]headgate.Limit, 1+h.rng.IntN(3))
+		for i := range limits {
+			limits[i] = h.limit(known)
+		}
+		if r, err := headgate.NewRule(name, limits...); err == nil {
+			return r
+		}
+	}
+}
+
+// changed gives a rule other counts and bursts.
+func (h *history) changed(r *headgate.Rule) *headgate.Rule {
+	limits := append([]headgate.Limit(nil), r.Limits()...)
+	for i := range limits {
+		l := &limits[i]
+		switch l.Algorithm {
+		case headgate.TokenBucket, headgate.LeakyBucket:
+			l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
+			if h.rng.IntN(2) == 0 {
+				l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
+			}
+		case headgate.SlidingWindow:
+			l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))
+		default:
+			l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
+		}
+	}
+	if next, err := headgate.NewRule(r.Name(), limits...); err == nil {
+		return next
+	}
+	return r
+}
+
+func describeChecks(checks []headgate.Check) string {
+	s := ""
+	for _, c := range checks {
+		s += fmt.Sprintf("[%v key %s cost %d at %d]", c.Rule, c.Key, c.Units(), c.At)
+	}
+	return s
+}
+
+func describeDecisions(decisions []headgate.Decision) string {
+	s := ""
+	for _, d := range decisions {
+		s += fmt.Sprintf("  %s %v of %s: allowed %t, remaining %d, retry %v, reset %v, delay %v, at %d\n",
+			d.Limit.Algorithm, d.Limit, d.Rule.Name(), d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At)
+	}
+	return s
+}

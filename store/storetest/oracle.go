@@ -1,0 +1,410 @@
+package storetest
+
+import (
+	"context"
+	"math/big"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Oracle is a [headgate.Store] that is as slow and obvious as can be: buckets in
+// exact fractions, windows as lists of every unit's time, waiting times found by
+// search. It shares no arithmetic with package algorithm, so that the two can be
+// held against each other. It is safe for concurrent use and forgets nothing.
+//
+// It knows token_bucket, leaky_bucket, fixed_window aligned to UTC or to the
+// first request, sliding_window and sliding_counter.
+type Oracle struct {
+	clock    func() int64
+	mu       sync.Mutex // guards counters
+	counters map[counter]obvious
+}
+
+// obvious is the counter of one limit. Costs and times are in units and µs.
+type obvious interface {
+	// free is how many units the limit admits at now: negative if more are in
+	// use than it allows.
+	free(l *headgate.Limit, now int64) int64
+	charge(l *headgate.Limit, now, cost int64)
+	refund(l *headgate.Limit, now, cost, at int64)
+	// follow takes the counter back with a clock that has stepped back.
+	follow(l *headgate.Limit, now int64)
+	// busy is how long units are still in use at now if nothing else comes.
+	busy(l *headgate.Limit, now int64) int64
+}
+
+// NewOracle returns an empty oracle that decides by clock, in microseconds since
+// the Unix epoch.
+func NewOracle(clock func() int64) *Oracle {
+	return &Oracle{clock: clock, counters: map[counter]obvious{}}
+}
+
+// Take implements [headgate.Store].
+func (o *Oracle) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := headgate.Validate(op, checks); err != nil {
+		return dst, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.clock()
+	admitted := true
+	for i := range checks {
+		c := &checks[i]
+		for j := range c.Rule.Limits() {
+			l := &c.Rule.Limits()[j]
+			id := counter{c.Rule.Name(), c.Key, l.Slot()}
+			if l.Algorithm == headgate.SlidingWindow {
+				id.slot = 0
+			}
+			if o.counters[id] == nil || op == headgate.OpReset {
+				o.counters[id] = newObvious(l)
+			}
+			if log, ok := o.counters[id].(*obviousLog); ok {
+				log.longest = max(log.longest, l.Period.Microseconds())
+			}
+			o.counters[id].follow(l, now)
+			admitted = admitted && o.counters[id].free(l, now) >= c.Units()
+		}
+	}
+	if op == headgate.OpReset {
+		return dst, nil
+	}
+	for i := range checks {
+		dst = o.settle(op, &checks[i], i, admitted, now, dst)
+	}
+	return dst, nil
+}
+
+func (o *Oracle) settle(op headgate.Op, c *headgate.Check, place int, admitted bool, now int64, dst []headgate.Decision) []headgate.Decision {
+	first := len(dst)
+	cost := c.Units()
+	logged := false
+	for j := range c.Rule.Limits() {
+		l := &c.Rule.Limits()[j]
+		s := o.counter(c, l)
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, At: now, Allowed: op == headgate.OpRefund})
+		d := &dst[len(dst)-1]
+		if op == headgate.OpRefund {
+			continue
+		}
+		d.Allowed = s.free(l, now) >= cost
+		switch {
+		case d.Allowed && l.Algorithm == headgate.LeakyBucket:
+			d.Delay = tell(s.busy(l, now))
+		case d.Allowed:
+		case cost > l.Capacity():
+			d.RetryAfter = headgate.Never
+		default:
+			d.RetryAfter = tell(wait(s, l, now, cost))
+		}
+	}
+	for j := range c.Rule.Limits() {
+		l := &c.Rule.Limits()[j]
+		s := o.counter(c, l)
+		if l.Algorithm == headgate.SlidingWindow {
+			if logged {
+				continue
+			}
+			logged = true
+		}
+		switch {
+		case op == headgate.OpRefund:
+			s.refund(l, now, cost, c.At)
+		case op == headgate.OpTake && admitted:
+			s.charge(l, now, cost)
+		}
+	}
+	for j := range c.Rule.Limits() {
+		l := &c.Rule.Limits()[j]
+		d := &dst[first+j]
+		d.Remaining = max(0, o.counter(c, l).free(l, now))
+		d.ResetAfter = tell(o.counter(c, l).busy(l, now))
+	}
+	return dst
+}
+
+func (o *Oracle) counter(c *headgate.Check, l *headgate.Limit) obvious {
+	id := counter{c.Rule.Name(), c.Key, l.Slot()}
+	if l.Algorithm == headgate.SlidingWindow {
+		id.slot = 0
+	}
+	return o.counters[id]
+}
+
+// tell turns microseconds into a Duration. More than 100 years, which a bucket can
+// need after its limit was lowered, are told as just above that.
+func tell(micros int64) time.Duration {
+	return time.Duration(min(micros, headgate.MaxRefill.Microseconds()+1)) * time.Microsecond
+}
+
+// wait finds by bisection the shortest time after which cost is free. The units
+// that are free never become fewer while nothing is charged.
+func wait(s obvious, l *headgate.Limit, now, cost int64) int64 {
+	low, high := int64(0), int64(1)
+	for s.free(l, now+high) < cost {
+		low, high = high, high*2
+	}
+	for high-low > 1 {
+		if middle := low + (high-low)/2; s.free(l, now+middle) >= cost {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}
+
+func newObvious(l *headgate.Limit) obvious {
+	switch l.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		return &obviousBucket{}
+	case headgate.FixedWindow:
+		return &obviousFixed{}
+	case headgate.SlidingWindow:
+		return &obviousLog{}
+	}
+	return &obviousCounter{}
+}
+
+// obviousBucket says that exactly used units were in use at an instant: extra
+// parts of the microsecond at, of which the limit's rate makes num. After a change
+// of the rate there may be fewer parts than extra: then it is the last of them.
+type obviousBucket struct {
+	used      int64
+	at, extra int64
+}
+
+func (s *obviousBucket) instant(l *headgate.Limit) *big.Rat {
+	num, _ := l.Rate()
+	at := big.NewRat(min(s.extra, num-1), num)
+	return at.Add(at, big.NewRat(s.at, 1))
+}
+
+// level returns the bucket at now: how many units are in use, counting one that
+// is partly refilled as a whole one, and when the last whole one was refilled.
+func (s *obviousBucket) level(l *headgate.Limit, now int64) (int64, *big.Rat) {
+	if s.used == 0 {
+		return 0, big.NewRat(now, 1)
+	}
+	at := s.instant(l)
+	// One unit takes Period / Count.
+	unit := big.NewRat(l.Period.Microseconds(), l.Count)
+	turns := new(big.Rat).Quo(new(big.Rat).Sub(big.NewRat(now, 1), at), unit)
+	whole := new(big.Int).Quo(turns.Num(), turns.Denom())
+	if whole.Cmp(big.NewInt(s.used)) >= 0 {
+		return 0, big.NewRat(now, 1)
+	}
+	return s.used - whole.Int64(), at.Add(at, unit.Mul(unit, new(big.Rat).SetInt(whole)))
+}
+
+// set makes the bucket hold used units at the instant at.
+func (s *obviousBucket) set(l *headgate.Limit, used int64, at *big.Rat) {
+	num, _ := l.Rate()
+	parts := new(big.Rat).Mul(at, big.NewRat(num, 1))
+	whole, extra := new(big.Int).QuoRem(parts.Num(), big.NewInt(num), new(big.Int))
+	s.used, s.at, s.extra = used, whole.Int64(), extra.Int64()
+}
+
+// follow: units charged in the future count as charged now.
+func (s *obviousBucket) follow(l *headgate.Limit, now int64) {
+	if s.used > 0 && s.instant(l).Cmp(big.NewRat(now, 1)) > 0 {
+		s.at, s.extra = now, 0
+	}
+}
+
+func (s *obviousBucket) free(l *headgate.Limit, now int64) int64 {
+	used, _ := s.level(l, now)
+	return l.Capacity() - used
+}
+
+func (s *obviousBucket) charge(l *headgate.Limit, now, cost int64) {
+	used, at := s.level(l, now)
+	s.set(l, used+cost, at)
+}
+
+func (s *obviousBucket) refund(l *headgate.Limit, now, cost, _ int64) {
+	used, at := s.level(l, now)
+	s.set(l, max(0, used-cost), at)
+}
+
+func (s *obviousBucket) busy(l *headgate.Limit, now int64) int64 {
+	used, at := s.level(l, now)
+	if used == 0 {
+		return 0
+	}
+	full := big.NewRat(l.Period.Microseconds(), l.Count)
+	full.Mul(full, big.NewRat(used, 1))
+	full.Add(full, at)
+	full.Sub(full, big.NewRat(now, 1))
+	up := new(big.Int).Add(full.Num(), new(big.Int).Sub(full.Denom(), big.NewInt(1)))
+	return up.Quo(up, full.Denom()).Int64()
+}
+
+// span is one window of the list that fixed windows and counters keep.
+type span struct{ begin, end, used int64 }
+
+// obviousFixed is the window that was begun last.
+type obviousFixed struct{ last span }
+
+// current is the window that counts at now.
+func (s *obviousFixed) current(l *headgate.Limit, now int64) span {
+	period := l.Period.Microseconds()
+	fresh := span{begin: now, end: now + period}
+	if l.Align == headgate.AlignUTC {
+		fresh.begin = now / period * period
+		fresh.end = fresh.begin + period
+	}
+	switch {
+	case s.last.used == 0 || now >= s.last.end:
+		return fresh
+	case now < s.last.begin-period: // a long step back takes the count along
+		fresh.used = s.last.used
+		return fresh
+	}
+	return s.last
+}
+
+func (s *obviousFixed) follow(l *headgate.Limit, now int64) {
+	if s.last.used > 0 && now < s.last.begin-l.Period.Microseconds() {
+		s.last = s.current(l, now)
+	}
+}
+
+func (s *obviousFixed) free(l *headgate.Limit, now int64) int64 {
+	return l.Count - s.current(l, now).used
+}
+
+func (s *obviousFixed) charge(l *headgate.Limit, now, cost int64) {
+	s.last = s.current(l, now)
+	s.last.used += cost
+}
+
+func (s *obviousFixed) refund(l *headgate.Limit, now, cost, at int64) {
+	s.last = s.current(l, now)
+	if at == 0 || at >= s.last.begin {
+		s.last.used = max(0, s.last.used-cost)
+	}
+}
+
+func (s *obviousFixed) busy(l *headgate.Limit, now int64) int64 {
+	if w := s.current(l, now); w.used > 0 {
+		return w.end - now
+	}
+	return 0
+}
+
+// obviousLog has the time of every request and its units, as far back as the
+// longest window of its rule reached when the last one came.
+type obviousLog struct {
+	longest int64
+	charged []struct{ at, units int64 }
+}
+
+func (s *obviousLog) follow(_ *headgate.Limit, now int64) {
+	for i := range s.charged {
+		s.charged[i].at = min(s.charged[i].at, now)
+	}
+}
+
+func (s *obviousLog) free(l *headgate.Limit, now int64) int64 {
+	used := int64(0)
+	for _, c := range s.charged {
+		if c.at+l.Period.Microseconds() > now {
+			used += c.units
+		}
+	}
+	return l.Count - used
+}
+
+func (s *obviousLog) charge(_ *headgate.Limit, now, cost int64) {
+	s.charged = append(s.charged, struct{ at, units int64 }{now, cost})
+	for s.charged[0].at <= now-s.longest {
+		s.charged = s.charged[1:]
+	}
+}
+
+func (s *obviousLog) refund(_ *headgate.Limit, _, cost, at int64) {
+	for i := len(s.charged) - 1; i >= 0; i-- {
+		if c := &s.charged[i]; at == 0 || c.at <= at {
+			back := min(c.units, cost)
+			c.units -= back
+			cost -= back
+		}
+	}
+}
+
+func (s *obviousLog) busy(l *headgate.Limit, now int64) int64 {
+	longest := int64(0)
+	for _, c := range s.charged {
+		if c.units > 0 {
+			longest = max(longest, c.at+l.Period.Microseconds()-now)
+		}
+	}
+	return longest
+}
+
+// obviousCounter has the units of the window that was begun last and of the one
+// before.
+type obviousCounter struct{ last, before span }
+
+func (s *obviousCounter) current(l *headgate.Limit, now int64) (last, before span) {
+	period := l.Period.Microseconds()
+	begin := now / period * period
+	fresh := span{begin, begin + period, 0}
+	switch {
+	case s.last.used == 0 && s.before.used == 0 || now >= s.last.end+period:
+		return fresh, span{}
+	case now >= s.last.end:
+		return fresh, s.last
+	case now < s.last.begin-period:
+		fresh.used = min(s.last.used+s.before.used, headgate.MaxCount)
+		return fresh, span{}
+	}
+	return s.last, s.before
+}
+
+func (s *obviousCounter) follow(l *headgate.Limit, now int64) {
+	if now < s.last.begin-l.Period.Microseconds() {
+		s.last, s.before = s.current(l, now)
+	}
+}
+
+func (s *obviousCounter) free(l *headgate.Limit, now int64) int64 {
+	last, before := s.current(l, now)
+	period := l.Period.Microseconds()
+	covered := big.NewRat(min(period, last.end-now), period)
+	share := covered.Mul(covered, big.NewRat(before.used, 1))
+	up := new(big.Int).Add(share.Num(), new(big.Int).Sub(share.Denom(), big.NewInt(1)))
+	return l.Count - last.used - up.Quo(up, share.Denom()).Int64()
+}
+
+func (s *obviousCounter) charge(l *headgate.Limit, now, cost int64) {
+	s.last, s.before = s.current(l, now)
+	s.last.used += cost
+}
+
+func (s *obviousCounter) refund(l *headgate.Limit, now, cost, at int64) {
+	s.last, s.before = s.current(l, now)
+	period := l.Period.Microseconds()
+	back := int64(0)
+	if at == 0 || at >= s.last.begin {
+		back = min(cost, s.last.used)
+		s.last.used -= back
+	}
+	if at == 0 || at < s.last.begin && at >= s.last.begin-period {
+		s.before.used -= min(cost-back, s.before.used)
+	}
+}
+
+func (s *obviousCounter) busy(l *headgate.Limit, now int64) int64 {
+	last, before := s.current(l, now)
+	switch {
+	case last.used > 0:
+		return last.end + l.Period.Microseconds() - now
+	case before.used > 0:
+		return last.end - now
+	}
+	return 0
+}
