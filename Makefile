@@ -1,0 +1,91 @@
+# Every target works from a fresh clone, as any user, with Go, make and git.
+# `make` alone lists them.
+
+# sudo may hide Go from the PATH, and Debian keeps nginx off it for users.
+GO      ?= $(firstword $(shell command -v go) $(wildcard /usr/local/go/bin/go) go)
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+SHELL   := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# The binary's version is passed to the linker below. Reading it off the
+# repository as well would fail for a user who does not own the checkout.
+export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -buildvcs=false)
+VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
+
+GOLANGCI_LINT_VERSION := v2.15.0
+GOFUMPT_VERSION       := v0.12.0
+TOOLS         := $(CURDIR)/bin/tools
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+
+# The directory of every module in go.work. Without one, go test would run in the
+# root module alone, and all would seem well.
+MODULES  = $(or $(shell $(GO) list -m -f '{{.Dir}}'),$(error go.work cannot be read; `go list -m` says why))
+PACKAGES = $(addsuffix /...,$(MODULES))
+# Packages whose tests start real servers are those that reach one of these.
+LAUNCHERS := github.com/headgate/headgate/(test/servers|bench/internal/redisbench)
+
+ARGS      ?=
+FUZZTIME  ?= 30s
+TESTFLAGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/headgate
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/headgate ./server/cmd/headgate
+
+.PHONY: run
+run: build ## start the server on the memory store with the sample policy (ARGS="--store redis://...")
+	bin/headgate serve $(ARGS)
+
+.PHONY: test
+test: ## run every test under the race detector, against real servers, which apt installs if missing
+	scripts/install-test-programs
+	$(GO) test -race -count=1 -timeout=20m $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: test-unit
+test-unit: ## run the tests that start no server: nothing to install, no C compiler
+	@packages=$$($(GO) list -test -f '{{.ImportPath}} {{join .Deps " "}}' $(PACKAGES) | \
+	awk '$$1 ~ /\.test$$/ { unit = 1; for (i = 2; i <= NF; i++) if ($$i ~ "^$(LAUNCHERS)$$") unit = 0; \
+		if (unit) print substr($$1, 1, length($$1) - 5) }'); \
+	$(GO) test -count=1 $(TESTFLAGS) $${packages:?no package has tests that start no server}
+
+.PHONY: bench
+bench: ## measure Headgate beside its peers and write docs/benchmarks.md (needs the programs of make test)
+	scripts/install-test-programs
+	cd bench && $(GO) run ./cmd/bench $(ARGS)
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@$(GO) test -list '^Fuzz' $(PACKAGES) | \
+	awk '/^Fuzz/ { target[n++] = $$1 } $$1 == "ok" { for (i = 0; i < n; i++) print $$2, target[i]; n = 0 }' | \
+	while read -r package target; do \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime '$(FUZZTIME)' "$$package" </dev/null; \
+	done
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## check style, mistakes, import rules, and that every go.mod stands on its own
+	@status=0; for dir in $(MODULES); do \
+		echo "lint $${dir#$(CURDIR)/}"; cd "$$dir"; \
+		$(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./... || status=1; \
+		GOWORK=off $(GO) mod tidy -diff || status=1; \
+	done; exit $$status
+
+.PHONY: format
+format: $(GOFUMPT) ## rewrite the Go files as gofumpt wants them
+	$(GOFUMPT) -w $(MODULES)
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
+
+$(GOLANGCI_LINT):
+	GOBIN=$(TOOLS) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	mv $(TOOLS)/golangci-lint $@
+
+$(GOFUMPT):
+	GOBIN=$(TOOLS) $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+	mv $(TOOLS)/gofumpt $@

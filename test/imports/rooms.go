@@ -1,0 +1,77 @@
+package imports
+
+import "strings"
+
+// Root is the import path of the core, and the prefix of all others.
+const Root = "github.com/headgate/headgate"
+
+// Anything stands for every room in a room's list.
+const Anything = "*"
+
+// Room is a part of the project that is free to arrange itself within, and may
+// import what its list allows.
+type Room struct {
+	// Path is the directory, "." for the root package. It stands for all
+	// directories below it; "store/*" stands for store/redis and store/memory,
+	// each of which is a room of its own.
+	Path string
+	// May lists the Paths of the rooms that may be imported, all of them by
+	// themselves: what a room may import is not handed on.
+	May []string
+}
+
+// Rooms is the table of the project's rooms, from the lowest layer to the
+// highest. Where two rooms match a package, the first one is its room.
+func Rooms() []Room {
+	adapter := []string{".", "policy", "concurrency"}
+	return []Room{
+		{".", nil},
+		{"concurrency", nil},
+
+		{"algorithm", []string{"."}},
+		{"policy", []string{"."}},
+
+		// A store knows no rules, and none of the other stores: those that wrap
+		// a Store are handed it.
+		{"store/*", []string{".", "algorithm"}},
+
+		{"httplimit", adapter},
+		{"grpclimit", adapter},
+		{"contrib/*", adapter},
+		{"telemetry/*", adapter},
+		// The fakes are the real thing in memory, with a clock that tests set.
+		{"limittest", []string{".", "algorithm", "store/memory"}},
+
+		{"config", []string{".", "policy"}},
+
+		// The application alone puts stores and transports together.
+		{"server/app", []string{
+			".", "concurrency", "algorithm", "policy", "store/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "server/*",
+		}},
+		{"server/cli", []string{".", "policy", "config", "server/app"}},
+		{"server/cmd", []string{"server/cli", "server/app"}},
+		// What is left of server/ is transports. They write their headers with
+		// httplimit, so that a service and a middleware never differ.
+		{"server/*", []string{".", "policy", "concurrency", "httplimit"}},
+
+		// Nothing that users import may import these.
+		{"bench", []string{Anything}},
+		{"test", []string{Anything}},
+		{"examples", []string{Anything}},
+	}
+}
+
+// name returns the room's own name if it holds the package at path, which is
+// relative to the root: "store/redis" for store/* and store/redis/script.
+func (r Room) name(path string) (string, bool) {
+	if path == r.Path {
+		return path, true
+	}
+	if parent, many := strings.CutSuffix(r.Path, "/*"); many {
+		rest, ok := strings.CutPrefix(path, parent+"/")
+		first, _, _ := strings.Cut(rest, "/")
+		return parent + "/" + first, ok
+	}
+	return r.Path, strings.HasPrefix(path, r.Path+"/")
+}

@@ -1,0 +1,31 @@
+// Package servers starts real Redis and Valkey servers for tests.
+//
+// # Basics
+//
+// [Each] runs a test once for every kind of server, each time with a fresh one:
+//
+//	func TestStore(t *testing.T) {
+//		servers.Each(t, func(t *testing.T, s *servers.Server) {
+//			client := connect(t, s.URL())
+//			...
+//		})
+//	}
+//
+// [Start] starts one server of a given [Kind]; call it several times for several
+// servers. [Server.Kill], [Server.Stop], [Server.Restart], [Server.Pause] and
+// [Server.Resume] make the faults that a client must live through, and
+// [Server.Do] sends a command past the client that is being tested.
+//
+// A server listens on a free port of the loopback interface only, keeps its
+// files in the test's own directory, saves nothing unless told to, and is killed
+// when the test ends.
+//
+// # Caveats
+//
+// Both programs are required: where one is missing the test fails, and says how
+// to install it. A test that quietly did not run would look like one that passed.
+//
+// A port is free when it is chosen, which does not keep it free. Start takes
+// another one if it was taken meanwhile; Restart cannot, since clients know the
+// old one, and fails the test if it stays taken.
+package servers

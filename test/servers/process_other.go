@@ -1,0 +1,9 @@
+//go:build !linux
+
+package servers
+
+import "syscall"
+
+// attributes are the operating system's defaults: only Linux can tie a
+// process's life to its parent's.
+func attributes() *syscall.SysProcAttr { return nil }
