@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate"
+)
+
+// The bounds of a [Descriptor] that comes from outside.
+const (
+	// MaxEntries is how many entries a descriptor may have.
+	MaxEntries = 32
+	// MaxName is the longest name of an entry, in bytes.
+	MaxName = 64
+	// MaxValue is the longest value of an entry, in bytes: that of an HTTP
+	// header in most servers, since tokens are values too.
+	MaxValue = 8192
+)
+
+// Entry is one fact about a request.
+type Entry struct{ Name, Value string }
+
+// Descriptor holds the facts about a request. Names are unique; of two entries
+// with one name the first counts. It is a small slice rather than a map, so that
+// it can be built and read for each request without allocating.
+type Descriptor []Entry
+
+// Get returns the entry's value. An entry with an empty value is absent.
+func (d Descriptor) Get(name string) (value string, ok bool) {
+	for i := range d {
+		if d[i].Name == name {
+			return d[i].Value, d[i].Value != ""
+		}
+	}
+	return "", false
+}
+
+// FromMap returns the descriptor with the map's entries in the order of their
+// names. It returns a [*headgate.InvalidError] with every mistake if there are
+// more than MaxEntries, or if a name or value is out of bounds.
+func FromMap(m map[string]string) (Descriptor, error) {
+	if len(m) > MaxEntries {
+		return nil, &headgate.InvalidError{
+			Subject:  "descriptor",
+			Problems: []string{fmt.Sprintf("it has %d entries, must have at most %d", len(m), MaxEntries)},
+		}
+	}
+	d := make(Descriptor, 0, len(m))
+	for name, value := range m {
+		d = append(d, Entry{name, value})
+	}
+	slices.SortFunc(d, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	var problems []string
+	for _, e := range d {
+		if p := checkEntryName(e.Name); p != "" {
+			problems = append(problems, p)
+		}
+		if len(e.Value) > MaxValue {
+			problems = append(problems, fmt.Sprintf("entry %s: the value has %d bytes, must have at most %d", quote(e.Name), len(e.Value), MaxValue))
+		}
+	}
+	if problems != nil {
+		return nil, &headgate.InvalidError{Subject: "descriptor", Problems: problems}
+	}
+	return d, nil
+}
+
+// checkEntryName returns what is wrong with an entry's name, or "".
+func checkEntryName(name string) string {
+	if name == "" || len(name) > MaxName {
+		return fmt.Sprintf("entry %s: the name has %d bytes, must have 1 to %d", quote(name), len(name), MaxName)
+	}
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.', c == ':':
+		default:
+			return fmt.Sprintf("entry %s: the name has %q at byte %d; it may have letters, digits and _ - . : only", quote(name), c, i)
+		}
+	}
+	return ""
+}
+
+// quote quotes what came from outside for a message, and cuts what is long.
+func quote(s string) string {
+	if len(s) > MaxName {
+		return fmt.Sprintf("%q...", s[:MaxName])
+	}
+	return fmt.Sprintf("%q", s)
+}

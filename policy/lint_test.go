@@ -1,0 +1,220 @@
+package policy
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+func limit(t *testing.T, text string) headgate.Limit {
+	t.Helper()
+	algorithm, rest, found := strings.Cut(text, ": ")
+	if !found {
+		algorithm, rest = "sliding_window", text
+	}
+	a, err := headgate.ParseAlgorithm(algorithm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := headgate.ParseLimit(a, rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestLintLimits(t *testing.T) {
+	for _, c := range []struct {
+		limits []string
+		want   string // "" if all of them can bind
+	}{
+		{[]string{"20 per 60s", "5 per 3s"}, ""},
+		{[]string{"600 per 10m", "30 per 20s"}, ""},
+		{[]string{"20 per 1m", "20 per 3s"}, `limit "20 per 3s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out`},
+		{[]string{"20 per 1m", "19 per 3s"}, ""},
+		{[]string{"100 per 1m", "5 per 3s"}, `limit "100 per 1m" can never bind: "5 per 3s" lets at most 100 units pass in that time; set its count below 100, or leave it out`},
+		{[]string{"99 per 1m", "5 per 3s"}, ""},
+		{[]string{"15 per 15s", "5 per 7s"}, `limit "15 per 15s" can never bind: "5 per 7s" lets at most 15 units pass in that time; set its count below 15, or leave it out`},
+		{[]string{"14 per 15s", "5 per 7s"}, ""},
+		{[]string{"5 per 1m", "5 per 1m"}, `limit "5 per 1m" can never bind: "5 per 1m" lets at most 5 units pass in that time; set its count below 5, or leave it out`},
+
+		{[]string{"token_bucket: 100 per 1m", "token_bucket: 200000 per 1 day"}, `limit "200000 per 1d" can never bind: "100 per 1m" has no larger burst (100, not 200000) and no higher rate (144000 units in 1d, not 200000); set its count below 144000, or leave it out`},
+		{[]string{"token_bucket: 100 per 1m", "token_bucket: 100000 per 1 day"}, ""},
+		{[]string{"token_bucket: 50 per 1s burst 200", "token_bucket: 20 per 1s burst 100"}, `limit "50 per 1s burst 200" can never bind: "20 per 1s burst 100" has no larger burst (100, not 200) and no higher rate (20 units in 1s, not 50); set its count below 20, or leave it out`},
+		{[]string{"token_bucket: 10 per 3s", "token_bucket: 20 per 5s"}, `limit "20 per 5s" can never bind: "10 per 3s" has no larger burst (10, not 20) and no higher rate (17 units in 5s, not 20); set its count below 17, or leave it out`},
+		{[]string{"leaky_bucket: 10 per 1s", "leaky_bucket: 20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" has no larger burst (10, not 20) and no higher rate (10 units in 1s, not 20); set its count below 10, or leave it out`},
+		{[]string{"10 per 1s", "leaky_bucket: 20 per 1s"}, ""}, // It delays.
+
+		{[]string{"token_bucket: 10 per 1s", "20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" lets at most 19 units pass in that time; set its count below 19, or leave it out`},
+		{[]string{"token_bucket: 10 per 1s", "18 per 1s"}, ""},
+		{[]string{"10 per 1s", "token_bucket: 20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" has no larger burst (10, not 20) and no higher rate (10 units in 1s, not 20); set its count below 10, or leave it out`},
+		{[]string{"fixed_window: 10 per 1s", "token_bucket: 19 per 1s"}, ""},
+		{[]string{"fixed_window: 10 per 1s", "20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" lets at most 20 units pass in that time; set its count below 20, or leave it out`},
+		{[]string{"fixed_window: 10 per 1s", "19 per 1s"}, ""},
+
+		{[]string{"fixed_window: 10 per 1m", "fixed_window: 10 per 1s"}, `limit "10 per 1s" can never bind: "10 per 1m" lets at most 10 units pass in that time; set its count below 10, or leave it out`},
+		{[]string{"fixed_window: 10 per 7s", "fixed_window: 10 per 2s"}, ""}, // Their windows do not nest.
+		{[]string{"100 per calendar day", "3100 per calendar month"}, `limit "3100 per calendar month" can never bind: "100 per calendar day" lets at most 3100 units pass in that time; set its count below 3100, or leave it out`},
+		{[]string{"100 per calendar day", "3099 per calendar month"}, ""},
+		{[]string{"100 per calendar day in Asia/Tokyo", "3100 per calendar month"}, ""},
+		{[]string{"100 per calendar week", "600 per calendar month"}, ""},
+		{[]string{"100 per calendar month", "1200 per calendar year"}, `limit "1200 per calendar year" can never bind: "100 per calendar month" lets at most 1200 units pass in that time; set its count below 1200, or leave it out`},
+		{[]string{"1000 per calendar month", "1000 per calendar hour"}, `limit "1000 per calendar hour" can never bind: "1000 per calendar month" lets at most 1000 units pass in that time; set its count below 1000, or leave it out`},
+		{[]string{"1000 per calendar month", "token_bucket: 1000000 per 1s"}, ""},
+		{[]string{"10 per calendar minute", "26 per 1m"}, `limit "26 per 1m" can never bind: "10 per calendar minute" lets at most 20 units pass in that time; set its count below 20, or leave it out`},
+		{[]string{"10 per calendar month", "100 per 1s"}, ""},
+		{[]string{"100 per 1h", "2600 per calendar day"}, `limit "2600 per calendar day" can never bind: "100 per 1h" lets at most 2600 units pass in that time; set its count below 2600, or leave it out`},
+
+		{[]string{"sliding_counter: 10 per 1m", "sliding_counter: 10 per 1s"}, `limit "10 per 1s" can never bind: "10 per 1m" lets at most 10 units pass in that time; set its count below 10, or leave it out`},
+		{[]string{"sliding_counter: 10 per 1m", "sliding_counter: 10 per 7s"}, ""},
+		{[]string{"sliding_counter: 10 per 1m", "10 per 1s"}, ""},
+		{[]string{"token_bucket: 1000000000 per 1us", "1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (1 units in 1us, not 1000000000); leave it out`},
+		{[]string{"token_bucket: 1000000000 per 1us", "token_bucket: 1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (1 units in 1us, not 1000000000); leave it out`},
+	} {
+		r := Rule{}
+		var limits []headgate.Limit
+		for _, text := range c.limits {
+			limits = append(limits, limit(t, text))
+		}
+		var err error
+		if r.Limits, err = headgate.NewRule("r", limits...); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range Lint(mustNew(t, []Rule{r})) {
+			if w.Code == CodeNeverBinds {
+				got = append(got, w.Text)
+			}
+		}
+		if strings.Join(got, "\n") != c.want {
+			t.Errorf("%q:\ngot  %s\nwant %s", c.limits, strings.Join(got, "\n     "), c.want)
+		}
+	}
+}
+
+func TestLintMatch(t *testing.T) {
+	user := func(c ...Condition) Rule { return rule("r", c) }
+	for _, c := range []struct {
+		rule Rule
+		want string
+	}{
+		{user(), ""},
+		{user(Absent("user"), Present("user")), `it can never match: entry "user" must be both absent and present; drop one of the conditions`},
+		{user(Absent("user"), Equal("user", "ada")), `it can never match: entry "user" must be both absent and present; drop one of the conditions`},
+		{user(Absent("user"), Not(Equal("user", "ada"))), ""},
+		{rule("r", []Condition{Absent("user")}, "user"), `it can never match: entry "user" must be absent, but the rule counts by it; take it out of per, or drop the condition`},
+		{user(Equal("user", "ada"), Equal("user", "bob")), `it can never match: entry "user" must have a value out of 2 lists that have none in common; join them into one`},
+		{user(Equal("user", "ada", "eve"), Equal("user", "bob", "eve")), ""},
+		{user(Equal("user", "ada"), Prefix("user", "a")), ""},
+		{user(Prefix("user", "ad"), Prefix("user", "a")), ""},
+		{user(Prefix("user", "a"), Prefix("user", "b")), `it can never match: entry "user" must have a value out of 2 lists that have none in common; join them into one`},
+		{user(Equal("user", "a", "b", "c", "d"), Not(Prefix("user", "a", "b", "c", "d"))), `it can never match: entry "user" must have one of the values "a", "b", "c" and 1 more, and not has each of them; take them out of not`},
+		{user(Prefix("user", "svc-"), Not(Prefix("user", "svc"))), `it can never match: entry "user" must have one of the values "svc-*", and not has each of them; take them out of not`},
+		{user(Prefix("user", "svc-"), Not(Equal("user", "svc-a"))), ""},
+		{user(Equal("user", "ada"), Not(Equal("user", "bob"))), ""},
+	} {
+		got := ""
+		for _, w := range Lint(mustNew(t, []Rule{c.rule})) {
+			if w.Code != CodeNeverMatches {
+				t.Errorf("%+v: unexpected %v", c.rule.Match, w)
+			}
+			got += w.Text
+		}
+		if got != c.want {
+			t.Errorf("%+v:\ngot  %s\nwant %s", c.rule.Match, got, c.want)
+		}
+	}
+}
+
+func TestLintUncaught(t *testing.T) {
+	login := func(per ...string) Rule { return rule("login", []Condition{Equal("route", "POST /")}, per...) }
+	direct := rule("direct", nil)
+	direct.Direct = true
+	for _, c := range []struct {
+		name  string
+		rules []Rule
+		want  []string // the entries warned of
+	}{
+		{"alone", []Rule{login("user")}, []string{"user"}},
+		{"two entries", []Rule{login("user", "tenant")}, []string{"user", "tenant"}},
+		{"presence is demanded", []Rule{rule("r", []Condition{Present("user")}, "user")}, nil},
+		{"a value is demanded", []Rule{rule("r", []Condition{Equal("user", "ada")}, "user")}, nil},
+		{"another value", []Rule{rule("r", []Condition{Not(Equal("user", "ada"))}, "user")}, []string{"user"}},
+		{"one for all", []Rule{login("user"), rule("all", nil)}, nil},
+		{"the same entry", []Rule{login("user"), rule("all", nil, "user")}, []string{"user", "user"}},
+		{"absence", []Rule{login("user"), rule("x", []Condition{Absent("user"), Present("route")})}, nil},
+		{"absence and the route", []Rule{login("user"), rule("x", []Condition{Absent("user"), Equal("route", "POST /", "GET /")})}, nil},
+		{"absence and the route's prefix", []Rule{login("user"), rule("x", []Condition{Absent("user"), Prefix("route", "POST ")})}, nil},
+		{"absence and not a route", []Rule{login("user"), rule("x", []Condition{Not(Equal("route", "GET /"))})}, nil},
+		{"absence and not this route", []Rule{login("user"), rule("x", []Condition{Not(Prefix("route", "POST "))})}, []string{"user"}},
+		{"absence and another route", []Rule{login("user"), rule("x", []Condition{Absent("user"), Equal("route", "GET /")})}, []string{"user"}},
+		{"presence", []Rule{login("user"), rule("x", []Condition{Present("user")})}, []string{"user"}},
+		{"another entry", []Rule{login("user"), rule("x", []Condition{Present("tenant")})}, []string{"user"}},
+		{"absence of another on both", []Rule{rule("r", []Condition{Absent("tenant")}, "user"), rule("x", []Condition{Not(Equal("tenant", "t"))})}, nil},
+		{"not, twice", []Rule{rule("r", []Condition{Not(Equal("tenant", "t", "u"))}, "user"), rule("x", []Condition{Not(Equal("tenant", "t"))})}, nil},
+		{"not, the other way", []Rule{rule("r", []Condition{Not(Equal("tenant", "t"))}, "user"), rule("x", []Condition{Not(Equal("tenant", "t", "u"))})}, []string{"user"}},
+		{"direct rules catch nothing", []Rule{login("user"), direct}, []string{"user"}},
+	} {
+		var got []string
+		for _, w := range Lint(mustNew(t, c.rules)) {
+			if w.Code == CodeUncaught {
+				got = append(got, strings.Split(w.Text, `"`)[1])
+			}
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: warned of %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestLintText pins the order and the words of a report.
+func TestLintText(t *testing.T) {
+	heavy := Rule{
+		Limits: headgate.MustRule("heavy", headgate.Sliding(20, time.Minute), headgate.Per(50, time.Second).WithBurst(4)),
+		Cost:   5, Match: []Condition{Present("route")}, Per: []Part{{Entry: "token"}},
+		Pos: Position{"p.yml", 2, 5},
+	}
+	dead := rule("dead", []Condition{Absent("x"), Present("x")})
+	s := []Rule{dead, heavy, rule("keys", []Condition{Present("api_key")}, "api_key")}
+	want := []string{
+		`HG002: rule "dead": it can never match: entry "x" must be both absent and present; drop one of the conditions`,
+		`p.yml:2:5: HG003: rule "heavy": limit "50 per 1s burst 4" holds at most 4 units but each request costs at least 5, so every request is denied; raise the limit or its burst to 5, or lower the cost`,
+		`p.yml:2:5: HG004: rule "heavy": it does not bind requests without "token", and no other rule does; add one for them, with match: { token: absent }, or require the entry here, with match: { token: present }, if they are to pass freely`,
+		`p.yml:2:5: HG005: rule "heavy": it counts by the secret token, api_key (2 of 3 rules do), hashed without a key: whoever reads the store can test guesses; set one hash key of at least 16 bytes on all nodes`,
+	}
+	var got []string
+	for _, w := range Lint(mustNew(t, s)) {
+		got = append(got, w.String())
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for _, w := range Lint(mustNew(t, s, WithHashKey(make([]byte, 16)))) {
+		if w.Code == CodePlainHash {
+			t.Errorf("with a hash key: %v", w)
+		}
+	}
+	if got := Lint(mustNew(t, nil)); got != nil {
+		t.Errorf("an empty set: %v", got)
+	}
+}
+
+func ExampleLint() {
+	set, err := New([]Rule{{
+		Match:  []Condition{Absent("user")},
+		Limits: headgate.MustRule("anonymous", headgate.Sliding(20, time.Minute), headgate.Sliding(20, 3*time.Second)),
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, w := range Lint(set) {
+		fmt.Println(w)
+	}
+	// Output:
+	// HG001: rule "anonymous": limit "20 per 3s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out
+}

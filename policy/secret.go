@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"hash"
+	"sync"
+)
+
+// The bounds of the key given to [WithHashKey], in bytes.
+const (
+	MinHashKey = 16
+	MaxHashKey = 1024
+)
+
+// secrets are the entries that are secret without being told so.
+var secrets = []string{"api_key", "token", "authorization"}
+
+// domain separates hashes without a key from every other use of SHA-256.
+const domain = "headgate secret v1\x00"
+
+// hashed is how many bytes of a hash are kept: enough that no two values ever
+// meet by chance.
+const hashed = 16
+
+// hasher turns secret values into what may stand in a key. Its states are pooled
+// because making one for each request would allocate more than all the rest.
+type hasher struct {
+	keyed bool
+	pool  sync.Pool
+}
+
+type hashState struct {
+	hash hash.Hash
+	text []byte
+	sum  []byte
+}
+
+func newHasher(key []byte) *hasher {
+	h := &hasher{keyed: len(key) != 0}
+	h.pool.New = func() any {
+		if len(key) == 0 {
+			return &hashState{hash: sha256.New()}
+		}
+		return &hashState{hash: hmac.New(sha256.New, key)}
+	}
+	return h
+}
+
+// append appends the hash of the entry's value. The entry's name is hashed too:
+// the same text as a token and as an API key gives two hashes.
+func (h *hasher) append(dst []byte, entry, value string) []byte {
+	s, _ := h.pool.Get().(*hashState)
+	s.text = s.text[:0]
+	if !h.keyed {
+		s.text = append(s.text, domain...)
+	}
+	s.text = append(append(append(s.text, entry...), 0), value...)
+	s.hash.Reset()
+	s.hash.Write(s.text)
+	s.sum = s.hash.Sum(s.sum[:0])
+	dst = base64.RawURLEncoding.AppendEncode(dst, s.sum[:hashed])
+	// The secret does not outlive the call.
+	clear(s.text)
+	h.pool.Put(s)
+	return dst
+}
+
+// shorten returns what stands for a key that is longer than a store takes. It
+// begins with a byte that text does not.
+func shorten(key []byte) string {
+	sum := sha256.Sum256(key)
+	return "\x00" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
