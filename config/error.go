@@ -1,0 +1,88 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate"
+)
+
+// Mistake is one thing that is wrong with a policy file.
+type Mistake struct {
+	// File is the name that the file was loaded under.
+	File string
+	// Line and Column count from 1; a column is a character. Both are zero if
+	// the mistake lies in no one place.
+	Line, Column int
+	// Text says what is wrong, with the numbers and what to do.
+	Text string
+}
+
+// String writes the mistake as file:line:column: text.
+func (m Mistake) String() string {
+	if m.Line == 0 {
+		return fmt.Sprintf("%s: %s", m.File, m.Text)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", m.File, m.Line, m.Column, m.Text)
+}
+
+// Error lists every mistake in a policy file, in the order of the file.
+type Error struct{ Mistakes []Mistake }
+
+// Error writes one mistake per line.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Mistakes))
+	for i, m := range e.Mistakes {
+		lines[i] = m.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Is makes errors.Is(err, headgate.ErrInvalid) true.
+func (e *Error) Is(target error) bool { return target == headgate.ErrInvalid }
+
+// place is a position in the file. The zero place is the file as a whole.
+type place struct{ line, column int }
+
+// mistakes collects what is wrong with one file.
+type mistakes struct {
+	file string
+	list []Mistake
+	more int
+}
+
+// maxMistakes bounds what a file that is all mistakes can cost.
+const maxMistakes = 1000
+
+func (m *mistakes) add(at place, format string, args ...any) {
+	if len(m.list) == maxMistakes {
+		m.more++
+		return
+	}
+	m.list = append(m.list, Mistake{m.file, at.line, at.column, fmt.Sprintf(format, args...)})
+}
+
+// err returns the mistakes as an [*Error], or nil if there are none.
+func (m *mistakes) err() error {
+	if m.list == nil {
+		return nil
+	}
+	slices.SortStableFunc(m.list, func(a, b Mistake) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	if m.more > 0 {
+		m.list = append(m.list, Mistake{File: m.file, Text: fmt.Sprintf("and %d more mistakes", m.more)})
+	}
+	return &Error{m.list}
+}
+
+// words is the text of an error of the core without that of its sentinel, which
+// says nothing to someone who reads file:line:column.
+func words(err error) string {
+	return strings.ReplaceAll(err.Error(), headgate.ErrInvalid.Error()+": ", "")
+}
+
+// count is how many mistakes there are so far.
+func (m *mistakes) count() int { return len(m.list) + m.more }

@@ -1,0 +1,222 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// reader reads one file's nodes. Its methods add to the mistakes and report
+// false where a value cannot be used.
+type reader struct{ *mistakes }
+
+// schema is a JSON Schema, or a part of one.
+type schema map[string]any
+
+// value is one kind of value: how the loader reads it, and how the schema
+// describes it. The two stand together so that they stay the same.
+type value[T any] struct {
+	schema schema
+	// read reads the value of the named field.
+	read func(r *reader, name string, n *node) (T, bool)
+}
+
+// field is one field of a mapping that is read into a T.
+type field[T any] struct {
+	name     string
+	about    string // one line for the schema
+	required bool
+	schema   schema
+	read     func(r *reader, n *node, into *T)
+}
+
+// to makes a field of a value that is stored by set.
+func to[T, V any](name, about string, v value[V], set func(into *T, n *node, v V)) field[T] {
+	return field[T]{name: name, about: about, schema: v.schema, read: func(r *reader, n *node, into *T) {
+		if x, ok := v.read(r, name, n); ok {
+			set(into, n, x)
+		}
+	}}
+}
+
+func required[T any](f field[T]) field[T] {
+	f.required = true
+	return f
+}
+
+// object is a mapping with these fields and no others. A value that has mistakes
+// in its fields is returned with what could be read.
+func object[T any](title string, fields []field[T]) value[T] {
+	properties, needed := schema{}, []string{}
+	for _, f := range fields {
+		s := schema{"description": f.about}
+		maps.Copy(s, f.schema)
+		properties[f.name] = s
+		if f.required {
+			needed = append(needed, f.name)
+		}
+	}
+	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(needed) > 0 {
+		s["required"] = needed
+	}
+	return value[T]{s, func(r *reader, name string, n *node) (T, bool) {
+		var into T
+		if n.kind != mapping {
+			r.add(n.at, "%s is %s, must be a mapping with %s", name, describe(n), names(fields))
+			return into, false
+		}
+		given := make(map[string]*node, len(n.fields))
+		for _, p := range n.fields {
+			first, twice := given[p.name]
+			switch {
+			case !hasField(fields, p.name):
+				r.add(p.at, "%s has no field %q; %s", title, p.name, hint(p.name, fields))
+			case twice:
+				r.add(p.at, "the field %q is set twice, first in line %d; keep one", p.name, first.at.line)
+			default:
+				given[p.name] = p.value
+			}
+		}
+		for _, f := range fields {
+			if v, ok := given[f.name]; ok {
+				f.read(r, v, &into)
+			} else if f.required {
+				r.add(n.at, "%s must have the field %q: %s", title, f.name, f.about)
+			}
+		}
+		return into, true
+	}}
+}
+
+// hasField reports whether one of the fields has the name.
+func hasField[T any](fields []field[T], name string) bool {
+	for _, f := range fields {
+		if f.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// names lists the fields for a message.
+func names[T any](fields []field[T]) string {
+	list := make([]string, len(fields))
+	for i, f := range fields {
+		list[i] = f.name
+	}
+	return strings.Join(list, ", ")
+}
+
+// hint names the field that was probably meant, or all there are.
+func hint[T any](name string, fields []field[T]) string {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = f.name
+	}
+	if meant := closest(name, all); meant != "" {
+		return fmt.Sprintf("did you mean %q?", meant)
+	}
+	return "it has " + strings.Join(all, ", ")
+}
+
+// entry is one value of a list, with its place.
+type entry[T any] struct {
+	at    place
+	value T
+	good  bool // the value could be read
+}
+
+// listOf is a sequence of least to most values. Entries that cannot be read are
+// among them, so that the place in the list stays what it is in the file.
+func listOf[T any](v value[T], least, most int) value[[]entry[T]] {
+	s := schema{"type": "array", "items": v.schema, "minItems": least, "maxItems": most}
+	return value[[]entry[T]]{s, func(r *reader, name string, n *node) ([]entry[T], bool) {
+		if n.kind != list {
+			r.add(n.at, "%s is %s, must be a list, such as %s: [...]", name, describe(n), name)
+			return nil, false
+		}
+		if len(n.items) < least || len(n.items) > most {
+			r.add(n.at, "%s has %d entries, must have %d to %d", name, len(n.items), least, most)
+			return nil, false
+		}
+		all := make([]entry[T], len(n.items))
+		for i, item := range n.items {
+			all[i].at = item.at
+			all[i].value, all[i].good = v.read(r, fmt.Sprintf("entry %d of %s", i+1, name), item)
+		}
+		return all, true
+	}}
+}
+
+// wholeNumber is an integer within bounds, both included.
+func wholeNumber(least, most int64) value[int64] {
+	s := schema{"type": "integer", "minimum": least, "maximum": most}
+	return value[int64]{s, func(r *reader, name string, n *node) (int64, bool) {
+		x, err := strconv.ParseInt(strings.ReplaceAll(n.text, "_", ""), 0, 64)
+		switch {
+		case n.kind != whole:
+			r.add(n.at, "%s is %s, must be a whole number from %d to %d", name, describe(n), least, most)
+		case err != nil || x < least || x > most:
+			r.add(n.at, "%s is %s, must be %d to %d", name, n.text, least, most)
+		default:
+			return x, true
+		}
+		return 0, false
+	}}
+}
+
+// plainText is a text that parse makes a T of. Its errors say what to do.
+func plainText[T any](s schema, parse func(text string) (T, error)) value[T] {
+	all := schema{"type": "string"}
+	maps.Copy(all, s)
+	return value[T]{all, func(r *reader, name string, n *node) (T, bool) {
+		var zero T
+		if n.kind != text {
+			r.add(n.at, "%s is %s, must be a text", name, describe(n))
+			return zero, false
+		}
+		x, err := parse(n.text)
+		if err != nil {
+			r.add(n.at, "%s", words(err))
+			return zero, false
+		}
+		return x, true
+	}}
+}
+
+// oneOf is one of some words; each stands for its place.
+func oneOf(choices ...string) value[int] {
+	return value[int]{schema{"type": "string", "enum": choices}, func(r *reader, name string, n *node) (int, bool) {
+		if i := slices.Index(choices, n.text); n.kind == text && i >= 0 {
+			return i, true
+		}
+		advice := ""
+		if meant := closest(n.text, choices); meant != "" {
+			advice = fmt.Sprintf("; did you mean %q?", meant)
+		}
+		r.add(n.at, "%s is %s, must be one of %s%s", name, describe(n), strings.Join(choices, ", "), advice)
+		return 0, false
+	}}
+}
+
+// describe says what a node is, in a message.
+func describe(n *node) string {
+	const long = 60
+	switch n.kind {
+	case empty:
+		return "empty"
+	case list:
+		return fmt.Sprintf("a list of %d", len(n.items))
+	case mapping:
+		return fmt.Sprintf("a mapping with %d fields", len(n.fields))
+	case text:
+		if runes := []rune(n.text); len(runes) > long {
+			return fmt.Sprintf("the text %q...", string(runes[:long]))
+		}
+		return fmt.Sprintf("the text %q", n.text)
+	}
+	return n.text
+}
