@@ -1,0 +1,207 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/policy"
+)
+
+// Key says what a counter is kept for. Make one with the By functions,
+// [Everyone] or [Combine]. A counter is kept under the same key as by a
+// policy.Rule of the same name whose Per has the same entries: secrets are
+// hashed, addresses brought to one form, and several values joined so that no
+// two combinations meet.
+type Key struct {
+	facts []*fact
+	made  bool // by one of the functions, not the zero Key
+}
+
+// fact is an entry of the descriptor and how to find it in a request. Facts are
+// compared by pointer: two of one name from two places contradict each other.
+type fact struct {
+	name string
+	// find returns the value, or "" if the request has none. It is nil in a
+	// mistaken fact only.
+	find func(m *middleware, r *http.Request) string
+}
+
+// The facts that every middleware knows; see [Policy].
+var (
+	factAPIKey = &fact{"api_key", (*middleware).apiKey}
+	factIP     = &fact{"ip", (*middleware).ip}
+	factRoute  = &fact{"route", (*middleware).route}
+	factMethod = &fact{"method", func(_ *middleware, r *http.Request) string { return r.Method }}
+	factHost   = &fact{"host", func(_ *middleware, r *http.Request) string { return hostname(r.Host) }}
+	factPath   = &fact{"path", func(_ *middleware, r *http.Request) string { return r.URL.Path }}
+
+	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factHost, factPath}
+)
+
+// ByIP is a counter for each client address, as [TrustProxies] finds it, with
+// IPv6 addresses counted by their prefix; see [IPv6Prefix]. Only a peer that has
+// no address, on a Unix socket, lacks this identity.
+func ByIP() Key { return Key{[]*fact{factIP}, true} }
+
+// ByAPIKey is a counter for each API key, wherever [APIKeyHeaders] says that it
+// stands. The API key is a secret: counters are kept under a hash; see
+// [HashKey].
+func ByAPIKey() Key { return Key{[]*fact{factAPIKey}, true} }
+
+// ByUser is a counter for each user, whom the function finds in the request's
+// context, where authentication has put them. An empty name is no user.
+func ByUser(user func(context.Context) string) Key {
+	f := &fact{name: "user"}
+	if user != nil {
+		f.find = func(_ *middleware, r *http.Request) string { return user(r.Context()) }
+	}
+	return Key{[]*fact{f}, true}
+}
+
+// ByRoute is a counter for each route; see [Route].
+func ByRoute() Key { return Key{[]*fact{factRoute}, true} }
+
+// ByHeader is a counter for each value of a header that is not a secret, such as
+// the name of a tenant; the entry is the header's name in lower case. Clients
+// write headers as they like: use one that the proxy in front of the service
+// sets.
+func ByHeader(name string) Key {
+	return ByFunc(strings.ToLower(name), func(r *http.Request) string { return r.Header.Get(name) })
+}
+
+// ByFunc is a counter for each value that find returns; "" is none. The entry's
+// name, such as "tenant", has letters, digits and _ - . : only. Values of the
+// entries "token" and "authorization" are hashed, as API keys are.
+func ByFunc(entry string, find func(*http.Request) string) Key {
+	return Key{[]*fact{newFact(entry, find)}, true}
+}
+
+// Everyone is one counter that all requests share.
+func Everyone() Key { return Key{made: true} }
+
+// Combine is a counter for each combination of values, such as those of ByUser
+// and ByRoute. All of them must be present.
+func Combine(keys ...Key) Key {
+	k := Key{made: len(keys) > 0}
+	for _, part := range keys {
+		k.facts = append(k.facts, part.facts...)
+		k.made = k.made && part.made
+	}
+	return k
+}
+
+func newFact(name string, find func(*http.Request) string) *fact {
+	f := &fact{name: name}
+	if find != nil {
+		f.find = func(_ *middleware, r *http.Request) string { return find(r) }
+	}
+	return f
+}
+
+// parts is the key in the words of a policy.
+func (k *Key) parts(ipv6Bits int) []policy.Part {
+	parts := make([]policy.Part, len(k.facts))
+	for i, f := range k.facts {
+		parts[i].Entry = f.name
+		if f == factIP {
+			parts[i].Bits6 = ipv6Bits
+		}
+	}
+	return parts
+}
+
+// apiKey returns the first API key that the configured headers hold.
+func (m *middleware) apiKey(r *http.Request) string {
+	for _, name := range m.keyHeaders {
+		for _, v := range r.Header[name] {
+			if name == authorization {
+				v = bearer(v)
+			}
+			if v = trim(v); v != "" {
+				return v
+			}
+		}
+	}
+	return ""
+}
+
+// authorization is the header whose API key follows the word Bearer.
+const authorization = "Authorization"
+
+// bearer returns the token of an Authorization header, or "" if its scheme is
+// another.
+func bearer(v string) string {
+	const scheme = "bearer "
+	if len(v) < len(scheme) || !strings.EqualFold(v[:len(scheme)], scheme) {
+		return ""
+	}
+	return v[len(scheme):]
+}
+
+// ip returns the client's whole address as text. Where the request has that very
+// text it is shared instead of made anew.
+func (m *middleware) ip(r *http.Request) string {
+	a, ok := m.resolver.Client(r)
+	if !ok {
+		return ""
+	}
+	var buf [64]byte
+	b := a.AppendTo(buf[:0])
+	if s := r.RemoteAddr; len(s) >= len(b) && s[:len(b)] == string(b) {
+		return s[:len(b)]
+	}
+	if lines := r.Header[string(m.resolver.source)]; len(lines) > 0 {
+		if s := lines[len(lines)-1]; strings.HasSuffix(s, string(b)) {
+			return s[len(s)-len(b):]
+		}
+	}
+	return string(b)
+}
+
+// route is the pattern that the mux matched, or what [Route] says.
+func (m *middleware) route(r *http.Request) string {
+	switch {
+	case m.routeOf != nil:
+		return m.routeOf(r)
+	case r.Pattern != "":
+		return r.Pattern
+	}
+	return r.Method + " " + r.URL.Path
+}
+
+// MuxRoute returns a function for [Route] that asks the mux which pattern it
+// will match. It is for a middleware that stands around the whole mux, where the
+// request does not have its pattern yet. Requests that match no pattern have the
+// route [Unmatched], all of them together.
+func MuxRoute(mux *http.ServeMux) func(*http.Request) string {
+	return func(r *http.Request) string {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			return pattern
+		}
+		return Unmatched
+	}
+}
+
+// Unmatched is the route of requests that [MuxRoute] finds no pattern for.
+const Unmatched = "unmatched"
+
+// hostname is the host without a port and in lower case, so that one host has
+// one spelling.
+func hostname(host string) string {
+	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && isPort(host[colon:]) && !strings.HasSuffix(host, "]") {
+		host = host[:colon]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// names lists the facts' names for a message.
+func names(facts []*fact) []string {
+	out := make([]string, len(facts))
+	for i, f := range facts {
+		out[i] = f.name
+	}
+	slices.Sort(out)
+	return out
+}

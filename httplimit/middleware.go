@@ -1,0 +1,311 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// middleware is what New has worked out of the options. It is immutable apart
+// from the pool and safe for concurrent use.
+type middleware struct {
+	settings
+	store headgate.Store
+	own   *policy.Set // the rules of the limits
+	pool  sync.Pool   // of *scratch
+	sleep func(context.Context, time.Duration) error
+}
+
+// scratch is what one request needs and the next can use again.
+type scratch struct {
+	facts     policy.Descriptor
+	checks    []headgate.Check
+	decisions []headgate.Decision
+}
+
+func (m *middleware) get() *scratch {
+	s, _ := m.pool.Get().(*scratch)
+	return s
+}
+
+// put returns the scratch to the pool without the request's texts, which it must
+// not keep alive.
+func (m *middleware) put(s *scratch) {
+	clear(s.facts[:cap(s.facts)])
+	clear(s.checks)
+	m.pool.Put(s)
+}
+
+// serve decides on one request and answers it, or has next answer it. The writer
+// is handed on as it came, so that flushing, hijacking and all else works.
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	cost := int64(1)
+	if m.cost != nil {
+		if cost = m.cost(r); cost == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+	}
+	s := m.get()
+	served := m.decide(w, r, s, cost)
+	m.put(s)
+	if !served {
+		next.ServeHTTP(w, r)
+	}
+}
+
+// decide reports whether it has answered the request itself.
+func (m *middleware) decide(w http.ResponseWriter, r *http.Request, s *scratch, cost int64) bool {
+	if cost < 0 || cost > headgate.MaxCount {
+		return m.broken(w, r, fmt.Errorf("%w: the cost function returned %d for %s %s, must be 0 to %d", headgate.ErrInvalid, cost, r.Method, r.URL.Path, headgate.MaxCount))
+	}
+	served, err := m.bind(w, r, s, m.find(r, s), cost)
+	switch {
+	case served:
+		return true
+	case err != nil:
+		return m.broken(w, r, err)
+	case len(s.checks) == 0:
+		return false
+	}
+	ctx := r.Context()
+	decisions, err := m.store.Take(ctx, headgate.OpTake, s.checks, s.decisions[:0])
+	if err != nil {
+		return m.undecided(w, r, err)
+	}
+	s.decisions = decisions
+	v := headgate.NewVerdict(decisions)
+	if v.Delay > 0 {
+		if err := m.hold(ctx, r, s.checks, &v); err != nil {
+			return m.gone(w, r, err)
+		}
+	}
+	WriteHeaders(w.Header(), m.dialect, &v)
+	if v.Allowed {
+		return false
+	}
+	if m.hooks.Denied != nil {
+		m.hooks.Denied(r, v)
+	}
+	m.denied(w, r, v)
+	return true
+}
+
+// find returns the facts of the request. They stand in the scratch, unless the
+// caller's Describe returns a slice of its own.
+func (m *middleware) find(r *http.Request, s *scratch) policy.Descriptor {
+	s.facts = s.facts[:0]
+	for _, f := range m.facts {
+		if v := f.find(m, r); v != "" {
+			s.facts = append(s.facts, policy.Entry{Name: f.name, Value: v})
+		}
+	}
+	if m.describe != nil {
+		return m.describe(r, s.facts)
+	}
+	return s.facts
+}
+
+// bind fills in the checks. It reports whether it has answered the request, for
+// want of an identity.
+func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, facts policy.Descriptor, cost int64) (served bool, err error) {
+	s.checks = s.checks[:0]
+	for i := range m.limits {
+		l := &m.limits[i]
+		entry := l.key.lacks(facts)
+		if entry == "" {
+			continue
+		}
+		if m.hooks.Missing != nil {
+			m.hooks.Missing(r, entry)
+		}
+		switch m.missing {
+		case PassMissing:
+			// The rules of a policy do not bind a request that lacks an entry.
+			continue
+		case CountMissingByIP:
+			if key := m.fallbackKey(facts); key != "" {
+				for _, rule := range l.rules {
+					s.checks = append(s.checks, headgate.Check{Rule: rule, Key: key, Cost: cost})
+				}
+				continue
+			}
+		}
+		m.nobody(w, r, entry)
+		return true, nil
+	}
+	if len(m.limits) > 0 {
+		if s.checks, err = m.own.Match(facts, cost, s.checks); err != nil {
+			return false, err
+		}
+	}
+	if m.set != nil {
+		s.checks, err = m.set.Match(facts, cost, s.checks)
+	}
+	return false, err
+}
+
+// lacks returns the name of an entry that the key needs and the request has not,
+// or "".
+func (k *Key) lacks(facts policy.Descriptor) string {
+	for _, f := range k.facts {
+		if _, ok := facts.Get(f.name); !ok {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// fallbackMark stands before the address in the key of a request that has no
+// identity of its own, so that it meets no user or tenant by that name: no
+// header can hold it.
+const fallbackMark = "\x1fip:"
+
+// fallbackKey returns the key of a request that is counted by its address, or "".
+func (m *middleware) fallbackKey(facts policy.Descriptor) string {
+	text, _ := facts.Get(factIP.name)
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return ""
+	}
+	var buf [64]byte
+	return string(appendAddr(append(buf[:0], fallbackMark...), a, m.ipv6Bits))
+}
+
+// nobody answers a request that has no identity.
+func (m *middleware) nobody(w http.ResponseWriter, r *http.Request, entry string) {
+	p := Problem{Title: "The request has no identity", Status: http.StatusBadRequest}
+	switch entry {
+	case factAPIKey.name:
+		p.Status = http.StatusUnauthorized
+		p.Detail = "Send an API key in the header " + strings.Join(m.keyHeaders, " or ") + "."
+		w.Header().Set("Www-Authenticate", m.challenge())
+	case "user":
+		p.Status = http.StatusUnauthorized
+		p.Detail = "The request comes from no user who is signed in."
+		w.Header().Set("Www-Authenticate", m.challenge())
+	default:
+		p.Detail = fmt.Sprintf("The request has no %s, which its limit is counted by.", entry)
+	}
+	p.Write(w, r)
+}
+
+// challenge is the WWW-Authenticate that every 401 must have.
+func (m *middleware) challenge() string {
+	for _, name := range m.keyHeaders {
+		if name == authorization {
+			return "Bearer"
+		}
+	}
+	return `ApiKey header="` + m.keyHeaders[0] + `"`
+}
+
+// broken answers a request whose check the program itself made wrong.
+func (m *middleware) broken(w http.ResponseWriter, r *http.Request, err error) bool {
+	m.failed(r, err)
+	p := Problem{Title: "The request could not be handled", Status: http.StatusInternalServerError}
+	p.Write(w, r)
+	return true
+}
+
+// undecided deals with a request that the store had no answer for. It reports
+// whether the request has been answered.
+func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, err error) bool {
+	switch ctx := r.Context(); {
+	case errors.Is(err, headgate.ErrInvalid):
+		return m.broken(w, r, err)
+	case ctx.Err() != nil:
+		// A client that hangs up while the store is asked must not get past the
+		// limit by it, even if failures are open.
+		return m.gone(w, r, ctx.Err())
+	}
+	m.failed(r, err)
+	if m.failure == FailOpen {
+		if m.unenforced != "" {
+			w.Header()[m.unenforced] = []string{"store-unavailable"}
+		}
+		return false
+	}
+	p := ReducedCapacity(unavailableFor)
+	p.Write(w, r)
+	return true
+}
+
+// statusClientGone is what nginx logs for a client that went away: nobody reads
+// the answer, but what logs requests does.
+const statusClientGone = 499
+
+// gone answers a request whose context has ended.
+func (m *middleware) gone(w http.ResponseWriter, r *http.Request, err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) {
+		p := ReducedCapacity(unavailableFor)
+		p.Detail = "The request's deadline came before the rate limiter's decision."
+		p.Write(w, r)
+		return true
+	}
+	w.WriteHeader(statusClientGone)
+	return true
+}
+
+func (m *middleware) failed(r *http.Request, err error) {
+	if m.hooks.Failed != nil {
+		m.hooks.Failed(r, err)
+	}
+}
+
+// hold waits for the verdict's delay. If that is longer than the request may be
+// held it turns the verdict into a denial instead, and if the context ends
+// meanwhile it returns the context's error. Either way what the request took is
+// given back.
+func (m *middleware) hold(ctx context.Context, r *http.Request, checks []headgate.Check, v *headgate.Verdict) error {
+	most := m.maxDelay
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, max(0, time.Until(deadline)))
+	}
+	if v.Delay > most {
+		m.giveBack(ctx, r, checks, v.Decisions)
+		deny(v, checks, most)
+		return nil
+	}
+	if err := m.sleep(ctx, v.Delay); err != nil {
+		m.giveBack(ctx, r, checks, v.Decisions)
+		return err
+	}
+	return nil
+}
+
+// deny turns an admitted verdict, whose units were given back, into a denial by
+// the limits that would have it wait for longer than most.
+func deny(v *headgate.Verdict, checks []headgate.Check, most time.Duration) {
+	for i := range v.Decisions {
+		d := &v.Decisions[i]
+		d.Remaining = min(d.Remaining+checks[d.Check].Units(), d.Limit.Capacity())
+		if d.Delay > most {
+			d.Allowed, d.RetryAfter = false, d.Delay-most
+		}
+		d.Delay = 0
+	}
+	*v = headgate.NewVerdict(v.Decisions)
+}
+
+// giveBackWithin bounds a refund that must outlive the request's context.
+const giveBackWithin = time.Second
+
+func (m *middleware) giveBack(ctx context.Context, r *http.Request, checks []headgate.Check, decisions []headgate.Decision) {
+	for i := range decisions {
+		checks[decisions[i].Check].At = decisions[i].At
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	if _, err := m.store.Take(ctx, headgate.OpRefund, checks, nil); err != nil {
+		m.failed(r, fmt.Errorf("give back what a request took that did not wait: %w", err))
+	}
+}

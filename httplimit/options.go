@@ -1,0 +1,489 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// The bounds and defaults of the options.
+const (
+	// DefaultMaxDelay is how long a request is held for a leaky bucket unless
+	// [MaxDelay] says otherwise.
+	DefaultMaxDelay = 30 * time.Second
+	// DefaultIPv6Prefix is how many bits of an IPv6 address count.
+	DefaultIPv6Prefix = 64
+	// unavailableFor is the Retry-After of a request that was turned away
+	// because the store did not answer: long enough not to add to its trouble.
+	unavailableFor = 5 * time.Second
+)
+
+// Missing says what happens to a request without the identity that a [Limit]
+// counts by. Whatever it is, such requests never share one counter.
+type Missing uint8
+
+const (
+	// DenyMissing turns the request away: with 401 if it has no API key or no
+	// user, with 400 if something else is missing. It is the default.
+	DenyMissing Missing = iota
+	// CountMissingByIP counts the request by the client's address instead,
+	// apart from all other keys. A request that has none is turned away.
+	CountMissingByIP
+	// PassMissing lets the request past the limit. Other limits still bind it.
+	PassMissing
+
+	missings // the number of choices
+)
+
+// Failure says what happens to a request when the store cannot decide.
+type Failure uint8
+
+const (
+	// FailOpen lets the request in; see [UnenforcedHeader]. It is the default:
+	// the limiter's failure is not the service's.
+	FailOpen Failure = iota
+	// FailClosed turns the request away with 503 and a Retry-After of 5 s.
+	FailClosed
+
+	failures // the number of choices
+)
+
+// Hooks are told what the middleware did. Any of them may be nil. They run in
+// the request's goroutine and must be quick; they must not keep the verdict's
+// decisions, which are used again.
+type Hooks struct {
+	// Denied is called for each request that a limit denied.
+	Denied func(r *http.Request, v headgate.Verdict)
+	// Missing is called for each request that lacks the entry a limit counts
+	// by, whatever happens to it.
+	Missing func(r *http.Request, entry string)
+	// Failed is called for each error: the store did not answer, a request's
+	// cost is out of bounds, a unit could not be given back.
+	Failed func(r *http.Request, err error)
+}
+
+// DeniedFunc answers a denied request in place of the problem document. The
+// headers of the verdict are set already and may be changed; the status is not
+// sent yet. It must not keep the verdict's decisions.
+type DeniedFunc func(w http.ResponseWriter, r *http.Request, v headgate.Verdict)
+
+// Option changes what [New] makes.
+type Option func(*settings)
+
+// settings are the options as given, before they are checked.
+type settings struct {
+	limits     []binding
+	set        *policy.Set
+	facts      []*fact
+	describe   func(*http.Request, policy.Descriptor) policy.Descriptor
+	resolver   *Resolver
+	keyHeaders []string
+	hashKey    []byte
+	ipv6Bits   int
+	routeOf    func(*http.Request) string
+	cost       func(*http.Request) int64
+	missing    Missing
+	failure    Failure
+	unenforced string
+	dialect    Dialect
+	maxDelay   time.Duration
+	denied     DeniedFunc
+	hooks      Hooks
+	problems   []string
+}
+
+// binding is rules that count by one key.
+type binding struct {
+	key   Key
+	rules []*headgate.Rule
+}
+
+// Limit binds every request by the rules, with counters kept for the key. Given
+// several times, by different keys, all of the rules must admit a request, or
+// none is charged.
+func Limit(key Key, rules ...*headgate.Rule) Option {
+	return func(s *settings) { s.limits = append(s.limits, binding{key, rules}) }
+}
+
+// Policy binds requests by the rules of a policy. The facts that the rules may
+// look at are api_key (see [APIKeyHeaders]), ip (the client's whole address; see
+// [TrustProxies]), route (see [Route]), method, host (without a port, in lower
+// case), path, and those of [Fact] and [Describe]. As everywhere, a rule does
+// not bind a request that lacks an entry it counts by. Policy and [Limit] may be
+// used together.
+func Policy(set *policy.Set) Option {
+	return func(s *settings) {
+		switch {
+		case set == nil:
+			s.bad("Policy: the set is nil")
+		case s.set != nil:
+			s.bad("Policy is given twice; put all rules into one set")
+		}
+		s.set = set
+	}
+}
+
+// Fact adds an entry to what a policy's rules may look at, such as "user" or
+// "tier". The function is called for each request if a rule mentions the entry;
+// "" means that the request has none. It takes the place of a built-in fact of
+// that name.
+func Fact(entry string, find func(*http.Request) string) Option {
+	return func(s *settings) { s.facts = append(s.facts, newFact(entry, find)) }
+}
+
+// Describe has the last word on the descriptor that a policy and the limits see:
+// it is called with all facts of a request and returns them as they shall be. Of
+// two entries with one name the first counts. It must not keep the slice. With
+// it New cannot tell which entries there will be, and accepts rules that need
+// others. Prefer [Fact], which costs nothing where no rule needs it.
+func Describe(describe func(r *http.Request, facts policy.Descriptor) policy.Descriptor) Option {
+	return func(s *settings) {
+		if describe == nil {
+			s.bad("Describe needs a function")
+		}
+		s.describe = describe
+	}
+}
+
+// TrustProxies believes the client's address that the named header gives, if the
+// connection comes from one of the proxies; see [NewResolver]. Without it the
+// client is the peer of the connection, whatever headers say.
+func TrustProxies(source Source, proxies ...string) Option {
+	return func(s *settings) {
+		res, problems := newResolver(source, proxies)
+		s.problems = append(s.problems, problems...)
+		s.resolver = res
+	}
+}
+
+// IPv6Prefix sets how many bits of an IPv6 address [ByIP] counts by: 1 to 128.
+// The default is 64, the least that a subscriber gets. Rules of a [Policy] say it
+// themselves.
+func IPv6Prefix(bits int) Option {
+	return func(s *settings) {
+		if bits < 1 || bits > 128 {
+			s.bad("IPv6Prefix is %d, must be 1 to 128", bits)
+		}
+		s.ipv6Bits = bits
+	}
+}
+
+// APIKeyHeaders says where the API key stands; the first header that has one
+// counts. In Authorization it follows the word Bearer. The default is
+// Authorization, then X-Api-Key. Name exactly what the service authenticates by:
+// with a header that it ignores, a client could pass for a new one at will.
+func APIKeyHeaders(names ...string) Option {
+	return func(s *settings) {
+		s.keyHeaders = nil
+		if len(names) == 0 {
+			s.bad("APIKeyHeaders needs the name of a header")
+		}
+		for _, name := range names {
+			if !validFieldName(name) {
+				s.bad("APIKeyHeaders: %q is not the name of a header", name)
+			}
+			s.keyHeaders = append(s.keyHeaders, http.CanonicalHeaderKey(name))
+		}
+	}
+}
+
+// HashKey sets the key under which [Limit] hashes secrets: policy.MinHashKey to
+// policy.MaxHashKey bytes. All nodes that share counters must have the same.
+// Without it whoever reads the store can test guesses. A [Policy] has its own.
+func HashKey(key []byte) Option {
+	return func(s *settings) {
+		if len(key) == 0 {
+			s.bad("HashKey is empty; leave the option out to hash without a key")
+			return
+		}
+		s.hashKey = slices.Clone(key)
+	}
+}
+
+// Route sets how a request's route is found. The default is the pattern that
+// [http.ServeMux] matched ([http.Request.Pattern]), which is there if the
+// middleware stands around the handlers of a mux, or else the method and the
+// path, "GET /v1/items/7". Around a whole mux use [MuxRoute]; for another router
+// ask that for its pattern. A path is the client's choice: as part of a key it
+// lets a client have as many counters as there are paths, and a rule for one path
+// does not bind another spelling of it that the router serves alike.
+func Route(route func(*http.Request) string) Option {
+	return func(s *settings) {
+		if route == nil {
+			s.bad("Route needs a function")
+		}
+		s.routeOf = route
+	}
+}
+
+// Cost sets how many units a request takes: 1 to headgate.MaxCount, or 0 for a
+// request that is not limited, such as a CORS preflight. Anything else is
+// answered with 500. The default is 1.
+func Cost(cost func(*http.Request) int64) Option {
+	return func(s *settings) {
+		if cost == nil {
+			s.bad("Cost needs a function")
+		}
+		s.cost = cost
+	}
+}
+
+// OnMissing says what happens to a request without the identity that a [Limit]
+// counts by. The default is [DenyMissing].
+func OnMissing(choice Missing) Option {
+	return func(s *settings) {
+		if choice >= missings {
+			s.bad("OnMissing: choice %d is unknown", choice)
+		}
+		s.missing = choice
+	}
+}
+
+// OnStoreError says what happens to a request when the store cannot decide. The
+// default is [FailOpen].
+func OnStoreError(choice Failure) Option {
+	return func(s *settings) {
+		if choice >= failures {
+			s.bad("OnStoreError: choice %d is unknown", choice)
+		}
+		s.failure = choice
+	}
+}
+
+// UnenforcedHeader names a response header, such as "X-RateLimit-Unenforced",
+// that is set to "store-unavailable" where [FailOpen] lets a request in.
+func UnenforcedHeader(name string) Option {
+	return func(s *settings) {
+		if !validFieldName(name) {
+			s.bad("UnenforcedHeader: %q is not the name of a header", name)
+		}
+		s.unenforced = http.CanonicalHeaderKey(name)
+	}
+}
+
+// Headers sets the dialect in which clients are told their limits. The default
+// is [XRateLimit].
+func Headers(dialect Dialect) Option {
+	return func(s *settings) {
+		if dialect >= dialects {
+			s.bad("Headers: dialect %d is unknown", dialect)
+		}
+		s.dialect = dialect
+	}
+}
+
+// MaxDelay sets how long at most a request is held for a leaky bucket. One that
+// would have to wait longer, or beyond its context's deadline, is denied, and
+// what it took is given back. The default is [DefaultMaxDelay]; 0 never holds a
+// request.
+func MaxDelay(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 0 {
+			s.bad("MaxDelay is %v, must not be negative", d)
+		}
+		s.maxDelay = d
+	}
+}
+
+// OnDenied sets what answers a denied request. The default is a problem document
+// (RFC 9457) with status 429; see [QuotaExceeded].
+func OnDenied(answer DeniedFunc) Option {
+	return func(s *settings) {
+		if answer == nil {
+			s.bad("OnDenied needs a function")
+		}
+		s.denied = answer
+	}
+}
+
+// WithHooks sets the hooks.
+func WithHooks(hooks Hooks) Option {
+	return func(s *settings) { s.hooks = hooks }
+}
+
+func (s *settings) bad(format string, args ...any) {
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+// New returns a middleware that lets through what the store admits. It works
+// with any router that takes func(http.Handler) http.Handler. At least one
+// [Limit] or a [Policy] is needed. The error is a [*headgate.InvalidError] with
+// every mistake in the options.
+func New(store headgate.Store, opts ...Option) (func(http.Handler) http.Handler, error) {
+	m, err := newMiddleware(store, opts)
+	if err != nil {
+		return nil, err
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}, nil
+}
+
+func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
+	s := settings{
+		resolver:   &Resolver{},
+		keyHeaders: []string{authorization, "X-Api-Key"},
+		ipv6Bits:   DefaultIPv6Prefix,
+		maxDelay:   DefaultMaxDelay,
+		denied: func(w http.ResponseWriter, r *http.Request, v headgate.Verdict) {
+			p := QuotaExceeded(&v)
+			p.Write(w, r)
+		},
+	}
+	for _, opt := range opts {
+		opt(&s)
+	}
+	if store == nil {
+		s.bad("the store is nil")
+	}
+	if len(s.limits) == 0 && s.set == nil {
+		s.bad("nothing is limited; give a Limit or a Policy")
+	}
+	m := &middleware{settings: s, store: store, sleep: sleep}
+	own := m.compile()
+	if m.problems != nil {
+		return nil, &headgate.InvalidError{Subject: "middleware", Problems: m.problems}
+	}
+	m.own = own
+	m.pool.New = func() any { return new(scratch) }
+	return m, nil
+}
+
+// compile turns the limits into a policy of their own, so that their keys are
+// made in one place, and works out which facts have to be found.
+func (m *middleware) compile() *policy.Set {
+	sources := slices.Clone(m.facts)
+	var rules []policy.Rule
+	taken := make(map[string]bool)
+	if m.set != nil {
+		for _, r := range m.set.Rules() {
+			taken[r.Name] = true
+		}
+	}
+	for i := range m.limits {
+		l := &m.limits[i]
+		if !l.key.made {
+			m.bad("Limit %d has an empty Key; make one with a By function, Everyone or Combine", i+1)
+		}
+		if len(l.rules) == 0 {
+			m.bad("Limit %d has no rule", i+1)
+		}
+		sources = append(sources, l.key.facts...)
+		for _, r := range l.rules {
+			switch {
+			case r == nil:
+				m.bad("Limit %d has a nil rule; make rules with headgate.NewRule", i+1)
+				continue
+			case taken[r.Name()]:
+				m.bad("Limit %d: the rule %q is there already; counters are kept under the name, so give each rule its own", i+1, r.Name())
+				continue
+			}
+			taken[r.Name()] = true
+			rules = append(rules, policy.Rule{Limits: r, Per: l.key.parts(m.ipv6Bits)})
+		}
+	}
+	if len(rules) > headgate.MaxChecks {
+		m.bad("there are %d rules in Limits, must be at most %d", len(rules), headgate.MaxChecks)
+	}
+	var opts []policy.Option
+	if m.hashKey != nil {
+		opts = append(opts, policy.WithHashKey(m.hashKey))
+	}
+	own, err := policy.New(rules, opts...)
+	var mistaken *policy.Error
+	switch {
+	case errors.As(err, &mistaken):
+		for _, mistake := range mistaken.Mistakes {
+			if mistake.Rule != "" {
+				m.bad("rule %q: %s", mistake.Rule, mistake.Text)
+			} else {
+				m.bad("%s", mistake.Text)
+			}
+		}
+	case err != nil:
+		m.bad("%v", err)
+	}
+	m.facts = m.choose(append(sources, known...))
+	return own
+}
+
+// choose returns the facts that some rule needs, the first of each name: what
+// the options say goes before what every middleware knows.
+func (m *middleware) choose(sources []*fact) []*fact {
+	needed := map[string]bool{factIP.name: m.missing == CountMissingByIP}
+	if m.set != nil {
+		for _, r := range m.set.Rules() {
+			for _, c := range r.Match {
+				needed[c.Entry] = true
+			}
+			for _, p := range r.Per {
+				needed[p.Entry] = true
+			}
+		}
+	}
+	for i := range m.limits {
+		for _, f := range m.limits[i].key.facts {
+			needed[f.name] = true
+		}
+	}
+	var chosen []*fact
+	byName := make(map[string]*fact)
+	for _, f := range sources {
+		if f.find == nil {
+			m.bad("the entry %q needs a function that finds it", f.name)
+		}
+		switch first := byName[f.name]; {
+		case first == nil:
+			byName[f.name] = f
+			if needed[f.name] || m.describe != nil {
+				chosen = append(chosen, f)
+			}
+		case first != f && !slices.Contains(known, f):
+			m.bad("the entry %q is found in two ways; make its Key or Fact once", f.name)
+		}
+	}
+	if m.describe == nil && m.set != nil {
+		m.warnUnknown(needed, byName)
+	}
+	return chosen
+}
+
+// warnUnknown reports entries that rules need and nothing provides: such a rule
+// would never bind, or always, which is not what it says.
+func (m *middleware) warnUnknown(needed map[string]bool, byName map[string]*fact) {
+	var unknown []string
+	for name := range needed {
+		if byName[name] == nil {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) == 0 {
+		return
+	}
+	slices.Sort(unknown)
+	provided := make([]*fact, 0, len(byName))
+	for _, f := range byName {
+		provided = append(provided, f)
+	}
+	m.bad("the policy's rules need the entries %s, which nothing finds (there are %s); add a Fact for each",
+		strings.Join(unknown, ", "), strings.Join(names(provided), ", "))
+}
+
+// sleep waits for d or for the context, whichever ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
