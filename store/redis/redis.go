@@ -22,6 +22,10 @@ var (
 	logLua string
 	//go:embed lua/bucket.lua
 	bucketLua string
+	//go:embed lua/buckets.lua
+	bucketsLua string
+	//go:embed lua/window.lua
+	windowLua string
 	//go:embed lua/take.lua
 	takeLua string
 	//go:embed lua/refund.lua
@@ -33,7 +37,7 @@ const (
 	statusDenied   = 0
 	statusAdmitted = 1
 	statusWindow   = 2 // a calendar window does not contain the store's time
-	statusLayout   = 3 // bucket.lua found a value that take.lua must read
+	statusOther    = 3 // a short script found what only take.lua knows; nothing was done
 )
 
 // Store keeps counters in Redis or Valkey. It is safe for concurrent use.
@@ -45,7 +49,7 @@ type Store struct {
 	clock   func() int64
 	ahead   atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
-	bucket, take, refund *rueidis.Lua
+	bucket, buckets, window, take, refund *rueidis.Lua
 }
 
 var _ headgate.Store = (*Store)(nil)
@@ -91,9 +95,11 @@ func New(client rueidis.Client, options ...Option) (*Store, error) {
 	}
 	return &Store{
 		client: client, prefix: set.prefix, timeout: set.timeout, clock: set.clock,
-		bucket: rueidis.NewLuaScript(arithmeticLua + bucketLua),
-		take:   rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
-		refund: rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
+		bucket:  rueidis.NewLuaScript(arithmeticLua + bucketLua),
+		buckets: rueidis.NewLuaScript(arithmeticLua + bucketsLua),
+		window:  rueidis.NewLuaScript(windowLua),
+		take:    rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
+		refund:  rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
 	}, nil
 }
 
@@ -122,17 +128,18 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	switch {
-	case op == headgate.OpReset:
+	if op == headgate.OpReset {
 		return dst, s.reset(ctx, checks)
-	case op == headgate.OpTake && len(checks) == 1 && len(checks[0].Rule.Limits()) == 1 &&
-		checks[0].Rule.Limits()[0].Algorithm <= headgate.LeakyBucket:
-		reply, err := s.callBucket(ctx, &checks[0])
-		if err != nil {
-			return dst, err
-		}
-		if reply.status != statusLayout {
-			return reply.bucket(&checks[0], dst)
+	}
+	if op == headgate.OpTake && len(checks) == 1 {
+		if short := s.short(&checks[0]); short.script != nil {
+			reply, err := s.exec(ctx, op, short.script, []string{short.key}, short.args)
+			if err != nil {
+				return dst, err
+			}
+			if reply.status != statusOther {
+				return short.describe(reply, &checks[0], dst)
+			}
 		}
 	}
 	return s.decide(ctx, op, checks, dst)
@@ -164,24 +171,6 @@ func (s *Store) likely() int64 {
 		return s.clock()
 	}
 	return time.Now().UnixMicro() + s.ahead.Load()
-}
-
-func (s *Store) callBucket(ctx context.Context, c *headgate.Check) (reply, error) {
-	b := make([]byte, 0, 192)
-	b = appendKey(b, s.prefix, c)
-	key := len(b)
-	b = appendBucket(b, &c.Rule.Limits()[0], c.Units())
-	limit := len(b)
-	args := make([]string, 2, 3)
-	if s.clock != nil {
-		b = appendInt(b, s.clock())
-	}
-	all := string(b)
-	args[0], args[1] = all[key:key+layoutBytes], all[key+layoutBytes:limit]
-	if s.clock != nil {
-		args = append(args, all[limit:])
-	}
-	return s.exec(ctx, headgate.OpTake, s.bucket, []string{all[:key]}, args)
 }
 
 // call runs take.lua or refund.lua. All keys and arguments are cut from one
@@ -269,16 +258,9 @@ func parseReply(text string) (reply, error) {
 	return reply{status: int(text[0]), now: readUint(text[1:], 7), text: text[replyHead:]}, nil
 }
 
-// bucket describes the answer of bucket.lua.
-func (r reply) bucket(c *headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	l := &c.Rule.Limits()[0]
-	var before algorithm.State
-	if len(r.text) >= layoutBytes+stateBytes {
-		before = algorithm.Advance(l, readState(r.text[layoutBytes:]), r.now)
-	}
-	d := headgate.Decision{Rule: c.Rule}
-	describe(&d, l, headgate.OpTake, before, c, r.now, r.status == statusAdmitted)
-	return append(dst, d), nil
+// misread is the error of an answer that has not the bytes it must have.
+func (r reply) misread(want int) error {
+	return unavailable("reading the script's answer", fmt.Errorf("it has %d bytes of limits, must have %d", len(r.text), want))
 }
 
 // decisions describes the answer of take.lua or refund.lua: what the script read
@@ -295,7 +277,7 @@ func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate
 		}
 	}
 	if len(r.text) != want {
-		return dst, unavailable("reading the script's answer", fmt.Errorf("it has %d bytes of limits, must have %d", len(r.text), want))
+		return dst, r.misread(want)
 	}
 	charged := op == headgate.OpTake && r.status == statusAdmitted
 	text := r.text

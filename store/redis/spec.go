@@ -85,20 +85,6 @@ func appendSlot(b []byte, l *headgate.Limit, near int64) []byte {
 	return appendUint56(b, period)
 }
 
-// appendBucket writes what bucket.lua reads: the value's layout (9 bytes), then
-// capacity I4, num I4, den I7, cost I4.
-func appendBucket(b []byte, l *headgate.Limit, cost int64) []byte {
-	num, den := l.Rate()
-	b = append(b, 1)
-	b = binary.BigEndian.AppendUint64(b, l.Slot())
-	b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
-	b = binary.BigEndian.AppendUint32(b, uint32(num))
-	b = appendUint56(b, den)
-	return binary.BigEndian.AppendUint32(b, uint32(cost))
-}
-
-const layoutBytes = 9
-
 // appendKey writes the name of a counter. A rule's name has no space in it, so
 // no two counters share a name.
 func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
@@ -114,7 +100,7 @@ func appendUint56(b []byte, v int64) []byte {
 
 func appendInt(b []byte, v int64) []byte { return strconv.AppendInt(b, v, 10) }
 
-// uint reads a big-endian integer of the given size from the front of s.
+// readUint reads a big-endian integer of the given size from the front of s.
 func readUint(s string, size int) int64 {
 	v := int64(0)
 	for i := range size {

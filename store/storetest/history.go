@@ -106,7 +106,7 @@ func (h *history) run(store headgate.Store, steps int) error {
 			for _, c := range checks {
 				h.past = append(h.past, taken{c, h.clock.Now()})
 			}
-		} else if op == headgate.OpTake && verdict.RetryAfter > 0 && h.rng.IntN(2) == 0 {
+		} else if op == headgate.OpTake && verdict.RetryAfter > 0 && verdict.RetryAfter < headgate.MaxPeriod && h.rng.IntN(2) == 0 {
 			// Come back when it fits, or a microsecond before.
 			h.clock.Add(verdict.RetryAfter - time.Duration(h.rng.IntN(2))*time.Microsecond)
 		}

@@ -118,7 +118,7 @@ for i = 1, #KEYS do
       local gone = within(plan, plan.n, age(plan, plan.n, nowlow) + plan.longest, nowlow) - 1
       -- The newest entry that may be given back, and the first that is emptied.
       local last = plan.n
-      while when ~= 0 and last > 0 and when - (now - age(plan, last, nowlow)) < 0 do last = last - 1 end
+      while when ~= 0 and last > 0 and when < now - math.max(0, age(plan, last, nowlow)) do last = last - 1 end
       last = math.max(last, gone)
       local from, left, cut = last, cost, nil
       while from > gone and left > 0 do

@@ -1,0 +1,168 @@
+package redis
+
+import (
+	"encoding/binary"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+	"github.com/redis/rueidis"
+)
+
+// short is a call of one of the short scripts, which take one check in the plain
+// cases. They answer statusOther, and do nothing, where only take.lua knows what
+// to do.
+type short struct {
+	script   *rueidis.Lua // nil: there is none for the rule
+	key      string
+	args     []string
+	describe func(reply, *headgate.Check, []headgate.Decision) ([]headgate.Decision, error)
+}
+
+// smallCost is the largest cost that the log keeps as so many entries of one unit.
+const smallCost = 8
+
+// short chooses the script for a check by the algorithms of its rule.
+func (s *Store) short(c *headgate.Check) short {
+	limits := c.Rule.Limits()
+	buckets, windows := 0, 0
+	for i := range limits {
+		switch limits[i].Algorithm {
+		case headgate.TokenBucket, headgate.LeakyBucket:
+			buckets++
+		case headgate.SlidingWindow:
+			windows++
+		}
+	}
+	switch {
+	case buckets == 1 && len(limits) == 1:
+		return s.shortBucket(c)
+	case buckets == len(limits):
+		return s.shortBuckets(c)
+	case windows == len(limits) && c.Units() <= smallCost:
+		return s.shortWindow(c)
+	}
+	return short{}
+}
+
+// cut makes strings of the parts of b that end at the given places; what is left
+// is the time, which only tests send.
+func (s *Store) cut(b []byte, ends ...int) (key string, args []string) {
+	if s.clock != nil {
+		b = appendInt(b, s.clock())
+		ends = append(ends, len(b))
+	}
+	all := string(b)
+	args = make([]string, len(ends)-1)
+	for i := range args {
+		args[i] = all[ends[i]:ends[i+1]]
+	}
+	return all[:ends[0]], args
+}
+
+// shortBucket makes the arguments of bucket.lua: the value's layout; capacity I4,
+// num I4, den I7, cost I4.
+func (s *Store) shortBucket(c *headgate.Check) short {
+	l := &c.Rule.Limits()[0]
+	b := appendKey(make([]byte, 0, 128), s.prefix, c)
+	key := len(b)
+	b = binary.BigEndian.AppendUint64(append(b, 1), l.Slot())
+	layout := len(b)
+	b = binary.BigEndian.AppendUint32(appendBucket(b, l), uint32(c.Units()))
+	call := short{script: s.bucket, describe: describeBuckets}
+	call.key, call.args = s.cut(b, key, layout, len(b))
+	return call
+}
+
+// shortBuckets makes the arguments of buckets.lua: the value's layout; capacity I4,
+// num I4, den I7 of each; the cost.
+func (s *Store) shortBuckets(c *headgate.Check) short {
+	limits := c.Rule.Limits()
+	b := appendKey(make([]byte, 0, 384), s.prefix, c)
+	key := len(b)
+	b = append(b, byte(len(limits)))
+	for i := range limits {
+		b = binary.BigEndian.AppendUint64(b, limits[i].Slot())
+	}
+	layout := len(b)
+	for i := range limits {
+		b = appendBucket(b, &limits[i])
+	}
+	spec := len(b)
+	b = appendInt(b, c.Units())
+	call := short{script: s.buckets, describe: describeBuckets}
+	call.key, call.args = s.cut(b, key, layout, spec, len(b))
+	return call
+}
+
+func appendBucket(b []byte, l *headgate.Limit) []byte {
+	num, den := l.Rate()
+	b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
+	b = binary.BigEndian.AppendUint32(b, uint32(num))
+	return appendUint56(b, den)
+}
+
+// describeBuckets reads the answer of bucket.lua and buckets.lua: the value as it
+// was, or nothing.
+func describeBuckets(r reply, c *headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	limits := c.Rule.Limits()
+	states := ""
+	if layout := 1 + 8*len(limits); len(r.text) == layout+stateBytes*len(limits) {
+		states = r.text[layout:]
+	}
+	for i := range limits {
+		l := &limits[i]
+		var before algorithm.State
+		if states != "" {
+			before = algorithm.Advance(l, readState(states[i*stateBytes:]), r.now)
+		}
+		dst = append(dst, headgate.Decision{Rule: c.Rule})
+		describe(&dst[len(dst)-1], l, headgate.OpTake, before, c, r.now, r.status == statusAdmitted)
+	}
+	return dst, nil
+}
+
+// shortWindow makes the arguments of window.lua: count I4 and period I7 of each
+// window, the longest first; the cost.
+func (s *Store) shortWindow(c *headgate.Check) short {
+	limits := c.Rule.Limits()
+	b := appendKey(make([]byte, 0, 192), s.prefix, c)
+	key := len(b)
+	first := longestWindow(limits)
+	for i := range limits {
+		l := &limits[(first+i)%len(limits)]
+		b = appendUint56(binary.BigEndian.AppendUint32(b, uint32(l.Count)), l.Micros())
+	}
+	spec := len(b)
+	b = appendInt(b, c.Units())
+	call := short{script: s.window, describe: describeWindows}
+	call.key, call.args = s.cut(b, key, spec, len(b))
+	return call
+}
+
+func longestWindow(limits []headgate.Limit) int {
+	longest := 0
+	for i := range limits {
+		if limits[i].Period > limits[longest].Period {
+			longest = i
+		}
+	}
+	return longest
+}
+
+// describeWindows reads the answer of window.lua, in the order that shortWindow
+// sent the windows in.
+func describeWindows(r reply, c *headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	limits := c.Rule.Limits()
+	if len(r.text) != len(limits)*factsBytes {
+		return dst, r.misread(len(limits) * factsBytes)
+	}
+	first := longestWindow(limits)
+	for i := range limits {
+		place := (i - first + len(limits)) % len(limits)
+		facts := readFacts(r.text[place*factsBytes:], r.now)
+		d := headgate.Decision{Rule: c.Rule}
+		facts.Describe(&d, &limits[i], r.now, c.Units(), r.status == statusAdmitted)
+		dst = append(dst, d)
+	}
+	return dst, nil
+}
