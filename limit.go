@@ -75,13 +75,18 @@ const (
 	// AlignFirst begins a window with the first request after the last window
 	// has ended.
 	AlignFirst
-	// AlignMinute to AlignYear begin windows with the calendar unit in the
-	// limit's Location; Period must be zero.
+	// AlignMinute begins windows with the calendar minute in the limit's
+	// Location. With this and the following alignments, Period must be zero.
 	AlignMinute
+	// AlignHour begins windows with the calendar hour.
 	AlignHour
+	// AlignDay begins windows at midnight.
 	AlignDay
-	AlignWeek // Weeks begin on Monday, as in ISO 8601.
+	// AlignWeek begins windows at midnight before Monday, as ISO 8601 does.
+	AlignWeek
+	// AlignMonth begins windows with the calendar month.
 	AlignMonth
+	// AlignYear begins windows with the calendar year.
 	AlignYear
 
 	alignments // the number of alignments
@@ -229,12 +234,12 @@ func (l *Limit) check(problems []string) []string {
 		// bits and the quotient, for any count of at least one, in 64 or is
 		// over the bound.
 		hi, lo := bits.Mul64(uint64(l.Capacity()), uint64(l.Micros()))
-		if hi >= uint64(l.Count) {
-			hi, lo = 0, uint64(1)<<63
-		} else {
-			lo, _ = bits.Div64(hi, lo, uint64(l.Count))
+		long := hi >= uint64(l.Count)
+		if !long {
+			full, _ := bits.Div64(hi, lo, uint64(l.Count))
+			long = full > uint64(MaxRefill.Microseconds())
 		}
-		if lo > uint64(MaxRefill.Microseconds()) {
+		if long {
 			bad("burst %d at %d per %v takes longer than 100 years to refill", l.Capacity(), l.Count, l.Period)
 		}
 	}

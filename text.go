@@ -142,7 +142,7 @@ func ParseLimit(a Algorithm, s string) (Limit, error) {
 			rest = rest[2:]
 		case rest[0] == "in" && len(rest) > 1 && l.Location == nil:
 			if l.Location, err = LoadLocation(rest[1]); err != nil {
-				return fail("%v", err)
+				return Limit{}, fmt.Errorf("%w (in limit %q)", err, s)
 			}
 			rest = rest[2:]
 		case len(rest) > 2 && rest[0] == "from" && rest[1] == "first" && rest[2] == "request" && l.Align == AlignUTC:

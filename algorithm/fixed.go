@@ -81,9 +81,9 @@ func windowStart(l *headgate.Limit, end int64) int64 {
 
 // mod is the remainder of a division that rounds towards minus infinity.
 func mod(a, m int64) int64 {
-	if r := a % m; r >= 0 {
-		return r
-	} else {
-		return r + m
+	r := a % m
+	if r < 0 {
+		r += m
 	}
+	return r
 }

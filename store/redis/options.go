@@ -92,7 +92,7 @@ func parseURL(text string) (rueidis.ClientOption, error) {
 	}
 	if path := strings.Trim(u.Path, "/"); path != "" {
 		if o.SelectDB, err = strconv.Atoi(path); err != nil || o.SelectDB < 0 {
-			return invalid("the database is %q, must be a number from 0; %s", path, form)
+			return invalid("the database is not a number from 0 on; %s, with special characters in the password percent-encoded", form)
 		}
 	}
 	if len(u.Query()) > 0 || u.Fragment != "" {

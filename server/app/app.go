@@ -1,0 +1,174 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/httpapi"
+	"github.com/headgate/headgate/telemetry/prom"
+)
+
+// App is the service, ready to serve: its policy is loaded, its store answers
+// and its address is bound. Make one with [New]; end it with Serve or Close.
+type App struct {
+	settings Settings
+	policy   *policy.Set
+	store    *Store
+	listener net.Listener
+	server   *http.Server
+	draining atomic.Bool
+}
+
+// errDraining is why a service that is being shut down is not ready.
+var errDraining = errors.New("the server is being shut down")
+
+// New does everything that can fail before a request is served. Its errors are
+// a [*SettingsError] or an error of the policy file, both of which are
+// the caller's to mend, or wrap [ErrUnavailable].
+func New(ctx context.Context, settings Settings) (*App, error) {
+	s, err := settings.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if s.Store == memoryStore && s.HashKey == "" {
+		// Nobody else has these counters, so nobody else needs the key.
+		s.HashKey = rand.Text()
+	}
+	a := &App{settings: s}
+	if a.policy, err = LoadPolicy(s.PolicyFile, s.HashKey); err != nil {
+		return nil, err
+	}
+	if a.store, err = OpenStore(ctx, s); err != nil {
+		return nil, err
+	}
+	if err = a.listen(ctx); err == nil {
+		if a.server, err = a.newServer(); err == nil {
+			return a, nil
+		}
+	}
+	return nil, errors.Join(err, a.Close())
+}
+
+func (a *App) listen(ctx context.Context) (err error) {
+	var config net.ListenConfig
+	if a.listener, err = config.Listen(ctx, "tcp", a.settings.Listen); err != nil {
+		return &unavailable{"the address " + a.settings.Listen + " cannot be served", err}
+	}
+	return nil
+}
+
+// newServer puts the layers together.
+func (a *App) newServer() (*http.Server, error) {
+	registry := prometheus.NewRegistry()
+	recorder, err := prom.New(registry)
+	if err != nil {
+		return nil, err
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "headgate_build_info",
+		Help:        "Always 1; the labels say which build this is.",
+		ConstLabels: prometheus.Labels{"version": a.settings.Version, "go": runtime.Version()},
+	})
+	build.Set(1)
+	registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	dialect, err := httplimit.ParseDialect(a.settings.Dialect)
+	if err != nil {
+		return nil, err
+	}
+	logger := a.settings.Logger
+	store := headgate.Observe(a.store, newFailures(logger).hooks(recorder.Hooks()))
+	probe := newProbe(a.store)
+	return &http.Server{
+		Handler: httpapi.New(&gate{a.policy, store}, httpapi.Options{
+			Ready: func(ctx context.Context) error {
+				if a.draining.Load() {
+					return errDraining
+				}
+				return probe.ready(ctx)
+			},
+			Metrics:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}),
+			Dialect:   dialect,
+			Logger:    logger,
+			AccessLog: a.settings.AccessLog,
+		}),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       a.settings.readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}, nil
+}
+
+// Addr is the address that is served, with the port that was taken.
+func (a *App) Addr() net.Addr { return a.listener.Addr() }
+
+// Policy is the policy in force.
+func (a *App) Policy() *policy.Set { return a.policy }
+
+// StoreName says which store there is, without what may be secret in its URL.
+func (a *App) StoreName() string { return a.store.Name() }
+
+// Serve serves until ctx ends, and then shuts down: /readyz fails first, the
+// listener closes after the drain delay, and requests in flight end. It returns
+// nil after a shutdown in which every request ended by itself.
+func (a *App) Serve(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- a.server.Serve(a.listener) }()
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		err = a.shutDown()
+		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
+	}
+	return errors.Join(err, a.Close())
+}
+
+func (a *App) shutDown() error {
+	logger := a.settings.Logger
+	logger.Info("shutting down", slog.Duration("drain_delay", a.settings.DrainDelay), slog.Duration("at_most", a.settings.DrainDelay+a.settings.ShutdownTimeout))
+	a.draining.Store(true)
+	if a.settings.DrainDelay > 0 {
+		// Callers with a connection open look elsewhere after their next answer.
+		a.server.SetKeepAlivesEnabled(false)
+		time.Sleep(a.settings.DrainDelay)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.settings.ShutdownTimeout)
+	defer cancel()
+	if err := a.server.Shutdown(ctx); err != nil {
+		return fmt.Errorf("requests in flight did not end within %v and were cut off", a.settings.ShutdownTimeout)
+	}
+	return nil
+}
+
+// Close frees the address and the store without regard for requests in flight.
+// Closing again does nothing.
+func (a *App) Close() error {
+	if a.server != nil {
+		// It closes the listener too; that it was closed before is no news.
+		_ = a.server.Close()
+	}
+	if a.listener != nil {
+		_ = a.listener.Close()
+	}
+	return a.store.Close()
+}

@@ -1,0 +1,394 @@
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config"
+)
+
+// buffer is a log that can be read while it is written.
+type buffer struct {
+	mu sync.Mutex // Guards b.
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// running is a service that serves in this process.
+type running struct {
+	*App
+	base string
+	stop context.CancelFunc
+	// ended receives what Serve returned.
+	ended chan error
+	log   *buffer
+}
+
+func start(t *testing.T, settings Settings) *running {
+	t.Helper()
+	r := &running{ended: make(chan error, 1), log: new(buffer)}
+	settings.Listen = "127.0.0.1:0"
+	settings.Logger = slog.New(slog.NewTextHandler(r.log, nil))
+	service, err := New(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.App, r.base = service, "http://"+service.Addr().String()
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go func() { r.ended <- service.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		_ = service.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return r
+}
+
+func (r *running) do(t *testing.T, method, path, body string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, r.base+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+const checkBody = `{"checks":[{"rule":"auth.createToken","key":"user42"}]}`
+
+func TestService(t *testing.T) {
+	r := start(t, Settings{Version: "v1.2.3", AccessLog: true})
+	for i := range 6 {
+		status, body := r.do(t, "POST", "/v1/check", checkBody)
+		if want := fmt.Sprintf(`{"allowed":%t,`, i < 5); status != 200 || !strings.HasPrefix(body, want) {
+			t.Errorf("check %d: %d %s, want %s", i+1, status, body, want)
+		}
+	}
+	if status, body := r.do(t, "POST", "/v1/check?status=true", checkBody); status != 429 {
+		t.Errorf("a denial with status=true: %d %s", status, body)
+	}
+	if status, body := r.do(t, "GET", "/readyz", ""); status != 200 {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	_, metrics := r.do(t, "GET", "/metrics", "")
+	for _, want := range []string{
+		`headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="auth.createToken"} 5`,
+		`headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="auth.createToken"} 2`,
+		`headgate_store_duration_seconds_count{op="take"} 7`,
+		`headgate_store_errors_total{op="take",reason="unavailable"} 0`,
+		`version="v1.2.3"`,
+		"go_goroutines",
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	if strings.Contains(metrics, "user42") {
+		t.Error("the metrics hold a key")
+	}
+	r.stop()
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+	if log := r.log.String(); strings.Contains(log, "user42") || !strings.Contains(log, "path=/v1/check status=429") {
+		t.Errorf("the access log: %s", log)
+	}
+}
+
+// half opens a connection and sends a check but for the end of its body. The
+// server's leave to go on proves that the request is in flight.
+func (r *running) half(t *testing.T) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", r.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(checkBody))
+	answers := bufio.NewReader(conn)
+	line, err := answers.ReadString('\n')
+	if err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if _, err := answers.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, checkBody[:10])
+	return conn, answers
+}
+
+func TestGracefulShutdown(t *testing.T) {
+	r := start(t, Settings{DrainDelay: time.Second})
+	conn, answers := r.half(t)
+
+	r.stop()
+	for {
+		// While it drains, the service still answers, and says that it is not
+		// ready; healthz has no complaint.
+		status, _ := r.do(t, "GET", "/readyz", "")
+		if status == http.StatusServiceUnavailable {
+			break
+		}
+	}
+	if status, _ := r.do(t, "GET", "/healthz", ""); status != http.StatusOK {
+		t.Errorf("healthz while draining: %d", status)
+	}
+	if status, body := r.do(t, "POST", "/v1/check", checkBody); status != http.StatusOK {
+		t.Errorf("a check while draining: %d %s", status, body)
+	}
+	// Wait until the listener is closed: from here on only what is in flight
+	// matters.
+	for {
+		c, err := net.Dial("tcp", r.Addr().String())
+		if err != nil {
+			break
+		}
+		c.Close()
+	}
+	select {
+	case err := <-r.ended:
+		t.Fatalf("the service ended with a request in flight: %v", err)
+	default:
+	}
+	fmt.Fprint(conn, checkBody[10:])
+	response, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), `{"allowed":true`) {
+		t.Errorf("the request in flight got %d %s", response.StatusCode, body)
+	}
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShutdownIsBounded(t *testing.T) {
+	r := start(t, Settings{ShutdownTimeout: 50 * time.Millisecond})
+	conn, answers := r.half(t)
+	r.stop()
+	if err := <-r.ended; err == nil || !strings.Contains(err.Error(), "50ms") {
+		t.Errorf("ended with %v, want an error that names the time", err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := answers.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection was not cut off: %v", err)
+	}
+}
+
+func TestSlowCaller(t *testing.T) {
+	r := start(t, Settings{readTimeout: 100 * time.Millisecond})
+	_, answers := r.half(t)
+	response, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("status %d, want 408", response.StatusCode)
+	}
+}
+
+func TestMistakesInSettings(t *testing.T) {
+	const secret = "geheim"
+	tests := []struct {
+		name     string
+		settings Settings
+		want     string
+	}{
+		{"all at once", Settings{
+			Listen: "8080", Store: "redes://user:" + secret + "@host", StoreTimeout: time.Hour, MemoryMiB: -1,
+			HashKey: secret, Dialect: "x", DrainDelay: -1, ShutdownTimeout: 2 * time.Hour,
+		}, `listen: "8080" is not host:port, such as 127.0.0.1:8080 or :8080
+store: it is neither memory, nor does it begin with redis:// or rediss://
+hash key: has 6 bytes, must have 16 to 1024
+store timeout: is 1h0m0s, must be 1ms to 1m
+memory: is -1 MiB, must be 1 to 1048576
+headers: header dialect "x" is not one of [x-ratelimit ratelimit-triple draft-11 none]
+drain delay: is -1ns, must be 0s to 1h
+shutdown timeout: is 2h0m0s, must be up to 1h`},
+		{"port", Settings{Listen: "127.0.0.1:99999"}, `listen: the port of "127.0.0.1:99999" is not a number from 0 to 65535`},
+		{"a URL that does not parse", Settings{Store: "redis://u:" + secret + "%zz@host"}, "store: it cannot be read; write redis://user:password@host:port/database, with special characters in the password percent-encoded"},
+		{"a slash in the password", Settings{Store: "redis://user:1/" + secret + "@host/0"}, "store: there is an @ behind the host; in a password, write / ? # @ % as %2F %3F %23 %40 %25"},
+		{"no host", Settings{Store: "redis://:" + secret + "@/0"}, "store: there is no host; write redis://user:password@host:port/database"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.settings.Listen == "" {
+				tt.settings.Listen = "127.0.0.1:0"
+			}
+			_, err := New(t.Context(), tt.settings)
+			var mistakes *SettingsError
+			if !errors.As(err, &mistakes) || err.Error() != tt.want {
+				t.Errorf("%v\nwant\n%s", err, tt.want)
+			}
+			if strings.Contains(fmt.Sprint(err), secret) {
+				t.Error("the error holds the secret")
+			}
+		})
+	}
+}
+
+func TestWhatIsNotThere(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if _, err := New(t.Context(), Settings{Listen: taken.Addr().String()}); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("an address that is taken: %v", err)
+	}
+
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	url := "redis://user:geheim@" + closed.Addr().String() + "/0"
+	_, err = New(t.Context(), Settings{Listen: "127.0.0.1:0", Store: url})
+	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, headgate.ErrUnavailable) || strings.Contains(err.Error(), "geheim") || !strings.Contains(err.Error(), closed.Addr().String()) {
+		t.Errorf("a store that is not there: %v", err)
+	}
+
+	if _, err := New(t.Context(), Settings{Listen: "127.0.0.1:0", PolicyFile: filepath.Join(t.TempDir(), "none.yaml")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a policy that is not there: %v", err)
+	}
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("rules: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var mistakes *config.Error
+	if _, err := New(t.Context(), Settings{Listen: "127.0.0.1:0", PolicyFile: bad}); !errors.As(err, &mistakes) || mistakes.Mistakes[0].File != bad {
+		t.Errorf("a policy with a mistake: %v", err)
+	}
+}
+
+func TestStoreNames(t *testing.T) {
+	for given, want := range map[string]string{
+		"memory":                              "memory",
+		"redis://user:geheim@10.0.0.7:6379/2": "redis://10.0.0.7:6379/2",
+		"rediss://:geheim@cache.example/":     "rediss://cache.example/",
+		"redis://u:%zz@host":                  "a store",
+	} {
+		if got := describeStore(given); got != want {
+			t.Errorf("%q is called %q, want %q", given, got, want)
+		}
+	}
+}
+
+// TestHashKey: the same secret has the same counter with the same key only.
+func TestHashKey(t *testing.T) {
+	key := func(hashKey string) string {
+		t.Helper()
+		set, err := LoadPolicy("", hashKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := set.Check("login", "geheim", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Key
+	}
+	a, b := strings.Repeat("a", 16), strings.Repeat("b", 16)
+	if again := key(a); again != key(a) || again == key(b) || key("") == key(a) || strings.Contains(key(""), "geheim") {
+		t.Errorf("keys: %q, %q, %q", key(a), key(b), key(""))
+	}
+}
+
+// broken is a store that answers only when it is told to.
+type broken struct{ err error }
+
+func (b *broken) Take(_ context.Context, _ headgate.Op, _ []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return dst, b.err
+}
+
+func TestFailuresAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	f := newFailures(slog.New(slog.NewTextHandler(&log, nil)))
+	seen := 0
+	inner := &broken{}
+	store := headgate.Observe(inner, f.hooks(headgate.Hooks{
+		Decided: func(context.Context, headgate.Op, []headgate.Check, []headgate.Decision, time.Duration) { seen++ },
+		Failed:  func(context.Context, headgate.Op, []headgate.Check, error, time.Duration) { seen++ },
+	}))
+	calls := 0
+	take := func(ctx context.Context, times int) {
+		for range times {
+			_, _ = store.Take(ctx, headgate.OpTake, nil, nil)
+			calls++
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	take(t.Context(), 3)
+	inner.err = context.Canceled
+	take(gone, 3) // the callers' doing
+	inner.err = headgate.Validate(headgate.OpTake, nil)
+	take(t.Context(), 3)
+	if log.Len() != 0 {
+		t.Errorf("logged without a failure: %s", &log)
+	}
+	inner.err = headgate.ErrUnavailable
+	take(t.Context(), 100)
+	f.every = 0
+	take(t.Context(), 1)
+	inner.err = nil
+	take(t.Context(), 100)
+	inner.err = headgate.ErrUnavailable
+	take(t.Context(), 1)
+
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	want := []string{`the store does not answer`, `the store still does not answer`, `the store answers again`, `the store does not answer`}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), &log)
+	}
+	for i := range want {
+		if !strings.Contains(lines[i], want[i]) {
+			t.Errorf("line %d is %s, want %q", i+1, lines[i], want[i])
+		}
+	}
+	if !strings.Contains(lines[2], "failed=101") {
+		t.Errorf("the end of the failure does not say how many: %s", lines[2])
+	}
+	if seen != calls {
+		t.Errorf("the hooks within saw %d of %d calls", seen, calls)
+	}
+}

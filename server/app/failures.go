@@ -1,0 +1,77 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// failures tells the log of a store that stops answering: once when it begins,
+// once in a while as long as it lasts, and once when it is over. A line for each
+// request would fill a disk just when somebody needs to read.
+type failures struct {
+	logger *slog.Logger
+	every  time.Duration
+
+	failing atomic.Bool // The way of a good answer: one load.
+
+	mu    sync.Mutex // Guards what follows, which only failures touch.
+	count int64
+	last  time.Time
+}
+
+func newFailures(logger *slog.Logger) *failures {
+	return &failures{logger: logger, every: 10 * time.Second}
+}
+
+// hooks returns the hooks with the log added to them.
+func (f *failures) hooks(h headgate.Hooks) headgate.Hooks {
+	decided, failed := h.Decided, h.Failed
+	return headgate.Hooks{
+		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
+			decided(ctx, op, checks, decisions, took)
+			if f.failing.Load() {
+				f.over()
+			}
+		},
+		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
+			failed(ctx, op, checks, err, took)
+			// A caller who went away, or asked for what cannot be, says nothing
+			// of the store.
+			if ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) {
+				f.add(err, took)
+			}
+		},
+	}
+}
+
+func (f *failures) add(err error, took time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count++
+	now := time.Now()
+	switch {
+	case f.failing.CompareAndSwap(false, true):
+		f.logger.Error("the store does not answer; requests get 503", slog.Any("error", err), slog.Duration("took", took))
+	case now.Sub(f.last) >= f.every:
+		f.logger.Error("the store still does not answer", slog.Any("error", err), slog.Int64("failed", f.count))
+	default:
+		return
+	}
+	f.last = now
+}
+
+func (f *failures) over() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.failing.CompareAndSwap(true, false) {
+		return
+	}
+	f.logger.Info("the store answers again", slog.Int64("failed", f.count))
+	f.count = 0
+}

@@ -1,0 +1,181 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+)
+
+// Settings are what the service can be told. The zero Settings serve the sample
+// policy from memory.
+type Settings struct {
+	// Listen is the address to serve on, host:port; port 0 takes a free one.
+	// Empty means DefaultListen.
+	Listen string
+	// PolicyFile is the YAML file with the rules. Empty means the sample policy.
+	PolicyFile string
+	// Store is "memory", or the URL of a Redis or Valkey server: redis://,
+	// rediss:// for TLS. Empty means memory.
+	Store string
+	// StoreTimeout is the deadline of each call to a store across a network, 1ms
+	// to 1m. Zero means DefaultStoreTimeout.
+	StoreTimeout time.Duration
+	// MemoryMiB bounds the counters of the memory store. Zero means the store's
+	// own bound.
+	MemoryMiB int64
+	// HashKey is the key under which secrets in counters' keys are hashed: the
+	// same for all servers that share counters. It must have 16 bytes at least.
+	// Empty means that they are hashed without a key.
+	HashKey string
+	// Dialect names the headers of denials with ?status=true. Empty means
+	// x-ratelimit.
+	Dialect string
+	// AccessLog has every request logged.
+	AccessLog bool
+	// DrainDelay is how long /readyz says no before the listener closes, so that
+	// balancers can look elsewhere. Zero closes at once.
+	DrainDelay time.Duration
+	// ShutdownTimeout is how long requests in flight may take to end after the
+	// listener has closed. Zero means DefaultShutdownTimeout.
+	ShutdownTimeout time.Duration
+	// Version is what the metrics call this build.
+	Version string
+	// Logger takes what the operator should know. Nil means none.
+	Logger *slog.Logger
+
+	// readTimeout stands in for readTimeout in tests.
+	readTimeout time.Duration
+}
+
+// The defaults of [Settings].
+const (
+	DefaultListen          = "127.0.0.1:8080"
+	DefaultStore           = memoryStore
+	DefaultStoreTimeout    = 100 * time.Millisecond
+	DefaultShutdownTimeout = 10 * time.Second
+)
+
+// What bounds every connection. A caller waits for a decision before it does
+// anything else, so that none of these is ever reached by one that is well.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 10 * time.Second
+	writeTimeout      = 20 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+)
+
+const memoryStore = "memory"
+
+// SettingsError lists every mistake in [Settings]. It never holds the store's
+// URL, which may have a password in it.
+type SettingsError struct{ Problems []string }
+
+// Error writes one mistake per line.
+func (e *SettingsError) Error() string { return strings.Join(e.Problems, "\n") }
+
+// withDefaults returns the settings with their defaults, or a [*SettingsError].
+func (s Settings) withDefaults() (Settings, error) {
+	def := func(d *time.Duration, otherwise time.Duration) {
+		if *d == 0 {
+			*d = otherwise
+		}
+	}
+	if s.Listen == "" {
+		s.Listen = DefaultListen
+	}
+	if s.Store == "" {
+		s.Store = DefaultStore
+	}
+	if s.Dialect == "" {
+		s.Dialect = httplimit.XRateLimit.String()
+	}
+	if s.Logger == nil {
+		s.Logger = slog.New(slog.DiscardHandler)
+	}
+	def(&s.StoreTimeout, DefaultStoreTimeout)
+	def(&s.ShutdownTimeout, DefaultShutdownTimeout)
+	def(&s.readTimeout, readTimeout)
+
+	var problems []string
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if p := checkListen(s.Listen); p != "" {
+		bad("listen: %s", p)
+	}
+	if p := checkStore(s.Store); p != "" {
+		bad("store: %s", p)
+	}
+	if n := len(s.HashKey); n != 0 && (n < policy.MinHashKey || n > policy.MaxHashKey) {
+		bad("hash key: has %d bytes, must have %d to %d", n, policy.MinHashKey, policy.MaxHashKey)
+	}
+	if s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute {
+		bad("store timeout: is %v, must be 1ms to 1m", s.StoreTimeout)
+	}
+	const mostMiB = 1 << 20
+	if s.MemoryMiB < 0 || s.MemoryMiB > mostMiB {
+		bad("memory: is %d MiB, must be 1 to %d", s.MemoryMiB, mostMiB)
+	}
+	if _, err := httplimit.ParseDialect(s.Dialect); err != nil {
+		bad("headers: %s", strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": "))
+	}
+	if s.DrainDelay < 0 || s.DrainDelay > time.Hour {
+		bad("drain delay: is %v, must be 0s to 1h", s.DrainDelay)
+	}
+	if s.ShutdownTimeout < 0 || s.ShutdownTimeout > time.Hour {
+		bad("shutdown timeout: is %v, must be up to 1h", s.ShutdownTimeout)
+	}
+	if problems != nil {
+		return s, &SettingsError{problems}
+	}
+	return s, nil
+}
+
+// checkListen returns what is wrong with an address, or "".
+func checkListen(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Sprintf("%q is not host:port, such as 127.0.0.1:8080 or :8080", address)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Sprintf("the port of %q is not a number from 0 to 65535", address)
+	}
+	return ""
+}
+
+// checkStore returns what is wrong with the name of a store, or "". It does not
+// repeat the name: a password may stand in it, even where it does not parse.
+// What is behind the scheme is the store's own to read.
+func checkStore(name string) string {
+	switch {
+	case name == memoryStore:
+		return ""
+	case !strings.HasPrefix(name, "redis://") && !strings.HasPrefix(name, "rediss://"):
+		return "it is neither memory, nor does it begin with redis:// or rediss://"
+	}
+	// An @ so far behind means that a password was cut in two, and what the
+	// store would then complain of is its second half.
+	if u, err := url.Parse(name); err == nil && strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
+		return "there is an @ behind the host; in a password, write / ? # @ % as %2F %3F %23 %40 %25"
+	}
+	return ""
+}
+
+// describeStore is the store's name without what may be secret in it.
+func describeStore(name string) string {
+	if name == memoryStore {
+		return name
+	}
+	u, err := url.Parse(name)
+	if err != nil {
+		return "a store"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}

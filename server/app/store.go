@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/redis"
+)
+
+// ErrUnavailable says that what the service needs is not there: its store, or
+// its address.
+var ErrUnavailable = errors.New("headgate: unavailable")
+
+// unavailable is an ErrUnavailable that says what is not there and why.
+type unavailable struct {
+	what string
+	err  error
+}
+
+func (e *unavailable) Error() string {
+	return e.what + ": " + strings.TrimPrefix(e.err.Error(), headgate.ErrUnavailable.Error()+": ")
+}
+
+func (e *unavailable) Unwrap() []error { return []error{ErrUnavailable, e.err} }
+
+// Store is a store that was opened by name, and can be closed.
+type Store struct {
+	headgate.Store
+	name  string
+	close func()
+}
+
+// OpenStore opens the store that the settings name. The error is a
+// [*SettingsError] or wraps [ErrUnavailable]; it does not hold the password.
+func OpenStore(ctx context.Context, settings Settings) (*Store, error) {
+	s, err := settings.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if s.Store == memoryStore {
+		var options []memory.Option
+		if s.MemoryMiB > 0 {
+			options = append(options, memory.WithMaxBytes(s.MemoryMiB<<20))
+		}
+		store := memory.New(options...)
+		return &Store{Store: store, name: store.String()}, nil
+	}
+	store, err := redis.Open(ctx, s.Store, redis.WithTimeout(s.StoreTimeout))
+	var invalid *headgate.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		return nil, &SettingsError{prefixed("store: ", invalid.Problems)}
+	case err != nil:
+		return nil, &unavailable{"the store " + describeStore(s.Store) + " does not answer", err}
+	}
+	return &Store{Store: store, name: describeStore(s.Store), close: store.Close}, nil
+}
+
+// Name says which store it is, without what may be secret in its URL.
+func (s *Store) Name() string { return s.name }
+
+// Close ends the store's connections. Closing again, or closing nil, does
+// nothing.
+func (s *Store) Close() error {
+	if s == nil || s.close == nil {
+		return nil
+	}
+	s.close()
+	s.close = nil
+	return nil
+}
+
+// LoadPolicy loads the policy file, or the sample policy if there is no name.
+// The hash key is as in [Settings].
+func LoadPolicy(name, hashKey string) (*policy.Set, error) {
+	var options []policy.Option
+	if hashKey != "" {
+		options = append(options, policy.WithHashKey([]byte(hashKey)))
+	}
+	if name == "" {
+		return config.Parse("sample policy", config.Sample(), options...)
+	}
+	return config.Load(name, options...)
+}
+
+func prefixed(prefix string, lines []string) []string {
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		out[i] = prefix + line
+	}
+	return out
+}

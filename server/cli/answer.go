@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// answer is a verdict as the HTTP API writes it, so that --json prints the same
+// whoever decided.
+type answer struct {
+	Allowed      bool       `json:"allowed"`
+	DeniedBy     *deniedBy  `json:"denied_by,omitempty"`
+	RetryAfterMS int64      `json:"retry_after_ms"`
+	DelayMS      int64      `json:"delay_ms"`
+	Decisions    []decision `json:"decisions"`
+}
+
+type deniedBy struct {
+	Rule  string `json:"rule"`
+	Limit string `json:"limit"`
+}
+
+type decision struct {
+	Rule         string `json:"rule"`
+	Limit        string `json:"limit"`
+	Algorithm    string `json:"algorithm"`
+	Allowed      bool   `json:"allowed"`
+	Capacity     int64  `json:"capacity"`
+	PeriodMS     int64  `json:"period_ms"`
+	Remaining    int64  `json:"remaining"`
+	RetryAfterMS int64  `json:"retry_after_ms"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+}
+
+// answerOf turns a verdict into an answer.
+func answerOf(v *headgate.Verdict) *answer {
+	a := &answer{Allowed: v.Allowed, RetryAfterMS: ceilMillis(v.RetryAfter), DelayMS: ceilMillis(v.Delay), Decisions: []decision{}}
+	if d := v.Deciding(); d != nil && !v.Allowed {
+		a.DeniedBy = &deniedBy{d.Rule.Name(), d.Limit.String()}
+	}
+	for i := range v.Decisions {
+		d := &v.Decisions[i]
+		a.Decisions = append(a.Decisions, decision{
+			d.Rule.Name(), d.Limit.String(), d.Limit.Algorithm.String(), d.Allowed, d.Limit.Capacity(),
+			ceilMillis(time.Duration(d.Limit.Micros()) * time.Microsecond), d.Remaining, ceilMillis(d.RetryAfter), ceilMillis(d.ResetAfter),
+		})
+	}
+	return a
+}
+
+// ceilMillis is d in milliseconds, rounded up; Never stays -1.
+func ceilMillis(d time.Duration) int64 {
+	if d == headgate.Never {
+		return -1
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// print writes the answer for people.
+func (a *answer) print(w io.Writer, peeked bool) {
+	verb := "allowed"
+	switch {
+	case a.Allowed && peeked:
+		verb = "would be allowed"
+	case peeked:
+		verb = "would be denied"
+	case !a.Allowed:
+		verb = "denied"
+	}
+	fmt.Fprint(w, verb)
+	if a.DeniedBy != nil {
+		fmt.Fprintf(w, " by %s, %s: %s", a.DeniedBy.Rule, a.DeniedBy.Limit, fits(a.RetryAfterMS))
+	}
+	if a.DelayMS > 0 {
+		fmt.Fprintf(w, ", to be held for %v", millis(a.DelayMS))
+	}
+	fmt.Fprintln(w)
+	if len(a.Decisions) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LIMIT\tALGORITHM\tLEFT\tTHIS COST\tALL FREE")
+	for _, d := range a.Decisions {
+		free := "now"
+		if d.ResetAfterMS > 0 {
+			free = "in " + millis(d.ResetAfterMS).String()
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d of %d\t%s\t%s\n", d.Limit, d.Algorithm, d.Remaining, d.Capacity, fits(d.RetryAfterMS), free)
+	}
+	// What a table writes, it hands to w, whose errors nobody could be told.
+	_ = table.Flush()
+}
+
+func fits(retryAfterMS int64) string {
+	switch {
+	case retryAfterMS < 0:
+		return "never fits"
+	case retryAfterMS == 0:
+		return "fits"
+	}
+	return "fits in " + millis(retryAfterMS).String()
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// printJSON writes v as indented JSON.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// quoteJSON is s as a JSON string.
+func quoteJSON(s string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	// Strings cannot fail to encode, nor can a Builder fail to take them.
+	_ = e.Encode(s)
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/app"
+)
+
+// check is the command that asks for one decision.
+type check struct {
+	Rule    string        `arg:"" help:"Name of the rule."`
+	Key     string        `arg:"" help:"Key that the rule counts under. For a rule with several entries, their values joined by |; for a rule with one counter for all, an empty word, \"\"."`
+	Cost    int64         `help:"Units to take." default:"1"`
+	Peek    bool          `help:"Look whether they would fit, and take nothing."`
+	Server  string        `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
+	Store   string        `help:"Ask a store instead, with the rules of --config: redis://… or rediss://…" placeholder:"URL" env:"HEADGATE_STORE"`
+	Config  string        `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	HashKey string        `help:"Hash key of the servers, with --store." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
+	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
+}
+
+const checkHint = "headgate check --help says what a key is made of"
+
+const defaultServer = "http://127.0.0.1:8080"
+
+// Help is the detailed help.
+func (check) Help() string {
+	return "Exit codes: 0 allowed; 1 denied; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
+		"Examples:\n" +
+		"  headgate check auth.createToken user42\n" +
+		"  headgate check auth.createToken user42 --cost 3 --peek --json\n" +
+		"  headgate check auth.createToken user42 --store redis://127.0.0.1:6379/0 --config headgate.yaml"
+}
+
+// Run asks and prints the answer.
+func (k *check) Run(c *call) error {
+	if k.Cost < 1 || k.Cost > headgate.MaxCount {
+		return usage(fmt.Sprintf("--cost is %d, must be 1 to %d", k.Cost, headgate.MaxCount), "leave it out for 1")
+	}
+	if k.Timeout <= 0 {
+		return usage(fmt.Sprintf("--timeout is %v, must be more than 0s", k.Timeout), "leave it out for 5s")
+	}
+	if c.flags["server"] && c.flags["store"] {
+		return usage("--server and --store are both given", "ask one of them: a server knows its own store and rules")
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, k.Timeout)
+	defer cancel()
+	ask := k.askServer
+	// What the command line says goes before what the environment says.
+	if k.Store != "" && !c.flags["server"] {
+		ask = k.askStore
+	} else if c.flags["config"] {
+		return usage("--config is given, but a server has its own rules", "it goes with --store")
+	}
+	a, err := ask(ctx)
+	if err != nil {
+		return err
+	}
+	if k.JSON {
+		if err := printJSON(c.stdout, a); err != nil {
+			return err
+		}
+	} else {
+		a.print(c.stdout, k.Peek)
+	}
+	if !a.Allowed {
+		return &failure{code: CodeNo}
+	}
+	return nil
+}
+
+// askStore decides here, by the rules of the policy file.
+func (k *check) askStore(ctx context.Context) (*answer, error) {
+	if k.Store == app.DefaultStore {
+		return nil, usage("--store memory is the memory of another process", "ask that process: headgate check --server URL")
+	}
+	set, err := app.LoadPolicy(k.Config, k.HashKey)
+	if err != nil {
+		return nil, err
+	}
+	one, err := set.Check(k.Rule, k.Key, k.Cost)
+	if err != nil {
+		return nil, err
+	}
+	store, err := app.OpenStore(ctx, app.Settings{Store: k.Store, StoreTimeout: min(k.Timeout, time.Minute)})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	op := headgate.OpTake
+	if k.Peek {
+		op = headgate.OpPeek
+	}
+	decisions, err := store.Take(ctx, op, []headgate.Check{one}, nil)
+	if err != nil {
+		return nil, err
+	}
+	verdict := headgate.NewVerdict(decisions)
+	return answerOf(&verdict), nil
+}

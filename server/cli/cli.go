@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/app"
+)
+
+// The exit codes of all commands.
+const (
+	// CodeOK: it worked; the request is allowed; the files are clean.
+	CodeOK = 0
+	// CodeNo: the request is denied; there are warnings, with lint --strict;
+	// requests were cut off, when serve ended.
+	CodeNo = 1
+	// CodeUsage: the command line, a file or a request has a mistake.
+	CodeUsage = 2
+	// CodeUnavailable: a server, a store or an address is not there.
+	CodeUnavailable = 3
+)
+
+// root is the whole command line.
+type root struct {
+	Serve   serve   `cmd:"" help:"Serve decisions over HTTP."`
+	Check   check   `cmd:"" help:"Take units from a rule, or look whether they would fit."`
+	Lint    lint    `cmd:"" help:"Find mistakes and traps in policy files."`
+	Version version `cmd:"" help:"Say which build this is."`
+}
+
+// call is what a command needs of the process.
+type call struct {
+	ctx            context.Context
+	stdout, stderr io.Writer
+	version        string
+	// flags are those given on the command line rather than in the environment.
+	flags map[string]bool
+}
+
+// exit carries an exit code out of the parser, which asks for one in the middle
+// of its work when it has printed the help.
+type exit int
+
+// Run runs the command that args name and returns its exit code. The version is
+// that of the build, "" if it was not told. Commands end early when ctx does.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version string) (code int) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case exit:
+			code = int(e)
+		default:
+			panic(e)
+		}
+	}()
+	parser, err := kong.New(&root{},
+		kong.Name("headgate"),
+		kong.Description("Headgate decides how much work may enter a system.\n\n"+
+			"Exit codes: 0 yes; 1 no (denied, or warnings that count); 2 a mistake in the command, a file or a request; 3 a server, store or address is not there."),
+		kong.Vars{"default_server": defaultServer},
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		// The commands' tags are wrong: a defect, not a mistake of the user's.
+		panic(err)
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return report(stderr, usage(err.Error(), usageHint(err)))
+	}
+	c := &call{ctx: ctx, stdout: stdout, stderr: stderr, version: version, flags: make(map[string]bool)}
+	for _, element := range parsed.Path {
+		if element.Flag != nil {
+			c.flags[element.Flag.Name] = true
+		}
+	}
+	return report(stderr, parsed.Run(c))
+}
+
+// usageHint says whose help to read.
+func usageHint(err error) string {
+	command := "headgate"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		if selected := parse.Context.Selected(); selected != nil {
+			command += " " + selected.Name
+		}
+	}
+	return command + " --help lists what there is"
+}
+
+// failure is an error with its exit code, and what to do about it.
+type failure struct {
+	code   int
+	places string // lines that begin with file:line:column
+	text   string // may have several lines
+	hint   string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func usage(text, hint string) *failure { return &failure{code: CodeUsage, text: text, hint: hint} }
+
+// report prints the error, if there is one, and returns its exit code.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return CodeOK
+	}
+	f := explain(err)
+	if f.places != "" {
+		fmt.Fprintln(stderr, f.places)
+	}
+	if f.text != "" {
+		for line := range strings.SplitSeq(f.text, "\n") {
+			fmt.Fprintf(stderr, "headgate: %s\n", line)
+		}
+	}
+	if f.hint != "" {
+		fmt.Fprintf(stderr, "  hint: %s\n", f.hint)
+	}
+	return f.code
+}
+
+// explain finds the exit code and the hint of an error from below.
+func explain(err error) *failure {
+	var (
+		f        *failure
+		settings *app.SettingsError
+		file     *config.Error
+		invalid  *headgate.InvalidError
+	)
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &settings):
+		return usage(settings.Error(), "headgate serve --help says what each may be; those not on the command line come from the environment, as HEADGATE_LISTEN does")
+	case errors.As(err, &file):
+		// As every tool writes them, so that editors find the places.
+		return &failure{code: CodeUsage, places: file.Error(), text: "the policy has " + count(len(file.Mistakes), "mistake"), hint: "docs/rules.md describes the file"}
+	case errors.Is(err, policy.ErrUnknownRule):
+		return usage(plain(err), "names are those in the policy file; GET /v1/rules of a server lists them")
+	case errors.As(err, &invalid):
+		return usage(joinLines(invalid.Problems), checkHint)
+	case errors.Is(err, app.ErrUnavailable), errors.Is(err, headgate.ErrUnavailable):
+		return &failure{code: CodeUnavailable, text: plain(err), hint: "see whether it runs, and whether the address is right and free"}
+	case isFileError(err):
+		return usage(plain(err), "give the path of a policy file, or leave --config out for the sample policy")
+	}
+	return &failure{code: CodeNo, text: plain(err)}
+}
+
+// plain is the error's text without the program's name, which stands before it
+// already.
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "headgate: ") }

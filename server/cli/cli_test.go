@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "write what the commands print into testdata")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	allowedAnswer = `{"allowed":true,"retry_after_ms":0,"delay_ms":0,"decisions":[` +
+		`{"rule":"login","limit":"20 per 1m","algorithm":"sliding_window","allowed":true,"capacity":20,"period_ms":60000,"remaining":19,"retry_after_ms":0,"reset_after_ms":60000},` +
+		`{"rule":"login","limit":"5 per 3s","algorithm":"sliding_window","allowed":true,"capacity":5,"period_ms":3000,"remaining":5,"retry_after_ms":0,"reset_after_ms":0}]}`
+	deniedAnswer = `{"allowed":false,"denied_by":{"rule":"login","limit":"5 per 3s"},"retry_after_ms":1840,"delay_ms":0,"decisions":[` +
+		`{"rule":"login","limit":"20 per 1m","algorithm":"sliding_window","allowed":true,"capacity":20,"period_ms":60000,"remaining":15,"retry_after_ms":0,"reset_after_ms":59100},` +
+		`{"rule":"login","limit":"5 per 3s","algorithm":"sliding_window","allowed":false,"capacity":5,"period_ms":3000,"remaining":0,"retry_after_ms":1840,"reset_after_ms":2400}]}`
+	neverAnswer = `{"allowed":false,"denied_by":{"rule":"login","limit":"5 per 3s"},"retry_after_ms":-1,"delay_ms":0,"decisions":[` +
+		`{"rule":"login","limit":"5 per 3s","algorithm":"sliding_window","allowed":false,"capacity":5,"period_ms":3000,"remaining":5,"retry_after_ms":-1,"reset_after_ms":0}]}`
+	delayedAnswer = `{"allowed":true,"retry_after_ms":0,"delay_ms":100,"decisions":[` +
+		`{"rule":"login","limit":"10 per 1s","algorithm":"leaky_bucket","allowed":true,"capacity":10,"period_ms":1000,"remaining":9,"retry_after_ms":0,"reset_after_ms":100}]}`
+	unknownRule = `{"title":"Not Found","status":404,"detail":"the request has a mistake","errors":[{"field":"checks[0].rule","detail":"there is no rule \"x\""}]}`
+	noStore     = `{"title":"Capacity is reduced for the moment","status":503,"detail":"the store did not answer in time; whether the request was charged is not known"}`
+)
+
+// canned answers every request alike, and remembers the last.
+type canned struct {
+	*httptest.Server
+	status int
+	body   string
+	asked  string
+}
+
+func newCanned(t *testing.T) *canned {
+	c := &canned{}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var sent bytes.Buffer
+		_, _ = sent.ReadFrom(r.Body)
+		c.asked = r.Method + " " + r.URL.Path + " " + r.Header.Get("Content-Type") + " " + sent.String()
+		w.WriteHeader(c.status)
+		fmt.Fprint(w, c.body)
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// TestCommands holds what commands print, and their exit codes, against the
+// files in testdata.
+func TestCommands(t *testing.T) {
+	server := newCanned(t)
+	closed := closedAddress(t)
+	const check = "POST /v1/check application/json "
+	one := func(cost int) string {
+		return fmt.Sprintf(`{"checks":[{"rule":"login","key":"k\"1","cost":%d}]}`, cost)
+	}
+	tests := []struct {
+		name   string
+		args   []string
+		env    map[string]string
+		status int
+		body   string
+		asked  string // what the server must have been asked; "" for nothing
+		code   int
+		golden string // the file, if it is not named as the test
+	}{
+		{name: "help", args: []string{"--help"}},
+		{name: "help-serve", args: []string{"serve", "--help"}},
+		{name: "help-check", args: []string{"check", "--help"}},
+		{name: "help-lint", args: []string{"lint", "--help"}},
+		{name: "help-hides-secrets", args: []string{"serve", "--help"}, env: map[string]string{"HEADGATE_STORE": "redis://u:geheim@h", "HEADGATE_HASH_KEY": "geheim"}, golden: "help-serve"},
+		{name: "no-command", code: CodeUsage},
+		{name: "unknown-command", args: []string{"chekc"}, code: CodeUsage},
+		{name: "unknown-flag", args: []string{"lint", "--fix", "x"}, code: CodeUsage},
+		{name: "version", args: []string{"version"}},
+		{name: "version-json", args: []string{"version", "--json"}},
+
+		{name: "check-allowed", args: []string{"check", "login", `k"1`}, status: 200, body: allowedAnswer, asked: check + one(1)},
+		{name: "check-denied", args: []string{"check", "login", `k"1`, "--cost", "3"}, status: 200, body: deniedAnswer, asked: check + one(3), code: CodeNo},
+		{name: "check-never", args: []string{"check", "login", `k"1`, "--cost=9"}, status: 200, body: neverAnswer, asked: check + one(9), code: CodeNo},
+		{name: "check-delayed", args: []string{"check", "login", `k"1`}, status: 200, body: delayedAnswer, asked: check + one(1)},
+		{name: "check-json", args: []string{"check", "login", `k"1`, "--json"}, status: 200, body: deniedAnswer, asked: check + one(1), code: CodeNo},
+		{name: "peek-allowed", args: []string{"check", "login", `k"1`, "--peek"}, status: 200, body: allowedAnswer, asked: "POST /v1/peek application/json " + one(1)},
+		{name: "peek-denied", args: []string{"check", "login", `k"1`, "--peek"}, status: 200, body: deniedAnswer, asked: "POST /v1/peek application/json " + one(1), code: CodeNo},
+		{name: "check-unknown-rule", args: []string{"check", "login", `k"1`}, status: 404, body: unknownRule, asked: check + one(1), code: CodeUsage},
+		{name: "check-no-store", args: []string{"check", "login", `k"1`}, status: 503, body: noStore, asked: check + one(1), code: CodeUnavailable},
+		{name: "check-not-headgate", args: []string{"check", "login", `k"1`}, status: 200, body: "<html>", asked: check + one(1), code: CodeUnavailable},
+		{name: "check-no-path", args: []string{"check", "login", `k"1`}, status: 404, body: "404 page not found", asked: check + one(1), code: CodeUnavailable},
+		{name: "check-no-server", args: []string{"check", "login", "k", "--server", "http://user:geheim@" + closed}, code: CodeUnavailable},
+		{name: "check-not-a-server", args: []string{"check", "login", "k", "--server", "geheim@host:80"}, code: CodeUsage},
+		{name: "check-cost", args: []string{"check", "login", "k", "--cost", "0"}, code: CodeUsage},
+		{name: "check-no-key", args: []string{"check", "login"}, code: CodeUsage},
+		{name: "check-both", args: []string{"check", "login", "k", "--server", "http://h", "--store", "redis://h"}, code: CodeUsage},
+		{name: "check-config-of-server", args: []string{"check", "login", "k", "--config", "x.yaml"}, code: CodeUsage},
+		{name: "check-memory", args: []string{"check", "login", "k", "--store", "memory"}, code: CodeUsage},
+		{name: "check-store-unknown-rule", args: []string{"check", "x", "k", "--store", "redis://u:geheim@" + closed}, code: CodeUsage},
+		{name: "check-store-bad-key", args: []string{"check", "everyone", "k", "--store", "redis://u:geheim@" + closed}, code: CodeUsage},
+		{name: "check-no-redis", args: []string{"check", "everyone", "", "--store", "redis://u:geheim@" + closed}, code: CodeUnavailable},
+		{name: "check-server-over-environment", args: []string{"check", "login", `k"1`, "--server", "SERVER"}, env: map[string]string{"HEADGATE_STORE": "redis://" + closed}, status: 200, body: allowedAnswer, asked: check + one(1)},
+		{name: "check-environment-store", args: []string{"check", "everyone", ""}, env: map[string]string{"HEADGATE_STORE": "redis://" + closed}, code: CodeUnavailable},
+
+		{name: "lint-clean", args: []string{"lint", "testdata/clean.yaml"}},
+		{name: "lint-warnings", args: []string{"lint", "testdata/warnings.yaml"}},
+		{name: "lint-warnings-strict", args: []string{"lint", "testdata/clean.yaml", "testdata/warnings.yaml", "--strict"}, code: CodeNo},
+		{name: "lint-mistakes", args: []string{"lint", "testdata/mistakes.yaml", "testdata/none.yaml"}, code: CodeUsage},
+		{name: "lint-json", args: []string{"lint", "--json", "testdata/mistakes.yaml", "testdata/warnings.yaml", "testdata/none.yaml"}, code: CodeUsage},
+		{name: "lint-hash-key", args: []string{"lint", "testdata/warnings.yaml"}, env: map[string]string{"HEADGATE_HASH_KEY": "0123456789abcdef"}},
+
+		{name: "serve-mistakes", args: []string{"serve", "--listen", "x", "--store", "u:geheim@h", "--headers", "x"}, code: CodeUsage},
+		{name: "serve-environment", args: []string{"serve"}, env: map[string]string{"HEADGATE_LISTEN": "x", "HEADGATE_STORE": "geheim", "HEADGATE_HEADERS": "y", "HEADGATE_HASH_KEY": "geheim", "HEADGATE_MEMORY": "-1"}, code: CodeUsage},
+		{name: "serve-bad-duration", args: []string{"serve", "--drain-delay", "5"}, code: CodeUsage},
+		{name: "serve-bad-policy", args: []string{"serve", "--config", "testdata/mistakes.yaml"}, code: CodeUsage},
+		{name: "serve-no-policy", args: []string{"serve", "--config", "testdata/none.yaml"}, code: CodeUsage},
+		{name: "serve-no-redis", args: []string{"serve", "--listen", "127.0.0.1:0", "--store", "redis://u:geheim@" + closed + "/1"}, code: CodeUnavailable},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			server.status, server.body, server.asked = tt.status, tt.body, ""
+			plainEnvironment(t)
+			t.Setenv("HEADGATE_SERVER", server.URL)
+			for name, value := range tt.env {
+				t.Setenv(name, value)
+			}
+			args := append([]string(nil), tt.args...)
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "SERVER", server.URL)
+			}
+			var stdout, stderr bytes.Buffer
+			code := Run(t.Context(), args, &stdout, &stderr, "v1.2.3")
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			if server.asked != tt.asked {
+				t.Errorf("the server was asked %q, want %q", server.asked, tt.asked)
+			}
+			got := fmt.Sprintf("exit code %d\n--- stdout\n%s--- stderr\n%s", code, &stdout, &stderr)
+			if strings.Contains(got, "geheim") {
+				t.Error("a secret was printed")
+			}
+			got = strings.NewReplacer(closed, "CLOSED", server.Listener.Addr().String(), "SERVER", runtime.Version(), "GO", runtime.GOOS+"/"+runtime.GOARCH, "PLATFORM").Replace(got)
+			golden(t, filepath.Join("testdata", cmp.Or(tt.golden, tt.name)+".golden"), got)
+		})
+	}
+}
+
+// plainEnvironment hides what the developer's shell has set. The width of the
+// terminal is that of the help texts.
+func plainEnvironment(t *testing.T) {
+	t.Helper()
+	for _, setting := range os.Environ() {
+		if name, _, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "HEADGATE_") {
+			t.Setenv(name, "") // restores it afterwards
+			os.Unsetenv(name)
+		}
+	}
+	t.Setenv("COLUMNS", "80")
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("printed\n%s\nwant\n%s", got, want)
+	}
+}
+
+// closedAddress is an address where nothing answers.
+func closedAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestInterrupted: a command ends with its context.
+func TestInterrupted(t *testing.T) {
+	plainEnvironment(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	if code := Run(ctx, []string{"check", "login", "k", "--server", "http://" + l.Addr().String()}, &out, &out, ""); code != CodeUnavailable {
+		t.Errorf("exit code %d: %s", code, &out)
+	}
+	if code := Run(t.Context(), []string{"check", "login", "k", "--timeout", "10ms", "--server", "http://" + l.Addr().String()}, &out, &out, ""); code != CodeUnavailable {
+		t.Errorf("exit code %d: %s", code, &out)
+	}
+}
+
+// TestServe serves until its context ends, and answers the check command.
+func TestServe(t *testing.T) {
+	plainEnvironment(t)
+	for _, format := range []string{"text", "json"} {
+		t.Run(format, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			log := &watched{lines: make(chan string, 100)}
+			ended := make(chan int, 1)
+			go func() {
+				ended <- Run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--log-format", format}, log, log, "")
+			}()
+			server := log.address(t)
+			for i := range 6 {
+				var out bytes.Buffer
+				code := Run(ctx, []string{"check", "auth.createToken", "user42", "--server", server}, &out, &out, "")
+				if want := map[bool]int{true: CodeOK, false: CodeNo}[i < 5]; code != want {
+					t.Errorf("check %d: exit code %d, want %d: %s", i+1, code, want, &out)
+				}
+			}
+			stop()
+			if code := <-ended; code != CodeOK {
+				t.Errorf("exit code %d", code)
+			}
+			close(log.lines)
+			for line := range log.lines {
+				if format == "json" && !strings.HasPrefix(line, "{") {
+					t.Errorf("the log is not JSON: %s", line)
+				}
+			}
+		})
+	}
+}
+
+// watched hands on what is written, write by write.
+type watched struct{ lines chan string }
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.lines <- string(p)
+	return len(p), nil
+}
+
+// address waits for the line that says where the server is.
+func (w *watched) address(t *testing.T) string {
+	t.Helper()
+	for line := range w.lines {
+		if !strings.Contains(line, "serving") {
+			continue
+		}
+		_, rest, _ := strings.Cut(line, "http://")
+		return "http://" + rest[:strings.IndexAny(rest, `" `)]
+	}
+	t.Fatal("the server never said where it is")
+	return ""
+}
+
+func TestQuoteShell(t *testing.T) {
+	for given, want := range map[string]string{`a`: `'a'`, `it's`: `'it'\''s'`, `$(x)`: `'$(x)'`} {
+		if got := quoteShell(given); got != want {
+			t.Errorf("%s became %s, want %s", given, got, want)
+		}
+	}
+}
+
+func ExampleRun() {
+	code := Run(context.Background(), []string{"lint", "testdata/clean.yaml"}, os.Stdout, os.Stderr, "v1.0.0")
+	fmt.Println(code)
+	// Output:
+	// testdata/clean.yaml: 2 rules, nothing to say against them
+	// 0
+}

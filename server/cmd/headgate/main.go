@@ -1,0 +1,22 @@
+// Headgate decides how much work may enter a system: it serves decisions over
+// HTTP, and asks for them from the command line. Run headgate --help.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/headgate/headgate/server/cli"
+)
+
+// version is set by the linker: -ldflags "-X main.version=v1.2.3".
+var version string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// After the first signal the next one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr, version))
+}

@@ -1,0 +1,160 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// samplePolicy has a rule of every kind that the API treats differently.
+func samplePolicy(t testing.TB) *policy.Set {
+	t.Helper()
+	set, err := policy.New([]policy.Rule{
+		{
+			Limits: headgate.MustRule("auth.createToken", headgate.Sliding(20, time.Minute), headgate.Sliding(5, 3*time.Second)),
+			Match:  []policy.Condition{policy.Equal("route", "POST /v1/token")},
+			Per:    []policy.Part{{Entry: "api_key"}},
+		},
+		{
+			Limits: headgate.MustRule("heavy", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 10, Period: time.Second, Burst: 500_000_000}),
+			Match:  []policy.Condition{policy.Prefix("route", "GET /export/")},
+			Cost:   3,
+		},
+		{Limits: headgate.MustRule(`direct"é`, headgate.PerSecond(2)), Direct: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// fake is a Decider that counts and never forgets.
+type fake struct {
+	set *policy.Set
+	err error
+
+	mu     sync.Mutex // Guards used and checks.
+	used   map[string]int64
+	checks []headgate.Check // of the last call
+}
+
+// fakeNow is the fake's clock, in microseconds.
+const fakeNow = 1_763_712_000_000_000
+
+func newFake(t testing.TB) *fake {
+	return &fake{set: samplePolicy(t), used: make(map[string]int64)}
+}
+
+func (f *fake) Policy() *policy.Set { return f.set }
+
+func (f *fake) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checks = append([]headgate.Check(nil), checks...)
+	if f.err != nil {
+		return dst, f.err
+	}
+	if err := headgate.Validate(op, checks); err != nil {
+		return dst, err
+	}
+	before := len(dst)
+	fits := true
+	for i, c := range checks {
+		used := f.used[c.Rule.Name()+" "+c.Key]
+		limits := c.Rule.Limits()
+		for j := range limits {
+			d := headgate.Decision{Rule: c.Rule, Limit: &limits[j], Check: i, Allowed: true, At: fakeNow}
+			left := limits[j].Capacity() - used
+			switch {
+			case op == headgate.OpRefund:
+				left = min(limits[j].Capacity(), left+c.Units())
+			case c.Units() > limits[j].Capacity():
+				d.Allowed, d.RetryAfter, fits = false, headgate.Never, false
+			case c.Units() > left:
+				d.Allowed, d.RetryAfter, fits = false, limits[j].Period/2+time.Microsecond, false
+			default:
+				left -= c.Units()
+				if limits[j].Algorithm == headgate.LeakyBucket {
+					d.Delay = 99*time.Millisecond + 1
+				}
+			}
+			d.Remaining = max(0, left)
+			d.ResetAfter = limits[j].Period - time.Microsecond
+			dst = append(dst, d)
+		}
+	}
+	for _, c := range checks {
+		name := c.Rule.Name() + " " + c.Key
+		switch {
+		case op == headgate.OpTake && fits:
+			f.used[name] += c.Units()
+		case op == headgate.OpRefund:
+			f.used[name] = max(0, f.used[name]-c.Units())
+		case op == headgate.OpReset:
+			delete(f.used, name)
+		}
+	}
+	if op == headgate.OpReset {
+		return dst[:before], nil
+	}
+	return dst, nil
+}
+
+// post sends body to path as JSON.
+func post(h http.Handler, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	return serve(h, r)
+}
+
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	return serve(h, httptest.NewRequest(http.MethodGet, path, nil))
+}
+
+func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// broken is a body that fails with an error after its first bytes.
+type broken struct{ err error }
+
+func (b broken) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	p[0] = '{'
+	return 1, b.err
+}
+
+var errBroken = fmt.Errorf("cut off: %w", io.ErrUnexpectedEOF)
+
+// timeoutError is what a connection says after its deadline.
+type timeoutError struct{}
+
+func (timeoutError) Error() string   { return "i/o timeout" }
+func (timeoutError) Is(e error) bool { return e == os.ErrDeadlineExceeded }
+
+func notReady(context.Context) error { return headgate.ErrUnavailable }
+
+// withRule returns the set with another rule that is reached by name.
+func withRule(t testing.TB, set *policy.Set, name string) *policy.Set {
+	t.Helper()
+	rules := append([]policy.Rule(nil), set.Rules()...)
+	set, err := policy.New(append(rules, policy.Rule{Limits: headgate.MustRule(name, headgate.PerSecond(1)), Direct: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}

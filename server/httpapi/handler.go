@@ -1,0 +1,183 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+)
+
+// MaxBody is the largest body that is read, in bytes. 64 checks with keys of
+// usual length are a tenth of it.
+const MaxBody = 64 << 10
+
+// Decider decides requests: all that this package asks of the rest of the
+// program. Implementations are safe for concurrent use.
+type Decider interface {
+	// Policy returns the rules in force. A request uses one Set throughout.
+	Policy() *policy.Set
+	// Take is as [headgate.Store.Take].
+	Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error)
+}
+
+// Options are what a handler may be given. The zero Options are good for a test.
+type Options struct {
+	// Ready says whether the service can decide; GET /readyz answers 503 while
+	// it returns an error, without its text. Its context ends with the request
+	// or after ReadyWithin. Nil means always ready.
+	Ready func(ctx context.Context) error
+	// ReadyWithin is how long Ready may take; zero means one second.
+	ReadyWithin time.Duration
+	// Metrics answers GET /metrics. Nil means that there is no such path.
+	Metrics http.Handler
+	// Dialect is how denials with ?status=true speak in headers.
+	Dialect httplimit.Dialect
+	// Logger takes panics, and with AccessLog every request. Nil means none.
+	Logger *slog.Logger
+	// AccessLog has every request logged: method, path, status, time, address;
+	// never the query or a body, which may hold keys.
+	AccessLog bool
+}
+
+// Handler serves the API. It is safe for concurrent use; make one with [New].
+type Handler struct {
+	decider Decider
+	options Options
+	routes  map[string]*route
+	texts   atomic.Pointer[texts]
+	pool    sync.Pool // of *scratch
+}
+
+// route is what answers at one path.
+type route struct {
+	method string
+	serve  func(h *Handler, w http.ResponseWriter, r *http.Request)
+}
+
+// New returns a handler that asks decider.
+func New(decider Decider, options Options) *Handler {
+	if options.ReadyWithin == 0 {
+		options.ReadyWithin = time.Second
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{decider: decider, options: options}
+	h.pool.New = func() any { return new(scratch) }
+	h.routes = map[string]*route{
+		"/v1/check":     {http.MethodPost, decide(headgate.OpTake)},
+		"/v1/peek":      {http.MethodPost, decide(headgate.OpPeek)},
+		"/v1/refund":    {http.MethodPost, decide(headgate.OpRefund)},
+		"/v1/reset":     {http.MethodPost, decide(headgate.OpReset)},
+		"/v1/rules":     {http.MethodGet, (*Handler).serveRules},
+		"/healthz":      {http.MethodGet, (*Handler).serveHealth},
+		"/readyz":       {http.MethodGet, (*Handler).serveReady},
+		"/openapi.json": {http.MethodGet, (*Handler).serveOpenAPI},
+	}
+	if options.Metrics != nil {
+		h.routes["/metrics"] = &route{http.MethodGet, func(h *Handler, w http.ResponseWriter, r *http.Request) {
+			h.options.Metrics.ServeHTTP(w, r)
+		}}
+	}
+	return h
+}
+
+// ServeHTTP answers one request. A panic is logged and answered with 500.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.options.AccessLog {
+		h.serve(w, r)
+		return
+	}
+	start := time.Now()
+	seen := &witness{ResponseWriter: w}
+	defer func() {
+		h.options.Logger.LogAttrs(r.Context(), slog.LevelInfo, "request",
+			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", seen.status),
+			slog.Duration("took", time.Since(start)), slog.String("from", r.RemoteAddr))
+	}()
+	h.serve(seen, r)
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler { //nolint:errorlint // net/http documents this very value.
+				panic(p)
+			}
+			h.options.Logger.LogAttrs(r.Context(), slog.LevelError, "a request caused a panic",
+				slog.String("method", r.Method), slog.String("path", r.URL.Path),
+				slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			writeProblem(w, &problem{status: http.StatusInternalServerError, detail: "the server has a defect, which is in its log; whether the request was charged is not known"})
+		}
+	}()
+	route, ok := h.routes[r.URL.Path]
+	switch {
+	case !ok:
+		writeProblem(w, &problem{status: http.StatusNotFound, detail: "there is nothing at this path; /openapi.json lists what there is"})
+	case r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet:
+		route.serve(h, w, r)
+	default:
+		allow := route.method
+		if allow == http.MethodGet {
+			allow = "GET, HEAD"
+		}
+		w.Header()["Allow"] = []string{allow}
+		writeProblem(w, &problem{status: http.StatusMethodNotAllowed, detail: "this path takes " + strings.ReplaceAll(allow, ", ", " and ")})
+	}
+}
+
+// serveHealth says that the process runs, whatever its store does: what a
+// supervisor that restarts processes wants to know.
+func (h *Handler) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+}
+
+// serveReady says whether requests can be decided: what a balancer wants to
+// know.
+func (h *Handler) serveReady(w http.ResponseWriter, r *http.Request) {
+	if h.options.Ready != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), h.options.ReadyWithin)
+		defer cancel()
+		if err := h.options.Ready(ctx); err != nil {
+			writeProblem(w, &problem{status: http.StatusServiceUnavailable, detail: "not ready to decide: the store does not answer, or the server is being shut down"})
+			return
+		}
+	}
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ready"}`))
+}
+
+func (h *Handler) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, openAPI)
+}
+
+// witness remembers the status for the access log.
+type witness struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader is that of the writer within.
+func (w *witness) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *witness) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController find the writer within.
+func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,288 @@
+package httpapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/headgate/headgate"
+)
+
+const documentURL = "mem://openapi.json"
+
+// document is the OpenAPI document, with the schemas in it compiled on demand.
+type document struct {
+	t        *testing.T
+	root     any
+	compiler *jsonschema.Compiler
+}
+
+func newDocument(t *testing.T) *document {
+	t.Helper()
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(openAPI))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &document{t: t, root: root, compiler: jsonschema.NewCompiler()}
+	d.compiler.AssertFormat()
+	if err := d.compiler.AddResource(documentURL, root); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// at returns what stands at the path, which leads through references, and the
+// JSON pointer that it really stands at; nil if nothing does.
+func (d *document) at(path ...string) (value any, pointer string) {
+	value = d.root
+	for _, name := range path {
+		object, _ := value.(map[string]any)
+		value = object[name]
+		pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+		if object, ok := value.(map[string]any); ok && len(object) == 1 {
+			if ref, ok := object["$ref"].(string); ok {
+				pointer = strings.TrimPrefix(ref, "#")
+				value, _ = d.at(strings.Split(strings.TrimPrefix(pointer, "/"), "/")...)
+			}
+		}
+		if value == nil {
+			return nil, ""
+		}
+	}
+	return value, pointer
+}
+
+// validate holds the JSON text against the schema at the pointer.
+func (d *document) validate(pointer string, text []byte) error {
+	schema, err := d.compiler.Compile(documentURL + "#" + pointer)
+	if err != nil {
+		return err
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	return schema.Validate(value)
+}
+
+// response says what is wrong with a response by the document, or "".
+func (d *document) response(method, path string, w *httptest.ResponseRecorder) string {
+	kind, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";")
+	where := []string{"paths", path, strings.ToLower(method), "responses", strconv.Itoa(w.Code)}
+	if value, _ := d.at(where...); value == nil {
+		return fmt.Sprintf("%s %s: status %d is not in the document", method, path, w.Code)
+	}
+	_, pointer := d.at(append(where, "content", kind, "schema")...)
+	if pointer == "" {
+		return fmt.Sprintf("%s %s: status %d has no %q in the document", method, path, w.Code, kind)
+	}
+	if kind == "text/plain" {
+		return ""
+	}
+	if err := d.validate(pointer, w.Body.Bytes()); err != nil {
+		return fmt.Sprintf("%s %s: %d %s: %v", method, path, w.Code, w.Body, err)
+	}
+	return ""
+}
+
+func keys(value any) []string {
+	object, _ := value.(map[string]any)
+	names := make([]string, 0, len(object))
+	for name := range object {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestDocumentRoutes holds the paths and methods of the document against those
+// of the handler, both ways.
+func TestDocumentRoutes(t *testing.T) {
+	d := newDocument(t)
+	h := New(newFake(t), Options{Metrics: http.NotFoundHandler()})
+	var served []string
+	for path, route := range h.routes {
+		served = append(served, route.method+" "+path)
+	}
+	slices.Sort(served)
+	var described []string
+	paths, _ := d.at("paths")
+	for _, path := range keys(paths) {
+		methods, _ := d.at("paths", path)
+		for _, method := range keys(methods) {
+			described = append(described, strings.ToUpper(method)+" "+path)
+		}
+	}
+	slices.Sort(described)
+	if !slices.Equal(served, described) {
+		t.Errorf("served:    %v\ndescribed: %v", served, described)
+	}
+}
+
+// TestDocumentExamples holds each example against its schema, sends those of
+// requests to the handler, and sees that every reference leads somewhere.
+func TestDocumentExamples(t *testing.T) {
+	d := newDocument(t)
+	examples := 0
+	var walk func(value any, pointer string)
+	walk = func(value any, pointer string) {
+		switch value := value.(type) {
+		case []any:
+			for i, v := range value {
+				walk(v, pointer+"/"+strconv.Itoa(i))
+			}
+		case map[string]any:
+			if ref, ok := value["$ref"].(string); ok {
+				if found, _ := d.at(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...); found == nil {
+					t.Errorf("%s: %s leads nowhere", pointer, ref)
+				}
+			}
+			given, _ := value["examples"].(map[string]any)
+			for name, example := range given {
+				examples++
+				text, err := json.Marshal(example.(map[string]any)["value"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := d.validate(pointer+"/schema", text); err != nil {
+					t.Errorf("%s: example %s: %v", pointer, name, err)
+				}
+			}
+			for name, v := range value {
+				if name != "examples" {
+					walk(v, pointer+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+				}
+			}
+		}
+	}
+	walk(d.root, "")
+	if examples < 20 {
+		t.Errorf("found %d examples, there should be more", examples)
+	}
+
+	f := newFake(t)
+	f.set = withRule(t, f.set, "service.actionName")
+	h := New(f, Options{})
+	for _, path := range []string{"/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"} {
+		given, _ := d.at("paths", path, "post", "requestBody", "content", "application/json", "examples")
+		for _, name := range keys(given) {
+			text, _ := json.Marshal(given.(map[string]any)[name].(map[string]any)["value"])
+			if w := post(h, path, string(text)); w.Code != http.StatusOK {
+				t.Errorf("%s: example %s is answered with %d %s", path, name, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// call provokes an answer.
+type call struct {
+	method, query, kind, body string
+	reader                    io.Reader
+	err                       error
+	panics                    bool
+	ready                     func(context.Context) error
+}
+
+// provoke sends the call to the path of a new handler. The first full amount
+// has been spent there, so that what asks for more is denied.
+func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	f := newFake(t)
+	h := New(f, Options{Ready: c.ready, Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	})})
+	post(h, "/v1/check", fmt.Sprintf(forUser, 5))
+	f.err = c.err
+	if c.panics {
+		h.routes[path].serve = func(*Handler, http.ResponseWriter, *http.Request) { panic("boom") }
+	}
+	if c.reader == nil {
+		c.reader = strings.NewReader(c.body)
+	}
+	r := httptest.NewRequest(cmp.Or(c.method, method), path+c.query, c.reader)
+	r.Header.Set("Content-Type", cmp.Or(c.kind, "application/json"))
+	return serve(h, r)
+}
+
+// TestDocumentStatuses provokes every status that the document names for every
+// path, and holds each answer against its schema.
+func TestDocumentStatuses(t *testing.T) {
+	d := newDocument(t)
+	good := fmt.Sprintf(forUser, 1)
+	calls := map[string][]call{
+		"GET 200": {{}},
+		"GET 405": {{method: "DELETE"}},
+		"GET 500": {{panics: true}},
+		"GET 503": {{ready: notReady}},
+		"POST 200": {
+			{body: good}, // denied
+			{body: `{"checks":[{"rule":"auth.createToken","key":"k","cost":9}]}`}, // never fits
+			{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"}}`},
+			{body: `{"descriptor":{}}`},
+		},
+		"POST 400": {{body: `{"x":1}`}, {body: good, query: "?x=1"}},
+		"POST 404": {{body: `{"checks":[{"rule":"x","key":""}]}`}},
+		"POST 405": {{method: "PUT"}},
+		"POST 408": {{reader: broken{timeoutError{}}}},
+		"POST 413": {{body: strings.Repeat(" ", MaxBody+1)}},
+		"POST 415": {{kind: "text/plain", body: good}},
+		"POST 422": {{body: `{}`}},
+		"POST 429": {{query: "?status=true", body: good}},
+		"POST 500": {{body: good, panics: true}},
+		"POST 503": {{body: good, err: headgate.ErrUnavailable}},
+	}
+	paths, _ := d.at("paths")
+	for _, path := range keys(paths) {
+		methods, _ := d.at("paths", path)
+		for _, lower := range keys(methods) {
+			method := strings.ToUpper(lower)
+			statuses, _ := d.at("paths", path, lower, "responses")
+			for _, status := range keys(statuses) {
+				list := calls[method+" "+status]
+				if len(list) == 0 {
+					t.Errorf("%s %s: this test knows no call for status %s", method, path, status)
+				}
+				for _, c := range list {
+					w := c.provoke(t, method, path)
+					if strconv.Itoa(w.Code) != status {
+						t.Errorf("%s %s: the call for %s is answered with %d %s", method, path, status, w.Code, w.Body)
+					} else if wrong := d.response(method, path, w); wrong != "" {
+						t.Error(wrong)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDocumentIsStrict makes sure that the schemas refuse what is not theirs:
+// else the tests above would prove nothing.
+func TestDocumentIsStrict(t *testing.T) {
+	d := newDocument(t)
+	for schema, text := range map[string]string{
+		"Verdict":  `{"allowed":false,"retry_after_ms":0,"delay_ms":0,"decisions":[]}`,
+		"Decision": `{"rule":"r"}`,
+		"Problem":  `{"title":"t","status":400,"detail":"d","else":1}`,
+		"Denial":   `{"title":"t","status":429,"detail":"d"}`,
+		"Request":  `{"descriptor":{},"checks":[]}`,
+		"Refund":   `{"descriptor":{},"at":0}`,
+		"Rules":    `{"rules":[{"name":"x"}]}`,
+		"Reset":    `{"reset":[1]}`,
+		"State":    `{"status":"well"}`,
+	} {
+		if err := d.validate("/components/schemas/"+schema, []byte(text)); err == nil {
+			t.Errorf("schema %s takes %s", schema, text)
+		}
+	}
+}

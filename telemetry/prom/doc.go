@@ -1,0 +1,39 @@
+// Package prom shows what a [headgate.Store] decides to Prometheus.
+//
+// # Basics
+//
+// Make a [Recorder] on a registry and put its hooks around the store:
+//
+//	recorder, err := prom.New(prometheus.DefaultRegisterer)
+//	if err != nil {
+//		return err
+//	}
+//	store := headgate.Observe(memory.New(), recorder.Hooks())
+//
+// These metrics come of it:
+//
+//	headgate_decisions_total{rule, limit, outcome}    one for each limit of each request taken
+//	headgate_store_duration_seconds{op}               how long the store took, errors included
+//	headgate_store_errors_total{op, reason}           calls that ended without a decision
+//
+// The outcome is "allowed" where the units were charged, "denied" where this
+// limit did not admit them, and "uncharged" where it would have but another
+// limit of the same request denied. So the allowed decisions of a limit are the
+// requests that it let pass, and the denied ones those that it held back.
+// Only takes are counted as decisions: a peek decides nothing, and a refund or
+// a reset is no request.
+//
+// The reason is "unavailable" (the store did not answer, or not in time),
+// "invalid" (the checks were at fault), "canceled" (the caller went away) or
+// "other".
+//
+// # Caveats
+//
+// No label ever holds a key. Labels hold names of rules, texts of limits and
+// nothing else, so that there are as many series as the policy has limits, times
+// three. A program that makes up rule names from what its users send has no such
+// bound.
+//
+// A rule that is no longer in the policy keeps its series until the process
+// ends, as Prometheus expects of counters.
+package prom

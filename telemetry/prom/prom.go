@@ -1,0 +1,174 @@
+package prom
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate"
+)
+
+// Recorder turns what a store's hooks report into metrics. It is safe for
+// concurrent use.
+type Recorder struct {
+	decisions *prometheus.CounterVec
+	errors    *prometheus.CounterVec
+	durations [len(ops)]prometheus.Observer
+
+	// known spares Decided the work of finding a counter by its labels. The map
+	// is never changed once it stands here: a limit that is new gets a copy.
+	known atomic.Pointer[map[*headgate.Limit]*counters]
+}
+
+// maxKnown bounds the known limits. Policies that are reloaded leave limits
+// behind that nobody asks about any more; beyond the bound all are forgotten and
+// those in use are found again.
+const maxKnown = 4096
+
+// counters are those of one limit, in the order of outcomes.
+type counters [3]prometheus.Counter
+
+const (
+	allowed = iota
+	denied
+	uncharged
+)
+
+var outcomes = [len(counters{})]string{"allowed", "denied", "uncharged"}
+
+// ops are the operations that a store knows.
+var ops = [...]headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset}
+
+// Buckets are the upper bounds, in seconds, of the histogram of store calls:
+// from 10 µs, where a memory store is busy, to 1 s, where no caller waits any
+// longer.
+func Buckets() []float64 {
+	return []float64{
+		10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6,
+		1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1,
+	}
+}
+
+// New returns a recorder whose metrics are registered with reg. It fails if reg
+// has metrics of these names already; a second store in the same process needs
+// a registerer that adds a label, see [prometheus.WrapRegistererWith].
+func New(reg prometheus.Registerer) (*Recorder, error) {
+	r := &Recorder{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headgate_decisions_total",
+			Help: "Decisions on requests, one for each limit that bound them. " +
+				"Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied).",
+		}, []string{"rule", "limit", "outcome"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headgate_store_errors_total",
+			Help: "Calls to the store that ended without a decision. Reason: unavailable, invalid, canceled, other.",
+		}, []string{"op", "reason"}),
+	}
+	durations := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "headgate_store_duration_seconds",
+		Help:    "How long calls to the store took, those that failed included.",
+		Buckets: Buckets(),
+	}, []string{"op"})
+	for i, op := range ops {
+		r.durations[i] = durations.WithLabelValues(op.String())
+		// A counter that is there from the start, at zero, is one that an alert
+		// on its increase can see.
+		r.errors.WithLabelValues(op.String(), "unavailable")
+	}
+	r.known.Store(&map[*headgate.Limit]*counters{})
+
+	collectors := []prometheus.Collector{r.decisions, r.errors, durations}
+	for i, c := range collectors {
+		if err := reg.Register(c); err != nil {
+			for _, done := range collectors[:i] {
+				reg.Unregister(done)
+			}
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Hooks are what [headgate.Observe] needs.
+func (r *Recorder) Hooks() headgate.Hooks {
+	return headgate.Hooks{Decided: r.decided, Failed: r.failed}
+}
+
+func (r *Recorder) decided(_ context.Context, op headgate.Op, _ []headgate.Check, decisions []headgate.Decision, took time.Duration) {
+	r.took(op, took)
+	if op != headgate.OpTake {
+		return
+	}
+	charged := true
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			charged = false
+			break
+		}
+	}
+	for i := range decisions {
+		d := &decisions[i]
+		outcome := allowed
+		switch {
+		case !d.Allowed:
+			outcome = denied
+		case !charged:
+			outcome = uncharged
+		}
+		r.counters(d)[outcome].Inc()
+	}
+}
+
+func (r *Recorder) failed(_ context.Context, op headgate.Op, _ []headgate.Check, err error, took time.Duration) {
+	r.took(op, took)
+	r.errors.WithLabelValues(op.String(), reason(err)).Inc()
+}
+
+func (r *Recorder) took(op headgate.Op, took time.Duration) {
+	if int(op) < len(r.durations) {
+		r.durations[op].Observe(took.Seconds())
+	}
+}
+
+// reason sorts errors. A caller who went away is named first: what the store
+// says then, it says for that reason.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, headgate.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return "unavailable"
+	case errors.Is(err, headgate.ErrInvalid):
+		return "invalid"
+	}
+	return "other"
+}
+
+// counters returns those of the decision's limit.
+func (r *Recorder) counters(d *headgate.Decision) *counters {
+	known := r.known.Load()
+	if c, ok := (*known)[d.Limit]; ok {
+		return c
+	}
+	var rule string
+	if d.Rule != nil {
+		rule = d.Rule.Name()
+	}
+	c := new(counters)
+	for i, outcome := range outcomes {
+		c[i] = r.decisions.WithLabelValues(rule, d.Limit.String(), outcome)
+	}
+	grown := make(map[*headgate.Limit]*counters, len(*known)+1)
+	if len(*known) < maxKnown {
+		for limit, c := range *known {
+			grown[limit] = c
+		}
+	}
+	grown[d.Limit] = c
+	// Whoever loses the race is found again at the next decision.
+	r.known.CompareAndSwap(known, &grown)
+	return c
+}

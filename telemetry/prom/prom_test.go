@@ -1,0 +1,252 @@
+package prom_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/telemetry/prom"
+)
+
+// scripted is a store that answers each limit as the key says: one letter for
+// each limit, "y" admits.
+type scripted struct{ err error }
+
+func (s scripted) Take(_ context.Context, _ headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if s.err != nil {
+		return dst, s.err
+	}
+	for i, c := range checks {
+		limits := c.Rule.Limits()
+		for j := range limits {
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &limits[j], Check: i, Allowed: c.Key[j] == 'y'})
+		}
+	}
+	return dst, nil
+}
+
+var login = headgate.MustRule("login", headgate.PerMinute(20), headgate.Per(5, 3*time.Second))
+
+func TestDecisions(t *testing.T) {
+	tests := []struct {
+		name string
+		op   headgate.Op
+		key  string
+		want string
+	}{
+		{"charged", headgate.OpTake, "yy", `
+headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 1
+headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 1
+headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
+`},
+		{"one limit denies", headgate.OpTake, "yn", `
+headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 1
+headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 1
+headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
+`},
+		{"a peek is no decision", headgate.OpPeek, "yn", ""},
+		{"a refund is no decision", headgate.OpRefund, "yy", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			store := headgate.Observe(scripted{}, recorder(t, reg).Hooks())
+			if _, err := store.Take(t.Context(), tt.op, []headgate.Check{{Rule: login, Key: tt.key}}, nil); err != nil {
+				t.Fatal(err)
+			}
+			want := tt.want
+			if want != "" {
+				want = "# HELP headgate_decisions_total Decisions on requests, one for each limit that bound them. " +
+					"Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied).\n" +
+					"# TYPE headgate_decisions_total counter" + want
+			}
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "headgate_decisions_total"); err != nil {
+				t.Error(err)
+			}
+			if n := observations(t, reg, tt.op); n != 1 {
+				t.Errorf("%d observations for %s, want 1", n, tt.op)
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	tests := []struct {
+		err    error
+		reason string
+	}{
+		{fmt.Errorf("%w: connection refused", headgate.ErrUnavailable), "unavailable"},
+		{context.DeadlineExceeded, "unavailable"},
+		{fmt.Errorf("%w: %w", headgate.ErrUnavailable, context.Canceled), "canceled"},
+		{headgate.Validate(headgate.OpTake, nil), "invalid"},
+		{errors.New("broken"), "other"},
+	}
+	for _, tt := range tests {
+		reg := prometheus.NewRegistry()
+		store := headgate.Observe(scripted{tt.err}, recorder(t, reg).Hooks())
+		if _, err := store.Take(t.Context(), headgate.OpTake, nil, nil); err == nil {
+			t.Fatalf("%v was lost", tt.err)
+		}
+		if got := value(t, reg, "headgate_store_errors_total", map[string]string{"op": "take", "reason": tt.reason}); got != 1 {
+			t.Errorf("%v: %v errors with reason %q, want 1", tt.err, got, tt.reason)
+		}
+		if n := observations(t, reg, headgate.OpTake); n != 1 {
+			t.Errorf("%v: %d observations, want 1", tt.err, n)
+		}
+	}
+}
+
+// TestManyLimits goes beyond what the recorder remembers, from several
+// goroutines: no count may be lost.
+func TestManyLimits(t *testing.T) {
+	const rules, workers = 5000, 4
+	reg := prometheus.NewRegistry()
+	store := headgate.Observe(scripted{}, recorder(t, reg).Hooks())
+	same := make([]*headgate.Rule, rules) // as many reloads of one policy
+	for i := range same {
+		same[i] = headgate.MustRule("same", headgate.PerSecond(1))
+	}
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for _, rule := range same {
+				if _, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: rule, Key: "y"}}, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	labels := map[string]string{"rule": "same", "limit": "1 per 1s", "outcome": "allowed"}
+	if got := value(t, reg, "headgate_decisions_total", labels); got != rules*workers {
+		t.Errorf("counted %v decisions, want %d", got, rules*workers)
+	}
+}
+
+func TestNewTwice(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	recorder(t, reg)
+	if _, err := prom.New(reg); err == nil {
+		t.Error("the same registry took the same metrics twice")
+	}
+}
+
+// TestNoAllocations keeps the recorder off the hot path's heap.
+func TestNoAllocations(t *testing.T) {
+	hooks := recorder(t, prometheus.NewRegistry()).Hooks()
+	limits := login.Limits()
+	decisions := []headgate.Decision{{Rule: login, Limit: &limits[0], Allowed: true}, {Rule: login, Limit: &limits[1], Allowed: true}}
+	ctx := t.Context()
+	decide := func() { hooks.Decided(ctx, headgate.OpTake, nil, decisions, time.Microsecond) }
+	decide()
+	if n := testing.AllocsPerRun(100, decide); n != 0 {
+		t.Errorf("%v allocations for each decision, want 0", n)
+	}
+}
+
+func recorder(t *testing.T, reg prometheus.Registerer) *prom.Recorder {
+	t.Helper()
+	r, err := prom.New(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// value returns what the counter with these labels stands at.
+func value(t *testing.T, reg prometheus.Gatherer, name string, labels map[string]string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+	metrics:
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if labels[l.GetName()] != l.GetValue() {
+					continue metrics
+				}
+			}
+			return m.GetCounter().GetValue()
+		}
+	}
+	return 0
+}
+
+func observations(t *testing.T, reg prometheus.Gatherer, op headgate.Op) uint64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "headgate_store_duration_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == op.String() {
+				return m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return 0
+}
+
+func Example() {
+	registry := prometheus.NewRegistry()
+	recorder, err := prom.New(registry)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var store headgate.Store = scripted{} // memory.New(), in a program
+	store = headgate.Observe(store, recorder.Hooks())
+
+	search := headgate.MustRule("search", headgate.PerSecond(10))
+	if _, err := headgate.New(store, search).Allow(context.Background(), "y"); err != nil {
+		fmt.Println(err)
+	}
+
+	families, _ := registry.Gather()
+	for _, m := range families[0].GetMetric() {
+		for _, l := range m.GetLabel() {
+			fmt.Printf("%s=%q ", l.GetName(), l.GetValue())
+		}
+		fmt.Println(m.GetCounter().GetValue())
+	}
+	// Output:
+	// limit="10 per 1s" outcome="allowed" rule="search" 1
+	// limit="10 per 1s" outcome="denied" rule="search" 0
+	// limit="10 per 1s" outcome="uncharged" rule="search" 0
+}
+
+func BenchmarkDecided(b *testing.B) {
+	r, err := prom.New(prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	hooks, limits := r.Hooks(), login.Limits()
+	decisions := []headgate.Decision{{Rule: login, Limit: &limits[0], Allowed: true}, {Rule: login, Limit: &limits[1], Allowed: true}}
+	b.ReportAllocs()
+	for b.Loop() {
+		hooks.Decided(b.Context(), headgate.OpTake, nil, decisions, 12*time.Microsecond)
+	}
+}
