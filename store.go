@@ -52,6 +52,10 @@ type Check struct {
 	// that they are given back where they were charged: a fixed window that has
 	// ended since has nothing to give back. Zero means "just now".
 	At int64
+	// Shadow makes the check count and never deny: its limits have no say in the
+	// verdict. It is charged if they and the enforced checks of the request admit
+	// it, so that its counters are what enforcement would have made of them.
+	Shadow bool
 }
 
 // Units is the cost with its default applied.
@@ -72,6 +76,8 @@ type Decision struct {
 	// Allowed says whether this limit admits the request. A limit that would
 	// admit it is not charged when another one denies.
 	Allowed bool
+	// Shadow is that of the check: the decision has no say in the verdict.
+	Shadow bool
 	// Remaining is how many units are left after this decision: never negative.
 	Remaining int64
 	// RetryAfter is the time until this cost fits, if nothing else comes: zero
@@ -92,7 +98,8 @@ type Decision struct {
 // Store keeps counters. Implementations are safe for concurrent use.
 type Store interface {
 	// Take carries out op for all checks or for none: it reads its clock once,
-	// decides every limit of every check, and charges only if each admits. It
+	// decides every limit of every check, and charges only if each that is not a
+	// shadow admits; a shadow check is charged then if its own limits admit it. It
 	// appends a Decision for each limit to dst, in the order of the checks and
 	// of their rules' limits, and returns the extended slice. OpReset appends
 	// nothing.

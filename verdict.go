@@ -4,8 +4,8 @@ import "time"
 
 // Verdict is the outcome for a whole request.
 type Verdict struct {
-	// Allowed is true if every limit admits the request. All are charged then,
-	// and none otherwise.
+	// Allowed is true if every limit admits the request, shadows apart. All are
+	// charged then, and none otherwise.
 	Allowed bool
 	// RetryAfter is the time until the whole request fits, if nothing else
 	// comes: the longest of its decisions, or Never.
@@ -24,6 +24,9 @@ func NewVerdict(decisions []Decision) Verdict {
 	v := Verdict{Allowed: true, Decisions: decisions}
 	for i := range decisions {
 		d := &decisions[i]
+		if d.Shadow {
+			continue
+		}
 		if !d.Allowed {
 			v.Allowed = false
 		}
@@ -40,13 +43,14 @@ func NewVerdict(decisions []Decision) Verdict {
 
 // Deciding returns the decision that settled the matter. In a denial it is the
 // one with the longest RetryAfter; else the one that delays the longest or, if
-// none delays, has the least remaining. It is nil if no rule bound the request.
+// none delays, has the least remaining. Shadows do not decide. It is nil if no rule
+// bound the request but as a shadow.
 func (v *Verdict) Deciding() *Decision { return deciding(v.Decisions) }
 
 func deciding(decisions []Decision) *Decision {
 	var best *Decision
 	for i := range decisions {
-		if d := &decisions[i]; best == nil || d.outranks(best) {
+		if d := &decisions[i]; !d.Shadow && (best == nil || d.outranks(best)) {
 			best = d
 		}
 	}

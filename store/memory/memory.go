@@ -102,7 +102,7 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 		defer sh.mu.Unlock()
 		now := s.clock()
 		if limits := c.Rule.Limits(); len(limits) == 1 && op == headgate.OpTake && limits[0].Algorithm != headgate.SlidingWindow {
-			dst = append(dst, headgate.Decision{Rule: c.Rule})
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Shadow: c.Shadow})
 			sh.takeOne(c.Rule, &limits[0], hash, now, c.Units(), &dst[len(dst)-1])
 			return dst, nil
 		}
@@ -138,7 +138,7 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, now int64, dst []headgate.Decision) []headgate.Decision {
 	var room [inline]step
 	steps := room[:0]
-	admitted := true
+	admitted, refused := true, uint64(0) // refused has a bit for each check
 	counters := 0
 	for i := range checks {
 		counters += len(checks[i].Rule.Limits())
@@ -174,7 +174,10 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 				st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
 				st.fits = algorithm.Fits(st.limit, st.state, now, c.Units())
 			}
-			admitted = admitted && st.fits
+			if !st.fits {
+				refused |= 1 << i
+				admitted = admitted && c.Shadow
+			}
 			steps = append(steps, st)
 		}
 	}
@@ -183,8 +186,9 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 		st := &steps[i]
 		c := &checks[st.check]
 		sh := s.shardOf(hashes[st.check])
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: st.check})
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: st.check, Shadow: c.Shadow})
 		d := &dst[len(dst)-1]
+		charge := charge && refused&(1<<st.check) == 0
 		if st.limit.Algorithm == headgate.SlidingWindow {
 			sh.stepLog(st, op, charge, c, now, d)
 			continue

@@ -198,7 +198,11 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		ends = append(ends, len(b))
 		b = appendSpec(b, c.Rule, near)
 		ends = append(ends, len(b))
-		b = appendInt(b, c.Units())
+		cost := c.Units()
+		if c.Shadow && op != headgate.OpRefund {
+			cost = -cost
+		}
+		b = appendInt(b, cost)
 		ends = append(ends, len(b))
 		if op == headgate.OpRefund {
 			b = appendInt(b, c.At)
@@ -268,48 +272,79 @@ func (r reply) misread(want int) error {
 func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	want := 0
 	for i := range checks {
-		for j := range checks[i].Rule.Limits() {
-			if checks[i].Rule.Limits()[j].Algorithm == headgate.SlidingWindow {
-				want += factsBytes
-			} else {
-				want += stateBytes
-			}
-		}
+		want += limitBytes(checks[i].Rule.Limits())
 	}
 	if len(r.text) != want {
 		return dst, r.misread(want)
 	}
-	charged := op == headgate.OpTake && r.status == statusAdmitted
+	admitted := op == headgate.OpTake && r.status == statusAdmitted
 	text := r.text
 	for i := range checks {
 		c := &checks[i]
 		limits := c.Rule.Limits()
 		first := len(dst)
 		for range limits {
-			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i})
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow})
 		}
-		for j := range limits {
-			if l := &limits[j]; l.Algorithm != headgate.SlidingWindow {
-				before := algorithm.Advance(l, readState(text), r.now)
-				describe(&dst[first+j], l, op, before, c, r.now, charged)
-				text = text[stateBytes:]
-			}
-		}
-		for j := range limits {
-			if l := &limits[j]; l.Algorithm == headgate.SlidingWindow {
-				facts := readFacts(text, r.now)
-				d := &dst[first+j]
-				if op == headgate.OpRefund {
-					facts.Describe(d, l, r.now, 0, false)
-					d.Allowed, d.RetryAfter = true, 0
-				} else {
-					facts.Describe(d, l, r.now, c.Units(), charged)
-				}
-				text = text[factsBytes:]
-			}
-		}
+		size := limitBytes(limits)
+		charged := admitted && (!c.Shadow || fits(text, c, r.now))
+		describeLimits(dst[first:], text, op, c, r.now, charged)
+		text = text[size:]
 	}
 	return dst, nil
+}
+
+// limitBytes is how long a script's answer about a rule's limits is: the states
+// of all that are not sliding windows, then the facts of those that are.
+func limitBytes(limits []headgate.Limit) int {
+	n := 0
+	for i := range limits {
+		if limits[i].Algorithm == headgate.SlidingWindow {
+			n += factsBytes
+		} else {
+			n += stateBytes
+		}
+	}
+	return n
+}
+
+// fits reports whether all limits of a check admit it, by what a script read.
+func fits(text string, c *headgate.Check, now int64) bool {
+	var room [headgate.MaxLimits]headgate.Decision
+	decisions := room[:len(c.Rule.Limits())]
+	describeLimits(decisions, text, headgate.OpPeek, c, now, false)
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// describeLimits describes the limits of one check.
+func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *headgate.Check, now int64, charged bool) {
+	limits := c.Rule.Limits()
+	for i := range limits {
+		if l := &limits[i]; l.Algorithm != headgate.SlidingWindow {
+			before := algorithm.Advance(l, readState(text), now)
+			describe(&dst[i], l, op, before, c, now, charged)
+			text = text[stateBytes:]
+		}
+	}
+	for i := range limits {
+		l := &limits[i]
+		if l.Algorithm != headgate.SlidingWindow {
+			continue
+		}
+		facts := readFacts(text, now)
+		text = text[factsBytes:]
+		if op == headgate.OpRefund {
+			facts.Describe(&dst[i], l, now, 0, false)
+			dst[i].Allowed, dst[i].RetryAfter = true, 0
+		} else {
+			facts.Describe(&dst[i], l, now, c.Units(), charged)
+		}
+	}
 }
 
 // describe takes the state that a script read through the step that the script

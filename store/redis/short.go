@@ -115,7 +115,7 @@ func describeBuckets(r reply, c *headgate.Check, dst []headgate.Decision) ([]hea
 		if states != "" {
 			before = algorithm.Advance(l, readState(states[i*stateBytes:]), r.now)
 		}
-		dst = append(dst, headgate.Decision{Rule: c.Rule})
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Shadow: c.Shadow})
 		describe(&dst[len(dst)-1], l, headgate.OpTake, before, c, r.now, r.status == statusAdmitted)
 	}
 	return dst, nil
@@ -160,7 +160,7 @@ func describeWindows(r reply, c *headgate.Check, dst []headgate.Decision) ([]hea
 	for i := range limits {
 		place := (i - first + len(limits)) % len(limits)
 		facts := readFacts(r.text[place*factsBytes:], r.now)
-		d := headgate.Decision{Rule: c.Rule}
+		d := headgate.Decision{Rule: c.Rule, Shadow: c.Shadow}
 		facts.Describe(&d, &limits[i], r.now, c.Units(), r.status == statusAdmitted)
 		dst = append(dst, d)
 	}

@@ -150,7 +150,7 @@ func (h *history) request() (headgate.Op, []headgate.Check) {
 	}
 	var checks []headgate.Check
 	for _, i := range h.rng.Perm(len(h.rules))[:1+h.rng.IntN(len(h.rules))] {
-		c := headgate.Check{Rule: h.rules[i], Key: keys[h.rng.IntN(len(keys))], Cost: h.cost(h.rules[i])}
+		c := headgate.Check{Rule: h.rules[i], Key: keys[h.rng.IntN(len(keys))], Cost: h.cost(h.rules[i]), Shadow: h.rng.IntN(8) == 0}
 		if op == headgate.OpRefund && len(h.past) > 0 && h.rng.IntN(2) == 0 {
 			if p := h.past[len(h.past)-1-h.rng.IntN(min(len(h.past), 6))]; p.check.Rule.Name() == c.Rule.Name() {
 				c.Key, c.Cost, c.At = p.check.Key, p.check.Cost, p.at

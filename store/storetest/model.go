@@ -46,26 +46,29 @@ func (m *Model) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 		return dst, nil
 	case headgate.OpRefund:
 		m.refund(checks, now)
-		return m.describe(checks, now, dst, func(c *headgate.Check) int64 { return 0 }, false), nil
+		return m.describe(checks, now, dst, func(*headgate.Check) int64 { return 0 }, nil), nil
 	}
 	units := func(c *headgate.Check) int64 { return c.Units() }
 	before := len(dst)
-	dst = m.describe(checks, now, dst, units, false)
-	for i := range dst[before:] {
-		if !dst[before+i].Allowed {
-			return dst, nil
-		}
+	dst = m.describe(checks, now, dst, units, nil)
+	if op == headgate.OpPeek || !headgate.NewVerdict(dst[before:]).Allowed {
+		return dst, nil
 	}
-	if op == headgate.OpTake {
-		return m.describe(checks, now, dst[:before], units, true), nil
+	charge := make([]bool, len(checks))
+	for i := range checks {
+		charge[i] = true
 	}
-	return dst, nil
+	for _, d := range dst[before:] {
+		charge[d.Check] = charge[d.Check] && d.Allowed // a shadow that refuses is not charged
+	}
+	return m.describe(checks, now, dst[:before], units, charge), nil
 }
 
-// describe appends what there is to say of every limit, charging it first if
-// charge is set.
-func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Decision, units func(*headgate.Check) int64, charge bool) []headgate.Decision {
+// describe appends what there is to say of every limit, charging first the checks
+// for which charges is true.
+func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Decision, units func(*headgate.Check) int64, charges []bool) []headgate.Decision {
 	for i := range checks {
+		charge := charges != nil && charges[i]
 		c := &checks[i]
 		cost := units(c)
 		limits := c.Rule.Limits()
@@ -80,7 +83,7 @@ func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Deci
 		logged := false
 		for j := range limits {
 			l := &limits[j]
-			d := headgate.Decision{Rule: c.Rule, Check: i}
+			d := headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow}
 			if l.Algorithm == headgate.SlidingWindow {
 				if charge && !logged {
 					logged = true

@@ -50,8 +50,10 @@ func (o *Oracle) Take(_ context.Context, op headgate.Op, checks []headgate.Check
 	defer o.mu.Unlock()
 	now := o.clock()
 	admitted := true
+	fits := make([]bool, len(checks))
 	for i := range checks {
 		c := &checks[i]
+		fits[i] = true
 		for j := range c.Rule.Limits() {
 			l := &c.Rule.Limits()[j]
 			id := counter{c.Rule.Name(), c.Key, l.Slot()}
@@ -65,14 +67,15 @@ func (o *Oracle) Take(_ context.Context, op headgate.Op, checks []headgate.Check
 				log.longest = max(log.longest, l.Period.Microseconds())
 			}
 			o.counters[id].follow(l, now)
-			admitted = admitted && o.counters[id].free(l, now) >= c.Units()
+			fits[i] = fits[i] && o.counters[id].free(l, now) >= c.Units()
 		}
+		admitted = admitted && (fits[i] || c.Shadow)
 	}
 	if op == headgate.OpReset {
 		return dst, nil
 	}
 	for i := range checks {
-		dst = o.settle(op, &checks[i], i, admitted, now, dst)
+		dst = o.settle(op, &checks[i], i, admitted && fits[i], now, dst)
 	}
 	return dst, nil
 }
@@ -84,7 +87,7 @@ func (o *Oracle) settle(op headgate.Op, c *headgate.Check, place int, admitted b
 	for j := range c.Rule.Limits() {
 		l := &c.Rule.Limits()[j]
 		s := o.counter(c, l)
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, At: now, Allowed: op == headgate.OpRefund})
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, At: now, Allowed: op == headgate.OpRefund})
 		d := &dst[len(dst)-1]
 		if op == headgate.OpRefund {
 			continue

@@ -137,7 +137,7 @@ end
 
 -- Decides the windows of a rule, whose limits stand in spec from pos on, and adds
 -- their facts to reply.
-local function look(plan, spec, pos, now, nowlow, reply)
+local function look(plan, spec, pos, nowlow, reply)
   open(plan)
   local n, cost, fits = plan.n, plan.cost, true
   local total, newest, reach = sum(plan, n), 0, nil

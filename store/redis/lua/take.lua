@@ -4,7 +4,8 @@
 -- ARGV[1]      1 to take, 0 to peek
 -- ARGV[2]      the time in microseconds, in tests only; else empty
 -- ARGV[2i+1]   the limits of check i; see spec.go
--- ARGV[2i+2]   its cost
+-- ARGV[2i+2]   its cost, negative for a shadow: it has no say in whether the
+--              others are admitted, and is charged with them if its limits admit
 -- Returns      status B, time I7, and for each check the slots that were read
 --              (15 bytes for each) and the facts of its windows (I4 units in use,
 --              I6 age of the blocking unit, I6 age of the newest). Status: 0
@@ -30,6 +31,8 @@ local admitted, reply, plans = true, {}, {}
 for i = 1, #KEYS do
   local key, spec, cost = KEYS[i], ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2])
   local slots, windows = string.byte(spec, 1, 2)
+  local fits, shadow = true, cost < 0
+  if shadow then cost = -cost end
   local names = 8 * slots
   local value
   if windows == 0 then
@@ -84,7 +87,7 @@ for i = 1, #KEYS do
       else
         stamp = now
       end
-      if used + cost > capacity then admitted = false end
+      if used + cost > capacity then fits = false end
       reset = (used + cost) * den / num
     elseif kind == 5 then -- a sliding counter
       local start = now - now % period
@@ -102,7 +105,7 @@ for i = 1, #KEYS do
         weight, rest = muldiv(extra, left, period)
         if rest > 0 then weight = weight + 1 end
       end
-      if used + weight + cost > capacity then admitted = false end
+      if used + weight + cost > capacity then fits = false end
       reset = stamp + 2 * period - now
     else -- a fixed window: 2 aligned, 3 from the first request, 4 calendar
       local stop, length = now + period, period
@@ -117,7 +120,7 @@ for i = 1, #KEYS do
       elseif now < stamp - 2 * length then
         stamp, back = stop, true
       end
-      if used + cost > capacity then admitted = false end
+      if used + cost > capacity then fits = false end
       reset = stamp - now
     end
     if back then
@@ -136,13 +139,15 @@ for i = 1, #KEYS do
     plan.held = sub(states, at - 15 * slots, at - 1)
   end
   if windows > 0 then
-    if not look(plan, spec, pos, now, nowlow, reply) then admitted = false end
+    if not look(plan, spec, pos, nowlow, reply) then fits = false end
   end
+  plan.fits = fits
+  if not fits and not shadow then admitted = false end
 end
 
-local charge = take and admitted
 for i = 1, #plans do
   local plan = plans[i]
+  local charge = take and admitted and plan.fits
   if charge and plan.windows > 0 then
     add(plan, nowlow, now, spare)
   elseif charge or plan.moved or plan.stepped then
