@@ -91,6 +91,26 @@ for at = 1, #spec, 11 do
     end
     local text, base = tail, from
     if high <= 40 then text, base = head, 9 end
+    if high - low > 2 and low > 0 then
+      -- Requests mostly come evenly: guess, then halve what is left.
+      local oldest = (low48 - unpack('>I6', text, base + 6 * low)) % 281474976710656
+      local spot = low + math.floor((high - low) * (oldest - period) / (oldest - newest))
+      if spot <= low then spot = low + 1 elseif spot >= high then spot = high - 1 end
+      if (low48 - unpack('>I6', text, base + 6 * spot)) % 281474976710656 < period then
+        high = spot
+        spot = spot - 1
+      else
+        low = spot
+        spot = spot + 1
+      end
+      if spot > low and spot < high then
+        if (low48 - unpack('>I6', text, base + 6 * spot)) % 281474976710656 < period then
+          high = spot
+        else
+          low = spot
+        end
+      end
+    end
     while high - low > 1 do
       local spot = low + high
       spot = (spot - spot % 2) / 2

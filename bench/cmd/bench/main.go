@@ -1,0 +1,144 @@
+// Command bench measures Headgate and its peers side by side and writes the
+// tables into docs/benchmarks.md.
+//
+//	go run ./cmd/bench [-only memory|redis|service] [-short] [-out FILE]
+//
+// Run it in the directory bench. A run for the record takes about twelve minutes
+// on a machine that does nothing else meanwhile; -short takes about one, shows that
+// everything works, and prints its tables without writing them anywhere unless
+// -out says where.
+//
+// The Redis part needs redis-server in the PATH, and measures valkey-server too
+// if it is there. The service part needs the go command and Linux.
+//
+// It exits with 0 when everything was measured, 1 when something failed, 2 when
+// it was called wrongly. A bar that is not met is a row in a table, not a
+// failure.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/servicebench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// recorded is where a run for the record writes, seen from the directory bench.
+const recorded = "../docs/benchmarks.md"
+
+// options are the command line.
+type options struct {
+	only  string
+	short bool
+	out   string
+}
+
+// parts are what can be measured alone, in order.
+var parts = []string{"memory", "redis", "service"}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "echo" {
+		return echo(ctx, args[1:], stderr)
+	}
+	o, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return 2 // parse has said why.
+	}
+	if err := measure(ctx, o, stdout, stderr); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.only, "only", "", "measure one part only: "+strings.Join(parts, ", "))
+	flags.BoolVar(&o.short, "short", false, "a run of about a minute, to see that everything works")
+	flags.StringVar(&o.out, "out", "", "the document whose marked sections are replaced; \"-\" for none (default "+recorded+", with -short none)")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	err := func() error {
+		if flags.NArg() > 0 {
+			return fmt.Errorf("there is an argument too many: %q", flags.Arg(0))
+		}
+		if o.only != "" && !slices.Contains(parts, o.only) {
+			return fmt.Errorf("-only is %q, must be one of %s", o.only, strings.Join(parts, ", "))
+		}
+		return nil
+	}()
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+	}
+	if o.out == "" {
+		o.out = recorded
+		if o.short {
+			o.out = "-"
+		}
+	}
+	return o, err
+}
+
+// measure runs the parts asked for, prints their tables, and writes them.
+func measure(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	progress := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	var sections []report.Section
+	for _, part := range parts {
+		if o.only != "" && o.only != part {
+			continue
+		}
+		s, err := partSections(ctx, part, o.short, progress)
+		if err != nil {
+			return err
+		}
+		for _, section := range s {
+			fmt.Fprintf(stdout, "\n## %s\n\n%s\n", section.Name, section.Body)
+		}
+		sections = append(sections, s...)
+	}
+	if o.out == "-" {
+		return nil
+	}
+	if err := report.ReplaceFile(o.out, sections...); err != nil {
+		return err
+	}
+	progress("written to %s", o.out)
+	return nil
+}
+
+// echo runs one of the servers that the service is held against.
+func echo(ctx context.Context, args []string, stderr io.Writer) int {
+	flags := flag.NewFlagSet("bench echo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	listen := flags.String("listen", "127.0.0.1:0", "the address to listen on")
+	handler := flags.String("handler", "json", "what to answer with: json or bytes")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if err := servicebench.Serve(ctx, *listen, *handler); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,145 @@
+package redisbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Usage is what the server has spent since it started, or since its statistics
+// were reset.
+type Usage struct {
+	// CPU is the time of the thread that runs commands, in user and system mode.
+	CPU time.Duration
+	// Scripts is the time inside EVAL and EVALSHA, commands called by the script
+	// included, and Calls is how often they were called.
+	Scripts time.Duration
+	Calls   int64
+}
+
+// Sub returns what was spent since the earlier usage was read.
+func (u Usage) Sub(earlier Usage) Usage {
+	return Usage{CPU: u.CPU - earlier.CPU, Scripts: u.Scripts - earlier.Scripts, Calls: u.Calls - earlier.Calls}
+}
+
+// usage reads the server's counters.
+func (s *Server) usage(ctx context.Context) (Usage, error) {
+	info, err := s.info(ctx, "cpu", "commandstats")
+	if err != nil {
+		return Usage{}, err
+	}
+	return parseUsage(info)
+}
+
+func parseUsage(info map[string]string) (Usage, error) {
+	var u Usage
+	for _, field := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		seconds, err := strconv.ParseFloat(info[field], 64)
+		if err != nil {
+			return Usage{}, fmt.Errorf("redisbench: INFO: %s is %q: %w", field, info[field], err)
+		}
+		u.CPU += time.Duration(seconds * float64(time.Second))
+	}
+	for _, field := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
+		stats, ok := info[field]
+		if !ok {
+			continue // Not called yet.
+		}
+		calls, err1 := statistic(stats, "calls")
+		micros, err2 := statistic(stats, "usec")
+		if err := errors.Join(err1, err2); err != nil {
+			return Usage{}, fmt.Errorf("redisbench: INFO: %s is %q: %w", field, stats, err)
+		}
+		u.Calls += calls
+		u.Scripts += time.Duration(micros) * time.Microsecond
+	}
+	return u, nil
+}
+
+// statistic reads one number out of "calls=3,usec=12,usec_per_call=4.00".
+func statistic(stats, name string) (int64, error) {
+	for part := range strings.SplitSeq(stats, ",") {
+		if value, ok := strings.CutPrefix(part, name+"="); ok {
+			return strconv.ParseInt(value, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("it has no %q", name)
+}
+
+// info returns the fields of INFO's sections.
+func (s *Server) info(ctx context.Context, sections ...string) (map[string]string, error) {
+	text, err := s.admin.Do(ctx, s.admin.B().Info().Section(sections...).Build()).ToString()
+	if err != nil {
+		return nil, fmt.Errorf("redisbench: INFO %s: %w", strings.Join(sections, " "), err)
+	}
+	return parseInfo(text), nil
+}
+
+func parseInfo(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(name, "#") {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// memory is the server's memory in use, in bytes.
+func (s *Server) memory(ctx context.Context) (int64, error) {
+	info, err := s.info(ctx, "memory")
+	if err != nil {
+		return 0, err
+	}
+	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("redisbench: INFO: used_memory is %q: %w", info["used_memory"], err)
+	}
+	return used, nil
+}
+
+// flush empties the server and waits until the memory is free.
+func (s *Server) flush(ctx context.Context) error {
+	if err := s.admin.Do(ctx, s.admin.B().Flushall().Sync().Build()).Error(); err != nil {
+		return fmt.Errorf("redisbench: FLUSHALL: %w", err)
+	}
+	return nil
+}
+
+// keys returns up to limit of the server's keys that mine reports true for.
+func (s *Server) keys(ctx context.Context, limit int, mine func(key string) bool) ([]string, error) {
+	var keys []string
+	for cursor := uint64(0); ; {
+		page, err := s.admin.Do(ctx, s.admin.B().Scan().Cursor(cursor).Count(1000).Build()).AsScanEntry()
+		if err != nil {
+			return nil, fmt.Errorf("redisbench: SCAN: %w", err)
+		}
+		for _, key := range page.Elements {
+			if mine(key) && len(keys) < limit {
+				keys = append(keys, key)
+			}
+		}
+		if cursor = page.Cursor; cursor == 0 || len(keys) >= limit {
+			return keys, nil
+		}
+	}
+}
+
+// keyMemory is the mean of MEMORY USAGE over keys, every element counted.
+func (s *Server) keyMemory(ctx context.Context, keys []string) (float64, error) {
+	if len(keys) == 0 {
+		return 0, errors.New("redisbench: there are no keys to weigh")
+	}
+	sum := int64(0)
+	for _, key := range keys {
+		n, err := s.admin.Do(ctx, s.admin.B().MemoryUsage().Key(key).Samples(0).Build()).AsInt64()
+		if err != nil {
+			return 0, fmt.Errorf("redisbench: MEMORY USAGE %s: %w", key, err)
+		}
+		sum += n
+	}
+	return float64(sum) / float64(len(keys)), nil
+}

@@ -1,0 +1,156 @@
+package servicebench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary stand in for the benchmark's program, so that the
+// echo servers run as processes of their own, as they do in earnest.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 6 && os.Args[1] == "echo" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		err := Serve(ctx, os.Args[3], os.Args[5])
+		stop()
+		if err != nil {
+			panic(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestRunMeasuresEchoServers(t *testing.T) {
+	plan := Plan{Rounds: 2, Slice: 200 * time.Millisecond, Connections: 4, Keys: 10}
+	o, err := Run(t.Context(), plan, Echoes(os.Args[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range o.Results {
+		if len(r.Samples) != plan.Rounds {
+			t.Fatalf("%s: %d samples, want %d", r.Contender.Name, len(r.Samples), plan.Rounds)
+		}
+		for _, s := range r.Samples {
+			if s.Requests == 0 || s.CPU <= 0 {
+				t.Errorf("%s: empty sample %+v", r.Contender.Name, s)
+			}
+		}
+	}
+	if text := o.Markdown(); !strings.Contains(text, "| net/http JSON echo") {
+		t.Errorf("the table lacks the JSON echo:\n%s", text)
+	}
+}
+
+func TestRunReportsAServerThatDoesNotStart(t *testing.T) {
+	_, err := Run(t.Context(), Short(), []Contender{{Name: "absent", Command: []string{"/nonexistent/server"}}})
+	if err == nil || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("the error is %v, want the contender named", err)
+	}
+}
+
+func TestEchoes(t *testing.T) {
+	body, err := json.Marshal(byRule("k1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, h := range map[string]http.HandlerFunc{"bytes": EchoBytes, "json": EchoJSON} {
+		w := httptest.NewRecorder()
+		h(w, httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(string(body))))
+		if w.Code != http.StatusOK || w.Body.String() != string(body) {
+			t.Errorf("%s: answered %d %q, want %q", name, w.Code, w.Body, body)
+		}
+	}
+	w := httptest.NewRecorder()
+	EchoJSON(w, httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader("{")))
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("half a document was answered with %d, want 400", w.Code)
+	}
+}
+
+func TestServeKnowsItsHandlers(t *testing.T) {
+	if err := Serve(t.Context(), "127.0.0.1:0", "xml"); err == nil || !strings.Contains(err.Error(), "xml") {
+		t.Errorf("the error is %v, want the handler named", err)
+	}
+}
+
+func TestSkipAnswer(t *testing.T) {
+	const good = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX: y\r\n\r\n{}"
+	for _, c := range []struct{ name, answer, problem string }{
+		{"good", good, ""},
+		{"empty body", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""},
+		{"status", "HTTP/1.1 400 Bad Request\r\nContent-Length: 4\r\n\r\noops", "400 Bad Request: oops"},
+		{"no length", "HTTP/1.1 200 OK\r\n\r\n", "no Content-Length"},
+		{"bad length", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "Content-Length is"},
+		{"negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "Content-Length is"},
+		{"cut in the headers", "HTTP/1.1 200 OK\r\nCont", "headers"},
+		{"cut in the body", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "9 bytes"},
+		{"nothing", "", "reading the answer"},
+	} {
+		err := skipAnswer(bufio.NewReader(strings.NewReader(c.answer)))
+		switch {
+		case c.problem == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.problem != "" && (err == nil || !strings.Contains(err.Error(), c.problem)):
+			t.Errorf("%s: the error is %v, want %q in it", c.name, err, c.problem)
+		}
+	}
+	r := bufio.NewReader(strings.NewReader(good + good))
+	for i := range 2 {
+		if err := skipAnswer(r); err != nil {
+			t.Errorf("answer %d of two: %v", i+1, err)
+		}
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	const stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1000 0 0 0 150 50 7 8 20 0 9 0 123 456 789"
+	got, err := parseStat(stat)
+	if err != nil || got != 2*time.Second {
+		t.Errorf("parseStat = %v, %v, want 2s", got, err)
+	}
+	for _, bad := range []string{"", "42 (x) S 1 2", strings.Replace(stat, "150", "x", 1)} {
+		if _, err := parseStat(bad); err == nil {
+			t.Errorf("parseStat(%q) gave no error", bad)
+		}
+	}
+}
+
+func FuzzSkipAnswer(f *testing.F) {
+	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+	f.Add("HTTP/1.1 404 Not Found\nContent-Length: 0\n\n")
+	f.Add("HTTP/1.1 200 \r\nContent-Length:\r\n:\r\n\r\n")
+	f.Fuzz(func(t *testing.T, answer string) {
+		r := strings.NewReader(answer)
+		err := skipAnswer(bufio.NewReader(r))
+		if err == nil && !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+			t.Errorf("%q was taken for a success", answer)
+		}
+	})
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add("42 (a) S 1 42 42 0 -1 4194560 1000 0 0 0 150 50 7 8")
+	f.Add("(")
+	f.Fuzz(func(t *testing.T, text string) {
+		if d, err := parseStat(text); err != nil && d != 0 {
+			t.Errorf("parseStat(%q) = %v beside the error %v", text, d, err)
+		}
+	})
+}
+
+func ExampleEchoJSON() {
+	w := httptest.NewRecorder()
+	EchoJSON(w, httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(`{"checks": [{"rule": "bench", "key": "k1", "cost": 1}]}`)))
+	fmt.Println(w.Code, w.Body)
+	// Output: 200 {"checks":[{"rule":"bench","key":"k1","cost":1}]}
+}
