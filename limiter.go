@@ -10,10 +10,11 @@ import (
 // of one limiter are charged together, under the same key. It is safe for
 // concurrent use.
 type Limiter struct {
-	store Store
-	rules []*Rule
-	pool  sync.Pool // of *scratch
-	sleep func(context.Context, time.Duration) error
+	store  Store
+	single SingleStore // store, if it is one and there is one rule with one limit
+	rules  []*Rule
+	pool   sync.Pool // of *scratch
+	sleep  func(context.Context, time.Duration) error
 }
 
 // scratch is what one call needs and the next can use again, so that Allow
@@ -34,6 +35,9 @@ func New(store Store, rules ...*Rule) *Limiter {
 	checks := l.checksFor("", 1)
 	if err := Validate(OpTake, checks); err != nil {
 		panic(err.Error())
+	}
+	if single, ok := store.(SingleStore); ok && len(rules) == 1 && len(rules[0].limits) == 1 {
+		l.single = single
 	}
 	l.pool.New = func() any {
 		s := &scratch{checks: l.checksFor("", 1)}
@@ -57,6 +61,9 @@ func (l *Limiter) checksFor(key string, cost int64) []Check {
 // decision that settled it; see [Verdict.Deciding]. It does not allocate if the
 // store does not.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	if l.single != nil {
+		return l.single.TakeSingle(ctx, l.rules[0], key, 1)
+	}
 	return l.do(ctx, OpTake, key, 1)
 }
 
@@ -104,6 +111,9 @@ func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
 func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (Decision, error) {
 	if n == 0 {
 		return Decision{}, validateUnits(n)
+	}
+	if op == OpTake && l.single != nil {
+		return l.single.TakeSingle(ctx, l.rules[0], key, n)
 	}
 	s := l.pool.Get().(*scratch)
 	for i := range s.checks {

@@ -23,6 +23,7 @@ const (
 type Rule struct {
 	name   string
 	limits []Limit
+	id     uint64
 }
 
 // NewRule returns a rule, or an [*InvalidError] that lists every mistake in it.
@@ -36,7 +37,7 @@ func NewRule(name string, limits ...Limit) (*Rule, error) {
 	if len(limits) == 0 || len(limits) > MaxLimits {
 		problems = append(problems, fmt.Sprintf("it has %d limits, must have 1 to %d", len(limits), MaxLimits))
 	}
-	r := &Rule{name: name, limits: append([]Limit(nil), limits...)}
+	r := &Rule{name: name, limits: append([]Limit(nil), limits...), id: fnv1a(name)}
 	shapes := make(map[uint64]int, len(limits))
 	for i := range r.limits {
 		l := &r.limits[i]
@@ -67,6 +68,18 @@ func MustRule(name string, limits ...Limit) *Rule {
 
 // Name is the name that counters are kept under.
 func (r *Rule) Name() string { return r.name }
+
+// ID is a hash of the name, the same in every process (64-bit FNV-1a). Names come
+// from the program, so it need not withstand an adversary.
+func (r *Rule) ID() uint64 { return r.id }
+
+func fnv1a(s string) uint64 {
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 0x100000001b3
+	}
+	return h
+}
 
 // Limits are the rule's limits. The slice is shared and must not be changed.
 func (r *Rule) Limits() []Limit { return r.limits }

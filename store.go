@@ -109,6 +109,15 @@ type Store interface {
 	Take(ctx context.Context, op Op, checks []Check, dst []Decision) ([]Decision, error)
 }
 
+// SingleStore is what a [Store] may offer besides: its Take for the most common
+// request. A [Limiter] of one rule with one limit uses it.
+type SingleStore interface {
+	Store
+	// TakeSingle is Take with OpTake for one check, whose rule has one limit. A
+	// cost of zero means one.
+	TakeSingle(ctx context.Context, rule *Rule, key string, cost int64) (Decision, error)
+}
+
 // Validate returns an [*InvalidError] if no store could take the checks. Stores
 // call it first, so that all of them refuse the same input with the same words.
 func Validate(op Op, checks []Check) error {
@@ -117,6 +126,14 @@ func Validate(op Op, checks []Check) error {
 		return nil
 	}
 	return validate(op, checks)
+}
+
+// Validate returns an [*InvalidError] if no store could take the check.
+func (c *Check) Validate() error {
+	if c.valid() {
+		return nil
+	}
+	return validate(OpTake, []Check{*c})
 }
 
 func (c *Check) valid() bool {

@@ -36,15 +36,23 @@ func Window(l *headgate.Limit, now int64) (start, end int64) {
 	}
 	t := time.UnixMicro(now).In(loc)
 	if l.Align == headgate.AlignMinute || l.Align == headgate.AlignHour {
-		// Zones shift by whole minutes, nearly always by whole hours: within
-		// such a unit the offset of its instant is the one that counts.
 		_, offset := t.Zone()
 		local := now + int64(offset)*1e6
 		start = now - mod(local, period)
-		return start, start + period
+		end = start + period
+		// Where a zone shifts by half an hour, or not on the hour, an hour is cut
+		// short, so that windows never overlap.
+		begin, until := t.ZoneBounds()
+		if !begin.IsZero() {
+			start = max(start, begin.UnixMicro())
+		}
+		if !until.IsZero() {
+			end = min(end, until.UnixMicro())
+		}
+		return start, end
 	}
-	// A midnight that daylight saving time skips is normalised by time.Date to
-	// before or after the gap, so the neighbours are asked as well.
+	// A unit that begins in an hour that daylight saving time skips or repeats
+	// may hold instants whose date is that of a neighbour.
 	for n := -1; n <= 1; n++ {
 		start, end = calendar(l.Align, t, n), calendar(l.Align, t, n+1)
 		if start <= now && now < end {
@@ -67,7 +75,29 @@ func calendar(unit headgate.Alignment, t time.Time, n int) int64 {
 	default:
 		y, m, d = y+n, time.January, 1
 	}
-	return time.Date(y, m, d, 0, 0, 0, 0, t.Location()).UnixMicro()
+	return midnight(y, m, d, t.Location())
+}
+
+// midnight is the first instant of a date, or of the one after it where a zone
+// leaves a whole day out. time.Date chooses one of two midnights, and where there
+// is none a time on either side of the gap.
+func midnight(y int, m time.Month, d int, loc *time.Location) int64 {
+	wall := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() // midnight as if loc were UTC
+	t := time.Date(y, m, d, 0, 0, 0, 0, loc)
+	_, offset := t.Zone()
+	first := wall - int64(offset)
+	begin, end := t.ZoneBounds()
+	if !begin.IsZero() {
+		_, before := begin.Add(-1).Zone()
+		if earlier := wall - int64(before); earlier < begin.Unix() {
+			return earlier * 1e6 // midnight came before the clocks were set back, too
+		}
+		first = max(first, begin.Unix())
+	}
+	if !end.IsZero() {
+		first = min(first, end.Unix())
+	}
+	return first * 1e6
 }
 
 // windowStart is where the window that ends at end began.

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/headgate/headgate"
@@ -27,8 +28,9 @@ func BenchmarkAllow(b *testing.B) {
 				}
 				b.ReportAllocs()
 				b.ResetTimer()
+				var seed atomic.Uint32
 				b.RunParallel(func(p *testing.PB) {
-					i := uint32(1)
+					i := seed.Add(977_777_777)
 					for p.Next() {
 						i = i*1664525 + 1013904223
 						if _, err := limiter.Allow(context.Background(), names[int(i>>12)&(keys-1)]); err != nil {

@@ -30,7 +30,8 @@ const (
 // with [New].
 type Store struct {
 	seed   maphash.Seed
-	clock  func() int64
+	clock  func() int64 // nil: own
+	own    *clock
 	shards [shards]shard
 }
 
@@ -62,10 +63,7 @@ func New(options ...Option) *Store {
 	for _, o := range options {
 		o(&set)
 	}
-	if set.clock == nil {
-		set.clock = newClock().now
-	}
-	s := &Store{seed: maphash.MakeSeed(), clock: set.clock}
+	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
 	for i := range s.shards {
 		s.shards[i].maxBytes = int(set.maxBytes / shards)
 		s.shards[i].table.entries = make([]entry, minSize)
@@ -94,22 +92,83 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 	if err := headgate.Validate(op, checks); err != nil {
 		return dst, err
 	}
-	if len(checks) == 1 {
-		c := &checks[0]
-		hash := s.hash(c)
-		sh := &s.shards[hash>>(64-shardBits)]
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		now := s.clock()
-		if limits := c.Rule.Limits(); len(limits) == 1 && op == headgate.OpTake && limits[0].Algorithm != headgate.SlidingWindow {
-			dst = append(dst, headgate.Decision{Rule: c.Rule, Shadow: c.Shadow})
-			sh.takeOne(c.Rule, &limits[0], hash, now, c.Units(), &dst[len(dst)-1])
-			return dst, nil
-		}
-		return s.take(op, checks, []uint64{hash}, now, dst), nil
+	if len(checks) != 1 {
+		return s.takeSeveral(op, checks, dst), nil
 	}
-	return s.takeSeveral(op, checks, dst), nil
+	c := &checks[0]
+	if op == headgate.OpTake && len(c.Rule.Limits()) == 1 {
+		dst = append(dst, headgate.Decision{})
+		s.takeSingle(c, &dst[len(dst)-1])
+		return dst, nil
+	}
+	hash := s.hash(c)
+	now := s.read()
+	sh := s.shardOf(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return s.take(op, checks, []uint64{hash}, s.settle(now, sh), dst), nil
 }
+
+// TakeSingle implements [headgate.SingleStore].
+func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (d headgate.Decision, err error) {
+	c := headgate.Check{Rule: rule, Key: key, Cost: cost}
+	if err := c.Validate(); err != nil {
+		return d, err
+	}
+	if len(rule.Limits()) != 1 {
+		return d, &headgate.InvalidError{
+			Subject:  fmt.Sprintf("rule %q", rule.Name()),
+			Problems: []string{fmt.Sprintf("it has %d limits, TakeSingle needs one", len(rule.Limits()))},
+		}
+	}
+	s.takeSingle(&c, &d)
+	return d, nil
+}
+
+// takeSingle takes a check whose rule has one limit.
+func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
+	l := &c.Rule.Limits()[0]
+	hash := s.hash(c)
+	now := s.read()
+	sh := s.shardOf(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now = s.settle(now, sh)
+	if l.Algorithm == headgate.SlidingWindow {
+		checks, hashes, room := [1]headgate.Check{*c}, [1]uint64{hash}, [1]headgate.Decision{}
+		*d = s.take(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
+		return
+	}
+	d.Rule, d.Shadow = c.Rule, c.Shadow
+	sh.takeOne(c.Rule, l, hash, now, c.Units(), d)
+}
+
+// read reads the store's own clock. It is done before a shard is locked, because
+// it takes as long as the decision; see settle.
+func (s *Store) read() int64 {
+	if s.clock != nil {
+		return 0
+	}
+	return s.own.now()
+}
+
+// settle is the time of a decision in a locked shard, given what read returned.
+// Another caller may have locked the shard in between with a later reading: then
+// that counts, or time would seem to step back.
+func (s *Store) settle(now int64, sh *shard) int64 {
+	if s.clock != nil {
+		return s.clock()
+	}
+	if late := sh.last - now; late > 0 && late < overtaken {
+		return sh.last
+	}
+	sh.last = now
+	return now
+}
+
+// overtaken is more than passes between reading the clock and locking, in µs. What
+// is further behind is a clock that was set back.
+const overtaken = 1000
 
 // takeSeveral locks every shard that the checks need, always in the same order,
 // so that two requests cannot wait for each other.
@@ -131,7 +190,12 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 			s.shards[i].mu.Unlock()
 		}
 	}()
-	return s.take(op, checks, hashes[:len(checks)], s.clock(), dst)
+	// One time for all of them: the latest that any shard has seen.
+	now := s.read()
+	for _, i := range order {
+		now = s.settle(now, &s.shards[i])
+	}
+	return s.take(op, checks, hashes[:len(checks)], now, dst)
 }
 
 // take decides and, if every limit agrees, charges. The shards are locked.
@@ -217,7 +281,7 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 // hash is the counter's identity before the limit is mixed in. Its high bits
 // choose the shard.
 func (s *Store) hash(c *headgate.Check) uint64 {
-	return mix(maphash.String(s.seed, c.Key), maphash.String(s.seed, c.Rule.Name()))
+	return mix(maphash.String(s.seed, c.Key), c.Rule.ID())
 }
 
 func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
@@ -266,4 +330,9 @@ func (s *Store) String() string {
 }
 
 // Now is the store's clock.
-func (s *Store) Now() time.Time { return time.UnixMicro(s.clock()) }
+func (s *Store) Now() time.Time {
+	if s.clock != nil {
+		return time.UnixMicro(s.clock())
+	}
+	return time.UnixMicro(s.own.now())
+}

@@ -17,11 +17,12 @@ type shard struct {
 	freeLogs []int64          // places in logs that can be used again
 	logBytes int
 	maxBytes int
+	last     int64 // the latest time, by the store's own clock, in µs
 	sweepAt  int64 // when to look for idle counters again, in µs
 	full     bool  // new keys share counters
 	shared   uint64
 	merged   uint64
-	_        [16]byte // shards do not share cache lines
+	_        [8]byte // shards do not share cache lines
 }
 
 const (
@@ -116,11 +117,7 @@ func (sh *shard) place(rule *headgate.Rule, hash uint64) uint64 {
 		return hash
 	}
 	sh.shared++
-	name := uint64(0)
-	for _, c := range []byte(rule.Name()) {
-		name = (name ^ uint64(c)) * 0x100000001b3 // FNV-1a: names come from the program, not from requests
-	}
-	return mix(name, hash%sharedCounters+2)
+	return mix(rule.ID(), hash%sharedCounters+2)
 }
 
 // holds reports whether all counters of a key exist.

@@ -1,0 +1,257 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Cases about what is charged, and what is given back.
+
+func denialChargesNothing(t *testing.T, mk Maker) {
+	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
+		s := newSubject(t, mk)
+		room := l.Capacity()
+		s.want(headgate.OpTake, r, "k", room-2, true, 2)
+		for range 5 {
+			s.want(headgate.OpTake, r, "k", 3, false, 2)
+			s.want(headgate.OpTake, r, "k", room, false, 2)
+		}
+		s.want(headgate.OpTake, r, "k", 2, true, 0)
+		s.want(headgate.OpTake, r, "k", 1, false, 0)
+	})
+}
+
+// everything is a rule with one limit of each algorithm. The clock of a case that
+// uses it stands still, so their periods do not matter.
+func everything(capacity int64) []headgate.Limit {
+	return []headgate.Limit{
+		headgate.PerHour(capacity),
+		{Algorithm: headgate.LeakyBucket, Count: capacity, Period: time.Hour},
+		{Algorithm: headgate.FixedWindow, Count: capacity, Period: time.Hour, Align: headgate.AlignFirst},
+		{Algorithm: headgate.FixedWindow, Count: capacity, Align: headgate.AlignMonth},
+		headgate.Sliding(capacity, time.Hour),
+		headgate.Sliding(capacity, time.Minute),
+		{Algorithm: headgate.SlidingCounter, Count: capacity, Period: time.Hour},
+	}
+}
+
+func mixedAllOrNothing(t *testing.T, mk Maker) {
+	for tight := range everything(9) {
+		l := everything(9)
+		l[tight].Count = 5 // the one that denies
+		t.Run(l[tight].Algorithm.String()+" "+l[tight].String(), func(t *testing.T) {
+			s := newSubject(t, mk)
+			r := headgate.MustRule("r", l...)
+			take := headgate.Check{Rule: r, Key: "k", Cost: 3}
+			for _, d := range s.do(headgate.OpTake, take) {
+				if !d.Allowed {
+					t.Fatalf("%v denied the first request", d.Limit)
+				}
+			}
+			for range 3 {
+				for i, d := range s.do(headgate.OpTake, take) {
+					if want := i != tight; d.Allowed != want {
+						t.Fatalf("limit %d, %v: allowed is %t, want %t", i, d.Limit, d.Allowed, want)
+					}
+					if want := d.Limit.Capacity() - 3; d.Remaining != want {
+						t.Fatalf("limit %d, %v: %d remain after a denial by limit %d, want %d", i, d.Limit, d.Remaining, tight, want)
+					}
+				}
+			}
+			take.Cost = 2
+			for _, d := range s.do(headgate.OpTake, take) {
+				if !d.Allowed || d.Remaining != d.Limit.Capacity()-5 {
+					t.Fatalf("%v: %s; want allowed, 5 used", d.Limit, formatDecision(&d))
+				}
+			}
+		})
+	}
+}
+
+func checksAllOrNothing(t *testing.T, mk Maker) {
+	const n = 6
+	for tight := range n {
+		s := newSubject(t, mk)
+		var checks []headgate.Check
+		for i := range n {
+			capacity := int64(9)
+			if i == tight {
+				capacity = 5
+			}
+			// Two rules of the same name are one rule: its limits are the counter's.
+			r := headgate.MustRule("rule"+string(rune('a'+i/2)), everything(capacity)[i%7])
+			checks = append(checks, headgate.Check{Rule: r, Key: "key" + string(rune('a'+i)), Cost: int64(1 + i%3)})
+		}
+		for range 3 {
+			s.do(headgate.OpTake, checks...)
+		}
+		before := s.do(headgate.OpPeek, checks...)
+		checks[tight].Cost = 6
+		for i, d := range s.do(headgate.OpTake, checks...) {
+			if d.Remaining != before[i].Remaining {
+				t.Errorf("check %d: %d remain after check %d denied, want %d", i, d.Remaining, tight, before[i].Remaining)
+			}
+			if i == tight && d.Allowed {
+				t.Errorf("check %d of cost 6 is allowed, with a capacity of 5", i)
+			}
+		}
+		checks[tight].Cost = 1
+		for i, d := range s.do(headgate.OpPeek, checks...) {
+			if d.Remaining != before[i].Remaining {
+				t.Errorf("check %d: %d remain after the denial, want %d", i, d.Remaining, before[i].Remaining)
+			}
+		}
+	}
+}
+
+func peekChargesNothing(t *testing.T, mk Maker) {
+	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
+		s := newSubject(t, mk)
+		room := l.Capacity()
+		for range 4 {
+			s.want(headgate.OpPeek, r, "k", room, true, room)
+			s.want(headgate.OpPeek, r, "k", 1, true, room)
+		}
+		s.want(headgate.OpTake, r, "k", 2, true, room-2)
+		taken := s.one(headgate.OpPeek, r, "k", 1)
+		for range 4 {
+			if again := s.one(headgate.OpPeek, r, "k", 1); again != taken {
+				t.Fatalf("a peek said %s, the next %s", formatDecision(&taken), formatDecision(&again))
+			}
+			s.want(headgate.OpPeek, r, "k", room, false, room-2)
+		}
+		// A peek says what the take then says, but that nothing is charged.
+		peeked, took := s.one(headgate.OpPeek, r, "k", room-2), s.one(headgate.OpTake, r, "k", room-2)
+		if peeked.Allowed != took.Allowed || peeked.Delay != took.Delay || peeked.Remaining != took.Remaining+room-2 {
+			t.Fatalf("a peek said %s, the take %s", formatDecision(&peeked), formatDecision(&took))
+		}
+	})
+}
+
+func neverFits(t *testing.T, mk Maker) {
+	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
+		s := newSubject(t, mk)
+		room := l.Capacity()
+		for _, cost := range []int64{room + 1, 2 * room, headgate.MaxCount} {
+			if d := s.want(headgate.OpTake, r, "k", cost, false, room); d.RetryAfter != headgate.Never {
+				t.Errorf("cost %d: retry after %v, want Never", cost, d.RetryAfter)
+			}
+		}
+		s.want(headgate.OpTake, r, "k", room, true, 0)
+		if d := s.want(headgate.OpTake, r, "k", room+1, false, 0); d.RetryAfter != headgate.Never {
+			t.Errorf("when full, cost %d: retry after %v, want Never", room+1, d.RetryAfter)
+		}
+	})
+}
+
+func refundGivesBack(t *testing.T, mk Maker) {
+	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
+		for _, timed := range []bool{false, true} {
+			s := newSubject(t, mk)
+			room := l.Capacity()
+			s.want(headgate.OpTake, r, "k", 1, true, room-1)
+			s.wait(time.Microsecond)
+			before := s.one(headgate.OpPeek, r, "k", 1)
+			took := s.want(headgate.OpTake, r, "k", room-1, true, 0)
+			back := headgate.Check{Rule: r, Key: "k", Cost: room - 1}
+			if timed {
+				back.At = took.At
+			}
+			after := s.do(headgate.OpRefund, back)[0]
+			if after.Remaining != room-1 || after.ResetAfter != before.ResetAfter {
+				t.Errorf("timed %t: a take and its refund left %s, it was %s", timed, formatDecision(&after), formatDecision(&before))
+			}
+			if peek := s.one(headgate.OpPeek, r, "k", 1); peek != before {
+				t.Errorf("timed %t: a take and its refund left %s, it was %s", timed, formatDecision(&peek), formatDecision(&before))
+			}
+		}
+	})
+}
+
+func refundNeverOverCredits(t *testing.T, mk Maker) {
+	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
+		s := newSubject(t, mk)
+		room := l.Capacity()
+		// Of what was never used nothing comes back.
+		for _, at := range []int64{0, s.clock.Now(), s.clock.Now() - 5, s.clock.Now() + 1e9} {
+			s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: headgate.MaxCount, At: at})
+			s.want(headgate.OpPeek, r, "k", 1, true, room)
+		}
+		// Of what was used no more than that.
+		for range 3 {
+			took := s.want(headgate.OpTake, r, "k", 2, true, room-2)
+			for _, at := range []int64{took.At, 0, took.At} {
+				d := s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: room + 5, At: at})[0]
+				if d.Remaining != room || d.ResetAfter != 0 {
+					t.Fatalf("all is given back: %s; want %d remaining", formatDecision(&d), room)
+				}
+			}
+		}
+		// Nothing was saved up: exactly the capacity can be taken.
+		s.want(headgate.OpTake, r, "k", room, true, 0)
+		s.want(headgate.OpTake, r, "k", 1, false, 0)
+	})
+}
+
+func refundOfThePast(t *testing.T, mk Maker) {
+	for _, l := range []headgate.Limit{
+		{Algorithm: headgate.FixedWindow, Count: 5, Period: 10 * time.Second},
+		{Algorithm: headgate.FixedWindow, Count: 5, Period: 10 * time.Second, Align: headgate.AlignFirst},
+		{Algorithm: headgate.FixedWindow, Count: 5, Align: headgate.AlignMinute},
+		headgate.Sliding(5, 10*time.Second),
+		{Algorithm: headgate.SlidingCounter, Count: 5, Period: 10 * time.Second},
+	} {
+		t.Run(l.Algorithm.String()+" "+l.String(), func(t *testing.T) {
+			s := newSubject(t, mk)
+			r := headgate.MustRule("r", l)
+			past := s.one(headgate.OpTake, r, "k", 3)
+			s.wait(3 * time.Minute)
+			s.want(headgate.OpTake, r, "k", 4, true, 1)
+			s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: 3, At: past.At})
+			s.want(headgate.OpPeek, r, "k", 1, true, 1)
+			s.want(headgate.OpTake, r, "k", 2, false, 1)
+		})
+	}
+}
+
+func refundTogether(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	var checks []headgate.Check
+	for i, l := range everything(9) {
+		r := headgate.MustRule("rule"+string(rune('a'+i)), l, headgate.PerMinute(20))
+		checks = append(checks, headgate.Check{Rule: r, Key: "k", Cost: int64(i + 1)})
+	}
+	s.do(headgate.OpTake, checks...)
+	taken := s.do(headgate.OpTake, checks[:4]...)
+	for i := range checks {
+		checks[i].At = taken[0].At
+	}
+	s.do(headgate.OpRefund, checks...)
+	for i, d := range s.do(headgate.OpPeek, checks...) {
+		used := int64(0)
+		if i < 8 { // two limits of each of four checks, charged twice
+			used = checks[i/2].Cost
+		}
+		if want := d.Limit.Capacity() - used; d.Remaining != want {
+			t.Errorf("decision %d, %v: %d remain, want %d", i, d.Limit, d.Remaining, want)
+		}
+	}
+}
+
+func resetForgets(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	a, b := headgate.MustRule("a", everything(9)...), headgate.MustRule("b", everything(9)...)
+	all := []headgate.Check{{Rule: a, Key: "k", Cost: 7}, {Rule: a, Key: "l", Cost: 6}, {Rule: b, Key: "k", Cost: 5}, {Rule: b, Key: "l", Cost: 4}}
+	s.do(headgate.OpTake, all...)
+	s.do(headgate.OpReset, all[0], all[3])
+	s.do(headgate.OpReset, all[0]) // again
+	s.do(headgate.OpReset, headgate.Check{Rule: a, Key: "never used"})
+	want := []int64{9, 3, 4, 9}
+	for i, d := range s.do(headgate.OpPeek, all...) {
+		if w := want[d.Check]; d.Remaining != w {
+			t.Errorf("decision %d, %v of check %d: %d remain, want %d", i, d.Limit, d.Check, d.Remaining, w)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package storetest
+
+import "testing"
+
+// Run is the conformance suite. Each of its cases is a subtest, on fresh stores.
+func Run(t *testing.T, mk Maker) {
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, Maker)
+	}{
+		{"vectors", runVectors},
+		{"a denial charges nothing", denialChargesNothing},
+		{"all algorithms admit or none is charged", mixedAllOrNothing},
+		{"all checks admit or none is charged", checksAllOrNothing},
+		{"peek charges nothing", peekChargesNothing},
+		{"a cost above capacity never fits", neverFits},
+		{"refund gives back what was charged", refundGivesBack},
+		{"refund never gives more than was used", refundNeverOverCredits},
+		{"refund of a window that ended", refundOfThePast},
+		{"refund of several checks", refundTogether},
+		{"reset forgets one key of one rule", resetForgets},
+		{"retry after is exact", retryIsExact},
+		{"retry after is exact for several limits", retryOfSeveral},
+		{"reset after is exact", resetIsExact},
+		{"delays follow one another at the rate", delaysAreEven},
+		{"no window of any place holds more than the limit", slidingIsExact},
+		{"a bucket admits burst and rate, and no more", bucketIsExact},
+		{"a clock that steps back neither frees nor freezes", clockStepsBack},
+		{"limits raised and lowered", raisedAndLowered},
+		{"limits added and removed", addedAndRemoved},
+		{"two versions of a rule in turns", versionsInTurns},
+		{"invalid requests", invalidRequests},
+		{"keys of any kind", keysOfAnyKind},
+		{"the largest request", largestRequest},
+		{"costs up to the largest", largestCosts},
+		{"decisions are appended", decisionsAreAppended},
+		{"a context that has ended", endedContext},
+		{"goroutines share a limit exactly", sharedExactly},
+		{"goroutines with several checks", sharedTogether},
+		{"goroutines take and give back", takenAndGivenBack},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, mk) })
+	}
+}
+
+func runVectors(t *testing.T, mk Maker) {
+	vectors, err := Vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range vectors {
+		t.Run(v.File, func(t *testing.T) { v.Run(t, mk) })
+	}
+}
