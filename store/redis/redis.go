@@ -42,12 +42,12 @@ const (
 
 // Store keeps counters in Redis or Valkey. It is safe for concurrent use.
 type Store struct {
-	client  rueidis.Client
-	owned   bool
-	prefix  string
-	timeout time.Duration
-	clock   func() int64
-	ahead   atomic.Int64 // the server's clock less ours, in µs, as of the last reply
+	client    rueidis.Client
+	owned     bool
+	prefix    string
+	deadlines deadlines
+	clock     func() int64
+	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
 	bucket, buckets, window, take, refund *rueidis.Lua
 }
@@ -94,7 +94,7 @@ func New(client rueidis.Client, options ...Option) (*Store, error) {
 		return nil, err
 	}
 	return &Store{
-		client: client, prefix: set.prefix, timeout: set.timeout, clock: set.clock,
+		client: client, prefix: set.prefix, deadlines: deadlines{timeout: set.timeout}, clock: set.clock,
 		bucket:  rueidis.NewLuaScript(arithmeticLua + bucketLua),
 		buckets: rueidis.NewLuaScript(arithmeticLua + bucketsLua),
 		window:  rueidis.NewLuaScript(windowLua),
@@ -105,6 +105,7 @@ func New(client rueidis.Client, options ...Option) (*Store, error) {
 
 // Close ends the connections, if [Open] made them.
 func (s *Store) Close() {
+	s.deadlines.close()
 	if s.owned {
 		s.client.Close()
 	}
@@ -112,7 +113,10 @@ func (s *Store) Close() {
 
 // Ping asks whether the server answers within the store's deadline.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel, err := s.deadlines.limit(ctx)
+	if err != nil {
+		return unavailable("ping", err)
+	}
 	defer cancel()
 	if err := s.client.Do(ctx, s.client.B().Ping().Build()).Error(); err != nil {
 		return unavailable("ping", err)
@@ -121,12 +125,16 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Take implements [headgate.Store]. Every call ends within the deadline of
-// [WithTimeout], or of the context if that is earlier.
+// [WithTimeout], or by the context's own deadline if that is earlier. A context
+// that is cancelled during the call is not heeded: the call may have counted.
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := headgate.Validate(op, checks); err != nil {
 		return dst, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel, err := s.deadlines.limit(ctx)
+	if err != nil {
+		return dst, unavailable(op.String(), err)
+	}
 	defer cancel()
 	if op == headgate.OpReset {
 		return dst, s.reset(ctx, checks)
