@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
 )
 
 // The defaults of a store.

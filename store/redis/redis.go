@@ -9,9 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
-	"github.com/redis/rueidis"
 )
 
 // The scripts. A script may be a file, or several behind one another.

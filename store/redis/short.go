@@ -3,9 +3,10 @@ package redis
 import (
 	"encoding/binary"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
-	"github.com/redis/rueidis"
 )
 
 // short is a call of one of the short scripts, which take one check in the plain

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/store/storetest"
 	"github.com/headgate/headgate/test/servers"
-	"github.com/redis/rueidis"
 )
 
 // prefixes gives every store of a test its own counters on the shared server.

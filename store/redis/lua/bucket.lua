@@ -50,5 +50,5 @@ elseif not moved then
   return struct.pack('>BI7', 0, now) .. (value or '')
 end
 redis.call('SET', KEYS[1], ARGV[1] .. struct.pack('>I7I4I4', stamp, used, extra),
-  'PX', math.ceil(used * den / num / 1000) + 1 + spare)
+  'PX', math.ceil(math.min(used * den / num, 1e16) / 1000) + 1 + spare)
 return struct.pack('>BI7', admitted and 1 or 0, now) .. (value or '')

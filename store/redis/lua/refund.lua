@@ -104,7 +104,8 @@ for i = 1, #KEYS do
       any = true
     end
     new[j] = pack('>I7I4I4', stamp, used, extra)
-    if reset > plan.ttl then plan.ttl = reset end
+    -- A lowered limit can need longer than any key may live.
+    if reset > plan.ttl then plan.ttl = math.min(reset, 1e16) end
   end
   plan.states = table.concat(new)
 

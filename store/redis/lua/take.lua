@@ -128,7 +128,8 @@ for i = 1, #KEYS do
       moved[j] = pack('>I7I4I4', stamp, used, extra)
     end
     new[j] = pack('>I7I4I4', stamp, used + cost, extra)
-    if reset > plan.ttl then plan.ttl = reset end
+    -- A lowered limit can need longer than any key may live.
+    if reset > plan.ttl then plan.ttl = math.min(reset, 1e16) end
   end
   plan.states = table.concat(new)
   if moved then

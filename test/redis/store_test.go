@@ -1,0 +1,225 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/store/storetest"
+	"github.com/headgate/headgate/test/servers"
+)
+
+func TestConformance(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		client := dial(t, s)
+		storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
+			return open(t, client, clock)
+		})
+	})
+}
+
+func allow(t *testing.T, store headgate.Store, rule *headgate.Rule, key string) headgate.Decision {
+	t.Helper()
+	d, err := headgate.New(store, rule).Allow(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestScriptsGone: a failover or SCRIPT FLUSH loses the scripts, and no decision.
+func TestScriptsGone(t *testing.T) {
+	rules := []*headgate.Rule{
+		headgate.MustRule("bucket", headgate.Per(3, time.Hour)),
+		headgate.MustRule("window", headgate.Sliding(3, time.Hour)),
+	}
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store := open(t, dial(t, s), nil)
+		for _, rule := range rules {
+			for want := int64(2); want >= 0; want-- {
+				if _, err := s.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil {
+					t.Fatal(err)
+				}
+				if d := allow(t, store, rule, "k"); !d.Allowed || d.Remaining != want {
+					t.Errorf("%s: got %+v, want %d remaining", rule, d, want)
+				}
+			}
+			if d := allow(t, store, rule, "k"); d.Allowed {
+				t.Errorf("%s: admitted a fourth", rule)
+			}
+		}
+	})
+}
+
+// TestHangingServer: a call ends at its deadline, as an error that says so, and
+// the store works again when the server does.
+func TestHangingServer(t *testing.T) {
+	rule := headgate.MustRule("r", headgate.Per(100, time.Hour))
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store, err := redis.New(dial(t, s), redis.WithTimeout(50*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter := headgate.New(store, rule)
+		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		s.Pause()
+		_, err = limiter.Allow(t.Context(), "k")
+		if !errors.Is(err, headgate.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want ErrUnavailable by the deadline", err)
+		}
+		s.Resume()
+		recovers(t, limiter)
+	})
+}
+
+// TestRestartedServer: the store connects again by itself.
+func TestRestartedServer(t *testing.T) {
+	rule := headgate.MustRule("r", headgate.Per(100, time.Hour))
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		limiter := headgate.New(open(t, dial(t, s), nil), rule)
+		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		s.Kill()
+		if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, headgate.ErrUnavailable) {
+			t.Errorf("got %v from a killed server, want ErrUnavailable", err)
+		}
+		s.Restart()
+		recovers(t, limiter)
+	})
+}
+
+// recovers waits until the limiter answers again.
+func recovers(t *testing.T, limiter *headgate.Limiter) {
+	t.Helper()
+	var err error
+	for range 600 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err = limiter.Allow(ctx, "k")
+		cancel()
+		if err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("the store did not recover within 30 s: %v", err)
+}
+
+// TestServersClock: what this process takes the time to be changes nothing. The
+// server's clock runs; ours is not asked.
+func TestServersClock(t *testing.T) {
+	rule := headgate.MustRule("r", headgate.Per(1, 200*time.Millisecond))
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store := open(t, dial(t, s), nil)
+		if d := allow(t, store, rule, "k"); !d.Allowed {
+			t.Fatalf("got %+v, want it admitted", d)
+		}
+		d := allow(t, store, rule, "k")
+		if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 200*time.Millisecond {
+			t.Fatalf("got %+v, want a denial for at most 200 ms", d)
+		}
+		time.Sleep(d.RetryAfter)
+		if d := allow(t, store, rule, "k"); !d.Allowed {
+			t.Errorf("denied after RetryAfter had passed: %+v", d)
+		}
+	})
+}
+
+// TestCountersExpire: a counter that is free again is gone from the server.
+func TestCountersExpire(t *testing.T) {
+	rules := []*headgate.Rule{
+		headgate.MustRule("bucket", headgate.Per(10, 200*time.Millisecond)),
+		headgate.MustRule("window", headgate.Sliding(10, 200*time.Millisecond)),
+		headgate.MustRule("counter", headgate.Limit{Algorithm: headgate.SlidingCounter, Count: 10, Period: 100 * time.Millisecond}),
+	}
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store := open(t, dial(t, s), nil)
+		for _, rule := range rules {
+			allow(t, store, rule, "k")
+		}
+		for range 100 {
+			size, err := s.Do(t.Context(), "DBSIZE")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if size == int64(0) {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Error("counters are still there 5 s after they were free")
+	})
+}
+
+// TestForeignValue: a key of ours that holds something else is an error, not an
+// admission.
+func TestForeignValue(t *testing.T) {
+	rule := headgate.MustRule("r", headgate.Per(1, time.Hour))
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		if _, err := s.Do(t.Context(), "RPUSH", "hg:r k", "x"); err != nil {
+			t.Fatal(err)
+		}
+		store, err := redis.New(dial(t, s), redis.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = headgate.New(store, rule).Allow(t.Context(), "k")
+		if !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("got %v, want ErrUnavailable with the server's WRONGTYPE", err)
+		}
+	})
+}
+
+// TestFullServer: a server without memory refuses; nothing is admitted uncounted.
+func TestFullServer(t *testing.T) {
+	rule := headgate.MustRule("r", headgate.Sliding(1000, time.Hour))
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store := open(t, dial(t, s), nil)
+		limiter := headgate.New(store, rule)
+		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("got %v, want ErrUnavailable with the server's OOM", err)
+		}
+		if _, err := s.Do(t.Context(), "CONFIG", "SET", "maxmemory", "0"); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Remaining != 998 {
+			t.Errorf("got %+v, %v; want 998 remaining", d, err)
+		}
+	})
+}
+
+// TestOpen: the URL's password and database are used, and a wrong password is an
+// error that does not repeat it.
+func TestOpen(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store, err := redis.Open(t.Context(), strings.TrimSuffix(s.URL(), "/0")+"/3", redis.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		allow(t, store, headgate.MustRule("r", headgate.Per(1, time.Hour)), "k")
+		info, err := s.Do(t.Context(), "INFO", "keyspace")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(info.(string), "db3:keys=1") {
+			t.Errorf("the counter is not in database 3: %s", info)
+		}
+		_, err = redis.Open(t.Context(), "redis://:wrong-password@"+s.Addr())
+		if !errors.Is(err, headgate.ErrUnavailable) || strings.Contains(err.Error(), "wrong-password") {
+			t.Errorf("got %v, want ErrUnavailable without the password", err)
+		}
+	}, servers.Password("correct horse"))
+}
