@@ -20,15 +20,29 @@ const (
 	DefaultPrefix = "hg:"
 	// DefaultTimeout is the deadline of a call.
 	DefaultTimeout = 100 * time.Millisecond
+	// DefaultMaxPending is how many calls may be without an answer at a time, on
+	// a client that the caller made with rueidis's own settings: its queue has
+	// 1,024 places, and who finds none waits without a deadline.
+	DefaultMaxPending = 960
+
+	// ringScale is the size of the queue of the clients that Open makes, as a
+	// power of two, and openMaxPending what of it may be used.
+	ringScale      = 14
+	openMaxPending = 1<<ringScale - 1<<10
 )
+
+// connectTimeout bounds connecting, and how long a connection that has fallen
+// silent is kept while calls are pending on it.
+const connectTimeout = time.Second
 
 // Option changes a [Store] that is being made.
 type Option func(*settings)
 
 type settings struct {
-	prefix  string
-	timeout time.Duration
-	clock   func() int64
+	prefix     string
+	timeout    time.Duration
+	clock      func() int64
+	maxPending int64
 }
 
 // WithPrefix keeps the counters under another prefix, so that several
@@ -37,6 +51,13 @@ func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = pr
 
 // WithTimeout sets the deadline of each call: more than zero.
 func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// WithMaxPending bounds how many calls may be without an answer at a time; more
+// are refused at once with [headgate.ErrUnavailable]. A call that has ended by its
+// deadline counts until the server answers again. It must be less than the places
+// in the client's queue, 2 to the power of its RingScaleEachConn. The clients that
+// [Open] makes have room for 15,360.
+func WithMaxPending(calls int) Option { return func(s *settings) { s.maxPending = int64(calls) } }
 
 // WithClock makes the scripts decide by the given clock, in microseconds since
 // the Unix epoch, instead of the server's: for tests, and to replay recorded
@@ -50,6 +71,9 @@ func (s *settings) check() error {
 	}
 	if s.timeout <= 0 {
 		problems = append(problems, fmt.Sprintf("the timeout is %v, must be more than 0", s.timeout))
+	}
+	if s.maxPending < 1 {
+		problems = append(problems, fmt.Sprintf("max pending is %d, must be 1 or more", s.maxPending))
 	}
 	if problems == nil {
 		return nil
@@ -85,7 +109,10 @@ func parseURL(text string) (rueidis.ClientOption, error) {
 		DisableCache:      true,
 		ForceSingleClient: true,
 		PipelineMultiplex: -1,
-		Dialer:            net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second},
+		RingScaleEachConn: ringScale,
+		// A silent connection is noticed within two of these, and its calls end.
+		Dialer:           net.Dialer{Timeout: connectTimeout, KeepAlive: connectTimeout},
+		ConnWriteTimeout: connectTimeout,
 	}
 	if u.User != nil {
 		o.Username = u.User.Username()

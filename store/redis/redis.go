@@ -47,6 +47,7 @@ type Store struct {
 	owned     bool
 	prefix    string
 	deadlines deadlines
+	pending   pending
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
@@ -66,15 +67,19 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	set := newSettings(append([]Option{WithMaxPending(openMaxPending)}, options...))
+	if err := set.check(); err != nil {
+		return nil, err
+	}
+	o.ConnWriteTimeout = max(o.ConnWriteTimeout, set.timeout)
+	if end, ok := ctx.Deadline(); ok {
+		o.Dialer.Timeout = max(time.Millisecond, min(o.Dialer.Timeout, time.Until(end)))
+	}
 	client, err := rueidis.NewClient(o)
 	if err != nil {
 		return nil, fmt.Errorf("%w: connecting to redis at %s: %w", headgate.ErrUnavailable, strings.Join(o.InitAddress, ", "), err)
 	}
-	s, err := New(client, options...)
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
+	s := newStore(client, set)
 	s.owned = true
 	if err := s.Ping(ctx); err != nil {
 		s.Close()
@@ -87,21 +92,31 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 // client should have DisableRetry set, so that no call that may have counted is
 // sent again.
 func New(client rueidis.Client, options ...Option) (*Store, error) {
-	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout}
-	for _, o := range options {
-		o(&set)
-	}
+	set := newSettings(options)
 	if err := set.check(); err != nil {
 		return nil, err
 	}
+	return newStore(client, set), nil
+}
+
+func newSettings(options []Option) settings {
+	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout, maxPending: DefaultMaxPending}
+	for _, o := range options {
+		o(&set)
+	}
+	return set
+}
+
+func newStore(client rueidis.Client, set settings) *Store {
 	return &Store{
 		client: client, prefix: set.prefix, deadlines: deadlines{timeout: set.timeout}, clock: set.clock,
+		pending: pending{most: set.maxPending},
 		bucket:  rueidis.NewLuaScript(arithmeticLua + bucketLua),
 		buckets: rueidis.NewLuaScript(arithmeticLua + bucketsLua),
 		window:  rueidis.NewLuaScript(windowLua),
 		take:    rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
 		refund:  rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
-	}, nil
+	}
 }
 
 // Close ends the connections, if [Open] made them.
@@ -232,7 +247,11 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 }
 
 func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
+	if err := s.pending.begin(); err != nil {
+		return reply{}, unavailable(op.String(), err)
+	}
 	text, err := script.Exec(ctx, s.client, keys, args).ToString()
+	s.pending.end(err)
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}
@@ -244,7 +263,12 @@ func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
 	for i := range checks {
 		keys[i] = string(appendKey(nil, s.prefix, &checks[i]))
 	}
-	if err := s.client.Do(ctx, s.client.B().Del().Key(keys...).Build()).Error(); err != nil {
+	if err := s.pending.begin(); err != nil {
+		return unavailable("reset", err)
+	}
+	err := s.client.Do(ctx, s.client.B().Del().Key(keys...).Build()).Error()
+	s.pending.end(err)
+	if err != nil {
 		return unavailable("reset", err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -222,4 +223,43 @@ func TestOpen(t *testing.T) {
 			t.Errorf("got %v, want ErrUnavailable without the password", err)
 		}
 	}, servers.Password("correct horse"))
+}
+
+// TestFloodOfHangingServer: however many calls come while the server hangs, each
+// ends by its deadline or at once.
+func TestFloodOfHangingServer(t *testing.T) {
+	const callers, each = 64, 400 // with what comes before the deadline, far more than the client's queue holds
+	rule := headgate.MustRule("r", headgate.Per(1_000_000, time.Hour))
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store, err := redis.Open(t.Context(), s.URL(), redis.WithTimeout(20*time.Millisecond), redis.WithMaxPending(2000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		limiter := headgate.New(store, rule)
+		s.Pause()
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range each {
+					if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, headgate.ErrUnavailable) {
+						t.Errorf("got %v from a server that hangs, want ErrUnavailable", err)
+						return
+					}
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() {
+			all.Wait()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Error("calls hang without a deadline")
+		}
+		s.Resume()
+		recovers(t, limiter)
+	})
 }

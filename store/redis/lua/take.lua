@@ -154,9 +154,13 @@ for i = 1, #plans do
   elseif charge or plan.moved or plan.stepped then
     if not charge then plan.states = plan.moved or plan.held or '' end
     if plan.windows > 0 then
-      local text = entries(plan, plan.live)
+      -- Only what had left by the newest entry may go: a clock that steps back may
+      -- find the rest inside again. Without a step of the log's own, nothing goes.
+      local first = 1
+      if plan.stepped then first = plan.live end
+      local text = entries(plan, first)
       if plan.stepped then text = clamp(text, plan.size, nowlow) end
-      store(plan, plan.size, (plan.base + sum(plan, plan.live - 1)) % 1099511627776, text, now, spare)
+      store(plan, plan.size, (plan.base + sum(plan, first - 1)) % 1099511627776, text, now, spare)
     else
       call('SET', plan.key, plan.head .. plan.states .. (plan.others or '') .. (plan.kept or ''),
         'PX', ceil(plan.ttl / 1000) + 1 + spare)
