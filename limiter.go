@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -82,7 +83,7 @@ func (l *Limiter) Peek(ctx context.Context, key string, n int64) (Decision, erro
 // means "just now".
 func (l *Limiter) Refund(ctx context.Context, key string, n, at int64) error {
 	if n == 0 {
-		return validateUnits(n)
+		return noUnits()
 	}
 	checks := l.checksFor(key, n)
 	for i := range checks {
@@ -110,7 +111,7 @@ func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
 
 func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (Decision, error) {
 	if n == 0 {
-		return Decision{}, validateUnits(n)
+		return Decision{}, noUnits()
 	}
 	if op == OpTake && l.single != nil {
 		return l.single.TakeSingle(ctx, l.rules[0], key, n)
@@ -134,13 +135,10 @@ func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (Decision,
 	return d, err
 }
 
-// validateUnits is for the methods that take a number of units: to a Check zero
+// noUnits is the error of the methods that take a number of units: to a Check zero
 // means one, but to a caller who computed a cost of zero it does not.
-func validateUnits(n int64) error {
-	if n >= 1 && n <= MaxCount {
-		return nil
-	}
-	return &InvalidError{Subject: "request", Problems: []string{"the cost is 0, must be 1 to 1000000000"}}
+func noUnits() error {
+	return &InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("the cost is 0, must be 1 to %d", MaxCount)}}
 }
 
 // Wait takes one unit for key from every rule as soon as they fit, and holds the

@@ -3,6 +3,7 @@ package headgate
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -104,7 +105,7 @@ func checkName(name string) string {
 		return fmt.Sprintf("the name has %d bytes, must have 1 to %d", len(name), MaxName)
 	}
 	for i, c := range name {
-		if c <= ' ' || c == 0x7f || c == '{' || c == '}' || c == utf8.RuneError {
+		if c == ' ' || c == '{' || c == '}' || c == utf8.RuneError || !unicode.IsPrint(c) {
 			return fmt.Sprintf("the name has %q at byte %d; spaces, control characters and braces are not allowed", c, i)
 		}
 	}

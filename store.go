@@ -82,7 +82,9 @@ type Decision struct {
 	Remaining int64
 	// RetryAfter is the time until this cost fits, if nothing else comes: zero
 	// when it fits now, Never when it exceeds the limit's capacity. One
-	// microsecond earlier it would not fit.
+	// microsecond earlier it would not fit. (Where a limit was lowered so far that
+	// it takes longer, MaxRefill and a microsecond stand for the time, and for that
+	// of ResetAfter.)
 	RetryAfter time.Duration
 	// ResetAfter is the time until the limit is fully free again, if nothing
 	// else comes.
@@ -121,11 +123,27 @@ type SingleStore interface {
 // Validate returns an [*InvalidError] if no store could take the checks. Stores
 // call it first, so that all of them refuse the same input with the same words.
 func Validate(op Op, checks []Check) error {
-	// The usual request is valid: nothing is allocated or formatted for it.
-	if op <= OpReset && len(checks) == 1 && checks[0].valid() {
-		return nil
+	// The usual request is valid: nothing is formatted for it.
+	if op > OpReset || len(checks) == 0 || len(checks) > MaxChecks {
+		return validate(op, checks)
 	}
-	return validate(op, checks)
+	for i := range checks {
+		if !checks[i].valid() || repeats(checks, i) >= 0 {
+			return validate(op, checks)
+		}
+	}
+	return nil
+}
+
+// repeats returns the first check with the counters of check i, or -1.
+func repeats(checks []Check, i int) int {
+	c := &checks[i]
+	for j := range checks[:i] {
+		if o := &checks[j]; o.Rule != nil && o.Key == c.Key && o.Rule.name == c.Rule.name {
+			return j
+		}
+	}
+	return -1
 }
 
 // Validate returns an [*InvalidError] if no store could take the check.
@@ -154,22 +172,23 @@ func validate(op Op, checks []Check) error {
 		if i >= MaxChecks {
 			break
 		}
+		name := ""
+		if c.Rule == nil || len(c.Rule.limits) == 0 {
+			bad("check %d has no rule; make one with NewRule", i+1)
+		} else {
+			name = " (" + c.Rule.name + ")"
+		}
+		if len(c.Key) > MaxKey {
+			bad("check %d%s: the key has %d bytes, must have at most %d", i+1, name, len(c.Key), MaxKey)
+		}
+		if c.Cost < 0 || c.Cost > MaxCount {
+			bad("check %d%s: the cost is %d, must be 1 to %d", i+1, name, c.Cost, MaxCount)
+		}
 		if !c.valid() {
-			switch {
-			case c.Rule == nil || len(c.Rule.limits) == 0:
-				bad("check %d has no rule; make one with NewRule", i+1)
-			case len(c.Key) > MaxKey:
-				bad("check %d (%s): the key has %d bytes, must have at most %d", i+1, c.Rule.name, len(c.Key), MaxKey)
-			default:
-				bad("check %d (%s): the cost is %d, must be 1 to %d", i+1, c.Rule.name, c.Cost, MaxCount)
-			}
 			continue
 		}
-		for j := range checks[:i] {
-			if o := &checks[j]; o.Rule != nil && o.Key == c.Key && o.Rule.name == c.Rule.name {
-				bad("check %d repeats the rule %q and the key of check %d; add up their costs instead", i+1, c.Rule.name, j+1)
-				break
-			}
+		if j := repeats(checks, i); j >= 0 {
+			bad("check %d repeats the rule %q and the key of check %d; add up their costs instead", i+1, c.Rule.name, j+1)
 		}
 	}
 	if problems == nil {

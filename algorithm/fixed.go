@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"math"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -36,20 +37,13 @@ func Window(l *headgate.Limit, now int64) (start, end int64) {
 	}
 	t := time.UnixMicro(now).In(loc)
 	if l.Align == headgate.AlignMinute || l.Align == headgate.AlignHour {
+		// Where a zone shifts by half an hour, or not on the hour, hours are cut
+		// short, so that windows never overlap.
 		_, offset := t.Zone()
 		local := now + int64(offset)*1e6
 		start = now - mod(local, period)
-		end = start + period
-		// Where a zone shifts by half an hour, or not on the hour, an hour is cut
-		// short, so that windows never overlap.
-		begin, until := t.ZoneBounds()
-		if !begin.IsZero() {
-			start = max(start, begin.UnixMicro())
-		}
-		if !until.IsZero() {
-			end = min(end, until.UnixMicro())
-		}
-		return start, end
+		begin, stop := sameOffset(t)
+		return max(start, begin*1e6), min(start+period, stop*1e6)
 	}
 	// A unit that begins in an hour that daylight saving time skips or repeats
 	// may hold instants whose date is that of a neighbour.
@@ -86,18 +80,30 @@ func midnight(y int, m time.Month, d int, loc *time.Location) int64 {
 	t := time.Date(y, m, d, 0, 0, 0, 0, loc)
 	_, offset := t.Zone()
 	first := wall - int64(offset)
-	begin, end := t.ZoneBounds()
-	if !begin.IsZero() {
-		_, before := begin.Add(-1).Zone()
-		if earlier := wall - int64(before); earlier < begin.Unix() {
-			return earlier * 1e6 // midnight came before the clocks were set back, too
-		}
-		first = max(first, begin.Unix())
+	begin, end := sameOffset(t)
+	_, before := time.Unix(begin-1, 0).In(loc).Zone()
+	if earlier := wall - int64(before); earlier < begin {
+		return earlier * 1e6 // midnight came before the clocks were set back, too
 	}
-	if !end.IsZero() {
-		first = min(first, end.Unix())
+	return min(max(first, begin), end) * 1e6
+}
+
+// sameOffset returns since when and until when a zone has the offset that it has at
+// t, in seconds since the Unix epoch: somewhat beyond what a time in microseconds
+// can be, if it does not change.
+func sameOffset(t time.Time) (begin, end int64) {
+	const never = math.MaxInt64 / 1_000_000
+	_, offset := t.Zone()
+	b, e := t.ZoneBounds()
+	begin, end = -never, never
+	// Some bounds are just those of a year.
+	if _, o := b.Add(-1).Zone(); !b.IsZero() && o != offset {
+		begin = b.Unix()
 	}
-	return first * 1e6
+	if _, o := e.Zone(); !e.IsZero() && o != offset {
+		end = e.Unix()
+	}
+	return begin, end
 }
 
 // windowStart is where the window that ends at end began.

@@ -35,8 +35,16 @@ type Log struct {
 // Len is the number of entries.
 func (g *Log) Len() int { return len(g.entries) }
 
-// Bytes is the memory that the entries take.
-func (g *Log) Bytes() int { return cap(g.entries) * 16 }
+// EntryBytes is the memory that an [Entry] takes.
+const EntryBytes = 16
+
+// Bytes is the memory that the entries take, and those that there is room for.
+func (g *Log) Bytes() int { return cap(g.entries) * EntryBytes }
+
+// Clone returns a log of the same entries that shares no memory with this one.
+func (g *Log) Clone() *Log {
+	return &Log{entries: append([]Entry(nil), g.entries...), base: g.base}
+}
 
 // WindowFacts are what a log knows of one window, enough for a [Decision].
 type WindowFacts struct {
@@ -165,13 +173,20 @@ func (g *Log) Trim(edge int64) {
 	}
 }
 
+// keptEntries is how many entries an empty log keeps room for.
+const keptEntries = 8
+
 // drop forgets the first entries.
 func (g *Log) drop(dead int) {
 	switch {
 	case dead == 0:
 		return
-	case dead == len(g.entries):
+	case dead < len(g.entries):
+	case cap(g.entries) > keptEntries:
 		*g = Log{}
+		return
+	default: // a key that comes back now and then needs no new memory each time
+		g.entries, g.base = g.entries[:0], 0
 		return
 	}
 	g.base = g.before(dead)
@@ -212,6 +227,6 @@ func (g *Log) Refund(cost, at, horizon int64) {
 	}
 	g.entries = append(g.entries[:first], rest...)
 	if len(g.entries) == 0 {
-		*g = Log{}
+		g.base = 0
 	}
 }

@@ -29,10 +29,11 @@ const (
 // Store keeps counters in this process. It is safe for concurrent use. Make one
 // with [New].
 type Store struct {
+	shards [shards]shard // first, so that they begin with cache lines
 	seed   maphash.Seed
 	clock  func() int64 // nil: own
 	own    *clock
-	shards [shards]shard
+	budget budget
 }
 
 // Option changes a [Store] that is being made.
@@ -64,9 +65,10 @@ func New(options ...Option) *Store {
 		o(&set)
 	}
 	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
+	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
 	for i := range s.shards {
-		s.shards[i].maxBytes = int(set.maxBytes / shards)
-		s.shards[i].table.entries = make([]entry, minSize)
+		s.shards[i].budget = &s.budget
+		s.shards[i].resize(minSize, 0)
 	}
 	return s
 }
@@ -77,13 +79,14 @@ const inline = 8
 // step is what Take knows of one limit of a request between deciding and
 // charging.
 type step struct {
-	hash  uint64
-	limit *headgate.Limit
-	state algorithm.State       // advanced to now
-	facts algorithm.WindowFacts // instead, for a sliding window
-	check int
-	fits  bool
-	first bool // the first sliding window of its rule: it charges the log
+	hash   uint64
+	limit  *headgate.Limit
+	state  algorithm.State       // advanced to now
+	facts  algorithm.WindowFacts // instead, for a sliding window
+	check  int
+	fits   bool
+	first  bool // the first sliding window of its rule: it charges the log
+	shared bool // the counter is not the key's own, because memory is full
 }
 
 // Take implements [headgate.Store]. It does not allocate if dst has room, but
@@ -159,6 +162,11 @@ func (s *Store) settle(now int64, sh *shard) int64 {
 	if s.clock != nil {
 		return s.clock()
 	}
+	if now <= sh.last-overtaken {
+		// Either this caller was held up before it had the lock, or the clock was set
+		// back. To take the one for the other would free what others have used.
+		now = s.own.now()
+	}
 	if late := sh.last - now; late > 0 && late < overtaken {
 		return sh.last
 	}
@@ -166,8 +174,8 @@ func (s *Store) settle(now int64, sh *shard) int64 {
 	return now
 }
 
-// overtaken is more than passes between reading the clock and locking, in µs. What
-// is further behind is a clock that was set back.
+// overtaken is more than usually passes between reading the clock and locking, in
+// µs.
 const overtaken = 1000
 
 // takeSeveral locks every shard that the checks need, always in the same order,
@@ -203,38 +211,35 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 	var room [inline]step
 	steps := room[:0]
 	admitted, refused := true, uint64(0) // refused has a bit for each check
-	counters := 0
-	for i := range checks {
-		counters += len(checks[i].Rule.Limits())
-	}
 	for i := range checks {
 		c := &checks[i]
 		sh := s.shardOf(hashes[i])
 		limits := c.Rule.Limits()
-		sh.reserve(counters, now) // all of them may be in this shard
 		if op == headgate.OpReset {
 			sh.reset(c.Rule, hashes[i])
 			continue
 		}
-		base := sh.place(c.Rule, hashes[i])
+		sh.reserve(countersIn(sh, s, checks, hashes), now)
 		logged, horizon := false, int64(0)
 		for j := range limits {
 			st := step{limit: &limits[j], check: i}
 			if st.limit.Algorithm == headgate.SlidingWindow {
-				st.hash, st.first = mix(base, logSlot), !logged
-				logged = true
+				st.hash, st.shared = sh.placeLog(c.Rule, hashes[i], now)
+				st.first, logged = !logged, true
 				if g := sh.log(sh.table.find(st.hash)); g != nil {
 					if horizon == 0 {
 						horizon = algorithm.Horizon(c.Rule)
 					}
 					if g.Stepped(now) {
+						before := g.Bytes()
 						g.Clamp(now, horizon)
+						sh.budget.logs.Add(int64(g.Bytes() - before))
 					}
 					st.facts = g.Facts(st.limit, now, c.Units(), horizon)
 				}
 				st.fits = st.facts.Fits(st.limit, c.Units())
 			} else {
-				st.hash = mix(base, st.limit.Slot())
+				st.hash, st.shared = sh.place(c.Rule, hashes[i], st.limit.Slot(), now)
 				st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
 				st.fits = algorithm.Fits(st.limit, st.state, now, c.Units())
 			}
@@ -253,6 +258,9 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: st.check, Shadow: c.Shadow})
 		d := &dst[len(dst)-1]
 		charge := charge && refused&(1<<st.check) == 0
+		if charge && st.shared {
+			sh.charging(st, now)
+		}
 		if st.limit.Algorithm == headgate.SlidingWindow {
 			sh.stepLog(st, op, charge, c, now, d)
 			continue
@@ -260,9 +268,11 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 		after := st.state
 		switch {
 		case charge:
-			after = algorithm.Charge(st.limit, after, now, c.Units())
+			after = algorithm.Charge(st.limit, after, now, min(c.Units(), headgate.MaxCount-int64(after.Used)))
 		case op == headgate.OpRefund:
-			after = algorithm.Refund(st.limit, after, c.Units(), c.At)
+			if !st.shared { // what others have used of it is not this key's to give back
+				after = algorithm.Refund(st.limit, after, c.Units(), c.At)
+			}
 			st.fits = true
 		}
 		algorithm.Describe(d, st.limit, st.state, after, now, c.Units(), st.fits)
@@ -282,6 +292,17 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 // choose the shard.
 func (s *Store) hash(c *headgate.Check) uint64 {
 	return mix(maphash.String(s.seed, c.Key), c.Rule.ID())
+}
+
+// countersIn is how many counters of the request are in the shard at most.
+func countersIn(sh *shard, s *Store, checks []headgate.Check, hashes []uint64) int {
+	n := 0
+	for i := range checks {
+		if s.shardOf(hashes[i]) == sh {
+			n += len(checks[i].Rule.Limits())
+		}
+	}
+	return n
 }
 
 func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
@@ -321,12 +342,13 @@ func (s *Store) Stats() Stats {
 	for i := range s.shards {
 		s.shards[i].addTo(&all)
 	}
+	all.Bytes = s.budget.tables.Load() + s.budget.logs.Load()
 	return all
 }
 
 // String describes the store in a line for logs.
 func (s *Store) String() string {
-	return fmt.Sprintf("memory (at most %d MiB)", int64(s.shards[0].maxBytes)*shards>>20)
+	return fmt.Sprintf("memory (at most %d MiB)", s.budget.max>>20)
 }
 
 // Now is the store's clock.

@@ -3,26 +3,55 @@ package memory
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 )
 
+// budget is the memory of all shards together, in bytes. Logs may differ in size as
+// their limits do, so that a shard has no share of its own for them.
+type budget struct {
+	max    int64
+	tables atomic.Int64
+	logs   atomic.Int64
+	shards []shard       // all of them, in case one needs what another has idle
+	next   atomic.Uint32 // the shard to look at next
+}
+
+// room is how much is left; negative if a little too much is in use.
+func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
+
+// reclaim drops the idle counters of some shard, if nobody is using it.
+func (b *budget) reclaim(now int64) {
+	sh := &b.shards[b.next.Add(1)%shards]
+	if !sh.mu.TryLock() {
+		return
+	}
+	defer sh.mu.Unlock()
+	if now >= sh.sweepAt {
+		sh.makeRoom(0, now)
+	}
+}
+
 // shard is a part of the store's keys. mu guards all of it; a request for one
-// key locks one shard, once.
+// key locks one shard, once. What every decision reads comes first, 64 bytes in
+// all, and shards do not share cache lines.
 type shard struct {
-	mu       sync.Mutex
-	table    table
+	mu      sync.Mutex
+	table   table
+	last    int64 // the latest time, by the store's own clock, in µs
+	sweepAt int64 // when to look for idle counters again, in µs
+	full    bool  // new keys share counters
+	sharing bool  // full, or there are commons
+
 	logs     []*algorithm.Log // found by the stamp of their entry
 	freeLogs []int64          // places in logs that can be used again
-	logBytes int
-	maxBytes int
-	last     int64 // the latest time, by the store's own clock, in µs
-	sweepAt  int64 // when to look for idle counters again, in µs
-	full     bool  // new keys share counters
+	budget   *budget
+	commons  map[uint64]struct{} // the hashes of shared counters that are in use
 	shared   uint64
 	merged   uint64
-	_        [8]byte // shards do not share cache lines
+	_        [48]byte
 }
 
 const (
@@ -33,7 +62,7 @@ const (
 	// sharedCounters is how many counters a rule's new keys share in each shard
 	// when memory is full, and spare the places kept for them.
 	sharedCounters = 4
-	spare          = 64
+	spare          = 16
 	// logMark is the used of an entry whose stamp is the place of a log. No
 	// counter ever uses so many units.
 	logMark = math.MaxUint32
@@ -51,11 +80,12 @@ func (sh *shard) reserve(n int, now int64) {
 func (sh *shard) makeRoom(n int, now int64) {
 	sh.dropIdleLogs(now)
 	live := sh.table.live(now)
-	most := max(minSize, (sh.maxBytes-sh.logBytes)/entryBytes)
-	sh.full = (live+n)*8 > most*maxLoad
+	size := len(sh.table.entries)
+	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of what logs leave
+	most := max(minSize+spare, int(share)/entryBytes)
+	sh.full = (live+n+spare)*8 > most*maxLoad
 	sh.sweepAt = now + sweepEvery
 	need := (live+n)*8/maxLoad + 1
-	size := len(sh.table.entries)
 	switch {
 	case sh.full:
 		sh.sweepAt = now + sweepFull
@@ -63,9 +93,20 @@ func (sh *shard) makeRoom(n int, now int64) {
 	case need > size*7/8 || need < size/4:
 		size = min(max(minSize, need*3/2), most)
 	}
-	if size == len(sh.table.entries) && sh.table.room(n) && live > sh.table.filled*3/4 {
-		return // little would be gained
+	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 { // else little would be gained
+		sh.resize(size, now)
 	}
+	for hash := range sh.commons {
+		if !sh.table.find(hash).busy(now) {
+			delete(sh.commons, hash)
+		}
+	}
+	sh.sharing = sh.full || len(sh.commons) > 0
+}
+
+// resize makes a new table of what is in use.
+func (sh *shard) resize(size int, now int64) {
+	sh.budget.tables.Add(int64(size-len(sh.table.entries)) * entryBytes)
 	sh.table.rebuild(now, size)
 }
 
@@ -82,7 +123,7 @@ func (sh *shard) dropIdleLogs(now int64) {
 }
 
 func (sh *shard) freeLog(e *entry) {
-	sh.logBytes -= sh.logs[e.stamp].Bytes()
+	sh.budget.logs.Add(-int64(sh.logs[e.stamp].Bytes() + logBytes))
 	sh.logs[e.stamp] = nil
 	sh.freeLogs = append(sh.freeLogs, e.stamp)
 	e.set(algorithm.State{}, 0)
@@ -96,9 +137,15 @@ func (sh *shard) log(e *entry) *algorithm.Log {
 	return sh.logs[e.stamp]
 }
 
-// newLog gives an entry an empty log.
-func (sh *shard) newLog(e *entry) *algorithm.Log {
-	g := new(algorithm.Log)
+// logBytes is what a log takes besides its entries: itself and its place.
+const logBytes = 48
+
+// newLog is what there must be room for, or new keys share logs.
+const newLog = logBytes + 16*algorithm.EntryBytes
+
+// setLog gives an entry a log, which must not have one.
+func (sh *shard) setLog(e *entry, g *algorithm.Log) {
+	sh.budget.logs.Add(int64(g.Bytes() + logBytes))
 	if n := len(sh.freeLogs); n > 0 {
 		e.stamp, sh.freeLogs = sh.freeLogs[n-1], sh.freeLogs[:n-1]
 		sh.logs[e.stamp] = g
@@ -107,28 +154,79 @@ func (sh *shard) newLog(e *entry) *algorithm.Log {
 		sh.logs = append(sh.logs, g)
 	}
 	e.used = logMark
-	return g
 }
 
-// place returns the hash to find the counters of a key under: its own, unless
-// memory is full and it has none yet.
-func (sh *shard) place(rule *headgate.Rule, hash uint64) uint64 {
-	if !sh.full || sh.holds(rule, hash) {
-		return hash
+// place returns the hash to find a counter of a key under: its own, or, if memory
+// is full and there is none yet, that of a shared one.
+func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now int64) (place uint64, shared bool) {
+	own := mix(hash, slot)
+	if !sh.sharing || sh.table.find(own).hash != 0 {
+		return own, false
 	}
-	sh.shared++
-	return mix(rule.ID(), hash%sharedCounters+2)
+	return sh.placeNew(rule, hash, slot, own, sh.full, now)
 }
 
-// holds reports whether all counters of a key exist.
-func (sh *shard) holds(rule *headgate.Rule, hash uint64) bool {
-	limits := rule.Limits()
-	for i := range limits {
-		if sh.table.find(mix(hash, slotOf(&limits[i]))).hash == 0 {
-			return false
-		}
+// placeLog is place for the log of a rule's sliding windows.
+func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now int64) (place uint64, shared bool) {
+	own := mix(hash, logSlot)
+	if sh.table.find(own).hash != 0 {
+		return own, false
+	}
+	full := sh.full
+	if sh.budget.room() < newLog {
+		sh.budget.reclaim(now)
+		full = full || sh.budget.room() < newLog
+	}
+	if !full && !sh.sharing {
+		return own, false
+	}
+	return sh.placeNew(rule, hash, logSlot, own, full, now)
+}
+
+// placeNew chooses between a shared counter and one of the key's own, which there
+// is none of yet.
+func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool, now int64) (place uint64, shared bool) {
+	common := mix(mix(rule.ID(), hash>>1%sharedCounters+2), slot)
+	if full || !sh.inherit(own, common, now) {
+		sh.shared++
+		return common, true
+	}
+	return own, false
+}
+
+// inherit makes a key a counter of its own once memory is free again. It begins
+// with what was used of the shared one, for the key may have been who used it. It
+// reports false if there is no memory for it after all.
+func (sh *shard) inherit(own, common uint64, now int64) bool {
+	from := sh.table.find(common)
+	if _, known := sh.commons[common]; !known || !from.busy(now) {
+		return true
+	}
+	g := sh.log(from)
+	if g != nil && sh.budget.room() < int64(g.Bytes()+logBytes) {
+		return false
+	}
+	to := sh.table.find(own)
+	sh.insert(to, own)
+	if g != nil {
+		sh.setLog(to, g.Clone())
+		to.expires = from.expires
+	} else {
+		to.set(from.state(), from.expires)
 	}
 	return true
+}
+
+// charging prepares to charge a shared counter. Several keys of one request may
+// share it, so it is read again.
+func (sh *shard) charging(st *step, now int64) {
+	if sh.commons == nil {
+		sh.commons = make(map[uint64]struct{})
+	}
+	sh.commons[st.hash], sh.sharing = struct{}{}, true
+	if st.limit.Algorithm != headgate.SlidingWindow {
+		st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
+	}
 }
 
 // slotOf names a limit's counter among those of its key. The sliding windows of
@@ -181,7 +279,7 @@ func (sh *shard) keep(e *entry, expires int64) {
 // not a sliding window.
 func (sh *shard) takeOne(rule *headgate.Rule, l *headgate.Limit, hash uint64, now, cost int64, d *headgate.Decision) {
 	sh.reserve(1, now)
-	hash = mix(sh.place(rule, hash), l.Slot())
+	hash, shared := sh.place(rule, hash, l.Slot(), now)
 	e := sh.table.find(hash)
 	before := sh.advance(l, e, now)
 	after, fits := before, algorithm.Fits(l, before, now, cost)
@@ -190,6 +288,9 @@ func (sh *shard) takeOne(rule *headgate.Rule, l *headgate.Limit, hash uint64, no
 	}
 	algorithm.Describe(d, l, before, after, now, cost, fits)
 	if fits {
+		if shared {
+			sh.charging(&step{hash: hash, limit: l}, now)
+		}
 		sh.insert(e, hash)
 		e.set(after, now+d.ResetAfter.Microseconds())
 	} else {
@@ -213,8 +314,10 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 		g := sh.log(e)
 		if g == nil {
 			g = new(algorithm.Log)
-		} else if st.first {
+		} else if st.first && !st.shared {
+			before := g.Bytes()
 			g.Refund(c.Units(), c.At, algorithm.Horizon(c.Rule))
+			sh.budget.logs.Add(int64(g.Bytes() - before))
 		}
 		g.Facts(st.limit, now, 0, algorithm.Horizon(c.Rule)).Describe(d, st.limit, now, 0, false)
 		d.Allowed, d.RetryAfter = true, 0
@@ -228,23 +331,22 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 func (sh *shard) addToLog(e *entry, c *headgate.Check, now int64) {
 	g := sh.log(e)
 	if g == nil {
-		g = sh.newLog(e)
+		g = new(algorithm.Log)
+		sh.setLog(e, g)
 	}
 	before := g.Bytes()
 	g.Trim(now - algorithm.Horizon(c.Rule))
-	grows := g.Len()*logEntryBytes >= g.Bytes()
-	if grows && g.Len() > 0 && sh.bytes() >= sh.maxBytes {
-		g.Merge(now, c.Units())
+	if g.Len() > 0 && g.Len()*algorithm.EntryBytes >= g.Bytes() && sh.budget.room() < int64(g.Bytes()) {
+		sh.budget.reclaim(now)
+		g.Merge(now, c.Units()) // to grow, a log takes as much again at most
 		sh.merged++
 	} else {
 		g.Add(now, c.Units())
 	}
-	sh.logBytes += g.Bytes() - before
+	if grown := g.Bytes() - before; grown != 0 {
+		sh.budget.logs.Add(int64(grown))
+	}
 }
-
-const logEntryBytes = 16
-
-func (sh *shard) bytes() int { return len(sh.table.entries)*entryBytes + sh.logBytes }
 
 // reset forgets what a key has used.
 func (sh *shard) reset(rule *headgate.Rule, hash uint64) {
@@ -264,7 +366,6 @@ func (sh *shard) addTo(all *Stats) {
 	defer sh.mu.Unlock()
 	all.Counters += sh.table.filled
 	all.Logs += len(sh.logs) - len(sh.freeLogs)
-	all.Bytes += int64(sh.bytes())
 	all.Shared += sh.shared
 	all.Merged += sh.merged
 }

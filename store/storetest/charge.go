@@ -106,6 +106,42 @@ func checksAllOrNothing(t *testing.T, mk Maker) {
 	}
 }
 
+func shadowsNeverDeny(t *testing.T, mk Maker) {
+	all := everything(5)
+	for i, l := range all {
+		s := newSubject(t, mk)
+		// The second limit admits all; a shadow's own limits are charged together.
+		enforced := headgate.Check{Rule: headgate.MustRule("enforced", headgate.PerHour(100)), Key: "k"}
+		shadow := headgate.Check{Rule: headgate.MustRule("shadow", l, headgate.PerHour(100)), Key: "k", Shadow: true}
+		other := headgate.Check{Rule: headgate.MustRule("other", all[(i+1)%len(all)]), Key: "k", Shadow: true}
+		other.Cost = 2
+		for n := range int64(8) {
+			got := s.do(headgate.OpTake, shadow, enforced, other)
+			want := []struct {
+				allowed   bool
+				remaining int64
+			}{{n < 5, max(0, 4-n)}, {true, max(95, 99-n)}, {true, 99 - n}, {n < 2, max(1, 3-2*n)}}
+			for j := range got {
+				if got[j].Allowed != want[j].allowed || got[j].Remaining != want[j].remaining || got[j].Shadow != (j != 2) {
+					t.Fatalf("request %d, decision %d, %v: %s, shadow %t; want %+v", n, j, got[j].Limit, formatDecision(&got[j]), got[j].Shadow, want[j])
+				}
+			}
+			if v := headgate.NewVerdict(got); !v.Allowed || v.RetryAfter != 0 {
+				t.Fatalf("request %d: %+v, want it allowed", n, v)
+			}
+		}
+		// When an enforced check denies, no shadow is charged.
+		fresh := headgate.Check{Rule: shadow.Rule, Key: "fresh", Shadow: true}
+		enforced.Cost = 93
+		if s.do(headgate.OpTake, fresh, enforced)[2].Allowed {
+			t.Fatal("an enforced check admits more than its limit")
+		}
+		if d := s.do(headgate.OpPeek, fresh)[0]; d.Remaining != 5 {
+			t.Fatalf("%v: a shadow was charged for a denied request: %s", d.Limit, formatDecision(&d))
+		}
+	}
+}
+
 func peekChargesNothing(t *testing.T, mk Maker) {
 	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
 		s := newSubject(t, mk)

@@ -33,7 +33,7 @@
 //	at 200ms take login/ann   -> allow remaining=12 reset=59.8s ; deny remaining=0 retry=400ms reset=4.6s
 //	at 1s    refund login/ann 3 @0s
 //	    -> allow remaining=15 reset=59s
-//	     ; allow remaining=4 reset=2.4s
+//	     ; allow remaining=4 reset=2s
 //
 // A statement begins at the margin; indented lines continue it.
 //
@@ -46,8 +46,8 @@
 //
 // at is a step: a time, an operation (take, peek, refund, reset), checks, an arrow,
 // and an outcome for each limit of each check. A check is rule/key, a cost unless
-// it is one, and for a refund perhaps @ and the time of the charge; + stands between
-// checks, and ; between outcomes. A key may be written as a "quoted Go string". An
+// it is one, and for a refund perhaps @ and the time of the charge; the word shadow
+// may stand before it. + stands between checks, and ; between outcomes. A key may be written as a "quoted Go string". An
 // outcome is allow or deny, what is remaining, and the fields retry, reset and
 // delay, which are zero when left out; retry=never is a cost that can never fit. The
 // outcome of a reset is done. Durations are as Go writes them, days as in 1d12h.

@@ -51,6 +51,7 @@ type history struct {
 	clock *Clock
 	rules []*headgate.Rule
 	past  []taken // what can be refunded
+	long  bool    // logs of hundreds of entries, which stores keep in other ways
 	late  int64   // the latest time so far
 }
 
@@ -65,6 +66,9 @@ type taken struct {
 func (h *history) run(store headgate.Store, steps int) error {
 	h.rules = make([]*headgate.Rule, 1+h.rng.IntN(3))
 	known := h.rng.IntN(4) != 0 // the oracle knows no calendars
+	if h.long = h.rng.IntN(6) == 0; h.long {
+		h.rules, steps = h.rules[:1], 4*steps
+	}
 	for i := range h.rules {
 		h.rules[i] = h.rule(fmt.Sprintf("r%d", i), known)
 	}
@@ -78,7 +82,11 @@ func (h *history) run(store headgate.Store, steps int) error {
 		h.tick()
 		if h.rng.IntN(40) == 0 {
 			i := h.rng.IntN(len(h.rules))
-			h.rules[i] = h.changed(h.rules[i])
+			busy, err := h.busy(others[0], h.rules[i])
+			if err != nil {
+				return fmt.Errorf("step %d: %w", n, err)
+			}
+			h.rules[i] = h.changed(h.rules[i], busy)
 			// A store may forget a counter when it would have been free under the
 			// limits that it was charged under, unless it is looked at before.
 			for _, key := range keys {
@@ -118,6 +126,10 @@ func (h *history) run(store headgate.Store, steps int) error {
 // sometimes back.
 func (h *history) tick() {
 	h.late = max(h.late, h.clock.Now())
+	if h.long && h.rng.IntN(50) != 0 {
+		h.clock.Add(time.Duration(h.rng.IntN(20)) * time.Millisecond)
+		return
+	}
 	switch h.rng.IntN(20) {
 	case 0, 1, 2, 3, 4, 5, 6:
 	case 7:
@@ -145,7 +157,7 @@ func (h *history) request() (headgate.Op, []headgate.Check) {
 		op = headgate.OpPeek
 	case n < 20:
 		op = headgate.OpRefund
-	case n < 21:
+	case n < 21 && (!h.long || h.rng.IntN(20) == 0):
 		op = headgate.OpReset
 	}
 	var checks []headgate.Check
@@ -163,6 +175,9 @@ func (h *history) request() (headgate.Op, []headgate.Check) {
 
 func (h *history) cost(r *headgate.Rule) int64 {
 	l := &r.Limits()[h.rng.IntN(len(r.Limits()))]
+	if h.long && h.rng.IntN(20) != 0 {
+		return 1 + h.rng.Int64N(2)
+	}
 	switch h.rng.IntN(10) {
 	case 0:
 		return 1 + h.rng.Int64N(min(headgate.MaxCount, l.Capacity()+1))
@@ -177,6 +192,9 @@ func (h *history) cost(r *headgate.Rule) int64 {
 // limit makes up a limit. Some have rates with long remainders, some products
 // beyond 64 bits.
 func (h *history) limit(known bool) headgate.Limit {
+	if h.long && h.rng.IntN(4) != 0 {
+		return headgate.Sliding(40+h.rng.Int64N(600), time.Duration(1+h.rng.IntN(20))*time.Second)
+	}
 	l := headgate.Limit{Algorithm: headgate.Algorithm(h.rng.IntN(5)), Count: 1 + h.rng.Int64N(30)}
 	switch h.rng.IntN(8) {
 	case 0:
@@ -226,16 +244,32 @@ func (h *history) rule(name string, known bool) *headgate.Rule {
 	}
 }
 
-// changed gives a rule other counts and bursts.
-func (h *history) changed(r *headgate.Rule) *headgate.Rule {
+// busy says of each limit of a rule whether units are in use under every key.
+func (h *history) busy(store headgate.Store, r *headgate.Rule) ([]bool, error) {
+	busy := make([]bool, len(r.Limits()))
+	for k, key := range keys {
+		decisions, err := store.Take(context.Background(), headgate.OpPeek, []headgate.Check{{Rule: r, Key: key}}, nil)
+		if err != nil {
+			return nil, err
+		}
+		for i := range decisions {
+			busy[i] = (k == 0 || busy[i]) && decisions[i].ResetAfter > 0
+		}
+	}
+	return busy, nil
+}
+
+// changed gives a rule other counts and bursts. A bucket that is full is not made
+// slower: by the new rate it would not be, but the store may have forgotten it.
+func (h *history) changed(r *headgate.Rule, busy []bool) *headgate.Rule {
 	limits := append([]headgate.Limit(nil), r.Limits()...)
 	for i := range limits {
 		l := &limits[i]
 		switch l.Algorithm {
 		case headgate.TokenBucket, headgate.LeakyBucket:
 			l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
-			if h.rng.IntN(2) == 0 {
-				l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
+			if count := 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count)); count > l.Count || busy[i] {
+				l.Count = count
 			}
 		case headgate.SlidingWindow:
 			l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))

@@ -248,7 +248,7 @@ func parseOp(s string) (headgate.Op, error) {
 	return 0, fmt.Errorf("%q is not take, peek, refund or reset", s)
 }
 
-// checks reads RULE/KEY [COST] [@TIME], several with + between them.
+// checks reads [shadow] RULE/KEY [COST] [@TIME], several with + between them.
 func (p *parser) checks(op headgate.Op, words []string) ([]headgate.Check, error) {
 	var checks []headgate.Check
 	for words != nil {
@@ -267,8 +267,12 @@ func (p *parser) checks(op headgate.Op, words []string) ([]headgate.Check, error
 }
 
 func (p *parser) check(op headgate.Op, words []string) (headgate.Check, error) {
+	shadow := words[0] == "shadow" && len(words) > 1
+	if shadow {
+		words = words[1:]
+	}
 	name, key, ok := strings.Cut(words[0], "/")
-	c := headgate.Check{Rule: p.rules[name], Key: key, Cost: 1}
+	c := headgate.Check{Rule: p.rules[name], Key: key, Cost: 1, Shadow: shadow}
 	if !ok || c.Rule == nil {
 		return c, fmt.Errorf("%q does not begin with the name of a rule above and a slash", words[0])
 	}
@@ -322,7 +326,7 @@ func wants(step *Step, words []string) ([]headgate.Decision, error) {
 			}
 			var part []string
 			part, words = cutAt(words, ";")
-			d := headgate.Decision{Rule: r, Limit: &r.Limits()[j], Check: i, At: step.Now}
+			d := headgate.Decision{Rule: r, Limit: &r.Limits()[j], Check: i, Shadow: step.Checks[i].Shadow, At: step.Now}
 			if err := outcome(&d, part); err != nil {
 				return nil, fmt.Errorf("limit %d of rule %s: %w", j+1, r.Name(), err)
 			}

@@ -12,6 +12,7 @@ func Run(t *testing.T, mk Maker) {
 		{"a denial charges nothing", denialChargesNothing},
 		{"all algorithms admit or none is charged", mixedAllOrNothing},
 		{"all checks admit or none is charged", checksAllOrNothing},
+		{"shadows count and never deny", shadowsNeverDeny},
 		{"peek charges nothing", peekChargesNothing},
 		{"a cost above capacity never fits", neverFits},
 		{"refund gives back what was charged", refundGivesBack},

@@ -1,0 +1,71 @@
+package memory
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestSettle: a decision is never earlier than the last one of its shard, unless
+// the clock was set back.
+func TestSettle(t *testing.T) {
+	s := New()
+	sh := &s.shards[0]
+	start := s.settle(s.read(), sh)
+	stale := s.read()
+	if got := s.settle(stale-overtaken+1, sh); got != start && got < sh.last {
+		t.Errorf("a reading just overtaken gives %d, want the last time or a later one", got)
+	}
+	last := sh.last
+	// Held up for ten seconds between reading and locking: the clock has not been
+	// set back, and says so.
+	if got := s.settle(last-10_000_000, sh); got < last {
+		t.Errorf("a reading that is ten seconds old gives %d, want at least %d", got, last)
+	}
+	last = sh.last
+	s.own.offset.Add(-int64(time.Hour))
+	got := s.settle(s.read(), sh)
+	if back := last - got; back < 3_500_000_000 || back > 3_700_000_000 {
+		t.Errorf("the clock was set back an hour, and time goes back by %d µs", back)
+	}
+	if again := s.settle(s.read(), sh); again < got {
+		t.Errorf("time goes back again, from %d to %d", got, again)
+	}
+}
+
+// TestSettleSeveral: shards that are locked together agree on a time.
+func TestSettleSeveral(t *testing.T) {
+	s := New()
+	a, b := &s.shards[0], &s.shards[1]
+	now := s.settle(s.read(), a)
+	b.last = now + overtaken/2
+	if got := s.settle(now, b); got != b.last {
+		t.Errorf("settled on %d, want the later shard's %d", got, b.last)
+	}
+}
+
+func TestClock(t *testing.T) {
+	c := newClock()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			last := c.now()
+			for range 20_000 {
+				now := c.now()
+				if now < last {
+					t.Errorf("time goes back from %d to %d", last, now)
+					return
+				}
+				last = now
+			}
+		})
+	}
+	all.Wait()
+	// A step of the wall clock is followed at the next look at it.
+	c.offset.Add(-int64(time.Hour))
+	c.next.Store(0)
+	c.now()
+	if off := time.Now().UnixMicro() - c.now(); off < -100_000 || off > 100_000 {
+		t.Errorf("the clock is off by %d µs after it was synchronised", off)
+	}
+}

@@ -1,0 +1,202 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestAllocations: a decision takes nothing from the heap, once its counter exists.
+func TestAllocations(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	limits := map[string][]headgate.Limit{
+		"token_bucket":    {headgate.PerSecond(1000)},
+		"leaky_bucket":    {{Algorithm: headgate.LeakyBucket, Count: 1000, Period: time.Second}},
+		"fixed_window":    {{Algorithm: headgate.FixedWindow, Count: 1000, Period: time.Second}},
+		"calendar":        {{Algorithm: headgate.FixedWindow, Count: 1000, Align: headgate.AlignMonth}},
+		"sliding_window":  {headgate.Sliding(50, time.Second), headgate.Sliding(60, 2*time.Second)},
+		"seldom":          {headgate.Sliding(50, time.Microsecond)},
+		"sliding_counter": {{Algorithm: headgate.SlidingCounter, Count: 1000, Period: time.Second}},
+		"several":         {headgate.PerSecond(1000), headgate.PerMinute(10_000), headgate.Sliding(50, time.Second)},
+	}
+	for name, l := range limits {
+		for _, op := range []headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund} {
+			t.Run(name+" "+op.String(), func(t *testing.T) {
+				s := memory.New(memory.WithClock(clock.Now))
+				r := headgate.MustRule("r", l...)
+				checks := []headgate.Check{{Rule: r, Key: "k"}}
+				dst := make([]headgate.Decision, 0, 8)
+				run := func() {
+					clock.Add(10 * time.Millisecond)
+					if _, err := s.Take(context.Background(), op, checks, dst); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 1000 {
+					take(t, s, headgate.OpTake, checks...)
+					run()
+				}
+				if n := testing.AllocsPerRun(1000, run); n != 0 {
+					t.Errorf("%v allocations in a %s, want 0", n, op)
+				}
+			})
+		}
+	}
+	t.Run("several checks", func(t *testing.T) {
+		s := memory.New()
+		checks := []headgate.Check{
+			{Rule: headgate.MustRule("a", limits["several"]...), Key: "k"},
+			{Rule: headgate.MustRule("b", headgate.PerHour(1)), Key: "k"},
+			{Rule: headgate.MustRule("b", headgate.PerHour(1)), Key: "l"},
+		}
+		dst := make([]headgate.Decision, 0, 8)
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := s.Take(context.Background(), headgate.OpTake, checks, dst); err != nil {
+				t.Error(err)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations, want 0", n)
+		}
+	})
+}
+
+// TestIdleCountersAreDropped: memory follows what is in use, up and down.
+func TestIdleCountersAreDropped(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	s := memory.New(memory.WithClock(clock.Now))
+	r := headgate.MustRule("r", headgate.PerSecond(1), headgate.Sliding(10, time.Second))
+	const keys = 100_000
+	for i := range keys {
+		take(t, s, headgate.OpTake, headgate.Check{Rule: r, Key: fmt.Sprint(i)})
+	}
+	full := s.Stats()
+	if full.Counters != 2*keys || full.Logs != keys || full.Shared+full.Merged != 0 {
+		t.Fatalf("%+v after %d keys with a bucket and a log each", full, keys)
+	}
+	if perKey := full.Bytes / keys; perKey > 300 {
+		t.Errorf("%d bytes a key with a bucket and a log, want at most 300", perKey)
+	}
+	for range 3 {
+		clock.Add(2 * time.Minute)
+		for i := range 5000 { // a few in each part of the store
+			take(t, s, headgate.OpTake, headgate.Check{Rule: r, Key: fmt.Sprint("new ", i)})
+		}
+	}
+	if idle := s.Stats(); idle.Counters > 20_000 || idle.Logs > 10_000 || idle.Bytes > full.Bytes/10 {
+		t.Errorf("%+v when 5,000 keys are in use, it was %+v", idle, full)
+	}
+}
+
+// TestRebuildUnderLoad has goroutines insert new keys, alone and in checks that
+// lock several parts of the store, while counters that all of them use are charged.
+func TestRebuildUnderLoad(t *testing.T) {
+	for name, options := range map[string][]memory.Option{
+		"with room": nil,
+		"full":      {memory.WithMaxBytes(memory.MinMaxBytes)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := storetest.NewClock(storetest.Epoch)
+			s := memory.New(append(options, memory.WithClock(clock.Now))...)
+			const limit, workers, each = 3000, 16, 1500
+			shared := headgate.MustRule("shared", headgate.Per(limit, 300*24*time.Hour), headgate.Sliding(limit, 300*24*time.Hour))
+			own := headgate.MustRule("own", headgate.Per(5, 300*24*time.Hour), headgate.Sliding(1000, 300*24*time.Hour))
+			// Its counters exist before the others come, so they are never shared.
+			take(t, s, headgate.OpTake, headgate.Check{Rule: shared, Key: "k"})
+			admitted := atomic.Int64{}
+			admitted.Add(1)
+			var all sync.WaitGroup
+			for w := range workers {
+				all.Go(func() {
+					for i := range each {
+						checks := []headgate.Check{{Rule: shared, Key: "k"}}
+						for j := range 1 + i%4 {
+							checks = append(checks, headgate.Check{Rule: own, Key: fmt.Sprint(w, i, j)})
+						}
+						decisions, err := s.Take(context.Background(), headgate.OpTake, checks, nil)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if headgate.NewVerdict(decisions).Allowed {
+							admitted.Add(1)
+						}
+						clock.Add(time.Millisecond)
+						if i%16 == 0 {
+							s.Stats()
+						}
+					}
+				})
+			}
+			all.Wait()
+			for _, d := range take(t, s, headgate.OpPeek, headgate.Check{Rule: shared, Key: "k"}).Decisions {
+				if used := limit - d.Remaining; used != admitted.Load() {
+					t.Errorf("%v: %d units are in use, %d requests were admitted", d.Limit, used, admitted.Load())
+				}
+			}
+			if options == nil && admitted.Load() != limit {
+				t.Errorf("%d of %d requests were admitted, want %d", admitted.Load(), workers*each, limit)
+			}
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		bytes int64
+		want  string
+	}{{0, "memory (at most 1 MiB)"}, {-1, "memory (at most 1 MiB)"}, {64 << 20, "memory (at most 64 MiB)"}} {
+		if got := memory.New(memory.WithMaxBytes(c.bytes)).String(); got != c.want {
+			t.Errorf("WithMaxBytes(%d): %q, want %q", c.bytes, got, c.want)
+		}
+	}
+	if got, want := memory.New().String(), "memory (at most 512 MiB)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	clock := storetest.NewClock(storetest.Epoch)
+	if now := memory.New(memory.WithClock(clock.Now)).Now(); !now.Equal(storetest.Epoch) {
+		t.Errorf("Now() is %v, want %v", now, storetest.Epoch)
+	}
+	before := time.Now().Add(-time.Second)
+	if now := memory.New().Now(); now.Before(before) || now.After(time.Now().Add(time.Second)) {
+		t.Errorf("Now() is %v, it is %v", now, time.Now())
+	}
+}
+
+func TestTakeSingle(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	s := memory.New(memory.WithClock(clock.Now))
+	for _, l := range []headgate.Limit{headgate.PerHour(3), headgate.Sliding(3, time.Hour)} {
+		r := headgate.MustRule(l.Algorithm.String(), l)
+		for i, want := range []struct {
+			cost, remaining int64
+			allowed         bool
+		}{{0, 2, true}, {2, 0, true}, {1, 0, false}, {4, 0, false}} {
+			d, err := s.TakeSingle(t.Context(), r, "k", want.cost)
+			if err != nil || d.Allowed != want.allowed || d.Remaining != want.remaining || d.Rule != r || d.Limit != &r.Limits()[0] || d.At != clock.Now() {
+				t.Errorf("%v, step %d: %+v, %v; want %+v", r, i, d, err, want)
+			}
+		}
+	}
+	one := headgate.MustRule("one", headgate.PerHour(3))
+	two := headgate.MustRule("two", headgate.PerHour(3), headgate.PerMinute(3))
+	for name, c := range map[string]struct {
+		rule *headgate.Rule
+		cost int64
+		want string
+	}{
+		"no rule":    {nil, 1, "headgate: request: check 1 has no rule; make one with NewRule"},
+		"cost":       {one, -1, "headgate: request: check 1 (one): the cost is -1, must be 1 to 1000000000"},
+		"two limits": {two, 1, `headgate: rule "two": it has 2 limits, TakeSingle needs one`},
+	} {
+		if _, err := s.TakeSingle(t.Context(), c.rule, "k", c.cost); err == nil || err.Error() != c.want {
+			t.Errorf("%s: error %v, want %s", name, err, c.want)
+		}
+	}
+}
