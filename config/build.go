@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,20 +12,28 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// compiler makes rules of what was read. Every rule goes to policy.New, even if some of
-// it could not be used, so that what is wrong with the rest is told as well;
-// stand-ins take the place of what could not.
+// compiler makes a set of what was read. Every rule goes to policy.New, even if
+// some of it could not be used, so that what is wrong with the rest is told as
+// well; stand-ins take the place of what could not.
 type compiler struct {
 	*mistakes
-	rules  []policy.Rule
-	places []places
+	rules   []policy.Rule
+	places  []places
+	file    places // of what is not in a rule
+	options []policy.Option
+	// inherited are mistakes in limits that a rule has from another one.
+	inherited []inheritedMistake
 }
+
+// inheritedMistake is told only if it is not one of the other rule as well.
+type inheritedMistake struct{ own, here Mistake }
 
 // standIn takes the place of a limit with a mistake.
 func standIn() headgate.Limit { return headgate.PerSecond(1) }
 
-func compile(m *mistakes, file *fileText, opts []policy.Option) *policy.Set {
-	c := compiler{mistakes: m}
+func compile(m *mistakes, file *fileText, src *source, opts []policy.Option) *policy.Set {
+	c := compiler{mistakes: m, file: file.places, options: slices.Clone(opts)}
+	inherit(m, file.rules)
 	for i := range file.rules {
 		if e := &file.rules[i]; e.good {
 			c.rule(e.at, &e.value)
@@ -35,103 +44,200 @@ func compile(m *mistakes, file *fileText, opts []policy.Option) *policy.Set {
 			c.short(e.at, &e.value)
 		}
 	}
-	set, err := policy.New(c.rules, opts...)
+	c.options = append(c.options,
+		policy.WithIgnored(file.ignore...),
+		policy.WithDenied(c.list("deny", file.deny)...),
+		policy.WithAllowed(c.list("allow", file.allow)...))
+	if file.subjects != nil {
+		c.subjects(file.subjects, src)
+	}
+	set, err := policy.New(c.rules, c.options...)
 	var found *policy.Error
 	if errors.As(err, &found) {
-		for _, mistake := range found.Mistakes {
-			c.add(c.placeOf(&mistake), "%s", mistake.Text)
+		for i := range found.Mistakes {
+			c.keep(c.placed(&found.Mistakes[i]))
+		}
+	}
+	for _, one := range c.inherited {
+		if !c.seen[one.own] {
+			c.keep(one.here)
 		}
 	}
 	return set
 }
 
-// placeOf is where the mistake's field stands or, failing that, its rule.
-func (c *compiler) placeOf(m *policy.Mistake) place {
-	if m.Index < 0 {
-		return place{}
+// placed gives the mistake the place of its field or, failing that, of what the
+// field is in.
+func (c *compiler) placed(m *policy.Mistake) Mistake {
+	found := Mistake{c.mistakes.file, m.Pos.Line, m.Pos.Column, m.Text}
+	if m.Pos.File != "" {
+		found.File = m.Pos.File
 	}
-	if at, ok := c.places[m.Index][m.Field]; ok {
-		return at
+	known := c.file
+	if m.Index >= 0 {
+		known = c.places[m.Index]
 	}
-	return place{m.Pos.Line, m.Pos.Column}
+	for field := m.Field; field != ""; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
+		if at, ok := known[field]; ok {
+			found.File, found.Line, found.Column = c.mistakes.file, at.line, at.column
+			break
+		}
+		if m.Index < 0 && m.Pos.Line != 0 {
+			break // The entry's own place is nearer than its list's.
+		}
+	}
+	return found
+}
+
+// list makes the entries of allow or deny, and keeps their places.
+func (c *compiler) list(name string, entries []entry[listText]) []policy.ListEntry {
+	var all []policy.ListEntry
+	for i := range entries {
+		e := &entries[i]
+		if !e.good || e.value.entry.Name == "" || e.value.entry.Match == nil {
+			continue // Told already.
+		}
+		prefix := fmt.Sprintf("%s.%d", name, len(all))
+		c.file.keep(e.at, prefix)
+		for field, at := range e.value.places {
+			c.file.keep(at, prefix+"."+field)
+		}
+		one := e.value.entry
+		one.Pos = c.pos(e.at)
+		all = append(all, one)
+	}
+	return all
+}
+
+func (c *compiler) pos(at place) policy.Position {
+	return policy.Position{File: c.mistakes.file, Line: at.line, Column: at.column}
 }
 
 func (c *compiler) rule(at place, t *ruleText) {
-	limits := make([]headgate.Limit, len(t.limits))
-	ats := make([]place, len(t.limits))
-	good, zoned := true, false
-	for i := range t.limits {
-		e := &t.limits[i]
-		limits[i], ats[i] = standIn(), e.at
-		if !e.good {
-			good = false
-			continue
-		}
-		l, err := e.value.resolve(t.algorithm, t.zone)
-		if err != nil {
-			c.add(e.at, "%s", words(err))
-			good = false
-			continue
-		}
-		zoned = zoned || l.Location != nil && l.Location == t.zone
-		limits[i] = l
+	r := policy.Rule{
+		Match: t.match, Per: t.per, Cost: t.cost.number, Costs: t.cost.costs,
+		Soft: t.soft, Mode: t.mode, Enforce: t.enforce, Ignore: t.ignore, Pos: c.pos(at),
 	}
-	if t.zone != nil && good && !zoned {
-		c.add(t.places["time_zone"], "time_zone is %s, but no limit has calendar windows that it would apply to; leave it out", t.zone)
+	l := limitsCompiler{c: c, t: t, name: t.name}
+	// With its own name, if it is one, the rule can be found to repeat that of
+	// another.
+	if _, err := headgate.NewRule(t.name, standIn()); err != nil {
+		l.name = fmt.Sprintf("line-%d-column-%d", at.line, at.column)
+		var invalid *headgate.InvalidError
+		if place, given := t.places["name"]; given && errors.As(err, &invalid) {
+			c.add(place, "%s", strings.Join(invalid.Problems, "; "))
+		}
 	}
-	c.append(at, t.places, policy.Rule{Match: t.match, Per: t.per, Cost: t.cost}, t.name, limits, ats)
+	own := t.places["limits"]
+	if t.limits.entry == "" {
+		r.Limits = l.compile(t.limits.list, own)
+	} else {
+		r.Tariff = &policy.Tariff{Entry: t.limits.entry}
+		for i := range t.limits.tiers {
+			tier := &t.limits.tiers[i]
+			limits := l.compile(tier.limits, own)
+			if tier.value == star {
+				r.Tariff.Other = limits
+				continue
+			}
+			t.places.keep(tier.at, fmt.Sprintf("tariff.%d", len(r.Tariff.Tiers)))
+			r.Tariff.Tiers = append(r.Tariff.Tiers, policy.Tier{Value: tier.value, Limits: limits})
+		}
+	}
+	for i := range t.overrides {
+		e := &t.overrides[i]
+		if !e.good || e.value.match == nil {
+			continue // Told already.
+		}
+		prefix := fmt.Sprintf("overrides.%d", len(r.Overrides))
+		t.places.keep(e.at, prefix)
+		for field, at := range e.value.places {
+			t.places.keep(at, prefix+"."+field)
+		}
+		r.Overrides = append(r.Overrides, policy.Override{
+			Match: e.value.match, Limits: l.compile(e.value.limits, t.places["overrides"]), Until: e.value.until, Pos: c.pos(e.at),
+		})
+	}
+	if zone, given := t.places["time_zone"]; given && !t.inherited[zone] && !l.bad && !l.zoned {
+		c.add(zone, "time_zone is %s, but no limit has calendar windows that it would apply to; leave it out", t.zone)
+	}
+	c.rules = append(c.rules, r)
+	c.places = append(c.places, t.places)
 }
 
 func (c *compiler) short(at place, t *shortText) {
-	limits := make([]headgate.Limit, len(t.config))
-	ats := make([]place, len(t.config))
+	list := make([]entry[limitText], len(t.config))
 	for i := range t.config {
 		e := &t.config[i]
-		limits[i], ats[i] = standIn(), e.at
+		list[i] = entry[limitText]{at: e.at}
 		if w := e.value; e.good && w.limit > 0 && w.period > 0 {
-			limits[i] = headgate.Sliding(w.limit, time.Duration(w.period)*time.Second)
+			limit := headgate.Sliding(w.limit, time.Duration(w.period)*time.Second)
+			list[i].value, list[i].good = limitText{limit: limit, chosen: true}, true
 		}
 	}
-	c.append(at, t.places, policy.Rule{Direct: true}, t.name, limits, ats)
+	c.rule(at, &ruleText{places: t.places, name: t.name, limits: limitsText{list: list}})
+	c.rules[len(c.rules)-1].Direct = true
 }
 
-// append compiles the limits and keeps the rule.
-func (c *compiler) append(at place, p places, r policy.Rule, name string, limits []headgate.Limit, ats []place) {
+// limitsCompiler compiles the lists of limits of one rule.
+type limitsCompiler struct {
+	c    *compiler
+	t    *ruleText
+	name string
+	// bad and zoned say of all lists so far whether one has a mistake, and
+	// whether the rule's time zone applies to one.
+	bad, zoned bool
+}
+
+// compile makes a list of limits, which stands in a field at own, or a stand-in.
+func (l *limitsCompiler) compile(list []entry[limitText], own place) *headgate.Rule {
+	limits := make([]headgate.Limit, len(list))
+	for i := range list {
+		e := &list[i]
+		limits[i] = standIn()
+		if !e.good {
+			l.bad = true
+			continue
+		}
+		limit, err := e.value.resolve(l.t.algorithm, l.t.zone)
+		if err != nil {
+			l.tell(e.at, own, words(err))
+			continue
+		}
+		l.zoned = l.zoned || limit.Location != nil && limit.Location == l.t.zone
+		limits[i] = limit
+	}
 	if len(limits) == 0 {
-		limits = []headgate.Limit{standIn()} // A mistake that was told already.
+		l.bad = true // Told already.
+		return headgate.MustRule(l.name, standIn())
 	}
-	compiled, err := headgate.NewRule(name, limits...)
+	compiled, err := headgate.NewRule(l.name, limits...)
 	var invalid *headgate.InvalidError
-	if errors.As(err, &invalid) {
-		c.problems(p, name, invalid.Problems, limits, ats)
+	if !errors.As(err, &invalid) {
+		return compiled
 	}
-	if err != nil {
-		// With its own name, if it is one, the rule can still be found to repeat
-		// that of another.
-		if compiled, err = headgate.NewRule(name, standIn()); err != nil {
-			compiled = headgate.MustRule(fmt.Sprintf("line-%d-column-%d", at.line, at.column), standIn())
+	for _, text := range invalid.Problems {
+		number, rest, _ := strings.Cut(strings.TrimPrefix(text, "limit "), ": ")
+		if i, err := strconv.Atoi(number); err == nil && i >= 1 && i <= len(list) {
+			l.tell(list[i-1].at, own, fmt.Sprintf("limit %q: %s", &limits[i-1], rest))
+		} else {
+			l.tell(own, own, text)
 		}
 	}
-	r.Limits = compiled
-	r.Pos = policy.Position{File: c.file, Line: at.line, Column: at.column}
-	c.rules = append(c.rules, r)
-	c.places = append(c.places, p)
+	return headgate.MustRule(l.name, standIn())
 }
 
-// problems tells what NewRule found, each at its place. A missing name was told
-// already.
-func (c *compiler) problems(p places, name string, problems []string, limits []headgate.Limit, ats []place) {
-	for _, text := range problems {
-		rest, isLimit := strings.CutPrefix(text, "limit ")
-		number, rest, _ := strings.Cut(rest, ": ")
-		i, err := strconv.Atoi(number)
-		switch {
-		case isLimit && err == nil && i >= 1 && i <= len(ats):
-			c.add(ats[i-1], "limit %q: %s", &limits[i-1], rest)
-		default:
-			if at, ok := p["name"]; ok {
-				c.add(at, "%s", text)
-			}
-		}
+// tell adds a mistake in a limit. Where the rule has its limits from another
+// one, whose algorithm may differ, the mistake lies in saying so.
+func (l *limitsCompiler) tell(at, own place, text string) {
+	l.bad = true
+	like, inherits := l.t.places["like"]
+	if !inherits || !l.t.inherited[own] {
+		l.c.add(at, "%s", text)
+		return
 	}
+	l.c.inherited = append(l.c.inherited, inheritedMistake{
+		Mistake{l.c.mistakes.file, at.line, at.column, text},
+		Mistake{l.c.mistakes.file, like.line, like.column, fmt.Sprintf("like %q, line %d: %s", l.t.like, at.line, text)},
+	})
 }

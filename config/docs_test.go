@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,19 +25,23 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	quoted := make(map[string]bool)
-	block := regexp.MustCompile("(?s)<!-- (examples/rules/[a-z]+\\.yml) -->\n```yaml\n.*?```\n")
+	block := regexp.MustCompile("(?s)<!-- (examples/rules/[a-z]+\\.(yml|csv)) -->\n```[a-z]+\n.*?```\n")
 	want := block.ReplaceAllFunc(text, func(b []byte) []byte {
-		name := string(block.FindSubmatch(b)[1])
+		found := block.FindSubmatch(b)
+		name, language := string(found[1]), string(found[2])
+		if language == "yml" {
+			language = "yaml"
+		}
 		quoted[name] = true
 		data, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
 		if err != nil {
 			t.Error(err)
 		}
-		return fmt.Appendf(nil, "<!-- %s -->\n```yaml\n%s```\n", name, data)
+		return fmt.Appendf(nil, "<!-- %s -->\n```%s\n%s```\n", name, language, data)
 	})
 	golden(t, page, want)
-	if n := bytes.Count(text, []byte("```yaml")); n != len(quoted) {
-		t.Errorf("%s has %d blocks of YAML, of which %d are files", page, n, len(quoted))
+	if n := bytes.Count(text, []byte("```yaml")) + bytes.Count(text, []byte("```csv")); n != len(quoted) {
+		t.Errorf("%s has %d blocks of YAML and CSV, of which %d are files", page, n, len(quoted))
 	}
 
 	s := compiledSchema(t)
@@ -45,7 +50,7 @@ func TestDocs(t *testing.T) {
 		if !quoted[name] {
 			t.Errorf("%s is not in %s", name, page)
 		}
-		set, err := Parse(name, data, policy.WithHashKey(make([]byte, 32)))
+		set, err := Load(file, policy.WithHashKey(make([]byte, 32)))
 		if err != nil {
 			t.Error(err)
 			continue
@@ -60,9 +65,9 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	}
-	for _, warning := range []string{policy.CodeNeverBinds, policy.CodeNeverMatches, policy.CodeNeverFits, policy.CodeUncaught, policy.CodePlainHash} {
-		if !bytes.Contains(text, []byte("| `"+warning+"` |")) {
-			t.Errorf("%s does not tell of %s", page, warning)
+	for _, c := range policy.Codes() {
+		if !bytes.Contains(text, []byte("| `"+c.Code+"` |")) {
+			t.Errorf("%s does not tell of %s", page, c.Code)
 		}
 	}
 }
@@ -90,6 +95,30 @@ func TestExamplesBind(t *testing.T) {
 		{"calendar", nil, "trial"},
 		{"mixed", policy.Descriptor{{Name: "partner", Value: "p|1"}, {Name: "route", Value: "GET /"}}, `partner=p\|1|GET /`},
 		{"cost", policy.Descriptor{{Name: "user", Value: "ada"}, {Name: "route", Value: "POST /v1/reports"}}, "api=ada report=ada*10"},
+		{"tariff", facts("client=c1,tier=pro"), "api=c1 50"},
+		{"tariff", facts("client=c1"), "api=c1 30"},
+		{"subjects", facts("client=c1,tier=gold"), "api=c1 600"},
+		{"subjects", facts("client=c3,tier=gold"), "api=c3 60"},
+		{"subjects", facts("client=c9,tier=gold"), "api=c9 10"},
+		{"clients", facts("client=c2"), "api=c2 600"},
+		{"overrides", facts("user=ada"), "api=ada 500"},
+		{"overrides", facts("user=batch-7"), "api=batch-7 2000"},
+		{"overrides", facts("user=eve"), "api=eve 50"},
+		{"lists", facts("ip=203.0.113.7,user=ada"), "denied by scanners"},
+		{"lists", facts("user=mallory"), "denied by mallory"},
+		{"lists", facts("route=GET /health,ip=10.1.2.3"), "allowed by monitoring"},
+		{"lists", facts("route=GET /health,ip=203.0.113.7"), "denied by scanners"},
+		{"lists", facts("user=ada,ip=192.0.2.1"), "client=ada 100"},
+		{"costs", facts("user=ada,route=GET /search"), "requests=ada*5 100 traffic=ada 10000"},
+		{"costs", facts("user=ada,route=GET /health,bytes=4097"), "traffic=ada*5 10000"},
+		{"levels", facts("tenant=t,user=ada,ip=192.0.2.1,route=POST /v1/export"), "address=192.0.2.1 300 user=ada 60 tenant=t 1000 export=t 5 everyone 100000"},
+		{"levels", facts("ip=2001:db8::1"), "address=2001:db8::/64 300 everyone 100000"},
+		{"like", facts("user=ada,route=POST /v1/mail"), "mail=ada 50"},
+		{"like", facts("user=ada,route=POST /v1/sms"), "sms=ada*5 50"},
+		{"modes", facts("user=ada"), "api=ada 100 per-second=ada 10 shadow"},
+		{"modes", facts("user=u3"), "api=u3 100 per-second=u3 10"},
+		{"modes", facts("route=GET /search"), "search 50 shadow"},
+		{"ignore", facts("user=ada"), "internal=ada 100"},
 		{"short", policy.Descriptor{{Name: "user", Value: "ada"}}, ""},
 		{"shared", policy.Descriptor{{Name: "route", Value: "POST /x"}}, "write"},
 	} {
@@ -98,13 +127,28 @@ func TestExamplesBind(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		checks, err := set.Match(c.d, 1, nil)
+		out, err := set.Decide(c.d, 1, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		var got []string
-		for _, check := range checks {
-			got = append(got, binding(&check))
+		if out.Denied != nil {
+			got = append(got, "denied by "+out.Denied.Name)
+		}
+		if out.Allowed != nil {
+			got = append(got, "allowed by "+out.Allowed.Name)
+		}
+		// Files that show which limits apply are tested for them.
+		counts := slices.Contains([]string{"tariff", "subjects", "clients", "overrides", "lists", "costs", "levels", "like", "modes", "ignore"}, c.file)
+		for i := range out.Checks {
+			text := binding(&out.Checks[i])
+			if counts {
+				text += fmt.Sprintf(" %d", out.Checks[i].Rule.Limits()[0].Count)
+			}
+			if out.Checks[i].Shadow {
+				text += " shadow"
+			}
+			got = append(got, text)
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %v is bound by %q, want %q", c.file, c.d, got, c.want)
@@ -119,11 +163,21 @@ func TestExamplesBind(t *testing.T) {
 	}
 }
 
+// facts reads "name=value,name=value".
+func facts(text string) policy.Descriptor {
+	var d policy.Descriptor
+	for one := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(one, "=")
+		d = append(d, policy.Entry{Name: name, Value: value})
+	}
+	return d
+}
+
 // binding writes a check as rule=key*cost, hashed and empty keys and a cost of
 // one left out.
 func binding(c *headgate.Check) string {
 	text := c.Rule.Name()
-	if c.Key != "" && text != "login" && text != "client" {
+	if c.Key != "" && len(c.Key) != 22 {
 		text += "=" + c.Key
 	}
 	if c.Cost != 1 {

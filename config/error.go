@@ -46,22 +46,39 @@ func (e *Error) Is(target error) bool { return target == headgate.ErrInvalid }
 // place is a position in the file. The zero place is the file as a whole.
 type place struct{ line, column int }
 
-// mistakes collects what is wrong with one file.
+// mistakes collects what is wrong with one file and what it reads. What is there
+// already is not added again: aliases and like have one part of a file read in
+// several places.
 type mistakes struct {
 	file string
 	list []Mistake
+	seen map[Mistake]bool
 	more int
+	// again is how many were there already.
+	again int
 }
 
 // maxMistakes bounds what a file that is all mistakes can cost.
 const maxMistakes = 1000
 
 func (m *mistakes) add(at place, format string, args ...any) {
+	m.keep(Mistake{m.file, at.line, at.column, fmt.Sprintf(format, args...)})
+}
+
+func (m *mistakes) keep(one Mistake) {
+	if m.seen[one] {
+		m.again++
+		return
+	}
 	if len(m.list) == maxMistakes {
 		m.more++
 		return
 	}
-	m.list = append(m.list, Mistake{m.file, at.line, at.column, fmt.Sprintf(format, args...)})
+	if m.seen == nil {
+		m.seen = make(map[Mistake]bool)
+	}
+	m.seen[one] = true
+	m.list = append(m.list, one)
 }
 
 // err returns the mistakes as an [*Error], or nil if there are none.
@@ -70,7 +87,13 @@ func (m *mistakes) err() error {
 		return nil
 	}
 	slices.SortStableFunc(m.list, func(a, b Mistake) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		other := func(x Mistake) int {
+			if x.File == m.file {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(other(a)-other(b), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	if m.more > 0 {
 		m.list = append(m.list, Mistake{File: m.file, Text: fmt.Sprintf("and %d more mistakes", m.more)})
@@ -84,5 +107,5 @@ func words(err error) string {
 	return strings.ReplaceAll(err.Error(), headgate.ErrInvalid.Error()+": ", "")
 }
 
-// count is how many mistakes there are so far.
-func (m *mistakes) count() int { return len(m.list) + m.more }
+// count is how many mistakes were added so far.
+func (m *mistakes) count() int { return len(m.list) + m.more + m.again }

@@ -10,20 +10,13 @@ import (
 
 // fileText is a file as it was read, before its rules are compiled.
 type fileText struct {
-	rules []entry[ruleText]
-	short []entry[shortText]
-}
-
-// ruleText is one entry of the field rules.
-type ruleText struct {
-	places    places
-	name      string
-	match     []policy.Condition
-	per       []policy.Part
-	algorithm headgate.Algorithm
-	limits    []entry[limitText]
-	cost      int64
-	zone      *time.Location
+	places   places
+	rules    []entry[ruleText]
+	short    []entry[shortText]
+	subjects *subjectsText
+	allow    []entry[listText]
+	deny     []entry[listText]
+	ignore   []policy.Ignore
 }
 
 // shortText is one entry of the field limits, the short form.
@@ -39,12 +32,9 @@ type windowText struct{ limit, period int64 }
 // places says where the fields of a rule stand, by the words of policy.Mistake.
 type places map[string]place
 
-func (p *places) keep(at place, field string, index ...int) {
+func (p *places) keep(at place, field string) {
 	if *p == nil {
 		*p = make(places)
-	}
-	for _, i := range index {
-		field = fmt.Sprintf("%s.%d", field, i)
 	}
 	(*p)[field] = at
 }
@@ -57,54 +47,26 @@ func policyFile() value[fileText] {
 			func(into *fileText, _ *node, v []entry[ruleText]) { into.rules = v }),
 		to("limits", "rules in the short form: exact sliding windows, counted under the key that the caller names", listOf(shortMapping(), 1, policy.MaxRules),
 			func(into *fileText, _ *node, v []entry[shortText]) { into.short = v }),
+		to("subjects", "what is known of clients, such as { k1: { tier: pro } }, by API key; or { by, table, file }", subjectsValue(),
+			func(into *fileText, n *node, v subjectsText) {
+				into.subjects = &v
+				into.places.keep(n.at, "subjects")
+			}),
+		to("allow", "requests that no rule binds, such as [{name: monitoring, match: { ip: 192.0.2.0/24 }}]", listOf(listMapping("an entry of allow"), 1, policy.MaxListed),
+			func(into *fileText, n *node, v []entry[listText]) {
+				into.allow = v
+				into.places.keep(n.at, "allow")
+			}),
+		to("deny", "requests that are denied without asking the store; goes before allow", listOf(listMapping("an entry of deny"), 1, policy.MaxListed),
+			func(into *fileText, n *node, v []entry[listText]) {
+				into.deny = v
+				into.places.keep(n.at, "deny")
+			}),
+		to("ignore", "warnings that are silenced in the whole file, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
+			func(into *fileText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),
 	})
 	v.schema["minProperties"] = 1
 	return v
-}
-
-func ruleMapping() value[ruleText] {
-	return object("a rule", []field[ruleText]{
-		required(to("name", "the name that counters are kept under: 1 to 128 bytes without spaces and braces", nameText(),
-			func(into *ruleText, n *node, v string) {
-				into.name = v
-				into.places.keep(n.at, "name")
-			})),
-		to("match", "what entries of the request must be, such as { route: POST /v1/token }; every request if left out", matchMapping(),
-			func(into *ruleText, n *node, v []entry[policy.Condition]) {
-				into.places.keep(n.at, "match")
-				for i, c := range v {
-					into.match = append(into.match, c.value)
-					into.places.keep(c.at, "match", i)
-				}
-			}),
-		to("per", "the entries that counters are kept by, such as [api_key] or [ip/64]; one counter for all if left out", listOf(partText(), 1, policy.MaxParts),
-			func(into *ruleText, n *node, v []entry[policy.Part]) {
-				into.places.keep(n.at, "per")
-				for _, p := range v {
-					if p.good {
-						into.places.keep(p.at, "per", len(into.per))
-						into.per = append(into.per, p.value)
-					}
-				}
-			}),
-		to("algorithm", "the arithmetic of the limits that do not name their own; token_bucket if left out", algorithmName(),
-			func(into *ruleText, _ *node, v int) { into.algorithm = headgate.Algorithm(v) }),
-		required(to("limits", "what may pass, such as [20 per 60s, 5 per 3s]; all are checked and charged together", listOf(limitEither(), 1, headgate.MaxLimits),
-			func(into *ruleText, n *node, v []entry[limitText]) {
-				into.limits = v
-				into.places.keep(n.at, "limits")
-			})),
-		to("cost", "what the cost of each request is multiplied by; 1 if left out", wholeNumber(1, headgate.MaxCount),
-			func(into *ruleText, n *node, v int64) {
-				into.cost = v
-				into.places.keep(n.at, "cost")
-			}),
-		to("time_zone", "the time zone of calendar windows that do not name their own, such as Europe/Berlin; UTC if left out", zoneText(),
-			func(into *ruleText, n *node, v *time.Location) {
-				into.zone = v
-				into.places.keep(n.at, "time_zone")
-			}),
-	})
 }
 
 func shortMapping() value[shortText] {
@@ -128,33 +90,57 @@ func shortMapping() value[shortText] {
 	})
 }
 
+// listText is one entry of allow or deny.
+type listText struct {
+	places places
+	entry  policy.ListEntry
+}
+
+func listMapping(title string) value[listText] {
+	return object(title, []field[listText]{
+		required(to("name", "the name that answers, logs and metrics have: 1 to 128 bytes without spaces and braces", nameText(),
+			func(into *listText, n *node, v string) {
+				into.entry.Name = v
+				into.places.keep(n.at, "name")
+			})),
+		required(to("match", "what entries of the request must be, such as { ip: [192.0.2.0/24, 2001:db8::/32] }", matchMapping("say which requests are meant"),
+			func(into *listText, n *node, v []entry[policy.Condition]) {
+				into.entry.Match = keepMatch(&into.places, n, v, "match")
+			})),
+		to("until", "the last day, in UTC, or the time at which the entry ends, such as 2026-12-31", untilText(),
+			func(into *listText, _ *node, v time.Time) { into.entry.Until = v }),
+	})
+}
+
+// maxIgnored is how many warnings one rule or file can silence.
+const maxIgnored = 100
+
+func ignoreMapping() value[policy.Ignore] {
+	return object("an entry of ignore", []field[policy.Ignore]{
+		required(to("code", "the code of the warning, such as HG004", plainText(schema{"pattern": "^HG[0-9]{3}$"}, asWritten),
+			func(into *policy.Ignore, _ *node, v string) { into.Code = v })),
+		required(to("reason", "why the warning does not matter here", plainText(schema{"minLength": 1}, asWritten),
+			func(into *policy.Ignore, _ *node, v string) { into.Reason = v })),
+	})
+}
+
+// keepIgnored gives the entries that are complete, and keeps their places.
+func keepIgnored(p *places, v []entry[policy.Ignore]) []policy.Ignore {
+	var all []policy.Ignore
+	for _, e := range v {
+		// A field that is missing was told already.
+		if e.good && e.value.Code != "" && e.value.Reason != "" {
+			p.keep(e.at, fmt.Sprintf("ignore.%d", len(all)))
+			all = append(all, e.value)
+		}
+	}
+	return all
+}
+
+func asWritten(text string) (string, error) { return text, nil }
+
 // nameText leaves the check to headgate.NewRule, whose words name the byte.
 func nameText() value[string] {
 	s := schema{"minLength": 1, "maxLength": headgate.MaxName, "pattern": `^[^\x00-\x20\x7f{}]+$`}
-	return plainText(s, func(text string) (string, error) { return text, nil })
-}
-
-func partText() value[policy.Part] {
-	s := schema{"pattern": `^[A-Za-z0-9_.:-]{1,64}(/[0-9]{1,3}){0,2}$`}
-	return plainText(s, policy.ParsePart)
-}
-
-func zoneText() value[*time.Location] {
-	return plainText(schema{"minLength": 1}, headgate.LoadLocation)
-}
-
-func algorithmName() value[int] {
-	var choices []string
-	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {
-		choices = append(choices, a.String())
-	}
-	return oneOf(choices...)
-}
-
-func alignName() value[int] {
-	var choices []string
-	for a := headgate.AlignUTC; a <= headgate.AlignYear; a++ {
-		choices = append(choices, a.String())
-	}
-	return oneOf(choices...)
+	return plainText(s, asWritten)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,12 +13,20 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Format writes a set as a policy file that loads to the same set: rules first,
-// then direct ones in the short form. It returns an error for a set, made in Go,
-// that no file can say: direct rules with other limits than sliding windows of
-// whole seconds, or several lists of demanded or excluded values for one entry.
+// Format writes a set as a policy file that loads to the same set: its lists and
+// subjects, rules with what they have from others written out, then direct ones
+// in the short form. It returns an error for a set, made in Go, that no file can
+// say: direct rules with other limits than sliding windows of whole seconds, for
+// instance, or several lists of demanded or excluded values for one entry.
 func Format(set *policy.Set) ([]byte, error) {
 	w := new(writer)
+	w.ignore(0, set.Ignored())
+	w.subjects(set.Subjects())
+	w.list("deny", set.Denied())
+	w.list("allow", set.Allowed())
+	if w.err != nil {
+		return nil, fmt.Errorf("config: the policy cannot be written: %w", w.err)
+	}
 	rules := set.Rules()
 	for _, section := range []struct {
 		head   string
@@ -69,11 +78,14 @@ func (w *writer) short(r *policy.Rule) {
 		}
 		w.line(3, "- {limit: %d, period: %d}", l.Count, l.Period/time.Second)
 	}
+	if r.Soft != 0 || r.Mode != policy.ModeEnforce || r.Enforce != 0 || len(r.Ignore) > 0 {
+		w.fail("the short form has no soft, mode, enforce and ignore")
+	}
 }
 
 func (w *writer) rule(r *policy.Rule) {
 	w.line(1, "- name: %s", quote(r.Name))
-	w.match(r.Match)
+	w.match(2, r.Match)
 	if len(r.Per) > 0 {
 		parts := make([]string, len(r.Per))
 		for i, p := range r.Per {
@@ -81,27 +93,122 @@ func (w *writer) rule(r *policy.Rule) {
 		}
 		w.line(2, "per: [%s]", strings.Join(parts, ", "))
 	}
+	algorithm := algorithmOf(r)
+	w.line(2, "algorithm: %s", algorithm)
+	w.limits(r, algorithm)
+	for i := range r.Overrides {
+		if i == 0 {
+			w.line(2, "overrides:")
+		}
+		o := &r.Overrides[i]
+		w.line(3, "- limits: %s", limitsYAML(o.Limits, algorithm))
+		w.until(4, o.Until)
+		w.match(4, o.Match)
+	}
+	w.cost(r)
+	if r.Soft != 0 {
+		w.line(2, "soft: %d%%", r.Soft)
+	}
+	if r.Mode != policy.ModeEnforce {
+		w.line(2, "mode: %s", r.Mode)
+	}
+	if r.Enforce != 0 {
+		w.line(2, "enforce: %d%%", r.Enforce)
+	}
+	w.ignore(2, r.Ignore)
+}
+
+// algorithmOf is what the rule's own field is to say: that of most limits, as far
+// as they do not say it themselves.
+func algorithmOf(r *policy.Rule) headgate.Algorithm {
 	limits := r.Limits.Limits()
 	// Calendar windows are fixed windows whatever the rule says.
-	algorithm := limits[0].Algorithm
 	for i := range limits {
 		if limits[i].Align < headgate.AlignFirst {
-			algorithm = limits[i].Algorithm
-			break
+			return limits[i].Algorithm
 		}
 	}
-	w.line(2, "algorithm: %s", algorithm)
-	w.line(2, "limits:")
-	for i := range limits {
-		w.line(3, "- %s", limitYAML(&limits[i], algorithm))
+	return limits[0].Algorithm
+}
+
+// limits writes the rule's limits, or its tariff.
+func (w *writer) limits(r *policy.Rule, algorithm headgate.Algorithm) {
+	if r.Tariff == nil {
+		w.line(2, "limits:")
+		limits := r.Limits.Limits()
+		for i := range limits {
+			w.line(3, "- %s", limitYAML(&limits[i], algorithm))
+		}
+		return
 	}
-	if r.Cost > 1 {
+	w.line(2, "limits:")
+	w.line(3, "%s:", quote(r.Tariff.Entry))
+	for i := range r.Tariff.Tiers {
+		t := &r.Tariff.Tiers[i]
+		if t.Value == star {
+			w.fail("a tier has the value \"*\", which stands for all others in a file")
+		}
+		w.line(4, "%s: %s", quote(t.Value), limitsYAML(t.Limits, algorithm))
+	}
+	if r.Tariff.Other != nil {
+		w.line(4, "%s: %s", quote(star), limitsYAML(r.Tariff.Other, algorithm))
+	}
+}
+
+func (w *writer) cost(r *policy.Rule) {
+	c := r.Costs
+	switch {
+	case c == nil && r.Cost > 1:
 		w.line(2, "cost: %d", r.Cost)
+	case c == nil:
+	case c.Per > 0:
+		most := ""
+		if c.Max > 0 {
+			most = fmt.Sprintf(", max: %d", c.Max)
+		}
+		w.line(2, "cost: {entry: %s, per: %d%s}", quote(c.Entry), c.Per, most)
+	default:
+		w.line(2, "cost:")
+		w.line(3, "%s:", quote(c.Entry))
+		for _, v := range slices.Sorted(maps.Keys(c.Values)) {
+			if strings.HasSuffix(v, star) {
+				w.fail("a cost is for the value %q, which a file cannot say", v)
+			}
+			w.line(4, "%s: %d", quote(v), c.Values[v])
+		}
+		w.line(4, "%s: %d", quote(star), c.Other)
+	}
+}
+
+// list writes the field allow or deny.
+func (w *writer) list(name string, entries []policy.ListEntry) {
+	for i := range entries {
+		if i == 0 {
+			w.line(0, "%s:", name)
+		}
+		w.line(1, "- name: %s", quote(entries[i].Name))
+		w.until(2, entries[i].Until)
+		w.match(2, entries[i].Match)
+	}
+}
+
+func (w *writer) until(indent int, t time.Time) {
+	if !t.IsZero() {
+		w.line(indent, "until: %s", quote(formatUntil(t)))
+	}
+}
+
+func (w *writer) ignore(indent int, all []policy.Ignore) {
+	for i, one := range all {
+		if i == 0 {
+			w.line(indent, "ignore:")
+		}
+		w.line(indent+1, "- {code: %s, reason: %s}", one.Code, quote(one.Reason))
 	}
 }
 
 // match writes the conditions of each entry together.
-func (w *writer) match(conditions []policy.Condition) {
+func (w *writer) match(indent int, conditions []policy.Condition) {
 	var entries []string
 	demanded, excluded := make(map[string]*policy.Condition), make(map[string]*policy.Condition)
 	for i := range conditions {
@@ -119,15 +226,15 @@ func (w *writer) match(conditions []policy.Condition) {
 		side[c.Entry] = c
 	}
 	if len(entries) > 0 {
-		w.line(2, "match:")
+		w.line(indent, "match:")
 	}
 	for _, entry := range entries {
-		w.line(3, "%s: %s", quote(entry), w.condition(entry, demanded[entry], excluded[entry]))
+		w.line(indent+1, "%s: %s", quote(entry), w.condition(entry, demanded[entry], excluded[entry]))
 	}
 }
 
 func (w *writer) condition(entry string, yes, no *policy.Condition) string {
-	bare := func(c *policy.Condition) bool { return c != nil && len(c.Equals)+len(c.Prefixes) == 0 }
+	bare := func(c *policy.Condition) bool { return c != nil && valueFields(c) == nil }
 	switch {
 	case bare(yes) && no == nil:
 		return present
@@ -148,11 +255,15 @@ func (w *writer) condition(entry string, yes, no *policy.Condition) string {
 }
 
 func valueFields(c *policy.Condition) []string {
+	networks := make([]string, len(c.Networks))
+	for i, n := range c.Networks {
+		networks[i] = n.String()
+	}
 	var fields []string
 	for _, f := range []struct {
 		name   string
 		values []string
-	}{{"equals", c.Equals}, {"prefix", c.Prefixes}} {
+	}{{"equals", c.Equals}, {"prefix", c.Prefixes}, {"network", networks}, {"hash", c.Hashes}} {
 		if len(f.values) == 0 {
 			continue
 		}
@@ -163,6 +274,16 @@ func valueFields(c *policy.Condition) []string {
 		fields = append(fields, f.name+": ["+strings.Join(quoted, ", ")+"]")
 	}
 	return fields
+}
+
+// limitsYAML writes a list of limits in one line.
+func limitsYAML(r *headgate.Rule, algorithm headgate.Algorithm) string {
+	limits := r.Limits()
+	texts := make([]string, len(limits))
+	for i := range limits {
+		texts[i] = limitYAML(&limits[i], algorithm)
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }
 
 // limitYAML writes the limit as a text if that says all, in a rule with this

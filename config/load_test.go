@@ -27,27 +27,101 @@ func different(a, b *policy.Set) string {
 		return fmt.Sprintf("having %d and %d rules", len(x), len(y))
 	}
 	for i := range x {
-		p, q := &x[i], &y[i]
-		l, m := p.Limits.Limits(), q.Limits.Limits()
-		switch {
-		case p.Name != q.Name:
-			return fmt.Sprintf("the names %q and %q", p.Name, q.Name)
-		case p.Direct != q.Direct || max(p.Cost, 1) != max(q.Cost, 1):
-			return fmt.Sprintf("rule %q: directness or cost", p.Name)
-		case len(p.Match)+len(q.Match) > 0 && !reflect.DeepEqual(p.Match, q.Match):
-			return fmt.Sprintf("rule %q: the conditions %+v and %+v", p.Name, p.Match, q.Match)
-		case len(p.Per)+len(q.Per) > 0 && !reflect.DeepEqual(p.Per, q.Per):
-			return fmt.Sprintf("rule %q: the key parts %v and %v", p.Name, p.Per, q.Per)
-		case len(l) != len(m):
-			return fmt.Sprintf("rule %q: %d and %d limits", p.Name, len(l), len(m))
+		if p, q := plain(&x[i]), plain(&y[i]); !reflect.DeepEqual(p, q) {
+			return fmt.Sprintf("rule %q:\n%+v\n%+v", p.rule.Name, p, q)
 		}
-		for j := range l {
-			if !sameLimit(&l[j], &m[j]) {
-				return fmt.Sprintf("rule %q: limit %+v and %+v", p.Name, l[j], m[j])
-			}
+	}
+	for name, pair := range map[string][2]any{
+		"deny":     {plainList(a.Denied()), plainList(b.Denied())},
+		"allow":    {plainList(a.Allowed()), plainList(b.Allowed())},
+		"ignore":   {fmt.Sprint(a.Ignored()), fmt.Sprint(b.Ignored())},
+		"subjects": {plainSubjects(a.Subjects()), plainSubjects(b.Subjects())},
+	} {
+		if !reflect.DeepEqual(pair[0], pair[1]) {
+			return fmt.Sprintf("%s:\n%+v\n%+v", name, pair[0], pair[1])
 		}
 	}
 	return ""
+}
+
+// plainRule is a rule without positions, and its limits as they decide.
+type plainRule struct {
+	rule   policy.Rule
+	tariff string
+	limits [][]string
+}
+
+func plain(r *policy.Rule) plainRule {
+	p := plainRule{rule: *r}
+	add := func(r *headgate.Rule) {
+		var texts []string
+		if r != nil {
+			limits := r.Limits()
+			for i := range limits {
+				l := &limits[i]
+				texts = append(texts, fmt.Sprintf("%v %v %v of %d at once", l.Algorithm, l, l.Align, l.Capacity()))
+			}
+		}
+		p.limits = append(p.limits, texts)
+	}
+	add(r.Limits)
+	if r.Tariff != nil {
+		p.tariff = r.Tariff.Entry
+		for _, t := range r.Tariff.Tiers {
+			p.tariff += " " + t.Value
+			add(t.Limits)
+		}
+		add(r.Tariff.Other)
+	}
+	p.rule.Overrides = nil
+	for _, o := range r.Overrides {
+		add(o.Limits)
+		o.Limits, o.Pos, o.Until, o.Match = nil, policy.Position{}, o.Until.UTC(), ordered(o.Match)
+		p.rule.Overrides = append(p.rule.Overrides, o)
+	}
+	p.rule.Match = ordered(r.Match)
+	p.rule.Limits, p.rule.Tariff, p.rule.Pos, p.rule.Cost = nil, nil, policy.Position{}, max(r.Cost, 1)
+	if len(r.Per) == 0 {
+		p.rule.Per = nil
+	}
+	if len(r.Ignore) == 0 {
+		p.rule.Ignore = nil
+	}
+	return p
+}
+
+// ordered has nil for what is empty.
+func ordered(conditions []policy.Condition) []policy.Condition {
+	var all []policy.Condition
+	for _, c := range conditions {
+		if len(c.Equals) == 0 {
+			c.Equals = nil
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func plainList(list []policy.ListEntry) []policy.ListEntry {
+	var all []policy.ListEntry
+	for _, e := range list {
+		e.Pos, e.Until, e.Match = policy.Position{}, e.Until.UTC(), ordered(e.Match)
+		all = append(all, e)
+	}
+	return all
+}
+
+func plainSubjects(t *policy.Subjects) policy.Subjects {
+	if t == nil {
+		return policy.Subjects{}
+	}
+	c := *t
+	c.OtherPos, c.Table = policy.Position{}, nil
+	for _, s := range t.Table {
+		s.Pos = policy.Position{}
+		c.Table = append(c.Table, s)
+	}
+	return c
 }
 
 func TestLoad(t *testing.T) {
@@ -212,6 +286,8 @@ func TestBounds(t *testing.T) {
 		{"anchors", strings.Repeat("&a ", 50_000), "p.yml:1:1: one value has two anchors; leave one out"},
 		{"blank lines", "rules: |\n" + strings.Repeat(" \r\n", MaxBytes/3-4), "p.yml:102:1: more than 100 blank lines follow each other; take some out"},
 		{"few blank lines", strings.Repeat("\n", 99) + rules(1), ""},
+		{"like bomb", likeBomb(5000), "with what rules are like written out this has more than 1048576 values"},
+		{"a long chain of rules", likeChain(9000), ""},
 		{"many mistakes", "rules: [" + strings.Repeat("x,", 5000) + "]", "p.yml: and 4000 more mistakes"},
 	} {
 		_, err := Parse("p.yml", []byte(c.file))
@@ -219,6 +295,30 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: got %.300v, want %q", c.name, err, c.want)
 		}
 	}
+}
+
+// likeBomb has many rules that are like one with many overrides.
+func likeBomb(n int) string {
+	var b strings.Builder
+	b.WriteString("rules:\n- name: a\n  limits: [1 per 1s]\n  overrides:\n")
+	for range n {
+		b.WriteString("  - {match: {u: x}, limits: [1 per 1s]}\n")
+	}
+	for i := range n {
+		fmt.Fprintf(&b, "- {name: r%d, like: a}\n", i)
+	}
+	return b.String()
+}
+
+// likeChain has rules each of which is like the next.
+func likeChain(n int) string {
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "- {name: r%d, like: r%d}\n", i, i+1)
+	}
+	fmt.Fprintf(&b, "- {name: r%d, limits: [1 per 1s]}\n", n)
+	return b.String()
 }
 
 func FuzzParse(f *testing.F) {

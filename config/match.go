@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/headgate/headgate/policy"
@@ -14,13 +16,13 @@ const (
 )
 
 // matchMapping maps entries to what they must be: a text, a list of texts, or a
-// mapping with equals, prefix and not.
-func matchMapping() value[[]entry[policy.Condition]] {
+// mapping with equals, prefix, network, hash and not. The advice is for one without entries.
+func matchMapping(advice string) value[[]entry[policy.Condition]] {
 	c := condition()
 	s := schema{
 		"type":                 "object",
 		"additionalProperties": c.schema,
-		"propertyNames":        schema{"pattern": `^[A-Za-z0-9_.:-]{1,64}$`},
+		"propertyNames":        schema{"pattern": entryPattern},
 		"minProperties":        1,
 		"maxProperties":        policy.MaxConditions,
 	}
@@ -30,7 +32,7 @@ func matchMapping() value[[]entry[policy.Condition]] {
 			return nil, false
 		}
 		if len(n.fields) == 0 || len(n.fields) > policy.MaxConditions {
-			r.add(n.at, "%s has %d entries, must have 1 to %d; leave it out to match every request", name, len(n.fields), policy.MaxConditions)
+			r.add(n.at, "%s has %d entries, must have 1 to %d; %s", name, len(n.fields), policy.MaxConditions, advice)
 			return nil, false
 		}
 		var all []entry[policy.Condition]
@@ -51,10 +53,10 @@ func matchMapping() value[[]entry[policy.Condition]] {
 	}}
 }
 
-// conditionText is a mapping with equals, prefix and not.
+// conditionText is a mapping with equals, prefix, network, hash and not.
 type conditionText struct {
-	equals, prefix []string
-	not            *policy.Condition
+	demanded policy.Condition
+	not      *policy.Condition
 }
 
 // condition is what one entry must be. It comes to two conditions if values are
@@ -66,12 +68,20 @@ func condition() value[[]policy.Condition] {
 	beginning := texts(func(r *reader, _ string, n *node, into *policy.Condition) {
 		into.Prefixes = append(into.Prefixes, n.text)
 	})
+	network := texts(readNetwork)
+	hash := texts(func(r *reader, _ string, n *node, into *policy.Condition) {
+		into.Hashes = append(into.Hashes, n.text)
+	})
 	pattern := texts(readPattern)
 	literal := []field[conditionText]{
 		to("equals", "whole values, taken as they are", exact,
-			func(into *conditionText, _ *node, v policy.Condition) { into.equals = v.Equals }),
+			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Equals = v.Equals }),
 		to("prefix", "beginnings of values, taken as they are", beginning,
-			func(into *conditionText, _ *node, v policy.Condition) { into.prefix = v.Prefixes }),
+			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Prefixes = v.Prefixes }),
+		to("network", "networks that the value, an address, lies in, such as 192.0.2.0/24", network,
+			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Networks = v.Networks }),
+		to("hash", "hashes of secret values, as they stand in keys", hash,
+			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Hashes = v.Hashes }),
 	}
 	inner := object("not", literal)
 	inner.schema["minProperties"] = 1
@@ -84,7 +94,8 @@ func condition() value[[]policy.Condition] {
 			return policy.Condition{}, false
 		}
 		t, ok := inner.read(r, name, n)
-		return policy.Condition{Equals: t.equals, Prefixes: t.prefix, Not: true}, ok
+		t.demanded.Not = true
+		return t.demanded, ok
 	}}
 	fields := append(literal[:len(literal):len(literal)], to("not", "values that the entry must not have, in any of the other forms", not,
 		func(into *conditionText, _ *node, v policy.Condition) { into.not = &v }))
@@ -110,14 +121,25 @@ func condition() value[[]policy.Condition] {
 			return nil, false
 		}
 		var all []policy.Condition
-		if t.equals != nil || t.prefix != nil {
-			all = append(all, policy.Condition{Equals: t.equals, Prefixes: t.prefix})
+		if valueFields(&t.demanded) != nil {
+			all = append(all, t.demanded)
 		}
 		if t.not != nil {
 			all = append(all, *t.not)
 		}
 		return all, true
 	}}
+}
+
+// keepMatch gives the conditions that could be read, and keeps their places.
+func keepMatch(p *places, n *node, v []entry[policy.Condition], field string) []policy.Condition {
+	p.keep(n.at, field)
+	var all []policy.Condition
+	for i, c := range v {
+		all = append(all, c.value)
+		p.keep(c.at, fmt.Sprintf("%s.%d", field, i))
+	}
+	return all
 }
 
 // filled reports whether a mapping has fields at all.
@@ -157,7 +179,22 @@ func texts(read func(r *reader, name string, n *node, into *policy.Condition)) v
 	}}
 }
 
-// readPattern reads a value, or with a star at its end a prefix.
+// readNetwork reads a network, or an address, which is a network of its own.
+func readNetwork(r *reader, name string, n *node, into *policy.Condition) {
+	p, err := netip.ParsePrefix(n.text)
+	if a, alone := netip.ParseAddr(n.text); alone == nil {
+		a = a.Unmap().WithZone("")
+		p, err = netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	if err != nil {
+		r.add(n.at, "%s is %s, must be a network such as 192.0.2.0/24 or 2001:db8::/32", name, describe(n))
+		return
+	}
+	into.Networks = append(into.Networks, p)
+}
+
+// readPattern reads a value, or with a star at its end a prefix. What is written
+// as a network is one.
 func readPattern(r *reader, name string, n *node, into *policy.Condition) {
 	rest, prefix := strings.CutSuffix(n.text, star)
 	switch {
@@ -170,6 +207,10 @@ func readPattern(r *reader, name string, n *node, into *policy.Condition) {
 	case prefix:
 		into.Prefixes = append(into.Prefixes, rest)
 	default:
+		if p, err := netip.ParsePrefix(n.text); err == nil {
+			into.Networks = append(into.Networks, p)
+			return
+		}
 		into.Equals = append(into.Equals, n.text)
 	}
 }

@@ -56,6 +56,22 @@ type node struct {
 	size   int // how many nodes this one comes to, itself included
 }
 
+// field returns the value of a mapping's field.
+func (n *node) field(name string) (*node, bool) {
+	for i := range n.fields {
+		if n.fields[i].name == name {
+			return n.fields[i].value, true
+		}
+	}
+	return nil, false
+}
+
+// has reports whether a mapping has the field.
+func (n *node) has(name string) bool {
+	_, ok := n.field(name)
+	return ok
+}
+
 type pair struct {
 	name  string
 	at    place

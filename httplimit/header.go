@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -83,12 +84,18 @@ func WriteHeaders(h http.Header, dialect Dialect, v *headgate.Verdict) {
 		writeTriple(h, &tripleNames, d, reset)
 	case Draft11:
 		items := v.Decisions
+		if slices.ContainsFunc(items, isShadow) {
+			// What never denies is nothing to keep to.
+			items = slices.DeleteFunc(slices.Clone(items), isShadow)
+		}
 		if len(items) > maxItems {
 			items = []headgate.Decision{*d}
 		}
 		writeDraft(h, items)
 	}
 }
+
+func isShadow(d headgate.Decision) bool { return d.Shadow }
 
 // setRetryAfter writes whole seconds, rounded up: a client that comes back then
 // is not too early.

@@ -280,3 +280,34 @@ func TestProblem(t *testing.T) {
 		})
 	}
 }
+
+// Limits that only count are no business of the client's: neither headers nor
+// the problem tell of them.
+func TestShadowsAreNotTold(t *testing.T) {
+	t.Parallel()
+	trial := headgate.MustRule("trial", headgate.PerMinute(1))
+	strict := headgate.MustRule("strict", headgate.PerMinute(5))
+	shadow := decisionOf(trial, 0, headgate.Decision{Shadow: true, RetryAfter: time.Minute, ResetAfter: time.Minute})
+	for _, allowed := range []bool{true, false} {
+		d := decisionOf(strict, 0, headgate.Decision{Allowed: allowed, ResetAfter: time.Second})
+		if !allowed {
+			d.RetryAfter = time.Second
+		}
+		v := headgate.NewVerdict([]headgate.Decision{shadow, d})
+		for dialect := range dialects {
+			h := make(http.Header)
+			WriteHeaders(h, dialect, &v)
+			if text := lines(h); strings.Contains(text, "trial") || strings.Contains(text, "60") && dialect != Draft11 {
+				t.Errorf("%v, allowed %t:\n%s", dialect, allowed, text)
+			}
+		}
+		if p := QuotaExceeded(&v); !allowed && !slices.Equal(p.ViolatedPolicies, []string{"strict"}) {
+			t.Errorf("violated policies are %q", p.ViolatedPolicies)
+		}
+	}
+	none := make(http.Header)
+	v := headgate.NewVerdict([]headgate.Decision{shadow})
+	if WriteHeaders(none, Draft11, &v); len(none) != 0 {
+		t.Errorf("a shadow alone is told: %v", none)
+	}
+}

@@ -147,10 +147,27 @@ func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, fa
 			return false, err
 		}
 	}
-	if m.set != nil {
-		s.checks, err = m.set.Match(facts, cost, s.checks)
+	if m.set == nil {
+		return false, nil
 	}
-	return false, err
+	outcome, err := m.set.Decide(facts, cost, s.checks)
+	switch {
+	case err != nil:
+		return false, err
+	case outcome.Denied != nil:
+		forbidden(w, r)
+		return true, nil
+	case outcome.Allowed == nil:
+		s.checks = outcome.Checks
+	}
+	return false, nil
+}
+
+// forbidden answers a request that the policy's deny list turns away. It does not
+// say which entry of the list did: the client is not to find its way around it.
+func forbidden(w http.ResponseWriter, r *http.Request) {
+	p := Problem{Title: "The request is not allowed", Status: http.StatusForbidden}
+	p.Write(w, r)
 }
 
 // lacks returns the name of an entry that the key needs and the request has not,
@@ -300,9 +317,19 @@ func deny(v *headgate.Verdict, checks []headgate.Check, most time.Duration) {
 const giveBackWithin = time.Second
 
 func (m *middleware) giveBack(ctx context.Context, r *http.Request, checks []headgate.Check, decisions []headgate.Decision) {
+	refused := make([]bool, len(checks)) // shadows that were not charged
 	for i := range decisions {
-		checks[decisions[i].Check].At = decisions[i].At
+		d := &decisions[i]
+		checks[d.Check].At = d.At
+		refused[d.Check] = refused[d.Check] || !d.Allowed
 	}
+	charged := make([]headgate.Check, 0, len(checks))
+	for i := range checks {
+		if !refused[i] {
+			charged = append(charged, checks[i])
+		}
+	}
+	checks = charged
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
 	if _, err := m.store.Take(ctx, headgate.OpRefund, checks, nil); err != nil {

@@ -419,13 +419,8 @@ func (m *middleware) compile() *policy.Set {
 func (m *middleware) choose(sources []*fact) []*fact {
 	needed := map[string]bool{factIP.name: m.missing == CountMissingByIP}
 	if m.set != nil {
-		for _, r := range m.set.Rules() {
-			for _, c := range r.Match {
-				needed[c.Entry] = true
-			}
-			for _, p := range r.Per {
-				needed[p.Entry] = true
-			}
+		for _, name := range m.set.Entries() {
+			needed[name] = true
 		}
 	}
 	for i := range m.limits {
@@ -459,8 +454,9 @@ func (m *middleware) choose(sources []*fact) []*fact {
 // would never bind, or always, which is not what it says.
 func (m *middleware) warnUnknown(needed map[string]bool, byName map[string]*fact) {
 	var unknown []string
+	tabled := m.tabled()
 	for name := range needed {
-		if byName[name] == nil {
+		if byName[name] == nil && !tabled[name] {
 			unknown = append(unknown, name)
 		}
 	}
@@ -474,6 +470,24 @@ func (m *middleware) warnUnknown(needed map[string]bool, byName map[string]*fact
 	}
 	m.bad("the policy's rules need the entries %s, which nothing finds (there are %s); add a Fact for each",
 		strings.Join(unknown, ", "), strings.Join(names(provided), ", "))
+}
+
+// tabled are the entries that the policy's table of subjects adds by itself.
+func (m *middleware) tabled() map[string]bool {
+	names := make(map[string]bool)
+	table := m.set.Subjects()
+	if table == nil {
+		return names
+	}
+	for _, e := range table.Other {
+		names[e.Name] = true
+	}
+	for i := range table.Table {
+		for _, e := range table.Table[i].Entries {
+			names[e.Name] = true
+		}
+	}
+	return names
 }
 
 // sleep waits for d or for the context, whichever ends first.

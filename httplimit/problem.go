@@ -45,7 +45,7 @@ func QuotaExceeded(v *headgate.Verdict) Problem {
 	}
 	items := v.Decisions
 	for i := range items {
-		if items[i].Allowed || items[i].Limit == nil {
+		if items[i].Allowed || items[i].Shadow || items[i].Limit == nil {
 			continue
 		}
 		p.ViolatedPolicies = append(p.ViolatedPolicies, string(appendName(nil, items, i)))

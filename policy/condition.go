@@ -2,24 +2,31 @@ package policy
 
 import (
 	"fmt"
-	"slices"
+	"net/netip"
 	"strings"
 )
 
-// MaxValues is how many values and prefixes one [Condition] may have.
+// MaxValues is how many values, of all kinds together, one [Condition] may have.
 const MaxValues = 10_000
 
 // Condition is a demand on one entry of the descriptor. It holds if the entry is
-// present and, where Equals or Prefixes are given, its value is one of Equals or
-// begins with one of Prefixes. Not turns the whole around: the condition then
-// holds if the entry is absent, or has another value.
+// present and, where values of any kind are given, its value meets one of them.
+// Not turns the whole around: the condition then holds if the entry is absent,
+// or has another value.
 type Condition struct {
 	// Entry is the entry's name. Required.
 	Entry string
-	// Equals are whole values; none of them is empty.
+	// Equals are whole values; none of them is empty. Those of the entry "ip"
+	// are addresses, and the same in any spelling.
 	Equals []string
 	// Prefixes are beginnings of values; none of them is empty.
 	Prefixes []string
+	// Networks hold the addresses in them. They have no bits set beyond their
+	// length.
+	Networks []netip.Prefix
+	// Hashes are values of a secret entry that are not to be read here: what
+	// [Set.Hash] makes of them.
+	Hashes []string
 	// Not turns the condition around.
 	Not bool
 }
@@ -32,6 +39,17 @@ func Equal(entry string, values ...string) Condition {
 // Prefix holds if the entry's value begins with one of the prefixes.
 func Prefix(entry string, prefixes ...string) Condition {
 	return Condition{Entry: entry, Prefixes: prefixes}
+}
+
+// Network holds if the entry is an address in one of the networks.
+func Network(entry string, networks ...netip.Prefix) Condition {
+	return Condition{Entry: entry, Networks: networks}
+}
+
+// Hashed holds if the secret entry's value is one that the hashes were made of,
+// by [Set.Hash].
+func Hashed(entry string, hashes ...string) Condition {
+	return Condition{Entry: entry, Hashes: hashes}
 }
 
 // Present holds if the entry is there, whatever its value.
@@ -47,26 +65,11 @@ func Not(c Condition) Condition {
 }
 
 // bare reports whether the condition asks for presence or absence only.
-func (c *Condition) bare() bool { return len(c.Equals) == 0 && len(c.Prefixes) == 0 }
+func (c *Condition) bare() bool { return c.size() == 0 }
 
-// holds reports whether the descriptor meets the condition. Equals must be
-// sorted.
-func (c *Condition) holds(d Descriptor) bool {
-	value, ok := d.Get(c.Entry)
-	return (ok && (c.bare() || c.covers(value))) != c.Not
-}
-
-// covers reports whether the value is one of Equals, which must be sorted, or
-// begins with one of Prefixes.
-func (c *Condition) covers(value string) bool {
-	if len(c.Equals) == 1 {
-		if c.Equals[0] == value {
-			return true
-		}
-	} else if _, found := slices.BinarySearch(c.Equals, value); found {
-		return true
-	}
-	return slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(value, p) })
+// size is how many values the condition has.
+func (c *Condition) size() int {
+	return len(c.Equals) + len(c.Prefixes) + len(c.Networks) + len(c.Hashes)
 }
 
 // check returns what is wrong with the condition, or "".
@@ -74,7 +77,7 @@ func (c *Condition) check() string {
 	if p := checkEntryName(c.Entry); p != "" {
 		return p
 	}
-	if n := len(c.Equals) + len(c.Prefixes); n > MaxValues {
+	if n := c.size(); n > MaxValues {
 		return fmt.Sprintf("entry %q: there are %d values, must be at most %d", c.Entry, n, MaxValues)
 	}
 	for _, values := range [][]string{c.Equals, c.Prefixes} {
@@ -84,13 +87,27 @@ func (c *Condition) check() string {
 			}
 		}
 	}
+	if c.Entry == addressEntry {
+		for _, v := range c.Equals {
+			if strings.Contains(v, "/") {
+				return fmt.Sprintf("entry %q: %s is no network; write an address and a length, such as 192.0.2.0/24", c.Entry, quote(v))
+			}
+		}
+	}
+	for _, n := range c.Networks {
+		switch {
+		case !n.IsValid():
+			return fmt.Sprintf("entry %q: %v is no network", c.Entry, n)
+		case n != n.Masked():
+			return fmt.Sprintf("entry %q: the network %v has bits set beyond its length; write %v", c.Entry, n, n.Masked())
+		case n.Addr().Is4In6():
+			return fmt.Sprintf("entry %q: the network %v is IPv4 inside IPv6, which addresses are never compared as; write it as IPv4", c.Entry, n)
+		}
+	}
+	for _, h := range c.Hashes {
+		if p := checkHash(h); p != "" {
+			return fmt.Sprintf("entry %q: %s", c.Entry, p)
+		}
+	}
 	return ""
-}
-
-// compiled returns a copy that is independent of the caller's slices, with
-// Equals sorted.
-func (c *Condition) compiled() Condition {
-	e := slices.Clone(c.Equals)
-	slices.Sort(e)
-	return Condition{Entry: c.Entry, Equals: slices.Compact(e), Prefixes: slices.Clone(c.Prefixes), Not: c.Not}
 }

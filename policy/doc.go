@@ -15,10 +15,17 @@
 //		Limits: headgate.MustRule("login", headgate.Sliding(20, time.Minute)),
 //	}}, policy.WithHashKey(key))
 //
-// Every rule that applies binds the request: there is no first match. Which
-// method do you want? [Set.Match] when the facts decide which rules bind;
-// [Set.Check] when the caller names the rule and the key itself. [Lint] tells of
-// rules that are valid and yet cannot do what they seem to say.
+// Every rule that applies binds the request: there is no first match. A rule may
+// have its limits by the value of an entry (Tariff), other ones for some clients
+// (Overrides), its cost by an entry (Costs), and count without denying (Mode,
+// Enforce). A set may have lists that answer before any rule ([WithDenied],
+// [WithAllowed]), and a table that knows the clients ([WithSubjects]).
+//
+// Which method do you want? [Set.Decide] when the facts decide which rules bind,
+// and [Set.Match] if the checks are all that matters; [Set.Check] when the caller
+// names the rule and the key itself; [Set.Explain] to see why. [Lint] tells of
+// what is valid and yet cannot do what it seems to say, and [Footprints] what
+// the counters take in Redis.
 //
 // # Caveats
 //
@@ -30,6 +37,13 @@
 // Secret entries (api_key, token, authorization, and those of [WithSecrets])
 // appear in keys only as hashes. Without [WithHashKey] the hash has no key, so
 // that whoever reads the store can test guesses against it.
+//
+// The table of subjects knows better than the request: for clients that it has,
+// its entries replace those of the request. Clients that it has not keep what
+// they say of themselves, unless it has a row for all others.
+//
+// Overrides and entries of lists end by the clock of this process, not by that of
+// the store: nodes whose clocks differ differ for that time.
 //
 // Whether an address may be believed is decided by whoever fills in the entry
 // "ip", not here. A text that is no address (one with a port, for instance) is

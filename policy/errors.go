@@ -48,8 +48,10 @@ func (e *UnknownRuleError) Is(target error) bool { return target == ErrUnknownRu
 // Position is a place in a file. The zero Position is that of a rule written in
 // Go.
 type Position struct {
-	File         string
-	Line, Column int // Both count from 1; a column is a character.
+	File string `json:"file"`
+	// Line and Column count from 1; a column is a character.
+	Line   int `json:"line"`
+	Column int `json:"column"`
 }
 
 // String writes the position as file:line:column.
@@ -68,10 +70,12 @@ type Mistake struct {
 	// Rule is the rule's name, as far as it has one.
 	Rule string
 	// Field is where in the rule the mistake lies: "name", "match", "per",
-	// "limits" or "cost"; "match.0" and "per.0" are the first condition and the
-	// first part.
+	// "limits", "tariff", "overrides", "cost", "soft", "mode", "enforce" or
+	// "ignore"; where it lies in the options, "deny", "allow", "subjects" or
+	// "ignore". Numbers count from 0: "match.0" is the first condition,
+	// "overrides.1.match.0" that of the second override.
 	Field string
-	// Pos is the rule's position.
+	// Pos is the position of the rule, or of the entry of a list or table.
 	Pos Position
 	// Text says what is wrong, with the numbers and what to do.
 	Text string

@@ -60,3 +60,39 @@ func ExampleSet_Check() {
 	// auth.createToken (20 per 1m) user42 <nil>
 	// headgate: there is no rule "auth.createTokn"; there are auth.createToken
 }
+
+func ExampleSet_Decide() {
+	set, err := policy.New(
+		[]policy.Rule{{
+			Per: []policy.Part{{Entry: "user"}},
+			Tariff: &policy.Tariff{
+				Entry: "tier",
+				Tiers: []policy.Tier{{Value: "pro", Limits: headgate.MustRule("api", headgate.PerMinute(600))}},
+				Other: headgate.MustRule("api", headgate.PerMinute(60)),
+			},
+		}},
+		policy.WithSubjects(policy.Subjects{By: "user", Table: []policy.Subject{
+			{Key: "ada", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}},
+		}}),
+		policy.WithDenied(policy.ListEntry{Name: "mallory", Match: []policy.Condition{policy.Equal("user", "mallory")}}),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, user := range []string{"ada", "eve", "mallory"} {
+		out, err := set.Decide(policy.Descriptor{{Name: "user", Value: user}}, 1, nil)
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case out.Denied != nil:
+			fmt.Println(user, "is denied by", out.Denied.Name)
+		default:
+			fmt.Println(user, "meets", out.Checks[0].Rule)
+		}
+	}
+	// Output:
+	// ada meets api (600 per 1m)
+	// eve meets api (60 per 1m)
+	// mallory is denied by mallory
+}

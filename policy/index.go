@@ -10,28 +10,33 @@ import (
 // request.
 const maxIndexed = 4
 
-// index finds the rules that may bind a request without looking at the others.
-// A rule that demands one of some values for an indexed entry is filed under
-// those values; all others are in rest, and are looked at for every request.
-// Every list is in the order of the rules, and a rule is in one entry's lists
-// only.
+// index finds those of many lists of demands that a request may meet, without
+// looking at the others: one list for each rule, for instance. A list that
+// demands one of some values for an indexed entry is filed under those values;
+// all others are in rest, and are looked at for every request. What is filed is
+// in the order of the lists, and a list is filed under one entry only.
 type index struct {
 	entries []indexedEntry
 	rest    []int32
 }
 
 type indexedEntry struct {
-	name  string
-	rules map[string][]int32
+	name    string
+	address bool
+	lists   map[string][]int32
 }
 
-// newIndex files the rules under the entries that most of them demand a value
-// of, and takes the condition that the index answers out of the compiled rule.
-func newIndex(rules []Rule, compiled []compiled) index {
+// newIndex files the lists under the entries that most of them demand a value
+// of, and takes the demand that the index answers out of its list. A nil list is
+// never found.
+func newIndex(lists []*[]demand) index {
 	uses := make(map[string]int)
-	for i := range compiled {
-		for j := range compiled[i].conditions {
-			if c := &compiled[i].conditions[j]; c.indexable() {
+	for _, list := range lists {
+		if list == nil {
+			continue
+		}
+		for j := range *list {
+			if c := &(*list)[j]; c.indexable() {
 				uses[c.Entry]++
 			}
 		}
@@ -41,33 +46,33 @@ func newIndex(rules []Rule, compiled []compiled) index {
 	})
 	var x index
 	for _, name := range names[:min(maxIndexed, len(names))] {
-		x.entries = append(x.entries, indexedEntry{name, make(map[string][]int32)})
+		x.entries = append(x.entries, indexedEntry{name, name == addressEntry, make(map[string][]int32)})
 	}
-	for i := range compiled {
-		if rules[i].Direct {
+	for i, list := range lists {
+		if list == nil {
 			continue
 		}
-		entry, condition := x.choose(compiled[i].conditions)
+		entry, condition := x.choose(*list)
 		if condition < 0 {
 			x.rest = append(x.rest, int32(i))
 			continue
 		}
-		under := x.entries[entry].rules
-		for _, value := range compiled[i].conditions[condition].Equals {
+		under := x.entries[entry].lists
+		for _, value := range (*list)[condition].Equals {
 			under[value] = append(under[value], int32(i))
 		}
-		compiled[i].conditions = slices.Delete(compiled[i].conditions, condition, condition+1)
+		*list = slices.Delete(*list, condition, condition+1)
 	}
 	return x
 }
 
 func (c *Condition) indexable() bool {
-	return !c.Not && len(c.Equals) > 0 && len(c.Prefixes) == 0
+	return !c.Not && len(c.Equals) > 0 && len(c.Equals) == c.size()
 }
 
-// choose returns which indexed entry and which condition to file a rule under:
-// the one with the fewest values. The condition is -1 if there is none.
-func (x *index) choose(conditions []Condition) (entry, condition int) {
+// choose returns which indexed entry and which demand to file a list under: the
+// one with the fewest values. The condition is -1 if there is none.
+func (x *index) choose(conditions []demand) (entry, condition int) {
 	condition = -1
 	for i := range conditions {
 		c := &conditions[i]
@@ -83,7 +88,7 @@ func (x *index) choose(conditions []Condition) (entry, condition int) {
 	return entry, condition
 }
 
-// candidates walks through some lists of rules as if they were one.
+// candidates walks through some lists of places as if they were one.
 type candidates struct {
 	lists [maxIndexed + 1][]int32
 	n     int
@@ -99,24 +104,28 @@ func (x *index) candidates(d Descriptor) candidates {
 	}
 	add(x.rest)
 	for i := range x.entries {
-		if value, ok := d.Get(x.entries[i].name); ok {
-			add(x.entries[i].rules[value])
+		e := &x.entries[i]
+		if value, ok := d.Get(e.name); ok {
+			if e.address {
+				value = spelled(value)
+			}
+			add(e.lists[value])
 		}
 	}
 	return c
 }
 
-// next returns the next rule in the order of the rules.
-func (c *candidates) next() (rule int32, ok bool) {
+// next returns the next place, in ascending order.
+func (c *candidates) next() (place int32, ok bool) {
 	least := -1
 	for i := range c.n {
-		if len(c.lists[i]) > 0 && (least < 0 || c.lists[i][0] < rule) {
-			least, rule = i, c.lists[i][0]
+		if len(c.lists[i]) > 0 && (least < 0 || c.lists[i][0] < place) {
+			least, place = i, c.lists[i][0]
 		}
 	}
 	if least < 0 {
 		return 0, false
 	}
 	c.lists[least] = c.lists[least][1:]
-	return rule, true
+	return place, true
 }

@@ -1,34 +1,10 @@
 package policy
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/headgate/headgate"
 )
-
-// holds reports whether the descriptor meets all conditions.
-func (r *compiled) holds(d Descriptor) bool {
-	for i := range r.conditions {
-		if !r.conditions[i].holds(d) {
-			return false
-		}
-	}
-	return true
-}
-
-// units is what a request of the given cost costs under the rule. Neither factor
-// exceeds MaxCount, so that the product fits.
-func (r *compiled) units(cost int64) (int64, error) {
-	units := max(cost, 1) * r.factor
-	if units > headgate.MaxCount {
-		return 0, &headgate.InvalidError{
-			Subject:  fmt.Sprintf("rule %q", r.limits.Name()),
-			Problems: []string{fmt.Sprintf("the cost is %d times the rule's %d, must be at most %d in all", max(cost, 1), r.factor, headgate.MaxCount)},
-		}
-	}
-	return units, nil
-}
 
 func (r *compiled) partNames() string {
 	names := make([]string, len(r.parts))

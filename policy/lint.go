@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,84 +14,197 @@ const (
 	CodeNeverBinds = "HG001"
 	// CodeNeverMatches marks a rule whose conditions contradict each other.
 	CodeNeverMatches = "HG002"
-	// CodeNeverFits marks a limit that can hold less than the rule's cost, so
-	// that the rule denies every request.
+	// CodeNeverFits marks a limit that can hold less than what a request costs,
+	// so that the rule denies every such request.
 	CodeNeverFits = "HG003"
 	// CodeUncaught marks a rule that does not bind requests without one of its
 	// Per entries, when no other rule binds those.
 	CodeUncaught = "HG004"
 	// CodePlainHash marks the use of a secret entry in a set without a hash key.
 	CodePlainHash = "HG005"
+	// CodeUnreachable marks a rule whose requests are all answered by the deny
+	// list or the allow list.
+	CodeUnreachable = "HG006"
+	// CodeShadowed marks a limit that denies nothing because another rule, which
+	// counts the same requests, always denies first.
+	CodeShadowed = "HG007"
+	// CodeTwice marks a rule that has the key and the limits of another one, and
+	// counts some of its requests a second time.
+	CodeTwice = "HG008"
+	// CodeOpenTariff marks a tariff that has no limits for other tiers.
+	CodeOpenTariff = "HG009"
+	// CodeUnknownTier marks a tier in the table of subjects that no rule has
+	// limits for.
+	CodeUnknownTier = "HG010"
+	// CodeEnded marks an override or an entry of a list that has ended.
+	CodeEnded = "HG011"
+	// CodeForgeable marks a limit by an address that a client can choose.
+	CodeForgeable = "HG012"
+	// CodeClearSecret marks a secret that stands in the policy in the clear.
+	CodeClearSecret = "HG013"
+	// CodeIdleIgnore marks an Ignore that silences nothing.
+	CodeIdleIgnore = "HG014"
 )
 
-// Warning is something about a rule that is valid and yet unlikely to be meant.
+// Code is a kind of warning.
+type Code struct {
+	Code string `json:"code"`
+	// About says in a sentence what the warning is of.
+	About string `json:"about"`
+}
+
+// Codes returns all kinds of warnings, in the order of their codes.
+func Codes() []Code {
+	return []Code{
+		{CodeNeverBinds, "A limit never denies, because another limit of the rule always denies first."},
+		{CodeNeverMatches, "A rule never matches, because its conditions contradict each other."},
+		{CodeNeverFits, "A limit holds less than a request costs, so that the rule denies every such request."},
+		{CodeUncaught, "A rule does not bind requests without an entry that it counts by, and no other rule does."},
+		{CodePlainHash, "A rule counts by a secret that is hashed without a key."},
+		{CodeUnreachable, "A rule is never reached, because the deny list or the allow list answers first."},
+		{CodeShadowed, "A limit never denies, because another rule always denies first."},
+		{CodeTwice, "A rule counts, by the same key and limits, what another rule counts."},
+		{CodeOpenTariff, "A tariff has no limits for other tiers, so that the rule does not bind those."},
+		{CodeUnknownTier, "The table of subjects has a tier that no rule has limits for."},
+		{CodeEnded, "An override, or an entry of a list, has ended."},
+		{CodeForgeable, "A rule goes by an address that a client can choose."},
+		{CodeClearSecret, "A secret stands in the policy in the clear."},
+		{CodeIdleIgnore, "A warning is ignored that there is not."},
+	}
+}
+
+// Warning is something in a policy that is valid and yet unlikely to be meant.
 type Warning struct {
 	// Code says what kind of warning it is, such as "HG001".
-	Code string
-	// Rule is the rule's name.
-	Rule string
-	// Pos is where the rule was written.
-	Pos Position
+	Code string `json:"code"`
+	// Rule is the rule's name; empty if the warning is of a list, the table of
+	// subjects or the whole.
+	Rule string `json:"rule,omitempty"`
+	// Pos is where that was written.
+	Pos Position `json:"pos,omitzero"`
 	// Text says what is wrong, with the numbers and what to do.
-	Text string
+	Text string `json:"text"`
+	// Ignored is the reason for which the warning is silenced; empty if it is
+	// not.
+	Ignored string `json:"ignored,omitempty"`
 }
 
-// String writes the warning with its position, if it has one, its code and its
-// rule.
+// String writes the warning with its position, its code and its rule, as far as
+// it has them.
 func (w Warning) String() string {
-	place := ""
+	var b strings.Builder
 	if w.Pos != (Position{}) {
-		place = w.Pos.String() + ": "
+		fmt.Fprintf(&b, "%v: ", w.Pos)
 	}
-	return fmt.Sprintf("%s%s: rule %q: %s", place, w.Code, w.Rule, w.Text)
+	b.WriteString(w.Code)
+	if w.Rule != "" {
+		fmt.Fprintf(&b, ": rule %q", w.Rule)
+	}
+	fmt.Fprintf(&b, ": %s", w.Text)
+	return b.String()
 }
 
-// Lint returns what is unlikely to be meant in the set's rules, in their order.
-// Of limits it says only what is certain: a limit that it calls useless never
-// denies a request that the rule's other limits admit.
+// Lint returns what is unlikely to be meant in the set, in the order of its
+// rules, without what is silenced. Of limits it says only what is certain: one
+// that it calls useless never denies a request that others admit.
 func Lint(s *Set) []Warning {
-	var warnings []Warning
-	var catchers []*Rule
-	for i := range s.rules {
-		if r := &s.rules[i]; !r.Direct && contradiction(r) == "" {
-			catchers = append(catchers, r)
-		}
-	}
-	for i := range s.rules {
-		r := &s.rules[i]
-		warn := func(code, format string, args ...any) {
-			warnings = append(warnings, Warning{code, r.Name, r.Pos, fmt.Sprintf(format, args...)})
-		}
-		lintLimits(r, warn)
-		lintCost(r, warn)
-		if why := contradiction(r); why != "" {
-			warn(CodeNeverMatches, "it can never match: %s", why)
-			continue
-		}
-		lintUncaught(r, catchers, warn)
-	}
-	if w, ok := s.lintSecrets(); ok {
-		warnings = append(warnings, w)
-	}
-	slices.SortStableFunc(warnings, func(a, b Warning) int { return int(s.names[a.Rule] - s.names[b.Rule]) })
-	return warnings
+	return slices.DeleteFunc(LintAll(s), func(w Warning) bool { return w.Ignored != "" })
 }
 
-func lintCost(r *Rule, warn func(code, format string, args ...any)) {
-	limits := r.Limits.Limits()
-	for i := range limits {
-		l := &limits[i]
-		if l.Capacity() < r.factor() {
-			warn(CodeNeverFits, "limit %q holds at most %d units but each request costs at least %d, so every request is denied; raise the limit or its burst to %d, or lower the cost",
-				l, l.Capacity(), r.factor(), r.factor())
-		}
+// LintAll is [Lint] with the warnings that are silenced.
+func LintAll(s *Set) []Warning {
+	l := linter{set: s, catchers: newCoverers(len(s.rules), func(i int) []Condition { return s.rules[i].Match })}
+	l.lists()
+	l.subjects()
+	for i := range s.rules {
+		l.rule(int32(i))
+	}
+	l.overlaps()
+	l.secrets()
+	l.silence()
+	slices.SortStableFunc(l.warnings, func(a, b Warning) int { return cmp.Compare(l.order(a), l.order(b)) })
+	return l.warnings
+}
+
+// linter collects warnings.
+type linter struct {
+	set      *Set
+	catchers *coverers // of all rules
+	warnings []Warning
+}
+
+// warnFunc adds a warning about one thing.
+type warnFunc func(code, format string, args ...any)
+
+// about returns what adds warnings about a rule or, without a name, something
+// else at pos.
+func (l *linter) about(rule string, pos Position) warnFunc {
+	return func(code, format string, args ...any) {
+		l.warnings = append(l.warnings, Warning{Code: code, Rule: rule, Pos: pos, Text: fmt.Sprintf(format, args...)})
 	}
 }
 
-// lintSecrets warns once for the whole set: the remedy is one key.
-func (s *Set) lintSecrets() (Warning, bool) {
+func (l *linter) order(w Warning) int32 {
+	if i, ok := l.set.names[w.Rule]; ok {
+		return i
+	}
+	return -1
+}
+
+// rule warns of what one rule, seen with the others, does.
+func (l *linter) rule(i int32) {
+	s := l.set
+	r := &s.rules[i]
+	warn := l.about(r.Name, r.Pos)
+	lintLimits(r, warn)
+	lintCost(r, warn)
+	lintForgeable(r, warn)
+	lintTariff(r, warn)
+	s.lintClear(r, warn)
+	for j := range r.Overrides {
+		if o := &r.Overrides[j]; ended(o.Until, s.now) {
+			l.about(r.Name, o.Pos)(CodeEnded, "override %d has ended at %s; take it out", j+1, o.Until.UTC().Format(timeFormat))
+		}
+	}
+	if why := contradiction(r, s.secret); why != "" {
+		warn(CodeNeverMatches, "it can never match: %s", why)
+		return
+	}
+	l.uncaught(r, warn)
+}
+
+// timeFormat is how warnings write a time.
+const timeFormat = "2006-01-02 15:04 MST"
+
+// silence marks what is silenced, and warns of what silences nothing.
+func (l *linter) silence() {
+	found := len(l.warnings)
+	apply := func(ignored []Ignore, what string, applies func(w *Warning) bool, warn warnFunc) {
+		for _, one := range ignored {
+			used := false
+			for i := range l.warnings[:found] {
+				if w := &l.warnings[i]; w.Code == one.Code && applies(w) {
+					used = true
+					w.Ignored = one.Reason
+				}
+			}
+			if !used {
+				warn(CodeIdleIgnore, "%s ignores %s, but there is no such warning; leave it out", what, one.Code)
+			}
+		}
+	}
+	apply(l.set.options.ignore, "the policy", func(*Warning) bool { return true }, l.about("", Position{}))
+	for i := range l.set.rules {
+		r := &l.set.rules[i]
+		apply(r.Ignore, "it", func(w *Warning) bool { return w.Rule == r.Name }, l.about(r.Name, r.Pos))
+	}
+}
+
+// secrets warns once for the whole set: the remedy is one key.
+func (l *linter) secrets() {
+	s := l.set
 	if s.hasher.keyed {
-		return Warning{}, false
+		return
 	}
 	var entries []string
 	first, rules := -1, 0
@@ -112,10 +226,10 @@ func (s *Set) lintSecrets() (Warning, bool) {
 		}
 	}
 	if rules == 0 {
-		return Warning{}, false
+		return
 	}
 	r := &s.rules[first]
-	return Warning{CodePlainHash, r.Name, r.Pos, fmt.Sprintf(
+	l.about(r.Name, r.Pos)(CodePlainHash,
 		"it counts by the secret %s (%d of %d rules do), hashed without a key: whoever reads the store can test guesses; set one hash key of at least %d bytes on all nodes",
-		strings.Join(entries, ", "), rules, len(s.rules), MinHashKey)}, true
+		strings.Join(entries, ", "), rules, len(s.rules), MinHashKey)
 }

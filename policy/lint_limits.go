@@ -2,29 +2,91 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/headgate/headgate"
 )
 
-// lintLimits warns of limits that can never bind. Of two limits that make each
-// other useless the later one is named.
-func lintLimits(r *Rule, warn func(code, format string, args ...any)) {
-	limits := r.Limits.Limits()
-	for i := range limits {
-		for j := range limits {
-			if i == j {
-				continue
-			}
-			why := useless(&limits[j], &limits[i])
-			if why == "" || i < j && useless(&limits[i], &limits[j]) != "" {
-				continue
-			}
-			warn(CodeNeverBinds, "limit %q can never bind: %s", &limits[i], why)
-			break
+// limitList is one of the lists of limits that a rule may bind a request with.
+type limitList struct {
+	where  string // what a warning puts before the limit
+	limits []headgate.Limit
+}
+
+// limitLists are all lists of the rule's limits.
+func (r *Rule) limitLists() []limitList {
+	var all []limitList
+	if r.Tariff == nil {
+		all = append(all, limitList{"", r.Limits.Limits()})
+	} else {
+		for i := range r.Tariff.Tiers {
+			t := &r.Tariff.Tiers[i]
+			all = append(all, limitList{fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, quote(t.Value)), t.Limits.Limits()})
+		}
+		if r.Tariff.Other != nil {
+			all = append(all, limitList{fmt.Sprintf("for every other %s, ", r.Tariff.Entry), r.Tariff.Other.Limits()})
 		}
 	}
+	for i := range r.Overrides {
+		all = append(all, limitList{fmt.Sprintf("in override %d, ", i+1), r.Overrides[i].Limits.Limits()})
+	}
+	return all
+}
+
+// lintLimits warns of limits that can never bind. Of two limits that make each
+// other useless the later one is named.
+func lintLimits(r *Rule, warn warnFunc) {
+	for _, list := range r.limitLists() {
+		limits := list.limits
+		for i := range limits {
+			for j := range limits {
+				if i == j {
+					continue
+				}
+				why := useless(&limits[j], &limits[i])
+				if why == "" || i < j && useless(&limits[i], &limits[j]) != "" {
+					continue
+				}
+				warn(CodeNeverBinds, "%slimit %q can never bind: %s", list.where, &limits[i], why)
+				break
+			}
+		}
+	}
+}
+
+// lintCost warns of limits that hold less than a request costs.
+func lintCost(r *Rule, warn warnFunc) {
+	// The dearest request: nothing else is sure to come.
+	cost, who := r.factor(), "each request costs at least"
+	if c := r.Costs; c != nil {
+		cost, who = c.Other, fmt.Sprintf("a request with another %s, or none, costs at least", c.Entry)
+		if c.Per > 0 {
+			cost = 1
+		}
+		for _, v := range slices.Sorted(maps.Keys(c.Values)) {
+			if c.Values[v] > cost {
+				cost, who = c.Values[v], fmt.Sprintf("a request with the %s %s costs at least", c.Entry, quote(v))
+			}
+		}
+	}
+	for _, list := range r.limitLists() {
+		for i := range list.limits {
+			if l := &list.limits[i]; l.Capacity() < cost {
+				warn(CodeNeverFits, "%slimit %q holds at most %d units but %s %d, so every %srequest is denied; raise the limit or its burst to %d, or lower the cost",
+					list.where, l, l.Capacity(), who, cost, such(r), cost)
+			}
+		}
+	}
+}
+
+func such(r *Rule) string {
+	if r.Costs != nil {
+		return "such "
+	}
+	return ""
 }
 
 // useless says why b never denies, nor delays, what a admits, as the start of a

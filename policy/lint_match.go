@@ -3,43 +3,10 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
-// pattern is one value, or the beginning of some.
-type pattern struct {
-	text   string
-	prefix bool
-}
-
-func (c *Condition) patterns() []pattern {
-	p := make([]pattern, 0, len(c.Equals)+len(c.Prefixes))
-	for _, v := range c.Equals {
-		p = append(p, pattern{v, false})
-	}
-	for _, v := range c.Prefixes {
-		p = append(p, pattern{v, true})
-	}
-	return p
-}
-
-// covers reports whether every value that meets q meets p.
-func (p pattern) covers(q pattern) bool {
-	if p.prefix {
-		return strings.HasPrefix(q.text, p.text)
-	}
-	return !q.prefix && p.text == q.text
-}
-
-func (p pattern) String() string {
-	if p.prefix {
-		return p.text + "*"
-	}
-	return p.text
-}
-
 // contradiction says why no request can bind the rule, or "".
-func contradiction(r *Rule) string {
+func contradiction(r *Rule, secret func(entry string) bool) string {
 	var seen []string
 	for i := range r.Match {
 		entry := r.Match[i].Entry
@@ -47,7 +14,7 @@ func contradiction(r *Rule) string {
 			continue
 		}
 		seen = append(seen, entry)
-		if why := contradicts(r, entry); why != "" {
+		if why := contradicts(r, entry, secret(entry)); why != "" {
 			return why
 		}
 	}
@@ -56,7 +23,7 @@ func contradiction(r *Rule) string {
 
 // contradicts says why no value of one entry, nor its absence, can bind the
 // rule, or "".
-func contradicts(r *Rule, entry string) string {
+func contradicts(r *Rule, entry string, secret bool) string {
 	var required, absent, counted bool
 	var left []pattern // What the conditions leave of the first list of values.
 	var lists, excluded []*Condition
@@ -97,58 +64,27 @@ func contradicts(r *Rule, entry string) string {
 		left = slices.DeleteFunc(left, func(p pattern) bool { return covered(p, c.patterns()) })
 	}
 	if len(left) == 0 {
-		return fmt.Sprintf("entry %q must have one of the values %s, and not has each of them; take them out of not", entry, some(lists[0].patterns()))
+		return fmt.Sprintf("entry %q must have one of the values %s, and not has each of them; take them out of not", entry, some(quoted(lists[0].patterns(), secret)))
 	}
 	return ""
 }
 
-// some lists the first few patterns.
-func some(patterns []pattern) string {
-	const few = 3
-	var b strings.Builder
-	for i, p := range patterns {
-		if i == few {
-			fmt.Fprintf(&b, " and %d more", len(patterns)-few)
-			break
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%q", p)
-	}
-	return b.String()
-}
-
-func covered(p pattern, by []pattern) bool {
-	return slices.ContainsFunc(by, func(q pattern) bool { return q.covers(p) })
-}
-
-// intersect has the patterns of a and b that the other one leaves.
-func intersect(a, b []pattern) []pattern {
-	var both []pattern
-	for _, p := range a {
-		if covered(p, b) {
-			both = append(both, p)
-		}
-	}
-	for _, q := range b {
-		if covered(q, a) && !slices.Contains(both, q) {
-			both = append(both, q)
-		}
-	}
-	return both
-}
-
-// lintUncaught warns of requests that pass by the rule because they lack an
+// uncaught warns of requests that pass by the rule because they lack an
 // entry, if they pass by all other rules too. Other entries that a rule counts
 // by are taken to be there: it is warned of on its own.
-func lintUncaught(r *Rule, catchers []*Rule, warn func(code, format string, args ...any)) {
+func (l *linter) uncaught(r *Rule, warn warnFunc) {
 	for _, p := range r.Per {
-		if requires(r, p.Entry) || slices.ContainsFunc(catchers, func(c *Rule) bool { return c != r && catches(c, r, p.Entry) }) {
+		if requires(r, p.Entry) {
 			continue
 		}
-		warn(CodeUncaught, "it does not bind requests without %q, and no other rule does; add one for them, with match: { %s: absent }, or require the entry here, with match: { %s: present }, if they are to pass freely",
-			p.Entry, p.Entry, p.Entry)
+		caught := slices.ContainsFunc(l.catchers.of(r.Match), func(i int32) bool {
+			c := &l.set.rules[i]
+			return c != r && !c.Direct && (c.Tariff == nil || c.Tariff.Other != nil) && catches(c, r, p.Entry)
+		})
+		if !caught {
+			warn(CodeUncaught, "it does not bind requests without %q, and no other rule does; add one for them, with match: { %s: absent }, or require the entry here, with match: { %s: present }, if they are to pass freely",
+				p.Entry, p.Entry, p.Entry)
+		}
 	}
 }
 
@@ -186,6 +122,9 @@ func implies(given, want *Condition) bool {
 	if given.Entry != want.Entry {
 		return false
 	}
+	if given.exact() && want.exact() {
+		return !slices.ContainsFunc(given.Equals, func(v string) bool { return !slices.Contains(want.Equals, v) })
+	}
 	g, w := given.patterns(), want.patterns()
 	within := func(inner, outer []pattern) bool {
 		return !slices.ContainsFunc(inner, func(p pattern) bool { return !covered(p, outer) })
@@ -199,4 +138,10 @@ func implies(given, want *Condition) bool {
 		return given.bare() || !want.bare() && within(w, g)
 	}
 	return false
+}
+
+// exact reports whether the condition demands one of some whole values, which
+// are compared as they are: the usual case, which need not be looked at closely.
+func (c *Condition) exact() bool {
+	return !c.Not && len(c.Equals) > 0 && len(c.Equals) == c.size() && c.Entry != addressEntry
 }

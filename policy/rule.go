@@ -28,11 +28,32 @@ type Rule struct {
 	// there is one counter for all. The rule does not bind a request that lacks
 	// one of the entries.
 	Per []Part
-	// Limits are the limits, compiled. Required.
+	// Limits are the limits, compiled. Required, unless there is a Tariff; in
+	// the rules of a set it is then the tariff's Other or, without one, its
+	// first tier.
 	Limits *headgate.Rule
+	// Tariff has, instead of Limits, limits by the value of an entry.
+	Tariff *Tariff
+	// Overrides give some of the requests other limits. Of those that hold, the
+	// first counts.
+	Overrides []Override
 	// Cost is what the request's own cost is multiplied by: 1 to
 	// headgate.MaxCount. Zero means one.
 	Cost int64
+	// Costs says, instead of Cost, what a request costs by one of its entries.
+	Costs *Costs
+	// Soft is the percentage of a limit, 1 to 99, from which [Set.Soft] warns.
+	// Zero means never.
+	Soft int
+	// Mode is whether the rule may deny.
+	Mode Mode
+	// Enforce is the percentage of keys, 1 to 100, for which the rule may deny;
+	// it is in shadow for the others. Zero means 100. Which keys it is depends
+	// on nothing but the rule's name and the key, and those of a smaller
+	// percentage are among those of a larger one.
+	Enforce int
+	// Ignore silences warnings of [Lint].
+	Ignore []Ignore
 	// Direct marks a rule that no descriptor matches: callers name it and the
 	// key themselves. It has neither Match nor Per.
 	Direct bool
@@ -46,18 +67,29 @@ func (r *Rule) factor() int64 { return max(r.Cost, 1) }
 // clone returns a copy that is independent of the caller's slices.
 func (r *Rule) clone() Rule {
 	c := *r
-	c.Match = slices.Clone(r.Match)
-	for i := range c.Match {
-		c.Match[i].Equals = slices.Clone(c.Match[i].Equals)
-		c.Match[i].Prefixes = slices.Clone(c.Match[i].Prefixes)
-	}
+	c.Match = cloneConditions(r.Match)
 	c.Per = slices.Clone(r.Per)
+	c.Tariff = r.Tariff.clone()
+	c.Overrides = cloneOverrides(r.Overrides)
+	c.Costs = r.Costs.clone()
+	c.Ignore = slices.Clone(r.Ignore)
+	if c.Limits == nil && c.Tariff != nil {
+		c.Limits = c.Tariff.first()
+	}
+	if c.Name == "" && c.Limits != nil {
+		c.Name = c.Limits.Name()
+	}
 	return c
 }
 
 // check reports everything that is wrong with the rule.
 func (r *Rule) check(bad func(field, format string, args ...any)) {
 	switch {
+	case r.Tariff != nil:
+		r.Tariff.check(r.Name, bad)
+		if r.Limits != nil && !r.Tariff.has(r.Limits) {
+			bad("limits", "there are both limits and a tariff; write the limits as the tariff's other ones")
+		}
 	case r.Limits == nil:
 		bad("limits", "there are no limits; make them with headgate.NewRule")
 	case r.Name != r.Limits.Name():
@@ -66,16 +98,25 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	if r.Cost < 0 || r.Cost > headgate.MaxCount {
 		bad("cost", "cost is %d, must be 1 to %d", r.Cost, headgate.MaxCount)
 	}
+	if r.Costs != nil {
+		r.Costs.check(bad)
+		if r.Cost > 1 {
+			bad("cost", "there are both a cost, %d, and costs by %q; keep one", r.Cost, r.Costs.Entry)
+		}
+	}
+	r.checkMode(bad)
 	if r.Direct && len(r.Match)+len(r.Per) > 0 {
 		bad("match", "there are %d conditions and %d key parts, but a direct rule is reached by name and key only", len(r.Match), len(r.Per))
 	}
-	if len(r.Match) > MaxConditions {
-		bad("match", "there are %d conditions, must be at most %d", len(r.Match), MaxConditions)
+	if r.Direct && (r.Tariff != nil || len(r.Overrides) > 0 || r.Costs != nil) {
+		bad("limits", "there are limits or costs by an entry, but a direct rule is reached by name and key only")
 	}
-	for i := range r.Match {
-		if p := r.Match[i].check(); p != "" {
-			bad(fmt.Sprintf("match.%d", i), "%s", p)
-		}
+	checkConditions("match", r.Match, bad)
+	if len(r.Overrides) > MaxOverrides {
+		bad("overrides", "there are %d overrides, must be at most %d", len(r.Overrides), MaxOverrides)
+	}
+	for i := range r.Overrides[:min(len(r.Overrides), MaxOverrides)] {
+		r.Overrides[i].check(fmt.Sprintf("overrides.%d", i), r.Name, bad)
 	}
 	if len(r.Per) > MaxParts {
 		bad("per", "there are %d key parts, must be at most %d", len(r.Per), MaxParts)
@@ -91,5 +132,25 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 				break
 			}
 		}
+	}
+	for i := range r.Ignore {
+		if p := r.Ignore[i].check(); p != "" {
+			bad(fmt.Sprintf("ignore.%d", i), "%s", p)
+		}
+	}
+}
+
+func (r *Rule) checkMode(bad func(field, format string, args ...any)) {
+	if r.Mode >= modes {
+		bad("mode", "mode %d is unknown", r.Mode)
+	}
+	if r.Soft < 0 || r.Soft > 99 {
+		bad("soft", "soft is %d%%, must be 1%% to 99%%", r.Soft)
+	}
+	if r.Enforce < 0 || r.Enforce > 100 {
+		bad("enforce", "enforce is %d%%, must be 1%% to 100%%; for none write mode: shadow", r.Enforce)
+	}
+	if r.Mode == ModeShadow && r.Enforce > 0 {
+		bad("enforce", "the rule is in shadow and cannot be enforced for %d%% of its keys; drop one of the two", r.Enforce)
 	}
 }

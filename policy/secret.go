@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"hash"
 	"sync"
 )
@@ -23,6 +24,19 @@ const domain = "headgate secret v1\x00"
 // hashed is how many bytes of a hash are kept: enough that no two values ever
 // meet by chance.
 const hashed = 16
+
+// hashLength is the length of a hash as a text.
+var hashLength = base64.RawURLEncoding.EncodedLen(hashed)
+
+// checkHash returns what is wrong with the text of a hash, or "".
+func checkHash(text string) string {
+	if len(text) == hashLength {
+		if _, err := base64.RawURLEncoding.Strict().DecodeString(text); err == nil {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s is no hash of a secret; it has %d letters, digits, - and _", quote(text), hashLength)
+}
 
 // hasher turns secret values into what may stand in a key. Its states are pooled
 // because making one for each request would allocate more than all the rest.

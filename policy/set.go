@@ -2,28 +2,49 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate"
 )
 
-// Set holds all rules of a policy, compiled. It is immutable and safe for
-// concurrent use; make one with [New].
+// Set holds all rules of a policy, its allow and deny lists and its table of
+// subjects, compiled. It is immutable and safe for concurrent use; make one with
+// [New].
 type Set struct {
+	options  options
 	rules    []Rule
 	compiled []compiled
 	names    map[string]int32
 	index    index
 	hasher   *hasher
+	now      func() time.Time
+	subjects *compiledSubjects // nil if there is no table
+	allow    *lists
+	deny     *lists
+	warns    bool // some rule has Soft
 }
 
-// compiled is what Match needs of a rule.
+// compiled is what Decide needs of a rule.
 type compiled struct {
 	limits *headgate.Rule
 	factor int64
 	// conditions are those that the index has not answered already.
-	conditions []Condition
+	conditions []demand
 	parts      []compiledPart
+	// more is nil for a plain rule, so that what is there for others costs it
+	// nothing.
+	more *extra
+}
+
+// extra is what not every rule has.
+type extra struct {
+	tariff    *compiledTariff
+	overrides *lists
+	limits    []*headgate.Rule // of each override
+	costs     *Costs
+	percent   int
 }
 
 type compiledPart struct {
@@ -33,31 +54,10 @@ type compiledPart struct {
 	plain bool
 }
 
-type options struct {
-	hashKey []byte
-	secrets []string
-}
-
-// Option changes how [New] makes a set.
-type Option func(*options)
-
-// WithHashKey sets the key, MinHashKey to MaxHashKey bytes, under which secret
-// values are hashed (HMAC-SHA256). All nodes that share counters must have the
-// same key; with another key every counter of a secret starts afresh.
-func WithHashKey(key []byte) Option {
-	return func(o *options) { o.hashKey = slices.Clone(key) }
-}
-
-// WithSecrets names entries whose values are secret besides api_key, token and
-// authorization.
-func WithSecrets(entries ...string) Option {
-	return func(o *options) { o.secrets = append(o.secrets, entries...) }
-}
-
 // New compiles rules to a set, or returns an [*Error] that lists every mistake
-// in them. It keeps none of the slices that it is given.
+// in them and in the options. It keeps none of the slices that it is given.
 func New(rules []Rule, opts ...Option) (*Set, error) {
-	var o options
+	o := options{clock: time.Now}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -67,17 +67,20 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 		return nil, &Error{mistakes}
 	}
 	o.secrets = append(o.secrets, secrets...)
+	o.allow, o.deny = cloneList(o.allow), cloneList(o.deny)
+	if o.subjects != nil {
+		mistakes = append(mistakes, o.subjects.check(o.secrets)...)
+	}
 	s := &Set{
+		options:  o,
 		rules:    make([]Rule, len(rules)),
 		compiled: make([]compiled, len(rules)),
 		names:    make(map[string]int32, len(rules)),
 		hasher:   newHasher(o.hashKey),
+		now:      o.clock,
 	}
 	for i := range rules {
 		r := rules[i].clone()
-		if r.Name == "" && r.Limits != nil {
-			r.Name = r.Limits.Name()
-		}
 		bad := func(field, format string, args ...any) {
 			mistakes = append(mistakes, Mistake{i, r.Name, field, r.Pos, fmt.Sprintf(format, args...)})
 		}
@@ -92,137 +95,128 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 			s.names[r.Name] = int32(i)
 		}
 		s.rules[i] = r
-		s.compiled[i] = compile(&r, o.secrets)
 	}
 	if mistakes != nil {
 		return nil, &Error{mistakes}
 	}
-	s.index = newIndex(s.rules, s.compiled)
+	s.options.hashKey = nil // The hasher has it.
+	s.compile()
 	return s, nil
 }
 
-func (o *options) check() []Mistake {
-	var mistakes []Mistake
-	if n := len(o.hashKey); o.hashKey != nil && (n < MinHashKey || n > MaxHashKey) {
-		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the hash key has %d bytes, must have %d to %d", n, MinHashKey, MaxHashKey)})
-	}
-	for _, entry := range o.secrets {
-		if p := checkEntryName(entry); p != "" {
-			mistakes = append(mistakes, Mistake{Index: -1, Text: "secret " + p})
+// compile prepares what Decide needs. There are no mistakes.
+func (s *Set) compile() {
+	demands := make([]*[]demand, len(s.rules))
+	for i := range s.rules {
+		r := &s.rules[i]
+		s.compiled[i] = s.compileRule(r)
+		s.warns = s.warns || r.Soft > 0
+		if !r.Direct {
+			demands[i] = &s.compiled[i].conditions
 		}
 	}
-	return mistakes
+	s.index = newIndex(demands)
+	s.allow, s.deny = compileList(s.options.allow, s.hasher), compileList(s.options.deny, s.hasher)
+	if s.options.subjects != nil {
+		s.subjects = s.options.subjects.compile(s.options.secrets, s.hasher)
+	}
 }
 
-func compile(r *Rule, secret []string) compiled {
-	c := compiled{limits: r.Limits, factor: r.factor()}
-	for i := range r.Match {
-		c.conditions = append(c.conditions, r.Match[i].compiled())
-	}
+func (s *Set) compileRule(r *Rule) compiled {
+	c := compiled{limits: r.Limits, factor: r.factor(), conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
-		part := compiledPart{Part: p, secret: slices.Contains(secret, p.Entry), address: p.address()}
+		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.address()}
 		part.plain = !part.secret && !part.address
 		c.parts = append(c.parts, part)
 	}
+	if r.Tariff != nil || len(r.Overrides) > 0 || r.Costs != nil || r.percent() < 100 {
+		c.more = &extra{
+			tariff: r.Tariff.compile(),
+			overrides: newLists(len(r.Overrides), func(i int) ([]Condition, time.Time) {
+				return r.Overrides[i].Match, r.Overrides[i].Until
+			}, s.hasher),
+			costs:   r.Costs,
+			percent: r.percent(),
+		}
+		for i := range r.Overrides {
+			c.more.limits = append(c.more.limits, r.Overrides[i].Limits)
+		}
+	}
 	return c
 }
+
+// secret reports whether the entry's values are secret.
+func (s *Set) secret(entry string) bool { return slices.Contains(s.options.secrets, entry) }
 
 // Rules are the set's rules, in the order given. The slice and what it holds are
 // shared and must not be changed.
 func (s *Set) Rules() []Rule { return s.rules }
 
-// Match appends to dst a check for each rule that binds the request, in the
-// order of the rules, and returns the extended slice: none if no rule does. Cost
-// is the request's own, 1 to headgate.MaxCount; zero means one.
-//
-// The error is a [*headgate.InvalidError], and dst is then returned as it came:
-// the cost is out of bounds, or more than headgate.MaxChecks rules bind.
-//
-// Match allocates for keys only: joined ones, hashed ones, and addresses that
-// are cut or spelled otherwise.
-func (s *Set) Match(d Descriptor, cost int64, dst []headgate.Check) ([]headgate.Check, error) {
-	if cost < 0 || cost > headgate.MaxCount {
-		return dst, costError("request", cost)
+// Rule returns the rule of that name, or nil. It is shared and must not be
+// changed.
+func (s *Set) Rule(name string) *Rule {
+	if i, ok := s.names[name]; ok {
+		return &s.rules[i]
 	}
-	before := len(dst)
-	rules := s.index.candidates(d)
-	for i, more := rules.next(); more; i, more = rules.next() {
-		r := &s.compiled[i]
-		if !r.holds(d) {
-			continue
-		}
-		key, ok := s.key(r, d)
-		if !ok {
-			continue
-		}
-		units, err := r.units(cost)
-		if err != nil {
-			return dst[:before], err
-		}
-		if len(dst)-before == headgate.MaxChecks {
-			return dst[:before], &headgate.InvalidError{
-				Subject:  "request",
-				Problems: []string{fmt.Sprintf("more than %d rules bind it; narrow what they match", headgate.MaxChecks)},
-			}
-		}
-		dst = append(dst, headgate.Check{Rule: r.limits, Key: key, Cost: units})
-	}
-	return dst, nil
+	return nil
 }
 
-// Check returns the check for the named rule, whatever it matches. The key has
-// what Match would read from the descriptor, and is treated alike: for a rule
-// that counts by one entry, the entry's value; by several, their values joined
-// by "|", with "|" and "\" in them escaped by "\"; for a rule with one counter
-// for all, "". For a direct rule the key is used as it is.
-//
-// The error is an [*UnknownRuleError], or a [*headgate.InvalidError] if the key
-// or the cost cannot be the rule's.
-func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
-	i, ok := s.names[name]
-	if !ok {
-		return headgate.Check{}, s.unknown(name)
-	}
-	r := &s.compiled[i]
-	invalid := func(format string, args ...any) (headgate.Check, error) {
-		return headgate.Check{}, &headgate.InvalidError{Subject: fmt.Sprintf("rule %q", name), Problems: []string{fmt.Sprintf(format, args...)}}
-	}
-	if cost < 0 || cost > headgate.MaxCount {
-		return headgate.Check{}, costError(fmt.Sprintf("rule %q", name), cost)
-	}
-	units, err := r.units(cost)
-	if err != nil {
-		return headgate.Check{}, err
-	}
-	c := headgate.Check{Rule: r.limits, Key: key, Cost: units}
-	switch {
-	case s.rules[i].Direct:
-		if len(key) > headgate.MaxKey {
-			return invalid("the key has %d bytes, must have at most %d", len(key), headgate.MaxKey)
-		}
-		return c, nil
-	case len(r.parts) == 0 && key != "":
-		return invalid("the key is %s, must be empty: the rule has one counter for all", quote(key))
-	case len(r.parts) == 0:
-		return c, nil
-	}
-	values := []string{key}
-	if len(r.parts) > 1 {
-		if values, ok = split(key, len(r.parts)); !ok {
-			return invalid(`the key has %d parts, must have %d joined by "|": %s`, len(values), len(r.parts), r.partNames())
+// Allowed is the allow list, in the order given. It is shared and must not be
+// changed.
+func (s *Set) Allowed() []ListEntry { return s.options.allow }
+
+// Denied is the deny list, in the order given. It is shared and must not be
+// changed.
+func (s *Set) Denied() []ListEntry { return s.options.deny }
+
+// Subjects is the table of clients, or nil if there is none. It is shared and
+// must not be changed.
+func (s *Set) Subjects() *Subjects { return s.options.subjects }
+
+// Ignored are the warnings that are silenced in the whole set. They are shared
+// and must not be changed.
+func (s *Set) Ignored() []Ignore { return s.options.ignore }
+
+// Hash returns what stands for the entry's value where it is secret: in keys, in
+// [Hashed] and, after [HashMark], in [Subject.Key]. It depends on the hash key.
+func (s *Set) Hash(entry, value string) string {
+	return string(s.hasher.append(nil, entry, value))
+}
+
+// Entries are the names of all entries of a request that the set may look at, in
+// their order: whoever makes descriptors need not find others.
+func (s *Set) Entries() []string {
+	names := make(map[string]bool)
+	conditions := func(list []Condition) {
+		for i := range list {
+			names[list[i].Entry] = true
 		}
 	}
-	d := make(Descriptor, len(r.parts))
-	for j := range r.parts {
-		if len(values[j]) > MaxValue {
-			return invalid("the key's %s has %d bytes, must have at most %d", r.parts[j].Entry, len(values[j]), MaxValue)
+	for i := range s.rules {
+		r := &s.rules[i]
+		conditions(r.Match)
+		for _, p := range r.Per {
+			names[p.Entry] = true
 		}
-		d[j] = Entry{r.parts[j].Entry, values[j]}
+		if r.Tariff != nil {
+			names[r.Tariff.Entry] = true
+		}
+		for j := range r.Overrides {
+			conditions(r.Overrides[j].Match)
+		}
+		if r.Costs != nil {
+			names[r.Costs.Entry] = true
+		}
 	}
-	if c.Key, ok = s.key(r, d); !ok {
-		return invalid("the key is %s, but the rule binds no request without %s", quote(key), r.partNames())
+	for _, list := range [][]ListEntry{s.options.allow, s.options.deny} {
+		for i := range list {
+			conditions(list[i].Match)
+		}
 	}
-	return c, nil
+	if s.options.subjects != nil {
+		names[s.options.subjects.By] = true
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // unknown says which rules there are; only a few, since anyone may ask.
@@ -234,8 +228,4 @@ func (s *Set) unknown(name string) error {
 	}
 	e.More = len(s.rules) - len(e.Known)
 	return e
-}
-
-func costError(subject string, cost int64) error {
-	return &headgate.InvalidError{Subject: subject, Problems: []string{fmt.Sprintf("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)}}
 }

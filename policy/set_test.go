@@ -164,7 +164,7 @@ func TestIndex(t *testing.T) {
 			for i := range rules {
 				holds := !rules[i].Direct
 				for j := range rules[i].Match {
-					c := rules[i].Match[j].compiled()
+					c := rules[i].Match[j].compiled(nil)
 					holds = holds && c.holds(d)
 				}
 				if holds {
@@ -367,6 +367,33 @@ func BenchmarkMatch(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				checks, _ = s.Match(d, 1, checks[:0])
+			}
+		})
+	}
+}
+
+// BenchmarkDecide is a request that meets a tariff, a table, lists and costs.
+func BenchmarkDecide(b *testing.B) {
+	for _, n := range []int{10, 1000} {
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+			var rules []Rule
+			var subjects []Subject
+			var deny []ListEntry
+			for i := range n {
+				r := rule(fmt.Sprint("route", i), []Condition{Equal("route", fmt.Sprintf("GET /v1/things/%d", i))}, "user")
+				r.Tariff = &Tariff{Entry: "tier", Tiers: []Tier{{"pro", per(r.Limits.Name(), 600)}}, Other: r.Limits}
+				r.Costs = &Costs{Entry: "bytes", Per: 1024}
+				r.Overrides = []Override{{Match: []Condition{Equal("user", fmt.Sprint("u", i))}, Limits: per(r.Limits.Name(), 5)}}
+				rules = append(rules, r)
+				subjects = append(subjects, Subject{Key: fmt.Sprint("u", i), Entries: []Entry{{"tier", "pro"}}})
+				deny = append(deny, ListEntry{Name: fmt.Sprint("d", i), Match: []Condition{Equal("user", fmt.Sprint("d", i))}})
+			}
+			s := mustNew(b, rules, WithSubjects(Subjects{By: "user", Table: subjects}), WithDenied(deny...))
+			d := Descriptor{{"ip", "203.0.113.10"}, {"user", "u7"}, {"route", "GET /v1/things/5"}, {"bytes", "5000"}}
+			checks := make([]headgate.Check, 0, 8)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = s.Decide(d, 1, checks)
 			}
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -55,7 +56,6 @@ func run(log *slog.Logger, listen, dialect string, replay bool) error {
 		return err
 	}
 	server := &http.Server{
-		Addr:              listen,
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -64,9 +64,13 @@ func run(log *slog.Logger, listen, dialect string, replay bool) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.ListenAndServe() }()
-	log.Info("listening", "url", "http://"+listen)
+	go func() { ended <- server.Serve(listener) }()
+	log.Info("listening", "url", "http://"+listener.Addr().String())
 	select {
 	case err := <-ended:
 		return err

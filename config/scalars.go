@@ -1,0 +1,101 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// entryPattern is what the schema knows of the name of a descriptor's entry.
+const entryPattern = `^[A-Za-z0-9_.:-]{1,64}$`
+
+func partText() value[policy.Part] {
+	s := schema{"pattern": `^[A-Za-z0-9_.:-]{1,64}(/[0-9]{1,3}){0,2}$`}
+	return plainText(s, policy.ParsePart)
+}
+
+func zoneText() value[*time.Location] {
+	return plainText(schema{"minLength": 1}, headgate.LoadLocation)
+}
+
+func algorithmName() value[int] {
+	var choices []string
+	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {
+		choices = append(choices, a.String())
+	}
+	return oneOf(choices...)
+}
+
+func alignName() value[int] {
+	var choices []string
+	for a := headgate.AlignUTC; a <= headgate.AlignYear; a++ {
+		choices = append(choices, a.String())
+	}
+	return oneOf(choices...)
+}
+
+// percent is a whole number of percent, such as 80%.
+func percent(least, most int) value[int] {
+	s := schema{"type": "string", "pattern": `^[0-9]{1,3}%$`}
+	return value[int]{s, func(r *reader, name string, n *node) (int, bool) {
+		digits, marked := strings.CutSuffix(n.text, "%")
+		x, err := strconv.ParseUint(digits, 10, 16)
+		switch {
+		case n.kind == whole:
+			r.add(n.at, "%s is %s without a percent sign; write %s%%", name, n.text, n.text)
+		case n.kind != text || !marked || err != nil || len(digits) > 3:
+			r.add(n.at, "%s is %s, must be a percentage such as 80%%", name, describe(n))
+		case int(x) < least || int(x) > most:
+			r.add(n.at, "%s is %s, must be %d%% to %d%%", name, n.text, least, most)
+		default:
+			return int(x), true
+		}
+		return 0, false
+	}}
+}
+
+// day is how a day is written.
+const day = "2006-01-02"
+
+// untilText is a day, which ends what it ends when it is over in UTC, or a time.
+func untilText() value[time.Time] {
+	s := schema{"pattern": `^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ].*)?$`}
+	return plainText(s, func(text string) (time.Time, error) {
+		t, err := time.Parse(day, text)
+		if err == nil {
+			t = t.AddDate(0, 0, 1)
+		} else if t, err = time.Parse(time.RFC3339, text); err != nil {
+			return t, fmt.Errorf("until is %q, must be a day such as 2026-12-31, which is the last, or a time such as 2026-12-31T18:00:00Z", text)
+		}
+		// The zero time would never end, and a year has four digits.
+		if year := t.UTC().Year(); year < 1970 || year > 9998 {
+			return t, fmt.Errorf("until is %q, must lie in the years 1970 to 9998", text)
+		}
+		return t, nil
+	})
+}
+
+// formatUntil writes what untilText reads.
+func formatUntil(t time.Time) string {
+	t = t.UTC()
+	if t.Equal(t.Truncate(24 * time.Hour)) {
+		return t.AddDate(0, 0, -1).Format(day)
+	}
+	return t.Format(time.RFC3339Nano)
+}
+
+// scalarText is a text, or what a number, true or false is written as.
+func scalarText() value[string] {
+	s := schema{"type": []string{"string", "number", "boolean"}}
+	return value[string]{s, func(r *reader, name string, n *node) (string, bool) {
+		if n.kind == empty || n.kind == list || n.kind == mapping {
+			r.add(n.at, "%s is %s, must be a text", name, describe(n))
+			return "", false
+		}
+		return n.text, true
+	}}
+}

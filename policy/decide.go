@@ -1,0 +1,150 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate"
+)
+
+// Outcome is what a policy says of a request, before any counter is looked at.
+type Outcome struct {
+	// Checks is the slice that was handed in, with a check appended for each
+	// rule that binds the request: none if a list has answered.
+	Checks []headgate.Check
+	// Denied is the entry of the deny list that denies the request, or nil. The
+	// store need not be asked.
+	Denied *ListEntry
+	// Allowed is the entry of the allow list that lets the request pass
+	// whatever the rules say, or nil.
+	Allowed *ListEntry
+}
+
+// Decide says what binds the request: an entry of the deny list, else one of the
+// allow list, else all rules that match, whose checks it appends to dst in the
+// order of the rules. Cost is the request's own, 1 to headgate.MaxCount; zero
+// means one.
+//
+// The error is a [*headgate.InvalidError], and the checks are then dst as it
+// came: the cost is out of bounds, an entry that a cost is measured by is no
+// whole number, or more than headgate.MaxChecks rules bind.
+//
+// Decide allocates for keys only: joined ones, hashed ones, and addresses that
+// are cut or spelled otherwise.
+func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
+	if s.subjects != nil {
+		if known := s.subjects.find(d); len(known) > 0 {
+			// Of two entries with one name the first counts.
+			var space [2 * MaxEntries]Entry
+			return s.decide(append(append(space[:0], known...), d...), cost, dst)
+		}
+	}
+	return s.decide(d, cost, dst)
+}
+
+// decide is Decide for a descriptor that has the table's entries.
+func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
+	out := Outcome{Checks: dst}
+	if cost < 0 || cost > headgate.MaxCount {
+		return out, costError("request", cost)
+	}
+	if i, found := s.deny.find(d, s.now); found {
+		out.Denied = &s.options.deny[i]
+		return out, nil
+	}
+	if i, found := s.allow.find(d, s.now); found {
+		out.Allowed = &s.options.allow[i]
+		return out, nil
+	}
+	rules := s.index.candidates(d)
+	for i, more := rules.next(); more; i, more = rules.next() {
+		r := &s.compiled[i]
+		if !holdAll(r.conditions, d) {
+			continue
+		}
+		check, binds, err := s.check(r, d, cost)
+		switch {
+		case err != nil:
+			return Outcome{Checks: dst}, err
+		case !binds:
+			continue
+		case len(out.Checks)-len(dst) == headgate.MaxChecks:
+			return Outcome{Checks: dst}, &headgate.InvalidError{
+				Subject:  "request",
+				Problems: []string{fmt.Sprintf("more than %d rules bind it; narrow what they match", headgate.MaxChecks)},
+			}
+		}
+		out.Checks = append(out.Checks, check)
+	}
+	return out, nil
+}
+
+// check returns the check by which a rule whose conditions hold binds the
+// request, if it does.
+func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, binds bool, err error) {
+	limits := r.limits
+	if r.more != nil {
+		if limits = s.limits(r, d); limits == nil {
+			return c, false, nil
+		}
+	}
+	key, ok := s.key(r, d)
+	if !ok {
+		return c, false, nil
+	}
+	units, err := r.units(d, cost)
+	if err != nil || units == 0 {
+		return c, false, err
+	}
+	c = headgate.Check{Rule: limits, Key: key, Cost: units}
+	if r.more != nil {
+		c.Shadow = !enforced(limits.Name(), key, r.more.percent)
+	}
+	return c, true, nil
+}
+
+// limits returns what binds the request after tariff and overrides, or nil.
+func (s *Set) limits(r *compiled, d Descriptor) *headgate.Rule {
+	if i, found := r.more.overrides.find(d, s.now); found {
+		return r.more.limits[i]
+	}
+	if r.more.tariff != nil {
+		return r.more.tariff.limits(d)
+	}
+	return r.limits
+}
+
+// units is what a request of the given cost costs under the rule. Neither factor
+// exceeds MaxCount, so that the product fits.
+func (r *compiled) units(d Descriptor, cost int64) (int64, error) {
+	factor := r.factor
+	if r.more != nil && r.more.costs != nil {
+		var problem string
+		if factor, problem = r.more.costs.of(d); problem != "" {
+			return 0, r.invalid("%s", problem)
+		}
+	}
+	units := max(cost, 1) * factor
+	if units > headgate.MaxCount {
+		return 0, r.invalid("the cost is %d times the rule's %d, must be at most %d in all", max(cost, 1), factor, headgate.MaxCount)
+	}
+	return units, nil
+}
+
+func (r *compiled) invalid(format string, args ...any) error {
+	return &headgate.InvalidError{Subject: fmt.Sprintf("rule %q", r.limits.Name()), Problems: []string{fmt.Sprintf(format, args...)}}
+}
+
+func costError(subject string, cost int64) error {
+	return &headgate.InvalidError{Subject: subject, Problems: []string{fmt.Sprintf("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)}}
+}
+
+// Match is [Set.Decide] for callers that want checks only: it returns dst with
+// a check for each rule that binds the request, none if the allow list lets it
+// pass, and a [*DeniedError] if the deny list denies it.
+func (s *Set) Match(d Descriptor, cost int64, dst []headgate.Check) ([]headgate.Check, error) {
+	out, err := s.Decide(d, cost, dst)
+	if err == nil && out.Denied != nil {
+		err = &DeniedError{out.Denied}
+	}
+	return out.Checks, err
+}

@@ -1,0 +1,299 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Explanation is why a policy decides a request as it does, for people
+// ([Explanation.String]) and for programs. Secret values are in it as hashes.
+type Explanation struct {
+	// Entries are what is known of the request: that of the table of subjects
+	// first, without what it replaces.
+	Entries []ExplainedEntry `json:"entries"`
+	// Cost is that of the request itself.
+	Cost int64 `json:"cost"`
+	// Denied and Allowed are the entry of the deny or the allow list that
+	// answers the request. No rule is looked at then.
+	Denied  *ExplainedList `json:"denied,omitempty"`
+	Allowed *ExplainedList `json:"allowed,omitempty"`
+	// Rules has every rule, in the order of the policy.
+	Rules []ExplainedRule `json:"rules"`
+	// Error is why the request cannot be decided at all.
+	Error string `json:"error,omitempty"`
+	// Verdict is what the store's counters come to, once [Explanation.Observe]
+	// was told of them.
+	Verdict *ExplainedVerdict `json:"verdict,omitempty"`
+}
+
+// ExplainedEntry is one entry of the request.
+type ExplainedEntry struct {
+	Name string `json:"name"`
+	// Value is the entry's value or, if that is secret, its hash.
+	Value string `json:"value"`
+	// Secret says that the value is a hash.
+	Secret bool `json:"secret,omitempty"`
+	// Known says that the entry is from the table of subjects.
+	Known bool `json:"from_subjects,omitempty"`
+	// Replaced says that the request gave the entry another value, which the
+	// table's goes before.
+	Replaced bool `json:"replaced,omitempty"`
+}
+
+// ExplainedList is an entry of a list.
+type ExplainedList struct {
+	Name string   `json:"name"`
+	Pos  Position `json:"pos,omitzero"`
+}
+
+// ExplainedRule is what one rule has to do with the request.
+type ExplainedRule struct {
+	Rule string   `json:"rule"`
+	Pos  Position `json:"pos,omitzero"`
+	// Binds says whether the rule binds the request. All that follows is of use
+	// only if it does, except Why.
+	Binds bool `json:"binds"`
+	// Why says what keeps the rule from binding the request.
+	Why string `json:"why,omitempty"`
+	// Key is what the request is counted under; secret values in it are hashes.
+	Key string `json:"key"`
+	// Hashed says that there is a secret in the key.
+	Hashed bool `json:"hashed,omitempty"`
+	// Cost is what the request is charged.
+	Cost int64 `json:"cost,omitempty"`
+	// Tier is the value of the tariff's entry whose limits apply; "*" if those
+	// of all others do.
+	Tier string `json:"tier,omitempty"`
+	// Override counts from 1, and says which override's limits apply.
+	Override int `json:"override,omitempty"`
+	// Limits are those that apply.
+	Limits []ExplainedLimit `json:"limits,omitempty"`
+	// Shadow says that the rule counts the request and never denies it.
+	Shadow bool `json:"shadow,omitempty"`
+	// Enforce is for how many percent of its keys the rule may deny.
+	Enforce int `json:"enforce"`
+	// Soft is the percentage of a limit from which the rule warns; zero if it
+	// does not.
+	Soft int `json:"soft,omitempty"`
+
+	check headgate.Check
+}
+
+// ExplainedLimit is one limit and, once it is known, its state.
+type ExplainedLimit struct {
+	Limit     string             `json:"limit"`
+	Algorithm string             `json:"algorithm"`
+	State     *ExplainedDecision `json:"state,omitempty"`
+}
+
+// ExplainedDecision is what one limit says of the request. Durations are in
+// milliseconds, rounded up; RetryAfter is -1 if the cost can never fit.
+type ExplainedDecision struct {
+	Allowed    bool  `json:"allowed"`
+	Remaining  int64 `json:"remaining"`
+	RetryAfter int64 `json:"retry_after_ms"`
+	ResetAfter int64 `json:"reset_after_ms"`
+	// Soft says that the limit has reached the percentage from which to warn.
+	Soft bool `json:"soft,omitempty"`
+}
+
+// ExplainedVerdict is what all limits together say.
+type ExplainedVerdict struct {
+	Allowed bool `json:"allowed"`
+	// Rule and Limit are what decides; empty if no rule binds the request.
+	Rule       string `json:"rule,omitempty"`
+	Limit      string `json:"limit,omitempty"`
+	RetryAfter int64  `json:"retry_after_ms"`
+}
+
+// Explain says what [Set.Decide] does with the request, and why. It takes its
+// time, and is not for the path of requests.
+func (s *Set) Explain(d Descriptor, cost int64) Explanation {
+	e := Explanation{Cost: max(cost, 1), Rules: []ExplainedRule{}, Entries: s.explainEntries(d)}
+	d = s.known(d)
+	out, err := s.decide(d, cost, nil)
+	if err != nil {
+		e.Error = strings.TrimPrefix(err.Error(), "headgate: ")
+	}
+	if out.Denied != nil {
+		e.Denied = &ExplainedList{out.Denied.Name, out.Denied.Pos}
+	}
+	if out.Allowed != nil {
+		e.Allowed = &ExplainedList{out.Allowed.Name, out.Allowed.Pos}
+	}
+	for i := range s.rules {
+		r := s.explainRule(int32(i), d, cost)
+		switch {
+		case e.Denied != nil:
+			r = ExplainedRule{Rule: r.Rule, Pos: r.Pos, Why: fmt.Sprintf("the entry %q of the deny list answers first", e.Denied.Name)}
+		case e.Allowed != nil:
+			r = ExplainedRule{Rule: r.Rule, Pos: r.Pos, Why: fmt.Sprintf("the entry %q of the allow list answers first", e.Allowed.Name)}
+		}
+		e.Rules = append(e.Rules, r)
+	}
+	return e
+}
+
+// Checks are those that [Set.Decide] makes of the request: what to ask a store,
+// by headgate.OpPeek, for [Explanation.Observe].
+func (e *Explanation) Checks() []headgate.Check {
+	var checks []headgate.Check
+	for i := range e.Rules {
+		if e.Rules[i].Binds {
+			checks = append(checks, e.Rules[i].check)
+		}
+	}
+	return checks
+}
+
+// Observe adds what a store says of [Explanation.Checks].
+func (e *Explanation) Observe(s *Set, decisions []headgate.Decision) {
+	v := headgate.NewVerdict(decisions)
+	e.Verdict = &ExplainedVerdict{Allowed: v.Allowed && e.Denied == nil, RetryAfter: milliseconds(v.RetryAfter)}
+	if d := v.Deciding(); d != nil && d.Rule != nil {
+		e.Verdict.Rule, e.Verdict.Limit = d.Rule.Name(), d.Limit.String()
+	}
+	for i := range e.Rules {
+		r := &e.Rules[i]
+		if !r.Binds {
+			continue
+		}
+		for j := range r.Limits {
+			if len(decisions) == 0 {
+				return
+			}
+			d := &decisions[0]
+			decisions = decisions[1:]
+			r.Limits[j].State = &ExplainedDecision{d.Allowed, d.Remaining, milliseconds(d.RetryAfter), milliseconds(d.ResetAfter), s.Soft(d)}
+		}
+	}
+}
+
+// milliseconds rounds up, and keeps headgate.Never.
+func milliseconds(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func (s *Set) explainEntries(d Descriptor) []ExplainedEntry {
+	entries := []ExplainedEntry{}
+	var known Descriptor
+	if s.subjects != nil {
+		known = s.subjects.find(d)
+	}
+	for _, e := range known {
+		given, ok := d.Get(e.Name)
+		entries = append(entries, s.explainEntry(e, ExplainedEntry{Known: true, Replaced: ok && given != e.Value}))
+	}
+	for i, e := range d {
+		_, replaced := known.Get(e.Name)
+		_, again := d[:i].Get(e.Name)
+		if !replaced && !again && e.Value != "" {
+			entries = append(entries, s.explainEntry(e, ExplainedEntry{}))
+		}
+	}
+	return entries
+}
+
+func (s *Set) explainEntry(e Entry, to ExplainedEntry) ExplainedEntry {
+	to.Name, to.Value, to.Secret = e.Name, e.Value, s.secret(e.Name)
+	if to.Secret {
+		to.Value = s.Hash(e.Name, e.Value)
+	}
+	return to
+}
+
+func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
+	r, c := &s.rules[i], &s.compiled[i]
+	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.percent(), Soft: r.Soft}
+	if r.Direct {
+		e.Why = "it is reached by its name only"
+		return e
+	}
+	for _, demand := range compileConditions(r.Match, s.hasher) {
+		if !demand.holds(d) {
+			e.Why = s.unmet(&demand, d)
+			return e
+		}
+	}
+	for _, p := range r.Per {
+		if _, ok := d.Get(p.Entry); !ok {
+			e.Why = fmt.Sprintf("it counts by %s, which is absent", p.Entry)
+			return e
+		}
+		e.Hashed = e.Hashed || s.secret(p.Entry)
+	}
+	check, binds, err := s.check(c, d, cost)
+	if !binds {
+		e.Hashed = false
+		switch {
+		case err != nil:
+			e.Why = strings.TrimPrefix(err.Error(), "headgate: ")
+		case s.limits(c, d) == nil:
+			value, ok := d.Get(r.Tariff.Entry)
+			e.Why = fmt.Sprintf("it has no limits for requests without %s, nor for all others", r.Tariff.Entry)
+			if ok {
+				e.Why = fmt.Sprintf("it has no limits for the %s %s, nor for all others", r.Tariff.Entry, s.shown(r.Tariff.Entry, value))
+			}
+		default:
+			e.Why = "the request costs it nothing"
+		}
+		return e
+	}
+	e.Binds, e.check = true, check
+	e.Key, e.Cost, e.Shadow = check.Key, check.Units(), check.Shadow
+	limits := check.Rule.Limits()
+	for j := range limits {
+		e.Limits = append(e.Limits, ExplainedLimit{Limit: limits[j].String(), Algorithm: limits[j].Algorithm.String()})
+	}
+	if c.more == nil {
+		return e
+	}
+	if j, found := c.more.overrides.find(d, s.now); found {
+		e.Override = j + 1
+	} else if r.Tariff != nil {
+		e.Tier = "*"
+		if value, ok := d.Get(r.Tariff.Entry); ok && r.Tariff.knows(value) {
+			e.Tier = value
+			if s.secret(r.Tariff.Entry) {
+				e.Tier = s.Hash(r.Tariff.Entry, value)
+			}
+		}
+	}
+	return e
+}
+
+// shown is a value for people: the hash of it, if it is secret.
+func (s *Set) shown(entry, value string) string {
+	if s.secret(entry) {
+		return "(secret, " + HashMark + s.Hash(entry, value) + ")"
+	}
+	return quote(value)
+}
+
+// unmet says what the request has and what the demand asks for.
+func (s *Set) unmet(c *demand, d Descriptor) string {
+	has := c.Entry + " is absent"
+	if value, ok := d.Get(c.Entry); ok {
+		has = fmt.Sprintf("%s is %s", c.Entry, s.shown(c.Entry, value))
+	}
+	switch {
+	case c.bare() && c.Not:
+		return has + ", must be absent"
+	case c.bare():
+		return has + ", must be present"
+	}
+	verb := "must be"
+	if c.Not {
+		verb = "must not be"
+	}
+	if c.size() > 1 {
+		verb += " one of"
+	}
+	return fmt.Sprintf("%s, %s %s", has, verb, some(quoted(c.patterns(), s.secret(c.Entry))))
+}

@@ -1,0 +1,223 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// explained is a set that has one of everything.
+func explained(t testing.TB) *Set {
+	t.Helper()
+	api := rule("api", []Condition{Present("api_key")}, "api_key")
+	api.Limits = nil
+	api.Tariff = &Tariff{Entry: "tier", Tiers: []Tier{{"pro", per("api", 600)}}, Other: per("api", 30)}
+	api.Overrides = []Override{{Match: []Condition{Equal("tenant", "acme")}, Limits: headgate.MustRule("api", headgate.PerMinute(900), headgate.PerSecond(90))}}
+	api.Soft, api.Pos = 80, Position{"p.yml", 2, 5}
+	closed := rule("closed", nil, "user")
+	closed.Limits = nil
+	closed.Tariff = &Tariff{Entry: "tier", Tiers: []Tier{{"gold", per("closed", 9)}}}
+	login := rule("login", []Condition{Equal("route", "POST /a", "POST /b"), Not(Prefix("user", "svc-"))}, "ip")
+	export := rule("export", []Condition{Equal("route", "GET /export")})
+	export.Costs = &Costs{Entry: "size", Values: map[string]int64{"none": 0}, Other: 7}
+	export.Mode = ModeShadow
+	partly := rule("partly", nil, "user")
+	partly.Enforce = 50
+	direct := rule("direct", nil)
+	direct.Direct = true
+	return mustNew(t, []Rule{api, closed, login, export, partly, direct}, atNoon(),
+		WithHashKey(make([]byte, 32)),
+		WithSubjects(Subjects{Table: []Subject{{Key: "k1", Entries: []Entry{{"tier", "pro"}}}}}),
+		WithDenied(ListEntry{Name: "bad", Match: []Condition{Equal("user", "eve")}, Pos: Position{"p.yml", 9, 3}}),
+		WithAllowed(ListEntry{Name: "good", Match: []Condition{Equal("user", "ada")}}))
+}
+
+func TestExplain(t *testing.T) {
+	s := explained(t)
+	hash := s.Hash("api_key", "k1")
+	for _, c := range []struct {
+		d    string
+		want string
+	}{
+		{"api_key=k1,tier=gold,user=kim,route=GET /export", `the request has
+  tier = "pro", by the table of subjects, instead of what the request says
+  api_key = (secret, hash:` + hash + `)
+  user = "kim"
+  route = "GET /export"
+and costs 2
+
+rule "api" binds it (p.yml:2:5)
+  key "` + hash + `" (hashed), cost 2
+  limits of the tier "pro"
+  600 per 1m (token_bucket)
+  warns from 80% on
+
+rule "export" binds it
+  one counter for all, cost 14
+  20 per 1m (token_bucket)
+  in shadow: counts and never denies
+
+rule "partly" binds it
+  key "kim", cost 2
+  20 per 1m (token_bucket)
+  enforced for this key, and 50% of all
+
+do not bind it
+  closed: it has no limits for the tier "pro", nor for all others
+  login: route is "GET /export", must be one of "POST /a", "POST /b"
+  direct: it is reached by its name only
+`},
+		{"api_key=k2,tenant=acme,user=svc-3,route=POST /a,size=none", `the request has
+  api_key = (secret, hash:` + s.Hash("api_key", "k2") + `)
+  tenant = "acme"
+  user = "svc-3"
+  route = "POST /a"
+  size = "none"
+and costs 2
+
+rule "api" binds it (p.yml:2:5)
+  key "` + s.Hash("api_key", "k2") + `" (hashed), cost 2
+  limits of override 1
+  900 per 1m (token_bucket)
+  90 per 1s (token_bucket)
+  warns from 80% on
+
+rule "partly" binds it
+  key "svc-3", cost 2
+  20 per 1m (token_bucket)
+  in shadow for this key: enforced for 50% of all
+
+do not bind it
+  closed: it has no limits for requests without tier, nor for all others
+  login: user is "svc-3", must not be "svc-*"
+  export: route is "POST /a", must be "GET /export"
+  direct: it is reached by its name only
+`},
+		{"route=GET /export,size=none", `the request has
+  route = "GET /export"
+  size = "none"
+and costs 2
+
+no rule binds it
+
+do not bind it
+  api: api_key is absent, must be present
+  closed: it counts by user, which is absent
+  login: route is "GET /export", must be one of "POST /a", "POST /b"
+  export: the request costs it nothing
+  partly: it counts by user, which is absent
+  direct: it is reached by its name only
+`},
+		{"user=eve", "the request has\n  user = \"eve\"\nand costs 2\n\ndenied by the entry \"bad\" of the deny list (p.yml:9:3)\n"},
+		{"user=ada", "the request has\n  user = \"ada\"\nand costs 2\n\nallowed by the entry \"good\" of the allow list: no rule binds it\n"},
+		{"", `the request has no entries
+and costs 2
+
+no rule binds it
+
+do not bind it
+  api: api_key is absent, must be present
+  closed: it counts by user, which is absent
+  login: route is absent, must be one of "POST /a", "POST /b"
+  export: route is absent, must be "GET /export"
+  partly: it counts by user, which is absent
+  direct: it is reached by its name only
+`},
+	} {
+		e := s.Explain(facts(c.d), 2)
+		if got := e.String(); got != c.want {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", c.d, got, c.want)
+		}
+		out, err := s.Decide(facts(c.d), 2, nil)
+		if err != nil || !reflect.DeepEqual(e.Checks(), out.Checks) {
+			t.Errorf("%s: it explains %v, and decides %v, %v", c.d, e.Checks(), out.Checks, err)
+		}
+		text, err := json.Marshal(e)
+		if err != nil || strings.Contains(string(text), `"k1"`) || strings.Contains(string(text), `"k2"`) {
+			t.Errorf("%s: as JSON %s, %v", c.d, text, err)
+		}
+		var again Explanation
+		if err := json.Unmarshal(text, &again); err != nil || again.String() != e.String() {
+			t.Errorf("%s: JSON does not hold it all: %v\n%s", c.d, err, again.String())
+		}
+	}
+}
+
+func TestExplainErrors(t *testing.T) {
+	s := explained(t)
+	for cost, want := range map[int64]string{
+		-1:                "cannot be decided: request: the cost is -1, must be 1 to 1000000000",
+		headgate.MaxCount: `cannot be decided: rule "export": the cost is 1000000000 times the rule's 7, must be at most 1000000000 in all`,
+	} {
+		e := s.Explain(facts("route=GET /export"), cost)
+		if got := e.String(); e.Error == "" || !strings.Contains(got, want) || strings.Contains(got, "no rule binds it") {
+			t.Errorf("cost %d: %s", cost, got)
+		}
+	}
+}
+
+// TestObserve: what a store says is shown at each limit, and who decides.
+func TestObserve(t *testing.T) {
+	s := explained(t)
+	e := s.Explain(facts("api_key=k2,tenant=acme,user=kim"), 1)
+	checks := e.Checks()
+	var decisions []headgate.Decision
+	for i := range checks {
+		limits := checks[i].Rule.Limits()
+		for j := range limits {
+			decisions = append(decisions, headgate.Decision{Rule: checks[i].Rule, Limit: &limits[j], Check: i, Allowed: true, Remaining: int64(100 * j), ResetAfter: 1500 * time.Microsecond})
+		}
+	}
+	decisions[1].Allowed, decisions[1].RetryAfter = false, time.Second+1
+	e.Observe(s, decisions)
+	want := []string{
+		"900 per 1m (token_bucket): 0 left, free again in 2 ms, and to be warned of",
+		"90 per 1s (token_bucket): 100 left, free again in 2 ms, denies for another 1001 ms",
+		"20 per 1m (token_bucket): 0 left, free again in 2 ms\n",
+		`denied; rule "api", limit "90 per 1s" decides`,
+	}
+	for _, w := range want {
+		if !strings.Contains(e.String(), w) {
+			t.Errorf("it lacks %q:\n%s", w, e.String())
+		}
+	}
+	decisions[1].RetryAfter = headgate.Never
+	e.Observe(s, decisions)
+	if got := e.String(); !strings.Contains(got, "never holds the cost") || e.Verdict.RetryAfter != -1 {
+		t.Errorf("a cost that never fits: %s", got)
+	}
+	none := s.Explain(facts("user=eve"), 1)
+	none.Observe(s, nil)
+	if none.Verdict.Allowed || !strings.HasSuffix(none.String(), "\ndenied\n") {
+		t.Errorf("denied by a list: %s", none.String())
+	}
+}
+
+func ExampleSet_Explain() {
+	set, err := New([]Rule{{
+		Match:  []Condition{Equal("route", "POST /v1/token")},
+		Per:    []Part{{Entry: "user"}},
+		Limits: headgate.MustRule("login", headgate.Sliding(20, time.Minute)),
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	e := set.Explain(Descriptor{{"route", "GET /"}, {"user", "ada"}}, 1)
+	fmt.Print(e.String())
+	// Output:
+	// the request has
+	//   route = "GET /"
+	//   user = "ada"
+	// and costs 1
+	//
+	// no rule binds it
+	//
+	// do not bind it
+	//   login: route is "GET /", must be "POST /v1/token"
+}

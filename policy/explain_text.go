@@ -1,0 +1,139 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String writes the explanation for people: what is known of the request, what
+// binds it with key and limits, and what does not and why.
+func (e *Explanation) String() string {
+	var b strings.Builder
+	b.WriteString("the request has")
+	if len(e.Entries) == 0 {
+		b.WriteString(" no entries")
+	}
+	for i := range e.Entries {
+		fmt.Fprintf(&b, "\n  %s", e.Entries[i].text())
+	}
+	fmt.Fprintf(&b, "\nand costs %d\n", e.Cost)
+	if e.Denied != nil {
+		fmt.Fprintf(&b, "\ndenied by the entry %q of the deny list%s\n", e.Denied.Name, at(e.Denied.Pos))
+	}
+	if e.Allowed != nil {
+		fmt.Fprintf(&b, "\nallowed by the entry %q of the allow list%s: no rule binds it\n", e.Allowed.Name, at(e.Allowed.Pos))
+	}
+	if e.Error != "" {
+		fmt.Fprintf(&b, "\ncannot be decided: %s\n", e.Error)
+	}
+	var bound, others int
+	for i := range e.Rules {
+		if e.Rules[i].Binds {
+			bound++
+			fmt.Fprintf(&b, "\n%s", e.Rules[i].text())
+		}
+	}
+	if bound == 0 && e.Denied == nil && e.Allowed == nil && e.Error == "" {
+		b.WriteString("\nno rule binds it\n")
+	}
+	for i := range e.Rules {
+		if r := &e.Rules[i]; !r.Binds && e.Denied == nil && e.Allowed == nil {
+			if others++; others == 1 {
+				b.WriteString("\ndo not bind it\n")
+			}
+			fmt.Fprintf(&b, "  %s: %s\n", r.Rule, r.Why)
+		}
+	}
+	if v := e.Verdict; v != nil {
+		b.WriteString("\n" + v.text() + "\n")
+	}
+	return b.String()
+}
+
+func at(p Position) string {
+	if p == (Position{}) {
+		return ""
+	}
+	return fmt.Sprintf(" (%v)", p)
+}
+
+func (e *ExplainedEntry) text() string {
+	text := fmt.Sprintf("%s = %s", e.Name, quote(e.Value))
+	if e.Secret {
+		text = fmt.Sprintf("%s = (secret, %s%s)", e.Name, HashMark, e.Value)
+	}
+	switch {
+	case e.Replaced:
+		text += ", by the table of subjects, instead of what the request says"
+	case e.Known:
+		text += ", by the table of subjects"
+	}
+	return text
+}
+
+func (r *ExplainedRule) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rule %q binds it%s\n", r.Rule, at(r.Pos))
+	switch {
+	case r.Key == "":
+		b.WriteString("  one counter for all")
+	case r.Hashed:
+		fmt.Fprintf(&b, "  key %q (hashed)", r.Key)
+	default:
+		fmt.Fprintf(&b, "  key %q", r.Key)
+	}
+	fmt.Fprintf(&b, ", cost %d\n", r.Cost)
+	switch {
+	case r.Override > 0:
+		fmt.Fprintf(&b, "  limits of override %d\n", r.Override)
+	case r.Tier == "*":
+		b.WriteString("  limits of all other tiers\n")
+	case r.Tier != "":
+		fmt.Fprintf(&b, "  limits of the tier %q\n", r.Tier)
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		fmt.Fprintf(&b, "  %s (%s)", l.Limit, l.Algorithm)
+		if l.State != nil {
+			b.WriteString(": " + l.State.text())
+		}
+		b.WriteString("\n")
+	}
+	if r.Soft > 0 {
+		fmt.Fprintf(&b, "  warns from %d%% on\n", r.Soft)
+	}
+	switch {
+	case r.Shadow && r.Enforce == 0:
+		b.WriteString("  in shadow: counts and never denies\n")
+	case r.Shadow:
+		fmt.Fprintf(&b, "  in shadow for this key: enforced for %d%% of all\n", r.Enforce)
+	case r.Enforce < 100:
+		fmt.Fprintf(&b, "  enforced for this key, and %d%% of all\n", r.Enforce)
+	}
+	return b.String()
+}
+
+func (d *ExplainedDecision) text() string {
+	text := fmt.Sprintf("%d left, free again in %d ms", d.Remaining, d.ResetAfter)
+	switch {
+	case d.Allowed && d.Soft:
+		text += ", and to be warned of"
+	case d.Allowed:
+	case d.RetryAfter < 0:
+		text += ", never holds the cost"
+	default:
+		text += fmt.Sprintf(", denies for another %d ms", d.RetryAfter)
+	}
+	return text
+}
+
+func (v *ExplainedVerdict) text() string {
+	word := "denied"
+	if v.Allowed {
+		word = "allowed"
+	}
+	if v.Rule == "" {
+		return word
+	}
+	return fmt.Sprintf("%s; rule %q, limit %q decides", word, v.Rule, v.Limit)
+}

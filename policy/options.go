@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+type options struct {
+	hashKey     []byte
+	secrets     []string
+	clock       func() time.Time
+	subjects    *Subjects
+	allow, deny []ListEntry
+	ignore      []Ignore
+}
+
+// Option changes how [New] makes a set.
+type Option func(*options)
+
+// WithHashKey sets the key, MinHashKey to MaxHashKey bytes, under which secret
+// values are hashed (HMAC-SHA256). All nodes that share counters must have the
+// same key; with another key every counter of a secret starts afresh.
+func WithHashKey(key []byte) Option {
+	return func(o *options) { o.hashKey = slices.Clone(key) }
+}
+
+// WithSecrets names entries whose values are secret besides api_key, token and
+// authorization.
+func WithSecrets(entries ...string) Option {
+	return func(o *options) { o.secrets = append(o.secrets, entries...) }
+}
+
+// WithClock sets the clock that tells whether overrides and list entries have
+// ended; time.Now if left out or nil. It is read only for a request that meets
+// one with an end, and must be safe for concurrent use.
+func WithClock(now func() time.Time) Option {
+	return func(o *options) {
+		if o.clock = now; now == nil {
+			o.clock = time.Now
+		}
+	}
+}
+
+// WithSubjects sets the table of clients.
+func WithSubjects(table Subjects) Option {
+	return func(o *options) { o.subjects = table.clone() }
+}
+
+// WithAllowed adds entries to the allow list: requests that no rule binds.
+func WithAllowed(entries ...ListEntry) Option {
+	return func(o *options) { o.allow = append(o.allow, entries...) }
+}
+
+// WithDenied adds entries to the deny list: requests that are denied without
+// asking the store. It goes before the allow list.
+func WithDenied(entries ...ListEntry) Option {
+	return func(o *options) { o.deny = append(o.deny, entries...) }
+}
+
+// WithIgnored silences warnings of [Lint] in the whole set.
+func WithIgnored(ignore ...Ignore) Option {
+	return func(o *options) { o.ignore = append(o.ignore, ignore...) }
+}
+
+func (o *options) check() []Mistake {
+	var mistakes []Mistake
+	if n := len(o.hashKey); o.hashKey != nil && (n < MinHashKey || n > MaxHashKey) {
+		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the hash key has %d bytes, must have %d to %d", n, MinHashKey, MaxHashKey)})
+	}
+	for _, entry := range o.secrets {
+		if p := checkEntryName(entry); p != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Text: "secret " + p})
+		}
+	}
+	for i := range o.ignore {
+		if p := o.ignore[i].check(); p != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("ignore.%d", i), Text: p})
+		}
+	}
+	return append(mistakes, o.checkLists()...)
+}

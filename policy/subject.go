@@ -1,0 +1,183 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MaxSubjects is how many subjects a table may have.
+const MaxSubjects = 1_000_000
+
+// Subjects is a table of clients and what is known of them: their tier, their
+// tenant and the like. What it says of a client goes before what the request
+// says, so that no request chooses its own tier.
+type Subjects struct {
+	// By is the entry that the table is looked up by; "api_key" if left out.
+	By string
+	// Table has the clients, each once.
+	Table []Subject
+	// Other are the entries of every request that the table has no row for, and
+	// of those that lack the entry By. Without any, such requests keep what they
+	// say of themselves.
+	Other []Entry
+	// OtherPos is where Other was written, for messages.
+	OtherPos Position
+	// File is the file that the table was read from, as the policy names it;
+	// empty if it stands in the policy itself.
+	File string
+}
+
+// Subject is one client.
+type Subject struct {
+	// Key is the client's value of the entry By or, for a secret that is not to
+	// be read here, "hash:" and what [Set.Hash] makes of it.
+	Key string
+	// Entries are what is known of the client.
+	Entries []Entry
+	// Pos is where the subject was written, for messages.
+	Pos Position
+}
+
+// HashMark stands before the hash of a secret in [Subject.Key].
+const HashMark = "hash:"
+
+// defaultBy is what a table is looked up by unless it says otherwise.
+const defaultBy = "api_key"
+
+func (t *Subjects) clone() *Subjects {
+	c := *t
+	c.Table, c.Other = slices.Clone(t.Table), slices.Clone(t.Other)
+	if c.By == "" {
+		c.By = defaultBy
+	}
+	for i := range c.Table {
+		c.Table[i].Entries = slices.Clone(c.Table[i].Entries)
+	}
+	return &c
+}
+
+// check returns what is wrong with the table. Secret are the secret entries.
+func (t *Subjects) check(secret []string) []Mistake {
+	var mistakes []Mistake
+	bad := func(pos Position, field, format string, args ...any) {
+		mistakes = append(mistakes, Mistake{Index: -1, Field: field, Pos: pos, Text: fmt.Sprintf(format, args...)})
+	}
+	if p := checkEntryName(t.By); p != "" {
+		bad(Position{}, "subjects.by", "%s", p)
+	}
+	if len(t.Table) > MaxSubjects {
+		bad(Position{}, "subjects", "there are %d subjects, must be at most %d", len(t.Table), MaxSubjects)
+		return mistakes
+	}
+	t.checkEntries(t.Other, func(format string, args ...any) { bad(t.OtherPos, "subjects.*", format, args...) })
+	seen := make(map[string]Position, len(t.Table))
+	for i := range t.Table {
+		s, field := &t.Table[i], fmt.Sprintf("subjects.%d", i)
+		name := displayed(s.Key, slices.Contains(secret, t.By))
+		row := func(format string, args ...any) { bad(s.Pos, field, format, args...) }
+		if s.Key == "" || len(s.Key) > MaxValue {
+			row("the subject %s has %d bytes, must have 1 to %d", name, len(s.Key), MaxValue)
+		}
+		if hash, ok := hashOf(s.Key); ok && slices.Contains(secret, t.By) {
+			if p := checkHash(hash); p != "" {
+				row("the subject %s: %s", name, p)
+			}
+		}
+		if first, twice := seen[s.Key]; twice {
+			row("the subject %s is in the table twice, first at %v; keep one", name, first)
+		}
+		seen[s.Key] = s.Pos
+		if len(s.Entries) == 0 {
+			row("the subject %s has no entries; say what is known of it, such as { tier: pro }", name)
+		}
+		t.checkEntries(s.Entries, row)
+	}
+	return mistakes
+}
+
+func (t *Subjects) checkEntries(entries []Entry, bad func(format string, args ...any)) {
+	if len(entries) > MaxEntries {
+		bad("there are %d entries, must be at most %d", len(entries), MaxEntries)
+	}
+	for i, e := range entries {
+		if p := checkEntryName(e.Name); p != "" {
+			bad("%s", p)
+		}
+		if e.Value == "" || len(e.Value) > MaxValue {
+			bad("entry %s: the value has %d bytes, must have 1 to %d", quote(e.Name), len(e.Value), MaxValue)
+		}
+		if e.Name == t.By {
+			bad("entry %s is what the table is looked up by, and cannot be set in it", quote(e.Name))
+		}
+		if slices.ContainsFunc(entries[:i], func(o Entry) bool { return o.Name == e.Name }) {
+			bad("entry %s is set twice; keep one", quote(e.Name))
+		}
+	}
+}
+
+// displayed is a value for messages: a secret is not shown.
+func displayed(value string, secret bool) string {
+	if _, hash := hashOf(value); !secret || hash {
+		return quote(value)
+	}
+	return "(a secret)"
+}
+
+// hashOf cuts the mark off the hash of a secret.
+func hashOf(key string) (hash string, ok bool) {
+	if len(key) > len(HashMark) && key[:len(HashMark)] == HashMark {
+		return key[len(HashMark):], true
+	}
+	return "", false
+}
+
+// compiledSubjects finds the entries of a request's client.
+type compiledSubjects struct {
+	by      string
+	address bool
+	clear   map[string][]Entry
+	hashes  map[string][]Entry
+	other   []Entry
+	hasher  *hasher
+}
+
+func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
+	c := &compiledSubjects{
+		by: t.By, address: t.By == addressEntry, other: t.Other, hasher: h,
+		clear: make(map[string][]Entry), hashes: make(map[string][]Entry),
+	}
+	for i := range t.Table {
+		s := &t.Table[i]
+		hash, hashed := hashOf(s.Key)
+		switch {
+		case hashed && slices.Contains(secret, t.By):
+			c.hashes[hash] = s.Entries
+		case c.address:
+			c.clear[spelled(s.Key)] = s.Entries
+		default:
+			c.clear[s.Key] = s.Entries
+		}
+	}
+	return c
+}
+
+// find returns what the table says of the request's client.
+func (c *compiledSubjects) find(d Descriptor) []Entry {
+	value, ok := d.Get(c.by)
+	if !ok {
+		return c.other
+	}
+	if c.address {
+		value = spelled(value)
+	}
+	if entries, ok := c.clear[value]; ok {
+		return entries
+	}
+	if len(c.hashes) > 0 {
+		var space [32]byte
+		if entries, ok := c.hashes[string(c.hasher.append(space[:0], c.by, value))]; ok {
+			return entries
+		}
+	}
+	return c.other
+}

@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate"
+)
+
+// MaxTiers is how many tiers one [Tariff] may have.
+const MaxTiers = 1000
+
+// Tariff has limits by the value of one entry. All of them are made for the
+// rule's name, so that a client who changes tiers keeps what it has used.
+type Tariff struct {
+	// Entry is the entry's name, such as "tier". Required.
+	Entry string
+	// Tiers are the values that have limits of their own: 1 to MaxTiers, or none
+	// if there is Other.
+	Tiers []Tier
+	// Other are the limits of every other value and of requests without the
+	// entry. Without it the rule does not bind those.
+	Other *headgate.Rule
+}
+
+// Tier is one value of a tariff's entry, and its limits.
+type Tier struct {
+	Value  string
+	Limits *headgate.Rule
+}
+
+func (t *Tariff) clone() *Tariff {
+	if t == nil {
+		return nil
+	}
+	c := *t
+	c.Tiers = append([]Tier(nil), t.Tiers...)
+	return &c
+}
+
+// first is some limits of the tariff: those of Other, if it has any.
+func (t *Tariff) first() *headgate.Rule {
+	if t.Other != nil || len(t.Tiers) == 0 {
+		return t.Other
+	}
+	return t.Tiers[0].Limits
+}
+
+// has reports whether the limits are some of the tariff's.
+func (t *Tariff) has(limits *headgate.Rule) bool {
+	if limits == t.Other {
+		return true
+	}
+	for i := range t.Tiers {
+		if t.Tiers[i].Limits == limits {
+			return true
+		}
+	}
+	return false
+}
+
+// knows reports whether the tariff has limits for this very value.
+func (t *Tariff) knows(value string) bool {
+	for i := range t.Tiers {
+		if t.Tiers[i].Value == value {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Tariff) check(name string, bad func(field, format string, args ...any)) {
+	if p := checkEntryName(t.Entry); p != "" {
+		bad("tariff", "%s", p)
+	}
+	if n := len(t.Tiers); n > MaxTiers || n == 0 && t.Other == nil {
+		bad("tariff", "the tariff has %d tiers, must have 1 to %d", n, MaxTiers)
+	}
+	if t.Other != nil && t.Other.Name() != name {
+		bad("tariff", "the name is %q but the other limits were made for %q; counters can be kept under one name only", name, t.Other.Name())
+	}
+	seen := make(map[string]bool, len(t.Tiers))
+	for i := range t.Tiers {
+		tier, field := &t.Tiers[i], fmt.Sprintf("tariff.%d", i)
+		switch {
+		case tier.Value == "" || len(tier.Value) > MaxValue:
+			bad(field, "the tier %s has %d bytes, must have 1 to %d", quote(tier.Value), len(tier.Value), MaxValue)
+		case seen[tier.Value]:
+			bad(field, "the tier %s is set twice; keep one", quote(tier.Value))
+		}
+		seen[tier.Value] = true
+		switch {
+		case tier.Limits == nil:
+			bad(field, "the tier %s has no limits; make them with headgate.NewRule", quote(tier.Value))
+		case tier.Limits.Name() != name:
+			bad(field, "the name is %q but the limits of the tier %s were made for %q; counters can be kept under one name only", name, quote(tier.Value), tier.Limits.Name())
+		}
+	}
+}
+
+// compiledTariff finds a tier without looking at the others.
+type compiledTariff struct {
+	entry string
+	tiers map[string]*headgate.Rule
+	other *headgate.Rule
+}
+
+func (t *Tariff) compile() *compiledTariff {
+	if t == nil {
+		return nil
+	}
+	c := &compiledTariff{entry: t.Entry, tiers: make(map[string]*headgate.Rule, len(t.Tiers)), other: t.Other}
+	for i := range t.Tiers {
+		c.tiers[t.Tiers[i].Value] = t.Tiers[i].Limits
+	}
+	return c
+}
+
+// limits returns what binds the request, or nil.
+func (c *compiledTariff) limits(d Descriptor) *headgate.Rule {
+	if value, ok := d.Get(c.entry); ok {
+		if limits, ok := c.tiers[value]; ok {
+			return limits
+		}
+	}
+	return c.other
+}
