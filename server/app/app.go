@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/telemetry/prom"
 )
@@ -27,7 +27,7 @@ import (
 // and its address is bound. Make one with [New]; end it with Serve or Close.
 type App struct {
 	settings Settings
-	policy   *policy.Set
+	source   *source
 	store    *Store
 	listener net.Listener
 	server   *http.Server
@@ -50,7 +50,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 		s.HashKey = rand.Text()
 	}
 	a := &App{settings: s}
-	if a.policy, err = LoadPolicy(s.PolicyFile, s.HashKey); err != nil {
+	if a.source, err = newSource(&s); err != nil {
 		return nil, err
 	}
 	if a.store, err = OpenStore(ctx, s); err != nil {
@@ -58,6 +58,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	}
 	if err = a.listen(ctx); err == nil {
 		if a.server, err = a.newServer(); err == nil {
+			a.source.warn()
 			return a, nil
 		}
 	}
@@ -85,7 +86,7 @@ func (a *App) newServer() (*http.Server, error) {
 		ConstLabels: prometheus.Labels{"version": a.settings.Version, "go": runtime.Version()},
 	})
 	build.Set(1)
-	registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(build, a.source, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	dialect, err := httplimit.ParseDialect(a.settings.Dialect)
 	if err != nil {
@@ -95,18 +96,26 @@ func (a *App) newServer() (*http.Server, error) {
 	store := headgate.Observe(a.store, newFailures(logger).hooks(recorder.Hooks()))
 	probe := newProbe(a.store)
 	return &http.Server{
-		Handler: httpapi.New(&gate{a.policy, store}, httpapi.Options{
+		Handler: a.leaving(httpapi.New(&gate{a.source, store}, httpapi.Options{
 			Ready: func(ctx context.Context) error {
 				if a.draining.Load() {
 					return errDraining
 				}
 				return probe.ready(ctx)
 			},
+			Detail: a.source.detail,
+			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (httpapi.Policy, bool, error) {
+				now, result, err := a.source.reload("an admin asked for it")
+				if err != nil {
+					return now, false, reloadError(err)
+				}
+				return now, result == changed, nil
+			}},
 			Metrics:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}),
 			Dialect:   dialect,
 			Logger:    logger,
 			AccessLog: a.settings.AccessLog,
-		}),
+		})),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       a.settings.readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -116,11 +125,33 @@ func (a *App) newServer() (*http.Server, error) {
 	}, nil
 }
 
+// leaving asks callers with a connection open to look elsewhere after their next
+// answer, once the service is being shut down. Closing the connections that are
+// idle would be quicker, and lose the requests that are on their way over them.
+func (a *App) leaving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.draining.Load() {
+			w.Header()["Connection"] = []string{"close"}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // Addr is the address that is served, with the port that was taken.
 func (a *App) Addr() net.Addr { return a.listener.Addr() }
 
 // Policy is the policy in force.
-func (a *App) Policy() *policy.Set { return a.policy }
+func (a *App) Policy() httpapi.Policy { return *a.source.active.Load() }
+
+// Reload loads the policy file anew, for a reason that the log tells, as happens
+// by itself when the file changes. If that fails, the policy in force stays in
+// force, and the log, the metrics and /readyz say why. The error wraps
+// [ErrNotReloadable] if the policy does not come from a file. It is safe for
+// concurrent use.
+func (a *App) Reload(reason string) error {
+	_, _, err := a.source.reload(reason)
+	return err
+}
 
 // StoreName says which store there is, without what may be secret in its URL.
 func (a *App) StoreName() string { return a.store.Name() }
@@ -129,6 +160,11 @@ func (a *App) StoreName() string { return a.store.Name() }
 // listener closes after the drain delay, and requests in flight end. It returns
 // nil after a shutdown in which every request ended by itself.
 func (a *App) Serve(ctx context.Context) error {
+	var watching sync.WaitGroup
+	watched, stop := context.WithCancel(ctx)
+	watching.Go(func() { a.source.watch(watched, a.settings.lookEvery) })
+	defer watching.Wait()
+	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- a.server.Serve(a.listener) }()
 	var err error
@@ -147,11 +183,7 @@ func (a *App) shutDown() error {
 	logger := a.settings.Logger
 	logger.Info("shutting down", slog.Duration("drain_delay", a.settings.DrainDelay), slog.Duration("at_most", a.settings.DrainDelay+a.settings.ShutdownTimeout))
 	a.draining.Store(true)
-	if a.settings.DrainDelay > 0 {
-		// Callers with a connection open look elsewhere after their next answer.
-		a.server.SetKeepAlivesEnabled(false)
-		time.Sleep(a.settings.DrainDelay)
-	}
+	time.Sleep(a.settings.DrainDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), a.settings.ShutdownTimeout)
 	defer cancel()
 	if err := a.server.Shutdown(ctx); err != nil {

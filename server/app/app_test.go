@@ -199,6 +199,66 @@ func TestGracefulShutdown(t *testing.T) {
 	}
 }
 
+// TestDrainKeepsConnections: a connection that is open when the shutdown begins
+// carries one more answer, which asks the caller to leave.
+func TestDrainKeepsConnections(t *testing.T) {
+	r := start(t, Settings{DrainDelay: time.Second})
+	conn, err := net.Dial("tcp", r.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answers := bufio.NewReader(conn)
+	ask := func() *http.Response {
+		t.Helper()
+		fmt.Fprintf(conn, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(checkBody), checkBody)
+		response, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	if response := ask(); response.StatusCode != http.StatusOK || response.Close {
+		t.Errorf("before: %s, close %t", response.Status, response.Close)
+	}
+	r.stop()
+	for {
+		if status, _ := r.do(t, "GET", "/readyz", ""); status == http.StatusServiceUnavailable {
+			break
+		}
+	}
+	if response := ask(); response.StatusCode != http.StatusOK || !response.Close {
+		t.Errorf("while draining: %s, close %t", response.Status, response.Close)
+	}
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHeaderBound holds the bound on headers against what is documented.
+func TestHeaderBound(t *testing.T) {
+	r := start(t, Settings{})
+	for size, want := range map[int]int{15 << 10: http.StatusOK, 17 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.base+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Large", strings.Repeat("x", size))
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("a header of %d bytes: %s, want %d", size, response.Status, want)
+		}
+	}
+}
+
 func TestShutdownIsBounded(t *testing.T) {
 	r := start(t, Settings{ShutdownTimeout: 50 * time.Millisecond})
 	conn, answers := r.half(t)

@@ -11,6 +11,10 @@
 //	}
 //	return service.Serve(ctx)
 //
+// While it serves, it takes a policy file that changes, and [App.Reload] has it
+// look at once. A file with mistakes changes nothing, which the log, the metrics
+// and /readyz tell.
+//
 // [OpenStore] and [LoadPolicy] are the same steps one by one, for a command that
 // decides without a server.
 //

@@ -28,7 +28,7 @@ func Example() {
 	}
 	defer response.Body.Close()
 	body, _ := io.ReadAll(response.Body)
-	fmt.Println(response.Status, string(body))
+	fmt.Print(response.Status, " ", string(body))
 
 	stop()
 	fmt.Println(<-ended)

@@ -4,17 +4,17 @@ import (
 	"context"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/httpapi"
 )
 
 // gate is what every transport asks: the policy in force over the store.
 type gate struct {
-	policy *policy.Set
+	source *source
 	store  headgate.Store
 }
 
 // Policy returns the rules in force.
-func (g *gate) Policy() *policy.Set { return g.policy }
+func (g *gate) Policy() httpapi.Policy { return *g.source.active.Load() }
 
 // Take is the store's.
 func (g *gate) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {

@@ -46,6 +46,9 @@ type Settings struct {
 	// ShutdownTimeout is how long requests in flight may take to end after the
 	// listener has closed. Zero means DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
+	// AdminToken is what callers of POST /v1/reload show: 16 to 1024 bytes of
+	// visible ASCII. Empty means that nobody may call it.
+	AdminToken string
 	// Version is what the metrics call this build.
 	Version string
 	// Logger takes what the operator should know. Nil means none.
@@ -53,6 +56,8 @@ type Settings struct {
 
 	// readTimeout stands in for readTimeout in tests.
 	readTimeout time.Duration
+	// lookEvery stands in for lookEvery in tests.
+	lookEvery time.Duration
 }
 
 // The defaults of [Settings].
@@ -70,7 +75,7 @@ const (
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 20 * time.Second
 	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 16 << 10
+	maxHeaderBytes    = 16<<10 - 4<<10 // net/http adds 4 KiB of its own
 )
 
 const memoryStore = "memory"
@@ -104,6 +109,7 @@ func (s Settings) withDefaults() (Settings, error) {
 	def(&s.StoreTimeout, DefaultStoreTimeout)
 	def(&s.ShutdownTimeout, DefaultShutdownTimeout)
 	def(&s.readTimeout, readTimeout)
+	def(&s.lookEvery, lookEvery)
 
 	var problems []string
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -113,8 +119,11 @@ func (s Settings) withDefaults() (Settings, error) {
 	if p := checkStore(s.Store); p != "" {
 		bad("store: %s", p)
 	}
-	if n := len(s.HashKey); n != 0 && (n < policy.MinHashKey || n > policy.MaxHashKey) {
-		bad("hash key: has %d bytes, must have %d to %d", n, policy.MinHashKey, policy.MaxHashKey)
+	if p := checkHashKey(s.HashKey); p != "" {
+		bad("%s", p)
+	}
+	if p := checkAdminToken(s.AdminToken); p != "" {
+		bad("%s", p)
 	}
 	if s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute {
 		bad("store timeout: is %v, must be 1ms to 1m", s.StoreTimeout)
@@ -136,6 +145,29 @@ func (s Settings) withDefaults() (Settings, error) {
 		return s, &SettingsError{problems}
 	}
 	return s, nil
+}
+
+// checkHashKey returns what is wrong with a hash key, or "".
+func checkHashKey(key string) string {
+	if n := len(key); n != 0 && (n < policy.MinHashKey || n > policy.MaxHashKey) {
+		return fmt.Sprintf("hash key: has %d bytes, must have %d to %d", n, policy.MinHashKey, policy.MaxHashKey)
+	}
+	return ""
+}
+
+// checkAdminToken returns what is wrong with a token, or "". It does not repeat
+// the token.
+func checkAdminToken(token string) string {
+	const least, most = 16, 1024
+	if n := len(token); n != 0 && (n < least || n > most) {
+		return fmt.Sprintf("admin token: has %d bytes, must have %d to %d", n, least, most)
+	}
+	for i := range len(token) {
+		if token[i] <= ' ' || token[i] > '~' {
+			return fmt.Sprintf("admin token: byte %d is not a visible ASCII character, which is all that a header can hold", i+1)
+		}
+	}
+	return ""
 }
 
 // checkListen returns what is wrong with an address, or "".

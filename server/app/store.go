@@ -56,7 +56,7 @@ func OpenStore(ctx context.Context, settings Settings) (*Store, error) {
 	case errors.As(err, &invalid):
 		return nil, &SettingsError{prefixed("store: ", invalid.Problems)}
 	case err != nil:
-		return nil, &unavailable{"the store " + describeStore(s.Store) + " does not answer", err}
+		return nil, &unavailable{"the store " + describeStore(s.Store) + " cannot be used", err}
 	}
 	return &Store{Store: store, name: describeStore(s.Store), close: store.Close}, nil
 }
@@ -76,16 +76,23 @@ func (s *Store) Close() error {
 }
 
 // LoadPolicy loads the policy file, or the sample policy if there is no name.
-// The hash key is as in [Settings].
+// The hash key is as in [Settings]; a mistake in it is a [*SettingsError].
 func LoadPolicy(name, hashKey string) (*policy.Set, error) {
-	var options []policy.Option
-	if hashKey != "" {
-		options = append(options, policy.WithHashKey([]byte(hashKey)))
+	if p := checkHashKey(hashKey); p != "" {
+		return nil, &SettingsError{[]string{p}}
 	}
+	options := policyOptions(hashKey)
 	if name == "" {
 		return config.Parse("sample policy", config.Sample(), options...)
 	}
 	return config.Load(name, options...)
+}
+
+func policyOptions(hashKey string) []policy.Option {
+	if hashKey == "" {
+		return nil
+	}
+	return []policy.Option{policy.WithHashKey([]byte(hashKey))}
 }
 
 func prefixed(prefix string, lines []string) []string {

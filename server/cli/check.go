@@ -86,7 +86,7 @@ func (k *check) askStore(ctx context.Context) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := app.OpenStore(ctx, app.Settings{Store: k.Store, StoreTimeout: min(k.Timeout, time.Minute)})
+	store, err := app.OpenStore(ctx, app.Settings{Store: k.Store, StoreTimeout: min(max(k.Timeout, time.Millisecond), time.Minute)})
 	if err != nil {
 		return nil, err
 	}

@@ -30,10 +30,11 @@ const (
 
 // root is the whole command line.
 type root struct {
-	Serve   serve   `cmd:"" help:"Serve decisions over HTTP."`
-	Check   check   `cmd:"" help:"Take units from a rule, or look whether they would fit."`
-	Lint    lint    `cmd:"" help:"Find mistakes and traps in policy files."`
-	Version version `cmd:"" help:"Say which build this is."`
+	Serve   serve          `cmd:"" help:"Serve decisions over HTTP."`
+	Check   check          `cmd:"" help:"Take units from a rule, or look whether they would fit."`
+	Explain explainRequest `cmd:"" help:"Say which rules bind a request, and why."`
+	Lint    lint           `cmd:"" help:"Find mistakes and traps in policy files."`
+	Version version        `cmd:"" help:"Say which build this is."`
 }
 
 // call is what a command needs of the process.
@@ -143,7 +144,7 @@ func explain(err error) *failure {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &settings):
-		return usage(settings.Error(), "headgate serve --help says what each may be; those not on the command line come from the environment, as HEADGATE_LISTEN does")
+		return usage(settings.Error(), "the command's --help says what each may be; those not on the command line come from the environment, as HEADGATE_STORE does")
 	case errors.As(err, &file):
 		// As every tool writes them, so that editors find the places.
 		return &failure{code: CodeUsage, places: file.Error(), text: "the policy has " + count(len(file.Mistakes), "mistake"), hint: "docs/rules.md describes the file"}
@@ -151,8 +152,10 @@ func explain(err error) *failure {
 		return usage(plain(err), "names are those in the policy file; GET /v1/rules of a server lists them")
 	case errors.As(err, &invalid):
 		return usage(joinLines(invalid.Problems), checkHint)
-	case errors.Is(err, app.ErrUnavailable), errors.Is(err, headgate.ErrUnavailable):
-		return &failure{code: CodeUnavailable, text: plain(err), hint: "see whether it runs, and whether the address is right and free"}
+	case errors.Is(err, headgate.ErrUnavailable):
+		return &failure{code: CodeUnavailable, text: plain(err), hint: "see whether it runs, and whether address, user, password and database are right"}
+	case errors.Is(err, app.ErrUnavailable):
+		return &failure{code: CodeUnavailable, text: plain(err), hint: "see which process has it, or take another one with --listen"}
 	case isFileError(err):
 		return usage(plain(err), "give the path of a policy file, or leave --config out for the sample policy")
 	}

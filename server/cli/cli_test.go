@@ -109,21 +109,46 @@ func TestCommands(t *testing.T) {
 		{name: "check-store-unknown-rule", args: []string{"check", "x", "k", "--store", "redis://u:geheim@" + closed}, code: CodeUsage},
 		{name: "check-store-bad-key", args: []string{"check", "everyone", "k", "--store", "redis://u:geheim@" + closed}, code: CodeUsage},
 		{name: "check-no-redis", args: []string{"check", "everyone", "", "--store", "redis://u:geheim@" + closed}, code: CodeUnavailable},
+		{name: "check-bad-hash-key", args: []string{"check", "login", "k", "--store", "redis://" + closed}, env: map[string]string{"HEADGATE_HASH_KEY": "geheim"}, code: CodeUsage},
 		{name: "check-server-over-environment", args: []string{"check", "login", `k"1`, "--server", "SERVER"}, env: map[string]string{"HEADGATE_STORE": "redis://" + closed}, status: 200, body: allowedAnswer, asked: check + one(1)},
 		{name: "check-environment-store", args: []string{"check", "everyone", ""}, env: map[string]string{"HEADGATE_STORE": "redis://" + closed}, code: CodeUnavailable},
+
+		{name: "help-explain", args: []string{"explain", "--help"}},
+		{name: "explain", args: []string{"explain", "--config", "testdata/explain.yaml", "api_key=geheim", "ip=203.0.113.10", "route=POST /login", "tier=free"}},
+		{name: "explain-json", args: []string{"explain", "--config", "testdata/explain.yaml", "route=POST /login", "ip=2001:db8::1", "--json"}},
+		{name: "explain-nothing", args: []string{"explain", "--config", "testdata/explain.yaml", "--expect", "allow"}},
+		{name: "explain-denied", args: []string{"explain", "--config", "testdata/explain.yaml", "ip=198.51.100.7", "--expect", "deny"}},
+		{name: "explain-expected", args: []string{"explain", "--config", "testdata/explain.yaml", "ip=203.0.113.10", "route=POST /login", "--cost", "6", "--expect", "deny", "--expect=rule=login"}},
+		{name: "explain-unexpected", args: []string{"explain", "--config", "testdata/explain.yaml", "api_key=geheim", "--expect", "deny", "--expect=rule=login", "--expect=rule=api"}, code: CodeNo},
+		{name: "explain-mistakes", args: []string{"explain", "--config", "testdata/explain.yaml", "geheim", "=x", "a b=1", "ip=1", "ip=2"}, code: CodeUsage},
+		{name: "explain-expectations", args: []string{"explain", "--config", "testdata/explain.yaml", "--expect", "rule=no", "--expect", "yes"}, code: CodeUsage},
+		{name: "explain-cost", args: []string{"explain", "--cost", "0"}, code: CodeUsage},
+		{name: "explain-bad-policy", args: []string{"explain", "--config", "testdata/mistakes.yaml"}, code: CodeUsage},
+		{name: "explain-no-redis", args: []string{"explain", "--store", "redis://u:geheim@" + closed, "route=x"}, code: CodeUnavailable},
 
 		{name: "lint-clean", args: []string{"lint", "testdata/clean.yaml"}},
 		{name: "lint-warnings", args: []string{"lint", "testdata/warnings.yaml"}},
 		{name: "lint-warnings-strict", args: []string{"lint", "testdata/clean.yaml", "testdata/warnings.yaml", "--strict"}, code: CodeNo},
 		{name: "lint-mistakes", args: []string{"lint", "testdata/mistakes.yaml", "testdata/none.yaml"}, code: CodeUsage},
 		{name: "lint-json", args: []string{"lint", "--json", "testdata/mistakes.yaml", "testdata/warnings.yaml", "testdata/none.yaml"}, code: CodeUsage},
+		{name: "lint-format-json", args: []string{"lint", "--format", "json", "testdata/mistakes.yaml", "testdata/warnings.yaml", "testdata/none.yaml"}, code: CodeUsage, golden: "lint-json"},
+		{name: "lint-sarif", args: []string{"lint", "--format", "sarif", "testdata/mistakes.yaml", "testdata/silenced.yaml", "testdata/none.yaml"}, code: CodeUsage},
+		{name: "lint-two-formats", args: []string{"lint", "--format", "sarif", "--json", "testdata/clean.yaml"}, code: CodeUsage},
+		{name: "lint-silenced", args: []string{"lint", "--strict", "--memory", "testdata/silenced.yaml"}},
+		{name: "lint-beside", args: []string{"lint", "testdata/beside.yaml"}, code: CodeUsage},
 		{name: "lint-hash-key", args: []string{"lint", "testdata/warnings.yaml"}, env: map[string]string{"HEADGATE_HASH_KEY": "0123456789abcdef"}},
 
+		{name: "lint-bad-hash-key", args: []string{"lint", "testdata/clean.yaml", "testdata/none.yaml"}, env: map[string]string{"HEADGATE_HASH_KEY": "geheim"}, code: CodeUsage},
+
+		{name: "serve-no-token", args: []string{"serve", "--admin-token-file", "testdata/none.token"}, code: CodeUsage},
+		{name: "serve-two-tokens", args: []string{"serve", "--admin-token-file", "testdata/clean.yaml"}, env: map[string]string{"HEADGATE_ADMIN_TOKEN": "geheim-geheim-geheim"}, code: CodeUsage},
+		{name: "serve-bad-token", args: []string{"serve"}, env: map[string]string{"HEADGATE_ADMIN_TOKEN": "geheim"}, code: CodeUsage},
 		{name: "serve-mistakes", args: []string{"serve", "--listen", "x", "--store", "u:geheim@h", "--headers", "x"}, code: CodeUsage},
 		{name: "serve-environment", args: []string{"serve"}, env: map[string]string{"HEADGATE_LISTEN": "x", "HEADGATE_STORE": "geheim", "HEADGATE_HEADERS": "y", "HEADGATE_HASH_KEY": "geheim", "HEADGATE_MEMORY": "-1"}, code: CodeUsage},
 		{name: "serve-bad-duration", args: []string{"serve", "--drain-delay", "5"}, code: CodeUsage},
 		{name: "serve-bad-policy", args: []string{"serve", "--config", "testdata/mistakes.yaml"}, code: CodeUsage},
 		{name: "serve-no-policy", args: []string{"serve", "--config", "testdata/none.yaml"}, code: CodeUsage},
+		{name: "serve-taken", args: []string{"serve", "--listen", "ADDRESS"}, code: CodeUnavailable},
 		{name: "serve-no-redis", args: []string{"serve", "--listen", "127.0.0.1:0", "--store", "redis://u:geheim@" + closed + "/1"}, code: CodeUnavailable},
 	}
 	for _, tt := range tests {
@@ -136,7 +161,7 @@ func TestCommands(t *testing.T) {
 			}
 			args := append([]string(nil), tt.args...)
 			for i := range args {
-				args[i] = strings.ReplaceAll(args[i], "SERVER", server.URL)
+				args[i] = strings.NewReplacer("SERVER", server.URL, "ADDRESS", server.Listener.Addr().String()).Replace(args[i])
 			}
 			var stdout, stderr bytes.Buffer
 			code := Run(t.Context(), args, &stdout, &stderr, "v1.2.3")
@@ -211,6 +236,16 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, &out)
 	}
 	if code := Run(t.Context(), []string{"check", "login", "k", "--timeout", "10ms", "--server", "http://" + l.Addr().String()}, &out, &out, ""); code != CodeUnavailable {
+		t.Errorf("exit code %d: %s", code, &out)
+	}
+}
+
+// TestShortTimeout: a timeout below what a store takes is no mistake of the
+// store's settings. Whether the address or the time is named first is chance.
+func TestShortTimeout(t *testing.T) {
+	plainEnvironment(t)
+	var out bytes.Buffer
+	if code := Run(t.Context(), []string{"check", "everyone", "", "--store", "redis://" + closedAddress(t), "--timeout", "1us"}, &out, &out, ""); code != CodeUnavailable {
 		t.Errorf("exit code %d: %s", code, &out)
 	}
 }

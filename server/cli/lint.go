@@ -3,8 +3,10 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/policy"
@@ -16,7 +18,9 @@ type lint struct {
 	Files   []string `arg:"" name:"file" help:"Policy files."`
 	Strict  bool     `help:"Exit with 1 if there are warnings."`
 	HashKey string   `help:"Hash key that the servers have; without one, secrets in keys are worth a warning." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
-	JSON    bool     `help:"Print for programs." name:"json"`
+	Format  string   `help:"What to print: text for people, json for programs, or sarif for code hosts, which show it beside the lines." enum:"text,json,sarif" default:"text"`
+	JSON    bool     `help:"The same as --format json." name:"json"`
+	Memory  bool     `help:"Print about how much memory the counters of each rule take in Redis at most."`
 }
 
 // Help is the detailed help.
@@ -31,35 +35,47 @@ type lintedFile struct {
 	Rules    int       `json:"rules"`
 	Mistakes []finding `json:"mistakes"`
 	Warnings []finding `json:"warnings"`
+	// Memory is about what each rule's counters take in Redis.
+	Memory []policy.Footprint `json:"memory,omitempty"`
+
+	// wrong and odd are what was found, as it was found.
+	wrong []config.Mistake
+	odd   []policy.Warning
 }
 
 // finding is one mistake or warning. Line and column count from 1 and are 0 if
 // it lies in no one place.
 type finding struct {
+	// File is the one that it lies in, if that is not the policy file itself.
+	File   string `json:"file,omitempty"`
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
 	Code   string `json:"code,omitempty"`
 	Rule   string `json:"rule,omitempty"`
 	Text   string `json:"text"`
+	// Ignored is the reason for which a warning is silenced.
+	Ignored string `json:"ignored,omitempty"`
 }
 
 // Run reads all files and prints what there is to say.
 func (l *lint) Run(c *call) error {
+	if l.JSON && c.flags["format"] && l.Format != "json" {
+		return usage("--json and --format "+l.Format+" are both given", "give one of them")
+	}
+	// The sample has no mistakes: what is wrong here is the hash key, and that is
+	// no file's fault.
+	if _, err := app.LoadPolicy("", l.HashKey); err != nil {
+		return err
+	}
 	var mistakes, warnings int
 	files := make([]lintedFile, 0, len(l.Files))
 	for _, name := range l.Files {
 		f := lintFile(name, l.HashKey)
-		mistakes, warnings = mistakes+len(f.Mistakes), warnings+len(f.Warnings)
+		mistakes, warnings = mistakes+len(f.Mistakes), warnings+f.warnings()
 		files = append(files, f)
 	}
-	if l.JSON {
-		if err := printJSON(c.stdout, map[string]any{"files": files}); err != nil {
-			return err
-		}
-	} else {
-		for i := range files {
-			files[i].print(c)
-		}
+	if err := l.print(c, files); err != nil {
+		return err
 	}
 	switch {
 	case mistakes > 0:
@@ -70,25 +86,80 @@ func (l *lint) Run(c *call) error {
 	return nil
 }
 
+// print writes the report in the format that was asked for.
+func (l *lint) print(c *call, files []lintedFile) error {
+	switch {
+	case l.JSON || l.Format == "json":
+		return printJSON(c.stdout, map[string]any{"files": files})
+	case l.Format == "sarif":
+		var wrong []config.Mistake
+		var odd []policy.Warning
+		for i := range files {
+			wrong, odd = append(wrong, files[i].wrong...), append(odd, files[i].odd...)
+		}
+		report, err := config.SARIF(wrong, odd, buildOf(c.version).Version)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "%s\n", report)
+		return nil
+	}
+	for i := range files {
+		files[i].print(c)
+		if l.Memory {
+			files[i].printMemory(c.stdout)
+		}
+	}
+	return nil
+}
+
 func lintFile(name, hashKey string) lintedFile {
 	f := lintedFile{File: name, Mistakes: []finding{}, Warnings: []finding{}}
 	set, err := app.LoadPolicy(name, hashKey)
 	var wrong *config.Error
 	switch {
 	case errors.As(err, &wrong):
-		for _, m := range wrong.Mistakes {
-			f.Mistakes = append(f.Mistakes, finding{Line: m.Line, Column: m.Column, Text: m.Text})
-		}
-		return f
+		f.wrong = wrong.Mistakes
 	case err != nil:
-		f.Mistakes = append(f.Mistakes, finding{Text: fileError(err)})
+		f.wrong = []config.Mistake{{File: name, Text: fileError(err)}}
+	}
+	for _, m := range f.wrong {
+		f.Mistakes = append(f.Mistakes, finding{File: f.other(m.File), Line: m.Line, Column: m.Column, Text: m.Text})
+	}
+	if err != nil {
 		return f
 	}
 	f.Rules = len(set.Rules())
-	for _, w := range policy.Lint(set) {
-		f.Warnings = append(f.Warnings, finding{w.Pos.Line, w.Pos.Column, w.Code, w.Rule, w.Text})
+	f.Memory = policy.Footprints(set)
+	f.odd = policy.LintAll(set)
+	for i := range f.odd {
+		w := &f.odd[i]
+		if w.Pos.File == "" {
+			// It is of the policy as a whole.
+			w.Pos.File = name
+		}
+		f.Warnings = append(f.Warnings, finding{f.other(w.Pos.File), w.Pos.Line, w.Pos.Column, w.Code, w.Rule, w.Text, w.Ignored})
 	}
 	return f
+}
+
+// other is the name of a file that is not the policy file itself, or "".
+func (f *lintedFile) other(name string) string {
+	if name == f.File {
+		return ""
+	}
+	return name
+}
+
+// warnings is how many there are that are not silenced.
+func (f *lintedFile) warnings() int {
+	n := 0
+	for i := range f.Warnings {
+		if f.Warnings[i].Ignored == "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *lintedFile) print(c *call) {
@@ -96,23 +167,57 @@ func (f *lintedFile) print(c *call) {
 		fmt.Fprintf(c.stdout, "%s: mistake: %s\n", f.place(m), m.Text)
 	}
 	for _, w := range f.Warnings {
-		fmt.Fprintf(c.stdout, "%s: warning %s: rule %q: %s\n", f.place(w), w.Code, w.Rule, w.Text)
+		rule := ""
+		if w.Rule != "" {
+			rule = fmt.Sprintf("rule %q: ", w.Rule)
+		}
+		if w.Ignored == "" {
+			fmt.Fprintf(c.stdout, "%s: warning %s: %s%s\n", f.place(w), w.Code, rule, w.Text)
+		}
+	}
+	warnings := f.warnings()
+	silenced := ""
+	if n := len(f.Warnings) - warnings; n > 0 {
+		silenced = fmt.Sprintf(" (%d silenced)", n)
 	}
 	switch {
 	case len(f.Mistakes) > 0:
 		fmt.Fprintf(c.stdout, "%s: %s\n", f.File, count(len(f.Mistakes), "mistake"))
-	case len(f.Warnings) > 0:
-		fmt.Fprintf(c.stdout, "%s: %s, %s\n", f.File, count(f.Rules, "rule"), count(len(f.Warnings), "warning"))
+	case warnings > 0:
+		fmt.Fprintf(c.stdout, "%s: %s, %s%s\n", f.File, count(f.Rules, "rule"), count(warnings, "warning"), silenced)
 	default:
-		fmt.Fprintf(c.stdout, "%s: %s, nothing to say against them\n", f.File, count(f.Rules, "rule"))
+		fmt.Fprintf(c.stdout, "%s: %s, nothing to say against them%s\n", f.File, count(f.Rules, "rule"), silenced)
 	}
 }
 
-func (f *lintedFile) place(at finding) string {
-	if at.Line == 0 {
-		return f.File
+// printMemory writes what the counters take, if the file has no mistakes.
+func (f *lintedFile) printMemory(w io.Writer) {
+	if len(f.Memory) == 0 {
+		return
 	}
-	return fmt.Sprintf("%s:%d:%d", f.File, at.Line, at.Column)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "RULE\tBYTES PER KEY\tMIB PER MILLION KEYS")
+	for i := range f.Memory {
+		m := &f.Memory[i]
+		million := fmt.Sprint((m.PerMillion() + 1<<20 - 1) >> 20)
+		if m.One {
+			million = "(one key for all)"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\n", m.Rule, m.Bytes, million)
+	}
+	// What a table writes, it hands to w, whose errors nobody could be told.
+	_ = table.Flush()
+}
+
+func (f *lintedFile) place(at finding) string {
+	file := f.File
+	if at.File != "" {
+		file = at.File
+	}
+	if at.Line == 0 {
+		return file
+	}
+	return fmt.Sprintf("%s:%d:%d", file, at.Line, at.Column)
 }
 
 func count(n int, what string) string {

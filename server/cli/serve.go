@@ -5,7 +5,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/headgate/headgate/policy"
@@ -20,6 +23,7 @@ type serve struct {
 	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network." default:"100ms" env:"HEADGATE_STORE_TIMEOUT"`
 	Memory          int64         `help:"Bound on the counters of the memory store, in MiB. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
 	HashKey         string        `help:"Key under which API keys and tokens are hashed before they are counted: 16 bytes or more, the same on all servers that share a store. Safer in the environment than here." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Headers         string        `help:"Headers of denials with ?status=true: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
 	LogFormat       string        `help:"Format of the log: text or json." enum:"text,json" default:"text" env:"HEADGATE_LOG_FORMAT"`
@@ -29,7 +33,7 @@ type serve struct {
 
 // Help is the detailed help.
 func (serve) Help() string {
-	return "Serves until SIGINT or SIGTERM, then ends what is in flight; a second signal ends it at once.\n\n" +
+	return "Serves until SIGINT or SIGTERM, then ends what is in flight; a second signal ends it at once. A change of the policy file takes effect within about a second; SIGHUP has it read at once. A file with mistakes changes nothing.\n\n" +
 		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or the policy file has mistakes; 3 if the store does not answer or the address is taken.\n\n" +
 		"Examples:\n" +
 		"  headgate serve\n" +
@@ -43,9 +47,17 @@ func (s *serve) Run(c *call) error {
 		handler = slog.NewJSONHandler(c.stderr, nil)
 	}
 	logger := slog.New(handler)
+	token, err := adminToken(s.AdminTokenFile)
+	if err != nil {
+		return err
+	}
+	// From here on SIGHUP does not end the process, whatever it is doing.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	service, err := app.New(c.ctx, app.Settings{
 		Listen: s.Listen, PolicyFile: s.Config, Store: s.Store, StoreTimeout: s.StoreTimeout, MemoryMiB: s.Memory,
-		HashKey: s.HashKey, Dialect: s.Headers, AccessLog: s.AccessLog,
+		HashKey: s.HashKey, AdminToken: token, Dialect: s.Headers, AccessLog: s.AccessLog,
 		DrainDelay: s.DrainDelay, ShutdownTimeout: s.ShutdownTimeout,
 		Version: buildOf(c.version).Version, Logger: logger,
 	})
@@ -56,14 +68,13 @@ func (s *serve) Run(c *call) error {
 	if name == "" {
 		name = "sample"
 	}
-	for _, w := range policy.Lint(service.Policy()) {
-		logger.Warn("the policy may not do what is meant", slog.String("code", w.Code), slog.String("rule", w.Rule), slog.String("place", w.Pos.String()), slog.String("why", w.Text))
-	}
 	base := baseURL(service.Addr())
-	logger.Info("serving", slog.String("address", base), slog.String("policy", name), slog.Int("rules", len(service.Policy().Rules())), slog.String("store", service.StoreName()))
+	rules := service.Policy()
+	logger.Info("serving", slog.String("address", base), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", service.StoreName()))
 	if s.LogFormat == "text" {
-		suggest(c.stderr, base, service.Policy())
+		suggest(c.stderr, base, rules.Set)
 	}
+	defer reloadOn(hangups, service)()
 	if err := service.Serve(c.ctx); err != nil {
 		return &failure{code: CodeNo, text: err.Error(), hint: "a longer --shutdown-timeout lets them end"}
 	}

@@ -21,7 +21,7 @@ type decider struct {
 	store headgate.Store
 }
 
-func (d *decider) Policy() *policy.Set { return d.set }
+func (d *decider) Policy() httpapi.Policy { return httpapi.Policy{Set: d.set, Version: 1} }
 
 func (d *decider) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	return d.store.Take(ctx, op, checks, dst)

@@ -57,25 +57,13 @@ func decide(op headgate.Op) func(*Handler, http.ResponseWriter, *http.Request) {
 
 func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op, s *scratch) {
 	want, p := readQuery(r.URL.RawQuery, op)
-	if p == nil {
-		p = checkType(r.Header)
-	}
-	var body string
-	if p == nil {
-		body, p = s.readBody(r)
-	}
-	if p != nil {
-		if p.status == http.StatusRequestEntityTooLarge || p.status == http.StatusRequestTimeout {
-			// What is left of the body is not worth reading.
-			w.Header()["Connection"] = []string{"close"}
-		}
-		writeProblem(w, p)
+	body, ok := s.receive(w, r, p)
+	if !ok {
 		return
 	}
-
 	decode(body, op, &s.request, &s.faults)
 	set := h.decider.Policy()
-	s.resolve(set)
+	s.resolve(set.Set)
 	if len(s.faults) != 0 {
 		writeProblem(w, faultsProblem(s.faults))
 		return
@@ -104,9 +92,29 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op,
 	writeJSON(w, http.StatusOK, s.out)
 }
 
+// receive returns the body of a request, of which p is known to be wrong already
+// unless it is nil. If there is anything wrong, it answers and reports false.
+func (s *scratch) receive(w http.ResponseWriter, r *http.Request, p *problem) (body string, ok bool) {
+	if p == nil {
+		p = checkType(r.Header)
+	}
+	if p == nil {
+		body, p = s.readBody(r)
+	}
+	if p == nil {
+		return body, true
+	}
+	if p.status == http.StatusRequestEntityTooLarge || p.status == http.StatusRequestTimeout {
+		// What is left of the body is not worth reading.
+		w.Header()["Connection"] = []string{"close"}
+	}
+	writeProblem(w, p)
+	return "", false
+}
+
 // textsOf returns the texts for set, which are made anew when the policy was
 // changed.
-func (h *Handler) textsOf(set *policy.Set) *texts {
+func (h *Handler) textsOf(set Policy) *texts {
 	t := h.texts.Load()
 	if t == nil || t.set != set {
 		t = newTexts(set)
@@ -127,7 +135,11 @@ func (s *scratch) resolve(set *policy.Set) {
 		if c.seen&hasRule == 0 {
 			continue
 		}
-		check, err := set.Check(c.rule, c.key, c.cost)
+		cost := c.cost
+		if !validCost(cost) {
+			cost = 1 // noted already; the key may have mistakes of its own
+		}
+		check, err := set.Check(c.rule, c.key, cost)
 		if c.seen&hasKey == 0 && !errors.Is(err, policy.ErrUnknownRule) {
 			continue // noted already
 		}
@@ -317,5 +329,5 @@ func appendReset(b []byte, checks []headgate.Check) []byte {
 		}
 		b = appendString(b, checks[i].Rule.Name())
 	}
-	return append(b, "]}"...)
+	return append(b, "]}\n"...)
 }

@@ -24,6 +24,10 @@ func TestDocs(t *testing.T) {
 		switch json := string(block[1]); {
 		case strings.Contains(json, `"violated-policies"`):
 			schema = "Denial"
+		case strings.Contains(json, `"mistakes"`):
+			schema = "Kept"
+		case strings.Contains(json, `"result"`):
+			schema = "Reloaded"
 		case strings.Contains(json, `"title"`):
 			schema = "Problem"
 		case strings.Contains(json, `"allowed"`):

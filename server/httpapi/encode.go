@@ -7,13 +7,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
 )
 
 // texts holds what is always the same in the answers about one policy, so that
 // an answer is put together from parts that are there already. It is immutable.
 type texts struct {
-	set     *policy.Set
+	set     Policy
 	byLimit map[*headgate.Limit]*text
 	// rules is the whole policy. It is made when somebody asks, once: a large
 	// policy takes a while to write, and anybody may ask.
@@ -27,7 +26,7 @@ type text struct {
 	size string // "capacity":…,"period_ms":…
 }
 
-func newTexts(set *policy.Set) *texts {
+func newTexts(set Policy) *texts {
 	t := &texts{set: set, byLimit: make(map[*headgate.Limit]*text)}
 	t.rules = sync.OnceValue(func() []byte { return appendRules(nil, t) })
 	for _, r := range set.Rules() {
@@ -61,9 +60,10 @@ func newText(rule *headgate.Rule, limit *headgate.Limit) *text {
 }
 
 // appendVerdict writes an object that holds the verdict's members. With at, it
-// also has the time of the decision, for a refund to name.
+// also has the time of the decision, for a refund to name. It ends its line, as
+// every answer does, for those who read them in a terminal.
 func appendVerdict(b []byte, v *headgate.Verdict, t *texts, at bool) []byte {
-	return append(appendMembers(append(b, '{'), v, t, at), '}')
+	return append(appendMembers(append(b, '{'), v, t, at), "}\n"...)
 }
 
 // appendMembers writes the verdict's members without the braces around them.

@@ -55,7 +55,7 @@ func newFake(t testing.TB) *fake {
 	return &fake{set: samplePolicy(t), used: make(map[string]int64)}
 }
 
-func (f *fake) Policy() *policy.Set { return f.set }
+func (f *fake) Policy() Policy { return Policy{f.set, 1, "5ec2e7"} }
 
 func (f *fake) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	f.mu.Lock()

@@ -19,11 +19,21 @@ import (
 // usual length are a tenth of it.
 const MaxBody = 64 << 10
 
+// Policy is one version of the rules. It is immutable.
+type Policy struct {
+	*policy.Set
+	// Version counts from 1, and up by one with each change while the process
+	// runs.
+	Version int64
+	// Hash tells one content of the rules from another, on every node alike.
+	Hash string
+}
+
 // Decider decides requests: all that this package asks of the rest of the
 // program. Implementations are safe for concurrent use.
 type Decider interface {
-	// Policy returns the rules in force. A request uses one Set throughout.
-	Policy() *policy.Set
+	// Policy returns the rules in force. A request uses one Policy throughout.
+	Policy() Policy
 	// Take is as [headgate.Store.Take].
 	Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error)
 }
@@ -36,6 +46,11 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// ReadyWithin is how long Ready may take; zero means one second.
 	ReadyWithin time.Duration
+	// Detail is what GET /readyz says beyond that the service is ready; "" is
+	// nothing. Anybody may read it. Nil means always nothing.
+	Detail func() string
+	// Admin is what only those with a token may ask for.
+	Admin Admin
 	// Metrics answers GET /metrics. Nil means that there is no such path.
 	Metrics http.Handler
 	// Dialect is how denials with ?status=true speak in headers.
@@ -77,6 +92,8 @@ func New(decider Decider, options Options) *Handler {
 		"/v1/peek":      {http.MethodPost, decide(headgate.OpPeek)},
 		"/v1/refund":    {http.MethodPost, decide(headgate.OpRefund)},
 		"/v1/reset":     {http.MethodPost, decide(headgate.OpReset)},
+		"/v1/explain":   {http.MethodPost, (*Handler).serveExplain},
+		"/v1/reload":    {http.MethodPost, (*Handler).serveReload},
 		"/v1/rules":     {http.MethodGet, (*Handler).serveRules},
 		"/healthz":      {http.MethodGet, (*Handler).serveHealth},
 		"/readyz":       {http.MethodGet, (*Handler).serveReady},
@@ -137,7 +154,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 // serveHealth says that the process runs, whatever its store does: what a
 // supervisor that restarts processes wants to know.
 func (h *Handler) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+	writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
 }
 
 // serveReady says whether requests can be decided: what a balancer wants to
@@ -151,7 +168,13 @@ func (h *Handler) serveReady(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	writeJSON(w, http.StatusOK, []byte(`{"status":"ready"}`))
+	b := []byte(`{"status":"ready"`)
+	if h.options.Detail != nil {
+		if detail := h.options.Detail(); detail != "" {
+			b = appendString(append(b, `,"detail":`...), detail)
+		}
+	}
+	writeJSON(w, http.StatusOK, append(b, "}\n"...))
 }
 
 func (h *Handler) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {

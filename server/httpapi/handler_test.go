@@ -77,7 +77,7 @@ func TestAnswers(t *testing.T) {
 	h := New(newFake(t), Options{})
 	for i, step := range steps {
 		w := post(h, step.path, step.body)
-		if w.Code != step.status || w.Body.String() != step.want {
+		if w.Code != step.status || w.Body.String() != step.want+"\n" {
 			t.Errorf("step %d: %s %s:\n%d %s\nwant\n%d %s", i+1, step.path, step.body, w.Code, w.Body, step.status, step.want)
 		}
 	}
@@ -115,6 +115,12 @@ func TestRefusals(t *testing.T) {
 		{"unknown rules", "/v1/check", `{"checks":[{"rule":"auth","key":""},{"rule":"heavy","key":""},{"rule":"x","key":""}]}`, 404, `{"title":"Not Found","status":404,"detail":"the request has 2 mistakes","errors":[` +
 			`{"field":"checks[0].rule","detail":"there is no rule \"auth\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"},` +
 			`{"field":"checks[2].rule","detail":"there is no rule \"x\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"}]}`},
+		{"a cost out of range, once", "/v1/check", `{"checks":[{"rule":"heavy","key":"","cost":-1},{"rule":"heavy","key":"x","cost":1000000001}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has 3 mistakes","errors":[` +
+			`{"field":"checks[0].cost","detail":"is -1, must be 1 to 1000000000"},{"field":"checks[1].cost","detail":"is 1000000001, must be 1 to 1000000000"},` +
+			`{"field":"checks[1].key","detail":"the key is \"x\", must be empty: the rule has one counter for all"}]}`},
+		{"a number beyond all", "/v1/check", `{"descriptor":{},"cost":99999999999999999999}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has a mistake","errors":[{"field":"cost","detail":"is too large, must be 1 to 1000000000"}]}`},
+		{"an unknown rule and a cost out of range", "/v1/check", `{"checks":[{"rule":"x","key":"","cost":-99999999999999999999}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has 2 mistakes","errors":[` +
+			`{"field":"checks[0].cost","detail":"is too small, must be 1 to 1000000000"},{"field":"checks[0].rule","detail":"there is no rule \"x\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"}]}`},
 		{"unknown rule without a key, and a cost", "/v1/peek", `{"checks":[{"rule":"auth","cost":0}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has 3 mistakes","errors":[` +
 			`{"field":"checks[0].key","detail":"is missing; a rule with one counter for all has the key \"\""},{"field":"checks[0].cost","detail":"is 0, must be 1 to 1000000000"},` +
 			`{"field":"checks[0].rule","detail":"there is no rule \"auth\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"}]}`},
@@ -138,7 +144,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f.checks = nil
 			w := post(h, tt.path, tt.body)
-			if w.Code != tt.status || w.Body.String() != tt.want {
+			if w.Code != tt.status || w.Body.String() != tt.want+"\n" {
 				t.Errorf("answered\n%d %s\nwant\n%d %s", w.Code, w.Body, tt.status, tt.want)
 			}
 			if kind := w.Header().Get("Content-Type"); kind != "application/problem+json" {
@@ -231,7 +237,7 @@ func TestStoreErrors(t *testing.T) {
 		f.err = tt.err
 		for _, path := range []string{"/v1/check", "/v1/check?status=true", "/v1/peek", "/v1/refund", "/v1/reset"} {
 			w := post(New(f, Options{}), path, fmt.Sprintf(forUser, 1))
-			if w.Code != tt.status || w.Body.String() != tt.want {
+			if w.Code != tt.status || w.Body.String() != tt.want+"\n" {
 				t.Errorf("%s, %v: %d %s, want %d %s", path, tt.err, w.Code, w.Body, tt.status, tt.want)
 			}
 			if got := w.Header().Get("Retry-After"); (got == "1") != (tt.status == 503) {
@@ -285,17 +291,17 @@ func TestOperation(t *testing.T) {
 			_, deadline = ctx.Deadline()
 			return ready
 		},
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "metrics") }),
 	})
 	for path, want := range map[string]string{
 		"/healthz": `{"status":"ok"}`, "/readyz": `{"status":"ready"}`, "/metrics": "metrics",
-		"/v1/rules": `{"rules":[{"name":"auth.createToken","direct":false,"match":[{"entry":"route","not":false,"values":1,"prefixes":0}],"per":["api_key"],"cost":1,"limits":[` +
+		"/v1/rules": `{"version":1,"hash":"5ec2e7","rules":[{"name":"auth.createToken","direct":false,"match":[{"entry":"route","not":false,"values":1,"prefixes":0}],"per":["api_key"],"cost":1,"limits":[` +
 			`{"limit":"20 per 1m","algorithm":"sliding_window","capacity":20,"period_ms":60000},{"limit":"5 per 3s","algorithm":"sliding_window","capacity":5,"period_ms":3000}]},` +
 			`{"name":"heavy","direct":false,"match":[{"entry":"route","not":false,"values":0,"prefixes":1}],"per":[],"cost":3,"limits":[` +
 			`{"limit":"10 per 1s burst 500000000","algorithm":"leaky_bucket","capacity":500000000,"period_ms":1000}]},` +
 			`{"name":"direct\"é","direct":true,"match":[],"per":[],"cost":1,"limits":[{"limit":"2 per 1s","algorithm":"token_bucket","capacity":2,"period_ms":1000}]}]}`,
 	} {
-		if w := get(h, path); w.Code != http.StatusOK || w.Body.String() != want {
+		if w := get(h, path); w.Code != http.StatusOK || w.Body.String() != want+"\n" {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
 		}
 	}
@@ -320,7 +326,7 @@ func TestPolicyChanges(t *testing.T) {
 	if after := post(h, "/v1/peek", fmt.Sprintf(forUser, 1)).Body.String(); after != before {
 		t.Errorf("the same policy anew: %s, before: %s", after, before)
 	}
-	if texts := h.texts.Load(); texts.set != f.set {
+	if texts := h.texts.Load(); texts.set.Set != f.set {
 		t.Error("texts of the policy before are still used")
 	}
 }

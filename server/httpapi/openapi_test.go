@@ -174,7 +174,7 @@ func TestDocumentExamples(t *testing.T) {
 	f := newFake(t)
 	f.set = withRule(t, f.set, "service.actionName")
 	h := New(f, Options{})
-	for _, path := range []string{"/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"} {
+	for _, path := range []string{"/v1/check", "/v1/peek", "/v1/refund", "/v1/reset", "/v1/explain"} {
 		given, _ := d.at("paths", path, "post", "requestBody", "content", "application/json", "examples")
 		for _, name := range keys(given) {
 			text, _ := json.Marshal(given.(map[string]any)[name].(map[string]any)["value"])
@@ -191,6 +191,8 @@ type call struct {
 	reader                    io.Reader
 	err                       error
 	panics                    bool
+	token                     string
+	kept                      *ReloadError
 	ready                     func(context.Context) error
 }
 
@@ -199,7 +201,7 @@ type call struct {
 func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	f := newFake(t)
-	h := New(f, Options{Ready: c.ready, Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := New(f, Options{Ready: c.ready, Detail: func() string { return "a detail" }, Admin: c.admin(f), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 	})})
 	post(h, "/v1/check", fmt.Sprintf(forUser, 5))
@@ -212,7 +214,22 @@ func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecor
 	}
 	r := httptest.NewRequest(cmp.Or(c.method, method), path+c.query, c.reader)
 	r.Header.Set("Content-Type", cmp.Or(c.kind, "application/json"))
+	r.Header.Set("Authorization", "Bearer "+c.token)
 	return serve(h, r)
+}
+
+// admin is what the handler's admin may ask for: what c says, unless it says
+// that there is none.
+func (c call) admin(f *fake) Admin {
+	if c.token == "" {
+		return Admin{}
+	}
+	return Admin{Token: "open sesame", Reload: func() (Policy, bool, error) {
+		if c.kept != nil {
+			return f.Policy(), false, c.kept
+		}
+		return f.Policy(), true, nil
+	}}
 }
 
 // TestDocumentStatuses provokes every status that the document names for every
@@ -241,6 +258,25 @@ func TestDocumentStatuses(t *testing.T) {
 		"POST 429": {{query: "?status=true", body: good}},
 		"POST 500": {{body: good, panics: true}},
 		"POST 503": {{body: good, err: headgate.ErrUnavailable}},
+
+		"/v1/explain 200": {
+			{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"}}`},
+			{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"},"cost":21}`},
+			{body: `{"descriptor":{}}`},
+		},
+		"/v1/explain 503": {{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"}}`, err: headgate.ErrUnavailable}},
+		"/v1/explain 422": {{body: good}},
+
+		"/v1/reload 200": {{token: "open sesame"}},
+		"/v1/reload 400": {{token: "open sesame", query: "?status=true"}},
+		"/v1/reload 401": {{token: "geheim"}},
+		"/v1/reload 403": {{}},
+		"/v1/reload 405": {{method: "PUT"}},
+		"/v1/reload 409": {{token: "open sesame", kept: &ReloadError{Fixed: true, Detail: "no file"}}},
+		"/v1/reload 422": {
+			{token: "open sesame", kept: &ReloadError{Detail: "no such file"}},
+			{token: "open sesame", kept: &ReloadError{Detail: "2 mistakes", Mistakes: []PolicyMistake{{"a.yaml", 3, 4, "wrong"}, {File: "a.yaml", Detail: "wrong"}}}},
+		},
 	}
 	paths, _ := d.at("paths")
 	for _, path := range keys(paths) {
@@ -249,7 +285,10 @@ func TestDocumentStatuses(t *testing.T) {
 			method := strings.ToUpper(lower)
 			statuses, _ := d.at("paths", path, lower, "responses")
 			for _, status := range keys(statuses) {
-				list := calls[method+" "+status]
+				list, special := calls[path+" "+status]
+				if !special {
+					list = calls[method+" "+status]
+				}
 				if len(list) == 0 {
 					t.Errorf("%s %s: this test knows no call for status %s", method, path, status)
 				}
@@ -277,7 +316,7 @@ func TestDocumentIsStrict(t *testing.T) {
 		"Denial":   `{"title":"t","status":429,"detail":"d"}`,
 		"Request":  `{"descriptor":{},"checks":[]}`,
 		"Refund":   `{"descriptor":{},"at":0}`,
-		"Rules":    `{"rules":[{"name":"x"}]}`,
+		"Rules":    `{"version":1,"hash":"5ec2e7","rules":[{"name":"x"}]}`,
 		"Reset":    `{"reset":[1]}`,
 		"State":    `{"status":"well"}`,
 	} {

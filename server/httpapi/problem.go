@@ -50,7 +50,7 @@ func appendProblem(b []byte, p *problem) []byte {
 }
 
 func writeProblem(w http.ResponseWriter, p *problem) {
-	write(w, typeProblem, p.status, append(appendProblem(nil, p), '}'))
+	write(w, typeProblem, p.status, append(appendProblem(nil, p), "}\n"...))
 }
 
 // faultsProblem is the problem of a request that has mistakes.
@@ -91,7 +91,7 @@ func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, v *headgate.Ver
 		}
 		b = appendString(b, name)
 	}
-	s.out = append(appendMembers(append(b, "],"...), v, t, at), '}')
+	s.out = append(appendMembers(append(b, "],"...), v, t, at), "}\n"...)
 	write(w, typeProblem, quota.Status, s.out)
 }
 

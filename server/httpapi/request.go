@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -315,7 +316,7 @@ func (d *decoder) check() {
 		d.checkCost(place{name: "cost"}, r.cost)
 	}
 	if r.seen&hasAt != 0 && (r.at < 1 || r.at > maxAt) {
-		bad(place{name: "at"}, "is %d, must be 1 to %d: microseconds since 1970, as the answer to the check gave them", r.at, int64(maxAt))
+		bad(place{name: "at"}, "is %s, must be 1 to %d: microseconds since 1970, as the answer to the check gave them", said(r.at), int64(maxAt))
 	}
 	for i := range r.named {
 		c := &r.named[i]
@@ -338,9 +339,23 @@ func (d *decoder) check() {
 }
 
 func (d *decoder) checkCost(p place, cost int64) {
-	if cost < 1 || cost > headgate.MaxCount {
-		d.faults.add(http.StatusUnprocessableEntity, p, "is %d, must be 1 to %d", cost, int64(headgate.MaxCount))
+	if !validCost(cost) {
+		d.faults.add(http.StatusUnprocessableEntity, p, "is %s, must be 1 to %d", said(cost), int64(headgate.MaxCount))
 	}
+}
+
+func validCost(cost int64) bool { return cost >= 1 && cost <= headgate.MaxCount }
+
+// said is a number for a message. Those that the scanner holds at the bounds of
+// an int64 were written otherwise.
+func said(n int64) string {
+	switch n {
+	case math.MaxInt64:
+		return "too large"
+	case math.MinInt64:
+		return "too small"
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // place is where in a body a value stands. It becomes text only for a message.

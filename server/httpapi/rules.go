@@ -13,7 +13,8 @@ func (h *Handler) serveRules(w http.ResponseWriter, _ *http.Request) {
 }
 
 func appendRules(b []byte, t *texts) []byte {
-	b = append(b, `{"rules":[`...)
+	b = appendVersion(append(b, '{'), t.set)
+	b = append(b, `,"rules":[`...)
 	rules := t.set.Rules()
 	for i := range rules {
 		if i > 0 {
@@ -21,7 +22,7 @@ func appendRules(b []byte, t *texts) []byte {
 		}
 		b = appendRule(b, &rules[i], t)
 	}
-	return append(b, "]}"...)
+	return append(b, "]}\n"...)
 }
 
 func appendRule(b []byte, r *policy.Rule, t *texts) []byte {

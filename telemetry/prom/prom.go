@@ -104,7 +104,7 @@ func (r *Recorder) decided(_ context.Context, op headgate.Op, _ []headgate.Check
 	}
 	charged := true
 	for i := range decisions {
-		if !decisions[i].Allowed {
+		if !decisions[i].Allowed && !decisions[i].Shadow {
 			charged = false
 			break
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // scripted is a store that answers each limit as the key says: one letter for
-// each limit, "y" admits.
+// each limit, "y" admits and "s" is a shadow's denial.
 type scripted struct{ err error }
 
 func (s scripted) Take(_ context.Context, _ headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -27,7 +27,7 @@ func (s scripted) Take(_ context.Context, _ headgate.Op, checks []headgate.Check
 	for i, c := range checks {
 		limits := c.Rule.Limits()
 		for j := range limits {
-			dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &limits[j], Check: i, Allowed: c.Key[j] == 'y'})
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &limits[j], Check: i, Allowed: c.Key[j] == 'y', Shadow: c.Key[j] == 's'})
 		}
 	}
 	return dst, nil
@@ -48,6 +48,14 @@ headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
 headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 1
 headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
+`},
+		{"a shadow denies", headgate.OpTake, "ys", `
+headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 1
+headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 1
 headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
 `},
 		{"one limit denies", headgate.OpTake, "yn", `

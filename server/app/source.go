@@ -1,0 +1,242 @@
+package app
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/httpapi"
+)
+
+// source is where the policy comes from, and which version of it is in force.
+// Everything that can fail is done before a version takes effect, and it takes
+// effect for requests that begin afterwards.
+type source struct {
+	file    string // "" for the sample
+	hashKey string
+	logger  *slog.Logger
+	// fixed says why there is nothing to reload; "" if there is.
+	fixed string
+
+	active atomic.Pointer[httpapi.Policy]
+	// failed is why the last reload changed nothing; nil if it did not fail.
+	failed    atomic.Pointer[failedReload]
+	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
+	counts    [len(results)]atomic.Int64
+
+	mu    sync.Mutex // Guards what follows, and has reloads follow each other.
+	files []string   // what the policy was read from
+	seen  snapshot   // what the files held when they were last loaded
+}
+
+// failedReload is a reload that did not work.
+type failedReload struct {
+	at  time.Time
+	err error
+}
+
+// result is how a reload ended.
+type result int
+
+const (
+	changed result = iota
+	unchanged
+	failed
+)
+
+// results are the results' names, as a label of a metric and in answers.
+var results = [...]string{changed: "changed", unchanged: "unchanged", failed: "failed"}
+
+// ErrNotReloadable says that the policy does not come from a file that can be
+// read again.
+var ErrNotReloadable = errors.New("headgate: the policy cannot be reloaded")
+
+// newSource loads the policy for the first time.
+func newSource(s *Settings) (*source, error) {
+	if p := checkHashKey(s.HashKey); p != "" {
+		return nil, &SettingsError{[]string{p}}
+	}
+	src := &source{file: s.PolicyFile, hashKey: s.HashKey, logger: s.Logger, files: []string{s.PolicyFile}}
+	if src.file == "" {
+		src.fixed = "the sample policy is part of the program; start the server with --config FILE to have something to reload"
+		set, err := LoadPolicy("", s.HashKey)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(config.Sample())
+		src.put(httpapi.Policy{Set: set, Version: 1, Hash: hex.EncodeToString(sum[:])})
+		return src, nil
+	}
+	if !isRegular(src.file) {
+		src.fixed = src.file + " is not a regular file, and could be read only once; start the server with a file"
+		loaded, err := config.Read(src.file, policyOptions(s.HashKey)...)
+		if err != nil {
+			return nil, err
+		}
+		src.put(httpapi.Policy{Set: loaded.Set, Version: 1, Hash: loaded.Hash})
+		return src, nil
+	}
+	if err := src.load(); err != nil {
+		return nil, err
+	}
+	return src, nil
+}
+
+// isRegular is false for what is there and can be read only once, such as a
+// pipe.
+func isRegular(file string) bool {
+	info, err := os.Stat(file)
+	return err != nil || info.Mode().IsRegular()
+}
+
+// put makes p the policy in force.
+func (s *source) put(p httpapi.Policy) {
+	s.active.Store(&p)
+	s.succeeded.Store(time.Now().UnixMilli())
+}
+
+// warn tells the log what is unlikely to be meant in the policy in force.
+func (s *source) warn() {
+	for _, w := range policy.Lint(s.active.Load().Set) {
+		s.logger.Warn("the policy may not do what is meant", slog.String("code", w.Code), slog.String("rule", w.Rule), slog.String("place", w.Pos.String()), slog.String("why", w.Text))
+	}
+}
+
+// load reads the files and puts in force what they hold, unless it is in force
+// already.
+func (s *source) load() error {
+	if !isRegular(s.file) {
+		s.seen = look(s.files, s.seen)
+		return fmt.Errorf("%s is no longer a regular file", s.file)
+	}
+	var loaded config.Loaded
+	var err error
+	for range 3 {
+		// The snapshot comes first, so that a change while the files are read
+		// shows later. That needs their names, which the reading may change.
+		s.seen = look(s.files, s.seen)
+		loaded, err = config.Read(s.file, policyOptions(s.hashKey)...)
+		if slices.Equal(loaded.Files, s.files) {
+			break
+		}
+		s.files = loaded.Files
+	}
+	if err != nil {
+		return err
+	}
+	version := int64(1)
+	if now := s.active.Load(); now != nil {
+		if now.Hash == loaded.Hash {
+			s.succeeded.Store(time.Now().UnixMilli())
+			return nil
+		}
+		version = now.Version + 1
+	}
+	s.put(httpapi.Policy{Set: loaded.Set, Version: version, Hash: loaded.Hash})
+	return nil
+}
+
+// reload loads the policy anew, for the reason given, and returns what is then
+// in force. An error is that of the files, or wraps ErrNotReloadable; what was
+// in force then stays in force.
+func (s *source) reload(reason string) (httpapi.Policy, result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reloadLocked(reason)
+}
+
+func (s *source) reloadLocked(reason string) (httpapi.Policy, result, error) {
+	before := *s.active.Load()
+	var err error
+	if s.fixed != "" {
+		err = fmt.Errorf("%w: %s", ErrNotReloadable, s.fixed)
+	} else {
+		err = s.load()
+	}
+	if err != nil {
+		s.counts[failed].Add(1)
+		if s.fixed == "" {
+			s.failed.Store(&failedReload{time.Now(), err})
+		}
+		s.tell(reason, before, err)
+		return before, failed, err
+	}
+	s.failed.Store(nil)
+	now := *s.active.Load()
+	if now.Version == before.Version {
+		s.counts[unchanged].Add(1)
+		s.logger.Info("the policy file holds what is in force", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash))
+		return now, unchanged, nil
+	}
+	s.counts[changed].Add(1)
+	s.logger.Info("the policy has changed", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash), slog.Int("rules", len(now.Rules())), slog.String("before", before.Hash))
+	s.warn()
+	return now, changed, nil
+}
+
+// tell writes every mistake to the log.
+func (s *source) tell(reason string, kept httpapi.Policy, err error) {
+	because := slog.String("because", reason)
+	var file *config.Error
+	if !errors.As(err, &file) {
+		s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.String("error", sentence(err)))
+		return
+	}
+	for _, m := range file.Mistakes {
+		s.logger.Error("the policy file has a mistake", slog.String("mistake", m.String()))
+	}
+	s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.Int("mistakes", len(file.Mistakes)))
+}
+
+// detail is what /readyz says beyond that the service is ready. It names no
+// file and repeats nothing of what is in it: anybody may ask.
+func (s *source) detail() string {
+	f := s.failed.Load()
+	if f == nil {
+		return ""
+	}
+	what := "the policy could not be read"
+	var file *config.Error
+	if errors.As(f.err, &file) {
+		what = "the policy file has mistakes"
+		if len(file.Mistakes) == 1 {
+			what = "the policy file has a mistake"
+		}
+	}
+	return fmt.Sprintf("%s (reload at %s); version %d stays in force, and the log says more", what, f.at.UTC().Format(time.RFC3339), s.active.Load().Version)
+}
+
+// reloadError is the error of a reload for whoever asked for it.
+func reloadError(err error) *httpapi.ReloadError {
+	e := &httpapi.ReloadError{Fixed: errors.Is(err, ErrNotReloadable), Detail: sentence(err)}
+	var file *config.Error
+	if errors.As(err, &file) {
+		e.Detail = "the policy file has a mistake"
+		if n := len(file.Mistakes); n > 1 {
+			e.Detail = fmt.Sprintf("the policy file has %d mistakes", n)
+		}
+		for _, m := range file.Mistakes {
+			e.Mistakes = append(e.Mistakes, httpapi.PolicyMistake{File: m.File, Line: m.Line, Column: m.Column, Detail: m.Text})
+		}
+	}
+	return e
+}
+
+// sentence is the error's text without the names of packages before it.
+func sentence(err error) string {
+	text := err.Error()
+	for _, prefix := range []string{"headgate: ", "config: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
+}

@@ -1,0 +1,131 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// lookEvery is how often the policy's files are looked at. A change takes effect
+// once two looks in a row have seen the same, so that a file that is being
+// written in place is not taken half written.
+const lookEvery = 500 * time.Millisecond
+
+// snapshot is what files held at some time.
+type snapshot []fileState
+
+// fileState is what one file held. Names are followed through links: what counts
+// is the file at the end, however many directories were exchanged on the way.
+type fileState struct {
+	name string
+	sum  [sha256.Size]byte
+	// wrong is why it could not be read; "" if it could.
+	wrong string
+
+	info fs.FileInfo
+	at   time.Time // when it was read
+}
+
+// settles is how long after its last change a file may change again without
+// that its times show it: the grain of the coarsest file systems.
+const settles = 2 * time.Second
+
+// look reads the files, but for those that are as they were in the snapshot
+// before by all that is known without reading.
+func look(files []string, before snapshot) snapshot {
+	now := make(snapshot, 0, len(files))
+	for _, name := range files {
+		if slices.ContainsFunc(now, func(f fileState) bool { return f.name == name }) {
+			continue
+		}
+		var known *fileState
+		if i := slices.IndexFunc(before, func(f fileState) bool { return f.name == name }); i >= 0 {
+			known = &before[i]
+		}
+		now = append(now, lookAt(name, known))
+	}
+	return now
+}
+
+func lookAt(name string, known *fileState) fileState {
+	state := fileState{name: name, at: time.Now()}
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		state.wrong = err.Error()
+		return state
+	case !info.Mode().IsRegular():
+		state.wrong = "it is not a regular file"
+		return state
+	case known != nil && known.info != nil && os.SameFile(known.info, info) && known.info.Size() == info.Size() &&
+		known.info.ModTime().Equal(info.ModTime()) && known.at.Sub(info.ModTime()) > settles:
+		return *known
+	}
+	if state.sum, err = sumOf(name); err != nil {
+		state.wrong = err.Error()
+		return state
+	}
+	state.info = info
+	return state
+}
+
+func sumOf(name string) (sum [sha256.Size]byte, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return sum, err
+	}
+	defer file.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return sum, err
+	}
+	hash.Sum(sum[:0])
+	return sum, nil
+}
+
+// same reports whether two snapshots hold the same.
+func (s snapshot) same(other snapshot) bool {
+	return slices.EqualFunc(s, other, func(a, b fileState) bool {
+		return a.name == b.name && a.sum == b.sum && a.wrong == b.wrong
+	})
+}
+
+// watch reloads the policy when its files change, until ctx ends.
+func (s *source) watch(ctx context.Context, every time.Duration) {
+	if s.fixed != "" {
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var last snapshot
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			last = s.notice(last)
+		}
+	}
+}
+
+// notice looks at the files, and reloads the policy if they are not what was
+// loaded but what they were at the last look, which it is given. It returns
+// what they are now.
+func (s *source) notice(last snapshot) snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := last
+	if known == nil {
+		known = s.seen
+	}
+	now := look(s.files, known)
+	if !now.same(s.seen) && now.same(last) {
+		// What went wrong is told by reloadLocked.
+		_, _, _ = s.reloadLocked("a file has changed")
+	}
+	return now
+}

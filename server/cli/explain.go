@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/app"
+)
+
+// explainRequest is the command that says what a policy does with a request.
+type explainRequest struct {
+	Entries []string      `arg:"" name:"key=value" help:"What is known of the request, such as ip=203.0.113.10 or route='GET /'." optional:""`
+	Config  string        `help:"Policy file. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Cost    int64         `help:"What the request costs." default:"1"`
+	Expect  []string      `help:"Exit with 1 unless the request is allowed (allow), denied (deny), or bound by a rule (rule=NAME). May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
+	Store   string        `help:"Look at the counters in this store, and charge nothing: redis://… or rediss://…" placeholder:"URL" env:"HEADGATE_STORE"`
+	HashKey string        `help:"Hash key of the servers, with --store." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	Timeout time.Duration `help:"How long to wait for the store." default:"5s"`
+	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
+}
+
+// Help is the detailed help.
+func (explainRequest) Help() string {
+	return "Says which rules bind the request and why the others do not, the keys it counts under, the limits that apply, and where they stand. Without --store that is where they stand when nothing was used yet.\n\n" +
+		"Exit codes: 0 explained, and all that was expected holds; 1 something that was expected does not; 2 a mistake; 3 the store does not answer.\n\n" +
+		"Examples:\n" +
+		"  headgate explain --config headgate.yaml api_key=k1 ip=203.0.113.10 route='POST /v1/token'\n" +
+		"  headgate explain --config headgate.yaml tier=free --cost 9 --expect allow --expect rule=login\n" +
+		"  headgate explain --config headgate.yaml api_key=k1 --store redis://127.0.0.1:6379/0"
+}
+
+const explainHint = "headgate explain --help has examples"
+
+// Run explains, prints, and compares with what is expected.
+func (k *explainRequest) Run(c *call) error {
+	if k.Cost < 1 || k.Cost > headgate.MaxCount {
+		return usage(fmt.Sprintf("--cost is %d, must be 1 to %d", k.Cost, headgate.MaxCount), "leave it out for 1")
+	}
+	if k.Timeout <= 0 {
+		return usage(fmt.Sprintf("--timeout is %v, must be more than 0s", k.Timeout), "leave it out for 5s")
+	}
+	if k.Store == app.DefaultStore {
+		// So may the environment have it for a server; here it is the same as none.
+		k.Store = ""
+	}
+	descriptor, err := k.descriptor()
+	if err != nil {
+		return err
+	}
+	set, err := app.LoadPolicy(k.Config, k.HashKey)
+	if err != nil {
+		return err
+	}
+	if err := k.checkExpectations(set); err != nil {
+		return err
+	}
+	e := set.Explain(descriptor, k.Cost)
+	if e.Error == "" {
+		if err := k.observe(c.ctx, set, &e); err != nil {
+			return err
+		}
+	}
+	if k.JSON {
+		if err := printJSON(c.stdout, &e); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprint(c.stdout, e.String())
+		if k.Store == "" && e.Error == "" {
+			fmt.Fprintln(c.stdout, "(without --store: as if nothing had been used yet)")
+		}
+	}
+	return k.compare(&e)
+}
+
+// descriptor reads the words of the command line.
+func (k *explainRequest) descriptor() (policy.Descriptor, error) {
+	entries := make(map[string]string, len(k.Entries))
+	var problems []string
+	for _, word := range k.Entries {
+		name, value, ok := strings.Cut(word, "=")
+		if _, again := entries[name]; again {
+			problems = append(problems, fmt.Sprintf("%s is given twice", name))
+		}
+		if !ok {
+			// It may be a secret whose name was forgotten.
+			problems = append(problems, "one of the words is not key=value")
+			continue
+		}
+		entries[name] = value
+	}
+	d, err := policy.FromMap(entries)
+	if err != nil {
+		problems = append(problems, plain(err))
+	}
+	if problems != nil {
+		return nil, usage(joinLines(problems), explainHint)
+	}
+	return d, nil
+}
+
+// checkExpectations finds those that can never be meant.
+func (k *explainRequest) checkExpectations(set *policy.Set) error {
+	var problems []string
+	for _, want := range k.Expect {
+		name, isRule := strings.CutPrefix(want, "rule=")
+		switch {
+		case isRule && set.Rule(name) == nil:
+			problems = append(problems, fmt.Sprintf("--expect %s: the policy has no such rule", want))
+		case !isRule && want != "allow" && want != "deny":
+			problems = append(problems, fmt.Sprintf("--expect is %q, must be allow, deny or rule=NAME", want))
+		}
+	}
+	if problems != nil {
+		return usage(joinLines(problems), explainHint)
+	}
+	return nil
+}
+
+// observe asks the store where the limits stand, or a new one.
+func (k *explainRequest) observe(ctx context.Context, set *policy.Set, e *policy.Explanation) error {
+	checks := e.Checks()
+	if len(checks) == 0 {
+		e.Observe(set, nil)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.Timeout)
+	defer cancel()
+	store, err := app.OpenStore(ctx, app.Settings{Store: k.Store, StoreTimeout: min(max(k.Timeout, time.Millisecond), time.Minute)})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	decisions, err := store.Take(ctx, headgate.OpPeek, checks, nil)
+	if err != nil {
+		return err
+	}
+	e.Observe(set, decisions)
+	return nil
+}
+
+// compare says which expectations do not hold.
+func (k *explainRequest) compare(e *policy.Explanation) error {
+	var wrong []string
+	for _, want := range k.Expect {
+		name, isRule := strings.CutPrefix(want, "rule=")
+		switch {
+		case isRule:
+			if why := unbound(e, name); why != "" {
+				wrong = append(wrong, fmt.Sprintf("rule %q was expected to bind the request, and does not: %s", name, why))
+			}
+		case e.Error != "":
+			wrong = append(wrong, fmt.Sprintf("--expect %s does not hold: the request cannot be decided: %s", want, e.Error))
+		case (want == "allow") != e.Verdict.Allowed:
+			is := "denied"
+			if e.Verdict.Allowed {
+				is = "allowed"
+			}
+			wrong = append(wrong, fmt.Sprintf("--expect %s does not hold: the request is %s", want, is))
+		}
+	}
+	if wrong != nil {
+		return &failure{code: CodeNo, text: joinLines(wrong)}
+	}
+	return nil
+}
+
+// unbound is why the rule does not bind the request, or "".
+func unbound(e *policy.Explanation, name string) string {
+	for i := range e.Rules {
+		if r := &e.Rules[i]; r.Rule == name && !r.Binds {
+			return r.Why
+		}
+	}
+	return ""
+}

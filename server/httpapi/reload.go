@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate"
+)
+
+// Admin is what whoever runs the service may ask for, and nobody else.
+type Admin struct {
+	// Token is what they show, as Authorization: Bearer TOKEN. Empty means that
+	// nobody may ask.
+	Token string
+	// Reload loads the policy anew, and returns what is in force then, and
+	// whether it has changed. An error is a [*ReloadError].
+	Reload func() (now Policy, changed bool, err error)
+}
+
+// ReloadError is why the policy in force stays in force.
+type ReloadError struct {
+	// Fixed says that there is no file to reload.
+	Fixed bool
+	// Detail says what is wrong, in one sentence.
+	Detail string
+	// Mistakes are those in the files.
+	Mistakes []PolicyMistake
+}
+
+// PolicyMistake is one thing that is wrong with a policy file.
+type PolicyMistake struct {
+	File string
+	// Line and Column count from 1. Both are zero if the mistake lies in no one
+	// place.
+	Line, Column int
+	Detail       string
+}
+
+// Error says what is wrong.
+func (e *ReloadError) Error() string { return "headgate: " + e.Detail }
+
+// serveReload loads the policy anew.
+func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
+	if h.options.Admin.Token == "" || h.options.Admin.Reload == nil {
+		writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token; a change of the policy file is noticed without being asked, and so is SIGHUP"})
+		return
+	}
+	if !authorized(r.Header["Authorization"], h.options.Admin.Token) {
+		w.Header()["Www-Authenticate"] = []string{`Bearer realm="headgate"`}
+		writeProblem(w, &problem{status: http.StatusUnauthorized, detail: "this needs the admin token of the server, as Authorization: Bearer TOKEN"})
+		return
+	}
+	// None of the parameters of the other paths has a meaning here.
+	if _, p := readQuery(r.URL.RawQuery, headgate.OpReset); p != nil {
+		writeProblem(w, p)
+		return
+	}
+	now, changed, err := h.options.Admin.Reload()
+	if err != nil {
+		writeReloadProblem(w, err, now)
+		return
+	}
+	result := "unchanged"
+	if changed {
+		result = "changed"
+	}
+	b := appendString([]byte(`{"result":`), result)
+	b = appendVersion(append(b, ','), now)
+	b = strconv.AppendInt(append(b, `,"rules":`...), int64(len(now.Rules())), 10)
+	writeJSON(w, http.StatusOK, append(b, "}\n"...))
+}
+
+// authorized reports whether the header shows the token. How long it takes says
+// nothing of the token, not even its length.
+func authorized(header []string, token string) bool {
+	if len(header) != 1 {
+		return false
+	}
+	scheme, shown, _ := strings.Cut(header[0], " ")
+	given, want := sha256.Sum256([]byte(strings.TrimLeft(shown, " "))), sha256.Sum256([]byte(token))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], want[:]) == 1
+}
+
+// appendVersion writes the members that say which policy it is.
+func appendVersion(b []byte, p Policy) []byte {
+	b = strconv.AppendInt(append(b, `"version":`...), p.Version, 10)
+	return appendString(append(b, `,"hash":`...), p.Hash)
+}
+
+// writeReloadProblem answers that the policy is still kept.
+func writeReloadProblem(w http.ResponseWriter, err error, kept Policy) {
+	var why *ReloadError
+	if !errors.As(err, &why) {
+		why = &ReloadError{Detail: plain(err)}
+	}
+	p := &problem{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("%s; version %d stays in force", why.Detail, kept.Version)}
+	if why.Fixed {
+		p.status = http.StatusConflict
+	}
+	b := appendProblem(nil, p)
+	b = appendVersion(append(b, ','), kept)
+	if len(why.Mistakes) > 0 {
+		b = append(b, `,"mistakes":[`...)
+		for i, m := range why.Mistakes {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(append(b, `{"file":`...), m.File)
+			if m.Line > 0 {
+				b = strconv.AppendInt(append(b, `,"line":`...), int64(m.Line), 10)
+				b = strconv.AppendInt(append(b, `,"column":`...), int64(m.Column), 10)
+			}
+			b = append(appendString(append(b, `,"detail":`...), m.Detail), '}')
+		}
+		b = append(b, ']')
+	}
+	write(w, typeProblem, p.status, append(b, "}\n"...))
+}
