@@ -26,6 +26,7 @@ type scratch struct {
 	faults    faults
 	checks    []headgate.Check
 	decisions []headgate.Decision
+	listed    *policy.ListEntry // of the policy's deny list, if that turns the request away
 }
 
 // maxKept bounds the answer that a pooled scratch keeps room for. Bodies are
@@ -38,7 +39,7 @@ func (h *Handler) release(s *scratch) {
 	clear(s.checks)
 	clear(s.decisions)
 	clear(s.faults)
-	s.checks, s.decisions, s.faults = s.checks[:0], s.decisions[:0], s.faults[:0]
+	s.checks, s.decisions, s.faults, s.listed = s.checks[:0], s.decisions[:0], s.faults[:0], nil
 	if cap(s.out) > maxKept {
 		s.out = nil
 	}
@@ -66,6 +67,10 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op,
 	s.resolve(set.Set)
 	if len(s.faults) != 0 {
 		writeProblem(w, faultsProblem(s.faults))
+		return
+	}
+	if s.listed != nil && (op == headgate.OpTake || op == headgate.OpPeek) {
+		s.writeListed(w, want.status)
 		return
 	}
 	if len(s.checks) != 0 {
@@ -153,10 +158,11 @@ func (s *scratch) resolve(set *policy.Set) {
 		return
 	}
 	if r.seen&hasDescriptor != 0 {
-		var err error
-		if s.checks, err = set.Match(r.descriptor, r.cost, s.checks); err != nil {
+		outcome, err := set.Decide(r.descriptor, r.cost, s.checks)
+		if err != nil {
 			s.refuse(place{name: "descriptor"}, err)
 		}
+		s.checks, s.listed = outcome.Checks, outcome.Denied
 	}
 	for i := range s.checks {
 		s.checks[i].At = r.at

@@ -88,6 +88,9 @@ func appendMembers(b []byte, v *headgate.Verdict, t *texts, at bool) []byte {
 		b = append(append(b, '{'), text.name...)
 		b = append(append(b, ','), text.kind...)
 		b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
+		if d.Shadow {
+			b = append(b, `,"shadow":true`...)
+		}
 		b = append(append(b, ','), text.size...)
 		b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
 		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), ceilMillis(d.RetryAfter), 10)

@@ -39,6 +39,7 @@ func TestAnswers(t *testing.T) {
 	}
 	const none = `{"allowed":true,"retry_after_ms":0,"delay_ms":0,"decisions":[]}`
 	const deniedMembers = `"allowed":false,"denied_by":{"rule":"auth.createToken","limit":"5 per 3s"},"retry_after_ms":1501,"delay_ms":0,"decisions":[`
+	const listed = `"allowed":false,"denied_by":{"list":"scanners"},"retry_after_ms":-1,"delay_ms":0,"decisions":[]}`
 	denied := `{` + deniedMembers + twenty("true", "14", "0") + "," + five("false", "0", "1501") + `]}`
 
 	steps := []struct {
@@ -69,6 +70,11 @@ func TestAnswers(t *testing.T) {
 		// The cost of the rule, a burst, and a delay rounded up.
 		{"/v1/check", `{"descriptor":{"route":"GET /export/1"},"cost":2}`, 200, `{"allowed":true,"retry_after_ms":0,"delay_ms":100,"decisions":[` +
 			`{"rule":"heavy","limit":"10 per 1s burst 500000000","algorithm":"leaky_bucket","allowed":true,"capacity":500000000,"period_ms":1000,"remaining":499999994,"retry_after_ms":0,"reset_after_ms":1000}]}`},
+
+		// The deny list: nothing is asked of the store, nor given back to it.
+		{"/v1/check", `{"descriptor":{"route":"GET /wp-login.php"}}`, 200, `{` + listed},
+		{"/v1/peek?status=true", `{"descriptor":{"route":"GET /wp-login.php"}}`, 403, `{"title":"Forbidden","status":403,"detail":"the policy's deny list turns the request away",` + listed},
+		{"/v1/refund", `{"descriptor":{"route":"GET /wp-login.php"}}`, 200, none},
 
 		{"/v1/check", `{"descriptor":{}}`, 200, none},
 		{"/v1/check?at=true&status=true", `{"descriptor":{}}`, 200, none},

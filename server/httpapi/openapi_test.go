@@ -247,8 +247,10 @@ func TestDocumentStatuses(t *testing.T) {
 			{body: `{"checks":[{"rule":"auth.createToken","key":"k","cost":9}]}`}, // never fits
 			{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"}}`},
 			{body: `{"descriptor":{}}`},
+			{body: `{"descriptor":{"route":"GET /wp-login.php"}}`},
 		},
 		"POST 400": {{body: `{"x":1}`}, {body: good, query: "?x=1"}},
+		"POST 403": {{query: "?status=true", body: `{"descriptor":{"route":"GET /wp-login.php"}}`}},
 		"POST 404": {{body: `{"checks":[{"rule":"x","key":""}]}`}},
 		"POST 405": {{method: "PUT"}},
 		"POST 408": {{reader: broken{timeoutError{}}}},
@@ -314,6 +316,7 @@ func TestDocumentIsStrict(t *testing.T) {
 		"Decision": `{"rule":"r"}`,
 		"Problem":  `{"title":"t","status":400,"detail":"d","else":1}`,
 		"Denial":   `{"title":"t","status":429,"detail":"d"}`,
+		"Listed":   `{"title":"t","status":403,"detail":"d","allowed":false,"denied_by":{"list":"l","rule":"r"},"retry_after_ms":-1,"delay_ms":0,"decisions":[]}`,
 		"Request":  `{"descriptor":{},"checks":[]}`,
 		"Refund":   `{"descriptor":{},"at":0}`,
 		"Rules":    `{"version":1,"hash":"5ec2e7","rules":[{"name":"x"}]}`,

@@ -95,6 +95,20 @@ func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, v *headgate.Ver
 	write(w, typeProblem, quota.Status, s.out)
 }
 
+// writeListed answers a request that the policy's deny list turns away: no store
+// was asked, and waiting does not help.
+func (s *scratch) writeListed(w http.ResponseWriter, status bool) {
+	b, code, kind := append(s.out[:0], '{'), http.StatusOK, typeJSON
+	if status {
+		code, kind = http.StatusForbidden, typeProblem
+		b = append(appendProblem(s.out[:0], &problem{status: code, detail: "the policy's deny list turns the request away"}), ',')
+	}
+	b = append(b, `"allowed":false,"denied_by":{"list":`...)
+	b = appendString(b, s.listed.Name)
+	s.out = append(b, `},"retry_after_ms":-1,"delay_ms":0,"decisions":[]}`+"\n"...)
+	write(w, kind, code, s.out)
+}
+
 // The values are shared by all responses: nobody appends to a header's values
 // here.
 var (
