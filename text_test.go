@@ -37,7 +37,7 @@ func TestFormatPeriod(t *testing.T) {
 		time.Minute: "1m", 90 * time.Second: "90s", day: "1d", 7 * day: "7d", 36 * time.Hour: "36h", 1500 * time.Millisecond: "1500ms", 5 * time.Microsecond: "5us", 0: "0s", 1: "1ns",
 	} {
 		if got := headgate.FormatPeriod(d); got != want {
-			t.Errorf("%v is written %q, want %q", time.Duration(d), got, want)
+			t.Errorf("%v is written %q, want %q", d, got, want)
 		}
 	}
 }

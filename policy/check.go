@@ -48,7 +48,8 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	if units, err := r.units(d, cost); err == nil && units == 0 {
 		return invalid("a request of which no %q is known costs it nothing; ask by descriptor", r.more.costs.Entry)
 	}
-	return invalid("the key is %s, but the rule binds no request without %s", quote(key), r.partNames())
+	// The key may hold a secret, so it is not repeated.
+	return invalid("the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
 }
 
 // keyDescriptor takes a key apart into what it says of the request, and adds
@@ -62,7 +63,7 @@ func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
 		}
 		return nil, nil
 	case len(r.parts) == 0 && key != "":
-		return nil, r.invalid("the key is %s, must be empty: the rule has one counter for all", quote(key))
+		return nil, r.invalid("the key has %d bytes, must be empty: the rule has one counter for all", len(key))
 	case len(r.parts) == 0:
 		return s.known(nil), nil
 	}

@@ -360,7 +360,7 @@ func TestCheckTariffs(t *testing.T) {
 		{"api", "eve", "", `headgate: rule "api": it has limits by "tier", and none for a key of which that is not known; give it limits for all others, "*", or ask by descriptor`},
 		{"api", "", "", `rule "api": it has limits by "tier"`},
 		{"costs", "eve", "costs=eve 20*3", ""},
-		{"costs", "", "", `the key is "", but the rule binds no request without user`},
+		{"costs", "", "", `the key has 0 bytes, but the rule binds no request without user`},
 		{"free", "eve", "", `a request of which no "route" is known costs it nothing; ask by descriptor`},
 		{"direct", "eve", "direct=eve 20*1 shadow", ""},
 	} {

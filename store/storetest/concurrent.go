@@ -107,11 +107,9 @@ func sharedTogether(t *testing.T, mk Maker) {
 	}
 	for i, r := range rules {
 		for k := range keys {
-			key, want := string(rune('a'+k)), int64(0)
-			if i == 2 {
-				key, want = "", total.Load()
-			} else {
-				want = used[i][k].Load()
+			key, want := "", total.Load()
+			if i < 2 {
+				key, want = string(rune('a'+k)), used[i][k].Load()
 			}
 			for _, d := range s.do(headgate.OpPeek, headgate.Check{Rule: r, Key: key}) {
 				if got := d.Limit.Capacity() - d.Remaining; got != want {

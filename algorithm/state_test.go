@@ -1,0 +1,89 @@
+package algorithm_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+// TestRefund: units come back to where they were charged, and never more than is
+// there.
+func TestRefund(t *testing.T) {
+	const second = int64(1_000_000)
+	bucket := headgate.PerSecond(10)
+	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: 10 * time.Second}
+	first, daily := window, window
+	first.Align = headgate.AlignFirst
+	daily.Align, daily.Period = headgate.AlignDay, 0
+	counter := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: 10, Period: 10 * time.Second}
+	const now = 95 * second // in the window from 90 s to 100 s, and in that of a day
+	type state = algorithm.State
+	for _, c := range []struct {
+		name     string
+		limit    headgate.Limit
+		state    state
+		cost, at int64
+		want     state
+	}{
+		{"a bucket", bucket, state{Stamp: now, Used: 7}, 3, 0, state{Stamp: now, Used: 4}},
+		{"a bucket, with a fraction", bucket, state{Stamp: now, Used: 7, Extra: 0}, 3, now - 5, state{Stamp: now, Used: 4}},
+		{"a bucket, all", bucket, state{Stamp: now, Used: 7}, 7, 0, state{}},
+		{"a bucket, more than all", bucket, state{Stamp: now, Used: 7}, headgate.MaxCount, 0, state{}},
+		{"a window", window, state{Stamp: 100 * second, Used: 7}, 3, 0, state{Stamp: 100 * second, Used: 4}},
+		{"a window, charged at its first instant", window, state{Stamp: 100 * second, Used: 7}, 3, 90 * second, state{Stamp: 100 * second, Used: 4}},
+		{"a window, charged before it", window, state{Stamp: 100 * second, Used: 7}, 3, 90*second - 1, state{Stamp: 100 * second, Used: 7}},
+		{"a window, all", window, state{Stamp: 100 * second, Used: 7}, 9, now, state{}},
+		{"from the first request", first, state{Stamp: 104 * second, Used: 7}, 3, 94 * second, state{Stamp: 104 * second, Used: 4}},
+		{"from the first request, before it", first, state{Stamp: 104 * second, Used: 7}, 3, 94*second - 1, state{Stamp: 104 * second, Used: 7}},
+		{"a day", daily, state{Stamp: 86_400 * second, Used: 7}, 3, 1, state{Stamp: 86_400 * second, Used: 4}},
+		{"a day, the one before", daily, state{Stamp: 86_400 * second, Used: 7}, 3, -1, state{Stamp: 86_400 * second, Used: 7}},
+		{"a counter", counter, state{Stamp: 90 * second, Used: 7, Extra: 5}, 3, 0, state{Stamp: 90 * second, Used: 4, Extra: 5}},
+		{"a counter, both windows", counter, state{Stamp: 90 * second, Used: 7, Extra: 5}, 9, 0, state{Stamp: 90 * second, Extra: 3}},
+		{"a counter, all", counter, state{Stamp: 90 * second, Used: 7, Extra: 5}, 99, 0, state{}},
+		{"a counter, this window's", counter, state{Stamp: 90 * second, Used: 7, Extra: 5}, 9, 90 * second, state{Stamp: 90 * second, Extra: 5}},
+		{"a counter, the last window's", counter, state{Stamp: 90 * second, Used: 7, Extra: 5}, 9, 90*second - 1, state{Stamp: 90 * second, Used: 7}},
+		{"a counter, of long ago", counter, state{Stamp: 90 * second, Used: 7, Extra: 5}, 9, 80*second - 1, state{Stamp: 90 * second, Used: 7, Extra: 5}},
+		{"a counter, its only window", counter, state{Stamp: 90 * second, Extra: 5}, 9, 85 * second, state{}},
+	} {
+		if got := algorithm.Refund(one(t, c.limit), c.state, c.cost, c.at); got != c.want {
+			t.Errorf("%s: %+v less %d of %d is %+v, want %+v", c.name, c.state, c.cost, c.at, got, c.want)
+		}
+	}
+}
+
+// TestDescribe: every field is set, whatever the decision held before.
+func TestDescribe(t *testing.T) {
+	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {
+		l := one(t, headgate.Limit{Algorithm: a, Count: 3, Period: time.Second})
+		dirty := headgate.Decision{Allowed: true, Remaining: 99, RetryAfter: 99, ResetAfter: 99, Delay: 99, At: 99}
+		want := headgate.Decision{Limit: l, Allowed: true, Remaining: 3, At: epoch}
+		if a == headgate.SlidingWindow {
+			algorithm.WindowFacts{}.Describe(&dirty, l, epoch, 1, false)
+		} else {
+			algorithm.Describe(&dirty, l, algorithm.State{}, algorithm.State{}, epoch, 1, true)
+		}
+		if dirty != want {
+			t.Errorf("%s: an unused limit is described as %+v, want %+v", a, dirty, want)
+		}
+		want.Allowed, want.RetryAfter = false, headgate.Never
+		if a == headgate.SlidingWindow {
+			algorithm.WindowFacts{}.Describe(&dirty, l, epoch, 4, false)
+		} else {
+			algorithm.Describe(&dirty, l, algorithm.State{}, algorithm.State{}, epoch, 4, false)
+		}
+		if dirty != want {
+			t.Errorf("%s: a cost above the limit is described as %+v, want %+v", a, dirty, want)
+		}
+	}
+	// A window that was charged is described as it is then.
+	l := one(t, headgate.Sliding(5, time.Second))
+	log := new(algorithm.Log)
+	log.Add(epoch-400_000, 2)
+	var d headgate.Decision
+	log.Facts(l, epoch, 2, l.Micros()).Describe(&d, l, epoch, 2, true)
+	if want := (headgate.Decision{Limit: l, Allowed: true, Remaining: 1, ResetAfter: time.Second, At: epoch}); d != want {
+		t.Errorf("a charged window is described as %+v, want %+v", d, want)
+	}
+}
