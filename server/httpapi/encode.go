@@ -14,6 +14,7 @@ import (
 type texts struct {
 	set     Policy
 	byLimit map[*headgate.Limit]*text
+	soft    bool // some rule warns
 	// rules is the whole policy. It is made when somebody asks, once: a large
 	// policy takes a while to write, and anybody may ask.
 	rules func() []byte
@@ -30,6 +31,7 @@ func newTexts(set Policy) *texts {
 	t := &texts{set: set, byLimit: make(map[*headgate.Limit]*text)}
 	t.rules = sync.OnceValue(func() []byte { return appendRules(nil, t) })
 	for _, r := range set.Rules() {
+		t.soft = t.soft || r.Soft > 0
 		if r.Limits == nil {
 			continue
 		}
@@ -90,6 +92,9 @@ func appendMembers(b []byte, v *headgate.Verdict, t *texts, at bool) []byte {
 		b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
 		if d.Shadow {
 			b = append(b, `,"shadow":true`...)
+		}
+		if t.soft && t.set.Soft(d) {
+			b = append(b, `,"soft":true`...)
 		}
 		b = append(append(b, ','), text.size...)
 		b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)

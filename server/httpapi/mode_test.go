@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// inMemory decides for real.
+type inMemory struct {
+	*memory.Store
+	set *policy.Set
+}
+
+func (m inMemory) Policy() Policy { return Policy{m.set, 1, "5ec2e7"} }
+
+// TestModes: what a rule's mode and soft mark say stands in its decisions, and
+// nowhere else.
+func TestModes(t *testing.T) {
+	set, err := policy.New([]policy.Rule{
+		{Limits: headgate.MustRule("warns", headgate.Sliding(4, time.Minute)), Soft: 50},
+		{Limits: headgate.MustRule("tried", headgate.Sliding(1, time.Minute)), Mode: policy.ModeShadow},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(inMemory{memory.New(), set}, Options{})
+	for i, want := range []struct{ soft, shadow string }{
+		{`"allowed":true,"capacity"`, `"allowed":true,"shadow":true`},
+		{`"allowed":true,"soft":true`, `"allowed":false,"shadow":true`},
+	} {
+		w := post(h, "/v1/check", `{"descriptor":{"route":"GET /"}}`)
+		body := w.Body.String()
+		if !strings.HasPrefix(body, `{"allowed":true,`) || !strings.Contains(body, want.soft) || !strings.Contains(body, want.shadow) {
+			t.Errorf("step %d: got %s, want it allowed, with %s and %s", i+1, body, want.soft, want.shadow)
+		}
+	}
+}
