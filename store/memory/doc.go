@@ -19,8 +19,8 @@
 // fresh allowance: new keys share counters instead, four for each limit in each of
 // the store's 256 shards, and are limited together. A key that has a counter keeps
 // it, and one that gets its own when memory is free again finds what was used of
-// the shared one used. A refund of a key that shares gives nothing back, since it
-// would be to others.
+// the shared one used. A refund or a reset of a key that shares gives nothing back,
+// since it would be to others.
 //
 // The log of a sliding window then adds new units to its newest entry, which
 // delays when they become free again. Both refuse earlier than they should and
@@ -34,4 +34,7 @@
 // Counters are lost when the process ends. Several processes do not share them:
 // use store/redis for that. A store that is not called at all keeps the memory
 // it has.
+//
+// Reset forgets the counters of the limits that the rule has. Those of limits that
+// it had before, and may get again, stay until they are free.
 package memory

@@ -34,5 +34,8 @@
 // the last admissions. Set maxmemory-policy to noeviction: an evicted counter is a
 // fresh allowance.
 //
+// The times in a log are kept modulo 2^48 µs, so a server's clock must not step
+// back by more than four years while it keeps its data.
+//
 // On a cluster, all keys of a request must be in one slot.
 package redis
