@@ -1,6 +1,6 @@
 module github.com/headgate/headgate/telemetry/prom
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/headgate/headgate v0.0.0
