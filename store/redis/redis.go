@@ -134,10 +134,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return unavailable("ping", err)
 	}
 	defer cancel()
-	if err := s.client.Do(ctx, s.client.B().Ping().Build()).Error(); err != nil {
-		return unavailable("ping", err)
-	}
-	return nil
+	return s.do(ctx, "ping", s.client.B().Ping().Build())
 }
 
 // Take implements [headgate.Store]. Every call ends within the deadline of
@@ -263,13 +260,18 @@ func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
 	for i := range checks {
 		keys[i] = string(appendKey(nil, s.prefix, &checks[i]))
 	}
+	return s.do(ctx, "reset", s.client.B().Del().Key(keys...).Build())
+}
+
+// do sends a command of which only the error matters.
+func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed) error {
 	if err := s.pending.begin(); err != nil {
-		return unavailable("reset", err)
+		return unavailable(doing, err)
 	}
-	err := s.client.Do(ctx, s.client.B().Del().Key(keys...).Build()).Error()
+	err := s.client.Do(ctx, command).Error()
 	s.pending.end(err)
 	if err != nil {
-		return unavailable("reset", err)
+		return unavailable(doing, err)
 	}
 	return nil
 }
