@@ -21,6 +21,14 @@ var (
 	// blindly. What to do with the request (let it in, turn it away) is the
 	// caller's choice.
 	ErrUnavailable = errors.New("headgate: store unavailable")
+
+	// ErrConflict means that the id of a request is remembered for another one,
+	// or that a reservation was settled at another cost. Nothing was charged.
+	ErrConflict = errors.New("headgate: conflict")
+
+	// ErrNoReservation means that there is no reservation by that id which could
+	// be settled: it has expired, or there never was one.
+	ErrNoReservation = errors.New("headgate: no such reservation")
 )
 
 // InvalidError lists everything that is wrong with one value, so that it can be

@@ -56,6 +56,73 @@ type Check struct {
 	// verdict. It is charged if they and the enforced checks of the request admit
 	// it, so that its counters are what enforcement would have made of them.
 	Shadow bool
+	// GiveBack has the units given back when a reservation expires that nobody has
+	// settled; see [Ledger]. Without it they stay charged as estimated.
+	GiveBack bool
+	// OnError is what to do with the check while the store does not answer.
+	OnError OnError
+	// Factor is what one unit of the request's own cost costs under the rule, for
+	// [Reservation.Units]. Zero means one.
+	Factor int64
+}
+
+// OnError is what is done with a check while the store does not answer: by the
+// layers that deal with it, for a store itself only returns the error. The zero
+// OnError leaves it to the caller.
+type OnError uint8
+
+const (
+	// OnErrorReturn returns the store's error to the caller.
+	OnErrorReturn OnError = iota
+	// OnErrorAllow lets the request in: fail open.
+	OnErrorAllow
+	// OnErrorDeny turns it away, with the store's error: fail closed.
+	OnErrorDeny
+	// OnErrorLocal counts in this process, by this node's share of the limit.
+	OnErrorLocal
+
+	onErrors // the number of them
+)
+
+var onErrorNames = [onErrors]string{"", "allow", "deny", "local"}
+
+// String returns "allow", "deny" or "local", as it is written in rules, or "" for
+// OnErrorReturn.
+func (o OnError) String() string {
+	if o < onErrors {
+		return onErrorNames[o]
+	}
+	return fmt.Sprintf("on_error(%d)", uint8(o))
+}
+
+// Source says who decided. The zero Source is the store.
+type Source uint8
+
+const (
+	// SourceStore is the store itself.
+	SourceStore Source = iota
+	// SourceCache is a denial of the store that was remembered in this process.
+	SourceCache
+	// SourceLease is units that this process has taken in advance.
+	SourceLease
+	// SourceLocal is this process, by its share of the limit: the store does not
+	// answer, or the rule counts asynchronously.
+	SourceLocal
+	// SourceOpen is nobody: the store does not answer, and the rule lets requests
+	// in without it.
+	SourceOpen
+
+	sources // the number of sources
+)
+
+var sourceNames = [sources]string{"store", "deny_cache", "lease", "local", "open"}
+
+// String returns "store", "deny_cache", "lease", "local" or "open".
+func (s Source) String() string {
+	if s < sources {
+		return sourceNames[s]
+	}
+	return fmt.Sprintf("source(%d)", uint8(s))
 }
 
 // Units is the cost with its default applied.
@@ -78,6 +145,8 @@ type Decision struct {
 	Allowed bool
 	// Shadow is that of the check: the decision has no say in the verdict.
 	Shadow bool
+	// Source is who decided.
+	Source Source
 	// Remaining is how many units are left after this decision: never negative.
 	Remaining int64
 	// RetryAfter is the time until this cost fits, if nothing else comes: zero

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime"
 	"sync"
@@ -19,18 +18,18 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
 // App is the service, ready to serve: its policy is loaded, its store answers
-// and its address is bound. Make one with [New]; end it with Serve or Close.
+// and its addresses are bound. Make one with [New]; end it with Serve or Close.
 type App struct {
 	settings Settings
 	source   *source
 	store    *Store
-	listener net.Listener
-	server   *http.Server
+	doors    []*door
 	draining atomic.Bool
 }
 
@@ -56,30 +55,31 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if a.store, err = OpenStore(ctx, s); err != nil {
 		return nil, err
 	}
-	if err = a.listen(ctx); err == nil {
-		if a.server, err = a.newServer(); err == nil {
-			a.source.warn()
-			return a, nil
-		}
+	if err = a.openDoors(ctx); err == nil {
+		a.source.warn()
+		return a, nil
 	}
 	return nil, errors.Join(err, a.Close())
 }
 
-func (a *App) listen(ctx context.Context) (err error) {
-	var config net.ListenConfig
-	if a.listener, err = config.Listen(ctx, "tcp", a.settings.Listen); err != nil {
-		return &unavailable{"the address " + a.settings.Listen + " cannot be served", err}
-	}
-	return nil
-}
-
-// newServer puts the layers together.
-func (a *App) newServer() (*http.Server, error) {
+// openDoors makes the transports that are asked for and binds their addresses.
+func (a *App) openDoors(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	recorder, err := prom.New(registry)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	store := headgate.Observe(a.store, newFailures(a.settings.Logger).hooks(recorder.Hooks()))
+	decider := &decide.Over{Rules: a.Policy, Store: store}
+	s, err := a.newHTTP(decider, registry)
+	if err != nil {
+		return err
+	}
+	return a.open(ctx, "http", a.settings.Listen, s)
+}
+
+// newHTTP makes the HTTP API, which serves the metrics of all transports.
+func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (*http.Server, error) {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "headgate_build_info",
 		Help:        "Always 1; the labels say which build this is.",
@@ -93,10 +93,9 @@ func (a *App) newServer() (*http.Server, error) {
 		return nil, err
 	}
 	logger := a.settings.Logger
-	store := headgate.Observe(a.store, newFailures(logger).hooks(recorder.Hooks()))
 	probe := newProbe(a.store)
 	return &http.Server{
-		Handler: a.leaving(httpapi.New(&gate{a.source, store}, httpapi.Options{
+		Handler: a.leaving(httpapi.New(decider, httpapi.Options{
 			Ready: func(ctx context.Context) error {
 				if a.draining.Load() {
 					return errDraining
@@ -104,7 +103,7 @@ func (a *App) newServer() (*http.Server, error) {
 				return probe.ready(ctx)
 			},
 			Detail: a.source.detail,
-			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (httpapi.Policy, bool, error) {
+			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
 				now, result, err := a.source.reload("an admin asked for it")
 				if err != nil {
 					return now, false, reloadError(err)
@@ -137,11 +136,8 @@ func (a *App) leaving(next http.Handler) http.Handler {
 	})
 }
 
-// Addr is the address that is served, with the port that was taken.
-func (a *App) Addr() net.Addr { return a.listener.Addr() }
-
 // Policy is the policy in force.
-func (a *App) Policy() httpapi.Policy { return *a.source.active.Load() }
+func (a *App) Policy() decide.Policy { return *a.source.active.Load() }
 
 // Reload loads the policy file anew, for a reason that the log tells, as happens
 // by itself when the file changes. If that fails, the policy in force stays in
@@ -165,18 +161,23 @@ func (a *App) Serve(ctx context.Context) error {
 	watching.Go(func() { a.source.watch(watched, a.settings.lookEvery) })
 	defer watching.Wait()
 	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- a.server.Serve(a.listener) }()
+	first, wait := a.serveDoors()
 	var err error
 	select {
-	case err = <-ended:
+	case err = <-first:
+		a.closeDoors()
 	case <-ctx.Done():
 		err = a.shutDown()
-		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
-		}
 	}
-	return errors.Join(err, a.Close())
+	return errors.Join(err, wait(), a.Close())
+}
+
+// unlessClosed is the error of a server that has ended, or nil if it was told to.
+func unlessClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
 func (a *App) shutDown() error {
@@ -186,21 +187,15 @@ func (a *App) shutDown() error {
 	time.Sleep(a.settings.DrainDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), a.settings.ShutdownTimeout)
 	defer cancel()
-	if err := a.server.Shutdown(ctx); err != nil {
+	if err := a.shutDoors(ctx); err != nil {
 		return fmt.Errorf("requests in flight did not end within %v and were cut off", a.settings.ShutdownTimeout)
 	}
 	return nil
 }
 
-// Close frees the address and the store without regard for requests in flight.
+// Close frees the addresses and the store without regard for requests in flight.
 // Closing again does nothing.
 func (a *App) Close() error {
-	if a.server != nil {
-		// It closes the listener too; that it was closed before is no news.
-		_ = a.server.Close()
-	}
-	if a.listener != nil {
-		_ = a.listener.Close()
-	}
+	a.closeDoors()
 	return a.store.Close()
 }

@@ -58,7 +58,7 @@ func start(t *testing.T, settings Settings) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.App, r.base = service, "http://"+service.Addr().String()
+	r.App, r.base = service, "http://"+service.Addr("http").String()
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	go func() { r.ended <- service.Serve(ctx) }()
@@ -134,7 +134,7 @@ func TestService(t *testing.T) {
 // server's leave to go on proves that the request is in flight.
 func (r *running) half(t *testing.T) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	conn, err := net.Dial("tcp", r.Addr().String())
+	conn, err := net.Dial("tcp", r.Addr("http").String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestGracefulShutdown(t *testing.T) {
 	// Wait until the listener is closed: from here on only what is in flight
 	// matters.
 	for {
-		c, err := net.Dial("tcp", r.Addr().String())
+		c, err := net.Dial("tcp", r.Addr("http").String())
 		if err != nil {
 			break
 		}
@@ -203,7 +203,7 @@ func TestGracefulShutdown(t *testing.T) {
 // carries one more answer, which asks the caller to leave.
 func TestDrainKeepsConnections(t *testing.T) {
 	r := start(t, Settings{DrainDelay: time.Second})
-	conn, err := net.Dial("tcp", r.Addr().String())
+	conn, err := net.Dial("tcp", r.Addr("http").String())
 	if err != nil {
 		t.Fatal(err)
 	}

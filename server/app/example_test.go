@@ -21,7 +21,7 @@ func Example() {
 	go func() { ended <- service.Serve(ctx) }()
 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get("http://" + service.Addr().String() + "/readyz")
+	response, err := client.Get("http://" + service.Addr("http").String() + "/readyz")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 )
 
@@ -379,7 +380,7 @@ func TestInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	within, goOn := make(chan struct{}), make(chan struct{})
-	h := httpapi.New(&gate{s, takes(func(checks []headgate.Check) []headgate.Decision {
+	h := httpapi.New(&decide.Over{Rules: func() decide.Policy { return *s.active.Load() }, Store: takes(func(checks []headgate.Check) []headgate.Decision {
 		within <- struct{}{}
 		<-goOn
 		return []headgate.Decision{{Rule: checks[0].Rule, Limit: &checks[0].Rule.Limits()[0], Allowed: true}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 )
 
@@ -28,7 +29,7 @@ type source struct {
 	// fixed says why there is nothing to reload; "" if there is.
 	fixed string
 
-	active atomic.Pointer[httpapi.Policy]
+	active atomic.Pointer[decide.Policy]
 	// failed is why the last reload changed nothing; nil if it did not fail.
 	failed    atomic.Pointer[failedReload]
 	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
@@ -74,7 +75,7 @@ func newSource(s *Settings) (*source, error) {
 			return nil, err
 		}
 		sum := sha256.Sum256(config.Sample())
-		src.put(httpapi.Policy{Set: set, Version: 1, Hash: hex.EncodeToString(sum[:])})
+		src.put(decide.Policy{Set: set, Version: 1, Hash: hex.EncodeToString(sum[:])})
 		return src, nil
 	}
 	if !isRegular(src.file) {
@@ -83,7 +84,7 @@ func newSource(s *Settings) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		src.put(httpapi.Policy{Set: loaded.Set, Version: 1, Hash: loaded.Hash})
+		src.put(decide.Policy{Set: loaded.Set, Version: 1, Hash: loaded.Hash})
 		return src, nil
 	}
 	if err := src.load(); err != nil {
@@ -100,7 +101,7 @@ func isRegular(file string) bool {
 }
 
 // put makes p the policy in force.
-func (s *source) put(p httpapi.Policy) {
+func (s *source) put(p decide.Policy) {
 	s.active.Store(&p)
 	s.succeeded.Store(time.Now().UnixMilli())
 }
@@ -142,20 +143,20 @@ func (s *source) load() error {
 		}
 		version = now.Version + 1
 	}
-	s.put(httpapi.Policy{Set: loaded.Set, Version: version, Hash: loaded.Hash})
+	s.put(decide.Policy{Set: loaded.Set, Version: version, Hash: loaded.Hash})
 	return nil
 }
 
 // reload loads the policy anew, for the reason given, and returns what is then
 // in force. An error is that of the files, or wraps ErrNotReloadable; what was
 // in force then stays in force.
-func (s *source) reload(reason string) (httpapi.Policy, result, error) {
+func (s *source) reload(reason string) (decide.Policy, result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reloadLocked(reason)
 }
 
-func (s *source) reloadLocked(reason string) (httpapi.Policy, result, error) {
+func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 	before := *s.active.Load()
 	var err error
 	if s.fixed != "" {
@@ -185,7 +186,7 @@ func (s *source) reloadLocked(reason string) (httpapi.Policy, result, error) {
 }
 
 // tell writes every mistake to the log.
-func (s *source) tell(reason string, kept httpapi.Policy, err error) {
+func (s *source) tell(reason string, kept decide.Policy, err error) {
 	because := slog.String("because", reason)
 	var file *config.Error
 	if !errors.As(err, &file) {

@@ -68,7 +68,7 @@ func (s *serve) Run(c *call) error {
 	if name == "" {
 		name = "sample"
 	}
-	base := baseURL(service.Addr())
+	base := baseURL(service.Addr("http"))
 	rules := service.Policy()
 	logger.Info("serving", slog.String("address", base), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", service.StoreName()))
 	if s.LogFormat == "text" {

@@ -23,7 +23,7 @@ func TestAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httpapi.New(&decider{set, memory.New()}, httpapi.Options{})
+	h := httpapi.New(over(set, memory.New()), httpapi.Options{})
 	for _, text := range []string{`{"checks":[{"rule":"everyone","key":""}]}`, `{"descriptor":{"ip":"203.0.113.10"}}`} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/check", nil)
 		r.Header.Set("Content-Type", "application/json")

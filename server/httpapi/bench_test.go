@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,20 +10,14 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/store/memory"
 )
 
-// decider is a policy over a store.
-type decider struct {
-	set   *policy.Set
-	store headgate.Store
-}
-
-func (d *decider) Policy() httpapi.Policy { return httpapi.Policy{Set: d.set, Version: 1} }
-
-func (d *decider) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return d.store.Take(ctx, op, checks, dst)
+// over decides by a policy over a store.
+func over(set *policy.Set, store headgate.Store) decide.Decider {
+	return &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: store}
 }
 
 // discard is a ResponseWriter that keeps nothing.
@@ -58,7 +51,7 @@ func BenchmarkHandler(b *testing.B) {
 		{"status", "/v1/check?status=true", `{"checks":[{"rule":"auth.createToken","key":"user43","cost":6}]}`},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			h := httpapi.New(&decider{set, memory.New()}, httpapi.Options{})
+			h := httpapi.New(over(set, memory.New()), httpapi.Options{})
 			r := httptest.NewRequest(http.MethodPost, bb.target, nil)
 			r.Header.Set("Content-Type", "application/json")
 			r.ContentLength = int64(len(bb.body))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // scratch is what one request needs and the next can use again, so that a
@@ -24,9 +25,8 @@ type scratch struct {
 	out       []byte
 	request   request
 	faults    faults
-	checks    []headgate.Check
+	ask       decide.Ask
 	decisions []headgate.Decision
-	listed    *policy.ListEntry // of the policy's deny list, if that turns the request away
 }
 
 // maxKept bounds the answer that a pooled scratch keeps room for. Bodies are
@@ -36,18 +36,19 @@ const maxKept = 64 << 10
 // release gives the scratch back, without what it knows of the request.
 func (h *Handler) release(s *scratch) {
 	s.request.reset()
-	clear(s.checks)
+	clear(s.ask.Checks)
 	clear(s.decisions)
 	clear(s.faults)
-	s.checks, s.decisions, s.faults, s.listed = s.checks[:0], s.decisions[:0], s.faults[:0], nil
+	s.ask = decide.Ask{Checks: s.ask.Checks[:0]}
+	s.decisions, s.faults = s.decisions[:0], s.faults[:0]
 	if cap(s.out) > maxKept {
 		s.out = nil
 	}
 	h.pool.Put(s)
 }
 
-// decide returns what serves the path of op.
-func decide(op headgate.Op) func(*Handler, http.ResponseWriter, *http.Request) {
+// deciding returns what serves the path of op.
+func deciding(op headgate.Op) func(*Handler, http.ResponseWriter, *http.Request) {
 	return func(h *Handler, w http.ResponseWriter, r *http.Request) {
 		s := h.pool.Get().(*scratch)
 		h.decide(w, r, op, s)
@@ -63,32 +64,29 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op,
 		return
 	}
 	decode(body, op, &s.request, &s.faults)
-	set := h.decider.Policy()
-	s.resolve(set.Set)
+	s.ask.Op, s.ask.Policy = op, h.decider.Policy()
+	s.resolve()
 	if len(s.faults) != 0 {
 		writeProblem(w, faultsProblem(s.faults))
 		return
 	}
-	if s.listed != nil && (op == headgate.OpTake || op == headgate.OpPeek) {
+	decisions, err := h.decider.Take(r.Context(), &s.ask, s.decisions)
+	if err != nil {
+		h.failed(w, r, err)
+		return
+	}
+	s.decisions = decisions
+	if s.ask.Denied != nil && (op == headgate.OpTake || op == headgate.OpPeek) {
 		s.writeListed(w, want.status)
 		return
 	}
-	if len(s.checks) != 0 {
-		decisions, err := h.decider.Take(r.Context(), op, s.checks, s.decisions)
-		if err != nil {
-			h.failed(w, r, err)
-			return
-		}
-		s.decisions = decisions
-	}
-
 	if op == headgate.OpReset {
-		s.out = appendReset(s.out[:0], s.checks)
+		s.out = appendReset(s.out[:0], s.ask.Checks)
 		writeJSON(w, http.StatusOK, s.out)
 		return
 	}
 	verdict := headgate.NewVerdict(s.decisions)
-	texts := h.textsOf(set)
+	texts := h.textsOf(s.ask.Policy)
 	if want.status && !verdict.Allowed {
 		h.writeDenial(w, s, &verdict, texts, want.at)
 		return
@@ -119,7 +117,7 @@ func (s *scratch) receive(w http.ResponseWriter, r *http.Request, p *problem) (b
 
 // textsOf returns the texts for set, which are made anew when the policy was
 // changed.
-func (h *Handler) textsOf(set Policy) *texts {
+func (h *Handler) textsOf(set decide.Policy) *texts {
 	t := h.texts.Load()
 	if t == nil || t.set != set {
 		t = newTexts(set)
@@ -130,8 +128,8 @@ func (h *Handler) textsOf(set Policy) *texts {
 
 // resolve finds the checks that the request means. What the request asks for
 // and the policy has not is a fault.
-func (s *scratch) resolve(set *policy.Set) {
-	r := &s.request
+func (s *scratch) resolve() {
+	r, set := &s.request, s.ask.Policy.Set
 	if s.faults.status() == http.StatusBadRequest {
 		return
 	}
@@ -152,24 +150,25 @@ func (s *scratch) resolve(set *policy.Set) {
 			s.refuse(place{in: "checks", index: i + 1}, err)
 			continue
 		}
-		s.checks = append(s.checks, check)
+		s.ask.Checks = append(s.ask.Checks, check)
 	}
 	if len(s.faults) != 0 {
 		return
 	}
 	if r.seen&hasDescriptor != 0 {
-		outcome, err := set.Decide(r.descriptor, r.cost, s.checks)
+		outcome, err := set.Decide(r.descriptor, r.cost, s.ask.Checks)
 		if err != nil {
 			s.refuse(place{name: "descriptor"}, err)
 		}
-		s.checks, s.listed = outcome.Checks, outcome.Denied
+		s.ask.Descriptor, s.ask.Cost = r.descriptor, r.cost
+		s.ask.Checks, s.ask.Denied, s.ask.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
 	}
-	for i := range s.checks {
-		s.checks[i].At = r.at
+	for i := range s.ask.Checks {
+		s.ask.Checks[i].At = r.at
 	}
 	// The store would refuse the same, but does not know the field.
-	if len(s.checks) > 1 && len(s.faults) == 0 {
-		if err := headgate.Validate(headgate.OpTake, s.checks); err != nil {
+	if len(s.ask.Checks) > 1 && len(s.faults) == 0 {
+		if err := headgate.Validate(headgate.OpTake, s.ask.Checks); err != nil {
 			p := place{name: "checks"}
 			if r.seen&hasDescriptor != 0 {
 				p.name = "descriptor"

@@ -7,12 +7,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // texts holds what is always the same in the answers about one policy, so that
 // an answer is put together from parts that are there already. It is immutable.
 type texts struct {
-	set     Policy
+	set     decide.Policy
 	byLimit map[*headgate.Limit]*text
 	soft    bool // some rule warns
 	// rules is the whole policy. It is made when somebody asks, once: a large
@@ -27,7 +28,7 @@ type text struct {
 	size string // "capacity":…,"period_ms":…
 }
 
-func newTexts(set Policy) *texts {
+func newTexts(set decide.Policy) *texts {
 	t := &texts{set: set, byLimit: make(map[*headgate.Limit]*text)}
 	t.rules = sync.OnceValue(func() []byte { return appendRules(nil, t) })
 	for _, r := range set.Rules() {

@@ -18,7 +18,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	handler := httpapi.New(&decider{set, memory.New()}, httpapi.Options{})
+	handler := httpapi.New(over(set, memory.New()), httpapi.Options{})
 
 	for range 2 {
 		request := httptest.NewRequest(http.MethodPost, "/v1/check?status=true", strings.NewReader(`{"checks": [{"rule": "mail", "key": "user42"}]}`))

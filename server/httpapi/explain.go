@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // serveExplain says what binds a request and why, and charges nothing.
@@ -36,7 +37,8 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request, s *scratch) {
 	if e.Error == "" {
 		if checks := e.Checks(); len(checks) > 0 {
 			var err error
-			if s.decisions, err = h.decider.Take(r.Context(), headgate.OpPeek, checks, s.decisions); err != nil {
+			ask := decide.Ask{Op: headgate.OpPeek, Policy: set, Checks: checks}
+			if s.decisions, err = h.decider.Take(r.Context(), &ask, s.decisions); err != nil {
 				h.failed(w, r, err)
 				return
 			}

@@ -15,7 +15,7 @@ import (
 // nothing is charged for it.
 func TestExplain(t *testing.T) {
 	f := newFake(t)
-	h := New(f, Options{})
+	h := New(over(f), Options{})
 	const body = `{"descriptor":{"route":"POST /v1/token","api_key":"geheim"},"cost":2}`
 	var e policy.Explanation
 	for range 9 {
@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 }
 
 func TestExplainMistakes(t *testing.T) {
-	h := New(newFake(t), Options{})
+	h := New(over(newFake(t)), Options{})
 	for body, want := range map[string]string{
 		`{"checks":[{"rule":"x","key":""}]}`:         `"field":"checks"`,
 		`{"descriptor":{},"cost":0}`:                 `"field":"cost"`,
@@ -88,7 +88,7 @@ func TestExplainDocument(t *testing.T) {
 	}
 	f := newFake(t)
 	f.set = set
-	h := New(f, Options{})
+	h := New(over(f), Options{})
 	d := newDocument(t)
 	for body, want := range map[string]string{
 		`{"descriptor":{"user":"anna","tier":"pro","api_key":"geheim","ip":"203.0.113.1"},"cost":2}`: `"tier":"free"`,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // samplePolicy has a rule of every kind that the API treats differently.
@@ -38,7 +39,7 @@ func samplePolicy(t testing.TB) *policy.Set {
 	return set
 }
 
-// fake is a Decider that counts and never forgets.
+// fake is a Store that counts and never forgets.
 type fake struct {
 	set *policy.Set
 	err error
@@ -55,7 +56,15 @@ func newFake(t testing.TB) *fake {
 	return &fake{set: samplePolicy(t), used: make(map[string]int64)}
 }
 
-func (f *fake) Policy() Policy { return Policy{f.set, 1, "5ec2e7"} }
+// over makes a Decider of a store that has a policy.
+func over(f interface {
+	headgate.Store
+	Policy() decide.Policy
+}) decide.Decider {
+	return &decide.Over{Rules: f.Policy, Store: f}
+}
+
+func (f *fake) Policy() decide.Policy { return decide.Policy{Set: f.set, Version: 1, Hash: "5ec2e7"} }
 
 func (f *fake) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	f.mu.Lock()

@@ -12,31 +12,12 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // MaxBody is the largest body that is read, in bytes. 64 checks with keys of
 // usual length are a tenth of it.
 const MaxBody = 64 << 10
-
-// Policy is one version of the rules. It is immutable.
-type Policy struct {
-	*policy.Set
-	// Version counts from 1, and up by one with each change while the process
-	// runs.
-	Version int64
-	// Hash tells one content of the rules from another, on every node alike.
-	Hash string
-}
-
-// Decider decides requests: all that this package asks of the rest of the
-// program. Implementations are safe for concurrent use.
-type Decider interface {
-	// Policy returns the rules in force. A request uses one Policy throughout.
-	Policy() Policy
-	// Take is as [headgate.Store.Take].
-	Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error)
-}
 
 // Options are what a handler may be given. The zero Options are good for a test.
 type Options struct {
@@ -64,7 +45,7 @@ type Options struct {
 
 // Handler serves the API. It is safe for concurrent use; make one with [New].
 type Handler struct {
-	decider Decider
+	decider decide.Decider
 	options Options
 	routes  map[string]*route
 	texts   atomic.Pointer[texts]
@@ -78,7 +59,7 @@ type route struct {
 }
 
 // New returns a handler that asks decider.
-func New(decider Decider, options Options) *Handler {
+func New(decider decide.Decider, options Options) *Handler {
 	if options.ReadyWithin == 0 {
 		options.ReadyWithin = time.Second
 	}
@@ -88,10 +69,10 @@ func New(decider Decider, options Options) *Handler {
 	h := &Handler{decider: decider, options: options}
 	h.pool.New = func() any { return new(scratch) }
 	h.routes = map[string]*route{
-		"/v1/check":     {http.MethodPost, decide(headgate.OpTake)},
-		"/v1/peek":      {http.MethodPost, decide(headgate.OpPeek)},
-		"/v1/refund":    {http.MethodPost, decide(headgate.OpRefund)},
-		"/v1/reset":     {http.MethodPost, decide(headgate.OpReset)},
+		"/v1/check":     {http.MethodPost, deciding(headgate.OpTake)},
+		"/v1/peek":      {http.MethodPost, deciding(headgate.OpPeek)},
+		"/v1/refund":    {http.MethodPost, deciding(headgate.OpRefund)},
+		"/v1/reset":     {http.MethodPost, deciding(headgate.OpReset)},
 		"/v1/explain":   {http.MethodPost, (*Handler).serveExplain},
 		"/v1/reload":    {http.MethodPost, (*Handler).serveReload},
 		"/v1/rules":     {http.MethodGet, (*Handler).serveRules},

@@ -80,7 +80,7 @@ func TestAnswers(t *testing.T) {
 		{"/v1/check?at=true&status=true", `{"descriptor":{}}`, 200, none},
 		{"/v1/reset", `{"descriptor":{}}`, 200, `{"reset":[]}`},
 	}
-	h := New(newFake(t), Options{})
+	h := New(over(newFake(t)), Options{})
 	for i, step := range steps {
 		w := post(h, step.path, step.body)
 		if w.Code != step.status || w.Body.String() != step.want+"\n" {
@@ -93,7 +93,7 @@ func TestAnswers(t *testing.T) {
 // asking, and is not there unless it is given.
 func TestRefundAt(t *testing.T) {
 	f := newFake(t)
-	h := New(f, Options{})
+	h := New(over(f), Options{})
 	for body, at := range map[string]int64{
 		`{"checks":[{"rule":"heavy","key":""},{"rule":"auth.createToken","key":"k"}],"at":1763712000000000}`: 1763712000000000,
 		`{"descriptor":{"route":"POST /v1/token","api_key":"k"},"at":1763712000000000}`:                      1763712000000000,
@@ -145,7 +145,7 @@ func TestRefusals(t *testing.T) {
 		{"not a GET", "/v1/rules", `{}`, 405, `{"title":"Method Not Allowed","status":405,"detail":"this path takes GET and HEAD"}`},
 	}
 	f := newFake(t)
-	h := New(f, Options{})
+	h := New(over(f), Options{})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f.checks = nil
@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestMethodsAndTypes(t *testing.T) {
-	h := New(newFake(t), Options{})
+	h := New(over(newFake(t)), Options{})
 	tests := []struct {
 		method, path string
 		header       http.Header
@@ -208,7 +208,7 @@ func TestDialects(t *testing.T) {
 		{httplimit.NoHeaders, nil},
 	}
 	for _, tt := range tests {
-		h := New(newFake(t), Options{Dialect: tt.dialect})
+		h := New(over(newFake(t)), Options{Dialect: tt.dialect})
 		post(h, "/v1/check", fmt.Sprintf(forUser, 5))
 		w := post(h, "/v1/check?status=true", fmt.Sprintf(forUser, 1))
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2" || w.Header().Get("Content-Type") != "application/problem+json" {
@@ -242,7 +242,7 @@ func TestStoreErrors(t *testing.T) {
 		f := newFake(t)
 		f.err = tt.err
 		for _, path := range []string{"/v1/check", "/v1/check?status=true", "/v1/peek", "/v1/refund", "/v1/reset"} {
-			w := post(New(f, Options{}), path, fmt.Sprintf(forUser, 1))
+			w := post(New(over(f), Options{}), path, fmt.Sprintf(forUser, 1))
 			if w.Code != tt.status || w.Body.String() != tt.want+"\n" {
 				t.Errorf("%s, %v: %d %s, want %d %s", path, tt.err, w.Code, w.Body, tt.status, tt.want)
 			}
@@ -258,7 +258,7 @@ func TestStoreErrors(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if w := serve(New(f, Options{}), r.WithContext(ctx)); w.Body.Len() != 0 {
+	if w := serve(New(over(f), Options{}), r.WithContext(ctx)); w.Body.Len() != 0 {
 		t.Errorf("a caller who is gone was answered: %s", w.Body)
 	}
 }
@@ -282,7 +282,7 @@ func TestBrokenBodies(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/v1/check", tt.body)
 		r.Header.Set("Content-Type", "application/json")
 		r.ContentLength = tt.length
-		w := serve(New(newFake(t), Options{}), r)
+		w := serve(New(over(newFake(t)), Options{}), r)
 		if w.Code != tt.status || (w.Header().Get("Connection") == "close") != tt.closes {
 			t.Errorf("body %d: %d %s, Connection %q; want %d", i+1, w.Code, w.Body, w.Header().Get("Connection"), tt.status)
 		}
@@ -292,7 +292,7 @@ func TestBrokenBodies(t *testing.T) {
 func TestOperation(t *testing.T) {
 	var ready error
 	var deadline bool
-	h := New(newFake(t), Options{
+	h := New(over(newFake(t)), Options{
 		Ready: func(ctx context.Context) error {
 			_, deadline = ctx.Deadline()
 			return ready
@@ -326,7 +326,7 @@ func TestOperation(t *testing.T) {
 // TestPolicyChanges swaps the policy under the handler.
 func TestPolicyChanges(t *testing.T) {
 	f := newFake(t)
-	h := New(f, Options{})
+	h := New(over(f), Options{})
 	before := post(h, "/v1/peek", fmt.Sprintf(forUser, 1)).Body.String()
 	f.set = samplePolicy(t)
 	if after := post(h, "/v1/peek", fmt.Sprintf(forUser, 1)).Body.String(); after != before {
@@ -339,7 +339,7 @@ func TestPolicyChanges(t *testing.T) {
 
 func TestPanic(t *testing.T) {
 	var log bytes.Buffer
-	h := New(panicking{newFake(t)}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), AccessLog: true})
+	h := New(over(panicking{newFake(t)}), Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), AccessLog: true})
 	w := post(h, "/v1/check", fmt.Sprintf(forUser, 1))
 	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != "application/problem+json" {
 		t.Errorf("a panic was answered with %d %s", w.Code, w.Body)
@@ -354,7 +354,7 @@ func TestPanic(t *testing.T) {
 			t.Error("ErrAbortHandler did not reach the server")
 		}
 	}()
-	h = New(newFake(t), Options{Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })})
+	h = New(over(newFake(t)), Options{Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })})
 	get(h, "/metrics")
 }
 
@@ -367,11 +367,11 @@ func (panicking) Take(context.Context, headgate.Op, []headgate.Check, []headgate
 func TestAccessLog(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	post(New(newFake(t), Options{Logger: logger}), "/v1/check", fmt.Sprintf(forUser, 1))
+	post(New(over(newFake(t)), Options{Logger: logger}), "/v1/check", fmt.Sprintf(forUser, 1))
 	if log.Len() != 0 {
 		t.Errorf("logged without being asked: %s", &log)
 	}
-	post(New(newFake(t), Options{Logger: logger, AccessLog: true}), "/v1/check?status=true", fmt.Sprintf(forUser, 1))
+	post(New(over(newFake(t)), Options{Logger: logger, AccessLog: true}), "/v1/check?status=true", fmt.Sprintf(forUser, 1))
 	for _, want := range []string{"method=POST", "path=/v1/check", "status=200", "from=192.0.2.1:1234"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %q: %s", want, &log)
@@ -385,7 +385,7 @@ func TestAccessLog(t *testing.T) {
 // TestPooled checks that nothing of one request is left for the next.
 func TestPooled(t *testing.T) {
 	f := newFake(t)
-	h := New(f, Options{})
+	h := New(over(f), Options{})
 	for range 50 {
 		post(h, "/v1/check", `{"descriptor":{"api_key":"k1","route":"POST /v1/token"},"cost":3}`)
 		if w := post(h, "/v1/check", `{"descriptor":{}}`); !strings.Contains(w.Body.String(), `"decisions":[]`) {
@@ -397,7 +397,7 @@ func TestPooled(t *testing.T) {
 		}
 	}
 	s := h.pool.Get().(*scratch)
-	for _, c := range s.checks[:cap(s.checks)] {
+	for _, c := range s.ask.Checks[:cap(s.ask.Checks)] {
 		if c.Key != "" || c.Rule != nil {
 			t.Errorf("a pooled check holds %+v", c)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -16,7 +17,7 @@ type inMemory struct {
 	set *policy.Set
 }
 
-func (m inMemory) Policy() Policy { return Policy{m.set, 1, "5ec2e7"} }
+func (m inMemory) Policy() decide.Policy { return decide.Policy{Set: m.set, Version: 1, Hash: "5ec2e7"} }
 
 // TestModes: what a rule's mode and soft mark say stands in its decisions, and
 // nowhere else.
@@ -28,7 +29,7 @@ func TestModes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := New(inMemory{memory.New(), set}, Options{})
+	h := New(over(inMemory{memory.New(), set}), Options{})
 	for i, want := range []struct{ soft, shadow string }{
 		{`"allowed":true,"capacity"`, `"allowed":true,"shadow":true`},
 		{`"allowed":true,"soft":true`, `"allowed":false,"shadow":true`},

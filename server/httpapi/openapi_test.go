@@ -17,6 +17,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 )
 
 const documentURL = "mem://openapi.json"
@@ -110,7 +111,7 @@ func keys(value any) []string {
 // of the handler, both ways.
 func TestDocumentRoutes(t *testing.T) {
 	d := newDocument(t)
-	h := New(newFake(t), Options{Metrics: http.NotFoundHandler()})
+	h := New(over(newFake(t)), Options{Metrics: http.NotFoundHandler()})
 	var served []string
 	for path, route := range h.routes {
 		served = append(served, route.method+" "+path)
@@ -173,7 +174,7 @@ func TestDocumentExamples(t *testing.T) {
 
 	f := newFake(t)
 	f.set = withRule(t, f.set, "service.actionName")
-	h := New(f, Options{})
+	h := New(over(f), Options{})
 	for _, path := range []string{"/v1/check", "/v1/peek", "/v1/refund", "/v1/reset", "/v1/explain"} {
 		given, _ := d.at("paths", path, "post", "requestBody", "content", "application/json", "examples")
 		for _, name := range keys(given) {
@@ -201,7 +202,7 @@ type call struct {
 func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	f := newFake(t)
-	h := New(f, Options{Ready: c.ready, Detail: func() string { return "a detail" }, Admin: c.admin(f), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := New(over(f), Options{Ready: c.ready, Detail: func() string { return "a detail" }, Admin: c.admin(f), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 	})})
 	post(h, "/v1/check", fmt.Sprintf(forUser, 5))
@@ -224,7 +225,7 @@ func (c call) admin(f *fake) Admin {
 	if c.token == "" {
 		return Admin{}
 	}
-	return Admin{Token: "open sesame", Reload: func() (Policy, bool, error) {
+	return Admin{Token: "open sesame", Reload: func() (decide.Policy, bool, error) {
 		if c.kept != nil {
 			return f.Policy(), false, c.kept
 		}

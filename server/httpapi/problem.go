@@ -104,7 +104,7 @@ func (s *scratch) writeListed(w http.ResponseWriter, status bool) {
 		b = append(appendProblem(s.out[:0], &problem{status: code, detail: "the policy's deny list turns the request away"}), ',')
 	}
 	b = append(b, `"allowed":false,"denied_by":{"list":`...)
-	b = appendString(b, s.listed.Name)
+	b = appendString(b, s.ask.Denied.Name)
 	s.out = append(b, `},"retry_after_ms":-1,"delay_ms":0,"decisions":[]}`+"\n"...)
 	write(w, kind, code, s.out)
 }

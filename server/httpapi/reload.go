@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // Admin is what whoever runs the service may ask for, and nobody else.
@@ -19,7 +20,7 @@ type Admin struct {
 	Token string
 	// Reload loads the policy anew, and returns what is in force then, and
 	// whether it has changed. An error is a [*ReloadError].
-	Reload func() (now Policy, changed bool, err error)
+	Reload func() (now decide.Policy, changed bool, err error)
 }
 
 // ReloadError is why the policy in force stays in force.
@@ -87,13 +88,13 @@ func authorized(header []string, token string) bool {
 }
 
 // appendVersion writes the members that say which policy it is.
-func appendVersion(b []byte, p Policy) []byte {
+func appendVersion(b []byte, p decide.Policy) []byte {
 	b = strconv.AppendInt(append(b, `"version":`...), p.Version, 10)
 	return appendString(append(b, `,"hash":`...), p.Hash)
 }
 
 // writeReloadProblem answers that the policy is still kept.
-func writeReloadProblem(w http.ResponseWriter, err error, kept Policy) {
+func writeReloadProblem(w http.ResponseWriter, err error, kept decide.Policy) {
 	var why *ReloadError
 	if !errors.As(err, &why) {
 		why = &ReloadError{Detail: plain(err)}

@@ -14,7 +14,7 @@ import (
 
 // TestHostileConnections speaks raw HTTP to a server with short timeouts.
 func TestHostileConnections(t *testing.T) {
-	server := httptest.NewUnstartedServer(New(newFake(t), Options{}))
+	server := httptest.NewUnstartedServer(New(over(newFake(t)), Options{}))
 	server.Config.ReadTimeout = 200 * time.Millisecond
 	server.Config.MaxHeaderBytes = 4 << 10
 	server.Start()
@@ -62,7 +62,7 @@ func TestHostileConnections(t *testing.T) {
 // TestLargeAnswer checks the framing of an answer that net/http does not hold
 // back to count.
 func TestLargeAnswer(t *testing.T) {
-	server := httptest.NewServer(New(newFake(t), Options{}))
+	server := httptest.NewServer(New(over(newFake(t)), Options{}))
 	defer server.Close()
 	checks := make([]string, 64)
 	for i := range checks {

@@ -1,0 +1,87 @@
+// Package decide is what every transport of the service asks: the rules in force,
+// and a decision.
+//
+// A transport turns what it received into an [Ask], has [Decide] answer it, and
+// turns the verdict into what its callers understand. It knows neither stores nor
+// files.
+package decide
+
+import (
+	"context"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// Policy is one version of the rules. It is immutable.
+type Policy struct {
+	*policy.Set
+	// Version counts from 1, and up by one with each change while the process
+	// runs.
+	Version int64
+	// Hash tells one content of the rules from another, on every node alike.
+	Hash string
+}
+
+// Ask is one request to decide, and what the rules made of it.
+type Ask struct {
+	// Op is what to do.
+	Op headgate.Op
+	// Descriptor and Cost are what is known of the request. A caller that named
+	// rules and keys itself has no descriptor.
+	Descriptor policy.Descriptor
+	Cost       int64
+	// At is, for a refund, when the units were charged; see [headgate.Check.At].
+	At int64
+
+	// Policy is what the checks were made by.
+	Policy Policy
+	// Checks are what binds the request. With none it passes.
+	Checks []headgate.Check
+	// Denied and Allowed are the entries of the policy's lists that answer the
+	// request without its limits, or nil; see [policy.Outcome].
+	Denied, Allowed *policy.ListEntry
+}
+
+// Decider decides requests. Implementations are safe for concurrent use, and keep
+// nothing of an Ask beyond the call.
+type Decider interface {
+	// Policy returns the rules in force. A request uses one Policy throughout.
+	Policy() Policy
+
+	// Take carries out an Ask whose Policy, Checks and lists are filled in, and
+	// appends the decisions to dst, as [headgate.Store] does. Without checks it
+	// appends nothing. Every request is to pass here, one that a list has
+	// answered too: the policies that are being tried want to see it.
+	Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error)
+
+	// TakeOnce and Reserve are Take with OpTake, as [headgate.Ledger] has them.
+	TakeOnce(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error)
+	Reserve(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error)
+	// Recall and Settle are as [headgate.Ledger] has them.
+	Recall(ctx context.Context, id string) (headgate.Reservation, error)
+	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
+}
+
+// Resolve fills in what the rules in force make of the ask's Descriptor and Cost:
+// Policy, Checks (from their beginning) and lists. The error is that of
+// [policy.Set.Decide].
+func (a *Ask) Resolve(d Decider) error {
+	a.Policy = d.Policy()
+	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Checks[:0])
+	a.Checks, a.Denied, a.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
+	for i := range a.Checks {
+		a.Checks[i].At = a.At
+	}
+	return err
+}
+
+// Decide resolves the ask and carries it out. A request that the deny list turns
+// away is no error: see [Ask.Denied]. An error is an [*headgate.InvalidError], or
+// wraps [headgate.ErrUnavailable].
+func Decide(ctx context.Context, d Decider, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := ask.Resolve(d); err != nil {
+		return dst, err
+	}
+	return d.Take(ctx, ask, dst)
+}

@@ -1,0 +1,77 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate"
+)
+
+// Over is a Decider over a store and nothing else: what the service is built on,
+// and what tests of transports need.
+type Over struct {
+	// Rules returns the rules in force.
+	Rules func() Policy
+	// Store keeps the counters. Only if it is a [headgate.Ledger] are requests
+	// remembered by an id.
+	Store headgate.Store
+}
+
+var _ Decider = (*Over)(nil)
+
+// Policy implements [Decider].
+func (o *Over) Policy() Policy { return o.Rules() }
+
+// Take implements [Decider].
+func (o *Over) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if len(ask.Checks) == 0 {
+		return dst, nil
+	}
+	return o.Store.Take(ctx, ask.Op, ask.Checks, dst)
+}
+
+// errNoLedger is the error where the store cannot remember requests.
+var errNoLedger = fmt.Errorf("%w: the store does not remember requests by an id", errors.ErrUnsupported)
+
+// TakeOnce implements [Decider].
+func (o *Over) TakeOnce(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if len(ask.Checks) == 0 {
+		return dst, nil
+	}
+	ledger, ok := o.Store.(headgate.Ledger)
+	if !ok {
+		return dst, errNoLedger
+	}
+	return ledger.TakeOnce(ctx, terms, ask.Checks, dst)
+}
+
+// Reserve implements [Decider].
+func (o *Over) Reserve(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	if len(ask.Checks) == 0 {
+		return headgate.Reservation{}, dst, nil
+	}
+	ledger, ok := o.Store.(headgate.Ledger)
+	if !ok {
+		return headgate.Reservation{}, dst, errNoLedger
+	}
+	return ledger.Reserve(ctx, terms, ask.Checks, dst)
+}
+
+// Recall implements [Decider].
+func (o *Over) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
+	ledger, ok := o.Store.(headgate.Ledger)
+	if !ok {
+		return headgate.Reservation{}, errNoLedger
+	}
+	return ledger.Recall(ctx, id)
+}
+
+// Settle implements [Decider].
+func (o *Over) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	ledger, ok := o.Store.(headgate.Ledger)
+	if !ok {
+		return dst, errNoLedger
+	}
+	return ledger.Settle(ctx, r, units, dst)
+}
