@@ -63,6 +63,10 @@ type Reservation struct {
 	// Checks are those that were charged, shadows that did not fit left out. Their
 	// At is when.
 	Checks []Check
+	// Used is how many units were in use right after that, for each limit of the
+	// checks in their order, so that what has been refilled since is not given back
+	// again. It may be nil: not known.
+	Used []int64
 }
 
 // Units returns what each check of the reservation costs in a request of the
@@ -95,11 +99,12 @@ type Ledger interface {
 	// meantime, it is admitted or denied as it was, and the numbers are today's.
 	TakeOnce(ctx context.Context, terms Terms, checks []Check, dst []Decision) ([]Decision, error)
 
-	// Reserve is TakeOnce for a request whose cost is an estimate. If it is
+	// Reserve is TakeOnce for a request whose cost is an estimate. To be the same
+	// request it must have the same For, factors and GiveBack, too. If it is
 	// admitted, Settle says the real cost before the reservation expires. Of one
 	// that is not settled, the checks with GiveBack get their units back, and the
-	// others stay charged as estimated. The reservation of a denied request has
-	// no ID.
+	// others stay charged as estimated. If nothing was charged there is no
+	// reservation, and what is returned has no ID.
 	Reserve(ctx context.Context, terms Terms, checks []Check, dst []Decision) (Reservation, []Decision, error)
 
 	// Recall finds a reservation by its ID, settled or not, until it expires.
@@ -113,6 +118,18 @@ type Ledger interface {
 	Settle(ctx context.Context, r Reservation, units []int64, dst []Decision) ([]Decision, error)
 }
 
+// ValidateOnce returns an [*InvalidError] if no ledger could take the checks under
+// these terms.
+func ValidateOnce(terms *Terms, checks []Check) error {
+	if terms.ID == "" {
+		return &InvalidError{Subject: "request", Problems: []string{"it has no id to be remembered by"}}
+	}
+	if err := terms.Validate(); err != nil {
+		return err
+	}
+	return Validate(OpTake, checks)
+}
+
 // ValidateSettle returns an [*InvalidError] if no ledger could settle the
 // reservation at these units.
 func ValidateSettle(r *Reservation, units []int64) error {
@@ -122,6 +139,15 @@ func ValidateSettle(r *Reservation, units []int64) error {
 	}
 	if len(units) != len(r.Checks) {
 		problems = append(problems, fmt.Sprintf("there are %d costs for %d checks", len(units), len(r.Checks)))
+	}
+	limits := 0
+	for i := range r.Checks {
+		if r.Checks[i].Rule != nil {
+			limits += len(r.Checks[i].Rule.limits)
+		}
+	}
+	if len(r.Used) != 0 && len(r.Used) != limits {
+		problems = append(problems, fmt.Sprintf("there are %d numbers of units in use for %d limits", len(r.Used), limits))
 	}
 	for i, n := range units {
 		if n < 0 || n > MaxCount {

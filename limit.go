@@ -19,6 +19,8 @@ const (
 	// MaxLog is the largest Count of a sliding_window limit. Its log holds one
 	// entry for each admitted request; sliding_counter has no such bound.
 	MaxLog = 1_000_000
+	// MaxBlockTime is the longest that Penalty blocks a key: 30 days.
+	MaxBlockTime = 30 * 24 * time.Hour
 )
 
 // Algorithm is the arithmetic of a limit. The zero Algorithm is TokenBucket.
@@ -40,11 +42,17 @@ const (
 	// SlidingCounter estimates a sliding window from two fixed windows, in
 	// constant memory. Its error is bounded; see docs/guarantees.md.
 	SlidingCounter
+	// Penalty counts the denials of its rule's other limits: after Count of them
+	// within Period it denies everything for Block, and for twice as long each
+	// time it does so again, up to MaxBlock. Costs have no meaning to it. A key
+	// that was not denied for MaxBlock after its last block, or after the period
+	// in which it was denied last, begins anew.
+	Penalty
 
 	algorithms // the number of algorithms
 )
 
-var algorithmNames = [algorithms]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_counter"}
+var algorithmNames = [algorithms]string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_counter", "penalty"}
 
 // String returns the algorithm's name as it is written in rules, such as
 // "token_bucket".
@@ -132,6 +140,12 @@ type Limit struct {
 	Align Alignment
 	// Location is the time zone of a calendar alignment; nil means UTC.
 	Location *time.Location
+	// Block is how long Penalty denies at first: whole milliseconds from 1 ms to
+	// MaxBlockTime. Other algorithms have none.
+	Block time.Duration
+	// MaxBlock is how long Penalty denies at most: Block to MaxBlockTime, in whole
+	// milliseconds. Zero means Block.
+	MaxBlock time.Duration
 
 	// What NewRule works out. Units refill at num per den microseconds, in
 	// lowest terms.
@@ -155,6 +169,15 @@ func Per(count int64, period time.Duration) Limit { return Limit{Count: count, P
 func Sliding(count int64, period time.Duration) Limit {
 	return Limit{Algorithm: SlidingWindow, Count: count, Period: period}
 }
+
+// Blocking is a penalty: after denials within period, block, and longer each
+// time, up to most.
+func Blocking(denials int64, period, block, most time.Duration) Limit {
+	return Limit{Algorithm: Penalty, Count: denials, Period: period, Block: block, MaxBlock: most}
+}
+
+// Longest is MaxBlock with its default applied.
+func (l *Limit) Longest() time.Duration { return max(l.Block, l.MaxBlock) }
 
 // WithBurst returns the limit with another burst.
 func (l Limit) WithBurst(burst int64) Limit {
@@ -226,6 +249,7 @@ func (l *Limit) check(problems []string) []string {
 	case l.Burst < 1 || l.Burst > MaxCount:
 		bad("burst is %d, must be 1 to %d", l.Burst, MaxCount)
 	}
+	problems = l.checkBlock(problems)
 	if l.Algorithm == SlidingWindow && l.Count > MaxLog && l.Count <= MaxCount {
 		bad("count is %d, an exact sliding_window holds at most %d; sliding_counter holds more", l.Count, MaxLog)
 	}
@@ -242,6 +266,24 @@ func (l *Limit) check(problems []string) []string {
 		if long {
 			bad("burst %d at %d per %v takes longer than 100 years to refill", l.Capacity(), l.Count, l.Period)
 		}
+	}
+	return problems
+}
+
+// checkBlock appends what is wrong with Block and MaxBlock.
+func (l *Limit) checkBlock(problems []string) []string {
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	fits := func(d time.Duration) bool {
+		return d >= time.Millisecond && d <= MaxBlockTime && d%time.Millisecond == 0
+	}
+	switch {
+	case l.Algorithm != Penalty && (l.Block != 0 || l.MaxBlock != 0):
+		bad("block is %v to %v, but %s blocks nobody; a penalty does", l.Block, l.Longest(), l.Algorithm)
+	case l.Algorithm != Penalty:
+	case !fits(l.Block):
+		bad("block is %v, must be whole milliseconds from 1ms to %v", l.Block, MaxBlockTime)
+	case l.MaxBlock != 0 && (!fits(l.MaxBlock) || l.MaxBlock < l.Block):
+		bad("max block is %v, must be whole milliseconds from block, %v, to %v", l.MaxBlock, l.Block, MaxBlockTime)
 	}
 	return problems
 }

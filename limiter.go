@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -211,4 +212,74 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// ledger is the limiter's store, if it remembers requests.
+func (l *Limiter) ledger() (Ledger, error) {
+	if ledger, ok := l.store.(Ledger); ok {
+		return ledger, nil
+	}
+	return nil, fmt.Errorf("%w: the limiter's store, %T, does not remember requests by an id", errors.ErrUnsupported, l.store)
+}
+
+// TakeOnce is [Limiter.Take] for a request that may be repeated: with the same id
+// it is charged once, and answered alike. See [Ledger].
+func (l *Limiter) TakeOnce(ctx context.Context, terms Terms, checks ...Check) (Verdict, error) {
+	ledger, err := l.ledger()
+	if err != nil {
+		return Verdict{}, err
+	}
+	decisions, err := ledger.TakeOnce(ctx, terms, checks, nil)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return NewVerdict(decisions), nil
+}
+
+// Reserve is [Limiter.Take] at a cost that is an estimate. If the verdict allows the
+// request, settle the reservation when the real cost is known, or cancel it; see
+// [Ledger]. The zero Terms are good for most.
+func (l *Limiter) Reserve(ctx context.Context, terms Terms, checks ...Check) (Reservation, Verdict, error) {
+	ledger, err := l.ledger()
+	if err != nil {
+		return Reservation{}, Verdict{}, err
+	}
+	r, decisions, err := ledger.Reserve(ctx, terms, checks, nil)
+	if err != nil {
+		return Reservation{}, Verdict{}, err
+	}
+	return r, NewVerdict(decisions), nil
+}
+
+// Recall finds a reservation by its ID, which another process may have made.
+func (l *Limiter) Recall(ctx context.Context, id string) (Reservation, error) {
+	ledger, err := l.ledger()
+	if err != nil {
+		return Reservation{}, err
+	}
+	return ledger.Recall(ctx, id)
+}
+
+// Settle makes the cost of a reservation the real one: each check is charged what
+// a request of that cost would have been. What was estimated too much is given back,
+// and what is missing is charged whether it fits or not. The call may be repeated.
+func (l *Limiter) Settle(ctx context.Context, r Reservation, cost int64) (Verdict, error) {
+	ledger, err := l.ledger()
+	if err != nil {
+		return Verdict{}, err
+	}
+	if cost < 0 || cost > MaxCount {
+		return Verdict{}, &InvalidError{Subject: "settlement", Problems: []string{fmt.Sprintf("the cost is %d, must be 0 to %d", cost, MaxCount)}}
+	}
+	decisions, err := ledger.Settle(ctx, r, r.Units(cost), nil)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return NewVerdict(decisions), nil
+}
+
+// Cancel gives back all that a reservation has charged.
+func (l *Limiter) Cancel(ctx context.Context, r Reservation) error {
+	_, err := l.Settle(ctx, r, 0)
+	return err
 }

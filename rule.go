@@ -13,6 +13,8 @@ const (
 	MaxName = 128
 	// MaxKey is the longest key, in bytes.
 	MaxKey = 1024
+	// MaxTag is the longest tag of a rule, in bytes.
+	MaxTag = 32
 	// MaxLimits is how many limits one rule may have.
 	MaxLimits = 16
 	// MaxChecks is how many checks one request may have.
@@ -23,6 +25,7 @@ const (
 // immutable and safe for concurrent use; make one with [NewRule].
 type Rule struct {
 	name   string
+	tag    string
 	limits []Limit
 	id     uint64
 }
@@ -32,7 +35,7 @@ type Rule struct {
 // which mean a hash slot to Redis; counters are kept under it.
 func NewRule(name string, limits ...Limit) (*Rule, error) {
 	var problems []string
-	if p := checkName(name); p != "" {
+	if p := checkName("name", name, MaxName); p != "" {
 		problems = append(problems, p)
 	}
 	if len(limits) == 0 || len(limits) > MaxLimits {
@@ -51,10 +54,23 @@ func NewRule(name string, limits ...Limit) (*Rule, error) {
 			shapes[l.shape()]++
 		}
 	}
+	if penalties := r.penalties(); penalties > 1 || penalties == 1 && len(limits) == 1 {
+		problems = append(problems, fmt.Sprintf("it has %d penalties among its %d limits, must have at most one, and a limit whose denials it counts", penalties, len(limits)))
+	}
 	if problems != nil {
 		return nil, &InvalidError{Subject: fmt.Sprintf("rule %q", name), Problems: problems}
 	}
 	return r, nil
+}
+
+func (r *Rule) penalties() int {
+	n := 0
+	for i := range r.limits {
+		if r.limits[i].Algorithm == Penalty {
+			n++
+		}
+	}
+	return n
 }
 
 // MustRule is [NewRule] for rules written in the program itself: it panics on a
@@ -67,8 +83,28 @@ func MustRule(name string, limits ...Limit) *Rule {
 	return r
 }
 
+// WithTag returns a copy of the rule all of whose counters a Redis Cluster keeps
+// in one hash slot, the tag's, and so on one node: a request under rules of one tag
+// is one call, and what they count is not spread over the nodes. The tag is 1 to
+// MaxTag bytes like those of a name, else the error is an [*InvalidError]; an empty
+// one takes the rule's tag away. It is a part of the counters' names: another tag is
+// other counters. A store that is not a cluster decides alike with any tag.
+func (r *Rule) WithTag(tag string) (*Rule, error) {
+	if tag != "" {
+		if p := checkName("tag", tag, MaxTag); p != "" {
+			return nil, &InvalidError{Subject: fmt.Sprintf("rule %q", r.name), Problems: []string{p}}
+		}
+	}
+	tagged := *r
+	tagged.tag = tag
+	return &tagged, nil
+}
+
 // Name is the name that counters are kept under.
 func (r *Rule) Name() string { return r.name }
+
+// Tag is what [Rule.WithTag] was given, or "".
+func (r *Rule) Tag() string { return r.tag }
 
 // ID is a hash of the name, the same in every process (64-bit FNV-1a). Names come
 // from the program, so it need not withstand an adversary.
@@ -99,14 +135,14 @@ func (r *Rule) String() string {
 	return b.String()
 }
 
-// checkName returns what is wrong with a rule's name, or "".
-func checkName(name string) string {
-	if name == "" || len(name) > MaxName {
-		return fmt.Sprintf("the name has %d bytes, must have 1 to %d", len(name), MaxName)
+// checkName returns what is wrong with a rule's name or tag, or "".
+func checkName(what, name string, most int) string {
+	if name == "" || len(name) > most {
+		return fmt.Sprintf("the %s has %d bytes, must have 1 to %d", what, len(name), most)
 	}
 	for i, c := range name {
 		if c == ' ' || c == '{' || c == '}' || c == utf8.RuneError || !unicode.IsPrint(c) {
-			return fmt.Sprintf("the name has %q at byte %d; spaces, control characters and braces are not allowed", c, i)
+			return fmt.Sprintf("the %s has %q at byte %d; spaces, control characters and braces are not allowed", what, c, i)
 		}
 	}
 	return ""

@@ -24,13 +24,22 @@ var units = []struct {
 
 // String writes the limit as [ParseLimit] reads it: "20 per 1m",
 // "50 per 1s burst 200", "1000 per calendar month in Europe/Berlin",
-// "100 per 1m from first request". The algorithm is not part of it.
+// "100 per 1m from first request". The algorithm is not part of it. A penalty is
+// "5 denials per 1m block 1m up to 1h".
 func (l *Limit) String() string {
 	if l == nil {
 		return "none"
 	}
 	b := make([]byte, 0, 32)
 	b = strconv.AppendInt(b, l.Count, 10)
+	if l.Algorithm == Penalty {
+		b = appendPeriod(append(b, " denials per "...), l.Period)
+		b = appendPeriod(append(b, " block "...), l.Block)
+		if l.MaxBlock > l.Block {
+			b = appendPeriod(append(b, " up to "...), l.MaxBlock)
+		}
+		return string(b)
+	}
 	b = append(b, " per "...)
 	if l.Align >= AlignMinute {
 		b = append(append(b, "calendar "...), l.Align.String()...)
@@ -106,10 +115,12 @@ func unitLength(name string) (time.Duration, bool) {
 //
 //	COUNT per PERIOD [burst BURST] [from first request]
 //	COUNT per [calendar] UNIT [in TIME ZONE]
+//	COUNT denials per PERIOD block TIME [up to TIME]
 //
 // PERIOD is as in [ParsePeriod]. UNIT is minute, hour, day, week, month or year;
 // month and year are calendar units whether the word is there or not. Calendar
-// and "from first request" limits are FixedWindow; the others get algorithm a.
+// and "from first request" limits are FixedWindow, denials are counted by Penalty,
+// and the others get algorithm a.
 // ParseLimit reads the form only: [NewRule] checks the numbers.
 func ParseLimit(a Algorithm, s string) (Limit, error) {
 	l := Limit{Algorithm: a}
@@ -117,6 +128,9 @@ func ParseLimit(a Algorithm, s string) (Limit, error) {
 		return Limit{}, fmt.Errorf("%w: limit %q: %s", ErrInvalid, s, fmt.Sprintf(format, args...))
 	}
 	words := strings.Fields(s)
+	if len(words) > 2 && words[1] == "denials" {
+		return parsePenalty(words, fail)
+	}
 	if len(words) < 3 || words[1] != "per" {
 		return fail(`write it as "20 per 60s", "50 per 1s burst 200" or "1000 per calendar month"`)
 	}
@@ -151,6 +165,39 @@ func ParseLimit(a Algorithm, s string) (Limit, error) {
 		default:
 			return fail("%q is not understood", strings.Join(rest, " "))
 		}
+	}
+	return l, nil
+}
+
+// parsePenalty reads the form of a penalty.
+func parsePenalty(words []string, fail func(string, ...any) (Limit, error)) (Limit, error) {
+	const form = `write it as "5 denials per 1m block 1m up to 1h"`
+	l := Limit{Algorithm: Penalty}
+	var err error
+	if l.Count, err = parseCount(words[0]); err != nil {
+		return fail("count %q is not a whole number from 1 to %d", words[0], MaxCount)
+	}
+	for rest := words[2:]; len(rest) > 0; {
+		var to *time.Duration
+		switch {
+		case rest[0] == "per" && l.Period == 0:
+			to, rest = &l.Period, rest[1:]
+		case rest[0] == "block" && l.Period != 0 && l.Block == 0:
+			to, rest = &l.Block, rest[1:]
+		case rest[0] == "up" && len(rest) > 1 && rest[1] == "to" && l.Block != 0 && l.MaxBlock == 0:
+			to, rest = &l.MaxBlock, rest[2:]
+		}
+		if to == nil || len(rest) == 0 {
+			return fail(form)
+		}
+		var period []string
+		period, rest = splitPeriod(rest)
+		if *to, err = ParsePeriod(strings.Join(period, " ")); err != nil || *to == 0 {
+			return fail("%q is not a time, such as 500ms, 60s, 5m, 1h or 1d", strings.Join(period, " "))
+		}
+	}
+	if l.Block == 0 {
+		return fail(form)
 	}
 	return l, nil
 }

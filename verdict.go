@@ -50,11 +50,17 @@ func (v *Verdict) Deciding() *Decision { return deciding(v.Decisions) }
 func deciding(decisions []Decision) *Decision {
 	var best *Decision
 	for i := range decisions {
-		if d := &decisions[i]; !d.Shadow && (best == nil || d.outranks(best)) {
+		if d := &decisions[i]; !d.Shadow && (best == nil || d.outranks(best)) && !d.idle() {
 			best = d
 		}
 	}
 	return best
+}
+
+// idle reports whether the decision is that of a penalty which does not block: it
+// has no units, and a limit of the same rule has more to say.
+func (d *Decision) idle() bool {
+	return d.Allowed && d.Limit != nil && d.Limit.Algorithm == Penalty
 }
 
 // outranks orders decisions by how much they have to say; see Deciding. Of

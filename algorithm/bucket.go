@@ -64,3 +64,18 @@ func drain(l *headgate.Limit, s State, now, units int64) int64 {
 	q, _ := bits.Div64(hi, lo, uint64(num))
 	return int64(min(q, uint64(longest)))
 }
+
+// refilled is how many whole units a bucket refills in so many microseconds:
+// MaxCount at most, which is as good as all.
+func refilled(l *headgate.Limit, elapsed int64) int64 {
+	if elapsed <= 0 {
+		return 0
+	}
+	num, den := l.Rate()
+	hi, lo := bits.Mul64(uint64(elapsed), uint64(num))
+	if hi >= uint64(den) {
+		return headgate.MaxCount
+	}
+	units, _ := bits.Div64(hi, lo, uint64(den))
+	return int64(min(units, headgate.MaxCount))
+}

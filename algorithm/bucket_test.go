@@ -283,7 +283,7 @@ func TestAdvanceOfNothing(t *testing.T) {
 			if s := algorithm.Advance(l, algorithm.State{}, now); !s.IsZero() {
 				t.Errorf("%s at %d: nothing became %+v", a, now, s)
 			}
-			if s := algorithm.Refund(l, algorithm.State{}, 3, now); !s.IsZero() {
+			if s := algorithm.Refund(l, algorithm.State{}, now, 3, now, 0); !s.IsZero() {
 				t.Errorf("%s at %d: a refund to nothing became %+v", a, now, s)
 			}
 		}

@@ -152,6 +152,16 @@ func (g *Log) Add(now, cost int64) {
 	g.entries = append(g.entries, Entry{now, g.before(len(g.entries)) + cost})
 }
 
+// Owe is Add for units that need not fit. No log ever holds more than MaxCount
+// units within its horizon; what is beyond is not counted.
+func (g *Log) Owe(now, cost, horizon int64) {
+	n := len(g.entries)
+	live := g.before(n) - g.before(g.after(now-horizon))
+	if cost = min(cost, headgate.MaxCount-live); cost > 0 {
+		g.Add(now, cost)
+	}
+}
+
 // Merge adds cost to the newest entry and moves that to now, so that the log
 // does not grow: for a store that has no memory left. The older units of the
 // entry leave their windows later than they would have, never earlier.

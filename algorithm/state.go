@@ -10,6 +10,8 @@ import "github.com/headgate/headgate"
 //	leaky_bucket    were in use, in µs                              1/num µs, rounded down
 //	fixed_window    when the window ends        units in it         -
 //	sliding_counter when the window began       units in it         units in the window before
+//	penalty         when the block or, before   denials counted     blocks so far
+//	                it, the period ends
 type State struct {
 	Stamp int64
 	Used  uint32
@@ -32,6 +34,8 @@ func Advance(l *headgate.Limit, s State, now int64) State {
 		return advanceFixed(l, s, now)
 	case headgate.SlidingCounter:
 		return advanceCounter(l, s, now)
+	case headgate.Penalty:
+		return advancePenalty(l, s, now)
 	}
 	return s
 }
@@ -47,14 +51,24 @@ func Moved(s, advanced State, now int64) bool {
 // advanced to now.
 func Fits(l *headgate.Limit, s State, now, cost int64) bool {
 	used := int64(s.Used)
-	if l.Algorithm == headgate.SlidingCounter {
+	switch l.Algorithm {
+	case headgate.SlidingCounter:
 		used += weight(l, s, now)
+	case headgate.Penalty:
+		return !blocked(l, s, now)
 	}
 	return used+cost <= l.Capacity()
 }
 
-// Charge adds cost to a state that was advanced to now and that it fits.
+// Charge adds cost to a state that was advanced to now, whether it fits or not. No
+// counter ever uses more than MaxCount units; what is beyond is not counted.
 func Charge(l *headgate.Limit, s State, now, cost int64) State {
+	if l.Algorithm == headgate.Penalty {
+		return s
+	}
+	if cost = min(cost, headgate.MaxCount-int64(s.Used)); cost <= 0 {
+		return s
+	}
 	if s.IsZero() {
 		switch l.Algorithm {
 		case headgate.FixedWindow:
@@ -72,12 +86,16 @@ func Charge(l *headgate.Limit, s State, now, cost int64) State {
 // Refund takes back cost units that were charged at the time at, or, if at is
 // zero, the newest ones. The state must have been advanced to now. Never more is
 // given back than was used, nor anything to a window that the units were not
-// charged in.
-func Refund(l *headgate.Limit, s State, cost, at int64) State {
-	if s.IsZero() {
+// charged in, nor what a bucket has refilled since: of the used units that were in
+// use right after the charge, so many are free already. Zero for used means that
+// this is not known, and may have been all that the limit allows.
+func Refund(l *headgate.Limit, s State, now, cost, at, used int64) State {
+	if s.IsZero() || cost <= 0 {
 		return s
 	}
 	switch {
+	case l.Algorithm == headgate.Penalty:
+		return s
 	case at == 0:
 	case l.Algorithm == headgate.FixedWindow:
 		if at < windowStart(l, s.Stamp) {
@@ -85,6 +103,13 @@ func Refund(l *headgate.Limit, s State, cost, at int64) State {
 		}
 	case l.Algorithm == headgate.SlidingCounter:
 		return refundCounterAt(l, s, cost, at)
+	default:
+		if used == 0 {
+			used = max(cost, l.Capacity())
+		}
+		if cost = min(cost, used-refilled(l, now-at)); cost <= 0 {
+			return s
+		}
 	}
 	back := min(cost, int64(s.Used))
 	s.Used -= uint32(back)
@@ -101,6 +126,30 @@ func Refund(l *headgate.Limit, s State, cost, at int64) State {
 	return s
 }
 
+// Settle charges units more, or takes as many back if they are negative; see
+// [Charge] and [Refund].
+func Settle(l *headgate.Limit, s State, now, units, at, used int64) State {
+	if units < 0 {
+		return Refund(l, s, now, -units, at, used)
+	}
+	return Charge(l, s, now, units)
+}
+
+// Again turns what a request would be told now into what it is told when it is
+// repeated after its limits have changed: it is admitted or denied as it was.
+func Again(decisions []headgate.Decision, admitted bool) {
+	for i := range decisions {
+		if d := &decisions[i]; !d.Shadow && d.Allowed != admitted {
+			d.Allowed, d.RetryAfter, d.Delay = admitted, 0, 0
+			if !admitted {
+				return
+			}
+		} else if !d.Shadow && !admitted {
+			return
+		}
+	}
+}
+
 // Describe fills d with what there is to say of one limit: s is its state
 // advanced to now and, if the request was charged, charged; before is the state
 // without the charge. It sets every field except Rule and Check. fits is what
@@ -111,6 +160,9 @@ func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cos
 	used := int64(s.Used)
 	var reset int64
 	switch l.Algorithm {
+	case headgate.Penalty:
+		describePenalty(d, l, s, now)
+		return
 	case headgate.TokenBucket, headgate.LeakyBucket:
 		reset = drain(l, s, now, used)
 	case headgate.FixedWindow:

@@ -47,7 +47,7 @@ func TestRefund(t *testing.T) {
 		{"a counter, of long ago", counter, state{Stamp: 90 * second, Used: 7, Extra: 5}, 9, 80*second - 1, state{Stamp: 90 * second, Used: 7, Extra: 5}},
 		{"a counter, its only window", counter, state{Stamp: 90 * second, Extra: 5}, 9, 85 * second, state{}},
 	} {
-		if got := algorithm.Refund(one(t, c.limit), c.state, c.cost, c.at); got != c.want {
+		if got := algorithm.Refund(one(t, c.limit), c.state, now, c.cost, c.at, 0); got != c.want {
 			t.Errorf("%s: %+v less %d of %d is %+v, want %+v", c.name, c.state, c.cost, c.at, got, c.want)
 		}
 	}

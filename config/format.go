@@ -78,8 +78,8 @@ func (w *writer) short(r *policy.Rule) {
 		}
 		w.line(3, "- {limit: %d, period: %d}", l.Count, l.Period/time.Second)
 	}
-	if r.Soft != 0 || r.Mode != policy.ModeEnforce || r.Enforce != 0 || len(r.Ignore) > 0 {
-		w.fail("the short form has no soft, mode, enforce and ignore")
+	if r.Soft != 0 || r.Mode != policy.ModeEnforce || r.Enforce != 0 || len(r.Ignore)+len(r.GiveBackOn)+len(r.ChargeOn) > 0 || r.Reservation != (policy.Reservation{}) || r.OnError != headgate.OnErrorReturn {
+		w.fail("the short form has no soft, mode, enforce, ignore, give_back_on, charge_on, reservation and on_store_error")
 	}
 }
 
@@ -115,7 +115,31 @@ func (w *writer) rule(r *policy.Rule) {
 	if r.Enforce != 0 {
 		w.line(2, "enforce: %d%%", r.Enforce)
 	}
+	w.outcome(r)
+	if r.OnError != headgate.OnErrorReturn {
+		w.line(2, "on_store_error: %s", r.OnError)
+	}
 	w.ignore(2, r.Ignore)
+}
+
+// outcome writes what becomes of a charge after it was made.
+func (w *writer) outcome(r *policy.Rule) {
+	if len(r.GiveBackOn) > 0 {
+		w.line(2, "give_back_on: %s", r.GiveBackOn)
+	}
+	if len(r.ChargeOn) > 0 {
+		w.line(2, "charge_on: %s", r.ChargeOn)
+	}
+	var fields []string
+	if r.Reservation.For != 0 {
+		fields = append(fields, "for: "+headgate.FormatPeriod(r.Reservation.For))
+	}
+	if r.Reservation.GiveBack {
+		fields = append(fields, "abandoned: "+abandonedGiveBack)
+	}
+	if fields != nil {
+		w.line(2, "reservation: {%s}", strings.Join(fields, ", "))
+	}
 }
 
 // algorithmOf is what the rule's own field is to say: that of most limits, as far
@@ -124,9 +148,12 @@ func algorithmOf(r *policy.Rule) headgate.Algorithm {
 	limits := r.Limits.Limits()
 	// Calendar windows are fixed windows whatever the rule says.
 	for i := range limits {
-		if limits[i].Align < headgate.AlignFirst {
+		if limits[i].Align < headgate.AlignFirst && limits[i].Algorithm != headgate.Penalty {
 			return limits[i].Algorithm
 		}
+	}
+	if limits[0].Algorithm == headgate.Penalty {
+		return limits[1].Algorithm
 	}
 	return limits[0].Algorithm
 }
@@ -317,7 +344,7 @@ func sameLimit(a, b *headgate.Limit) bool {
 		return l.Location.String()
 	}
 	return a.Algorithm == b.Algorithm && a.Count == b.Count && a.Period == b.Period &&
-		a.Capacity() == b.Capacity() && a.Align == b.Align && zone(a) == zone(b)
+		a.Capacity() == b.Capacity() && a.Align == b.Align && zone(a) == zone(b) && a.Block == b.Block && a.Longest() == b.Longest()
 }
 
 // quote writes a text in double quotes, which JSON and YAML have in common.

@@ -41,8 +41,8 @@ func limitEither() value[limitText] {
 	long := limitMapping()
 	short := schema{
 		"type":        "string",
-		"description": "such as 20 per 60s, 50 per 1s burst 200, 1000 per calendar month in Europe/Berlin",
-		"pattern":     `^\s*[0-9][0-9_]*\s+per\s+[^\s].*$`,
+		"description": "such as 20 per 60s, 50 per 1s burst 200, 1000 per calendar month in Europe/Berlin; or a penalty, 5 denials per 1m block 1m up to 1h",
+		"pattern":     `^\s*[0-9][0-9_]*\s+(denials\s+)?per\s+[^\s].*$`,
 	}
 	s := schema{"oneOf": []schema{short, long.schema}}
 	return value[limitText]{s, func(r *reader, name string, n *node) (limitText, bool) {

@@ -10,12 +10,16 @@ import (
 	"os"
 
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/nested"
 )
 
 // Loaded is a policy and where it came from.
 type Loaded struct {
 	// Set is the policy; nil if there was an error.
 	Set *policy.Set
+	// Nested leads from ordered descriptors to the rules of the Set; nil unless
+	// [ReadEnvoy] made it.
+	Nested *nested.Tree
 	// Files are the policy file and the files beside it that it names, whether
 	// they could be read or not: what to watch for changes.
 	Files []string
@@ -89,7 +93,7 @@ type source struct {
 
 func compileSource(src *source, data []byte, opts []policy.Option) (*policy.Set, error) {
 	m := &mistakes{file: src.name}
-	root := parse(m, data)
+	root := parse(m, data, maxDepth)
 	if root == nil {
 		return nil, m.err()
 	}

@@ -27,6 +27,10 @@ type ruleText struct {
 	soft      int
 	mode      policy.Mode
 	enforce   int
+	giveBack  policy.Statuses
+	chargeOn  policy.Statuses
+	reserve   policy.Reservation
+	onError   headgate.OnError
 	ignore    []policy.Ignore
 }
 
@@ -120,6 +124,26 @@ func ruleMapping() value[ruleText] {
 			func(into *ruleText, n *node, v int) {
 				into.enforce = v
 				into.places.keep(n.at, "enforce")
+			}),
+		to("give_back_on", "the HTTP statuses of requests that do not stay charged, such as [304, 5xx]", statusList(),
+			func(into *ruleText, n *node, v policy.Statuses) {
+				into.giveBack = v
+				into.places.keep(n.at, "give_back_on")
+			}),
+		to("charge_on", "the HTTP statuses of the only requests that stay charged, such as [401, 403]", statusList(),
+			func(into *ruleText, n *node, v policy.Statuses) {
+				into.chargeOn = v
+				into.places.keep(n.at, "charge_on")
+			}),
+		to("reservation", "what becomes of requests whose cost is settled later, such as { for: 5m, abandoned: give_back }", reservationMapping(),
+			func(into *ruleText, n *node, v policy.Reservation) {
+				into.reserve = v
+				into.places.keep(n.at, "reservation")
+			}),
+		to("on_store_error", "what becomes of requests while the store does not answer: they are let in (allow), turned away (deny), or counted by each server, up to its share of the limits (local); what the server is told if left out", oneOf(headgate.OnErrorAllow.String(), headgate.OnErrorDeny.String(), headgate.OnErrorLocal.String()),
+			func(into *ruleText, n *node, v int) {
+				into.onError = headgate.OnErrorAllow + headgate.OnError(v)
+				into.places.keep(n.at, "on_store_error")
 			}),
 		to("ignore", "warnings that are silenced, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *ruleText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),
@@ -333,6 +357,15 @@ func (t *ruleText) take(base *ruleText) {
 	}
 	if from("mode", "enforce") {
 		t.mode, t.enforce = base.mode, base.enforce
+	}
+	if from("give_back_on", "charge_on") {
+		t.giveBack, t.chargeOn = base.giveBack, base.chargeOn
+	}
+	if from("reservation") {
+		t.reserve = base.reserve
+	}
+	if from("on_store_error") {
+		t.onError = base.onError
 	}
 	maps.Copy(t.places, taken)
 	t.inherited = make(map[place]bool, len(taken))

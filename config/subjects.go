@@ -153,7 +153,7 @@ func readTable(m *mistakes, by string, data []byte) []rowText {
 	if strings.EqualFold(filepath.Ext(m.file), ".csv") {
 		return readCSV(m, by, data)
 	}
-	root := parse(m, data)
+	root := parse(m, data, maxDepth)
 	if root == nil || root.kind == empty {
 		return nil
 	}

@@ -78,9 +78,10 @@ type pair struct {
 	value *node
 }
 
-// parse reads YAML. It returns nil if there is nothing to be loaded, having
-// added to the mistakes.
-func parse(m *mistakes, data []byte) *node {
+// parse reads YAML whose values stand at most depth deep in each other, between
+// brackets maxDepth at most. It returns nil if there is nothing to be loaded,
+// having added to the mistakes.
+func parse(m *mistakes, data []byte, depth int) *node {
 	if len(data) > MaxBytes {
 		m.add(place{}, "the file has %d bytes, must have at most %d; split the policy", len(data), MaxBytes)
 		return nil
@@ -127,7 +128,7 @@ func parse(m *mistakes, data []byte) *node {
 	if body == nil {
 		return &node{kind: empty, at: place{1, 1}}
 	}
-	b := builder{mistakes: m, anchors: make(map[string]*node)}
+	b := builder{mistakes: m, depth: depth, anchors: make(map[string]*node)}
 	root := b.build(body, 1)
 	if b.failed {
 		return nil
@@ -268,6 +269,7 @@ func placeOf(t *token.Token) place { return place{t.Position.Line, t.Position.Co
 // builder turns the library's tree into nodes, and anchors into shared ones.
 type builder struct {
 	mistakes *mistakes
+	depth    int // the greatest that is allowed
 	anchors  map[string]*node
 	failed   bool
 }
@@ -280,8 +282,8 @@ func (b *builder) fail(t *token.Token, format string, args ...any) *node {
 
 // build returns the node for n, never nil.
 func (b *builder) build(n ast.Node, depth int) *node {
-	if depth > maxDepth {
-		return b.fail(n.GetToken(), "values stand more than %d deep in each other", maxDepth)
+	if depth > b.depth {
+		return b.fail(n.GetToken(), "values stand more than %d deep in each other", b.depth)
 	}
 	at := placeOf(n.GetToken())
 	made := &node{at: at, size: 1}

@@ -132,6 +132,20 @@ func (res *Resolver) Client(r *http.Request) (addr netip.Addr, ok bool) {
 	return peer, ok
 }
 
+// Trusts reports whether the request's connection comes from a trusted proxy, so
+// that what its headers say of the client is to be believed.
+func (res *Resolver) Trusts(r *http.Request) bool {
+	peer, ok := parseNode(r.RemoteAddr)
+	if !ok {
+		return res.socket && isSocket(r.RemoteAddr)
+	}
+	return res.trusts(peer)
+}
+
+// Source is the header that the resolver believes, in canonical form; "" if it
+// believes none.
+func (res *Resolver) Source() Source { return res.source }
+
 // isSocket says whether net/http's RemoteAddr is that of a Unix socket: the
 // peer's path, which is mostly empty, or "@".
 func isSocket(remote string) bool {

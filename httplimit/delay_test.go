@@ -102,7 +102,7 @@ func TestDelayGivesBack(t *testing.T) {
 		opts []Option
 		code int
 	}{
-		{"the client went away", context.Canceled, nil, statusClientGone},
+		{"the client went away", context.Canceled, nil, StatusClientGone},
 		{"too long", nil, []Option{MaxDelay(time.Millisecond)}, 429},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestRefundThatFails(t *testing.T) {
 	cancel()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-	if w.Code != statusClientGone || !errors.Is(failed, headgate.ErrUnavailable) {
+	if w.Code != StatusClientGone || !errors.Is(failed, headgate.ErrUnavailable) {
 		t.Errorf("%d, error %v", w.Code, failed)
 	}
 	if len(refunds) != 1 || refunds[0].At != c.micros.Load() {

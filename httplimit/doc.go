@@ -25,8 +25,10 @@
 // document (RFC 9457), or by [OnDenied]. A leaky bucket's delay holds the
 // request, at most for [MaxDelay].
 //
-// [WriteHeaders], [QuotaExceeded] and [Resolver] do the same work for servers of
-// another make.
+// [Gate] is the middleware for frameworks of another make; contrib/ has those of
+// Gin, Echo, Fiber and chi, and package httplimittest what they must all do.
+// [WriteHeaders], [QuotaExceeded] and [Resolver] do parts of the work for servers
+// of another make.
 //
 // # Caveats
 //

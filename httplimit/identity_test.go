@@ -326,8 +326,8 @@ func TestHostname(t *testing.T) {
 		"Example.COM": "example.com", "example.com:8080": "example.com", "example.com.": "example.com",
 		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8::1]": "[2001:db8::1]", "": "",
 	} {
-		if got := hostname(in); got != want {
-			t.Errorf("hostname(%q) = %q, want %q", in, got, want)
+		if got := Hostname(in); got != want {
+			t.Errorf("Hostname(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

@@ -34,7 +34,7 @@ var (
 	factIP     = &fact{"ip", (*middleware).ip}
 	factRoute  = &fact{"route", (*middleware).route}
 	factMethod = &fact{"method", func(_ *middleware, r *http.Request) string { return r.Method }}
-	factHost   = &fact{"host", func(_ *middleware, r *http.Request) string { return hostname(r.Host) }}
+	factHost   = &fact{"host", func(_ *middleware, r *http.Request) string { return Hostname(r.Host) }}
 	factPath   = &fact{"path", func(_ *middleware, r *http.Request) string { return r.URL.Path }}
 
 	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factHost, factPath}
@@ -113,9 +113,13 @@ func (k *Key) parts(ipv6Bits int) []policy.Part {
 }
 
 // apiKey returns the first API key that the configured headers hold.
-func (m *middleware) apiKey(r *http.Request) string {
-	for _, name := range m.keyHeaders {
-		for _, v := range r.Header[name] {
+func (m *middleware) apiKey(r *http.Request) string { return APIKey(r.Header, m.keyHeaders) }
+
+// APIKey returns the first API key that one of the headers holds, or "". Their
+// names are in canonical form. In Authorization it follows the word Bearer.
+func APIKey(h http.Header, names []string) string {
+	for _, name := range names {
+		for _, v := range h[name] {
 			if name == authorization {
 				v = bearer(v)
 			}
@@ -187,9 +191,9 @@ func MuxRoute(mux *http.ServeMux) func(*http.Request) string {
 // Unmatched is the route of requests that [MuxRoute] finds no pattern for.
 const Unmatched = "unmatched"
 
-// hostname is the host without a port and in lower case, so that one host has
-// one spelling.
-func hostname(host string) string {
+// Hostname is the host of a request without a port and in lower case, so that one
+// host has one spelling.
+func Hostname(host string) string {
 	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && isPort(host[colon:]) && !strings.HasSuffix(host, "]") {
 		host = host[:colon]
 	}

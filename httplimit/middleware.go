@@ -47,19 +47,23 @@ func (m *middleware) put(s *scratch) {
 // serve decides on one request and answers it, or has next answer it. The writer
 // is handed on as it came, so that flushing, hijacking and all else works.
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if m.admit(w, r) {
+		next.ServeHTTP(w, r)
+	}
+}
+
+// admit reports whether the request may go on. If not, it has been answered.
+func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	cost := int64(1)
 	if m.cost != nil {
 		if cost = m.cost(r); cost == 0 {
-			next.ServeHTTP(w, r)
-			return
+			return true
 		}
 	}
 	s := m.get()
 	served := m.decide(w, r, s, cost)
 	m.put(s)
-	if !served {
-		next.ServeHTTP(w, r)
-	}
+	return !served
 }
 
 // decide reports whether it has answered the request itself.
@@ -84,7 +88,8 @@ func (m *middleware) decide(w http.ResponseWriter, r *http.Request, s *scratch, 
 	s.decisions = decisions
 	v := headgate.NewVerdict(decisions)
 	if v.Delay > 0 {
-		if err := m.hold(ctx, r, s.checks, &v); err != nil {
+		giveBack := func(ctx context.Context, checks []headgate.Check) { m.giveBack(ctx, r, checks) }
+		if err := hold(ctx, &v, s.checks, m.maxDelay, m.sleep, giveBack); err != nil {
 			return m.gone(w, r, err)
 		}
 	}
@@ -155,19 +160,13 @@ func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, fa
 	case err != nil:
 		return false, err
 	case outcome.Denied != nil:
-		forbidden(w, r)
+		p := Forbidden()
+		p.Write(w, r)
 		return true, nil
 	case outcome.Allowed == nil:
 		s.checks = outcome.Checks
 	}
 	return false, nil
-}
-
-// forbidden answers a request that the policy's deny list turns away. It does not
-// say which entry of the list did: the client is not to find its way around it.
-func forbidden(w http.ResponseWriter, r *http.Request) {
-	p := Problem{Title: "The request is not allowed", Status: http.StatusForbidden}
-	p.Write(w, r)
 }
 
 // lacks returns the name of an entry that the key needs and the request has not,
@@ -251,24 +250,20 @@ func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, err error
 		}
 		return false
 	}
-	p := ReducedCapacity(unavailableFor)
+	p := ReducedCapacity(UnavailableFor)
 	p.Write(w, r)
 	return true
 }
 
-// statusClientGone is what nginx logs for a client that went away: nobody reads
-// the answer, but what logs requests does.
-const statusClientGone = 499
-
 // gone answers a request whose context has ended.
 func (m *middleware) gone(w http.ResponseWriter, r *http.Request, err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
-		p := ReducedCapacity(unavailableFor)
+		p := ReducedCapacity(UnavailableFor)
 		p.Detail = "The request's deadline came before the rate limiter's decision."
 		p.Write(w, r)
 		return true
 	}
-	w.WriteHeader(statusClientGone)
+	w.WriteHeader(StatusClientGone)
 	return true
 }
 
@@ -278,60 +273,7 @@ func (m *middleware) failed(r *http.Request, err error) {
 	}
 }
 
-// hold waits for the verdict's delay. If that is longer than the request may be
-// held it turns the verdict into a denial instead, and if the context ends
-// meanwhile it returns the context's error. Either way what the request took is
-// given back.
-func (m *middleware) hold(ctx context.Context, r *http.Request, checks []headgate.Check, v *headgate.Verdict) error {
-	most := m.maxDelay
-	if deadline, ok := ctx.Deadline(); ok {
-		most = min(most, max(0, time.Until(deadline)))
-	}
-	if v.Delay > most {
-		m.giveBack(ctx, r, checks, v.Decisions)
-		deny(v, checks, most)
-		return nil
-	}
-	if err := m.sleep(ctx, v.Delay); err != nil {
-		m.giveBack(ctx, r, checks, v.Decisions)
-		return err
-	}
-	return nil
-}
-
-// deny turns an admitted verdict, whose units were given back, into a denial by
-// the limits that would have it wait for longer than most.
-func deny(v *headgate.Verdict, checks []headgate.Check, most time.Duration) {
-	for i := range v.Decisions {
-		d := &v.Decisions[i]
-		d.Remaining = min(d.Remaining+checks[d.Check].Units(), d.Limit.Capacity())
-		if d.Delay > most {
-			d.Allowed, d.RetryAfter = false, d.Delay-most
-		}
-		d.Delay = 0
-	}
-	*v = headgate.NewVerdict(v.Decisions)
-}
-
-// giveBackWithin bounds a refund that must outlive the request's context.
-const giveBackWithin = time.Second
-
-func (m *middleware) giveBack(ctx context.Context, r *http.Request, checks []headgate.Check, decisions []headgate.Decision) {
-	refused := make([]bool, len(checks)) // shadows that were not charged
-	for i := range decisions {
-		d := &decisions[i]
-		checks[d.Check].At = d.At
-		refused[d.Check] = refused[d.Check] || !d.Allowed
-	}
-	charged := make([]headgate.Check, 0, len(checks))
-	for i := range checks {
-		if !refused[i] {
-			charged = append(charged, checks[i])
-		}
-	}
-	checks = charged
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
-	defer cancel()
+func (m *middleware) giveBack(ctx context.Context, r *http.Request, checks []headgate.Check) {
 	if _, err := m.store.Take(ctx, headgate.OpRefund, checks, nil); err != nil {
 		m.failed(r, fmt.Errorf("give back what a request took that did not wait: %w", err))
 	}

@@ -167,7 +167,7 @@ func TestStoreErrors(t *testing.T) {
 		{"open with a note", down, t.Context(), []Option{UnenforcedHeader("x-unenforced")}, 200, "", "store-unavailable", 1},
 		{"closed", down, t.Context(), []Option{OnStoreError(FailClosed)}, 503, "5", "", 1},
 		{"a mistake is never let in", invalid, t.Context(), nil, 500, "", "", 1},
-		{"hanging up is no way in", down, canceled, nil, statusClientGone, "", "", 0},
+		{"hanging up is no way in", down, canceled, nil, StatusClientGone, "", "", 0},
 		{"a deadline is no way in", down, late, nil, 503, "5", "", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

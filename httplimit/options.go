@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,9 +19,9 @@ const (
 	DefaultMaxDelay = 30 * time.Second
 	// DefaultIPv6Prefix is how many bits of an IPv6 address count.
 	DefaultIPv6Prefix = 64
-	// unavailableFor is the Retry-After of a request that was turned away
-	// because the store did not answer: long enough not to add to its trouble.
-	unavailableFor = 5 * time.Second
+	// UnavailableFor is the Retry-After of a request that is turned away because
+	// the store did not answer: long enough not to add to its trouble.
+	UnavailableFor = 5 * time.Second
 )
 
 // Missing says what happens to a request without the identity that a [Limit]
@@ -488,16 +487,4 @@ func (m *middleware) tabled() map[string]bool {
 		}
 	}
 	return names
-}
-
-// sleep waits for d or for the context, whichever ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

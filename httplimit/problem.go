@@ -16,6 +16,10 @@ const (
 	TypeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
+// StatusClientGone is the status of an answer to a client that went away, as
+// nginx logs it: nobody reads the answer, but what logs requests does.
+const StatusClientGone = 499
+
 // Problem is the body of a response that says why a request was not served, as
 // application/problem+json.
 type Problem struct {
@@ -70,6 +74,13 @@ func ReducedCapacity(retryAfter time.Duration) Problem {
 		Detail:       "The rate limiter could not decide on the request.",
 		RetryAfterMS: ceilMillis(max(0, retryAfter)),
 	}
+}
+
+// Forbidden is the problem of a request that a policy's deny list turns away:
+// status 403. It does not say which entry of the list did: the client is not to
+// find its way around it.
+func Forbidden() Problem {
+	return Problem{Title: "The request is not allowed", Status: http.StatusForbidden}
 }
 
 // Write sends the problem as the response to r, without a body if that was a

@@ -4,6 +4,28 @@ import (
 	"github.com/headgate/headgate"
 )
 
+// AppendCheck appends to dst the check that [Set.Check] returns and, while the hash
+// key is being changed, the one under the old key: see [WithOldHashKey]. The error
+// is that of Check, and the slice is then dst as it came.
+func (s *Set) AppendCheck(dst []headgate.Check, name, key string, cost int64) ([]headgate.Check, error) {
+	c, err := s.Check(name, key, cost)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, c)
+	i := s.names[name]
+	if r := &s.compiled[i]; r.secret && s.old != nil {
+		d, err := s.keyDescriptor(i, key)
+		if err != nil {
+			return dst[:len(dst)-1], err
+		}
+		if old, ok := s.oldCheck(r, d, &c); ok {
+			dst = append(dst, old)
+		}
+	}
+	return dst, nil
+}
+
 // Check returns the check for the named rule, whatever it matches. The key has
 // what Decide would read from the descriptor, and is treated alike: for a rule
 // that counts by one entry, the entry's value; by several, their values joined

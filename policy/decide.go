@@ -67,13 +67,17 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, e
 			return Outcome{Checks: dst}, err
 		case !binds:
 			continue
-		case len(out.Checks)-len(dst) == headgate.MaxChecks:
+		}
+		out.Checks = append(out.Checks, check)
+		if old, ok := s.oldCheck(r, d, &check); ok {
+			out.Checks = append(out.Checks, old)
+		}
+		if len(out.Checks)-len(dst) > headgate.MaxChecks {
 			return Outcome{Checks: dst}, &headgate.InvalidError{
 				Subject:  "request",
 				Problems: []string{fmt.Sprintf("more than %d rules bind it; narrow what they match", headgate.MaxChecks)},
 			}
 		}
-		out.Checks = append(out.Checks, check)
 	}
 	return out, nil
 }
@@ -87,7 +91,7 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 			return c, false, nil
 		}
 	}
-	key, ok := s.key(r, d)
+	key, ok := r.key(d, s.hasher)
 	if !ok {
 		return c, false, nil
 	}
@@ -95,11 +99,27 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 	if err != nil || units == 0 {
 		return c, false, err
 	}
-	c = headgate.Check{Rule: limits, Key: key, Cost: units}
+	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: units / max(cost, 1), GiveBack: r.giveBack, OnError: r.onError}
 	if r.more != nil {
 		c.Shadow = !enforced(limits.Name(), key, r.more.percent)
 	}
 	return c, true, nil
+}
+
+// oldCheck returns, while the hash key is being changed, the check of the same rule
+// under the key that nodes count by which have not changed yet.
+func (s *Set) oldCheck(r *compiled, d Descriptor, c *headgate.Check) (old headgate.Check, ok bool) {
+	if !r.secret || s.old == nil {
+		return old, false
+	}
+	old = *c
+	if old.Key, ok = r.key(d, s.old); !ok {
+		return old, false
+	}
+	if r.more != nil {
+		old.Shadow = !enforced(c.Rule.Name(), old.Key, r.more.percent)
+	}
+	return old, true
 }
 
 // limits returns what binds the request after tariff and overrides, or nil.

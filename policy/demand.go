@@ -94,10 +94,14 @@ func (c *demand) covers(value string) bool {
 	if len(c.Hashes) == 0 {
 		return false
 	}
-	var space [32]byte
-	hash := c.hasher.append(space[:0], c.Entry, value)
-	_, found := slices.BinarySearchFunc(c.Hashes, hash, func(h string, want []byte) int {
-		return strings.Compare(h, string(want))
-	})
-	return found
+	for h := c.hasher; h != nil; h = h.next {
+		var space [32]byte
+		hash := h.append(space[:0], c.Entry, value)
+		if _, found := slices.BinarySearchFunc(c.Hashes, hash, func(h string, want []byte) int {
+			return strings.Compare(h, string(want))
+		}); found {
+			return true
+		}
+	}
+	return false
 }

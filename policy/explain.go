@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,8 @@ type Explanation struct {
 	// answers the request. No rule is looked at then.
 	Denied  *ExplainedList `json:"denied,omitempty"`
 	Allowed *ExplainedList `json:"allowed,omitempty"`
-	// Rules has every rule, in the order of the policy.
+	// Rules has every rule, in the order of the policy; twice where it binds the
+	// request under the old hash key too.
 	Rules []ExplainedRule `json:"rules"`
 	// Error is why the request cannot be decided at all.
 	Error string `json:"error,omitempty"`
@@ -62,6 +64,9 @@ type ExplainedRule struct {
 	Key string `json:"key"`
 	// Hashed says that there is a secret in the key.
 	Hashed bool `json:"hashed,omitempty"`
+	// OldHashKey says that the rule binds the request once more, under the old hash
+	// key: see [WithOldHashKey].
+	OldHashKey bool `json:"old_hash_key,omitempty"`
 	// Cost is what the request is charged.
 	Cost int64 `json:"cost,omitempty"`
 	// Tier is the value of the tariff's entry whose limits apply; "*" if those
@@ -78,6 +83,9 @@ type ExplainedRule struct {
 	// Soft is the percentage of a limit from which the rule warns; zero if it
 	// does not.
 	Soft int `json:"soft,omitempty"`
+	// OnError is what is done with requests while the store does not answer; empty
+	// if the rule leaves it to the server.
+	OnError string `json:"on_store_error,omitempty"`
 
 	check headgate.Check
 }
@@ -133,6 +141,14 @@ func (s *Set) Explain(d Descriptor, cost int64) Explanation {
 			r = ExplainedRule{Rule: r.Rule, Pos: r.Pos, Why: fmt.Sprintf("the entry %q of the allow list answers first", e.Allowed.Name)}
 		}
 		e.Rules = append(e.Rules, r)
+		if !r.Binds {
+			continue
+		}
+		if old, ok := s.oldCheck(&s.compiled[i], d, &r.check); ok {
+			r.check, r.Key, r.Shadow, r.OldHashKey = old, old.Key, old.Shadow, true
+			r.Limits = slices.Clone(r.Limits)
+			e.Rules = append(e.Rules, r)
+		}
 	}
 	return e
 }
@@ -210,7 +226,7 @@ func (s *Set) explainEntry(e Entry, to ExplainedEntry) ExplainedEntry {
 
 func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 	r, c := &s.rules[i], &s.compiled[i]
-	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.percent(), Soft: r.Soft}
+	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.Enforced(), Soft: r.Soft, OnError: r.OnError.String()}
 	if r.Direct {
 		e.Why = "it is reached by its name only"
 		return e
@@ -257,13 +273,7 @@ func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 	if j, found := c.more.overrides.find(d, s.now); found {
 		e.Override = j + 1
 	} else if r.Tariff != nil {
-		e.Tier = "*"
-		if value, ok := d.Get(r.Tariff.Entry); ok && r.Tariff.knows(value) {
-			e.Tier = value
-			if s.secret(r.Tariff.Entry) {
-				e.Tier = s.Hash(r.Tariff.Entry, value)
-			}
-		}
+		e.Tier = s.tier(r.Tariff, d)
 	}
 	return e
 }

@@ -77,6 +77,8 @@ func (r *ExplainedRule) text() string {
 	switch {
 	case r.Key == "":
 		b.WriteString("  one counter for all")
+	case r.OldHashKey:
+		fmt.Fprintf(&b, "  key %q (hashed with the old hash key)", r.Key)
 	case r.Hashed:
 		fmt.Fprintf(&b, "  key %q (hashed)", r.Key)
 	default:
@@ -101,6 +103,9 @@ func (r *ExplainedRule) text() string {
 	}
 	if r.Soft > 0 {
 		fmt.Fprintf(&b, "  warns from %d%% on\n", r.Soft)
+	}
+	if r.OnError != "" {
+		fmt.Fprintf(&b, "  while the store does not answer: %s\n", r.OnError)
 	}
 	switch {
 	case r.Shadow && r.Enforce == 0:

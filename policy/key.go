@@ -14,9 +14,9 @@ func (r *compiled) partNames() string {
 	return strings.Join(names, ", ")
 }
 
-// key makes the key that the rule counts the request under, or reports false if
+// key makes the key that the rule counts the request under, secrets hashed by h, or reports false if
 // the descriptor lacks one of its entries.
-func (s *Set) key(r *compiled, d Descriptor) (string, bool) {
+func (r *compiled) key(d Descriptor, h *hasher) (string, bool) {
 	var space [192]byte
 	key := space[:0]
 	var value string
@@ -31,7 +31,7 @@ func (s *Set) key(r *compiled, d Descriptor) (string, bool) {
 		if i > 0 {
 			key = append(key, separator)
 		}
-		key = s.appendValue(key, r, &r.parts[i], value)
+		key = r.appendValue(key, &r.parts[i], value, h)
 	}
 	switch {
 	case len(key) > headgate.MaxKey:
@@ -43,9 +43,9 @@ func (s *Set) key(r *compiled, d Descriptor) (string, bool) {
 	return string(key), true
 }
 
-func (s *Set) appendValue(key []byte, r *compiled, p *compiledPart, value string) []byte {
+func (r *compiled) appendValue(key []byte, p *compiledPart, value string, h *hasher) []byte {
 	if p.secret {
-		return s.hasher.append(key, p.Entry, value)
+		return h.append(key, p.Entry, value)
 	}
 	if p.address {
 		var ok bool

@@ -19,21 +19,29 @@ type limitList struct {
 // limitLists are all lists of the rule's limits.
 func (r *Rule) limitLists() []limitList {
 	var all []limitList
+	// Penalties limit no units, and nothing that is said of limits holds for them.
+	list := func(where string, limits *headgate.Rule) {
+		all = append(all, limitList{where, withoutPenalties(limits.Limits())})
+	}
 	if r.Tariff == nil {
-		all = append(all, limitList{"", r.Limits.Limits()})
+		list("", r.Limits)
 	} else {
 		for i := range r.Tariff.Tiers {
 			t := &r.Tariff.Tiers[i]
-			all = append(all, limitList{fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, quote(t.Value)), t.Limits.Limits()})
+			list(fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, quote(t.Value)), t.Limits)
 		}
 		if r.Tariff.Other != nil {
-			all = append(all, limitList{fmt.Sprintf("for every other %s, ", r.Tariff.Entry), r.Tariff.Other.Limits()})
+			list(fmt.Sprintf("for every other %s, ", r.Tariff.Entry), r.Tariff.Other)
 		}
 	}
 	for i := range r.Overrides {
-		all = append(all, limitList{fmt.Sprintf("in override %d, ", i+1), r.Overrides[i].Limits.Limits()})
+		list(fmt.Sprintf("in override %d, ", i+1), r.Overrides[i].Limits)
 	}
 	return all
+}
+
+func withoutPenalties(limits []headgate.Limit) []headgate.Limit {
+	return slices.DeleteFunc(slices.Clone(limits), func(l headgate.Limit) bool { return l.Algorithm == headgate.Penalty })
 }
 
 // lintLimits warns of limits that can never bind. Of two limits that make each

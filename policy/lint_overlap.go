@@ -123,7 +123,7 @@ func (r *Rule) demanded() []Condition {
 
 // plain reports whether the rule's limits are the same for all its requests.
 func (r *Rule) plain() bool {
-	return r.Tariff == nil && r.Costs == nil && len(r.Overrides) == 0 && r.percent() == 100
+	return r.Tariff == nil && r.Costs == nil && len(r.Overrides) == 0 && r.Enforced() == 100
 }
 
 // shape writes what the rule counts by and its limits.
@@ -170,7 +170,7 @@ func implied(given, want []Condition) bool {
 // shadowed warns of limits that another rule makes useless: one that counts the
 // same requests, and maybe more, under the same counter or a wider one.
 func (l *linter) shadowed(b *bounds, all []*bounds) bool {
-	limits := b.rule.Limits.Limits()
+	limits := withoutPenalties(b.rule.Limits.Limits())
 	told := make([]bool, len(limits))
 	found := false
 	for _, a := range all {
@@ -197,7 +197,7 @@ func (l *linter) shadowed(b *bounds, all []*bounds) bool {
 // makesUseless returns which of the rule's limits makes the other one useless,
 // and why; "" if none does.
 func makesUseless(r *headgate.Rule, other *headgate.Limit) (*headgate.Limit, string) {
-	limits := r.Limits()
+	limits := withoutPenalties(r.Limits())
 	for i := range limits {
 		if why := useless(&limits[i], other); why != "" {
 			return &limits[i], why

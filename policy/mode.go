@@ -28,9 +28,9 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// percent is a rule's Enforce with its default and its Mode applied: for how
-// many of 100 keys the rule may deny.
-func (r *Rule) percent() int {
+// Enforced is the rule's Enforce with its default and its Mode applied: for how
+// many of 100 keys it may deny.
+func (r *Rule) Enforced() int {
 	switch {
 	case r.Mode == ModeShadow:
 		return 0
@@ -70,6 +70,10 @@ func (r *Rule) softReached(d *headgate.Decision) bool {
 	capacity := d.Limit.Capacity()
 	return (capacity-d.Remaining)*100 >= capacity*int64(r.Soft)
 }
+
+// Warns reports whether some rule of the set has Soft, so that it is worth asking
+// for each decision.
+func (s *Set) Warns() bool { return s.warns }
 
 // Soft reports whether the limit of the decision has reached the percentage at
 // which its rule is to warn. It is false for rules that are not of the set.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -8,6 +9,9 @@ import (
 
 type options struct {
 	hashKey     []byte
+	oldHashKey  []byte
+	oldHashes   bool // there is an old hash key, even if it is empty
+	unkeyed     bool
 	secrets     []string
 	clock       func() time.Time
 	subjects    *Subjects
@@ -23,6 +27,28 @@ type Option func(*options)
 // same key; with another key every counter of a secret starts afresh.
 func WithHashKey(key []byte) Option {
 	return func(o *options) { o.hashKey = slices.Clone(key) }
+}
+
+// WithOldHashKey sets the key that secret values were hashed under before the one of
+// [WithHashKey]; an empty one says that they were hashed without a key. It is for
+// the time in which the key is changed on one node after the other:
+//
+//   - Hashes in conditions and in the table of subjects may be of either key.
+//   - A rule that counts by a secret binds a request twice, under the new key and
+//     the old one, so that a client has one allowance, however many nodes have
+//     changed.
+//
+// Take it away again when every node has the new key and the longest period of the
+// limits has passed.
+func WithOldHashKey(key []byte) Option {
+	return func(o *options) { o.oldHashKey, o.oldHashes = slices.Clone(key), true }
+}
+
+// WithUnkeyedHashes lets hashes in conditions and in the table of subjects be those
+// that are made without a hash key, besides: for a process that has made up a key
+// which nobody can have written them with. What is counted does not change.
+func WithUnkeyedHashes() Option {
+	return func(o *options) { o.unkeyed = true }
 }
 
 // WithSecrets names entries whose values are secret besides api_key, token and
@@ -67,6 +93,12 @@ func (o *options) check() []Mistake {
 	var mistakes []Mistake
 	if n := len(o.hashKey); o.hashKey != nil && (n < MinHashKey || n > MaxHashKey) {
 		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the hash key has %d bytes, must have %d to %d", n, MinHashKey, MaxHashKey)})
+	}
+	if n := len(o.oldHashKey); n != 0 && (n < MinHashKey || n > MaxHashKey) {
+		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the old hash key has %d bytes, must have %d to %d, or none", n, MinHashKey, MaxHashKey)})
+	}
+	if o.oldHashes && bytes.Equal(o.oldHashKey, o.hashKey) {
+		mistakes = append(mistakes, Mistake{Index: -1, Text: "the old hash key is the hash key; leave it out, or set the new one"})
 	}
 	for _, entry := range o.secrets {
 		if p := checkEntryName(entry); p != "" {

@@ -52,6 +52,15 @@ type Rule struct {
 	// on nothing but the rule's name and the key, and those of a smaller
 	// percentage are among those of a larger one.
 	Enforce int
+	// GiveBackOn are the statuses of requests that are not to stay charged: their
+	// units are given back. ChargeOn, instead, are those of the only ones that
+	// are.
+	GiveBackOn, ChargeOn Statuses
+	// Reservation is for requests whose cost is settled later.
+	Reservation Reservation
+	// OnError is what is done with requests that the rule binds while the store does
+	// not answer; headgate.OnErrorReturn leaves it to those who ask the store.
+	OnError headgate.OnError
 	// Ignore silences warnings of [Lint].
 	Ignore []Ignore
 	// Direct marks a rule that no descriptor matches: callers name it and the
@@ -73,6 +82,7 @@ func (r *Rule) clone() Rule {
 	c.Overrides = cloneOverrides(r.Overrides)
 	c.Costs = r.Costs.clone()
 	c.Ignore = slices.Clone(r.Ignore)
+	c.GiveBackOn, c.ChargeOn = slices.Clone(r.GiveBackOn), slices.Clone(r.ChargeOn)
 	if c.Limits == nil && c.Tariff != nil {
 		c.Limits = c.Tariff.first()
 	}
@@ -105,6 +115,10 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 		}
 	}
 	r.checkMode(bad)
+	r.checkOutcome(bad)
+	if r.OnError > headgate.OnErrorLocal {
+		bad("on_store_error", "on_store_error %v is unknown", r.OnError)
+	}
 	if r.Direct && len(r.Match)+len(r.Per) > 0 {
 		bad("match", "there are %d conditions and %d key parts, but a direct rule is reached by name and key only", len(r.Match), len(r.Per))
 	}

@@ -43,6 +43,8 @@ func checkHash(text string) string {
 type hasher struct {
 	keyed bool
 	pool  sync.Pool
+	// next is another key that hashes in the policy may be made with, or nil.
+	next *hasher
 }
 
 type hashState struct {

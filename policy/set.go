@@ -19,20 +19,25 @@ type Set struct {
 	names    map[string]int32
 	index    index
 	hasher   *hasher
+	old      *hasher // while the hash key is being changed
 	now      func() time.Time
 	subjects *compiledSubjects // nil if there is no table
 	allow    *lists
 	deny     *lists
 	warns    bool // some rule has Soft
+	awaits   bool // some rule has GiveBackOn or ChargeOn
 }
 
 // compiled is what Decide needs of a rule.
 type compiled struct {
-	limits *headgate.Rule
-	factor int64
+	limits   *headgate.Rule
+	factor   int64
+	giveBack bool
+	onError  headgate.OnError
 	// conditions are those that the index has not answered already.
 	conditions []demand
 	parts      []compiledPart
+	secret     bool // some part is
 	// more is nil for a plain rule, so that what is there for others costs it
 	// nothing.
 	more *extra
@@ -99,7 +104,15 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 	if mistakes != nil {
 		return nil, &Error{mistakes}
 	}
-	s.options.hashKey = nil // The hasher has it.
+	known := s.hasher
+	if o.oldHashes {
+		s.old = newHasher(o.oldHashKey)
+		known.next, known = s.old, s.old
+	}
+	if o.unkeyed {
+		known.next = newHasher(nil)
+	}
+	s.options.hashKey, s.options.oldHashKey = nil, nil // The hashers have them.
 	s.compile()
 	return s, nil
 }
@@ -111,6 +124,7 @@ func (s *Set) compile() {
 		r := &s.rules[i]
 		s.compiled[i] = s.compileRule(r)
 		s.warns = s.warns || r.Soft > 0
+		s.awaits = s.awaits || len(r.GiveBackOn)+len(r.ChargeOn) > 0
 		if !r.Direct {
 			demands[i] = &s.compiled[i].conditions
 		}
@@ -123,20 +137,21 @@ func (s *Set) compile() {
 }
 
 func (s *Set) compileRule(r *Rule) compiled {
-	c := compiled{limits: r.Limits, factor: r.factor(), conditions: compileConditions(r.Match, s.hasher)}
+	c := compiled{limits: r.Limits, factor: r.factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
 		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.address()}
 		part.plain = !part.secret && !part.address
+		c.secret = c.secret || part.secret
 		c.parts = append(c.parts, part)
 	}
-	if r.Tariff != nil || len(r.Overrides) > 0 || r.Costs != nil || r.percent() < 100 {
+	if r.Tariff != nil || len(r.Overrides) > 0 || r.Costs != nil || r.Enforced() < 100 {
 		c.more = &extra{
 			tariff: r.Tariff.compile(),
 			overrides: newLists(len(r.Overrides), func(i int) ([]Condition, time.Time) {
 				return r.Overrides[i].Match, r.Overrides[i].Until
 			}, s.hasher),
 			costs:   r.Costs,
-			percent: r.percent(),
+			percent: r.Enforced(),
 		}
 		for i := range r.Overrides {
 			c.more.limits = append(c.more.limits, r.Overrides[i].Limits)
@@ -145,7 +160,10 @@ func (s *Set) compileRule(r *Rule) compiled {
 	return c
 }
 
-// secret reports whether the entry's values are secret.
+// Secret reports whether the values of the entry are secret, so that hashes stand
+// for them.
+func (s *Set) Secret(entry string) bool { return s.secret(entry) }
+
 func (s *Set) secret(entry string) bool { return slices.Contains(s.options.secrets, entry) }
 
 // Rules are the set's rules, in the order given. The slice and what it holds are

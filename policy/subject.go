@@ -174,9 +174,11 @@ func (c *compiledSubjects) find(d Descriptor) []Entry {
 		return entries
 	}
 	if len(c.hashes) > 0 {
-		var space [32]byte
-		if entries, ok := c.hashes[string(c.hasher.append(space[:0], c.by, value))]; ok {
-			return entries
+		for h := c.hasher; h != nil; h = h.next {
+			var space [32]byte
+			if entries, ok := c.hashes[string(h.append(space[:0], c.by, value))]; ok {
+				return entries
+			}
 		}
 	}
 	return c.other

@@ -68,6 +68,29 @@ func (t *Tariff) knows(value string) bool {
 	return false
 }
 
+// Tier returns the tier by which the named rule binds a request, whatever its
+// overrides say: "*" for the limits of all others, and "" if the rule has no tariff
+// or is not of the set. That of a secret entry is its hash.
+func (s *Set) Tier(rule string, d Descriptor) string {
+	i, ok := s.names[rule]
+	if !ok || s.rules[i].Tariff == nil {
+		return ""
+	}
+	return s.tier(s.rules[i].Tariff, s.known(d))
+}
+
+// tier is Tier for a descriptor that has the table's entries.
+func (s *Set) tier(t *Tariff, d Descriptor) string {
+	value, ok := d.Get(t.Entry)
+	switch {
+	case !ok || !t.knows(value):
+		return "*"
+	case s.secret(t.Entry):
+		return s.Hash(t.Entry, value)
+	}
+	return value
+}
+
 func (t *Tariff) check(name string, bad func(field, format string, args ...any)) {
 	if p := checkEntryName(t.Entry); p != "" {
 		bad("tariff", "%s", p)

@@ -15,10 +15,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/envoyrls"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/telemetry/prom"
 )
@@ -29,8 +31,15 @@ type App struct {
 	settings Settings
 	source   *source
 	store    *Store
-	doors    []*door
-	draining atomic.Bool
+	trial    *trial // of the candidate; nil without one
+	// certificates is nil without TLS.
+	certificates *certificates
+	doors        []*door
+	draining     atomic.Bool
+	// ending is closed, by end, before the doors are shut: calls that would last
+	// as long as their caller likes end then.
+	ending chan struct{}
+	end    func()
 }
 
 // errDraining is why a service that is being shut down is not ready.
@@ -46,20 +55,33 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	}
 	if s.Store == memoryStore && s.HashKey == "" {
 		// Nobody else has these counters, so nobody else needs the key.
-		s.HashKey = rand.Text()
+		s.HashKey, s.madeUpKey = rand.Text(), true
 	}
-	a := &App{settings: s}
+	a := &App{settings: s, ending: make(chan struct{})}
+	a.end = sync.OnceFunc(func() { close(a.ending) })
 	if a.source, err = newSource(&s); err != nil {
+		return nil, err
+	}
+	if a.certificates, err = newCertificates(&s); err != nil {
 		return nil, err
 	}
 	if a.store, err = OpenStore(ctx, s); err != nil {
 		return nil, err
 	}
-	if err = a.openDoors(ctx); err == nil {
-		a.source.warn()
-		return a, nil
+	if s.Candidate != "" {
+		a.trial, err = newTrial(ctx, &s, a.Policy)
 	}
-	return nil, errors.Join(err, a.Close())
+	if err == nil {
+		err = a.openDoors(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	a.source.warn()
+	if a.trial != nil {
+		a.trial.tell()
+	}
+	return a, nil
 }
 
 // openDoors makes the transports that are asked for and binds their addresses.
@@ -69,17 +91,58 @@ func (a *App) openDoors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store := headgate.Observe(a.store, newFailures(a.settings.Logger).hooks(recorder.Hooks()))
-	decider := &decide.Over{Rules: a.Policy, Store: store}
+	decider := a.newDecider(recorder, registry)
 	s, err := a.newHTTP(decider, registry)
 	if err != nil {
 		return err
 	}
-	return a.open(ctx, "http", a.settings.Listen, s)
+	if err := a.open(ctx, "http", a.settings.Listen, s); err != nil {
+		return err
+	}
+	if a.settings.RESPListen != "" {
+		if err := a.open(ctx, "resp", a.settings.RESPListen, a.newRESP(decider, registry)); err != nil {
+			return err
+		}
+	}
+	if a.settings.GRPCListen != "" {
+		dialect, err := httplimit.ParseDialect(a.settings.Dialect)
+		if err != nil {
+			return err
+		}
+		// A line for each service.
+		services := []func(grpc.ServiceRegistrar){
+			envoyrls.New(decider, envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent}).Register,
+		}
+		return a.open(ctx, "grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
+	}
+	return nil
+}
+
+// newDecider makes what all transports ask.
+func (a *App) newDecider(recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
+	store := headgate.Observe(a.store, newFailures(a.settings.Logger).hooks(recorder.Hooks()))
+	soft := newSoftHits(registry)
+	decider := decide.Observe(&decide.Over{Rules: a.Policy, Store: store}, decide.Hooks{Decided: soft.decided})
+	if a.trial != nil {
+		registry.MustRegister(a.trial)
+		decider = decide.Observe(decider, a.trial.Hooks())
+	}
+	return decider
+}
+
+// newReady makes what tells whether the service can decide.
+func (a *App) newReady() func(context.Context) error {
+	probe := newProbe(a.store)
+	return func(ctx context.Context) error {
+		if a.draining.Load() {
+			return errDraining
+		}
+		return probe.ready(ctx)
+	}
 }
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.
-func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (*http.Server, error) {
+func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (server, error) {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "headgate_build_info",
 		Help:        "Always 1; the labels say which build this is.",
@@ -93,23 +156,17 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (*h
 		return nil, err
 	}
 	logger := a.settings.Logger
-	probe := newProbe(a.store)
-	return &http.Server{
+	s := &http.Server{
 		Handler: a.leaving(httpapi.New(decider, httpapi.Options{
-			Ready: func(ctx context.Context) error {
-				if a.draining.Load() {
-					return errDraining
-				}
-				return probe.ready(ctx)
-			},
+			Ready:  a.newReady(),
 			Detail: a.source.detail,
 			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
-				now, result, err := a.source.reload("an admin asked for it")
+				now, result, err := a.reload("an admin asked for it")
 				if err != nil {
 					return now, false, reloadError(err)
 				}
 				return now, result == changed, nil
-			}},
+			}, Candidate: a.candidateReport()},
 			Metrics:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}),
 			Dialect:   dialect,
 			Logger:    logger,
@@ -121,7 +178,16 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (*h
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-	}, nil
+	}
+	if a.certificates != nil {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "headgate_tls_certificate_ends_seconds",
+			Help: "When the certificate in force ends, in seconds since 1970.",
+		}, a.certificates.notAfter))
+		s.TLSConfig = a.certificates.config()
+		return tlsServer{s}, nil
+	}
+	return s, nil
 }
 
 // leaving asks callers with a connection open to look elsewhere after their next
@@ -142,11 +208,20 @@ func (a *App) Policy() decide.Policy { return *a.source.active.Load() }
 // Reload loads the policy file anew, for a reason that the log tells, as happens
 // by itself when the file changes. If that fails, the policy in force stays in
 // force, and the log, the metrics and /readyz say why. The error wraps
-// [ErrNotReloadable] if the policy does not come from a file. It is safe for
+// [ErrNotReloadable] if the policy does not come from a file. The candidate is
+// loaded anew too; what is wrong with it is no error here. It is safe for
 // concurrent use.
 func (a *App) Reload(reason string) error {
-	_, _, err := a.source.reload(reason)
+	_, _, err := a.reload(reason)
 	return err
+}
+
+func (a *App) reload(reason string) (decide.Policy, result, error) {
+	if a.trial != nil {
+		// What went wrong stands in the log, and in its report.
+		_, _, _ = a.trial.source.reload(reason)
+	}
+	return a.source.reload(reason)
 }
 
 // StoreName says which store there is, without what may be secret in its URL.
@@ -156,11 +231,7 @@ func (a *App) StoreName() string { return a.store.Name() }
 // listener closes after the drain delay, and requests in flight end. It returns
 // nil after a shutdown in which every request ended by itself.
 func (a *App) Serve(ctx context.Context) error {
-	var watching sync.WaitGroup
-	watched, stop := context.WithCancel(ctx)
-	watching.Go(func() { a.source.watch(watched, a.settings.lookEvery) })
-	defer watching.Wait()
-	defer stop()
+	stop := a.work(ctx)
 	first, wait := a.serveDoors()
 	var err error
 	select {
@@ -169,12 +240,35 @@ func (a *App) Serve(ctx context.Context) error {
 	case <-ctx.Done():
 		err = a.shutDown()
 	}
-	return errors.Join(err, wait(), a.Close())
+	err = errors.Join(err, wait())
+	stop()
+	return errors.Join(err, a.Close())
+}
+
+// work does what goes on beside serving: files are watched until ctx ends, and
+// decisions are compared until the function is called that it returns.
+func (a *App) work(ctx context.Context) (stop func()) {
+	var working sync.WaitGroup
+	watched, stopWatching := context.WithCancel(ctx)
+	working.Go(func() { a.source.watch(watched, a.settings.lookEvery) })
+	if a.certificates != nil {
+		working.Go(func() { a.certificates.watch(watched, a.settings.lookEvery) })
+	}
+	compared, stopComparing := context.WithCancel(context.WithoutCancel(ctx))
+	if a.trial != nil {
+		working.Go(func() { a.trial.source.watch(watched, a.settings.lookEvery) })
+		working.Go(func() { a.trial.Run(compared) })
+	}
+	return func() {
+		stopWatching()
+		stopComparing()
+		working.Wait()
+	}
 }
 
 // unlessClosed is the error of a server that has ended, or nil if it was told to.
 func unlessClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
 	return err
@@ -185,6 +279,7 @@ func (a *App) shutDown() error {
 	logger.Info("shutting down", slog.Duration("drain_delay", a.settings.DrainDelay), slog.Duration("at_most", a.settings.DrainDelay+a.settings.ShutdownTimeout))
 	a.draining.Store(true)
 	time.Sleep(a.settings.DrainDelay)
+	a.end()
 	ctx, cancel := context.WithTimeout(context.Background(), a.settings.ShutdownTimeout)
 	defer cancel()
 	if err := a.shutDoors(ctx); err != nil {
@@ -196,6 +291,10 @@ func (a *App) shutDown() error {
 // Close frees the addresses and the store without regard for requests in flight.
 // Closing again does nothing.
 func (a *App) Close() error {
+	a.end()
 	a.closeDoors()
+	if a.trial != nil {
+		a.trial.close()
+	}
 	return a.store.Close()
 }

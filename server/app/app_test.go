@@ -376,7 +376,7 @@ func TestStoreNames(t *testing.T) {
 func TestHashKey(t *testing.T) {
 	key := func(hashKey string) string {
 		t.Helper()
-		set, err := LoadPolicy("", hashKey)
+		set, err := LoadPolicy("", hashKey, "")
 		if err != nil {
 			t.Fatal(err)
 		}

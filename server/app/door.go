@@ -30,6 +30,8 @@ func (a *App) open(ctx context.Context, name, address string, s server) error {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
+		// It may have begun to run already.
+		_ = s.Close()
 		return &unavailable{"the address " + address + " cannot be served", err}
 	}
 	a.doors = append(a.doors, &door{name, l, s})
@@ -37,7 +39,8 @@ func (a *App) open(ctx context.Context, name, address string, s server) error {
 }
 
 // Addr is the address that a transport is served on, with the port that was
-// taken, or nil if it is not served: "http" always is.
+// taken, or nil if it is not served: "http" always is, "grpc" and "resp" if
+// they were asked for.
 func (a *App) Addr(name string) net.Addr {
 	for _, d := range a.doors {
 		if d.name == name {

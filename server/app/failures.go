@@ -17,6 +17,8 @@ import (
 type failures struct {
 	logger *slog.Logger
 	every  time.Duration
+	// candidate says that the store is that of a policy that is only being tried.
+	candidate bool
 
 	failing atomic.Bool // The way of a good answer: one load.
 
@@ -34,16 +36,20 @@ func (f *failures) hooks(h headgate.Hooks) headgate.Hooks {
 	decided, failed := h.Decided, h.Failed
 	return headgate.Hooks{
 		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
-			decided(ctx, op, checks, decisions, took)
+			if decided != nil {
+				decided(ctx, op, checks, decisions, took)
+			}
 			if f.failing.Load() {
 				f.over()
 			}
 		},
 		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
-			failed(ctx, op, checks, err, took)
+			if failed != nil {
+				failed(ctx, op, checks, err, took)
+			}
 			// A caller who went away, or asked for what cannot be, says nothing
 			// of the store.
-			if ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) {
+			if ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, headgate.ErrConflict) {
 				f.add(err, took)
 			}
 		},
@@ -55,8 +61,11 @@ func (f *failures) add(err error, took time.Duration) {
 	defer f.mu.Unlock()
 	f.count++
 	now := time.Now()
+	began := f.failing.CompareAndSwap(false, true)
 	switch {
-	case f.failing.CompareAndSwap(false, true):
+	case began && f.candidate:
+		f.logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took))
+	case began:
 		f.logger.Error("the store does not answer; requests get 503", slog.Any("error", err), slog.Duration("took", took))
 	case now.Sub(f.last) >= f.every:
 		f.logger.Error("the store still does not answer", slog.Any("error", err), slog.Int64("failed", f.count))

@@ -6,40 +6,49 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The metrics of a source. They are read when they are asked for: the version
-// and the hash of one answer are always of one policy.
-var (
-	reloadsDesc = prometheus.NewDesc("headgate_policy_reloads_total",
-		"Reloads of the policy since the start. Result: changed, unchanged (the file holds what is in force), failed (what was in force stays).",
-		[]string{"result"}, nil)
-	policyDesc = prometheus.NewDesc("headgate_policy_info",
-		"Always 1; the labels say which policy is in force.",
-		[]string{"version", "hash"}, nil)
-	succeededDesc = prometheus.NewDesc("headgate_policy_last_reload_success_timestamp_seconds",
-		"When the policy was last loaded without a mistake, in seconds since 1970.", nil, nil)
-	failedDesc = prometheus.NewDesc("headgate_policy_last_reload_failed",
-		"1 if the last reload failed, so that the policy in force is not that of the file; else 0.", nil, nil)
-)
+// sourceMetrics are the metrics of a source. They are read when they are asked for:
+// the version and the hash of one answer are always of one policy.
+type sourceMetrics struct {
+	reloads, info, succeeded, failed *prometheus.Desc
+}
+
+// newSourceMetrics returns the metrics whose names have the prefix, of what is
+// called name while it is read, and called active once it takes effect.
+func newSourceMetrics(prefix, name, active string) sourceMetrics {
+	return sourceMetrics{
+		reloads: prometheus.NewDesc(prefix+"_reloads_total",
+			"Reloads of the "+name+" since the start. Result: changed, unchanged (the file holds what is in force), failed (what was in force stays).",
+			[]string{"result"}, nil),
+		info: prometheus.NewDesc(prefix+"_info",
+			"Always 1; the labels say which is the "+active+".",
+			[]string{"version", "hash"}, nil),
+		succeeded: prometheus.NewDesc(prefix+"_last_reload_success_timestamp_seconds",
+			"When the "+name+" was last loaded without a mistake, in seconds since 1970.", nil, nil),
+		failed: prometheus.NewDesc(prefix+"_last_reload_failed",
+			"1 if the last reload of the "+name+" failed, so that its file does not hold what is in force; else 0.", nil, nil),
+	}
+}
 
 // Describe is part of [prometheus.Collector].
 func (s *source) Describe(to chan<- *prometheus.Desc) {
-	to <- reloadsDesc
-	to <- policyDesc
-	to <- succeededDesc
-	to <- failedDesc
+	to <- s.metrics.reloads
+	to <- s.metrics.info
+	to <- s.metrics.succeeded
+	to <- s.metrics.failed
 }
 
 // Collect is part of [prometheus.Collector].
 func (s *source) Collect(to chan<- prometheus.Metric) {
 	for i, name := range results {
-		to <- prometheus.MustNewConstMetric(reloadsDesc, prometheus.CounterValue, float64(s.counts[i].Load()), name)
+		to <- prometheus.MustNewConstMetric(s.metrics.reloads, prometheus.CounterValue, float64(s.counts[i].Load()), name)
 	}
-	now := s.active.Load()
-	to <- prometheus.MustNewConstMetric(policyDesc, prometheus.GaugeValue, 1, strconv.FormatInt(now.Version, 10), now.Hash)
-	to <- prometheus.MustNewConstMetric(succeededDesc, prometheus.GaugeValue, float64(s.succeeded.Load())/1000)
+	if now := s.now(); now.Set != nil {
+		to <- prometheus.MustNewConstMetric(s.metrics.info, prometheus.GaugeValue, 1, strconv.FormatInt(now.Version, 10), now.Hash)
+		to <- prometheus.MustNewConstMetric(s.metrics.succeeded, prometheus.GaugeValue, float64(s.succeeded.Load())/1000)
+	}
 	failing := 0.0
 	if s.failed.Load() != nil {
 		failing = 1
 	}
-	to <- prometheus.MustNewConstMetric(failedDesc, prometheus.GaugeValue, failing)
+	to <- prometheus.MustNewConstMetric(s.metrics.failed, prometheus.GaugeValue, failing)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/redis"
 )
 
 // Settings are what the service can be told. The zero Settings serve the sample
@@ -20,8 +20,33 @@ type Settings struct {
 	// Listen is the address to serve on, host:port; port 0 takes a free one.
 	// Empty means DefaultListen.
 	Listen string
+	// GRPCListen is the address to serve gRPC on. Empty means that it is not
+	// served.
+	GRPCListen string
+	// RESPListen is the address to serve Redis's protocol on. Empty means that it
+	// is not served.
+	RESPListen string
+	// RESPToken is what callers show there before they may ask: 16 to 1024 bytes
+	// of visible ASCII. Empty means that anybody may.
+	RESPToken string
+	// TLSCert and TLSKey are the files, in PEM form, of the certificate and the
+	// key that all addresses are served with. Empty means no TLS. They are read
+	// again when they change.
+	TLSCert, TLSKey string
+	// TLSClientCA is the file with the authorities, one of which must have
+	// signed the certificate of a client. Empty means that clients need none.
+	TLSClientCA string
 	// PolicyFile is the YAML file with the rules. Empty means the sample policy.
 	PolicyFile string
+	// EnvoyConfig is a directory with a configuration of envoyproxy/ratelimit,
+	// which then is the policy. There is no PolicyFile besides.
+	EnvoyConfig string
+	// EnvoyIndependent has each descriptor of a request from Envoy charged by
+	// itself, as envoyproxy/ratelimit does, rather than all or none.
+	EnvoyIndependent bool
+	// Candidate is a policy file that is tried beside the one in force: every
+	// decision is compared with what it would be by this one. Empty means none.
+	Candidate string
 	// Store is "memory", or the URL of a Redis or Valkey server: redis://,
 	// rediss:// for TLS. Empty means memory.
 	Store string
@@ -35,6 +60,9 @@ type Settings struct {
 	// same for all servers that share counters. It must have 16 bytes at least.
 	// Empty means that they are hashed without a key.
 	HashKey string
+	// OldHashKey is the hash key before, or NoHashKey, while it is being changed
+	// on one server after the other; see [policy.WithOldHashKey]. Empty otherwise.
+	OldHashKey string
 	// Dialect names the headers of denials with ?status=true. Empty means
 	// x-ratelimit.
 	Dialect string
@@ -56,6 +84,8 @@ type Settings struct {
 
 	// readTimeout stands in for readTimeout in tests.
 	readTimeout time.Duration
+	// madeUpKey says that nobody has given the HashKey.
+	madeUpKey bool
 	// lookEvery stands in for lookEvery in tests.
 	lookEvery time.Duration
 }
@@ -64,7 +94,7 @@ type Settings struct {
 const (
 	DefaultListen          = "127.0.0.1:8080"
 	DefaultStore           = memoryStore
-	DefaultStoreTimeout    = 100 * time.Millisecond
+	DefaultStoreTimeout    = redis.DefaultTimeout
 	DefaultShutdownTimeout = 10 * time.Second
 )
 
@@ -75,7 +105,8 @@ const (
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 20 * time.Second
 	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 16<<10 - 4<<10 // net/http adds 4 KiB of its own
+	grpcIdle          = 15 * time.Minute // proxies keep one connection for long
+	maxHeaderBytes    = 16<<10 - 4<<10   // net/http adds 4 KiB of its own
 )
 
 const memoryStore = "memory"
@@ -116,13 +147,26 @@ func (s Settings) withDefaults() (Settings, error) {
 	if p := checkListen(s.Listen); p != "" {
 		bad("listen: %s", p)
 	}
+	if p := checkListen(s.GRPCListen); s.GRPCListen != "" && p != "" {
+		bad("grpc listen: %s", p)
+	}
+	if p := checkListen(s.RESPListen); s.RESPListen != "" && p != "" {
+		bad("resp listen: %s", p)
+	}
+	if p := checkToken("resp token", s.RESPToken); p != "" {
+		bad("%s", p)
+	}
+	if s.EnvoyConfig != "" && s.PolicyFile != "" {
+		bad("envoy config: there is a policy file as well; give one of them")
+	}
+	if p := checkTLS(&s); p != "" {
+		bad("tls: %s", p)
+	}
 	if p := checkStore(s.Store); p != "" {
 		bad("store: %s", p)
 	}
-	if p := checkHashKey(s.HashKey); p != "" {
-		bad("%s", p)
-	}
-	if p := checkAdminToken(s.AdminToken); p != "" {
+	problems = append(problems, checkHashKeys(s.HashKey, s.OldHashKey)...)
+	if p := checkToken("admin token", s.AdminToken); p != "" {
 		bad("%s", p)
 	}
 	if s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute {
@@ -147,24 +191,16 @@ func (s Settings) withDefaults() (Settings, error) {
 	return s, nil
 }
 
-// checkHashKey returns what is wrong with a hash key, or "".
-func checkHashKey(key string) string {
-	if n := len(key); n != 0 && (n < policy.MinHashKey || n > policy.MaxHashKey) {
-		return fmt.Sprintf("hash key: has %d bytes, must have %d to %d", n, policy.MinHashKey, policy.MaxHashKey)
-	}
-	return ""
-}
-
-// checkAdminToken returns what is wrong with a token, or "". It does not repeat
-// the token.
-func checkAdminToken(token string) string {
+// checkToken returns what is wrong with a token, or "". It does not repeat the
+// token.
+func checkToken(name, token string) string {
 	const least, most = 16, 1024
 	if n := len(token); n != 0 && (n < least || n > most) {
-		return fmt.Sprintf("admin token: has %d bytes, must have %d to %d", n, least, most)
+		return fmt.Sprintf("%s: has %d bytes, must have %d to %d", name, n, least, most)
 	}
 	for i := range len(token) {
 		if token[i] <= ' ' || token[i] > '~' {
-			return fmt.Sprintf("admin token: byte %d is not a visible ASCII character, which is all that a header can hold", i+1)
+			return fmt.Sprintf("%s: byte %d is not a visible ASCII character, which is all that a header can hold", name, i+1)
 		}
 	}
 	return ""

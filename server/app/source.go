@@ -19,13 +19,15 @@ import (
 	"github.com/headgate/headgate/server/httpapi"
 )
 
-// source is where the policy comes from, and which version of it is in force.
+// source is where a policy comes from, and which version of it is in force.
 // Everything that can fail is done before a version takes effect, and it takes
 // effect for requests that begin afterwards.
 type source struct {
 	file    string // "" for the sample
-	hashKey string
+	envoy   bool   // the file is a directory with a configuration of envoyproxy/ratelimit
+	options []policy.Option
 	logger  *slog.Logger
+	metrics sourceMetrics
 	// fixed says why there is nothing to reload; "" if there is.
 	fixed string
 
@@ -62,35 +64,48 @@ var results = [...]string{changed: "changed", unchanged: "unchanged", failed: "f
 // read again.
 var ErrNotReloadable = errors.New("headgate: the policy cannot be reloaded")
 
-// newSource loads the policy for the first time.
+// newSource loads the policy in force for the first time.
 func newSource(s *Settings) (*source, error) {
-	if p := checkHashKey(s.HashKey); p != "" {
-		return nil, &SettingsError{[]string{p}}
+	src := &source{
+		file: s.PolicyFile, options: s.policyOptions(), logger: s.Logger,
+		metrics: newSourceMetrics("headgate_policy", "policy", "policy in force"), files: []string{s.PolicyFile},
 	}
-	src := &source{file: s.PolicyFile, hashKey: s.HashKey, logger: s.Logger, files: []string{s.PolicyFile}}
-	if src.file == "" {
-		src.fixed = "the sample policy is part of the program; start the server with --config FILE to have something to reload"
-		set, err := LoadPolicy("", s.HashKey)
+	if s.EnvoyConfig != "" {
+		src.file, src.envoy = s.EnvoyConfig, true
+	}
+	return src, src.begin()
+}
+
+// begin loads the policy for the first time.
+func (s *source) begin() error {
+	if s.file == "" {
+		s.fixed = "the sample policy is part of the program; start the server with --config FILE to have something to reload"
+		set, err := config.Parse(sampleName, config.Sample(), s.options...)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		sum := sha256.Sum256(config.Sample())
-		src.put(decide.Policy{Set: set, Version: 1, Hash: hex.EncodeToString(sum[:])})
-		return src, nil
+		s.put(decide.Policy{Set: set, Version: 1, Hash: hex.EncodeToString(sum[:])})
+		return nil
 	}
-	if !isRegular(src.file) {
-		src.fixed = src.file + " is not a regular file, and could be read only once; start the server with a file"
-		loaded, err := config.Read(src.file, policyOptions(s.HashKey)...)
+	if !s.envoy && !isRegular(s.file) {
+		s.fixed = s.file + " is not a regular file, and could be read only once; start the server with a file"
+		loaded, err := config.Read(s.file, s.options...)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		src.put(decide.Policy{Set: loaded.Set, Version: 1, Hash: loaded.Hash})
-		return src, nil
+		s.put(decide.Policy{Set: loaded.Set, Version: 1, Hash: loaded.Hash})
+		return nil
 	}
-	if err := src.load(); err != nil {
-		return nil, err
+	return s.load()
+}
+
+// now is the policy in force; its Set is nil if there never was one.
+func (s *source) now() decide.Policy {
+	if p := s.active.Load(); p != nil {
+		return *p
 	}
-	return src, nil
+	return decide.Policy{}
 }
 
 // isRegular is false for what is there and can be read only once, such as a
@@ -116,7 +131,7 @@ func (s *source) warn() {
 // load reads the files and puts in force what they hold, unless it is in force
 // already.
 func (s *source) load() error {
-	if !isRegular(s.file) {
+	if !s.envoy && !isRegular(s.file) {
 		s.seen = look(s.files, s.seen)
 		return fmt.Errorf("%s is no longer a regular file", s.file)
 	}
@@ -125,8 +140,9 @@ func (s *source) load() error {
 	for range 3 {
 		// The snapshot comes first, so that a change while the files are read
 		// shows later. That needs their names, which the reading may change.
+		s.files = s.watched()
 		s.seen = look(s.files, s.seen)
-		loaded, err = config.Read(s.file, policyOptions(s.hashKey)...)
+		loaded, err = s.read()
 		if slices.Equal(loaded.Files, s.files) {
 			break
 		}
@@ -143,8 +159,26 @@ func (s *source) load() error {
 		}
 		version = now.Version + 1
 	}
-	s.put(decide.Policy{Set: loaded.Set, Version: version, Hash: loaded.Hash})
+	s.put(decide.Policy{Set: loaded.Set, Nested: loaded.Nested, Version: version, Hash: loaded.Hash})
 	return nil
+}
+
+// read reads the files.
+func (s *source) read() (config.Loaded, error) {
+	if s.envoy {
+		return config.ReadEnvoy(s.file, s.options...)
+	}
+	return config.Read(s.file, s.options...)
+}
+
+// watched are the files to look at: those of a directory may be others each time.
+func (s *source) watched() []string {
+	if s.envoy {
+		if files, err := config.EnvoyFiles(s.file); err == nil {
+			return files
+		}
+	}
+	return s.files
 }
 
 // reload loads the policy anew, for the reason given, and returns what is then
@@ -157,7 +191,7 @@ func (s *source) reload(reason string) (decide.Policy, result, error) {
 }
 
 func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
-	before := *s.active.Load()
+	before := s.now()
 	var err error
 	if s.fixed != "" {
 		err = fmt.Errorf("%w: %s", ErrNotReloadable, s.fixed)
@@ -165,15 +199,11 @@ func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 		err = s.load()
 	}
 	if err != nil {
-		s.counts[failed].Add(1)
-		if s.fixed == "" {
-			s.failed.Store(&failedReload{time.Now(), err})
-		}
-		s.tell(reason, before, err)
+		s.fail(reason, err)
 		return before, failed, err
 	}
 	s.failed.Store(nil)
-	now := *s.active.Load()
+	now := s.now()
 	if now.Version == before.Version {
 		s.counts[unchanged].Add(1)
 		s.logger.Info("the policy file holds what is in force", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash))
@@ -185,9 +215,18 @@ func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 	return now, changed, nil
 }
 
+// fail notes and tells that what was in force stays.
+func (s *source) fail(reason string, err error) {
+	s.counts[failed].Add(1)
+	if s.fixed == "" || s.now().Set == nil {
+		s.failed.Store(&failedReload{time.Now(), err})
+	}
+	s.tell(reason, err)
+}
+
 // tell writes every mistake to the log.
-func (s *source) tell(reason string, kept decide.Policy, err error) {
-	because := slog.String("because", reason)
+func (s *source) tell(reason string, err error) {
+	because, kept := slog.String("because", reason), s.now()
 	var file *config.Error
 	if !errors.As(err, &file) {
 		s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.String("error", sentence(err)))

@@ -76,24 +76,20 @@ func (s *Store) Close() error {
 }
 
 // LoadPolicy loads the policy file, or the sample policy if there is no name.
-// The hash key is as in [Settings]; a mistake in it is a [*SettingsError].
-func LoadPolicy(name, hashKey string) (*policy.Set, error) {
-	if p := checkHashKey(hashKey); p != "" {
-		return nil, &SettingsError{[]string{p}}
+// The hash keys are as in [Settings]; a mistake in them is a [*SettingsError].
+func LoadPolicy(name, hashKey, oldHashKey string) (*policy.Set, error) {
+	if problems := checkHashKeys(hashKey, oldHashKey); problems != nil {
+		return nil, &SettingsError{problems}
 	}
-	options := policyOptions(hashKey)
+	options := (&Settings{HashKey: hashKey, OldHashKey: oldHashKey}).policyOptions()
 	if name == "" {
-		return config.Parse("sample policy", config.Sample(), options...)
+		return config.Parse(sampleName, config.Sample(), options...)
 	}
 	return config.Load(name, options...)
 }
 
-func policyOptions(hashKey string) []policy.Option {
-	if hashKey == "" {
-		return nil
-	}
-	return []policy.Option{policy.WithHashKey([]byte(hashKey))}
-}
+// sampleName stands for a file where the sample policy is meant.
+const sampleName = "sample policy"
 
 func prefixed(prefix string, lines []string) []string {
 	out := make([]string, len(lines))

@@ -122,7 +122,7 @@ func (s *source) notice(last snapshot) snapshot {
 	if known == nil {
 		known = s.seen
 	}
-	now := look(s.files, known)
+	now := look(s.watched(), known)
 	if !now.same(s.seen) && now.same(last) {
 		// What went wrong is told by reloadLocked.
 		_, _, _ = s.reloadLocked("a file has changed")

@@ -18,7 +18,7 @@ type check struct {
 	Server  string        `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
 	Store   string        `help:"Ask a store instead, with the rules of --config: redis://… or rediss://…" placeholder:"URL" env:"HEADGATE_STORE"`
 	Config  string        `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
-	HashKey string        `help:"Hash key of the servers, with --store." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	Keys    hashKeys      `embed:""`
 	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
 	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
 }
@@ -78,11 +78,15 @@ func (k *check) askStore(ctx context.Context) (*answer, error) {
 	if k.Store == app.DefaultStore {
 		return nil, usage("--store memory is the memory of another process", "ask that process: headgate check --server URL")
 	}
-	set, err := app.LoadPolicy(k.Config, k.HashKey)
+	key, old, err := k.Keys.read()
 	if err != nil {
 		return nil, err
 	}
-	one, err := set.Check(k.Rule, k.Key, k.Cost)
+	set, err := app.LoadPolicy(k.Config, key, old)
+	if err != nil {
+		return nil, err
+	}
+	checks, err := set.AppendCheck(nil, k.Rule, k.Key, k.Cost)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +99,7 @@ func (k *check) askStore(ctx context.Context) (*answer, error) {
 	if k.Peek {
 		op = headgate.OpPeek
 	}
-	decisions, err := store.Take(ctx, op, []headgate.Check{one}, nil)
+	decisions, err := store.Take(ctx, op, checks, nil)
 	if err != nil {
 		return nil, err
 	}

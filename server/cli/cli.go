@@ -30,11 +30,13 @@ const (
 
 // root is the whole command line.
 type root struct {
-	Serve   serve          `cmd:"" help:"Serve decisions over HTTP."`
-	Check   check          `cmd:"" help:"Take units from a rule, or look whether they would fit."`
-	Explain explainRequest `cmd:"" help:"Say which rules bind a request, and why."`
-	Lint    lint           `cmd:"" help:"Find mistakes and traps in policy files."`
-	Version version        `cmd:"" help:"Say which build this is."`
+	Serve     serve           `cmd:"" help:"Serve decisions over HTTP."`
+	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
+	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
+	Lint      lint            `cmd:"" help:"Find mistakes and traps in policy files."`
+	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
+	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
+	Version   version         `cmd:"" help:"Say which build this is."`
 }
 
 // call is what a command needs of the process.

@@ -18,7 +18,7 @@ type explainRequest struct {
 	Cost    int64         `help:"What the request costs." default:"1"`
 	Expect  []string      `help:"Exit with 1 unless the request is allowed (allow), denied (deny), or bound by a rule (rule=NAME). May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
 	Store   string        `help:"Look at the counters in this store, and charge nothing: redis://… or rediss://…" placeholder:"URL" env:"HEADGATE_STORE"`
-	HashKey string        `help:"Hash key of the servers, with --store." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	Keys    hashKeys      `embed:""`
 	Timeout time.Duration `help:"How long to wait for the store." default:"5s"`
 	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
 }
@@ -51,7 +51,11 @@ func (k *explainRequest) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	set, err := app.LoadPolicy(k.Config, k.HashKey)
+	key, old, err := k.Keys.read()
+	if err != nil {
+		return err
+	}
+	set, err := app.LoadPolicy(k.Config, key, old)
 	if err != nil {
 		return err
 	}

@@ -15,12 +15,12 @@ import (
 
 // lint is the command that reads policy files.
 type lint struct {
-	Files   []string `arg:"" name:"file" help:"Policy files."`
-	Strict  bool     `help:"Exit with 1 if there are warnings."`
-	HashKey string   `help:"Hash key that the servers have; without one, secrets in keys are worth a warning." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
-	Format  string   `help:"What to print: text for people, json for programs, or sarif for code hosts, which show it beside the lines." enum:"text,json,sarif" default:"text"`
-	JSON    bool     `help:"The same as --format json." name:"json"`
-	Memory  bool     `help:"Print about how much memory the counters of each rule take in Redis at most."`
+	Files  []string `arg:"" name:"file" help:"Policy files."`
+	Strict bool     `help:"Exit with 1 if there are warnings."`
+	Keys   hashKeys `embed:""`
+	Format string   `help:"What to print: text for people, json for programs, or sarif for code hosts, which show it beside the lines." enum:"text,json,sarif" default:"text"`
+	JSON   bool     `help:"The same as --format json." name:"json"`
+	Memory bool     `help:"Print about how much memory the counters of each rule take in Redis at most."`
 }
 
 // Help is the detailed help.
@@ -64,13 +64,17 @@ func (l *lint) Run(c *call) error {
 	}
 	// The sample has no mistakes: what is wrong here is the hash key, and that is
 	// no file's fault.
-	if _, err := app.LoadPolicy("", l.HashKey); err != nil {
+	key, old, err := l.Keys.read()
+	if err != nil {
+		return err
+	}
+	if _, err := app.LoadPolicy("", key, old); err != nil {
 		return err
 	}
 	var mistakes, warnings int
 	files := make([]lintedFile, 0, len(l.Files))
 	for _, name := range l.Files {
-		f := lintFile(name, l.HashKey)
+		f := lintFile(name, key, old)
 		mistakes, warnings = mistakes+len(f.Mistakes), warnings+f.warnings()
 		files = append(files, f)
 	}
@@ -113,9 +117,9 @@ func (l *lint) print(c *call, files []lintedFile) error {
 	return nil
 }
 
-func lintFile(name, hashKey string) lintedFile {
+func lintFile(name, hashKey, oldHashKey string) lintedFile {
 	f := lintedFile{File: name, Mistakes: []finding{}, Warnings: []finding{}}
-	set, err := app.LoadPolicy(name, hashKey)
+	set, err := app.LoadPolicy(name, hashKey, oldHashKey)
 	var wrong *config.Error
 	switch {
 	case errors.As(err, &wrong):

@@ -17,14 +17,9 @@ const maxAnswer = 1 << 20
 
 // askServer sends the check to a server.
 func (k *check) askServer(ctx context.Context) (*answer, error) {
-	base := k.Server
-	if base == "" {
-		base = defaultServer
-	}
-	// The error of Parse repeats the URL, which may have a password.
-	u, err := url.Parse(base)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, usage("--server is not the URL of a server", "write it as "+defaultServer)
+	u, err := serverURL(k.Server)
+	if err != nil {
+		return nil, err
 	}
 	op := "check"
 	if k.Peek {
@@ -33,9 +28,35 @@ func (k *check) askServer(ctx context.Context) (*answer, error) {
 	body := fmt.Sprintf(`{"checks":[{"rule":%s,"key":%s,"cost":%d}]}`, quoteJSON(k.Rule), quoteJSON(k.Key), k.Cost)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.JoinPath("v1", op).String(), strings.NewReader(body))
 	if err != nil {
-		return nil, usage("--server is not the URL of a server", "write it as "+defaultServer)
+		return nil, notURL()
 	}
 	request.Header.Set("Content-Type", "application/json")
+	status, text, err := send(u, request)
+	if err != nil {
+		return nil, err
+	}
+	return readAnswer(u, status, text)
+}
+
+func notURL() *failure {
+	return usage("--server is not the URL of a server", "write it as "+defaultServer)
+}
+
+// serverURL reads the flag --server.
+func serverURL(base string) (*url.URL, error) {
+	if base == "" {
+		base = defaultServer
+	}
+	// The error of Parse repeats the URL, which may have a password.
+	u, err := url.Parse(base)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, notURL()
+	}
+	return u, nil
+}
+
+// send sends a request to a server, and returns what it answers.
+func send(u *url.URL, request *http.Request) (status int, text []byte, err error) {
 	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
@@ -44,23 +65,27 @@ func (k *check) askServer(ctx context.Context) (*answer, error) {
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return nil, gone(u, err.Error())
+		return 0, nil, gone(u, err.Error())
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return nil, gone(u, err.Error())
+		return 0, nil, gone(u, err.Error())
 	}
-	return readAnswer(u, response.StatusCode, text)
+	return response.StatusCode, text, nil
 }
 
 func gone(u *url.URL, why string) error {
 	return &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s does not answer: %s", u.Host, why), hint: "start one with: headgate serve"}
 }
 
+func notHeadgate(u *url.URL, status int) error {
+	return &failure{code: CodeUnavailable, text: fmt.Sprintf("what answers at %s with status %d is no Headgate server", u.Host, status), hint: "see what --server points to"}
+}
+
 // readAnswer reads what a server said.
 func readAnswer(u *url.URL, status int, text []byte) (*answer, error) {
-	notHeadgate := &failure{code: CodeUnavailable, text: fmt.Sprintf("what answers at %s with status %d is no Headgate server", u.Host, status), hint: "see what --server points to"}
+	notHeadgate := notHeadgate(u, status)
 	strict := json.NewDecoder(bytes.NewReader(text))
 	if status == http.StatusOK {
 		// A verdict without decisions is not what one check gets.

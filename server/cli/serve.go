@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,11 +19,20 @@ import (
 // serve is the command that serves.
 type serve struct {
 	Config          string        `help:"Policy file. Without one, a sample policy is served." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Candidate       string        `help:"Policy file that is tried beside the one in force: every decision is compared with what it would be by this one, and headgate candidate shows where they differ." placeholder:"FILE" env:"HEADGATE_CANDIDATE"`
+	EnvoyConfig     string        `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, one domain in each." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
+	EnvoyEach       bool          `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
 	Listen          string        `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
+	GRPCListen      string        `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
+	RESPListen      string        `name:"resp-listen" help:"Address to serve Redis's protocol on. Without one, it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
+	RESPTokenFile   string        `name:"resp-token-file" help:"File with the token that Redis clients must show as their password; the token itself may be in HEADGATE_RESP_TOKEN instead. Without one, anybody may ask." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
+	TLSCert         string        `name:"tls-cert" help:"File with the certificate, in PEM form, that all addresses are served with. It is read again when it changes." placeholder:"FILE" env:"HEADGATE_TLS_CERT"`
+	TLSKey          string        `name:"tls-key" help:"File with the certificate's key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
+	TLSClientCA     string        `name:"tls-client-ca" help:"File with the authorities, one of which must have signed the certificate of each client." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
 	Store           string        `help:"Where counters are kept: memory, redis://user:password@host:6379/0, or rediss:// for TLS. A password is safer in the environment than here. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
-	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network." default:"100ms" env:"HEADGATE_STORE_TIMEOUT"`
+	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network." default:"15ms" env:"HEADGATE_STORE_TIMEOUT"`
 	Memory          int64         `help:"Bound on the counters of the memory store, in MiB. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
-	HashKey         string        `help:"Key under which API keys and tokens are hashed before they are counted: 16 bytes or more, the same on all servers that share a store. Safer in the environment than here." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	Keys            hashKeys      `embed:""`
 	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Headers         string        `help:"Headers of denials with ?status=true: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
@@ -47,7 +57,15 @@ func (s *serve) Run(c *call) error {
 		handler = slog.NewJSONHandler(c.stderr, nil)
 	}
 	logger := slog.New(handler)
-	token, err := adminToken(s.AdminTokenFile)
+	token, err := readToken("admin token", "HEADGATE_ADMIN_TOKEN", s.AdminTokenFile)
+	if err != nil {
+		return err
+	}
+	respToken, err := readToken("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile)
+	if err != nil {
+		return err
+	}
+	key, old, err := s.Keys.read()
 	if err != nil {
 		return err
 	}
@@ -56,21 +74,25 @@ func (s *serve) Run(c *call) error {
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	service, err := app.New(c.ctx, app.Settings{
-		Listen: s.Listen, PolicyFile: s.Config, Store: s.Store, StoreTimeout: s.StoreTimeout, MemoryMiB: s.Memory,
-		HashKey: s.HashKey, AdminToken: token, Dialect: s.Headers, AccessLog: s.AccessLog,
+		Listen: s.Listen, GRPCListen: s.GRPCListen, RESPListen: s.RESPListen, RESPToken: respToken, TLSCert: s.TLSCert, TLSKey: s.TLSKey, TLSClientCA: s.TLSClientCA,
+		PolicyFile: s.Config, EnvoyConfig: s.EnvoyConfig, EnvoyIndependent: s.EnvoyEach, Store: s.Store, StoreTimeout: s.StoreTimeout, MemoryMiB: s.Memory,
+		HashKey: key, OldHashKey: old, Candidate: s.Candidate, AdminToken: token, Dialect: s.Headers, AccessLog: s.AccessLog,
 		DrainDelay: s.DrainDelay, ShutdownTimeout: s.ShutdownTimeout,
 		Version: buildOf(c.version).Version, Logger: logger,
 	})
 	if err != nil {
 		return err
 	}
-	name := s.Config
-	if name == "" {
-		name = "sample"
-	}
-	base := baseURL(service.Addr("http"))
+	name := cmp.Or(s.Config, s.EnvoyConfig, "sample")
+	base := baseURL(service.Addr("http"), s.TLSCert != "")
 	rules := service.Policy()
 	logger.Info("serving", slog.String("address", base), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", service.StoreName()))
+	if addr := service.Addr("grpc"); addr != nil {
+		logger.Info("serving gRPC", slog.String("address", addr.String()))
+	}
+	if addr := service.Addr("resp"); addr != nil {
+		logger.Info("serving RESP", slog.String("address", addr.String()))
+	}
 	if s.LogFormat == "text" {
 		suggest(c.stderr, base, rules.Set)
 	}
@@ -83,15 +105,19 @@ func (s *serve) Run(c *call) error {
 }
 
 // baseURL is where a person on this machine reaches the address.
-func baseURL(addr net.Addr) string {
+func baseURL(addr net.Addr, secure bool) string {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
-		return "http://" + addr.String()
+		return scheme + addr.String()
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // suggest prints a few lines to try.

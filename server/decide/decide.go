@@ -11,11 +11,15 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/nested"
 )
 
 // Policy is one version of the rules. It is immutable.
 type Policy struct {
 	*policy.Set
+	// Nested leads from ordered descriptors to rules of the Set. It is nil where
+	// the policy has rules that match instead.
+	Nested *nested.Tree
 	// Version counts from 1, and up by one with each change while the process
 	// runs.
 	Version int64
@@ -31,6 +35,9 @@ type Ask struct {
 	// rules and keys itself has no descriptor.
 	Descriptor policy.Descriptor
 	Cost       int64
+	// Named are the checks that the caller named itself, as it did, for those who
+	// have another policy make checks of them.
+	Named []Named
 	// At is, for a refund, when the units were charged; see [headgate.Check.At].
 	At int64
 
@@ -41,6 +48,12 @@ type Ask struct {
 	// Denied and Allowed are the entries of the policy's lists that answer the
 	// request without its limits, or nil; see [policy.Outcome].
 	Denied, Allowed *policy.ListEntry
+}
+
+// Named is a check that a caller has named; see [policy.Set.Check].
+type Named struct {
+	Rule, Key string
+	Cost      int64
 }
 
 // Decider decides requests. Implementations are safe for concurrent use, and keep

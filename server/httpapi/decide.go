@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -37,9 +38,10 @@ const maxKept = 64 << 10
 func (h *Handler) release(s *scratch) {
 	s.request.reset()
 	clear(s.ask.Checks)
+	clear(s.ask.Named)
 	clear(s.decisions)
 	clear(s.faults)
-	s.ask = decide.Ask{Checks: s.ask.Checks[:0]}
+	s.ask = decide.Ask{Checks: s.ask.Checks[:0], Named: s.ask.Named[:0]}
 	s.decisions, s.faults = s.decisions[:0], s.faults[:0]
 	if cap(s.out) > maxKept {
 		s.out = nil
@@ -63,14 +65,17 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op,
 	if !ok {
 		return
 	}
-	decode(body, op, &s.request, &s.faults)
+	decode(body, formOf(op), &s.request, &s.faults)
+	if op == headgate.OpTake && s.request.seen&(hasID|hasLifetime) == hasLifetime {
+		s.faults.add(http.StatusUnprocessableEntity, place{name: "lifetime_ms"}, `goes with an "id"`)
+	}
 	s.ask.Op, s.ask.Policy = op, h.decider.Policy()
 	s.resolve()
 	if len(s.faults) != 0 {
 		writeProblem(w, faultsProblem(s.faults))
 		return
 	}
-	decisions, err := h.decider.Take(r.Context(), &s.ask, s.decisions)
+	decisions, err := h.take(r.Context(), s)
 	if err != nil {
 		h.failed(w, r, err)
 		return
@@ -93,6 +98,19 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op,
 	}
 	s.out = appendVerdict(s.out[:0], &verdict, texts, want.at)
 	writeJSON(w, http.StatusOK, s.out)
+}
+
+// take has the ask of a scratch decided, once if it has an id.
+func (h *Handler) take(ctx context.Context, s *scratch) ([]headgate.Decision, error) {
+	if s.request.id == "" {
+		return h.decider.Take(ctx, &s.ask, s.decisions)
+	}
+	return h.decider.TakeOnce(ctx, s.request.terms(), &s.ask, s.decisions)
+}
+
+// terms are how the request is to be remembered.
+func (r *request) terms() headgate.Terms {
+	return headgate.Terms{ID: r.id, For: time.Duration(r.lifetime) * time.Millisecond}
 }
 
 // receive returns the body of a request, of which p is known to be wrong already
@@ -142,7 +160,7 @@ func (s *scratch) resolve() {
 		if !validCost(cost) {
 			cost = 1 // noted already; the key may have mistakes of its own
 		}
-		check, err := set.Check(c.rule, c.key, cost)
+		checks, err := set.AppendCheck(s.ask.Checks, c.rule, c.key, cost)
 		if c.seen&hasKey == 0 && !errors.Is(err, policy.ErrUnknownRule) {
 			continue // noted already
 		}
@@ -150,7 +168,8 @@ func (s *scratch) resolve() {
 			s.refuse(place{in: "checks", index: i + 1}, err)
 			continue
 		}
-		s.ask.Checks = append(s.ask.Checks, check)
+		s.ask.Checks = checks
+		s.ask.Named = append(s.ask.Named, decide.Named{Rule: c.rule, Key: c.key, Cost: cost})
 	}
 	if len(s.faults) != 0 {
 		return
@@ -227,6 +246,12 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
 		// The caller is gone, and nobody reads an answer.
 	case errors.As(err, &invalid):
 		writeProblem(w, &problem{status: http.StatusUnprocessableEntity, detail: strings.Join(invalid.Problems, "; ")})
+	case errors.Is(err, headgate.ErrConflict):
+		writeProblem(w, &problem{status: http.StatusConflict, detail: plain(err)})
+	case errors.Is(err, headgate.ErrNoReservation):
+		writeProblem(w, &problem{status: http.StatusNotFound, detail: "there is no such reservation: it has expired, or there never was one; nothing was changed"})
+	case errors.Is(err, errors.ErrUnsupported):
+		writeProblem(w, &problem{status: http.StatusNotImplemented, detail: plain(err)})
 	default:
 		writeUnavailable(w)
 	}

@@ -30,18 +30,36 @@ type text struct {
 
 func newTexts(set decide.Policy) *texts {
 	t := &texts{set: set, byLimit: make(map[*headgate.Limit]*text)}
-	t.rules = sync.OnceValue(func() []byte { return appendRules(nil, t) })
-	for _, r := range set.Rules() {
+	t.rules = sync.OnceValue(func() []byte { return encodeRules(t) })
+	rules := set.Rules()
+	for i := range rules {
+		r := &rules[i]
 		t.soft = t.soft || r.Soft > 0
-		if r.Limits == nil {
-			continue
+		t.add(r.Limits)
+		if r.Tariff != nil {
+			t.add(r.Tariff.Other)
+			for j := range r.Tariff.Tiers {
+				t.add(r.Tariff.Tiers[j].Limits)
+			}
 		}
-		limits := r.Limits.Limits()
-		for i := range limits {
-			t.byLimit[&limits[i]] = newText(r.Limits, &limits[i])
+		for j := range r.Overrides {
+			t.add(r.Overrides[j].Limits)
 		}
 	}
 	return t
+}
+
+// add makes the texts of a list of limits.
+func (t *texts) add(rule *headgate.Rule) {
+	if rule == nil {
+		return
+	}
+	limits := rule.Limits()
+	for i := range limits {
+		if l := &limits[i]; t.byLimit[l] == nil {
+			t.byLimit[l] = newText(rule, l)
+		}
+	}
 }
 
 // of returns the text of the decision's limit. A store may answer with a limit

@@ -24,7 +24,7 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request, s *scratch) {
 	if !ok {
 		return
 	}
-	decode(body, headgate.OpPeek, &s.request, &s.faults)
+	decode(body, formCheck, &s.request, &s.faults)
 	if s.request.seen&hasChecks != 0 {
 		s.faults.add(http.StatusUnprocessableEntity, place{name: "checks"}, "cannot be explained; send the descriptor of a request")
 	}

@@ -47,6 +47,10 @@ type fake struct {
 	mu     sync.Mutex // Guards used and checks.
 	used   map[string]int64
 	checks []headgate.Check // of the last call
+
+	terms       headgate.Terms // of the last call
+	reservation headgate.Reservation
+	units       []int64
 }
 
 // fakeNow is the fake's clock, in microseconds.
@@ -55,6 +59,54 @@ const fakeNow = 1_763_712_000_000_000
 func newFake(t testing.TB) *fake {
 	return &fake{set: samplePolicy(t), used: make(map[string]int64)}
 }
+
+// TakeOnce, Reserve, Recall and Settle know one reservation, and one that conflicts.
+func (f *fake) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if terms.ID == conflicting {
+		return dst, fmt.Errorf("%w: the id is that of another request", headgate.ErrConflict)
+	}
+	f.terms = terms
+	return f.Take(ctx, headgate.OpTake, checks, dst)
+}
+
+func (f *fake) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	dst, err := f.TakeOnce(ctx, terms, checks, dst)
+	r := headgate.Reservation{ID: reserved, Expires: fakeNow + terms.Term().Microseconds(), Checks: append([]headgate.Check(nil), checks...)}
+	if err != nil || !headgate.NewVerdict(dst).Allowed {
+		return headgate.Reservation{}, dst, err
+	}
+	f.reservation = r
+	return r, dst, nil
+}
+
+func (f *fake) Recall(_ context.Context, id string) (headgate.Reservation, error) {
+	switch {
+	case f.err != nil:
+		return headgate.Reservation{}, f.err
+	case id != reserved && id != conflicting:
+		return headgate.Reservation{}, headgate.ErrNoReservation
+	}
+	r := f.reservation
+	if r.Checks == nil {
+		r.Checks = []headgate.Check{{Rule: f.set.Rules()[1].Limits, Cost: 3, Factor: 3}}
+	}
+	r.ID = id
+	return r, nil
+}
+
+func (f *fake) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	f.units = units
+	if r.ID == conflicting {
+		return dst, fmt.Errorf("%w: the reservation was settled at other units", headgate.ErrConflict)
+	}
+	return f.Take(ctx, headgate.OpRefund, r.Checks, dst)
+}
+
+// The ids that the fake knows.
+const (
+	reserved    = "R1"
+	conflicting = "R2"
+)
 
 // over makes a Decider of a store that has a policy.
 func over(f interface {

@@ -301,11 +301,12 @@ func TestOperation(t *testing.T) {
 	})
 	for path, want := range map[string]string{
 		"/healthz": `{"status":"ok"}`, "/readyz": `{"status":"ready"}`, "/metrics": "metrics",
-		"/v1/rules": `{"version":1,"hash":"5ec2e7","rules":[{"name":"auth.createToken","direct":false,"match":[{"entry":"route","not":false,"values":1,"prefixes":0}],"per":["api_key"],"cost":1,"limits":[` +
-			`{"limit":"20 per 1m","algorithm":"sliding_window","capacity":20,"period_ms":60000},{"limit":"5 per 3s","algorithm":"sliding_window","capacity":5,"period_ms":3000}]},` +
-			`{"name":"heavy","direct":false,"match":[{"entry":"route","not":false,"values":0,"prefixes":1}],"per":[],"cost":3,"limits":[` +
-			`{"limit":"10 per 1s burst 500000000","algorithm":"leaky_bucket","capacity":500000000,"period_ms":1000}]},` +
-			`{"name":"direct\"é","direct":true,"match":[],"per":[],"cost":1,"limits":[{"limit":"2 per 1s","algorithm":"token_bucket","capacity":2,"period_ms":1000}]}]}`,
+		"/v1/rules": `{"version":1,"hash":"5ec2e7","rules":[{"name":"auth.createToken","direct":false,"match":[{"entry":"route","not":false,"values":1,"prefixes":0,"networks":0,"hashes":0}],"per":["api_key"],"cost":1,"limits":[` +
+			`{"limit":"20 per 1m","algorithm":"sliding_window","capacity":20,"period_ms":60000},{"limit":"5 per 3s","algorithm":"sliding_window","capacity":5,"period_ms":3000}],"mode":"enforce","enforce":100},` +
+			`{"name":"heavy","direct":false,"match":[{"entry":"route","not":false,"values":0,"prefixes":1,"networks":0,"hashes":0}],"per":[],"cost":3,"limits":[` +
+			`{"limit":"10 per 1s burst 500000000","algorithm":"leaky_bucket","capacity":500000000,"period_ms":1000}],"mode":"enforce","enforce":100},` +
+			`{"name":"direct\"é","direct":true,"match":[],"per":[],"cost":1,"limits":[{"limit":"2 per 1s","algorithm":"token_bucket","capacity":2,"period_ms":1000}],"mode":"enforce","enforce":100}],` +
+			`"allow":[],"deny":[{"name":"scanners","match":[{"entry":"route","not":false,"values":0,"prefixes":1,"networks":0,"hashes":0}]}]}`,
 	} {
 		if w := get(h, path); w.Code != http.StatusOK || w.Body.String() != want+"\n" {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
@@ -363,6 +364,12 @@ type panicking struct{ *fake }
 func (panicking) Take(context.Context, headgate.Op, []headgate.Check, []headgate.Decision) ([]headgate.Decision, error) {
 	panic("boom")
 }
+
+func (panicking) Reserve(context.Context, headgate.Terms, []headgate.Check, []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	panic("boom")
+}
+
+func (panicking) Recall(context.Context, string) (headgate.Reservation, error) { panic("boom") }
 
 func TestAccessLog(t *testing.T) {
 	var log bytes.Buffer

@@ -17,7 +17,9 @@ type inMemory struct {
 	set *policy.Set
 }
 
-func (m inMemory) Policy() decide.Policy { return decide.Policy{Set: m.set, Version: 1, Hash: "5ec2e7"} }
+func (m inMemory) Policy() decide.Policy {
+	return decide.Policy{Set: m.set, Version: 1, Hash: "5ec2e7"}
+}
 
 // TestModes: what a rule's mode and soft mark say stands in its decisions, and
 // nowhere else.

@@ -225,7 +225,9 @@ func (c call) admin(f *fake) Admin {
 	if c.token == "" {
 		return Admin{}
 	}
-	return Admin{Token: "open sesame", Reload: func() (decide.Policy, bool, error) {
+	return Admin{Token: "open sesame", Candidate: func(keys bool) any {
+		return json.RawMessage(candidateAnswer(keys))
+	}, Reload: func() (decide.Policy, bool, error) {
 		if c.kept != nil {
 			return f.Policy(), false, c.kept
 		}
@@ -269,6 +271,32 @@ func TestDocumentStatuses(t *testing.T) {
 		},
 		"/v1/explain 503": {{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"}}`, err: headgate.ErrUnavailable}},
 		"/v1/explain 422": {{body: good}},
+
+		"/v1/check 409": {{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"},"id":"R2"}`}},
+		"/v1/reserve 200": {
+			{body: good}, // denied
+			{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"},"cost":2,"lifetime_ms":1000}`},
+			{body: `{"descriptor":{}}`},
+		},
+		"/v1/reserve 409": {{body: `{"descriptor":{"route":"POST /v1/token","api_key":"k"},"id":"R2"}`}},
+		"/v1/settle 200":  {{body: `{"reservation":"R1","cost":0}`}, {body: `{"reservation":"R1","status":304}`}},
+		"/v1/settle 400":  {{body: `{"descriptor":{}}`}, {body: `{"reservation":"R1","cost":1}`, query: "?at=true"}},
+		"/v1/settle 404":  {{body: `{"reservation":"R3","cost":1}`}},
+		"/v1/settle 409":  {{body: `{"reservation":"R2","cost":1}`}},
+		"/v1/settle 422":  {{body: `{"reservation":"R1"}`}, {body: `{"cost":1}`}, {body: `{"reservation":"R1","status":99}`}, {body: `{"reservation":"","cost":-1}`}},
+		"/v1/settle 500":  {{body: `{"reservation":"R1","cost":1}`, panics: true}},
+		"/v1/settle 503":  {{body: `{"reservation":"R1","cost":1}`, err: headgate.ErrUnavailable}},
+		"/v1/cancel 200":  {{body: `{"reservation":"R1"}`}},
+		"/v1/cancel 400":  {{body: `{"reservation":"R1","cost":1}`}},
+		"/v1/cancel 404":  {{body: `{"reservation":"R3"}`}},
+		"/v1/cancel 409":  {{body: `{"reservation":"R2"}`}},
+		"/v1/cancel 500":  {{body: `{"reservation":"R1"}`, panics: true}},
+		"/v1/cancel 503":  {{body: `{"reservation":"R1"}`, err: headgate.ErrUnavailable}},
+
+		"/v1/candidate 200": {{token: "open sesame"}},
+		"/v1/candidate 400": {{token: "open sesame", query: "?status=true"}},
+		"/v1/candidate 401": {{token: "geheim"}},
+		"/v1/candidate 404": {{}},
 
 		"/v1/reload 200": {{token: "open sesame"}},
 		"/v1/reload 400": {{token: "open sesame", query: "?status=true"}},

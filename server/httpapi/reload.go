@@ -21,6 +21,9 @@ type Admin struct {
 	// Reload loads the policy anew, and returns what is in force then, and
 	// whether it has changed. An error is a [*ReloadError].
 	Reload func() (now decide.Policy, changed bool, err error)
+	// Candidate returns what is known of the candidate, with the keys of clients
+	// or without, as what encodes to JSON. Nil means that there is none.
+	Candidate func(keys bool) any
 }
 
 // ReloadError is why the policy in force stays in force.
@@ -52,8 +55,7 @@ func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !authorized(r.Header["Authorization"], h.options.Admin.Token) {
-		w.Header()["Www-Authenticate"] = []string{`Bearer realm="headgate"`}
-		writeProblem(w, &problem{status: http.StatusUnauthorized, detail: "this needs the admin token of the server, as Authorization: Bearer TOKEN"})
+		writeUnauthorized(w)
 		return
 	}
 	// None of the parameters of the other paths has a meaning here.

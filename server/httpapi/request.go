@@ -20,6 +20,12 @@ type request struct {
 	named      []namedCheck
 	cost       int64
 	at         int64
+	id         string // of a request that may be repeated
+	lifetime   int64  // in milliseconds; 0 if left out
+
+	// Of a settlement only.
+	reservation string
+	status      int64 // 0 if left out
 }
 
 // namedCheck is an element of "checks".
@@ -32,7 +38,7 @@ type namedCheck struct {
 
 // fields is the set of those that were there, so that one given twice or left
 // out is noticed.
-type fields uint8
+type fields uint16
 
 const (
 	hasDescriptor fields = 1 << iota
@@ -41,6 +47,10 @@ const (
 	hasAt
 	hasRule
 	hasKey
+	hasID
+	hasLifetime
+	hasReservation
+	hasStatus
 )
 
 // has adds f and reports whether it was there before.
@@ -66,14 +76,53 @@ type decoder struct {
 	scanner
 	req    *request
 	faults *faults
-	refund bool // Whether "at" is a field.
+	form   form
 }
 
-// decode reads body, the text of a request for op.
-func decode(body string, op headgate.Op, req *request, list *faults) {
+// form is which fields a body may have.
+type form uint8
+
+const (
+	formCheck  form = iota // descriptor, checks, cost
+	formTake               // and id, lifetime_ms
+	formRefund             // and at
+	formSettle             // reservation, cost, status
+	formCancel             // reservation
+
+	forms // the number of forms
+)
+
+// known names the fields of each form.
+var known = [forms]string{
+	formCheck:  "descriptor, checks and cost",
+	formTake:   "descriptor, checks, cost, id and lifetime_ms",
+	formRefund: "descriptor, checks, cost and at",
+	formSettle: "reservation, cost and status",
+	formCancel: "reservation",
+}
+
+// formOf is the form of the body of a request for op.
+func formOf(op headgate.Op) form {
+	switch op {
+	case headgate.OpTake:
+		return formTake
+	case headgate.OpRefund:
+		return formRefund
+	}
+	return formCheck
+}
+
+// settles reports whether a body is about a reservation, and nothing else.
+func (f form) settles() bool { return f == formSettle || f == formCancel }
+
+// decode reads body, the text of a request.
+func decode(body string, f form, req *request, list *faults) {
 	req.reset()
-	d := decoder{scanner: scanner{src: body}, req: req, faults: list, refund: op == headgate.OpRefund}
+	d := decoder{scanner: scanner{src: body}, req: req, faults: list, form: f}
 	switch {
+	case body == "" && f.settles():
+		list.add(http.StatusBadRequest, place{}, `the body is empty; send an object with "reservation"`)
+		return
 	case body == "":
 		list.add(http.StatusBadRequest, place{}, `the body is empty; send an object with "descriptor" or "checks"`)
 		return
@@ -84,7 +133,11 @@ func decode(body string, op headgate.Op, req *request, list *faults) {
 		list.add(http.StatusBadRequest, place{}, "the body is not JSON: %s", d.wrong)
 		return
 	}
-	d.check()
+	if f.settles() {
+		d.checkSettlement()
+	} else {
+		d.check()
+	}
 }
 
 // object reads the body's outermost value.
@@ -116,18 +169,25 @@ func (d *decoder) object() bool {
 func (d *decoder) member(name string) bool {
 	p := place{name: name}
 	switch {
+	case name == "cost" && d.form != formCancel:
+		return d.once(&d.req.seen, hasCost, p) && d.readInteger(p, &d.req.cost)
+	case name == "reservation" && d.form.settles():
+		return d.once(&d.req.seen, hasReservation, p) && d.readString(p, &d.req.reservation)
+	case name == "status" && d.form == formSettle:
+		return d.once(&d.req.seen, hasStatus, p) && d.readInteger(p, &d.req.status)
+	case d.form.settles():
 	case name == "descriptor":
 		return d.once(&d.req.seen, hasDescriptor, p) && d.entries()
 	case name == "checks":
 		return d.once(&d.req.seen, hasChecks, p) && d.list()
-	case name == "cost":
-		return d.once(&d.req.seen, hasCost, p) && d.readInteger(p, &d.req.cost)
-	case name == "at" && d.refund:
+	case name == "at" && d.form == formRefund:
 		return d.once(&d.req.seen, hasAt, p) && d.readInteger(p, &d.req.at)
-	case d.refund:
-		return d.unknown(p, "descriptor, checks, cost and at")
+	case name == "id" && d.form == formTake:
+		return d.once(&d.req.seen, hasID, p) && d.readString(p, &d.req.id)
+	case name == "lifetime_ms" && d.form == formTake:
+		return d.once(&d.req.seen, hasLifetime, p) && d.readInteger(p, &d.req.lifetime)
 	}
-	return d.unknown(p, "descriptor, checks and cost")
+	return d.unknown(p, known[d.form])
 }
 
 // once notes that field f is there. A field that is there twice is a mistake,
@@ -318,6 +378,7 @@ func (d *decoder) check() {
 	if r.seen&hasAt != 0 && (r.at < 1 || r.at > maxAt) {
 		bad(place{name: "at"}, "is %s, must be 1 to %d: microseconds since 1970, as the answer to the check gave them", said(r.at), int64(maxAt))
 	}
+	d.checkID(bad)
 	for i := range r.named {
 		c := &r.named[i]
 		p := place{in: "checks", index: i + 1}
@@ -335,6 +396,42 @@ func (d *decoder) check() {
 			p.name = "cost"
 			d.checkCost(p, c.cost)
 		}
+	}
+}
+
+func (d *decoder) checkID(bad func(p place, format string, args ...any)) {
+	r := d.req
+	if n := len(r.id); r.seen&hasID != 0 && (n == 0 || n > headgate.MaxID) {
+		bad(place{name: "id"}, "has %d bytes, must have 1 to %d", n, headgate.MaxID)
+	}
+	if most := headgate.MaxTerm.Milliseconds(); r.seen&hasLifetime != 0 && (r.lifetime < 1 || r.lifetime > most) {
+		bad(place{name: "lifetime_ms"}, "is %s, must be 1 to %d", said(r.lifetime), most)
+	}
+}
+
+// checkSettlement is check for the forms that are about a reservation.
+func (d *decoder) checkSettlement() {
+	if len(*d.faults) != 0 && d.faults.status() == http.StatusBadRequest {
+		return
+	}
+	r := d.req
+	bad := func(name, format string, args ...any) {
+		d.faults.add(http.StatusUnprocessableEntity, place{name: name}, format, args...)
+	}
+	switch n := len(r.reservation); {
+	case r.seen&hasReservation == 0:
+		bad("reservation", "is missing; send the id that the answer to /v1/reserve gave")
+	case n == 0 || n > 2*headgate.MaxID:
+		bad("reservation", "has %d bytes, which no id of a reservation has", n)
+	}
+	if r.seen&hasCost != 0 && r.cost != 0 {
+		d.checkCost(place{name: "cost"}, r.cost)
+	}
+	if r.seen&hasStatus != 0 && (r.status < 100 || r.status > 599) {
+		bad("status", "is %s, must be 100 to 599", said(r.status))
+	}
+	if d.form == formSettle && r.seen&(hasCost|hasStatus) == 0 {
+		bad("cost", `is missing; send the real cost, or the "status" that the request ended with, or both`)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestDecode(t *testing.T) {
 		{"not UTF-8", 0, "{\"descriptor\":{\"a\":\"\xff\"}}", "400 body: the body is not UTF-8; keys of other bytes must be encoded by the caller, as base64 for instance"},
 		{"array", 0, `[1]`, "400 body: the body must be an object, not an array"},
 		{"null", 0, `null`, "400 body: the body must be an object, not null"},
-		{"deep", 0, `{"x":` + strings.Repeat("[", 40_000), "400 body: the body is not JSON: values nest deeper than 32, at byte 36\n400 x: is not a field here; the fields are descriptor, checks and cost"},
+		{"deep", 0, `{"x":` + strings.Repeat("[", 40_000), "400 body: the body is not JSON: values nest deeper than 32, at byte 36\n400 x: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms"},
 		{"leading zero", 0, `{"cost":01}`, "400 body: the body is not JSON: a number begins with a zero, at byte 8"},
 		{"plus", 0, `{"cost":+1}`, "400 body: the body is not JSON: expected a value, found '+', at byte 8"},
 		{"no digits", 0, `{"cost":-}`, "400 body: the body is not JSON: expected a digit, found '}', at byte 9"},
@@ -69,10 +69,10 @@ func TestDecode(t *testing.T) {
 		{"wrong types within", 0, `{"descriptor":{"ip":1},"checks":[1,{"rule":null,"key":true,"cost":"x"}]}`, "400 descriptor.ip: must be a string, not a number\n" +
 			"400 checks[0]: must be an object, not a number\n400 checks[1].rule: must be a string, not null\n" +
 			"400 checks[1].key: must be a string, not a boolean\n400 checks[1].cost: must be a whole number, not a string"},
-		{"unknown fields", 0, `{"descriptor":{},"Cost":1,"at":1,"checks":[{"rule":"r","key":"k","weight":2}]}`, "400 Cost: is not a field here; the fields are descriptor, checks and cost\n" +
-			"400 at: is not a field here; the fields are descriptor, checks and cost\n400 checks[0].weight: is not a field here; the fields are rule, key and cost"},
+		{"unknown fields", 0, `{"descriptor":{},"Cost":1,"at":1,"checks":[{"rule":"r","key":"k","weight":2}]}`, "400 Cost: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms\n" +
+			"400 at: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms\n400 checks[0].weight: is not a field here; the fields are rule, key and cost"},
 		{"unknown field of a refund", headgate.OpRefund, `{"descriptor":{},"x":1}`, "400 x: is not a field here; the fields are descriptor, checks, cost and at"},
-		{"long name", 0, `{"` + long + `":1}`, "400 " + long[:64] + "…: is not a field here; the fields are descriptor, checks and cost"},
+		{"long name", 0, `{"` + long + `":1}`, "400 " + long[:64] + "…: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms"},
 		{"twice", 0, `{"descriptor":{"a":"1","a":"1","b":"","b":""},"cost":1,"cost":1}`, "400 descriptor.a: is given twice\n400 descriptor.b: is given twice\n400 cost: is given twice"},
 		{"twice in a check", 0, `{"checks":[{"rule":"r","rule":"r","key":"k"}]}`, "400 checks[0].rule: is given twice"},
 
@@ -98,7 +98,7 @@ func TestDecode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var req request
 			var list faults
-			decode(tt.body, tt.op, &req, &list)
+			decode(tt.body, formOf(tt.op), &req, &list)
 			var lines []string
 			for _, f := range list {
 				lines = append(lines, fmt.Sprintf("%d %s: %s", f.status, f.Field, f.Detail))
@@ -131,12 +131,12 @@ func sameLines(a, b string) bool {
 func TestDecodeValues(t *testing.T) {
 	var req request
 	var list faults
-	decode(`{"descriptor":{"b":"\u0000\u00e9","a":"\ud83d\ude00\/x"},"cost":7,"at":12}`, headgate.OpRefund, &req, &list)
+	decode(`{"descriptor":{"b":"\u0000\u00e9","a":"\ud83d\ude00\/x"},"cost":7,"at":12}`, formRefund, &req, &list)
 	want := policy.Descriptor{{Name: "b", Value: "\x00é"}, {Name: "a", Value: "😀/x"}}
 	if list != nil || req.cost != 7 || req.at != 12 || len(req.descriptor) != 2 || req.descriptor[0] != want[0] || req.descriptor[1] != want[1] {
 		t.Errorf("read %+v with mistakes %v, want %v", req, list, want)
 	}
-	decode(`{"checks":[{"key":"k","rule":"r"},{"rule":"s","key":"","cost":3}]}`, headgate.OpTake, &req, &list)
+	decode(`{"checks":[{"key":"k","rule":"r"},{"rule":"s","key":"","cost":3}]}`, formTake, &req, &list)
 	if list != nil || len(req.descriptor) != 0 || len(req.named) != 2 ||
 		req.named[0].rule != "r" || req.named[0].key != "k" || req.named[0].cost != 1 ||
 		req.named[1].rule != "s" || req.named[1].key != "" || req.named[1].cost != 3 {
@@ -147,7 +147,7 @@ func TestDecodeValues(t *testing.T) {
 func TestFaultsAreBounded(t *testing.T) {
 	var req request
 	var list faults
-	decode(`{`+strings.Repeat(`"x":1,`, 1000)+`"x":1}`, headgate.OpTake, &req, &list)
+	decode(`{`+strings.Repeat(`"x":1,`, 1000)+`"x":1}`, formTake, &req, &list)
 	if len(list) != maxFaults || list.status() != http.StatusBadRequest {
 		t.Errorf("%d mistakes with status %d, want %d with 400", len(list), list.status(), maxFaults)
 	}
@@ -178,7 +178,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var req request
 		var list faults
-		decode(text, headgate.OpRefund, &req, &list)
+		decode(text, formRefund, &req, &list)
 		if len(list) == 0 {
 			sameAsStandard(t, text, &req)
 			return

@@ -1,68 +1,221 @@
 package httpapi
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
-	"strconv"
+	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 )
 
-// serveRules lists the policy in force.
+// serveRules shows the policy in force.
 func (h *Handler) serveRules(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, h.textsOf(h.decider.Policy()).rules())
 }
 
-func appendRules(b []byte, t *texts) []byte {
-	b = appendVersion(append(b, '{'), t.set)
-	b = append(b, `,"rules":[`...)
-	rules := t.set.Rules()
+// shownPolicy is a policy with all that it has, but for what may be a secret: of a
+// condition there is the entry and the number of values.
+type shownPolicy struct {
+	Version  int64           `json:"version"`
+	Hash     string          `json:"hash"`
+	Rules    []shownRule     `json:"rules"`
+	Allow    []shownEntry    `json:"allow"`
+	Deny     []shownEntry    `json:"deny"`
+	Subjects *shownSubjects  `json:"subjects,omitempty"`
+	Ignore   []policy.Ignore `json:"ignore,omitempty"`
+}
+
+type shownRule struct {
+	Name   string           `json:"name"`
+	Direct bool             `json:"direct"`
+	Match  []shownCondition `json:"match"`
+	Per    []string         `json:"per"`
+	Cost   int64            `json:"cost"`
+	Costs  *shownCosts      `json:"costs,omitempty"`
+	// Limits are, of a rule with a tariff, those of all others, or else of the
+	// first tier.
+	Limits      []shownLimit      `json:"limits"`
+	Tag         string            `json:"tag,omitempty"`
+	Tariff      *shownTariff      `json:"tariff,omitempty"`
+	Overrides   []shownOverride   `json:"overrides,omitempty"`
+	Soft        int               `json:"soft,omitempty"`
+	Mode        string            `json:"mode"`
+	Enforce     int               `json:"enforce"`
+	GiveBackOn  []string          `json:"give_back_on,omitempty"`
+	ChargeOn    []string          `json:"charge_on,omitempty"`
+	Reservation *shownReservation `json:"reservation,omitempty"`
+	OnError     string            `json:"on_store_error,omitempty"`
+	Ignore      []policy.Ignore   `json:"ignore,omitempty"`
+	Pos         policy.Position   `json:"pos,omitzero"`
+}
+
+type shownCondition struct {
+	Entry    string `json:"entry"`
+	Not      bool   `json:"not"`
+	Values   int    `json:"values"`
+	Prefixes int    `json:"prefixes"`
+	Networks int    `json:"networks"`
+	Hashes   int    `json:"hashes"`
+}
+
+// shownLimit has what [newText] has, and what only penalties have.
+type shownLimit struct {
+	Limit     string `json:"limit"`
+	Algorithm string `json:"algorithm"`
+	Capacity  int64  `json:"capacity"`
+	PeriodMS  int64  `json:"period_ms"`
+}
+
+// shownCosts has either values and what all others cost, or a measure.
+type shownCosts struct {
+	Entry  string           `json:"entry"`
+	Values map[string]int64 `json:"values,omitempty"`
+	Other  *int64           `json:"other,omitempty"`
+	Per    int64            `json:"per,omitempty"`
+	Max    int64            `json:"max,omitempty"`
+}
+
+type shownTariff struct {
+	Entry string      `json:"entry"`
+	Tiers []shownTier `json:"tiers"`
+}
+
+type shownTier struct {
+	Tier   string       `json:"tier"`
+	Limits []shownLimit `json:"limits"`
+}
+
+type shownOverride struct {
+	Match  []shownCondition `json:"match"`
+	Limits []shownLimit     `json:"limits"`
+	Until  time.Time        `json:"until,omitzero"`
+	Pos    policy.Position  `json:"pos,omitzero"`
+}
+
+type shownEntry struct {
+	Name  string           `json:"name"`
+	Match []shownCondition `json:"match"`
+	Until time.Time        `json:"until,omitzero"`
+	Pos   policy.Position  `json:"pos,omitzero"`
+}
+
+type shownReservation struct {
+	ForMS    int64 `json:"for_ms"`
+	GiveBack bool  `json:"give_back"`
+}
+
+type shownSubjects struct {
+	By    string `json:"by"`
+	Rows  int    `json:"rows"`
+	Other bool   `json:"other"`
+	File  string `json:"file,omitempty"`
+}
+
+func encodeRules(t *texts) []byte {
+	set := t.set.Set
+	p := shownPolicy{
+		Version: t.set.Version, Hash: t.set.Hash, Rules: []shownRule{},
+		Allow: showList(set.Allowed()), Deny: showList(set.Denied()), Ignore: set.Ignored(),
+	}
+	rules := set.Rules()
 	for i := range rules {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendRule(b, &rules[i], t)
+		p.Rules = append(p.Rules, showRule(set, &rules[i]))
 	}
-	return append(b, "]}\n"...)
+	if table := set.Subjects(); table != nil {
+		p.Subjects = &shownSubjects{table.By, len(table.Table), len(table.Other) > 0, table.File}
+	}
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(p); err != nil {
+		// It holds texts, numbers and lists of them, all of which encode.
+		panic(err)
+	}
+	return b.Bytes()
 }
 
-func appendRule(b []byte, r *policy.Rule, t *texts) []byte {
-	b = appendString(append(b, `{"name":`...), r.Name)
-	b = strconv.AppendBool(append(b, `,"direct":`...), r.Direct)
-	b = append(b, `,"match":[`...)
-	for i := range r.Match {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendCondition(b, &r.Match[i])
+func showRule(set *policy.Set, r *policy.Rule) shownRule {
+	shown := shownRule{
+		Name: r.Name, Direct: r.Direct, Match: showConditions(r.Match), Per: []string{}, Cost: max(r.Cost, 1),
+		Limits: showLimits(r.Limits), Tag: r.Limits.Tag(), Soft: r.Soft, Mode: r.Mode.String(), Enforce: r.Enforced(),
+		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Ignore: r.Ignore, Pos: r.Pos,
 	}
-	b = append(b, `],"per":[`...)
-	for i := range r.Per {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, r.Per[i].String())
+	for _, part := range r.Per {
+		shown.Per = append(shown.Per, part.String())
 	}
-	b = strconv.AppendInt(append(b, `],"cost":`...), max(r.Cost, 1), 10)
-	b = append(b, `,"limits":[`...)
-	limits := r.Limits.Limits()
+	if c := r.Costs; c != nil {
+		shown.Costs = &shownCosts{Entry: c.Entry, Per: c.Per, Max: c.Max}
+		if c.Per == 0 {
+			shown.Costs.Other, shown.Costs.Values = &c.Other, make(map[string]int64, len(c.Values))
+			for value, cost := range c.Values {
+				shown.Costs.Values[unsecret(set, c.Entry, value)] = cost
+			}
+		}
+	}
+	if t := r.Tariff; t != nil {
+		shown.Tariff = &shownTariff{Entry: t.Entry}
+		for i := range t.Tiers {
+			shown.Tariff.Tiers = append(shown.Tariff.Tiers, shownTier{unsecret(set, t.Entry, t.Tiers[i].Value), showLimits(t.Tiers[i].Limits)})
+		}
+		if t.Other != nil {
+			shown.Tariff.Tiers = append(shown.Tariff.Tiers, shownTier{"*", showLimits(t.Other)})
+		}
+	}
+	for i := range r.Overrides {
+		o := &r.Overrides[i]
+		shown.Overrides = append(shown.Overrides, shownOverride{showConditions(o.Match), showLimits(o.Limits), o.Until, o.Pos})
+	}
+	if r.Reservation != (policy.Reservation{}) {
+		terms := headgate.Terms{For: r.Reservation.For}
+		shown.Reservation = &shownReservation{terms.Term().Milliseconds(), r.Reservation.GiveBack}
+	}
+	return shown
+}
+
+// unsecret is the value of an entry, or the hash of it if it is a secret.
+func unsecret(set *policy.Set, entry, value string) string {
+	if set.Secret(entry) {
+		return policy.HashMark + set.Hash(entry, value)
+	}
+	return value
+}
+
+func showList(list []policy.ListEntry) []shownEntry {
+	shown := make([]shownEntry, len(list))
+	for i := range list {
+		e := &list[i]
+		shown[i] = shownEntry{e.Name, showConditions(e.Match), e.Until, e.Pos}
+	}
+	return shown
+}
+
+// showConditions shows which entries are looked at, and how many values they are
+// compared with, but not the values: they may be API keys.
+func showConditions(conditions []policy.Condition) []shownCondition {
+	shown := make([]shownCondition, len(conditions))
+	for i := range conditions {
+		c := &conditions[i]
+		shown[i] = shownCondition{c.Entry, c.Not, len(c.Equals), len(c.Prefixes), len(c.Networks), len(c.Hashes)}
+	}
+	return shown
+}
+
+func showLimits(r *headgate.Rule) []shownLimit {
+	limits := r.Limits()
+	shown := make([]shownLimit, len(limits))
 	for i := range limits {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		text := t.byLimit[&limits[i]]
-		b = appendString(append(b, `{"limit":`...), limits[i].String())
-		b = append(append(b, ','), text.kind...)
-		b = append(append(append(b, ','), text.size...), '}')
+		l := &limits[i]
+		shown[i] = shownLimit{l.String(), l.Algorithm.String(), l.Capacity(), ceilMillis(time.Duration(l.Micros()) * time.Microsecond)}
 	}
-	return append(b, "]}"...)
+	return shown
 }
 
-// appendCondition writes which entry a rule looks at, and how many values it
-// compares it with, but not the values: they may be API keys.
-func appendCondition(b []byte, c *policy.Condition) []byte {
-	b = appendString(append(b, `{"entry":`...), c.Entry)
-	b = strconv.AppendBool(append(b, `,"not":`...), c.Not)
-	b = strconv.AppendInt(append(b, `,"values":`...), int64(len(c.Equals)), 10)
-	b = strconv.AppendInt(append(b, `,"prefixes":`...), int64(len(c.Prefixes)), 10)
-	return append(b, '}')
+func showStatuses(statuses policy.Statuses) []string {
+	var shown []string
+	for _, s := range statuses {
+		shown = append(shown, s.String())
+	}
+	return shown
 }

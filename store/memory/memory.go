@@ -34,6 +34,7 @@ type Store struct {
 	clock  func() int64 // nil: own
 	own    *clock
 	budget budget
+	ledger ledger
 }
 
 // Option changes a [Store] that is being made.
@@ -70,6 +71,7 @@ func New(options ...Option) *Store {
 		s.shards[i].budget = &s.budget
 		s.shards[i].resize(minSize, 0)
 	}
+	s.ledger.init(set.maxBytes)
 	return s
 }
 
@@ -95,6 +97,7 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 	if err := headgate.Validate(op, checks); err != nil {
 		return dst, err
 	}
+	s.catchUp()
 	if len(checks) != 1 {
 		return s.takeSeveral(op, checks, dst), nil
 	}
@@ -124,6 +127,7 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 			Problems: []string{fmt.Sprintf("it has %d limits, TakeSingle needs one", len(rule.Limits()))},
 		}
 	}
+	s.catchUp()
 	s.takeSingle(&c, &d)
 	return d, nil
 }
@@ -178,39 +182,54 @@ func (s *Store) settle(now int64, sh *shard) int64 {
 // µs.
 const overtaken = 1000
 
-// takeSeveral locks every shard that the checks need, always in the same order,
-// so that two requests cannot wait for each other.
+// takeSeveral is Take for any number of checks.
 func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
-	var hashes [headgate.MaxChecks]uint64
-	var room [headgate.MaxChecks]uint8
-	order := room[:0]
+	var l locked
+	s.lock(checks, &l)
+	defer s.unlock(&l)
+	return s.take(op, checks, l.hashes[:len(checks)], l.now, dst)
+}
+
+// locked is what lock has locked.
+type locked struct {
+	hashes [headgate.MaxChecks]uint64 // of each check
+	order  [headgate.MaxChecks]uint8  // the shards, each once
+	n      int                        // how many there are
+	now    int64
+}
+
+// lock locks every shard that the checks need, always in the same order, so that
+// two requests cannot wait for each other. It reads one time for all of them: the
+// latest that any shard has seen.
+func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for i := range checks {
-		hashes[i] = s.hash(&checks[i])
-		order = append(order, uint8(hashes[i]>>(64-shardBits)))
+		l.hashes[i] = s.hash(&checks[i])
+		l.order[i] = uint8(l.hashes[i] >> (64 - shardBits))
 	}
+	order := l.order[:len(checks)]
 	slices.Sort(order)
-	order = slices.Compact(order)
-	for _, i := range order {
+	l.n = len(slices.Compact(order))
+	for _, i := range l.order[:l.n] {
 		s.shards[i].mu.Lock()
 	}
-	defer func() {
-		for _, i := range order {
-			s.shards[i].mu.Unlock()
-		}
-	}()
-	// One time for all of them: the latest that any shard has seen.
-	now := s.read()
-	for _, i := range order {
-		now = s.settle(now, &s.shards[i])
+	l.now = s.read()
+	for _, i := range l.order[:l.n] {
+		l.now = s.settle(l.now, &s.shards[i])
 	}
-	return s.take(op, checks, hashes[:len(checks)], now, dst)
+}
+
+func (s *Store) unlock(l *locked) {
+	for _, i := range l.order[:l.n] {
+		s.shards[i].mu.Unlock()
+	}
 }
 
 // take decides and, if every limit agrees, charges. The shards are locked.
 func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, now int64, dst []headgate.Decision) []headgate.Decision {
 	var room [inline]step
 	steps := room[:0]
-	admitted, refused := true, uint64(0) // refused has a bit for each check
+	admitted := true
+	var refused, punished uint64 // a bit for each check that does not fit, by a limit that is no penalty
 	for i := range checks {
 		c := &checks[i]
 		sh := s.shardOf(hashes[i])
@@ -246,6 +265,9 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			if !st.fits {
 				refused |= 1 << i
 				admitted = admitted && c.Shadow
+				if st.limit.Algorithm != headgate.Penalty {
+					punished |= 1 << i
+				}
 			}
 			steps = append(steps, st)
 		}
@@ -266,20 +288,24 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			continue
 		}
 		after := st.state
+		// Keys that share a counter do not answer for each other's denials.
+		punish := op == headgate.OpTake && st.limit.Algorithm == headgate.Penalty && st.fits && punished&(1<<st.check) != 0 && !st.shared
 		switch {
+		case punish:
+			after = algorithm.Punish(st.limit, after, now)
 		case charge:
-			after = algorithm.Charge(st.limit, after, now, min(c.Units(), headgate.MaxCount-int64(after.Used)))
+			after = algorithm.Charge(st.limit, after, now, c.Units())
 		case op == headgate.OpRefund:
 			if !st.shared { // what others have used of it is not this key's to give back
-				after = algorithm.Refund(st.limit, after, c.Units(), c.At)
+				after = algorithm.Refund(st.limit, after, now, c.Units(), c.At, 0)
 			}
 			st.fits = true
 		}
 		algorithm.Describe(d, st.limit, st.state, after, now, c.Units(), st.fits)
 		if op == headgate.OpRefund {
-			d.Delay = 0
+			d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 		}
-		if charge || op == headgate.OpRefund {
+		if charge || punish || op == headgate.OpRefund {
 			sh.put(st.hash, after, now+d.ResetAfter.Microseconds())
 		} else {
 			sh.keep(sh.table.find(st.hash), now+d.ResetAfter.Microseconds())

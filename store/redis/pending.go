@@ -16,6 +16,7 @@ type pending struct {
 	calls  atomic.Int64 // on their way
 	silent atomic.Int64 // ended by their deadline since the server last answered
 	retry  atomic.Int64 // when to try again with a call although silent is high, in ns
+	links  *links       // nil if they are not ours
 }
 
 // probeEvery is how often a call is let through to a server that has stopped
@@ -45,6 +46,7 @@ func (p *pending) probe() bool {
 // the queue has been emptied.
 func (p *pending) end(err error) {
 	p.calls.Add(-1)
+	p.links.note(err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		p.silent.Add(1)

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +30,8 @@ var (
 	takeLua string
 	//go:embed lua/refund.lua
 	refundLua string
+	//go:embed lua/recall.lua
+	recallLua string
 )
 
 // What the scripts answer first.
@@ -39,6 +40,10 @@ const (
 	statusAdmitted = 1
 	statusWindow   = 2 // a calendar window does not contain the store's time
 	statusOther    = 3 // a short script found what only take.lua knows; nothing was done
+	statusConflict = 5 // the id is another request's, or the reservation was settled otherwise
+	statusDenies   = 6 // a request that was denied is repeated under other limits
+	statusAdmits   = 7 // one that was admitted
+	statusNone     = 8 // there is no such reservation
 )
 
 // Store keeps counters in Redis or Valkey. It is safe for concurrent use.
@@ -51,64 +56,70 @@ type Store struct {
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
-	bucket, buckets, window, take, refund *rueidis.Lua
+	bucket, buckets, window, take, refund, recall *rueidis.Lua
+
+	sweeping  sweeping
+	clustered *clustered // nil if there is no cluster
 }
 
 var _ headgate.Store = (*Store)(nil)
 
-// Open connects to the server that the URL names and checks that it answers:
+// Open connects to the servers that the URL names and checks that they answer:
 //
 //	redis://[user[:password]@]host[:port][/database]
-//	rediss://…  the same over TLS
+//	redis-sentinel://[user[:password]@]host[:port],…[/database]?master=name
+//	redis-cluster://[user[:password]@]host[:port],…
 //
-// The context bounds the connecting. Close the store when it is no longer needed.
+// With rediss in the place of redis it speaks TLS. docs/redis.md has the parameters
+// that may follow. User and password are those of the servers that hold data.
+//
+// The context bounds the connecting. The error is an [*headgate.InvalidError] if the
+// URL or an option is at fault, or wraps [headgate.ErrUnavailable]. Close the store
+// when it is no longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
-	o, err := parseURL(url)
+	set := newSettings(options)
+	t, err := parseURL(url, &set)
 	if err != nil {
 		return nil, err
 	}
-	set := newSettings(append([]Option{WithMaxPending(openMaxPending)}, options...))
-	if err := set.check(); err != nil {
+	if err := set.check(t.queue); err != nil {
 		return nil, err
 	}
-	o.ConnWriteTimeout = max(o.ConnWriteTimeout, set.timeout)
-	if end, ok := ctx.Deadline(); ok {
-		o.Dialer.Timeout = max(time.Millisecond, min(o.Dialer.Timeout, time.Until(end)))
-	}
-	client, err := rueidis.NewClient(o)
+	client, links, err := t.client(ctx, &set)
 	if err != nil {
-		return nil, fmt.Errorf("%w: connecting to redis at %s: %w", headgate.ErrUnavailable, strings.Join(o.InitAddress, ", "), err)
+		return nil, err
 	}
 	s := newStore(client, set)
 	s.owned = true
-	if err := s.Ping(ctx); err != nil {
+	s.pending.links = links
+	if err := s.greet(ctx, max(t.connectTimeout, set.timeout)); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
+// greet asks whether the server answers, as a part of connecting to it: a server
+// that is slow for a moment is not one that is away.
+func (s *Store) greet(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return s.do(ctx, "ping", s.client.B().Ping().Build())
+}
+
 // New returns a store over a client that the caller made and will close. The
 // client should have DisableRetry set, so that no call that may have counted is
 // sent again.
 func New(client rueidis.Client, options ...Option) (*Store, error) {
-	set := newSettings(options)
-	if err := set.check(); err != nil {
+	set := newSettings(append([]Option{WithMaxPending(DefaultMaxPending)}, options...))
+	if err := set.check(0); err != nil {
 		return nil, err
 	}
 	return newStore(client, set), nil
 }
 
-func newSettings(options []Option) settings {
-	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout, maxPending: DefaultMaxPending}
-	for _, o := range options {
-		o(&set)
-	}
-	return set
-}
-
 func newStore(client rueidis.Client, set settings) *Store {
-	return &Store{
+	s := &Store{
 		client: client, prefix: set.prefix, deadlines: deadlines{timeout: set.timeout}, clock: set.clock,
 		pending: pending{most: set.maxPending},
 		bucket:  rueidis.NewLuaScript(arithmeticLua + bucketLua),
@@ -116,24 +127,37 @@ func newStore(client rueidis.Client, set settings) *Store {
 		window:  rueidis.NewLuaScript(windowLua),
 		take:    rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
 		refund:  rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
+		recall:  rueidis.NewLuaScript(recallLua),
 	}
+	if client.Mode() == rueidis.ClientModeCluster {
+		s.clustered = new(clustered)
+	}
+	return s
 }
 
 // Close ends the connections, if [Open] made them.
 func (s *Store) Close() {
+	s.sweeping.end()
 	s.deadlines.close()
 	if s.owned {
 		s.client.Close()
 	}
+	if s.clustered != nil {
+		s.clustered.tasks.end()
+	}
 }
 
-// Ping asks whether the server answers within the store's deadline.
+// Ping asks whether the server, or a node of the cluster, answers within the store's
+// deadline.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel, err := s.deadlines.limit(ctx)
 	if err != nil {
 		return unavailable("ping", err)
 	}
 	defer cancel()
+	if s.clustered != nil {
+		return s.pingAny(ctx)
+	}
 	return s.do(ctx, "ping", s.client.B().Ping().Build())
 }
 
@@ -149,6 +173,14 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		return dst, unavailable(op.String(), err)
 	}
 	defer cancel()
+	if s.clustered != nil {
+		return s.takeCluster(ctx, op, checks, dst)
+	}
+	return s.takeOne(ctx, op, checks, dst)
+}
+
+// takeOne is Take for checks whose counters can be reached by one call.
+func (s *Store) takeOne(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if op == headgate.OpReset {
 		return dst, s.reset(ctx, checks)
 	}
@@ -172,7 +204,7 @@ const windowTries = 4
 
 func (s *Store) decide(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	for range windowTries {
-		reply, err := s.call(ctx, op, checks)
+		reply, err := s.call(ctx, op, checks, nil)
 		if err != nil {
 			return dst, err
 		}
@@ -182,7 +214,11 @@ func (s *Store) decide(ctx context.Context, op headgate.Op, checks []headgate.Ch
 		}
 		return reply.decisions(op, checks, dst)
 	}
-	return dst, unavailable(op.String(), errors.New("the server's clock jumps from calendar window to calendar window"))
+	return dst, jumps(op)
+}
+
+func jumps(op headgate.Op) error {
+	return unavailable(op.String(), errors.New("the server's clock jumps from calendar window to calendar window"))
 }
 
 // likely is what the store's clock probably says. Only calendar windows are
@@ -194,9 +230,9 @@ func (s *Store) likely() int64 {
 	return time.Now().UnixMicro() + s.ahead.Load()
 }
 
-// call runs take.lua or refund.lua. All keys and arguments are cut from one
-// string.
-func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Check) (reply, error) {
+// call runs take.lua, for a request that is to be remembered if there is a note, or
+// refund.lua. All keys and arguments are cut from one string.
+func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Check, n *note) (reply, error) {
 	script, mode := s.take, "0"
 	switch op {
 	case headgate.OpTake:
@@ -204,11 +240,14 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	case headgate.OpRefund:
 		script = s.refund
 	}
+	if n != nil {
+		mode = "2"
+	}
 	near := s.likely()
 	b := make([]byte, 0, 64+160*len(checks))
-	keys := make([]string, 0, len(checks))
-	args := make([]string, 0, 2+3*len(checks))
-	ends := make([]int, 0, 1+4*len(checks))
+	keys := make([]string, 0, len(checks)+1)
+	args := make([]string, 0, 7+4*len(checks))
+	ends := make([]int, 0, 1+5*len(checks))
 	if s.clock != nil {
 		b = appendInt(b, near)
 	}
@@ -227,12 +266,21 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		ends = append(ends, len(b))
 		if op == headgate.OpRefund {
 			b = appendInt(b, c.At)
-			ends = append(ends, len(b))
+			ends = append(ends, len(b), len(b)) // and it is not known how many were in use
 		}
 	}
-	all := string(b)
-	args = append(args, mode, all[:ends[0]])
-	per := (len(ends) - 1) / len(checks)
+	keys, args = cutArgs(string(b), ends, len(checks), append(args, mode), keys)
+	if n != nil {
+		keys, args = append(keys, n.key), n.append(args)
+	}
+	return s.exec(ctx, op, script, keys, args)
+}
+
+// cutArgs cuts the arguments of take.lua and refund.lua from one text: the time up
+// to the first end, then for each check its key, and as many arguments for each.
+func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []string) {
+	args = append(args, all[:ends[0]])
+	per := (len(ends) - 1) / checks
 	for i, end := range ends[1:] {
 		if part := all[ends[i]:end]; i%per == 0 {
 			keys = append(keys, part)
@@ -240,7 +288,7 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 			args = append(args, part)
 		}
 	}
-	return s.exec(ctx, op, script, keys, args)
+	return keys, args
 }
 
 func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
@@ -359,11 +407,21 @@ func fits(text string, c *headgate.Check, now int64) bool {
 // describeLimits describes the limits of one check.
 func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *headgate.Check, now int64, charged bool) {
 	limits := c.Rule.Limits()
+	var penalty *headgate.Decision
+	var before algorithm.State // of the penalty
+	denied := false            // by a limit that is none
 	for i := range limits {
-		if l := &limits[i]; l.Algorithm != headgate.SlidingWindow {
-			before := algorithm.Advance(l, readState(text), now)
-			describe(&dst[i], l, op, before, c, now, charged)
-			text = text[stateBytes:]
+		l := &limits[i]
+		if l.Algorithm == headgate.SlidingWindow {
+			continue
+		}
+		state := algorithm.Advance(l, readState(text), now)
+		text = text[stateBytes:]
+		describe(&dst[i], l, op, state, c, now, charged)
+		if l.Algorithm == headgate.Penalty {
+			penalty, before = &dst[i], state
+		} else {
+			denied = denied || !dst[i].Allowed
 		}
 	}
 	for i := range limits {
@@ -379,6 +437,11 @@ func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *hea
 		} else {
 			facts.Describe(&dst[i], l, now, c.Units(), charged)
 		}
+		denied = denied || !dst[i].Allowed
+	}
+	if penalty != nil && denied && op == headgate.OpTake && penalty.Allowed {
+		after := algorithm.Punish(penalty.Limit, before, now)
+		algorithm.Describe(penalty, penalty.Limit, before, after, now, c.Units(), true)
 	}
 }
 
@@ -391,10 +454,10 @@ func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before al
 	case charged:
 		after = algorithm.Charge(l, before, now, cost)
 	case op == headgate.OpRefund:
-		after, fits = algorithm.Refund(l, before, cost, c.At), true
+		after, fits = algorithm.Refund(l, before, now, cost, c.At, 0), true
 	}
 	algorithm.Describe(d, l, before, after, now, cost, fits)
 	if op == headgate.OpRefund {
-		d.Delay = 0
+		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	}
 }

@@ -15,6 +15,7 @@ const (
 	kindFirst    = 3
 	kindCalendar = 4
 	kindCounter  = 5
+	kindPenalty  = 6
 )
 
 const (
@@ -29,7 +30,8 @@ const (
 //	for each limit but sliding windows: kind B, capacity I4, num I4, den I7, period I7
 //	for each sliding window: count I4, period I7
 //
-// Integers are big-endian. Calendar windows cannot be computed in a script: for
+// Integers are big-endian. For a penalty num is its longest block in milliseconds
+// and den its first in microseconds. Calendar windows cannot be computed in a script: for
 // them num is the longest that a window lasts in seconds, and den and period are
 // the begin and end of the window that contains near, the store's likely time.
 func appendSpec(b []byte, r *headgate.Rule, near int64) []byte {
@@ -65,6 +67,10 @@ func appendSlot(b []byte, l *headgate.Limit, near int64) []byte {
 	period := l.Micros()
 	var kind byte
 	switch {
+	case l.Algorithm == headgate.Penalty:
+		// The longest block fits in 32 bits as milliseconds.
+		kind = kindPenalty
+		num, den = l.Longest().Milliseconds(), l.Block.Microseconds()
 	case l.Algorithm == headgate.SlidingCounter:
 		kind = kindCounter
 	case l.Algorithm != headgate.FixedWindow:
@@ -85,13 +91,38 @@ func appendSlot(b []byte, l *headgate.Limit, near int64) []byte {
 	return appendUint56(b, period)
 }
 
-// appendKey writes the name of a counter. A rule's name has no space in it, so
-// no two counters share a name.
+// appendKey writes the name of a counter: the prefix, the rule's name, its tag in
+// braces if it has one, a space, and the key. A rule's name has neither space nor
+// brace in it, so no two counters share a name. The tag is all that stands in
+// braces: in keys they are written %7B and %7D, and so that no other key looks
+// alike, the sign % as %25. Else a key's owner could choose its slot.
 func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
 	b = append(b, prefix...)
 	b = append(b, c.Rule.Name()...)
+	if tag := c.Rule.Tag(); tag != "" {
+		b = append(b, '{')
+		b = append(b, tag...)
+		b = append(b, '}')
+	}
 	b = append(b, ' ')
-	return append(b, c.Key...)
+	plain := 0 // from where on the key is still to be written as it is
+	for i := range len(c.Key) {
+		var written string
+		switch c.Key[i] {
+		case '{':
+			written = "%7B"
+		case '}':
+			written = "%7D"
+		case '%':
+			written = "%25"
+		default:
+			continue
+		}
+		b = append(b, c.Key[plain:i]...)
+		b = append(b, written...)
+		plain = i + 1
+	}
+	return append(b, c.Key[plain:]...)
 }
 
 func appendUint56(b []byte, v int64) []byte {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,8 +39,13 @@ var Epoch = time.Date(2026, 3, 28, 22, 59, 57, 123457000, time.UTC)
 // change while in use. The same seed gives the same histories.
 func Histories(t *testing.T, mk Maker, seed uint64, histories, steps int) {
 	t.Helper()
+	// Half an hour off, and by name: reservations must be read elsewhere.
+	zone, err := time.LoadLocation("Asia/Kolkata")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range histories {
-		h := &history{rng: rand.New(rand.NewPCG(seed, uint64(i))), clock: NewClock(Epoch)}
+		h := &history{zone: zone, rng: rand.New(rand.NewPCG(seed, uint64(i))), clock: NewClock(Epoch)}
 		if err := h.run(mk(t, h.clock.Now), steps); err != nil {
 			t.Fatalf("history %d of seed %d: %v", i, seed, err)
 		}
@@ -49,10 +55,12 @@ func Histories(t *testing.T, mk Maker, seed uint64, histories, steps int) {
 type history struct {
 	rng   *rand.Rand
 	clock *Clock
+	zone  *time.Location
 	rules []*headgate.Rule
 	past  []taken // what can be refunded
 	long  bool    // logs of hundreds of entries, which stores keep in other ways
 	late  int64   // the latest time so far
+	notes notes   // requests with ids, unless the store remembers none
 }
 
 // keys are few, so that histories come back to them.
@@ -72,6 +80,8 @@ func (h *history) run(store headgate.Store, steps int) error {
 	for i := range h.rules {
 		h.rules[i] = h.rule(fmt.Sprintf("r%d", i), known)
 	}
+	ledger, remembers := store.(headgate.Ledger)
+	h.notes.on = remembers && h.rng.IntN(3) == 0
 	others := []headgate.Store{NewModel(h.clock.Now)}
 	if known {
 		others = append(others, NewOracle(h.clock.Now))
@@ -98,6 +108,13 @@ func (h *history) run(store headgate.Store, steps int) error {
 			}
 		}
 		op, checks := h.request()
+		if h.notes.on {
+			if done, err := h.remember(ledger, others, op, checks); err != nil {
+				return fmt.Errorf("step %d at %d: %w", n, h.clock.Now(), err)
+			} else if done {
+				continue
+			}
+		}
 		var err error
 		if got, err = store.Take(ctx, op, checks, got[:0]); err != nil {
 			return fmt.Errorf("step %d: %w", n, err)
@@ -133,10 +150,13 @@ func (h *history) tick() {
 	switch h.rng.IntN(20) {
 	case 0, 1, 2, 3, 4, 5, 6:
 	case 7:
-		if h.late-h.clock.Now() < 50_000_000 {
+		if !h.notes.on && h.late-h.clock.Now() < 50_000_000 {
 			h.clock.Add(-time.Duration(h.rng.Int64N(int64(3 * time.Second))))
 		}
 	case 8:
+		if h.notes.on { // what is forgotten stays so, or not
+			return
+		}
 		// A store need not remember what was free for longer than a minute.
 		back := time.Duration(h.rng.Int64N(int64(time.Minute)))
 		h.clock.Add(-max(0, back-time.Duration(h.late-h.clock.Now())*time.Microsecond))
@@ -224,10 +244,21 @@ func (h *history) limit(known bool) headgate.Limit {
 			if !known {
 				l.Align, l.Period = headgate.AlignMinute+headgate.Alignment(h.rng.IntN(6)), 0
 				if h.rng.IntN(2) == 0 {
-					l.Location = time.FixedZone("east", 5*3600+1800)
+					l.Location = h.zone
 				}
 			}
 		}
+	}
+	return l
+}
+
+// penalty makes up a penalty.
+func (h *history) penalty() headgate.Limit {
+	period := time.Duration(1+h.rng.Int64N(int64(20*time.Second/time.Microsecond))) * time.Microsecond
+	block := time.Duration(1+h.rng.IntN(20_000)) * time.Millisecond
+	l := headgate.Blocking(1+h.rng.Int64N(4), period, block, 0)
+	if h.rng.IntN(3) != 0 {
+		l.MaxBlock = block * time.Duration(1+h.rng.IntN(20))
 	}
 	return l
 }
@@ -237,6 +268,9 @@ func (h *history) rule(name string, known bool) *headgate.Rule {
 		limits := make([]headgate.Limit, 1+h.rng.IntN(3))
 		for i := range limits {
 			limits[i] = h.limit(known)
+		}
+		if h.rng.IntN(4) == 0 {
+			limits = slices.Insert(limits, h.rng.IntN(len(limits)+1), h.penalty())
 		}
 		if r, err := headgate.NewRule(name, limits...); err == nil {
 			return r
@@ -268,11 +302,14 @@ func (h *history) changed(r *headgate.Rule, busy []bool) *headgate.Rule {
 		switch l.Algorithm {
 		case headgate.TokenBucket, headgate.LeakyBucket:
 			l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
-			if count := 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count)); count > l.Count || busy[i] {
-				l.Count = count
+			if count := 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count)); (count > l.Count || busy[i]) && !h.notes.on {
+				l.Count = count // reservations settled in another order would see time pass at other rates
 			}
 		case headgate.SlidingWindow:
 			l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))
+		case headgate.Penalty:
+			// Not the longest block: a store may have forgotten what it would keep.
+			l.Count = 1 + h.rng.Int64N(4)
 		default:
 			l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
 		}

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"sync"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
@@ -12,12 +11,14 @@ import (
 // package algorithm: what any store must do, without what makes one fast. It is
 // safe for concurrent use and forgets nothing.
 type Model struct {
+	book  // its lock guards the maps; a decision is one critical section
 	clock func() int64
 
-	mu     sync.Mutex // guards the maps; a decision is one critical section
 	states map[counter]algorithm.State
 	logs   map[counter]*algorithm.Log
 }
+
+var _ headgate.Ledger = (*Model)(nil)
 
 // counter names one: the limit's slot, or 0 for the log of a rule.
 type counter struct {
@@ -28,7 +29,9 @@ type counter struct {
 // NewModel returns an empty model that decides by clock, in microseconds since
 // the Unix epoch.
 func NewModel(clock func() int64) *Model {
-	return &Model{clock: clock, states: map[counter]algorithm.State{}, logs: map[counter]*algorithm.Log{}}
+	m := &Model{book: newBook(clock), clock: clock, states: map[counter]algorithm.State{}, logs: map[counter]*algorithm.Log{}}
+	m.book.take, m.book.settle = m.take, m.adjust
+	return m
 }
 
 // Take implements [headgate.Store].
@@ -38,30 +41,73 @@ func (m *Model) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.catchUp()
+	return m.take(op, checks, dst), nil
+}
+
+// take is Take with the lock held.
+func (m *Model) take(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
 	now := m.clock()
 	m.follow(checks, now)
 	switch op {
 	case headgate.OpReset:
 		m.reset(checks)
-		return dst, nil
+		return dst
 	case headgate.OpRefund:
-		m.refund(checks, now)
-		return m.describe(checks, now, dst, func(*headgate.Check) int64 { return 0 }, nil), nil
+		for i := range checks {
+			m.change(&checks[i], -checks[i].Units(), nil, now)
+		}
+		return m.describe(checks, now, dst, func(*headgate.Check) int64 { return 0 }, nil)
 	}
 	units := func(c *headgate.Check) int64 { return c.Units() }
 	before := len(dst)
 	dst = m.describe(checks, now, dst, units, nil)
-	if op == headgate.OpPeek || !headgate.NewVerdict(dst[before:]).Allowed {
-		return dst, nil
+	if op == headgate.OpPeek {
+		return dst
+	}
+	if m.punish(checks, dst[before:], now) {
+		return m.describe(checks, now, dst[:before], units, m.charges(checks, dst[before:]))
+	}
+	charges := m.charges(checks, dst[before:])
+	if charges == nil {
+		return dst
+	}
+	return m.describe(checks, now, dst[:before], units, charges)
+}
+
+// charges says which checks are charged, or nil if none is.
+func (m *Model) charges(checks []headgate.Check, decisions []headgate.Decision) []bool {
+	if !headgate.NewVerdict(decisions).Allowed {
+		return nil
 	}
 	charge := make([]bool, len(checks))
 	for i := range checks {
 		charge[i] = true
 	}
-	for _, d := range dst[before:] {
+	for _, d := range decisions {
 		charge[d.Check] = charge[d.Check] && d.Allowed // a shadow that refuses is not charged
 	}
-	return m.describe(checks, now, dst[:before], units, charge), nil
+	return charge
+}
+
+// punish counts denials in the penalties of the rules that denied, unless those
+// block already, and reports whether it did.
+func (m *Model) punish(checks []headgate.Check, decisions []headgate.Decision, now int64) bool {
+	denied := make([]bool, len(checks))
+	for _, d := range decisions {
+		if !d.Allowed && d.Limit.Algorithm != headgate.Penalty {
+			denied[d.Check] = true
+		}
+	}
+	any := false
+	for _, d := range decisions {
+		if d.Limit.Algorithm == headgate.Penalty && d.Allowed && denied[d.Check] {
+			id := counter{d.Rule.Name(), checks[d.Check].Key, d.Limit.Slot()}
+			m.states[id] = algorithm.Punish(d.Limit, algorithm.Advance(d.Limit, m.states[id], now), now)
+			any = true
+		}
+	}
+	return any
 }
 
 // describe appends what there is to say of every limit, charging first the checks
@@ -101,7 +147,7 @@ func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Deci
 				}
 				algorithm.Describe(&d, l, s, after, now, cost, fits)
 			}
-			if cost == 0 {
+			if cost == 0 { // a refund or a settlement, which nothing denies
 				d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 			}
 			dst = append(dst, d)
@@ -127,20 +173,46 @@ func (m *Model) follow(checks []headgate.Check, now int64) {
 	}
 }
 
-func (m *Model) refund(checks []headgate.Check, now int64) {
-	for i := range checks {
-		c := &checks[i]
-		if log := m.logs[counter{c.Rule.Name(), c.Key, 0}]; log != nil && hasWindow(c.Rule) {
-			log.Refund(c.Units(), c.At, algorithm.Horizon(c.Rule))
-		}
-		for j := range c.Rule.Limits() {
-			l := &c.Rule.Limits()[j]
-			id := counter{c.Rule.Name(), c.Key, l.Slot()}
-			if s := m.states[id]; l.Algorithm != headgate.SlidingWindow && !s.IsZero() {
-				m.states[id] = algorithm.Refund(l, algorithm.Advance(l, s, now), c.Units(), c.At)
-			}
-		}
+// change charges a check so many units more, or takes them back if they are
+// negative. The counters have followed the clock.
+func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) {
+	if units == 0 {
+		return
 	}
+	if id := (counter{c.Rule.Name(), c.Key, 0}); hasWindow(c.Rule) {
+		log := m.logs[id]
+		if log == nil {
+			log = new(algorithm.Log)
+		}
+		if units < 0 {
+			log.Refund(-units, c.At, algorithm.Horizon(c.Rule))
+		} else {
+			log.Owe(now, units, algorithm.Horizon(c.Rule))
+		}
+		m.logs[id] = log
+	}
+	for j := range c.Rule.Limits() {
+		l := &c.Rule.Limits()[j]
+		if l.Algorithm == headgate.SlidingWindow {
+			continue
+		}
+		before := int64(0)
+		if used != nil {
+			before = used[j]
+		}
+		id := counter{c.Rule.Name(), c.Key, l.Slot()}
+		m.states[id] = algorithm.Settle(l, algorithm.Advance(l, m.states[id], now), now, units, c.At, before)
+	}
+}
+
+// adjust changes the units of checks, with the lock held.
+func (m *Model) adjust(checks []headgate.Check, units [][]int64, dst []headgate.Decision) []headgate.Decision {
+	now := m.clock()
+	m.follow(checks, now)
+	for i := range checks {
+		m.change(&checks[i], units[i][0], units[i][1:], now)
+	}
+	return m.describe(checks, now, dst, func(*headgate.Check) int64 { return 0 }, nil)
 }
 
 func (m *Model) reset(checks []headgate.Check) {

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"math/big"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -15,10 +14,10 @@ import (
 // held against each other. It is safe for concurrent use and forgets nothing.
 //
 // It knows token_bucket, leaky_bucket, fixed_window aligned to UTC or to the
-// first request, sliding_window and sliding_counter.
+// first request, sliding_window, sliding_counter and penalty.
 type Oracle struct {
+	book     // its lock guards counters
 	clock    func() int64
-	mu       sync.Mutex // guards counters
 	counters map[counter]obvious
 }
 
@@ -28,7 +27,9 @@ type obvious interface {
 	// use than it allows.
 	free(l *headgate.Limit, now int64) int64
 	charge(l *headgate.Limit, now, cost int64)
-	refund(l *headgate.Limit, now, cost, at int64)
+	// refund takes units back that were charged at a time, or the newest if that is
+	// 0. After the charge so many were in use; 0 if that is not known.
+	refund(l *headgate.Limit, now, cost, at, used int64)
 	// follow takes the counter back with a clock that has stepped back.
 	follow(l *headgate.Limit, now int64)
 	// busy is how long units are still in use at now if nothing else comes.
@@ -38,7 +39,9 @@ type obvious interface {
 // NewOracle returns an empty oracle that decides by clock, in microseconds since
 // the Unix epoch.
 func NewOracle(clock func() int64) *Oracle {
-	return &Oracle{clock: clock, counters: map[counter]obvious{}}
+	o := &Oracle{book: newBook(clock), clock: clock, counters: map[counter]obvious{}}
+	o.book.take, o.book.settle = o.take, o.change
+	return o
 }
 
 // Take implements [headgate.Store].
@@ -48,45 +51,107 @@ func (o *Oracle) Take(_ context.Context, op headgate.Op, checks []headgate.Check
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.catchUp()
+	return o.take(op, checks, dst), nil
+}
+
+// take is Take with the lock held.
+func (o *Oracle) take(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
 	now := o.clock()
 	admitted := true
 	fits := make([]bool, len(checks))
+	denied := make([]bool, len(checks)) // by a limit that is no penalty
 	for i := range checks {
 		c := &checks[i]
 		fits[i] = true
+		o.look(c, now, op == headgate.OpReset)
 		for j := range c.Rule.Limits() {
 			l := &c.Rule.Limits()[j]
-			id := counter{c.Rule.Name(), c.Key, l.Slot()}
-			if l.Algorithm == headgate.SlidingWindow {
-				id.slot = 0
+			if o.counter(c, l).free(l, now) < c.Units() {
+				fits[i] = false
+				denied[i] = denied[i] || l.Algorithm != headgate.Penalty
 			}
-			if o.counters[id] == nil || op == headgate.OpReset {
-				o.counters[id] = newObvious(l)
-			}
-			if log, ok := o.counters[id].(*obviousLog); ok {
-				log.longest = max(log.longest, l.Period.Microseconds())
-			}
-			o.counters[id].follow(l, now)
-			fits[i] = fits[i] && o.counters[id].free(l, now) >= c.Units()
 		}
 		admitted = admitted && (fits[i] || c.Shadow)
 	}
 	if op == headgate.OpReset {
-		return dst, nil
+		return dst
 	}
 	for i := range checks {
-		dst = o.settle(op, &checks[i], i, admitted && fits[i], now, dst)
+		dst = o.carryOut(op, &checks[i], i, admitted && fits[i], denied[i], now, dst)
 	}
-	return dst, nil
+	return dst
 }
 
-func (o *Oracle) settle(op headgate.Op, c *headgate.Check, place int, admitted bool, now int64, dst []headgate.Decision) []headgate.Decision {
+// look makes the counters of a check, or all of them anew, and has them follow the
+// clock.
+func (o *Oracle) look(c *headgate.Check, now int64, anew bool) {
+	for j := range c.Rule.Limits() {
+		l := &c.Rule.Limits()[j]
+		id := counter{c.Rule.Name(), c.Key, l.Slot()}
+		if l.Algorithm == headgate.SlidingWindow {
+			id.slot = 0
+		}
+		if o.counters[id] == nil || anew {
+			o.counters[id] = newObvious(l)
+		}
+		if log, ok := o.counters[id].(*obviousLog); ok {
+			log.longest = max(log.longest, l.Period.Microseconds())
+		}
+		o.counters[id].follow(l, now)
+	}
+}
+
+// change charges and gives back what a settlement says.
+func (o *Oracle) change(checks []headgate.Check, units [][]int64, dst []headgate.Decision) []headgate.Decision {
+	now := o.clock()
+	for i := range checks {
+		c := &checks[i]
+		o.look(c, now, false)
+		logged := false
+		for j := range c.Rule.Limits() {
+			l := &c.Rule.Limits()[j]
+			if l.Algorithm == headgate.SlidingWindow {
+				if logged {
+					continue
+				}
+				logged = true
+			}
+			switch more := units[i][0]; {
+			case more < 0:
+				o.counter(c, l).refund(l, now, -more, c.At, units[i][1+j])
+			case more > 0:
+				o.counter(c, l).charge(l, now, more)
+			}
+		}
+		for j := range c.Rule.Limits() {
+			l := &c.Rule.Limits()[j]
+			dst = append(dst, headgate.Decision{
+				Rule: c.Rule, Limit: l, Check: i, Shadow: c.Shadow, At: now, Allowed: true,
+				Remaining: o.remaining(c, l, now), ResetAfter: tell(o.counter(c, l).busy(l, now)),
+			})
+		}
+	}
+	return dst
+}
+
+func (o *Oracle) remaining(c *headgate.Check, l *headgate.Limit, now int64) int64 {
+	if p, ok := o.counter(c, l).(*obviousPenalty); ok {
+		return p.left(l, now)
+	}
+	return max(0, o.counter(c, l).free(l, now))
+}
+
+func (o *Oracle) carryOut(op headgate.Op, c *headgate.Check, place int, admitted, denied bool, now int64, dst []headgate.Decision) []headgate.Decision {
 	first := len(dst)
 	cost := c.Units()
 	logged := false
 	for j := range c.Rule.Limits() {
 		l := &c.Rule.Limits()[j]
 		s := o.counter(c, l)
+		if p, ok := s.(*obviousPenalty); ok && op == headgate.OpTake && denied && !p.blocks(l, now) {
+			p.punish(l, now)
+		}
 		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, At: now, Allowed: op == headgate.OpRefund})
 		d := &dst[len(dst)-1]
 		if op == headgate.OpRefund {
@@ -97,7 +162,7 @@ func (o *Oracle) settle(op headgate.Op, c *headgate.Check, place int, admitted b
 		case d.Allowed && l.Algorithm == headgate.LeakyBucket:
 			d.Delay = tell(s.busy(l, now))
 		case d.Allowed:
-		case cost > l.Capacity():
+		case cost > l.Capacity() && l.Algorithm != headgate.Penalty:
 			d.RetryAfter = headgate.Never
 		default:
 			d.RetryAfter = tell(wait(s, l, now, cost))
@@ -114,7 +179,7 @@ func (o *Oracle) settle(op headgate.Op, c *headgate.Check, place int, admitted b
 		}
 		switch {
 		case op == headgate.OpRefund:
-			s.refund(l, now, cost, c.At)
+			s.refund(l, now, cost, c.At, 0)
 		case op == headgate.OpTake && admitted:
 			s.charge(l, now, cost)
 		}
@@ -122,7 +187,7 @@ func (o *Oracle) settle(op headgate.Op, c *headgate.Check, place int, admitted b
 	for j := range c.Rule.Limits() {
 		l := &c.Rule.Limits()[j]
 		d := &dst[first+j]
-		d.Remaining = max(0, o.counter(c, l).free(l, now))
+		d.Remaining = o.remaining(c, l, now)
 		d.ResetAfter = tell(o.counter(c, l).busy(l, now))
 	}
 	return dst
@@ -167,6 +232,8 @@ func newObvious(l *headgate.Limit) obvious {
 		return &obviousFixed{}
 	case headgate.SlidingWindow:
 		return &obviousLog{}
+	case headgate.Penalty:
+		return &obviousPenalty{}
 	}
 	return &obviousCounter{}
 }
@@ -224,11 +291,25 @@ func (s *obviousBucket) free(l *headgate.Limit, now int64) int64 {
 
 func (s *obviousBucket) charge(l *headgate.Limit, now, cost int64) {
 	used, at := s.level(l, now)
-	s.set(l, used+cost, at)
+	s.set(l, used+min(cost, max(0, headgate.MaxCount-used)), at)
 }
 
-func (s *obviousBucket) refund(l *headgate.Limit, now, cost, _ int64) {
+// refund: the units that were in use after the charge have been refilled in turn,
+// and what is refilled is not given back.
+func (s *obviousBucket) refund(l *headgate.Limit, now, cost, then, inUse int64) {
 	used, at := s.level(l, now)
+	if then != 0 && now > then {
+		if inUse == 0 {
+			inUse = max(cost, l.Capacity())
+		}
+		turns := new(big.Rat).Quo(big.NewRat(now-then, 1), big.NewRat(l.Period.Microseconds(), l.Count))
+		whole := new(big.Int).Quo(turns.Num(), turns.Denom())
+		if whole.Cmp(big.NewInt(inUse)) >= 0 {
+			cost = 0
+		} else {
+			cost = min(cost, inUse-whole.Int64())
+		}
+	}
 	s.set(l, max(0, used-cost), at)
 }
 
@@ -281,10 +362,10 @@ func (s *obviousFixed) free(l *headgate.Limit, now int64) int64 {
 
 func (s *obviousFixed) charge(l *headgate.Limit, now, cost int64) {
 	s.last = s.current(l, now)
-	s.last.used += cost
+	s.last.used += min(cost, max(0, headgate.MaxCount-s.last.used))
 }
 
-func (s *obviousFixed) refund(l *headgate.Limit, now, cost, at int64) {
+func (s *obviousFixed) refund(l *headgate.Limit, now, cost, at, _ int64) {
 	s.last = s.current(l, now)
 	if at == 0 || at >= s.last.begin {
 		s.last.used = max(0, s.last.used-cost)
@@ -322,13 +403,22 @@ func (s *obviousLog) free(l *headgate.Limit, now int64) int64 {
 }
 
 func (s *obviousLog) charge(_ *headgate.Limit, now, cost int64) {
+	live := int64(0)
+	for _, c := range s.charged {
+		if c.at > now-s.longest {
+			live += c.units
+		}
+	}
+	if cost = min(cost, headgate.MaxCount-live); cost <= 0 {
+		return
+	}
 	s.charged = append(s.charged, struct{ at, units int64 }{now, cost})
 	for s.charged[0].at <= now-s.longest {
 		s.charged = s.charged[1:]
 	}
 }
 
-func (s *obviousLog) refund(_ *headgate.Limit, _, cost, at int64) {
+func (s *obviousLog) refund(_ *headgate.Limit, _, cost, at, _ int64) {
 	for i := len(s.charged) - 1; i >= 0; i-- {
 		if c := &s.charged[i]; at == 0 || c.at <= at {
 			back := min(c.units, cost)
@@ -385,10 +475,10 @@ func (s *obviousCounter) free(l *headgate.Limit, now int64) int64 {
 
 func (s *obviousCounter) charge(l *headgate.Limit, now, cost int64) {
 	s.last, s.before = s.current(l, now)
-	s.last.used += cost
+	s.last.used += min(cost, max(0, headgate.MaxCount-s.last.used))
 }
 
-func (s *obviousCounter) refund(l *headgate.Limit, now, cost, at int64) {
+func (s *obviousCounter) refund(l *headgate.Limit, now, cost, at, _ int64) {
 	s.last, s.before = s.current(l, now)
 	period := l.Period.Microseconds()
 	back := int64(0)

@@ -1,14 +1,19 @@
 package servers
 
 import (
+	"crypto/tls"
 	"fmt"
+	"net/url"
 	"strings"
 )
 
 // settings are what a server is started with.
 type settings struct {
-	directives [][]string
-	password   string
+	directives   [][]string
+	password     string
+	certificates *Certificates
+	sentinel     bool // it is one, and not a server of data
+	cluster      bool // it can be a part of one
 }
 
 // Option changes how a server is started.
@@ -29,8 +34,24 @@ func Password(password string) Option {
 	return func(s *settings) {
 		s.password = password
 		s.directives = append(s.directives, []string{"requirepass", password})
+		if !s.sentinel {
+			// For servers that replicate one another.
+			s.directives = append(s.directives, []string{"masterauth", password})
+		}
 	}
 }
+
+// User adds a user with a password and what it may do, such as "~hg:*" and
+// "+evalsha". The default user stays what it is.
+func User(name, password string, rules ...string) Option {
+	return func(s *settings) {
+		s.directives = append(s.directives, append([]string{"user", name, "on", ">" + password}, rules...))
+	}
+}
+
+// TLS makes the server speak nothing else, and ask its clients for a certificate.
+// [Server.URL] names the files for it.
+func TLS(c *Certificates) Option { return func(s *settings) { s.certificates = c } }
 
 // MaxMemory bounds the server's memory to so many bytes; a write beyond it is an
 // error, and nothing is evicted.
@@ -43,16 +64,38 @@ func MaxMemory(bytes int64) Option {
 }
 
 // config is the server's configuration file: reachable from this machine only,
-// in the foreground, with its files in dir, and with nothing written to disk.
-func (s *settings) config(dir string, port int) string {
+// in the foreground, with its files in dir, and with nothing written to disk. bus
+// is the port that nodes of a cluster speak to each other on.
+func (s *settings) config(dir string, port, bus int) string {
 	lines := [][]string{
 		{"bind", loopback},
 		{"protected-mode", "yes"},
-		{"port", fmt.Sprint(port)},
 		{"dir", dir},
 		{"daemonize", "no"},
-		{"save", ""},
-		{"appendonly", "no"},
+	}
+	if c := s.certificates; c != nil {
+		lines = append(lines,
+			[]string{"port", "0"},
+			[]string{"tls-port", fmt.Sprint(port)},
+			[]string{"tls-cert-file", c.ServerCert},
+			[]string{"tls-key-file", c.ServerKey},
+			[]string{"tls-ca-cert-file", c.CA},
+			[]string{"tls-auth-clients", "yes"},
+			[]string{"tls-replication", "yes"})
+	} else {
+		lines = append(lines, []string{"port", fmt.Sprint(port)})
+	}
+	if !s.sentinel {
+		lines = append(lines, []string{"save", ""}, []string{"appendonly", "no"})
+	}
+	if s.cluster {
+		lines = append(lines,
+			[]string{"cluster-enabled", "yes"},
+			[]string{"cluster-config-file", "nodes.conf"},
+			[]string{"cluster-port", fmt.Sprint(bus)})
+		if s.certificates != nil {
+			lines = append(lines, []string{"tls-cluster", "yes"})
+		}
 	}
 	var b strings.Builder
 	for _, line := range append(lines, s.directives...) {
@@ -64,6 +107,29 @@ func (s *settings) config(dir string, port int) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// addTo adds to a URL what clients must know besides the address.
+func (s *settings) addTo(u *url.URL) {
+	if s.password != "" {
+		u.User = url.UserPassword("default", s.password)
+	}
+	if c := s.certificates; c != nil {
+		u.Scheme = strings.Replace(u.Scheme, "redis", "rediss", 1)
+		q := u.Query()
+		q.Set("ca_file", c.CA)
+		q.Set("cert_file", c.ClientCert)
+		q.Set("key_file", c.ClientKey)
+		u.RawQuery = q.Encode()
+	}
+}
+
+// clientTLS is what connections to the server are encrypted with, or nil.
+func (s *settings) clientTLS() *tls.Config {
+	if s.certificates == nil {
+		return nil
+	}
+	return s.certificates.client
 }
 
 // quote writes a value so that the server's parser of configuration lines reads

@@ -3,6 +3,7 @@ package servers
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -35,11 +36,14 @@ type conn struct {
 	replies *bufio.Reader
 }
 
-// dial connects, and authenticates if there is a password. The context bounds
-// the connection's whole life.
-func dial(ctx context.Context, addr, password string) (*conn, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", addr)
+// dial connects, over TLS if there is a config for it, and authenticates if there
+// is a password. The context bounds the connection's whole life.
+func dial(ctx context.Context, addr, password string, config *tls.Config) (*conn, error) {
+	connect := new(net.Dialer).DialContext
+	if config != nil {
+		connect = (&tls.Dialer{Config: config}).DialContext
+	}
+	c, err := connect(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("servers: %w", err)
 	}

@@ -38,6 +38,7 @@ type Server struct {
 	dir      string
 	settings settings
 	port     int
+	bus      int // where the nodes of a cluster speak to one another
 
 	mu      sync.Mutex // guards process
 	process *process   // nil while the server is down
@@ -68,6 +69,9 @@ func Start(t testing.TB, kind Kind, options ...Option) *Server {
 		if s.port, err = freePort(); err != nil {
 			t.Fatal(err)
 		}
+		if err = s.configure(); err != nil {
+			t.Fatal(err)
+		}
 		if err = s.start(); err == nil {
 			return s
 		}
@@ -79,20 +83,33 @@ func Start(t testing.TB, kind Kind, options ...Option) *Server {
 	return nil
 }
 
+// configure writes the configuration file. It is written once: a Sentinel changes
+// its own and those of its servers, and a restart must find what it wrote.
+func (s *Server) configure() error {
+	var err error
+	if s.bus, err = freePort(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.configPath(), []byte(s.settings.config(s.dir, s.port, s.bus)), 0o600); err != nil {
+		return fmt.Errorf("servers: %w", err)
+	}
+	return nil
+}
+
 // start starts the process on s.port and waits until it answers PING.
 func (s *Server) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	config := filepath.Join(s.dir, "server.conf")
-	if err := os.WriteFile(config, []byte(s.settings.config(s.dir, s.port)), 0o600); err != nil {
-		return fmt.Errorf("servers: %w", err)
-	}
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("servers: %w", err)
 	}
 	defer log.Close()
-	p := &process{cmd: exec.Command(s.program, config), done: make(chan struct{})}
+	args := []string{s.configPath()}
+	if s.settings.sentinel {
+		args = append(args, "--sentinel")
+	}
+	p := &process{cmd: exec.Command(s.program, args...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = s.dir, log, log
 	p.cmd.SysProcAttr = attributes()
 	if err := p.cmd.Start(); err != nil {
@@ -160,12 +177,11 @@ func (s *Server) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(
 func (s *Server) Port() int { return s.port }
 
 // URL is the server's address as stores and clients are configured with it,
-// such as "redis://127.0.0.1:20001/0". It contains the password, if there is one.
+// such as "redis://127.0.0.1:20001/0". It contains the password and the
+// certificates, if there are any.
 func (s *Server) URL() string {
 	u := url.URL{Scheme: "redis", Host: s.Addr(), Path: "/0"}
-	if s.settings.password != "" {
-		u.User = url.UserPassword("default", s.settings.password)
-	}
+	s.settings.addTo(&u)
 	return u.String()
 }
 
@@ -179,7 +195,7 @@ func (s *Server) Do(ctx context.Context, args ...string) (any, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, err := dial(ctx, s.Addr(), s.settings.password)
+	c, err := dial(ctx, s.Addr(), s.settings.password, s.settings.clientTLS())
 	if err != nil {
 		return nil, err
 	}
@@ -249,6 +265,13 @@ func (s *Server) mustSignal(sig syscall.Signal) {
 	s.process.signal(sig)
 }
 
+// up reports whether the server runs.
+func (s *Server) up() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process != nil
+}
+
 // take returns the running process, if there is one, and marks the server as
 // down.
 func (s *Server) take() *process {
@@ -265,6 +288,8 @@ func (s *Server) cleanup() {
 		s.t.Logf("the log of %s on port %d ends with:\n%s", s.kind.Program(), s.port, s.logTail())
 	}
 }
+
+func (s *Server) configPath() string { return filepath.Join(s.dir, "server.conf") }
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
 

@@ -56,7 +56,7 @@ func TestPassword(t *testing.T) {
 		if got, _ := u.User.Password(); got != password {
 			t.Errorf("the URL's password is %q, want %q", got, password)
 		}
-		c, err := dial(t.Context(), s.Addr(), "")
+		c, err := dial(t.Context(), s.Addr(), "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

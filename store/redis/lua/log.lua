@@ -25,6 +25,7 @@ local function adopt(plan, spec, now)
       local keep = stamp > now -- a fixed window that has not ended
       if algorithm == 1 or algorithm == 2 then keep = now < stamp + 4 * period end
       if algorithm == 5 then keep = now < stamp + 2 * period end
+      if algorithm == 6 then keep = now < stamp + 4 * period end
       if keep then
         names[#names + 1], others[#others + 1] = name, state
         plan.ttl = math.max(plan.ttl, stamp + 4 * period - now)
@@ -214,6 +215,17 @@ local function clamp(text, size, nowlow)
   return string.sub(text, 1, size * j) .. table.concat(late)
 end
 
+-- Has a value with a log live for as long as it is needed.
+local function extend(plan, now, spare)
+  local ttl = math.max(plan.ttl, plan.longest)
+  if now + ttl > plan.expires then
+    -- Ask for an eighth more than is needed, so as not to ask each time.
+    ttl = math.ceil(ttl * 1.125)
+    redis.call('PEXPIRE', plan.key, math.ceil(ttl / 1000) + 1 + spare)
+    redis.call('SETRANGE', plan.key, plan.log, struct.pack('>I7', now + ttl))
+  end
+end
+
 -- Charges the log of a check that is admitted, and stores the states of its
 -- other limits.
 local function add(plan, nowlow, now, spare)
@@ -256,11 +268,5 @@ local function add(plan, nowlow, now, spare)
   end
   if plan.states ~= '' then redis.call('SETRANGE', plan.key, #plan.head, plan.states) end
   redis.call('APPEND', plan.key, entry)
-  local ttl = math.max(plan.ttl, plan.longest)
-  if now + ttl > plan.expires then
-    -- Ask for an eighth more than is needed, so as not to ask each time.
-    ttl = math.ceil(ttl * 1.125)
-    redis.call('PEXPIRE', plan.key, math.ceil(ttl / 1000) + 1 + spare)
-    redis.call('SETRANGE', plan.key, plan.log, struct.pack('>I7', now + ttl))
-  end
+  extend(plan, now, spare)
 end

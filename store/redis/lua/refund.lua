@@ -1,13 +1,18 @@
--- Gives units back to any number of checks.
+-- Gives units back to any number of checks, or settles a reservation.
 --
--- KEYS[i]      the counters of check i
--- ARGV[1]      unused
+-- KEYS[i]      the counters of check i, of n; KEYS[n+1] the note of the reservation
+-- ARGV[1]      0 to refund, 1 to settle, 2 to settle what has expired
 -- ARGV[2]      the time in microseconds, in tests only; else empty
--- ARGV[3i]     the limits of check i; see spec.go
--- ARGV[3i+1]   its cost
--- ARGV[3i+2]   when the units were charged, in microseconds; 0 for the newest
+-- ARGV[4i-1]   the limits of check i; see spec.go
+-- ARGV[4i]     its cost, negative to charge so much more, whether it fits or not
+-- ARGV[4i+1]   when the units were charged, in microseconds; 0 for the newest
+-- ARGV[4i+2]   how many were in use then, I4 for each limit that is no sliding
+--              window; empty or 0 if that is not known
+-- ARGV[4n+3]   of a reservation: when it expires I7
+-- ARGV[4n+4]   what tells this settlement from others, 16 bytes
 -- Returns      as take.lua does: slots as they were read, facts of windows as
---              they are after the refund.
+--              they are after the refund. Besides, status 5: it was settled
+--              otherwise; 8: there is no such reservation, or not any more.
 local call, pack, unpack, sub, floor, ceil = redis.call, struct.pack, struct.unpack, string.sub, math.floor, math.ceil
 local now, spare = ARGV[2], 0
 if now ~= '' then
@@ -18,9 +23,26 @@ else
 end
 local nowlow = now % 281474976710656
 local reply, plans = {}, {}
+local checks, settling, note = #KEYS, ARGV[1] ~= '0', nil
+if settling then
+  checks = checks - 1
+  note = call('GET', KEYS[checks + 1])
+  if not note or sub(note, 26, 32) ~= ARGV[4 * checks + 3] or ARGV[1] == '1' and now >= unpack('>I7', note, 33) then
+    return pack('>BI7', 8, now)
+  end
+  local state = sub(note, 1, 1)
+  if state == 's' and ARGV[1] == '1' then
+    if sub(note, 40, 55) ~= ARGV[4 * checks + 4] then return pack('>BI7', 5, now) end
+    local skip = unpack('>I4', note, 56)
+    return sub(note, 64 + skip, 63 + skip + unpack('>I4', note, 60 + skip))
+  end
+  if state ~= 'o' or ARGV[1] == '1' and now >= unpack('>I7', note, 26) then return pack('>BI7', 8, now) end
+end
 
-for i = 1, #KEYS do
-  local key, spec, cost, when = KEYS[i], ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])
+for i = 1, checks do
+  local key, spec, cost, when = KEYS[i], ARGV[4 * i - 1], tonumber(ARGV[4 * i]), tonumber(ARGV[4 * i + 1])
+  local uses, more = ARGV[4 * i + 2], 0
+  if cost < 0 then cost, more = 0, -cost end
   local slots, windows = string.byte(spec, 1, 2)
   local names = 8 * slots
   local value = call('GET', key) or ''
@@ -39,11 +61,20 @@ for i = 1, #KEYS do
   local pos = 3 + names
   local new, any = {}, false
   for j = 1, slots do
-    local kind, _, num, den, period = unpack('>BI4I4I7I7', spec, pos)
+    local kind, capacity, num, den, period = unpack('>BI4I4I7I7', spec, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
     pos, at = pos + 23, at + 15
     local back, reset = cost, 0
-    if used == 0 and extra == 0 then
+    if kind == 6 then
+      back = 0
+      local reach = math.max(num * 1000, period)
+      if now >= stamp + num * 1000 then
+        used, extra = 0, 0
+      elseif stamp > now + reach then
+        stamp = now + reach
+      end
+      reset = stamp + num * 1000 - now
+    elseif used == 0 and extra == 0 then
       back = 0
     elseif kind == 1 then
       if extra >= num then extra = num - 1 end
@@ -59,6 +90,14 @@ for i = 1, #KEYS do
           local late = ceil(rest / num)
           used, stamp, extra = used - units, now - late, late * num - rest
         end
+      end
+      -- What has been refilled since the charge is not given back again.
+      if when ~= 0 and back > 0 then
+        local known = 0
+        if uses ~= '' then known = unpack('>I4', uses, 4 * j - 3) end
+        if known == 0 then known = math.max(back, capacity) end
+        if now > when then known = known - refilled(now - when, num, den, 0) end
+        back = math.max(0, math.min(back, known))
       end
       reset = used * den / num
     elseif kind == 5 then
@@ -98,6 +137,29 @@ for i = 1, #KEYS do
       reset = stamp - now
     end
     used = used - math.min(back, used)
+    if more > 0 and kind ~= 6 then
+      if kind == 1 then
+        if used == 0 then stamp, extra = now, 0 end
+        used = math.max(used, math.min(used + more, 1000000000))
+        reset = used * den / num
+      elseif kind == 5 then
+        if used == 0 and extra == 0 then stamp = now - now % period end
+        used = math.max(used, math.min(used + more, 1000000000))
+        reset = stamp + 2 * period - now
+      else
+        if used == 0 then
+          stamp = now + period
+          if kind == 2 then
+            stamp = now - now % period + period
+          elseif kind == 4 then
+            if now < den or now >= period then return pack('>BI7', 2, now) end
+            stamp = period
+          end
+        end
+        used = math.max(used, math.min(used + more, 1000000000))
+        reset = stamp - now
+      end
+    end
     if used == 0 and (kind ~= 5 or extra == 0) then
       stamp, extra, reset = 0, 0, 0
     else
@@ -110,7 +172,19 @@ for i = 1, #KEYS do
   plan.states = table.concat(new)
 
   local text = ''
-  if windows > 0 then
+  plan.idle = cost == 0 and more == 0
+  if windows > 0 and more > 0 then
+    local facts = {}
+    look(plan, spec, pos, nowlow, facts)
+    plan.cost = math.min(more, 1000000000 - (sum(plan, plan.n) - sum(plan, plan.live - 1)))
+    plan.adds = plan.cost > 0
+    for j = 1, windows do
+      local used, _, newest = unpack('>I4I6I6', facts[j])
+      if plan.adds then used, newest = used + plan.cost, 0 end
+      reply[#reply + 1] = pack('>I4I6I6', used, 0, newest)
+    end
+    if not plan.adds then text = entries(plan, 1) end
+  elseif windows > 0 then
     open(plan)
     plan.longest = horizon(plan, spec, pos)
     if plan.n > 0 then
@@ -167,8 +241,8 @@ for i = 1, #KEYS do
     keepLog(plan, now)
   end
 
-  if value ~= '' then
-    if not any and text == '' and (plan.others or '') == '' and not plan.kept then
+  if value ~= '' and not plan.idle then
+    if not any and more == 0 and text == '' and (plan.others or '') == '' and not plan.kept then
       plan.gone = true
     end
     plan.text = text
@@ -179,8 +253,10 @@ for i = 1, #plans do
   local plan = plans[i]
   if plan.gone then
     call('DEL', plan.key)
-  elseif plan.value ~= '' then
-    if plan.windows > 0 and plan.text ~= '' then
+  elseif plan.adds then
+    add(plan, nowlow, now, spare)
+  elseif not plan.idle and (plan.value ~= '' or plan.ttl > 0) then
+    if plan.windows > 0 and (plan.text or '') ~= '' then
       store(plan, plan.size, plan.base, plan.text, now, spare)
     else
       call('SET', plan.key, plan.head .. plan.states .. (plan.others or '') .. (plan.kept or ''),
@@ -188,4 +264,15 @@ for i = 1, #plans do
     end
   end
 end
-return pack('>BI7', 1, now) .. table.concat(reply)
+local answer = pack('>BI7', 1, now) .. table.concat(reply)
+if settling then
+  local state = 's'
+  if ARGV[1] == '2' then state = 'x' end
+  local skip = unpack('>I4', note, 56)
+  local other = unpack('>I4', note, 60 + skip)
+  -- It was kept longer in case nobody settled it.
+  call('SET', KEYS[checks + 1], state .. sub(note, 2, 39) .. ARGV[4 * checks + 4] .. sub(note, 56, 59 + skip)
+    .. pack('>I4', #answer) .. answer .. sub(note, 64 + skip + other),
+    'PX', math.max(1, ceil((unpack('>I7', note, 33) - now) / 1000)) + spare)
+end
+return answer

@@ -1,22 +1,37 @@
 -- Takes or peeks at any number of checks: all are charged or none.
 --
--- KEYS[i]      the counters of check i
--- ARGV[1]      1 to take, 0 to peek
+-- KEYS[i]      the counters of check i, of n; KEYS[n+1] to remember the request by
+-- ARGV[1]      1 to take, 0 to peek, 2 to take a request that has an id
 -- ARGV[2]      the time in microseconds, in tests only; else empty
 -- ARGV[2i+1]   the limits of check i; see spec.go
 -- ARGV[2i+2]   its cost, negative for a shadow: it has no say in whether the
 --              others are admitted, and is charged with them if its limits admit
+-- ARGV[2n+3]   with an id, what tells this request from others, 16 bytes, and its
+--              limits from others, 8 bytes
+-- ARGV[2n+4]   for how many microseconds the id is remembered
+-- ARGV[2n+5]   for how many more a settlement can be repeated
+-- ARGV[2n+6]   1 to remember a denial too
+-- ARGV[2n+7]   what else to note
+-- ARGV[2n+8]   for how many milliseconds more the note is kept, unsettled
 -- Returns      status B, time I7, and for each check the slots that were read
 --              (15 bytes for each) and the facts of its windows (I4 units in use,
 --              I6 age of the blocking unit, I6 age of the newest). Status: 0
 --              denied, 1 admitted, 2 a calendar window does not contain the time
---              (nothing was done, and nothing else is returned).
+--              (nothing was done, and nothing else is returned), 5 the id is that of
+--              another request, 6 and 7 it was denied, or admitted, under other limits
+--              than these; nothing was done. A request that is repeated is answered
+--              as it was the first time.
 --
 -- A value is: the number of slots B, their names 8 bytes each, their states
 -- (stamp I7, used I4, extra I4), then perhaps a log. A log is: entry size B, when
 -- the key expires I7, the sum before the first entry I5, entries. An entry of 6
 -- bytes is the time of one unit, modulo 2^48; one of 11 has the sum of all units
 -- up to it, modulo 2^40, behind the time.
+--
+-- A note is: its state (o open, s settled, x expired), the request 16 bytes, its
+-- limits 8 bytes, when it expires I7 and is forgotten I7, what it was settled at 16
+-- bytes, the answer and that to the settlement (their length I4 before each), and
+-- what else to note.
 local call, pack, unpack, sub, floor, ceil = redis.call, struct.pack, struct.unpack, string.sub, math.floor, math.ceil
 local take, now, spare = ARGV[1] == '1', ARGV[2], 0
 if now ~= '' then
@@ -27,8 +42,19 @@ else
 end
 local nowlow = now % 281474976710656
 local admitted, reply, plans = true, {}, {}
+local checks, once = #KEYS, ARGV[1] == '2'
+if once then
+  checks, take = checks - 1, true
+  local note = call('GET', KEYS[checks + 1])
+  if note and now < unpack('>I7', note, 33) then
+    local prints = ARGV[2 * checks + 3]
+    if sub(note, 2, 17) ~= sub(prints, 1, 16) then return pack('>BI7', 5, now) end
+    if sub(note, 18, 25) ~= sub(prints, 17) then return pack('>BI7', 6 + string.byte(note, 60), now) end
+    return sub(note, 60, 59 + unpack('>I4', note, 56))
+  end
+end
 
-for i = 1, #KEYS do
+for i = 1, checks do
   local key, spec, cost = KEYS[i], ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2])
   local slots, windows = string.byte(spec, 1, 2)
   local fits, shadow = true, cost < 0
@@ -57,7 +83,7 @@ for i = 1, #KEYS do
   if slots > 0 then reply[#reply + 1] = sub(states, at, at + 15 * slots - 1) end
 
   local pos = 3 + names
-  local new, moved = {}, nil
+  local new, moved, penalty, blocked = {}, nil, nil, false
   for j = 1, slots do
     local kind, capacity, num, den, period = unpack('>BI4I4I7I7', spec, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
@@ -107,6 +133,17 @@ for i = 1, #KEYS do
       end
       if used + weight + cost > capacity then fits = false end
       reset = stamp + 2 * period - now
+    elseif kind == 6 then -- a penalty: den is the first block, num the longest in ms
+      local longest = num * 1000
+      local reach = math.max(longest, period)
+      if now >= stamp + longest then
+        stamp, used, extra = 0, 0, 0
+      elseif stamp > now + reach then
+        stamp, back = now + reach, true
+      end
+      blocked = used >= capacity and now < stamp
+      penalty = {j, stamp, used, extra, capacity, den, period, longest}
+      reset = stamp + longest - now
     else -- a fixed window: 2 aligned, 3 from the first request, 4 calendar
       local stop, length = now + period, period
       if kind == 2 then
@@ -127,20 +164,35 @@ for i = 1, #KEYS do
       moved = moved or {}
       moved[j] = pack('>I7I4I4', stamp, used, extra)
     end
-    new[j] = pack('>I7I4I4', stamp, used + cost, extra)
+    if kind ~= 6 then used = used + cost end
+    new[j] = pack('>I7I4I4', stamp, used, extra)
     -- A lowered limit can need longer than any key may live.
     if reset > plan.ttl then plan.ttl = math.min(reset, 1e16) end
   end
   plan.states = table.concat(new)
-  if moved then
-    at = at - 15 * slots
-    for j = 1, slots do new[j] = moved[j] or sub(states, at + 15 * j - 15, at + 15 * j - 1) end
-    plan.moved = table.concat(new)
-  elseif windows > 0 and slots > 0 then
-    plan.held = sub(states, at - 15 * slots, at - 1)
-  end
+  at = at - 15 * slots
   if windows > 0 then
     if not look(plan, spec, pos, nowlow, reply) then fits = false end
+    if slots > 0 then plan.held = sub(states, at, at + 15 * slots - 1) end
+  end
+  if penalty and take and not fits and not blocked then
+    local j, stamp, used, extra = penalty[1], penalty[2], penalty[3], penalty[4]
+    local most, block, period, longest = penalty[5], penalty[6], penalty[7], penalty[8]
+    if now >= stamp then stamp, used = now + period, 0 end
+    used = used + 1
+    if used >= most then
+      used, stamp = most, now + math.min(block * 2 ^ extra, longest)
+      extra = math.min(extra + 1, 32)
+    end
+    moved = moved or {}
+    moved[j] = pack('>I7I4I4', stamp, used, extra)
+    plan.punished = true
+    plan.ttl = math.max(plan.ttl, stamp + longest - now)
+  end
+  if blocked then fits = false end
+  if moved then
+    for j = 1, slots do new[j] = moved[j] or sub(states, at + 15 * j - 15, at + 15 * j - 1) end
+    plan.moved = table.concat(new)
   end
   plan.fits = fits
   if not fits and not shadow then admitted = false end
@@ -153,7 +205,11 @@ for i = 1, #plans do
     add(plan, nowlow, now, spare)
   elseif charge or plan.moved or plan.stepped then
     if not charge then plan.states = plan.moved or plan.held or '' end
-    if plan.windows > 0 then
+    if plan.windows > 0 and not plan.stepped and not plan.foreign and plan.expires > 0 then
+      -- The log stays as it is.
+      call('SETRANGE', plan.key, #plan.head, plan.states)
+      extend(plan, now, spare)
+    elseif plan.windows > 0 then
       -- Only what had left by the newest entry may go: a clock that steps back may
       -- find the rest inside again. Without a step of the log's own, nothing goes.
       local first = 1
@@ -167,4 +223,12 @@ for i = 1, #plans do
     end
   end
 end
-return pack('>BI7', admitted and 1 or 0, now) .. table.concat(reply)
+local answer = pack('>BI7', admitted and 1 or 0, now) .. table.concat(reply)
+if once and (admitted or ARGV[2 * checks + 6] == '1') then
+  local expires = now + ARGV[2 * checks + 4]
+  local forgotten = expires
+  if admitted then forgotten = expires + ARGV[2 * checks + 5] end
+  call('SET', KEYS[checks + 1], 'o' .. ARGV[2 * checks + 3] .. pack('>I7I7', expires, forgotten) .. string.rep('\0', 16)
+    .. pack('>I4', #answer) .. answer .. '\0\0\0\0' .. ARGV[2 * checks + 7], 'PX', ceil((forgotten - now) / 1000) + ARGV[2 * checks + 8] + spare)
+end
+return answer

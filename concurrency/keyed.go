@@ -1,0 +1,94 @@
+package concurrency
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+)
+
+// shards is how many locks the keys are spread over. A lock is held for a look
+// into a map, so that a few times the number of processors is enough.
+const shards = 64
+
+// Keyed bounds how much is in progress for each key. Of a key for which nothing
+// is in progress it keeps nothing, so that its memory is bounded by what is. It
+// is safe for concurrent use; make one with [NewKeyed].
+type Keyed struct {
+	limit  int
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+// shard is some of the keys.
+type shard struct {
+	mu    sync.Mutex // guards inUse
+	inUse map[string]int
+	// The shards' locks stand on cache lines of their own.
+	_ [48]byte
+}
+
+// NewKeyed returns a bound of limit permits for each key. It panics if that is
+// less than one: a mistake in the program.
+func NewKeyed(limit int) *Keyed {
+	if limit < 1 {
+		panic(fmt.Sprintf("concurrency: the limit is %d, must be at least 1", limit))
+	}
+	k := &Keyed{limit: limit, seed: maphash.MakeSeed()}
+	for i := range k.shards {
+		k.shards[i].inUse = make(map[string]int)
+	}
+	return k
+}
+
+// Limit is how many permits each key has.
+func (k *Keyed) Limit() int { return k.limit }
+
+// Acquire takes a permit of the key at once, or reports false if all are taken.
+// The empty key is a key like any other.
+func (k *Keyed) Acquire(key string) (Permit, bool) {
+	s := k.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.inUse[key]
+	if n >= k.limit {
+		return Permit{}, false
+	}
+	s.inUse[key] = n + 1
+	return Permit{k, key}, true
+}
+
+// InUse is how many permits of the key are taken.
+func (k *Keyed) InUse(key string) int {
+	s := k.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inUse[key]
+}
+
+func (k *Keyed) shard(key string) *shard {
+	return &k.shards[maphash.String(k.seed, key)%shards]
+}
+
+// Permit is the right to have one thing in progress. It belongs to whoever took
+// it and must not be copied after that; it is not safe for concurrent use. The
+// zero Permit is one that was given back.
+type Permit struct {
+	of  *Keyed
+	key string
+}
+
+// Release gives the permit back. Releasing again does nothing.
+func (p *Permit) Release() {
+	if p.of == nil {
+		return
+	}
+	s := p.of.shard(p.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.inUse[p.key]; n > 1 {
+		s.inUse[p.key] = n - 1
+	} else {
+		delete(s.inUse, p.key)
+	}
+	*p = Permit{}
+}

@@ -1,0 +1,10 @@
+module github.com/headgate/headgate/contrib/echo
+
+go 1.26.0
+
+require (
+	github.com/headgate/headgate v0.0.0
+	github.com/labstack/echo/v5 v5.3.1
+)
+
+replace github.com/headgate/headgate => ../..

@@ -1,0 +1,278 @@
+package nested
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// Star at the end of a value stands for the rest of it.
+const Star = "*"
+
+// Domain is a set of nodes of its own.
+type Domain struct {
+	Name  string
+	Nodes []Node
+	Pos   policy.Position
+}
+
+// Node is one descriptor of the configuration. Its fields are those of the file.
+type Node struct {
+	// Key is the entry's name. Required.
+	Key string
+	// Value is the entry's value, or its beginning and a star; empty for any.
+	Value string
+	// Limit is that of descriptors that end here, or nil.
+	Limit *Limit
+	// Shadow has the limit count and never deny. Quota does the same, and callers
+	// are told when it is exceeded.
+	Shadow, Quota bool
+	// Share has all values that the star stands for share one counter.
+	Share bool
+	// Nodes are those of the next entry.
+	Nodes []Node
+	// Pos is where the node was written, for messages.
+	Pos policy.Position
+}
+
+// Limit is the limit of a node.
+type Limit struct {
+	// Name is what other limits replace this one by. It need not be unique.
+	Name string
+	// Replaces are the names of limits that do not bind a request that this one
+	// binds.
+	Replaces []string
+	// Unlimited is no limit at all, and yet one that replaces others.
+	Unlimited bool
+	// Count is how many units pass in each Period, from 0. What is above
+	// headgate.MaxCount is as good as that.
+	Count int64
+	// Period is the length of the windows, which begin at multiples of it since
+	// 1970.
+	Period time.Duration
+}
+
+// Tree leads from ordered descriptors to limits. It is immutable and safe for
+// concurrent use; make one with [New].
+type Tree struct {
+	domains map[string]*level
+	set     *policy.Set
+}
+
+// level are the nodes that one entry is looked for among.
+type level struct {
+	exact map[entry]*node
+	stars []star
+}
+
+// entry is a name and a value, or a name and "" for any.
+type entry struct{ name, value string }
+
+// star is a node whose value, or whose key if it has none, ends in a star.
+type star struct {
+	entry
+	byName bool
+	node   *node
+}
+
+func (s *star) matches(e *policy.Entry) bool {
+	if s.byName {
+		return strings.HasPrefix(e.Name, s.name)
+	}
+	return e.Name == s.name && strings.HasPrefix(e.Value, s.value)
+}
+
+type node struct {
+	leaf  *Leaf // nil if there is no limit
+	nodes *level
+	// counted says that the entry's value is part of the key, and named that its
+	// name is too.
+	counted, named bool
+}
+
+// Leaf is what binds the descriptors that end at one node. It is immutable.
+type Leaf struct {
+	// Rule is what they are counted by; nil if the limit is none, or admits
+	// nothing.
+	Rule *headgate.Rule
+	// Shadow and Quota are those of the node.
+	Shadow, Quota bool
+	// Limit is what the node says.
+	Limit
+	// Replaced has the limit's Name, if some other limit replaces it.
+	Replaced bool
+}
+
+// Denies reports whether the limit admits nothing at all.
+func (l *Leaf) Denies() bool { return !l.Unlimited && l.Count == 0 }
+
+// New makes the tree of the domains, and the set of its rules, which is made with
+// the options. The error is a [*policy.Error] with every mistake, each at the Pos
+// of its node.
+func New(domains []Domain, opts ...policy.Option) (*Tree, *policy.Set, error) {
+	c, err := compile(domains, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	var rules []policy.Rule
+	for _, p := range c.placed {
+		if p.leaf.Rule != nil {
+			rules = append(rules, policy.Rule{Name: p.name, Limits: p.leaf.Rule, Mode: p.leaf.mode(), Direct: true, Pos: p.node().Pos})
+		}
+	}
+	set, err := policy.New(rules, opts...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Tree{c.domains, set}, set, nil
+}
+
+// compiler makes levels of nodes.
+type compiler struct {
+	hasher   *policy.Set
+	domains  map[string]*level
+	placed   []placed
+	names    map[string]bool // of rules
+	replaced map[string]bool // of limits
+	mistakes []policy.Mistake
+}
+
+// placed is a limit and the way to its node.
+type placed struct {
+	domain string
+	way    []step
+	name   string // of its rule
+	leaf   *Leaf
+}
+
+// step is a node and its level.
+type step struct {
+	nodes []Node
+	at    int
+}
+
+func (s step) node() *Node { return &s.nodes[s.at] }
+
+func (p *placed) node() *Node { return p.way[len(p.way)-1].node() }
+
+func compile(domains []Domain, opts []policy.Option) (*compiler, error) {
+	// What secrets are, and their hashes, a set knows.
+	hasher, err := policy.New(nil, opts...)
+	if err != nil {
+		return nil, err
+	}
+	c := &compiler{hasher: hasher, domains: make(map[string]*level), names: make(map[string]bool), replaced: make(map[string]bool)}
+	first := make(map[string]policy.Position)
+	for i := range domains {
+		d := &domains[i]
+		if at, taken := first[d.Name]; taken {
+			c.add(d.Pos, "the domain %q has a file already, %s; give each domain one file", d.Name, at.File)
+			continue
+		}
+		first[d.Name] = d.Pos
+		c.findReplaced(d.Nodes)
+	}
+	for i := range domains {
+		c.domains[domains[i].Name] = c.level(domains[i].Name, domains[i].Name, nil, domains[i].Nodes)
+	}
+	if c.mistakes != nil {
+		return nil, &policy.Error{Mistakes: c.mistakes}
+	}
+	return c, nil
+}
+
+func (c *compiler) add(at policy.Position, format string, args ...any) {
+	c.mistakes = append(c.mistakes, policy.Mistake{Index: -1, Pos: at, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *compiler) findReplaced(nodes []Node) {
+	for i := range nodes {
+		if l := nodes[i].Limit; l != nil {
+			for _, name := range l.Replaces {
+				c.replaced[name] = true
+			}
+		}
+		c.findReplaced(nodes[i].Nodes)
+	}
+}
+
+// level compiles the nodes at the end of a way. The path is what rules are named
+// by.
+func (c *compiler) level(domain, path string, way []step, nodes []Node) *level {
+	l := &level{exact: make(map[entry]*node, len(nodes))}
+	first := make(map[entry]policy.Position, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		at := entry{n.Key, n.Value}
+		if before, taken := first[at]; taken {
+			c.add(n.Pos, "the descriptor %s is there twice, first in line %d; keep one", c.describe(n), before.Line)
+			continue
+		}
+		first[at] = n.Pos
+		made := &node{}
+		below := path + "." + n.Key
+		prefix, starred := strings.CutSuffix(n.Value, Star)
+		switch {
+		case starred:
+			made.counted = !n.Share
+			l.stars = append(l.stars, star{entry: entry{n.Key, prefix}, node: made})
+		case n.Value != "":
+			l.exact[at] = made
+		case strings.HasSuffix(n.Key, Star):
+			made.counted, made.named = !n.Share, !n.Share
+			l.stars = append(l.stars, star{entry: entry{name: strings.TrimSuffix(n.Key, Star)}, byName: true, node: made})
+		default:
+			made.counted = true
+			l.exact[at] = made
+		}
+		if n.Value != "" {
+			below += "_" + shown(n, c.hasher)
+		}
+		here := append(way[:len(way):len(way)], step{nodes, i})
+		if n.Limit != nil {
+			made.leaf = c.leaf(domain, below, here)
+		}
+		if len(n.Nodes) > 0 {
+			made.nodes = c.level(domain, below, here, n.Nodes)
+		}
+	}
+	return l
+}
+
+// leaf compiles the limit of the node at the end of a way.
+func (c *compiler) leaf(domain, path string, way []step) *Leaf {
+	n := way[len(way)-1].node()
+	leaf := &Leaf{Shadow: n.Shadow, Quota: n.Quota, Limit: *n.Limit, Replaced: n.Limit.Name != "" && c.replaced[n.Limit.Name]}
+	name := ruleName(path, c.names)
+	c.names[name] = true
+	c.placed = append(c.placed, placed{domain, way, name, leaf})
+	if leaf.Unlimited || leaf.Count == 0 {
+		return leaf
+	}
+	leaf.Count = min(leaf.Count, headgate.MaxCount)
+	var err error
+	leaf.Rule, err = headgate.NewRule(name, headgate.Limit{Algorithm: headgate.FixedWindow, Count: leaf.Count, Period: leaf.Period})
+	if err != nil {
+		c.add(n.Pos, "%s", strings.TrimPrefix(err.Error(), "headgate: "))
+	}
+	return leaf
+}
+
+// mode is that of the leaf's rule.
+func (l *Leaf) mode() policy.Mode {
+	if l.Shadow || l.Quota {
+		return policy.ModeShadow
+	}
+	return policy.ModeEnforce
+}
+
+// describe is the node as messages name it.
+func (c *compiler) describe(n *Node) string {
+	if n.Value == "" {
+		return fmt.Sprintf("%q", n.Key)
+	}
+	return fmt.Sprintf("%q with the value %q", n.Key, shown(n, c.hasher))
+}

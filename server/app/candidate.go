@@ -1,0 +1,162 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/server/candidate"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/redis"
+)
+
+const (
+	// candidatePrefix keeps the candidate's counters apart from those in force, on
+	// the same server. No name of a counter in force begins with it.
+	candidatePrefix = "hg-candidate:"
+	// candidateShare is the part of the memory store's bound that the candidate's
+	// counters may take besides.
+	candidateShare = 4
+	// candidateCalls is how many calls to a store across a network the candidate
+	// has on their way.
+	candidateCalls = 32
+)
+
+// trial is a candidate that is tried, and what it needs.
+type trial struct {
+	*candidate.Trial
+	source   *source
+	store    headgate.Store
+	counters string // where they are
+	crowded  func() uint64
+	close    func()
+}
+
+// newTrial reads the candidate and opens its store. A file with mistakes is no
+// error: it is told as that of a reload is, and the service starts without it, so
+// that what is only being tried never keeps the service from serving.
+func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*trial, error) {
+	logger := s.Logger.With(slog.String("policy", "candidate"))
+	t := &trial{
+		source: &source{
+			file: s.Candidate, options: s.policyOptions(), logger: logger,
+			metrics: newSourceMetrics("headgate_candidate", "candidate", "candidate"), files: []string{s.Candidate},
+		},
+		crowded: func() uint64 { return 0 },
+		close:   func() {},
+	}
+	options := candidate.Options{Live: live, Policy: t.source.now, Logger: logger}
+	if err := t.open(ctx, s, &options); err != nil {
+		return nil, err
+	}
+	f := newFailures(logger)
+	f.candidate = true
+	options.Store = headgate.Observe(t.store, f.hooks(headgate.Hooks{}))
+	t.Trial = candidate.New(options)
+	if err := t.source.begin(); err != nil {
+		t.source.fail("the start", err)
+	}
+	return t, nil
+}
+
+// open opens the store of the candidate's counters.
+func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Options) error {
+	if s.Store == memoryStore {
+		most := int64(memory.DefaultMaxBytes)
+		if s.MemoryMiB > 0 {
+			most = s.MemoryMiB << 20
+		}
+		options.Clock = new(candidate.Clock)
+		store := memory.New(memory.WithMaxBytes(most/candidateShare), memory.WithClock(options.Clock.Now))
+		t.store, t.counters = store, store.String()
+		t.crowded = func() uint64 { return store.Stats().Shared }
+		return nil
+	}
+	store, err := redis.Open(ctx, s.Store, redis.WithTimeout(s.StoreTimeout), redis.WithPrefix(candidatePrefix))
+	if err != nil {
+		return &unavailable{"the store " + describeStore(s.Store) + " cannot be used for the candidate", err}
+	}
+	t.store, t.counters = store, describeStore(s.Store)+" under "+candidatePrefix
+	t.close, options.Workers = sync.OnceFunc(store.Close), candidateCalls
+	return nil
+}
+
+// tell says in the log what is being tried.
+func (t *trial) tell() {
+	if p := t.source.now(); p.Set != nil {
+		t.source.logger.Info("a candidate is tried beside the policy in force", slog.String("file", t.source.file), slog.Int64("version", p.Version), slog.String("hash", p.Hash), slog.Int("rules", len(p.Rules())), slog.String("counters", t.counters))
+		t.source.warn()
+	}
+}
+
+// candidateReport is what answers GET /v1/candidate; nil without a candidate.
+func (a *App) candidateReport() func(keys bool) any {
+	if a.trial == nil {
+		return nil
+	}
+	return a.trial.report
+}
+
+// report is what GET /v1/candidate answers.
+func (t *trial) report(keys bool) any {
+	r := t.Report(keys)
+	r.Counters, r.Crowded = t.counters, t.crowded()
+	if f := t.source.failed.Load(); f != nil {
+		r.Failed = &candidate.Failed{At: f.at.UTC(), Detail: "the candidate could not be loaded, and the log says more"}
+		if keys {
+			r.Failed.Detail = reloadError(f.err).Detail
+			var file *config.Error
+			if errors.As(f.err, &file) {
+				for _, m := range file.Mistakes {
+					r.Failed.Mistakes = append(r.Failed.Mistakes, m.String())
+				}
+			}
+		}
+	}
+	return r
+}
+
+var (
+	comparedDesc = prometheus.NewDesc("headgate_candidate_compared_total",
+		"Requests that the candidate has decided as well. Outcome: both_admitted, both_denied, newly_denied, newly_admitted, undecidable (the candidate has no answer).",
+		[]string{"outcome"}, nil)
+	differencesDesc = prometheus.NewDesc("headgate_candidate_differences_total",
+		"Requests that the candidate decides otherwise, by the rule or the entry of the deny list that decides. Kind: newly_denied, newly_admitted, undecidable.",
+		[]string{"kind", "rule", "list"}, nil)
+	notComparedDesc = prometheus.NewDesc("headgate_candidate_not_compared_total",
+		"Requests that were not compared with the candidate. Reason: dropped (too many were waiting), undecided (the service had no decision), unanswered (the candidate's store had none).",
+		[]string{"reason"}, nil)
+	waitingDesc = prometheus.NewDesc("headgate_candidate_waiting",
+		"Requests that wait to be compared with the candidate.", nil, nil)
+)
+
+// Describe is part of [prometheus.Collector].
+func (t *trial) Describe(to chan<- *prometheus.Desc) {
+	t.source.Describe(to)
+	to <- comparedDesc
+	to <- differencesDesc
+	to <- notComparedDesc
+	to <- waitingDesc
+}
+
+// Collect is part of [prometheus.Collector].
+func (t *trial) Collect(to chan<- prometheus.Metric) {
+	t.source.Collect(to)
+	compared, notCompared := t.Outcomes()
+	for _, c := range compared {
+		to <- prometheus.MustNewConstMetric(comparedDesc, prometheus.CounterValue, float64(c.Count), c.Outcome)
+	}
+	for _, c := range notCompared {
+		to <- prometheus.MustNewConstMetric(notComparedDesc, prometheus.CounterValue, float64(c.Count), c.Outcome)
+	}
+	for _, c := range t.Differences() {
+		to <- prometheus.MustNewConstMetric(differencesDesc, prometheus.CounterValue, float64(c.Count), c.Outcome, c.Rule, c.List)
+	}
+	to <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(t.Waiting()))
+}

@@ -1,0 +1,146 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+)
+
+// What bounds every gRPC connection, beside the timeouts of HTTP.
+const (
+	grpcMaxMessage = 1 << 20
+	// grpcMaxStreams is how many calls one connection may have in flight. A proxy
+	// sends all of its checks over one or a few connections, and more than this
+	// wait for an answer only when the store does not give one.
+	grpcMaxStreams = 4096
+	// A connection that is silent for so long is asked whether it is still there,
+	// and closed if it does not answer within the second time.
+	grpcPingAfter, grpcPingWithin = time.Minute, 20 * time.Second
+	// grpcPingLeast is how often clients may ask the same: as often as proxies
+	// and load balancers do that drop silent connections early.
+	grpcPingLeast = 10 * time.Second
+)
+
+// newGRPC makes the gRPC server with the services that are registered, health
+// and reflection. Each service is one line where openDoors calls this.
+func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.ServiceRegistrar)) *grpcServer {
+	observe := &grpcObserver{logger: a.settings.Logger, accessLog: a.settings.AccessLog}
+	options := []grpc.ServerOption{
+		grpc.UnaryInterceptor(observe.unary),
+		grpc.StreamInterceptor(observe.stream),
+		grpc.MaxRecvMsgSize(grpcMaxMessage),
+		grpc.MaxConcurrentStreams(grpcMaxStreams),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ConnectionTimeout(readHeaderTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcIdle, Time: grpcPingAfter, Timeout: grpcPingWithin}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPingLeast, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+		grpc.SharedWriteBuffer(true),
+		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
+	}
+	if a.certificates != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(a.certificates.config())))
+	}
+	s := &grpcServer{grpc.NewServer(options...), newGRPCHealth(ready, a.ending)}
+	for _, add := range register {
+		add(s)
+	}
+	for name := range s.GetServiceInfo() {
+		s.health.services[name] = true
+	}
+	grpc_health_v1.RegisterHealthServer(s, s.health)
+	reflection.Register(s)
+	return s
+}
+
+// grpcServer is a gRPC server as a door has one.
+type grpcServer struct {
+	*grpc.Server
+	health *grpcHealth
+}
+
+// Serve implements [server].
+func (s *grpcServer) Serve(l net.Listener) error {
+	err := s.Server.Serve(l)
+	if err == nil {
+		// What it returns after it was told to end.
+		return grpc.ErrServerStopped
+	}
+	return err
+}
+
+// Shutdown implements [server].
+func (s *grpcServer) Shutdown(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() {
+		s.GracefulStop()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		s.Stop()
+		<-ended
+		return ctx.Err()
+	}
+}
+
+// Close implements [server].
+func (s *grpcServer) Close() error {
+	s.Stop()
+	return nil
+}
+
+// grpcObserver logs calls, and keeps a defect in one of them from ending the
+// process, as net/http does.
+type grpcObserver struct {
+	logger    *slog.Logger
+	accessLog bool
+}
+
+func (o *grpcObserver) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
+	defer o.recovered(ctx, info.FullMethod, &err)
+	if o.accessLog {
+		defer o.log(ctx, info.FullMethod, time.Now(), &err)
+	}
+	return handler(ctx, request)
+}
+
+func (o *grpcObserver) stream(service any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer o.recovered(s.Context(), info.FullMethod, &err)
+	if o.accessLog {
+		defer o.log(s.Context(), info.FullMethod, time.Now(), &err)
+	}
+	return handler(service, s)
+}
+
+func (o *grpcObserver) recovered(ctx context.Context, method string, err *error) {
+	if p := recover(); p != nil {
+		o.logger.LogAttrs(ctx, slog.LevelError, "a request caused a panic",
+			slog.String("method", method), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		*err = status.Error(codes.Internal, "the server has a defect, which is in its log; whether the request was charged is not known")
+	}
+}
+
+func (o *grpcObserver) log(ctx context.Context, method string, start time.Time, err *error) {
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	o.logger.LogAttrs(ctx, slog.LevelInfo, "request",
+		slog.String("method", method), slog.String("status", status.Code(*err).String()),
+		slog.Duration("took", time.Since(start)), slog.String("from", from))
+}

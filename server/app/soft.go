@@ -1,0 +1,37 @@
+package app
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// softHits counts requests that were admitted and yet are a warning. Which limits
+// warn is known to policies alone, so that what counts the decisions of a store
+// cannot know it.
+type softHits struct{ byRule *prometheus.CounterVec }
+
+func newSoftHits(registry *prometheus.Registry) *softHits {
+	s := &softHits{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_soft_total",
+		Help: "Requests that were admitted and left a limit of the rule at or above the percentage from which it warns (soft).",
+	}, []string{"rule"})}
+	registry.MustRegister(s.byRule)
+	return s
+}
+
+// decided counts each rule once for a request. The decisions of a rule stand
+// together.
+func (s *softHits) decided(e decide.Event) {
+	if e.Err != nil || e.Ask.Op != headgate.OpTake || len(e.Decisions) == 0 || !e.Ask.Policy.Warns() || !headgate.NewVerdict(e.Decisions).Allowed {
+		return
+	}
+	last := -1
+	for i := range e.Decisions {
+		if d := &e.Decisions[i]; d.Check != last && d.Allowed && e.Ask.Policy.Soft(d) {
+			last = d.Check
+			s.byRule.WithLabelValues(d.Rule.Name()).Inc()
+		}
+	}
+}

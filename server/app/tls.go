@@ -1,0 +1,132 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// certificates are what the service proves itself with, and whom of its clients
+// it believes, at all doors alike. The files are read again when they change.
+type certificates struct {
+	certFile, keyFile, caFile string
+	logger                    *slog.Logger
+
+	active atomic.Pointer[tls.Config]
+	seen   snapshot // what the files held when they were last read; only watch touches it
+}
+
+// newCertificates reads the files that the settings name. It returns nil if they
+// name none.
+func newCertificates(s *Settings) (*certificates, error) {
+	if s.TLSCert == "" {
+		return nil, nil
+	}
+	c := &certificates{certFile: s.TLSCert, keyFile: s.TLSKey, caFile: s.TLSClientCA, logger: s.Logger}
+	c.seen = look(c.files(), nil)
+	if err := c.load(); err != nil {
+		return nil, &SettingsError{[]string{err.Error()}}
+	}
+	return c, nil
+}
+
+func (c *certificates) files() []string {
+	files := []string{c.certFile, c.keyFile}
+	if c.caFile != "" {
+		files = append(files, c.caFile)
+	}
+	return files
+}
+
+// load reads the files, and puts what they hold in force.
+func (c *certificates) load() error {
+	certificate, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		return fmt.Errorf("tls: the certificate %s with the key %s: %w", c.certFile, c.keyFile, err)
+	}
+	config := &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{certificate},
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
+	if c.caFile != "" {
+		text, err := os.ReadFile(c.caFile)
+		if err != nil {
+			return fmt.Errorf("tls: the authorities of clients: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("tls: the authorities of clients: %s has no certificate in PEM form", c.caFile)
+		}
+	}
+	c.active.Store(config)
+	return nil
+}
+
+// config is what a server is given: each connection gets what is in force when
+// it is made.
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         []string{"h2", "http/1.1"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.active.Load(), nil },
+	}
+}
+
+// notAfter is when the certificate ends, in seconds since 1970.
+func (c *certificates) notAfter() float64 {
+	return float64(c.active.Load().Certificates[0].Leaf.NotAfter.Unix())
+}
+
+// watch reads the files again when they change, until ctx ends. As with the
+// policy, two looks must have seen the same: certificate and key are seldom
+// exchanged in one step.
+func (c *certificates) watch(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	last := c.seen
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := look(c.files(), last)
+		if !now.same(c.seen) && now.same(last) {
+			c.seen = now
+			if err := c.load(); err != nil {
+				c.logger.Error("the certificate was not read again; the one in force stays", slog.Any("error", err))
+			} else {
+				c.logger.Info("the certificate was read again", slog.Time("ends", c.active.Load().Certificates[0].Leaf.NotAfter))
+			}
+		}
+		last = now
+	}
+}
+
+// tlsServer is an HTTP server that speaks TLS.
+type tlsServer struct{ *http.Server }
+
+// Serve implements [server].
+func (s tlsServer) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
+
+// checkTLS returns what is wrong with the names of the files, or "".
+func checkTLS(s *Settings) string {
+	switch {
+	case s.TLSCert == "" && s.TLSKey != "":
+		return "there is a key and no certificate; give both"
+	case s.TLSCert != "" && s.TLSKey == "":
+		return "there is a certificate and no key; give both"
+	case s.TLSClientCA != "" && s.TLSCert == "":
+		return "there are authorities of clients, but no certificate of the server; give it and its key"
+	}
+	return ""
+}

@@ -1,0 +1,42 @@
+// Package candidate tries a policy beside the one in force.
+//
+// # Basics
+//
+// A [Trial] is told of every decision of the service by the hooks that it gives
+// to [decide.Observe]. It decides the same request by the candidate policy, on
+// counters of its own, and counts where the two differ:
+//
+//	trial := candidate.New(candidate.Options{Live: live, Policy: policy, Store: store})
+//	decider = decide.Observe(decider, trial.Hooks())
+//	go trial.Run(ctx)
+//	…
+//	report := trial.Report(true)
+//
+// What callers are answered depends on the policy in force alone. The way of a
+// request is a copy of what the policies look at, and a place in a queue; workers
+// do the rest. When the queue is full, decisions are not compared, and are counted
+// as dropped.
+//
+// # What is compared
+//
+// Take, TakeOnce and Reserve are compared: requests that a list answers, and those
+// that no rule binds, among them. Refunds, resets and settlements are done to the
+// candidate's counters as well. A peek is nothing to the candidate.
+//
+// A request that its caller repeats under one id is charged once here too, and is
+// compared each time. A reservation that is settled after the candidate has
+// forgotten it keeps its estimate.
+//
+// # Caveats
+//
+// The candidate's counters begin empty: a window that was half used yesterday is
+// not, until it has passed. [Report] says since when they count.
+//
+// Clients are answered by the policy in force, and behave accordingly: one that
+// the candidate would have denied earlier might have gone away earlier.
+//
+// Requests of one client that are decided within microseconds of each other may
+// reach the candidate in another order. At the border of a limit, one of them is
+// then newly denied, and another one newly admitted. A refund is done to the
+// candidate's counters even if the candidate would have denied what is refunded.
+package candidate

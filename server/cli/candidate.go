@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headgate/headgate/server/candidate"
+)
+
+// candidateReport is the command that shows what a server has found of its
+// candidate.
+type candidateReport struct {
+	Server         string        `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
+	AdminTokenFile string        `help:"File with the server's admin token, without which the keys of clients are not shown; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
+	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
+	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
+}
+
+// Help is the detailed help.
+func (candidateReport) Help() string {
+	return "Shows how many requests the candidate of a server (headgate serve --candidate FILE) decides otherwise, which rules and tiers that is due to, and which keys it concerns most.\n\n" +
+		"Exit codes: 0 shown; 1 the server tries no candidate; 2 a mistake, such as another token; 3 the server does not answer."
+}
+
+// Run asks and prints the answer.
+func (k *candidateReport) Run(c *call) error {
+	if k.Timeout <= 0 {
+		return usage(fmt.Sprintf("--timeout is %v, must be more than 0s", k.Timeout), "leave it out for 5s")
+	}
+	token, err := readToken("admin token", "HEADGATE_ADMIN_TOKEN", k.AdminTokenFile)
+	if err != nil {
+		return err
+	}
+	u, err := serverURL(k.Server)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, k.Timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("v1", "candidate").String(), nil)
+	if err != nil {
+		return notURL()
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	status, text, err := send(u, request)
+	if err != nil {
+		return err
+	}
+	report, err := readReport(u, status, text)
+	if err != nil {
+		return err
+	}
+	if k.JSON {
+		return printJSON(c.stdout, report)
+	}
+	printReport(c.stdout, report)
+	return nil
+}
+
+// readReport reads what a server said.
+func readReport(u *url.URL, status int, text []byte) (*candidate.Report, error) {
+	var answer struct {
+		candidate.Report
+		Title  string `json:"title"`
+		Detail string `json:"detail"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, notHeadgate(u, status)
+	}
+	switch {
+	case status == http.StatusOK && answer.Live.Hash != "":
+		return &answer.Report, nil
+	case status == http.StatusNotFound && strings.Contains(answer.Detail, "candidate"):
+		return nil, &failure{code: CodeNo, text: answer.Detail}
+	case status == http.StatusUnauthorized && answer.Detail != "":
+		return nil, usage(answer.Detail, "give the token that the server was started with, or none to see no keys")
+	case answer.Title != "":
+		return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s has no report: %s", u.Host, answer.Detail), hint: "its log says more"}
+	}
+	return nil, notHeadgate(u, status)
+}
+
+// printReport writes the report for people.
+func printReport(w io.Writer, r *candidate.Report) {
+	if r.Failed != nil {
+		fmt.Fprintf(w, "the candidate's file was not taken at %s: %s\n", stamp(r.Failed.At), r.Failed.Detail)
+		for _, m := range r.Failed.Mistakes {
+			fmt.Fprintf(w, "  %s\n", m)
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "in force   %s\n", describe(&r.Live))
+	if r.Candidate == nil {
+		fmt.Fprintln(w, "candidate  none: its file was never without mistakes")
+		return
+	}
+	fmt.Fprintf(w, "candidate  %s\n", describe(r.Candidate))
+	fmt.Fprintf(w, "figures    since %s, on one server\n", stamp(r.Since))
+	fmt.Fprintf(w, "counters   since %s, empty then; in %s\n", stamp(r.CountingSince), r.Counters)
+	if r.Crowded > 0 {
+		fmt.Fprintf(w, "           %d decisions on counters that keys share for want of memory: stricter than the candidate is\n", r.Crowded)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nREQUESTS\t\t")
+	for _, line := range []struct {
+		name  string
+		count int64
+	}{
+		{"compared", r.Compared},
+		{"both admit", r.BothAdmitted},
+		{"both deny", r.BothDenied},
+		{"newly denied", r.NewlyDenied},
+		{"newly admitted", r.NewlyAdmitted},
+		{"undecidable", r.Undecidable},
+	} {
+		fmt.Fprintf(table, "%s\t%d\t%s\n", line.name, line.count, share(line.count, r.Compared))
+	}
+	n := &r.NotCompared
+	fmt.Fprintf(table, "not compared\t%d\t\n", n.Dropped+n.Undecided+n.Unanswered)
+	_ = table.Flush() // What a table writes, it hands to w, whose errors nobody could be told.
+	for _, why := range []struct {
+		count int64
+		text  string
+	}{
+		{n.Dropped, "were dropped: more came than could be compared"},
+		{n.Undecided, "had no decision of the service itself"},
+		{n.Unanswered, "had no answer of the candidate's store"},
+	} {
+		if why.count > 0 {
+			fmt.Fprintf(w, "  %d %s\n", why.count, why.text)
+		}
+	}
+	if r.WhyUndecidable != "" {
+		fmt.Fprintf(w, "last undecidable: %s\n", r.WhyUndecidable)
+	}
+	printSplits(w, r)
+	printKeys(w, "TOP NEWLY DENIED", r.TopNewlyDenied)
+	printKeys(w, "TOP NEWLY ADMITTED", r.TopNewlyAdmitted)
+	if r.KeysHidden && r.NewlyDenied+r.NewlyAdmitted > 0 {
+		fmt.Fprintln(w, "\nkeys are shown to those with the admin token")
+	}
+}
+
+func describe(v *candidate.Version) string {
+	return fmt.Sprintf("version %d, hash %.12s, %s", v.Version, v.Hash, count(v.Rules, "rule"))
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
+
+// share is a part in percent, such as "0.3 %".
+func share(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(part)*100/float64(whole), 'f', 1, 64) + " %"
+}
+
+// printSplits writes who decides the differences.
+func printSplits(w io.Writer, r *candidate.Report) {
+	if len(r.Rules) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nDECIDED BY\tTIER\tNEWLY DENIED\tNEWLY ADMITTED\tUNDECIDABLE")
+	for _, s := range r.Rules {
+		fmt.Fprintf(table, "%s\t\t%d\t%d\t%d\n", denier(s.Denier), s.NewlyDenied, s.NewlyAdmitted, s.Undecidable)
+		for _, t := range s.Tiers {
+			fmt.Fprintf(table, "\t%s\t%d\t%d\t\n", shown(t.Tier), t.NewlyDenied, t.NewlyAdmitted)
+		}
+	}
+	_ = table.Flush()
+	if r.OtherRules > 0 {
+		fmt.Fprintf(w, "and %d of others\n", r.OtherRules)
+	}
+}
+
+func printKeys(w io.Writer, title string, keys []candidate.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "\n%s\tDECIDED BY\tREQUESTS\n", title)
+	for _, k := range keys {
+		n := strconv.FormatInt(k.Count, 10)
+		if k.Over > 0 {
+			n = fmt.Sprintf("%d to %d", k.Count-k.Over, k.Count)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", shown(k.Key), denier(k.Denier), n)
+	}
+	_ = table.Flush()
+}
+
+func denier(d candidate.Denier) string {
+	if d.List != "" {
+		return "deny list: " + shown(d.List)
+	}
+	return shown(d.Rule)
+}
+
+// shown is a text that clients may have chosen, safe for a terminal.
+func shown(s string) string {
+	if s == "" {
+		return `""`
+	}
+	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s {
+		return quoted
+	}
+	return s
+}

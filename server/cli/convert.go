@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate/config"
+)
+
+// convert is the command that writes policy files.
+type convert struct {
+	Envoy convertEnvoy `cmd:"" help:"Write a configuration of envoyproxy/ratelimit as a policy file."`
+}
+
+// convertEnvoy writes what serve --envoy-config reads.
+type convertEnvoy struct {
+	Dir string `arg:"" help:"Directory with the configuration: all of its files that end in .yaml, one domain in each."`
+}
+
+// Help is the detailed help.
+func (convertEnvoy) Help() string {
+	return "Prints a policy file that limits the same requests of Envoy under the same counters, and says on stderr what it could not write. The configuration itself need not be converted: headgate serve --envoy-config DIR takes it as it is.\n\n" +
+		"Exit codes: 0 everything is written; 1 something is not; 2 the configuration has mistakes."
+}
+
+// Run writes the policy.
+func (k *convertEnvoy) Run(c *call) error {
+	text, lost, err := config.ConvertEnvoy(k.Dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, "# What %s says, as rules. They match what Envoy asks, over gRPC.\n%s", k.Dir, text)
+	for _, m := range lost {
+		fmt.Fprintf(c.stderr, "%s\n", m)
+	}
+	if len(lost) > 0 {
+		return &failure{code: CodeNo, text: count(len(lost), "thing") + " could not be written as rules", hint: "headgate serve --envoy-config takes the configuration as it is"}
+	}
+	return nil
+}

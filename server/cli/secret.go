@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// hashKeys are the flags of every command that reads policies.
+type hashKeys struct {
+	HashKey        string `help:"Key under which API keys and tokens are hashed before they are counted: 16 bytes or more, the same on all servers that share a store. Safer in a file or in the environment than here." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	HashKeyFile    string `help:"File with the hash key." placeholder:"FILE" env:"HEADGATE_HASH_KEY_FILE"`
+	OldHashKey     string `help:"Hash key before, while it is being changed on one server after the other, or none if there was none." placeholder:"KEY" env:"HEADGATE_OLD_HASH_KEY"`
+	OldHashKeyFile string `help:"File with the hash key before." placeholder:"FILE" env:"HEADGATE_OLD_HASH_KEY_FILE"`
+}
+
+// read returns the hash key and the one before; "" is none.
+func (h *hashKeys) read() (key, old string, err error) {
+	if key, err = secretOf("hash key", h.HashKey, h.HashKeyFile); err != nil {
+		return "", "", err
+	}
+	old, err = secretOf("old hash key", h.OldHashKey, h.OldHashKeyFile)
+	return key, old, err
+}
+
+// readToken reads a token from the file or, without one, from a variable of the
+// environment: a flag would show it to every user of the machine.
+func readToken(what, variable, file string) (string, error) {
+	return secretOf(what, os.Getenv(variable), file)
+}
+
+// maxSecretFile is more than any file with a secret in it has.
+const maxSecretFile = 4 << 10
+
+// secretOf is what was given, or what the file has if one was named.
+func secretOf(what, given, file string) (string, error) {
+	if file == "" {
+		return given, nil
+	}
+	if given != "" {
+		return "", usage(fmt.Sprintf("the %s and a file with it are both given", what), "leave one of them out; either may come from the environment")
+	}
+	const hint = "the file has the secret, and nothing else, on one line"
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", usage("the "+what+" cannot be read: "+plain(err), hint)
+	}
+	if info.Mode().IsRegular() && info.Size() > maxSecretFile {
+		return "", usage(fmt.Sprintf("the file with the %s, %s, has %d bytes, must have at most %d", what, file, info.Size(), maxSecretFile), hint)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", usage("the "+what+" cannot be read: "+plain(err), hint)
+	}
+	secret := strings.TrimRight(string(text), "\r\n")
+	if secret == "" {
+		return "", usage("the file with the "+what+", "+file+", is empty", hint)
+	}
+	return secret, nil
+}

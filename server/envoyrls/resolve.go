@@ -1,0 +1,220 @@
+package envoyrls
+
+import (
+	"fmt"
+	"net/http"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/nested"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// RuleEntry is the name of a first entry whose value names a direct rule; the
+// entries that follow are its key.
+const RuleEntry = "headgate.rule"
+
+// scratch is what one request needs and the next can use again.
+type scratch struct {
+	policy  decide.Policy
+	plans   []plan
+	entries policy.Descriptor // of one descriptor
+	facts   policy.Descriptor // of all descriptors
+	checks  []headgate.Check  // of all descriptors
+	places  []int             // of checks in their batch
+	batches [ops]batch
+	// decisions are those of each plan, and told are all of them, but for what
+	// is there twice and refunds.
+	decisions, told []headgate.Decision
+	header          http.Header
+}
+
+// ops is the number of operations that a descriptor may ask for.
+const ops = headgate.OpRefund + 1
+
+// plan is what is to be done for one descriptor, and what came of it.
+type plan struct {
+	op   headgate.Op
+	cost int64
+	// leaf and key are what a policy with nested limits says.
+	leaf *nested.Leaf
+	key  string
+	// listed is the entry of a list that answers the descriptor, and unlimited
+	// says that it, or something else, lets it pass whatever the limits say.
+	// denies says that something admits nothing.
+	listed            *policy.ListEntry
+	unlimited, denies bool
+	named             decide.Named // without a Rule if no rule was named
+
+	checks, places, decisions span
+}
+
+// span is a part of one of the scratch's slices.
+type span struct{ from, to int }
+
+func of[T any](s span, all []T) []T { return all[s.from:s.to:s.to] }
+
+// reset forgets the request, and keeps the room that it took.
+func (q *scratch) reset() {
+	q.policy = decide.Policy{}
+	clear(q.plans)
+	clear(q.entries)
+	clear(q.facts)
+	clear(q.checks)
+	clear(q.decisions)
+	clear(q.told)
+	clear(q.header)
+	q.plans, q.entries, q.facts, q.checks, q.places = q.plans[:0], q.entries[:0], q.facts[:0], q.checks[:0], q.places[:0]
+	q.decisions, q.told = q.decisions[:0], q.told[:0]
+	for op := range q.batches {
+		q.batches[op].reset()
+	}
+}
+
+// resolve finds what binds each descriptor.
+func (s *Service) resolve(r *pb.RateLimitRequest, q *scratch) error {
+	known := q.policy.Nested == nil || q.policy.Nested.Has(r.GetDomain())
+	for i, d := range r.GetDescriptors() {
+		q.plans = append(q.plans, plan{})
+		p := &q.plans[i]
+		p.op, p.cost = operation(r, d)
+		if !known {
+			continue
+		}
+		q.read(d)
+		var err error
+		switch {
+		case d.GetLimit() != nil:
+			err = s.override(q, p, r.GetDomain(), d.GetLimit())
+		case q.policy.Nested != nil:
+			p.leaf, p.key = q.policy.Nested.Find(r.GetDomain(), q.entries)
+		default:
+			err = q.match(p, r.GetDomain())
+		}
+		if err != nil {
+			return fmt.Errorf("descriptor %d: %w", i+1, err)
+		}
+	}
+	if q.policy.Nested != nil {
+		q.follow()
+	}
+	return nil
+}
+
+// operation is what a descriptor asks for, and of how many units.
+func operation(r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (headgate.Op, int64) {
+	hits := max(1, int64(r.GetHitsAddend()))
+	if h := d.GetHitsAddend(); h != nil {
+		hits = int64(h.GetValue())
+	}
+	switch {
+	case hits == 0:
+		return headgate.OpPeek, 1
+	case d.GetIsNegativeHits():
+		return headgate.OpRefund, hits
+	}
+	return headgate.OpTake, hits
+}
+
+// read makes the entries of a descriptor those that are looked at.
+func (q *scratch) read(d *ratelimit.RateLimitDescriptor) {
+	q.entries = q.entries[:0]
+	for _, e := range d.GetEntries() {
+		q.entries = append(q.entries, policy.Entry{Name: e.GetKey(), Value: e.GetValue()})
+	}
+}
+
+// override binds the descriptor by the limit that came with it.
+func (s *Service) override(q *scratch, p *plan, domain string, l *ratelimit.RateLimitDescriptor_RateLimitOverride) error {
+	rule, err := s.overrides.rule(l)
+	switch {
+	case err != nil:
+		return err
+	case rule == nil:
+		p.denies = true
+		return nil
+	}
+	q.bind(p, headgate.Check{Rule: rule, Key: overrideKey(q.policy.Set, domain, q.entries), Cost: p.cost})
+	return nil
+}
+
+// bind gives the descriptor its only check.
+func (q *scratch) bind(p *plan, c headgate.Check) {
+	p.checks = span{len(q.checks), len(q.checks) + 1}
+	q.checks = append(q.checks, c)
+}
+
+// match binds the descriptor by rules that match it, or by the one that it names.
+func (q *scratch) match(p *plan, domain string) error {
+	if len(q.entries) > 0 && q.entries[0].Name == RuleEntry {
+		return q.name(p)
+	}
+	begin := len(q.facts)
+	q.facts = nested.Flatten(q.facts, domain, q.entries)
+	p.checks.from = len(q.checks)
+	outcome, err := q.policy.Decide(q.facts[begin:], p.cost, q.checks)
+	if err != nil {
+		return err
+	}
+	q.checks, p.checks.to = outcome.Checks, len(outcome.Checks)
+	switch {
+	case outcome.Denied != nil:
+		p.denies, p.listed = true, outcome.Denied
+	case outcome.Allowed != nil:
+		p.unlimited, p.listed = true, outcome.Allowed
+	}
+	return nil
+}
+
+// name binds the descriptor by the rule that it names.
+func (q *scratch) name(p *plan) error {
+	name := q.entries[0].Value
+	if r := q.policy.Rule(name); r != nil && !r.Direct {
+		return invalid(fmt.Sprintf("the rule %q matches requests by itself; only direct rules can be named", name))
+	}
+	p.named = decide.Named{Rule: name, Key: nested.JoinKey(q.policy.Set, q.entries[1:]), Cost: p.cost}
+	c, err := q.policy.Check(name, p.named.Key, p.cost)
+	if err != nil {
+		return err
+	}
+	q.bind(p, c)
+	return nil
+}
+
+// follow binds the descriptors by what nested limits were found, without those
+// that others replace.
+func (q *scratch) follow() {
+	for i := range q.plans {
+		p := &q.plans[i]
+		switch leaf := p.leaf; {
+		case leaf == nil:
+		case leaf.Replaced && q.replaced(leaf.Name):
+			p.leaf = nil // It binds nobody.
+		case leaf.Unlimited:
+			p.unlimited = true
+		case leaf.Denies():
+			p.denies = true
+		default:
+			p.named = decide.Named{Rule: leaf.Rule.Name(), Key: p.key, Cost: p.cost}
+			q.bind(p, headgate.Check{Rule: leaf.Rule, Key: p.key, Cost: p.cost, Shadow: leaf.Shadow || leaf.Quota})
+		}
+	}
+}
+
+// replaced reports whether one of the limits that were found replaces those of
+// this name.
+func (q *scratch) replaced(name string) bool {
+	for i := range q.plans {
+		if l := q.plans[i].leaf; l != nil {
+			for _, other := range l.Replaces {
+				if other == name {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

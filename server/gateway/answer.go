@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+)
+
+// outcome is what has become of a request, for the log and the metrics.
+type outcome uint8
+
+const (
+	passed      outcome = iota // to an upstream server
+	open                       // the same, without a decision
+	denied                     // by a limit
+	listed                     // denied by the policy's deny list
+	shed                       // there was no permit
+	refused                    // by the gateway itself: no route, no valid token, too large
+	unavailable                // there was no decision
+	unanswered                 // no upstream server has answered
+	clientGone                 // or too slow
+	broken                     // by a defect
+
+	outcomes // the number of them
+)
+
+// outcomeNames are what log and metrics call them.
+var outcomeNames = [outcomes]string{
+	"passed", "open", "denied", "listed", "shed", "refused", "unavailable", "unanswered", "client_gone", "broken",
+}
+
+// Problems that are always the same. They are not changed.
+var (
+	defect           = &httplimit.Problem{Title: "The request could not be handled", Status: http.StatusInternalServerError}
+	noRoute          = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway has no route for the request."}
+	methodNotAllowed = &httplimit.Problem{Title: "The method is not allowed", Status: http.StatusMethodNotAllowed, Detail: "The gateway passes on neither CONNECT nor TRACE."}
+	ambiguousPath    = &httplimit.Problem{Title: "The path can be read in two ways", Status: http.StatusBadRequest, Detail: "Encoded slashes, backslashes, dots or parameters in it lead to another route. Write the path plainly."}
+	bodySlow         = &httplimit.Problem{Title: "The request took too long", Status: http.StatusRequestTimeout, Detail: "Its body did not come in time."}
+	bodyBroken       = &httplimit.Problem{Title: "The request is not complete", Status: http.StatusBadRequest, Detail: "Its body ended before its time or is not framed as HTTP wants it."}
+	noAnswer         = &httplimit.Problem{Title: "The upstream server does not answer", Status: http.StatusBadGateway}
+	lateAnswer       = &httplimit.Problem{Title: "The upstream server does not answer in time", Status: http.StatusGatewayTimeout}
+	noUpstream       = &httplimit.Problem{Title: "No upstream server is available", Status: http.StatusServiceUnavailable, RetryAfterMS: 1000}
+)
+
+func tooLong(entry string) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
+}
+
+func bodyTooLarge(most int64) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("Its body may have %d bytes.", most)}
+}
+
+func uncountable(err *headgate.InvalidError) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: strings.Join(err.Problems, "; ")}
+}
+
+// unauthorized is the problem of a token that is not accepted. Which of its parts
+// is wrong is for the token's issuer to know.
+func unauthorized(err error) *httplimit.Problem {
+	p := &httplimit.Problem{Title: "The request has no valid token", Status: http.StatusUnauthorized, Detail: "The token is not valid."}
+	switch {
+	case errors.Is(err, errNoToken):
+		p.Detail = "Send a token."
+	case errors.Is(err, errExpired):
+		p.Detail = "The token has expired."
+	case errors.Is(err, errNotYet):
+		p.Detail = "The token is not valid yet."
+	}
+	return p
+}
+
+// busyFor is when a client may try again that has too much in progress. Nobody
+// knows when something ends.
+const busyFor = time.Second
+
+// tooBusy is the problem of a request for which there is no permit: what its client
+// has in progress is the client's to end, what everybody has is nobody's.
+func tooBusy(full *busyLimit) *httplimit.Problem {
+	if len(full.Per) == 0 {
+		p := httplimit.ReducedCapacity(busyFor)
+		p.Detail = fmt.Sprintf("As many requests are in progress as %q admits (%d).", full.Name, full.Limit)
+		p.ViolatedPolicies = []string{full.Name}
+		return &p
+	}
+	return &httplimit.Problem{
+		Type: httplimit.TypeQuotaExceeded, Title: "The assigned quota is exceeded", Status: http.StatusTooManyRequests,
+		Detail:           fmt.Sprintf("%q admits %d requests in progress.", full.Name, full.Limit),
+		ViolatedPolicies: []string{full.Name}, RetryAfterMS: busyFor.Milliseconds(),
+	}
+}
+
+// answer answers the request here, with what there is to tell of its limits.
+func (x *exchange) answer(p *httplimit.Problem) {
+	h := x.w.Header()
+	if x.decided {
+		httplimit.WriteHeaders(h, x.g.options.Dialect, &x.verdict)
+	}
+	switch p.Status {
+	case http.StatusUnauthorized:
+		h.Set("Www-Authenticate", x.challenge())
+	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusBadRequest:
+		if hasBody(x.r) && x.r.ProtoMajor == 1 {
+			// What is left of the body is not worth reading.
+			h.Set("Connection", "close")
+		}
+	}
+	p.Write(x.w, x.r)
+}
+
+// challenge is the WWW-Authenticate that every 401 must have.
+func (x *exchange) challenge() string {
+	if x.refusal != nil && x.refusal.Detail == "Send a token." {
+		return "Bearer"
+	}
+	return `Bearer error="invalid_token"`
+}
+
+// unanswered answers for the upstream server, when there is no answer of its own;
+// it is the proxy's ErrorHandler.
+func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error) {
+	x.outcome = unanswered
+	p := noAnswer
+	var late net.Error
+	switch failure := x.clientFailure(); {
+	case errors.Is(failure, errTooLarge):
+		p, x.outcome = bodyTooLarge(x.route.maxBody), refused
+	case errors.Is(failure, errTooSlow):
+		p, x.outcome = bodySlow, clientGone
+	case x.r.Context().Err() != nil:
+		x.outcome = clientGone
+		x.w.WriteHeader(httplimit.StatusClientGone)
+		return
+	case failure != nil:
+		p, x.outcome = bodyBroken, clientGone
+	case errors.Is(err, errNoTarget):
+		p = noUpstream
+	case errors.As(err, &late) && late.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		p = lateAnswer
+	}
+	x.settled(p.Status)
+	x.answer(p)
+}
+
+// clientFailure is what went wrong on the client's side of the request, or nil.
+func (x *exchange) clientFailure() error {
+	if x.body == nil {
+		return nil
+	}
+	return x.body.failure()
+}

@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/concurrency"
+	"github.com/headgate/headgate/policy"
+)
+
+// busy bounds how many requests are in progress. It is a policy of its own, so
+// that conditions and keys are the same as everywhere; its limits are never asked.
+type busy struct {
+	set    *policy.Set
+	limits map[*headgate.Rule]*busyLimit
+}
+
+// busyLimit is one bound.
+type busyLimit struct {
+	Concurrency
+	permits *concurrency.Keyed
+}
+
+// newBusy returns the bounds, and what is wrong with them; nil if there are none.
+func newBusy(all []Concurrency) (*busy, []string) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	b := &busy{limits: make(map[*headgate.Rule]*busyLimit)}
+	var rules []policy.Rule
+	var problems []string
+	for _, c := range all {
+		rule, err := headgate.NewRule(c.Name, headgate.PerSecond(1))
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("concurrency %q: its name cannot be one: %v", c.Name, err))
+			continue
+		}
+		rules = append(rules, policy.Rule{Match: c.Match, Per: c.Per, Limits: rule})
+		if c.Limit > 0 {
+			b.limits[rule] = &busyLimit{c, concurrency.NewKeyed(c.Limit)}
+		}
+	}
+	// Secrets in the keys are hashed, under a key that nobody else needs.
+	set, err := policy.New(rules, policy.WithHashKey([]byte(rand.Text())))
+	var mistaken *policy.Error
+	switch {
+	case errors.As(err, &mistaken):
+		for _, m := range mistaken.Mistakes {
+			problems = append(problems, fmt.Sprintf("concurrency %q: %s", m.Rule, m.Text))
+		}
+	case err != nil:
+		problems = append(problems, fmt.Sprintf("concurrency: %v", err))
+	}
+	b.set = set
+	return b, problems
+}
+
+// enter takes a permit for each bound that the request meets, or none. It returns
+// the bound that has none left, or nil.
+func (x *exchange) enter() (*busyLimit, error) {
+	b := x.g.busy
+	if b == nil {
+		return nil, nil
+	}
+	checks, err := b.set.Match(x.facts, 1, x.checks[:0])
+	x.checks = checks
+	if err != nil {
+		return nil, err
+	}
+	for i := range checks {
+		limit := b.limits[checks[i].Rule]
+		permit, ok := limit.permits.Acquire(checks[i].Key)
+		if !ok {
+			x.leave()
+			return limit, nil
+		}
+		x.permits = append(x.permits, permit)
+	}
+	return nil, nil
+}
+
+// leave gives the permits back.
+func (x *exchange) leave() {
+	for i := range x.permits {
+		x.permits[i].Release()
+	}
+	x.permits = x.permits[:0]
+}

@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"runtime/debug"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/concurrency"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// exchange is one request and its answer, used again for the next one. It is the
+// transport of a ReverseProxy of its own, whose functions find it without a look
+// into a context.
+type exchange struct {
+	g     *Gateway
+	proxy httputil.ReverseProxy
+	w     *writer
+
+	r       *http.Request
+	began   time.Time
+	plan    *plan
+	route   *route
+	name    string // the entry "route"
+	trusted bool   // the connection comes from a proxy that is believed
+	ip      string
+	ipKnown bool
+	token   *token
+
+	facts     policy.Descriptor
+	permits   []concurrency.Permit
+	checks    []headgate.Check
+	ask       decide.Ask
+	decisions []headgate.Decision
+	verdict   headgate.Verdict
+	decided   bool // the verdict is one
+	// refusal is the answer to a request that the rules admit and the gateway does
+	// not, with the verdict that is told of it.
+	refusal *httplimit.Problem
+	outcome outcome
+
+	body   *body
+	target *target
+	cancel context.CancelCauseFunc
+	pause  *time.Timer // ends an answer that pauses too long
+	served bool
+}
+
+func newExchange(g *Gateway) *exchange {
+	x := &exchange{g: g, w: newWriter(g.options.Clients.Response, g.upgrades)}
+	x.proxy = httputil.ReverseProxy{
+		Rewrite:        x.rewrite,
+		Transport:      x,
+		ModifyResponse: x.answered,
+		ErrorHandler:   x.unanswered,
+		BufferPool:     &g.buffers,
+		ErrorLog:       slog.NewLogLogger(g.options.Logger.Handler(), slog.LevelDebug),
+	}
+	return x
+}
+
+func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
+	x.w.begin(w)
+	x.r, x.began = r, time.Now()
+	x.g.counts.inFlight.Add(1)
+	if hasBody(r) && r.ProtoMajor == 1 {
+		// A body that nobody reads is read to its end by the server, before the next
+		// request.
+		_ = x.w.control.SetReadDeadline(x.began.Add(x.g.options.Clients.Body))
+		// An answer may begin before the request has ended.
+		_ = x.w.control.EnableFullDuplex()
+	}
+}
+
+func hasBody(r *http.Request) bool {
+	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
+}
+
+// serve decides on the request and answers it, or has an upstream server answer it.
+func (x *exchange) serve() {
+	x.plan = x.g.plan()
+	x.trusted = x.g.options.Identity.Resolver.Trusts(x.r)
+	x.look()
+	x.describe()
+	if full, err := x.enter(); full != nil || err != nil {
+		x.shed(full, err)
+		return
+	}
+	if !x.admit() {
+		return
+	}
+	if x.refusal != nil {
+		x.outcome = refused
+		x.answer(x.refusal)
+		return
+	}
+	x.proxy.ServeHTTP(x.w, x.r)
+}
+
+// look finds the route and the token, and what there is to be said against the
+// request.
+func (x *exchange) look() {
+	var ambiguous bool
+	x.route, x.name, ambiguous = x.g.find(x.r, x.plan.names)
+	switch {
+	case x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace:
+		// The one is for another kind of proxy, the other shows the client what the
+		// gateway adds.
+		x.refuse(methodNotAllowed)
+	case ambiguous:
+		x.refuse(ambiguousPath)
+	case x.route == nil:
+		x.refuse(noRoute)
+	case x.route.maxBody > 0 && x.r.ContentLength > x.route.maxBody:
+		x.refuse(bodyTooLarge(x.route.maxBody))
+	}
+	if x.g.tokens == nil {
+		return
+	}
+	var err error
+	if x.token, err = x.g.tokens.of(x.r.Context(), firstValue(x.r.Header, x.g.tokens.Header)); err != nil {
+		x.refuse(unauthorized(err))
+	}
+}
+
+// refuse has the request refused once it has been charged; the first reason counts.
+func (x *exchange) refuse(p *httplimit.Problem) {
+	if x.refusal == nil {
+		x.refusal = p
+	}
+}
+
+func (x *exchange) routeName() string { return x.name }
+
+// end gives back what the exchange holds, and tells of it. It is deferred: the
+// proxy panics to end an answer that cannot be completed.
+func (x *exchange) end() {
+	panicked := recover()
+	aborted := panicked == http.ErrAbortHandler //nolint:errorlint // net/http documents this very value.
+	if panicked != nil && !aborted {
+		x.g.options.Logger.LogAttrs(x.r.Context(), slog.LevelError, "a request caused a panic",
+			slog.String("method", x.r.Method), slog.String("path", x.r.URL.Path),
+			slog.Any("panic", panicked), slog.String("stack", string(debug.Stack())))
+		x.outcome = broken
+		if x.w.status == 0 && x.w.upgraded == nil {
+			x.answer(defect)
+		} else {
+			aborted = true // Half an answer must not look like a whole one.
+		}
+	}
+	if aborted && x.r.Context().Err() != nil {
+		x.outcome = clientGone
+	}
+	if x.pause != nil {
+		x.pause.Stop()
+	}
+	if x.cancel != nil {
+		x.cancel(nil)
+	}
+	if x.target != nil {
+		x.target.inFlight.Add(-1)
+	}
+	x.leave()
+	var received int64
+	if x.body != nil {
+		received = x.body.end()
+	}
+	status := x.w.status
+	sent := x.w.end()
+	x.g.counts.add(x.outcome, status)
+	x.g.counts.inFlight.Add(-1)
+	if x.g.options.AccessLog {
+		x.log(status, sent, received, aborted)
+	}
+	if x.served {
+		x.reset()
+		x.g.pool.Put(x)
+	}
+	if aborted {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// reset forgets the request, so that the pool keeps nothing of it alive.
+func (x *exchange) reset() {
+	clear(x.facts)
+	clear(x.checks[:cap(x.checks)])
+	clear(x.decisions)
+	*x = exchange{
+		g: x.g, proxy: x.proxy, w: x.w,
+		facts: x.facts[:0], permits: x.permits[:0], checks: x.checks[:0], decisions: x.decisions[:0],
+	}
+}

@@ -1,0 +1,205 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// within bounds everything that a test waits for.
+const within = 10 * time.Second
+
+// perKey admits n requests an hour for each API key.
+func perKey(n int64) policy.Rule {
+	return policy.Rule{Per: []policy.Part{{Entry: "api_key"}}, Limits: headgate.MustRule("per-key", headgate.PerHour(n))}
+}
+
+// decider decides by rules, on a memory store.
+func decider(t testing.TB, rules []policy.Rule, opts ...policy.Option) *decide.Over {
+	t.Helper()
+	set, err := policy.New(rules, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New()}
+}
+
+// failing is a store that does not answer.
+type failing struct{}
+
+func (failing) Take(context.Context, headgate.Op, []headgate.Check, []headgate.Decision) ([]headgate.Decision, error) {
+	return nil, headgate.ErrUnavailable
+}
+
+// journal is a log that can be read.
+type journal struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// logger is a logger that writes everything to the journal.
+func (j *journal) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// fixture is a gateway that is served, and what it was made of.
+type fixture struct {
+	*Gateway
+	url, addr string
+	log       *journal
+}
+
+// serveGateway serves a gateway on a free port, until the test ends.
+func serveGateway(t *testing.T, d decide.Decider, o Options) *fixture {
+	t.Helper()
+	f := &fixture{log: new(journal)}
+	if o.Logger == nil {
+		o.Logger = f.log.logger()
+	}
+	g, err := New(t.Context(), d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Gateway = g
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := g.Server(g, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	f.addr = l.Addr().String()
+	f.url = "http://" + f.addr
+	return f
+}
+
+// upstream is an upstream server with the handler, until the test ends.
+func upstream(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+// to is the options of a gateway before these targets.
+func to(targets ...string) Options {
+	return Options{Upstreams: []Upstream{{Targets: targets}}}
+}
+
+// client is a client of its own connections.
+func client(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: within, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// answer is what a client got.
+type answer struct {
+	*http.Response
+	text string
+}
+
+// ask sends a request with headers "Name: value".
+func ask(t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			r.Host = value
+			continue
+		}
+		r.Header.Add(name, value)
+	}
+	res, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{res, string(text)}
+}
+
+func get(t *testing.T, c *http.Client, url string, headers ...string) answer {
+	t.Helper()
+	return ask(t, c, http.MethodGet, url, nil, headers...)
+}
+
+// wants checks status and headers "Name: value"; an empty value is an absent one.
+func (a answer) wants(t *testing.T, status int, headers ...string) {
+	t.Helper()
+	if a.StatusCode != status {
+		t.Errorf("status %d, want %d: %s", a.StatusCode, status, a.text)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if got := strings.Join(a.Header.Values(name), ", "); got != value {
+			t.Errorf("%s is %q, want %q", name, got, value)
+		}
+	}
+}
+
+// eventually waits until the condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(within); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("within %v not: %s", within, what)
+		}
+	}
+}
+
+// trusting believes X-Forwarded-For from this machine.
+func trusting(t *testing.T) *httplimit.Resolver {
+	t.Helper()
+	r, err := httplimit.NewResolver(httplimit.XForwardedFor, "127.0.0.1", "::1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

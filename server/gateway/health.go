@@ -1,0 +1,74 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// watch asks a target how it is until ctx ends.
+func (p *pool) watch(ctx context.Context, t *target) {
+	ticker := time.NewTicker(p.Health.Every)
+	defer ticker.Stop()
+	inRow, first := 0, true
+	for {
+		err := p.look(ctx, t)
+		if ctx.Err() != nil {
+			return
+		}
+		// What counts is how many looks in a row contradict what is thought.
+		if (err == nil) != t.down.Load() {
+			inRow = 0
+		} else if inRow++; first || err == nil && inRow >= p.Health.UpAfter || err != nil && inRow >= p.Health.DownAfter {
+			inRow = 0
+			t.down.Store(err != nil)
+			if err != nil {
+				p.logger.Error("a target is down", slog.String("upstream", p.Name), slog.String("target", t.name), slog.Any("error", err))
+			} else {
+				p.logger.Info("a target is up", slog.String("upstream", p.Name), slog.String("target", t.name))
+			}
+		}
+		first = false
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// maxLook is how much of an answer to a look is read, so that the connection can
+// be used again.
+const maxLook = 64 << 10
+
+// look asks a target once.
+func (p *pool) look(ctx context.Context, t *target) error {
+	ctx, cancel := context.WithTimeout(ctx, p.Health.Timeout)
+	defer cancel()
+	path, err := url.Parse(p.Health.Path)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url.ResolveReference(path).String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("User-Agent", "headgate-health")
+	res, err := t.transport.RoundTrip(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("no answer within %v", p.Health.Timeout)
+		}
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxLook))
+	if res.StatusCode < 200 || res.StatusCode > 399 {
+		return fmt.Errorf("%s is answered with %s", p.Health.Path, res.Status)
+	}
+	return nil
+}

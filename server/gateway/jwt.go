@@ -1,0 +1,203 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	// Unlike the standard library's it tells exp from EXP, and refuses names that
+	// are there twice.
+	"github.com/go-jose/go-jose/v4/json"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// Algorithms are those that tokens may be signed by: the asymmetric ones, so that
+// who verifies a token cannot make one.
+func Algorithms() []string {
+	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+}
+
+// maxToken bounds what is parsed of a token, and maxVerified how many are
+// remembered as verified, twice.
+const (
+	maxToken    = 8 << 10
+	maxVerified = 10_000
+)
+
+// tokens verifies tokens. It is safe for concurrent use.
+type tokens struct {
+	JWT
+	keys       *keys
+	algorithms []jose.SignatureAlgorithm
+	claims     []string // in the order of claimNames
+	now        func() time.Time
+}
+
+// token is a token that was verified. It is immutable.
+type token struct {
+	values    []string // of the claims; "" where the token has none
+	from, end time.Time
+}
+
+func newTokens(ctx context.Context, o *Options) (*tokens, error) {
+	j := o.Identity.JWT
+	if j == nil {
+		return nil, nil
+	}
+	t := &tokens{JWT: *j, now: time.Now}
+	for _, name := range j.Algorithms {
+		t.algorithms = append(t.algorithms, jose.SignatureAlgorithm(name))
+	}
+	for _, name := range claimNames(j) {
+		t.claims = append(t.claims, j.Claims[name])
+	}
+	var err error
+	t.keys, err = newKeys(ctx, j, o.Logger)
+	return t, err
+}
+
+// Why a token is not accepted. What a client is told of it names none of its parts.
+var (
+	errNoToken  = errors.New("the request has no token")
+	errBadToken = errors.New("the token is not valid")
+	errExpired  = errors.New("the token has expired")
+	errNotYet   = errors.New("the token is not valid yet")
+)
+
+// of returns the token of a header's value: nil and no error if there is none and
+// none is needed.
+func (t *tokens) of(ctx context.Context, text string) (*token, error) {
+	if t.Header == authorization {
+		scheme, rest, _ := strings.Cut(text, " ")
+		if text = ""; strings.EqualFold(scheme, "Bearer") {
+			text = strings.TrimSpace(rest)
+		}
+	}
+	// What is no JWS at all may be a key of another kind, which is not for us to
+	// judge.
+	if text == "" || !t.Required && strings.Count(text, ".") != 2 {
+		if t.Required {
+			return nil, errNoToken
+		}
+		return nil, nil
+	}
+	if len(text) > maxToken {
+		return nil, errBadToken
+	}
+	sum := sha256.Sum256([]byte(text))
+	// A set that is exchanged meanwhile takes its own cache with it.
+	set := t.keys.set()
+	found := set.verified.get(sum)
+	if found == nil {
+		var err error
+		if found, err = t.verify(ctx, text); err != nil {
+			return nil, err
+		}
+		set.verified.put(sum, found)
+	}
+	now := t.now()
+	switch {
+	case now.After(found.end.Add(t.Leeway)):
+		return nil, errExpired
+	case now.Before(found.from.Add(-t.Leeway)):
+		return nil, errNotYet
+	}
+	return found, nil
+}
+
+// verify checks the signature and who the token is from and for.
+func (t *tokens) verify(ctx context.Context, text string) (*token, error) {
+	signed, err := jose.ParseSignedCompact(text, t.algorithms)
+	if err != nil || len(signed.Signatures) != 1 {
+		return nil, errBadToken
+	}
+	header := signed.Signatures[0].Protected
+	for _, key := range t.keys.lookup(ctx, header.KeyID, header.Algorithm) {
+		payload, err := signed.Verify(key.Key)
+		if err == nil {
+			return t.read(payload)
+		}
+	}
+	return nil, errBadToken
+}
+
+// read reads what the token says.
+func (t *tokens) read(payload []byte) (*token, error) {
+	var known jwt.Claims
+	var all map[string]json.RawMessage
+	if json.Unmarshal(payload, &known) != nil || json.Unmarshal(payload, &all) != nil {
+		return nil, errBadToken
+	}
+	switch {
+	case known.Expiry == nil:
+		return nil, fmt.Errorf("%w: it has no end", errBadToken)
+	case t.Issuer != "" && known.Issuer != t.Issuer:
+		return nil, fmt.Errorf("%w: it has another issuer", errBadToken)
+	case t.Audience != "" && !known.Audience.Contains(t.Audience):
+		return nil, fmt.Errorf("%w: it is for somebody else", errBadToken)
+	}
+	found := &token{values: make([]string, len(t.claims)), end: known.Expiry.Time(), from: known.NotBefore.Time()}
+	for i, name := range t.claims {
+		found.values[i] = claimText(all[name])
+	}
+	return found, nil
+}
+
+// claimText is a claim as the value of an entry: a text, a number, true or false as
+// they are written; "" for anything else.
+func claimText(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	switch raw[0] {
+	case '"':
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			return ""
+		}
+		return s
+	case '{', '[', 'n':
+		return ""
+	}
+	return string(raw)
+}
+
+// cache remembers tokens that were verified: checking a signature costs as much as
+// passing the request on. It keeps two generations and drops the older one when the
+// younger is full. The zero cache is empty. It is safe for concurrent use.
+type cache struct {
+	mu     sync.Mutex // guards what follows
+	young  map[[sha256.Size]byte]*token
+	former map[[sha256.Size]byte]*token
+}
+
+func (c *cache) get(sum [sha256.Size]byte) *token {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.young[sum]; t != nil {
+		return t
+	}
+	t := c.former[sum]
+	if t != nil {
+		c.add(sum, t)
+	}
+	return t
+}
+
+func (c *cache) put(sum [sha256.Size]byte, t *token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(sum, t)
+}
+
+func (c *cache) add(sum [sha256.Size]byte, t *token) {
+	if c.young == nil || len(c.young) >= maxVerified {
+		c.former, c.young = c.young, make(map[[sha256.Size]byte]*token)
+	}
+	c.young[sum] = t
+}

@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// plan is what is worked out of the options for one version of the policy. It is
+// immutable.
+type plan struct {
+	policy decide.Policy
+	names  *names
+	facts  []fact // those that anything looks at
+}
+
+// plan returns that of the policy in force, which is made anew after a change.
+func (g *Gateway) plan() *plan {
+	now := g.decider.Policy()
+	p := g.current.Load()
+	if p == nil || p.policy != now {
+		p = g.newPlan(now)
+		g.current.Store(p)
+	}
+	return p
+}
+
+func (g *Gateway) newPlan(now decide.Policy) *plan {
+	p := &plan{policy: now}
+	var problems []string
+	p.names, problems = newNames(g.options.Routes, now.Set)
+	for _, problem := range problems {
+		// Check refuses such a policy; here it is too late for that.
+		g.options.Logger.Error("the policy names a route that cannot be found; its rules do not bind it", slog.String("problem", problem))
+	}
+	needed := make(map[string]bool)
+	for _, name := range now.Entries() {
+		needed[name] = true
+	}
+	if g.busy != nil {
+		for _, name := range g.busy.set.Entries() {
+			needed[name] = true
+		}
+	}
+	for _, name := range g.entries {
+		needed[name] = true
+	}
+	for _, f := range g.facts {
+		if needed[f.name] {
+			p.facts = append(p.facts, f)
+		}
+		delete(needed, f.name)
+	}
+	for _, name := range tabled(now.Set) {
+		delete(needed, name)
+	}
+	if len(needed) > 0 {
+		var lacking []string
+		for name := range needed {
+			lacking = append(lacking, name)
+		}
+		slices.Sort(lacking)
+		g.options.Logger.Warn("the policy looks at entries that no request will have", slog.String("entries", strings.Join(lacking, ", ")))
+	}
+	return p
+}
+
+// tabled are the entries that the policy's table of subjects adds by itself.
+func tabled(set *policy.Set) []string {
+	var all []string
+	table := set.Subjects()
+	if table == nil {
+		return nil
+	}
+	for _, e := range table.Other {
+		all = append(all, e.Name)
+	}
+	for i := range table.Table {
+		for _, e := range table.Table[i].Entries {
+			all = append(all, e.Name)
+		}
+	}
+	return all
+}
+
+// Check says what a gateway with these routes cannot do of a policy: the error
+// lists the routes in it that are no patterns or cannot be told from each other.
+func (g *Gateway) Check(set *policy.Set) error {
+	_, problems := newNames(g.options.Routes, set)
+	return invalid("policy", problems)
+}

@@ -1,0 +1,429 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/policy"
+)
+
+// plainH2 is a client that speaks HTTP/2 without TLS.
+func plainH2(t *testing.T) *http.Client {
+	t.Helper()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: within}
+}
+
+// plainH2Server is an upstream server that speaks HTTP/2 without TLS.
+func plainH2Server(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return strings.Replace(s.URL, "http://", "h2c://", 1)
+}
+
+// each runs a test with both versions on either side.
+func each(t *testing.T, h http.HandlerFunc, d func(testing.TB) *Options, test func(t *testing.T, c *http.Client, g *fixture)) {
+	t.Helper()
+	for _, tt := range []struct {
+		name   string
+		client func(*testing.T) *http.Client
+		h2     bool
+	}{
+		{"HTTP1 to HTTP1", client, false},
+		{"HTTP1 to h2c", client, true},
+		{"h2c to HTTP1", plainH2, false},
+		{"h2c to h2c", plainH2, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := d(t)
+			target := ""
+			if tt.h2 {
+				target = plainH2Server(t, h)
+			} else {
+				target = upstream(t, h).URL
+			}
+			o.Upstreams = []Upstream{{Targets: []string{target}}}
+			test(t, tt.client(t), serveGateway(t, decider(t, []policy.Rule{perKey(100)}), *o))
+		})
+	}
+}
+
+func plain(testing.TB) *Options { return new(Options) }
+
+// Server-sent events reach the client one by one, and the upstream server is told
+// when the client has gone.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{}, 4)
+	next := make(chan struct{})
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 3 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			w.(http.Flusher).Flush()
+			select {
+			case <-next: // the client has read it
+			case <-r.Context().Done():
+				return
+			}
+		}
+		<-r.Context().Done()
+		gone <- struct{}{}
+	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		for i := range 3 {
+			lines.Scan()
+			if want := fmt.Sprint("data: ", i); lines.Text() != want {
+				t.Fatalf("event %d is %q, want %q", i, lines.Text(), want)
+			}
+			lines.Scan()
+			next <- struct{}{}
+		}
+		cancel()
+		select {
+		case <-gone:
+		case <-time.After(within):
+			t.Error("the upstream server does not hear that the client has gone")
+		}
+	})
+}
+
+// Bodies go both ways at the same time, byte by byte, with trailers at the end.
+func TestBothWays(t *testing.T) {
+	t.Parallel()
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Trailer", "X-Sum")
+		w.WriteHeader(http.StatusOK)
+		flush := http.NewResponseController(w).Flush
+		if err := flush(); err != nil {
+			t.Error(err)
+		}
+		sum := 0
+		for b := make([]byte, 100); ; {
+			n, err := r.Body.Read(b)
+			sum += n
+			_, _ = w.Write(b[:n])
+			if err := flush(); err != nil {
+				t.Error(err)
+			}
+			if err != nil {
+				break
+			}
+		}
+		w.Header().Set("X-Sum", fmt.Sprint(sum, " ", r.Trailer.Get("X-Mine")))
+		w.Header().Set(http.TrailerPrefix+"X-Late", "late")
+	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		body, write := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-API-Key", "k")
+		r.Trailer = http.Header{"X-Mine": {""}}
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if res.Header.Get("X-RateLimit-Remaining") != "99" {
+			t.Errorf("the headers are %v", res.Header)
+		}
+		for i := range 5 {
+			text := fmt.Sprint("part ", i)
+			if _, err := io.WriteString(write, text); err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, len(text))
+			if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != text {
+				t.Fatalf("part %d comes back as %q, %v", i, b, err)
+			}
+		}
+		r.Trailer.Set("X-Mine", "mine")
+		if err := write.Close(); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(res.Body)
+		if err != nil || len(rest) != 0 {
+			t.Fatalf("at the end comes %q, %v", rest, err)
+		}
+		if res.Trailer.Get("X-Sum") != "30 mine" || res.Trailer.Get("X-Late") != "late" {
+			t.Errorf("the trailers are %v", res.Trailer)
+		}
+	})
+}
+
+// A large body passes through without being held as a whole.
+func TestLargeBodies(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if n != size || err != nil {
+			t.Errorf("the upstream server got %d bytes, %v", n, err)
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(size))
+		_, _ = io.Copy(w, io.LimitReader(zeros{}, size))
+	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, g.url+"/", io.LimitReader(zeros{}, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = size
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if n, err := io.Copy(io.Discard, res.Body); n != size || err != nil {
+			t.Errorf("the client got %d bytes, %v", n, err)
+		}
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// An upload that the client gives up is given up, and one that the upstream server
+// does not want ends at once with its answer.
+func TestUploadThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	began, ended := make(chan struct{}, 4), make(chan error, 4)
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/unwanted" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		began <- struct{}{}
+		_, err := io.Copy(io.Discard, r.Body)
+		ended <- err
+	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		body, write := io.Pipe()
+		defer write.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+"/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, _ = io.WriteString(write, "some of it")
+			<-began
+			cancel()
+		}()
+		if _, err := c.Do(r); !errors.Is(err, context.Canceled) {
+			t.Errorf("the request ended with %v", err)
+		}
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("the upstream server takes half an upload for a whole one")
+			}
+		case <-time.After(within):
+			t.Error("the upstream server does not hear that the client has gone")
+		}
+
+		body, write = io.Pipe()
+		defer write.Close()
+		res, err := c.Post(g.url+"/unwanted", "text/plain", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusForbidden {
+			t.Errorf("the unwanted upload is answered with %s", res.Status)
+		}
+	})
+}
+
+// An answer that breaks off is not taken for a whole one.
+func TestAnswerThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	each(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half an ans")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		res, err := c.Get(g.url + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if text, err := io.ReadAll(res.Body); err == nil {
+			t.Errorf("%q is taken for a whole answer", text)
+		}
+		eventually(t, "the request has ended", func() bool { return g.counts.inFlight.Load() == 0 && g.pools[0].targets[0].inFlight.Load() == 0 })
+	})
+}
+
+// An answer that pauses for too long is broken off.
+func TestAnswerThatPauses(t *testing.T) {
+	t.Parallel()
+	stalled := make(chan struct{}, 1)
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "and then")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		stalled <- struct{}{}
+	})
+	o := to(up.URL)
+	o.Upstreams[0].Timeouts.Idle = 50 * time.Millisecond
+	g := serveGateway(t, decider(t, nil), o)
+	res, err := client(t).Get(g.url + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("%q is taken for a whole answer", text)
+	}
+	<-stalled
+}
+
+func TestContinue(t *testing.T) {
+	t.Parallel()
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/no" {
+			w.WriteHeader(http.StatusExpectationFailed)
+			return
+		}
+		text, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(text)
+	})
+	g := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), to(up.URL))
+	send := func(path, key string) (*bufio.Reader, net.Conn) {
+		c := dial(t, g.addr)
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: h\r\nX-API-Key: %s\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", path, key)
+		return bufio.NewReader(c), c
+	}
+	status := func(r *bufio.Reader) string {
+		line, err := textproto.NewReader(r).ReadLine()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+	r, c := send("/yes", "a")
+	if got := status(r); got != "HTTP/1.1 100 Continue" {
+		t.Fatalf("the gateway answers %q", got)
+	}
+	fmt.Fprint(c, "12345")
+	_ = status(r) // the empty line
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := io.ReadAll(res.Body); string(text) != "12345" || res.StatusCode != 200 {
+		t.Errorf("the answer is %s %q", res.Status, text)
+	}
+	// Whoever is not to send the body is told so before.
+	r, _ = send("/no", "b")
+	if got := status(r); got != "HTTP/1.1 417 Expectation Failed" {
+		t.Errorf("the gateway answers %q", got)
+	}
+	r, _ = send("/yes", "a")
+	if got := status(r); got != "HTTP/1.1 429 Too Many Requests" {
+		t.Errorf("the gateway answers %q", got)
+	}
+}
+
+// Informational answers are passed on, and keep nothing of the gateway's headers.
+func TestEarlyHints(t *testing.T) {
+	t.Parallel()
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		hello(w, r)
+	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		hints := make(chan string, 1)
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			hints <- fmt.Sprint(code, " ", h.Get("Link"))
+			return nil
+		}})
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-API-Key", "k")
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := <-hints; got != "103 </style.css>; rel=preload" {
+			t.Errorf("the hint is %q", got)
+		}
+		if res.StatusCode != 200 || res.Header.Get("X-RateLimit-Remaining") != "99" {
+			t.Errorf("the answer is %s with %v", res.Status, res.Header)
+		}
+	})
+}
+
+// Over TLS the gateway speaks HTTP/2 to those who do.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	up := upstream(t, echo)
+	g, err := New(t.Context(), decider(t, nil), to(up.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := httptest.NewUnstartedServer(nil)
+	certificate.StartTLS() // for its certificate alone
+	certificate.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := g.Server(g, &tls.Config{Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	for _, h2 := range []bool{true, false} {
+		c := &http.Client{Timeout: within, Transport: &http.Transport{ForceAttemptHTTP2: h2, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // The certificate is httptest's.
+		defer c.CloseIdleConnections()
+		a := get(t, c, "https://"+l.Addr().String()+"/")
+		a.saw(t, "X-Forwarded-Proto: https")
+		if want := map[bool]int{true: 2, false: 1}[h2]; a.ProtoMajor != want {
+			t.Errorf("the gateway speaks %s, want version %d", a.Proto, want)
+		}
+	}
+}

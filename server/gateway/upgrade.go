@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// upgrades are the connections that have become something other than HTTP, such as
+// WebSockets. No server knows them any more.
+type upgrades struct {
+	idle, within time.Duration
+
+	mu     sync.Mutex // guards what follows
+	open   map[*upgraded]struct{}
+	closed bool
+}
+
+var errClosed = errors.New("gateway: it is being closed")
+
+// add takes a connection over, with what was read of it already, unless there are
+// to be no more.
+func (u *upgrades) add(conn net.Conn, read *bufio.Reader) (*upgraded, error) {
+	up := &upgraded{Conn: conn, of: u}
+	if n := read.Buffered(); n > 0 {
+		early, err := read.Peek(n)
+		if err != nil {
+			return nil, err
+		}
+		up.early = bytes.Clone(early)
+	}
+	up.touch()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return nil, errClosed
+	}
+	u.open[up] = struct{}{}
+	return up, nil
+}
+
+// close closes all connections, and those to come.
+func (u *upgrades) close() {
+	u.mu.Lock()
+	u.closed = true
+	all := make([]*upgraded, 0, len(u.open))
+	for up := range u.open {
+		all = append(all, up)
+	}
+	u.mu.Unlock()
+	for _, up := range all {
+		_ = up.Close()
+	}
+}
+
+// count is how many there are.
+func (u *upgrades) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.open)
+}
+
+// upgraded is such a connection. It is closed when neither side has sent anything
+// for a while, or when the client does not take what it is sent.
+type upgraded struct {
+	net.Conn
+	of      *upgrades
+	early   []byte // what was read before anybody knew of the upgrade
+	sent    atomic.Int64
+	touched atomic.Int64 // when something was last sent, in nanoseconds since 1970
+}
+
+// touch moves the deadline, when a quarter of the time is over.
+func (c *upgraded) touch() {
+	now := time.Now()
+	if last := c.touched.Load(); now.UnixNano()-last > int64(c.of.idle/4) && c.touched.CompareAndSwap(last, now.UnixNano()) {
+		_ = c.SetReadDeadline(now.Add(c.of.idle))
+	}
+}
+
+func (c *upgraded) Read(p []byte) (int, error) {
+	if len(c.early) > 0 {
+		n := copy(p, c.early)
+		c.early = c.early[n:]
+		return n, nil
+	}
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.touch()
+	}
+	return n, err
+}
+
+func (c *upgraded) Write(p []byte) (int, error) {
+	_ = c.SetWriteDeadline(time.Now().Add(c.of.within))
+	n, err := c.Conn.Write(p)
+	c.sent.Add(int64(n))
+	c.touch()
+	return n, err
+}
+
+// CloseWrite tells the client that nothing more will come.
+func (c *upgraded) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return io.EOF // It can only be closed as a whole.
+}
+
+func (c *upgraded) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}

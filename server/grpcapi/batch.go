@@ -1,0 +1,39 @@
+package grpcapi
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+)
+
+// CheckBatch implements the service.
+func (s *Service) CheckBatch(ctx context.Context, r *headgatev1.CheckBatchRequest) (*headgatev1.CheckBatchResponse, error) {
+	n := len(r.GetRequests())
+	if n == 0 || n > MaxTogether {
+		return nil, faults{{codes.InvalidArgument, "requests", fmt.Sprintf("has %d requests, must have 1 to %d", n, MaxTogether)}}.status()
+	}
+	results := make([]*headgatev1.CheckResult, n)
+	one := func(i int) {
+		v, err := s.Check(ctx, r.GetRequests()[i])
+		results[i] = &headgatev1.CheckResult{Verdict: v}
+		if err != nil {
+			results[i].Error = status.Convert(err).Proto()
+		}
+	}
+	if s.options.SideBySide {
+		sideBySide(s.permits, n, one)
+	} else {
+		for i := range n {
+			one(i)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, failed(ctx, err)
+	}
+	return &headgatev1.CheckBatchResponse{Results: results}, nil
+}
+

@@ -1,0 +1,214 @@
+package grpcapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// The fields that all streams have alike.
+const (
+	streamItems protowire.Number = 1 // of a message, either way
+
+	itemNumber  protowire.Number = 1
+	itemRequest protowire.Number = 2
+
+	resultNumber protowire.Number = 1
+	resultAnswer protowire.Number = 2
+	resultError  protowire.Number = 3
+)
+
+// answerer appends the answer to one request of a stream, both as protobuf has
+// them. The error is a status, or wraps errWire.
+type answerer func(ctx context.Context, request string, out []byte) ([]byte, error)
+
+// exchange is one stream of numbered requests and their answers. A goroutine of
+// its own receives, and decides what it has received or has a crew do it; the
+// handler's waits for it, or for the server to be shut down.
+type exchange struct {
+	stream grpc.ServerStream
+	answer answerer
+	crew   *crew // nil: one after another
+	in     *frame
+	out    *frame
+
+	ctx      context.Context
+	cancel   context.CancelFunc
+	panicked atomic.Pointer[any]
+
+	mu    sync.Mutex // held while a message is dealt with; guards what follows
+	over  bool       // no other message is to be dealt with
+	items []item
+}
+
+// serve answers until the caller has no more requests, or ending is closed. What
+// was received by then is answered, and nothing else has been decided.
+func (x *exchange) serve(ending <-chan struct{}) error {
+	x.ctx, x.cancel = context.WithCancel(x.stream.Context())
+	defer x.cancel()
+	received := make(chan error, 1)
+	go func() {
+		defer x.caught()
+		received <- x.receive()
+	}()
+	var err error
+	select {
+	case err = <-received:
+	case <-ending:
+		err = errEnded()
+	case <-x.ctx.Done():
+		err = status.FromContextError(x.ctx.Err()).Err()
+	}
+	// The receiving goroutine ends with the stream, when this one returns.
+	x.mu.Lock()
+	x.over = true
+	x.mu.Unlock()
+	if x.crew != nil {
+		if sending := x.crew.end(); err == nil {
+			err = sending
+		}
+	}
+	if p := x.panicked.Load(); p != nil {
+		panic(*p) // as if it had happened here, where somebody recovers
+	}
+	return err
+}
+
+// caught is deferred in every goroutine of the stream.
+func (x *exchange) caught() {
+	if p := recover(); p != nil {
+		x.panicked.CompareAndSwap(nil, &p)
+		x.cancel()
+	}
+}
+
+// receive deals with one message after another.
+func (x *exchange) receive() error {
+	for {
+		if err := x.stream.RecvMsg(x.in); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if more, err := x.deal(x.in.text); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// deal answers the requests of a message, or hands them to the crew.
+func (x *exchange) deal(text string) (more bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return false, nil
+	}
+	if x.items, err = readItems(x.items[:0], text); err != nil || len(x.items) == 0 {
+		return true, err
+	}
+	defer clear(x.items) // The text is not to live until the next message.
+	if x.crew != nil {
+		for _, it := range x.items {
+			if err := x.crew.hand(it); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	out := x.out.out[:0]
+	for _, it := range x.items {
+		out = x.append(out, it)
+	}
+	x.out.out = out
+	err = x.stream.SendMsg(x.out)
+	if cap(out) > maxAnswer {
+		x.out.out = nil
+	}
+	return true, err
+}
+
+// readItems appends the items of a message. All of it is read before any is
+// decided. The error is a status.
+func readItems(items []item, text string) ([]item, error) {
+	for r := (reader{text: text}); ; {
+		field, kind, more := r.field()
+		switch {
+		case !more && r.err() != nil:
+			return items, notProtobuf(r.err())
+		case !more:
+			return items, nil
+		case field != streamItems || kind != protowire.BytesType:
+			r.skip(field, kind)
+			continue
+		}
+		it, err := readItem(r.bytes())
+		if err != nil {
+			return items, notProtobuf(err)
+		}
+		if len(items) == MaxTogether {
+			return items, newStatus(codes.InvalidArgument, ReasonInvalid, fmt.Sprintf("a message has more than %d requests; send several messages", MaxTogether))
+		}
+		items = append(items, it)
+	}
+}
+
+// item is one numbered request.
+type item struct {
+	number  uint64
+	request string
+}
+
+func readItem(text string) (it item, err error) {
+	r := reader{text: text}
+	for {
+		field, kind, more := r.field()
+		switch {
+		case !more:
+			return it, r.err()
+		case field == itemNumber && kind == protowire.VarintType:
+			it.number = r.varint()
+		case field == itemRequest && kind == protowire.BytesType:
+			it.request = r.bytes()
+		default:
+			r.skip(field, kind)
+		}
+	}
+}
+
+// append decides one request and appends its result.
+func (x *exchange) append(out []byte, it item) []byte {
+	out, result := begin(out, streamItems)
+	if it.number != 0 {
+		out = protowire.AppendVarint(protowire.AppendTag(out, resultNumber, protowire.VarintType), it.number)
+	}
+	before := len(out)
+	out, answer := begin(out, resultAnswer)
+	out, err := x.answer(x.ctx, it.request, out)
+	if err == nil {
+		return end(end(out, answer), result)
+	}
+	if errors.Is(err, errWire) {
+		err = notProtobuf(err)
+	}
+	text, marshal := proto.Marshal(status.Convert(err).Proto())
+	if marshal != nil {
+		// Its text or its details are not UTF-8; the code says what matters most.
+		text, _ = proto.Marshal(status.New(status.Code(err), "").Proto())
+	}
+	out = protowire.AppendTag(out[:before], resultError, protowire.BytesType)
+	return end(protowire.AppendBytes(out, text), result)
+}
+
+func notProtobuf(err error) error {
+	return newStatus(codes.InvalidArgument, ReasonInvalid, err.Error())
+}

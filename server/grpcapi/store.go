@@ -1,0 +1,246 @@
+package grpcapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/headgate/headgate"
+	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// StoreOptions are what a [Store] may be given.
+type StoreOptions struct {
+	Options
+	// Token is what callers show, as "authorization: Bearer TOKEN". Empty means
+	// that anybody may call.
+	Token string
+}
+
+// Store keeps counters for callers who bring their own rules: what they ask has
+// nothing to do with the policy but the names that counters are kept under. It is
+// safe for concurrent use; make one with [NewStore].
+type Store struct {
+	headgatev1.UnimplementedStoreServer
+
+	decider decide.Decider
+	options StoreOptions
+	token   [sha256.Size]byte
+	rules   ruleCache
+	pool    sync.Pool // of *take
+	buffers sync.Pool // of *[]byte
+	permits permits
+}
+
+var _ headgatev1.StoreServer = (*Store)(nil)
+
+// NewStore returns a store that has decider take the checks which callers make.
+func NewStore(decider decide.Decider, options StoreOptions) *Store {
+	s := &Store{decider: decider, options: options, token: sha256.Sum256([]byte(options.Token)), permits: newPermits()}
+	s.pool.New = func() any { return new(take) }
+	return s
+}
+
+// Register adds the store to a server.
+func (s *Store) Register(r grpc.ServiceRegistrar) { headgatev1.RegisterStoreServer(r, s) }
+
+// admit returns an error unless the call shows the token.
+func (s *Store) admit(ctx context.Context) error {
+	if s.options.Token == "" {
+		return nil
+	}
+	const scheme = "bearer "
+	shown := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(shown) == 1 && len(shown[0]) > len(scheme) && strings.EqualFold(shown[0][:len(scheme)], scheme) {
+		sum := sha256.Sum256([]byte(shown[0][len(scheme):]))
+		if subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1 {
+			return nil
+		}
+	}
+	return newStatus(codes.Unauthenticated, ReasonToken, "the store's token is missing or another one; send it as authorization: Bearer TOKEN")
+}
+
+// take is what one request needs and the next can use again.
+type take struct {
+	op        headgate.Op
+	faults    faults
+	unread    int // how many checks there are beyond headgate.MaxChecks
+	ask       decide.Ask
+	decisions []headgate.Decision
+}
+
+func (s *Store) get() *take { return s.pool.Get().(*take) }
+
+// put gives the take back, without what it knows of the request. It is not
+// deferred: after a panic somebody may still hold it.
+func (s *Store) put(t *take) {
+	clear(t.faults)
+	clear(t.ask.Checks)
+	clear(t.decisions)
+	*t = take{faults: t.faults[:0], decisions: t.decisions[:0], ask: decide.Ask{Checks: t.ask.Checks[:0]}}
+	s.pool.Put(t)
+}
+
+// do carries out what stands in the take. The error is a status.
+func (s *Store) do(ctx context.Context, t *take) error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	t.ask.Op, t.ask.Policy = t.op, s.decider.Policy()
+	var err error
+	if t.decisions, err = s.decider.Take(ctx, &t.ask, t.decisions); err != nil {
+		return failed(ctx, err)
+	}
+	return nil
+}
+
+// check returns what is wrong with the request, as a status.
+func (t *take) check() error {
+	if n := len(t.ask.Checks) + t.unread; n == 0 || t.unread > 0 {
+		t.faults.add("checks", "has %d checks, must have 1 to %d", n, headgate.MaxChecks)
+	}
+	if t.op > headgate.OpReset {
+		t.faults.add("op", "is %d, which is no operation", t.op)
+	}
+	if len(t.faults) > 0 {
+		return t.faults.status()
+	}
+	// The decider would say the same, but for requests of no checks.
+	if err := headgate.Validate(t.op, t.ask.Checks); err != nil {
+		t.faults.refuse("checks", err)
+		return t.faults.status()
+	}
+	return nil
+}
+
+// Take implements the service.
+func (s *Store) Take(ctx context.Context, r *headgatev1.TakeRequest) (*headgatev1.TakeResponse, error) {
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	t := s.get()
+	t.op = opOf(int64(r.GetOp()))
+	s.read(t, r.GetChecks())
+	err := s.do(ctx, t)
+	var answer *headgatev1.TakeResponse
+	if err == nil {
+		answer = &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}
+	}
+	s.put(t)
+	return answer, err
+}
+
+// opOf is the operation of that number; any that there is not is unknown.
+func opOf(n int64) headgate.Op {
+	if n < 0 || n > int64(headgate.OpReset) {
+		return headgate.OpReset + 1
+	}
+	return headgate.Op(n)
+}
+
+// TakeOnce implements the service.
+func (s *Store) TakeOnce(ctx context.Context, r *headgatev1.TakeOnceRequest) (*headgatev1.TakeResponse, error) {
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	t := s.get()
+	answer, err := s.takeOnce(ctx, t, r)
+	s.put(t)
+	return answer, err
+}
+
+func (s *Store) takeOnce(ctx context.Context, t *take, r *headgatev1.TakeOnceRequest) (*headgatev1.TakeResponse, error) {
+	terms := t.readTerms(r.GetTerms())
+	if terms.ID == "" {
+		t.faults.add("terms.id", "is missing")
+	}
+	s.read(t, r.GetChecks())
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	t.ask.Policy = s.decider.Policy()
+	var err error
+	if t.decisions, err = s.decider.TakeOnce(ctx, terms, &t.ask, t.decisions); err != nil {
+		return nil, failed(ctx, err)
+	}
+	return &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}, nil
+}
+
+// TakeReserve implements the service.
+func (s *Store) TakeReserve(ctx context.Context, r *headgatev1.TakeReserveRequest) (*headgatev1.TakeReserveResponse, error) {
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	t := s.get()
+	answer, err := s.takeReserve(ctx, t, r)
+	s.put(t)
+	return answer, err
+}
+
+func (s *Store) takeReserve(ctx context.Context, t *take, r *headgatev1.TakeReserveRequest) (*headgatev1.TakeReserveResponse, error) {
+	terms := t.readTerms(r.GetTerms())
+	s.read(t, r.GetChecks())
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	t.ask.Policy = s.decider.Policy()
+	made, decisions, err := s.decider.Reserve(ctx, terms, &t.ask, t.decisions)
+	if err != nil {
+		return nil, failed(ctx, err)
+	}
+	t.decisions = decisions
+	return &headgatev1.TakeReserveResponse{Reservation: newReservation(&made), Decisions: newDecisions(decisions)}, nil
+}
+
+// Recall implements the service.
+func (s *Store) Recall(ctx context.Context, r *headgatev1.RecallRequest) (*headgatev1.StoreReservation, error) {
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	var list faults
+	if checkID(string(r.GetId()), &list); list != nil {
+		return nil, list.status()
+	}
+	made, err := s.decider.Recall(ctx, string(r.GetId()))
+	if err != nil {
+		return nil, failed(ctx, err)
+	}
+	return newReservation(&made), nil
+}
+
+// TakeSettle implements the service.
+func (s *Store) TakeSettle(ctx context.Context, r *headgatev1.TakeSettleRequest) (*headgatev1.TakeResponse, error) {
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	t := s.get()
+	answer, err := s.takeSettle(ctx, t, r)
+	s.put(t)
+	return answer, err
+}
+
+func (s *Store) takeSettle(ctx context.Context, t *take, r *headgatev1.TakeSettleRequest) (*headgatev1.TakeResponse, error) {
+	s.read(t, r.GetReservation().GetChecks())
+	checkID(string(r.GetReservation().GetId()), &t.faults)
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	made := headgate.Reservation{ID: string(r.GetReservation().GetId()), Expires: r.GetReservation().GetExpires(), Checks: t.ask.Checks}
+	if err := headgate.ValidateSettle(&made, r.GetUnits()); err != nil {
+		t.faults.refuse("units", err)
+		return nil, t.faults.status()
+	}
+	decisions, err := s.decider.Settle(ctx, made, r.GetUnits(), t.decisions)
+	if err != nil {
+		return nil, failed(ctx, err)
+	}
+	t.decisions = decisions
+	return &headgatev1.TakeResponse{Decisions: newDecisions(decisions)}, nil
+}

@@ -1,0 +1,43 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"github.com/headgate/headgate"
+)
+
+// serveCandidate answers what is known of the candidate: figures for everybody,
+// and the keys of clients for those who show the admin token.
+func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
+	admin := h.options.Admin
+	shown := r.Header["Authorization"]
+	switch {
+	case admin.Candidate == nil:
+		writeProblem(w, &problem{status: http.StatusNotFound, detail: "no candidate is tried here; start the server with --candidate FILE"})
+		return
+	case admin.Token != "" && len(shown) > 0 && !authorized(shown, admin.Token):
+		writeUnauthorized(w)
+		return
+	}
+	// None of the parameters of the other paths has a meaning here.
+	if _, p := readQuery(r.URL.RawQuery, headgate.OpReset); p != nil {
+		writeProblem(w, p)
+		return
+	}
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(admin.Candidate(admin.Token != "" && len(shown) > 0)); err != nil {
+		// It holds texts, numbers and lists of them, all of which encode.
+		panic(err)
+	}
+	w.Header()["Cache-Control"] = []string{"no-store"}
+	writeJSON(w, http.StatusOK, b.Bytes())
+}
+
+func writeUnauthorized(w http.ResponseWriter) {
+	w.Header()["Www-Authenticate"] = []string{`Bearer realm="headgate"`}
+	writeProblem(w, &problem{status: http.StatusUnauthorized, detail: "this needs the admin token of the server, as Authorization: Bearer TOKEN"})
+}

@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestReserveAndSettle goes the whole way of a reservation on a real store, each
+// call twice, as a client does that lost the answer.
+func TestReserveAndSettle(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	set, err := policy.New([]policy.Rule{
+		{Limits: headgate.MustRule("tokens", headgate.Sliding(100, time.Hour)), Reservation: policy.Reservation{For: 10 * time.Second, GiveBack: true}},
+		{Limits: headgate.MustRule("cents", headgate.Sliding(1000, time.Hour)), Cost: 2},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(over(inMemory{memory.New(memory.WithClock(clock.Now)), set}), Options{})
+	type answer struct {
+		Allowed     bool
+		Decisions   []struct{ Remaining int64 }
+		Reservation struct {
+			ID      string
+			Expires int64 `json:"expires_in_ms"`
+		}
+		Detail string
+	}
+	ask := func(path, body string, status int, remaining ...int64) answer {
+		t.Helper()
+		var a answer
+		w := post(h, path, body)
+		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+			t.Fatal(err)
+		}
+		var left []int64
+		for _, d := range a.Decisions {
+			left = append(left, d.Remaining)
+		}
+		if w.Code != status || !slices.Equal(left, remaining) {
+			t.Errorf("%s %s: %d %s, want %d with %d remaining", path, body, w.Code, w.Body, status, remaining)
+		}
+		return a
+	}
+	const request = `{"descriptor":{},"cost":40,"id":"a"}`
+	a := ask("/v1/reserve", request, 200, 60, 920)
+	if a.Reservation.ID != "a" || a.Reservation.Expires != 10_000 {
+		t.Errorf("the reservation is %+v", a.Reservation)
+	}
+	ask("/v1/reserve", request, 200, 60, 920)
+	ask("/v1/reserve", `{"descriptor":{},"cost":41,"id":"a"}`, 409)
+	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
+	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
+	ask("/v1/settle", `{"reservation":"a","cost":26}`, 409)
+	ask("/v1/peek", `{"descriptor":{}}`, 200, 75, 950)
+
+	// What is missing is charged whether it fits or not.
+	ask("/v1/reserve", `{"descriptor":{},"cost":70,"id":"b"}`, 200, 5, 810)
+	ask("/v1/settle", `{"reservation":"b","cost":80}`, 200, 0, 790)
+	ask("/v1/reserve", `{"descriptor":{}}`, 200, 0, 790)
+	ask("/v1/reset", `{"descriptor":{}}`, 200)
+
+	id := ask("/v1/reserve", `{"descriptor":{},"cost":10}`, 200, 90, 980).Reservation.ID
+	ask("/v1/cancel", `{"reservation":"`+id+`"}`, 200, 100, 1000)
+	ask("/v1/cancel", `{"reservation":"`+id+`"}`, 200, 100, 1000)
+
+	// One rule gives back what is abandoned, the other keeps it.
+	id = ask("/v1/reserve", `{"descriptor":{},"cost":10}`, 200, 90, 980).Reservation.ID
+	clock.Add(10 * time.Second)
+	ask("/v1/peek", `{"descriptor":{}}`, 200, 100, 980)
+	if a := ask("/v1/settle", `{"reservation":"`+id+`","cost":1}`, 404); !strings.Contains(a.Detail, "expired") {
+		t.Errorf("the answer is %q", a.Detail)
+	}
+
+	// A check with an id is charged once.
+	ask("/v1/check", `{"descriptor":{},"id":"c","lifetime_ms":1000}`, 200, 99, 978)
+	ask("/v1/check", `{"descriptor":{},"id":"c","lifetime_ms":1000}`, 200, 99, 978)
+	clock.Add(time.Second)
+	ask("/v1/check", `{"descriptor":{},"id":"c","lifetime_ms":1000}`, 200, 98, 976)
+}
+
+// TestSettleByOutcome: rules that charge by the outcome go by the status.
+func TestSettleByOutcome(t *testing.T) {
+	set, err := policy.New([]policy.Rule{
+		{Limits: headgate.MustRule("work", headgate.Sliding(10, time.Hour)), GiveBackOn: policy.Statuses{{First: 304, Last: 304}, {First: 500, Last: 599}}},
+		{Limits: headgate.MustRule("guesses", headgate.Sliding(10, time.Hour)), ChargeOn: policy.Statuses{{First: 401, Last: 401}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ status, want string }{
+		{"200", `9 10`}, {"304", `10 10`}, {"503", `10 10`}, {"401", `9 9`},
+	} {
+		h := New(over(inMemory{memory.New(), set}), Options{})
+		post(h, "/v1/reserve", `{"descriptor":{},"id":"a"}`)
+		w := post(h, "/v1/settle", `{"reservation":"a","status":`+c.status+`}`)
+		var a struct{ Decisions []struct{ Remaining json.Number } }
+		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || len(a.Decisions) != 2 {
+			t.Fatalf("status %s: %s", c.status, w.Body)
+		}
+		if got := a.Decisions[0].Remaining.String() + " " + a.Decisions[1].Remaining.String(); got != c.want {
+			t.Errorf("status %s leaves %s, want %s", c.status, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package resp
+
+import (
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// ThrottleRule is the name of the rule that CL.THROTTLE counts under. A policy with
+// a rule of that name would count in the same place, so that CL.THROTTLE does not
+// work beside it.
+const ThrottleRule = "cl.throttle"
+
+// throttle is a limit as CL.THROTTLE has it. Its burst is what may come beyond the
+// first request, so that one more passes at once.
+type throttle struct{ maxBurst, count, period int64 }
+
+// throttles keeps the rules that CL.THROTTLE was asked for lately, compiled.
+type throttles struct {
+	mu    sync.RWMutex // guards known
+	known map[throttle]*headgate.Rule
+}
+
+// maxThrottles bounds the known rules. One that is forgotten is compiled again when
+// it is asked for; what was used under it is with the store.
+const maxThrottles = 1024
+
+func (t *throttles) rule(want throttle) (*headgate.Rule, error) {
+	t.mu.RLock()
+	r := t.known[want]
+	t.mu.RUnlock()
+	if r != nil {
+		return r, nil
+	}
+	r, err := headgate.NewRule(ThrottleRule, headgate.Limit{
+		Count:  want.count,
+		Period: time.Duration(want.period) * time.Second,
+		Burst:  want.maxBurst + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if other := t.known[want]; other != nil {
+		return other, nil
+	}
+	if t.known == nil {
+		t.known = make(map[throttle]*headgate.Rule)
+	}
+	for some := range t.known {
+		if len(t.known) < maxThrottles {
+			break
+		}
+		delete(t.known, some)
+	}
+	t.known[want] = r
+	return r, nil
+}
+
+// throttle answers as redis-cell does: limited or not, the limit, what remains,
+// the seconds to wait or -1, and the seconds until all is free again. A quantity of
+// zero looks and takes nothing. Of a quantity that can never fit, the seconds to
+// wait are -1 too.
+func (k *call) throttle() {
+	want, quantity := throttle{}, int64(1)
+	const seconds = int64(headgate.MaxPeriod / time.Second)
+	numbers := []struct {
+		what        string
+		least, most int64
+		to          *int64
+	}{
+		{"max_burst", 0, headgate.MaxCount - 1, &want.maxBurst},
+		{"count", 1, headgate.MaxCount, &want.count},
+		{"period", 1, seconds, &want.period},
+		{"quantity", 0, headgate.MaxCount, &quantity},
+	}
+	for i, text := range k.args[2:] {
+		n := &numbers[i]
+		if problem := whole(text, n.what, n.least, n.most, n.to); problem != "" {
+			k.fail("ERR", k.command.name+": "+problem)
+			return
+		}
+	}
+	k.ask.Policy = k.conn.server.decider.Policy()
+	if k.ask.Policy.Rule(ThrottleRule) != nil {
+		k.fail("ERR", k.command.name+": the policy has a rule named "+ThrottleRule+", which is the name that CL.THROTTLE counts under")
+		return
+	}
+	rule, err := k.conn.server.throttles.rule(want)
+	if err != nil {
+		k.refuse(err)
+		return
+	}
+	k.ask.Op = headgate.OpTake
+	if quantity == 0 {
+		k.ask.Op = headgate.OpPeek
+	}
+	k.ask.Checks = append(k.ask.Checks[:0], headgate.Check{Rule: rule, Key: k.args[1], Cost: quantity})
+	k.decisions, err = k.conn.server.decider.Take(k.conn.server.ctx, &k.ask, k.decisions[:0])
+	if err == nil && k.undecided() {
+		err = headgate.ErrUnavailable
+	}
+	if err != nil {
+		k.refuse(err)
+		return
+	}
+	d := &k.decisions[0]
+	limited, retry := int64(0), int64(-1)
+	if !d.Allowed && quantity > 0 {
+		limited, retry = 1, ceil(d.RetryAfter, time.Second)
+	}
+	b := appendInt(appendArray(k.out, 5), limited)
+	b = appendInt(appendInt(b, want.maxBurst+1), d.Remaining)
+	k.out = appendInt(appendInt(b, retry), ceil(d.ResetAfter, time.Second))
+}

@@ -1,0 +1,376 @@
+package layered_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestConformance: around a store that is well there is nothing to notice.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
+		f, err := layered.NewFallback(t.Context(), memory.New(memory.WithClock(clock)), memory.New(memory.WithClock(clock)),
+			layered.FallbackOptions{Default: headgate.OnErrorLocal})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(f.Close)
+		return f.Store()
+	})
+}
+
+// plain is a store that is nothing else.
+type plain struct{ headgate.Store }
+
+func TestStoreIsWhatThePrimaryIs(t *testing.T) {
+	if _, ok := with(t, memory.New(), layered.FallbackOptions{}).Store().(headgate.Ledger); !ok {
+		t.Error("around a ledger there is none")
+	}
+	if _, ok := with(t, plain{memory.New()}, layered.FallbackOptions{}).Store().(headgate.Ledger); ok {
+		t.Error("around a plain store there is a ledger")
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	_, err := layered.NewFallback(t.Context(), nil, nil, layered.FallbackOptions{
+		Default: 9, Node: strings.Repeat("n", 65), Failures: -1, Learn: -1, Ramp: 1, MaxRetry: 1, Beat: 2 * time.Hour, Debts: -1,
+	})
+	var invalid *headgate.InvalidError
+	if !errors.As(err, &invalid) || len(invalid.Problems) != 9 {
+		t.Errorf("got %v, want 9 problems", err)
+	}
+}
+
+// TestHangingStore: while it hangs no request waits but the first few, and nothing
+// piles up.
+func TestHangingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"}
+		take(t, f.Store(), c)
+		primary.feel(hangs)
+		before := primary.calls.Load()
+		var waited int
+		for range 10_000 { // of them, 10 s go by
+			start := time.Now()
+			v := take(t, f.Store(), c)
+			switch took := time.Since(start); {
+			case took > deadline:
+				t.Fatalf("a request took %v", took)
+			case took > 0:
+				waited++
+			}
+			if !v.Allowed || v.Decisions[0].Source != headgate.SourceLocal {
+				t.Fatalf("got %+v", v)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if got := primary.calls.Load() - before; got != layered.DefaultFailures || waited != layered.DefaultFailures {
+			t.Errorf("%d requests asked the store, and %d waited; want %d", got, waited, layered.DefaultFailures)
+		}
+		// With a second between them and half as much of jitter, after some in quick
+		// succession.
+		if probes := primary.probes.Load(); probes < 8 || probes > 30 || primary.busier.Load() != 1 {
+			t.Errorf("%d probes in 10 s, up to %d at a time", probes, primary.busier.Load())
+		}
+		s := f.Status()
+		if s.State != layered.Open || s.Local != 10_000 || s.Failures != layered.DefaultFailures || s.Opened != 1 || s.ProbesFailed != s.Probes {
+			t.Errorf("got %+v", s)
+		}
+		if !errors.Is(s.Cause, headgate.ErrUnavailable) || !strings.Contains(s.Cause.Error(), "deadline exceeded") {
+			t.Errorf("the cause is %v", s.Cause)
+		}
+		recovers(t, f, primary)
+		if v := take(t, f.Store(), c); v.Decisions[0].Source != headgate.SourceStore {
+			t.Errorf("after it is over: %+v", v)
+		}
+	})
+}
+
+// TestSickInPart: a store that answers some requests is asked all of them.
+func TestSickInPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"}
+		for range 1000 {
+			for _, h := range []health{refuses, refuses, refuses, hangs, well} {
+				primary.feel(h)
+				take(t, f.Store(), c)
+			}
+		}
+		if s := f.Status(); s.Opened != 0 || s.Failures != 4000 || primary.calls.Load() != 5000 {
+			t.Errorf("got %+v after %d calls", s, primary.calls.Load())
+		}
+	})
+}
+
+// TestBlip: failures that are over within a few milliseconds do not open the
+// breaker, however many there are.
+func TestBlip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"}
+		primary.feel(refuses)
+		for range 1000 {
+			take(t, f.Store(), c)
+		}
+		time.Sleep(4 * time.Millisecond)
+		take(t, f.Store(), c)
+		if s := f.Status(); s.State != layered.Closed {
+			t.Errorf("open after 4 ms: %+v", s)
+		}
+		time.Sleep(time.Millisecond)
+		take(t, f.Store(), c)
+		if s := f.Status(); s.State != layered.Open {
+			t.Errorf("not open after 5 ms: %+v", s)
+		}
+	})
+}
+
+// TestOnError: what a request of several checks comes to while the store is gone.
+func TestOnError(t *testing.T) {
+	a, b := headgate.MustRule("a", headgate.PerMinute(2)), headgate.MustRule("b", headgate.PerMinute(2), headgate.PerHour(1))
+	check := func(r *headgate.Rule, o headgate.OnError, shadow bool) headgate.Check {
+		return headgate.Check{Rule: r, Key: "k", OnError: o, Shadow: shadow}
+	}
+	const (
+		ret   = headgate.OnErrorReturn
+		deny  = headgate.OnErrorDeny
+		open  = headgate.OnErrorAllow
+		local = headgate.OnErrorLocal
+	)
+	for _, tt := range []struct {
+		name      string
+		otherwise headgate.OnError
+		checks    []headgate.Check
+		want      string // of each request of two: sources and whether they admit; or error
+	}{
+		{"nothing is said", ret, []headgate.Check{check(a, ret, false)}, "error error"},
+		{"deny", ret, []headgate.Check{check(a, deny, false)}, "error error"},
+		{"deny, though the default is not", open, []headgate.Check{check(a, deny, false)}, "error error"},
+		{"the default is deny", deny, []headgate.Check{check(a, ret, false)}, "error error"},
+		{"allow", ret, []headgate.Check{check(a, open, false)}, "open+ open+"},
+		{"the default is allow", open, []headgate.Check{check(a, ret, false)}, "open+ open+"},
+		{"local", ret, []headgate.Check{check(b, local, false)}, "local+local+ local+local-"},
+		{"the default is local", local, []headgate.Check{check(b, ret, false)}, "local+local+ local+local-"},
+		{"one denies", ret, []headgate.Check{check(a, open, false), check(b, deny, false)}, "error error"},
+		{"one denies, one is local", ret, []headgate.Check{check(a, local, false), check(b, deny, false)}, "error error"},
+		{"a shadow cannot deny", ret, []headgate.Check{check(a, open, false), check(b, deny, true)}, "open+open+open+ open+open+open+"},
+		{"local ones decide", ret, []headgate.Check{check(a, open, false), check(b, local, false)}, "open+local+local+ open+local+local-"},
+		{"in the order of the checks", ret, []headgate.Check{check(b, local, false), check(a, open, false)}, "local+local+open+ local+local-open+"},
+		{"a local shadow", ret, []headgate.Check{check(b, local, true), check(a, open, false)}, "local+local+open+ local+local-open+"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				primary := newScripted()
+				f := with(t, primary, layered.FallbackOptions{Default: tt.otherwise})
+				fails(t, f, primary, refuses)
+				var got []string
+				for range 2 {
+					decisions, err := f.Store().Take(t.Context(), headgate.OpTake, tt.checks, nil)
+					switch {
+					case errors.Is(err, headgate.ErrUnavailable):
+						got = append(got, "error")
+						continue
+					case err != nil:
+						t.Fatal(err)
+					}
+					text, place := "", 0
+					for i, c := range tt.checks {
+						for j := range c.Rule.Limits() {
+							d := decisions[place]
+							place++
+							text += d.Source.String() + map[bool]string{true: "+", false: "-"}[d.Allowed]
+							if d.Rule != c.Rule || d.Check != i || d.Shadow != c.Shadow || d.Limit.Slot() != c.Rule.Limits()[j].Slot() || d.At == 0 {
+								t.Errorf("decision %d is %+v", place, d)
+							}
+						}
+					}
+					if place != len(decisions) {
+						t.Errorf("%d decisions, want %d", len(decisions), place)
+					}
+					got = append(got, text)
+				}
+				if strings.Join(got, " ") != tt.want {
+					t.Errorf("got %s, want %s", strings.Join(got, " "), tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestOtherOperations: a reset needs the store; a peek and a refund go where the
+// takes went.
+func TestOtherOperations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(3)), Key: "k"}
+		do := func(op headgate.Op, c headgate.Check) (headgate.Decision, error) {
+			d, err := f.Store().Take(t.Context(), op, []headgate.Check{c}, nil)
+			if err != nil || len(d) == 0 {
+				return headgate.Decision{}, err
+			}
+			return d[0], nil
+		}
+		fails(t, f, primary, refuses)
+		d, err := do(headgate.OpTake, c)
+		if err != nil || d.Remaining != 2 {
+			t.Fatalf("take: %+v, %v", d, err)
+		}
+		if d, err := do(headgate.OpPeek, c); err != nil || d.Remaining != 2 || d.Source != headgate.SourceLocal {
+			t.Errorf("peek: %+v, %v", d, err)
+		}
+		c.At = d.At
+		if d, err := do(headgate.OpRefund, c); err != nil || d.Remaining != 3 || d.Source != headgate.SourceLocal {
+			t.Errorf("refund: %+v, %v", d, err)
+		}
+		if s := f.Status(); s.Debts != 0 {
+			t.Errorf("%d debts for what was given back", s.Debts)
+		}
+		if _, err := do(headgate.OpReset, c); !errors.Is(err, headgate.ErrUnavailable) {
+			t.Errorf("reset: %v", err)
+		}
+		c.Cost = -1
+		if _, err := do(headgate.OpTake, c); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("an invalid check: %v", err)
+		}
+		// While the store is well, the local counters follow it.
+		recovers(t, f, primary)
+		c = headgate.Check{Rule: c.Rule, Key: "other"}
+		for _, op := range []headgate.Op{headgate.OpTake, headgate.OpTake, headgate.OpRefund, headgate.OpTake} {
+			if _, err := do(op, c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fails(t, f, primary, refuses)
+		if d, err := do(headgate.OpPeek, c); err != nil || d.Remaining != 1 {
+			t.Errorf("after two takes of three: %+v, %v", d, err)
+		}
+		recovers(t, f, primary)
+		if _, err := do(headgate.OpReset, c); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, f, primary, refuses)
+		if d, err := do(headgate.OpPeek, c); err != nil || d.Remaining != 3 {
+			t.Errorf("after a reset: %+v, %v", d, err)
+		}
+	})
+}
+
+// TestCallers: a caller who goes away says nothing of the store; a deadline of a
+// caller's own does if the store had time to answer.
+func TestCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
+		checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerSecond(1000)), Key: "k"}}
+		primary.feel(hangs)
+		attempt := func(within time.Duration, cancelled bool) error {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			if cancelled {
+				go func() {
+					time.Sleep(8 * time.Millisecond)
+					cancel()
+				}()
+			}
+			_, err := f.Store().Take(ctx, headgate.OpTake, checks, nil)
+			time.Sleep(10 * time.Millisecond)
+			return err
+		}
+		for range 50 {
+			if err := attempt(time.Minute, true); !errors.Is(err, context.Canceled) {
+				t.Fatalf("cancelled: %v", err)
+			}
+			if err := attempt(4*time.Millisecond, false); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("of 4 ms: %v", err)
+			}
+		}
+		if s := f.Status(); s.State != layered.Closed || s.Failures != 0 {
+			t.Errorf("after callers without patience: %+v", s)
+		}
+		for range layered.DefaultFailures {
+			if err := attempt(6*time.Millisecond, false); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("of 6 ms: %v", err)
+			}
+		}
+		if s := f.Status(); s.State != layered.Open || s.Failures != layered.DefaultFailures {
+			t.Errorf("after callers with patience: %+v", s)
+		}
+		if err := attempt(time.Minute, false); err != nil {
+			t.Errorf("open: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.Store().Take(ctx, headgate.OpTake, checks, nil); !errors.Is(err, headgate.ErrUnavailable) {
+			t.Errorf("open, of somebody who is gone: %v", err)
+		}
+	})
+}
+
+// TestErrorsThatAreAnswers do not open the breaker, and get no other decision.
+func TestErrorsThatAreAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := with(t, newScripted(), layered.FallbackOptions{Default: headgate.OnErrorAllow})
+		for range 100 {
+			if _, err := f.Store().Take(t.Context(), headgate.OpTake, nil, nil); !errors.Is(err, headgate.ErrInvalid) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if s := f.Status(); s.State != layered.Closed || s.Failures != 0 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestChanged is told of each change once, in order.
+func TestChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		var mu sync.Mutex // guards told
+		var told []string
+		f := with(t, primary, layered.FallbackOptions{
+			Default: headgate.OnErrorAllow, Learn: time.Minute,
+			Changed: func(was, is layered.Status) {
+				word := was.State.String() + " → " + is.State.String()
+				if is.Learning {
+					word += ", learning"
+				}
+				if is.NodesError != nil {
+					word += ", deaf"
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, word)
+			},
+		})
+		fails(t, f, primary, hangs)
+		primary.lose()
+		recovers(t, f, primary)
+		time.Sleep(time.Minute)
+		primary.mu.Lock()
+		primary.deaf = true
+		primary.mu.Unlock()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		want := []string{"closed → open", "open → open, learning", "open → half_open, learning", "half_open → closed, learning", "closed → closed", "closed → closed, deaf"}
+		if got := strings.Join(told, "; "); got != strings.Join(want, "; ") {
+			t.Errorf("told %s\nwant %s", got, strings.Join(want, "; "))
+		}
+	})
+}

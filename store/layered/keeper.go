@@ -1,0 +1,161 @@
+package layered
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+const (
+	// firstRetry is the time between the first two probes; it doubles up to
+	// FallbackOptions.MaxRetry.
+	firstRetry = 20 * time.Millisecond
+	// payEvery is the time between two rounds of charging debts.
+	payEvery = 20 * time.Millisecond
+)
+
+// keeper does what no request should wait for: it counts nodes, probes a primary
+// that does not answer, and charges debts to one that does again. It makes one call
+// at a time.
+type keeper struct {
+	fallback *Fallback
+	roused   chan struct{} // the breaker has opened
+	cancel   context.CancelFunc
+	ended    sync.WaitGroup
+
+	nodesError atomic.Pointer[error]
+
+	// What follows is the goroutine's own.
+	nextBeat   time.Time
+	retry      time.Duration
+	fewerSince time.Time // since when fewer nodes are counted than before; zero if not
+	learnUntil time.Time
+	probed     []headgate.Decision
+}
+
+func (k *keeper) start(ctx context.Context, f *Fallback) {
+	k.fallback, k.roused = f, make(chan struct{}, 1)
+	k.beat(ctx)
+	k.nextBeat = time.Now().Add(jittered(f.options.Beat))
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	k.cancel = cancel
+	k.ended.Go(func() { k.run(running) })
+}
+
+func (k *keeper) stop() {
+	k.cancel()
+	k.ended.Wait()
+}
+
+// rouse has the keeper look at the breaker. It does not wait.
+func (k *keeper) rouse() {
+	select {
+	case k.roused <- struct{}{}:
+	default:
+	}
+}
+
+// jittered is between half of d and d, so that nodes which began together do not
+// go on together.
+func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+func (k *keeper) run(ctx context.Context) {
+	defer k.leave(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.roused:
+			timer.Reset(rand.N(firstRetry))
+		case <-timer.C:
+			timer.Reset(k.step(ctx))
+		}
+	}
+}
+
+// step does what the state of the breaker asks for, and returns when to come
+// again.
+func (k *keeper) step(ctx context.Context) time.Duration {
+	b := &k.fallback.breaker
+	word := b.word.Load()
+	switch stateOf(word) {
+	case Open:
+		if !k.probe(ctx) {
+			wait := jittered(k.retry)
+			k.retry = min(2*k.retry, k.fallback.options.MaxRetry)
+			return wait
+		}
+		// Before the first request: it may have lost its data.
+		k.beat(ctx)
+		k.nextBeat = time.Now().Add(jittered(k.fallback.options.Beat))
+		b.change(word, HalfOpen, nil)
+		return payEvery
+	case HalfOpen:
+		if b.now()-b.began.Load() >= int64(b.ramp) {
+			b.change(word, Closed, nil)
+		}
+		_, _ = k.pay(ctx)
+		return payEvery
+	}
+	k.retry = firstRetry
+	if !time.Now().Before(k.nextBeat) {
+		k.beat(ctx)
+		k.nextBeat = time.Now().Add(jittered(k.fallback.options.Beat))
+	}
+	if k.learnUntil.Before(time.Now()) && k.fallback.learning.Load() {
+		k.learn()
+		k.fallback.tell()
+	}
+	wait := time.Until(k.nextBeat)
+	if k.fallback.learning.Load() {
+		wait = min(wait, time.Until(k.learnUntil))
+	}
+	wait = max(wait, time.Millisecond)
+	if next, more := k.pay(ctx); more {
+		wait = min(wait, next)
+	}
+	return wait
+}
+
+// probeRule is what probes take units of: it can be admitted at any rate that
+// probes are sent at, and is forgotten at once.
+var probeRule = headgate.MustRule("headgate.probe", headgate.PerSecond(1_000_000))
+
+// probe reports whether the primary can do what requests need: look and write. A
+// replica that only reads has not come back.
+func (k *keeper) probe(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	var err error
+	k.fallback.counts.probes.Add(1)
+	k.probed, err = k.fallback.primary.Take(ctx, headgate.OpTake, []headgate.Check{{Rule: probeRule, Key: k.fallback.options.Node}}, k.probed[:0])
+	if err != nil {
+		k.fallback.counts.probesFailed.Add(1)
+	}
+	return err == nil
+}
+
+// leave charges the debts that it can at once, and tells the others that the node
+// is gone.
+func (k *keeper) leave(ctx context.Context) {
+	if stateOf(k.fallback.breaker.word.Load()) == Open {
+		return // Nobody would answer.
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callWithin)
+	defer cancel()
+	// What is not due yet is lost: it is what long windows would know of keys that
+	// short ones had no room for.
+	for next, more := k.pay(ctx); more && next <= payEvery && ctx.Err() == nil; next, more = k.pay(ctx) {
+		time.Sleep(payEvery)
+	}
+	if members := k.fallback.options.Members; members != nil {
+		// If they are not told they find out.
+		_, _, _ = members.Members(ctx, k.fallback.options.Node, 0)
+	}
+}

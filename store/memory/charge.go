@@ -1,0 +1,84 @@
+package memory
+
+import (
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+// Charge charges each limit of the checks by itself, whether the cost fits or not,
+// but no bucket beyond its capacity: what a bucket owes it owes for ever, while a
+// window forgets it. It is for a store that follows what another one has admitted.
+// The checks must be valid; their shadows are checks like any others. It does not
+// allocate, but for the growth of tables and logs.
+func (s *Store) Charge(checks []headgate.Check) {
+	s.catchUp()
+	for i := range checks {
+		c := &checks[i]
+		hash := s.hash(c)
+		now := s.read()
+		sh := s.shardOf(hash)
+		sh.mu.Lock()
+		sh.chargeAll(c, hash, s.settle(now, sh))
+		sh.mu.Unlock()
+	}
+}
+
+// chargeAll is Charge for one check.
+func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
+	limits := c.Rule.Limits()
+	sh.reserve(len(limits), now)
+	logged := false
+	for i := range limits {
+		l := &limits[i]
+		if l.Algorithm == headgate.SlidingWindow {
+			sh.chargeLog(l, c, hash, now, !logged)
+			logged = true
+			continue
+		}
+		place, shared := sh.place(c.Rule, hash, l.Slot(), now)
+		e := sh.table.find(place)
+		before := sh.advance(l, e, now)
+		cost := c.Units()
+		if l.Algorithm == headgate.TokenBucket || l.Algorithm == headgate.LeakyBucket || shared {
+			// A counter that keys share is not to be overdrawn by any of them.
+			cost = min(cost, l.Capacity()-int64(before.Used))
+		}
+		if cost <= 0 {
+			continue
+		}
+		if shared {
+			sh.charging(&step{hash: place, limit: l}, now)
+		}
+		after := algorithm.Charge(l, before, now, cost)
+		var d headgate.Decision
+		algorithm.Describe(&d, l, before, after, now, 0, true)
+		sh.put(place, after, now+d.ResetAfter.Microseconds())
+	}
+}
+
+// chargeLog charges the log of a rule, if the window is its first, and keeps it for
+// as long as the window.
+func (sh *shard) chargeLog(l *headgate.Limit, c *headgate.Check, hash uint64, now int64, first bool) {
+	place, shared := sh.placeLog(c.Rule, hash, now)
+	e := sh.table.find(place)
+	if first {
+		if g, horizon := sh.log(e), algorithm.Horizon(c.Rule); g != nil {
+			if g.Stepped(now) {
+				before := g.Bytes()
+				g.Clamp(now, horizon)
+				sh.budget.logs.Add(int64(g.Bytes() - before))
+			}
+			if facts := g.Facts(l, now, c.Units(), horizon); shared && !facts.Fits(l, c.Units()) {
+				return
+			}
+		}
+		if shared {
+			sh.charging(&step{hash: place, limit: l}, now)
+		}
+		sh.insert(e, place)
+		sh.addToLog(e, c, now)
+	}
+	if e.hash != 0 {
+		e.expires = max(e.expires, now+l.Micros())
+	}
+}

@@ -1,0 +1,442 @@
+package memory
+
+import (
+	"container/heap"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+var _ headgate.Ledger = (*Store)(nil)
+
+// ledger remembers requests by their ids, in stripes that are locked before any
+// shard is.
+type ledger struct {
+	stripes [stripes]stripe
+	most    int64        // bytes that notes may take
+	bytes   atomic.Int64 // that they take
+	// due is when the next note is to be forgotten or its units given back, in
+	// µs; math.MaxInt64 is never. It may be too early, never too late.
+	due atomic.Int64
+}
+
+const (
+	stripes = 64
+	// noteShare is the part of the store's memory that notes may take: a quarter.
+	noteShare = 4
+	// settledFor is how long a reservation is remembered after it has expired, so
+	// that a settlement can be repeated that came at the last moment.
+	settledFor = int64(time.Minute / time.Microsecond)
+)
+
+type stripe struct {
+	mu    sync.Mutex // guards all of it
+	notes map[string]*note
+	queue queue
+}
+
+// note is what is remembered of a request.
+type note struct {
+	id        string
+	checks    []headgate.Check
+	decisions []headgate.Decision
+	admitted  bool
+	reserved  bool // or taken
+	term      time.Duration
+	expires   int64 // in µs, as all times
+	bytes     int64
+	event     int64 // when to look at it again
+	place     int   // in the queue
+
+	// Of a reservation only.
+	reservation headgate.Reservation
+	units       []int64 // it was settled at, or nil
+	settled     []headgate.Decision
+}
+
+// queue is a heap of notes by event.
+type queue []*note
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].event < q[j].event }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+func (q *queue) Push(x any) {
+	n := x.(*note)
+	n.place = len(*q)
+	*q = append(*q, n)
+}
+
+func (q *queue) Pop() any {
+	old := *q
+	n := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return n
+}
+
+func (l *ledger) init(maxBytes int64) {
+	l.most = maxBytes / noteShare
+	l.due.Store(math.MaxInt64)
+}
+
+func (s *Store) stripeOf(id string) *stripe {
+	return &s.ledger.stripes[maphash.String(s.seed, id)%stripes]
+}
+
+// clockNow is the store's clock when no shard is locked.
+func (s *Store) clockNow() int64 {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return s.own.now()
+}
+
+// catchUp gives back what reservations have held that nobody settled in time. All
+// that can see their units passes here first, so that it is done in time without
+// anybody who waits for it.
+func (s *Store) catchUp() {
+	if due := s.ledger.due.Load(); due != math.MaxInt64 && s.clockNow() >= due {
+		s.sweep()
+	}
+}
+
+// sweep deals with all notes whose event has come.
+func (s *Store) sweep() {
+	now := s.clockNow()
+	next := int64(math.MaxInt64)
+	// Whoever adds a note meanwhile lowers it again.
+	s.ledger.due.Store(math.MaxInt64)
+	for i := range s.ledger.stripes {
+		st := &s.ledger.stripes[i]
+		st.mu.Lock()
+		s.sweepStripe(st, now)
+		if len(st.queue) > 0 {
+			next = min(next, st.queue[0].event)
+		}
+		st.mu.Unlock()
+	}
+	s.ledger.lower(next)
+}
+
+// lower makes due no later than event.
+func (l *ledger) lower(event int64) {
+	for {
+		due := l.due.Load()
+		if due <= event || l.due.CompareAndSwap(due, event) {
+			return
+		}
+	}
+}
+
+func (s *Store) sweepStripe(st *stripe, now int64) {
+	for len(st.queue) > 0 && st.queue[0].event <= now {
+		n := st.queue[0]
+		if n.open() && n.event == n.expires {
+			s.abandon(n)
+			n.event = n.expires + settledFor
+			heap.Fix(&st.queue, 0)
+			continue
+		}
+		s.forget(st, n)
+	}
+}
+
+func (s *Store) forget(st *stripe, n *note) {
+	heap.Remove(&st.queue, n.place)
+	delete(st.notes, n.id)
+	s.ledger.bytes.Add(-n.bytes)
+}
+
+// open reports whether the note is of a reservation that may still be settled.
+func (n *note) open() bool { return n.reservation.ID != "" && n.units == nil }
+
+// abandon settles a reservation that has expired by the choice of its checks.
+func (s *Store) abandon(n *note) {
+	units := make([]int64, len(n.reservation.Checks))
+	for i := range n.reservation.Checks {
+		if c := &n.reservation.Checks[i]; !c.GiveBack {
+			units[i] = c.Units()
+		}
+	}
+	n.settled = s.charge(n, units, nil)
+	n.units = []int64{} // nobody's settlement is the same
+}
+
+// TakeOnce implements [headgate.Ledger]. It wraps [headgate.ErrUnavailable] if
+// what is remembered takes all the memory that it may: a quarter of the store's.
+func (s *Store) TakeOnce(_ context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	_, dst, err := s.once(terms, checks, dst, false, true)
+	return dst, err
+}
+
+// Reserve implements [headgate.Ledger]. Its errors are those of TakeOnce.
+func (s *Store) Reserve(_ context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	named := terms.ID != ""
+	if !named {
+		terms.ID = rand.Text()
+	}
+	return s.once(terms, checks, dst, true, named)
+}
+
+// once takes, to reserve or not. Denials of a request that has no id of its own
+// are not remembered: it will not be repeated.
+func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
+	var none headgate.Reservation
+	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+		return none, dst, err
+	}
+	s.catchUp()
+	st := s.stripeOf(terms.ID)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s.sweepStripe(st, s.clockNow())
+	if n := st.notes[terms.ID]; n != nil {
+		return s.again(n, &terms, checks, dst, reserve)
+	}
+	n := newNote(terms.ID, checks)
+	n.reserved, n.term = reserve, terms.Term()
+	if s.ledger.bytes.Load()+n.bytes > s.ledger.most {
+		return none, dst, fmt.Errorf("%w: memory: %d bytes of requests are remembered by id, and there may be %d; ask for shorter times, or give the store more memory", headgate.ErrUnavailable, s.ledger.bytes.Load(), s.ledger.most)
+	}
+	before := len(dst)
+	dst = s.takeSeveral(headgate.OpTake, checks, dst)
+	n.decisions = slices.Clone(dst[before:])
+	if n.admitted = headgate.NewVerdict(n.decisions).Allowed; !n.admitted && !named {
+		return none, dst, nil
+	}
+	n.expires = n.decisions[0].At + terms.Term().Microseconds()
+	n.event = n.expires
+	if reserve && n.admitted {
+		if n.reserve(); !n.gives() {
+			n.event = n.expires + settledFor
+		}
+	}
+	if st.notes == nil {
+		st.notes = make(map[string]*note)
+	}
+	st.notes[n.id] = n
+	heap.Push(&st.queue, n)
+	s.ledger.bytes.Add(n.bytes)
+	s.ledger.lower(n.event)
+	return n.copyOfReservation(), dst, nil
+}
+
+// again answers a request whose id is remembered.
+func (s *Store) again(n *note, terms *headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve bool) (headgate.Reservation, []headgate.Decision, error) {
+	if reserve != n.reserved || reserve && terms.Term() != n.term || !n.same(checks) {
+		return headgate.Reservation{}, dst, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+	}
+	before := len(dst)
+	if n.sameLimits(checks) {
+		dst = append(dst, n.decisions...)
+	} else {
+		dst = s.takeSeveral(headgate.OpPeek, checks, dst)
+		algorithm.Again(dst[before:], n.admitted)
+	}
+	return n.copyOfReservation(), dst, nil
+}
+
+// noteBytes is about what a note takes without what it refers to, and checkBytes
+// and decisionBytes what each check and decision of it take.
+const (
+	noteBytes     = 320
+	checkBytes    = 2 * 64
+	decisionBytes = 2 * 80
+)
+
+func newNote(id string, checks []headgate.Check) *note {
+	n := &note{id: id, checks: slices.Clone(checks)}
+	n.bytes = noteBytes + int64(len(id)+len(checks)*checkBytes)
+	for i := range checks {
+		n.bytes += int64(len(checks[i].Key) + len(checks[i].Rule.Limits())*decisionBytes)
+	}
+	return n
+}
+
+// reserve makes the note that of a reservation of all checks that were charged.
+func (n *note) reserve() {
+	n.reservation = headgate.Reservation{ID: n.id, Expires: n.expires}
+	refused := uint64(0)
+	for i := range n.decisions {
+		if !n.decisions[i].Allowed {
+			refused |= 1 << n.decisions[i].Check
+		}
+	}
+	for i := range n.checks {
+		if refused&(1<<i) == 0 {
+			c := n.checks[i]
+			c.At = n.decisions[0].At
+			n.reservation.Checks = append(n.reservation.Checks, c)
+		}
+	}
+	if len(n.reservation.Checks) == 0 { // all were shadows that did not fit
+		n.reservation = headgate.Reservation{}
+		return
+	}
+	for i := range n.decisions {
+		if d := &n.decisions[i]; refused&(1<<d.Check) == 0 {
+			n.reservation.Used = append(n.reservation.Used, d.Limit.Capacity()-d.Remaining)
+		}
+	}
+}
+
+// gives reports whether units are given back if nobody settles.
+func (n *note) gives() bool {
+	return slices.ContainsFunc(n.reservation.Checks, func(c headgate.Check) bool { return c.GiveBack })
+}
+
+func (n *note) copyOfReservation() headgate.Reservation {
+	r := n.reservation
+	r.Checks, r.Used = slices.Clone(r.Checks), slices.Clone(r.Used)
+	return r
+}
+
+// same reports whether the checks are those of the note, their limits apart.
+func (n *note) same(checks []headgate.Check) bool {
+	return slices.EqualFunc(n.checks, checks, func(a, b headgate.Check) bool {
+		return a.Rule.Name() == b.Rule.Name() && a.Key == b.Key && a.Units() == b.Units() &&
+			(!n.reserved || a.GiveBack == b.GiveBack && max(a.Factor, 1) == max(b.Factor, 1))
+	})
+}
+
+// sameLimits reports whether checks that are the same have the same limits.
+func (n *note) sameLimits(checks []headgate.Check) bool {
+	return slices.EqualFunc(n.checks, checks, func(a, b headgate.Check) bool {
+		return a.Shadow == b.Shadow && (a.Rule == b.Rule || slices.Equal(a.Rule.Limits(), b.Rule.Limits()))
+	})
+}
+
+// Recall implements [headgate.Ledger].
+func (s *Store) Recall(_ context.Context, id string) (headgate.Reservation, error) {
+	s.catchUp()
+	st := s.stripeOf(id)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	n := st.notes[id]
+	if n == nil || n.reservation.ID == "" || s.clockNow() >= n.expires {
+		return headgate.Reservation{}, headgate.ErrNoReservation
+	}
+	return n.copyOfReservation(), nil
+}
+
+// Settle implements [headgate.Ledger].
+func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := headgate.ValidateSettle(&r, units); err != nil {
+		return dst, err
+	}
+	s.catchUp()
+	st := s.stripeOf(r.ID)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s.sweepStripe(st, s.clockNow())
+	n := st.notes[r.ID]
+	switch {
+	case n == nil || n.reservation.ID == "" || n.expires != r.Expires: // or the id was used again
+		return dst, headgate.ErrNoReservation
+	case n.units != nil && slices.Equal(n.units, units):
+		return append(dst, n.settled...), nil
+	case n.units != nil && len(n.units) > 0:
+		return dst, fmt.Errorf("%w: the reservation was settled at %v units, and cannot be settled at %v", headgate.ErrConflict, n.units, units)
+	case s.clockNow() >= n.expires:
+		return dst, headgate.ErrNoReservation
+	}
+	before := len(dst)
+	dst = s.charge(n, units, dst)
+	n.units, n.settled = slices.Clone(units), slices.Clone(dst[before:])
+	n.event = n.expires + settledFor
+	heap.Fix(&st.queue, n.place)
+	return dst, nil
+}
+
+// charge makes the units of a reservation's checks those that are given.
+func (s *Store) charge(n *note, units []int64, dst []headgate.Decision) []headgate.Decision {
+	checks := n.reservation.Checks
+	var l locked
+	s.lock(checks, &l)
+	defer s.unlock(&l)
+	used := n.reservation.Used
+	for i := range checks {
+		c := &checks[i]
+		limits := c.Rule.Limits()
+		sh := s.shardOf(l.hashes[i])
+		sh.reserve(countersIn(sh, s, checks, l.hashes[:len(checks)]), l.now)
+		logged := false
+		for j := range limits {
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow})
+			sh.settle(&limits[j], c, l.hashes[i], units[i]-c.Units(), used[j], l.now, !logged, &dst[len(dst)-1])
+			logged = logged || limits[j].Algorithm == headgate.SlidingWindow
+		}
+		used = used[len(limits):]
+	}
+	return dst
+}
+
+// settle charges or refunds one limit of a check, and describes it. first is true
+// for the first sliding window of the rule: it charges the log.
+func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units, used, now int64, first bool, d *headgate.Decision) {
+	if l.Algorithm == headgate.SlidingWindow {
+		place, shared := sh.placeLog(c.Rule, hash, now)
+		e := sh.table.find(place)
+		if first && !shared && units != 0 {
+			sh.settleLog(e, place, c, units, now)
+		}
+		horizon := algorithm.Horizon(c.Rule)
+		g := sh.log(e)
+		if g == nil {
+			g = new(algorithm.Log)
+		} else {
+			e.expires = max(e.expires, now+l.Micros())
+		}
+		g.Facts(l, now, 0, horizon).Describe(d, l, now, 0, false)
+		d.Allowed, d.RetryAfter = true, 0
+		return
+	}
+	place, shared := sh.place(c.Rule, hash, l.Slot(), now)
+	before := sh.advance(l, sh.table.find(place), now)
+	after := before
+	changes := units != 0 && !shared // what others have used of a shared one is not this key's to change
+	if changes {
+		after = algorithm.Settle(l, before, now, units, c.At, used)
+	}
+	algorithm.Describe(d, l, before, after, now, 0, true)
+	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+	if changes {
+		sh.put(place, after, now+d.ResetAfter.Microseconds())
+	}
+}
+
+func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now int64) {
+	g, horizon := sh.log(e), algorithm.Horizon(c.Rule)
+	if g == nil {
+		if units <= 0 {
+			return
+		}
+		g = new(algorithm.Log)
+		sh.insert(e, place)
+		sh.setLog(e, g)
+	}
+	before := g.Bytes()
+	if g.Stepped(now) {
+		g.Clamp(now, horizon)
+	}
+	if units < 0 {
+		g.Refund(-units, c.At, horizon)
+	} else {
+		g.Trim(now - horizon)
+		g.Owe(now, units, horizon)
+	}
+	sh.budget.logs.Add(int64(g.Bytes() - before))
+}

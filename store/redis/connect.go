@@ -1,0 +1,187 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
+)
+
+// maxRedirections bounds how often a call follows MOVED and ASK. One follows each
+// change of a slot's place; more mean that the nodes do not agree.
+const maxRedirections = 8
+
+// client connects to the target. The context bounds the connecting.
+func (t *target) client(ctx context.Context, set *settings) (rueidis.Client, *links, error) {
+	o, err := t.options(set)
+	if err != nil {
+		return nil, nil, err
+	}
+	if end, ok := ctx.Deadline(); ok {
+		o.Dialer.Timeout = max(time.Millisecond, min(o.Dialer.Timeout, time.Until(end)))
+		o.Sentinel.Dialer.Timeout = o.Dialer.Timeout
+	}
+	var links *links
+	if t.topology == single {
+		links = newLinks()
+		o.DialCtxFn = links.dial
+	}
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		return nil, nil, t.unreachable(err)
+	}
+	if err := t.suits(ctx, client); err != nil {
+		client.Close()
+		return nil, nil, err
+	}
+	return client, links, nil
+}
+
+// unreachable wraps why there is no connection.
+func (t *target) unreachable(err error) error {
+	where := strings.Join(t.hosts, ", ")
+	if t.topology == sentinels {
+		where = fmt.Sprintf("the primary %q by the Sentinels at %s", t.master, where)
+	} else {
+		where = "redis at " + where
+	}
+	return fmt.Errorf("%w: connecting to %s: %w", headgate.ErrUnavailable, where, err)
+}
+
+// options are the client's.
+func (t *target) options(set *settings) (rueidis.ClientOption, error) {
+	var problems []string
+	keep := func(field string, err error) {
+		if err != nil {
+			problems = append(problems, field+": "+err.Error())
+		}
+	}
+	password, sentinelPassword := t.password, ""
+	var err error
+	if t.passwordFile != "" {
+		password, err = secret(t.passwordFile)
+		keep("password_file", err)
+	}
+	if t.sentinelPasswordFile != "" {
+		sentinelPassword, err = secret(t.sentinelPasswordFile)
+		keep("sentinel_password_file", err)
+	}
+	var config *tls.Config
+	if t.tls {
+		config = t.tlsConfig(keep)
+	}
+	if problems != nil {
+		return rueidis.ClientOption{}, invalidURL(problems...)
+	}
+	// A silent connection is noticed within two of these, and its calls end.
+	dialer := net.Dialer{Timeout: t.connectTimeout, KeepAlive: t.connectTimeout}
+	o := rueidis.ClientOption{
+		InitAddress: t.hosts,
+		Username:    t.user, Password: password, SelectDB: t.database,
+		ClientName: t.clientName, TLSConfig: config,
+		Dialer: dialer, ConnWriteTimeout: max(t.connectTimeout, set.timeout),
+		// A call that may have counted is never sent again.
+		DisableRetry:       true,
+		DisableCache:       true,
+		PipelineMultiplex:  bits.Len64(uint64(t.connections)) - 1,
+		RingScaleEachConn:  bits.Len64(uint64(t.queue)) - 1,
+		ReadBufferEachConn: int(t.readBuffer), WriteBufferEachConn: int(t.writeBuffer),
+	}
+	if t.topology != cluster && t.connections == 1 {
+		o.PipelineMultiplex = -1 // to such clients 0 means as many as there are processors
+	}
+	switch t.topology {
+	case single:
+		o.ForceSingleClient = true
+	case sentinels:
+		o.Sentinel = rueidis.SentinelOption{
+			MasterSet: t.master, Username: t.sentinelUser, Password: sentinelPassword, ClientName: t.clientName,
+			Dialer: dialer, TLSConfig: config, TopologyRefreshInterval: t.refresh,
+		}
+	case cluster:
+		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: t.refresh, MaxMovedRedirections: maxRedirections}
+	}
+	return o, nil
+}
+
+func (t *target) tlsConfig(keep func(string, error)) *tls.Config {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.serverName}
+	if t.caFile != "" {
+		pem, err := os.ReadFile(t.caFile)
+		if err == nil {
+			config.RootCAs = x509.NewCertPool()
+			if !config.RootCAs.AppendCertsFromPEM(pem) {
+				err = fmt.Errorf("%s has no certificate in PEM form", t.caFile)
+			}
+		}
+		keep("ca_file", err)
+	}
+	if t.certFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.certFile, t.keyFile)
+		config.Certificates = []tls.Certificate{pair}
+		keep("cert_file and key_file", err)
+	}
+	return config
+}
+
+// secret reads a password from the first line of a file.
+func secret(name string) (string, error) {
+	const most = 4096
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	switch {
+	case len(text) > most:
+		return "", fmt.Errorf("%s has more than %d bytes", name, most)
+	case password == "":
+		return "", fmt.Errorf("%s is empty", name)
+	case strings.ContainsAny(password, "\r\n"):
+		return "", fmt.Errorf("%s has more than one line", name)
+	}
+	return password, nil
+}
+
+// suits returns an error if the servers are not what the URL takes them for.
+func (t *target) suits(ctx context.Context, client rueidis.Client) error {
+	if t.topology == cluster && client.Mode() != rueidis.ClientModeCluster {
+		return invalidURL("the server is not a node of a cluster; write redis:// in the place of redis-cluster://")
+	}
+	if t.topology != single {
+		return nil
+	}
+	// HELLO needs no permission, and says what the server is.
+	reply, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
+	if err != nil {
+		var refused *rueidis.RedisError
+		if errors.As(err, &refused) {
+			return nil // a proxy, perhaps; it may do all the same
+		}
+		return t.unreachable(err)
+	}
+	mode := reply["mode"]
+	switch name, _ := mode.ToString(); name {
+	case "cluster":
+		return invalidURL("the server is a node of a cluster; write redis-cluster:// in the place of redis://")
+	case "sentinel":
+		return invalidURL("the server is a Sentinel; write " + forms["redis-sentinel"].form)
+	}
+	return nil
+}

@@ -1,0 +1,426 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+var _ headgate.Ledger = (*Store)(nil)
+
+// settledFor is how long a reservation is remembered after it has expired, so that
+// a settlement can be repeated that came at the last moment.
+const settledFor = time.Minute
+
+// keptFor is how long a reservation is kept that is to be given back, for the case
+// that nobody is there to do it.
+const keptFor = 24 * time.Hour
+
+// note is what take.lua is to remember of a request.
+type note struct {
+	key     string
+	prints  string // what tells the request, and then its limits, from others
+	term    time.Duration
+	named   bool // the caller gave the id, and may repeat a request that was denied
+	payload string
+	gives   bool // units are given back if nobody settles
+}
+
+// append appends the arguments of take.lua behind those of the checks.
+func (n *note) append(args []string) []string {
+	again, named, keep := int64(0), "0", int64(0)
+	if n.payload != "" {
+		again = settledFor.Microseconds()
+	}
+	if n.named {
+		named = "1"
+	}
+	if n.gives {
+		keep = keptFor.Milliseconds()
+	}
+	return append(args, n.prints, strconv.FormatInt(n.term.Microseconds(), 10), strconv.FormatInt(again, 10),
+		named, n.payload, strconv.FormatInt(keep, 10))
+}
+
+// noteKey is the name of a note. Counters have no space right behind the prefix.
+func (s *Store) noteKey(id string) string { return s.prefix + " id " + id }
+
+// print tells requests apart by their rules, keys and costs, 16 bytes, and behind
+// that their limits, 8 bytes. Strangers may choose keys and ids, but who finds two
+// requests with one print only spares himself a request.
+func print(terms *headgate.Terms, checks []headgate.Check, reserve bool) string {
+	h := sha256.New()
+	var b []byte
+	for i := range checks {
+		c := &checks[i]
+		b = appendText(appendText(b[:0], c.Rule.Name()), c.Key)
+		b = binary.BigEndian.AppendUint32(b, uint32(c.Units()))
+		if reserve {
+			b = binary.BigEndian.AppendUint32(b, uint32(max(c.Factor, 1)))
+			b = strconv.AppendBool(b, c.GiveBack)
+		}
+		h.Write(b)
+	}
+	if reserve {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(terms.Term())))
+	}
+	text := h.Sum(nil)[:16]
+	h.Reset()
+	for i := range checks {
+		b = appendLimits(b[:0], checks[i].Rule)
+		if checks[i].Shadow {
+			b = append(b, 1)
+		}
+		h.Write(b)
+	}
+	return string(append(text, h.Sum(nil)[:8]...))
+}
+
+// TakeOnce implements [headgate.Ledger]. On a cluster, ids are those of requests
+// whose first counter is in the same hash slot.
+func (s *Store) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	_, dst, err := s.once(ctx, terms, checks, dst, false, true)
+	return dst, err
+}
+
+// Reserve implements [headgate.Ledger]. What expires without a settlement, and is to
+// be given back, is given back within seconds, as long as some process runs that has
+// reserved so; later, when one runs again.
+func (s *Store) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	named := terms.ID != ""
+	if !named {
+		terms.ID = rand.Text()
+	}
+	return s.once(ctx, terms, checks, dst, true, named)
+}
+
+func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
+	var none headgate.Reservation
+	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+		return none, dst, err
+	}
+	ctx, cancel, err := s.deadlines.limit(ctx)
+	if err != nil {
+		return none, dst, unavailable("take", err)
+	}
+	defer cancel()
+	n := &note{key: s.noteKey(terms.ID), prints: print(&terms, checks, reserve), term: terms.Term(), named: named}
+	if reserve {
+		n.payload = string(appendChecks(nil, checks))
+		if _, err := readChecks(n.payload); err != nil {
+			return none, dst, fmt.Errorf("%w: the reservation could not be settled by another process: %w", headgate.ErrInvalid, err)
+		}
+		if n.gives = gives(checks); n.gives {
+			if err := s.promise(ctx, terms); err != nil {
+				return none, dst, err
+			}
+		}
+	}
+	before := len(dst)
+	for range windowTries {
+		r, err := s.call(ctx, headgate.OpTake, checks, n)
+		if err != nil {
+			return none, dst, err
+		}
+		s.ahead.Store(r.now - time.Now().UnixMicro())
+		switch r.status {
+		case statusWindow:
+			continue
+		case statusConflict:
+			return none, dst, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+		case statusDenies, statusAdmits:
+			return s.changed(ctx, terms.ID, checks, dst, r.status == statusAdmits, reserve)
+		}
+		dst, err = r.decisions(headgate.OpTake, checks, dst)
+		if err != nil || !reserve || r.status != statusAdmitted {
+			return none, dst, err
+		}
+		return reservation(terms.ID, r.now+terms.Term().Microseconds(), checks, dst[before:]), dst, nil
+	}
+	return none, dst, jumps(headgate.OpTake)
+}
+
+// changed answers a request that is repeated after its limits have changed.
+func (s *Store) changed(ctx context.Context, id string, checks []headgate.Check, dst []headgate.Decision, admitted, reserve bool) (r headgate.Reservation, _ []headgate.Decision, err error) {
+	if admitted && reserve {
+		recalled, err := s.read(ctx, id)
+		if err != nil {
+			return r, dst, err
+		}
+		r = recalled.reservation
+	}
+	before := len(dst)
+	dst, err = s.decide(ctx, headgate.OpPeek, checks, dst)
+	if err != nil {
+		return headgate.Reservation{}, dst, err
+	}
+	algorithm.Again(dst[before:], admitted)
+	return r, dst, nil
+}
+
+// reservation is that of the checks that were charged.
+func reservation(id string, expires int64, checks []headgate.Check, decisions []headgate.Decision) headgate.Reservation {
+	r := headgate.Reservation{ID: id, Expires: expires}
+	refused := uint64(0)
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			refused |= 1 << decisions[i].Check
+		}
+	}
+	for i := range checks {
+		if refused&(1<<i) == 0 {
+			c := checks[i]
+			c.At = decisions[0].At
+			r.Checks = append(r.Checks, c)
+		}
+	}
+	if len(r.Checks) == 0 { // all were shadows that did not fit
+		return headgate.Reservation{}
+	}
+	for i := range decisions {
+		if d := &decisions[i]; refused&(1<<d.Check) == 0 {
+			r.Used = append(r.Used, d.Limit.Capacity()-d.Remaining)
+		}
+	}
+	return r
+}
+
+func gives(checks []headgate.Check) bool {
+	for i := range checks {
+		if checks[i].GiveBack {
+			return true
+		}
+	}
+	return false
+}
+
+// The places in a note; see take.lua.
+const (
+	noteHead    = 59 // to the answer
+	noteExpires = 25
+	noteState   = 'o' // that of one that may be settled
+)
+
+// recalled is a note as it was read.
+type recalled struct {
+	open        bool
+	expired     bool
+	reservation headgate.Reservation
+}
+
+// Recall implements [headgate.Ledger].
+func (s *Store) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
+	ctx, cancel, err := s.deadlines.limit(ctx)
+	if err != nil {
+		return headgate.Reservation{}, unavailable("recall", err)
+	}
+	defer cancel()
+	r, err := s.read(ctx, id)
+	if err == nil && (r.expired || r.reservation.ID == "") {
+		err = headgate.ErrNoReservation
+	}
+	if err != nil {
+		return headgate.Reservation{}, err
+	}
+	return r.reservation, nil
+}
+
+// read reads a note, expired or not.
+func (s *Store) read(ctx context.Context, id string) (recalled, error) {
+	text, err := s.recallNote(ctx, s.noteKey(id))
+	switch {
+	case err != nil:
+		return recalled{}, err
+	case text == "":
+		return recalled{}, headgate.ErrNoReservation
+	}
+	fail := func(err error) (recalled, error) { return recalled{}, unavailable("reading a note", err) }
+	now := readUint(text, 7)
+	text = text[7:]
+	if len(text) < noteHead {
+		return fail(fmt.Errorf("it has %d bytes, must have %d or more", len(text), noteHead))
+	}
+	r := recalled{open: text[0] == noteState}
+	expires := readUint(text[noteExpires:], 7)
+	r.expired = now >= expires
+	rest := text[noteHead-4:]
+	answer, rest, err := cutText32(rest)
+	if err != nil {
+		return fail(err)
+	}
+	if _, rest, err = cutText32(rest); err != nil {
+		return fail(err)
+	}
+	if rest == "" {
+		return recalled{}, headgate.ErrNoReservation // the note of a request that was not reserved
+	}
+	checks, err := readChecks(rest)
+	if err != nil {
+		return fail(err)
+	}
+	took, err := parseReply(answer)
+	if err != nil {
+		return recalled{}, err
+	}
+	if took.status != statusAdmitted {
+		return recalled{}, headgate.ErrNoReservation
+	}
+	decisions, err := took.decisions(headgate.OpTake, checks, nil)
+	if err != nil {
+		return recalled{}, err
+	}
+	r.reservation = reservation(id, expires, checks, decisions)
+	return r, nil
+}
+
+// recallNote returns the time and the note, or "" if there is none.
+func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
+	now := ""
+	if s.clock != nil {
+		now = strconv.FormatInt(s.clock(), 10)
+	}
+	if err := s.pending.begin(); err != nil {
+		return "", unavailable("recall", err)
+	}
+	text, err := s.recall.Exec(ctx, s.client, []string{key}, []string{now}).ToString()
+	s.pending.end(err)
+	if err != nil {
+		return "", unavailable("recall", err)
+	}
+	if len(text) <= 7 {
+		return "", nil
+	}
+	return text, nil
+}
+
+// Settle implements [headgate.Ledger].
+func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := headgate.ValidateSettle(&r, units); err != nil {
+		return dst, err
+	}
+	ctx, cancel, err := s.deadlines.limit(ctx)
+	if err != nil {
+		return dst, unavailable("settle", err)
+	}
+	defer cancel()
+	return s.settle(ctx, &r, units, dst, "1")
+}
+
+// refundMode is the mode of refund.lua that asks for no note.
+const refundMode = "0"
+
+// settle runs refund.lua for a reservation, in mode "1", or "2" for one that has
+// expired, or refundMode for what was never noted.
+func (s *Store) settle(ctx context.Context, r *headgate.Reservation, units []int64, dst []headgate.Decision, mode string) ([]headgate.Decision, error) {
+	for range windowTries {
+		reply, err := s.callSettle(ctx, r, units, mode)
+		if err != nil {
+			return dst, err
+		}
+		s.ahead.Store(reply.now - time.Now().UnixMicro())
+		switch reply.status {
+		case statusWindow:
+			continue
+		case statusConflict:
+			return dst, fmt.Errorf("%w: the reservation was settled at other units than %v", headgate.ErrConflict, units)
+		case statusNone:
+			return dst, headgate.ErrNoReservation
+		}
+		return reply.settled(r, units, dst)
+	}
+	return dst, jumps(headgate.OpRefund)
+}
+
+func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units []int64, mode string) (reply, error) {
+	near := s.likely()
+	b := make([]byte, 0, 64+160*len(r.Checks))
+	if s.clock != nil {
+		b = appendInt(b, near)
+	}
+	ends := append(make([]int, 0, 1+5*len(r.Checks)), len(b))
+	used := r.Used
+	h := sha256.New()
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		b = appendKey(b, s.prefix, c)
+		ends = append(ends, len(b))
+		b = appendSpec(b, c.Rule, near)
+		ends = append(ends, len(b))
+		b = appendInt(b, c.Units()-units[i])
+		ends = append(ends, len(b))
+		b = appendInt(b, c.At)
+		ends = append(ends, len(b))
+		limits := c.Rule.Limits()
+		for j := range limits {
+			if limits[j].Algorithm != headgate.SlidingWindow && len(used) > 0 {
+				b = binary.BigEndian.AppendUint32(b, uint32(used[j]))
+			}
+		}
+		ends = append(ends, len(b))
+		if len(used) > 0 {
+			used = used[len(limits):]
+		}
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(units[i])))
+	}
+	keys := make([]string, 0, len(r.Checks)+1)
+	keys, args := cutArgs(string(b), ends, len(r.Checks), []string{mode}, keys)
+	if mode == refundMode {
+		return s.exec(ctx, headgate.OpRefund, s.refund, keys, args)
+	}
+	return s.exec(ctx, headgate.OpRefund, s.refund, append(keys, s.noteKey(r.ID)),
+		append(args, string(appendUint56(nil, r.Expires)), string(h.Sum(nil)[:16])))
+}
+
+// settled describes the answer of refund.lua to a settlement.
+func (r reply) settled(res *headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	want := 0
+	for i := range res.Checks {
+		want += limitBytes(res.Checks[i].Rule.Limits())
+	}
+	if len(r.text) != want {
+		return dst, r.misread(want)
+	}
+	text, used := r.text, res.Used
+	for i := range res.Checks {
+		c := &res.Checks[i]
+		limits := c.Rule.Limits()
+		first := len(dst)
+		for j := range limits {
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow})
+			l := &limits[j]
+			if l.Algorithm == headgate.SlidingWindow {
+				continue
+			}
+			before := algorithm.Advance(l, readState(text), r.now)
+			after := before
+			text = text[stateBytes:]
+			if more := units[i] - c.Units(); more != 0 {
+				known := int64(0)
+				if len(used) > 0 {
+					known = used[j]
+				}
+				after = algorithm.Settle(l, before, r.now, more, c.At, known)
+			}
+			algorithm.Describe(&dst[first+j], l, before, after, r.now, 0, true)
+		}
+		for j := range limits {
+			if l := &limits[j]; l.Algorithm == headgate.SlidingWindow {
+				readFacts(text, r.now).Describe(&dst[first+j], l, r.now, 0, false)
+				text = text[factsBytes:]
+			}
+			d := &dst[first+j]
+			d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+		}
+		if len(used) > 0 {
+			used = used[len(limits):]
+		}
+	}
+	return dst, nil
+}

@@ -1,0 +1,57 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
+)
+
+//go:embed lua/members.lua
+var membersLua string
+
+// maxNode is the longest name of a node, in bytes.
+const maxNode = 64
+
+// Members notes that a node, named by 1 to 64 bytes, is there for ttl from now, and
+// forgets those whose time is over. It returns how many are there, and for how long
+// the server has had its data: since somebody first asked, or since it lost them. A
+// ttl of zero notes that the node is gone. Nodes count each other if they share a
+// server, a database and a prefix.
+//
+// All of it is in one sorted set, so that on a cluster only the loss of the part
+// that has this set is noticed.
+func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (nodes int64, age time.Duration, err error) {
+	if len(node) == 0 || len(node) > maxNode || ttl < 0 || ttl > time.Hour {
+		return 0, 0, &headgate.InvalidError{Subject: "node", Problems: []string{
+			fmt.Sprintf("its name has %d bytes and its time to live is %v, must be 1 to %d and up to %v", len(node), ttl, maxNode, time.Hour),
+		}}
+	}
+	ctx, cancel, err := s.deadlines.limit(ctx)
+	if err != nil {
+		return 0, 0, unavailable("members", err)
+	}
+	defer cancel()
+	if err := s.pending.begin(); err != nil {
+		return 0, 0, unavailable("members", err)
+	}
+	now := ""
+	if s.clock != nil {
+		now = string(appendInt(nil, s.clock()))
+	}
+	// Nodes ask every few seconds: nothing is gained by keeping the script.
+	got, err := rueidis.NewLuaScript(membersLua).Exec(ctx, s.client, []string{s.prefix + " members"},
+		[]string{node, string(appendInt(nil, ttl.Microseconds())), now}).AsIntSlice()
+	s.pending.end(err)
+	switch {
+	case err != nil:
+		return 0, 0, unavailable("members", err)
+	case len(got) != 2:
+		return 0, 0, unavailable("members", fmt.Errorf("the script's answer has %d numbers, must have 2", len(got)))
+	}
+	return got[0], time.Duration(got[1]) * time.Microsecond, nil
+}

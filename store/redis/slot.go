@@ -1,0 +1,69 @@
+package redis
+
+// hashSlots is how many hash slots a cluster has.
+const hashSlots = 1 << 14
+
+// slotOf is the hash slot that a cluster keeps a key in: of what stands between
+// the first { and the first } behind it, if anything does, else of all of it.
+func slotOf[T string | []byte](key T) uint16 {
+	for i := range len(key) {
+		if key[i] != '{' {
+			continue
+		}
+		for j := i + 1; j < len(key); j++ {
+			if key[j] == '}' && j > i+1 {
+				return crc16(key[i+1:j]) % hashSlots
+			}
+			if key[j] == '}' {
+				break
+			}
+		}
+		break
+	}
+	return crc16(key) % hashSlots
+}
+
+// tagOf is a text of four letters from "@" to "O" whose slot is the one given, so
+// that "{" + tagOf(slot) + "}" puts a key there. It is the same in every process.
+//
+// Four letters carry four bits each, and a CRC is linear: the slot of the letters
+// is that of "@@@@" with one pattern of 14 bits flipped for each bit that is set.
+// tagBits has, for each bit of a slot, the bits that flip it alone.
+func tagOf(slot uint16) string {
+	wanted := slot ^ tagBase
+	bits := uint16(0)
+	for i, flip := range tagBits {
+		if wanted>>i&1 == 1 {
+			bits ^= flip
+		}
+	}
+	return string([]byte{'@' | byte(bits>>12), '@' | byte(bits>>8&15), '@' | byte(bits>>4&15), '@' | byte(bits&15)})
+}
+
+const tagBase = 13881 // the slot of "@@@@"
+
+var tagBits = [14]uint16{
+	0x1afa, 0x06ed, 0x277b, 0x110c, 0x2a91, 0x39c0, 0x1f63,
+	0x277f, 0x1104, 0x2208, 0x1bea, 0x04cd, 0x233b, 0x198c,
+}
+
+// crc16 is CRC-16/XMODEM: polynomial 0x1021, nothing reflected, from zero.
+func crc16[T string | []byte](s T) uint16 {
+	crc := uint16(0)
+	for i := range len(s) {
+		crc = crc<<8 ^ crc16Table[byte(crc>>8)^s[i]]
+	}
+	return crc
+}
+
+var crc16Table = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			carry := crc >> 15
+			crc = crc<<1 ^ carry*0x1021
+		}
+		table[i] = crc
+	}
+	return table
+}()

@@ -1,0 +1,236 @@
+package redis
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+func TestParseURL(t *testing.T) {
+	tests := []struct {
+		url  string
+		want target
+	}{
+		{"redis://localhost", target{hosts: []string{"localhost:6379"}}},
+		{"redis://127.0.0.1:7000/3", target{hosts: []string{"127.0.0.1:7000"}, database: 3}},
+		{"redis://[::1]:7000/", target{hosts: []string{"[::1]:7000"}}},
+		{"redis://[fe80::1]", target{hosts: []string{"[fe80::1]:6379"}}},
+		{"redis://:secret@h", target{hosts: []string{"h:6379"}, password: "secret"}},
+		{"redis://ann:p%40ss%2Fw@h:1/15", target{hosts: []string{"h:1"}, user: "ann", password: "p@ss/w", database: 15}},
+		{"redis://ann:p@ss@h", target{hosts: []string{"h:6379"}, user: "ann", password: "p@ss"}},
+		{"rediss://h:6380", target{hosts: []string{"h:6380"}, tls: true}},
+		{"redis://h?tls=true&server_name=x&ca_file=/a+b", target{hosts: []string{"h:6379"}, tls: true, serverName: "x", caFile: "/a b"}},
+		{"rediss://h?cert_file=c&key_file=k", target{hosts: []string{"h:6379"}, tls: true, certFile: "c", keyFile: "k"}},
+		{
+			"redis-sentinel://u:p@a,b:1,[::1]/2?master=main&sentinel_user=s&sentinel_password_file=f&refresh=5s",
+			target{topology: sentinels, hosts: []string{"a:26379", "b:1", "[::1]:26379"}, user: "u", password: "p", database: 2, master: "main", sentinelUser: "s", sentinelPasswordFile: "f", refresh: 5 * time.Second},
+		},
+		{"rediss-sentinel://a?master=m", target{topology: sentinels, tls: true, hosts: []string{"a:26379"}, master: "m"}},
+		{"redis-cluster://a,b:7000", target{topology: cluster, hosts: []string{"a:6379", "b:7000"}}},
+		{"redis-cluster://a/0", target{topology: cluster, hosts: []string{"a:6379"}}},
+		{"rediss-cluster://a?password_file=f&connections=4&queue=1024&read_buffer=4096&write_buffer=8192", target{topology: cluster, tls: true, hosts: []string{"a:6379"}, passwordFile: "f", connections: 4, queue: 1024, readBuffer: 4096, writeBuffer: 8192}},
+		{"redis://h?connect_timeout=300ms&client_name=me", target{hosts: []string{"h:6379"}, connectTimeout: 300 * time.Millisecond, clientName: "me"}},
+	}
+	for _, test := range tests {
+		set := newSettings(nil)
+		got, err := parseURL(test.url, &set)
+		if err != nil {
+			t.Errorf("%s: %v", test.url, err)
+			continue
+		}
+		want := test.want
+		fill(&want.clientName, "headgate")
+		fill(&want.connectTimeout, time.Second)
+		fill(&want.refresh, 2*time.Second)
+		fill(&want.connections, 1)
+		fill(&want.readBuffer, 64<<10)
+		fill(&want.writeBuffer, 64<<10)
+		fill(&want.queue, 1<<14)
+		if want.topology == cluster && want.queue == 1<<14 {
+			want.queue = 1 << 12
+		}
+		got.given = nil
+		if !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", test.url, *got, want)
+		}
+	}
+}
+
+func fill[T comparable](field *T, otherwise T) {
+	var zero T
+	if *field == zero {
+		*field = otherwise
+	}
+}
+
+// TestURLSettings: what a URL says of the store goes before the options.
+func TestURLSettings(t *testing.T) {
+	set := newSettings([]Option{WithPrefix("a:"), WithTimeout(time.Second), WithMaxPending(7)})
+	if _, err := parseURL("redis://h?prefix=b%3A&timeout=20ms&max_pending=9", &set); err != nil {
+		t.Fatal(err)
+	}
+	if set.prefix != "b:" || set.timeout != 20*time.Millisecond || set.maxPending != 9 {
+		t.Errorf("got %+v", set)
+	}
+}
+
+func TestParseURLMistakes(t *testing.T) {
+	tests := []struct{ url, want string }{
+		{"", "does not begin with"},
+		{"http://h", "does not begin with"},
+		{"localhost:6379", "does not begin with"},
+		{"redis://", "there is no host; write redis://user:"},
+		{"redis://h/x", "not a number from 0"},
+		{"redis://h/-1", "not a number from 0"},
+		{"redis://h?db=1", "1 of the parameters behind the ? are unknown; those that are known are ca_file, cert_file"},
+		{"redis://user:sec ret@h:y", "the port of address 1 is not a number from 1 to 65535"},
+		{"redis://h:0", "from 1 to 65535"},
+		{"redis://user:top/secret@h", "there is an @ behind the host; in a password, write / ? # @ % as %2F"},
+		{"redis://user:top?secret@h", "there is an @ behind the host"},
+		{"redis://user:top#secret@h", "there is an @ behind the host"},
+		{"redis://user:secret%@h", "%% that does not begin an escaped byte"},
+		{"redis://user@h", "a user without a password"},
+		{"redis://h#f", "there is a # behind the host"},
+		{"redis://a,b", "there are 2 addresses, must be one"},
+		{"redis://::1:6379", "address 1 is not host:port; an IPv6 address stands in brackets"},
+		{"redis://[::1", "address 1 is not host:port"},
+		{"redis-cluster://a,,b", "address 2 has no host"},
+		{"redis-cluster://a/1", "the database is 1, but a cluster has only 0"},
+		{"redis-sentinel://a", "master is not given"},
+		{"redis-sentinel://a?master=", "master is empty"},
+		{"redis-sentinel://a?master=m&sentinel_user=u", "sentinel_user needs a sentinel_password_file"},
+		{"redis://a?master=m", "master is for redis-sentinel:// only"},
+		{"redis://a?refresh=1s", "refresh is for"},
+		{"redis://a?timeout=1s&timeout=2s", "timeout is given 2 times"},
+		{"redis://a?timeout=soon", "timeout must be a time from 1ms to 1m0s"},
+		{"redis://a?timeout=2m", "timeout must be a time from 1ms to 1m0s"},
+		{"redis://a?queue=1000", "queue must be a power of two from 256 to 262144"},
+		{"redis://a?connections=9", "connections must be a power of two from 1 to 8"},
+		{"redis://a?read_buffer=x", "read_buffer must be a number from 1024"},
+		{"redis://a?tls=yes", "tls must be true or false"},
+		{"rediss://a?tls=false", "tls is false, but the scheme asks for it"},
+		{"redis://a?ca_file=x", "ca_file is for TLS"},
+		{"rediss://a?cert_file=x", "cert_file and key_file go together"},
+		{"redis://:secret@a?password_file=x", "a password and a password_file; keep one"},
+		{"redis://a?x=%zz", "what is behind the ? cannot be read"},
+	}
+	for _, test := range tests {
+		err := CheckURL(test.url)
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), strings.ReplaceAll(test.want, "%%", "%")) {
+			t.Errorf("%s: got %v, want %q", test.url, err, test.want)
+			continue
+		}
+		if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "sec ret") {
+			t.Errorf("%s: the error repeats the password: %v", test.url, err)
+		}
+	}
+	err := CheckURL("redis-cluster://a:b/7?master=m&timeout=0s")
+	for _, want := range []string{"port of address 1", "the database is 7", "master is for", "timeout must be", "write redis-cluster://"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want all mistakes, such as %q", err, want)
+		}
+	}
+}
+
+func TestDescribeURL(t *testing.T) {
+	for given, want := range map[string]string{
+		"redis://user:geheim@10.0.0.7/2?timeout=1s":                                    "redis://10.0.0.7:6379/2",
+		"rediss://:geheim@cache.example/":                                              "rediss://cache.example:6379/0",
+		"redis-sentinel://u:geheim@a,b:1/3?master=main&sentinel_password_file=/geheim": "redis-sentinel://a:26379,b:1/3?master=main",
+		"rediss-cluster://u:geheim@a,b":                                                "rediss-cluster://a:6379,b:6379",
+		"redis://u:%zz@host":                                                           "a store",
+	} {
+		if got := DescribeURL(given); got != want {
+			t.Errorf("%q is called %q, want %q", given, got, want)
+		}
+	}
+}
+
+// TestClientOptions: whatever the topology, no call is sent twice, and there is a
+// deadline for connecting and for silence.
+func TestClientOptions(t *testing.T) {
+	for _, url := range []string{"redis://h", "rediss-sentinel://h?master=m", "redis-cluster://h"} {
+		set := newSettings(nil)
+		target, err := parseURL(url, &set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := target.options(&set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !o.DisableRetry || o.ConnWriteTimeout != time.Second || o.Dialer.Timeout != time.Second || o.Dialer.KeepAlive != time.Second {
+			t.Errorf("%s: got %+v", url, o)
+		}
+		if target.topology == sentinels && (o.Sentinel.TLSConfig == nil || o.Sentinel.Dialer.Timeout != time.Second || o.Sentinel.TopologyRefreshInterval == 0) {
+			t.Errorf("%s: got %+v for Sentinels", url, o.Sentinel)
+		}
+	}
+}
+
+func TestFilesOfAURL(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	empty, two, long, good := write("empty", "\n"), write("two", "a\nb"), write("long", strings.Repeat("x", 4097)), write("good", "geheim\n")
+	tests := []struct{ query, want string }{
+		{"password_file=" + dir + "/none", "password_file: open " + dir + "/none: no such file"},
+		{"password_file=" + empty, "is empty"},
+		{"password_file=" + two, "more than one line"},
+		{"password_file=" + long, "more than 4096 bytes"},
+		{"ca_file=" + good, "no certificate in PEM form"},
+		{"cert_file=" + good + "&key_file=" + good, "cert_file and key_file: "},
+		{"ca_file=" + dir + "/none&password_file=" + dir + "/none", "ca_file: open"},
+	}
+	for _, test := range tests {
+		_, err := Open(t.Context(), "rediss://h?"+test.query)
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%s: got %v, want %q", test.query, err, test.want)
+		}
+	}
+	set := newSettings(nil)
+	target, err := parseURL("redis-sentinel://h?master=m&password_file="+good+"&sentinel_password_file="+good, &set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := target.options(&set); err != nil || o.Password != "geheim" || o.Sentinel.Password != "geheim" {
+		t.Errorf("the passwords are %q and %q, %v", o.Password, o.Sentinel.Password, err)
+	}
+}
+
+func FuzzParseURL(f *testing.F) {
+	f.Add("redis://user:password@127.0.0.1:6379/0")
+	f.Add("rediss://[::1]")
+	f.Add("redis-sentinel://u:p@a,b:1/2?master=m&timeout=1s")
+	f.Add("redis-cluster://a,b?tls=true&ca_file=x")
+	f.Fuzz(func(t *testing.T, text string) {
+		set := newSettings(nil)
+		target, err := parseURL(text, &set)
+		if err != nil {
+			return
+		}
+		if len(target.hosts) == 0 || target.database < 0 || target.queue&(target.queue-1) != 0 {
+			t.Errorf("%q was read as %+v", text, target)
+		}
+		if target.passwordFile+target.sentinelPasswordFile+target.caFile+target.certFile == "" {
+			if _, err := target.options(&set); err != nil {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+		if err := CheckURL(DescribeURL(text)); err != nil {
+			t.Errorf("%q is called %q: %v", text, DescribeURL(text), err)
+		}
+	})
+}

@@ -1,0 +1,246 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	primaries = 3
+	hashSlots = 16384
+)
+
+// Cluster is three primaries, each with a replica that takes over when it has
+// been gone for about a second.
+type Cluster struct {
+	// Nodes are all servers. The first three begin as the primaries of equal
+	// thirds of the slots, in their order; each of the others follows the one
+	// three places before it.
+	Nodes []*Server
+
+	t   testing.TB
+	ids []string
+}
+
+// StartCluster starts the servers, forms the cluster and waits until it serves
+// every slot and the replicas follow. The options are for all servers.
+func StartCluster(t testing.TB, kind Kind, options ...Option) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	options = append([]Option{replication(), clustered()}, options...)
+	for range 2 * primaries {
+		node := Start(t, kind, options...)
+		c.Nodes = append(c.Nodes, node)
+		c.ids = append(c.ids, fmt.Sprint(node.must("CLUSTER", "MYID")))
+	}
+	for i, node := range c.Nodes {
+		node.must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if i < primaries {
+			node.must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*hashSlots/primaries), strconv.Itoa((i+1)*hashSlots/primaries-1))
+		}
+		// All with all: the gossip that would do it takes longer.
+		for _, other := range c.Nodes[:i] {
+			other.must("CLUSTER", "MEET", loopback, strconv.Itoa(node.Port()), strconv.Itoa(node.bus))
+		}
+	}
+	for i, node := range c.Nodes[primaries:] {
+		await(t, "a replica knows its primary", func(ctx context.Context) error {
+			_, err := node.Do(ctx, "CLUSTER", "REPLICATE", c.ids[i])
+			return err
+		})
+	}
+	c.AwaitWhole()
+	return c
+}
+
+// clustered makes a server one that can be a part of a cluster.
+func clustered() Option {
+	return func(s *settings) {
+		s.cluster = true
+		s.directives = append(s.directives,
+			[]string{"cluster-node-timeout", "1000"},
+			[]string{"cluster-replica-validity-factor", "0"},
+			[]string{"cluster-allow-replica-migration", "no"})
+	}
+}
+
+// AwaitWhole waits until every server that is up says that the cluster serves all
+// slots, knows all that are up as well, and follows its primary if it is a replica.
+func (c *Cluster) AwaitWhole() {
+	c.t.Helper()
+	await(c.t, "the cluster serves all slots", func(ctx context.Context) error {
+		up := 0
+		for _, node := range c.Nodes {
+			if node.up() {
+				up++
+			}
+		}
+		for _, node := range c.Nodes {
+			if !node.up() {
+				continue
+			}
+			reply, err := node.Do(ctx, "CLUSTER", "NODES")
+			if err != nil {
+				return err
+			}
+			well := 0
+			for line := range strings.Lines(fmt.Sprint(reply)) {
+				if f := strings.Fields(line); len(f) >= 8 && f[7] == "connected" && !strings.Contains(f[2], "fail") && !strings.Contains(f[2], "handshake") {
+					well++
+				}
+			}
+			if well < up {
+				return fmt.Errorf("the node at %s is connected to %d nodes of %d", node.Addr(), well, up)
+			}
+			info, err := node.Do(ctx, "CLUSTER", "INFO")
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(fmt.Sprint(info), "cluster_state:ok") {
+				return fmt.Errorf("the node at %s says: %s", node.Addr(), info)
+			}
+			if err := node.follows(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Owner is the primary that serves the slot, as a node that is up sees it.
+func (c *Cluster) Owner(slot uint16) *Server {
+	c.t.Helper()
+	return c.owner(slot, nil)
+}
+
+// AwaitFailover waits until another server than the old one serves the slot, and
+// returns it.
+func (c *Cluster) AwaitFailover(slot uint16, old *Server) *Server {
+	c.t.Helper()
+	return c.owner(slot, old)
+}
+
+func (c *Cluster) owner(slot uint16, not *Server) *Server {
+	c.t.Helper()
+	var owner *Server
+	await(c.t, fmt.Sprintf("slot %d has an owner", slot), func(ctx context.Context) error {
+		for _, node := range c.Nodes {
+			if !node.up() {
+				continue
+			}
+			reply, err := node.Do(ctx, "CLUSTER", "SLOTS")
+			if err != nil {
+				continue
+			}
+			if owner = c.serving(slot, reply); owner != nil && owner != not {
+				return nil
+			}
+		}
+		return fmt.Errorf("no other node serves it")
+	})
+	return owner
+}
+
+// serving finds the primary of a slot in the answer to CLUSTER SLOTS.
+func (c *Cluster) serving(slot uint16, reply any) *Server {
+	ranges, _ := reply.([]any)
+	for _, r := range ranges {
+		f, _ := r.([]any)
+		if len(f) < 3 || int64(slot) < f[0].(int64) || int64(slot) > f[1].(int64) {
+			continue
+		}
+		addr, _ := f[2].([]any)
+		for _, n := range c.Nodes {
+			if len(addr) >= 2 && addr[1] == int64(n.Port()) {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// ReplicaOf is the server that began as the replica of a primary of the start.
+func (c *Cluster) ReplicaOf(primary *Server) *Server {
+	for i, node := range c.Nodes[:primaries] {
+		if node == primary {
+			return c.Nodes[primaries+i]
+		}
+	}
+	return nil
+}
+
+// Migration is a slot on its way from one primary to another.
+type Migration struct {
+	From, To *Server
+
+	c    *Cluster
+	slot string
+}
+
+// Migrate begins to move a slot to another primary: from here on the old one
+// sends those who ask for keys that it has not to the new one, with ASK.
+func (c *Cluster) Migrate(slot uint16, to *Server) *Migration {
+	c.t.Helper()
+	m := &Migration{From: c.Owner(slot), To: to, c: c, slot: strconv.Itoa(int(slot))}
+	m.To.must("CLUSTER", "SETSLOT", m.slot, "IMPORTING", c.id(m.From))
+	m.From.must("CLUSTER", "SETSLOT", m.slot, "MIGRATING", c.id(m.To))
+	return m
+}
+
+// MoveKey moves one key of the slot.
+func (m *Migration) MoveKey(key string) {
+	m.c.t.Helper()
+	args := []string{"MIGRATE", loopback, strconv.Itoa(m.To.Port()), key, "0", "5000"}
+	if password := m.To.settings.password; password != "" {
+		args = append(args, "AUTH", password)
+	}
+	m.From.must(args...)
+}
+
+// Finish moves what keys are left, and gives the slot to its new owner.
+func (m *Migration) Finish() {
+	m.c.t.Helper()
+	for {
+		keys, _ := m.From.must("CLUSTER", "GETKEYSINSLOT", m.slot, "100").([]any)
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			m.MoveKey(fmt.Sprint(key))
+		}
+	}
+	for _, node := range []*Server{m.To, m.From} {
+		node.must("CLUSTER", "SETSLOT", m.slot, "NODE", m.c.id(m.To))
+	}
+	for _, node := range m.c.Nodes {
+		if node.up() && strings.Contains(fmt.Sprint(node.must("INFO", "replication")), "role:master") {
+			node.must("CLUSTER", "SETSLOT", m.slot, "NODE", m.c.id(m.To))
+		}
+	}
+}
+
+func (c *Cluster) id(s *Server) string {
+	c.t.Helper()
+	for i, node := range c.Nodes {
+		if node == s {
+			return c.ids[i]
+		}
+	}
+	c.t.Fatalf("servers: %s is not a node of the cluster", s.Addr())
+	return ""
+}
+
+// URL is the address of the cluster, as stores are configured with it.
+func (c *Cluster) URL() string {
+	hosts := make([]string, len(c.Nodes))
+	for i, node := range c.Nodes {
+		hosts[i] = node.Addr()
+	}
+	u := url.URL{Scheme: "redis-cluster", Host: strings.Join(hosts, ",")}
+	c.Nodes[0].settings.addTo(&u)
+	return u.String()
+}

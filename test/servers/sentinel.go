@@ -1,0 +1,219 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// MasterName is the name that Sentinels know the primary by.
+	MasterName = "main"
+
+	// patience is how long a topology may take until it is whole. It takes a
+	// second or two; the rest is for a machine that is busy with other tests.
+	patience = 60 * time.Second
+)
+
+// Sentinel is a primary with two replicas, and three Sentinels that watch them.
+// A primary that is gone for half a second is replaced.
+type Sentinel struct {
+	// Nodes are the servers that hold data; the first begins as the primary.
+	Nodes []*Server
+	// Sentinels are those that watch them.
+	Sentinels []*Server
+
+	t testing.TB
+}
+
+// StartSentinel starts the servers, and waits until all know one another and the
+// replicas follow. The options are for the servers that hold data, and those of
+// TLS and passwords for the Sentinels as well.
+func StartSentinel(t testing.TB, kind Kind, options ...Option) *Sentinel {
+	t.Helper()
+	s := &Sentinel{t: t}
+	s.Nodes = append(s.Nodes, Start(t, kind, append([]Option{replication()}, options...)...))
+	primary := s.Nodes[0]
+	for range 2 {
+		s.Nodes = append(s.Nodes, Start(t, kind, append([]Option{
+			replication(), Directive("replicaof", loopback, strconv.Itoa(primary.Port())),
+		}, options...)...))
+	}
+	for range 3 {
+		s.Sentinels = append(s.Sentinels, Start(t, kind, watching(primary)))
+	}
+	for _, sentinel := range s.Sentinels {
+		// Its own pace is made for networks that span a continent.
+		sentinel.must("SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100",
+			"publish-period", "200", "election-timeout", "1000", "min-link-reconnect-period", "200")
+	}
+	await(t, "the Sentinels know all servers", func(ctx context.Context) error { return s.whole(ctx) })
+	return s
+}
+
+// replication makes replicas follow at once.
+func replication() Option {
+	return func(s *settings) {
+		s.directives = append(s.directives,
+			[]string{"repl-diskless-sync", "yes"},
+			[]string{"repl-diskless-sync-delay", "0"},
+			[]string{"repl-ping-replica-period", "1"})
+	}
+}
+
+// watching makes a server a Sentinel of the primary.
+func watching(primary *Server) Option {
+	return func(s *settings) {
+		s.sentinel = true
+		s.certificates = primary.settings.certificates
+		s.directives = append(s.directives,
+			[]string{"sentinel", "monitor", MasterName, loopback, strconv.Itoa(primary.Port()), "2"},
+			[]string{"sentinel", "down-after-milliseconds", MasterName, "500"},
+			[]string{"sentinel", "failover-timeout", MasterName, "1000"})
+		if password := primary.settings.password; password != "" {
+			Password(password)(s)
+			s.directives = append(s.directives,
+				[]string{"sentinel", "auth-pass", MasterName, password},
+				[]string{"sentinel", "sentinel-pass", password})
+		}
+	}
+}
+
+// whole returns an error as long as something is missing.
+func (s *Sentinel) whole(ctx context.Context) error {
+	for _, sentinel := range s.Sentinels {
+		state, err := sentinel.pairs(ctx, "SENTINEL", "MASTER", MasterName)
+		if err != nil {
+			return err
+		}
+		if state["num-slaves"] != "2" || state["num-other-sentinels"] != "2" || state["flags"] != "master" {
+			return fmt.Errorf("the Sentinel at %s knows %s replicas and %s Sentinels, and calls the primary %s",
+				sentinel.Addr(), state["num-slaves"], state["num-other-sentinels"], state["flags"])
+		}
+	}
+	for _, node := range s.Nodes {
+		if err := node.follows(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AwaitWhole waits until there is a primary again that two replicas follow, and
+// every Sentinel knows it.
+func (s *Sentinel) AwaitWhole() {
+	s.t.Helper()
+	await(s.t, "the Sentinels know all servers", s.whole)
+}
+
+// Primary is the server that the Sentinels hold for the primary.
+func (s *Sentinel) Primary() *Server {
+	s.t.Helper()
+	return s.primary("a Sentinel names the primary", nil)
+}
+
+// AwaitFailover waits until the Sentinels have put another server in the place of
+// the primary, and returns it.
+func (s *Sentinel) AwaitFailover(old *Server) *Server {
+	s.t.Helper()
+	return s.primary("the Sentinels have chosen another primary", old)
+}
+
+func (s *Sentinel) primary(what string, not *Server) *Server {
+	s.t.Helper()
+	var primary *Server
+	await(s.t, what, func(ctx context.Context) error {
+		var failure error
+		for _, sentinel := range s.Sentinels {
+			reply, err := sentinel.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName)
+			if err != nil {
+				failure = err
+				continue
+			}
+			if addr, ok := reply.([]any); ok && len(addr) == 2 {
+				for _, node := range s.Nodes {
+					if node != not && node.Addr() == net.JoinHostPort(fmt.Sprint(addr[0]), fmt.Sprint(addr[1])) {
+						primary = node
+						return nil
+					}
+				}
+			}
+			failure = fmt.Errorf("the Sentinel at %s answers %v", sentinel.Addr(), reply)
+		}
+		return failure
+	})
+	return primary
+}
+
+// URL is the address of all of it, as stores are configured with it.
+func (s *Sentinel) URL() string {
+	hosts := make([]string, len(s.Sentinels))
+	for i, sentinel := range s.Sentinels {
+		hosts[i] = sentinel.Addr()
+	}
+	u := url.URL{Scheme: "redis-sentinel", Host: strings.Join(hosts, ","), Path: "/0", RawQuery: "master=" + MasterName}
+	s.Nodes[0].settings.addTo(&u)
+	return u.String()
+}
+
+// follows returns an error if the server is a replica that does not follow yet.
+func (s *Server) follows(ctx context.Context) error {
+	reply, err := s.Do(ctx, "INFO", "replication")
+	if err != nil {
+		return err
+	}
+	if info := fmt.Sprint(reply); strings.Contains(info, "role:slave") && !strings.Contains(info, "master_link_status:up") {
+		return fmt.Errorf("the replica at %s does not follow yet", s.Addr())
+	}
+	return nil
+}
+
+// must sends a command whose failure fails the test.
+func (s *Server) must(args ...string) any {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	reply, err := s.Do(ctx, args...)
+	if err != nil {
+		s.t.Fatalf("%s on port %d: %v", s.kind.Program(), s.port, err)
+	}
+	return reply
+}
+
+// pairs sends a command that answers with names and values in turn.
+func (s *Server) pairs(ctx context.Context, args ...string) (map[string]string, error) {
+	reply, err := s.Do(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	list, _ := reply.([]any)
+	pairs := make(map[string]string, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		pairs[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+	}
+	return pairs, nil
+}
+
+// await calls try until it returns no error; if that takes too long, it fails the
+// test with the last one.
+func await(t testing.TB, what string, try func(ctx context.Context) error) {
+	t.Helper()
+	end := time.Now().Add(patience)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		err := try(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("servers: waited %v until %s: %v", patience, what, err)
+		}
+		time.Sleep(4 * pollTime)
+	}
+}
