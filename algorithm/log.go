@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"slices"
 	"sort"
 	"time"
 
@@ -161,6 +162,9 @@ func (g *Log) Owe(now, cost, horizon int64) {
 		g.Add(now, cost)
 	}
 }
+
+// Equal reports whether two logs hold the same.
+func (g *Log) Equal(o *Log) bool { return g.base == o.base && slices.Equal(g.entries, o.entries) }
 
 // Merge adds cost to the newest entry and moves that to now, so that the log
 // does not grow: for a store that has no memory left. The older units of the

@@ -129,6 +129,7 @@ func (c *compiler) rule(at place, t *ruleText) {
 			c.add(place, "%s", strings.Join(invalid.Problems, "; "))
 		}
 	}
+	l.tag = c.tag(t)
 	own := t.places["limits"]
 	if t.limits.entry == "" {
 		r.Limits = l.compile(t.limits.list, own)
@@ -166,6 +167,26 @@ func (c *compiler) rule(at place, t *ruleText) {
 	c.places = append(c.places, t.places)
 }
 
+// tag is the rule's, if it is one.
+func (c *compiler) tag(t *ruleText) string {
+	at, given := t.places["slot"]
+	if !given {
+		return ""
+	}
+	_, err := headgate.MustRule("tagged", standIn()).WithTag(t.slot)
+	var invalid *headgate.InvalidError
+	switch told := t.inherited[at]; {
+	case t.slot == "" && !told:
+		c.add(at, "the tag has 0 bytes, must have 1 to %d", headgate.MaxTag)
+	case errors.As(err, &invalid) && !told:
+		c.add(at, "%s", strings.Join(invalid.Problems, "; "))
+	}
+	if err != nil {
+		return ""
+	}
+	return t.slot
+}
+
 func (c *compiler) short(at place, t *shortText) {
 	list := make([]entry[limitText], len(t.config))
 	for i := range t.config {
@@ -185,6 +206,7 @@ type limitsCompiler struct {
 	c    *compiler
 	t    *ruleText
 	name string
+	tag  string
 	// bad and zoned say of all lists so far whether one has a mistake, and
 	// whether the rule's time zone applies to one.
 	bad, zoned bool
@@ -215,7 +237,9 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place) *headgate.R
 	compiled, err := headgate.NewRule(l.name, limits...)
 	var invalid *headgate.InvalidError
 	if !errors.As(err, &invalid) {
-		return compiled
+		// The tag has been found to be good.
+		tagged, _ := compiled.WithTag(l.tag)
+		return tagged
 	}
 	for _, text := range invalid.Problems {
 		number, rest, _ := strings.Cut(strings.TrimPrefix(text, "limit "), ": ")

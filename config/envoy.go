@@ -59,6 +59,10 @@ func ConvertEnvoy(dir string, opts ...policy.Option) (text []byte, lost []Mistak
 	if err != nil {
 		return nil, nil, err
 	}
+	return convertEnvoy(dir, domains, opts)
+}
+
+func convertEnvoy(dir string, domains []nested.Domain, opts []policy.Option) (text []byte, lost []Mistake, err error) {
 	facts, err := nested.Rules(domains, opts...)
 	if err != nil {
 		return nil, nil, envoyError(dir, err)

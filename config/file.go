@@ -144,3 +144,9 @@ func nameText() value[string] {
 	s := schema{"minLength": 1, "maxLength": headgate.MaxName, "pattern": `^[^\x00-\x20\x7f{}]+$`}
 	return plainText(s, asWritten)
 }
+
+// tagText leaves the check to headgate.Rule.WithTag, likewise.
+func tagText() value[string] {
+	s := schema{"minLength": 1, "maxLength": headgate.MaxTag, "pattern": `^[^\x00-\x20\x7f{}]+$`}
+	return plainText(s, asWritten)
+}

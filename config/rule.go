@@ -31,6 +31,7 @@ type ruleText struct {
 	chargeOn  policy.Statuses
 	reserve   policy.Reservation
 	onError   headgate.OnError
+	slot      string
 	ignore    []policy.Ignore
 }
 
@@ -144,6 +145,11 @@ func ruleMapping() value[ruleText] {
 			func(into *ruleText, n *node, v int) {
 				into.onError = headgate.OnErrorAllow + headgate.OnError(v)
 				into.places.keep(n.at, "on_store_error")
+			}),
+		to("slot", "a tag: a Redis Cluster keeps all counters of all rules with the same tag on one node, and requests under several of them are one call; spread over all nodes if left out", tagText(),
+			func(into *ruleText, n *node, v string) {
+				into.slot = v
+				into.places.keep(n.at, "slot")
 			}),
 		to("ignore", "warnings that are silenced, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *ruleText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),
@@ -366,6 +372,9 @@ func (t *ruleText) take(base *ruleText) {
 	}
 	if from("on_store_error") {
 		t.onError = base.onError
+	}
+	if from("slot") {
+		t.slot = base.slot
 	}
 	maps.Copy(t.places, taken)
 	t.inherited = make(map[place]bool, len(taken))

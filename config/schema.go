@@ -11,10 +11,19 @@ import (
 // A schema sees the shape of a file and the bounds of single values. What only
 // the loader sees, such as two rules of one name, passes the schema.
 func Schema() []byte {
-	s := policyFile().schema
+	return encodeSchema(policyFile().schema, "Headgate policy", "The rules by which Headgate limits requests.")
+}
+
+// GatewaySchema returns the JSON Schema of a gateway file, as [Schema] does that of
+// a policy file. It is what gateway.schema.json holds.
+func GatewaySchema() []byte {
+	return encodeSchema(gatewayFile().schema, "Headgate gateway", "What Headgate's gateway passes requests on to, and how.")
+}
+
+func encodeSchema(s schema, title, description string) []byte {
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	s["title"] = "Headgate policy"
-	s["description"] = "The rules by which Headgate limits requests."
+	s["title"] = title
+	s["description"] = description
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

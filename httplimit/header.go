@@ -73,6 +73,16 @@ func WriteHeaders(h http.Header, dialect Dialect, v *headgate.Verdict) {
 	if d == nil || d.Limit == nil {
 		return
 	}
+	items := v.Decisions
+	if slices.ContainsFunc(items, isPenalty) {
+		if items = withoutPenalties(items); len(items) == 0 {
+			return
+		}
+		told := headgate.Verdict{Decisions: items}
+		if d = told.Deciding(); d == nil {
+			return
+		}
+	}
 	switch dialect {
 	case XRateLimit:
 		writeTriple(h, &xNames, d, d.ResetAfter)
@@ -83,7 +93,6 @@ func WriteHeaders(h http.Header, dialect Dialect, v *headgate.Verdict) {
 		}
 		writeTriple(h, &tripleNames, d, reset)
 	case Draft11:
-		items := v.Decisions
 		if slices.ContainsFunc(items, isShadow) {
 			// What never denies is nothing to keep to.
 			items = slices.DeleteFunc(slices.Clone(items), isShadow)
@@ -96,6 +105,32 @@ func WriteHeaders(h http.Header, dialect Dialect, v *headgate.Verdict) {
 }
 
 func isShadow(d headgate.Decision) bool { return d.Shadow }
+
+func isPenalty(d headgate.Decision) bool {
+	return d.Limit != nil && d.Limit.Algorithm == headgate.Penalty
+}
+
+// withoutPenalties leaves out what clients have no units of. Where a penalty blocks,
+// the limits beside it have nothing left until the block ends.
+func withoutPenalties(items []headgate.Decision) []headgate.Decision {
+	told := make([]headgate.Decision, 0, len(items))
+	for _, d := range items {
+		if isPenalty(d) {
+			continue
+		}
+		for _, p := range items {
+			if isPenalty(p) && p.Check == d.Check && !p.Allowed && !p.Shadow {
+				d.Allowed, d.Remaining = false, 0
+				if d.RetryAfter != headgate.Never {
+					d.RetryAfter = max(d.RetryAfter, p.RetryAfter)
+				}
+				d.ResetAfter = max(d.ResetAfter, p.RetryAfter)
+			}
+		}
+		told = append(told, d)
+	}
+	return told
+}
 
 // setRetryAfter writes whole seconds, rounded up: a client that comes back then
 // is not too early.

@@ -53,21 +53,27 @@ func deny(v *headgate.Verdict, checks []headgate.Check, most time.Duration) {
 // giveBackCharged hands on the checks that were charged, each with the time of
 // that.
 func giveBackCharged(ctx context.Context, checks []headgate.Check, decisions []headgate.Decision, giveBack func(context.Context, []headgate.Check)) {
-	refused := make([]bool, len(checks)) // shadows that were not charged
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	giveBack(ctx, Charged(checks, decisions))
+}
+
+// Charged returns the checks of an admitted request that were charged, each with the
+// time of that: what to give back if it does not count after all.
+func Charged(checks []headgate.Check, decisions []headgate.Decision) []headgate.Check {
+	refused := make([]bool, len(checks)) // shadows that did not fit
 	for i := range decisions {
 		d := &decisions[i]
 		checks[d.Check].At = d.At
 		refused[d.Check] = refused[d.Check] || !d.Allowed
 	}
-	charged := make([]headgate.Check, 0, len(checks))
+	all := make([]headgate.Check, 0, len(checks))
 	for i := range checks {
 		if !refused[i] {
-			charged = append(charged, checks[i])
+			all = append(all, checks[i])
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
-	defer cancel()
-	giveBack(ctx, charged)
+	return all
 }
 
 // sleep waits for d or for the context, whichever ends first.

@@ -19,9 +19,11 @@ import (
 type middleware struct {
 	settings
 	store headgate.Store
-	own   *policy.Set // the rules of the limits
-	pool  sync.Pool   // of *scratch
-	sleep func(context.Context, time.Duration) error
+	// ledger is the store, if requests are settled.
+	ledger headgate.Ledger
+	own    *policy.Set // the rules of the limits
+	pool   sync.Pool   // of *scratch
+	sleep  func(context.Context, time.Duration) error
 }
 
 // scratch is what one request needs and the next can use again.
@@ -29,6 +31,7 @@ type scratch struct {
 	facts     policy.Descriptor
 	checks    []headgate.Check
 	decisions []headgate.Decision
+	passage   *Passage // of an admitted request whose charge depends on how it ends
 }
 
 func (m *middleware) get() *scratch {
@@ -41,29 +44,39 @@ func (m *middleware) get() *scratch {
 func (m *middleware) put(s *scratch) {
 	clear(s.facts[:cap(s.facts)])
 	clear(s.checks)
+	s.passage = nil
 	m.pool.Put(s)
 }
 
-// serve decides on one request and answers it, or has next answer it. The writer
-// is handed on as it came, so that flushing, hijacking and all else works.
+// serve decides on one request and answers it, or has next answer it. Unless the
+// charge depends on how it ends, the writer is handed on as it came, so that
+// flushing, hijacking and all else works.
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if m.admit(w, r) {
+	p, ok := m.enter(w, r)
+	switch {
+	case !ok:
+	case p == nil:
 		next.ServeHTTP(w, r)
+	default:
+		p.serve(w, r, next)
 	}
 }
 
-// admit reports whether the request may go on. If not, it has been answered.
-func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
+// enter reports whether the request may go on. If not, it has been answered.
+func (m *middleware) enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok bool) {
 	cost := int64(1)
 	if m.cost != nil {
 		if cost = m.cost(r); cost == 0 {
-			return true
+			return nil, true
 		}
 	}
 	s := m.get()
 	served := m.decide(w, r, s, cost)
+	if p = s.passage; served {
+		p = nil
+	}
 	m.put(s)
-	return !served
+	return p, !served
 }
 
 // decide reports whether it has answered the request itself.
@@ -81,20 +94,22 @@ func (m *middleware) decide(w http.ResponseWriter, r *http.Request, s *scratch, 
 		return false
 	}
 	ctx := r.Context()
-	decisions, err := m.store.Take(ctx, headgate.OpTake, s.checks, s.decisions[:0])
+	reservation, decisions, err := m.take(ctx, s)
 	if err != nil {
 		return m.undecided(w, r, err)
 	}
 	s.decisions = decisions
 	v := headgate.NewVerdict(decisions)
 	if v.Delay > 0 {
-		giveBack := func(ctx context.Context, checks []headgate.Check) { m.giveBack(ctx, r, checks) }
+		giveBack := func(ctx context.Context, checks []headgate.Check) { m.release(ctx, r, checks, reservation) }
 		if err := hold(ctx, &v, s.checks, m.maxDelay, m.sleep, giveBack); err != nil {
 			return m.gone(w, r, err)
 		}
 	}
 	WriteHeaders(w.Header(), m.dialect, &v)
 	if v.Allowed {
+		s.passage = m.newPassage(r, s.checks, decisions, reservation)
+		m.warn(w, r, &v)
 		return false
 	}
 	if m.hooks.Denied != nil {

@@ -60,6 +60,9 @@ const (
 type Hooks struct {
 	// Denied is called for each request that a limit denied.
 	Denied func(r *http.Request, v headgate.Verdict)
+	// Soft is called for each limit that an admitted request has brought to the
+	// percentage from which its rule in the [Policy] warns; for shadows too.
+	Soft func(r *http.Request, d headgate.Decision)
 	// Missing is called for each request that lacks the entry a limit counts
 	// by, whatever happens to it.
 	Missing func(r *http.Request, entry string)
@@ -85,9 +88,12 @@ type settings struct {
 	resolver   *Resolver
 	keyHeaders []string
 	hashKey    []byte
+	oldHashKey []byte
+	oldHashes  bool // there is an old hash key, even if it is empty
 	ipv6Bits   int
 	routeOf    func(*http.Request) string
 	cost       func(*http.Request) int64
+	settle     func(*http.Request, Response) int64
 	missing    Missing
 	failure    Failure
 	unenforced string
@@ -204,6 +210,13 @@ func HashKey(key []byte) Option {
 		}
 		s.hashKey = slices.Clone(key)
 	}
+}
+
+// OldHashKey sets the key before, while it is being changed on one node after the
+// other, for [Limit]: see [policy.WithOldHashKey]. An empty one says that there was
+// none. A [Policy] has its own.
+func OldHashKey(key []byte) Option {
+	return func(s *settings) { s.oldHashKey, s.oldHashes = slices.Clone(key), true }
 }
 
 // Route sets how a request's route is found. The default is the pattern that
@@ -346,6 +359,11 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 		s.bad("nothing is limited; give a Limit or a Policy")
 	}
 	m := &middleware{settings: s, store: store, sleep: sleep}
+	if s.settle != nil {
+		if m.ledger, _ = store.(headgate.Ledger); m.ledger == nil && store != nil {
+			m.bad("Settle needs a store that remembers requests, and %T does not", store)
+		}
+	}
 	own := m.compile()
 	if m.problems != nil {
 		return nil, &headgate.InvalidError{Subject: "middleware", Problems: m.problems}
@@ -394,6 +412,9 @@ func (m *middleware) compile() *policy.Set {
 	var opts []policy.Option
 	if m.hashKey != nil {
 		opts = append(opts, policy.WithHashKey(m.hashKey))
+	}
+	if m.oldHashes {
+		opts = append(opts, policy.WithOldHashKey(m.oldHashKey))
 	}
 	own, err := policy.New(rules, opts...)
 	var mistaken *policy.Error

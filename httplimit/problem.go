@@ -57,6 +57,8 @@ func QuotaExceeded(v *headgate.Verdict) Problem {
 	if d := v.Deciding(); d != nil && d.Rule != nil && !d.Allowed {
 		if d.RetryAfter == headgate.Never {
 			p.Detail = fmt.Sprintf("The request costs more than rule %q can ever admit (%s).", d.Rule.Name(), d.Limit)
+		} else if d.Limit.Algorithm == headgate.Penalty {
+			p.Detail = fmt.Sprintf("Rule %q blocks who was denied too often (%s); the block ends in %v.", d.Rule.Name(), d.Limit, time.Duration(ceilMillis(d.RetryAfter))*time.Millisecond)
 		} else {
 			p.Detail = fmt.Sprintf("Rule %q admits %s; the request fits in %v.", d.Rule.Name(), d.Limit, time.Duration(ceilMillis(d.RetryAfter))*time.Millisecond)
 		}

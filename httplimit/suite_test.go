@@ -68,9 +68,32 @@ func TestSuiteGate(t *testing.T) {
 			return httplimittest.Server{}, err
 		}
 		return served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if gate.Admit(w, r) {
-				mux.ServeHTTP(w, r)
+			seen := &seenWriter{ResponseWriter: w, status: http.StatusOK}
+			p, ok := gate.Enter(w, r)
+			if ok {
+				mux.ServeHTTP(seen, r)
+				p.End(seen.status, seen.bytes)
 			}
 		})), nil
 	})
+}
+
+// seenWriter is a ResponseWriter as frameworks have it.
+type seenWriter struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *seenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *seenWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *seenWriter) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
 }

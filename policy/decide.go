@@ -55,7 +55,8 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, e
 		out.Allowed = &s.options.allow[i]
 		return out, nil
 	}
-	rules := s.index.candidates(d)
+	var rules candidates
+	s.index.candidates(d, &rules)
 	for i, more := rules.next(); more; i, more = rules.next() {
 		r := &s.compiled[i]
 		if !holdAll(r.conditions, d) {

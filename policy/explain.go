@@ -86,6 +86,13 @@ type ExplainedRule struct {
 	// OnError is what is done with requests while the store does not answer; empty
 	// if the rule leaves it to the server.
 	OnError string `json:"on_store_error,omitempty"`
+	// GiveBackOn and ChargeOn are the statuses by which a request that has ended does
+	// not stay charged, or the only ones by which it does.
+	GiveBackOn string `json:"give_back_on,omitempty"`
+	ChargeOn   string `json:"charge_on,omitempty"`
+	// Abandoned is what becomes of a reservation that nobody settles, "charge" or
+	// "give_back", where the rule says something about reservations.
+	Abandoned string `json:"abandoned,omitempty"`
 
 	check headgate.Check
 }
@@ -106,6 +113,8 @@ type ExplainedDecision struct {
 	ResetAfter int64 `json:"reset_after_ms"`
 	// Soft says that the limit has reached the percentage from which to warn.
 	Soft bool `json:"soft,omitempty"`
+	// Source is who says so, if it is not the store: see [headgate.Source].
+	Source string `json:"source,omitempty"`
 }
 
 // ExplainedVerdict is what all limits together say.
@@ -183,7 +192,10 @@ func (e *Explanation) Observe(s *Set, decisions []headgate.Decision) {
 			}
 			d := &decisions[0]
 			decisions = decisions[1:]
-			r.Limits[j].State = &ExplainedDecision{d.Allowed, d.Remaining, milliseconds(d.RetryAfter), milliseconds(d.ResetAfter), s.Soft(d)}
+			r.Limits[j].State = &ExplainedDecision{d.Allowed, d.Remaining, milliseconds(d.RetryAfter), milliseconds(d.ResetAfter), s.Soft(d), ""}
+			if d.Source != headgate.SourceStore {
+				r.Limits[j].State.Source = d.Source.String()
+			}
 		}
 	}
 }
@@ -227,6 +239,17 @@ func (s *Set) explainEntry(e Entry, to ExplainedEntry) ExplainedEntry {
 func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 	r, c := &s.rules[i], &s.compiled[i]
 	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.Enforced(), Soft: r.Soft, OnError: r.OnError.String()}
+	if len(r.GiveBackOn) > 0 {
+		e.GiveBackOn = r.GiveBackOn.String()
+	}
+	if len(r.ChargeOn) > 0 {
+		e.ChargeOn = r.ChargeOn.String()
+	}
+	if r.Reservation.GiveBack {
+		e.Abandoned = "give_back"
+	} else if r.Reservation.For != 0 {
+		e.Abandoned = "charge"
+	}
 	if r.Direct {
 		e.Why = "it is reached by its name only"
 		return e

@@ -104,6 +104,13 @@ func (r *ExplainedRule) text() string {
 	if r.Soft > 0 {
 		fmt.Fprintf(&b, "  warns from %d%% on\n", r.Soft)
 	}
+	for _, line := range []struct{ what, value string }{
+		{"gives back what ends with", r.GiveBackOn}, {"charges only what ends with", r.ChargeOn}, {"reservations that nobody settles", r.Abandoned},
+	} {
+		if line.value != "" {
+			fmt.Fprintf(&b, "  %s: %s\n", line.what, line.value)
+		}
+	}
 	if r.OnError != "" {
 		fmt.Fprintf(&b, "  while the store does not answer: %s\n", r.OnError)
 	}
@@ -128,6 +135,9 @@ func (d *ExplainedDecision) text() string {
 		text += ", never holds the cost"
 	default:
 		text += fmt.Sprintf(", denies for another %d ms", d.RetryAfter)
+	}
+	if d.Source != "" {
+		text += ", says " + d.Source
 	}
 	return text
 }

@@ -44,6 +44,9 @@ const (
 	CodeClearSecret = "HG013"
 	// CodeIdleIgnore marks an Ignore that silences nothing.
 	CodeIdleIgnore = "HG014"
+	// CodeOneNode marks a rule by many keys whose tag keeps all its counters on one
+	// node of a cluster.
+	CodeOneNode = "HG015"
 )
 
 // Code is a kind of warning.
@@ -70,6 +73,7 @@ func Codes() []Code {
 		{CodeForgeable, "A rule goes by an address that a client can choose."},
 		{CodeClearSecret, "A secret stands in the policy in the clear."},
 		{CodeIdleIgnore, "A warning is ignored that there is not."},
+		{CodeOneNode, "A rule by many keys has a tag, so that a cluster keeps all its counters on one node."},
 	}
 }
 
@@ -130,6 +134,7 @@ func LintAll(s *Set) []Warning {
 type linter struct {
 	set      *Set
 	catchers *coverers // of all rules
+	tags     map[string]int
 	warnings []Warning
 }
 
@@ -160,6 +165,7 @@ func (l *linter) rule(i int32) {
 	lintCost(r, warn)
 	lintForgeable(r, warn)
 	lintTariff(r, warn)
+	l.oneNode(r, warn)
 	s.lintClear(r, warn)
 	for j := range r.Overrides {
 		if o := &r.Overrides[j]; ended(o.Until, s.now) {
@@ -171,6 +177,28 @@ func (l *linter) rule(i int32) {
 		return
 	}
 	l.uncaught(r, warn)
+}
+
+// oneNode warns of what a tag costs. A rule with one counter has that on one node
+// anyway.
+func (l *linter) oneNode(r *Rule, warn warnFunc) {
+	tag := r.Limits.Tag()
+	if tag == "" || len(r.Per) == 0 && !r.Direct {
+		return
+	}
+	if l.tags == nil {
+		l.tags = make(map[string]int)
+		for i := range l.set.rules {
+			l.tags[l.set.rules[i].Limits.Tag()]++
+		}
+	}
+	const cost = "the slot %q keeps the counters of all its keys on one node of a Redis Cluster, which bears all of its load and memory"
+	others := l.tags[tag] - 1
+	if others == 0 {
+		warn(CodeOneNode, cost+", and gains nothing, since no other rule has that slot; leave it out", tag)
+		return
+	}
+	warn(CodeOneNode, cost+"; leave it out unless requests under it and the %d other rules of that slot must be one call", tag, others)
 }
 
 // timeFormat is how warnings write a time.

@@ -91,7 +91,8 @@ func (l *lists) find(d Descriptor, now func() time.Time) (int, bool) {
 	if l == nil {
 		return 0, false
 	}
-	places := l.index.candidates(d)
+	var places candidates
+	l.index.candidates(d, &places)
 	for i, more := places.next(); more; i, more = places.next() {
 		if one := &l.lists[i]; holdAll(one.demands, d) && !ended(one.until, now) {
 			return int(i), true

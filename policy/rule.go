@@ -114,6 +114,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 			bad("cost", "there are both a cost, %d, and costs by %q; keep one", r.Cost, r.Costs.Entry)
 		}
 	}
+	r.checkTags(bad)
 	r.checkMode(bad)
 	r.checkOutcome(bad)
 	if r.OnError > headgate.OnErrorLocal {
@@ -151,6 +152,31 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 		if p := r.Ignore[i].check(); p != "" {
 			bad(fmt.Sprintf("ignore.%d", i), "%s", p)
 		}
+	}
+}
+
+// checkTags reports limits that would be counted elsewhere than the rule's own.
+func (r *Rule) checkTags(bad func(field, format string, args ...any)) {
+	own := r.Limits
+	if own == nil && r.Tariff != nil {
+		own = r.Tariff.first()
+	}
+	if own == nil {
+		return
+	}
+	check := func(field, which string, limits *headgate.Rule) {
+		if limits != nil && limits.Tag() != own.Tag() {
+			bad(field, "the rule's tag is %q, but that of %s is %q; a rule has its counters in one place only", own.Tag(), which, limits.Tag())
+		}
+	}
+	if r.Tariff != nil {
+		check("tariff", "the tariff's other limits", r.Tariff.Other)
+		for i := range r.Tariff.Tiers {
+			check(fmt.Sprintf("tariff.%d", i), "the tier "+quote(r.Tariff.Tiers[i].Value), r.Tariff.Tiers[i].Limits)
+		}
+	}
+	for i := range r.Overrides[:min(len(r.Overrides), MaxOverrides)] {
+		check(fmt.Sprintf("overrides.%d", i), "the override", r.Overrides[i].Limits)
 	}
 }
 

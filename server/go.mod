@@ -8,6 +8,7 @@ require (
 	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/headgate/headgate v0.0.0
 	github.com/headgate/headgate/api v0.0.0
+	github.com/headgate/headgate/client v0.0.0
 	github.com/headgate/headgate/config v0.0.0
 	github.com/headgate/headgate/store/redis v0.0.0
 	github.com/headgate/headgate/telemetry/prom v0.0.0
@@ -39,6 +40,7 @@ require (
 replace (
 	github.com/headgate/headgate => ../
 	github.com/headgate/headgate/api => ../api
+	github.com/headgate/headgate/client => ../client
 	github.com/headgate/headgate/config => ../config
 	github.com/headgate/headgate/store/redis => ../store/redis
 	github.com/headgate/headgate/telemetry/prom => ../telemetry/prom

@@ -21,12 +21,37 @@ func New(store headgate.Store, opts ...httplimit.Option) (echo.MiddlewareFunc, e
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			r := c.Request()
-			if !gate.Admit(c.Response(), r.WithContext(&requestContext{r.Context(), c})) {
+			p, ok := gate.Enter(c.Response(), r.WithContext(&requestContext{r.Context(), c}))
+			switch {
+			case !ok:
 				return nil
+			case p == nil:
+				return next(c)
 			}
-			return next(c)
+			return pass(c, p, next)
 		}
 	}, nil
+}
+
+// pass has next answer a request whose charge depends on how it ends. An error is
+// answered later, by the status that it stands for.
+func pass(c *echo.Context, p *httplimit.Passage, next echo.HandlerFunc) (err error) {
+	status, bytes := http.StatusInternalServerError, int64(0)
+	defer func() { p.End(status, bytes) }()
+	c.SetRequest(c.Request().WithContext(p.Context(c.Request().Context())))
+	err = next(c)
+	if response, unwrapped := echo.UnwrapResponse(c.Response()); unwrapped == nil {
+		bytes = response.Size
+		if response.Committed {
+			status = response.Status
+		}
+	}
+	if bytes == 0 {
+		if code := echo.StatusCode(err); code != 0 {
+			status = code
+		}
+	}
+	return err
 }
 
 // requestContext is the request's context, and knows what Echo's own does.

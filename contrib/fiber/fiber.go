@@ -24,14 +24,40 @@ func New(store headgate.Store, opts ...httplimit.Option) (fiber.Handler, error) 
 	}
 	return func(c fiber.Ctx) error {
 		w := response{c: c, header: make(http.Header)}
-		if !gate.Admit(&w, request(c)) {
+		p, ok := gate.Enter(&w, request(c))
+		if !ok {
 			w.WriteHeader(http.StatusOK) // unless it was written
 			discardBody(c)
 			return nil
 		}
 		w.setHeaders()
-		return c.Next()
+		if p == nil {
+			return c.Next()
+		}
+		return pass(c, p)
 	}, nil
+}
+
+// pass has the handlers behind answer a request whose charge depends on how it ends.
+// An error is answered later, by the status that it stands for. The length of a body
+// that is streamed is known only if it is announced.
+func pass(c fiber.Ctx, p *httplimit.Passage) (err error) {
+	status, bytes := http.StatusInternalServerError, int64(0)
+	defer func() { p.End(status, bytes) }()
+	c.SetContext(p.Context(c.Context()))
+	err = c.Next()
+	response := c.Response()
+	var code *fiber.Error
+	switch {
+	case errors.As(err, &code):
+		status = code.Code
+	case err == nil:
+		status = response.StatusCode()
+		if bytes = int64(len(response.Body())); response.IsBodyStream() {
+			bytes = int64(max(0, response.Header.ContentLength()))
+		}
+	}
+	return err
 }
 
 // Context returns the fiber.Ctx of a request that a function of the options was

@@ -19,10 +19,23 @@ func New(store headgate.Store, opts ...httplimit.Option) (gin.HandlerFunc, error
 		return nil, err
 	}
 	return func(c *gin.Context) {
-		if !gate.Admit(c.Writer, c.Request.WithContext(&requestContext{c.Request.Context(), c})) {
+		p, ok := gate.Enter(c.Writer, c.Request.WithContext(&requestContext{c.Request.Context(), c}))
+		switch {
+		case !ok:
 			c.Abort()
+		case p != nil:
+			pass(c, p)
 		}
 	}, nil
+}
+
+// pass has the handlers behind answer a request whose charge depends on how it ends.
+func pass(c *gin.Context, p *httplimit.Passage) {
+	status := http.StatusInternalServerError
+	defer func() { p.End(status, int64(max(0, c.Writer.Size()))) }()
+	c.Request = c.Request.WithContext(p.Context(c.Request.Context()))
+	c.Next()
+	status = c.Writer.Status()
 }
 
 // requestContext is the request's context, and knows what Gin's own does.

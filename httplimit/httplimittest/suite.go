@@ -53,6 +53,8 @@ func Run(t *testing.T, mk Maker) {
 		{"an answer to HEAD has no body", headHasNoBody},
 		{"an answer of the program's own", ownAnswer},
 		{"costs", costs},
+		{"charged by how a request ends", charged},
+		{"settled at what a request has cost", settled},
 		{"policy, deny list and allow list", lists},
 		{"all limits admit or none is charged", allOrNothing},
 		{"identities", identities},

@@ -12,14 +12,16 @@ import (
 func (t *Tree) Has(domain string) bool { return t.domains[domain] != nil }
 
 // Find returns what binds the descriptor, and the key that it is counted under;
-// nil if nothing does. An empty value is a value like any other. Find allocates
-// for keys of several values, secret ones and long ones only.
+// nil if nothing does. An empty value is a value like any other. Nothing binds a
+// descriptor of more than policy.MaxEntries entries. Find allocates for keys of
+// several values, secret ones and long ones only.
 func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string) {
 	l := t.domains[domain]
-	if l == nil || len(d) == 0 {
+	if len(d) == 0 || len(d) > policy.MaxEntries {
 		return nil, ""
 	}
-	k := keyMaker{set: t.set}
+	var space [policy.MaxEntries]part
+	parts := space[:0]
 	var at *node
 	for i := range d {
 		if l == nil {
@@ -29,14 +31,14 @@ func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string)
 			return nil, ""
 		}
 		if at.counted {
-			k.add(&d[i], at.named)
+			parts = append(parts, part{&d[i], at.named})
 		}
 		l = at.nodes
 	}
 	if at.leaf == nil {
 		return nil, ""
 	}
-	return at.leaf, k.key()
+	return at.leaf, join(t.set, parts)
 }
 
 // find returns the node that the entry arrives at, or nil.
@@ -57,41 +59,55 @@ func (l *level) find(e *policy.Entry) *node {
 // JoinKey makes one key of the values of all entries, in their order, as [Tree.Find]
 // makes it of those that the configuration leaves open.
 func JoinKey(set *policy.Set, d policy.Descriptor) string {
-	k := keyMaker{set: set}
+	parts := make([]part, len(d))
 	for i := range d {
-		k.add(&d[i], false)
+		parts[i].entry = &d[i]
 	}
-	return k.key()
+	return join(set, parts)
 }
 
-// keyMaker joins values to a key, as the keys of rules that count by several
-// entries are joined.
-type keyMaker struct {
-	set    *policy.Set
-	first  string
-	n      int
-	joined []byte
-	space  [192]byte
+// part is an entry whose value is part of a key, and whose name may be.
+type part struct {
+	entry *policy.Entry
+	named bool
 }
 
-func (k *keyMaker) add(e *policy.Entry, named bool) {
-	value := e.Value
-	if k.set.Secret(e.Name) {
-		value = k.set.Hash(e.Name, value)
+func (p part) text(set *policy.Set) string {
+	value := p.entry.Value
+	if set.Secret(p.entry.Name) {
+		value = set.Hash(p.entry.Name, value)
 	}
-	if named {
-		value = e.Name + "=" + value
+	if p.named {
+		value = p.entry.Name + "=" + value
 	}
-	switch k.n {
-	case 0:
-		k.first = value
-	case 1:
-		k.joined = appendEscaped(k.space[:0], k.first)
-		fallthrough
-	default:
-		k.joined = appendEscaped(append(k.joined, '|'), value)
+	return value
+}
+
+// join makes a key, as the keys of rules that count by several entries are made.
+func join(set *policy.Set, parts []part) string {
+	if len(parts) == 0 {
+		return ""
 	}
-	k.n++
+	first := parts[0].text(set)
+	if len(parts) == 1 && len(first) <= headgate.MaxKey {
+		return first
+	}
+	var space [192]byte
+	key := space[:0]
+	if len(parts) == 1 {
+		key = append(key, first...)
+	} else {
+		key = appendEscaped(key, first)
+	}
+	for _, p := range parts[1:] {
+		key = appendEscaped(append(key, '|'), p.text(set))
+	}
+	if len(key) > headgate.MaxKey {
+		// It begins with a byte that text does not.
+		sum := sha256.Sum256(key)
+		return "\x00" + base64.RawURLEncoding.EncodeToString(sum[:])
+	}
+	return string(key)
 }
 
 func appendEscaped(dst []byte, value string) []byte {
@@ -102,19 +118,4 @@ func appendEscaped(dst []byte, value string) []byte {
 		dst = append(dst, value[i])
 	}
 	return dst
-}
-
-func (k *keyMaker) key() string {
-	if k.n < 2 {
-		if len(k.first) <= headgate.MaxKey {
-			return k.first
-		}
-		k.joined = append(k.joined, k.first...)
-	}
-	if len(k.joined) > headgate.MaxKey {
-		// It begins with a byte that text does not.
-		sum := sha256.Sum256(k.joined)
-		return "\x00" + base64.RawURLEncoding.EncodeToString(sum[:])
-	}
-	return string(k.joined)
 }

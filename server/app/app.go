@@ -21,6 +21,8 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
+	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/server/grpcapi"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/telemetry/prom"
 )
@@ -31,7 +33,8 @@ type App struct {
 	settings Settings
 	source   *source
 	store    *Store
-	trial    *trial // of the candidate; nil without one
+	without  *withoutStore // nil if the store is memory
+	trial    *trial        // of the candidate; nil without one
 	// certificates is nil without TLS.
 	certificates *certificates
 	doors        []*door
@@ -68,6 +71,9 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if a.store, err = OpenStore(ctx, s); err != nil {
 		return nil, err
 	}
+	if a.without, err = a.newWithoutStore(ctx); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
 	if s.Candidate != "" {
 		a.trial, err = newTrial(ctx, &s, a.Policy)
 	}
@@ -99,6 +105,11 @@ func (a *App) openDoors(ctx context.Context) error {
 	if err := a.open(ctx, "http", a.settings.Listen, s); err != nil {
 		return err
 	}
+	if a.settings.Gateway != nil {
+		if err := a.openGateway(ctx, decider, registry); err != nil {
+			return err
+		}
+	}
 	if a.settings.RESPListen != "" {
 		if err := a.open(ctx, "resp", a.settings.RESPListen, a.newRESP(decider, registry)); err != nil {
 			return err
@@ -112,6 +123,8 @@ func (a *App) openDoors(ctx context.Context) error {
 		// A line for each service.
 		services := []func(grpc.ServiceRegistrar){
 			envoyrls.New(decider, envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent}).Register,
+			grpcapi.New(decider, a.grpcOptions()).Register,
+			a.newGRPCStore(recorder, registry),
 		}
 		return a.open(ctx, "grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
 	}
@@ -120,7 +133,14 @@ func (a *App) openDoors(ctx context.Context) error {
 
 // newDecider makes what all transports ask.
 func (a *App) newDecider(recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
-	store := headgate.Observe(a.store, newFailures(a.settings.Logger).hooks(recorder.Hooks()))
+	hooks := a.throttleHooks(recorder.Hooks(), registry)
+	if a.without != nil {
+		registry.MustRegister(a.without)
+		hooks = (&refusals{logger: a.settings.Logger, status: a.without.Status}).hooks(hooks)
+	} else {
+		hooks = newFailures(a.settings.Logger).hooks(hooks)
+	}
+	store := headgate.Observe(a.decisive(), hooks)
 	soft := newSoftHits(registry)
 	decider := decide.Observe(&decide.Over{Rules: a.Policy, Store: store}, decide.Hooks{Decided: soft.decided})
 	if a.trial != nil {
@@ -128,17 +148,6 @@ func (a *App) newDecider(recorder *prom.Recorder, registry *prometheus.Registry)
 		decider = decide.Observe(decider, a.trial.Hooks())
 	}
 	return decider
-}
-
-// newReady makes what tells whether the service can decide.
-func (a *App) newReady() func(context.Context) error {
-	probe := newProbe(a.store)
-	return func(ctx context.Context) error {
-		if a.draining.Load() {
-			return errDraining
-		}
-		return probe.ready(ctx)
-	}
 }
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.
@@ -159,7 +168,7 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 	s := &http.Server{
 		Handler: a.leaving(httpapi.New(decider, httpapi.Options{
 			Ready:  a.newReady(),
-			Detail: a.source.detail,
+			Detail: a.detail,
 			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
 				now, result, err := a.reload("an admin asked for it")
 				if err != nil {
@@ -167,6 +176,7 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 				}
 				return now, result == changed, nil
 			}, Candidate: a.candidateReport()},
+			Auth:      forwardauth.New(decider, forwardauth.Options{Dialect: dialect, Logger: logger}),
 			Metrics:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}),
 			Dialect:   dialect,
 			Logger:    logger,
@@ -296,5 +306,6 @@ func (a *App) Close() error {
 	if a.trial != nil {
 		a.trial.close()
 	}
+	a.without.close()
 	return a.store.Close()
 }

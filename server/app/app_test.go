@@ -296,7 +296,7 @@ func TestMistakesInSettings(t *testing.T) {
 			Listen: "8080", Store: "redes://user:" + secret + "@host", StoreTimeout: time.Hour, MemoryMiB: -1,
 			HashKey: secret, Dialect: "x", DrainDelay: -1, ShutdownTimeout: 2 * time.Hour,
 		}, `listen: "8080" is not host:port, such as 127.0.0.1:8080 or :8080
-store: it is neither memory, nor does it begin with redis:// or rediss://
+store: it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster://
 hash key: has 6 bytes, must have 16 to 1024
 store timeout: is 1h0m0s, must be 1ms to 1m
 memory: is -1 MiB, must be 1 to 1048576
@@ -304,7 +304,7 @@ headers: header dialect "x" is not one of [x-ratelimit ratelimit-triple draft-11
 drain delay: is -1ns, must be 0s to 1h
 shutdown timeout: is 2h0m0s, must be up to 1h`},
 		{"port", Settings{Listen: "127.0.0.1:99999"}, `listen: the port of "127.0.0.1:99999" is not a number from 0 to 65535`},
-		{"a URL that does not parse", Settings{Store: "redis://u:" + secret + "%zz@host"}, "store: it cannot be read; write redis://user:password@host:port/database, with special characters in the password percent-encoded"},
+		{"a URL that does not parse", Settings{Store: "redis://u:" + secret + "%zz@host"}, "store: the user or the password has a % that does not begin an escaped byte; in a password, write / ? # @ % as %2F %3F %23 %40 %25; write redis://user:password@host:port/database"},
 		{"a slash in the password", Settings{Store: "redis://user:1/" + secret + "@host/0"}, "store: there is an @ behind the host; in a password, write / ? # @ % as %2F %3F %23 %40 %25"},
 		{"no host", Settings{Store: "redis://:" + secret + "@/0"}, "store: there is no host; write redis://user:password@host:port/database"},
 	}
@@ -363,8 +363,9 @@ func TestStoreNames(t *testing.T) {
 	for given, want := range map[string]string{
 		"memory":                              "memory",
 		"redis://user:geheim@10.0.0.7:6379/2": "redis://10.0.0.7:6379/2",
-		"rediss://:geheim@cache.example/":     "rediss://cache.example/",
+		"rediss://:geheim@cache.example/":     "rediss://cache.example:6379/0",
 		"redis://u:%zz@host":                  "a store",
+		"redis-sentinel://:geheim@a,b?master=main&sentinel_password_file=f": "redis-sentinel://a:26379,b:26379/0?master=main",
 	} {
 		if got := describeStore(given); got != want {
 			t.Errorf("%q is called %q, want %q", given, got, want)

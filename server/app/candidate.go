@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,15 +18,17 @@ import (
 )
 
 const (
-	// candidatePrefix keeps the candidate's counters apart from those in force, on
-	// the same server. No name of a counter in force begins with it.
-	candidatePrefix = "hg-candidate:"
+	// candidatePart keeps the candidate's counters apart from those in force, on the
+	// same server: under hg-candidate:, where those are under hg:.
+	candidatePart = "candidate"
 	// candidateShare is the part of the memory store's bound that the candidate's
 	// counters may take besides.
 	candidateShare = 4
 	// candidateCalls is how many calls to a store across a network the candidate
 	// has on their way.
 	candidateCalls = 32
+	// candidateTimeout is the least deadline of such a call: nobody waits for it.
+	candidateTimeout = 250 * time.Millisecond
 )
 
 // trial is a candidate that is tried, and what it needs.
@@ -45,7 +48,9 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 	logger := s.Logger.With(slog.String("policy", "candidate"))
 	t := &trial{
 		source: &source{
-			file: s.Candidate, options: s.policyOptions(), logger: logger,
+			// It is of the kind that is in force: what is asked of the one is
+			// understood by the other.
+			file: s.Candidate, envoy: s.EnvoyConfig != "", options: s.policyOptions(), logger: logger,
 			metrics: newSourceMetrics("headgate_candidate", "candidate", "candidate"), files: []string{s.Candidate},
 		},
 		crowded: func() uint64 { return 0 },
@@ -78,18 +83,20 @@ func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Option
 		t.crowded = func() uint64 { return store.Stats().Shared }
 		return nil
 	}
-	store, err := redis.Open(ctx, s.Store, redis.WithTimeout(s.StoreTimeout), redis.WithPrefix(candidatePrefix))
+	store, err := redis.Open(ctx, s.Store, redis.WithTimeout(max(s.StoreTimeout, candidateTimeout)), redis.WithPart(candidatePart))
 	if err != nil {
 		return &unavailable{"the store " + describeStore(s.Store) + " cannot be used for the candidate", err}
 	}
-	t.store, t.counters = store, describeStore(s.Store)+" under "+candidatePrefix
+	t.store, t.counters = store, describeStore(s.Store)+" under "+store.Prefix()
 	t.close, options.Workers = sync.OnceFunc(store.Close), candidateCalls
 	return nil
 }
 
 // tell says in the log what is being tried.
 func (t *trial) tell() {
-	if p := t.source.now(); p.Set != nil {
+	if p := t.source.now(); p.Set == nil {
+		t.source.logger.Warn("no candidate is tried until its file can be loaded", slog.String("file", t.source.file))
+	} else {
 		t.source.logger.Info("a candidate is tried beside the policy in force", slog.String("file", t.source.file), slog.Int64("version", p.Version), slog.String("hash", p.Hash), slog.Int("rules", len(p.Rules())), slog.String("counters", t.counters))
 		t.source.warn()
 	}

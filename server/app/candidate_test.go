@@ -170,3 +170,20 @@ func TestSoftHits(t *testing.T) {
 		t.Error("a rule without a percentage warns")
 	}
 }
+
+// TestEnvoyCandidate: beside a configuration of envoyproxy/ratelimit, another one is
+// tried.
+func TestEnvoyCandidate(t *testing.T) {
+	t.Parallel()
+	r := start(t, Settings{
+		GRPCListen: "127.0.0.1:0", AdminToken: adminToken,
+		EnvoyConfig: envoyDir(t, "edge.yaml", envoyEdge), Candidate: envoyDir(t, "edge.yaml", strings.ReplaceAll(envoyEdge, "unit: 2", "unit: 1")),
+	})
+	for range 3 {
+		r.shouldLimit(t, "edge", "user", "anna")
+	}
+	report := r.compared(t, 3)
+	if report.BothAdmitted != 1 || report.NewlyDenied != 1 || report.BothDenied != 1 || report.TopNewlyDenied[0].Key != "anna" || report.TopNewlyDenied[0].Rule != "edge.user" {
+		t.Errorf("%+v", report)
+	}
+}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate/server/envoyrls"
 )
 
 // What bounds every gRPC connection, beside the timeouts of HTTP.
@@ -38,6 +40,7 @@ const (
 func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.ServiceRegistrar)) *grpcServer {
 	observe := &grpcObserver{logger: a.settings.Logger, accessLog: a.settings.AccessLog}
 	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(envoyrls.Codec()),
 		grpc.UnaryInterceptor(observe.unary),
 		grpc.StreamInterceptor(observe.stream),
 		grpc.MaxRecvMsgSize(grpcMaxMessage),
@@ -60,6 +63,8 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 	for name := range s.GetServiceInfo() {
 		s.health.services[name] = true
 	}
+	// The name that probes of envoyproxy/ratelimit ask for.
+	s.health.services["ratelimit"] = true
 	grpc_health_v1.RegisterHealthServer(s, s.health)
 	reflection.Register(s)
 	return s

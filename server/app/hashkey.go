@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// NoHashKey, as [Settings.OldHashKey], says that secrets were hashed without a key.
+// NoHashKey says, as [Settings.OldHashKey], that secrets were hashed without a key.
 const NoHashKey = "none"
 
 // policyOptions are what every policy file is read with.

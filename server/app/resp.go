@@ -1,11 +1,14 @@
 package app
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/resp"
 )
@@ -33,6 +36,37 @@ func (a *App) newRESP(decider decide.Decider, registry *prometheus.Registry) ser
 		return respTLS{s, a.certificates.config()}
 	}
 	return s
+}
+
+// throttleHooks returns hooks that count the decisions of CL.THROTTLE on their own:
+// its callers bring their limits along, of which there may be any number, so that
+// they can be no labels of a metric.
+func (a *App) throttleHooks(hooks headgate.Hooks, registry *prometheus.Registry) headgate.Hooks {
+	if a.settings.RESPListen == "" {
+		return hooks
+	}
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_resp_throttle_decisions_total",
+		Help: "Decisions of CL.THROTTLE, by limits that its callers bring along. Outcome: allowed, denied.",
+	}, []string{"outcome"})
+	registry.MustRegister(decisions)
+	allowed, denied := decisions.WithLabelValues("allowed"), decisions.WithLabelValues("denied")
+	all := hooks.Decided
+	hooks.Decided = func(ctx context.Context, op headgate.Op, checks []headgate.Check, made []headgate.Decision, took time.Duration) {
+		if len(checks) != 1 || len(made) != 1 || checks[0].Rule.Name() != resp.ThrottleRule || a.Policy().Rule(resp.ThrottleRule) != nil {
+			all(ctx, op, checks, made, took)
+			return
+		}
+		all(ctx, op, checks, nil, took)
+		switch {
+		case op != headgate.OpTake:
+		case made[0].Allowed:
+			allowed.Inc()
+		default:
+			denied.Inc()
+		}
+	}
+	return hooks
 }
 
 // respTLS is a server of Redis's protocol that speaks TLS.

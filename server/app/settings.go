@@ -1,10 +1,10 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +23,21 @@ type Settings struct {
 	// GRPCListen is the address to serve gRPC on. Empty means that it is not
 	// served.
 	GRPCListen string
+	// GRPCStore lets callers there bring their own rules, as they would to a
+	// Redis server; see [grpcapi.Store].
+	GRPCStore bool
+	// GRPCStoreToken is what they show: 16 to 1024 bytes of visible ASCII. Empty
+	// means that anybody may.
+	GRPCStoreToken string
 	// RESPListen is the address to serve Redis's protocol on. Empty means that it
 	// is not served.
 	RESPListen string
 	// RESPToken is what callers show there before they may ask: 16 to 1024 bytes
 	// of visible ASCII. Empty means that anybody may.
 	RESPToken string
+	// Gateway has the service pass on what its rules admit. Nil means that it does
+	// not.
+	Gateway *GatewaySettings
 	// TLSCert and TLSKey are the files, in PEM form, of the certificate and the
 	// key that all addresses are served with. Empty means no TLS. They are read
 	// again when they change.
@@ -45,16 +54,25 @@ type Settings struct {
 	// itself, as envoyproxy/ratelimit does, rather than all or none.
 	EnvoyIndependent bool
 	// Candidate is a policy file that is tried beside the one in force: every
-	// decision is compared with what it would be by this one. Empty means none.
+	// decision is compared with what it would be by this one. Beside an
+	// EnvoyConfig it is such a directory too. Empty means none.
 	Candidate string
-	// Store is "memory", or the URL of a Redis or Valkey server: redis://,
-	// rediss:// for TLS. Empty means memory.
+	// Store is "memory", or the URL of Redis or Valkey servers: redis://,
+	// redis-sentinel:// or redis-cluster://, with rediss for TLS; see docs/redis.md.
+	// Empty means memory.
 	Store string
 	// StoreTimeout is the deadline of each call to a store across a network, 1ms
 	// to 1m. Zero means DefaultStoreTimeout.
 	StoreTimeout time.Duration
-	// MemoryMiB bounds the counters of the memory store. Zero means the store's
-	// own bound.
+	// OnStoreError is what becomes of requests while such a store does not answer,
+	// for rules that do not say it: "allow", "deny" or "local". Empty means deny.
+	OnStoreError string
+	// Learn is for how long after the store has lost its data this server's share
+	// of each limit is enforced as well, up to 1h. Zero means never.
+	Learn time.Duration
+	// MemoryMiB bounds the counters of the memory store and, beside another store,
+	// those of rules that are counted locally. Zero means the memory store's own
+	// bound.
 	MemoryMiB int64
 	// HashKey is the key under which secrets in counters' keys are hashed: the
 	// same for all servers that share counters. It must have 16 bytes at least.
@@ -106,7 +124,9 @@ const (
 	writeTimeout      = 20 * time.Second
 	idleTimeout       = 2 * time.Minute
 	grpcIdle          = 15 * time.Minute // proxies keep one connection for long
-	maxHeaderBytes    = 16<<10 - 4<<10   // net/http adds 4 KiB of its own
+	// Proxies send the headers of their clients along, cookies and all. net/http adds
+	// 4 KiB of its own.
+	maxHeaderBytes = 64<<10 - 4<<10
 )
 
 const memoryStore = "memory"
@@ -137,6 +157,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
+	if s.OnStoreError == "" {
+		s.OnStoreError = headgate.OnErrorDeny.String()
+	}
 	def(&s.StoreTimeout, DefaultStoreTimeout)
 	def(&s.ShutdownTimeout, DefaultShutdownTimeout)
 	def(&s.readTimeout, readTimeout)
@@ -150,6 +173,20 @@ func (s Settings) withDefaults() (Settings, error) {
 	if p := checkListen(s.GRPCListen); s.GRPCListen != "" && p != "" {
 		bad("grpc listen: %s", p)
 	}
+	if s.GRPCListen == "" && (s.GRPCStore || s.GRPCStoreToken != "") {
+		bad("grpc store: gRPC is not served; give it an address")
+	}
+	if !s.GRPCStore && s.GRPCStoreToken != "" {
+		bad("grpc store token: the store is not served over gRPC; turn it on, or leave the token out")
+	}
+	if p := checkToken("grpc store token", s.GRPCStoreToken); p != "" {
+		bad("%s", p)
+	}
+	if s.Gateway != nil {
+		if p := checkListen(s.Gateway.Listen); p != "" {
+			bad("gateway listen: %s", p)
+		}
+	}
 	if p := checkListen(s.RESPListen); s.RESPListen != "" && p != "" {
 		bad("resp listen: %s", p)
 	}
@@ -162,12 +199,18 @@ func (s Settings) withDefaults() (Settings, error) {
 	if p := checkTLS(&s); p != "" {
 		bad("tls: %s", p)
 	}
-	if p := checkStore(s.Store); p != "" {
+	for _, p := range checkStore(s.Store) {
 		bad("store: %s", p)
 	}
 	problems = append(problems, checkHashKeys(s.HashKey, s.OldHashKey)...)
 	if p := checkToken("admin token", s.AdminToken); p != "" {
 		bad("%s", p)
+	}
+	if _, err := parseOnError(s.OnStoreError); err != nil {
+		bad("on store error: %v", err)
+	}
+	if s.Learn < 0 || s.Learn > time.Hour {
+		bad("learn: is %v, must be 0s to 1h", s.Learn)
 	}
 	if s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute {
 		bad("store timeout: is %v, must be 1ms to 1m", s.StoreTimeout)
@@ -218,22 +261,21 @@ func checkListen(address string) string {
 	return ""
 }
 
-// checkStore returns what is wrong with the name of a store, or "". It does not
-// repeat the name: a password may stand in it, even where it does not parse.
-// What is behind the scheme is the store's own to read.
-func checkStore(name string) string {
-	switch {
-	case name == memoryStore:
-		return ""
-	case !strings.HasPrefix(name, "redis://") && !strings.HasPrefix(name, "rediss://"):
-		return "it is neither memory, nor does it begin with redis:// or rediss://"
+// checkStore returns what is wrong with the name of a store, one line for each
+// mistake. It does not repeat the name: a password may stand in it, even where it
+// does not parse.
+func checkStore(name string) []string {
+	if name == memoryStore {
+		return nil
 	}
-	// An @ so far behind means that a password was cut in two, and what the
-	// store would then complain of is its second half.
-	if u, err := url.Parse(name); err == nil && strings.Contains(u.Path+u.RawQuery+u.Fragment, "@") {
-		return "there is an @ behind the host; in a password, write / ? # @ % as %2F %3F %23 %40 %25"
+	if !strings.HasPrefix(name, "redis") || !strings.Contains(name, "://") {
+		return []string{"it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster://"}
 	}
-	return ""
+	var invalid *headgate.InvalidError
+	if errors.As(redis.CheckURL(name), &invalid) {
+		return invalid.Problems
+	}
+	return nil
 }
 
 // describeStore is the store's name without what may be secret in it.
@@ -241,9 +283,5 @@ func describeStore(name string) string {
 	if name == memoryStore {
 		return name
 	}
-	u, err := url.Parse(name)
-	if err != nil {
-		return "a store"
-	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+	return redis.DescribeURL(name)
 }

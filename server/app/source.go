@@ -28,6 +28,9 @@ type source struct {
 	options []policy.Option
 	logger  *slog.Logger
 	metrics sourceMetrics
+	// check says what a transport cannot do of a policy, before it takes effect; nil
+	// if there is none that wants to. It is set before anything is reloaded.
+	check func(*policy.Set) error
 	// fixed says why there is nothing to reload; "" if there is.
 	fixed string
 
@@ -147,6 +150,9 @@ func (s *source) load() error {
 			break
 		}
 		s.files = loaded.Files
+	}
+	if err == nil && s.check != nil {
+		err = s.check(loaded.Set)
 	}
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ const (
 	outcomes // the number of them
 )
 
-// Outcomes are the names of the outcomes, as labels of metrics.
+// outcomeNames are the names of the outcomes, as labels of metrics.
 var outcomeNames = [outcomes]string{"both_admitted", "both_denied", "newly_denied", "newly_admitted", "undecidable"}
 
 // missed is why a request was not compared.

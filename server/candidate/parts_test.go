@@ -19,7 +19,7 @@ func TestSketch(t *testing.T) {
 	zipf := rand.NewZipf(random, 1.1, 1, 100_000)
 	var s sketch
 	exact := make(map[counter]int64)
-	const total = 200_000
+	const total = 50_000
 	for range total {
 		c := counter{Denier{Rule: "r"}, fmt.Sprint(zipf.Uint64())}
 		exact[c]++

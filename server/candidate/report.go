@@ -117,7 +117,8 @@ const topKeys = 20
 // it shows nothing of clients.
 func (t *Trial) Report(keys bool) Report {
 	live, candidate := t.options.Live(), t.options.Policy()
-	r := Report{Live: versionOf(live), Since: t.began, CountingSince: t.began, Rules: []Split{}, KeysHidden: !keys}
+	began := t.began.UTC().Truncate(time.Millisecond)
+	r := Report{Live: versionOf(live), Since: began, CountingSince: began, Rules: []Split{}, KeysHidden: !keys}
 	if candidate.Set == nil {
 		return r
 	}
@@ -128,7 +129,7 @@ func (t *Trial) Report(keys bool) Report {
 		// A policy was changed just now.
 		return r
 	}
-	r.Since = f.since
+	r.Since = f.since.UTC().Truncate(time.Millisecond)
 	r.BothAdmitted, r.BothDenied = f.outcomes[bothAdmitted].Load(), f.outcomes[bothDenied].Load()
 	r.NewlyDenied, r.NewlyAdmitted = f.outcomes[newlyDenied].Load(), f.outcomes[newlyAdmitted].Load()
 	r.Undecidable = f.outcomes[undecidable].Load()

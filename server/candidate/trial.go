@@ -110,7 +110,7 @@ func (t *Trial) Run(ctx context.Context) {
 
 // decided is told of each decision, on the path of the request.
 func (t *Trial) decided(e decide.Event) {
-	if e.Ask.Op == headgate.OpPeek || t.options.Policy().Set == nil || ownRules(e.Ask) {
+	if e.Ask.Op == headgate.OpPeek || e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || ownRules(e.Ask) {
 		return
 	}
 	if e.Err != nil {

@@ -154,6 +154,69 @@ func TestMirror(t *testing.T) {
 	s.want(5, 0, 1, 0)
 }
 
+// TestPartialRefund: a refund of some of the rules, such as of those that give back
+// what fails, is one of the same rules, and of those that only the candidate has.
+func TestPartialRefund(t *testing.T) {
+	all := func(n int64) []policy.Rule {
+		return []policy.Rule{limits("kept", n, "user"), limits("given", n, "user")}
+	}
+	s := newStage(t, set(t, all(100)), set(t, append(all(3), limits("new", 3, "user"))), Options{}).run()
+	d := policy.Descriptor{user("anna")}
+	s.takes(3, d...)
+	ask := decide.Ask{Op: headgate.OpRefund, Descriptor: d}
+	if err := ask.Resolve(s); err != nil {
+		t.Fatal(err)
+	}
+	ask.Checks = ask.Checks[1:]
+	if _, err := s.Take(t.Context(), &ask, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.takes(1, d...)
+	r := s.want(3, 0, 1, 0)
+	if len(r.Rules) != 1 || r.Rules[0].Rule != "kept" {
+		t.Errorf("%+v", r.Rules)
+	}
+	// One whose rules are all unknown to the candidate is none.
+	ask.Checks = nil
+	if _, err := s.Take(t.Context(), &ask, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.report()
+}
+
+// TestSettleByRule: a rule that stays charged at nothing in force does so here, and
+// the candidate's factors apply.
+func TestSettleByRule(t *testing.T) {
+	all := func(n, factor int64) []policy.Rule {
+		dear := limits("dear", n, "user")
+		dear.Cost = factor
+		return []policy.Rule{limits("free", n, "user"), dear}
+	}
+	s := newStage(t, set(t, all(1000, 2)), set(t, all(60, 3)), Options{}).run()
+	ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}, Cost: 5}
+	if err := ask.Resolve(s); err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := s.Reserve(t.Context(), headgate.Terms{}, &ask, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.report()
+	if _, err := s.Settle(t.Context(), r, []int64{0, 2 * 10}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.report()
+	// Of 60 there are 0 in use of the one, and 3 × 10 of the other.
+	checks, err := s.candidate.Load().Match(policy.Descriptor{user("anna")}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := s.trial.options.Store.Take(t.Context(), headgate.OpPeek, checks, nil)
+	if err != nil || len(decisions) != 2 || decisions[0].Remaining != 60 || decisions[1].Remaining != 30 {
+		t.Errorf("%+v, %v", decisions, err)
+	}
+}
+
 // TestOnce: a request that is repeated under its id is charged once.
 func TestOnce(t *testing.T) {
 	s := newStage(t, set(t, []policy.Rule{limits("api", 100, "user")}), set(t, []policy.Rule{limits("api", 2, "user")}), Options{}).run()
@@ -224,7 +287,7 @@ func TestChange(t *testing.T) {
 	s.takes(3, user("anna"))
 	before := s.want(2, 0, 1, 0)
 	s.setCandidate(rules(3))
-	if r := s.want(0, 0, 0, 0); !r.Since.After(before.Since) || !r.CountingSince.Equal(before.CountingSince) || r.Candidate.Version != before.Candidate.Version+1 {
+	if r := s.want(0, 0, 0, 0); r.Since.Before(before.Since) || !r.CountingSince.Equal(before.CountingSince) || r.Candidate.Version != before.Candidate.Version+1 {
 		t.Errorf("%+v, before %+v", r, before)
 	}
 	s.setLive(rules(10))

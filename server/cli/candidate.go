@@ -159,8 +159,11 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST"
 
 // share is a part in percent, such as "0.3 %".
 func share(part, whole int64) string {
-	if whole == 0 {
+	switch percent := float64(part) * 100 / float64(whole); {
+	case whole == 0:
 		return ""
+	case part > 0 && percent < 0.1:
+		return "< 0.1 %"
 	}
 	return strconv.FormatFloat(float64(part)*100/float64(whole), 'f', 1, 64) + " %"
 }

@@ -31,8 +31,10 @@ const (
 // root is the whole command line.
 type root struct {
 	Serve     serve           `cmd:"" help:"Serve decisions over HTTP."`
+	Gateway   gatewayCommand  `cmd:"" help:"Pass on to upstream servers what the rules admit."`
 	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
+	Doctor    doctor          `cmd:"" help:"Look at a store for what makes trouble."`
 	Lint      lint            `cmd:"" help:"Find mistakes and traps in policy files."`
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
 	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`

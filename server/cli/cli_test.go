@@ -37,6 +37,19 @@ const (
 	noStore     = `{"title":"Capacity is reduced for the moment","status":503,"detail":"the store did not answer in time; whether the request was charged is not known"}`
 )
 
+const (
+	candidateAnswer = `{"live":{"version":1,"hash":"9f86d081884c7d65","rules":2},"candidate":{"version":2,"hash":"60303ae22b998861","rules":1},"since":"2026-11-21T09:30:00Z","counting_since":"2026-11-21T09:00:00.5Z",` +
+		`"counters":"redis://127.0.0.1:6379/0 under hg-candidate:","crowded":3,"compared":3000,"both_admitted":1000,"both_denied":200,"newly_denied":1700,"newly_admitted":90,"undecidable":10,"why_undecidable":"there is no rule \"old\"",` +
+		`"not_compared":{"dropped":4,"undecided":5,"unanswered":6},"rules":[{"rule":"api","newly_denied":1700,"newly_admitted":0,"tiers":[{"tier":"free","newly_denied":1690,"newly_admitted":0},{"tier":"*","newly_denied":10,"newly_admitted":0}]},` +
+		`{"list":"scanners","newly_denied":0,"newly_admitted":90},{"rule":"old","newly_denied":0,"newly_admitted":0,"undecidable":10}],"other_rules":2,` +
+		`"top_newly_denied":[{"rule":"api","key":"anna","count":900},{"rule":"api","key":"\u001b[31mred\n","count":40,"over":7}],"top_newly_admitted":[{"list":"scanners","key":"","count":90}]}`
+	candidateHidden = `{"live":{"version":1,"hash":"9f86d081884c7d65","rules":1},"candidate":{"version":1,"hash":"60303ae22b998861","rules":1},"since":"2026-11-21T09:30:00Z","counting_since":"2026-11-21T09:30:00Z",` +
+		`"counters":"memory (at most 128 MiB)","crowded":0,"compared":2,"both_admitted":1,"both_denied":0,"newly_denied":1,"newly_admitted":0,"undecidable":0,"not_compared":{"dropped":0,"undecided":0,"unanswered":0},` +
+		`"rules":[{"rule":"api","newly_denied":1,"newly_admitted":0}],"keys_hidden":true}`
+	candidateFailed = `{"live":{"version":1,"hash":"9f86d081884c7d65","rules":1},"candidate":null,"failed":{"at":"2026-11-21T09:30:00Z","detail":"the policy file has a mistake","mistakes":["new.yaml:3:4: limit \"many\""]},"since":"2026-11-21T09:30:00Z","counting_since":"2026-11-21T09:30:00Z",` +
+		`"counters":"memory (at most 128 MiB)","crowded":0,"compared":0,"both_admitted":0,"both_denied":0,"newly_denied":0,"newly_admitted":0,"undecidable":0,"not_compared":{"dropped":0,"undecided":0,"unanswered":0},"rules":[]}`
+)
+
 // canned answers every request alike, and remembers the last.
 type canned struct {
 	*httptest.Server
@@ -85,6 +98,14 @@ func TestCommands(t *testing.T) {
 		{name: "no-command", code: CodeUsage},
 		{name: "unknown-command", args: []string{"chekc"}, code: CodeUsage},
 		{name: "unknown-flag", args: []string{"lint", "--fix", "x"}, code: CodeUsage},
+		{name: "convert-envoy", args: []string{"convert", "envoy", "testdata/envoy-exact"}},
+		{name: "convert-envoy-lost", args: []string{"convert", "envoy", "testdata/envoy"}, code: CodeNo},
+		{name: "convert-envoy-mistakes", args: []string{"convert", "envoy", "testdata/envoy-bad"}, code: CodeUsage},
+		{name: "convert-envoy-none", args: []string{"convert", "envoy", "testdata/none"}, code: CodeUsage},
+		{name: "serve-envoy-mistakes", args: []string{"serve", "--envoy-config", "testdata/envoy-bad"}, code: CodeUsage, golden: "convert-envoy-mistakes"},
+		{name: "convert-what", args: []string{"convert", "testdata/envoy"}, code: CodeUsage},
+		{name: "help-convert", args: []string{"convert", "envoy", "--help"}},
+		{name: "serve-two-policies", args: []string{"serve", "--config", "x.yaml", "--envoy-config", "testdata/envoy"}, code: CodeUsage},
 		{name: "version", args: []string{"version"}},
 		{name: "version-json", args: []string{"version", "--json"}},
 
@@ -140,8 +161,28 @@ func TestCommands(t *testing.T) {
 
 		{name: "lint-bad-hash-key", args: []string{"lint", "testdata/clean.yaml", "testdata/none.yaml"}, env: map[string]string{"HEADGATE_HASH_KEY": "geheim"}, code: CodeUsage},
 
+		{name: "help-candidate", args: []string{"candidate", "--help"}},
+		{name: "candidate", args: []string{"candidate"}, status: 200, body: candidateAnswer, asked: "GET /v1/candidate  "},
+		{name: "candidate-json", args: []string{"candidate", "--json"}, status: 200, body: candidateAnswer, asked: "GET /v1/candidate  "},
+		{name: "candidate-hidden", args: []string{"candidate"}, status: 200, body: candidateHidden, asked: "GET /v1/candidate  "},
+		{name: "candidate-failed", args: []string{"candidate"}, status: 200, body: candidateFailed, asked: "GET /v1/candidate  "},
+		{name: "candidate-none", args: []string{"candidate"}, status: 404, body: `{"title":"Not Found","status":404,"detail":"no candidate is tried here; start the server with --candidate FILE"}`, asked: "GET /v1/candidate  ", code: CodeNo},
+		{name: "candidate-token", args: []string{"candidate"}, env: map[string]string{"HEADGATE_ADMIN_TOKEN": "geheim-geheim-geheim"}, status: 401, body: `{"title":"Unauthorized","status":401,"detail":"this needs the admin token of the server, as Authorization: Bearer TOKEN"}`, asked: "GET /v1/candidate  ", code: CodeUsage},
+		{name: "candidate-defect", args: []string{"candidate"}, status: 500, body: `{"title":"Internal Server Error","status":500,"detail":"the server has a defect, which is in its log"}`, asked: "GET /v1/candidate  ", code: CodeUnavailable},
+		{name: "candidate-not-headgate", args: []string{"candidate"}, status: 200, body: "{}", asked: "GET /v1/candidate  ", code: CodeUnavailable},
+		{name: "candidate-no-path", args: []string{"candidate"}, status: 404, body: "404 page not found", asked: "GET /v1/candidate  ", code: CodeUnavailable},
+		{name: "candidate-no-server", args: []string{"candidate", "--server", "http://user:geheim@" + closed}, code: CodeUnavailable},
+
+		{name: "explain-old-hash-key", args: []string{"explain", "--config", "testdata/explain.yaml", "api_key=geheim", "--hash-key-file", "testdata/hash.key"}, env: map[string]string{"HEADGATE_OLD_HASH_KEY": "none"}},
+		{name: "explain-hash-key-file", args: []string{"explain", "--config", "testdata/explain.yaml", "api_key=geheim"}, env: map[string]string{"HEADGATE_HASH_KEY_FILE": "testdata/hash.key"}},
+		{name: "lint-hash-key-file", args: []string{"lint", "testdata/warnings.yaml", "--hash-key-file", "testdata/hash.key"}, golden: "lint-hash-key"},
+		{name: "serve-hash-key-file", args: []string{"serve", "--hash-key-file", "testdata/none.key"}, code: CodeUsage},
+		{name: "serve-two-hash-keys", args: []string{"serve", "--hash-key-file", "testdata/hash.key"}, env: map[string]string{"HEADGATE_HASH_KEY": "geheim-geheim-geheim"}, code: CodeUsage},
+		{name: "serve-old-hash-key", args: []string{"serve", "--hash-key-file", "testdata/hash.key", "--old-hash-key-file", "testdata/hash.key"}, code: CodeUsage},
+
 		{name: "serve-no-token", args: []string{"serve", "--admin-token-file", "testdata/none.token"}, code: CodeUsage},
 		{name: "serve-two-tokens", args: []string{"serve", "--admin-token-file", "testdata/clean.yaml"}, env: map[string]string{"HEADGATE_ADMIN_TOKEN": "geheim-geheim-geheim"}, code: CodeUsage},
+		{name: "serve-bad-resp", args: []string{"serve", "--resp-listen", "6380"}, env: map[string]string{"HEADGATE_RESP_TOKEN": "geheim"}, code: CodeUsage},
 		{name: "serve-bad-token", args: []string{"serve"}, env: map[string]string{"HEADGATE_ADMIN_TOKEN": "geheim"}, code: CodeUsage},
 		{name: "serve-mistakes", args: []string{"serve", "--listen", "x", "--store", "u:geheim@h", "--headers", "x"}, code: CodeUsage},
 		{name: "serve-environment", args: []string{"serve"}, env: map[string]string{"HEADGATE_LISTEN": "x", "HEADGATE_STORE": "geheim", "HEADGATE_HEADERS": "y", "HEADGATE_HASH_KEY": "geheim", "HEADGATE_MEMORY": "-1"}, code: CodeUsage},

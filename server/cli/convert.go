@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/headgate/headgate/config"
 )
@@ -26,7 +28,7 @@ func (convertEnvoy) Help() string {
 func (k *convertEnvoy) Run(c *call) error {
 	text, lost, err := config.ConvertEnvoy(k.Dir)
 	if err != nil {
-		return err
+		return envoyFailure(err)
 	}
 	fmt.Fprintf(c.stdout, "# What %s says, as rules. They match what Envoy asks, over gRPC.\n%s", k.Dir, text)
 	for _, m := range lost {
@@ -36,4 +38,17 @@ func (k *convertEnvoy) Run(c *call) error {
 		return &failure{code: CodeNo, text: count(len(lost), "thing") + " could not be written as rules", hint: "headgate serve --envoy-config takes the configuration as it is"}
 	}
 	return nil
+}
+
+// envoyFailure is the error with what to do where it lies in a configuration of
+// envoyproxy/ratelimit, and the error as it came otherwise.
+func envoyFailure(err error) error {
+	var file *config.Error
+	switch {
+	case errors.As(err, &file):
+		return &failure{code: CodeUsage, places: file.Error(), text: "the configuration has " + count(len(file.Mistakes), "mistake"), hint: "docs/envoy.md says what is read"}
+	case isFileError(err):
+		return usage(strings.TrimPrefix(err.Error(), "config: "), "give the directory of the configuration of envoyproxy/ratelimit")
+	}
+	return err
 }

@@ -17,7 +17,7 @@ type explainRequest struct {
 	Config  string        `help:"Policy file. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
 	Cost    int64         `help:"What the request costs." default:"1"`
 	Expect  []string      `help:"Exit with 1 unless the request is allowed (allow), denied (deny), or bound by a rule (rule=NAME). May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
-	Store   string        `help:"Look at the counters in this store, and charge nothing: redis://… or rediss://…" placeholder:"URL" env:"HEADGATE_STORE"`
+	Store   string        `help:"Look at the counters in this store, and charge nothing: redis://…, redis-sentinel://… or redis-cluster://…" placeholder:"URL" env:"HEADGATE_STORE"`
 	Keys    hashKeys      `embed:""`
 	Timeout time.Duration `help:"How long to wait for the store." default:"5s"`
 	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`

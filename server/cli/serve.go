@@ -1,16 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/app"
@@ -18,27 +13,18 @@ import (
 
 // serve is the command that serves.
 type serve struct {
-	Config          string        `help:"Policy file. Without one, a sample policy is served." placeholder:"FILE" env:"HEADGATE_CONFIG"`
-	Candidate       string        `help:"Policy file that is tried beside the one in force: every decision is compared with what it would be by this one, and headgate candidate shows where they differ." placeholder:"FILE" env:"HEADGATE_CANDIDATE"`
-	EnvoyConfig     string        `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, one domain in each." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
-	EnvoyEach       bool          `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
-	Listen          string        `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
-	GRPCListen      string        `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
-	RESPListen      string        `name:"resp-listen" help:"Address to serve Redis's protocol on. Without one, it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
-	RESPTokenFile   string        `name:"resp-token-file" help:"File with the token that Redis clients must show as their password; the token itself may be in HEADGATE_RESP_TOKEN instead. Without one, anybody may ask." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
-	TLSCert         string        `name:"tls-cert" help:"File with the certificate, in PEM form, that all addresses are served with. It is read again when it changes." placeholder:"FILE" env:"HEADGATE_TLS_CERT"`
-	TLSKey          string        `name:"tls-key" help:"File with the certificate's key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
-	TLSClientCA     string        `name:"tls-client-ca" help:"File with the authorities, one of which must have signed the certificate of each client." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
-	Store           string        `help:"Where counters are kept: memory, redis://user:password@host:6379/0, or rediss:// for TLS. A password is safer in the environment than here. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
-	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network." default:"15ms" env:"HEADGATE_STORE_TIMEOUT"`
-	Memory          int64         `help:"Bound on the counters of the memory store, in MiB. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
-	Keys            hashKeys      `embed:""`
-	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
-	Headers         string        `help:"Headers of denials with ?status=true: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
-	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
-	LogFormat       string        `help:"Format of the log: text or json." enum:"text,json" default:"text" env:"HEADGATE_LOG_FORMAT"`
-	DrainDelay      time.Duration `help:"How long /readyz says no before the listener closes at shutdown, so that balancers look elsewhere." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
-	ShutdownTimeout time.Duration `help:"How long requests in flight may take to end at shutdown." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
+	service `embed:""`
+
+	EnvoyConfig    string `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, one domain in each." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
+	EnvoyEach      bool   `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
+	Listen         string `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
+	GRPCListen     string `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
+	GRPCStore      bool   `name:"grpc-store" help:"Let callers of gRPC bring their own rules, as they would to a Redis server: for the Go library's client." env:"HEADGATE_GRPC_STORE"`
+	GRPCStoreToken string `name:"grpc-store-token-file" help:"File with the token that such callers must show; the token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without one, anybody may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE"`
+	RESPListen     string `name:"resp-listen" help:"Address to serve Redis's protocol on. Without one, it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
+	RESPTokenFile  string `name:"resp-token-file" help:"File with the token that Redis clients must show as their password; the token itself may be in HEADGATE_RESP_TOKEN instead. Without one, anybody may ask." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
+	OnStoreError   string `name:"on-store-error" help:"What becomes of requests while such a store does not answer, for rules that do not say it: allow, deny or local (this server's share of the limits). Default: ${default}" placeholder:"MODE" default:"deny" env:"HEADGATE_ON_STORE_ERROR"`
+	Headers        string `help:"Headers of denials with ?status=true: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
 }
 
 // Help is the detailed help.
@@ -52,56 +38,35 @@ func (serve) Help() string {
 
 // Run serves until the call's context ends.
 func (s *serve) Run(c *call) error {
-	var handler slog.Handler = slog.NewTextHandler(c.stderr, nil)
-	if s.LogFormat == "json" {
-		handler = slog.NewJSONHandler(c.stderr, nil)
+	settings := app.Settings{
+		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen,
+		EnvoyConfig: s.EnvoyConfig, EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
 	}
-	logger := slog.New(handler)
-	token, err := readToken("admin token", "HEADGATE_ADMIN_TOKEN", s.AdminTokenFile)
+	err := s.fill(c, &settings)
 	if err != nil {
 		return err
 	}
-	respToken, err := readToken("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile)
-	if err != nil {
+	if settings.RESPToken, err = readToken("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile); err != nil {
 		return err
 	}
-	key, old, err := s.Keys.read()
-	if err != nil {
+	if settings.GRPCStoreToken, err = readToken("gRPC store's token", "HEADGATE_GRPC_STORE_TOKEN", s.GRPCStoreToken); err != nil {
 		return err
 	}
-	// From here on SIGHUP does not end the process, whatever it is doing.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	service, err := app.New(c.ctx, app.Settings{
-		Listen: s.Listen, GRPCListen: s.GRPCListen, RESPListen: s.RESPListen, RESPToken: respToken, TLSCert: s.TLSCert, TLSKey: s.TLSKey, TLSClientCA: s.TLSClientCA,
-		PolicyFile: s.Config, EnvoyConfig: s.EnvoyConfig, EnvoyIndependent: s.EnvoyEach, Store: s.Store, StoreTimeout: s.StoreTimeout, MemoryMiB: s.Memory,
-		HashKey: key, OldHashKey: old, Candidate: s.Candidate, AdminToken: token, Dialect: s.Headers, AccessLog: s.AccessLog,
-		DrainDelay: s.DrainDelay, ShutdownTimeout: s.ShutdownTimeout,
-		Version: buildOf(c.version).Version, Logger: logger,
+	err = s.serve(c, settings, func(made *app.App) {
+		if addr := made.Addr("grpc"); addr != nil {
+			settings.Logger.Info("serving gRPC", slog.String("address", addr.String()))
+		}
+		if addr := made.Addr("resp"); addr != nil {
+			settings.Logger.Info("serving RESP", slog.String("address", addr.String()))
+		}
+		if s.LogFormat == "text" {
+			suggest(c.stderr, baseURL(made.Addr("http"), s.TLSCert != ""), made.Policy().Set)
+		}
 	})
-	if err != nil {
-		return err
+	if err != nil && s.EnvoyConfig != "" {
+		return envoyFailure(err)
 	}
-	name := cmp.Or(s.Config, s.EnvoyConfig, "sample")
-	base := baseURL(service.Addr("http"), s.TLSCert != "")
-	rules := service.Policy()
-	logger.Info("serving", slog.String("address", base), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", service.StoreName()))
-	if addr := service.Addr("grpc"); addr != nil {
-		logger.Info("serving gRPC", slog.String("address", addr.String()))
-	}
-	if addr := service.Addr("resp"); addr != nil {
-		logger.Info("serving RESP", slog.String("address", addr.String()))
-	}
-	if s.LogFormat == "text" {
-		suggest(c.stderr, base, rules.Set)
-	}
-	defer reloadOn(hangups, service)()
-	if err := service.Serve(c.ctx); err != nil {
-		return &failure{code: CodeNo, text: err.Error(), hint: "a longer --shutdown-timeout lets them end"}
-	}
-	logger.Info("ended")
-	return nil
+	return err
 }
 
 // baseURL is where a person on this machine reaches the address.

@@ -178,7 +178,7 @@ func (s *Service) fill(ctx context.Context, q *scratch, p *plan) error {
 		n := 0
 		for j := range decisions {
 			if decisions[j].Check == i && n < len(b.decisions) {
-				decisions[j].Remaining = b.decisions[n].Remaining
+				decisions[j].Remaining, decisions[j].ResetAfter = b.decisions[n].Remaining, b.decisions[n].ResetAfter
 				n++
 			}
 		}

@@ -5,8 +5,7 @@ import (
 	"sync"
 	"time"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -33,24 +32,24 @@ type overrides struct {
 
 // rule returns the rule for a limit that came with a descriptor, nil if it admits
 // nothing.
-func (o *overrides) rule(l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*headgate.Rule, error) {
-	unit, err := unitLength(l.GetUnit())
+func (o *overrides) rule(l *override) (*headgate.Rule, error) {
+	unit, err := unitLength(l.unit)
 	if err != nil {
 		return nil, err
 	}
 	multiplier := time.Duration(1)
-	if m := l.GetUnitMultiplier(); m != nil {
-		multiplier = time.Duration(m.GetValue())
+	if l.hasMultiplier {
+		multiplier = time.Duration(l.multiplier)
 	}
 	if multiplier < 1 || multiplier > headgate.MaxPeriod/unit {
 		return nil, invalid(fmt.Sprintf("the unit_multiplier of the limit is %d, must be 1 to %d", multiplier, headgate.MaxPeriod/unit))
 	}
-	if l.GetRequestsPerUnit() == 0 {
+	if l.count == 0 {
 		return nil, nil
 	}
 	limit := headgate.Limit{
 		Algorithm: headgate.FixedWindow,
-		Count:     min(int64(l.GetRequestsPerUnit()), headgate.MaxCount),
+		Count:     min(int64(l.count), headgate.MaxCount),
 		Period:    unit * multiplier,
 	}
 	if known, ok := o.rules.Load(limit); ok {
@@ -76,13 +75,13 @@ func (o *overrides) rule(l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*h
 // unitLength is the length of a unit, which the protocol has two enumerations of:
 // one lacks the week, and else they agree. A month is 30 days to
 // envoyproxy/ratelimit, and a year 365.
-func unitLength(unit typev3.RateLimitUnit) (time.Duration, error) {
+func unitLength(number int32) (time.Duration, error) {
 	for _, u := range units() {
-		if int32(u.unit) == int32(unit) {
+		if int32(u.unit) == number {
 			return u.length, nil
 		}
 	}
-	return 0, invalid(fmt.Sprintf("the unit of the limit is %s, must be one of SECOND to YEAR", unit))
+	return 0, invalid(fmt.Sprintf("the unit of the limit is %s, must be SECOND to YEAR or WEEK", pb.RateLimitResponse_RateLimit_Unit(number)))
 }
 
 // overrideKey is what a limit that came with a descriptor is counted under: the

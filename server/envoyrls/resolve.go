@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"net/http"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/nested"
@@ -19,9 +16,9 @@ const RuleEntry = "headgate.rule"
 
 // scratch is what one request needs and the next can use again.
 type scratch struct {
+	request request
 	policy  decide.Policy
 	plans   []plan
-	entries policy.Descriptor // of one descriptor
 	facts   policy.Descriptor // of all descriptors
 	checks  []headgate.Check  // of all descriptors
 	places  []int             // of checks in their batch
@@ -30,6 +27,7 @@ type scratch struct {
 	// is there twice and refunds.
 	decisions, told []headgate.Decision
 	header          http.Header
+	names           []string // of the header
 }
 
 // ops is the number of operations that a descriptor may ask for.
@@ -59,40 +57,41 @@ func of[T any](s span, all []T) []T { return all[s.from:s.to:s.to] }
 
 // reset forgets the request, and keeps the room that it took.
 func (q *scratch) reset() {
+	q.request.reset()
 	q.policy = decide.Policy{}
 	clear(q.plans)
-	clear(q.entries)
 	clear(q.facts)
 	clear(q.checks)
 	clear(q.decisions)
 	clear(q.told)
 	clear(q.header)
-	q.plans, q.entries, q.facts, q.checks, q.places = q.plans[:0], q.entries[:0], q.facts[:0], q.checks[:0], q.places[:0]
-	q.decisions, q.told = q.decisions[:0], q.told[:0]
+	q.plans, q.facts, q.checks, q.places = q.plans[:0], q.facts[:0], q.checks[:0], q.places[:0]
+	q.decisions, q.told, q.names = q.decisions[:0], q.told[:0], q.names[:0]
 	for op := range q.batches {
 		q.batches[op].reset()
 	}
 }
 
 // resolve finds what binds each descriptor.
-func (s *Service) resolve(r *pb.RateLimitRequest, q *scratch) error {
-	known := q.policy.Nested == nil || q.policy.Nested.Has(r.GetDomain())
-	for i, d := range r.GetDescriptors() {
+func (s *Service) resolve(q *scratch) error {
+	r := &q.request
+	known := q.policy.Nested == nil || q.policy.Nested.Has(r.domain)
+	for i := range r.descriptors {
+		d := &r.descriptors[i]
 		q.plans = append(q.plans, plan{})
 		p := &q.plans[i]
-		p.op, p.cost = operation(r, d)
+		p.op, p.cost = d.operation(r.hits)
 		if !known {
 			continue
 		}
-		q.read(d)
 		var err error
 		switch {
-		case d.GetLimit() != nil:
-			err = s.override(q, p, r.GetDomain(), d.GetLimit())
+		case d.limited:
+			err = s.override(q, p, d)
 		case q.policy.Nested != nil:
-			p.leaf, p.key = q.policy.Nested.Find(r.GetDomain(), q.entries)
+			p.leaf, p.key = q.policy.Nested.Find(r.domain, d.entries)
 		default:
-			err = q.match(p, r.GetDomain())
+			err = q.match(p, d.entries)
 		}
 		if err != nil {
 			return fmt.Errorf("descriptor %d: %w", i+1, err)
@@ -104,32 +103,25 @@ func (s *Service) resolve(r *pb.RateLimitRequest, q *scratch) error {
 	return nil
 }
 
-// operation is what a descriptor asks for, and of how many units.
-func operation(r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (headgate.Op, int64) {
-	hits := max(1, int64(r.GetHitsAddend()))
-	if h := d.GetHitsAddend(); h != nil {
-		hits = int64(h.GetValue())
+// operation is what a descriptor asks for, and of how many units, where the
+// request as a whole says so many.
+func (d *descriptor) operation(hits uint32) (headgate.Op, int64) {
+	units := max(1, int64(hits))
+	if d.hasHits {
+		units = int64(d.hits)
 	}
 	switch {
-	case hits == 0:
+	case units == 0:
 		return headgate.OpPeek, 1
-	case d.GetIsNegativeHits():
-		return headgate.OpRefund, hits
+	case d.negative:
+		return headgate.OpRefund, units
 	}
-	return headgate.OpTake, hits
-}
-
-// read makes the entries of a descriptor those that are looked at.
-func (q *scratch) read(d *ratelimit.RateLimitDescriptor) {
-	q.entries = q.entries[:0]
-	for _, e := range d.GetEntries() {
-		q.entries = append(q.entries, policy.Entry{Name: e.GetKey(), Value: e.GetValue()})
-	}
+	return headgate.OpTake, units
 }
 
 // override binds the descriptor by the limit that came with it.
-func (s *Service) override(q *scratch, p *plan, domain string, l *ratelimit.RateLimitDescriptor_RateLimitOverride) error {
-	rule, err := s.overrides.rule(l)
+func (s *Service) override(q *scratch, p *plan, d *descriptor) error {
+	rule, err := s.overrides.rule(&d.limit)
 	switch {
 	case err != nil:
 		return err
@@ -137,7 +129,7 @@ func (s *Service) override(q *scratch, p *plan, domain string, l *ratelimit.Rate
 		p.denies = true
 		return nil
 	}
-	q.bind(p, headgate.Check{Rule: rule, Key: overrideKey(q.policy.Set, domain, q.entries), Cost: p.cost})
+	q.bind(p, headgate.Check{Rule: rule, Key: overrideKey(q.policy.Set, q.request.domain, d.entries), Cost: p.cost})
 	return nil
 }
 
@@ -148,12 +140,12 @@ func (q *scratch) bind(p *plan, c headgate.Check) {
 }
 
 // match binds the descriptor by rules that match it, or by the one that it names.
-func (q *scratch) match(p *plan, domain string) error {
-	if len(q.entries) > 0 && q.entries[0].Name == RuleEntry {
-		return q.name(p)
+func (q *scratch) match(p *plan, entries policy.Descriptor) error {
+	if len(entries) > 0 && entries[0].Name == RuleEntry {
+		return q.name(p, entries)
 	}
 	begin := len(q.facts)
-	q.facts = nested.Flatten(q.facts, domain, q.entries)
+	q.facts = nested.Flatten(q.facts, q.request.domain, entries)
 	p.checks.from = len(q.checks)
 	outcome, err := q.policy.Decide(q.facts[begin:], p.cost, q.checks)
 	if err != nil {
@@ -170,12 +162,12 @@ func (q *scratch) match(p *plan, domain string) error {
 }
 
 // name binds the descriptor by the rule that it names.
-func (q *scratch) name(p *plan) error {
-	name := q.entries[0].Value
+func (q *scratch) name(p *plan, entries policy.Descriptor) error {
+	name := entries[0].Value
 	if r := q.policy.Rule(name); r != nil && !r.Direct {
 		return invalid(fmt.Sprintf("the rule %q matches requests by itself; only direct rules can be named", name))
 	}
-	p.named = decide.Named{Rule: name, Key: nested.JoinKey(q.policy.Set, q.entries[1:]), Cost: p.cost}
+	p.named = decide.Named{Rule: name, Key: nested.JoinKey(q.policy.Set, entries[1:]), Cost: p.cost}
 	c, err := q.policy.Check(name, p.named.Key, p.cost)
 	if err != nil {
 		return err

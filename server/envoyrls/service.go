@@ -30,16 +30,14 @@ const (
 type Options struct {
 	// Dialect is how limits are told in response_headers_to_add.
 	Dialect httplimit.Dialect
-	// Independent charges each limit by itself, whatever the others say, as
-	// envoyproxy/ratelimit does. What does not fit then fills the limit up, so
-	// that units which are reported after they were used are not lost.
+	// Independent charges each descriptor by itself, whatever becomes of the
+	// others, as envoyproxy/ratelimit does. What does not fit then fills the limit
+	// up, so that units which are reported after they were used are not lost.
 	Independent bool
 }
 
 // Service answers requests. It is safe for concurrent use; make one with [New].
 type Service struct {
-	pb.UnimplementedRateLimitServiceServer
-
 	decider   decide.Decider
 	options   Options
 	overrides overrides
@@ -53,25 +51,46 @@ func New(decider decide.Decider, options Options) *Service {
 	return s
 }
 
-// Register adds the service to a gRPC server.
-func (s *Service) Register(to grpc.ServiceRegistrar) { pb.RegisterRateLimitServiceServer(to, s) }
-
-// ShouldRateLimit implements the service.
-func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	q := s.pool.Get().(*scratch)
-	answer, err := s.answer(ctx, r, q)
-	// Not deferred: after a panic somebody may still hold the scratch.
-	q.reset()
-	s.pool.Put(q)
-	return answer, err
+// Register adds the service to a gRPC server, which must have the [Codec].
+func (s *Service) Register(to grpc.ServiceRegistrar) {
+	// As the generated description, but for the messages.
+	description := pb.RateLimitService_ServiceDesc
+	description.HandlerType = (*any)(nil)
+	description.Methods = []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}}
+	to.RegisterService(&description, s)
 }
 
-func (s *Service) answer(ctx context.Context, r *pb.RateLimitRequest, q *scratch) (*pb.RateLimitResponse, error) {
-	if err := check(r); err != nil {
+// shouldRateLimit answers one request.
+func shouldRateLimit(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+	s := service.(*Service)
+	q := s.pool.Get().(*scratch)
+	if err := decode(&q.request); err != nil {
+		return nil, err
+	}
+	var got any
+	var err error
+	if interceptor == nil {
+		got, err = s.answer(ctx, q)
+	} else {
+		info := &grpc.UnaryServerInfo{Server: service, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
+		got, err = interceptor(ctx, &q.request, info, func(ctx context.Context, _ any) (any, error) { return s.answer(ctx, q) })
+	}
+	if err != nil {
+		// Not given back: after a panic, or a request that is none, somebody may
+		// still hold it, or it is half filled.
+		return nil, err
+	}
+	q.reset()
+	s.pool.Put(q)
+	return got, nil
+}
+
+func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
+	if err := q.request.check(); err != nil {
 		return nil, err
 	}
 	q.policy = s.decider.Policy()
-	if err := s.resolve(r, q); err != nil {
+	if err := s.resolve(q); err != nil {
 		return nil, failed(ctx, err)
 	}
 	if err := s.decide(ctx, q); err != nil {
@@ -81,23 +100,23 @@ func (s *Service) answer(ctx context.Context, r *pb.RateLimitRequest, q *scratch
 }
 
 // check returns what is wrong with the form of a request.
-func check(r *pb.RateLimitRequest) error {
-	switch n := len(r.GetDescriptors()); {
-	case r.GetDomain() == "":
+func (r *request) check() error {
+	switch {
+	case r.domain == "":
 		return status.Error(codes.InvalidArgument, "the domain is empty")
-	case n == 0 || n > MaxDescriptors:
-		return status.Errorf(codes.InvalidArgument, "there are %d descriptors, must be 1 to %d", n, MaxDescriptors)
+	case r.sent == 0 || r.sent > MaxDescriptors:
+		return status.Errorf(codes.InvalidArgument, "there are %d descriptors, must be 1 to %d", r.sent, MaxDescriptors)
+	case r.hits > headgate.MaxCount:
+		return status.Errorf(codes.InvalidArgument, "hits_addend is %d, must be at most %d", r.hits, headgate.MaxCount)
 	}
-	for i, d := range r.GetDescriptors() {
-		if n := len(d.GetEntries()); n > MaxEntries {
-			return status.Errorf(codes.InvalidArgument, "descriptor %d has %d entries, must have at most %d", i+1, n, MaxEntries)
+	for i := range r.descriptors {
+		d := &r.descriptors[i]
+		if d.sent > MaxEntries {
+			return status.Errorf(codes.InvalidArgument, "descriptor %d has %d entries, must have at most %d", i+1, d.sent, MaxEntries)
 		}
-		if n := d.GetHitsAddend().GetValue(); n > headgate.MaxCount {
-			return status.Errorf(codes.InvalidArgument, "descriptor %d: hits_addend is %d, must be at most %d", i+1, n, headgate.MaxCount)
+		if d.hits > headgate.MaxCount {
+			return status.Errorf(codes.InvalidArgument, "descriptor %d: hits_addend is %d, must be at most %d", i+1, d.hits, headgate.MaxCount)
 		}
-	}
-	if n := r.GetHitsAddend(); n > headgate.MaxCount {
-		return status.Errorf(codes.InvalidArgument, "hits_addend is %d, must be at most %d", n, headgate.MaxCount)
 	}
 	return nil
 }
@@ -109,11 +128,11 @@ func failed(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case errors.Is(err, policy.ErrUnknownRule), errors.Is(err, headgate.ErrInvalid):
-		return status.Error(codes.InvalidArgument, strings.TrimPrefix(err.Error(), "headgate: "))
+		return status.Error(codes.InvalidArgument, strings.ReplaceAll(err.Error(), "headgate: ", ""))
 	case errors.Is(err, errOverrides):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, headgate.ErrUnavailable):
 		return status.Error(codes.Unavailable, "the store does not answer; whether the request was charged is not known")
 	}
-	return status.Error(codes.Internal, "the server could not decide, and its log may say why")
+	return status.Error(codes.Internal, "the request could not be decided")
 }

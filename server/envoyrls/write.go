@@ -2,73 +2,88 @@ package envoyrls
 
 import (
 	"math"
+	"slices"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 )
 
+// answer is an envoy.service.ratelimit.v3.RateLimitResponse, as it is sent.
+type answer []byte
+
+// usual is the size of most answers.
+const usual = 256
+
 // write makes the answer.
-func (s *Service) write(q *scratch) *pb.RateLimitResponse {
-	answer := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK,
-		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(q.plans)),
-	}
+func (s *Service) write(q *scratch) answer {
 	verdict := headgate.NewVerdict(q.told)
 	for i := range q.plans {
-		p := &q.plans[i]
-		answer.Statuses[i] = q.status(p)
-		if p.turnsAway() {
+		if q.plans[i].turnsAway() {
 			verdict.Allowed, verdict.RetryAfter = false, headgate.Never
 		}
 	}
-	if !verdict.Allowed {
-		answer.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	w := writer{make([]byte, 0, usual)}
+	w.number(1, uint64(code(verdict.Allowed)))
+	for i := range q.plans {
+		mark := w.begin(2)
+		q.status(&w, &q.plans[i])
+		w.end(mark)
 	}
 	httplimit.WriteHeaders(q.header, s.options.Dialect, &verdict)
-	for name, values := range q.header {
-		answer.ResponseHeadersToAdd = append(answer.ResponseHeadersToAdd, &core.HeaderValue{Key: name, Value: values[0]})
+	httplimit.WriteWarning(q.header, s.options.Dialect, &verdict, q.policy.Set)
+	for name := range q.header {
+		q.names = append(q.names, name)
 	}
-	answer.DynamicMetadata = q.metadata(&verdict)
-	return answer
+	slices.Sort(q.names)
+	for _, name := range q.names {
+		mark := w.begin(3)
+		w.string(1, name)
+		w.string(2, q.header[name][0])
+		w.end(mark)
+	}
+	mark := w.begin(6)
+	q.metadata(&w, &verdict)
+	w.end(mark)
+	return w.b
 }
 
-// status is the outcome for one descriptor.
-func (q *scratch) status(p *plan) *pb.RateLimitResponse_DescriptorStatus {
-	status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
-	decisions := of(p.decisions, q.decisions)
-	switch {
-	case p.turnsAway():
-		status.Code = pb.RateLimitResponse_OVER_LIMIT
-	case p.unlimited:
-		status.LimitRemaining = math.MaxUint32
+func code(allowed bool) pb.RateLimitResponse_Code {
+	if allowed {
+		return pb.RateLimitResponse_OK
 	}
-	if p.denies && p.leaf != nil {
-		status.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: p.leaf.Name}
-		setPeriod(status.CurrentLimit, p.leaf.Period)
-	}
-	d := worst(decisions)
+	return pb.RateLimitResponse_OVER_LIMIT
+}
+
+// status writes the outcome for one descriptor.
+func (q *scratch) status(w *writer, p *plan) {
+	d := worst(of(p.decisions, q.decisions))
 	if d == nil {
-		return status
+		w.number(1, uint64(code(!p.turnsAway())))
+		switch {
+		case p.unlimited:
+			w.number(3, math.MaxUint32)
+		case p.denies && p.leaf != nil:
+			w.limit(p.leaf.Name, 0, p.leaf.Period, headgate.AlignUTC)
+		}
+		return
 	}
-	if !d.Allowed && !d.Shadow {
-		status.Code = pb.RateLimitResponse_OVER_LIMIT
-	}
-	status.CurrentLimit = currentLimit(d)
+	w.number(1, uint64(code(d.Allowed || d.Shadow)))
+	name := d.Rule.Name()
 	if p.leaf != nil {
-		status.CurrentLimit.Name = p.leaf.Name
+		name = p.leaf.Name
 	}
-	status.LimitRemaining = uint32(min(d.Remaining, math.MaxUint32))
+	w.limit(name, d.Limit.Count, d.Limit.Period, d.Limit.Align)
+	w.number(3, uint64(min(d.Remaining, math.MaxUint32)))
 	// In whole seconds, which is all that some readers look at: rounded up, so
 	// that none of them comes too early.
-	status.DurationUntilReset = &durationpb.Duration{Seconds: int64((d.ResetAfter + time.Second - 1) / time.Second)}
-	return status
+	if seconds := (d.ResetAfter + time.Second - 1) / time.Second; seconds > 0 {
+		mark := w.begin(4)
+		w.number(1, uint64(seconds))
+		w.end(mark)
+	}
 }
 
 // worst is the decision that says most of a descriptor: as in a verdict, a denial
@@ -88,38 +103,34 @@ func worst(decisions []headgate.Decision) *headgate.Decision {
 	return worst
 }
 
-// currentLimit is a limit as the protocol has it.
-func currentLimit(d *headgate.Decision) *pb.RateLimitResponse_RateLimit {
-	limit := &pb.RateLimitResponse_RateLimit{Name: d.Rule.Name(), RequestsPerUnit: uint32(d.Limit.Count)}
-	if unit, ok := calendar[d.Limit.Align]; ok {
-		limit.Unit = unit
-	} else {
-		setPeriod(limit, d.Limit.Period)
+// limit writes a limit in the largest unit that divides its period. One whose
+// period is no whole seconds has no unit.
+func (w *writer) limit(name string, count int64, period time.Duration, align headgate.Alignment) {
+	mark := w.begin(2)
+	w.number(1, uint64(count))
+	unit, n := inUnits(period)
+	switch align {
+	case headgate.AlignMinute:
+		unit = pb.RateLimitResponse_RateLimit_MINUTE
+	case headgate.AlignHour:
+		unit = pb.RateLimitResponse_RateLimit_HOUR
+	case headgate.AlignDay:
+		unit = pb.RateLimitResponse_RateLimit_DAY
+	case headgate.AlignWeek:
+		unit = pb.RateLimitResponse_RateLimit_WEEK
+	case headgate.AlignMonth:
+		unit = pb.RateLimitResponse_RateLimit_MONTH
+	case headgate.AlignYear:
+		unit = pb.RateLimitResponse_RateLimit_YEAR
 	}
-	return limit
-}
-
-var calendar = map[headgate.Alignment]pb.RateLimitResponse_RateLimit_Unit{
-	headgate.AlignMinute: pb.RateLimitResponse_RateLimit_MINUTE,
-	headgate.AlignHour:   pb.RateLimitResponse_RateLimit_HOUR,
-	headgate.AlignDay:    pb.RateLimitResponse_RateLimit_DAY,
-	headgate.AlignWeek:   pb.RateLimitResponse_RateLimit_WEEK,
-	headgate.AlignMonth:  pb.RateLimitResponse_RateLimit_MONTH,
-	headgate.AlignYear:   pb.RateLimitResponse_RateLimit_YEAR,
-}
-
-// setPeriod says how long a period is in the largest unit that divides it. One
-// that is no whole seconds has none.
-func setPeriod(limit *pb.RateLimitResponse_RateLimit, period time.Duration) {
-	for _, u := range units() {
-		if period > 0 && period%u.length == 0 {
-			limit.Unit = u.unit
-			if n := period / u.length; n > 1 {
-				limit.UnitMultiplier = wrapperspb.UInt32(uint32(n))
-			}
-			return
-		}
+	w.number(2, uint64(unit))
+	w.string(3, name)
+	if n > 1 {
+		inner := w.begin(4)
+		w.number(1, uint64(n))
+		w.end(inner)
 	}
+	w.end(mark)
 }
 
 // unit is a unit of time of the protocol.
@@ -142,65 +153,11 @@ func units() [7]unit {
 	}
 }
 
-// metadata tells other filters, and access logs, what decided.
-func (q *scratch) metadata(v *headgate.Verdict) *structpb.Struct {
-	fields := map[string]*structpb.Value{"allowed": structpb.NewBoolValue(v.Allowed)}
-	q.tellDeciding(fields, v)
-	var shadows, exceeded []*structpb.Value
-	for i := range q.plans {
-		p := &q.plans[i]
-		for _, d := range of(p.decisions, q.decisions) {
-			if d.Shadow && !d.Allowed {
-				shadows = append(shadows, structpb.NewStringValue(d.Rule.Name()))
-				if p.leaf != nil && p.leaf.Quota {
-					exceeded = append(exceeded, structpb.NewNumberValue(float64(i)))
-				}
-			}
+func inUnits(period time.Duration) (pb.RateLimitResponse_RateLimit_Unit, time.Duration) {
+	for _, u := range units() {
+		if period >= u.length && period%u.length == 0 {
+			return u.unit, period / u.length
 		}
 	}
-	if shadows != nil {
-		fields["shadow_denied"] = structpb.NewListValue(&structpb.ListValue{Values: shadows})
-	}
-	if exceeded != nil {
-		// The name that envoyproxy/ratelimit gives it.
-		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: exceeded})
-	}
-	return &structpb.Struct{Fields: fields}
-}
-
-// tellDeciding says which limit decided, and of which descriptor.
-func (q *scratch) tellDeciding(fields map[string]*structpb.Value, v *headgate.Verdict) {
-	number := func(name string, n int64) { fields[name] = structpb.NewNumberValue(float64(n)) }
-	// The decisions of the descriptors that decide for them, in their order.
-	q.told = q.told[:0]
-	for i := range q.plans {
-		p := &q.plans[i]
-		if p.turnsAway() {
-			number("descriptor", int64(i))
-			if p.listed != nil {
-				fields["list"] = structpb.NewStringValue(p.listed.Name)
-			}
-			return
-		}
-		own := headgate.NewVerdict(of(p.decisions, q.decisions))
-		if d := own.Deciding(); d != nil && p.op != headgate.OpRefund {
-			q.told = append(q.told, *d)
-			q.told[len(q.told)-1].Check = i
-		}
-	}
-	all := headgate.NewVerdict(q.told)
-	d := all.Deciding()
-	if d == nil {
-		return
-	}
-	number("descriptor", int64(d.Check))
-	number("remaining", d.Remaining)
-	fields["rule"] = structpb.NewStringValue(d.Rule.Name())
-	fields["limit"] = structpb.NewStringValue(d.Limit.String())
-	if !v.Allowed && v.RetryAfter != headgate.Never {
-		number("retry_after_ms", int64((v.RetryAfter+time.Millisecond-1)/time.Millisecond))
-	}
-	if v.Delay > 0 {
-		number("delay_ms", int64((v.Delay+time.Millisecond-1)/time.Millisecond))
-	}
+	return pb.RateLimitResponse_RateLimit_UNKNOWN, 1
 }

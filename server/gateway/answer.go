@@ -99,19 +99,23 @@ func tooBusy(full *busyLimit) *httplimit.Problem {
 // answer answers the request here, with what there is to tell of its limits.
 func (x *exchange) answer(p *httplimit.Problem) {
 	h := x.w.Header()
+	x.tell(h)
+	if p.Status == http.StatusUnauthorized {
+		h.Set("Www-Authenticate", x.challenge())
+	}
+	x.closeAfter(h)
+	p.Write(x.w, x.r)
+}
+
+// tell tells the client of its limits.
+func (x *exchange) tell(h http.Header) {
 	if x.decided {
 		httplimit.WriteHeaders(h, x.g.options.Dialect, &x.verdict)
+		httplimit.WriteWarning(h, x.g.options.Dialect, &x.verdict, x.plan.policy.Set)
 	}
-	switch p.Status {
-	case http.StatusUnauthorized:
-		h.Set("Www-Authenticate", x.challenge())
-	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusBadRequest:
-		if hasBody(x.r) && x.r.ProtoMajor == 1 {
-			// What is left of the body is not worth reading.
-			h.Set("Connection", "close")
-		}
+	if x.outcome == open {
+		h["X-Ratelimit-Unenforced"] = []string{"store-unavailable"}
 	}
-	p.Write(x.w, x.r)
 }
 
 // challenge is the WWW-Authenticate that every 401 must have.
@@ -144,7 +148,7 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 	case errors.As(err, &late) && late.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		p = lateAnswer
 	}
-	x.settled(p.Status)
+	x.g.counts.answers.add(p.Status)
 	x.answer(p)
 }
 

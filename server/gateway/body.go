@@ -32,6 +32,7 @@ type body struct {
 	reading time.Time // when the read began that is under way
 	waited  time.Duration
 	read    int64
+	whole   bool  // it has been read to its end
 	err     error // that of the client
 }
 
@@ -101,6 +102,7 @@ func (b *body) note(n int, err error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
+		b.whole = true
 		// From here on the server looks whether the client is still there.
 		_ = b.control.SetReadDeadline(time.Time{})
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -127,6 +129,13 @@ func (b *body) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err
+}
+
+// complete reports whether the whole body has come.
+func (b *body) complete() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.whole
 }
 
 // untouched reports whether nothing was read yet.

@@ -54,6 +54,16 @@ func (o Options) withDefaults() (Options, []string) {
 	if o.Connections.Total < 0 || o.Connections.PerAddress < 0 {
 		c.bad("connections: there may be %d, and %d for each address; neither may be negative", o.Connections.Total, o.Connections.PerAddress)
 	}
+	o.Upgrades = slices.Clone(o.Upgrades)
+	if o.Upgrades == nil {
+		o.Upgrades = []string{"websocket"}
+	}
+	for i, name := range o.Upgrades {
+		o.Upgrades[i] = strings.ToLower(name)
+		if !isHeaderName(name) || o.Upgrades[i] == "h2c" {
+			c.bad("connections cannot be upgraded to %q: it is not the name of a protocol, or the gateway would not see its requests", name)
+		}
+	}
 	c.headers("", &o.Request)
 	c.headers("", &o.Response)
 	o.Upstreams = slices.Clone(o.Upstreams)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
@@ -30,6 +32,9 @@ func (x *exchange) admit() bool {
 		}
 	}
 	if x.verdict.Allowed {
+		if slices.ContainsFunc(x.decisions, func(d headgate.Decision) bool { return d.Source == headgate.SourceOpen }) {
+			x.outcome = open
+		}
 		return true
 	}
 	x.outcome = denied
@@ -62,6 +67,29 @@ func (x *exchange) giveBack(ctx context.Context, checks []headgate.Check) {
 	if _, err := x.g.decider.Take(ctx, &ask, nil); err != nil {
 		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
 	}
+}
+
+// settleWithin bounds what is done about a request that has ended.
+const settleWithin = time.Second
+
+// settle gives back what a request is not charged for that has ended with this
+// status.
+func (x *exchange) settle(status int) {
+	if !x.decided || !x.verdict.Allowed || !x.plan.policy.Awaits(x.ask.Checks) {
+		return
+	}
+	var back []headgate.Check
+	for _, c := range httplimit.Charged(x.ask.Checks, x.decisions) {
+		if !x.plan.policy.Charged(&c, status) {
+			back = append(back, c)
+		}
+	}
+	if len(back) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), settleWithin)
+	defer cancel()
+	x.giveBack(ctx, back)
 }
 
 // undecided deals with a request that there is no verdict on. It reports false if

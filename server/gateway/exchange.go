@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -47,13 +46,12 @@ type exchange struct {
 
 	body   *body
 	target *target
-	cancel context.CancelCauseFunc
-	pause  *time.Timer // ends an answer that pauses too long
+	reply  watched // the upstream server's
 	served bool
 }
 
 func newExchange(g *Gateway) *exchange {
-	x := &exchange{g: g, w: newWriter(g.options.Clients.Response, g.upgrades)}
+	x := &exchange{g: g, w: &writer{within: g.options.Clients.Response, upgrades: g.upgrades, watch: newWatch(g.lookEvery)}}
 	x.proxy = httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      x,
@@ -73,8 +71,6 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 		// A body that nobody reads is read to its end by the server, before the next
 		// request.
 		_ = x.w.control.SetReadDeadline(x.began.Add(x.g.options.Clients.Body))
-		// An answer may begin before the request has ended.
-		_ = x.w.control.EnableFullDuplex()
 	}
 }
 
@@ -85,7 +81,8 @@ func hasBody(r *http.Request) bool {
 // serve decides on the request and answers it, or has an upstream server answer it.
 func (x *exchange) serve() {
 	x.plan = x.g.plan()
-	x.trusted = x.g.options.Identity.Resolver.Trusts(x.r)
+	id := &x.g.options.Identity
+	x.trusted = id.Resolver.Source() != "" && id.Resolver.Trusts(x.r)
 	x.look()
 	x.describe()
 	if full, err := x.enter(); full != nil || err != nil {
@@ -157,12 +154,6 @@ func (x *exchange) end() {
 	if aborted && x.r.Context().Err() != nil {
 		x.outcome = clientGone
 	}
-	if x.pause != nil {
-		x.pause.Stop()
-	}
-	if x.cancel != nil {
-		x.cancel(nil)
-	}
 	if x.target != nil {
 		x.target.inFlight.Add(-1)
 	}
@@ -172,6 +163,7 @@ func (x *exchange) end() {
 		received = x.body.end()
 	}
 	status := x.w.status
+	x.settle(status)
 	sent := x.w.end()
 	x.g.counts.add(x.outcome, status)
 	x.g.counts.inFlight.Add(-1)

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -9,9 +8,6 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/headgate/headgate/httplimit"
 )
 
 // The headers by which proxies tell of the client.
@@ -37,9 +33,18 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	out := p.Out
 	// Nothing here looks into the query, so that it may be what it is.
 	out.URL.RawQuery = p.In.URL.RawQuery
+	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !x.g.upgrades.allow(upgrade)) {
+		// Whoever is asked for an upgrade may as well answer without one.
+		delete(out.Header, "Upgrade")
+		delete(out.Header, "Connection")
+	}
 	if out.Body != nil {
+		// Its answer may begin before it has ended.
+		_ = x.w.control.EnableFullDuplex()
 		x.body = newBody(p.In, out.Body, x.w.control, &x.g.options.Clients, x.route.maxBody)
 		out.Body = x.body
+		// They are known when the body has been read; a copy would stay empty.
+		out.Trailer = p.In.Trailer
 	}
 	x.forward(out.Header)
 	for _, change := range x.route.request {
@@ -81,15 +86,18 @@ func (x *exchange) forward(h http.Header) {
 		}
 		delete(h, source)
 	}
-	if list != "" {
-		h[forwardedFor] = []string{list}
+	// One array for all of them; nobody appends to what is theirs.
+	values := [...]string{list, host, proto, x.clientIP()}
+	set := func(name string, i int) {
+		if values[i] != "" {
+			h[name] = values[i : i+1 : i+1]
+		}
 	}
-	h[forwardedHost] = []string{host}
-	h[forwardedProto] = []string{proto}
 	delete(h, realIP)
-	if ip := x.clientIP(); ip != "" {
-		h[realIP] = []string{ip}
-	}
+	set(forwardedFor, 0)
+	set(forwardedHost, 1)
+	set(forwardedProto, 2)
+	set(realIP, 3)
 	if source == forwarded && peer != "" {
 		node := "for=" + peer
 		if strings.Contains(peer, ":") {
@@ -131,16 +139,11 @@ func (x *exchange) change(h http.Header, c *Headers) {
 	}
 }
 
-// errStalled says that an answer has paused for too long.
-var errStalled = errors.New("gateway: the upstream server's answer pauses for too long")
-
 // RoundTrip sends the request to a server of the route's pool. If there was no
 // connection to it, nothing was sent, and another one is tried; if the connection
 // broke before there was an answer, only a request that changes nothing is sent
 // again, once.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(out.Context())
-	x.cancel = cancel
 	p := x.route.pool
 	client := out.Host
 	var tried []*target
@@ -154,16 +157,19 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			return nil, last
 		}
 		x.enterTarget(t)
-		sent := out.WithContext(ctx)
-		u := *out.URL
-		u.Scheme, u.Host = t.url.Scheme, t.url.Host
-		sent.URL, sent.Host = &u, p.host(t, client)
-		res, err := t.transport.RoundTrip(sent)
+		if again {
+			// The one before may still be looked at.
+			u := *out.URL
+			out = out.WithContext(out.Context())
+			out.URL = &u
+		}
+		out.URL.Scheme, out.URL.Host, out.Host = t.url.Scheme, t.url.Host, p.host(t, client)
+		res, err := t.transport.RoundTrip(out)
 		if err == nil {
 			t.answered()
 			return res, nil
 		}
-		if ctx.Err() != nil || x.clientFailure() != nil {
+		if out.Context().Err() != nil || x.clientFailure() != nil {
 			return nil, err // It is not the server that failed.
 		}
 		x.note(t, err)
@@ -219,54 +225,31 @@ func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
 // answered changes the upstream server's answer on its way to the client; it is the
 // proxy's ModifyResponse.
 func (x *exchange) answered(res *http.Response) error {
-	x.settled(res.StatusCode)
+	x.g.counts.answers.add(res.StatusCode)
+	x.closeAfter(res.Header)
 	for _, change := range x.route.response {
 		x.change(res.Header, change)
 	}
-	switch {
-	case x.decided && res.StatusCode != http.StatusTooManyRequests:
+	if res.StatusCode != http.StatusTooManyRequests {
 		// In a 429 of its own the upstream server tells of its own limits.
-		httplimit.WriteHeaders(res.Header, x.g.options.Dialect, &x.verdict)
-	case x.outcome == open:
-		res.Header["X-Ratelimit-Unenforced"] = []string{"store-unavailable"}
+		x.tell(res.Header)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.ContentLength != 0 {
-		idle := x.route.pool.Timeouts.Idle
-		cancel := x.cancel
-		x.pause = time.AfterFunc(idle, func() { cancel(errStalled) })
-		res.Body = &pausing{res.Body, x.pause, idle}
+		x.reply = watched{res.Body, x.w.watch, x.route.pool.Timeouts.Idle}
+		x.w.watch.reading(res.Body)
+		res.Body = &x.reply
 	}
 	return nil
 }
 
-// settled is told the status of the answer, once for each request that the rules
-// have let through: the upstream server's, or that of the gateway when no server
-// has answered. It is where a charge that depends on the outcome is settled.
-func (x *exchange) settled(status int) {
-	if x.target != nil {
-		x.g.counts.answers.add(status)
+// closeAfter has the connection closed after the answer, if the answer begins
+// before the request has ended: should the request never end, the server would take
+// the rest of it for the next one.
+func (x *exchange) closeAfter(h http.Header) {
+	if x.body != nil && x.r.ProtoMajor == 1 && !x.body.complete() {
+		h["Connection"] = []string{"close"}
 	}
 }
-
-// pausing is the body of an answer, which may pause only so long.
-type pausing struct {
-	inner interface {
-		Read(p []byte) (int, error)
-		Close() error
-	}
-	timer *time.Timer
-	idle  time.Duration
-}
-
-func (p *pausing) Read(b []byte) (int, error) {
-	p.timer.Reset(p.idle)
-	n, err := p.inner.Read(b)
-	// What the client takes its time for is not the server's pause.
-	p.timer.Stop()
-	return n, err
-}
-
-func (p *pausing) Close() error { return p.inner.Close() }
 
 // buffers are what answers are copied through.
 type buffers struct{ pool sync.Pool }

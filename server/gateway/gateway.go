@@ -7,9 +7,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/routes"
 )
 
 // Gateway is an [http.Handler] that passes on what the rules admit. It is safe for
@@ -18,7 +20,7 @@ type Gateway struct {
 	options  Options // checked, with defaults
 	decider  decide.Decider
 	pools    []*pool
-	table    table             // of the routes
+	table    routes.Table      // of the routes
 	routes   map[string]*route // by pattern
 	whole    *route            // of all requests, if there are no routes
 	facts    []fact
@@ -30,6 +32,9 @@ type Gateway struct {
 	buffers  buffers
 	upgrades *upgrades
 	counts   counts
+
+	// lookEvery is how often an exchange is looked at that goes on.
+	lookEvery time.Duration
 
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
@@ -61,13 +66,13 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 	}
 	g := &Gateway{
 		options: o, decider: decider, routes: make(map[string]*route),
-		upgrades: &upgrades{idle: o.Clients.Upgraded, within: o.Clients.Response, open: make(map[*upgraded]struct{})},
+		upgrades: &upgrades{idle: o.Clients.Upgraded, within: o.Clients.Response, protocols: o.Upgrades, open: make(map[*upgraded]struct{})},
 	}
 	var wrong []string
 	g.busy, wrong = newBusy(o.Concurrency)
 	problems = append(problems, wrong...)
 	for i := range o.Routes {
-		if problem := g.table.add(o.Routes[i].Pattern); problem != "" {
+		if problem := g.table.Add(o.Routes[i].Pattern); problem != "" {
 			problems = append(problems, "the route "+problem)
 		}
 	}
@@ -88,11 +93,14 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 func (g *Gateway) open() {
 	o := &g.options
 	byName := make(map[string]*pool)
+	least := o.Clients.Response
 	for _, u := range o.Upstreams {
 		p := newPool(u, o.Logger)
 		g.pools = append(g.pools, p)
 		byName[u.Name] = p
+		least = min(least, u.Timeouts.Idle)
 	}
+	g.lookEvery = max(least/4, time.Millisecond)
 	g.whole = g.newRoute(Route{}, g.pools[0])
 	for _, r := range o.Routes {
 		p := g.pools[0]
@@ -179,29 +187,29 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // find returns the route of a request, nil if there is none, and whether it may be
 // of another one, as its path is written.
-func (g *Gateway) find(r *http.Request, n *names) (found *route, name string, ambiguous bool) {
+func (g *Gateway) find(r *http.Request, n *routes.Names) (found *route, name string, ambiguous bool) {
 	found, name = g.findAs(r, n)
-	if other := otherwise(r); other != nil {
+	if other := routes.Otherwise(r); other != nil {
 		route, as := g.findAs(other, n)
 		ambiguous = route != found || as != name
 	}
 	return found, name, ambiguous
 }
 
-func (g *Gateway) findAs(r *http.Request, n *names) (found *route, name string) {
+func (g *Gateway) findAs(r *http.Request, n *routes.Names) (found *route, name string) {
 	found = g.whole
 	if len(g.routes) > 0 {
-		if found = g.routes[g.table.find(r)]; found == nil {
-			return nil, Unmatched
+		if found = g.routes[g.table.Find(r)]; found == nil {
+			return nil, routes.Unmatched
 		}
 		switch {
 		case found.Name != "":
 			return found, found.Name
-		case !n.more:
+		case !n.More():
 			return found, found.Pattern
 		}
 	}
-	return found, n.of(r)
+	return found, n.Of(r)
 }
 
 var _ http.Handler = (*Gateway)(nil)

@@ -29,6 +29,10 @@ type Options struct {
 	MaxBody int64
 	// Clients is how long clients may take for everything.
 	Clients Clients
+	// Upgrades are the protocols that a connection may be upgraded to, such as
+	// "websocket", which is what nil means. A request to upgrade to another one is
+	// passed on without that.
+	Upgrades []string
 	// Connections bounds how many clients are connected.
 	Connections Connections
 	// MaxHeader bounds the headers of a request, in bytes. Zero means
@@ -114,7 +118,8 @@ type Timeouts struct {
 	Dial time.Duration
 	// ResponseHeader is for the answer to begin, once the request has been sent.
 	ResponseHeader time.Duration
-	// Idle is how long an answer may pause within its body.
+	// Idle is how long an answer may pause within its body, and how long a server may
+	// take nothing of a request.
 	Idle time.Duration
 	// KeepAlive is how long a connection is kept that nobody uses.
 	KeepAlive time.Duration

@@ -7,13 +7,14 @@ import (
 
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/routes"
 )
 
 // plan is what is worked out of the options for one version of the policy. It is
 // immutable.
 type plan struct {
 	policy decide.Policy
-	names  *names
+	names  *routes.Names
 	facts  []fact // those that anything looks at
 }
 
@@ -31,7 +32,7 @@ func (g *Gateway) plan() *plan {
 func (g *Gateway) newPlan(now decide.Policy) *plan {
 	p := &plan{policy: now}
 	var problems []string
-	p.names, problems = newNames(g.options.Routes, now.Set)
+	p.names, problems = routes.New(now.Set, g.patterns()...)
 	for _, problem := range problems {
 		// Check refuses such a policy; here it is too late for that.
 		g.options.Logger.Error("the policy names a route that cannot be found; its rules do not bind it", slog.String("problem", problem))
@@ -89,6 +90,17 @@ func tabled(set *policy.Set) []string {
 // Check says what a gateway with these routes cannot do of a policy: the error
 // lists the routes in it that are no patterns or cannot be told from each other.
 func (g *Gateway) Check(set *policy.Set) error {
-	_, problems := newNames(g.options.Routes, set)
+	_, problems := routes.New(set, g.patterns()...)
 	return invalid("policy", problems)
+}
+
+// patterns are those of the routes that have no name of their own.
+func (g *Gateway) patterns() []string {
+	var all []string
+	for i := range g.options.Routes {
+		if r := &g.options.Routes[i]; r.Name == "" {
+			all = append(all, r.Pattern)
+		}
+	}
+	return all
 }

@@ -51,6 +51,7 @@ func newPool(u Upstream, logger *slog.Logger) *pool {
 // newTransport makes what a pool speaks to its targets with; plain is HTTP/2
 // without TLS.
 func newTransport(u *Upstream, plain bool) *http.Transport {
+	idle := u.Timeouts.Idle
 	dialer := net.Dialer{Timeout: u.Timeouts.Dial, KeepAlive: 30 * time.Second}
 	protocols := new(http.Protocols)
 	if plain {
@@ -69,7 +70,7 @@ func newTransport(u *Upstream, plain bool) *http.Transport {
 			if err != nil {
 				return nil, &dialError{err}
 			}
-			return conn, nil
+			return &sending{Conn: conn, idle: idle, base: time.Now()}, nil
 		},
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    u.Timeouts.Dial,

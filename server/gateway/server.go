@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -158,9 +157,4 @@ func (c *conn) Close() error {
 
 // CloseWrite is what net/http asks for to end a connection in which somebody is
 // still sending.
-func (c *conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -229,33 +230,40 @@ func (zeros) Read(p []byte) (int, error) {
 // does not want ends at once with its answer.
 func TestUploadThatIsGivenUp(t *testing.T) {
 	t.Parallel()
-	began, ended := make(chan struct{}, 4), make(chan error, 4)
+	var began, ended sync.Map // channels by the name of the test
 	each(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/unwanted" {
+			_ = http.NewResponseController(w).EnableFullDuplex() // else it waits for the body
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		began <- struct{}{}
+		b, _ := began.Load(r.Header.Get("X-Test"))
+		e, _ := ended.Load(r.Header.Get("X-Test"))
+		close(b.(chan struct{}))
 		_, err := io.Copy(io.Discard, r.Body)
-		ended <- err
+		e.(chan error) <- err
 	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		came, over := make(chan struct{}), make(chan error, 1)
+		began.Store(t.Name(), came)
+		ended.Store(t.Name(), over)
 		body, write := io.Pipe()
-		defer write.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+"/", body)
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.Header.Set("X-Test", t.Name())
 		go func() {
 			_, _ = io.WriteString(write, "some of it")
-			<-began
+			<-came
 			cancel()
+			_ = write.CloseWithError(context.Canceled) // else the client waits for it
 		}()
 		if _, err := c.Do(r); !errors.Is(err, context.Canceled) {
 			t.Errorf("the request ended with %v", err)
 		}
 		select {
-		case err := <-ended:
+		case err := <-over:
 			if err == nil {
 				t.Error("the upstream server takes half an upload for a whole one")
 			}
@@ -265,6 +273,7 @@ func TestUploadThatIsGivenUp(t *testing.T) {
 
 		body, write = io.Pipe()
 		defer write.Close()
+		time.AfterFunc(within, func() { _ = write.Close() }) // else the client waits for it, if it gets no answer
 		res, err := c.Post(g.url+"/unwanted", "text/plain", body)
 		if err != nil {
 			t.Fatal(err)

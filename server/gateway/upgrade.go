@@ -4,8 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 // WebSockets. No server knows them any more.
 type upgrades struct {
 	idle, within time.Duration
+	protocols    []string // those that are passed on, in lower case
 
 	mu     sync.Mutex // guards what follows
 	open   map[*upgraded]struct{}
@@ -22,6 +24,12 @@ type upgrades struct {
 }
 
 var errClosed = errors.New("gateway: it is being closed")
+
+// allow reports whether a protocol is passed on. Of some, such as h2c, the gateway
+// would no longer see the requests.
+func (u *upgrades) allow(header []string) bool {
+	return len(header) == 1 && slices.Contains(u.protocols, strings.ToLower(header[0]))
+}
 
 // add takes a connection over, with what was read of it already, unless there are
 // to be no more.
@@ -105,11 +113,15 @@ func (c *upgraded) Write(p []byte) (int, error) {
 }
 
 // CloseWrite tells the client that nothing more will come.
-func (c *upgraded) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+func (c *upgraded) CloseWrite() error { return closeWrite(c.Conn) }
+
+// closeWrite closes one direction of a connection that can do that; an error says
+// that this one can be closed only as a whole.
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return io.EOF // It can only be closed as a whole.
+	return errors.ErrUnsupported
 }
 
 func (c *upgraded) Close() error {

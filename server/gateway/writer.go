@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -18,31 +17,21 @@ type writer struct {
 	sent     int64
 	upgraded *upgraded // what the connection has become; nil if it is still HTTP
 
-	// A deadline of the connection would do for HTTP/1. One of a stream of HTTP/2
-	// resets it even if nothing is being written, so that a timer runs while
-	// something is.
-	within time.Duration
-	timer  *time.Timer
-	mu     sync.Mutex // guards until
-	until  time.Time  // zero while nothing is being written
-}
-
-func newWriter(within time.Duration, u *upgrades) *writer {
-	w := &writer{within: within, upgrades: u}
-	w.timer = time.AfterFunc(time.Hour, w.expire)
-	w.timer.Stop()
-	return w
+	watch  *watch
+	within time.Duration // how long a write may take
 }
 
 // begin has the writer write to next.
 func (w *writer) begin(next http.ResponseWriter) {
 	w.ResponseWriter, w.control = next, http.NewResponseController(next)
 	w.status, w.sent, w.upgraded = 0, 0, nil
+	w.watch.begin(w.control)
 }
 
 // end is called when the handler ends: what the server still has to send is bound
 // too. It returns how much was sent.
 func (w *writer) end() int64 {
+	w.watch.end()
 	sent := w.sent
 	if w.upgraded != nil {
 		sent = w.upgraded.sent.Load()
@@ -53,40 +42,22 @@ func (w *writer) end() int64 {
 	return sent
 }
 
-func (w *writer) start() {
-	w.mu.Lock()
-	w.until = time.Now().Add(w.within)
-	w.mu.Unlock()
-	w.timer.Reset(w.within)
-}
+func (w *writer) start() { w.watch.writeBy.Store(w.watch.in(w.within)) }
 
-func (w *writer) stop() {
-	w.timer.Stop()
-	w.mu.Lock()
-	w.until = time.Time{}
-	w.mu.Unlock()
-}
-
-// expire ends the write that takes too long. The timer may have gone off for an
-// earlier one.
-func (w *writer) expire() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.until.IsZero() && !time.Now().Before(w.until) {
-		_ = w.control.SetWriteDeadline(time.Unix(1, 0))
-	}
-}
+func (w *writer) stop() { w.watch.writeBy.Store(0) }
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *writer) WriteHeader(status int) {
-	if w.upgraded != nil {
+	switch {
+	case w.upgraded != nil:
 		return // The connection is no longer the server's.
-	}
-	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+	case status < 200:
+		// It is sent at once.
+		w.start()
+		defer w.stop()
+	case w.status == 0:
 		w.status = status
 	}
-	w.start()
-	defer w.stop()
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -120,6 +91,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	w.upgraded = up
+	// The answer itself is written past the writer.
+	w.upgraded, w.status = up, http.StatusSwitchingProtocols
 	return up, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(up)), nil
 }

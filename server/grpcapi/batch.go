@@ -36,4 +36,3 @@ func (s *Service) CheckBatch(ctx context.Context, r *headgatev1.CheckBatchReques
 	}
 	return &headgatev1.CheckBatchResponse{Results: results}, nil
 }
-

@@ -37,6 +37,10 @@ func rules(t testing.TB) *policy.Set {
 		},
 		{Limits: headgate.MustRule("direct", headgate.PerSecond(2)), Direct: true},
 		{Limits: headgate.MustRule("wide", headgate.Per(1000, time.Hour)), Direct: true, Soft: 50},
+		{
+			Limits: headgate.MustRule("guesses", headgate.Per(10, time.Hour)), Direct: true,
+			ChargeOn: policy.Statuses{{First: 401, Last: 401}}, Reservation: policy.Reservation{For: 7 * time.Second},
+		},
 		{Limits: headgate.MustRule("watched", headgate.Per(1, time.Hour)), Direct: true, Mode: policy.ModeShadow},
 	}, policy.WithDenied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
 	if err != nil {
@@ -64,7 +68,9 @@ func newBackend(t testing.TB) *backend {
 	return &backend{Ledger: memory.New(memory.WithClock(func() int64 { return epoch })), set: rules(t)}
 }
 
-func (b *backend) Policy() decide.Policy { return decide.Policy{Set: b.set, Version: 1, Hash: "5ec2e7"} }
+func (b *backend) Policy() decide.Policy {
+	return decide.Policy{Set: b.set, Version: 1, Hash: "5ec2e7"}
+}
 
 func (b *backend) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	b.mu.Lock()

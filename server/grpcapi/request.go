@@ -16,14 +16,14 @@ import (
 
 // request is what a message asks, as it stands there.
 type request struct {
-	entries policy.Descriptor
-	beyond  int // how many entries there are beyond policy.MaxEntries
-	named   []named
-	unread  int // how many checks there are beyond headgate.MaxChecks
-	cost    units
-	at      int64
-	id      string
-	termMS  int64
+	entries    policy.Descriptor
+	beyond     int // how many entries there are beyond policy.MaxEntries
+	named      []named
+	unread     int // how many checks there are beyond headgate.MaxChecks
+	cost       units
+	at         int64
+	id         string
+	lifetimeMS int64
 }
 
 // named is a check that names rule and key.
@@ -77,7 +77,7 @@ func (r *request) read(entries map[string]string, checks []*headgatev1.Check, co
 
 func (r *request) readCheck(m *headgatev1.CheckRequest) {
 	r.read(m.GetEntries(), m.GetChecks(), m.Cost)
-	r.id, r.termMS = m.GetId(), m.GetTermMs()
+	r.id, r.lifetimeMS = m.GetId(), m.GetLifetimeMs()
 }
 
 // addEntry adds an entry of the descriptor. Of two with one name the later counts,
@@ -148,14 +148,14 @@ func (r *request) check(op headgate.Op, list *faults) {
 	if len(r.id) > headgate.MaxID {
 		list.add("id", "has %d bytes, must have at most %d", len(r.id), headgate.MaxID)
 	}
-	if most := headgate.MaxTerm.Milliseconds(); r.termMS < 0 || r.termMS > most {
-		list.add("term_ms", "is %d, must be 1 to %d", r.termMS, most)
+	if most := headgate.MaxTerm.Milliseconds(); r.lifetimeMS < 0 || r.lifetimeMS > most {
+		list.add("lifetime_ms", "is %d, must be 1 to %d", r.lifetimeMS, most)
 	}
 }
 
 // terms are those of the request, which has been checked.
 func (r *request) terms() headgate.Terms {
-	return headgate.Terms{ID: r.id, For: time.Duration(r.termMS) * time.Millisecond}
+	return headgate.Terms{ID: r.id, For: time.Duration(r.lifetimeMS) * time.Millisecond}
 }
 
 // resolve finds the checks that the request means. The error is a status.
@@ -199,12 +199,12 @@ func (sc *scratch) resolveNamed() {
 		if c.rule == "" {
 			continue // noted already
 		}
-		check, err := sc.ask.Policy.Check(c.rule, c.key, c.cost.or1())
+		checks, err := sc.ask.Policy.AppendCheck(sc.ask.Checks, c.rule, c.key, c.cost.or1())
 		if err != nil {
 			sc.faults.refuse(checkField(i, ""), err)
 			continue
 		}
-		sc.ask.Checks = append(sc.ask.Checks, check)
+		sc.ask.Checks = checks
 		sc.ask.Named = append(sc.ask.Named, decide.Named{Rule: c.rule, Key: c.key, Cost: c.cost.or1()})
 	}
 }

@@ -2,43 +2,40 @@ package grpcapi
 
 import (
 	"context"
-	"fmt"
-
-	"google.golang.org/grpc/codes"
+	"time"
 
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 )
 
 // Reserve implements the service.
-func (s *Service) Reserve(ctx context.Context, r *headgatev1.ReserveRequest) (*headgatev1.Reservation, error) {
+func (s *Service) Reserve(ctx context.Context, r *headgatev1.ReserveRequest) (*headgatev1.ReserveResponse, error) {
 	sc := s.get()
 	sc.request.read(r.GetEntries(), r.GetChecks(), r.Cost)
-	sc.request.id, sc.request.termMS = r.GetId(), r.GetTermMs()
+	sc.request.id, sc.request.lifetimeMS = r.GetId(), r.GetLifetimeMs()
 	answer, err := s.reserve(ctx, sc)
 	s.put(sc)
 	return answer, err
 }
 
-func (s *Service) reserve(ctx context.Context, sc *scratch) (*headgatev1.Reservation, error) {
+func (s *Service) reserve(ctx context.Context, sc *scratch) (*headgatev1.ReserveResponse, error) {
 	if err := s.resolve(headgate.OpTake, sc); err != nil {
 		return nil, err
 	}
-	made, decisions, err := s.decider.Reserve(ctx, sc.request.terms(), &sc.ask, sc.decisions)
+	terms := sc.request.terms()
+	if terms.For == 0 {
+		terms.For = sc.ask.Policy.Term(sc.ask.Checks)
+	}
+	made, decisions, err := s.decider.Reserve(ctx, terms, &sc.ask, sc.decisions)
 	if err != nil {
 		return nil, failed(ctx, err)
 	}
 	sc.decisions = decisions
-	answer := &headgatev1.Reservation{Id: made.ID, Verdict: s.newVerdict(headgate.OpTake, sc)}
-	if made.ID == "" {
-		return answer, nil
-	}
-	// Rounded down: a caller that settles by then is not too late.
-	const microsInMilli = 1000
-	answer.ExpiresAfterMs = max(0, made.Expires-answer.GetVerdict().GetAt()) / microsInMilli
-	for i := range made.Checks {
-		c := &made.Checks[i]
-		answer.Checks = append(answer.Checks, &headgatev1.ReservedCheck{Rule: c.Rule.Name(), Cost: c.Units()})
+	answer := &headgatev1.ReserveResponse{Verdict: s.newVerdict(headgate.OpTake, sc)}
+	if made.ID != "" {
+		// Rounded down: who settles by then is not too late.
+		left := time.Duration(made.Expires-answer.GetVerdict().GetAt()) * time.Microsecond
+		answer.Reservation = &headgatev1.Reservation{Id: made.ID, ExpiresInMs: left.Milliseconds()}
 	}
 	return answer, nil
 }
@@ -46,73 +43,56 @@ func (s *Service) reserve(ctx context.Context, sc *scratch) (*headgatev1.Reserva
 // Settle implements the service.
 func (s *Service) Settle(ctx context.Context, r *headgatev1.SettleRequest) (*headgatev1.Verdict, error) {
 	var list faults
-	checkID(r.GetId(), &list)
+	checkID("reservation", r.GetReservation(), &list)
+	cost := int64(-1) // as estimated
 	switch {
-	case r.Cost == nil && len(r.GetCosts()) == 0:
-		list.add("cost", "is missing; send cost or costs, or call Cancel")
-	case r.Cost != nil && len(r.GetCosts()) > 0:
-		list.add("costs", "cannot be with cost; send one of them")
-	case r.Cost != nil && !settles(r.GetCost()):
-		list.add("cost", "is %d, must be 0 to %d", r.GetCost(), int64(headgate.MaxCount))
-	}
-	for i, cost := range r.GetCosts() {
-		if !settles(cost) {
-			list.add(fmt.Sprintf("costs[%d]", i), "is %d, must be 0 to %d", cost, int64(headgate.MaxCount))
+	case r.Cost != nil:
+		if cost = r.GetCost(); cost < 0 || cost > headgate.MaxCount {
+			list.add("cost", "is %d, must be 0 to %d", cost, int64(headgate.MaxCount))
 		}
+	case r.GetStatus() == 0:
+		list.add("cost", "is missing; send the real cost, or the status that the request ended with, or both")
+	}
+	if n := r.GetStatus(); n != 0 && (n < 100 || n > 599) {
+		list.add("status", "is %d, must be 100 to 599", n)
 	}
 	if list != nil {
 		return nil, list.status()
 	}
-	return s.settle(ctx, r.GetId(), func(made *headgate.Reservation) ([]int64, error) {
-		if r.Cost != nil {
-			return made.Units(r.GetCost()), nil
-		}
-		if n := len(r.GetCosts()); n != len(made.Checks) {
-			return nil, faults{{codes.InvalidArgument, "costs", fmt.Sprintf("has %d costs, must have one for each of the %d checks of the reservation", n, len(made.Checks))}}.status()
-		}
-		return r.GetCosts(), nil
-	})
-}
-
-// settles reports whether a request may have had the cost after all.
-func settles(cost int64) bool { return cost >= 0 && cost <= headgate.MaxCount }
-
-func checkID(id string, list *faults) {
-	switch {
-	case id == "":
-		list.add("id", "is missing; a request that was denied, or that no rule binds, has no reservation")
-	case len(id) > maxReservationID:
-		list.add("id", "has %d bytes, which no reservation's has", len(id))
-	}
+	return s.settle(ctx, r.GetReservation(), cost, int(r.GetStatus()))
 }
 
 // maxReservationID bounds what is looked for: stores add little to an id of
 // headgate.MaxID.
 const maxReservationID = 16 << 10
 
+func checkID(field, id string, list *faults) {
+	switch {
+	case id == "":
+		list.add(field, "is missing; a request that was denied, or that no rule binds, has no reservation")
+	case len(id) > maxReservationID:
+		list.add(field, "has %d bytes, which no id of a reservation has", len(id))
+	}
+}
+
 // Cancel implements the service.
 func (s *Service) Cancel(ctx context.Context, r *headgatev1.CancelRequest) (*headgatev1.Verdict, error) {
 	var list faults
-	if checkID(r.GetId(), &list); list != nil {
+	if checkID("reservation", r.GetReservation(), &list); list != nil {
 		return nil, list.status()
 	}
-	return s.settle(ctx, r.GetId(), func(made *headgate.Reservation) ([]int64, error) {
-		return make([]int64, len(made.Checks)), nil
-	})
+	return s.settle(ctx, r.GetReservation(), 0, 0)
 }
 
-func (s *Service) settle(ctx context.Context, id string, units func(*headgate.Reservation) ([]int64, error)) (*headgatev1.Verdict, error) {
+func (s *Service) settle(ctx context.Context, id string, cost int64, status int) (*headgatev1.Verdict, error) {
 	made, err := s.decider.Recall(ctx, id)
 	if err != nil {
 		return nil, failed(ctx, err)
 	}
-	costs, err := units(&made)
-	if err != nil {
-		return nil, err
-	}
 	sc := s.get()
 	sc.ask.Policy = s.decider.Policy()
-	sc.decisions, err = s.decider.Settle(ctx, made, costs, sc.decisions)
+	units := sc.ask.Policy.Settle(&made, cost, status)
+	sc.decisions, err = s.decider.Settle(ctx, made, units, sc.decisions)
 	var answer *headgatev1.Verdict
 	if err == nil {
 		answer = s.newVerdict(headgate.OpRefund, sc)

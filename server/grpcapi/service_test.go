@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
@@ -132,7 +134,7 @@ func TestPeekRefundReset(t *testing.T) {
 func TestRepeatedByID(t *testing.T) {
 	api := serve(t, newBackend(t), Options{})
 	r := checking(by("wide", "k", 10))
-	r.Id, r.TermMs = "request-1", 5000
+	r.Id, r.LifetimeMs = "request-1", 5000
 	for range 3 {
 		if v, err := api.Check(t.Context(), r); err != nil || v.GetDecisions()[0].GetRemaining() != 990 {
 			t.Fatalf("%v, %v", v, err)
@@ -148,84 +150,83 @@ func TestRepeatedByID(t *testing.T) {
 func TestReserve(t *testing.T) {
 	api := serve(t, newBackend(t), Options{})
 	cost := func(n int64) *int64 { return &n }
-	reserve := func(checks ...*headgatev1.Check) *headgatev1.Reservation {
+	reserve := func(checks ...*headgatev1.Check) *headgatev1.ReserveResponse {
 		t.Helper()
-		r, err := api.Reserve(t.Context(), &headgatev1.ReserveRequest{Checks: checks, TermMs: 30_000})
+		r, err := api.Reserve(t.Context(), &headgatev1.ReserveRequest{Checks: checks, LifetimeMs: 30_000})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	left := func(rule string) int64 {
+	want := func(v *headgatev1.Verdict, err error, remaining int64) {
 		t.Helper()
-		v, err := api.Peek(t.Context(), &headgatev1.PeekRequest{Checks: []*headgatev1.Check{by(rule, "k")}})
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || v.GetDecisions()[0].GetRemaining() != remaining {
+			t.Errorf("got %v, %v; want %d remaining", v, err, remaining)
 		}
-		return v.GetDecisions()[0].GetRemaining()
+	}
+	peek := func(rule string) (*headgatev1.Verdict, error) {
+		return api.Peek(t.Context(), &headgatev1.PeekRequest{Checks: []*headgatev1.Check{by(rule, "k")}})
 	}
 
-	r := reserve(by("wide", "k", 100), by("direct", "k"))
-	if !r.GetVerdict().GetAllowed() || r.GetId() == "" || r.GetExpiresAfterMs() != 30_000 || len(r.GetChecks()) != 2 || r.GetChecks()[0].GetCost() != 100 {
+	r := reserve(by("wide", "k", 100), by("direct", "k", 2))
+	id := r.GetReservation().GetId()
+	if !r.GetVerdict().GetAllowed() || id == "" || r.GetReservation().GetExpiresInMs() != 30_000 {
 		t.Fatalf("got %v", r)
 	}
 	for range 2 {
-		v, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Id: r.GetId(), Costs: []int64{40, 1}})
-		if err != nil || v.GetDecisions()[0].GetRemaining() != 960 || v.GetAt() != epoch {
-			t.Fatalf("settle: %v, %v", v, err)
-		}
+		v, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: id, Cost: cost(1)})
+		want(v, err, 999)
 	}
-	_, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Id: r.GetId(), Costs: []int64{41, 1}})
+	_, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: id, Cost: cost(2)})
 	if code, reason, _ := problem(t, err); code != codes.Aborted || reason != ReasonConflict {
 		t.Errorf("settled at another cost: %v", err)
 	}
 
-	r = reserve(by("wide", "k", 100))
-	if v, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Id: r.GetId(), Cost: cost(0)}); err != nil || v.GetDecisions()[0].GetRemaining() != 960 {
-		t.Errorf("settled at nothing: %v, %v", v, err)
+	for range 2 {
+		v, err := api.Cancel(t.Context(), &headgatev1.CancelRequest{Reservation: reserve(by("wide", "k", 100)).GetReservation().GetId()})
+		want(v, err, 999)
 	}
-	r = reserve(by("wide", "k", 100))
-	if v, err := api.Cancel(t.Context(), &headgatev1.CancelRequest{Id: r.GetId()}); err != nil || v.GetDecisions()[0].GetRemaining() != 960 {
-		t.Errorf("cancelled: %v, %v", v, err)
+	// A rule that charges by the outcome.
+	guess := reserve(by("guesses", "k"))
+	v, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: guess.GetReservation().GetId(), Status: 200})
+	want(v, err, 10)
+	guess = reserve(by("guesses", "k"))
+	v, err = api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: guess.GetReservation().GetId(), Status: 401})
+	want(v, err, 9)
+	if ms := must(api.Reserve(t.Context(), &headgatev1.ReserveRequest{Checks: []*headgatev1.Check{by("guesses", "l")}})).GetReservation().GetExpiresInMs(); ms != 7000 {
+		t.Errorf("a reservation without a lifetime is for %d ms, want the rule's 7000", ms)
 	}
 
-	denied := reserve(by("wide", "k", 961), by("direct", "k"))
-	if denied.GetVerdict().GetAllowed() || denied.GetId() != "" || denied.GetExpiresAfterMs() != 0 {
+	denied := reserve(by("wide", "k", 1000), by("direct", "k"))
+	if denied.GetVerdict().GetAllowed() || denied.GetReservation() != nil {
 		t.Errorf("a denied request: %v", denied)
 	}
-	if n := left("direct"); n != 1 {
-		t.Errorf("a denied reservation left %d of the other rule", n)
-	}
+	v, err = peek("direct")
+	want(v, err, 1)
 	free, err := api.Reserve(t.Context(), &headgatev1.ReserveRequest{Entries: map[string]string{"route": "GET /"}})
-	if err != nil || !free.GetVerdict().GetAllowed() || free.GetId() != "" {
+	if err != nil || !free.GetVerdict().GetAllowed() || free.GetReservation() != nil {
 		t.Errorf("a request that no rule binds: %v, %v", free, err)
 	}
 	for name, r := range map[string]*headgatev1.SettleRequest{
-		"id":    {Cost: cost(1)},
-		"cost":  {Id: "x"},
-		"costs": {Id: "x", Cost: cost(1), Costs: []int64{1}},
+		"reservation": {Cost: cost(1)},
+		"cost":        {Reservation: "x"},
+		"status":      {Reservation: "x", Status: 99},
 	} {
 		_, err := api.Settle(t.Context(), r)
 		if code, _, fields := problem(t, err); code != codes.InvalidArgument || fields[name] == "" {
 			t.Errorf("%s: %v, %v", name, err, fields)
 		}
 	}
-	for name, r := range map[string]*headgatev1.SettleRequest{
-		"cost":     {Id: "x", Cost: cost(-1)},
-		"costs[1]": {Id: "x", Costs: []int64{1, headgate.MaxCount + 1}},
-		"costs":    {Id: reserve(by("wide", "k")).GetId(), Costs: []int64{1, 2}},
-	} {
-		_, err := api.Settle(t.Context(), r)
-		if code, _, fields := problem(t, err); code != codes.InvalidArgument || fields[name] == "" {
-			t.Errorf("%s: %v, %v", name, err, fields)
-		}
+	_, err = api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: strings.Repeat("x", 20_000), Cost: cost(-1), Status: -1})
+	if code, _, fields := problem(t, err); code != codes.InvalidArgument || len(fields) != 3 {
+		t.Errorf("all wrong: %v, %v", err, fields)
 	}
-	_, err = api.Cancel(t.Context(), &headgatev1.CancelRequest{Id: "nobody's"})
+	_, err = api.Cancel(t.Context(), &headgatev1.CancelRequest{Reservation: "nobody's"})
 	if code, reason, _ := problem(t, err); code != codes.NotFound || reason != ReasonNoReservation {
 		t.Errorf("no reservation: %v", err)
 	}
 	_, err = api.Cancel(t.Context(), &headgatev1.CancelRequest{})
-	if code, _, fields := problem(t, err); code != codes.InvalidArgument || fields["id"] == "" {
+	if code, _, fields := problem(t, err); code != codes.InvalidArgument || fields["reservation"] == "" {
 		t.Errorf("no id: %v", err)
 	}
 }
@@ -252,11 +253,13 @@ func TestMistakes(t *testing.T) {
 	}{
 		"both": {
 			&headgatev1.CheckRequest{Entries: map[string]string{"a": "b"}, Checks: []*headgatev1.Check{by("direct", "k")}},
-			codes.InvalidArgument, []string{"checks"},
+			codes.InvalidArgument,
+			[]string{"checks"},
 		},
 		"a cost for all": {
 			&headgatev1.CheckRequest{Checks: []*headgatev1.Check{by("direct", "k")}, Cost: &one},
-			codes.InvalidArgument, []string{"cost"},
+			codes.InvalidArgument,
+			[]string{"cost"},
 		},
 		"several":            {checking(by("", "k"), by("direct", "k", 0), by("direct", strings.Repeat("k", long))), codes.InvalidArgument, []string{"checks[0].rule", "checks[1].cost", "checks[2].key"}},
 		"unknown":            {checking(by("nobody", "k")), codes.NotFound, []string{"checks[0].rule"}},
@@ -269,10 +272,11 @@ func TestMistakes(t *testing.T) {
 		"a name of no bytes": {&headgatev1.CheckRequest{Entries: map[string]string{"": "v"}}, codes.InvalidArgument, []string{"entries"}},
 		"a long name":        {&headgatev1.CheckRequest{Entries: map[string]string{strings.Repeat("é", 40): "v"}}, codes.InvalidArgument, []string{"entries." + strings.Repeat("é", 32) + "…"}},
 		"a long id":          {&headgatev1.CheckRequest{Id: strings.Repeat("i", 257)}, codes.InvalidArgument, []string{"id"}},
-		"a long term":        {&headgatev1.CheckRequest{Id: "i", TermMs: 1 << 62}, codes.InvalidArgument, []string{"term_ms"}},
+		"a long term":        {&headgatev1.CheckRequest{Id: "i", LifetimeMs: 1 << 62}, codes.InvalidArgument, []string{"lifetime_ms"}},
 		"a multiplied cost": {
 			&headgatev1.CheckRequest{Entries: map[string]string{"route": "GET /export/"}, Cost: func() *int64 { n := int64(headgate.MaxCount); return &n }()},
-			codes.InvalidArgument, []string{"entries"},
+			codes.InvalidArgument,
+			[]string{"entries"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -370,7 +374,7 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(e.GetRules()) != 5 || !e.GetRules()[0].GetBinds() || e.GetRules()[1].GetWhy() == "" || !e.GetVerdict().GetAllowed() {
+	if len(e.GetRules()) != 6 || !e.GetRules()[0].GetBinds() || e.GetRules()[1].GetWhy() == "" || !e.GetVerdict().GetAllowed() {
 		t.Errorf("got %v", e)
 	}
 	if s := e.GetRules()[0].GetLimits()[1].GetState(); s.GetRemaining() != 5 {
@@ -388,4 +392,32 @@ func TestExplain(t *testing.T) {
 	if _, err = api.Explain(t.Context(), &headgatev1.ExplainRequest{Cost: &bad}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a cost of 0: %v", err)
 	}
+}
+
+// TestExplanationIsWhole: the message has every field that the library's has, under
+// the same name.
+func TestExplanationIsWhole(t *testing.T) {
+	var compare func(path string, from reflect.Type, to protoreflect.MessageDescriptor)
+	compare = func(path string, from reflect.Type, to protoreflect.MessageDescriptor) {
+		for i := range from.NumField() {
+			f := from.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" {
+				continue
+			}
+			field := to.Fields().ByName(protoreflect.Name(name))
+			if field == nil {
+				t.Errorf("%s has no %s", path, name)
+				continue
+			}
+			kind := f.Type
+			for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice {
+				kind = kind.Elem()
+			}
+			if kind.Kind() == reflect.Struct {
+				compare(path+"."+name, kind, field.Message())
+			}
+		}
+	}
+	compare("Explanation", reflect.TypeFor[policy.Explanation](), new(headgatev1.Explanation).ProtoReflect().Descriptor())
 }

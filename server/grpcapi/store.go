@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/api/content"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -196,7 +197,11 @@ func (s *Store) takeReserve(ctx context.Context, t *take, r *headgatev1.TakeRese
 		return nil, failed(ctx, err)
 	}
 	t.decisions = decisions
-	return &headgatev1.TakeReserveResponse{Reservation: newReservation(&made), Decisions: newDecisions(decisions)}, nil
+	reservation, err := content.Reservation(&made)
+	if err != nil {
+		return nil, failed(ctx, err)
+	}
+	return &headgatev1.TakeReserveResponse{Reservation: reservation, Decisions: newDecisions(decisions)}, nil
 }
 
 // Recall implements the service.
@@ -205,14 +210,18 @@ func (s *Store) Recall(ctx context.Context, r *headgatev1.RecallRequest) (*headg
 		return nil, err
 	}
 	var list faults
-	if checkID(string(r.GetId()), &list); list != nil {
+	if checkID("id", string(r.GetId()), &list); list != nil {
 		return nil, list.status()
 	}
 	made, err := s.decider.Recall(ctx, string(r.GetId()))
 	if err != nil {
 		return nil, failed(ctx, err)
 	}
-	return newReservation(&made), nil
+	answer, err := content.Reservation(&made)
+	if err != nil {
+		return nil, failed(ctx, err)
+	}
+	return answer, nil
 }
 
 // TakeSettle implements the service.
@@ -228,7 +237,7 @@ func (s *Store) TakeSettle(ctx context.Context, r *headgatev1.TakeSettleRequest)
 
 func (s *Store) takeSettle(ctx context.Context, t *take, r *headgatev1.TakeSettleRequest) (*headgatev1.TakeResponse, error) {
 	s.read(t, r.GetReservation().GetChecks())
-	checkID(string(r.GetReservation().GetId()), &t.faults)
+	checkID("reservation.id", string(r.GetReservation().GetId()), &t.faults)
 	if err := t.check(); err != nil {
 		return nil, err
 	}

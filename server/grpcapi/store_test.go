@@ -123,7 +123,7 @@ func TestStoreRemembers(t *testing.T) {
 			t.Fatalf("%v, %v", m, err)
 		}
 	}
-	made, err := api.TakeReserve(t.Context(), &headgatev1.TakeReserveRequest{Terms: &headgatev1.Terms{Id: []byte("held"), TermMs: 5000}, Checks: checks})
+	made, err := api.TakeReserve(t.Context(), &headgatev1.TakeReserveRequest{Terms: &headgatev1.Terms{Id: []byte("held"), LifetimeMs: 5000}, Checks: checks})
 	if err != nil || made.GetDecisions()[0].GetRemaining() != 2 || made.GetReservation().GetExpires() != epoch+5_000_000 {
 		t.Fatalf("%v, %v", made, err)
 	}
@@ -145,8 +145,8 @@ func TestStoreRemembers(t *testing.T) {
 			_, err := api.TakeOnce(t.Context(), &headgatev1.TakeOnceRequest{Checks: checks})
 			return err
 		},
-		"terms.term_ms": func() error {
-			_, err := api.TakeReserve(t.Context(), &headgatev1.TakeReserveRequest{Terms: &headgatev1.Terms{Id: long, TermMs: 1 << 40}, Checks: checks})
+		"terms.lifetime_ms": func() error {
+			_, err := api.TakeReserve(t.Context(), &headgatev1.TakeReserveRequest{Terms: &headgatev1.Terms{Id: long, LifetimeMs: 1 << 40}, Checks: checks})
 			return err
 		},
 		"checks": func() error {

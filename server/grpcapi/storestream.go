@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/api/content"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 )
 
@@ -133,9 +134,9 @@ func appendDecisions(b []byte, decisions []headgate.Decision) []byte {
 		b, start = begin(b, takeDecisions)
 		b = appendBool(b, storeDecisionAllowed, d.Allowed)
 		b = appendInt(b, storeDecisionRemaining, d.Remaining)
-		b = appendInt(b, storeDecisionRetryAfterUS, micros(d.RetryAfter))
-		b = appendInt(b, storeDecisionResetAfterUS, micros(d.ResetAfter))
-		b = appendInt(b, storeDecisionDelayUS, micros(d.Delay))
+		b = appendInt(b, storeDecisionRetryAfterUS, content.Micros(d.RetryAfter))
+		b = appendInt(b, storeDecisionResetAfterUS, content.Micros(d.ResetAfter))
+		b = appendInt(b, storeDecisionDelayUS, content.Micros(d.Delay))
 		b = appendInt(b, storeDecisionAt, d.At)
 		b = end(appendInt(b, storeDecisionSource, int64(d.Source)), start)
 	}

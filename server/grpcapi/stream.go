@@ -40,11 +40,11 @@ func (s *Service) answer(ctx context.Context, text string, out []byte) ([]byte, 
 
 // The fields of CheckRequest and what is in it.
 const (
-	requestEntries protowire.Number = 1
-	requestChecks  protowire.Number = 2
-	requestCost    protowire.Number = 3
-	requestID      protowire.Number = 4
-	requestTermMS  protowire.Number = 5
+	requestEntries    protowire.Number = 1
+	requestChecks     protowire.Number = 2
+	requestCost       protowire.Number = 3
+	requestID         protowire.Number = 4
+	requestLifetimeMS protowire.Number = 5
 
 	entryName  protowire.Number = 1
 	entryValue protowire.Number = 2
@@ -74,8 +74,8 @@ func (r *request) decode(text string) error {
 			r.cost = units{int64(in.varint()), true}
 		case field == requestID && kind == protowire.BytesType:
 			r.id = in.string()
-		case field == requestTermMS && kind == protowire.VarintType:
-			r.termMS = int64(in.varint())
+		case field == requestLifetimeMS && kind == protowire.VarintType:
+			r.lifetimeMS = int64(in.varint())
 		default:
 			in.skip(field, kind)
 		}

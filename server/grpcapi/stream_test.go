@@ -81,10 +81,10 @@ func everyKind() []*headgatev1.CheckRequest {
 		{Entries: map[string]string{"route": "GET /wp-login"}},
 		{Entries: map[string]string{"route": "GET /"}},
 		{},
-		{Checks: []*headgatev1.Check{by("wide", "k")}, Id: "once", TermMs: 1000},
-		{Checks: []*headgatev1.Check{by("wide", "k")}, Id: "once", TermMs: 1000},
+		{Checks: []*headgatev1.Check{by("wide", "k")}, Id: "once", LifetimeMs: 1000},
+		{Checks: []*headgatev1.Check{by("wide", "k")}, Id: "once", LifetimeMs: 1000},
 		checking(by("nobody", "k"), by("", "", -1)),
-		{Id: strings.Repeat("i", 300), TermMs: -1},
+		{Id: strings.Repeat("i", 300), LifetimeMs: -1},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -95,6 +96,9 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op,
 	if want.status && !verdict.Allowed {
 		h.writeDenial(w, s, &verdict, texts, want.at)
 		return
+	}
+	if want.status {
+		httplimit.WriteWarning(w.Header(), h.options.Dialect, &verdict, s.ask.Policy.Set)
 	}
 	s.out = appendVerdict(s.out[:0], &verdict, texts, want.at)
 	writeJSON(w, http.StatusOK, s.out)

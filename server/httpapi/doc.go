@@ -21,7 +21,8 @@
 // The handler bounds what it reads by [MaxBody], but time is the server's to
 // bound: without ReadTimeout a slow caller holds a goroutine.
 //
-// There is no authentication but for POST /v1/reload, which asks for the token in
+// There is no authentication but for POST /v1/reload and the keys of clients in GET
+// /v1/candidate, which ask for the token in
 // [Admin]. Whoever can reach the handler can spend and reset
 // anybody's units: it belongs behind a loopback address, a private network or a
 // proxy that asks who is there.

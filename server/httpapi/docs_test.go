@@ -24,6 +24,8 @@ func TestDocs(t *testing.T) {
 		switch json := string(block[1]); {
 		case strings.Contains(json, `"violated-policies"`):
 			schema = "Denial"
+		case strings.Contains(json, `"newly_denied"`):
+			schema = "Candidate"
 		case strings.Contains(json, `"mistakes"`):
 			schema = "Kept"
 		case strings.Contains(json, `"result"`):

@@ -109,6 +109,9 @@ func appendMembers(b []byte, v *headgate.Verdict, t *texts, at bool) []byte {
 		b = append(append(b, '{'), text.name...)
 		b = append(append(b, ','), text.kind...)
 		b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
+		if d.Source != headgate.SourceStore {
+			b = append(append(append(b, `,"source":"`...), d.Source.String()...), '"')
+		}
 		if d.Shadow {
 			b = append(b, `,"shadow":true`...)
 		}

@@ -32,6 +32,9 @@ type Options struct {
 	Detail func() string
 	// Admin is what only those with a token may ask for.
 	Admin Admin
+	// Auth answers /v1/auth and what is below it, where proxies ask, whatever the
+	// method. Nil means that there are no such paths.
+	Auth http.Handler
 	// Metrics answers GET /metrics. Nil means that there is no such path.
 	Metrics http.Handler
 	// Dialect is how denials with ?status=true speak in headers.
@@ -54,9 +57,15 @@ type Handler struct {
 
 // route is what answers at one path.
 type route struct {
-	method string
+	method string // or anyMethod
 	serve  func(h *Handler, w http.ResponseWriter, r *http.Request)
 }
+
+// authPath is where proxies ask; parameters may stand below it.
+const authPath = "/v1/auth"
+
+// anyMethod stands for all methods.
+const anyMethod = "ANY"
 
 // New returns a handler that asks decider.
 func New(decider decide.Decider, options Options) *Handler {
@@ -83,6 +92,11 @@ func New(decider decide.Decider, options Options) *Handler {
 		"/healthz":      {http.MethodGet, (*Handler).serveHealth},
 		"/readyz":       {http.MethodGet, (*Handler).serveReady},
 		"/openapi.json": {http.MethodGet, (*Handler).serveOpenAPI},
+	}
+	if options.Auth != nil {
+		h.routes[authPath] = &route{anyMethod, func(h *Handler, w http.ResponseWriter, r *http.Request) {
+			h.options.Auth.ServeHTTP(w, r)
+		}}
 	}
 	if options.Metrics != nil {
 		h.routes["/metrics"] = &route{http.MethodGet, func(h *Handler, w http.ResponseWriter, r *http.Request) {
@@ -120,11 +134,15 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 			writeProblem(w, &problem{status: http.StatusInternalServerError, detail: "the server has a defect, which is in its log; whether the request was charged is not known"})
 		}
 	}()
-	route, ok := h.routes[r.URL.Path]
+	path := r.URL.Path
+	if strings.HasPrefix(path, authPath+"/") {
+		path = authPath
+	}
+	route, ok := h.routes[path]
 	switch {
 	case !ok:
 		writeProblem(w, &problem{status: http.StatusNotFound, detail: "there is nothing at this path; /openapi.json lists what there is"})
-	case r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet:
+	case route.method == anyMethod || r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet:
 		route.serve(h, w, r)
 	default:
 		allow := route.method

@@ -38,8 +38,17 @@ func TestModes(t *testing.T) {
 	} {
 		w := post(h, "/v1/check", `{"descriptor":{"route":"GET /"}}`)
 		body := w.Body.String()
+		if w.Header()["X-Ratelimit-Warning"] != nil {
+			t.Errorf("step %d: a warning without being asked for headers", i+1)
+		}
 		if !strings.HasPrefix(body, `{"allowed":true,`) || !strings.Contains(body, want.soft) || !strings.Contains(body, want.shadow) {
 			t.Errorf("step %d: got %s, want it allowed, with %s and %s", i+1, body, want.soft, want.shadow)
+		}
+	}
+	for i, want := range []string{`"warns"`, `"warns"`, ""} {
+		w := post(h, "/v1/check?status=true", `{"descriptor":{"route":"GET /"}}`)
+		if got := w.Header().Get("X-Ratelimit-Warning"); got != want || (w.Code == 200) != (want != "") {
+			t.Errorf("step %d: %d with the warning %q, want %q", i+1, w.Code, got, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,7 +18,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/forwardauth"
 )
 
 const documentURL = "mem://openapi.json"
@@ -84,6 +87,9 @@ func (d *document) response(method, path string, w *httptest.ResponseRecorder) s
 	if value, _ := d.at(where...); value == nil {
 		return fmt.Sprintf("%s %s: status %d is not in the document", method, path, w.Code)
 	}
+	if content, _ := d.at(append(where, "content")...); content == nil && w.Body.Len() == 0 {
+		return ""
+	}
 	_, pointer := d.at(append(where, "content", kind, "schema")...)
 	if pointer == "" {
 		return fmt.Sprintf("%s %s: status %d has no %q in the document", method, path, w.Code, kind)
@@ -111,10 +117,10 @@ func keys(value any) []string {
 // of the handler, both ways.
 func TestDocumentRoutes(t *testing.T) {
 	d := newDocument(t)
-	h := New(over(newFake(t)), Options{Metrics: http.NotFoundHandler()})
+	h := New(over(newFake(t)), Options{Metrics: http.NotFoundHandler(), Auth: http.NotFoundHandler()})
 	var served []string
 	for path, route := range h.routes {
-		served = append(served, route.method+" "+path)
+		served = append(served, strings.Replace(route.method, anyMethod, "GET", 1)+" "+path)
 	}
 	slices.Sort(served)
 	var described []string
@@ -195,6 +201,7 @@ type call struct {
 	token                     string
 	kept                      *ReloadError
 	ready                     func(context.Context) error
+	header                    http.Header
 }
 
 // provoke sends the call to the path of a new handler. The first full amount
@@ -202,7 +209,7 @@ type call struct {
 func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	f := newFake(t)
-	h := New(over(f), Options{Ready: c.ready, Detail: func() string { return "a detail" }, Admin: c.admin(f), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := New(over(f), Options{Ready: c.ready, Auth: forwardauth.New(over(f), forwardauth.Options{}), Detail: func() string { return "a detail" }, Admin: c.admin(f), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 	})})
 	post(h, "/v1/check", fmt.Sprintf(forUser, 5))
@@ -216,6 +223,7 @@ func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecor
 	r := httptest.NewRequest(cmp.Or(c.method, method), path+c.query, c.reader)
 	r.Header.Set("Content-Type", cmp.Or(c.kind, "application/json"))
 	r.Header.Set("Authorization", "Bearer "+c.token)
+	maps.Copy(r.Header, c.header)
 	return serve(h, r)
 }
 
@@ -233,6 +241,11 @@ func (c call) admin(f *fake) Admin {
 		}
 		return f.Policy(), true, nil
 	}}
+}
+
+// about are the headers of a proxy that asks about a request of the API key k.
+func about(method, uri string) http.Header {
+	return http.Header{"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {uri}, "X-Api-Key": {"k"}}
 }
 
 // TestDocumentStatuses provokes every status that the document names for every
@@ -292,6 +305,15 @@ func TestDocumentStatuses(t *testing.T) {
 		"/v1/cancel 409":  {{body: `{"reservation":"R2"}`}},
 		"/v1/cancel 500":  {{body: `{"reservation":"R1"}`, panics: true}},
 		"/v1/cancel 503":  {{body: `{"reservation":"R1"}`, err: headgate.ErrUnavailable}},
+
+		"/v1/auth 200": {{header: about("POST", "/v1/token")}, {header: about("GET", "/"), err: headgate.ErrUnavailable}},
+		"/v1/auth 400": {{header: about("GET", "v1")}},
+		"/v1/auth 401": {{query: "/denied=401&cost=6", header: about("POST", "/v1/token")}},
+		"/v1/auth 403": {{header: about("GET", "/wp-login.php")}, {query: "/denied=403&cost=6", header: about("POST", "/v1/token")}},
+		"/v1/auth 429": {{query: "/cost=30", header: about("POST", "/v1/token")}, {query: "/cost=6", header: about("POST", "/v1/token")}},
+		"/v1/auth 431": {{query: "/key=X-Key", header: http.Header{"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {"/"}, "X-Key": {strings.Repeat("k", policy.MaxValue+1)}}}},
+		"/v1/auth 500": {{}, {query: "/what=1"}, {header: about("GET", "/"), panics: true}},
+		"/v1/auth 503": {{query: "/on_store_error=deny", header: about("POST", "/v1/token"), err: headgate.ErrUnavailable}},
 
 		"/v1/candidate 200": {{token: "open sesame"}},
 		"/v1/candidate 400": {{token: "open sesame", query: "?status=true"}},

@@ -74,11 +74,11 @@ func TestRESP3(t *testing.T) {
 			"{rule: tried, limit: 2 per 1m, algorithm: token_bucket, allowed: false, capacity: 2, period_ms: 60000, remaining: 2, retry_after_ms: -1, reset_after_ms: 0, shadow: true}]}"},
 		{"HG.PEEK DESC route GET·/wp-admin", "{allowed: false, denied_by: {list: scanners}, retry_after_ms: -1, delay_ms: 0, at: 0, decisions: []}"},
 		{"HG.RULES", "{version: 1, hash: 5ec2e7, rules: [" +
-			"{name: mail, direct: true, match: [], per: [], cost: 1, limits: [{limit: 5 per 1h, algorithm: token_bucket, capacity: 5, period_ms: 3600000}]} " +
-			"{name: login, direct: false, match: [{entry: route, not: false, values: 1, prefixes: 0} {entry: staff, not: true, values: 0, prefixes: 0}], per: [user], cost: 1, limits: [" +
-			"{limit: 20 per 1m, algorithm: sliding_window, capacity: 20, period_ms: 60000} {limit: 5 per 3s, algorithm: sliding_window, capacity: 5, period_ms: 3000}]} …"},
+			"{name: mail, direct: true, match: [], per: [], cost: 1, limits: [{limit: 5 per 1h, algorithm: token_bucket, capacity: 5, period_ms: 3600000}], soft: 0, mode: enforce, enforce: 100} " +
+			"{name: login, direct: false, match: [{entry: route, not: false, values: 1} {entry: staff, not: true, values: 0}], per: [user], cost: 1, limits: [" +
+			"{limit: 20 per 1m, algorithm: sliding_window, capacity: 20, period_ms: 60000} {limit: 5 per 3s, algorithm: sliding_window, capacity: 5, period_ms: 3000}], soft: 80, mode: enforce, enforce: 100} …"},
 		{"HELLO 2", "[server headgate …"},
-		{"HG.RULES", "[version 1 hash 5ec2e7 rules [[name mail direct 1 match [] per [] cost 1 limits [[limit 5 per 1h algorithm token_bucket capacity 5 period_ms 3600000]]] …"},
+		{"HG.RULES", "[version 1 hash 5ec2e7 rules [[name mail direct 1 match [] per [] cost 1 limits [[limit 5 per 1h algorithm token_bucket capacity 5 period_ms 3600000]] soft 0 mode enforce enforce 100] …"},
 	})
 }
 
@@ -90,7 +90,7 @@ func TestMistakes(t *testing.T) {
 		{"HG.CHECK mail", "-ERR wrong number of arguments for HG.CHECK: 1; write HG.CHECK rule key [COST cost] [rule key [COST cost] ...] | DESC name value [name value ...] [COST cost] [ID id] [FOR milliseconds]"},
 		{"HG.CHECK mail a mail", `-ERR HG.CHECK: there is a rule without a key; a rule with one counter for all has the key ""`},
 		{"HG.CHECK ID a", "-ERR HG.CHECK: there is neither a rule with its key, nor DESC with names and values"},
-		{"HG.CHECK nobody user42", `-NORULE there is no rule "nobody"; there are mail, login, cost, tried, paced and 1 more; HG.RULES lists them`},
+		{"HG.CHECK nobody user42", `-NORULE there is no rule "nobody"; there are mail, login, cost, tried, paced and 2 more; HG.RULES lists them`},
 		{"HG.CHECK mail a COST 0", "-ERR HG.CHECK: the cost is 0" + bounds},
 		{"HG.CHECK mail a COST -1", "-ERR HG.CHECK: the cost is -1" + bounds},
 		{"HG.CHECK mail a COST 1000000001", "-ERR HG.CHECK: the cost is 1000000001" + bounds},
@@ -111,7 +111,7 @@ func TestMistakes(t *testing.T) {
 		{"HG.CHECK DESC" + numbered(" a%d b", policy.MaxEntries+1), "-ERR HG.CHECK: the descriptor has more than 32 entries"},
 		{"HG.CHECK" + numbered(" mail k%d", headgate.MaxChecks+1), "-ERR HG.CHECK: there are more than 64 checks"},
 		{"HG.CHECK mail " + long, "-ERR HG.CHECK: the key has 1025 bytes, must have at most 1024"},
-		{"HG.CHECK mail " + long + " words _", `-ERR HG.CHECK: the key has 1025 bytes, must have at most 1024; the key has 0 bytes, but the rule binds no request without id`},
+		{"HG.CHECK mail " + long + " words _", `-ERR HG.CHECK: check 1 (mail): the key has 1025 bytes, must have at most 1024; check 2 (words): the key has 0 bytes, but the rule binds no request without id`},
 		{"HG.CHECK mail a mail a", `-ERR HG.CHECK: check 2 repeats the rule "mail" and the key of check 1; add up their costs instead`},
 		{"HG.CHECK mail a ID _", "-ERR HG.CHECK: the id has 0 bytes, must have 1 to 256"},
 		{"HG.CHECK mail a ID " + strings.Repeat("i", headgate.MaxID+1), "-ERR HG.CHECK: the id has 257 bytes, must have 1 to 256"},
@@ -124,9 +124,15 @@ func TestMistakes(t *testing.T) {
 		{"HG.REFUND mail a AT 1 AT 1", "-ERR HG.REFUND: AT is given twice"},
 		{"HG.PEEK mail a ID b", "-ERR HG.PEEK: ID is for HG.CHECK and HG.RESERVE"},
 		{"HG.PEEK mail a FOR 5", "-ERR HG.PEEK: FOR is for HG.CHECK and HG.RESERVE"},
-		{"HG.SETTLE a", "-ERR wrong number of arguments for HG.SETTLE: 1; write HG.SETTLE id cost [cost ...]"},
-		{"HG.SETTLE a -1", "-ERR HG.SETTLE: the cost is -1, must be 0 to 1000000000"},
-		{"HG.SETTLE a x", "-ERR HG.SETTLE: the cost is not a whole number, must be 0 to 1000000000"},
+		{"HG.SETTLE a", "-ERR wrong number of arguments for HG.SETTLE: 1; write HG.SETTLE id [COST cost] [STATUS status]"},
+		{"HG.SETTLE a COST -1", "-ERR HG.SETTLE: the cost is -1, must be 0 to 1000000000"},
+		{"HG.SETTLE a COST x", "-ERR HG.SETTLE: the cost is not a whole number, must be 0 to 1000000000"},
+		{"HG.SETTLE a STATUS 99", "-ERR HG.SETTLE: the status is 99, must be 100 to 599"},
+		{"HG.SETTLE a 5 6", `-ERR HG.SETTLE: "5" is neither COST nor STATUS, or is given twice`},
+		{"HG.SETTLE a COST 1 COST 1", `-ERR HG.SETTLE: "COST" is neither COST nor STATUS, or is given twice`},
+		{"HG.SETTLE a COST 1 STATUS", `-ERR HG.SETTLE: there is nothing behind "STATUS"`},
+		{"HG.SETTLE _ COST 1", "-ERR HG.SETTLE: the id has 0 bytes, must have 1 to 512"},
+		{"HG.CANCEL " + strings.Repeat("i", 513), "-ERR HG.CANCEL: the id has 513 bytes, must have 1 to 512"},
 		{"HG.RULES now", "-ERR wrong number of arguments for HG.RULES: 1; write HG.RULES"},
 		{"HG.CHEQUE mail a", `-ERR unknown command "HG.CHEQUE"; COMMAND LIST has those that there are`},
 		{strings.Repeat("X", 100), `-ERR unknown command "` + strings.Repeat("X", 64) + `"...; COMMAND LIST has those that there are`},
@@ -134,7 +140,7 @@ func TestMistakes(t *testing.T) {
 		c.exchanges([]exchange{e})
 	}
 	c.write(wire("HG.CHECK", "mail\r\n+OK", "a"))
-	if got := c.answer(); got != `-NORULE there is no rule "mail\r\n+OK"; there are mail, login, cost, tried, paced and 1 more; HG.RULES lists them` {
+	if got := c.answer(); got != `-NORULE there is no rule "mail\r\n+OK"; there are mail, login, cost, tried, paced and 2 more; HG.RULES lists them` {
 		t.Errorf("a name with an end of line is answered with %q", got)
 	}
 	// None of these has taken anything.
@@ -168,22 +174,26 @@ func TestReservations(t *testing.T) {
 	c, clock := startSample(t, Options{})
 	const remains = "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule mail limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining "
 	c.exchanges([]exchange{
-		{"HG.RESERVE mail user42 COST 4 ID r1 FOR 60000", remains + "1 retry_after_ms 0 reset_after_ms 2880000]] reservation r1 expires_at 1763712060000000]"},
-		{"HG.RESERVE mail user42 COST 2", "[allowed 0 denied_by [rule mail limit 5 per 1h] retry_after_ms 720000 delay_ms 0 at " + begin + " decisions [[rule mail limit 5 per 1h algorithm token_bucket allowed 0 capacity 5 period_ms 3600000 remaining 1 retry_after_ms 720000 reset_after_ms 2880000]] reservation nil expires_at 0]"},
-		{"HG.SETTLE r1 1", remains + "4 retry_after_ms 0 reset_after_ms 720000]]]"},
-		{"HG.SETTLE r1 1", remains + "4 …"},
-		{"HG.SETTLE r1 2", "-CONFLICT the reservation was settled at [1] units, and cannot be settled at [2]"},
-		{"HG.SETTLE nobody 2", "-NORESERVATION there is no reservation by this id that can be settled: it has expired, or there never was one"},
+		{"HG.RESERVE mail user42 COST 4 ID r1 FOR 60000", remains + "1 retry_after_ms 0 reset_after_ms 2880000]] reservation [id r1 expires_in_ms 60000]]"},
+		{"HG.RESERVE mail user42 COST 2", "[allowed 0 denied_by [rule mail limit 5 per 1h] retry_after_ms 720000 delay_ms 0 at " + begin + " decisions [[rule mail limit 5 per 1h algorithm token_bucket allowed 0 capacity 5 period_ms 3600000 remaining 1 retry_after_ms 720000 reset_after_ms 2880000]] reservation nil]"},
+		{"HG.SETTLE r1 COST 1", remains + "4 retry_after_ms 0 reset_after_ms 720000]]]"},
+		{"hg.settle r1 cost 1", remains + "4 …"},
+		{"HG.SETTLE r1 COST 2", "-CONFLICT the reservation was settled at [1] units, and cannot be settled at [2]"},
+		{"HG.SETTLE nobody COST 2", "-NORESERVATION there is no reservation by this id that can be settled: it has expired, or there never was one"},
 		{"HG.RESERVE mail a COST 2 mail b COST 3 ID r2", "[allowed 1 …"},
-		{"HG.SETTLE r2 1 2 3", "-ERR HG.SETTLE: there are 3 costs, must be one for all or one for each of the reservation's 2 checks"},
-		{"HG.SETTLE r2 1 5", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [" +
-			"[rule mail limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 4 retry_after_ms 0 reset_after_ms 720000] " +
+		{"HG.SETTLE r2 COST 5", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [" +
+			"[rule mail limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 0 retry_after_ms 0 reset_after_ms 3600000] " +
 			"[rule mail limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 0 retry_after_ms 0 reset_after_ms 3600000]]]"},
+		// A rule that charges for failures only, and says how long a reservation lasts.
+		{"HG.RESERVE tries u COST 2 ID r4", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule tries limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 3 retry_after_ms 0 reset_after_ms 1440000]] reservation [id r4 expires_in_ms 5000]]"},
+		{"HG.SETTLE r4 STATUS 200", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule tries limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 5 …"},
+		{"HG.RESERVE tries u COST 2 ID r5", "[allowed 1 …"},
+		{"HG.SETTLE r5 STATUS 401 COST 3", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule tries limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 2 …"},
 		{"HG.RESERVE DESC user u route POST·/login COST 3 ID r3", "[allowed 1 …"},
 		{"HG.CANCEL r3", "[allowed 1 …"},
 		{"HG.CHECK login u COST 5", "[allowed 1 …"},
-		{"HG.RESERVE DESC user u", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at 0 decisions [] reservation nil expires_at 0]"},
-		{"HG.RESERVE DESC route GET·/wp-a", "[allowed 0 denied_by [list scanners] retry_after_ms -1 delay_ms 0 at 0 decisions [] reservation nil expires_at 0]"},
+		{"HG.RESERVE DESC user u", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at 0 decisions [] reservation nil]"},
+		{"HG.RESERVE DESC route GET·/wp-a", "[allowed 0 denied_by [list scanners] retry_after_ms -1 delay_ms 0 at 0 decisions [] reservation nil]"},
 		{"HG.RESERVE mail c", "[allowed 1 …"},
 		{"HELLO 3", "{server: …"},
 		{"HG.CANCEL r3", "{allowed: true, …"},
@@ -196,9 +206,9 @@ func TestReservations(t *testing.T) {
 // memory: it is the same over a connection of its own.
 func TestAnswersAreApart(t *testing.T) {
 	commands := []string{
-		"HG.RESERVE mail a ID r", "HG.SETTLE r 1", "HG.CHECK DESC route GET·/wp-x", "HG.CANCEL x", "HG.PEEK mail a", "HG.RESET mail b",
+		"HG.RESERVE mail a ID r", "HG.SETTLE r COST 1", "HG.CHECK DESC route GET·/wp-x", "HG.CANCEL x", "HG.PEEK mail a", "HG.RESET mail b",
 		"HG.CHECK nobody x", "HG.PEEK DESC a b", "HG.REFUND mail b AT 5", "HG.PEEK login b", "CL.THROTTLE a 1 1 1 0", "HG.PEEK mail b",
-		"HG.RESERVE mail a COST 9", "HG.SETTLE r 1", "HG.CHECK tried x", "HG.REFUND DESC route GET·/wp-x",
+		"HG.RESERVE mail a COST 9", "HG.SETTLE r COST 1", "HG.CHECK tried x", "HG.REFUND DESC route GET·/wp-x",
 	}
 	for _, sideBySide := range []bool{false, true} {
 		options := Options{SideBySide: sideBySide}
@@ -230,7 +240,7 @@ func TestStoreFailure(t *testing.T) {
 		{"CL.THROTTLE a 1 1 1", said},
 		{"HG.CHECK mail a ID b", "-ERR the store does not remember requests by an id"},
 		{"HG.RESERVE mail a", "-ERR the store does not remember requests by an id"},
-		{"HG.SETTLE a 1", "-ERR the store does not remember requests by an id"},
+		{"HG.SETTLE a COST 1", "-ERR the store does not remember requests by an id"},
 		// No rule binds it, so that no store is asked.
 		{"HG.CHECK DESC a b", "[allowed 1 …"},
 		{"PING", "+PONG"},

@@ -129,6 +129,7 @@ func (k *call) work() {
 	defer func() {
 		if p := recover(); p != nil {
 			k.conn.server.panicked(k.conn, p)
+			k.out = k.out[:0]
 			k.fail("ERR", defect)
 		}
 		<-k.conn.server.workers
@@ -141,7 +142,9 @@ func (k *call) work() {
 func (c *conn) join() {
 	for _, k := range c.pending {
 		<-k.done
-		c.out = append(c.out, k.out...)
+		if c.out = append(c.out, k.out...); len(c.out) >= flushAt && !c.flush() {
+			c.quit = true
+		}
 		clear(k.args)
 		k.conn = nil
 		k.release()

@@ -99,14 +99,15 @@ func (c *conn) serve() {
 
 const defect = "the server has a defect, which is in its log; whether the request was charged is not known"
 
-// recovered deals with a panic: what the connection was about is lost.
+// recovered deals with a panic: it is the last that the connection is told.
 func (c *conn) recovered() {
 	if p := recover(); p != nil {
 		c.server.panicked(c, p)
 		for _, k := range c.pending {
 			<-k.done
 		}
-		c.out = appendError(c.out[:0], "ERR", defect)
+		// What was answered before it is still whole.
+		c.out = appendError(c.out, "ERR", defect)
 		c.flush()
 	}
 }
@@ -190,8 +191,8 @@ func (c *conn) boundRead() {
 	default:
 		want, slack = c.now.Add(times.idle), times.idle/8
 	}
-	if short := want.Sub(c.readUntil); short < 0 || short > slack {
-		c.setReadDeadline(want)
+	if over := c.readUntil.Sub(want); over < 0 || over > slack {
+		c.setReadDeadline(want.Add(slack))
 	}
 	// If the server has begun to leave meanwhile, its wake is overwritten.
 	if until, leaving := c.leaving(); leaving && until.Before(c.readUntil) {
@@ -256,9 +257,9 @@ func (c *conn) flush() bool {
 	}
 	// As for reads, a deadline that is good enough is left.
 	within := c.server.options.times.write
-	if want := time.Now().Add(within); want.Sub(c.sendUntil) > within/8 {
-		_ = c.nc.SetWriteDeadline(want) // Of a closed connection, Write says so.
-		c.sendUntil = want
+	if want := time.Now().Add(within); c.sendUntil.Before(want) {
+		c.sendUntil = want.Add(within / 8)
+		_ = c.nc.SetWriteDeadline(c.sendUntil) // Of a closed connection, Write says so.
 	}
 	_, err := c.nc.Write(c.out)
 	if c.out = c.out[:0]; cap(c.out) > 2*flushAt {

@@ -33,6 +33,10 @@ func samplePolicy(t testing.TB, more ...policy.Rule) *policy.Set {
 		{Limits: headgate.MustRule("cost", headgate.PerMinute(10)), Direct: true},
 		{Limits: headgate.MustRule("tried", headgate.PerMinute(2)), Direct: true, Mode: policy.ModeShadow},
 		{Limits: headgate.MustRule("paced", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 10, Period: time.Second}), Direct: true},
+		{
+			Limits: headgate.MustRule("tries", headgate.Per(5, time.Hour)), Direct: true,
+			ChargeOn: policy.Statuses{{First: 401, Last: 401}}, Reservation: policy.Reservation{For: 5 * time.Second},
+		},
 		{Limits: headgate.MustRule("words", headgate.PerMinute(100)), Per: []policy.Part{{Entry: "id"}}},
 	}, more...), policy.WithDenied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
 	if err != nil {

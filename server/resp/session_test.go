@@ -45,7 +45,7 @@ func TestSession(t *testing.T) {
 		{"COMMAND LIST", "[HG.CHECK HG.PEEK HG.REFUND HG.RESET HG.RESERVE HG.SETTLE HG.CANCEL HG.RULES CL.THROTTLE PING ECHO QUIT HELLO AUTH SELECT RESET CLIENT INFO COMMAND]"},
 		{"COMMAND INFO cl.throttle get PING", "[[cl.throttle -5 [+fast] 1 1 1] nil [ping -1 [+fast] 0 0 0]]"},
 		{"COMMAND", "[[hg.check -3 [+fast] 2 2 1] …"},
-		{"COMMAND DOCS hg.settle GET", "[hg.settle [summary Makes the units of a reservation those that the request did cost. group headgate arguments [[name id type string] [name cost type string flags [+multiple]]]]]"},
+		{"COMMAND DOCS hg.settle GET", "[hg.settle [summary Makes the units of a reservation those that the work did cost, or that are charged for work that has ended with the HTTP status. group headgate arguments [[name id type string] [name cost type string token COST flags [+optional]] [name status type string token STATUS flags [+optional]]]]]"},
 		{"COMMAND DOCS HELLO", "[hello [summary Chooses RESP2 or RESP3, and says what is there. group connection arguments [" +
 			"[name version type string flags [+optional]] [name auth type block token AUTH flags [+optional] arguments [[name user type string] [name token type string]]] [name name type string token SETNAME flags [+optional]]]]]"},
 		{"COMMAND GETKEYS", `-ERR COMMAND "GETKEYS" is not known here; there are COUNT, LIST, INFO and DOCS`},

@@ -80,7 +80,7 @@ func (k *call) appendVerdict(r *headgate.Reservation) {
 	}
 	members := 6
 	if k.wish.reserve {
-		members = 8
+		members = 7
 	}
 	b := k.proto.appendMap(k.out, members)
 	b = k.proto.appendBool(append(b, nameAllowed...), v.Allowed)
@@ -97,15 +97,19 @@ func (k *call) appendVerdict(r *headgate.Reservation) {
 		b = k.appendDecision(b, &v.Decisions[i])
 	}
 	if k.wish.reserve {
-		b = appendBulk(b, "reservation")
-		if r.ID == "" {
-			b = k.proto.appendNull(b)
-		} else {
-			b = appendBulk(b, r.ID)
-		}
-		b = appendInt(appendBulk(b, "expires_at"), r.Expires)
+		b = k.appendReservation(appendBulk(b, "reservation"), r)
 	}
 	k.out = b
+}
+
+// appendReservation writes what was reserved, if anything was.
+func (k *call) appendReservation(b []byte, r *headgate.Reservation) []byte {
+	if r.ID == "" {
+		return k.proto.appendNull(b)
+	}
+	left := time.Duration(r.Expires-k.decisions[0].At) * time.Microsecond
+	b = appendBulk(appendBulk(k.proto.appendMap(b, 2), "id"), r.ID)
+	return appendInt(appendBulk(b, "expires_in_ms"), left.Milliseconds())
 }
 
 // appendDeniedBy writes the limit or the entry of the deny list that decided a
@@ -182,15 +186,14 @@ func (k *call) rules() {
 
 func (k *call) appendRule(r *policy.Rule) {
 	p := k.proto
-	b := appendBulk(appendBulk(p.appendMap(k.out, 6), "name"), r.Name)
+	b := appendBulk(appendBulk(p.appendMap(k.out, 9), "name"), r.Name)
 	b = p.appendBool(appendBulk(b, "direct"), r.Direct)
 	b = appendArray(appendBulk(b, "match"), len(r.Match))
 	for i := range r.Match {
 		c := &r.Match[i]
-		b = appendBulk(appendBulk(p.appendMap(b, 4), "entry"), c.Entry)
+		b = appendBulk(appendBulk(p.appendMap(b, 3), "entry"), c.Entry)
 		b = p.appendBool(appendBulk(b, "not"), c.Not)
-		b = appendInt(appendBulk(b, "values"), int64(len(c.Equals)))
-		b = appendInt(appendBulk(b, "prefixes"), int64(len(c.Prefixes)))
+		b = appendInt(appendBulk(b, "values"), int64(len(c.Equals)+len(c.Prefixes)+len(c.Networks)+len(c.Hashes)))
 	}
 	b = appendArray(appendBulk(b, "per"), len(r.Per))
 	for i := range r.Per {
@@ -206,5 +209,7 @@ func (k *call) appendRule(r *policy.Rule) {
 		b = appendInt(appendBulk(b, "capacity"), l.Capacity())
 		b = appendInt(appendBulk(b, "period_ms"), ceilMillis(time.Duration(l.Micros())*time.Microsecond))
 	}
-	k.out = b
+	b = appendInt(appendBulk(b, "soft"), int64(r.Soft))
+	b = appendBulk(appendBulk(b, "mode"), r.Mode.String())
+	k.out = appendInt(appendBulk(b, "enforce"), int64(r.Enforced()))
 }

@@ -133,8 +133,8 @@ func (k *keeper) probe(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
 	var err error
-	k.fallback.counts.probes.Add(1)
 	k.probed, err = k.fallback.primary.Take(ctx, headgate.OpTake, []headgate.Check{{Rule: probeRule, Key: k.fallback.options.Node}}, k.probed[:0])
+	k.fallback.counts.probes.Add(1)
 	if err != nil {
 		k.fallback.counts.probesFailed.Add(1)
 	}

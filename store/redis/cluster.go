@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -394,29 +395,52 @@ const pinged = 4
 
 // pingAny returns nil if one of some nodes answers.
 func (s *Store) pingAny(ctx context.Context) error {
+	return s.pingNodes(ctx, pinged, 1)
+}
+
+// pingAll connects to all nodes, so that no request must, and returns nil if one of
+// them answers.
+func (s *Store) pingAll(ctx context.Context) error {
+	return s.pingNodes(ctx, math.MaxInt, math.MaxInt)
+}
+
+// pingNodes asks so many nodes, waits for so many answers, and returns nil if one
+// answers. The calls go on when nobody waits any more: who is cancelled while he
+// connects fails all that wait for the same connection.
+func (s *Store) pingNodes(ctx context.Context, ask, wait int) error {
 	nodes := s.client.Nodes()
-	answers := make(chan error, pinged)
+	ask = min(ask, len(nodes))
+	answers := make(chan error, ask)
 	asked := 0
 	for _, node := range nodes {
-		if asked == pinged {
+		if asked++; asked > ask {
 			break
 		}
-		asked++
-		if !s.clustered.tasks.start(func() { answers <- node.Do(ctx, node.B().Ping().Build()).Error() }) {
+		if !s.clustered.tasks.start(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(s.deadlines.timeout, defaultConnectTimeout))
+			defer cancel()
+			answers <- node.Do(ctx, node.B().Ping().Build()).Error()
+		}) {
 			answers <- rueidis.ErrClosing
 		}
 	}
-	failure := rueidis.ErrNoAddr
-	for range asked {
+	failure, well := rueidis.ErrNoAddr, 0
+	for range ask {
 		select {
 		case err := <-answers:
-			if err == nil {
+			if err != nil {
+				failure = err
+			} else if well++; well >= wait {
 				return nil
 			}
-			failure = err
+			continue
 		case <-ctx.Done():
-			return unavailable("ping", ctx.Err())
+			failure = ctx.Err()
 		}
+		break
+	}
+	if well > 0 {
+		return nil
 	}
 	return unavailable("ping", failure)
 }

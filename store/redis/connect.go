@@ -89,7 +89,8 @@ func (t *target) options(set *settings) (rueidis.ClientOption, error) {
 	o := rueidis.ClientOption{
 		InitAddress: t.hosts,
 		Username:    t.user, Password: password, SelectDB: t.database,
-		ClientName: t.clientName, TLSConfig: config,
+		// Who may not name his library fills the server's log of refusals.
+		ClientName: t.clientName, ClientSetInfo: rueidis.DisableClientSetInfo, TLSConfig: config,
 		Dialer: dialer, ConnWriteTimeout: max(t.connectTimeout, set.timeout),
 		// A call that may have counted is never sent again.
 		DisableRetry:       true,

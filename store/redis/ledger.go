@@ -49,8 +49,14 @@ func (n *note) append(args []string) []string {
 		named, n.payload, strconv.FormatInt(keep, 10))
 }
 
-// noteKey is the name of a note. Counters have no space right behind the prefix.
-func (s *Store) noteKey(id string) string { return s.prefix + " id " + id }
+// noteKey is the name of a note beside a counter. Counters have no space right
+// behind the prefix. On a cluster the note is in the counter's slot.
+func (s *Store) noteKey(id, counter string) string {
+	if s.clustered == nil {
+		return s.prefix + " id " + id
+	}
+	return s.noteKeyIn(id, slotOf(counter))
+}
 
 // print tells requests apart by their rules, keys and costs, 16 bytes, and behind
 // that their limits, 8 bytes. Strangers may choose keys and ids, but who finds two
@@ -83,8 +89,8 @@ func print(terms *headgate.Terms, checks []headgate.Check, reserve bool) string 
 	return string(append(text, h.Sum(nil)[:8]...))
 }
 
-// TakeOnce implements [headgate.Ledger]. On a cluster, ids are those of requests
-// whose first counter is in the same hash slot.
+// TakeOnce implements [headgate.Ledger]. On a cluster the ids of requests whose first
+// counters are in different hash slots are different ids.
 func (s *Store) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	_, dst, err := s.once(ctx, terms, checks, dst, false, true)
 	return dst, err
@@ -111,17 +117,24 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 		return none, dst, unavailable("take", err)
 	}
 	defer cancel()
-	n := &note{key: s.noteKey(terms.ID), prints: print(&terms, checks, reserve), term: terms.Term(), named: named}
+	n := &note{key: s.noteKey(terms.ID, string(appendKey(nil, s.prefix, &checks[0]))), prints: print(&terms, checks, reserve), term: terms.Term(), named: named}
 	if reserve {
 		n.payload = string(appendChecks(nil, checks))
 		if _, err := readChecks(n.payload); err != nil {
 			return none, dst, fmt.Errorf("%w: the reservation could not be settled by another process: %w", headgate.ErrInvalid, err)
 		}
 		if n.gives = gives(checks); n.gives {
-			if err := s.promise(ctx, terms); err != nil {
+			id := terms.ID
+			if s.clustered != nil {
+				id = clusterID(id, s.slotOfCheck(&checks[0]))
+			}
+			if err := s.promise(ctx, id, terms.Term()); err != nil {
 				return none, dst, err
 			}
 		}
+	}
+	if s.clustered != nil {
+		return s.onceCluster(ctx, terms, checks, dst, reserve, n)
 	}
 	before := len(dst)
 	for range windowTries {
@@ -157,7 +170,7 @@ func (s *Store) changed(ctx context.Context, id string, checks []headgate.Check,
 		r = recalled.reservation
 	}
 	before := len(dst)
-	dst, err = s.decide(ctx, headgate.OpPeek, checks, dst)
+	dst, err = s.Take(ctx, headgate.OpPeek, checks, dst)
 	if err != nil {
 		return headgate.Reservation{}, dst, err
 	}
@@ -174,11 +187,13 @@ func reservation(id string, expires int64, checks []headgate.Check, decisions []
 			refused |= 1 << decisions[i].Check
 		}
 	}
-	for i := range checks {
-		if refused&(1<<i) == 0 {
-			c := checks[i]
-			c.At = decisions[0].At
+	last := -1 // the check of the decision before
+	for i := range decisions {
+		if d := &decisions[i]; d.Check != last && refused&(1<<d.Check) == 0 {
+			c := checks[d.Check]
+			c.At = d.At
 			r.Checks = append(r.Checks, c)
+			last = d.Check
 		}
 	}
 	if len(r.Checks) == 0 { // all were shadows that did not fit
@@ -208,11 +223,20 @@ const (
 	noteState   = 'o' // that of one that may be settled
 )
 
-// recalled is a note as it was read.
+// recalled is what is known of a reservation.
 type recalled struct {
 	open        bool
 	expired     bool
 	reservation headgate.Reservation
+}
+
+// noted is a note as it was read.
+type noted struct {
+	open    bool
+	now     int64
+	expires int64
+	answer  reply
+	checks  []headgate.Check // nil if the request was not reserved
 }
 
 // Recall implements [headgate.Ledger].
@@ -232,52 +256,55 @@ func (s *Store) Recall(ctx context.Context, id string) (headgate.Reservation, er
 	return r.reservation, nil
 }
 
-// read reads a note, expired or not.
+// read reads what is known of a reservation, expired or not.
 func (s *Store) read(ctx context.Context, id string) (recalled, error) {
-	text, err := s.recallNote(ctx, s.noteKey(id))
-	switch {
-	case err != nil:
+	if s.clustered != nil {
+		return s.readCluster(ctx, id)
+	}
+	n, err := s.readNote(ctx, s.noteKey(id, ""))
+	if err != nil {
 		return recalled{}, err
-	case text == "":
+	}
+	if n.checks == nil || n.answer.status != statusAdmitted {
 		return recalled{}, headgate.ErrNoReservation
 	}
-	fail := func(err error) (recalled, error) { return recalled{}, unavailable("reading a note", err) }
-	now := readUint(text, 7)
+	decisions, err := n.answer.decisions(headgate.OpTake, n.checks, nil)
+	if err != nil {
+		return recalled{}, err
+	}
+	return recalled{n.open, n.now >= n.expires, reservation(id, n.expires, n.checks, decisions)}, nil
+}
+
+// readNote reads a note. The error is ErrNoReservation if there is none.
+func (s *Store) readNote(ctx context.Context, key string) (n noted, err error) {
+	text, err := s.recallNote(ctx, key)
+	switch {
+	case err != nil:
+		return n, err
+	case text == "":
+		return n, headgate.ErrNoReservation
+	}
+	fail := func(err error) (noted, error) { return noted{}, unavailable("reading a note", err) }
+	n.now = readUint(text, 7)
 	text = text[7:]
 	if len(text) < noteHead {
 		return fail(fmt.Errorf("it has %d bytes, must have %d or more", len(text), noteHead))
 	}
-	r := recalled{open: text[0] == noteState}
-	expires := readUint(text[noteExpires:], 7)
-	r.expired = now >= expires
-	rest := text[noteHead-4:]
-	answer, rest, err := cutText32(rest)
+	n.open, n.expires = text[0] == noteState, readUint(text[noteExpires:], 7)
+	answer, rest, err := cutText32(text[noteHead-4:])
 	if err != nil {
 		return fail(err)
 	}
 	if _, rest, err = cutText32(rest); err != nil {
 		return fail(err)
 	}
-	if rest == "" {
-		return recalled{}, headgate.ErrNoReservation // the note of a request that was not reserved
+	if n.answer, err = parseReply(answer); err != nil || rest == "" {
+		return n, err
 	}
-	checks, err := readChecks(rest)
-	if err != nil {
+	if n.checks, err = readChecks(rest); err != nil {
 		return fail(err)
 	}
-	took, err := parseReply(answer)
-	if err != nil {
-		return recalled{}, err
-	}
-	if took.status != statusAdmitted {
-		return recalled{}, headgate.ErrNoReservation
-	}
-	decisions, err := took.decisions(headgate.OpTake, checks, nil)
-	if err != nil {
-		return recalled{}, err
-	}
-	r.reservation = reservation(id, expires, checks, decisions)
-	return r, nil
+	return n, nil
 }
 
 // recallNote returns the time and the note, or "" if there is none.
@@ -310,6 +337,9 @@ func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int6
 		return dst, unavailable("settle", err)
 	}
 	defer cancel()
+	if s.clustered != nil {
+		return s.settleCluster(ctx, &r, units, dst, "1")
+	}
 	return s.settle(ctx, &r, units, dst, "1")
 }
 
@@ -374,8 +404,13 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 	if mode == refundMode {
 		return s.exec(ctx, headgate.OpRefund, s.refund, keys, args)
 	}
-	return s.exec(ctx, headgate.OpRefund, s.refund, append(keys, s.noteKey(r.ID)),
-		append(args, string(appendUint56(nil, r.Expires)), string(h.Sum(nil)[:16])))
+	// On a cluster each node has its own idea of when the reservation expires.
+	expires := ""
+	if s.clustered == nil {
+		expires = string(appendUint56(nil, r.Expires))
+	}
+	return s.exec(ctx, headgate.OpRefund, s.refund, append(keys, s.noteKey(r.ID, keys[0])),
+		append(args, expires, string(h.Sum(nil)[:16])))
 }
 
 // settled describes the answer of refund.lua to a settlement.

@@ -44,8 +44,10 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 		now = string(appendInt(nil, s.clock()))
 	}
 	// Nodes ask every few seconds: nothing is gained by keeping the script.
-	got, err := rueidis.NewLuaScript(membersLua).Exec(ctx, s.client, []string{s.prefix + " members"},
-		[]string{node, string(appendInt(nil, ttl.Microseconds())), now}).AsIntSlice()
+	script, args := rueidis.NewLuaScript(membersLua), []string{node, string(appendInt(nil, ttl.Microseconds())), now}
+	got, err := bounded(ctx, func() ([]int64, error) {
+		return script.Exec(ctx, s.client, []string{s.prefix + " members"}, args).AsIntSlice()
+	})
 	s.pending.end(err)
 	switch {
 	case err != nil:

@@ -27,6 +27,7 @@ type Option func(*settings)
 
 type settings struct {
 	prefix     string
+	part       string
 	timeout    time.Duration
 	clock      func() int64
 	maxPending int64 // 0: as many as the client's queue has room for
@@ -34,11 +35,15 @@ type settings struct {
 
 // WithPrefix keeps the counters under another prefix, so that several
 // installations can share a server: up to 64 bytes, without braces, which mean a
-// hash slot to a cluster. The parameter prefix of a URL goes before it.
+// hash slot to a cluster. It goes before the parameter prefix of a URL.
 func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
 
-// WithTimeout sets the deadline of each call: more than zero. The parameter
-// timeout of a URL goes before it.
+// WithPart keeps the store's counters apart from those of other stores of the same
+// installation: with the part "x", those of the prefix "hg:" stand under "hg-x:". It
+// is up to 64 bytes, without braces.
+func WithPart(name string) Option { return func(s *settings) { s.part = name } }
+
+// WithTimeout sets the deadline of each call: more than zero.
 func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
 // WithMaxPending bounds how many calls may be without an answer at a time; more
@@ -46,7 +51,7 @@ func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout 
 // deadline counts until the server answers again. It must be less than the places
 // in the client's queue, 2 to the power of its RingScaleEachConn. The clients that
 // [Open] makes have room for 15/16 of what the parameter queue of their URL says:
-// 15,360, or 3,840 for a cluster. The parameter max_pending of a URL goes before it.
+// 15,360, or 3,840 for a cluster. It goes before the parameter max_pending of a URL.
 func WithMaxPending(calls int) Option {
 	return func(s *settings) { s.maxPending = max(int64(calls), -1) }
 }
@@ -56,12 +61,24 @@ func WithMaxPending(calls int) Option {
 // traffic. Counters then expire an hour later than they would.
 func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
-func newSettings(options []Option) settings {
+func newSettings(options ...Option) settings {
 	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout}
-	for _, o := range options {
-		o(&set)
-	}
+	set.apply(options)
 	return set
+}
+
+func (s *settings) apply(options []Option) {
+	for _, o := range options {
+		o(s)
+	}
+}
+
+// fullPrefix is what the names of all counters begin with.
+func (s *settings) fullPrefix() string {
+	if s.part == "" {
+		return s.prefix
+	}
+	return strings.TrimSuffix(s.prefix, ":") + "-" + s.part + ":"
 }
 
 // check returns what is wrong with the settings for a client whose queue has so
@@ -73,6 +90,9 @@ func (s *settings) check(queue int64) error {
 	}
 	if i := strings.IndexAny(s.prefix, "{}"); i >= 0 {
 		problems = append(problems, fmt.Sprintf("the prefix has %q at byte %d; to keep a rule in one hash slot of a cluster, give it a tag", s.prefix[i], i))
+	}
+	if len(s.part) > 64 || strings.ContainsAny(s.part, "{}") {
+		problems = append(problems, fmt.Sprintf("the part has %d bytes or braces, must have at most 64 and none", len(s.part)))
 	}
 	if s.timeout <= 0 {
 		problems = append(problems, fmt.Sprintf("the timeout is %v, must be more than 0", s.timeout))

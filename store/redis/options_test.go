@@ -18,6 +18,7 @@ func TestSettings(t *testing.T) {
 	}{
 		{"two mistakes", settings{prefix: strings.Repeat("p", 65), timeout: -time.Second}, 0, []string{"65 bytes", "-1s"}},
 		{"braces", settings{prefix: "a{b}:", timeout: 1}, 1024, []string{`'{' at byte 1`}},
+		{"braces in the part", settings{part: "{x}", timeout: 1}, 1024, []string{"the part has 3 bytes or braces"}},
 		{"no place in the queue", settings{timeout: 1, maxPending: 1024}, 1024, []string{"1024 places"}},
 		{"no calls at all", settings{timeout: 1, maxPending: -1}, 1024, []string{"max pending is -1"}},
 	}
@@ -34,7 +35,11 @@ func TestSettings(t *testing.T) {
 			}
 		})
 	}
-	set := newSettings(nil)
+	part := newSettings(WithPrefix("a:"), WithPart("b"))
+	if got := part.fullPrefix(); got != "a-b:" {
+		t.Errorf("the prefix of a part is %q", got)
+	}
+	set := newSettings()
 	if err := set.check(1 << 14); err != nil || set.maxPending != 15360 || set.prefix != "hg:" || set.timeout != 15*time.Millisecond {
 		t.Errorf("the defaults are %+v, %v", set, err)
 	}

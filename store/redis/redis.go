@@ -53,6 +53,7 @@ type Store struct {
 	prefix    string
 	deadlines deadlines
 	pending   pending
+	doubt     doubt
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
@@ -77,11 +78,12 @@ var _ headgate.Store = (*Store)(nil)
 // URL or an option is at fault, or wraps [headgate.ErrUnavailable]. Close the store
 // when it is no longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
-	set := newSettings(options)
+	set := newSettings()
 	t, err := parseURL(url, &set)
 	if err != nil {
 		return nil, err
 	}
+	set.apply(options)
 	if err := set.check(t.queue); err != nil {
 		return nil, err
 	}
@@ -104,14 +106,17 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 func (s *Store) greet(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return s.do(ctx, "ping", s.client.B().Ping().Build())
+	if s.clustered != nil {
+		return s.pingAll(ctx)
+	}
+	return s.ping(ctx)
 }
 
 // New returns a store over a client that the caller made and will close. The
 // client should have DisableRetry set, so that no call that may have counted is
 // sent again.
 func New(client rueidis.Client, options ...Option) (*Store, error) {
-	set := newSettings(append([]Option{WithMaxPending(DefaultMaxPending)}, options...))
+	set := newSettings(append([]Option{WithMaxPending(DefaultMaxPending)}, options...)...)
 	if err := set.check(0); err != nil {
 		return nil, err
 	}
@@ -120,7 +125,7 @@ func New(client rueidis.Client, options ...Option) (*Store, error) {
 
 func newStore(client rueidis.Client, set settings) *Store {
 	s := &Store{
-		client: client, prefix: set.prefix, deadlines: deadlines{timeout: set.timeout}, clock: set.clock,
+		client: client, prefix: set.fullPrefix(), deadlines: deadlines{timeout: set.timeout}, clock: set.clock,
 		pending: pending{most: set.maxPending},
 		bucket:  rueidis.NewLuaScript(arithmeticLua + bucketLua),
 		buckets: rueidis.NewLuaScript(arithmeticLua + bucketsLua),
@@ -147,6 +152,9 @@ func (s *Store) Close() {
 	}
 }
 
+// Prefix is what the names of all its keys begin with.
+func (s *Store) Prefix() string { return s.prefix }
+
 // Ping asks whether the server, or a node of the cluster, answers within the store's
 // deadline.
 func (s *Store) Ping(ctx context.Context) error {
@@ -155,6 +163,10 @@ func (s *Store) Ping(ctx context.Context) error {
 		return unavailable("ping", err)
 	}
 	defer cancel()
+	return s.ping(ctx)
+}
+
+func (s *Store) ping(ctx context.Context) error {
 	if s.clustered != nil {
 		return s.pingAny(ctx)
 	}
@@ -295,7 +307,14 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 	if err := s.pending.begin(); err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}
-	text, err := script.Exec(ctx, s.client, keys, args).ToString()
+	var text string
+	var err error
+	if s.doubt.now(ctx) {
+		text, err = bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })
+	} else {
+		text, err = script.Exec(ctx, s.client, keys, args).ToString()
+	}
+	s.doubt.note(ctx, err)
 	s.pending.end(err)
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
@@ -316,7 +335,7 @@ func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed)
 	if err := s.pending.begin(); err != nil {
 		return unavailable(doing, err)
 	}
-	err := s.client.Do(ctx, command).Error()
+	_, err := bounded(ctx, func() (struct{}, error) { return struct{}{}, s.client.Do(ctx, command).Error() })
 	s.pending.end(err)
 	if err != nil {
 		return unavailable(doing, err)

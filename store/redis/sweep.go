@@ -72,12 +72,12 @@ func (s *Store) dueKey() string { return s.prefix + " due" }
 // promise notes, the first time, that a reservation is to be looked after. It comes first: an entry
 // without a reservation is dropped, a reservation without an entry would not be
 // given back.
-func (s *Store) promise(ctx context.Context, terms headgate.Terms) error {
+func (s *Store) promise(ctx context.Context, id string, term time.Duration) error {
 	if s.clock == nil {
 		s.sweeping.start(s.Sweep)
 	}
-	due := float64(s.likely() + terms.Term().Microseconds())
-	return s.do(ctx, "reserve", s.client.B().Zadd().Key(s.dueKey()).Nx().ScoreMember().ScoreMember(due, terms.ID).Build())
+	due := float64(s.likely() + term.Microseconds())
+	return s.do(ctx, "reserve", s.client.B().Zadd().Key(s.dueKey()).Nx().ScoreMember().ScoreMember(due, id).Build())
 }
 
 // Sweep gives back what has expired. It happens by itself; tests ask for it.
@@ -139,7 +139,11 @@ func (s *Store) abandon(ctx context.Context, id string) error {
 				units[i] = c.Units()
 			}
 		}
-		if _, err := s.settle(ctx, &r.reservation, units, nil, "2"); err != nil && !errors.Is(err, headgate.ErrNoReservation) {
+		settle := s.settle
+		if s.clustered != nil {
+			settle = s.settleCluster
+		}
+		if _, err := settle(ctx, &r.reservation, units, nil, "2"); err != nil && !errors.Is(err, headgate.ErrNoReservation) {
 			return err
 		}
 	}

@@ -84,7 +84,6 @@ var parameters = []parameter{
 	{"sentinel_password_file", text(func(t *target) *string { return &t.sentinelPasswordFile })},
 	{"sentinel_user", text(func(t *target) *string { return &t.sentinelUser })},
 	{"server_name", text(func(t *target) *string { return &t.serverName })},
-	{"timeout", duration(time.Millisecond, time.Minute, func(_ *target, s *settings) *time.Duration { return &s.timeout })},
 	{"tls", func(t *target, _ *settings, value string) string {
 		switch {
 		case value != "true" && value != "false":
@@ -152,7 +151,7 @@ var forms = map[string]struct {
 // that lists every mistake, without looking at the files it names. It does not
 // repeat what may be secret: passwords, or what could be the rest of one.
 func CheckURL(text string) error {
-	set := newSettings(nil)
+	set := newSettings()
 	_, err := parseURL(text, &set)
 	return err
 }
@@ -161,7 +160,7 @@ func CheckURL(text string) error {
 // addresses, database and the name of the primary. It is "a store" if the URL is
 // none that [Open] takes.
 func DescribeURL(text string) string {
-	set := newSettings(nil)
+	set := newSettings()
 	t, err := parseURL(text, &set)
 	if err != nil {
 		return "a store"
@@ -213,6 +212,7 @@ func parseURL(text string, set *settings) (*target, error) {
 		t.password, err2 = url.PathUnescape(password)
 		if err != nil || err2 != nil {
 			bad("the user or the password has a %% that does not begin an escaped byte; %s", escape)
+			t.user = ""
 		}
 		authority = authority[at+1:]
 	}

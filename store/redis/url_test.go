@@ -38,7 +38,7 @@ func TestParseURL(t *testing.T) {
 		{"redis://h?connect_timeout=300ms&client_name=me", target{hosts: []string{"h:6379"}, connectTimeout: 300 * time.Millisecond, clientName: "me"}},
 	}
 	for _, test := range tests {
-		set := newSettings(nil)
+		set := newSettings()
 		got, err := parseURL(test.url, &set)
 		if err != nil {
 			t.Errorf("%s: %v", test.url, err)
@@ -69,13 +69,13 @@ func fill[T comparable](field *T, otherwise T) {
 	}
 }
 
-// TestURLSettings: what a URL says of the store goes before the options.
+// TestURLSettings: a URL says something of the store as well.
 func TestURLSettings(t *testing.T) {
-	set := newSettings([]Option{WithPrefix("a:"), WithTimeout(time.Second), WithMaxPending(7)})
-	if _, err := parseURL("redis://h?prefix=b%3A&timeout=20ms&max_pending=9", &set); err != nil {
+	set := newSettings()
+	if _, err := parseURL("redis://h?prefix=b%3A&max_pending=9", &set); err != nil {
 		t.Fatal(err)
 	}
-	if set.prefix != "b:" || set.timeout != 20*time.Millisecond || set.maxPending != 9 {
+	if set.prefix != "b:" || set.maxPending != 9 {
 		t.Errorf("got %+v", set)
 	}
 }
@@ -107,9 +107,9 @@ func TestParseURLMistakes(t *testing.T) {
 		{"redis-sentinel://a?master=m&sentinel_user=u", "sentinel_user needs a sentinel_password_file"},
 		{"redis://a?master=m", "master is for redis-sentinel:// only"},
 		{"redis://a?refresh=1s", "refresh is for"},
-		{"redis://a?timeout=1s&timeout=2s", "timeout is given 2 times"},
-		{"redis://a?timeout=soon", "timeout must be a time from 1ms to 1m0s"},
-		{"redis://a?timeout=2m", "timeout must be a time from 1ms to 1m0s"},
+		{"redis://a?connect_timeout=1s&connect_timeout=2s", "connect_timeout is given 2 times"},
+		{"redis://a?connect_timeout=soon", "connect_timeout must be a time from 10ms to 1m0s"},
+		{"redis://a?connect_timeout=2m", "connect_timeout must be a time from 10ms to 1m0s"},
 		{"redis://a?queue=1000", "queue must be a power of two from 256 to 262144"},
 		{"redis://a?connections=9", "connections must be a power of two from 1 to 8"},
 		{"redis://a?read_buffer=x", "read_buffer must be a number from 1024"},
@@ -130,8 +130,8 @@ func TestParseURLMistakes(t *testing.T) {
 			t.Errorf("%s: the error repeats the password: %v", test.url, err)
 		}
 	}
-	err := CheckURL("redis-cluster://a:b/7?master=m&timeout=0s")
-	for _, want := range []string{"port of address 1", "the database is 7", "master is for", "timeout must be", "write redis-cluster://"} {
+	err := CheckURL("redis-cluster://a:b/7?master=m&connect_timeout=0s")
+	for _, want := range []string{"port of address 1", "the database is 7", "master is for", "connect_timeout must be", "write redis-cluster://"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want all mistakes, such as %q", err, want)
 		}
@@ -140,7 +140,7 @@ func TestParseURLMistakes(t *testing.T) {
 
 func TestDescribeURL(t *testing.T) {
 	for given, want := range map[string]string{
-		"redis://user:geheim@10.0.0.7/2?timeout=1s":                                    "redis://10.0.0.7:6379/2",
+		"redis://user:geheim@10.0.0.7/2?connections=2":                                 "redis://10.0.0.7:6379/2",
 		"rediss://:geheim@cache.example/":                                              "rediss://cache.example:6379/0",
 		"redis-sentinel://u:geheim@a,b:1/3?master=main&sentinel_password_file=/geheim": "redis-sentinel://a:26379,b:1/3?master=main",
 		"rediss-cluster://u:geheim@a,b":                                                "rediss-cluster://a:6379,b:6379",
@@ -156,7 +156,7 @@ func TestDescribeURL(t *testing.T) {
 // deadline for connecting and for silence.
 func TestClientOptions(t *testing.T) {
 	for _, url := range []string{"redis://h", "rediss-sentinel://h?master=m", "redis-cluster://h"} {
-		set := newSettings(nil)
+		set := newSettings()
 		target, err := parseURL(url, &set)
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +200,7 @@ func TestFilesOfAURL(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", test.query, err, test.want)
 		}
 	}
-	set := newSettings(nil)
+	set := newSettings()
 	target, err := parseURL("redis-sentinel://h?master=m&password_file="+good+"&sentinel_password_file="+good, &set)
 	if err != nil {
 		t.Fatal(err)
@@ -213,10 +213,10 @@ func TestFilesOfAURL(t *testing.T) {
 func FuzzParseURL(f *testing.F) {
 	f.Add("redis://user:password@127.0.0.1:6379/0")
 	f.Add("rediss://[::1]")
-	f.Add("redis-sentinel://u:p@a,b:1/2?master=m&timeout=1s")
+	f.Add("redis-sentinel://u:p@a,b:1/2?master=m&refresh=1s")
 	f.Add("redis-cluster://a,b?tls=true&ca_file=x")
 	f.Fuzz(func(t *testing.T, text string) {
-		set := newSettings(nil)
+		set := newSettings()
 		target, err := parseURL(text, &set)
 		if err != nil {
 			return

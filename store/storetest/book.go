@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"slices"
 	"sync"
 	"time"
@@ -170,8 +171,11 @@ func (b *book) TakeOnce(_ context.Context, terms headgate.Terms, checks []headga
 	return dst, err
 }
 
-// Reserve implements [headgate.Ledger]. It makes up no ids.
+// Reserve implements [headgate.Ledger].
 func (b *book) Reserve(_ context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	if terms.ID == "" {
+		terms.ID = rand.Text()
+	}
 	if err := headgate.ValidateOnce(&terms, checks); err != nil {
 		return headgate.Reservation{}, dst, err
 	}

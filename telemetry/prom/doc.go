@@ -13,6 +13,7 @@
 // These metrics come of it:
 //
 //	headgate_decisions_total{rule, limit, outcome}    one for each limit of each request taken
+//	headgate_decisions_by_source_total{source}        the same, by who decided: store, local, open and so on
 //	headgate_store_duration_seconds{op}               how long the store took, errors included
 //	headgate_store_errors_total{op, reason}           calls that ended without a decision
 //
@@ -22,6 +23,8 @@
 // requests that it let pass, and the denied ones those that it held back.
 // Only takes are counted as decisions: a peek decides nothing, and a refund or
 // a reset is no request.
+//
+// A decision by a node's share of a limit counts as one by the limit.
 //
 // The reason is "unavailable" (the store did not answer, or not in time),
 // "invalid" (the checks were at fault), "canceled" (the caller went away) or

@@ -17,6 +17,7 @@ type Recorder struct {
 	decisions *prometheus.CounterVec
 	errors    *prometheus.CounterVec
 	durations [len(ops)]prometheus.Observer
+	sources   [len(sources)]prometheus.Counter
 
 	// known spares Decided the work of finding a counter by its labels. The map
 	// is never changed once it stands here: a limit that is new gets a copy.
@@ -38,6 +39,9 @@ const (
 )
 
 var outcomes = [len(counters{})]string{"allowed", "denied", "uncharged"}
+
+// sources are those that may decide, in their own order.
+var sources = [...]headgate.Source{headgate.SourceStore, headgate.SourceCache, headgate.SourceLease, headgate.SourceLocal, headgate.SourceOpen}
 
 // ops are the operations that a store knows.
 var ops = [...]headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset}
@@ -67,6 +71,14 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			Help: "Calls to the store that ended without a decision. Reason: unavailable, invalid, canceled, other.",
 		}, []string{"op", "reason"}),
 	}
+	bySource := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_decisions_by_source_total",
+		Help: "Decisions on requests, one for each limit that bound them, by who decided. " +
+			"Source: store, deny_cache (a denial that was remembered), lease (units taken in advance), local (this node's share), open (nobody: the request was let in).",
+	}, []string{"source"})
+	for i, source := range sources {
+		r.sources[i] = bySource.WithLabelValues(source.String())
+	}
 	durations := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "headgate_store_duration_seconds",
 		Help:    "How long calls to the store took, those that failed included.",
@@ -80,7 +92,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 	}
 	r.known.Store(&map[*headgate.Limit]*counters{})
 
-	collectors := []prometheus.Collector{r.decisions, r.errors, durations}
+	collectors := []prometheus.Collector{r.decisions, r.errors, bySource, durations}
 	for i, c := range collectors {
 		if err := reg.Register(c); err != nil {
 			for _, done := range collectors[:i] {
@@ -109,8 +121,15 @@ func (r *Recorder) decided(_ context.Context, op headgate.Op, _ []headgate.Check
 			break
 		}
 	}
+	first := 0 // of the decisions of the same check
 	for i := range decisions {
 		d := &decisions[i]
+		if int(d.Source) < len(r.sources) {
+			r.sources[d.Source].Inc()
+		}
+		if d.Check != decisions[first].Check {
+			first = i
+		}
 		outcome := allowed
 		switch {
 		case !d.Allowed:
@@ -118,7 +137,7 @@ func (r *Recorder) decided(_ context.Context, op headgate.Op, _ []headgate.Check
 		case !charged:
 			outcome = uncharged
 		}
-		r.counters(d)[outcome].Inc()
+		r.counters(d, i-first)[outcome].Inc()
 	}
 }
 
@@ -147,10 +166,16 @@ func reason(err error) string {
 	return "other"
 }
 
-// counters returns those of the decision's limit.
-func (r *Recorder) counters(d *headgate.Decision) *counters {
+// counters returns those of the decision's limit, which has this place in its rule.
+// A share of a limit, which is another for each number of nodes, is counted as the
+// limit.
+func (r *Recorder) counters(d *headgate.Decision, place int) *counters {
 	known := r.known.Load()
-	if c, ok := (*known)[d.Limit]; ok {
+	limit := d.Limit
+	if d.Source == headgate.SourceLocal && d.Rule != nil && place < len(d.Rule.Limits()) {
+		limit = &d.Rule.Limits()[place]
+	}
+	if c, ok := (*known)[limit]; ok {
 		return c
 	}
 	var rule string
@@ -159,7 +184,7 @@ func (r *Recorder) counters(d *headgate.Decision) *counters {
 	}
 	c := new(counters)
 	for i, outcome := range outcomes {
-		c[i] = r.decisions.WithLabelValues(rule, d.Limit.String(), outcome)
+		c[i] = r.decisions.WithLabelValues(rule, limit.String(), outcome)
 	}
 	grown := make(map[*headgate.Limit]*counters, len(*known)+1)
 	if len(*known) < maxKnown {
@@ -167,7 +192,7 @@ func (r *Recorder) counters(d *headgate.Decision) *counters {
 			grown[limit] = c
 		}
 	}
-	grown[d.Limit] = c
+	grown[limit] = c
 	// Whoever loses the race is found again at the next decision.
 	r.known.CompareAndSwap(known, &grown)
 	return c

@@ -218,6 +218,46 @@ func observations(t *testing.T, reg prometheus.Gatherer, op headgate.Op) uint64 
 	return 0
 }
 
+// TestSources: who decided is counted, and a node's share as the limit that it is a
+// part of, however many nodes there are.
+func TestSources(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	hooks := recorder(t, reg).Hooks()
+	other := headgate.MustRule("other", headgate.PerHour(9))
+	decided := func(source headgate.Source, shares *headgate.Rule) {
+		d := func(r, shares *headgate.Rule, place, check int) headgate.Decision {
+			return headgate.Decision{Rule: r, Limit: &shares.Limits()[place], Check: check, Allowed: true, Source: source}
+		}
+		hooks.Decided(t.Context(), headgate.OpTake, nil, []headgate.Decision{d(other, other, 0, 0), d(login, shares, 0, 1), d(login, shares, 1, 1)}, 0)
+	}
+	decided(headgate.SourceStore, login)
+	decided(headgate.SourceOpen, login)
+	decided(headgate.SourceLocal, headgate.MustRule("login", headgate.PerMinute(10), headgate.Per(2, 3*time.Second)))
+	decided(headgate.SourceLocal, headgate.MustRule("login", headgate.PerMinute(5), headgate.Per(1, 3*time.Second)))
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP headgate_decisions_by_source_total Decisions on requests, one for each limit that bound them, by who decided. Source: store, deny_cache (a denial that was remembered), lease (units taken in advance), local (this node's share), open (nobody: the request was let in).
+# TYPE headgate_decisions_by_source_total counter
+headgate_decisions_by_source_total{source="deny_cache"} 0
+headgate_decisions_by_source_total{source="lease"} 0
+headgate_decisions_by_source_total{source="local"} 6
+headgate_decisions_by_source_total{source="open"} 3
+headgate_decisions_by_source_total{source="store"} 3
+# HELP headgate_decisions_total Decisions on requests, one for each limit that bound them. Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied).
+# TYPE headgate_decisions_total counter
+headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 4
+headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 4
+headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
+headgate_decisions_total{limit="9 per 1h",outcome="allowed",rule="other"} 4
+headgate_decisions_total{limit="9 per 1h",outcome="denied",rule="other"} 0
+headgate_decisions_total{limit="9 per 1h",outcome="uncharged",rule="other"} 0
+`), "headgate_decisions_total", "headgate_decisions_by_source_total"); err != nil {
+		t.Error(err)
+	}
+}
+
 func Example() {
 	registry := prometheus.NewRegistry()
 	recorder, err := prom.New(registry)
@@ -234,11 +274,16 @@ func Example() {
 	}
 
 	families, _ := registry.Gather()
-	for _, m := range families[0].GetMetric() {
-		for _, l := range m.GetLabel() {
-			fmt.Printf("%s=%q ", l.GetName(), l.GetValue())
+	for _, f := range families {
+		if f.GetName() != "headgate_decisions_total" {
+			continue
 		}
-		fmt.Println(m.GetCounter().GetValue())
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				fmt.Printf("%s=%q ", l.GetName(), l.GetValue())
+			}
+			fmt.Println(m.GetCounter().GetValue())
+		}
 	}
 	// Output:
 	// limit="10 per 1s" outcome="allowed" rule="search" 1

@@ -135,19 +135,23 @@ func TestStoreGoesAndComesBack(t *testing.T) {
 		if a := s.get(t, "/healthz"); a.status != http.StatusOK {
 			t.Errorf("healthz without the store: %d", a.status)
 		}
+		// The deadline of the whole run bounds the loops.
+		for s.metric(t, isOpen) != 1 {
+			s.post(t, "/v1/check", user)
+		}
 		store.Restart()
-		// The deadline of the whole run bounds both loops.
 		for s.post(t, "/v1/check", user).status != http.StatusOK {
 			time.Sleep(time.Millisecond)
 		}
 		for s.get(t, "/readyz").status != http.StatusOK {
 			time.Sleep(time.Millisecond)
 		}
+		s.await(t, isClosed, 1)
 		// The log is whole when the server has ended.
 		if code := s.stop(t); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
-		for _, want := range []string{"the store does not answer; requests get 503", "the store answers again"} {
+		for _, want := range []string{"the store has not answered a request, which got no decision", "the store does not answer; rules do what on_store_error says", "the store answers again", "the store decides again"} {
 			if !strings.Contains(s.logged(), want) {
 				t.Errorf("the log lacks %q:\n%s", want, s.logged())
 			}

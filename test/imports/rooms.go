@@ -38,13 +38,19 @@ func Rooms() []Room {
 		// The suite for adapters is the only part that needs a store.
 		{"httplimit/httplimittest", []string{".", "policy", "httplimit", "store/memory"}},
 		{"httplimit", adapter},
-		{"grpclimit", adapter},
+		// gRPC's metadata has the headers that HTTP has.
+		{"grpclimit", append([]string{"httplimit"}, adapter...)},
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
 		{"telemetry/*", adapter},
 		// The fakes are the real thing in memory, with a clock that tests set.
 		{"limittest", []string{".", "algorithm", "store/memory"}},
 
 		{"config", []string{".", "policy"}},
+
+		// What is said over gRPC, and the library's side of it: a Store like those
+		// of store/*, but for what stands behind the wire.
+		{"api", []string{"."}},
+		{"client", []string{".", "api"}},
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
@@ -55,9 +61,10 @@ func Rooms() []Room {
 		{"server/cmd", []string{"server/cli", "server/app"}},
 		{"server/decide", []string{".", "policy"}},
 		{"server/candidate", []string{".", "policy", "server/decide"}},
+		{"server/routes", []string{".", "policy"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/*", []string{".", "policy", "concurrency", "httplimit", "server/decide"}},
+		{"server/*", []string{".", "policy", "concurrency", "httplimit", "api", "server/decide", "server/routes"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},

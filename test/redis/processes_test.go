@@ -20,15 +20,20 @@ import (
 
 // takerURL makes this test binary a process that takes from the store at the URL,
 // instead of running tests.
-const takerURL = "HEADGATE_TEST_TAKER_URL"
+const (
+	takerURL    = "HEADGATE_TEST_TAKER_URL"
+	spreaderURL = "HEADGATE_TEST_SPREADER_URL" // as takerURL, for requests over several slots
+)
 
 func TestMain(m *testing.M) {
-	if url := os.Getenv(takerURL); url != "" {
-		if err := taker(url); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for name, process := range map[string]func(url string) error{takerURL: taker, spreaderURL: spreader} {
+		if url := os.Getenv(name); url != "" {
+			if err := process(url); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	os.Exit(m.Run())
 }

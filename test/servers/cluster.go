@@ -132,7 +132,7 @@ func (c *Cluster) owner(slot uint16, not *Server) *Server {
 			if !node.up() {
 				continue
 			}
-			reply, err := node.Do(ctx, "CLUSTER", "SLOTS")
+			reply, err := node.ask(ctx, "CLUSTER", "SLOTS")
 			if err != nil {
 				continue
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -130,7 +132,7 @@ func (s *Sentinel) primary(what string, not *Server) *Server {
 	await(s.t, what, func(ctx context.Context) error {
 		var failure error
 		for _, sentinel := range s.Sentinels {
-			reply, err := sentinel.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName)
+			reply, err := sentinel.ask(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName)
 			if err != nil {
 				failure = err
 				continue
@@ -152,12 +154,22 @@ func (s *Sentinel) primary(what string, not *Server) *Server {
 
 // URL is the address of all of it, as stores are configured with it.
 func (s *Sentinel) URL() string {
+	s.t.Helper()
 	hosts := make([]string, len(s.Sentinels))
 	for i, sentinel := range s.Sentinels {
 		hosts[i] = sentinel.Addr()
 	}
 	u := url.URL{Scheme: "redis-sentinel", Host: strings.Join(hosts, ","), Path: "/0", RawQuery: "master=" + MasterName}
 	s.Nodes[0].settings.addTo(&u)
+	if password := s.Nodes[0].settings.password; password != "" {
+		file := filepath.Join(s.Sentinels[0].dir, "password")
+		if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
+			s.t.Fatal(fmt.Errorf("servers: %w", err))
+		}
+		q := u.Query()
+		q.Set("sentinel_password_file", file)
+		u.RawQuery = q.Encode()
+	}
 	return u.String()
 }
 
@@ -183,6 +195,13 @@ func (s *Server) must(args ...string) any {
 		s.t.Fatalf("%s on port %d: %v", s.kind.Program(), s.port, err)
 	}
 	return reply
+}
+
+// ask is Do for one of several servers: one that hangs is not waited for.
+func (s *Server) ask(ctx context.Context, args ...string) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	return s.Do(ctx, args...)
 }
 
 // pairs sends a command that answers with names and values in turn.

@@ -106,7 +106,7 @@ type CheckRequest struct {
 	Id string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	// How long the id is remembered, in milliseconds: up to a day; a minute if left
 	// out.
-	TermMs        int64 `protobuf:"varint,5,opt,name=term_ms,json=termMs,proto3" json:"term_ms,omitempty"`
+	LifetimeMs    int64 `protobuf:"varint,5,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,9 +169,9 @@ func (x *CheckRequest) GetId() string {
 	return ""
 }
 
-func (x *CheckRequest) GetTermMs() int64 {
+func (x *CheckRequest) GetLifetimeMs() int64 {
 	if x != nil {
-		return x.TermMs
+		return x.LifetimeMs
 	}
 	return 0
 }
@@ -1065,9 +1065,9 @@ type ReserveRequest struct {
 	Cost    *int64            `protobuf:"varint,3,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// As in CheckRequest. Without one, the server makes one up.
 	Id string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
-	// How long the reservation may be settled, in milliseconds: up to a day; a
-	// minute if left out.
-	TermMs        int64 `protobuf:"varint,5,opt,name=term_ms,json=termMs,proto3" json:"term_ms,omitempty"`
+	// How long the reservation may be settled, in milliseconds: up to a day. If left
+	// out, the shortest time that the rules say, or a minute.
+	LifetimeMs    int64 `protobuf:"varint,5,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1130,31 +1130,81 @@ func (x *ReserveRequest) GetId() string {
 	return ""
 }
 
-func (x *ReserveRequest) GetTermMs() int64 {
+func (x *ReserveRequest) GetLifetimeMs() int64 {
 	if x != nil {
-		return x.TermMs
+		return x.LifetimeMs
 	}
 	return 0
 }
 
+type ReserveResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Verdict *Verdict               `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// Not there if there is nothing to settle: the request was denied, or no rule
+	// binds it.
+	Reservation   *Reservation `protobuf:"bytes,2,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReserveResponse) Reset() {
+	*x = ReserveResponse{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveResponse) ProtoMessage() {}
+
+func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
+func (*ReserveResponse) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReserveResponse) GetVerdict() *Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
+}
+
+func (x *ReserveResponse) GetReservation() *Reservation {
+	if x != nil {
+		return x.Reservation
+	}
+	return nil
+}
+
 type Reservation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What Settle and Cancel ask for. Empty if there is nothing to settle: the
-	// request was denied, or no rule binds it.
+	// What Settle and Cancel ask for.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Until it can no longer be settled. Of a reservation that nobody has settled
 	// by then, each rule keeps the estimate or gives it back, as it was told.
-	ExpiresAfterMs int64    `protobuf:"varint,2,opt,name=expires_after_ms,json=expiresAfterMs,proto3" json:"expires_after_ms,omitempty"`
-	Verdict        *Verdict `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
-	// What was charged, in an order that SettleRequest.costs repeats.
-	Checks        []*ReservedCheck `protobuf:"bytes,4,rep,name=checks,proto3" json:"checks,omitempty"`
+	ExpiresInMs   int64 `protobuf:"varint,2,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Reservation) Reset() {
 	*x = Reservation{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1216,7 @@ func (x *Reservation) String() string {
 func (*Reservation) ProtoMessage() {}
 
 func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1229,7 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
 func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{17}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Reservation) GetId() string {
@@ -1189,89 +1239,23 @@ func (x *Reservation) GetId() string {
 	return ""
 }
 
-func (x *Reservation) GetExpiresAfterMs() int64 {
+func (x *Reservation) GetExpiresInMs() int64 {
 	if x != nil {
-		return x.ExpiresAfterMs
-	}
-	return 0
-}
-
-func (x *Reservation) GetVerdict() *Verdict {
-	if x != nil {
-		return x.Verdict
-	}
-	return nil
-}
-
-func (x *Reservation) GetChecks() []*ReservedCheck {
-	if x != nil {
-		return x.Checks
-	}
-	return nil
-}
-
-type ReservedCheck struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Rule  string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
-	// Units that are charged.
-	Cost          int64 `protobuf:"varint,2,opt,name=cost,proto3" json:"cost,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReservedCheck) Reset() {
-	*x = ReservedCheck{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReservedCheck) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReservedCheck) ProtoMessage() {}
-
-func (x *ReservedCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReservedCheck.ProtoReflect.Descriptor instead.
-func (*ReservedCheck) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *ReservedCheck) GetRule() string {
-	if x != nil {
-		return x.Rule
-	}
-	return ""
-}
-
-func (x *ReservedCheck) GetCost() int64 {
-	if x != nil {
-		return x.Cost
+		return x.ExpiresInMs
 	}
 	return 0
 }
 
 type SettleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The reservation's id.
+	Reservation string `protobuf:"bytes,1,opt,name=reservation,proto3" json:"reservation,omitempty"`
 	// What the request has cost: 0 to 1000000000. Rules that multiply costs
-	// multiply this one too. Send cost or costs.
+	// multiply this one too. If left out, the estimate; there must be a status then.
 	Cost *int64 `protobuf:"varint,2,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
-	// What it has cost under each of Reservation.checks, in that order: 0 to
-	// 1000000000, as it is.
-	Costs         []int64 `protobuf:"varint,3,rep,packed,name=costs,proto3" json:"costs,omitempty"`
+	// The HTTP status that the work ended with, or what stands for it, 100 to 599:
+	// for rules that charge by the outcome.
+	Status        int32 `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1306,9 +1290,9 @@ func (*SettleRequest) Descriptor() ([]byte, []int) {
 	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *SettleRequest) GetId() string {
+func (x *SettleRequest) GetReservation() string {
 	if x != nil {
-		return x.Id
+		return x.Reservation
 	}
 	return ""
 }
@@ -1320,16 +1304,17 @@ func (x *SettleRequest) GetCost() int64 {
 	return 0
 }
 
-func (x *SettleRequest) GetCosts() []int64 {
+func (x *SettleRequest) GetStatus() int32 {
 	if x != nil {
-		return x.Costs
+		return x.Status
 	}
-	return nil
+	return 0
 }
 
 type CancelRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reservation's id.
+	Reservation   string `protobuf:"bytes,1,opt,name=reservation,proto3" json:"reservation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1364,9 +1349,9 @@ func (*CancelRequest) Descriptor() ([]byte, []int) {
 	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *CancelRequest) GetId() string {
+func (x *CancelRequest) GetReservation() string {
 	if x != nil {
-		return x.Id
+		return x.Reservation
 	}
 	return ""
 }
@@ -1739,7 +1724,16 @@ type ExplainedRule struct {
 	// The percentage of a limit from which the rule warns.
 	Soft int32 `protobuf:"varint,13,opt,name=soft,proto3" json:"soft,omitempty"`
 	// The rule binds the request once more, under the old hash key.
-	OldHashKey    bool `protobuf:"varint,14,opt,name=old_hash_key,json=oldHashKey,proto3" json:"old_hash_key,omitempty"`
+	OldHashKey bool `protobuf:"varint,14,opt,name=old_hash_key,json=oldHashKey,proto3" json:"old_hash_key,omitempty"`
+	// The statuses by which a request that has ended does not stay charged, or the
+	// only ones by which it does, such as "[304, 5xx]".
+	GiveBackOn string `protobuf:"bytes,15,opt,name=give_back_on,json=giveBackOn,proto3" json:"give_back_on,omitempty"`
+	ChargeOn   string `protobuf:"bytes,16,opt,name=charge_on,json=chargeOn,proto3" json:"charge_on,omitempty"`
+	// What becomes of a reservation that nobody settles, "charge" or "give_back",
+	// where the rule says something about reservations.
+	Abandoned string `protobuf:"bytes,17,opt,name=abandoned,proto3" json:"abandoned,omitempty"`
+	// What is done while the store does not answer, if the rule says so itself.
+	OnStoreError  string `protobuf:"bytes,18,opt,name=on_store_error,json=onStoreError,proto3" json:"on_store_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1872,6 +1866,34 @@ func (x *ExplainedRule) GetOldHashKey() bool {
 	return false
 }
 
+func (x *ExplainedRule) GetGiveBackOn() string {
+	if x != nil {
+		return x.GiveBackOn
+	}
+	return ""
+}
+
+func (x *ExplainedRule) GetChargeOn() string {
+	if x != nil {
+		return x.ChargeOn
+	}
+	return ""
+}
+
+func (x *ExplainedRule) GetAbandoned() string {
+	if x != nil {
+		return x.Abandoned
+	}
+	return ""
+}
+
+func (x *ExplainedRule) GetOnStoreError() string {
+	if x != nil {
+		return x.OnStoreError
+	}
+	return ""
+}
+
 type ExplainedLimit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Limit     string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1934,12 +1956,14 @@ func (x *ExplainedLimit) GetState() *ExplainedDecision {
 }
 
 type ExplainedDecision struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allowed       bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Remaining     int64                  `protobuf:"varint,2,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	RetryAfterMs  int64                  `protobuf:"varint,3,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
-	ResetAfterMs  int64                  `protobuf:"varint,4,opt,name=reset_after_ms,json=resetAfterMs,proto3" json:"reset_after_ms,omitempty"`
-	Soft          bool                   `protobuf:"varint,5,opt,name=soft,proto3" json:"soft,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Allowed      bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Remaining    int64                  `protobuf:"varint,2,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	RetryAfterMs int64                  `protobuf:"varint,3,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	ResetAfterMs int64                  `protobuf:"varint,4,opt,name=reset_after_ms,json=resetAfterMs,proto3" json:"reset_after_ms,omitempty"`
+	Soft         bool                   `protobuf:"varint,5,opt,name=soft,proto3" json:"soft,omitempty"`
+	// As in Decision.
+	Source        string `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2007,6 +2031,13 @@ func (x *ExplainedDecision) GetSoft() bool {
 		return x.Soft
 	}
 	return false
+}
+
+func (x *ExplainedDecision) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
 }
 
 type ExplainedVerdict struct {
@@ -2087,13 +2118,14 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01B\a\n" +
-	"\x05_cost\"\x83\x02\n" +
+	"\x05_cost\"\x8b\x02\n" +
 	"\fCheckRequest\x12@\n" +
 	"\aentries\x18\x01 \x03(\v2&.headgate.v1.CheckRequest.EntriesEntryR\aentries\x12*\n" +
 	"\x06checks\x18\x02 \x03(\v2\x12.headgate.v1.CheckR\x06checks\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x0e\n" +
-	"\x02id\x18\x04 \x01(\tR\x02id\x12\x17\n" +
-	"\aterm_ms\x18\x05 \x01(\x03R\x06termMs\x1a:\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id\x12\x1f\n" +
+	"\vlifetime_ms\x18\x05 \x01(\x03R\n" +
+	"lifetimeMs\x1a:\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
@@ -2165,32 +2197,31 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"%\n" +
 	"\rResetResponse\x12\x14\n" +
-	"\x05rules\x18\x01 \x03(\tR\x05rules\"\x87\x02\n" +
+	"\x05rules\x18\x01 \x03(\tR\x05rules\"\x8f\x02\n" +
 	"\x0eReserveRequest\x12B\n" +
 	"\aentries\x18\x01 \x03(\v2(.headgate.v1.ReserveRequest.EntriesEntryR\aentries\x12*\n" +
 	"\x06checks\x18\x02 \x03(\v2\x12.headgate.v1.CheckR\x06checks\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x0e\n" +
-	"\x02id\x18\x04 \x01(\tR\x02id\x12\x17\n" +
-	"\aterm_ms\x18\x05 \x01(\x03R\x06termMs\x1a:\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id\x12\x1f\n" +
+	"\vlifetime_ms\x18\x05 \x01(\x03R\n" +
+	"lifetimeMs\x1a:\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xab\x01\n" +
+	"\x05_cost\"}\n" +
+	"\x0fReserveResponse\x12.\n" +
+	"\averdict\x18\x01 \x01(\v2\x14.headgate.v1.VerdictR\averdict\x12:\n" +
+	"\vreservation\x18\x02 \x01(\v2\x18.headgate.v1.ReservationR\vreservation\"A\n" +
 	"\vReservation\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12(\n" +
-	"\x10expires_after_ms\x18\x02 \x01(\x03R\x0eexpiresAfterMs\x12.\n" +
-	"\averdict\x18\x03 \x01(\v2\x14.headgate.v1.VerdictR\averdict\x122\n" +
-	"\x06checks\x18\x04 \x03(\v2\x1a.headgate.v1.ReservedCheckR\x06checks\"7\n" +
-	"\rReservedCheck\x12\x12\n" +
-	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x12\n" +
-	"\x04cost\x18\x02 \x01(\x03R\x04cost\"W\n" +
-	"\rSettleRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
-	"\x04cost\x18\x02 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x14\n" +
-	"\x05costs\x18\x03 \x03(\x03R\x05costsB\a\n" +
-	"\x05_cost\"\x1f\n" +
-	"\rCancelRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xb2\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
+	"\rexpires_in_ms\x18\x02 \x01(\x03R\vexpiresInMs\"k\n" +
+	"\rSettleRequest\x12 \n" +
+	"\vreservation\x18\x01 \x01(\tR\vreservation\x12\x17\n" +
+	"\x04cost\x18\x02 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\x05R\x06statusB\a\n" +
+	"\x05_cost\"1\n" +
+	"\rCancelRequest\x12 \n" +
+	"\vreservation\x18\x01 \x01(\tR\vreservation\"\xb2\x01\n" +
 	"\x0eExplainRequest\x12B\n" +
 	"\aentries\x18\x01 \x03(\v2(.headgate.v1.ExplainRequest.EntriesEntryR\aentries\x12\x17\n" +
 	"\x04cost\x18\x02 \x01(\x03H\x00R\x04cost\x88\x01\x01\x1a:\n" +
@@ -2218,7 +2249,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bPosition\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
-	"\x06column\x18\x03 \x01(\x05R\x06column\"\xff\x02\n" +
+	"\x06column\x18\x03 \x01(\x05R\x06column\"\x82\x04\n" +
 	"\rExplainedRule\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12'\n" +
 	"\x03pos\x18\x02 \x01(\v2\x15.headgate.v1.PositionR\x03pos\x12\x14\n" +
@@ -2235,22 +2266,28 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\aenforce\x18\f \x01(\x05R\aenforce\x12\x12\n" +
 	"\x04soft\x18\r \x01(\x05R\x04soft\x12 \n" +
 	"\fold_hash_key\x18\x0e \x01(\bR\n" +
-	"oldHashKey\"z\n" +
+	"oldHashKey\x12 \n" +
+	"\fgive_back_on\x18\x0f \x01(\tR\n" +
+	"giveBackOn\x12\x1b\n" +
+	"\tcharge_on\x18\x10 \x01(\tR\bchargeOn\x12\x1c\n" +
+	"\tabandoned\x18\x11 \x01(\tR\tabandoned\x12$\n" +
+	"\x0eon_store_error\x18\x12 \x01(\tR\fonStoreError\"z\n" +
 	"\x0eExplainedLimit\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1c\n" +
 	"\talgorithm\x18\x02 \x01(\tR\talgorithm\x124\n" +
-	"\x05state\x18\x03 \x01(\v2\x1e.headgate.v1.ExplainedDecisionR\x05state\"\xab\x01\n" +
+	"\x05state\x18\x03 \x01(\v2\x1e.headgate.v1.ExplainedDecisionR\x05state\"\xc3\x01\n" +
 	"\x11ExplainedDecision\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x1c\n" +
 	"\tremaining\x18\x02 \x01(\x03R\tremaining\x12$\n" +
 	"\x0eretry_after_ms\x18\x03 \x01(\x03R\fretryAfterMs\x12$\n" +
 	"\x0ereset_after_ms\x18\x04 \x01(\x03R\fresetAfterMs\x12\x12\n" +
-	"\x04soft\x18\x05 \x01(\bR\x04soft\"|\n" +
+	"\x04soft\x18\x05 \x01(\bR\x04soft\x12\x16\n" +
+	"\x06source\x18\x06 \x01(\tR\x06source\"|\n" +
 	"\x10ExplainedVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\tR\x05limit\x12$\n" +
-	"\x0eretry_after_ms\x18\x04 \x01(\x03R\fretryAfterMs2\x99\x05\n" +
+	"\x0eretry_after_ms\x18\x04 \x01(\x03R\fretryAfterMs2\x9d\x05\n" +
 	"\bHeadgate\x128\n" +
 	"\x05Check\x12\x19.headgate.v1.CheckRequest\x1a\x14.headgate.v1.Verdict\x12M\n" +
 	"\n" +
@@ -2258,8 +2295,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\vCheckStream\x12\x1f.headgate.v1.CheckStreamRequest\x1a .headgate.v1.CheckStreamResponse(\x010\x01\x126\n" +
 	"\x04Peek\x12\x18.headgate.v1.PeekRequest\x1a\x14.headgate.v1.Verdict\x12:\n" +
 	"\x06Refund\x12\x1a.headgate.v1.RefundRequest\x1a\x14.headgate.v1.Verdict\x12>\n" +
-	"\x05Reset\x12\x19.headgate.v1.ResetRequest\x1a\x1a.headgate.v1.ResetResponse\x12@\n" +
-	"\aReserve\x12\x1b.headgate.v1.ReserveRequest\x1a\x18.headgate.v1.Reservation\x12:\n" +
+	"\x05Reset\x12\x19.headgate.v1.ResetRequest\x1a\x1a.headgate.v1.ResetResponse\x12D\n" +
+	"\aReserve\x12\x1b.headgate.v1.ReserveRequest\x1a\x1c.headgate.v1.ReserveResponse\x12:\n" +
 	"\x06Settle\x12\x1a.headgate.v1.SettleRequest\x1a\x14.headgate.v1.Verdict\x12:\n" +
 	"\x06Cancel\x12\x1a.headgate.v1.CancelRequest\x1a\x14.headgate.v1.Verdict\x12@\n" +
 	"\aExplain\x12\x1b.headgate.v1.ExplainRequest\x1a\x18.headgate.v1.ExplanationBK\n" +
@@ -2296,8 +2333,8 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*ResetRequest)(nil),        // 14: headgate.v1.ResetRequest
 	(*ResetResponse)(nil),       // 15: headgate.v1.ResetResponse
 	(*ReserveRequest)(nil),      // 16: headgate.v1.ReserveRequest
-	(*Reservation)(nil),         // 17: headgate.v1.Reservation
-	(*ReservedCheck)(nil),       // 18: headgate.v1.ReservedCheck
+	(*ReserveResponse)(nil),     // 17: headgate.v1.ReserveResponse
+	(*Reservation)(nil),         // 18: headgate.v1.Reservation
 	(*SettleRequest)(nil),       // 19: headgate.v1.SettleRequest
 	(*CancelRequest)(nil),       // 20: headgate.v1.CancelRequest
 	(*ExplainRequest)(nil),      // 21: headgate.v1.ExplainRequest
@@ -2339,8 +2376,8 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	0,  // 18: headgate.v1.ResetRequest.checks:type_name -> headgate.v1.Check
 	34, // 19: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
 	0,  // 20: headgate.v1.ReserveRequest.checks:type_name -> headgate.v1.Check
-	2,  // 21: headgate.v1.Reservation.verdict:type_name -> headgate.v1.Verdict
-	18, // 22: headgate.v1.Reservation.checks:type_name -> headgate.v1.ReservedCheck
+	2,  // 21: headgate.v1.ReserveResponse.verdict:type_name -> headgate.v1.Verdict
+	18, // 22: headgate.v1.ReserveResponse.reservation:type_name -> headgate.v1.Reservation
 	35, // 23: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
 	23, // 24: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
 	24, // 25: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
@@ -2367,7 +2404,7 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	2,  // 46: headgate.v1.Headgate.Peek:output_type -> headgate.v1.Verdict
 	2,  // 47: headgate.v1.Headgate.Refund:output_type -> headgate.v1.Verdict
 	15, // 48: headgate.v1.Headgate.Reset:output_type -> headgate.v1.ResetResponse
-	17, // 49: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.Reservation
+	17, // 49: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
 	2,  // 50: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
 	2,  // 51: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
 	22, // 52: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation

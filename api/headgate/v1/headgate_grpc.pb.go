@@ -68,7 +68,7 @@ type HeadgateClient interface {
 	// Reset forgets what was used.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// Reserve is Check for a request whose cost is an estimate.
-	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*Reservation, error)
+	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Settle says what a reserved request has cost. What was estimated too much is
 	// given back, and what is missing is charged whether it fits or not. Settling
 	// again at the same cost changes nothing and gets the same answer.
@@ -150,9 +150,9 @@ func (c *headgateClient) Reset(ctx context.Context, in *ResetRequest, opts ...gr
 	return out, nil
 }
 
-func (c *headgateClient) Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*Reservation, error) {
+func (c *headgateClient) Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Reservation)
+	out := new(ReserveResponse)
 	err := c.cc.Invoke(ctx, Headgate_Reserve_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ type HeadgateServer interface {
 	// Reset forgets what was used.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// Reserve is Check for a request whose cost is an estimate.
-	Reserve(context.Context, *ReserveRequest) (*Reservation, error)
+	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Settle says what a reserved request has cost. What was estimated too much is
 	// given back, and what is missing is charged whether it fits or not. Settling
 	// again at the same cost changes nothing and gets the same answer.
@@ -261,7 +261,7 @@ func (UnimplementedHeadgateServer) Refund(context.Context, *RefundRequest) (*Ver
 func (UnimplementedHeadgateServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
 }
-func (UnimplementedHeadgateServer) Reserve(context.Context, *ReserveRequest) (*Reservation, error) {
+func (UnimplementedHeadgateServer) Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reserve not implemented")
 }
 func (UnimplementedHeadgateServer) Settle(context.Context, *SettleRequest) (*Verdict, error) {

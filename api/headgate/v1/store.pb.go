@@ -982,7 +982,7 @@ type Terms struct {
 	// 1 to 256 bytes.
 	Id []byte `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Up to a day; a minute if left out.
-	TermMs        int64 `protobuf:"varint,2,opt,name=term_ms,json=termMs,proto3" json:"term_ms,omitempty"`
+	LifetimeMs    int64 `protobuf:"varint,2,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1024,9 +1024,9 @@ func (x *Terms) GetId() []byte {
 	return nil
 }
 
-func (x *Terms) GetTermMs() int64 {
+func (x *Terms) GetLifetimeMs() int64 {
 	if x != nil {
-		return x.TermMs
+		return x.LifetimeMs
 	}
 	return 0
 }
@@ -1399,10 +1399,11 @@ const file_headgate_v1_store_proto_rawDesc = "" +
 	"\x12NumberedTakeResult\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x125\n" +
 	"\bresponse\x18\x02 \x01(\v2\x19.headgate.v1.TakeResponseR\bresponse\x12(\n" +
-	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusR\x05error\"0\n" +
+	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusR\x05error\"8\n" +
 	"\x05Terms\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\fR\x02id\x12\x17\n" +
-	"\aterm_ms\x18\x02 \x01(\x03R\x06termMs\"l\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12\x1f\n" +
+	"\vlifetime_ms\x18\x02 \x01(\x03R\n" +
+	"lifetimeMs\"l\n" +
 	"\x0fTakeOnceRequest\x12(\n" +
 	"\x05terms\x18\x01 \x01(\v2\x12.headgate.v1.TermsR\x05terms\x12/\n" +
 	"\x06checks\x18\x02 \x03(\v2\x17.headgate.v1.StoreCheckR\x06checks\"o\n" +

@@ -1,7 +1,7 @@
 // Command bench measures Headgate and its peers side by side and writes the
 // tables into docs/benchmarks.md.
 //
-//	go run ./cmd/bench [-only memory|redis|service] [-short] [-out FILE]
+//	go run ./cmd/bench [-only memory|policy|redis|service|outage] [-short] [-out FILE]
 //
 // Run it in the directory bench. A run for the record takes about twelve minutes
 // on a machine that does nothing else meanwhile; -short takes about one, shows that
@@ -28,6 +28,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/headgate/headgate/bench/internal/gatewaybench"
+	"github.com/headgate/headgate/bench/internal/grpcbench"
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/bench/internal/servicebench"
 )
@@ -49,7 +51,7 @@ type options struct {
 }
 
 // parts are what can be measured alone, in order.
-var parts = []string{"memory", "redis", "service"}
+var parts = []string{"memory", "policy", "redis", "service", "grpc", "rls", "resp", "gateway", "outage"}
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "echo" {
@@ -132,11 +134,19 @@ func echo(ctx context.Context, args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("bench echo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	listen := flags.String("listen", "127.0.0.1:0", "the address to listen on")
-	handler := flags.String("handler", "json", "what to answer with: json or bytes")
+	handler := flags.String("handler", "json", "what to answer with: json or bytes over HTTP, or grpc; or proxy, to have the upstream server answer")
+	upstream := flags.String("upstream", "", "the URL of that")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if err := servicebench.Serve(ctx, *listen, *handler); err != nil {
+	serve := func() error { return servicebench.Serve(ctx, *listen, *handler) }
+	switch *handler {
+	case "grpc":
+		serve = func() error { return grpcbench.Serve(ctx, *listen) }
+	case "proxy":
+		serve = func() error { return gatewaybench.Serve(ctx, *listen, *upstream) }
+	}
+	if err := serve(); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
 	}

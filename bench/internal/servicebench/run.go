@@ -20,6 +20,9 @@ type Contender struct {
 	// Body is the JSON document that asks about a key; by default, one check
 	// that names rule and key.
 	Body func(key string) any
+	// Load keeps the server busy for about d and returns how many requests were
+	// answered. Nil asks over HTTP/1.1, by Body.
+	Load func(ctx context.Context, addr string, d time.Duration) (int, error)
 }
 
 // byRule asks for one check that names rule and key.
@@ -120,7 +123,7 @@ func Run(ctx context.Context, plan Plan, contenders []Contender) (_ *Outcome, er
 			if plan.Progress != nil {
 				plan.Progress("service: round %d of %d: %s", round+1, plan.Rounds, contenders[i].Name)
 			}
-			sample, err := processes[i].measure(ctx, plan, contenders[i].Body)
+			sample, err := processes[i].measure(ctx, plan, &contenders[i])
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", contenders[i].Name, err)
 			}
@@ -130,9 +133,8 @@ func Run(ctx context.Context, plan Plan, contenders []Contender) (_ *Outcome, er
 	return o, nil
 }
 
-// measure saturates the server, after a short while in which connections and
-// keys are new.
-func (p *process) measure(ctx context.Context, plan Plan, ask func(key string) any) (Sample, error) {
+// overHTTP is the load of contenders that have none of their own.
+func (p *process) overHTTP(plan Plan, ask func(key string) any) (func(context.Context, string, time.Duration) (int, error), error) {
 	if ask == nil {
 		ask = byRule
 	}
@@ -140,11 +142,25 @@ func (p *process) measure(ctx context.Context, plan Plan, ask func(key string) a
 	for i := range requests {
 		body, err := json.Marshal(ask(workload.Key(i)))
 		if err != nil {
-			return Sample{}, fmt.Errorf("servicebench: %w", err)
+			return nil, fmt.Errorf("servicebench: %w", err)
 		}
 		requests[i] = request(p.addr, string(body))
 	}
-	if _, err := load(ctx, p.addr, plan.Connections, requests, plan.Slice/10); err != nil {
+	return func(ctx context.Context, addr string, d time.Duration) (int, error) {
+		return load(ctx, addr, plan.Connections, requests, d)
+	}, nil
+}
+
+// measure saturates the server, after a short while in which connections and
+// keys are new.
+func (p *process) measure(ctx context.Context, plan Plan, c *Contender) (_ Sample, err error) {
+	load := c.Load
+	if load == nil {
+		if load, err = p.overHTTP(plan, c.Body); err != nil {
+			return Sample{}, err
+		}
+	}
+	if _, err := load(ctx, p.addr, plan.Slice/10); err != nil {
 		return Sample{}, err
 	}
 	before, err := p.cpu()
@@ -152,7 +168,7 @@ func (p *process) measure(ctx context.Context, plan Plan, ask func(key string) a
 		return Sample{}, err
 	}
 	began := time.Now()
-	n, err := load(ctx, p.addr, plan.Connections, requests, plan.Slice)
+	n, err := load(ctx, p.addr, plan.Slice)
 	elapsed := time.Since(began)
 	if err != nil {
 		return Sample{}, err

@@ -8,7 +8,8 @@
 -- ARGV[4i+1]   when the units were charged, in microseconds; 0 for the newest
 -- ARGV[4i+2]   how many were in use then, I4 for each limit that is no sliding
 --              window; empty or 0 if that is not known
--- ARGV[4n+3]   of a reservation: when it expires I7
+-- ARGV[4n+3]   of a reservation: when it expires I7, lest it be another one by that
+--              id; empty to settle any
 -- ARGV[4n+4]   what tells this settlement from others, 16 bytes
 -- Returns      as take.lua does: slots as they were read, facts of windows as
 --              they are after the refund. Besides, status 5: it was settled
@@ -27,7 +28,8 @@ local checks, settling, note = #KEYS, ARGV[1] ~= '0', nil
 if settling then
   checks = checks - 1
   note = call('GET', KEYS[checks + 1])
-  if not note or sub(note, 26, 32) ~= ARGV[4 * checks + 3] or ARGV[1] == '1' and now >= unpack('>I7', note, 33) then
+  local expires = ARGV[4 * checks + 3]
+  if not note or expires ~= '' and sub(note, 26, 32) ~= expires or ARGV[1] == '1' and now >= unpack('>I7', note, 33) then
     return pack('>BI7', 8, now)
   end
   local state = sub(note, 1, 1)

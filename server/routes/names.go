@@ -1,4 +1,4 @@
-package gateway
+package routes
 
 import (
 	"fmt"
@@ -11,104 +11,44 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// table finds the pattern of a request. It is immutable and safe for concurrent
-// use.
-type table struct {
-	mux      *http.ServeMux
-	patterns []string
-}
-
-// add adds a pattern, or says what is wrong with it.
-func (t *table) add(pattern string) (problem string) {
-	if t.mux == nil {
-		t.mux = http.NewServeMux()
-	}
-	if problem = register(t.mux, pattern); problem == "" {
-		t.patterns = append(t.patterns, pattern)
-		return ""
-	}
-	if register(http.NewServeMux(), pattern) != "" {
-		return fmt.Sprintf("%q is no pattern such as GET /items/{id}: %s", pattern, problem)
-	}
-	for _, other := range t.patterns {
-		pair := http.NewServeMux()
-		_ = register(pair, other)
-		if register(pair, pattern) == "" {
-			continue
-		}
-		return fmt.Sprintf("%q conflicts with %q: some requests match both, and neither of them is the more specific one", pattern, other)
-	}
-	return fmt.Sprintf("%q conflicts with another pattern: %s", pattern, problem)
-}
-
-// register registers a pattern for nothing but being found.
-func register(mux *http.ServeMux, pattern string) (problem string) {
-	defer func() {
-		if p := recover(); p != nil {
-			// ServeMux takes a wrong pattern for a defect. Behind the colon is what it
-			// has to say.
-			_, problem, _ = strings.Cut(fmt.Sprint(p), "parsing ")
-			if _, rest, ok := strings.Cut(problem, `": `); ok {
-				problem = rest
-			}
-			if problem == "" {
-				problem = "it cannot be told from another one"
-			}
-		}
-	}()
-	mux.Handle(pattern, http.NotFoundHandler())
-	return ""
-}
-
-// find returns the pattern that matches a request, or "". ServeMux would redirect
-// some requests to another spelling of their path; here they belong to the pattern
-// of that.
-func (t *table) find(r *http.Request) string {
-	if t.mux == nil {
-		return ""
-	}
-	_, pattern := t.mux.Handler(r)
-	return pattern
-}
-
-// names finds the entry "route" of requests by the patterns that a policy's rules
-// name, and those of the routes: what rules say of requests is found without
-// being said twice, and no path of a client's choosing gets into a key.
-type names struct {
-	table
-	// prefixes are the beginnings of routes that rules name and that are no patterns
-	// themselves, the longest first.
-	prefixes []string
-	// more says that the policy names routes besides those that the gateway has.
-	more bool
-}
-
 // Unmatched is the entry "route" of a request that no pattern matches.
 const Unmatched = "unmatched"
 
-// newNames returns the names for a policy, and what it cannot do.
-func newNames(routes []Route, set *policy.Set) (n *names, problems []string) {
-	n = new(names)
+// entry is the name of the entry that this package is about.
+const entry = "route"
+
+// Names finds the entry "route" of requests by the patterns that a policy names,
+// and others that were given. It is immutable and safe for concurrent use.
+type Names struct {
+	table Table
+	// prefixes are the beginnings of routes that rules name and that cannot stand
+	// as patterns among the others, the longest first.
+	prefixes []string
+	more     bool
+}
+
+// New returns the names for a policy with the patterns in others besides its own.
+// The problems are those of routes that are no patterns or cannot be told from
+// each other; rules that name them do not bind.
+func New(set *policy.Set, others ...string) (n *Names, problems []string) {
+	n = new(Names)
 	have := make(map[string]bool)
 	add := func(pattern, who string) {
 		if have[pattern] {
 			return
 		}
-		if problem := n.add(pattern); problem != "" {
+		if problem := n.table.Add(pattern); problem != "" {
 			problems = append(problems, fmt.Sprintf("%s: the route %s", who, problem))
 			return
 		}
 		have[pattern], n.more = true, true
 	}
-	for i := range routes {
-		if routes[i].Name == "" {
-			// Mistakes in it were told when the gateway was made.
-			add(routes[i].Pattern, "the gateway")
-		}
+	for _, pattern := range others {
+		add(pattern, "the server")
 	}
 	n.more = false
-	if !slices.Contains(set.Entries(), "route") {
-		return n, nil
+	if !slices.Contains(set.Entries(), entry) {
+		return n, problems
 	}
 	named := routesOf(set)
 	for _, v := range named.values {
@@ -118,21 +58,34 @@ func newNames(routes []Route, set *policy.Set) (n *names, problems []string) {
 	}
 	for _, v := range named.prefixes {
 		// "GET /v1/*" is the pattern "GET /v1/", and "GET *" is "GET /".
-		if strings.HasSuffix(v.text, "/") {
-			add(v.text, v.who)
-		} else if method, ok := strings.CutSuffix(v.text, " "); ok && isHeaderName(method) {
-			add(v.text+"/", v.who)
-		} else if !slices.Contains(n.prefixes, v.text) {
-			n.prefixes, n.more = append(n.prefixes, v.text), true
+		pattern := v.text
+		if method, ok := strings.CutSuffix(pattern, " "); ok && method != "" && !strings.ContainsAny(method, " /") {
+			pattern += "/"
 		}
+		switch {
+		case have[pattern] || slices.Contains(n.prefixes, v.text):
+			continue
+		case strings.Contains(pattern, "{") && strings.HasSuffix(pattern, "/"):
+			add(pattern, v.who)
+			continue
+		case strings.HasSuffix(pattern, "/") && n.table.Add(pattern) == "":
+			have[pattern] = true
+		default:
+			// It is none, or not beside the others, and still is a beginning.
+			n.prefixes = append(n.prefixes, v.text)
+		}
+		n.more = true
 	}
 	slices.SortFunc(n.prefixes, func(a, b string) int { return len(b) - len(a) })
 	return n, problems
 }
 
-// of returns the entry of a request.
-func (n *names) of(r *http.Request) string {
-	if pattern := n.find(r); pattern != "" {
+// More reports whether the policy names routes besides those in others.
+func (n *Names) More() bool { return n.more }
+
+// Of returns the entry of a request. It looks at its Method, Host and URL.
+func (n *Names) Of(r *http.Request) string {
+	if pattern := n.table.Find(r); pattern != "" {
 		return pattern
 	}
 	if len(n.prefixes) > 0 {
@@ -156,7 +109,6 @@ type routesIn struct{ values, prefixes []named }
 
 // routesOf returns the routes that the policy's rules, lists and table name.
 func routesOf(set *policy.Set) (in routesIn) {
-	const entry = "route"
 	conditions := func(all []policy.Condition, who string) {
 		for i := range all {
 			if all[i].Entry != entry {
@@ -204,11 +156,11 @@ func routesOf(set *policy.Set) (in routesIn) {
 	return in
 }
 
-// otherwise returns a request for the same as r, as a server would read its path
+// Otherwise returns a request for the same as r, as a server would read its path
 // that decodes it more than once, takes a backslash for a slash, or leaves
 // parameters out; nil if r cannot be read in another way. Where the two are of
 // different routes, a client could pass for the one and be served by the other.
-func otherwise(r *http.Request) *http.Request {
+func Otherwise(r *http.Request) *http.Request {
 	escaped := r.URL.EscapedPath()
 	if !strings.ContainsAny(escaped, `%\;`) {
 		return nil

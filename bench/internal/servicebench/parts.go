@@ -1,0 +1,31 @@
+package servicebench
+
+import (
+	"bufio"
+	"context"
+	"time"
+)
+
+// What other benchmarks of servers take from this one.
+
+// Load keeps so many connections busy with the requests, in turn, for about d, and
+// returns how many were answered with 200. They are of HTTP/1.1, as they go over the
+// wire.
+func Load(ctx context.Context, addr string, connections int, requests [][]byte, d time.Duration) (int, error) {
+	return load(ctx, addr, connections, requests, d)
+}
+
+// SkipAnswer reads one answer of HTTP/1.1 with a Content-Length. Anything but 200 is
+// an error that shows the answer.
+func SkipAnswer(r *bufio.Reader) error { return skipAnswer(r) }
+
+// Start runs a command, whose arguments name the address to listen on as "ADDR",
+// until the function is called that it returns. The address is the one that was
+// taken.
+func Start(ctx context.Context, command []string) (addr string, stop func() error, err error) {
+	p, err := start(ctx, command)
+	if err != nil {
+		return "", nil, err
+	}
+	return p.addr, p.stop, nil
+}

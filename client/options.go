@@ -1,0 +1,116 @@
+package client
+
+import (
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/headgate/headgate"
+)
+
+// The defaults and bounds of the options.
+const (
+	// DefaultTimeout is the deadline of each call: above that of the server's own
+	// store, so that its answer comes first.
+	DefaultTimeout = 250 * time.Millisecond
+	// MaxTimeout is the longest.
+	MaxTimeout = time.Minute
+	// DefaultMaxInFlight is how many calls may be without an answer.
+	DefaultMaxInFlight = 4096
+	// DefaultStreamFrom is from how many calls under way a stream is used.
+	DefaultStreamFrom = 8
+)
+
+// Option changes what [New] makes.
+type Option func(*settings)
+
+type settings struct {
+	tls         *tls.Config
+	plain       bool
+	secured     bool
+	token       string
+	timeout     time.Duration
+	maxInFlight int
+	streamFrom  int
+	dial        []grpc.DialOption
+}
+
+// WithTLS connects over TLS: with the machine's own authorities if config is nil, or
+// as it says, with a client's certificate for instance.
+func WithTLS(config *tls.Config) Option {
+	return func(s *settings) {
+		if config == nil {
+			config = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		s.tls, s.secured = config.Clone(), true
+	}
+}
+
+// WithoutTLS connects in the clear: over the loopback, within a private network, or
+// where something else encrypts.
+func WithoutTLS() Option { return func(s *settings) { s.plain = true } }
+
+// WithToken shows a token with every call: the one that the server's store asks for.
+func WithToken(token string) Option { return func(s *settings) { s.token = token } }
+
+// WithTimeout sets the deadline of each call, 1ms to [MaxTimeout]. The default is
+// [DefaultTimeout].
+func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// WithMaxInFlight bounds the calls that have no answer yet, 1 to 1000000. Beyond it,
+// calls fail at once. The default is [DefaultMaxInFlight].
+func WithMaxInFlight(n int) Option { return func(s *settings) { s.maxInFlight = n } }
+
+// WithStreamFrom sets from how many calls under way a stream is used, 1 to 1000000:
+// 1 is always. The default is [DefaultStreamFrom].
+func WithStreamFrom(n int) Option { return func(s *settings) { s.streamFrom = n } }
+
+// WithoutStreams makes each call a call of gRPC.
+func WithoutStreams() Option { return func(s *settings) { s.streamFrom = never } }
+
+// never is a number of calls that is never reached.
+const never = 1 << 30
+
+// WithDialOptions adds options of grpc-go, such as interceptors or a balancer. They
+// go before the client's own; credentials and codecs are not theirs to set.
+func WithDialOptions(options ...grpc.DialOption) Option {
+	return func(s *settings) { s.dial = append(s.dial, options...) }
+}
+
+// check returns an [*headgate.InvalidError] with every mistake.
+func (s *settings) check(target string) error {
+	var problems []string
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if target == "" {
+		bad("the target is empty, must be such as 127.0.0.1:9090")
+	}
+	switch {
+	case s.plain && s.secured:
+		bad("WithTLS and WithoutTLS are both given; choose one")
+	case !s.plain && !s.secured:
+		bad("neither WithTLS nor WithoutTLS is given; choose one")
+	}
+	if s.timeout < time.Millisecond || s.timeout > MaxTimeout {
+		bad("WithTimeout is %v, must be 1ms to %v", s.timeout, MaxTimeout)
+	}
+	const most = 1_000_000
+	if s.maxInFlight < 1 || s.maxInFlight > most {
+		bad("WithMaxInFlight is %d, must be 1 to %d", s.maxInFlight, most)
+	}
+	if s.streamFrom != never && (s.streamFrom < 1 || s.streamFrom > most) {
+		bad("WithStreamFrom is %d, must be 1 to %d", s.streamFrom, most)
+	}
+	for i := range len(s.token) {
+		// The token itself is not repeated.
+		if s.token[i] <= ' ' || s.token[i] > '~' {
+			bad("WithToken: byte %d is not a visible ASCII character, which is all that a header can hold", i+1)
+			break
+		}
+	}
+	if problems != nil {
+		return &headgate.InvalidError{Subject: "client", Problems: problems}
+	}
+	return nil
+}

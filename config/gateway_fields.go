@@ -1,0 +1,336 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/policy"
+)
+
+// The bounds of a gateway file.
+const (
+	maxUpstreams   = 1000
+	maxTargets     = 256
+	maxRoutes      = 10_000
+	maxHeaders     = 64
+	maxConcurrency = 64
+	maxPermits     = 1_000_000
+	maxWait        = 24 * time.Hour
+)
+
+// gatewayFile has the fields of a gateway file.
+func gatewayFile() value[Gateway] {
+	return object("a gateway file", []field[Gateway]{
+		to("upstreams", "the pools of servers that requests go to; the first one takes what no route sends elsewhere", listOf(upstreamMapping(), 1, maxUpstreams),
+			func(into *Gateway, _ *node, v []entry[GatewayUpstream]) { into.Upstreams = good(v) }),
+		to("routes", "which requests there are; all others are answered with 404. Without any, every request goes to the first upstream", listOf(routeMapping(), 1, maxRoutes),
+			func(into *Gateway, _ *node, v []entry[GatewayRoute]) { into.Routes = good(v) }),
+		to("identity", "how the entries of a request are found", identityMapping(),
+			func(into *Gateway, _ *node, v GatewayIdentity) { into.Identity = v }),
+		to("concurrency", "how many requests may be in progress", listOf(concurrencyMapping(), 1, maxConcurrency),
+			func(into *Gateway, _ *node, v []entry[GatewayConcurrency]) { into.Concurrency = good(v) }),
+		to("request_headers", "what is changed in requests on their way to the upstream", headersMapping(),
+			func(into *Gateway, _ *node, v GatewayHeaders) { into.Request = v }),
+		to("response_headers", "what is changed in answers on their way to the client", headersMapping(),
+			func(into *Gateway, _ *node, v GatewayHeaders) { into.Response = v }),
+		to("max_body", "the largest body of a request, such as 10MiB, or unlimited, which is the default", sizeText(1, math.MaxInt64, 0),
+			func(into *Gateway, _ *node, v int64) { into.MaxBody = v }),
+		to("max_header", "the largest headers of a request, such as 32KiB", sizeText(1<<10, 1<<20, noWord),
+			func(into *Gateway, _ *node, v int64) { into.MaxHeader = v }),
+		to("max_delay", "how long at most a request is held for a leaky bucket", waitText(),
+			func(into *Gateway, _ *node, v time.Duration) { into.MaxDelay = v }),
+		to("upgrades", "the protocols that connections may be upgraded to; [websocket] if left out", listOf(filledText(), 0, maxHeaders),
+			func(into *Gateway, _ *node, v []entry[string]) { into.Upgrades = append([]string{}, good(v)...) }),
+		to("clients", "how long clients may take", clientsMapping(),
+			func(into *Gateway, _ *node, v GatewayClients) { into.Clients = v }),
+		to("connections", "how many connections there may be to clients", connectionsMapping(),
+			func(into *Gateway, _ *node, v GatewayConnections) { into.Connections = v }),
+	})
+}
+
+func upstreamMapping() value[GatewayUpstream] {
+	type t = GatewayUpstream
+	health := object("health", []field[t]{
+		required(to("path", "what is asked for, such as /healthz; an answer of 200 to 399 is well", filledText(),
+			func(into *t, _ *node, v string) { into.HealthPath = v })),
+		to("every", "how often", waitText(), func(into *t, _ *node, v time.Duration) { into.HealthEvery = v }),
+		to("timeout", "how long an answer may take", waitText(), func(into *t, _ *node, v time.Duration) { into.HealthTimeout = v }),
+		to("up_after", "how many good answers in a row bring a target back", wholeNumber(1, 1000), func(into *t, _ *node, v int64) { into.UpAfter = v }),
+		to("down_after", "how many bad ones take it out", wholeNumber(1, 1000), func(into *t, _ *node, v int64) { into.DownAfter = v }),
+	})
+	eject := object("eject", []field[t]{
+		to("after", "how many failures in a row it takes", wholeNumber(1, 1_000_000), func(into *t, _ *node, v int64) { into.EjectAfter = v }),
+		to("for", "for how long, the first time", waitText(), func(into *t, _ *node, v time.Duration) { into.EjectFor = v }),
+	})
+	timeouts := object("timeouts", []field[t]{
+		to("dial", "for a connection", waitText(), func(into *t, _ *node, v time.Duration) { into.DialTimeout = v }),
+		to("response_header", "for the answer to begin", waitText(), func(into *t, _ *node, v time.Duration) { into.ResponseHeaderTimeout = v }),
+		to("idle", "for which the answer may pause", waitText(), func(into *t, _ *node, v time.Duration) { into.IdleTimeout = v }),
+		to("keep_alive", "for which a connection is kept that nobody uses", waitText(), func(into *t, _ *node, v time.Duration) { into.KeepAlive = v }),
+	})
+	tls := object("tls", []field[t]{
+		to("ca", "a file with the authorities that the targets' certificates are from", filledText(), func(into *t, _ *node, v string) { into.CA = v }),
+		to("cert", "a file with the certificate that the gateway shows", filledText(), func(into *t, _ *node, v string) { into.Cert = v }),
+		to("key", "a file with its key", filledText(), func(into *t, _ *node, v string) { into.Key = v }),
+		to("server_name", "the name in the targets' certificates, if it is not that of the target", filledText(), func(into *t, _ *node, v string) { into.ServerName = v }),
+	})
+	// Each of the inner mappings fills its own part.
+	return object("an upstream", []field[t]{
+		required(to("name", "what routes, logs and metrics call it", filledText(), func(into *t, _ *node, v string) { into.Name = v })),
+		required(to("targets", "its servers: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS", listOf(filledText(), 1, maxTargets),
+			func(into *t, _ *node, v []entry[string]) { into.Targets = good(v) })),
+		to("balance", "how a target is chosen: round_robin or least_connections", oneOf("round_robin", "least_connections"),
+			func(into *t, _ *node, v int) { into.LeastConnections = v == 1 }),
+		to("host", "which host is sent to the target: client, the one that the client has asked for, or target, its own", oneOf("client", "target"),
+			func(into *t, _ *node, v int) { into.TargetHost = v == 1 }),
+		to("health", "how targets are looked after", health, func(into *t, _ *node, v t) {
+			into.HealthPath, into.HealthEvery, into.HealthTimeout, into.UpAfter, into.DownAfter = v.HealthPath, v.HealthEvery, v.HealthTimeout, v.UpAfter, v.DownAfter
+		}),
+		to("eject", "when a target that does not answer is passed over", eject,
+			func(into *t, _ *node, v t) { into.EjectAfter, into.EjectFor = v.EjectAfter, v.EjectFor }),
+		to("timeouts", "how long its servers may take", timeouts, func(into *t, _ *node, v t) {
+			into.DialTimeout, into.ResponseHeaderTimeout, into.IdleTimeout, into.KeepAlive = v.DialTimeout, v.ResponseHeaderTimeout, v.IdleTimeout, v.KeepAlive
+		}),
+		to("tls", "how https targets are spoken to", tls,
+			func(into *t, _ *node, v t) {
+				into.CA, into.Cert, into.Key, into.ServerName = v.CA, v.Cert, v.Key, v.ServerName
+			}),
+	})
+}
+
+func routeMapping() value[GatewayRoute] {
+	type t = GatewayRoute
+	return object("a route", []field[t]{
+		required(to("match", "which requests: [METHOD ][HOST]/[PATH], such as GET /items/{id} or /static/", filledText(), func(into *t, _ *node, v string) { into.Pattern = v })),
+		to("name", "the entry route of its requests; the pattern if left out", filledText(), func(into *t, _ *node, v string) { into.Name = v }),
+		to("upstream", "the name of the upstream; the first one if left out", filledText(), func(into *t, _ *node, v string) { into.Upstream = v }),
+		to("max_body", "the largest body, such as 1MiB, or unlimited", sizeText(1, math.MaxInt64, -1), func(into *t, _ *node, v int64) { into.MaxBody = v }),
+		to("request_headers", "what is changed in requests, after what is changed in all", headersMapping(), func(into *t, _ *node, v GatewayHeaders) { into.Request = v }),
+		to("response_headers", "what is changed in answers, after what is changed in all", headersMapping(), func(into *t, _ *node, v GatewayHeaders) { into.Response = v }),
+	})
+}
+
+func headersMapping() value[GatewayHeaders] {
+	type t = GatewayHeaders
+	return object("headers", []field[t]{
+		to("set", `headers to set, such as { X-Tier: pro, X-User: "{user}" }; what stands in braces is an entry`, textMap("a header", maxHeaders), func(into *t, _ *node, v map[string]string) {
+			for _, name := range sortedKeys(v) {
+				h := GatewayHeader{Name: name, Value: v[name]}
+				if inner, ok := strings.CutPrefix(v[name], "{"); ok {
+					if inner, ok = strings.CutSuffix(inner, "}"); ok {
+						h.Entry, h.Value = inner, ""
+					}
+				}
+				into.Set = append(into.Set, h)
+			}
+		}),
+		to("remove", "headers to remove", listOf(filledText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Remove = good(v) }),
+	})
+}
+
+func identityMapping() value[GatewayIdentity] {
+	type t = GatewayIdentity
+	address := object("address", []field[t]{
+		to("header", "the header in which trusted proxies hand on the client's address: X-Forwarded-For if left out, Forwarded, or one with a single address", filledText(), func(into *t, _ *node, v string) { into.AddressHeader = v }),
+		required(to("trust", "those proxies: prefixes such as 10.0.0.0/8, addresses, or unix", listOf(filledText(), 1, maxTargets), func(into *t, _ *node, v []entry[string]) { into.Trust = good(v) })),
+	})
+	certificate := textMap("an entry", policy.MaxEntries)
+	parts := []string{CertCommonName, CertDNSName, CertURI, CertEmail, CertFingerprint}
+	part := oneOf(parts...)
+	certificate.schema["additionalProperties"] = part.schema
+	certificate.read = func(r *reader, name string, n *node) (map[string]string, bool) {
+		if n.kind != mapping {
+			r.add(n.at, "%s is %s, must be a mapping such as { user: common_name }", name, describe(n))
+			return nil, false
+		}
+		all := make(map[string]string)
+		for _, p := range n.fields {
+			if i, ok := part.read(r, p.name, p.value); ok {
+				all[p.name] = parts[i]
+			}
+		}
+		return all, true
+	}
+	return object("identity", []field[t]{
+		to("address", "which proxies are believed about the client's address", address, func(into *t, _ *node, v t) { into.AddressHeader, into.Trust = v.AddressHeader, v.Trust }),
+		to("api_key", "the headers that the entry api_key is taken from", listOf(filledText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
+		to("headers", "entries and the header that each is taken from, whoever sent it", textMap("an entry", policy.MaxEntries), func(into *t, _ *node, v map[string]string) { into.Headers = v }),
+		to("trusted_headers", "entries and the header that each is taken from, if a trusted proxy sent it", textMap("an entry", policy.MaxEntries), func(into *t, _ *node, v map[string]string) { into.TrustedHeaders = v }),
+		to("certificate", "entries and the part of the client's certificate that each is taken from: "+strings.Join(parts, ", "), certificate, func(into *t, _ *node, v map[string]string) { into.Certificate = v }),
+		to("jwt", "how tokens are verified, and which entries are taken from them", jwtMapping(), func(into *t, _ *node, v GatewayJWT) { into.JWT = &v }),
+	})
+}
+
+func jwtMapping() value[GatewayJWT] {
+	type t = GatewayJWT
+	return object("jwt", []field[t]{
+		required(to("keys", "a JSON Web Key Set: an https:// URL, or a file", filledText(), func(into *t, _ *node, v string) { into.Keys = v })),
+		to("algorithms", "those that are accepted; [RS256, ES256, EdDSA] if left out", listOf(filledText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
+		to("issuer", "what iss must be", filledText(), func(into *t, _ *node, v string) { into.Issuer = v }),
+		to("audience", "what aud must have", filledText(), func(into *t, _ *node, v string) { into.Audience = v }),
+		to("header", "where the token is; Authorization if left out", filledText(), func(into *t, _ *node, v string) { into.Header = v }),
+		to("leeway", "by how much clocks may differ", waitText(), func(into *t, _ *node, v time.Duration) { into.Leeway = v }),
+		to("refresh", "how often the keys of a URL are fetched", waitText(), func(into *t, _ *node, v time.Duration) { into.Refresh = v }),
+		to("claims", "entries and the claim that each is taken from, such as { user: sub }", textMap("an entry", policy.MaxEntries), func(into *t, _ *node, v map[string]string) { into.Claims = v }),
+		to("required", "whether requests without a token are answered with 401", trueOrFalse(), func(into *t, _ *node, v bool) { into.Required = v }),
+	})
+}
+
+func concurrencyMapping() value[GatewayConcurrency] {
+	type t = GatewayConcurrency
+	return object("a bound", []field[t]{
+		required(to("name", "what answers and logs call it", nameText(), func(into *t, _ *node, v string) { into.Name = v })),
+		to("match", "which requests it is for, as in a rule; all if left out", matchMapping("leave it out for all requests"), func(into *t, _ *node, v []entry[policy.Condition]) {
+			for _, c := range v {
+				into.Match = append(into.Match, c.value)
+			}
+		}),
+		to("per", "by what they are counted, as in a rule; all together if left out", listOf(partText(), 1, policy.MaxParts), func(into *t, _ *node, v []entry[policy.Part]) { into.Per = good(v) }),
+		required(to("limit", "how many may be in progress", wholeNumber(1, maxPermits), func(into *t, _ *node, v int64) { into.Limit = v })),
+	})
+}
+
+func clientsMapping() value[GatewayClients] {
+	type t = GatewayClients
+	return object("clients", []field[t]{
+		to("header", "for the headers of a request", waitText(), func(into *t, _ *node, v time.Duration) { into.Header = v }),
+		to("body", "for which a body may pause", waitText(), func(into *t, _ *node, v time.Duration) { into.Body = v }),
+		to("min_rate", "how many bytes a second a body of known length must come with, such as 1KiB, or unlimited for none", sizeText(1, 1<<30, -1), func(into *t, _ *node, v int64) { into.MinRate = v }),
+		to("response", "to take a part of the answer", waitText(), func(into *t, _ *node, v time.Duration) { into.Response = v }),
+		to("idle", "for which a connection may be silent between requests", waitText(), func(into *t, _ *node, v time.Duration) { into.Idle = v }),
+		to("upgraded", "for which a connection may be silent that was upgraded", waitText(), func(into *t, _ *node, v time.Duration) { into.Upgraded = v }),
+	})
+}
+
+func connectionsMapping() value[GatewayConnections] {
+	type t = GatewayConnections
+	return object("connections", []field[t]{
+		to("total", "for all clients", wholeNumber(1, 1_000_000), func(into *t, _ *node, v int64) { into.Total = v }),
+		to("per_address", "for each address, IPv6 by its /64", wholeNumber(1, 1_000_000), func(into *t, _ *node, v int64) { into.PerAddress = v }),
+	})
+}
+
+// good are the values that could be read.
+func good[T any](v []entry[T]) []T {
+	var all []T
+	for _, e := range v {
+		if e.good {
+			all = append(all, e.value)
+		}
+	}
+	return all
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// filledText is a text that is not empty.
+func filledText() value[string] {
+	return plainText(schema{"minLength": 1}, func(s string) (string, error) {
+		if s == "" {
+			return "", fmt.Errorf("this is an empty text; write something or leave the field out")
+		}
+		return s, nil
+	})
+}
+
+// textMap maps names of something to texts.
+func textMap(what string, most int) value[map[string]string] {
+	text := filledText()
+	s := schema{"type": "object", "additionalProperties": text.schema, "minProperties": 1, "maxProperties": most}
+	return value[map[string]string]{s, func(r *reader, name string, n *node) (map[string]string, bool) {
+		if n.kind != mapping || len(n.fields) == 0 || len(n.fields) > most {
+			r.add(n.at, "%s is %s, must be a mapping with 1 to %d fields, each of them %s", name, describe(n), most, what)
+			return nil, false
+		}
+		all := make(map[string]string, len(n.fields))
+		for _, p := range n.fields {
+			if _, twice := all[p.name]; twice {
+				r.add(p.at, "%s %q is there twice; keep one", what, p.name)
+			}
+			if v, ok := text.read(r, p.name, p.value); ok {
+				all[p.name] = v
+			}
+		}
+		return all, true
+	}}
+}
+
+func trueOrFalse() value[bool] {
+	return value[bool]{schema{"type": "boolean"}, func(r *reader, name string, n *node) (bool, bool) {
+		if n.kind != other || n.text != "true" && n.text != "false" {
+			r.add(n.at, "%s is %s, must be true or false", name, describe(n))
+			return false, false
+		}
+		return n.text == "true", true
+	}}
+}
+
+// waitText is a duration of 1ms to maxWait.
+func waitText() value[time.Duration] {
+	s := schema{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`}
+	return value[time.Duration]{s, func(r *reader, name string, n *node) (time.Duration, bool) {
+		d, err := time.ParseDuration(n.text)
+		switch {
+		case n.kind == whole:
+			r.add(n.at, "%s is %s without a unit; write %ss if seconds are meant", name, n.text, n.text)
+		case n.kind != text || err != nil:
+			r.add(n.at, "%s is %s, must be a time such as 500ms, 30s or 1m30s", name, describe(n))
+		case d < time.Millisecond || d > maxWait:
+			r.add(n.at, "%s is %s, must be 1ms to 24h", name, n.text)
+		default:
+			return d, true
+		}
+		return 0, false
+	}}
+}
+
+var sizePattern = regexp.MustCompile(`^([0-9]{1,15})(B|KiB|MiB|GiB)$`)
+
+// unlimited is the word for a size without a bound.
+const unlimited = "unlimited"
+
+// noWord says that a size has to have a bound.
+const noWord = math.MinInt64
+
+// sizeText is a number of bytes, such as 512KiB. The word unlimited stands for
+// none, unless that is noWord.
+func sizeText(least, most, none int64) value[int64] {
+	s := schema{"type": "string", "pattern": `^([0-9]{1,15}(B|KiB|MiB|GiB))$`}
+	if none != noWord {
+		s["pattern"] = `^([0-9]{1,15}(B|KiB|MiB|GiB)|` + unlimited + `)$`
+	}
+	units := map[string]int64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+	return value[int64]{s, func(r *reader, name string, n *node) (int64, bool) {
+		if n.kind == text && n.text == unlimited && none != noWord {
+			return none, true
+		}
+		parts := sizePattern.FindStringSubmatch(n.text)
+		if n.kind == whole {
+			r.add(n.at, "%s is %s without a unit; write %sB if bytes are meant, or KiB, MiB or GiB", name, n.text, n.text)
+			return 0, false
+		}
+		if n.kind != text || parts == nil {
+			r.add(n.at, "%s is %s, must be a size such as 512KiB or 10MiB", name, describe(n))
+			return 0, false
+		}
+		count, err := strconv.ParseInt(parts[1], 10, 64)
+		unit := units[parts[2]]
+		if err != nil || count > math.MaxInt64/unit || count*unit < least || count*unit > most {
+			r.add(n.at, "%s is %s, must be %d to %d bytes", name, n.text, least, most)
+			return 0, false
+		}
+		return count * unit, true
+	}}
+}

@@ -1,0 +1,178 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+func gatewaySchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(GatewaySchema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	if err := c.AddResource("gateway.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("gateway.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestGatewayFile(t *testing.T) {
+	t.Parallel()
+	const file = "testdata/gateway/everything.yml"
+	got, err := ReadGateway(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Gateway{
+		Upstreams: []GatewayUpstream{
+			{
+				Name: "api", Targets: []string{"http://127.0.0.1:9001", "h2c://127.0.0.1:9002"}, LeastConnections: true, TargetHost: true,
+				HealthPath: "/healthz", HealthEvery: 2 * time.Second, HealthTimeout: 500 * time.Millisecond, UpAfter: 1, DownAfter: 4,
+				EjectAfter: 3, EjectFor: 5 * time.Second,
+				DialTimeout: time.Second, ResponseHeaderTimeout: 90 * time.Second, IdleTimeout: 10 * time.Minute, KeepAlive: 20 * time.Second,
+			},
+			{Name: "reports", Targets: []string{"https://reports.internal:8443"}, CA: "ca.pem", Cert: "cert.pem", Key: "key.pem", ServerName: "reports"},
+		},
+		Routes: []GatewayRoute{
+			{Pattern: "GET /items/{id}"},
+			{Pattern: "/reports/", Name: "reports", Upstream: "reports", MaxBody: -1, Request: GatewayHeaders{Set: []GatewayHeader{{Name: "X-Report", Value: "1"}}}},
+			{Pattern: "POST /upload", MaxBody: 1 << 30, Response: GatewayHeaders{Remove: []string{"Server"}}},
+		},
+		Identity: GatewayIdentity{
+			AddressHeader: "Forwarded", Trust: []string{"10.0.0.0/8", "unix"}, APIKey: []string{"X-Key"},
+			Headers: map[string]string{"tenant": "X-Tenant"}, TrustedHeaders: map[string]string{"user": "X-User"},
+			Certificate: map[string]string{"device": CertFingerprint},
+			JWT: &GatewayJWT{
+				Keys: "https://issuer.example/keys", Algorithms: []string{"ES256"}, Issuer: "https://issuer.example", Audience: "api", Header: "X-Token",
+				Leeway: 10 * time.Second, Refresh: time.Hour, Claims: map[string]string{"subject": "sub", "tier": "https://issuer.example/tier"}, Required: true,
+			},
+		},
+		Concurrency: []GatewayConcurrency{
+			{
+				Name: "per-client", Match: []policy.Condition{{Entry: "route", Equals: []string{"/reports/", "POST /upload"}}},
+				Per: []policy.Part{{Entry: "api_key"}, {Entry: "ip", Bits4: 24, Bits6: 64}}, Limit: 10,
+			},
+			{Name: "all", Limit: 5000},
+		},
+		Request:  GatewayHeaders{Remove: []string{"Cookie"}, Set: []GatewayHeader{{Name: "X-Gateway", Value: "headgate"}, {Name: "X-Tier", Entry: "tier"}}},
+		Response: GatewayHeaders{Remove: []string{"Server", "X-Powered-By"}},
+		MaxBody:  10 << 20, MaxHeader: 16 << 10, MaxDelay: 3 * time.Second, Upgrades: []string{"websocket", "mqtt"},
+		Clients:     GatewayClients{Header: 5 * time.Second, Body: 20 * time.Second, MinRate: 1 << 10, Response: 15 * time.Second, Idle: time.Minute, Upgraded: time.Hour},
+		Connections: GatewayConnections{Total: 100_000, PerAddress: 50},
+	}
+	if !reflect.DeepEqual(got, want) {
+		a, _ := json.MarshalIndent(got, "", " ")
+		b, _ := json.MarshalIndent(want, "", " ")
+		t.Errorf("got\n%s\nwant\n%s", a, b)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := meets(gatewaySchema(t), data); err != nil {
+		t.Errorf("the schema refuses %s:\n%v", file, err)
+	}
+	for name, data := range fixtures(t, "../examples/gateway/gateway*.yml") {
+		if err := meets(gatewaySchema(t), data); err != nil {
+			t.Errorf("the schema refuses %s:\n%v", name, err)
+		}
+	}
+}
+
+// Every mistake is told at once, with its place.
+func TestGatewayFileWithMistakes(t *testing.T) {
+	t.Parallel()
+	const file = "testdata/gateway/bad.yml"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := ParseGateway("bad.yml", data)
+	var mistakes *Error
+	if !errors.As(err, &mistakes) || !errors.Is(err, headgate.ErrInvalid) || g != nil {
+		t.Fatalf("the loader returns %v, %v", g, err)
+	}
+	golden(t, strings.TrimSuffix(file, ".yml")+".txt", []byte(err.Error()+"\n"))
+	if err := meets(gatewaySchema(t), data); err == nil {
+		t.Error("the schema accepts it")
+	}
+}
+
+func TestGatewayFilesThatSayLittle(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "# nothing\n", "{}", "upgrades: []"} {
+		g, err := ParseGateway("little.yml", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		} else if g.Upstreams != nil || (g.Upgrades != nil) != (text == "upgrades: []") {
+			t.Errorf("%q gives %+v", text, g)
+		}
+	}
+	if _, err := ParseGateway("list.yml", []byte("- a")); err == nil || !strings.Contains(err.Error(), "list.yml:1:1: the file is a list of 1") {
+		t.Errorf("a list gives %v", err)
+	}
+	if _, err := ReadGateway(filepath.Join(t.TempDir(), "absent.yml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there gives %v", err)
+	}
+	// JWT claims, say, may be written over several lines; a mistake is where it is.
+	_, err := ParseGateway("two.yml", []byte("identity:\n  jwt:\n    keys: k\n    leeway: 30\n"))
+	if err == nil || !strings.Contains(err.Error(), "two.yml:4:13: leeway is 30 without a unit; write 30s if seconds are meant") {
+		t.Errorf("a number without a unit gives %v", err)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"1B": 1, "512KiB": 512 << 10, "2GiB": 2 << 30, "unlimited": 0} {
+		g, err := ParseGateway("size.yml", []byte("max_body: "+text))
+		if err != nil || g.MaxBody != want {
+			t.Errorf("%s is %+v, %v, want %d", text, g, err, want)
+		}
+	}
+	for _, text := range []string{"0B", "1", "1MB", "-1B", "1.5MiB", "9999999999999999GiB", "999999999999999GiB", "[1B]", "true", "~"} {
+		if g, err := ParseGateway("size.yml", []byte("max_body: "+text)); err == nil {
+			t.Errorf("%s is %d", text, g.MaxBody)
+		}
+	}
+}
+
+func TestGatewaySchemaFile(t *testing.T) {
+	t.Parallel()
+	golden(t, "gateway.schema.json", GatewaySchema())
+}
+
+func FuzzParseGateway(f *testing.F) {
+	for _, name := range []string{"everything", "bad"} {
+		data, err := os.ReadFile("testdata/gateway/" + name + ".yml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g, err := ParseGateway("fuzz.yml", data)
+		if (g == nil) == (err == nil) {
+			t.Errorf("%v and %v", g, err)
+		}
+	})
+}

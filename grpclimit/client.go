@@ -1,0 +1,334 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+)
+
+// Client limits the calls that a gRPC client makes. It is safe for concurrent use;
+// make one with [NewClient].
+type Client struct {
+	clientSettings
+	store   headgate.Store
+	calls   compiled
+	streams compiled // their messages
+	facts   []*fact
+	pauses  pauses
+	sleep   func(context.Context, time.Duration) error
+}
+
+// NewClient returns interceptors that hold calls back until the store admits them
+// and the server wants them. The store may be nil if there are no limits but what
+// servers say. The error is a [*headgate.InvalidError] with every mistake in the
+// options.
+func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
+	c := &Client{store: store, sleep: sleep, clientSettings: clientSettings{
+		settings: settings{ipv6Bits: httplimit.DefaultIPv6Prefix, reader: reader{resolver: new(resolver), apiKeys: []string{authorization, "x-api-key"}}},
+		maxWait:  DefaultMaxWait,
+		maxPause: DefaultMaxPause,
+		pauseBy:  Combine(ByTarget(), ByMethod()),
+	}}
+	for _, o := range options {
+		o(&c.clientSettings)
+	}
+	if store == nil && len(c.limits)+len(c.messages) > 0 {
+		c.bad("the store is nil, which limits need")
+	}
+	w := newCompiler(&c.settings, []*fact{factAPIKey, factRoute, factMethod, factService, factTarget})
+	c.calls, c.streams = w.compile("ClientLimit", c.limits), w.compile("ClientMessageLimit", c.messages)
+	c.facts = w.facts()
+	for _, l := range append(append([]binding{{key: c.pauseBy}}, c.limits...), c.messages...) {
+		for _, f := range l.key.facts {
+			if f == factIP || f == factCertificate || f == factHost {
+				c.bad("a client's own calls have no %s to count by", f.name)
+			}
+		}
+	}
+	if c.problems != nil {
+		return nil, &headgate.InvalidError{Subject: "interceptor", Problems: c.problems}
+	}
+	return c, nil
+}
+
+// Options are both interceptors, for grpc.NewClient.
+func (c *Client) Options() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
+}
+
+// Unary is a grpc.UnaryClientInterceptor.
+func (c *Client) Unary(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	call := &Call{Method: method, Message: request, Target: conn.Target(), ctx: ctx, out: true}
+	for again := c.retries; ; again-- {
+		if err := c.admit(call); err != nil {
+			return err
+		}
+		err := invoke(ctx, method, request, reply, conn, options...)
+		if err == nil || !c.heed(call, err) || again == 0 || status.Code(err) != codes.ResourceExhausted {
+			return err
+		}
+	}
+}
+
+// Stream is a grpc.StreamClientInterceptor.
+func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	call := &Call{Method: method, Target: conn.Target(), ctx: ctx, out: true}
+	if err := c.admit(call); err != nil {
+		return nil, err
+	}
+	stream, err := open(ctx, desc, conn, method, options...)
+	if err != nil {
+		c.heed(call, err)
+		return nil, err
+	}
+	return &clientStream{stream, c, call}, nil
+}
+
+// clientStream limits the messages that are sent, and heeds how the stream ends.
+type clientStream struct {
+	grpc.ClientStream
+	limits *Client
+	call   *Call
+}
+
+// SendMsg implements [grpc.ClientStream].
+func (s *clientStream) SendMsg(m any) error {
+	if len(s.limits.messages) > 0 {
+		c := &Call{Method: s.call.Method, Message: m, Target: s.call.Target, ctx: s.Context(), out: true}
+		if err := s.limits.fit(c, &s.limits.streams, s.limits.maxWait); err != nil {
+			return err
+		}
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// RecvMsg implements [grpc.ClientStream].
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil {
+		s.limits.heed(s.call, err)
+	}
+	return err
+}
+
+// admit holds a call back until the server wants it and it fits its limits.
+func (c *Client) admit(call *Call) error {
+	left := c.maxWait
+	for c.maxPause > 0 {
+		pause := c.pauses.left(c.pauseKey(call))
+		if pause <= 0 {
+			break
+		}
+		// Not all who wait are to come back in one moment.
+		wait := pause + rand.N(pause/10+1)
+		if wait > left || ends(call.ctx, wait) {
+			return c.refuse(call, newStatus(codes.ResourceExhausted, ReasonPaused, fmt.Sprintf("The server wants no such call for another %v.", pause.Round(time.Millisecond)), retryIn(pause)),
+				headgate.Decision{RetryAfter: pause})
+		}
+		if err := c.hold(call, wait); err != nil {
+			return err
+		}
+		left -= wait
+	}
+	return c.fit(call, &c.calls, left)
+}
+
+// fit holds a call or message back until it fits its limits, at most for so long.
+func (c *Client) fit(call *Call, limits *compiled, left time.Duration) error {
+	if len(limits.bindings) == 0 {
+		return nil
+	}
+	cost := int64(1)
+	if c.cost != nil {
+		if cost = c.cost(call); cost == 0 {
+			return nil
+		}
+	}
+	if cost < 0 || cost > headgate.MaxCount {
+		return c.undecided(call, costError("ClientCost", call, cost))
+	}
+	var facts policy.Descriptor
+	for _, f := range c.facts {
+		if v := f.find(&c.reader, call); v != "" {
+			facts = append(facts, policy.Entry{Name: f.name, Value: v})
+		}
+	}
+	checks, err := limits.set.Match(facts, cost, nil)
+	if err != nil {
+		return c.undecided(call, err)
+	}
+	if len(checks) == 0 {
+		return nil
+	}
+	for {
+		decisions, err := c.store.Take(call.ctx, headgate.OpTake, checks, nil)
+		if err != nil {
+			return c.undecided(call, err)
+		}
+		v := headgate.NewVerdict(decisions)
+		if v.Delay > 0 {
+			giveBack := func(ctx context.Context, checks []headgate.Check) { c.giveBack(ctx, call, checks) }
+			if err := httplimit.Hold(call.ctx, &v, checks, left, giveBack); err != nil {
+				return status.FromContextError(err).Err()
+			}
+			if v.Allowed {
+				c.waited(call, v.Delay)
+			}
+		}
+		if v.Allowed {
+			return nil
+		}
+		wait := v.RetryAfter
+		if wait == headgate.Never || wait > left || ends(call.ctx, wait) {
+			return c.refuse(call, Exhausted(&v), *v.Deciding())
+		}
+		if err := c.hold(call, wait); err != nil {
+			return err
+		}
+		left -= wait
+	}
+}
+
+func (c *Client) hold(call *Call, d time.Duration) error {
+	if err := c.sleep(call.ctx, d); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	c.waited(call, d)
+	return nil
+}
+
+func (c *Client) waited(call *Call, d time.Duration) {
+	if c.told.Waited != nil {
+		c.told.Waited(call, d)
+	}
+}
+
+// refuse is what a call ends with that is not made.
+func (c *Client) refuse(call *Call, err error, d headgate.Decision) error {
+	refused := &deniedError{status.Convert(err), &headgate.DeniedError{Decision: d}}
+	if c.told.Denied != nil {
+		c.told.Denied(call, refused)
+	}
+	return refused
+}
+
+// undecided deals with a call that the store had no answer for: it returns what the
+// call ends with, or nil if it is made.
+func (c *Client) undecided(call *Call, err error) error {
+	if call.ctx.Err() != nil {
+		return status.FromContextError(call.ctx.Err()).Err()
+	}
+	if c.told.Failed != nil {
+		c.told.Failed(call, err)
+	}
+	switch {
+	case errors.Is(err, headgate.ErrInvalid):
+		return errBroken()
+	case c.failure == FailClosed:
+		return errUnavailable()
+	}
+	return nil
+}
+
+func (c *Client) giveBack(ctx context.Context, call *Call, checks []headgate.Check) {
+	if _, err := c.store.Take(ctx, headgate.OpRefund, checks, nil); err != nil && c.told.Failed != nil {
+		c.told.Failed(call, fmt.Errorf("give back what a call took: %w", err))
+	}
+}
+
+// heed notes when the server wants calls back, and reports whether it has said so.
+func (c *Client) heed(call *Call, err error) bool {
+	pause, ok := retryAfter(err)
+	if !ok || c.maxPause == 0 {
+		return false
+	}
+	if pause = min(pause, c.maxPause); pause > 0 {
+		c.pauses.add(c.pauseKey(call), pause)
+		if c.told.Paused != nil {
+			c.told.Paused(call, pause)
+		}
+	}
+	return true
+}
+
+// pauseKey is what a pause holds for.
+func (c *Client) pauseKey(call *Call) string {
+	key := ""
+	for _, f := range c.pauseBy.facts {
+		key += f.find(&c.reader, call) + "\x00"
+	}
+	return key
+}
+
+// deniedError is a denial by the client itself: a status like any other, and a
+// [*headgate.DeniedError].
+type deniedError struct {
+	status *status.Status
+	denied *headgate.DeniedError
+}
+
+// Error is the status's text.
+func (e *deniedError) Error() string { return e.status.Err().Error() }
+
+// GRPCStatus is for [status.FromError].
+func (e *deniedError) GRPCStatus() *status.Status { return e.status }
+
+// Unwrap is for errors.Is(err, headgate.ErrDenied).
+func (e *deniedError) Unwrap() error { return e.denied }
+
+// pauses are until when calls are to stay away, by what that holds for.
+type pauses struct {
+	mu    sync.Mutex // guards until
+	until map[string]time.Time
+}
+
+// maxPauses bounds them. Beyond it those that are over are forgotten, and others
+// are not noted.
+const maxPauses = 4096
+
+func (p *pauses) left(key string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	until, ok := p.until[key]
+	if !ok {
+		return 0
+	}
+	left := time.Until(until)
+	if left <= 0 {
+		delete(p.until, key)
+	}
+	return left
+}
+
+func (p *pauses) add(key string, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if len(p.until) >= maxPauses {
+		for k, until := range p.until {
+			if !now.Before(until) {
+				delete(p.until, k)
+			}
+		}
+		if len(p.until) >= maxPauses {
+			return
+		}
+	}
+	if p.until == nil {
+		p.until = make(map[string]time.Time)
+	}
+	if until := now.Add(d); until.After(p.until[key]) {
+		p.until[key] = until
+	}
+}

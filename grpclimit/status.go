@@ -1,0 +1,204 @@
+package grpclimit
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+)
+
+// The google.rpc.ErrorInfo of what the interceptors end calls with: the domain, and
+// the reasons.
+const (
+	Domain            = "headgate"
+	ReasonExhausted   = "QUOTA_EXCEEDED"
+	ReasonForbidden   = "DENY_LIST"
+	ReasonNoIdentity  = "NO_IDENTITY"
+	ReasonUnavailable = "STORE_UNAVAILABLE"
+	ReasonDefect      = "LIMITER_DEFECT"
+	// ReasonPaused is a client's own: it keeps to the RetryInfo of a server.
+	ReasonPaused = "SERVER_WANTS_A_PAUSE"
+)
+
+// exhausted is what a denied call ends with, unless OnDenied says otherwise.
+func exhausted(_ *Call, v headgate.Verdict) error { return Exhausted(&v) }
+
+// Exhausted is the error of a denial: RESOURCE_EXHAUSTED, with a google.rpc.RetryInfo
+// unless the cost can never fit, and a google.rpc.QuotaFailure that names the limits
+// that denied.
+func Exhausted(v *headgate.Verdict) error {
+	quota := new(errdetails.QuotaFailure)
+	for i := range v.Decisions {
+		d := &v.Decisions[i]
+		if d.Allowed || d.Shadow || d.Limit == nil {
+			continue
+		}
+		quota.Violations = append(quota.Violations, &errdetails.QuotaFailure_Violation{Subject: "rule:" + d.Rule.Name(), Description: d.Limit.String()})
+	}
+	details := []protoadapt.MessageV1{quota}
+	if v.RetryAfter != headgate.Never {
+		details = append(details, retryIn(v.RetryAfter))
+	}
+	text := httplimit.QuotaExceeded(v).Detail
+	if text == "" {
+		text = "The call is denied."
+	}
+	return newStatus(codes.ResourceExhausted, ReasonExhausted, text, details...)
+}
+
+// errForbidden does not say which entry of the deny list it was: the client is not
+// to find its way around it.
+func errForbidden() error {
+	return newStatus(codes.PermissionDenied, ReasonForbidden, "The call is not allowed.")
+}
+
+func errNobody(entry string, apiKeys []string) error {
+	switch entry {
+	case factAPIKey.name:
+		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "Send an API key in the metadata "+strings.Join(apiKeys, " or ")+".")
+	case "user":
+		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "The call comes from no user who is signed in.")
+	case factCertificate.name:
+		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "The call comes without a client certificate.")
+	}
+	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "The call has no "+entry+", which its limit is counted by.")
+}
+
+func errUnavailable() error {
+	return newStatus(codes.Unavailable, ReasonUnavailable, "The rate limiter could not decide on the call.",
+		retryIn(httplimit.UnavailableFor))
+}
+
+// retryIn says when a call may come back.
+func retryIn(d time.Duration) protoadapt.MessageV1 {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
+}
+
+func errBroken() error {
+	return newStatus(codes.Internal, ReasonDefect, "The call could not be handled.")
+}
+
+func newStatus(code codes.Code, reason, text string, details ...protoadapt.MessageV1) error {
+	s := status.New(code, text)
+	all := append([]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: Domain}}, details...)
+	if detailed, err := s.WithDetails(all...); err == nil {
+		return detailed.Err()
+	}
+	return s.Err() // The details have text that is not UTF-8.
+}
+
+// headers are those of the dialect, as metadata has them.
+func (s *Server) headers(v *headgate.Verdict) metadata.MD {
+	h := make(http.Header, 4)
+	httplimit.WriteHeaders(h, s.dialect, v)
+	if s.set != nil {
+		httplimit.WriteWarning(h, s.dialect, v, s.set)
+	}
+	delete(h, "Cache-Control") // Nothing caches answers of gRPC.
+	if len(h) == 0 {
+		return nil
+	}
+	md := make(metadata.MD, len(h))
+	for name, values := range h {
+		md[lower(name)] = values
+	}
+	return md
+}
+
+// lower spares the usual names the work.
+func lower(name string) string {
+	switch name {
+	case "X-Ratelimit-Limit":
+		return "x-ratelimit-limit"
+	case "X-Ratelimit-Remaining":
+		return "x-ratelimit-remaining"
+	case "X-Ratelimit-Reset":
+		return "x-ratelimit-reset"
+	}
+	return strings.ToLower(name)
+}
+
+// tell tells the client of an admitted call its limits, and the hook of those that
+// are a warning.
+func (s *Server) tell(c *Call, v *headgate.Verdict) {
+	if md := s.headers(v); md != nil {
+		// It fails only if the headers are sent already, by what stands before
+		// this interceptor.
+		_ = grpc.SetHeader(c.ctx, md)
+	}
+	if s.set == nil || s.hooks.Soft == nil || !s.set.Warns() {
+		return
+	}
+	for i := range v.Decisions {
+		if d := &v.Decisions[i]; d.Allowed && s.set.Soft(d) {
+			s.hooks.Soft(c, *d)
+		}
+	}
+}
+
+func (s *Server) setHeader(c *Call, key, value string) {
+	_ = grpc.SetHeader(c.ctx, metadata.Pairs(key, value)) // as in tell
+}
+
+// setTrailer tells the client of a denied call its limits: with the error, and when
+// messages have been sent already too.
+func (s *Server) setTrailer(c *Call, v *headgate.Verdict) {
+	if md := s.headers(v); md != nil {
+		_ = grpc.SetTrailer(c.ctx, md) // It fails only outside of a call.
+	}
+}
+
+// httpStatus is the HTTP status that stands for a code, for rules that charge by the
+// outcome.
+func httpStatus(code codes.Code) int {
+	switch code {
+	case codes.OK:
+		return http.StatusOK
+	case codes.Canceled:
+		return 499 // what nginx logs for a client that went away
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
+		return http.StatusBadRequest
+	case codes.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	case codes.NotFound:
+		return http.StatusNotFound
+	case codes.AlreadyExists, codes.Aborted:
+		return http.StatusConflict
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Unimplemented:
+		return http.StatusNotImplemented
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// retryAfter is when a server wants a call that it has refused to come back, if it
+// says so.
+func retryAfter(err error) (time.Duration, bool) {
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != codes.ResourceExhausted && s.Code() != codes.Unavailable {
+		return 0, false
+	}
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() {
+			return info.GetRetryDelay().AsDuration(), true
+		}
+	}
+	return 0, false
+}

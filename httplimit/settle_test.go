@@ -1,0 +1,136 @@
+package httplimit_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// left is how many units of the rule remain for everyone.
+func left(t *testing.T, store headgate.Store, rule *headgate.Rule) int64 {
+	t.Helper()
+	d, err := store.Take(context.Background(), headgate.OpPeek, []headgate.Check{{Rule: rule}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d[0].Remaining
+}
+
+// TestOutcomes: however a handler ends, its status is seen.
+func TestOutcomes(t *testing.T) {
+	rule := headgate.MustRule("r", headgate.Sliding(100, time.Hour))
+	set, err := policy.New([]policy.Rule{{Limits: rule, GiveBackOn: policy.Statuses{{First: 304, Last: 304}, {First: 500, Last: 599}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		charged int64
+	}{
+		"nothing written":  {func(http.ResponseWriter, *http.Request) {}, 1},
+		"a body":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, 1},
+		"a file":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, 1},
+		"not modified":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 0},
+		"an error":         {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", 502) }, 0},
+		"hints before":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(503) }, 0},
+		"a second status":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); w.WriteHeader(503) }, 1},
+		"a panic":          {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0},
+		"a panic too late": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, 1},
+	} {
+		store := memory.New()
+		limit, err := httplimit.New(store, httplimit.Policy(set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() { _ = recover() }()
+			limit(c.handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+		}()
+		if got := 100 - left(t, store, rule); got != c.charged {
+			t.Errorf("%s: %d units stay charged, want %d", name, got, c.charged)
+		}
+	}
+}
+
+// TestSettleByHandler: the handler says what the request has cost, flushes, and is
+// cut off; a rule of the policy gives back what failed.
+func TestSettleByHandler(t *testing.T) {
+	rule := headgate.MustRule("tokens", headgate.Sliding(100, time.Hour))
+	set, err := policy.New([]policy.Rule{{Limits: rule, GiveBackOn: policy.Statuses{{First: 500, Last: 599}}, Cost: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memory.New()
+	limit, err := httplimit.New(store, httplimit.Policy(set),
+		httplimit.Cost(func(*http.Request) int64 { return 20 }),
+		httplimit.Settle(func(_ *http.Request, end httplimit.Response) int64 { return end.Cost }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails := false
+	server := httptest.NewServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := left(t, store, rule); got != 60 {
+			t.Errorf("while the request is served %d units remain, want 60", got)
+		}
+		if fails {
+			w.WriteHeader(503)
+		}
+		_, _ = io.WriteString(w, "first")
+		w.(http.Flusher).Flush()
+		if !httplimit.SetCost(r.Context(), 3) {
+			t.Error("the cost is not taken")
+		}
+	})))
+	defer server.Close()
+	get := func() {
+		t.Helper()
+		res, err := http.Get(server.URL) //nolint:noctx // a test's own server
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get()
+	if got := left(t, store, rule); got != 94 {
+		t.Errorf("%d units remain, want 94: the request cost 3 at 2 each", got)
+	}
+	if err := (headgate.New(store, rule)).Reset(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	fails = true
+	get()
+	if got := left(t, store, rule); got != 100 {
+		t.Errorf("%d units remain, want 100: a failure costs nothing", got)
+	}
+	if httplimit.SetCost(t.Context(), 1) {
+		t.Error("a cost is taken where there is no middleware")
+	}
+}
+
+// TestSettleNeedsALedger: a store that remembers nothing cannot settle.
+func TestSettleNeedsALedger(t *testing.T) {
+	_, err := httplimit.New(forgetful{memory.New()}, httplimit.Limit(httplimit.Everyone(), headgate.MustRule("r", headgate.PerSecond(1))),
+		httplimit.Settle(func(*http.Request, httplimit.Response) int64 { return 1 }))
+	if err == nil || !strings.Contains(err.Error(), "Settle needs a store that remembers requests") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// forgetful is a store and no ledger.
+type forgetful struct{ store headgate.Store }
+
+func (f forgetful) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return f.store.Take(ctx, op, checks, dst)
+}

@@ -1,0 +1,78 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
+)
+
+// Examination is what was found out about a store.
+type Examination struct {
+	Store    string    `json:"store"`
+	Findings []Finding `json:"findings"`
+	// Memory is what each rule's counters take, by a sample of Sampled keys.
+	Memory  []RuleMemory `json:"memory"`
+	Sampled int64        `json:"sampled_keys"`
+	bad     bool
+}
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	// Node is the server's address; empty for the store as a whole.
+	Node string `json:"node,omitempty"`
+	What string `json:"what"`
+	// Level is "ok", "warning" or "bad".
+	Level string `json:"level"`
+	Text  string `json:"text"`
+	// Fix is what to change; empty if nothing is to be.
+	Fix string `json:"fix,omitempty"`
+}
+
+// RuleMemory is what the counters of one rule take.
+type RuleMemory struct {
+	Rule        string `json:"rule"`
+	Keys        int64  `json:"keys"`
+	BytesPerKey int64  `json:"bytes_per_key"`
+}
+
+// Bad reports whether something is.
+func (e *Examination) Bad() bool { return e.bad }
+
+// examineTimeout is the deadline of each call of an examination: it is to tell of a
+// slow store, not to fail on it.
+const examineTimeout = 5 * time.Second
+
+// Examine looks at a store for what makes trouble; see [redis.Store.Diagnose]. The
+// error is a [*SettingsError] or wraps [ErrUnavailable].
+func Examine(ctx context.Context, url string) (*Examination, error) {
+	if problems := checkStore(url); problems != nil {
+		return nil, &SettingsError{prefixed("store: ", problems)}
+	}
+	if url == memoryStore {
+		return nil, &SettingsError{[]string{"store: the memory store is in the server's process, and there is nothing to look at from here"}}
+	}
+	store, err := redis.Open(ctx, url, redis.WithTimeout(examineTimeout))
+	var invalid *headgate.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		return nil, &SettingsError{prefixed("store: ", invalid.Problems)}
+	case err != nil:
+		return nil, &unavailable{"the store " + describeStore(url) + " cannot be used", err}
+	}
+	defer store.Close()
+	d, err := store.Diagnose(ctx)
+	if err != nil {
+		return nil, &unavailable{"the store " + describeStore(url) + " does not answer", err}
+	}
+	e := &Examination{Store: describeStore(url), Sampled: d.Sampled, Memory: []RuleMemory{}, bad: d.Worst() == redis.Bad}
+	for _, f := range d.Findings {
+		e.Findings = append(e.Findings, Finding{f.Node, f.What, f.Level.String(), f.Text, f.Fix})
+	}
+	for _, m := range d.Memory {
+		e.Memory = append(e.Memory, RuleMemory(m))
+	}
+	return e, nil
+}

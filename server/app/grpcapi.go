@@ -1,0 +1,52 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/grpcapi"
+	"github.com/headgate/headgate/telemetry/prom"
+)
+
+// grpcOptions are those of all services of our own.
+func (a *App) grpcOptions() grpcapi.Options {
+	return grpcapi.Options{SideBySide: a.settings.Store != memoryStore, Ending: a.ending}
+}
+
+// newGRPCStore makes the service for callers who bring their own rules, or nothing
+// if it was not asked for. What they call their rules is no label of a metric, for
+// there may be any number of them.
+func (a *App) newGRPCStore(recorder *prom.Recorder, registry *prometheus.Registry) func(grpc.ServiceRegistrar) {
+	if !a.settings.GRPCStore {
+		return func(grpc.ServiceRegistrar) {}
+	}
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_grpc_store_requests_total",
+		Help: "Requests to take units by the callers' own rules. Outcome: allowed, denied.",
+	}, []string{"outcome"})
+	allowed, denied := requests.WithLabelValues("allowed"), requests.WithLabelValues("denied")
+	registry.MustRegister(requests)
+	recorded := recorder.Hooks()
+	hooks := headgate.Hooks{
+		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
+			recorded.Decided(ctx, op, checks, nil, took)
+			if op != headgate.OpTake {
+				return
+			}
+			if v := headgate.NewVerdict(decisions); v.Allowed {
+				allowed.Inc()
+			} else {
+				denied.Inc()
+			}
+		},
+		Failed: recorded.Failed,
+	}
+	store := headgate.Observe(a.store, newFailures(a.settings.Logger).hooks(hooks))
+	options := grpcapi.StoreOptions{Options: a.grpcOptions(), Token: a.settings.GRPCStoreToken}
+	return grpcapi.NewStore(&decide.Over{Rules: a.Policy, Store: store}, options).Register
+}

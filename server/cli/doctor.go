@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headgate/headgate/server/app"
+)
+
+// doctor is the command that looks at a store.
+type doctor struct {
+	Store   string        `help:"The store: redis://…, redis-sentinel://… or redis-cluster://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
+	Timeout time.Duration `help:"How long the whole examination may take." default:"30s"`
+	JSON    bool          `help:"Print JSON." name:"json"`
+}
+
+// Help is the detailed help.
+func (doctor) Help() string {
+	return "Looks at every server of the store: versions, permissions, clocks, eviction, persistence, latency, scripts, and the memory of each rule's counters by a sample of keys. " +
+		"It changes nothing but one counter of its own, which expires. The user of the URL needs INFO, SLOWLOG, LATENCY, SCAN and MEMORY for all of it; what it may not do is told.\n\n" +
+		"Exit codes: 0 nothing is bad; 1 something is; 2 the URL is wrong; 3 the store does not answer."
+}
+
+// Run examines the store and prints what was found.
+func (d *doctor) Run(c *call) error {
+	ctx, cancel := context.WithTimeout(c.ctx, d.Timeout)
+	defer cancel()
+	found, err := app.Examine(ctx, d.Store)
+	if err != nil {
+		return err
+	}
+	if d.JSON {
+		if err := printJSON(c.stdout, found); err != nil {
+			return err
+		}
+	} else {
+		writeExamination(c.stdout, found)
+	}
+	if found.Bad() {
+		return &failure{code: CodeNo}
+	}
+	return nil
+}
+
+// writeExamination prints what was found for people: what is wrong first.
+func writeExamination(w io.Writer, e *app.Examination) {
+	fmt.Fprintf(w, "%s\n\n", e.Store)
+	for _, level := range []string{"bad", "warning", "ok"} {
+		for _, f := range e.Findings {
+			if f.Level != level {
+				continue
+			}
+			where := ""
+			if f.Node != "" {
+				where = f.Node + ": "
+			}
+			fmt.Fprintf(w, "%-8s %s%s: %s\n", strings.ToUpper(level), where, f.What, f.Text)
+			if f.Fix != "" {
+				fmt.Fprintf(w, "         -> %s\n", f.Fix)
+			}
+		}
+	}
+	if len(e.Memory) == 0 {
+		fmt.Fprintf(w, "\nno counters yet\n")
+		return
+	}
+	fmt.Fprintf(w, "\nmemory, by a sample of %d keys\n", e.Sampled)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "keys\tbytes a key\tMB a million\t  rule\n")
+	for _, m := range e.Memory {
+		fmt.Fprintf(t, "%d\t%d\t%.0f\t  %s\n", m.Keys, m.BytesPerKey, float64(m.BytesPerKey), m.Rule)
+	}
+	_ = t.Flush()
+}

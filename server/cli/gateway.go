@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/headgate/headgate/server/app"
+)
+
+// gatewayCommand is the command that passes on what the rules admit.
+type gatewayCommand struct {
+	Upstream    []string `help:"Server to pass requests on to: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS. Several share the requests." placeholder:"URL" sep:"none" env:"HEADGATE_UPSTREAM"`
+	Gateway     string   `help:"Gateway file: upstreams, routes, identity, limits of what is in progress." placeholder:"FILE" env:"HEADGATE_GATEWAY"`
+	Listen      string   `help:"Address to take requests on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8000" env:"HEADGATE_LISTEN"`
+	AdminListen string   `name:"admin-listen" help:"Address of the HTTP API with health, metrics and reload; not for the public. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_ADMIN_LISTEN"`
+	Trust       []string `help:"Proxy in front that is believed about the client's address: a prefix, an address, or unix. May be given several times." placeholder:"PREFIX" env:"HEADGATE_TRUST"`
+	TrustHeader string   `name:"trust-header" help:"Header in which such proxies hand on the client's address: Forwarded, or one with a single address. X-Forwarded-For if left out." placeholder:"NAME" env:"HEADGATE_TRUST_HEADER"`
+
+	service `embed:""`
+
+	OnStoreError string `name:"on-store-error" help:"What becomes of requests while a store across a network does not answer, for rules that do not say it: allow, deny or local (this gateway's share of the limits). Default: ${default}" placeholder:"MODE" default:"local" env:"HEADGATE_ON_STORE_ERROR"`
+	Headers      string `help:"Headers that tell clients their limits: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+}
+
+// Help is the detailed help.
+func (gatewayCommand) Help() string {
+	return "Passes on to the upstream servers what the rules admit, and answers the rest itself, until SIGINT or SIGTERM. Rules may name routes such as \"GET /items/{id}\"; nothing else has to say which routes there are. A change of the policy file takes effect within about a second; that of the gateway file needs a restart.\n\n" +
+		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or a file has mistakes; 3 if the store or the keys of tokens do not answer, or an address is taken.\n\n" +
+		"Examples:\n" +
+		"  headgate gateway --upstream http://127.0.0.1:9000 --config headgate.yaml\n" +
+		"  headgate gateway --gateway gateway.yaml --config headgate.yaml --listen :443 --tls-cert cert.pem --tls-key key.pem"
+}
+
+// Run serves until the call's context ends.
+func (g *gatewayCommand) Run(c *call) error {
+	settings := app.Settings{
+		Listen: g.AdminListen, OnStoreError: g.OnStoreError, Dialect: g.Headers,
+		Gateway: &app.GatewaySettings{Listen: g.Listen, Upstreams: g.Upstream, Trust: g.Trust, TrustHeader: g.TrustHeader, File: g.Gateway},
+	}
+	if err := g.fill(c, &settings); err != nil {
+		return err
+	}
+	err := g.serve(c, settings, func(made *app.App) {
+		base := baseURL(made.Addr("gateway"), g.TLSCert != "")
+		settings.Logger.Info("passing requests on", slog.String("address", base))
+		if g.LogFormat == "text" {
+			fmt.Fprintf(c.stderr, "\nTry, in another terminal:\n\n  curl -i %s/\n  curl %s/metrics\n\n", base, baseURL(made.Addr("http"), g.TLSCert != ""))
+		}
+	})
+	var file *app.GatewayFileError
+	if errors.As(err, &file) {
+		return &failure{code: CodeUsage, places: file.Error(), text: "the gateway file has " + count(len(file.Err.Mistakes), "mistake"), hint: "docs/gateway.md describes the file"}
+	}
+	return err
+}

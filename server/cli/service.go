@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"cmp"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/server/app"
+)
+
+// service has the flags of every command that serves.
+type service struct {
+	Config          string        `help:"Policy file. Without one, a sample policy is served." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Candidate       string        `help:"Policy file that is tried beside the one in force: every decision is compared with what it would be by this one, and headgate candidate shows where they differ." placeholder:"FILE" env:"HEADGATE_CANDIDATE"`
+	TLSCert         string        `name:"tls-cert" help:"File with the certificate, in PEM form, that all addresses are served with. It is read again when it changes." placeholder:"FILE" env:"HEADGATE_TLS_CERT"`
+	TLSKey          string        `name:"tls-key" help:"File with the certificate's key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
+	TLSClientCA     string        `name:"tls-client-ca" help:"File with the authorities, one of which must have signed the certificate of each client." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
+	Store           string        `help:"Where counters are kept: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS. A password is safer in a file or the environment than here. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
+	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network." default:"15ms" env:"HEADGATE_STORE_TIMEOUT"`
+	Learn           time.Duration `help:"For how long after the store has lost its data this server's share of each limit is enforced as well. 0s is never." default:"0s" env:"HEADGATE_LEARN"`
+	Memory          int64         `help:"Bound on the counters in memory, in MiB: those of the memory store, or of rules that are counted locally. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
+	Keys            hashKeys      `embed:""`
+	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
+	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
+	LogFormat       string        `help:"Format of the log: text or json." enum:"text,json" default:"text" env:"HEADGATE_LOG_FORMAT"`
+	DrainDelay      time.Duration `help:"How long /readyz says no before the listener closes at shutdown, so that balancers look elsewhere." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
+	ShutdownTimeout time.Duration `help:"How long requests in flight may take to end at shutdown." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
+}
+
+// logger is where the service logs.
+func (s *service) logger(c *call) *slog.Logger {
+	if s.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(c.stderr, nil))
+	}
+	return slog.New(slog.NewTextHandler(c.stderr, nil))
+}
+
+// fill sets what the flags say in the settings.
+func (s *service) fill(c *call, to *app.Settings) error {
+	var err error
+	if to.AdminToken, err = readToken("admin token", "HEADGATE_ADMIN_TOKEN", s.AdminTokenFile); err != nil {
+		return err
+	}
+	if to.HashKey, to.OldHashKey, err = s.Keys.read(); err != nil {
+		return err
+	}
+	to.PolicyFile, to.Candidate = s.Config, s.Candidate
+	to.TLSCert, to.TLSKey, to.TLSClientCA = s.TLSCert, s.TLSKey, s.TLSClientCA
+	to.Store, to.StoreTimeout, to.Learn, to.MemoryMiB = s.Store, s.StoreTimeout, s.Learn, s.Memory
+	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
+	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
+	return nil
+}
+
+// serve makes the service and serves until the call's context ends. Serving is
+// called when it is about to.
+func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) error {
+	// From here on SIGHUP does not end the process, whatever it is doing.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	made, err := app.New(c.ctx, settings)
+	if err != nil {
+		return err
+	}
+	name := cmp.Or(s.Config, settings.EnvoyConfig, "sample")
+	rules := made.Policy()
+	settings.Logger.Info("serving", slog.String("address", baseURL(made.Addr("http"), s.TLSCert != "")), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", made.StoreName()))
+	serving(made)
+	defer reloadOn(hangups, made)()
+	if err := made.Serve(c.ctx); err != nil {
+		return &failure{code: CodeNo, text: err.Error(), hint: "a longer --shutdown-timeout lets them end"}
+	}
+	settings.Logger.Info("ended")
+	return nil
+}

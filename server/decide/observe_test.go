@@ -1,0 +1,137 @@
+package decide_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// plain is a store that admits, until it fails. It remembers nothing.
+type plain struct{ err error }
+
+func (p plain) Take(_ context.Context, _ headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	for i, c := range checks {
+		limits := c.Rule.Limits()
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &limits[0], Check: i, Allowed: true})
+	}
+	return dst, p.err
+}
+
+// remembers is plain with what a ledger has besides.
+type remembers struct{ plain }
+
+func (r remembers) TakeOnce(ctx context.Context, _ headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return r.Take(ctx, headgate.OpTake, checks, dst)
+}
+
+func (r remembers) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	dst, err := r.Take(ctx, headgate.OpTake, checks, dst)
+	return headgate.Reservation{ID: terms.ID + "'", Checks: checks}, dst, err
+}
+
+func (remembers) Recall(_ context.Context, id string) (headgate.Reservation, error) {
+	return headgate.Reservation{ID: id}, nil
+}
+
+func (r remembers) Settle(ctx context.Context, made headgate.Reservation, _ []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return r.Take(ctx, headgate.OpTake, made.Checks, dst)
+}
+
+// TestObserve: hooks are told of everything that is asked, and the answers are
+// those of the Decider within.
+func TestObserve(t *testing.T) {
+	limits := headgate.MustRule("api", headgate.PerSecond(1))
+	set, err := policy.New([]policy.Rule{{Limits: limits, Match: []policy.Condition{policy.Present("user")}}},
+		policy.WithDenied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Equal("user", "mallory")}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := errors.New("down")
+	for _, failure := range []error{nil, down} {
+		var told []string
+		d := decide.Observe(&decide.Over{
+			Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} },
+			Store: remembers{plain{failure}},
+		}, decide.Hooks{
+			Decided: func(e decide.Event) {
+				told = append(told, fmt.Sprintf("%v, listed %t, reserved %t, id %q, made %q, %d decisions, %v", e.Ask.Op, e.Ask.Denied != nil, e.Reserved, e.Terms.ID, e.Reservation.ID, len(e.Decisions), e.Err))
+			},
+			Settled: func(r headgate.Reservation, units []int64, err error) { told = append(told, fmt.Sprintf("settled %s at %v, %v", r.ID, units, err)) },
+		})
+		before := make([]headgate.Decision, 1)
+		ask := func(op headgate.Op, user string) *decide.Ask {
+			a := &decide.Ask{Op: op, Descriptor: policy.Descriptor{{Name: "user", Value: user}}}
+			if err := a.Resolve(d); err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		check := func(out []headgate.Decision, err error) {
+			t.Helper()
+			if len(out) != 2 || !errors.Is(err, failure) {
+				t.Errorf("%d decisions, %v", len(out), err)
+			}
+		}
+		check(d.Take(t.Context(), ask(headgate.OpPeek, "anna"), before))
+		check(d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, ask(headgate.OpTake, "anna"), before))
+		r, out, err := d.Reserve(t.Context(), headgate.Terms{ID: "b"}, ask(headgate.OpTake, "anna"), before)
+		check(out, err)
+		check(d.Settle(t.Context(), r, []int64{3}, before))
+		if _, err := d.Take(t.Context(), ask(headgate.OpTake, "mallory"), nil); err != nil {
+			t.Error(err)
+		}
+		if found, err := d.Recall(t.Context(), "c"); err != nil || found.ID != "c" {
+			t.Error(found, err)
+		}
+		want := []string{
+			fmt.Sprintf(`peek, listed false, reserved false, id "", made "", 1 decisions, %v`, failure),
+			fmt.Sprintf(`take, listed false, reserved false, id "a", made "", 1 decisions, %v`, failure),
+			fmt.Sprintf(`take, listed false, reserved true, id "b", made "b'", 1 decisions, %v`, failure),
+			fmt.Sprintf(`settled b' at [3], %v`, failure),
+			`take, listed true, reserved false, id "", made "", 0 decisions, <nil>`,
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		// Without hooks it is the Decider itself.
+		quiet := decide.Observe(&decide.Over{Rules: d.Policy, Store: remembers{plain{failure}}}, decide.Hooks{})
+		check(quiet.Take(t.Context(), ask(headgate.OpTake, "anna"), before))
+		check(quiet.Settle(t.Context(), r, []int64{3}, before))
+	}
+}
+
+// TestNoLedger: a store that remembers nothing says so, and decides all else.
+func TestNoLedger(t *testing.T) {
+	set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("api", headgate.PerSecond(1))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set} }, Store: plain{}}
+	ask := &decide.Ask{}
+	decisions, err := decide.Decide(t.Context(), d, ask, nil)
+	if err != nil || len(decisions) != 1 {
+		t.Errorf("%v, %v", decisions, err)
+	}
+	_, once := d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, ask, nil)
+	_, _, reserve := d.Reserve(t.Context(), headgate.Terms{}, ask, nil)
+	_, recall := d.Recall(t.Context(), "a")
+	_, settle := d.Settle(t.Context(), headgate.Reservation{}, nil, nil)
+	for _, err := range []error{once, reserve, recall, settle} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Error(err)
+		}
+	}
+	// What nothing binds needs no store.
+	none := &decide.Ask{}
+	_, once = d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, none, nil)
+	_, _, reserve = d.Reserve(t.Context(), headgate.Terms{}, none, nil)
+	if once != nil || reserve != nil {
+		t.Error(once, reserve)
+	}
+}

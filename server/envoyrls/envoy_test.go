@@ -1,0 +1,260 @@
+package envoyrls
+
+import (
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// The examples of envoyproxy/ratelimit's README, in other words.
+
+func TestValues(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: mongo_cps
+descriptors:
+  - key: database
+    value: users
+    rate_limit: {unit: second, requests_per_unit: 2}
+  - key: database
+    value: default
+    rate_limit: {unit: second, requests_per_unit: 1}
+`), Options{})
+	s.run(t, "mongo_cps",
+		step{ds(d("database=users")), "OK OK:1"},
+		step{ds(d("database=default")), "OK OK:0"},
+		step{ds(d("database=users")), "OK OK:0"},
+		step{ds(d("database=users")), "OVER OVER:0"},
+		step{ds(d("database=default")), "OVER OVER:0"},
+		step{ds(d("database=others")), "OK OK"},
+		step{ds(d("table=users")), "OK OK"},
+		step{ds(d()), "OK OK"},
+	)
+	s.pass(time.Second)
+	s.run(t, "mongo_cps", step{ds(d("database=users")), "OK OK:1"})
+	if got := s.ask(t, "elsewhere", d("database=users")); got != "OK OK" {
+		t.Errorf("another domain: %s", got)
+	}
+}
+
+func TestNestedAndDepth(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: messaging
+descriptors:
+  - key: message_type
+    value: marketing
+    descriptors:
+      - key: to_number
+        rate_limit: {unit: day, requests_per_unit: 1}
+  - key: to_number
+    rate_limit: {unit: day, requests_per_unit: 2}
+`), Options{})
+	both := func(number string) step {
+		return step{ask: ds(d("message_type=marketing", "to_number="+number), d("to_number="+number))}
+	}
+	wants := []string{"OK OK:0 OK:1", "OVER OVER:0 OK:1", "OK OK:0 OK:1"}
+	for i, number := range []string{"2061111111", "2061111111", "2062222222"} {
+		if got := s.ask(t, "messaging", both(number).ask...); got != wants[i] {
+			t.Errorf("%s: got %q, want %q", number, got, wants[i])
+		}
+	}
+	s.run(t, "messaging",
+		step{ds(d("message_type=marketing")), "OK OK"},                                              // no limit of its own
+		step{ds(d("to_number=1", "more=x")), "OK OK"},                                               // deeper than the configuration
+		step{ds(d("message_type=other", "to_number=1")), "OK OK"},                                   // no way back
+		step{ds(d("message_type=marketing", "to_number=")), "OK OK:0"},                              // an empty value is a value
+		step{ds(d("message_type=marketing", "to_number=")), "OVER OVER:0"},                          // and has its own counter
+		step{ds(d("message_type=marketing", "to_number=2063333333", "more=x")), "OK OK"},            //
+		step{ds(d("to_number=9"), d("to_number=9"), d("to_number=9")), "OVER OVER:2 OVER:2 OVER:2"}, // three at once
+	)
+}
+
+func TestBannedAndUnlimited(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: second, requests_per_unit: 10}
+  - key: remote_address
+    value: 50.0.0.5
+    rate_limit: {unit: minute, requests_per_unit: 0, name: banned}
+  - key: ldap
+    rate_limit: {unlimited: true}
+  - key: quiet
+    shadow_mode: true
+    rate_limit: {unit: second, requests_per_unit: 0}
+`), Options{})
+	s.run(t, "edge",
+		step{ds(d("remote_address=50.0.0.1")), "OK OK:9"},
+		step{ds(d("remote_address=50.0.0.5")), "OVER OVER:0"},
+		step{ds(hits(0, d("remote_address=50.0.0.5"))), "OVER OVER:0"},
+		step{ds(back(1, d("remote_address=50.0.0.5"))), "OK OK:0"},
+		step{ds(d("ldap=x")), "OK OK:all"},
+		step{ds(d("quiet=x")), "OK OK:0"},
+		// What one denies, none is charged for.
+		step{ds(d("remote_address=50.0.0.1"), d("remote_address=50.0.0.5")), "OVER OK:9 OVER:0"},
+		step{ds(d("remote_address=50.0.0.1")), "OK OK:8"},
+	)
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "edge", Descriptors: ds(d("ldap=x"), d("remote_address=50.0.0.5"))})
+	if got, want := headers(answer), "Cache-Control: no-store"; got != want {
+		t.Errorf("the headers are %q, want %q", got, want)
+	}
+	if got, want := metadata(answer), "allowed=false descriptor=1"; got != want {
+		t.Errorf("the metadata are %q, want %q", got, want)
+	}
+	if limit := answer.GetStatuses()[1].GetCurrentLimit(); limit.GetName() != "banned" || limit.GetUnit() != pb.RateLimitResponse_RateLimit_MINUTE || limit.GetRequestsPerUnit() != 0 {
+		t.Errorf("the limit is %v", limit)
+	}
+}
+
+func TestWildcards(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: example
+descriptors:
+  - key: path
+    value: files/*
+    share_threshold: true
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - key: path
+    value: file*
+    rate_limit: {unit: hour, requests_per_unit: 3}
+  - key: path
+    value: files/special
+    rate_limit: {unit: hour, requests_per_unit: 7}
+  - key: path
+    rate_limit: {unit: hour, requests_per_unit: 9}
+  - key: any
+    value: "*"
+    share_threshold: true
+    descriptors:
+      - key: method
+        rate_limit: {unit: hour, requests_per_unit: 5}
+  - key: x-*
+    rate_limit: {unit: hour, requests_per_unit: 4}
+`), Options{})
+	s.run(t, "example",
+		step{ds(d("path=files/a")), "OK OK:1"},
+		step{ds(d("path=files/b")), "OK OK:0"}, // shared
+		step{ds(d("path=files/c")), "OVER OVER:0"},
+		step{ds(d("path=file-a")), "OK OK:2"},
+		step{ds(d("path=file-b")), "OK OK:2"}, // not shared
+		step{ds(d("path=files/special")), "OK OK:6"},
+		step{ds(d("path=other")), "OK OK:8"},
+		step{ds(d("any=1", "method=GET")), "OK OK:4"},
+		step{ds(d("any=2", "method=GET")), "OK OK:3"},
+		step{ds(d("any=2", "method=PUT")), "OK OK:4"},
+		step{ds(d("x-one=a")), "OK OK:3"},
+		step{ds(d("x-two=a")), "OK OK:3"},
+		step{ds(d("x-one=a")), "OK OK:2"},
+	)
+}
+
+func TestShadowAndQuota(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: example
+descriptors:
+  - key: user
+    value: a
+    shadow_mode: true
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: user
+    value: b
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: user
+    value: c
+    quota_mode: true
+    rate_limit: {unit: second, requests_per_unit: 1}
+`), Options{})
+	s.run(t, "example",
+		step{ds(d("user=a")), "OK OK:0"},
+		step{ds(d("user=a")), "OK OK:0"},
+		step{ds(d("user=b")), "OK OK:0"},
+		step{ds(d("user=b")), "OVER OVER:0"},
+		step{ds(d("user=c")), "OK OK:0"},
+	)
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "example", Descriptors: ds(d("user=a"), d("user=c"))})
+	if got, want := line(answer), "OK OK:0 OK:0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := metadata(answer), "allowed=true quotaModeViolations=[1] shadow_denied=[example.user_a example.user_c]"; got != want {
+		t.Errorf("the metadata are %q, want %q", got, want)
+	}
+	if got := headers(answer); got != "" {
+		t.Errorf("shadows are told in headers: %q", got)
+	}
+}
+
+func TestReplaces(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: example
+descriptors:
+  - key: key_1
+    value: value_1
+    descriptors:
+      - key: user
+        value: bkthomps
+        rate_limit: {name: specific_limit, requests_per_unit: 1, unit: second}
+  - key: key_2
+    value: value_2
+    descriptors:
+      - key: user
+        value: bkthomps
+        rate_limit: {replaces: [{name: specific_limit}], requests_per_unit: 3, unit: second}
+  - key: partner
+    rate_limit: {unlimited: true, replaces: [{name: specific_limit}]}
+`), Options{})
+	one, two := d("key_1=value_1", "user=bkthomps"), d("key_2=value_2", "user=bkthomps")
+	s.run(t, "example",
+		step{ds(one, two), "OK OK OK:2"},
+		step{ds(two, one), "OK OK:1 OK"},
+		step{ds(one), "OK OK:0"},
+		step{ds(one), "OVER OVER:0"},
+		step{ds(one, d("partner=x")), "OK OK OK:all"},
+	)
+}
+
+func TestUnits(t *testing.T) {
+	policy := envoyPolicy(t, `
+domain: units
+descriptors:
+  - {key: a, rate_limit: {unit: SECOND, requests_per_unit: 1}}
+  - {key: b, rate_limit: {unit: Minute, requests_per_unit: 1}}
+  - {key: c, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: d, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: e, rate_limit: {unit: week, requests_per_unit: 1}}
+  - {key: f, rate_limit: {unit: month, requests_per_unit: 1}}
+  - {key: g, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: h, rate_limit: {unit: minute, unit_multiplier: 10, requests_per_unit: 4000000000}}
+`)
+	s := newStage(t, policy, Options{})
+	// The clock stands at a full hour, from where the windows end at multiples of
+	// their length since 1970.
+	const now = atFullHour / 1_000_000
+	for key, want := range map[string]struct {
+		unit   pb.RateLimitResponse_RateLimit_Unit
+		length int64
+	}{
+		"a": {pb.RateLimitResponse_RateLimit_SECOND, 1},
+		"b": {pb.RateLimitResponse_RateLimit_MINUTE, 60},
+		"c": {pb.RateLimitResponse_RateLimit_HOUR, 3600},
+		"d": {pb.RateLimitResponse_RateLimit_DAY, 86400},
+		"e": {pb.RateLimitResponse_RateLimit_WEEK, 7 * 86400},
+		"f": {pb.RateLimitResponse_RateLimit_MONTH, 30 * 86400},
+		"g": {pb.RateLimitResponse_RateLimit_YEAR, 365 * 86400},
+		"h": {pb.RateLimitResponse_RateLimit_MINUTE, 600},
+	} {
+		status := s.must(t, &pb.RateLimitRequest{Domain: "units", Descriptors: ds(d(key + "=x"))}).GetStatuses()[0]
+		if got := status.GetCurrentLimit().GetUnit(); got != want.unit {
+			t.Errorf("%s: the unit is %v, want %v", key, got, want.unit)
+		}
+		if got := status.GetDurationUntilReset().GetSeconds(); got != want.length-now%want.length {
+			t.Errorf("%s: the window ends in %d s, want %d", key, got, want.length-now%want.length)
+		}
+		if n := status.GetCurrentLimit().GetUnitMultiplier().GetValue(); (n == 10) != (key == "h") {
+			t.Errorf("%s: the multiplier is %d", key, n)
+		}
+		if key == "h" && (status.GetCurrentLimit().GetRequestsPerUnit() != 1_000_000_000 || status.GetLimitRemaining() != 999_999_999) {
+			t.Errorf("a limit beyond the largest: %v", status)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package envoyrls
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+)
+
+const ownRules = `
+deny:
+  - {name: scanners, match: {path: /wp-*}}
+allow:
+  - {name: monitoring, match: {ip: 192.0.2.0/24}}
+rules:
+  - name: token
+    match: {domain: edge, path: /token}
+    per: [api_key]
+    algorithm: fixed_window
+    limits: [3 per 1m, 2 per 1s]
+  - name: everyone
+    match: {domain: edge}
+    algorithm: fixed_window
+    limits: [100 per calendar day]
+  - name: address
+    match: {descriptor: remote_address}
+    per: [ip/64]
+    algorithm: fixed_window
+    limits: [5 per 90s]
+  - name: twice
+    match: {domain: pairs, "user:2": present}
+    per: [user, "user:2"]
+    algorithm: fixed_window
+    limits: [5 per 1m]
+limits:
+  - {name: job, config: [{limit: 4, period: 60}]}
+`
+
+func TestOwnRules(t *testing.T) {
+	s := newStage(t, ownPolicy(t, ownRules), Options{})
+	s.run(t, "edge",
+		// A descriptor with all facts meets all rules.
+		step{ds(d("path=/token", "api_key=k1")), "OK OK:1"},
+		// Several come under the rule for everyone, which counts the request once.
+		step{ds(d("path=/token", "api_key=k1"), d("path=/token", "api_key=k2"), d("x=y")), "OK OK:0 OK:1 OK:98"},
+		step{ds(d("path=/token", "api_key=k1"), d("x=y")), "OVER OVER:0 OK:98"},
+		step{ds(d("x=y")), "OK OK:97"},
+		step{ds(d("x=y"), d("path=/wp-admin")), "OVER OK:97 OVER"},
+		step{ds(d("remote_address=192.0.2.9")), "OK OK:all"},
+		step{ds(d("remote_address=2001:db8::1")), "OK OK:4"},
+		step{ds(d("remote_address=2001:db8::2")), "OK OK:3"},
+	)
+	s.run(t, "pairs",
+		step{ds(d("user=a", "user=b")), "OK OK:4"},
+		step{ds(d("user=a", "user=c")), "OK OK:4"},
+		step{ds(d("user=a")), "OK OK"},
+	)
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "edge", Descriptors: ds(d("path=/wp-admin"))})
+	if got, want := metadata(answer), "allowed=false descriptor=0 list=scanners"; got != want {
+		t.Errorf("the metadata are %q, want %q", got, want)
+	}
+	limit := s.must(t, &pb.RateLimitRequest{Domain: "edge", Descriptors: ds(d("x=y"))}).GetStatuses()[0].GetCurrentLimit()
+	if limit.GetName() != "everyone" || limit.GetUnit() != pb.RateLimitResponse_RateLimit_DAY || limit.GetRequestsPerUnit() != 100 {
+		t.Errorf("a calendar day: %v", limit)
+	}
+	limit = s.must(t, &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("remote_address=2001:db8::1"))}).GetStatuses()[0].GetCurrentLimit()
+	if limit.GetUnit() != pb.RateLimitResponse_RateLimit_SECOND || limit.GetUnitMultiplier().GetValue() != 90 {
+		t.Errorf("90 seconds: %v", limit)
+	}
+}
+
+func TestRuleByName(t *testing.T) {
+	s := newStage(t, ownPolicy(t, ownRules), Options{})
+	s.run(t, "any",
+		step{ds(d(RuleEntry+"=job", "id=j1")), "OK OK:3"},
+		step{ds(d(RuleEntry+"=job", "id=j2")), "OK OK:3"},
+		step{ds(d(RuleEntry+"=job", "id=j1"), d(RuleEntry+"=job", "other=j1")), "OK OK:1 OK:1"},
+		step{ds(d(RuleEntry+"=job", "id="+strings.Repeat("long", 1000))), "OK OK:3"},
+	)
+	for rule, want := range map[string]string{"none": `there is no rule "none"`, "token": "only direct rules can be named"} {
+		_, err := s.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "any", Descriptors: ds(d(RuleEntry + "=" + rule))})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, want %q", rule, err, want)
+		}
+	}
+}
+
+// raw sends bytes as they are, and receives messages.
+type raw struct{ encoding.CodecV2 }
+
+func (r raw) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+// TestTextsAreAnyBytes: a client must not be able to make its check fail.
+func TestTextsAreAnyBytes(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, tenAndFive), Options{})
+	send := func(value string) (string, error) {
+		var w writer
+		w.string(1, "d")
+		descriptor := w.begin(2)
+		entry := w.begin(1)
+		w.string(1, "a")
+		w.string(2, value)
+		w.end(entry)
+		w.end(descriptor)
+		answer := new(pb.RateLimitResponse)
+		err := s.conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, w.b, answer, grpc.ForceCodecV2(raw{encoding.GetCodecV2(proto.Name)}))
+		return line(answer), err
+	}
+	for i, want := range []string{"OK OK:9", "OK OK:8"} {
+		if got, err := send("\xff\xfe"); err != nil || got != want {
+			t.Errorf("request %d: %s, %v, want %s", i+1, got, err, want)
+		}
+	}
+	if got, err := send("\xff"); err != nil || got != "OK OK:9" {
+		t.Errorf("another value: %s, %v", got, err)
+	}
+	if got, err := send(strings.Repeat("x", 100_000)); err != nil || got != "OK OK:9" {
+		t.Errorf("a long value: %s, %v", got, err)
+	}
+}
+
+func TestBrokenMessages(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, tenAndFive), Options{})
+	for _, wire := range []string{"\x0a", "\x0a\x05ab", "\x12\x02\x0a", "\x12\x03\x0a\x01\x0a", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\x12\x02\x12\x01", "\x12\x03\x1a\x01\x08"} {
+		err := s.conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte(wire), new(pb.RateLimitResponse), grpc.ForceCodecV2(raw{encoding.GetCodecV2(proto.Name)}))
+		if status.Code(err) != codes.Internal {
+			t.Errorf("%q: error is %v", wire, err)
+		}
+	}
+	if got := s.ask(t, "d", d("a=1")); got != "OK OK:9" {
+		t.Errorf("afterwards: %s", got)
+	}
+}
+
+// TestAllOrNothingUnderConcurrency: two limits that are asked for together end
+// equally used, whatever meets whatever.
+func TestAllOrNothingUnderConcurrency(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - {key: b, rate_limit: {unit: minute, requests_per_unit: 60}}
+`), Options{})
+	var admitted atomic.Int64
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 10 {
+				answer, err := s.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: ds(d("a=1"), d("b=1"))})
+				if err != nil {
+					t.Error(err)
+				} else if answer.GetOverallCode() == pb.RateLimitResponse_OK {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := admitted.Load(); n != 60 {
+		t.Errorf("%d requests were admitted, want 60", n)
+	}
+	if got := s.ask(t, "d", hits(0, d("a=1"))); got != "OK OK:40" {
+		t.Errorf("the wider limit: %s", got)
+	}
+}
+
+// TestReload: a request uses one policy throughout, the next one the new one, and
+// what was used stays used.
+func TestReload(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, tenAndFive), Options{})
+	s.run(t, "d", step{ds(hits(4, d("a=1"))), "OK OK:6"})
+	p := envoyPolicy(t, strings.Replace(tenAndFive, "10", "20", 1))
+	s.policy.Store(&p)
+	s.run(t, "d", step{ds(hits(4, d("a=1"))), "OK OK:12"})
+	own := ownPolicy(t, ownRules)
+	s.policy.Store(&own)
+	s.run(t, "d", step{ds(d("a=1")), "OK OK"})
+}

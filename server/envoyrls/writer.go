@@ -1,0 +1,79 @@
+package envoyrls
+
+import (
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// writer appends the fields of a message.
+type writer struct{ b []byte }
+
+// number appends a varint. Zero is what a field has that is not there.
+func (w *writer) number(field protowire.Number, n uint64) {
+	if n != 0 {
+		w.b = protowire.AppendVarint(protowire.AppendTag(w.b, field, protowire.VarintType), n)
+	}
+}
+
+// bool and float append values that are there even if they are zero.
+func (w *writer) bool(field protowire.Number, v bool) {
+	w.b = protowire.AppendVarint(protowire.AppendTag(w.b, field, protowire.VarintType), protowire.EncodeBool(v))
+}
+
+func (w *writer) float(field protowire.Number, v float64) {
+	w.b = protowire.AppendFixed64(protowire.AppendTag(w.b, field, protowire.Fixed64Type), math.Float64bits(v))
+}
+
+func (w *writer) string(field protowire.Number, text string) {
+	w.b = protowire.AppendString(protowire.AppendTag(w.b, field, protowire.BytesType), text)
+}
+
+// begin begins a message within, which lasts until end is called with the mark.
+// Most are shorter than 128 bytes: a byte is left for their length.
+func (w *writer) begin(field protowire.Number) (mark int) {
+	w.b = append(protowire.AppendTag(w.b, field, protowire.BytesType), 0)
+	return len(w.b)
+}
+
+func (w *writer) end(mark int) {
+	n := len(w.b) - mark
+	if n < 0x80 {
+		w.b[mark-1] = byte(n)
+		return
+	}
+	length := protowire.AppendVarint(nil, uint64(n))
+	w.b[mark-1] = length[0]
+	w.b = slices.Insert(w.b, mark, length[1:]...)
+}
+
+// textEntry, numberEntry and boolEntry append an entry of a
+// google.protobuf.Struct.
+func (w *writer) textEntry(name, text string) {
+	outer, inner := w.entry(name)
+	w.string(3, text)
+	w.end(inner)
+	w.end(outer)
+}
+
+func (w *writer) numberEntry(name string, n int64) {
+	outer, inner := w.entry(name)
+	w.float(2, float64(n))
+	w.end(inner)
+	w.end(outer)
+}
+
+func (w *writer) boolEntry(name string, v bool) {
+	outer, inner := w.entry(name)
+	w.bool(4, v)
+	w.end(inner)
+	w.end(outer)
+}
+
+// entry begins an entry and its value.
+func (w *writer) entry(name string) (outer, inner int) {
+	outer = w.begin(1)
+	w.string(1, name)
+	return outer, w.begin(2)
+}

@@ -1,0 +1,133 @@
+package forwardauth
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+)
+
+// ProblemHeader has the problem document of a refusal for a proxy that cannot
+// pass on the status and the body, such as nginx: the proxy can send it as the
+// body of the answer that it makes itself.
+const ProblemHeader = "Headgate-Problem"
+
+// maxProblem is how long the header may be, so that all headers fit into what
+// proxies read at once.
+const maxProblem = 2048
+
+// Problems that are always the same. They are not changed.
+var (
+	ambiguousPath = &httplimit.Problem{Title: "The path can be read in two ways", Status: http.StatusBadRequest, Detail: "Encoded slashes, backslashes, dots or parameters in it lead to another route. Write the path plainly."}
+	unreadableURI = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
+)
+
+func tooLong(entry string) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
+}
+
+func uncountable(err *headgate.InvalidError) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: strings.Join(err.Problems, "; ")}
+}
+
+// tellEvery is how often at most the log is told of proxies that ask in the wrong
+// way: they do so with each request.
+const tellEvery = 10 * time.Second
+
+// misconfigured answers a proxy that asks in the wrong way, with a status that
+// none takes for an answer about the request. What is wrong is for the operator.
+func (h *Handler) misconfigured(w http.ResponseWriter, r *http.Request, problems []string) {
+	now, last := time.Now().UnixNano(), h.told.Load()
+	if now-last >= int64(tellEvery) && h.told.CompareAndSwap(last, now) {
+		h.options.Logger.LogAttrs(r.Context(), slog.LevelError, "a proxy asks at "+Path+" in the wrong way; its requests are not decided on",
+			slog.String("from", r.RemoteAddr), slog.String("problem", strings.Join(problems, "; ")))
+	}
+	p := httplimit.Problem{Title: "The proxy is not configured for forward auth", Status: http.StatusInternalServerError, Detail: strings.Join(problems, "; ")}
+	p.Write(w, r)
+}
+
+// refuse answers that the request may not pass. A proxy that has asked for
+// another status than 429 gets that, or 403 for any other refusal of the client's
+// doing, and the problem document in a header too.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, t *terms, p *httplimit.Problem) {
+	if t.denied == http.StatusTooManyRequests || p.Status >= http.StatusInternalServerError {
+		p.Write(w, r)
+		return
+	}
+	status := http.StatusForbidden
+	if p.Status == http.StatusTooManyRequests {
+		status = t.denied
+	}
+	w.Header()[ProblemHeader] = []string{inHeader(*p)}
+	p.Write(&withStatus{w, status}, r)
+}
+
+// inHeader is the problem document on one line of ASCII.
+func inHeader(p httplimit.Problem) string {
+	text, err := json.Marshal(&p)
+	if err == nil && len(text) > maxProblem {
+		p.ViolatedPolicies, p.Detail = nil, ""
+		text, err = json.Marshal(&p)
+	}
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, c := range string(text) {
+		switch {
+		case c <= '~':
+			b.WriteRune(c)
+		case c <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, c)
+		default:
+			c -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+c>>10, 0xdc00+c&0x3ff)
+		}
+	}
+	return b.String()
+}
+
+// withStatus sends another status than it is told to.
+type withStatus struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader sends the status that was set before.
+func (w *withStatus) WriteHeader(int) { w.ResponseWriter.WriteHeader(w.status) }
+
+// maxKnown is how many texts of parameters are remembered: one for each place in
+// the configurations of the proxies that ask.
+const maxKnown = 256
+
+// known remembers what parameters say. It is safe for concurrent use.
+type known struct {
+	terms sync.Map // of *terms by their text
+
+	mu    sync.Mutex // guards count
+	count int
+}
+
+// of returns what the parameters in a text say, or their mistakes.
+func (k *known) of(text string) (*terms, []string) {
+	if t, ok := k.terms.Load(text); ok {
+		return t.(*terms), nil
+	}
+	t, problems := readTerms(text)
+	if problems != nil {
+		return nil, problems
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.count < maxKnown {
+		k.count++
+		k.terms.Store(strings.Clone(text), t)
+	}
+	return t, nil
+}

@@ -1,0 +1,25 @@
+// Package forwardauth lets a proxy ask whether a request may pass: the endpoint
+// for auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, and
+// HAProxy by a Lua action.
+//
+// # Basics
+//
+// A [Handler] asks a Decider about the request that the headers of its own request
+// describe:
+//
+//	handler := forwardauth.New(decider, forwardauth.Options{})
+//	mux.Handle(forwardauth.Path, handler)
+//
+// By default they are X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host and
+// X-Forwarded-For. It answers 200 or 429, with the headers that the client is to
+// get. All that one proxy needs to be different stands in the path that it asks
+// at, and so in the proxy's own configuration; see [Path].
+//
+// # Caveats
+//
+// Whoever asks is believed: the client's address and everything else are what the
+// headers say. The endpoint must be for the proxy alone, and the proxy must set
+// every header that is looked at, in place of what the client wrote.
+//
+// A leaky bucket's delay holds the answer, and with it the request.
+package forwardauth

@@ -1,0 +1,216 @@
+package forwardauth
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/routes"
+)
+
+// Path is where proxies ask. Behind it and a slash may stand parameters, in the
+// form of a query, as in /v1/auth/denied=401&trust=10.0.0.0/8. They do not stand
+// in a query, because there are proxies that send the query of the client along.
+// There are these, each to be given once if nothing else is said:
+//
+//	method, uri, host  the names of the headers with the request's method, its URI
+//	                   and its host. An empty host is none.
+//	ip                 the name of the header with the client's address:
+//	                   X-Forwarded-For or Forwarded, which are lists, or another
+//	                   one with a single address
+//	trust              prefixes and addresses of further proxies whose entries in
+//	                   such a list are passed over, with commas between them
+//	key                the names of the headers with an API key, with commas
+//	                   between them
+//	entry              another entry and the header it is taken from, as in
+//	                   user:X-Auth-User; any number of times
+//	route              the entry "route", instead of the one that is found
+//	cost               how many units the request takes
+//	denied             the status of a denial, for a proxy that cannot pass on
+//	                   429: 401 or 403
+//	on_store_error     allow or deny: what becomes of a request that the store has
+//	                   no answer for
+const Path = "/v1/auth"
+
+// DefaultMaxDelay is how long an answer is held for a leaky bucket unless
+// [Options] say otherwise: proxies wait for an answer no longer than for a
+// connection.
+const DefaultMaxDelay = 5 * time.Second
+
+// Options are what a handler may be given. The zero Options are good for a test.
+type Options struct {
+	// Dialect is how clients are told their limits.
+	Dialect httplimit.Dialect
+	// MaxDelay is how long at most an answer is held for a leaky bucket. Zero means
+	// DefaultMaxDelay.
+	MaxDelay time.Duration
+	// Logger takes what the operator should know. Nil means none.
+	Logger *slog.Logger
+}
+
+// Handler answers proxies. It is safe for concurrent use; make one with [New].
+type Handler struct {
+	decider decide.Decider
+	options Options
+	plan    atomic.Pointer[plan]
+	terms   known
+	pool    sync.Pool    // of *scratch
+	told    atomic.Int64 // when a mistake was logged last, in nanoseconds since 1970
+}
+
+// plan is what is worked out of one version of the policy.
+type plan struct {
+	policy decide.Policy
+	names  *routes.Names
+	needed map[string]bool // the entries that the policy looks at
+}
+
+// New returns a handler that asks decider.
+func New(decider decide.Decider, options Options) *Handler {
+	if options.MaxDelay == 0 {
+		options.MaxDelay = DefaultMaxDelay
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{decider: decider, options: options}
+	h.pool.New = func() any { return new(scratch) }
+	return h
+}
+
+// scratch is what one request needs and the next can use again.
+type scratch struct {
+	ask       decide.Ask
+	decisions []headgate.Decision
+}
+
+// ServeHTTP answers one request. Its method and body do not matter.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, problems := h.terms.of(strings.TrimPrefix(strings.TrimPrefix(r.URL.EscapedPath(), Path), "/"))
+	if problems != nil {
+		h.misconfigured(w, r, problems)
+		return
+	}
+	s := h.pool.Get().(*scratch)
+	h.serve(w, r, t, s)
+	// Not deferred: after a panic somebody may still hold the scratch.
+	clear(s.ask.Descriptor)
+	clear(s.ask.Checks)
+	clear(s.decisions)
+	s.ask = decide.Ask{Descriptor: s.ask.Descriptor[:0], Checks: s.ask.Checks[:0]}
+	s.decisions = s.decisions[:0]
+	h.pool.Put(s)
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, s *scratch) {
+	if problems := t.check(r.Header); problems != nil {
+		h.misconfigured(w, r, problems)
+		return
+	}
+	plan := h.now()
+	if p := t.describe(r, plan, &s.ask); p != nil {
+		h.refuse(w, r, t, p)
+		return
+	}
+	ctx := r.Context()
+	s.ask.Op, s.ask.Cost = headgate.OpTake, t.cost
+	if err := h.take(ctx, plan, s); err != nil {
+		h.undecided(ctx, w, r, t, &s.ask, err)
+		return
+	}
+	if s.ask.Denied != nil {
+		p := httplimit.Forbidden()
+		h.refuse(w, r, t, &p)
+		return
+	}
+	v := headgate.NewVerdict(s.decisions)
+	if v.Delay > 0 {
+		giveBack := func(ctx context.Context, checks []headgate.Check) { h.giveBack(ctx, s.ask, checks) }
+		if err := httplimit.Hold(ctx, &v, s.ask.Checks, h.options.MaxDelay, giveBack); err != nil {
+			w.WriteHeader(httplimit.StatusClientGone)
+			return
+		}
+	}
+	httplimit.WriteHeaders(w.Header(), h.options.Dialect, &v)
+	if v.Allowed {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	p := httplimit.QuotaExceeded(&v)
+	h.refuse(w, r, t, &p)
+}
+
+// now returns the plan for the policy in force, which is made anew after a change.
+func (h *Handler) now() *plan {
+	policy, old := h.decider.Policy(), h.plan.Load()
+	if old != nil && old.policy == policy {
+		return old
+	}
+	p := &plan{policy: policy, needed: make(map[string]bool)}
+	for _, name := range policy.Entries() {
+		p.needed[name] = true
+	}
+	var problems []string
+	if p.names, problems = routes.New(policy.Set); h.plan.CompareAndSwap(old, p) {
+		for _, problem := range problems {
+			h.options.Logger.Warn("the policy names a route that proxies cannot ask for: its rules do not bind at "+Path, slog.String("problem", problem))
+		}
+	}
+	return p
+}
+
+// take has the request decided by the policy of the plan.
+func (h *Handler) take(ctx context.Context, plan *plan, s *scratch) error {
+	found, err := plan.policy.Decide(s.ask.Descriptor, s.ask.Cost, s.ask.Checks[:0])
+	if err != nil {
+		return err
+	}
+	s.ask.Policy, s.ask.Checks, s.ask.Denied, s.ask.Allowed = plan.policy, found.Checks, found.Denied, found.Allowed
+	decisions, err := h.decider.Take(ctx, &s.ask, s.decisions[:0])
+	if err == nil {
+		s.decisions = decisions
+	}
+	return err
+}
+
+// giveBack gives back what a request took that did not wait.
+func (h *Handler) giveBack(ctx context.Context, ask decide.Ask, checks []headgate.Check) {
+	ask.Op, ask.Checks = headgate.OpRefund, checks
+	if _, err := h.decider.Take(ctx, &ask, nil); err != nil {
+		h.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
+	}
+}
+
+// undecided answers where there is no verdict.
+func (h *Handler) undecided(ctx context.Context, w http.ResponseWriter, r *http.Request, t *terms, ask *decide.Ask, err error) {
+	var wrong *headgate.InvalidError
+	switch {
+	case ctx.Err() != nil:
+		// A client that hangs up while the store is asked must not get past the
+		// limits by it.
+		w.WriteHeader(httplimit.StatusClientGone)
+		return
+	case errors.As(err, &wrong):
+		// The rules are valid: it is the request that they cannot be applied to.
+		h.refuse(w, r, t, uncountable(wrong))
+		return
+	}
+	closed := t.closed
+	for i := range ask.Checks {
+		closed = closed || ask.Checks[i].OnError == headgate.OnErrorDeny
+	}
+	if !closed {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	p := httplimit.ReducedCapacity(httplimit.UnavailableFor)
+	p.Write(w, r)
+}

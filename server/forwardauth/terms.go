@@ -1,0 +1,188 @@
+package forwardauth
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+)
+
+// terms are what the parameters say: which headers describe a request, and how a denial
+// is told. They are immutable.
+type terms struct {
+	// The names of headers are in canonical form.
+	method, uri string
+	host        string // or ""
+	ip          string
+	resolver    *httplimit.Resolver
+	keys        []string
+	entries     []fromHeader
+	route       string // or "", if it is found by the policy's patterns
+	cost        int64
+	denied      int // the status of a denial
+	closed      bool
+}
+
+// fromHeader is an entry that is taken from a header.
+type fromHeader struct{ entry, header string }
+
+// The bounds of the parameters.
+const (
+	// maxText is how long they may be together, in bytes.
+	maxText = 4096
+	// maxNamed is how many headers key and entry may each name.
+	maxNamed = 16
+)
+
+// own are the entries that a request has without being asked for.
+var own = []string{"api_key", "ip", "route", "method", "host", "path"}
+
+// parameters are those that there are, and what reads each.
+var parameters = map[string]func(r *reader, text string){
+	"method": func(r *reader, text string) { r.method = r.header(text) },
+	"uri":    func(r *reader, text string) { r.uri = r.header(text) },
+	"host": func(r *reader, text string) {
+		if r.host = ""; text != "" {
+			r.host = r.header(text)
+		}
+	},
+	"ip":    func(r *reader, text string) { r.ip = r.header(text) },
+	"trust": func(r *reader, text string) { r.trust = strings.Split(text, ",") },
+	"key":   (*reader).readKeys,
+	"entry": (*reader).readEntry,
+	"route": func(r *reader, text string) {
+		if r.route = text; text == "" || len(text) > policy.MaxValue {
+			r.bad("has %d bytes, must have 1 to %d", len(text), policy.MaxValue)
+		}
+	},
+	"cost": func(r *reader, text string) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if r.cost = n; err != nil || n < 1 || n > headgate.MaxCount {
+			r.bad("is %q, must be a whole number from 1 to %d", text, int64(headgate.MaxCount))
+		}
+	},
+	"denied": func(r *reader, text string) {
+		r.denied, _ = strconv.Atoi(text)
+		if !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, r.denied) {
+			r.bad("is %q, must be 401, 403 or 429", text)
+		}
+	},
+	"on_store_error": func(r *reader, text string) {
+		if r.closed = text == "deny"; !r.closed && text != "allow" {
+			r.bad("is %q, must be allow or deny", text)
+		}
+	},
+}
+
+// reader reads parameters.
+type reader struct {
+	terms
+	trust    []string
+	name     string // of the parameter that is being read
+	problems []string
+}
+
+// readTerms reads the parameters in a text. The problems are all of its mistakes.
+func readTerms(text string) (t *terms, problems []string) {
+	if len(text) > maxText {
+		return nil, []string{fmt.Sprintf("the parameters have %d bytes, may have %d", len(text), maxText)}
+	}
+	values, err := url.ParseQuery(text)
+	if err != nil {
+		return nil, []string{fmt.Sprintf("the parameters cannot be read: %v", err)}
+	}
+	r := &reader{terms: terms{
+		method: "X-Forwarded-Method", uri: "X-Forwarded-Uri", host: "X-Forwarded-Host", ip: string(httplimit.XForwardedFor),
+		keys: []string{"Authorization", "X-Api-Key"}, cost: 1, denied: http.StatusTooManyRequests,
+	}}
+	for _, r.name = range slices.Sorted(maps.Keys(values)) {
+		read, list := parameters[r.name], values[r.name]
+		switch {
+		case read == nil:
+			r.bad("is not a parameter; the parameters are %s", strings.Join(slices.Sorted(maps.Keys(parameters)), ", "))
+			continue
+		case len(list) > 1 && r.name != "entry":
+			r.bad("is given %d times", len(list))
+		}
+		for _, text := range list {
+			read(r, text)
+		}
+	}
+	if r.problems == nil {
+		r.newResolver()
+	}
+	return &r.terms, r.problems
+}
+
+func (r *reader) bad(format string, args ...any) {
+	r.problems = append(r.problems, fmt.Sprintf("%q ", r.name)+fmt.Sprintf(format, args...))
+}
+
+// header reads the name of a header.
+func (r *reader) header(text string) string {
+	for i := range len(text) {
+		if c := text[i] | 0x20; (c < 'a' || c > 'z') && (text[i] < '0' || text[i] > '9') && text[i] != '-' && text[i] != '_' {
+			r.bad("is %q, must be the name of a header", text)
+			return ""
+		}
+	}
+	if text == "" {
+		r.bad("is empty, must be the name of a header")
+	}
+	return http.CanonicalHeaderKey(text)
+}
+
+func (r *reader) readKeys(text string) {
+	r.keys = nil
+	for name := range strings.SplitSeq(text, ",") {
+		r.keys = append(r.keys, r.header(name))
+	}
+	if len(r.keys) > maxNamed {
+		r.bad("names %d headers, may name %d", len(r.keys), maxNamed)
+	}
+}
+
+// readEntry reads an entry and its header, such as "user:X-Auth-User".
+func (r *reader) readEntry(text string) {
+	name, header, ok := strings.Cut(text, ":")
+	switch {
+	case !ok || name == "" || len(name) > policy.MaxName:
+		r.bad("is %q, must be an entry and a header such as user:X-Auth-User", text)
+		return
+	case slices.Contains(own, name):
+		r.bad("is %q: every request has the entry %s by itself", text, name)
+	case slices.ContainsFunc(r.entries, func(e fromHeader) bool { return e.entry == name }):
+		r.bad("gives the entry %s twice", name)
+	case len(r.entries) == maxNamed:
+		r.bad("is given more than %d times", maxNamed)
+		return
+	}
+	r.entries = append(r.entries, fromHeader{name, r.header(header)})
+}
+
+// newResolver makes what finds clients' addresses. The proxy that asks is
+// believed, whatever its own address is: [terms.client] has it pass for a peer on
+// a Unix socket, which has none.
+func (r *reader) newResolver() {
+	r.name = "trust"
+	var err error
+	if r.resolver, err = httplimit.NewResolver(httplimit.Source(r.ip), append(r.trust, "unix")...); err == nil {
+		return
+	}
+	var invalid *headgate.InvalidError
+	if errors.As(err, &invalid) {
+		for _, p := range invalid.Problems {
+			r.bad("is wrong: %s", p)
+		}
+		return
+	}
+	r.bad("is wrong: %v", err)
+}

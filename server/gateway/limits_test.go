@@ -1,0 +1,421 @@
+package gateway
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/policy"
+)
+
+func TestBodyThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); err != nil {
+			return
+		} else if n > 10 && r.URL.Path != "/large" {
+			t.Errorf("%d bytes reached the upstream server", n)
+		}
+	}, func(testing.TB) *Options {
+		return &Options{MaxBody: 10, Routes: []Route{{Pattern: "/"}, {Pattern: "/large", MaxBody: -1}, {Pattern: "/small", MaxBody: 2}}}
+	}, func(t *testing.T, c *http.Client, g *fixture) {
+		for _, tt := range []struct {
+			path   string
+			size   int
+			status int
+		}{{"/", 10, 200}, {"/", 11, 413}, {"/large", 100_000, 200}, {"/small", 2, 200}, {"/small", 3, 413}} {
+			for _, known := range []bool{true, false} {
+				var body io.Reader = strings.NewReader(strings.Repeat("x", tt.size))
+				if !known {
+					body = io.MultiReader(body) // hides its length
+				}
+				a := ask(t, c, http.MethodPost, g.url+tt.path, body, "X-API-Key: k")
+				if a.StatusCode != tt.status {
+					t.Errorf("%d bytes to %s, length known: %t: %s, want %d: %s", tt.size, tt.path, known, a.Status, tt.status, a.text)
+				}
+			}
+		}
+		// Each of the ten was charged.
+		get(t, c, g.url+"/", "X-API-Key: k").wants(t, 200, "X-RateLimit-Remaining: 89")
+	})
+}
+
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	cut := make(chan error, 2)
+	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		cut <- err
+	})
+	o := to(up.URL)
+	o.Clients.Body = 100 * time.Millisecond
+	g := serveGateway(t, decider(t, nil), o)
+	for _, framing := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
+		r := raw(t, g.addr, "POST / HTTP/1.1\r\nHost: h\r\n"+framing+"\r\n\r\n5\r\n12345\r\n")
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != http.StatusRequestTimeout || !res.Close {
+			t.Errorf("with %s: %s, closed: %t", framing, res.Status, res.Close)
+		}
+		if err := <-cut; err == nil {
+			t.Error("the upstream server takes half a body for a whole one")
+		}
+	}
+}
+
+// A body of known length that drips is cut off, however short its pauses are.
+func TestBodyThatDrips(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }).URL)
+	o.Clients.Body, o.Clients.MinRate = 100*time.Millisecond, 1_000_000
+	g := serveGateway(t, decider(t, nil), o)
+	c := dial(t, g.addr)
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+	stop := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+				if _, err := fmt.Fprint(c, "x"); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	defer close(stop)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("the answer is %s", res.Status)
+	}
+}
+
+// A body of unknown length may drip: it may be a stream of events.
+func TestStreamThatDrips(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, err)
+	}).URL)
+	o.Clients.Body, o.Clients.MinRate = 200*time.Millisecond, 1_000_000
+	g := serveGateway(t, decider(t, nil), o)
+	body, write := io.Pipe()
+	go func() {
+		for range 60 {
+			time.Sleep(5 * time.Millisecond)
+			_, _ = io.WriteString(write, "x")
+		}
+		_ = write.Close()
+	}()
+	a := ask(t, client(t), http.MethodPost, g.url+"/", body)
+	if a.wants(t, 200); a.text != "60 <nil>" {
+		t.Errorf("the upstream server says %s", a.text)
+	}
+}
+
+// A body that nobody reads does not hold the connection for longer than it may
+// take.
+func TestBodyThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, hello).URL)
+	o.Clients.Body = 100 * time.Millisecond
+	g := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), o)
+	get(t, client(t), g.url+"/", "X-API-Key: k").wants(t, 200)
+	r := raw(t, g.addr, "POST / HTTP/1.1\r\nHost: h\r\nX-API-Key: k\r\nContent-Length: 100\r\n\r\nsome")
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	if res.StatusCode != 429 {
+		t.Errorf("the answer is %s", res.Status)
+	}
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v", err)
+	}
+}
+
+// A client that takes nothing of its answer is given up, and the upstream server
+// with it.
+func TestClientThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{}, 2)
+	each := func(t *testing.T, send func(g *fixture)) {
+		up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				_, _ = w.Write(make([]byte, 64<<10))
+			}
+			gone <- struct{}{}
+		})
+		o := to(up.URL)
+		o.Clients.Response = 100 * time.Millisecond
+		g := serveGateway(t, decider(t, nil), o)
+		send(g)
+		select {
+		case <-gone:
+		case <-time.After(within):
+			t.Error("it still sends")
+		}
+		eventually(t, "the request has ended", func() bool { return g.counts.inFlight.Load() == 0 })
+	}
+	t.Run("HTTP1", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(g *fixture) {
+			_, _ = io.WriteString(dial(t, g.addr), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		})
+	})
+	t.Run("h2c", func(t *testing.T) {
+		t.Parallel()
+		each(t, func(g *fixture) {
+			res, err := plainH2(t).Get(g.url + "/")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = res.Body.Close() })
+		})
+	})
+}
+
+// A client that is slow to take its answer, but takes it, is not given up, and
+// neither is one that waits for it.
+func TestClientThatWaits(t *testing.T) {
+	t.Parallel()
+	each(t, func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(300 * time.Millisecond)
+		_, _ = io.WriteString(w, "first")
+		w.(http.Flusher).Flush()
+		time.Sleep(300 * time.Millisecond)
+		_, _ = io.WriteString(w, "second")
+	}, func(testing.TB) *Options {
+		return &Options{Clients: Clients{Response: 100 * time.Millisecond, Body: 100 * time.Millisecond}}
+	}, func(t *testing.T, c *http.Client, g *fixture) {
+		for range 2 { // the second one over the same connection
+			if a := ask(t, c, http.MethodPost, g.url+"/", strings.NewReader("x")); a.text != "firstsecond" {
+				t.Errorf("the answer is %q", a.text)
+			}
+		}
+	})
+}
+
+func TestSlowHeaders(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, hello).URL)
+	o.Clients.Header = 50 * time.Millisecond
+	g := serveGateway(t, decider(t, nil), o)
+	text, err := io.ReadAll(raw(t, g.addr, "GET / HTTP/1.1\r\nHost: h\r\nX-Slow"))
+	if err != nil || strings.Contains(string(text), " 200 ") {
+		t.Errorf("the connection ended with %q, %v", text, err)
+	}
+}
+
+func TestHugeHeaders(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, hello).URL)
+	o.MaxHeader = 8 << 10
+	g := serveGateway(t, decider(t, nil), o)
+	get(t, client(t), g.url+"/", "X-Large: "+strings.Repeat("x", 4<<10)).wants(t, 200)
+	get(t, client(t), g.url+"/", "X-Large: "+strings.Repeat("x", 9<<10)).wants(t, 431)
+
+	large := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("x", maxResponseHeader))
+	})
+	g = serveGateway(t, decider(t, nil), to(large.URL))
+	get(t, client(t), g.url+"/").wants(t, 502)
+}
+
+// However a request is framed, the upstream server sees as many requests as the
+// gateway has decided on.
+func TestSmuggling(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int64
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		reached.Add(1)
+		if r.URL.Path == "/smuggled" {
+			t.Errorf("a request was smuggled past the gateway")
+		}
+		text, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%q", text)
+	})
+	g := serveGateway(t, decider(t, nil), to(up.URL))
+	const inner = "GET /smuggled HTTP/1.1\r\nHost: h\r\nX: "
+	length := fmt.Sprint("Content-Length: ", len(inner)+5)
+	for name, request := range map[string]string{
+		"length and chunks":       "POST / HTTP/1.1\r\nHost: h\r\n" + length + "\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + inner,
+		"two lengths":             "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n" + length + "\r\n\r\n" + inner,
+		"a list of lengths":       "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0, 44\r\n\r\n" + inner,
+		"a signed length":         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +0\r\n\r\n" + inner,
+		"unknown coding":          "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + inner,
+		"two codings":             "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + inner,
+		"space before the colon":  "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding : chunked\r\n" + length + "\r\n\r\n0\r\n\r\n" + inner,
+		"folded line":             "POST / HTTP/1.1\r\nHost: h\r\nX: y\r\n Transfer-Encoding: chunked\r\n\r\n" + inner,
+		"two hosts":               "GET / HTTP/1.1\r\nHost: h\r\nHost: other\r\n\r\n",
+		"newline in the path":     "GET /\nX HTTP/1.1\r\nHost: h\r\n\r\n",
+		"chunk of a wrong length": "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n" + inner,
+		"chunk with a long size":  "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n" + inner,
+		"length by Connection":    "POST / HTTP/1.1\r\nHost: h\r\nConnection: Content-Length\r\n" + length + "\r\n\r\n" + inner + "12345",
+		"upgrade with a body":     "POST / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n" + length + "\r\n\r\n" + inner + "12345",
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := reached.Load()
+			c := dial(t, g.addr)
+			if _, err := io.WriteString(c, request); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.(*net.TCPConn).CloseWrite()
+			r := bufio.NewReader(c)
+			answers := int64(0)
+			for {
+				res, err := http.ReadResponse(r, nil)
+				if err != nil {
+					if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the answer cannot be read: %v", err)
+					}
+					break
+				}
+				text, _ := io.ReadAll(res.Body)
+				if res.StatusCode < 400 {
+					answers++
+				}
+				t.Logf("%s %s", res.Status, text)
+			}
+			if n := reached.Load() - before; n > answers+1 {
+				t.Errorf("%d requests reached the upstream server, %d were answered", n, answers)
+			}
+		})
+	}
+}
+
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, hello).URL)
+	o.Connections = Connections{Total: 3, PerAddress: 2}
+	g := serveGateway(t, decider(t, nil), o)
+	open := func(want bool) net.Conn {
+		t.Helper()
+		c := dial(t, g.addr)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		_, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if (err == nil) != want {
+			t.Errorf("with %d connections another one ends with %v", g.counts.conns.Load(), err)
+		}
+		return c
+	}
+	first := open(true)
+	open(true)
+	open(false)
+	_ = first.Close()
+	eventually(t, "the connection is not counted any more", func() bool { return g.counts.conns.Load() == 1 })
+	open(true)
+	if n := g.counts.refusedConn.Load(); n != 1 {
+		t.Errorf("%d connections were refused, want 1", n)
+	}
+
+	// A proxy that is trusted has everybody's connections, but not more than all.
+	o.Identity.Resolver = trusting(t)
+	g = serveGateway(t, decider(t, nil), o)
+	for _, want := range []bool{true, true, true, false} {
+		open(want)
+	}
+}
+
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	enter, leave := make(chan struct{}), make(chan struct{})
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			enter <- struct{}{}
+			<-leave
+		}
+		hello(w, r)
+	})
+	o := to(up.URL)
+	o.Concurrency = []Concurrency{
+		{Name: "per-key", Per: []policy.Part{{Entry: "api_key"}}, Limit: 2},
+		{Name: "all", Limit: 3, Match: []policy.Condition{policy.Not(policy.Equal("path", "/free"))}},
+	}
+	g := serveGateway(t, decider(t, []policy.Rule{perKey(10)}), o)
+	c := client(t)
+	done := make(chan answer, 3)
+	begin := func(key string) {
+		go func() { done <- get(t, c, g.url+"/slow", "X-API-Key: "+key) }()
+		<-enter
+	}
+	begin("geheim")
+	begin("geheim")
+	a := get(t, c, g.url+"/", "X-API-Key: geheim")
+	a.wants(t, 429, "Retry-After: 1", "Content-Type: application/problem+json", "X-RateLimit-Limit: ")
+	if !strings.Contains(a.text, `"violated-policies":["per-key"]`) || strings.Contains(a.text, "geheim") {
+		t.Errorf("the problem is %s", a.text)
+	}
+	begin("other")
+	a = get(t, c, g.url+"/", "X-API-Key: third")
+	a.wants(t, 503, "Retry-After: 1")
+	if !strings.Contains(a.text, `"violated-policies":["all"]`) {
+		t.Errorf("the problem is %s", a.text)
+	}
+	get(t, c, g.url+"/free", "X-API-Key: third").wants(t, 200)
+	for range 3 {
+		leave <- struct{}{}
+	}
+	for range 3 {
+		(<-done).wants(t, 200)
+	}
+	// What was shed was not charged.
+	get(t, c, g.url+"/", "X-API-Key: geheim").wants(t, 200, "X-RateLimit-Remaining: 7")
+}
+
+// An answer that begins before the request has ended ends the connection: what
+// comes of the request after that is no request of its own.
+func TestRestOfABodyIsNoRequest(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int64
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if reached.Add(1); r.URL.Path == "/smuggled" {
+			t.Error("the rest of a body was taken for a request")
+		}
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Connection", "close") // else net/http stumbles over the body
+		w.Header().Set("Content-Length", "0")
+	})
+	o := to(up.URL)
+	o.Clients.Body = 50 * time.Millisecond
+	g := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), o)
+	const rest = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
+	for i, want := range []int{200, 429} {
+		c := dial(t, g.addr)
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-API-Key: k\r\nContent-Length: %d\r\n\r\n", len(rest))
+		r := bufio.NewReader(c)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		if res.StatusCode != want || !res.Close {
+			t.Errorf("request %d is answered with %s, closed: %t", i+1, res.Status, res.Close)
+		}
+		time.Sleep(60 * time.Millisecond) // the body's time is over
+		_, _ = io.WriteString(c, rest)
+		if _, err := r.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the connection ended with %v", err)
+		}
+	}
+	if n := reached.Load(); n != 1 {
+		t.Errorf("%d requests reached the upstream server, want 1", n)
+	}
+}

@@ -1,0 +1,168 @@
+package routes
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+func rule(name string, conditions ...policy.Condition) policy.Rule {
+	return policy.Rule{Limits: headgate.MustRule(name, headgate.PerHour(1)), Match: conditions}
+}
+
+func newSet(t *testing.T, rules []policy.Rule, opts ...policy.Option) *policy.Set {
+	t.Helper()
+	set, err := policy.New(rules, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// everywhere names routes wherever a policy can.
+func everywhere(t *testing.T) *policy.Set {
+	t.Helper()
+	tariff := policy.Rule{Name: "tariff", Tariff: &policy.Tariff{Entry: "route", Tiers: []policy.Tier{
+		{Value: "GET /tariff", Limits: headgate.MustRule("tariff", headgate.PerHour(2))},
+	}, Other: headgate.MustRule("tariff", headgate.PerHour(1))}}
+	costs := rule("costs")
+	costs.Costs = &policy.Costs{Entry: "route", Values: map[string]int64{"POST /export": 20, "GET /items/{id}": 2}, Other: 1}
+	override := rule("override")
+	override.Overrides = []policy.Override{{Match: []policy.Condition{policy.Equal("route", "GET /override/{x}")}, Limits: headgate.MustRule("override", headgate.PerHour(2))}}
+	return newSet(t, []policy.Rule{
+		rule("equal", policy.Equal("route", "GET /items/{id}", "no pattern", "api.example.com/host")),
+		rule("below", policy.Prefix("route", "GET /v1/", "PUT ", "GET /name", "DELETE /names/of")),
+		rule("other", policy.Equal("path", "/other")),
+		tariff, costs, override,
+	},
+		policy.WithDenied(policy.ListEntry{Name: "denied", Match: []policy.Condition{policy.Equal("route", "GET /denied/")}}),
+		policy.WithAllowed(policy.ListEntry{Name: "allowed", Match: []policy.Condition{policy.Equal("route", "GET /allowed")}}))
+}
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	n, problems := New(everywhere(t), "GET /given/{id}")
+	if problems != nil || !n.More() {
+		t.Fatalf("problems %q, more %v", problems, n.More())
+	}
+	for _, tt := range []struct{ method, url, want string }{
+		{"GET", "/items/7", "GET /items/{id}"},
+		{"HEAD", "/items/7?x", "GET /items/{id}"},
+		{"GET", "/items/a%2Fb", "GET /items/{id}"},
+		{"GET", "//items/./7", "GET /items/{id}"},
+		{"GET", "/x/../items/7", "GET /items/{id}"},
+		{"POST", "/items/7", Unmatched},
+		{"GET", "/items/7/8", Unmatched},
+		{"GET", "//api.example.com/host", Unmatched},
+		{"GET", "http://api.example.com/host", "api.example.com/host"},
+		{"GET", "http://api.example.com:8443/host", "api.example.com/host"},
+		{"GET", "http://example.com/host", Unmatched},
+		{"GET", "/v1/a/b", "GET /v1/"},
+		{"GET", "/v1", "GET /v1/"},
+		{"PUT", "/anything", "PUT /"},
+		{"GET", "/names", "GET /name*"},
+		{"GET", "/v1/../names", "GET /name*"},
+		{"DELETE", "/names/of/all", "DELETE /names/of*"},
+		{"DELETE", "/names", Unmatched},
+		{"GET", "/tariff", "GET /tariff"},
+		{"POST", "/export", "POST /export"},
+		{"GET", "/override/1", "GET /override/{x}"},
+		{"GET", "/denied/a", "GET /denied/"},
+		{"GET", "/allowed", "GET /allowed"},
+		{"GET", "/given/7", "GET /given/{id}"},
+		{"GET", "/other", Unmatched},
+		{"FROB", "/items/7", Unmatched},
+	} {
+		u, err := url.ParseRequestURI(tt.url) // "//x" is a path
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.Of(&http.Request{Method: tt.method, Host: u.Host, URL: &url.URL{Path: u.Path, RawPath: u.RawPath}}); got != tt.want {
+			t.Errorf("%s %s is %q, want %q", tt.method, tt.url, got, tt.want)
+		}
+	}
+}
+
+// A beginning that cannot be a pattern beside the others is looked at after them.
+func TestBeginningsBesidePatterns(t *testing.T) {
+	t.Parallel()
+	n, problems := New(newSet(t, []policy.Rule{
+		rule("any", policy.Equal("route", "/any")),
+		rule("below", policy.Prefix("route", "PATCH ", "GET /v", "GET /v9", "PATCH /own/")),
+	}))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	for request, want := range map[string]string{
+		"PATCH /items/7": "PATCH *",
+		"PATCH /any":     "/any",
+		"PATCH /own/7":   "PATCH /own/",
+		"GET /v2/x":      "GET /v*",
+		"GET /v9/x":      "GET /v9*",
+		"GET /else":      Unmatched,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if got := n.Of(&http.Request{Method: method, URL: &url.URL{Path: path}}); got != want {
+			t.Errorf("%s is %q, want %q", request, got, want)
+		}
+	}
+}
+
+func TestWithoutRoutes(t *testing.T) {
+	t.Parallel()
+	n, problems := New(newSet(t, []policy.Rule{rule("other", policy.Equal("path", "/other"))}))
+	if got := n.Of(&http.Request{Method: "GET", URL: &url.URL{Path: "/"}}); got != Unmatched || problems != nil || n.More() {
+		t.Errorf("%q, problems %q, more %v", got, problems, n.More())
+	}
+}
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	set := newSet(t, []policy.Rule{
+		rule("a", policy.Equal("route", "GET /{", "GET /a/{x}", "GET /a/{y}")),
+		rule("b", policy.Equal("route", "GET /b/{x}/c"), policy.Prefix("route", "GET /{z}/y/")),
+	})
+	n, problems := New(set)
+	all := strings.Join(problems, "\n")
+	for _, want := range []string{`rule "a": the route "GET /{" is no pattern such as GET /items/{id}: `, `rule "a": the route "GET /a/{y}" conflicts with "GET /a/{x}"`, `rule "b": the route "GET /{z}/y/" conflicts with "GET /b/{x}/c"`} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not among the problems:\n%s", want, all)
+		}
+	}
+	if got := n.Of(&http.Request{Method: "GET", URL: &url.URL{Path: "/a/7"}}); got != "GET /a/{x}" {
+		t.Errorf("the patterns that are fine give %q", got)
+	}
+}
+
+func TestOtherwise(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ uri, want string }{
+		{"/a/b", ""},
+		{"/a%20b", ""},
+		{"/a%2fb", "/a/b"},
+		{"/a%252fb", "/a/b"},
+		{`/a\b`, "/a/b"},
+		{"/a/%2e%2e/b", "/b"},
+		{"/a;x=1/b;y", "/a/b"},
+		{"/a%3bx/", "/a/"},
+		{"/%2e%2e/..", "/"},
+	} {
+		u, err := url.ParseRequestURI(tt.uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if r := Otherwise(&http.Request{Method: "GET", Host: "h", URL: u}); r != nil {
+			if got = r.URL.Path; r.Method != "GET" || r.Host != "h" {
+				t.Errorf("%s: %s of %s", tt.uri, r.Method, r.Host)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s can be read as %q, want %q", tt.uri, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// On a cluster a request that has an id is taken slot by slot, as any other, and
+// each group has a note of its own, in its slot. The first one holds the checks of
+// all. Its slot is part of the reservation's ID, so that it is found. A call that is
+// repeated meets the notes that there are and takes what is missing; a request that
+// one group denied settles the others at nothing, which can be repeated, too.
+
+// slotMark stands between an id and the slot of its first note.
+const slotMark = "~"
+
+func clusterID(id string, slot uint16) string {
+	return id + slotMark + strconv.FormatUint(uint64(slot), 36)
+}
+
+// splitID is the inverse of clusterID.
+func splitID(id string) (base string, slot uint16, ok bool) {
+	at := strings.LastIndex(id, slotMark)
+	if at < 0 {
+		return "", 0, false
+	}
+	n, err := strconv.ParseUint(id[at+len(slotMark):], 36, 16)
+	return id[:at], uint16(n), err == nil && n < hashSlots
+}
+
+func (s *Store) noteKeyIn(id string, slot uint16) string {
+	return s.prefix + " {" + tagOf(slot) + "} " + id
+}
+
+func (s *Store) slotOfCheck(c *headgate.Check) uint16 {
+	return slotOf(string(appendKey(nil, s.prefix, c)))
+}
+
+// grouped is bySlot, with one group where it has none.
+func (s *Store) grouped(checks []headgate.Check) []group {
+	if groups := s.bySlot(checks); groups != nil {
+		return groups
+	}
+	all := group{checks: slices.Clone(checks), places: make([]int, len(checks))}
+	for i := range all.places {
+		all.places[i] = i
+	}
+	return []group{all}
+}
+
+// each runs do for all groups at once.
+func each(groups []group, do func(i int, g *group)) {
+	var others sync.WaitGroup
+	for i := 1; i < len(groups); i++ {
+		others.Go(func() { do(i, &groups[i]) })
+	}
+	do(0, &groups[0])
+	others.Wait()
+}
+
+// onceCluster is once on a cluster, where n is the note of the first group.
+func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve bool, n *note) (headgate.Reservation, []headgate.Decision, error) {
+	var none headgate.Reservation
+	groups := s.grouped(checks)
+	home := s.slotOfCheck(&groups[0].checks[0])
+	each(groups, func(i int, g *group) {
+		own := *n
+		if i > 0 {
+			own.key = s.noteKeyIn(terms.ID, s.slotOfCheck(&g.checks[0]))
+			own.prints = print(&terms, g.checks, reserve)
+			if reserve {
+				own.payload = string(appendChecks(nil, g.checks))
+			}
+		}
+		g.answer, g.err = within(ctx, &s.clustered.tasks, headgate.OpTake, func() (answer, error) {
+			return s.askOnce(ctx, g.checks, &own)
+		})
+		s.clustered.trouble.note(g.err)
+	})
+	admitted, changed := true, false
+	var failure error
+	for i := range groups {
+		g := &groups[i]
+		switch {
+		case g.err != nil && failure == nil:
+			failure = g.err
+		case g.answer.status == statusConflict:
+			failure = fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+		case g.answer.status == statusDenies || g.answer.status == statusAdmits:
+			changed = true
+			admitted = admitted && g.answer.status == statusAdmits
+		default:
+			admitted = admitted && g.admits()
+		}
+	}
+	if failure != nil || !admitted {
+		s.cancel(ctx, terms.ID, groups)
+	}
+	if failure != nil {
+		return none, dst, failure
+	}
+	id := clusterID(terms.ID, home)
+	if changed {
+		return s.changed(ctx, id, checks, dst, admitted, reserve)
+	}
+	expires := int64(0)
+	for i := range groups {
+		if end := groups[i].answer.now + terms.Term().Microseconds(); expires == 0 || end < expires {
+			expires = end
+		}
+	}
+	before := len(dst)
+	dst, err := describeGroups(headgate.OpTake, groups, admitted, dst)
+	if err != nil || !reserve || !admitted {
+		return none, dst, err
+	}
+	return reservation(id, expires, checks, dst[before:]), dst, nil
+}
+
+// askOnce asks for checks whose counters are in one slot, to be noted.
+func (s *Store) askOnce(ctx context.Context, checks []headgate.Check, n *note) (answer, error) {
+	for range windowTries {
+		r, err := s.call(ctx, headgate.OpTake, checks, n)
+		if err != nil {
+			return answer{}, err
+		}
+		s.ahead.Store(r.now - time.Now().UnixMicro())
+		if r.status != statusWindow {
+			return answer{reply: r}, nil
+		}
+	}
+	return answer{}, jumps(headgate.OpTake)
+}
+
+// cancel settles at nothing what the groups of a request have charged that was not
+// admitted. What is not settled stays in use until it expires.
+func (s *Store) cancel(ctx context.Context, id string, groups []group) {
+	each(groups, func(_ int, g *group) {
+		if g.err != nil || g.answer.status != statusAdmitted {
+			return
+		}
+		decisions, err := g.answer.describe(headgate.OpTake, g.checks, nil)
+		if err != nil {
+			return
+		}
+		r := reservation(id, 0, g.checks, decisions)
+		if len(r.Checks) == 0 {
+			return
+		}
+		_, _ = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() ([]headgate.Decision, error) {
+			return s.settle(ctx, &r, make([]int64, len(r.Checks)), nil, "1")
+		})
+	})
+}
+
+// settleCluster is settle on a cluster.
+func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, units []int64, dst []headgate.Decision, mode string) ([]headgate.Decision, error) {
+	id, _, ok := splitID(r.ID)
+	if !ok {
+		return dst, headgate.ErrNoReservation
+	}
+	starts := make([]int, len(r.Checks)+1) // where the limits of each check begin
+	for i := range r.Checks {
+		starts[i+1] = starts[i] + len(r.Checks[i].Rule.Limits())
+	}
+	all := make([]headgate.Decision, starts[len(r.Checks)])
+	groups := s.grouped(r.Checks)
+	each(groups, func(_ int, g *group) {
+		part := headgate.Reservation{ID: id, Expires: r.Expires, Checks: g.checks}
+		own := make([]int64, len(g.places))
+		for i, place := range g.places {
+			own[i] = units[place]
+			if len(r.Used) > 0 {
+				part.Used = append(part.Used, r.Used[starts[place]:starts[place+1]]...)
+			}
+		}
+		var decisions []headgate.Decision
+		decisions, g.err = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() ([]headgate.Decision, error) {
+			return s.settle(ctx, &part, own, nil, mode)
+		})
+		s.clustered.trouble.note(g.err)
+		for _, place := range g.places {
+			n := copy(all[starts[place]:starts[place+1]], decisions)
+			for k := range n {
+				all[starts[place]+k].Check = place
+			}
+			decisions = decisions[n:]
+		}
+	})
+	for i := range groups {
+		if groups[i].err != nil {
+			return dst, groups[i].err
+		}
+	}
+	return append(dst, all...), nil
+}
+
+// readCluster is read on a cluster: the first note, and then those of the other
+// groups.
+func (s *Store) readCluster(ctx context.Context, id string) (recalled, error) {
+	base, slot, ok := splitID(id)
+	if !ok {
+		return recalled{}, headgate.ErrNoReservation
+	}
+	first, err := s.readNote(ctx, s.noteKeyIn(base, slot))
+	switch {
+	case err != nil:
+		return recalled{}, err
+	case first.checks == nil:
+		return recalled{}, headgate.ErrNoReservation
+	}
+	groups := s.grouped(first.checks)
+	each(groups, func(i int, g *group) {
+		n := first
+		if i > 0 {
+			n, g.err = s.readNote(ctx, s.noteKeyIn(base, s.slotOfCheck(&g.checks[0])))
+		}
+		g.answer = answer{reply: n.answer}
+	})
+	for i := range groups {
+		if g := &groups[i]; errors.Is(g.err, headgate.ErrNoReservation) || g.err == nil && !g.admits() {
+			return recalled{}, headgate.ErrNoReservation
+		} else if g.err != nil {
+			return recalled{}, g.err
+		}
+	}
+	decisions, err := describeGroups(headgate.OpTake, groups, true, nil)
+	if err != nil {
+		return recalled{}, err
+	}
+	return recalled{first.open, first.now >= first.expires, reservation(id, first.expires, first.checks, decisions)}, nil
+}

@@ -1,0 +1,333 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// openCluster opens a store on a cluster, with a prefix of its own.
+func openCluster(t *testing.T, c *servers.Cluster, timeout time.Duration) (*redis.Store, string) {
+	t.Helper()
+	prefix := "c" + strconv.FormatInt(prefixes.Add(1), 10) + ":"
+	return openURL(t, c.URL(), redis.WithPrefix(prefix), redis.WithTimeout(timeout)), prefix
+}
+
+// slot asks for a key's slot.
+func slot(t *testing.T, c *servers.Cluster, key string) uint16 {
+	t.Helper()
+	reply, err := c.Nodes[0].Do(t.Context(), "CLUSTER", "KEYSLOT", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(reply.(int64))
+}
+
+// checksOn returns checks of one rule each, whose counters are on the given servers.
+func checksOn(t *testing.T, c *servers.Cluster, prefix string, limit int64, owners ...*servers.Server) []headgate.Check {
+	t.Helper()
+	var checks []headgate.Check
+	for i, owner := range owners {
+		rule := headgate.MustRule("on"+strconv.Itoa(i), headgate.Per(limit, 300*24*time.Hour))
+		for n := 0; len(checks) == i; n++ {
+			if key := strconv.Itoa(n); c.Owner(slot(t, c, prefix+rule.Name()+" "+key)) == owner {
+				checks = append(checks, headgate.Check{Rule: rule, Key: key})
+			}
+		}
+	}
+	return checks
+}
+
+func peek(t *testing.T, store headgate.Store, c headgate.Check) int64 {
+	t.Helper()
+	out, err := store.Take(t.Context(), headgate.OpPeek, []headgate.Check{c}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out[0].Remaining
+}
+
+func take(t *testing.T, store headgate.Store, checks ...headgate.Check) headgate.Verdict {
+	t.Helper()
+	out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return headgate.NewVerdict(out)
+}
+
+// TestGroupsAreGivenBack: where one node does not answer, what the others charged is
+// given back, although the caller's time is up.
+func TestGroupsAreGivenBack(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		// Patient with one another, so that the node is not replaced.
+		c := servers.StartCluster(t, kind, servers.Directive("cluster-node-timeout", "60000"))
+		store, prefix := openCluster(t, c, 200*time.Millisecond)
+		checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
+		if v := take(t, store, checks...); !v.Allowed || v.Decisions[0].Remaining != 99 || v.Decisions[2].Check != 2 {
+			t.Fatalf("got %+v, want it admitted", v)
+		}
+		c.Nodes[1].Pause()
+		for range 3 {
+			out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+			if !errors.Is(err, headgate.ErrUnavailable) || len(out) != 0 {
+				t.Errorf("got %v, %v; want ErrUnavailable", out, err)
+			}
+		}
+		for _, i := range []int{0, 2} {
+			until(t, "the units were given back", func() bool { return peek(t, store, checks[i]) == 99 })
+		}
+		c.Nodes[1].Resume()
+		c.AwaitWhole()
+		until(t, "the node takes requests again", func() bool {
+			out, err := store.Take(t.Context(), headgate.OpPeek, checks[1:2], nil)
+			return err == nil && out[0].Remaining >= 96 // calls that were not answered may have counted
+		})
+	})
+}
+
+// TestSlotOnItsWay: while a slot moves, its counters are on two nodes. Requests with
+// several of them are decided as ever, and nothing is counted twice.
+func TestSlotOnItsWay(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		c := servers.StartCluster(t, kind)
+		store, prefix := openCluster(t, c, 10*time.Second)
+		tagged := func(name string, limits ...headgate.Limit) *headgate.Rule {
+			rule, err := headgate.MustRule(name, limits...).WithTag("here")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rule
+		}
+		checks := []headgate.Check{
+			{Rule: tagged("a", headgate.Per(100, 300*24*time.Hour)), Key: "k"},
+			{Rule: tagged("b", headgate.Sliding(100, time.Hour)), Key: "k"},
+			{Rule: tagged("few", headgate.Sliding(8, time.Hour)), Key: "k", Cost: 2},
+		}
+		want := int64(100)
+		step := func(doing string) {
+			t.Helper()
+			want--
+			v := take(t, store, checks[:2]...)
+			if !v.Allowed || v.Decisions[0].Remaining != want || v.Decisions[1].Remaining != want {
+				t.Errorf("%s: got %+v, want %d left of each", doing, v, want)
+			}
+		}
+		step("before")
+		from := c.Owner(slot(t, c, "{here}"))
+		m := c.Migrate(slot(t, c, "{here}"), c.Nodes[(indexOf(c, from)+1)%3])
+		step("all keys are where they were")
+		m.MoveKey(prefix + "a{here} k")
+		step("one key has moved")
+
+		want -= 4
+		for range 4 {
+			if v := take(t, store, checks...); !v.Allowed {
+				t.Errorf("with a third counter, which is new: %+v", v)
+			}
+		}
+		if v := take(t, store, checks...); v.Allowed {
+			t.Errorf("got %+v, want it denied by the third", v)
+		}
+		step("after a denial")
+		m.MoveKey(prefix + "b{here} k")
+		step("two keys have moved")
+		if err := forget(t, store, checks[2:]...); err != nil {
+			t.Error(err)
+		}
+		m.Finish()
+		step("all have moved")
+		if owner := c.Owner(slot(t, c, "{here}")); owner != m.To {
+			t.Errorf("the slot is at %s, want %s", owner.Addr(), m.To.Addr())
+		}
+		if left := peek(t, store, checks[2]); left != 8 {
+			t.Errorf("%d are left of what was reset, want 8", left)
+		}
+	})
+}
+
+func indexOf(c *servers.Cluster, s *servers.Server) int {
+	for i, node := range c.Nodes {
+		if node == s {
+			return i
+		}
+	}
+	return -1
+}
+
+func forget(t *testing.T, store headgate.Store, checks ...headgate.Check) error {
+	t.Helper()
+	_, err := store.Take(t.Context(), headgate.OpReset, checks, nil)
+	return err
+}
+
+// TestSlotsMoveUnderTraffic: no call fails and none is counted twice while slots go
+// from node to node.
+func TestSlotsMoveUnderTraffic(t *testing.T) {
+	const limit = 100_000
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		c := servers.StartCluster(t, kind)
+		store, prefix := openCluster(t, c, 10*time.Second)
+		checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
+		moving := slot(t, c, prefix+checks[0].Rule.Name()+" "+checks[0].Key)
+		done := make(chan int64)
+		stop := make(chan struct{})
+		for range 8 {
+			go func() {
+				for n := int64(0); ; n++ {
+					select {
+					case <-stop:
+						done <- n
+						return
+					default:
+					}
+					out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+					if v := headgate.NewVerdict(out); err != nil || !v.Allowed {
+						t.Errorf("got %+v, %v", v, err)
+						done <- n
+						return
+					}
+				}
+			}()
+		}
+		for i := range 6 {
+			c.Migrate(moving, c.Nodes[(i+1)%3]).Finish()
+		}
+		close(stop)
+		taken := int64(0)
+		for range 8 {
+			taken += <-done
+		}
+		for i := range checks {
+			if left := peek(t, store, checks[i]); left != limit-taken {
+				t.Errorf("after %d requests %d are left of %d", taken, left, limit)
+			}
+		}
+		t.Logf("%d requests", taken)
+	})
+}
+
+// TestClusterDown: where nobody serves a slot, requests fail at once, and succeed
+// when somebody does.
+func TestClusterDown(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		c := servers.StartCluster(t, kind)
+		store, prefix := openCluster(t, c, 200*time.Millisecond)
+		checks := checksOn(t, c, prefix, 100, c.Nodes[1])
+		c.Nodes[0].Kill()
+		c.Nodes[3].Kill()
+		until(t, "the cluster is down", func() bool {
+			_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+			return errors.Is(err, headgate.ErrUnavailable) && strings.Contains(err.Error(), "CLUSTERDOWN")
+		})
+		if err := store.Ping(t.Context()); err != nil {
+			t.Errorf("no node answers: %v", err)
+		}
+		c.Nodes[0].Restart()
+		c.Nodes[3].Restart()
+		c.AwaitWhole()
+		until(t, "the cluster answers", func() bool {
+			_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+			return err == nil
+		})
+	})
+}
+
+// TestClusterScriptsGone: the nodes forget the scripts, and no decision is lost.
+func TestClusterScriptsGone(t *testing.T) {
+	c := servers.StartCluster(t, servers.Redis)
+	store, prefix := openCluster(t, c, 10*time.Second)
+	checks := checksOn(t, c, prefix, 3, c.Nodes[0], c.Nodes[1])
+	for want := int64(2); want >= -1; want-- {
+		for _, node := range c.Nodes {
+			do(t, node, "SCRIPT", "FLUSH")
+		}
+		if v := take(t, store, checks...); v.Allowed != (want >= 0) || v.Decisions[0].Remaining != max(want, 0) {
+			t.Errorf("got %+v, want %d remaining", v, want)
+		}
+	}
+}
+
+// TestKeysDoNotSteer: what stands in a key has no say in where its counter is kept.
+func TestKeysDoNotSteer(t *testing.T) {
+	c := servers.StartCluster(t, servers.Valkey)
+	store, prefix := openCluster(t, c, 10*time.Second)
+	rule := headgate.MustRule("r", headgate.PerHour(10))
+	for n := range 300 {
+		// Without care, all of these are in the slot of "victim".
+		for _, key := range []string{"{victim}%d", "}{victim}%d", "{victim}}%d", "%%7Bvictim%%7D%d"} {
+			if d := allow(t, store, rule, fmt.Sprintf(key, n)); !d.Allowed || d.Remaining != 9 {
+				t.Fatalf("%q shares its counter: %+v", fmt.Sprintf(key, n), d)
+			}
+		}
+	}
+	sizes := make([]int64, 3)
+	for i, node := range c.Nodes[:3] {
+		size, err := node.Do(t.Context(), "DBSIZE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sizes[i] = size.(int64); sizes[i] < 300 {
+			t.Errorf("node %d has %d of 1200 counters", i, sizes[i])
+		}
+	}
+	if name, err := c.Owner(slot(t, c, prefix+"r %7Bvictim%7D1")).Do(t.Context(), "EXISTS", prefix+"r %7Bvictim%7D1"); err != nil || name != int64(1) {
+		t.Errorf("the counter of {victim}1 does not have the name that the documentation says: %v, %v", name, err)
+	}
+	if left := sizes[0] + sizes[1] + sizes[2]; left != 1200 {
+		t.Errorf("there are %d counters, want 1200", left)
+	}
+}
+
+// TestTag: the counters of rules with one tag are on one node, and a request under
+// them is one call.
+func TestTag(t *testing.T) {
+	c := servers.StartCluster(t, servers.Redis)
+	store, prefix := openCluster(t, c, 10*time.Second)
+	var checks []headgate.Check
+	for i := range 5 {
+		rule, err := headgate.MustRule("r"+strconv.Itoa(i), headgate.PerHour(1_000_000)).WithTag("orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		checks = append(checks, headgate.Check{Rule: rule, Key: "{k}" + strconv.Itoa(i)})
+	}
+	owner := c.Owner(slot(t, c, "{orders}"))
+	take(t, store, checks...)
+	calls := func() int {
+		t.Helper()
+		total := 0
+		for _, node := range c.Nodes {
+			info, err := node.Do(t.Context(), "INFO", "commandstats")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(info.(string), "cmdstat_evalsha:calls=")
+			count, _, _ := strings.Cut(rest, ",")
+			n, _ := strconv.Atoi(count)
+			total += n
+		}
+		return total
+	}
+	before := calls()
+	const requests = 20
+	for range requests {
+		take(t, store, checks...)
+	}
+	if got := calls() - before; got != requests {
+		t.Errorf("%d requests were %d calls", requests, got)
+	}
+	for _, check := range checks {
+		name := prefix + check.Rule.Name() + "{orders} " + strings.NewReplacer("{", "%7B", "}", "%7D").Replace(check.Key)
+		if found, err := owner.Do(t.Context(), "EXISTS", name); err != nil || found != int64(1) {
+			t.Errorf("%s is not where its tag says: %v, %v", name, found, err)
+		}
+	}
+}

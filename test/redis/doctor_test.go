@@ -1,0 +1,99 @@
+package redis_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// TestDiagnose: what is wrong with a server is found, with what to do about it, and
+// counters are measured by rule.
+func TestDiagnose(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		client := dial(t, s)
+		store := open(t, client, nil)
+		rule := headgate.MustRule("api", headgate.Sliding(100, time.Hour))
+		tagged, err := headgate.MustRule("pinned", headgate.PerHour(10)).WithTag("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			checks := []headgate.Check{{Rule: rule, Key: string(rune('a'+i%26)) + string(rune('a'+i/26)), Cost: 5}}
+			if i < 10 {
+				checks = append(checks, headgate.Check{Rule: tagged, Key: checks[0].Key})
+			}
+			if _, err := store.Take(t.Context(), headgate.OpTake, checks, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		find := func(what string) redis.Finding {
+			t.Helper()
+			d, err := store.Diagnose(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range d.Findings {
+				if f.What == what {
+					return f
+				}
+			}
+			t.Fatalf("nothing is said of %s: %+v", what, d.Findings)
+			return redis.Finding{}
+		}
+		for _, what := range []string{"permissions", "version", "eviction", "latency", "script time", "clock"} {
+			if f := find(what); f.Level == redis.Bad || f.Text == "" {
+				t.Errorf("%s: %+v", what, f)
+			}
+		}
+		d, err := store.Diagnose(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]int64{}
+		for _, m := range d.Memory {
+			if m.BytesPerKey < 50 || m.BytesPerKey > 2000 {
+				t.Errorf("%+v", m)
+			}
+			seen[m.Rule] = m.Keys
+		}
+		if seen["api"] != 50 || seen["pinned"] != 10 {
+			t.Errorf("the keys by rule are %v, want 50 of api and 10 of pinned", seen)
+		}
+
+		do := func(words ...string) {
+			t.Helper()
+			if err := client.Do(context.Background(), client.B().Arbitrary(words...).Build()).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do("CONFIG", "SET", "maxmemory", "200mb")
+		do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+		if f := find("eviction"); f.Level != redis.Bad || !strings.Contains(f.Text, "allkeys-lru at 200 MiB") || !strings.Contains(f.Fix, "noeviction") {
+			t.Errorf("an evicting server: %+v", f)
+		}
+		do("CONFIG", "SET", "maxmemory-policy", "noeviction")
+		if f := find("eviction"); f.Level == redis.Bad {
+			t.Errorf("a server that does not evict: %+v", f)
+		}
+
+		// A user who may not run scripts is told so.
+		do("ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all", "-evalsha", "-eval")
+		poor, err := redis.Open(t.Context(), "redis://poor:secret@"+s.Addr(), redis.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer poor.Close()
+		d, err = poor.Diagnose(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := d.Findings[0]; f.What != "permissions" || f.Level != redis.Bad || !strings.Contains(f.Text, "NOPERM") || d.Worst() != redis.Bad {
+			t.Errorf("without permission: %+v", f)
+		}
+	})
+}

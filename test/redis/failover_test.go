@@ -1,0 +1,221 @@
+package redis_test
+
+import (
+	"errors"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// callers are requests that go on whatever happens to the store.
+type callers struct {
+	t       *testing.T
+	stopped atomic.Bool
+	all     sync.WaitGroup
+	answers atomic.Int64 // the store's
+	refused atomic.Int64 // calls that failed
+	row     atomic.Int64 // answers since the last failure
+}
+
+const calling = 16 // goroutines
+
+// call sends requests with one counter and with two, over all slots.
+func call(t *testing.T, store headgate.Store) *callers {
+	c := &callers{t: t}
+	one := headgate.MustRule("one", headgate.PerSecond(1_000_000))
+	other := headgate.MustRule("other", headgate.Sliding(1_000_000, time.Second))
+	for i := range calling {
+		c.all.Go(func() {
+			for n := 0; !c.stopped.Load(); n++ {
+				checks := []headgate.Check{{Rule: one, Key: strconv.Itoa((i*7919 + n) % 997)}}
+				if n%2 == 0 {
+					checks = append(checks, headgate.Check{Rule: other, Key: strconv.Itoa(n % 991)})
+				}
+				out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+				switch v := headgate.NewVerdict(out); {
+				case err == nil && v.Allowed:
+					c.answers.Add(1)
+					c.row.Add(1)
+				case errors.Is(err, headgate.ErrUnavailable):
+					c.refused.Add(1)
+					c.row.Store(0)
+				default:
+					t.Errorf("got %v, %v; want an admission, or that the store is not available", v, err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	return c
+}
+
+// well waits until the store has answered many calls in a row.
+func (c *callers) well(what string) {
+	c.t.Helper()
+	c.row.Store(0)
+	until(c.t, what, func() bool { return c.row.Load() > 50*calling })
+}
+
+// failing waits until calls fail.
+func (c *callers) failing(what string) {
+	c.t.Helper()
+	before := c.refused.Load()
+	until(c.t, what, func() bool { return c.refused.Load() > before })
+}
+
+// end waits for the callers: none of them may be stuck.
+func (c *callers) end() {
+	c.t.Helper()
+	c.stopped.Store(true)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.all.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		c.t.Fatal("callers are stuck in the store")
+	}
+	c.t.Logf("%d calls were answered, %d failed", c.answers.Load(), c.refused.Load())
+}
+
+// gone waits until a store that was closed has left no goroutine behind.
+func gone(t *testing.T) {
+	t.Helper()
+	until(t, "all goroutines of the store have ended", func() bool {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return !strings.Contains(string(stacks), "rueidis") && !strings.Contains(string(stacks), "headgate/store/redis.")
+	})
+}
+
+// faulty opens a store, runs the fault under traffic, and sees to it that nothing is
+// left behind.
+func faulty(t *testing.T, url string, fault func(c *callers)) {
+	t.Helper()
+	store, err := redis.Open(t.Context(), url, redis.WithTimeout(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	c := call(t, store)
+	c.well("the store answers")
+	fault(c)
+	c.well("the store has recovered")
+	c.end()
+	store.Close()
+	gone(t)
+}
+
+// TestSentinelFailover: a primary that crashes, hangs or steps down costs errors
+// until another one has taken its place, and nothing else.
+func TestSentinelFailover(t *testing.T) {
+	faults := map[string]func(*callers, *servers.Sentinel){
+		"killed": func(c *callers, s *servers.Sentinel) {
+			old := s.Primary()
+			old.Kill()
+			c.failing("calls fail while there is no primary")
+			s.AwaitFailover(old)
+			c.well("the store has found the new primary")
+			old.Restart()
+			s.AwaitWhole()
+		},
+		"stopped": func(c *callers, s *servers.Sentinel) {
+			old := s.Primary()
+			old.Pause()
+			c.failing("calls fail while the primary hangs")
+			s.AwaitFailover(old)
+			c.well("the store has found the new primary")
+			old.Resume()
+			s.AwaitWhole()
+		},
+		"relieved": func(_ *callers, s *servers.Sentinel) {
+			old := s.Primary()
+			if _, err := s.Sentinels[0].Do(t.Context(), "SENTINEL", "FAILOVER", servers.MasterName); err != nil {
+				t.Fatal(err)
+			}
+			s.AwaitFailover(old)
+		},
+		"without the Sentinels": func(c *callers, s *servers.Sentinel) {
+			for _, one := range s.Sentinels {
+				one.Kill()
+			}
+			c.well("the store needs no Sentinel while the primary stays")
+			for _, one := range s.Sentinels {
+				one.Restart()
+			}
+			s.AwaitWhole()
+			old := s.Primary()
+			old.Kill()
+			s.AwaitFailover(old)
+			c.well("the store has found the Sentinels again")
+		},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, kind servers.Kind) {
+				s := servers.StartSentinel(t, kind)
+				faulty(t, s.URL(), func(c *callers) { fault(c, s) })
+			})
+		})
+	}
+}
+
+// TestClusterFailover: so it is in a cluster.
+func TestClusterFailover(t *testing.T) {
+	faults := map[string]func(*callers, *servers.Cluster){
+		"killed": func(c *callers, s *servers.Cluster) {
+			old := s.Owner(0)
+			old.Kill()
+			c.failing("calls fail while slots have no primary")
+			s.AwaitFailover(0, old)
+			c.well("the store has found the new primary")
+			old.Restart()
+			s.AwaitWhole()
+		},
+		"stopped": func(c *callers, s *servers.Cluster) {
+			old := s.Owner(0)
+			old.Pause()
+			c.failing("calls fail while a primary hangs")
+			s.AwaitFailover(0, old)
+			c.well("the store has found the new primary")
+			old.Resume()
+			s.AwaitWhole()
+		},
+		"relieved": func(_ *callers, s *servers.Cluster) {
+			old := s.Owner(0)
+			if _, err := s.ReplicaOf(old).Do(t.Context(), "CLUSTER", "FAILOVER"); err != nil {
+				t.Fatal(err)
+			}
+			s.AwaitFailover(0, old)
+		},
+		"all of them stopped": func(c *callers, s *servers.Cluster) {
+			for _, node := range s.Nodes {
+				node.Pause()
+			}
+			c.failing("calls fail while the cluster hangs")
+			for _, node := range s.Nodes {
+				node.Resume()
+			}
+			s.AwaitWhole()
+		},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, kind servers.Kind) {
+				s := servers.StartCluster(t, kind)
+				faulty(t, s.URL(), func(c *callers) { fault(c, s) })
+			})
+		})
+	}
+}

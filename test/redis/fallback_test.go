@@ -1,0 +1,229 @@
+package redis_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// fallback is a node: a fallback around a store of its own on the server.
+func fallback(t *testing.T, s *servers.Server, options layered.FallbackOptions) *layered.Fallback {
+	t.Helper()
+	store, err := redis.Open(t.Context(), s.URL(), redis.WithTimeout(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	options.Beat = 50 * time.Millisecond
+	f, err := layered.NewFallback(t.Context(), store, memory.New(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// until waits for what must come to be.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for range 6000 {
+		if is() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("not within 30 s: %s", what)
+}
+
+// traffic asks from many goroutines until it is told to stop. Each must get a decision.
+type traffic struct {
+	bySource [5]atomic.Int64
+	admitted atomic.Int64
+	stopped  atomic.Bool
+	all      sync.WaitGroup
+}
+
+func (l *traffic) start(t *testing.T, callers int, store headgate.Store, c headgate.Check) {
+	for range callers {
+		l.all.Go(func() {
+			var dst []headgate.Decision
+			for !l.stopped.Load() {
+				var err error
+				if dst, err = store.Take(t.Context(), headgate.OpTake, []headgate.Check{c}, dst[:0]); err != nil {
+					t.Errorf("no decision: %v", err)
+					return
+				}
+				l.bySource[dst[0].Source].Add(1)
+				if dst[0].Allowed {
+					l.admitted.Add(1)
+				}
+				if dst[0].Source != headgate.SourceStore {
+					time.Sleep(time.Millisecond) // it would take all of the processor
+				}
+			}
+		})
+	}
+}
+
+func (l *traffic) stop() {
+	l.stopped.Store(true)
+	l.all.Wait()
+}
+
+func (l *traffic) by(s headgate.Source) int64 { return l.bySource[s].Load() }
+
+// TestFallbackFaults: under load, whatever befalls the server, every request gets a
+// decision, nothing piles up, and the server decides again when it can.
+func TestFallbackFaults(t *testing.T) {
+	for _, fault := range []struct {
+		name       string
+		begin, end func(t *testing.T, s *servers.Server)
+	}{
+		{"killed", func(_ *testing.T, s *servers.Server) { s.Kill() }, func(_ *testing.T, s *servers.Server) { s.Restart() }},
+		{"stopped", func(_ *testing.T, s *servers.Server) { s.Pause() }, func(_ *testing.T, s *servers.Server) { s.Resume() }},
+		{"read-only", func(t *testing.T, s *servers.Server) { do(t, s, "REPLICAOF", "127.0.0.1", "1") }, func(t *testing.T, s *servers.Server) { do(t, s, "REPLICAOF", "NO", "ONE") }},
+		{"full", func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "maxmemory", "1") }, func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "maxmemory", "0") }},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			servers.Each(t, func(t *testing.T, s *servers.Server) {
+				f := fallback(t, s, layered.FallbackOptions{Default: headgate.OnErrorLocal})
+				var l traffic
+				l.start(t, 32, f.Store(), headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"})
+				defer l.stop()
+				until(t, "decisions of the store", func() bool { return l.by(headgate.SourceStore) > 1000 })
+				fault.begin(t, s)
+				until(t, "an open breaker", func() bool { return f.Status().State == layered.Open })
+				goroutines, decided := runtime.NumGoroutine(), l.by(headgate.SourceStore)
+				failed := f.Status().ProbesFailed
+				until(t, "probes that fail", func() bool { return f.Status().ProbesFailed >= failed+5 })
+				if now := runtime.NumGoroutine(); now > goroutines+10 {
+					t.Errorf("%d goroutines, and %d before", now, goroutines)
+				}
+				if s := f.Status(); s.State != layered.Open || s.Opened > 3 || l.by(headgate.SourceStore) > decided+100 {
+					t.Errorf("while it lasts: %+v", s)
+				}
+				fault.end(t, s)
+				until(t, "a closed breaker", func() bool { return f.Status().State == layered.Closed })
+				again := l.by(headgate.SourceStore)
+				until(t, "decisions of the store", func() bool { return l.by(headgate.SourceStore) > again+1000 })
+				until(t, "that nothing is owed", func() bool { return f.Status().Debts == 0 || f.Status().State != layered.Closed })
+			})
+		})
+	}
+}
+
+func do(t *testing.T, s *servers.Server, args ...string) {
+	t.Helper()
+	if _, err := s.Do(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFallbackOfSeveralNodes: nodes count each other through the server, and share
+// the limit when it is gone. What they admitted is charged when it is back.
+func TestFallbackOfSeveralNodes(t *testing.T) {
+	const nodes, before, limit = 4, 20, 100
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(limit, time.Hour)), Key: "k"}
+		var all []*layered.Fallback
+		for range nodes {
+			all = append(all, fallback(t, s, layered.FallbackOptions{Default: headgate.OnErrorLocal}))
+		}
+		for _, f := range all {
+			until(t, "that all are counted", func() bool { return f.Status().Nodes == nodes })
+		}
+		spend := func(most int) (admitted int) {
+			for i := range most {
+				d, err := all[i%nodes].Store().Take(t.Context(), headgate.OpTake, []headgate.Check{c}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d[0].Allowed {
+					admitted++
+				}
+			}
+			return admitted
+		}
+		if got := spend(before); got != before {
+			t.Fatalf("%d of %d were admitted by the store", got, before)
+		}
+		s.Pause()
+		other := []headgate.Check{{Rule: headgate.MustRule("other", headgate.PerSecond(1000)), Key: "k"}}
+		for _, f := range all {
+			until(t, "an open breaker", func() bool {
+				_, err := f.Store().Take(t.Context(), headgate.OpTake, other, nil)
+				return err == nil && f.Status().State == layered.Open
+			})
+		}
+		// Each has admitted 5 of its 25.
+		if got := spend(10 * limit); got != limit-before {
+			t.Errorf("without the store %d were admitted, want %d", got, limit-before)
+		}
+		s.Resume()
+		for _, f := range all {
+			until(t, "a closed breaker, and nothing owed", func() bool { return f.Status().State == layered.Closed && f.Status().Debts == 0 })
+		}
+		if got := spend(10 * limit); got != 0 {
+			t.Errorf("%d were admitted besides when the store was back", got)
+		}
+	})
+}
+
+// TestFallbackLearns: a server that comes back empty gives nobody a fresh start.
+func TestFallbackLearns(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		f := fallback(t, s, layered.FallbackOptions{Learn: time.Hour, Default: headgate.OnErrorAllow})
+		// It was empty when we came, too.
+		until(t, "learning", func() bool { return f.Status().Learning })
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(50, time.Hour)), Key: "k"}
+		var first traffic
+		first.start(t, 8, f.Store(), c)
+		until(t, "50 admitted", func() bool { return first.admitted.Load() >= 50 })
+		s.Kill()
+		s.Restart()
+		until(t, "a closed breaker", func() bool { return f.Status().State == layered.Closed })
+		first.stop()
+		if got := first.admitted.Load() - first.by(headgate.SourceOpen); got != 50 {
+			t.Errorf("%d units of 50 were admitted over an empty restart, and %d let in meanwhile", got, first.by(headgate.SourceOpen))
+		}
+	})
+}
+
+// TestFallbackOfARestrictedUser: where nodes cannot be counted, requests are decided
+// all the same.
+func TestFallbackOfARestrictedUser(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		do(t, s, "ACL", "SETUSER", "limited", "on", ">secret", "~hg:*", "+@all", "-zadd")
+		store, err := redis.Open(t.Context(), strings.Replace(s.URL(), "redis://", "redis://limited:secret@", 1), redis.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		if _, _, err := store.Members(t.Context(), "n", time.Second); !errors.Is(err, headgate.ErrUnavailable) {
+			t.Errorf("members: %v", err)
+		}
+		f, err := layered.NewFallback(t.Context(), store, memory.New(), layered.FallbackOptions{Nodes: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for range 20 {
+			if d := allow(t, f.Store(), headgate.MustRule("r", headgate.PerHour(100)), "k"); d.Source != headgate.SourceStore {
+				t.Fatalf("got %+v", d)
+			}
+		}
+		if s := f.Status(); s.State != layered.Closed || s.NodesError == nil || s.Nodes != 3 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
