@@ -14,9 +14,13 @@ VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION       := v0.12.0
+BUF_VERSION                := v1.70.0
+PROTOC_GEN_GO_VERSION      := v1.36.12
+PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 TOOLS         := $(CURDIR)/bin/tools
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
+GENERATORS    := $(TOOLS)/generate-$(BUF_VERSION)-$(PROTOC_GEN_GO_VERSION)-$(PROTOC_GEN_GO_GRPC_VERSION)
 
 # The directory of every module in go.work. Without one, go test would run in the
 # root module alone, and all would seem well.
@@ -58,6 +62,11 @@ bench: ## measure Headgate beside its peers and write docs/benchmarks.md (needs 
 	scripts/install-test-programs
 	cd bench && $(GO) run ./cmd/bench $(ARGS)
 
+.PHONY: chaos
+chaos: ## break Redis and Valkey under load, in every topology, and write the table of docs/failures.md (six minutes)
+	scripts/install-test-programs
+	cd test && $(GO) run ./chaos/cmd/chaos $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@$(GO) test -list '^Fuzz' $(PACKAGES) | \
@@ -78,6 +87,10 @@ lint: $(GOLANGCI_LINT) ## check style, mistakes, import rules, and that every go
 format: $(GOFUMPT) ## rewrite the Go files as gofumpt wants them
 	$(GOFUMPT) -w $(MODULES)
 
+.PHONY: generate
+generate: $(GENERATORS) ## write the Go code of the messages in api/headgate/v1/*.proto
+	cd api && export PATH="$(GENERATORS):$$PATH" && buf format --write && buf lint && buf generate
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin
@@ -89,3 +102,9 @@ $(GOLANGCI_LINT):
 $(GOFUMPT):
 	GOBIN=$(TOOLS) $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
 	mv $(TOOLS)/gofumpt $@
+
+$(GENERATORS):
+	GOBIN=$@.part $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+	GOBIN=$@.part $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
+	GOBIN=$@.part $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC_VERSION)
+	mv $@.part $@

@@ -104,7 +104,9 @@ type Ledger interface {
 	// admitted, Settle says the real cost before the reservation expires. Of one
 	// that is not settled, the checks with GiveBack get their units back, and the
 	// others stay charged as estimated. If nothing was charged there is no
-	// reservation, and what is returned has no ID.
+	// reservation, and what is returned has no ID. Repeated within a minute after
+	// it has expired, the request is refused with ErrNoReservation, and charges
+	// nothing.
 	Reserve(ctx context.Context, terms Terms, checks []Check, dst []Decision) (Reservation, []Decision, error)
 
 	// Recall finds a reservation by its ID, settled or not, until it expires.

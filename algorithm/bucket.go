@@ -65,17 +65,42 @@ func drain(l *headgate.Limit, s State, now, units int64) int64 {
 	return int64(min(q, uint64(longest)))
 }
 
-// refilled is how many whole units a bucket refills in so many microseconds:
-// MaxCount at most, which is as good as all.
-func refilled(l *headgate.Limit, elapsed int64) int64 {
+// refilled is what a bucket refills in so many microseconds: whole units, MaxCount
+// at most, which is as good as all, and the rest in 1/den of a unit.
+func refilled(l *headgate.Limit, elapsed int64) (units, rest int64) {
 	if elapsed <= 0 {
-		return 0
+		return 0, 0
 	}
 	num, den := l.Rate()
 	hi, lo := bits.Mul64(uint64(elapsed), uint64(num))
 	if hi >= uint64(den) {
-		return headgate.MaxCount
+		return headgate.MaxCount, 0
 	}
-	units, _ := bits.Div64(hi, lo, uint64(den))
-	return int64(min(units, headgate.MaxCount))
+	q, r := bits.Div64(hi, lo, uint64(den))
+	return int64(min(q, headgate.MaxCount)), int64(r)
+}
+
+// refundBucket gives back cost units less what has been refilled of them since at:
+// first of the used ones, counting cost, were refilled those that came before.
+func refundBucket(l *headgate.Limit, s State, now, cost, at, used int64) State {
+	units, rest := refilled(l, now-at)
+	if units -= used - cost; units < 0 {
+		units, rest = 0, 0
+	}
+	if units >= cost {
+		return s
+	}
+	// The part of a unit that is not given back is one that is not refilled.
+	num, den := l.Rate()
+	back := cost - units
+	since := (now-s.Stamp)*num - int64(s.Extra) - rest
+	if since < 0 {
+		back--
+		since += den
+	}
+	if back >= int64(s.Used) {
+		return State{}
+	}
+	late := (since + num - 1) / num
+	return State{Stamp: now - late, Used: s.Used - uint32(back), Extra: uint32(late*num - since)}
 }

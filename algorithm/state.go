@@ -86,9 +86,11 @@ func Charge(l *headgate.Limit, s State, now, cost int64) State {
 // Refund takes back cost units that were charged at the time at, or, if at is
 // zero, the newest ones. The state must have been advanced to now. Never more is
 // given back than was used, nor anything to a window that the units were not
-// charged in, nor what a bucket has refilled since: of the used units that were in
-// use right after the charge, so many are free already. Zero for used means that
-// this is not known, and may have been all that the limit allows.
+// charged in, nor what a bucket has refilled since, to the fraction of a unit: of the
+// used units that were in use right after the charge, so many are free already. If
+// some of those may have been given back meanwhile, used must not count them; cost
+// alone is always safe. Zero means that it is not known, and may have been all that
+// the limit allows.
 func Refund(l *headgate.Limit, s State, now, cost, at, used int64) State {
 	if s.IsZero() || cost <= 0 {
 		return s
@@ -107,9 +109,7 @@ func Refund(l *headgate.Limit, s State, now, cost, at, used int64) State {
 		if used == 0 {
 			used = max(cost, l.Capacity())
 		}
-		if cost = min(cost, used-refilled(l, now-at)); cost <= 0 {
-			return s
-		}
+		return refundBucket(l, s, now, cost, at, used)
 	}
 	back := min(cost, int64(s.Used))
 	s.Used -= uint32(back)

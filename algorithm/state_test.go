@@ -53,6 +53,36 @@ func TestRefund(t *testing.T) {
 	}
 }
 
+// TestRefundBucket: what a bucket has refilled of the units is not given back again,
+// to the fraction of a unit.
+func TestRefundBucket(t *testing.T) {
+	const now, unit = int64(95_000_000), int64(100_000) // one unit in 100 ms
+	type state = algorithm.State
+	l := one(t, headgate.PerSecond(10).WithBurst(50))
+	for _, c := range []struct {
+		name           string
+		state          state
+		cost, at, used int64
+		want           state
+	}{
+		{"at once", state{Stamp: now, Used: 7}, 3, now, 3, state{Stamp: now, Used: 4}},
+		{"half a unit later", state{Stamp: now - unit/2, Used: 7}, 3, now - unit/2, 3, state{Stamp: now, Used: 4}},
+		{"half a unit later, in another phase", state{Stamp: now - unit/4, Used: 7}, 3, now - unit/2, 3, state{Stamp: now - 3*unit/4, Used: 5}},
+		{"two units and a half later", state{Stamp: now - unit/2, Used: 7}, 3, now - 5*unit/2, 3, state{Stamp: now, Used: 6}},
+		{"all of it", state{Stamp: now - unit/2, Used: 7}, 3, now - 3*unit, 3, state{Stamp: now - unit/2, Used: 7}},
+		{"others were refilled first", state{Stamp: now - unit/2, Used: 7}, 3, now - 5*unit/2, 6, state{Stamp: now - unit/2, Used: 4}},
+		{"not all of the others", state{Stamp: now - unit/2, Used: 7}, 3, now - 5*unit/2, 4, state{Stamp: now, Used: 5}},
+		{"the last fraction", state{Stamp: now - unit/4, Used: 1}, 1, now - unit/2, 1, state{Stamp: now - 3*unit/4, Used: 1}},
+		{"no more than there is", state{Stamp: now, Used: 1}, 3, now - unit/2, 3, state{}},
+		{"not known", state{Stamp: now - unit/2, Used: 7}, 3, now - 5*unit/2, 0, state{Stamp: now - unit/2, Used: 4}},
+		{"from the future", state{Stamp: now, Used: 7}, 3, now + unit, 3, state{Stamp: now, Used: 4}},
+	} {
+		if got := algorithm.Refund(l, c.state, now, c.cost, c.at, c.used); got != c.want {
+			t.Errorf("%s: %+v less %d of %d is %+v, want %+v", c.name, c.state, c.cost, c.at, got, c.want)
+		}
+	}
+}
+
 // TestDescribe: every field is set, whatever the decision held before.
 func TestDescribe(t *testing.T) {
 	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {

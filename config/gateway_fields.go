@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -82,7 +83,7 @@ func upstreamMapping() value[GatewayUpstream] {
 	// Each of the inner mappings fills its own part.
 	return object("an upstream", []field[t]{
 		required(to("name", "what routes, logs and metrics call it", filledText(), func(into *t, _ *node, v string) { into.Name = v })),
-		required(to("targets", "its servers: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS", listOf(filledText(), 1, maxTargets),
+		required(to("targets", "its servers: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS", listOf(targetText(), 1, maxTargets),
 			func(into *t, _ *node, v []entry[string]) { into.Targets = good(v) })),
 		to("balance", "how a target is chosen: round_robin or least_connections", oneOf("round_robin", "least_connections"),
 			func(into *t, _ *node, v int) { into.LeastConnections = v == 1 }),
@@ -118,7 +119,7 @@ func routeMapping() value[GatewayRoute] {
 func headersMapping() value[GatewayHeaders] {
 	type t = GatewayHeaders
 	return object("headers", []field[t]{
-		to("set", `headers to set, such as { X-Tier: pro, X-User: "{user}" }; what stands in braces is an entry`, textMap("a header", maxHeaders), func(into *t, _ *node, v map[string]string) {
+		to("set", `headers to set, such as { X-Tier: pro, X-User: "{user}" }; what stands in braces is an entry`, mapOf("a header", maxHeaders, filledText()), func(into *t, _ *node, v map[string]string) {
 			for _, name := range sortedKeys(v) {
 				h := GatewayHeader{Name: name, Value: v[name]}
 				if inner, ok := strings.CutPrefix(v[name], "{"); ok {
@@ -129,38 +130,23 @@ func headersMapping() value[GatewayHeaders] {
 				into.Set = append(into.Set, h)
 			}
 		}),
-		to("remove", "headers to remove", listOf(filledText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Remove = good(v) }),
+		to("remove", "headers to remove", listOf(headerText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Remove = good(v) }),
 	})
 }
 
 func identityMapping() value[GatewayIdentity] {
 	type t = GatewayIdentity
 	address := object("address", []field[t]{
-		to("header", "the header in which trusted proxies hand on the client's address: X-Forwarded-For if left out, Forwarded, or one with a single address", filledText(), func(into *t, _ *node, v string) { into.AddressHeader = v }),
+		to("header", "the header in which trusted proxies hand on the client's address: X-Forwarded-For if left out, Forwarded, or one with a single address", headerText(), func(into *t, _ *node, v string) { into.AddressHeader = v }),
 		required(to("trust", "those proxies: prefixes such as 10.0.0.0/8, addresses, or unix", listOf(filledText(), 1, maxTargets), func(into *t, _ *node, v []entry[string]) { into.Trust = good(v) })),
 	})
-	certificate := textMap("an entry", policy.MaxEntries)
 	parts := []string{CertCommonName, CertDNSName, CertURI, CertEmail, CertFingerprint}
-	part := oneOf(parts...)
-	certificate.schema["additionalProperties"] = part.schema
-	certificate.read = func(r *reader, name string, n *node) (map[string]string, bool) {
-		if n.kind != mapping {
-			r.add(n.at, "%s is %s, must be a mapping such as { user: common_name }", name, describe(n))
-			return nil, false
-		}
-		all := make(map[string]string)
-		for _, p := range n.fields {
-			if i, ok := part.read(r, p.name, p.value); ok {
-				all[p.name] = parts[i]
-			}
-		}
-		return all, true
-	}
+	certificate := mapOf("an entry", policy.MaxEntries, word(parts...))
 	return object("identity", []field[t]{
 		to("address", "which proxies are believed about the client's address", address, func(into *t, _ *node, v t) { into.AddressHeader, into.Trust = v.AddressHeader, v.Trust }),
-		to("api_key", "the headers that the entry api_key is taken from", listOf(filledText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
-		to("headers", "entries and the header that each is taken from, whoever sent it", textMap("an entry", policy.MaxEntries), func(into *t, _ *node, v map[string]string) { into.Headers = v }),
-		to("trusted_headers", "entries and the header that each is taken from, if a trusted proxy sent it", textMap("an entry", policy.MaxEntries), func(into *t, _ *node, v map[string]string) { into.TrustedHeaders = v }),
+		to("api_key", "the headers that the entry api_key is taken from", listOf(headerText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
+		to("headers", "entries and the header that each is taken from, whoever sent it", mapOf("an entry", policy.MaxEntries, headerText()), func(into *t, _ *node, v map[string]string) { into.Headers = v }),
+		to("trusted_headers", "entries and the header that each is taken from, if a trusted proxy sent it", mapOf("an entry", policy.MaxEntries, headerText()), func(into *t, _ *node, v map[string]string) { into.TrustedHeaders = v }),
 		to("certificate", "entries and the part of the client's certificate that each is taken from: "+strings.Join(parts, ", "), certificate, func(into *t, _ *node, v map[string]string) { into.Certificate = v }),
 		to("jwt", "how tokens are verified, and which entries are taken from them", jwtMapping(), func(into *t, _ *node, v GatewayJWT) { into.JWT = &v }),
 	})
@@ -170,13 +156,13 @@ func jwtMapping() value[GatewayJWT] {
 	type t = GatewayJWT
 	return object("jwt", []field[t]{
 		required(to("keys", "a JSON Web Key Set: an https:// URL, or a file", filledText(), func(into *t, _ *node, v string) { into.Keys = v })),
-		to("algorithms", "those that are accepted; [RS256, ES256, EdDSA] if left out", listOf(filledText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
+		to("algorithms", "those that are accepted; [RS256, ES256, EdDSA] if left out", listOf(algorithmText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
 		to("issuer", "what iss must be", filledText(), func(into *t, _ *node, v string) { into.Issuer = v }),
 		to("audience", "what aud must have", filledText(), func(into *t, _ *node, v string) { into.Audience = v }),
-		to("header", "where the token is; Authorization if left out", filledText(), func(into *t, _ *node, v string) { into.Header = v }),
+		to("header", "where the token is; Authorization if left out", headerText(), func(into *t, _ *node, v string) { into.Header = v }),
 		to("leeway", "by how much clocks may differ", waitText(), func(into *t, _ *node, v time.Duration) { into.Leeway = v }),
 		to("refresh", "how often the keys of a URL are fetched", waitText(), func(into *t, _ *node, v time.Duration) { into.Refresh = v }),
-		to("claims", "entries and the claim that each is taken from, such as { user: sub }", textMap("an entry", policy.MaxEntries), func(into *t, _ *node, v map[string]string) { into.Claims = v }),
+		to("claims", "entries and the claim that each is taken from, such as { user: sub }", mapOf("an entry", policy.MaxEntries, filledText()), func(into *t, _ *node, v map[string]string) { into.Claims = v }),
 		to("required", "whether requests without a token are answered with 401", trueOrFalse(), func(into *t, _ *node, v bool) { into.Required = v }),
 	})
 }
@@ -245,10 +231,54 @@ func filledText() value[string] {
 	})
 }
 
-// textMap maps names of something to texts.
-func textMap(what string, most int) value[map[string]string] {
-	text := filledText()
-	s := schema{"type": "object", "additionalProperties": text.schema, "minProperties": 1, "maxProperties": most}
+// word is one of some words.
+func word(choices ...string) value[string] {
+	v := oneOf(choices...)
+	return value[string]{v.schema, func(r *reader, name string, n *node) (string, bool) {
+		i, ok := v.read(r, name, n)
+		if !ok {
+			return "", false
+		}
+		return choices[i], true
+	}}
+}
+
+// algorithmText is an algorithm by which tokens are signed so that who verifies them
+// cannot make them.
+func algorithmText() value[string] {
+	return word("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+}
+
+// headerText is the name of a header.
+func headerText() value[string] {
+	pattern := regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	return plainText(schema{"pattern": pattern.String()}, func(s string) (string, error) {
+		if !pattern.MatchString(s) {
+			return "", fmt.Errorf("%q is not the name of a header", s)
+		}
+		return s, nil
+	})
+}
+
+// targetText is the address of a server.
+func targetText() value[string] {
+	return plainText(schema{"pattern": "^(https?|h2c)://[^/?#@]+/?$"}, func(s string) (string, error) {
+		u, err := url.Parse(s)
+		switch {
+		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
+			return "", fmt.Errorf("a target is http://host:port, https://host:port or h2c://host:port, and this is none")
+		case u.User != nil:
+			return "", fmt.Errorf("the target at %s has a user in it; set the header Authorization instead", u.Host)
+		case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+			return "", fmt.Errorf("the target at %s has more than a host; paths are passed on as they come", u.Host)
+		}
+		return s, nil
+	})
+}
+
+// mapOf maps names of something to values.
+func mapOf(what string, most int, v value[string]) value[map[string]string] {
+	s := schema{"type": "object", "additionalProperties": v.schema, "minProperties": 1, "maxProperties": most}
 	return value[map[string]string]{s, func(r *reader, name string, n *node) (map[string]string, bool) {
 		if n.kind != mapping || len(n.fields) == 0 || len(n.fields) > most {
 			r.add(n.at, "%s is %s, must be a mapping with 1 to %d fields, each of them %s", name, describe(n), most, what)
@@ -259,8 +289,8 @@ func textMap(what string, most int) value[map[string]string] {
 			if _, twice := all[p.name]; twice {
 				r.add(p.at, "%s %q is there twice; keep one", what, p.name)
 			}
-			if v, ok := text.read(r, p.name, p.value); ok {
-				all[p.name] = v
+			if x, ok := v.read(r, p.name, p.value); ok {
+				all[p.name] = x
 			}
 		}
 		return all, true

@@ -6,6 +6,8 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/headgate/headgate v0.0.0
+	github.com/headgate/headgate/api v0.0.0
+	github.com/headgate/headgate/client v0.0.0
 	github.com/headgate/headgate/store/redis v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -27,5 +29,7 @@ require (
 
 replace (
 	github.com/headgate/headgate => ..
+	github.com/headgate/headgate/api => ../api
+	github.com/headgate/headgate/client => ../client
 	github.com/headgate/headgate/store/redis => ../store/redis
 )

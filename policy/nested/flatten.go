@@ -13,9 +13,11 @@ const (
 	// NamesEntry has the names of the ordered descriptor's entries, in their
 	// order, joined by "|".
 	NamesEntry = "descriptor"
-	// AddressEntry has the value of the entry RemoteAddress, which proxies call
-	// the client's address, unless there is an entry "ip" already.
-	AddressEntry, RemoteAddress = "ip", "remote_address"
+	// AddressEntry has the value of the entry RemoteAddress, unless there is an
+	// entry of this name already.
+	AddressEntry = "ip"
+	// RemoteAddress is what Envoy calls the client's address.
+	RemoteAddress = "remote_address"
 )
 
 // Flatten makes a descriptor of facts of an ordered one, and appends it to dst:

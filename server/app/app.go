@@ -97,7 +97,8 @@ func (a *App) openDoors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	decider := a.newDecider(recorder, registry)
+	store := a.decisive()
+	decider := a.newDecider(store, recorder, registry)
 	s, err := a.newHTTP(decider, registry)
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		services := []func(grpc.ServiceRegistrar){
 			envoyrls.New(decider, envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent}).Register,
 			grpcapi.New(decider, a.grpcOptions()).Register,
-			a.newGRPCStore(recorder, registry),
+			a.newGRPCStore(store, recorder, registry),
 		}
 		return a.open(ctx, "grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
 	}
@@ -132,22 +133,28 @@ func (a *App) openDoors(ctx context.Context) error {
 }
 
 // newDecider makes what all transports ask.
-func (a *App) newDecider(recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
-	hooks := a.throttleHooks(recorder.Hooks(), registry)
+func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
 	if a.without != nil {
 		registry.MustRegister(a.without)
-		hooks = (&refusals{logger: a.settings.Logger, status: a.without.Status}).hooks(hooks)
-	} else {
-		hooks = newFailures(a.settings.Logger).hooks(hooks)
 	}
-	store := headgate.Observe(a.decisive(), hooks)
 	soft := newSoftHits(registry)
-	decider := decide.Observe(&decide.Over{Rules: a.Policy, Store: store}, decide.Hooks{Decided: soft.decided})
+	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, a.throttleHooks(recorder.Hooks(), registry))}
+	decider := decide.Observe(over, decide.Hooks{Decided: soft.decided})
 	if a.trial != nil {
 		registry.MustRegister(a.trial)
 		decider = decide.Observe(decider, a.trial.Hooks())
 	}
 	return decider
+}
+
+// observe has the store's answers told to the hooks, and its failures to the log.
+func (a *App) observe(store headgate.Store, hooks headgate.Hooks) headgate.Store {
+	if a.without != nil {
+		hooks = (&refusals{logger: a.settings.Logger, status: a.without.Status}).hooks(hooks)
+	} else {
+		hooks = newFailures(a.settings.Logger).hooks(hooks)
+	}
+	return headgate.Observe(store, hooks)
 }
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.

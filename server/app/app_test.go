@@ -242,7 +242,7 @@ func TestDrainKeepsConnections(t *testing.T) {
 // TestHeaderBound holds the bound on headers against what is documented.
 func TestHeaderBound(t *testing.T) {
 	r := start(t, Settings{})
-	for size, want := range map[int]int{15 << 10: http.StatusOK, 17 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+	for size, want := range map[int]int{63 << 10: http.StatusOK, 65 << 10: http.StatusRequestHeaderFieldsTooLarge} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.base+"/healthz", nil)
 		if err != nil {
 			t.Fatal(err)

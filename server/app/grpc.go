@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/headgate/headgate/server/envoyrls"
 )
@@ -39,7 +40,9 @@ const (
 // and reflection. Each service is one line where openDoors calls this.
 func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.ServiceRegistrar)) *grpcServer {
 	observe := &grpcObserver{logger: a.settings.Logger, accessLog: a.settings.AccessLog}
+	bound := &grpcBound{most: a.settings.readTimeout + a.settings.StoreTimeout, calls: make(map[string]bool)}
 	options := []grpc.ServerOption{
+		grpc.InTapHandle(bound.begin),
 		grpc.ForceServerCodecV2(envoyrls.Codec()),
 		grpc.UnaryInterceptor(observe.unary),
 		grpc.StreamInterceptor(observe.stream),
@@ -50,7 +53,6 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcIdle, Time: grpcPingAfter, Timeout: grpcPingWithin}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPingLeast, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		grpc.SharedWriteBuffer(true),
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
 	}
 	if a.certificates != nil {
@@ -60,8 +62,13 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 	for _, add := range register {
 		add(s)
 	}
-	for name := range s.GetServiceInfo() {
+	for name, service := range s.GetServiceInfo() {
 		s.health.services[name] = true
+		for _, method := range service.Methods {
+			if !method.IsClientStream && !method.IsServerStream {
+				bound.calls["/"+name+"/"+method.Name] = true
+			}
+		}
 	}
 	// The name that probes of envoyproxy/ratelimit ask for.
 	s.health.services["ratelimit"] = true
@@ -107,6 +114,24 @@ func (s *grpcServer) Shutdown(ctx context.Context) error {
 func (s *grpcServer) Close() error {
 	s.Stop()
 	return nil
+}
+
+// grpcBound bounds how long calls may take whose callers do not bound them: one
+// that never sends its request would stay for as long as its connection does.
+// Streams last as long as their callers like.
+type grpcBound struct {
+	most  time.Duration
+	calls map[string]bool // not changed once the server serves
+}
+
+// begin begins a call.
+func (b *grpcBound) begin(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if _, bounded := ctx.Deadline(); bounded || !b.calls[info.FullMethodName] {
+		return ctx, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.most)
+	_ = cancel // The context that it is made of ends with the call.
+	return ctx, nil
 }
 
 // grpcObserver logs calls, and keeps a defect in one of them from ending the

@@ -220,3 +220,33 @@ func TestGRPCListenIsChecked(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// TestGRPCCallsAreBounded: a call that never sends its request ends all the same,
+// and a stream that says nothing does not.
+func TestGRPCCallsAreBounded(t *testing.T) {
+	r := start(t, Settings{GRPCListen: "127.0.0.1:0", StoreTimeout: time.Millisecond, readTimeout: 100 * time.Millisecond})
+	conn := r.dial(t)
+	silent := func(method string) grpc.ClientStream {
+		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	for _, method := range []string{"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", "/headgate.v1.Headgate/Check"} {
+		if err := silent(method).RecvMsg(new(grpc_health_v1.HealthCheckResponse)); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	r.stop()
+	if answer, err := watch.Recv(); err != nil || answer.GetStatus() != notServing {
+		t.Errorf("the stream: %v, %v", answer, err)
+	}
+}

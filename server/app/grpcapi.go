@@ -21,7 +21,7 @@ func (a *App) grpcOptions() grpcapi.Options {
 // newGRPCStore makes the service for callers who bring their own rules, or nothing
 // if it was not asked for. What they call their rules is no label of a metric, for
 // there may be any number of them.
-func (a *App) newGRPCStore(recorder *prom.Recorder, registry *prometheus.Registry) func(grpc.ServiceRegistrar) {
+func (a *App) newGRPCStore(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) func(grpc.ServiceRegistrar) {
 	if !a.settings.GRPCStore {
 		return func(grpc.ServiceRegistrar) {}
 	}
@@ -46,7 +46,6 @@ func (a *App) newGRPCStore(recorder *prom.Recorder, registry *prometheus.Registr
 		},
 		Failed: recorded.Failed,
 	}
-	store := headgate.Observe(a.store, newFailures(a.settings.Logger).hooks(hooks))
-	options := grpcapi.StoreOptions{Options: a.grpcOptions(), Token: a.settings.GRPCStoreToken}
-	return grpcapi.NewStore(&decide.Over{Rules: a.Policy, Store: store}, options).Register
+	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, hooks)}
+	return grpcapi.NewStore(over, grpcapi.StoreOptions{Options: a.grpcOptions(), Token: a.settings.GRPCStoreToken}).Register
 }

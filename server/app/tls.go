@@ -103,9 +103,9 @@ func (c *certificates) watch(ctx context.Context, every time.Duration) {
 		if !now.same(c.seen) && now.same(last) {
 			c.seen = now
 			if err := c.load(); err != nil {
-				c.logger.Error("the certificate was not read again; the one in force stays", slog.Any("error", err))
+				c.logger.ErrorContext(ctx, "the certificate was not read again; the one in force stays", slog.Any("error", err))
 			} else {
-				c.logger.Info("the certificate was read again", slog.Time("ends", c.active.Load().Certificates[0].Leaf.NotAfter))
+				c.logger.InfoContext(ctx, "the certificate was read again", slog.Time("ends", c.active.Load().Certificates[0].Leaf.NotAfter))
 			}
 		}
 		last = now

@@ -92,6 +92,11 @@ func TestCommands(t *testing.T) {
 	}{
 		{name: "help", args: []string{"--help"}},
 		{name: "help-serve", args: []string{"serve", "--help"}},
+		{name: "help-gateway", args: []string{"gateway", "--help"}},
+		{name: "gateway-no-upstream", args: []string{"gateway"}, code: CodeUsage},
+		{name: "gateway-mistakes", args: []string{"gateway", "--gateway", "testdata/gateway-bad.yml"}, code: CodeUsage},
+		{name: "gateway-no-file", args: []string{"gateway", "--gateway", "testdata/none.yml"}, code: CodeUsage},
+		{name: "gateway-routes", args: []string{"gateway", "--upstream", "http://127.0.0.1:1", "--config", "testdata/gateway-routes.yml"}, code: CodeUsage},
 		{name: "help-check", args: []string{"check", "--help"}},
 		{name: "help-lint", args: []string{"lint", "--help"}},
 		{name: "help-hides-secrets", args: []string{"serve", "--help"}, env: map[string]string{"HEADGATE_STORE": "redis://u:geheim@h", "HEADGATE_HASH_KEY": "geheim"}, golden: "help-serve"},

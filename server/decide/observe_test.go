@@ -62,7 +62,9 @@ func TestObserve(t *testing.T) {
 			Decided: func(e decide.Event) {
 				told = append(told, fmt.Sprintf("%v, listed %t, reserved %t, id %q, made %q, %d decisions, %v", e.Ask.Op, e.Ask.Denied != nil, e.Reserved, e.Terms.ID, e.Reservation.ID, len(e.Decisions), e.Err))
 			},
-			Settled: func(r headgate.Reservation, units []int64, err error) { told = append(told, fmt.Sprintf("settled %s at %v, %v", r.ID, units, err)) },
+			Settled: func(r headgate.Reservation, units []int64, err error) {
+				told = append(told, fmt.Sprintf("settled %s at %v, %v", r.ID, units, err))
+			},
 		})
 		before := make([]headgate.Decision, 1)
 		ask := func(op headgate.Op, user string) *decide.Ask {

@@ -56,13 +56,17 @@ func (s *Service) Register(to grpc.ServiceRegistrar) {
 	// As the generated description, but for the messages.
 	description := pb.RateLimitService_ServiceDesc
 	description.HandlerType = (*any)(nil)
-	description.Methods = []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}}
+	description.Methods = []grpc.MethodDesc{{
+		MethodName: "ShouldRateLimit",
+		Handler: func(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			return service.(*Service).shouldRateLimit(ctx, decode, interceptor)
+		},
+	}}
 	to.RegisterService(&description, s)
 }
 
 // shouldRateLimit answers one request.
-func shouldRateLimit(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-	s := service.(*Service)
+func (s *Service) shouldRateLimit(ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	q := s.pool.Get().(*scratch)
 	if err := decode(&q.request); err != nil {
 		return nil, err
@@ -72,7 +76,7 @@ func shouldRateLimit(service any, ctx context.Context, decode func(any) error, i
 	if interceptor == nil {
 		got, err = s.answer(ctx, q)
 	} else {
-		info := &grpc.UnaryServerInfo{Server: service, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
+		info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
 		got, err = interceptor(ctx, &q.request, info, func(ctx context.Context, _ any) (any, error) { return s.answer(ctx, q) })
 	}
 	if err != nil {

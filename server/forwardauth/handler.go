@@ -36,8 +36,6 @@ import (
 //	cost               how many units the request takes
 //	denied             the status of a denial, for a proxy that cannot pass on
 //	                   429: 401 or 403
-//	on_store_error     allow or deny: what becomes of a request that the store has
-//	                   no answer for
 const Path = "/v1/auth"
 
 // DefaultMaxDelay is how long an answer is held for a leaky bucket unless
@@ -123,7 +121,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, s *scr
 	ctx := r.Context()
 	s.ask.Op, s.ask.Cost = headgate.OpTake, t.cost
 	if err := h.take(ctx, plan, s); err != nil {
-		h.undecided(ctx, w, r, t, &s.ask, err)
+		h.undecided(ctx, w, r, t, err)
 		return
 	}
 	if s.ask.Denied != nil {
@@ -140,6 +138,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, s *scr
 		}
 	}
 	httplimit.WriteHeaders(w.Header(), h.options.Dialect, &v)
+	httplimit.WriteWarning(w.Header(), h.options.Dialect, &v, plan.policy.Set)
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -189,28 +188,18 @@ func (h *Handler) giveBack(ctx context.Context, ask decide.Ask, checks []headgat
 	}
 }
 
-// undecided answers where there is no verdict.
-func (h *Handler) undecided(ctx context.Context, w http.ResponseWriter, r *http.Request, t *terms, ask *decide.Ask, err error) {
+// undecided answers where there is no verdict. What may pass without one is for
+// the rules and the service to say: then there is a verdict.
+func (h *Handler) undecided(ctx context.Context, w http.ResponseWriter, r *http.Request, t *terms, err error) {
 	var wrong *headgate.InvalidError
 	switch {
 	case ctx.Err() != nil:
-		// A client that hangs up while the store is asked must not get past the
-		// limits by it.
 		w.WriteHeader(httplimit.StatusClientGone)
-		return
 	case errors.As(err, &wrong):
 		// The rules are valid: it is the request that they cannot be applied to.
 		h.refuse(w, r, t, uncountable(wrong))
-		return
+	default:
+		p := httplimit.ReducedCapacity(httplimit.UnavailableFor)
+		p.Write(w, r)
 	}
-	closed := t.closed
-	for i := range ask.Checks {
-		closed = closed || ask.Checks[i].OnError == headgate.OnErrorDeny
-	}
-	if !closed {
-		w.WriteHeader(http.StatusOK)
-		return
-	}
-	p := httplimit.ReducedCapacity(httplimit.UnavailableFor)
-	p.Write(w, r)
 }

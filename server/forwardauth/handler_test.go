@@ -77,8 +77,10 @@ func TestDescriptor(t *testing.T) {
 		{"another host", "", []string{"X-Forwarded-Host", "API.Example.com:8443"}, "ip=203.0.113.7 route=GET /items/{id} method=GET host=api.example.com path=/items/7"},
 		{"no host", "", []string{"X-Forwarded-Host", ""}, "ip=203.0.113.7 route=GET /items/{id} method=GET path=/items/7"},
 		{"no host wanted", "host=", nil, "ip=203.0.113.7 route=GET /items/{id} method=GET path=/items/7"},
-		{"other headers", "method=x-original-method&uri=X-Original-URI&host=X-Original-Host",
-			[]string{"X-Original-Method", "POST", "X-Original-URI", "/token?x=1", "X-Original-Host", "a.b"}, "ip=203.0.113.7 route=POST /token method=POST host=a.b path=/token"},
+		{
+			"other headers", "method=x-original-method&uri=X-Original-URI&host=X-Original-Host",
+			[]string{"X-Original-Method", "POST", "X-Original-URI", "/token?x=1", "X-Original-Host", "a.b"}, "ip=203.0.113.7 route=POST /token method=POST host=a.b path=/token",
+		},
 		{"a whole URL", "uri=X-Original-URL", []string{"X-Original-URL", "https://example.com/items/a%20b?x=1"}, "ip=203.0.113.7 route=GET /items/{id} method=GET host=example.com path=/items/a b"},
 		{"an unclean path", "", []string{"X-Forwarded-Uri", "/x/../items//7"}, "ip=203.0.113.7 route=GET /items/{id} method=GET host=example.com path=/x/../items//7"},
 		{"HEAD", "", []string{"X-Forwarded-Method", "HEAD"}, "ip=203.0.113.7 route=GET /items/{id} method=HEAD host=example.com path=/items/7"},
@@ -114,9 +116,9 @@ func TestMisconfigured(t *testing.T) {
 		{"uri=x-original-uri", nil, []string{"X-Original-Uri is missing"}},
 		{"", []string{"X-Forwarded-Uri", "/a", "X-Forwarded-Uri", "/b"}, []string{"X-Forwarded-Uri is there 2 times"}},
 		{"", []string{"X-Forwarded-Host", "a", "X-Forwarded-Host", "b"}, []string{"X-Forwarded-Host is there 2 times"}},
-		{"denied=404&cost=0&cost=1&entry=x&entry=ip:X&entry=a:X&entry=a:Y&method=&uri=a+b&on_store_error=maybe&route=&key=,&what=1", nil, []string{
+		{"denied=404&cost=0&cost=1&entry=x&entry=ip:X&entry=a:X&entry=a:Y&method=&uri=a+b&route=&key=,&what=1", nil, []string{
 			`"denied" is "404"`, `"cost" is given 2 times`, `"cost" is "0"`, `"entry" is "x"`, `"entry" is "ip:X": every request has`, `"entry" gives the entry a twice`,
-			`"method" is empty`, `"uri" is "a b"`, `"on_store_error" is "maybe"`, `"route" has 0 bytes`, `"key" is empty`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, method, on_store_error, route, trust, uri`,
+			`"method" is empty`, `"uri" is "a b"`, `"route" has 0 bytes`, `"key" is empty`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, method, route, trust, uri`,
 		}},
 		{"trust=10.0.0.1/8,x,0.0.0.0/0", nil, []string{`"trust" is wrong`, "10.0.0.1/8", `"x"`, "every address"}},
 		{"a;b", nil, []string{"cannot be read"}},
@@ -205,39 +207,34 @@ func TestCost(t *testing.T) {
 
 func TestStoreErrors(t *testing.T) {
 	t.Parallel()
-	deny := headgate.MustRule("deny", headgate.PerHour(1))
 	for _, tt := range []struct {
 		name, parameters string
 		err              error
-		onError          headgate.OnError
 		canceled         bool
 		code             int
 		retry            string
 	}{
-		{"open", "", headgate.ErrUnavailable, headgate.OnErrorReturn, false, 200, ""},
-		{"closed", "on_store_error=deny", headgate.ErrUnavailable, headgate.OnErrorReturn, false, 503, "5"},
-		{"closed, and denials told as 401", "on_store_error=deny&denied=401", headgate.ErrUnavailable, headgate.OnErrorReturn, false, 503, "5"},
-		{"the rule says closed", "", headgate.ErrUnavailable, headgate.OnErrorDeny, false, 503, "5"},
-		{"hanging up is no way in", "", headgate.ErrUnavailable, headgate.OnErrorReturn, true, httplimit.StatusClientGone, ""},
-		{"a mistake is never let in", "", &headgate.InvalidError{Subject: "request", Problems: []string{"too much"}}, headgate.OnErrorReturn, false, 400, ""},
+		{"the store does not answer", "", headgate.ErrUnavailable, false, 503, "5"},
+		{"denials told as 401", "denied=401", headgate.ErrUnavailable, false, 503, "5"},
+		{"the proxy has gone", "", headgate.ErrUnavailable, true, httplimit.StatusClientGone, ""},
+		{"a request that cannot be counted", "", &headgate.InvalidError{Subject: "request", Problems: []string{"too much"}}, false, 400, ""},
+		{"the same, denials told as 403", "denied=403", &headgate.InvalidError{Subject: "request", Problems: []string{"too much"}}, false, 403, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := rule(deny, "ip")
-			r.OnError = tt.onError
-			a := newAsked(t, []policy.Rule{r})
+			a := newAsked(t, []policy.Rule{rule(perHour("client", 1), "ip")})
 			a.err = fmt.Errorf("take: %w", tt.err)
-			q := httptest.NewRequest(http.MethodGet, Path+"/"+tt.parameters, http.NoBody)
-			q.Header.Set("X-Forwarded-Method", "GET")
-			q.Header.Set("X-Forwarded-Uri", "/")
-			q.Header.Set("X-Forwarded-For", "203.0.113.7")
+			r := httptest.NewRequest(http.MethodGet, Path+"/"+tt.parameters, http.NoBody)
+			r.Header.Set("X-Forwarded-Method", "GET")
+			r.Header.Set("X-Forwarded-Uri", "/")
+			r.Header.Set("X-Forwarded-For", "203.0.113.7")
 			if tt.canceled {
 				ctx, cancel := context.WithCancel(t.Context())
 				cancel()
-				q = q.WithContext(ctx)
+				r = r.WithContext(ctx)
 			}
 			w := httptest.NewRecorder()
-			New(a, Options{}).ServeHTTP(w, q)
+			New(a, Options{}).ServeHTTP(w, r)
 			if w.Code != tt.code || w.Header().Get("Retry-After") != tt.retry {
 				t.Errorf("%d %s\n%s", w.Code, w.Body, lines(w.Header()))
 			}

@@ -28,7 +28,6 @@ type terms struct {
 	route       string // or "", if it is found by the policy's patterns
 	cost        int64
 	denied      int // the status of a denial
-	closed      bool
 }
 
 // fromHeader is an entry that is taken from a header.
@@ -73,11 +72,6 @@ var parameters = map[string]func(r *reader, text string){
 		r.denied, _ = strconv.Atoi(text)
 		if !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, r.denied) {
 			r.bad("is %q, must be 401, 403 or 429", text)
-		}
-	},
-	"on_store_error": func(r *reader, text string) {
-		if r.closed = text == "deny"; !r.closed && text != "allow" {
-			r.bad("is %q, must be allow or deny", text)
 		}
 	},
 }

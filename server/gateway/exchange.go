@@ -23,7 +23,7 @@ type exchange struct {
 	w     *writer
 
 	r       *http.Request
-	began   time.Time
+	began   time.Time // if it is to be logged
 	plan    *plan
 	route   *route
 	name    string // the entry "route"
@@ -51,7 +51,9 @@ type exchange struct {
 }
 
 func newExchange(g *Gateway) *exchange {
-	x := &exchange{g: g, w: &writer{within: g.options.Clients.Response, upgrades: g.upgrades, watch: newWatch(g.lookEvery)}}
+	x := &exchange{g: g}
+	within := g.options.Clients.Response
+	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrades: g.upgrades, watch: g.watchers.newWatch()}
 	x.proxy = httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      x,
@@ -65,12 +67,15 @@ func newExchange(g *Gateway) *exchange {
 
 func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	x.w.begin(w)
-	x.r, x.began = r, time.Now()
+	x.r = r
+	if x.g.options.AccessLog {
+		x.began = time.Now()
+	}
 	x.g.counts.inFlight.Add(1)
 	if hasBody(r) && r.ProtoMajor == 1 {
 		// A body that nobody reads is read to its end by the server, before the next
 		// request.
-		_ = x.w.control.SetReadDeadline(x.began.Add(x.g.options.Clients.Body))
+		_ = x.w.control.SetReadDeadline(time.Now().Add(x.g.options.Clients.Body))
 	}
 }
 
@@ -163,8 +168,8 @@ func (x *exchange) end() {
 		received = x.body.end()
 	}
 	status := x.w.status
+	sent := x.w.end(x.r.ProtoMajor == 1 && !aborted)
 	x.settle(status)
-	sent := x.w.end()
 	x.g.counts.add(x.outcome, status)
 	x.g.counts.inFlight.Add(-1)
 	if x.g.options.AccessLog {

@@ -235,7 +235,7 @@ func (x *exchange) answered(res *http.Response) error {
 		x.tell(res.Header)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.ContentLength != 0 {
-		x.reply = watched{res.Body, x.w.watch, x.route.pool.Timeouts.Idle}
+		x.reply = watched{res.Body, x.w.watch, x.route.pool.idleTicks}
 		x.w.watch.reading(res.Body)
 		res.Body = &x.reply
 	}

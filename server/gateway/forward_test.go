@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -125,7 +126,7 @@ func TestForwardedFromASocket(t *testing.T) {
 	s := g.Server(g, nil)
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
-	c := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", l.Addr().String()) }}}
+	c := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", l.Addr().String()) }}}
 	defer c.CloseIdleConnections()
 	get(t, c, "http://here/", "X-Forwarded-For: 203.0.113.7").saw(t, "X-Forwarded-For: ", "X-Real-Ip: ", "X-Forwarded-Host: here")
 }

@@ -33,8 +33,7 @@ type Gateway struct {
 	upgrades *upgrades
 	counts   counts
 
-	// lookEvery is how often an exchange is looked at that goes on.
-	lookEvery time.Duration
+	watchers watchers
 
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
@@ -93,14 +92,16 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 func (g *Gateway) open() {
 	o := &g.options
 	byName := make(map[string]*pool)
-	least := o.Clients.Response
+	shortest := o.Clients.Response
 	for _, u := range o.Upstreams {
-		p := newPool(u, o.Logger)
+		shortest = min(shortest, u.Timeouts.Idle)
+	}
+	g.watchers.every = max(shortest/4, time.Millisecond)
+	for _, u := range o.Upstreams {
+		p := newPool(u, &g.watchers, o.Logger)
 		g.pools = append(g.pools, p)
 		byName[u.Name] = p
-		least = min(least, u.Timeouts.Idle)
 	}
-	g.lookEvery = max(least/4, time.Millisecond)
 	g.whole = g.newRoute(Route{}, g.pools[0])
 	for _, r := range o.Routes {
 		p := g.pools[0]
@@ -112,6 +113,7 @@ func (g *Gateway) open() {
 	g.pool.New = func() any { return newExchange(g) }
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop
+	g.tasks.Go(func() { g.watchers.run(ctx) })
 	if g.tokens != nil {
 		g.tasks.Go(func() { g.tokens.keys.run(ctx) })
 	}

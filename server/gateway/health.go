@@ -27,9 +27,9 @@ func (p *pool) watch(ctx context.Context, t *target) {
 			inRow = 0
 			t.down.Store(err != nil)
 			if err != nil {
-				p.logger.Error("a target is down", slog.String("upstream", p.Name), slog.String("target", t.name), slog.Any("error", err))
+				p.logger.ErrorContext(ctx, "a target is down", slog.String("upstream", p.Name), slog.String("target", t.name), slog.Any("error", err))
 			} else {
-				p.logger.Info("a target is up", slog.String("upstream", p.Name), slog.String("target", t.name))
+				p.logger.InfoContext(ctx, "a target is up", slog.String("upstream", p.Name), slog.String("target", t.name))
 			}
 		}
 		first = false

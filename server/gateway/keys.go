@@ -98,7 +98,7 @@ func newKeys(ctx context.Context, j *JWT, logger *slog.Logger) (*keys, error) {
 			},
 		}
 		if strings.HasPrefix(j.Keys, "http://") {
-			logger.Warn("keys are fetched without TLS: whoever is on the way can exchange them")
+			logger.WarnContext(ctx, "keys are fetched without TLS: whoever is on the way can exchange them")
 		}
 	}
 	if err := k.look(ctx); err != nil {
@@ -126,7 +126,7 @@ func (k *keys) run(ctx context.Context) {
 		k.mu.Unlock()
 		if err := k.look(ctx); err != nil && ctx.Err() == nil {
 			k.failed.Store(true)
-			k.logger.Error("the keys of tokens could not be read; those there are stay", slog.Any("error", err), slog.Duration("for", keysLast))
+			k.logger.ErrorContext(ctx, "the keys of tokens could not be read; those there are stay", slog.Any("error", err), slog.Duration("for", keysLast))
 		}
 		close(done)
 	}
@@ -187,7 +187,7 @@ func (k *keys) look(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", k.name(), err)
 		}
 		if k.current.Load() != nil {
-			k.logger.Info("the keys of tokens have changed", slog.Int("keys", len(set.keys)))
+			k.logger.InfoContext(ctx, "the keys of tokens have changed", slog.Int("keys", len(set.keys)))
 		}
 		k.text = string(text)
 		k.current.Store(set)

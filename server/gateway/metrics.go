@@ -61,7 +61,7 @@ func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 			}
 		}
 	}
-	for class := range g.counts.answers {
+	for class := 1; class < len(g.counts.answers); class++ {
 		number(descAnswers, prometheus.CounterValue, g.counts.answers[class].Load(), statusNames[class])
 	}
 	number(descInFlight, prometheus.GaugeValue, g.counts.inFlight.Load())

@@ -18,6 +18,8 @@ type pool struct {
 	targets []*target
 	next    atomic.Uint64
 	logger  *slog.Logger
+	// idleTicks is how long an answer may pause.
+	idleTicks int64
 }
 
 // What bounds the connections to upstream servers.
@@ -31,8 +33,8 @@ const (
 )
 
 // newPool makes a pool of options that were checked.
-func newPool(u Upstream, logger *slog.Logger) *pool {
-	p := &pool{Upstream: u, logger: logger}
+func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
+	p := &pool{Upstream: u, logger: logger, idleTicks: ws.ticks(u.Timeouts.Idle)}
 	var transports [2]*http.Transport // for all targets that are spoken to alike
 	for _, text := range u.Targets {
 		address, plain, _ := parseTarget(text)
@@ -41,7 +43,7 @@ func newPool(u Upstream, logger *slog.Logger) *pool {
 			which = 1
 		}
 		if transports[which] == nil {
-			transports[which] = newTransport(&u, plain)
+			transports[which] = newTransport(&u, ws, plain)
 		}
 		p.targets = append(p.targets, &target{name: text, url: address, transport: transports[which], eject: u.Eject})
 	}
@@ -50,7 +52,7 @@ func newPool(u Upstream, logger *slog.Logger) *pool {
 
 // newTransport makes what a pool speaks to its targets with; plain is HTTP/2
 // without TLS.
-func newTransport(u *Upstream, plain bool) *http.Transport {
+func newTransport(u *Upstream, ws *watchers, plain bool) *http.Transport {
 	idle := u.Timeouts.Idle
 	dialer := net.Dialer{Timeout: u.Timeouts.Dial, KeepAlive: 30 * time.Second}
 	protocols := new(http.Protocols)
@@ -70,7 +72,7 @@ func newTransport(u *Upstream, plain bool) *http.Transport {
 			if err != nil {
 				return nil, &dialError{err}
 			}
-			return &sending{Conn: conn, idle: idle, base: time.Now()}, nil
+			return &sending{Conn: conn, idle: idle, of: ws}, nil
 		},
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    u.Timeouts.Dial,

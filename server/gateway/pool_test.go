@@ -256,3 +256,31 @@ func TestHealthOfOneThatHangs(t *testing.T) {
 		t.Errorf("the log is %s", g.log)
 	}
 }
+
+// A server that takes nothing of a request does not hold it for ever.
+func TestTargetThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // Connections wait there, and nobody reads.
+	o := to("http://" + l.Addr().String())
+	o.Upstreams[0].Timeouts.Idle = 100 * time.Millisecond
+	g := serveGateway(t, decider(t, nil), o)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, g.url+"/", io.LimitReader(zeros{}, 64<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ContentLength = 64 << 20
+	res, err := client(t).Do(r)
+	if err != nil {
+		// The client may see no more than that the connection was closed.
+		eventually(t, "it has ended", func() bool { return g.counts.inFlight.Load() == 0 })
+	} else if _ = res.Body.Close(); res.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("the answer is %s", res.Status)
+	}
+	if n := g.pools[0].targets[0].failures.Load(); n != 1 {
+		t.Errorf("the target has failed %d times, want 1", n)
+	}
+}

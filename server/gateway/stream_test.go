@@ -61,7 +61,7 @@ func each(t *testing.T, h http.HandlerFunc, d func(testing.TB) *Options, test fu
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			o := d(t)
-			target := ""
+			var target string
 			if tt.h2 {
 				target = plainH2Server(t, h)
 			} else {

@@ -90,9 +90,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	_ = c.Close()
 	eventually(t, "it has ended", func() bool { return g.counts.inFlight.Load() == 0 && g.upgrades.count() == 0 })
-	if !strings.Contains(g.log.String(), "status=101") {
-		t.Errorf("the log is %s", g.log)
-	}
+	eventually(t, "the log tells of it", func() bool { return strings.Contains(g.log.String(), "status=101") })
 	_, _, res = shouting(t, g.addr)
 	if res.StatusCode != 101 {
 		t.Errorf("another connection after that is answered with %s", res.Status)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -9,94 +10,127 @@ import (
 	"time"
 )
 
-// watch ends what takes too long while an exchange goes on: a write to a client that
-// takes nothing, a read from an upstream server that sends nothing. Deadlines are
-// noted, which costs next to nothing, and a timer looks at them now and then: most
-// exchanges are over before it does once. A deadline of the connection would do for
-// writes over HTTP/1, but one of a stream of HTTP/2 resets it even if nothing is
-// being written.
-type watch struct {
-	every time.Duration
-	timer *time.Timer
-	base  time.Time
-	// writeBy and readBy are the deadlines, in nanoseconds since base; zero while
-	// nothing is written or read.
-	writeBy, readBy atomic.Int64
-
-	mu      sync.Mutex // guards what follows
-	on      bool
-	control *http.ResponseController
-	answer  io.Closer // its body
+// watchers end what takes too long while exchanges go on: a write to a client that
+// takes nothing, a read from an upstream server that sends nothing. A timer or a
+// deadline for each costs more than all else that is done about a request, so that
+// deadlines are noted in ticks and one goroutine looks at them. (A deadline of the
+// connection would not do anyway: one of a stream of HTTP/2 resets it even if nothing
+// is being written.)
+type watchers struct {
+	every  time.Duration // the length of a tick
+	now    atomic.Int64  // in ticks
+	next   atomic.Uint32
+	shards [16]struct {
+		mu    sync.Mutex // guards the list, and what of a watch is said to be guarded
+		first *watch
+	}
 }
 
-func newWatch(every time.Duration) *watch {
-	w := &watch{every: every, base: time.Now()}
-	w.timer = time.AfterFunc(time.Hour, w.look)
-	w.timer.Stop()
-	return w
+// ticks is how many ticks d takes, and one for that which has begun.
+func (ws *watchers) ticks(d time.Duration) int64 { return int64((d+ws.every-1)/ws.every) + 1 }
+
+// run counts the ticks until ctx ends.
+func (ws *watchers) run(ctx context.Context) {
+	ticker := time.NewTicker(ws.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			ws.look(ws.now.Add(1))
+		}
+	}
+}
+
+// look ends what is late.
+func (ws *watchers) look(now int64) {
+	var late []io.Closer
+	for i := range ws.shards {
+		s := &ws.shards[i]
+		s.mu.Lock()
+		for w := s.first; w != nil; w = w.after {
+			if by := w.writeBy.Load(); by != 0 && now >= by {
+				_ = w.control.SetWriteDeadline(time.Unix(1, 0))
+			}
+			if by := w.readBy.Load(); by != 0 && now >= by && w.answer != nil {
+				late = append(late, w.answer)
+				w.answer = nil
+			}
+		}
+		s.mu.Unlock()
+	}
+	for _, body := range late {
+		// A read that is going on ends with an error.
+		_ = body.Close()
+	}
+}
+
+// watch is what is watched of one exchange. It is used again with that.
+type watch struct {
+	of    *watchers
+	shard uint32
+	// writeBy and readBy are the ticks by which a write or a read must be over; zero
+	// while there is none.
+	writeBy, readBy atomic.Int64
+
+	// The shard's lock guards what follows.
+	before, after *watch
+	control       *http.ResponseController
+	answer        io.Closer // its body
+}
+
+func (ws *watchers) newWatch() *watch {
+	return &watch{of: ws, shard: ws.next.Add(1) % uint32(len(ws.shards))}
 }
 
 // begin begins to watch a response.
 func (w *watch) begin(control *http.ResponseController) {
-	w.mu.Lock()
-	w.on, w.control = true, control
-	w.mu.Unlock()
-	w.timer.Reset(w.every)
+	s := &w.of.shards[w.shard]
+	s.mu.Lock()
+	w.control, w.after = control, s.first
+	if w.after != nil {
+		w.after.before = w
+	}
+	s.first = w
+	s.mu.Unlock()
 }
 
 // reading has the body watched, too, that answers the request.
 func (w *watch) reading(body io.Closer) {
-	w.mu.Lock()
+	s := &w.of.shards[w.shard]
+	s.mu.Lock()
 	w.answer = body
-	w.mu.Unlock()
+	s.mu.Unlock()
 }
 
 // end ends watching: nothing of the exchange is touched afterwards.
 func (w *watch) end() {
-	w.timer.Stop()
-	w.mu.Lock()
-	w.on, w.control, w.answer = false, nil, nil
-	w.mu.Unlock()
+	s := &w.of.shards[w.shard]
+	s.mu.Lock()
+	if w.before != nil {
+		w.before.after = w.after
+	} else {
+		s.first = w.after
+	}
+	if w.after != nil {
+		w.after.before = w.before
+	}
+	w.before, w.after, w.control, w.answer = nil, nil, nil, nil
+	s.mu.Unlock()
 	w.writeBy.Store(0)
 	w.readBy.Store(0)
-}
-
-// in is a deadline.
-func (w *watch) in(d time.Duration) int64 { return int64(time.Since(w.base) + d) }
-
-// look ends what is late. The timer may have gone off for an exchange before; then
-// it looks once more than it would have.
-func (w *watch) look() {
-	w.mu.Lock()
-	if !w.on {
-		w.mu.Unlock()
-		return
-	}
-	now := w.in(0)
-	if by := w.writeBy.Load(); by != 0 && now >= by {
-		_ = w.control.SetWriteDeadline(time.Unix(1, 0))
-	}
-	var late io.Closer
-	if by := w.readBy.Load(); by != 0 && now >= by {
-		late = w.answer
-	}
-	w.timer.Reset(w.every)
-	w.mu.Unlock()
-	if late != nil {
-		// A read that is going on ends with an error.
-		_ = late.Close()
-	}
 }
 
 // watched is the body of an answer that is watched while it is read.
 type watched struct {
 	io.ReadCloser
 	watch *watch
-	idle  time.Duration
+	ticks int64
 }
 
 func (b *watched) Read(p []byte) (int, error) {
-	b.watch.readBy.Store(b.watch.in(b.idle))
+	b.watch.readBy.Store(b.watch.of.now.Load() + b.ticks)
 	n, err := b.ReadCloser.Read(p)
 	// What the client takes its time for is not the server's pause.
 	b.watch.readBy.Store(0)
@@ -108,15 +142,15 @@ func (b *watched) Read(p []byte) (int, error) {
 type sending struct {
 	net.Conn
 	idle time.Duration
-	base time.Time
-	by   time.Duration // the deadline, since base
+	of   *watchers
+	by   int64 // the tick of the deadline, which is later than that by a quarter
 }
 
 func (c *sending) Write(p []byte) (int, error) {
-	// The deadline is moved when a quarter of the time is over: each move costs.
-	if by := time.Since(c.base) + c.idle; by-c.by > c.idle/4 {
-		c.by = by
-		if err := c.SetWriteDeadline(c.base.Add(by)); err != nil {
+	// The deadline is moved now and then, since each move costs.
+	if now := c.of.now.Load(); c.by == 0 || now >= c.by {
+		c.by = now + max(1, c.of.ticks(c.idle)/4)
+		if err := c.SetWriteDeadline(time.Now().Add(c.idle + c.idle/4 + 2*c.of.every)); err != nil {
 			return 0, err
 		}
 	}

@@ -19,6 +19,7 @@ type writer struct {
 
 	watch  *watch
 	within time.Duration // how long a write may take
+	ticks  int64         // the same
 }
 
 // begin has the writer write to next.
@@ -28,21 +29,27 @@ func (w *writer) begin(next http.ResponseWriter) {
 	w.watch.begin(w.control)
 }
 
-// end is called when the handler ends: what the server still has to send is bound
-// too. It returns how much was sent.
-func (w *writer) end() int64 {
-	w.watch.end()
+// end is called when the handler ends. With flush the answer is complete, and goes
+// over HTTP/1. It returns how much was sent.
+func (w *writer) end(flush bool) int64 {
 	sent := w.sent
-	if w.upgraded != nil {
+	switch {
+	case w.upgraded != nil:
 		sent = w.upgraded.sent.Load()
-	} else {
+	case flush && w.ResponseWriter.Header()["Content-Length"] != nil:
+		// Nothing is left for the server to send, then, for which it has no bound.
+		w.start()
+		_ = w.control.Flush() // Whoever is gone is told nothing.
+		w.stop()
+	default:
 		_ = w.control.SetWriteDeadline(time.Now().Add(w.within))
 	}
+	w.watch.end()
 	w.ResponseWriter, w.control, w.upgraded = nil, nil, nil
 	return sent
 }
 
-func (w *writer) start() { w.watch.writeBy.Store(w.watch.in(w.within)) }
+func (w *writer) start() { w.watch.writeBy.Store(w.watch.of.now.Load() + w.ticks) }
 
 func (w *writer) stop() { w.watch.writeBy.Store(0) }
 

@@ -98,6 +98,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, op headgate.Op,
 		return
 	}
 	if want.status {
+		httplimit.WriteHeaders(w.Header(), h.options.Dialect, &verdict)
 		httplimit.WriteWarning(w.Header(), h.options.Dialect, &verdict, s.ask.Policy.Set)
 	}
 	s.out = appendVerdict(s.out[:0], &verdict, texts, want.at)

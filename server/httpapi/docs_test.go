@@ -36,7 +36,7 @@ func TestDocs(t *testing.T) {
 		case strings.Contains(json, `"at"`):
 			schema = "Refund"
 		default:
-			schema = "Request"
+			schema = "TakeRequest"
 		}
 		if err := d.validate("/components/schemas/"+schema, block[1]); err != nil {
 			t.Errorf("%s\n%v", block[1], err)

@@ -424,8 +424,8 @@ func (d *decoder) checkSettlement() {
 	case n == 0 || n > 2*headgate.MaxID:
 		bad("reservation", "has %d bytes, which no id of a reservation has", n)
 	}
-	if r.seen&hasCost != 0 && r.cost != 0 {
-		d.checkCost(place{name: "cost"}, r.cost)
+	if r.seen&hasCost != 0 && r.cost != 0 && !validCost(r.cost) {
+		bad("cost", "is %s, must be 0 to %d", said(r.cost), int64(headgate.MaxCount))
 	}
 	if r.seen&hasStatus != 0 && (r.status < 100 || r.status > 599) {
 		bad("status", "is %s, must be 100 to 599", said(r.status))

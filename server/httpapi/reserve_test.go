@@ -33,6 +33,7 @@ func TestReserveAndSettle(t *testing.T) {
 			Expires int64 `json:"expires_in_ms"`
 		}
 		Detail string
+		Errors []struct{ Detail string }
 	}
 	ask := func(path, body string, status int, remaining ...int64) answer {
 		t.Helper()
@@ -60,6 +61,9 @@ func TestReserveAndSettle(t *testing.T) {
 	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
 	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
 	ask("/v1/settle", `{"reservation":"a","cost":26}`, 409)
+	if a := ask("/v1/settle", `{"reservation":"a","cost":-1}`, 422); len(a.Errors) != 1 || a.Errors[0].Detail != "is -1, must be 0 to 1000000000" {
+		t.Errorf("a cost below zero: %+v", a.Errors)
+	}
 	ask("/v1/peek", `{"descriptor":{}}`, 200, 75, 950)
 
 	// What is missing is charged whether it fits or not.
@@ -102,7 +106,9 @@ func TestSettleByOutcome(t *testing.T) {
 		h := New(over(inMemory{memory.New(), set}), Options{})
 		post(h, "/v1/reserve", `{"descriptor":{},"id":"a"}`)
 		w := post(h, "/v1/settle", `{"reservation":"a","status":`+c.status+`}`)
-		var a struct{ Decisions []struct{ Remaining json.Number } }
+		var a struct {
+			Decisions []struct{ Remaining json.Number }
+		}
 		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || len(a.Decisions) != 2 {
 			t.Fatalf("status %s: %s", c.status, w.Body)
 		}

@@ -154,3 +154,29 @@ func TestRelapse(t *testing.T) {
 		}
 	})
 }
+
+// TestStragglers: calls that began before the store was given up, and end when it is
+// back, say nothing of it.
+func TestStragglers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000_000)), Key: "k"}
+		const outages = 100
+		for range outages {
+			primary.feel(hangs)
+			var all sync.WaitGroup
+			for f.Status().State == layered.Closed {
+				for range 4 {
+					all.Go(func() { take(t, f.Store(), c) })
+				}
+				time.Sleep(time.Millisecond)
+			}
+			recovers(t, f, primary)
+			all.Wait()
+		}
+		if got := f.Status().Opened; got != outages {
+			t.Errorf("the breaker has opened %d times in %d outages", got, outages)
+		}
+	})
+}

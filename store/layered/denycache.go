@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,8 +169,13 @@ func (c *denyCache) keep(name denied, e denial) {
 		s.entries = make(map[denied]denial)
 	}
 	before := len(s.entries)
-	if _, known := s.entries[name]; !known && before >= c.most {
-		s.drop(e.at)
+	if _, known := s.entries[name]; !known {
+		if before >= c.most {
+			s.drop(e.at)
+		}
+		// The caller's text may be part of something large, such as the body of a
+		// request, that would stay in memory with it.
+		name.key = strings.Clone(name.key)
 	}
 	s.entries[name] = e
 	c.count.Add(int64(len(s.entries) - before))

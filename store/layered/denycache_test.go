@@ -3,6 +3,8 @@ package layered_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,7 +125,6 @@ func TestDenyCacheOfAll(t *testing.T) {
 			ask(headgate.OpTake, fmt.Sprint(i), 10)
 			ask(headgate.OpTake, fmt.Sprint(i), 1)
 		}
-		before = primary.calls
 		remembered := 0
 		for i := range 10_000 {
 			calls := primary.calls
@@ -136,4 +137,32 @@ func TestDenyCacheOfAll(t *testing.T) {
 			t.Errorf("%d keys are remembered, of 64 at most", remembered)
 		}
 	})
+}
+
+// TestDenyCacheKeepsNoBodies: a key that is part of a large text does not keep that.
+func TestDenyCacheKeepsNoBodies(t *testing.T) {
+	const keys, size = 500, 64 << 10
+	store := layered.DenyCache(newCounting(), layered.DenyCacheOptions{All: true})
+	rule := headgate.MustRule("r", headgate.PerHour(1))
+	before := heap()
+	for i := range keys {
+		body := fmt.Sprintf("key %05d", i) + strings.Repeat("x", size)
+		checks := []headgate.Check{{Rule: rule, Key: body[:9]}}
+		for range 2 {
+			if _, err := store.Take(t.Context(), headgate.OpTake, checks, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if grown := heap() - before; grown > keys*size/4 {
+		t.Errorf("%d keys take %d bytes, as if the texts of %d were kept", keys, grown, size)
+	}
+	runtime.KeepAlive(store)
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

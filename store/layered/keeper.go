@@ -38,7 +38,7 @@ type keeper struct {
 }
 
 func (k *keeper) start(ctx context.Context, f *Fallback) {
-	k.fallback, k.roused = f, make(chan struct{}, 1)
+	k.fallback, k.roused, k.retry = f, make(chan struct{}, 1), firstRetry
 	k.beat(ctx)
 	k.nextBeat = time.Now().Add(jittered(f.options.Beat))
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -239,6 +240,10 @@ func (s *Store) again(n *note, terms *headgate.Terms, checks []headgate.Check, d
 	if reserve != n.reserved || reserve && terms.Term() != n.term || !n.same(checks) {
 		return headgate.Reservation{}, dst, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
 	}
+	if reserve && n.admitted && s.clockNow() >= n.expires {
+		// Kept for its settlement only: what it held may have been given back.
+		return headgate.Reservation{}, dst, headgate.ErrNoReservation
+	}
 	before := len(dst)
 	if n.sameLimits(checks) {
 		dst = append(dst, n.decisions...)
@@ -257,10 +262,13 @@ const (
 	decisionBytes = 2 * 80
 )
 
+// newNote copies its texts: those of the caller may be parts of something large, such
+// as the body of a request, that would stay in memory with them and be counted by nobody.
 func newNote(id string, checks []headgate.Check) *note {
-	n := &note{id: id, checks: slices.Clone(checks)}
+	n := &note{id: strings.Clone(id), checks: slices.Clone(checks)}
 	n.bytes = noteBytes + int64(len(id)+len(checks)*checkBytes)
 	for i := range checks {
+		n.checks[i].Key = strings.Clone(checks[i].Key)
 		n.bytes += int64(len(checks[i].Key) + len(checks[i].Rule.Limits())*decisionBytes)
 	}
 	return n
@@ -348,7 +356,9 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 		return dst, headgate.ErrNoReservation
 	case n.units != nil && slices.Equal(n.units, units):
 		return append(dst, n.settled...), nil
-	case n.units != nil && len(n.units) > 0:
+	case n.units != nil && len(n.units) == 0: // abandoned, even if the clock was set back since
+		return dst, headgate.ErrNoReservation
+	case n.units != nil:
 		return dst, fmt.Errorf("%w: the reservation was settled at %v units, and cannot be settled at %v", headgate.ErrConflict, n.units, units)
 	case s.clockNow() >= n.expires:
 		return dst, headgate.ErrNoReservation

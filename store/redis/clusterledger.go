@@ -75,7 +75,7 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 		own := *n
 		if i > 0 {
 			own.key = s.noteKeyIn(terms.ID, s.slotOfCheck(&g.checks[0]))
-			own.prints = print(&terms, g.checks, reserve)
+			own.prints = printOf(&terms, g.checks, reserve)
 			if reserve {
 				own.payload = string(appendChecks(nil, g.checks))
 			}
@@ -94,6 +94,10 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 			failure = g.err
 		case g.answer.status == statusConflict:
 			failure = fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+		case g.answer.status == statusNone:
+			if failure == nil {
+				failure = headgate.ErrNoReservation
+			}
 		case g.answer.status == statusDenies || g.answer.status == statusAdmits:
 			changed = true
 			admitted = admitted && g.answer.status == statusAdmits
@@ -101,11 +105,12 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 			admitted = admitted && g.admits()
 		}
 	}
-	if failure != nil || !admitted {
-		s.cancel(ctx, terms.ID, groups)
-	}
 	if failure != nil {
+		s.cancel(ctx, terms.ID, groups, settleForget)
 		return none, dst, failure
+	}
+	if !admitted {
+		s.cancel(ctx, terms.ID, groups, settleNow)
 	}
 	id := clusterID(terms.ID, home)
 	if changed {
@@ -141,8 +146,10 @@ func (s *Store) askOnce(ctx context.Context, checks []headgate.Check, n *note) (
 }
 
 // cancel settles at nothing what the groups of a request have charged that was not
-// admitted. What is not settled stays in use until it expires.
-func (s *Store) cancel(ctx context.Context, id string, groups []group) {
+// admitted. What is not settled stays in use until it expires. Where a group has
+// failed, the notes of the others are to be forgotten: a repetition must charge them
+// again.
+func (s *Store) cancel(ctx context.Context, id string, groups []group, mode string) {
 	each(groups, func(_ int, g *group) {
 		if g.err != nil || g.answer.status != statusAdmitted {
 			return
@@ -151,12 +158,12 @@ func (s *Store) cancel(ctx context.Context, id string, groups []group) {
 		if err != nil {
 			return
 		}
-		r := reservation(id, 0, g.checks, decisions)
+		r := passing(id, g.checks, decisions)
 		if len(r.Checks) == 0 {
 			return
 		}
 		_, _ = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() ([]headgate.Decision, error) {
-			return s.settle(ctx, &r, make([]int64, len(r.Checks)), nil, "1")
+			return s.settle(ctx, &r, make([]int64, len(r.Checks)), nil, mode)
 		})
 	})
 }

@@ -58,10 +58,10 @@ func (s *Store) noteKey(id, counter string) string {
 	return s.noteKeyIn(id, slotOf(counter))
 }
 
-// print tells requests apart by their rules, keys and costs, 16 bytes, and behind
+// printOf tells requests apart by their rules, keys and costs, 16 bytes, and behind
 // that their limits, 8 bytes. Strangers may choose keys and ids, but who finds two
 // requests with one print only spares himself a request.
-func print(terms *headgate.Terms, checks []headgate.Check, reserve bool) string {
+func printOf(terms *headgate.Terms, checks []headgate.Check, reserve bool) string {
 	h := sha256.New()
 	var b []byte
 	for i := range checks {
@@ -117,7 +117,7 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 		return none, dst, unavailable("take", err)
 	}
 	defer cancel()
-	n := &note{key: s.noteKey(terms.ID, string(appendKey(nil, s.prefix, &checks[0]))), prints: print(&terms, checks, reserve), term: terms.Term(), named: named}
+	n := &note{key: s.noteKey(terms.ID, string(appendKey(nil, s.prefix, &checks[0]))), prints: printOf(&terms, checks, reserve), term: terms.Term(), named: named}
 	if reserve {
 		n.payload = string(appendChecks(nil, checks))
 		if _, err := readChecks(n.payload); err != nil {
@@ -148,6 +148,8 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 			continue
 		case statusConflict:
 			return none, dst, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+		case statusNone:
+			return none, dst, headgate.ErrNoReservation
 		case statusDenies, statusAdmits:
 			return s.changed(ctx, terms.ID, checks, dst, r.status == statusAdmits, reserve)
 		}
@@ -338,16 +340,20 @@ func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int6
 	}
 	defer cancel()
 	if s.clustered != nil {
-		return s.settleCluster(ctx, &r, units, dst, "1")
+		return s.settleCluster(ctx, &r, units, dst, settleNow)
 	}
-	return s.settle(ctx, &r, units, dst, "1")
+	return s.settle(ctx, &r, units, dst, settleNow)
 }
 
-// refundMode is the mode of refund.lua that asks for no note.
-const refundMode = "0"
+// The modes of refund.lua.
+const (
+	refundMode    = "0" // asks for no note
+	settleNow     = "1"
+	settleExpired = "2"
+	settleForget  = "3" // what came to nothing
+)
 
-// settle runs refund.lua for a reservation, in mode "1", or "2" for one that has
-// expired, or refundMode for what was never noted.
+// settle runs refund.lua for a reservation, or in refundMode for what was never noted.
 func (s *Store) settle(ctx context.Context, r *headgate.Reservation, units []int64, dst []headgate.Decision, mode string) ([]headgate.Decision, error) {
 	for range windowTries {
 		reply, err := s.callSettle(ctx, r, units, mode)

@@ -29,6 +29,9 @@ const (
 	sweepEvery   = time.Second
 	sweepBatch   = 64
 	sweepBatches = 64
+	// sweepWithin bounds each step. Nobody waits for it, so that it may take longer
+	// than a decision.
+	sweepWithin = 2 * time.Second
 )
 
 func (s *sweeping) start(sweep func(context.Context) error) {
@@ -87,10 +90,15 @@ func (s *Store) Sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		var failure error
 		for _, id := range ids {
-			if err := s.abandon(ctx, id); err != nil {
-				return err
+			// One that cannot be read must not hold up those behind it.
+			if err := s.abandon(ctx, id); err != nil && failure == nil {
+				failure = err
 			}
+		}
+		if failure != nil {
+			return failure
 		}
 		if len(ids) < sweepBatch {
 			break
@@ -100,10 +108,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 }
 
 func (s *Store) due(ctx context.Context) ([]string, error) {
-	ctx, cancel, err := s.deadlines.limit(ctx)
-	if err != nil {
-		return nil, unavailable("sweep", err)
-	}
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
 	defer cancel()
 	if err := s.pending.begin(); err != nil {
 		return nil, unavailable("sweep", err)
@@ -119,10 +124,7 @@ func (s *Store) due(ctx context.Context) ([]string, error) {
 
 // abandon settles a reservation that has expired by the choice of its checks.
 func (s *Store) abandon(ctx context.Context, id string) error {
-	ctx, cancel, err := s.deadlines.limit(ctx)
-	if err != nil {
-		return unavailable("sweep", err)
-	}
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
 	defer cancel()
 	r, err := s.read(ctx, id)
 	switch {
@@ -143,7 +145,7 @@ func (s *Store) abandon(ctx context.Context, id string) error {
 		if s.clustered != nil {
 			settle = s.settleCluster
 		}
-		if _, err := settle(ctx, &r.reservation, units, nil, "2"); err != nil && !errors.Is(err, headgate.ErrNoReservation) {
+		if _, err := settle(ctx, &r.reservation, units, nil, settleExpired); err != nil && !errors.Is(err, headgate.ErrNoReservation) {
 			return err
 		}
 	}

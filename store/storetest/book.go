@@ -92,6 +92,9 @@ func (b *book) once(terms headgate.Terms, checks []headgate.Check, dst []headgat
 		if !same || reserve != n.reserved || reserve && terms.Term() != n.term {
 			return headgate.Reservation{}, dst, headgate.ErrConflict
 		}
+		if reserve && n.admitted && b.now() >= n.expires {
+			return headgate.Reservation{}, dst, headgate.ErrNoReservation
+		}
 		limits := slices.EqualFunc(n.checks, checks, func(x, y headgate.Check) bool {
 			return x.Shadow == y.Shadow && x.Rule.String() == y.Rule.String()
 		})

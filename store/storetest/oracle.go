@@ -295,22 +295,41 @@ func (s *obviousBucket) charge(l *headgate.Limit, now, cost int64) {
 }
 
 // refund: the units that were in use after the charge have been refilled in turn,
-// and what is refilled is not given back.
+// and what is refilled is not given back, nor the part of a unit that is. Less is
+// in use then, but at a later instant.
 func (s *obviousBucket) refund(l *headgate.Limit, now, cost, then, inUse int64) {
 	used, at := s.level(l, now)
+	if used == 0 {
+		s.set(l, 0, at)
+		return
+	}
 	if then != 0 && now > then {
 		if inUse == 0 {
 			inUse = max(cost, l.Capacity())
 		}
-		turns := new(big.Rat).Quo(big.NewRat(now-then, 1), big.NewRat(l.Period.Microseconds(), l.Count))
-		whole := new(big.Int).Quo(turns.Num(), turns.Denom())
-		if whole.Cmp(big.NewInt(inUse)) >= 0 {
-			cost = 0
-		} else {
-			cost = min(cost, inUse-whole.Int64())
+		unit := big.NewRat(l.Period.Microseconds(), l.Count)
+		gone := new(big.Rat).Quo(big.NewRat(now-then, 1), unit)
+		gone.Sub(gone, big.NewRat(inUse-cost, 1))
+		if gone.Cmp(big.NewRat(cost, 1)) >= 0 {
+			s.set(l, used, at)
+			return
+		}
+		if gone.Sign() > 0 {
+			at.Add(at, gone.Mul(gone, unit))
+		}
+		// The instant must not lie ahead.
+		if turns := new(big.Rat).Quo(new(big.Rat).Sub(at, big.NewRat(now, 1)), unit); turns.Sign() > 0 {
+			up := new(big.Int).Add(turns.Num(), new(big.Int).Sub(turns.Denom(), big.NewInt(1)))
+			up.Quo(up, turns.Denom())
+			at.Sub(at, unit.Mul(unit, new(big.Rat).SetInt(up)))
+			cost -= up.Int64()
 		}
 	}
-	s.set(l, max(0, used-cost), at)
+	if used <= cost {
+		used, at = 0, big.NewRat(now, 1)
+		cost = 0
+	}
+	s.set(l, used-cost, at)
 }
 
 func (s *obviousBucket) busy(l *headgate.Limit, now int64) int64 {

@@ -22,7 +22,7 @@ import (
 // envoyProgram is where scripts/install-test-programs puts Envoy.
 var envoyProgram = filepath.Join("..", "..", "bin", "tools", "envoy-1.40.0")
 
-// examples is the directory of the example that docs/envoy.md shows.
+// envoyExamples is the directory of the example that docs/envoy.md shows.
 var envoyExamples = filepath.Join("..", "..", "examples", "envoy")
 
 // envoy is a running Envoy with the example's configuration.
@@ -86,13 +86,16 @@ func startEnvoy(t *testing.T, grpc string, edits ...string) *envoy {
 		t.Fatal(err)
 	}
 	e := &envoy{base: "http://127.0.0.1:" + free[0]}
-	cmd := exec.Command(envoyProgram, "-c", configuration, "--concurrency", "1", "--disable-hot-restart", "-l", "warning")
+	cmd := exec.Command(envoyProgram, "-c", configuration, "--concurrency", "1", "--disable-hot-restart", "--file-flush-interval-msec", "50", "-l", "warning")
 	cmd.Stdout, cmd.Stderr = e, e
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v; scripts/install-test-programs fetches it", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // It is told to end.
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })

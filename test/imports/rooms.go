@@ -55,7 +55,7 @@ func Rooms() []Room {
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
 			".", "concurrency", "algorithm", "policy", "store/*",
-			"httplimit", "grpclimit", "telemetry/*", "config", "server/decide", "server/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "server/decide", "server/candidate", "server/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "policy", "config", "server/app", "server/candidate"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},

@@ -35,7 +35,7 @@ func checksOn(t *testing.T, c *servers.Cluster, prefix string, limit int64, owne
 	t.Helper()
 	var checks []headgate.Check
 	for i, owner := range owners {
-		rule := headgate.MustRule("on"+strconv.Itoa(i), headgate.Per(limit, 300*24*time.Hour))
+		rule := headgate.MustRule("on"+strconv.Itoa(i), headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: 300 * 24 * time.Hour, Align: headgate.AlignFirst})
 		for n := 0; len(checks) == i; n++ {
 			if key := strconv.Itoa(n); c.Owner(slot(t, c, prefix+rule.Name()+" "+key)) == owner {
 				checks = append(checks, headgate.Check{Rule: rule, Key: key})

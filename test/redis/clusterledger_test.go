@@ -112,3 +112,51 @@ func TestReservationsOverSlots(t *testing.T) {
 		}
 	})
 }
+
+// TestRepeatedAfterFailure: a request that one node could not take is charged in all
+// places when it is repeated, once, and can be settled.
+func TestRepeatedAfterFailure(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		c := servers.StartCluster(t, kind)
+		store, prefix := openCluster(t, c, 5*time.Second)
+		checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1])
+		for i := range checks {
+			checks[i].Cost = 10
+		}
+		room := func(bytes string) {
+			t.Helper()
+			if _, err := c.Nodes[1].Do(t.Context(), "CONFIG", "SET", "maxmemory", bytes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		look := func(want int64) {
+			t.Helper()
+			for i := range checks {
+				if got := peek(t, store, checks[i]); got != want {
+					t.Errorf("check %d: %d remain, want %d", i, got, want)
+				}
+			}
+		}
+		terms := headgate.Terms{ID: "again"}
+		room("1")
+		for range 2 {
+			if _, d, err := store.Reserve(t.Context(), terms, checks, nil); !errors.Is(err, headgate.ErrUnavailable) {
+				t.Fatalf("%+v, %v; want ErrUnavailable", d, err)
+			}
+		}
+		room("0")
+		look(100)
+		var r headgate.Reservation
+		for range 2 {
+			var err error
+			if r, _, err = store.Reserve(t.Context(), terms, checks, nil); err != nil {
+				t.Fatal(err)
+			}
+			look(90)
+		}
+		if _, err := store.Settle(t.Context(), r, r.Units(3), nil); err != nil {
+			t.Fatal(err)
+		}
+		look(97)
+	})
+}

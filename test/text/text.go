@@ -51,7 +51,7 @@ func Find(root fs.FS) ([]string, error) {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && (e.Name() == ".git" || path == "bin"):
+		case e.IsDir() && (e.Name() == ".git" || e.Name() == "node_modules" || path == "bin"):
 			return fs.SkipDir
 		case !e.Type().IsRegular():
 			return nil

@@ -3,8 +3,9 @@
 //
 //	go run ./cmd/bench [-only memory|policy|redis|service|outage] [-short] [-out FILE]
 //
-// Run it in the directory bench. A run for the record takes about twelve minutes
-// on a machine that does nothing else meanwhile; -short takes about one, shows that
+// Run it in the directory bench. A run for the record takes about half an hour
+// on a machine that does nothing else meanwhile, ten minutes of which the outage part
+// does little but wait; -short takes about one, shows that
 // everything works, and prints its tables without writing them anywhere unless
 // -out says where.
 //

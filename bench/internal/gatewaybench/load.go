@@ -40,8 +40,11 @@ func paced(ctx context.Context, addr string, connections int, requests [][]byte,
 		all.Go(func() {
 			err := converse(ctx, addr, func(c net.Conn, r *bufio.Reader) error {
 				for {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
 					i := next.Add(1) - 1
-					if i >= total || ctx.Err() != nil {
+					if i >= total {
 						return nil
 					}
 					due := began.Add(time.Duration(float64(i) * interval))

@@ -137,7 +137,7 @@ func rlsField(ctx context.Context, program, source, dir, redis string) ([]servic
 		return append([]string{ours, "serve", "--listen", "127.0.0.1:0", "--grpc-listen", "ADDR"}, args...)
 	}
 	// Theirs is told by the environment, and asks for a port without a host.
-	peer := fmt.Sprintf("GRPC_HOST=127.0.0.1 GRPC_PORT=${0##*:} HOST=127.0.0.1 PORT=0 DEBUG_HOST=127.0.0.1 DEBUG_PORT=0 LOG_LEVEL=warn USE_STATSD=false "+
+	peer := fmt.Sprintf("GRPC_HOST=127.0.0.1 GRPC_PORT=${0##*:} HOST=127.0.0.1 PORT=0 DEBUG_HOST=127.0.0.1 DEBUG_PORT=0 LOG_LEVEL=warn DISABLE_STATS=true USE_STATSD=false "+
 		"REDIS_SOCKET_TYPE=tcp REDIS_URL=%s RUNTIME_ROOT=%s RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false exec %s", redis, dir, theirs)
 	return []servicebench.Contender{
 		{

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/workload"
+	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/redis"
 )
 
@@ -22,6 +23,9 @@ type Hang struct {
 	// Begin has the latencies of the requests of the first tenth of a second, and
 	// All those of all that began while the store hung, in nanoseconds.
 	Begin, All *hdrhistogram.Histogram
+	// Machine has, for as many requests at the same times, what a decision takes that
+	// needs no store: what the machine itself adds to All.
+	BeginMachine, Machine *hdrhistogram.Histogram
 	// Undecided is how many of them ended in an error.
 	Undecided int64
 	// Before and After are taken when the store has hung for a while, and at the end.
@@ -62,9 +66,10 @@ func hang(ctx context.Context, s *redisbench.Server, plan Plan, i int) (_ Hang, 
 	h := Hang{
 		Name: ways[i].name, For: plan.Hang,
 		Begin: hdrhistogram.New(lowest, highest, digits), All: hdrhistogram.New(lowest, highest, digits),
+		BeginMachine: hdrhistogram.New(lowest, highest, digits), Machine: hdrhistogram.New(lowest, highest, digits),
 	}
-	if ways[i].bare {
-		h.For = plan.HangBare
+	if ways[i].mode != headgate.OnErrorLocal {
+		h.For = plan.HangOthers
 	}
 	plan.progress("%s: hangs for %v: %s", s.Version, h.For, h.Name)
 	w, err := open(ctx, s, i, redis.DefaultTimeout)
@@ -80,23 +85,35 @@ func hang(ctx context.Context, s *redisbench.Server, plan Plan, i int) (_ Hang, 
 	var mu sync.Mutex // guards h while callers ask
 	failure := make(chan error, 1)
 	var all sync.WaitGroup
-	for c := range plan.Callers {
-		all.Go(func() {
-			if err := caller(ctx, w.store, plan, c, start, end, func(at time.Time, took time.Duration, decided bool) error {
-				if at.Before(stopsAt) {
-					return nil
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				return h.note(at.Sub(stopsAt), took, decided)
-			}); err != nil {
-				select {
-				case failure <- err:
-				default:
-				}
-				cancel()
+	ask := func(store headgate.Store, c int, begin, all *hdrhistogram.Histogram) {
+		if err := caller(ctx, store, plan, c, start, end, func(at time.Time, took time.Duration, decided bool) error {
+			since := at.Sub(stopsAt)
+			if since < 0 {
+				return nil
 			}
-		})
+			mu.Lock()
+			defer mu.Unlock()
+			if !decided {
+				h.Undecided++
+			}
+			if since < begins {
+				if err := begin.RecordValue(took.Nanoseconds()); err != nil {
+					return err
+				}
+			}
+			return all.RecordValue(took.Nanoseconds())
+		}); err != nil {
+			select {
+			case failure <- err:
+			default:
+			}
+			cancel()
+		}
+	}
+	without := memory.New()
+	for c := range plan.Callers {
+		all.Go(func() { ask(w.store, c, h.Begin, h.All) })
+		all.Go(func() { ask(without, c, h.BeginMachine, h.Machine) })
 	}
 	time.Sleep(time.Until(stopsAt))
 	if err = s.Pause(); err == nil {
@@ -122,18 +139,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-}
-
-func (h *Hang) note(since, took time.Duration, decided bool) error {
-	if !decided {
-		h.Undecided++
-	}
-	if since < begins {
-		if err := h.Begin.RecordValue(took.Nanoseconds()); err != nil {
-			return err
-		}
-	}
-	return h.All.RecordValue(took.Nanoseconds())
 }
 
 // caller asks at its part of the rate, and tells when each request was to begin and

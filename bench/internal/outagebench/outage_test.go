@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 				}
 			}()
 			o, err := Run(t.Context(), s, Plan{
-				Rounds: 1, Slice: 50 * time.Millisecond, Callers: 8, Rate: 1000, Keys: 100, Hang: time.Second, HangBare: 300 * time.Millisecond,
+				Rounds: 1, Slice: 50 * time.Millisecond, Callers: 8, Rate: 1000, Keys: 100, Hang: time.Second, HangOthers: 300 * time.Millisecond,
 			})
 			if err != nil {
 				t.Fatal(err)

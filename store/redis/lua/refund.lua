@@ -1,13 +1,15 @@
 -- Gives units back to any number of checks, or settles a reservation.
 --
 -- KEYS[i]      the counters of check i, of n; KEYS[n+1] the note of the reservation
--- ARGV[1]      0 to refund, 1 to settle, 2 to settle what has expired
+-- ARGV[1]      0 to refund, 1 to settle, 2 to settle what has expired, 3 to settle
+--              what came to nothing and forget it
 -- ARGV[2]      the time in microseconds, in tests only; else empty
 -- ARGV[4i-1]   the limits of check i; see spec.go
 -- ARGV[4i]     its cost, negative to charge so much more, whether it fits or not
 -- ARGV[4i+1]   when the units were charged, in microseconds; 0 for the newest
--- ARGV[4i+2]   how many were in use then, I4 for each limit that is no sliding
---              window; empty or 0 if that is not known
+-- ARGV[4i+2]   how many were in use then, without those that may have been given
+--              back since, I4 for each limit that is no sliding window; empty or 0
+--              if that is not known
 -- ARGV[4n+3]   of a reservation: when it expires I7, lest it be another one by that
 --              id; empty to settle any
 -- ARGV[4n+4]   what tells this settlement from others, 16 bytes
@@ -93,13 +95,25 @@ for i = 1, checks do
           used, stamp, extra = used - units, now - late, late * num - rest
         end
       end
-      -- What has been refilled since the charge is not given back again.
-      if when ~= 0 and back > 0 then
+      -- What has been refilled since the charge is not given back again, to the
+      -- fraction of a unit: that is then one that is not refilled.
+      if when ~= 0 and now > when and back > 0 and used > 0 then
         local known = 0
         if uses ~= '' then known = unpack('>I4', uses, 4 * j - 3) end
         if known == 0 then known = math.max(back, capacity) end
-        if now > when then known = known - refilled(now - when, num, den, 0) end
-        back = math.max(0, math.min(back, known))
+        units, rest = refilled(now - when, num, den, 0)
+        units = units - (known - back)
+        if units >= back then
+          back = 0
+        elseif units >= 0 then
+          back = back - units
+          since = (now - stamp) * num - extra - rest
+          if since < 0 then
+            back, since = back - 1, since + den
+          end
+          local late = ceil(since / num)
+          stamp, extra = now - late, late * num - since
+        end
       end
       reset = used * den / num
     elseif kind == 5 then
@@ -267,7 +281,9 @@ for i = 1, #plans do
   end
 end
 local answer = pack('>BI7', 1, now) .. table.concat(reply)
-if settling then
+if ARGV[1] == '3' then
+  call('DEL', KEYS[checks + 1])
+elseif settling then
   local state = 's'
   if ARGV[1] == '2' then state = 'x' end
   local skip = unpack('>I4', note, 56)

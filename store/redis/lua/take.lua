@@ -19,8 +19,8 @@
 --              denied, 1 admitted, 2 a calendar window does not contain the time
 --              (nothing was done, and nothing else is returned), 5 the id is that of
 --              another request, 6 and 7 it was denied, or admitted, under other limits
---              than these; nothing was done. A request that is repeated is answered
---              as it was the first time.
+--              than these, 8 its reservation has expired; nothing was done. A request
+--              that is repeated is answered as it was the first time.
 --
 -- A value is: the number of slots B, their names 8 bytes each, their states
 -- (stamp I7, used I4, extra I4), then perhaps a log. A log is: entry size B, when
@@ -49,6 +49,7 @@ if once then
   if note and now < unpack('>I7', note, 33) then
     local prints = ARGV[2 * checks + 3]
     if sub(note, 2, 17) ~= sub(prints, 1, 16) then return pack('>BI7', 5, now) end
+    if now >= unpack('>I7', note, 26) then return pack('>BI7', 8, now) end
     if sub(note, 18, 25) ~= sub(prints, 17) then return pack('>BI7', 6 + string.byte(note, 60), now) end
     return sub(note, 60, 59 + unpack('>I4', note, 56))
   end

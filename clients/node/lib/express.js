@@ -1,0 +1,218 @@
+'use strict';
+
+const { Client, UnavailableError } = require('./client.js');
+const { routeOf } = require('./route.js');
+
+const DEFAULT_MAX_DELAY = 30_000;
+
+// How long a client is told to wait when nothing could be decided, in seconds.
+const UNAVAILABLE_FOR = 5;
+
+/** An Express middleware that lets through what a Headgate service admits. */
+function limit(options = {}) {
+  const {
+    client,
+    url,
+    timeout,
+    fetch,
+    apiKeyHeaders = ['authorization', 'x-api-key'],
+    entries,
+    route = routeOf,
+    cost = 1,
+    onNoAnswer = 'allow',
+    maxDelay = DEFAULT_MAX_DELAY,
+    onDenied,
+    onFailure,
+    ...unknown
+  } = options;
+  const strange = Object.keys(unknown);
+  if (strange.length > 0) {
+    throw new TypeError(`headgate: ${strange.join(', ')} is not an option of limit`);
+  }
+  if (client && (url !== undefined || timeout !== undefined || fetch !== undefined)) {
+    throw new TypeError('headgate: give a client, or url, timeout and fetch for a new one, and not both');
+  }
+  if (onNoAnswer !== 'allow' && onNoAnswer !== 'deny') {
+    throw new TypeError(`headgate: onNoAnswer is ${onNoAnswer}, must be allow or deny`);
+  }
+  if (!Number.isInteger(maxDelay) || maxDelay < 0 || maxDelay > 2 ** 31 - 1) {
+    throw new RangeError(`headgate: maxDelay is ${maxDelay}, must be a whole number of milliseconds`);
+  }
+  for (const [name, value, kind] of [['entries', entries, 'function'], ['onDenied', onDenied, 'function'], ['onFailure', onFailure, 'function']]) {
+    if (value !== undefined && typeof value !== kind) {
+      throw new TypeError(`headgate: ${name} is not a ${kind}`);
+    }
+  }
+  const keyHeaders = apiKeyHeaders.map((name) => name.toLowerCase());
+  const asked = client || new Client({ url, timeout, fetch });
+
+  async function describe(req) {
+    const descriptor = {};
+    const add = (name, value) => {
+      if (value !== undefined && value !== null && value !== '') {
+        descriptor[name] = String(value);
+      }
+    };
+    add('api_key', apiKey(req, keyHeaders));
+    add('ip', address(req));
+    add('route', typeof route === 'function' ? route(req) : route);
+    add('method', req.method);
+    add('host', hostname(req.headers.host));
+    add('path', decoded((req.baseUrl || '') + req.path));
+    if (entries) {
+      for (const [name, value] of Object.entries((await entries(req)) || {})) {
+        delete descriptor[name];
+        add(name, value);
+      }
+    }
+    return descriptor;
+  }
+
+  // decide reports whether the request may go on. If not, it has been answered.
+  async function decide(req, res) {
+    const units = typeof cost === 'function' ? await cost(req) : cost;
+    if (units === 0) {
+      return true;
+    }
+    let request, verdict;
+    try {
+      request = { descriptor: await describe(req), cost: units };
+      verdict = await asked.check(request);
+    } catch (err) {
+      if (onFailure) {
+        onFailure(err, req);
+      }
+      return undecided(err, req, res);
+    }
+    if (verdict.allowed && verdict.delay_ms > 0 && !(await hold(asked, request, verdict, res, maxDelay, (err) => onFailure && onFailure(err, req)))) {
+      return false;
+    }
+    for (const [name, value] of Object.entries(verdict.headers)) {
+      res.setHeader(name, value);
+    }
+    res.locals.headgate = verdict;
+    if (verdict.allowed) {
+      return true;
+    }
+    res.setHeader('cache-control', 'no-store');
+    if (onDenied && verdict.status === 429) {
+      await onDenied(req, res, verdict);
+    } else {
+      send(req, res, verdict.problem);
+    }
+    return false;
+  }
+
+  // undecided deals with a request that there is no verdict on. If it is the service
+  // that says so, it was told to let nothing pass then.
+  function undecided(err, req, res) {
+    if (!(err instanceof UnavailableError)) {
+      send(req, res, { title: 'The request could not be handled', status: 500 });
+      return false;
+    }
+    if (err.status === 0 && onNoAnswer === 'allow') {
+      return true;
+    }
+    res.setHeader('retry-after', String(UNAVAILABLE_FOR));
+    send(req, res, {
+      type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
+      title: 'Capacity is reduced for the moment',
+      status: 503,
+      detail: 'The rate limiter could not decide on the request.',
+      retry_after_ms: UNAVAILABLE_FOR * 1000,
+    });
+    return false;
+  }
+
+  return function headgate(req, res, next) {
+    decide(req, res).then((passes) => {
+      if (passes) {
+        next();
+      }
+    }, next);
+  };
+}
+
+/**
+ * Waits for the delay of a leaky bucket. One that is too long becomes a denial, and
+ * what the request took is given back, as it is when the client goes away: then the
+ * answer is false.
+ */
+async function hold(client, request, verdict, res, most, failed) {
+  const { delay_ms: delay, at } = verdict;
+  const giveBack = () => client.refund({ ...request, at }).catch(failed);
+  if (delay > most) {
+    await giveBack();
+    const wait = delay - most;
+    verdict.allowed = false;
+    verdict.status = 429;
+    verdict.headers['retry-after'] = String(Math.ceil(wait / 1000));
+    verdict.problem = {
+      type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
+      title: 'The assigned quota is exceeded',
+      status: 429,
+      detail: `The request would have to wait for ${delay} ms; it may wait for ${most}.`,
+      retry_after_ms: wait,
+    };
+    return true;
+  }
+  const gone = await new Promise((resolve) => {
+    const left = () => {
+      clearTimeout(timer);
+      resolve(true);
+    };
+    const timer = setTimeout(() => {
+      res.off('close', left);
+      resolve(false);
+    }, delay);
+    res.once('close', left);
+  });
+  if (gone) {
+    await giveBack();
+  }
+  return !gone;
+}
+
+function send(req, res, problem) {
+  const body = JSON.stringify(problem) + '\n';
+  res.statusCode = problem.status;
+  res.setHeader('content-type', 'application/problem+json');
+  res.setHeader('content-length', Buffer.byteLength(body));
+  res.setHeader('cache-control', 'no-store');
+  res.setHeader('x-content-type-options', 'nosniff');
+  res.end(req.method === 'HEAD' ? undefined : body);
+}
+
+function apiKey(req, names) {
+  for (const name of names) {
+    let value = req.headers[name];
+    if (name === 'authorization') {
+      value = /^bearer /i.test(value || '') ? value.slice('bearer '.length) : '';
+    }
+    value = (value || '').trim();
+    if (value !== '') {
+      return value;
+    }
+  }
+  return undefined;
+}
+
+// address is the client's address as Express sees it ("trust proxy"): IPv4 in its
+// own form, and without a zone.
+function address(req) {
+  return (req.ip || '').replace(/^::ffff:(?=\d+\.)/i, '').replace(/%.*$/, '');
+}
+
+function hostname(host) {
+  return (host || '').replace(/:\d*$/, '').replace(/\.$/, '').toLowerCase();
+}
+
+function decoded(path) {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return path;
+  }
+}
+
+module.exports = { limit };

@@ -1,0 +1,84 @@
+'use strict';
+
+const assert = require('node:assert/strict');
+const http = require('node:http');
+const { test } = require('node:test');
+
+const { Client, HeadgateError, UnavailableError } = require('..');
+const { serve, listen } = require('./service.js');
+
+// A machine that is busy with other tests may be slow; none of these is about that.
+const timeout = 30_000;
+
+const policy = `
+limits:
+  - name: mail
+    config: [{ limit: 3, period: 3600 }]
+rules:
+  - name: api
+    match: { api_key: present }
+    per: [api_key]
+    limits: [2 per 1h]
+`;
+
+test('check, peek, refund and reset', async (t) => {
+  const client = new Client({ url: (await serve(t, policy)).url + '/', timeout });
+  const mail = { checks: [{ rule: 'mail', key: 'user42', cost: 2 }] };
+  const first = await client.check(mail);
+  assert.deepEqual([first.allowed, first.status, first.decisions[0].remaining, first.problem], [true, 200, 1, undefined]);
+  assert.equal(first.headers['x-ratelimit-remaining'], '1');
+  const second = await client.check(mail);
+  assert.deepEqual([second.allowed, second.status, second.denied_by.rule, second.problem.status], [false, 429, 'mail', 429]);
+  assert.ok(second.retry_after_ms > 0);
+  assert.equal((await client.peek({ checks: [{ rule: 'mail', key: 'user42' }] })).allowed, true);
+  assert.equal((await client.refund({ ...mail, at: first.at })).decisions[0].remaining, 3);
+  assert.equal((await client.check(mail)).allowed, true);
+  assert.deepEqual(await client.reset(mail), { reset: ['mail'] });
+  const never = await client.check({ checks: [{ rule: 'mail', key: 'user42', cost: 4 }] });
+  assert.deepEqual([never.retry_after_ms, 'retry-after' in never.headers], [-1, false]);
+  assert.deepEqual((await client.check({ descriptor: { api_key: 'schlüssel' } })).decisions.map((d) => d.remaining), [1]);
+});
+
+test('mistakes are named', async (t) => {
+  const client = new Client({ url: (await serve(t, policy)).url, timeout });
+  await assert.rejects(client.check({ checks: [{ rule: 'mail', key: 'k', cost: 0 }, { rule: 'mali', key: 'k' }] }), (err) => {
+    assert.ok(err instanceof HeadgateError && !(err instanceof UnavailableError));
+    assert.equal(err.status, 422);
+    assert.match(err.message, /checks\[0\]\.cost is 0/);
+    return true;
+  });
+  await assert.rejects(client.check({ checks: [{ rule: 'mali', key: 'k' }] }), (err) => err.status === 404 && /mali/.test(err.message));
+  await assert.rejects(client.check({ descriptor: {}, cots: 1 }), (err) => err.status === 400 && /cots/.test(err.message));
+});
+
+test('there is no decision', async (t) => {
+  const service = await serve(t, policy);
+  await service.stop();
+  await assert.rejects(new Client({ url: service.url, timeout }).check({ descriptor: {} }), (err) => err instanceof UnavailableError && err.status === 0 && /does not answer/.test(err.message) && err.cause !== undefined);
+  for (const [status, body] of [[502, '<html>'], [404, 'not here'], [200, ''], [200, '[]'], [302, '{}']]) {
+    const other = await listen(t, (req, res) => {
+      res.writeHead(status, { location: 'http://127.0.0.1:1/' });
+      res.end(body);
+    });
+    await assert.rejects(new Client({ url: other, timeout }).check({ descriptor: {} }), (err) => err instanceof UnavailableError && err.status === 0, `${status} ${body}`);
+  }
+});
+
+test('connections are used again', async (t) => {
+  const { url } = await serve(t, policy);
+  // A relay, to count connections.
+  let connections = 0;
+  const relay = await listen(t, (req, res) => {
+    const onward = http.request(url + req.url, { method: req.method, headers: req.headers }, (answer) => {
+      res.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(res);
+    });
+    req.socket.counted ??= ++connections;
+    req.pipe(onward);
+  });
+  const client = new Client({ url: relay, timeout });
+  for (let i = 0; i < 20; i++) {
+    await client.peek({ descriptor: {} });
+  }
+  assert.ok(connections < 5, `${connections} connections for 20 requests`);
+});

@@ -1,0 +1,53 @@
+// What programs in TypeScript write. It is compiled, not run.
+import express, { type Request } from 'express';
+import { Client, UnavailableError, limit, type Verdict } from '..';
+
+interface User {
+  id: string;
+  tier?: 'free' | 'pro';
+}
+
+const app = express();
+const client = new Client({ url: 'http://127.0.0.1:8080', timeout: 100 });
+
+app.use(limit());
+app.use(limit({ url: 'http://127.0.0.1:8080', onNoAnswer: 'deny' }));
+app.post(
+  '/token/:id',
+  limit({
+    client,
+    cost: (req: Request) => (req.method === 'POST' ? 2 : 1),
+    entries: async (req: Request & { user?: User }) => ({ user: req.user?.id, tier: req.user?.tier }),
+    onDenied: (_req, res, verdict) => {
+      res.status(429).send(verdict.problem?.detail);
+    },
+    onFailure: (err) => console.error(err.status, err.message),
+  }),
+  (_req, res) => {
+    const verdict: Verdict = res.locals.headgate;
+    res.json(verdict.decisions.map((d) => d.remaining));
+  },
+);
+
+export async function once(): Promise<number | undefined> {
+  try {
+    const verdict = await client.check({ checks: [{ rule: 'mail', key: 'user42' }] });
+    if (verdict.denied_by && 'rule' in verdict.denied_by) {
+      return verdict.denied_by.rule.length;
+    }
+    await client.refund({ checks: [{ rule: 'mail', key: 'user42' }], at: verdict.at });
+    return verdict.retry_after_ms;
+  } catch (err) {
+    if (err instanceof UnavailableError) {
+      return err.status;
+    }
+    throw err;
+  }
+}
+
+// @ts-expect-error a word that is no option
+limit({ limits: 5 });
+// @ts-expect-error there is no such way to fail
+limit({ onNoAnswer: 'open' });
+// @ts-expect-error neither a descriptor nor checks
+client.check({});

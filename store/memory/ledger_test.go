@@ -1,0 +1,100 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestNotesKeepNoBodies: ids and keys that are parts of large texts do not keep
+// those in memory, where the bound does not count them.
+func TestNotesKeepNoBodies(t *testing.T) {
+	const requests, size = 500, 64 << 10
+	s := memory.New()
+	rule := headgate.MustRule("r", headgate.PerHour(1_000_000))
+	before := heap()
+	for i := range requests {
+		body := fmt.Sprintf("id %05d", i) + strings.Repeat("k", size)
+		checks := []headgate.Check{{Rule: rule, Key: body[8:16], GiveBack: true}}
+		if _, _, err := s.Reserve(t.Context(), headgate.Terms{ID: body[:8]}, checks, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if grown := heap() - before; grown > requests*size/4 {
+		t.Errorf("%d requests take %d bytes, as if their bodies of %d were kept", requests, grown, size)
+	}
+	runtime.KeepAlive(s)
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestAbandonedOnce: a reservation that was given back cannot be settled after all
+// when the clock is set back, and is not given back again.
+func TestAbandonedOnce(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	s := memory.New(memory.WithClock(clock.Now))
+	rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: time.Hour})
+	checks := []headgate.Check{{Rule: rule, Key: "k", Cost: 4, GiveBack: true}}
+	if _, err := s.Take(t.Context(), headgate.OpTake, checks, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := s.Reserve(t.Context(), headgate.Terms{For: time.Second}, checks, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remaining := func(want int64) {
+		t.Helper()
+		d, err := s.Take(t.Context(), headgate.OpPeek, checks, nil)
+		if err != nil || d[0].Remaining != want {
+			t.Errorf("%+v remain, want %d; %v", d, want, err)
+		}
+	}
+	remaining(2)
+	clock.Add(time.Second)
+	remaining(6)
+	clock.Add(-time.Second)
+	if _, err := s.Settle(t.Context(), r, []int64{0}, nil); !errors.Is(err, headgate.ErrNoReservation) {
+		t.Errorf("settling: %v, want %v", err, headgate.ErrNoReservation)
+	}
+	remaining(6)
+}
+
+// TestExpiredIsNotAdmittedAgain: who repeats a reservation that has expired is not
+// told that it stands.
+func TestExpiredIsNotAdmittedAgain(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	s := memory.New(memory.WithClock(clock.Now))
+	rule := headgate.MustRule("r", headgate.PerHour(10))
+	for _, giveBack := range []bool{false, true} {
+		terms := headgate.Terms{ID: fmt.Sprint("id ", giveBack), For: time.Second}
+		checks := []headgate.Check{{Rule: rule, Key: terms.ID, Cost: 4, GiveBack: giveBack}}
+		first, _, err := s.Reserve(t.Context(), terms, checks, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock.Add(999 * time.Millisecond)
+		if again, _, err := s.Reserve(t.Context(), terms, checks, nil); err != nil || again.Expires != first.Expires {
+			t.Errorf("repeated in time: %+v, %v", again, err)
+		}
+		clock.Add(time.Millisecond)
+		if _, d, err := s.Reserve(t.Context(), terms, checks, nil); !errors.Is(err, headgate.ErrNoReservation) || len(d) != 0 {
+			t.Errorf("repeated too late: %+v, %v, want %v", d, err, headgate.ErrNoReservation)
+		}
+		clock.Add(time.Minute)
+		if r, _, err := s.Reserve(t.Context(), terms, checks, nil); err != nil || r.Expires <= first.Expires {
+			t.Errorf("forgotten: %+v, %v, want a new one", r, err)
+		}
+	}
+}

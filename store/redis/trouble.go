@@ -1,0 +1,157 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
+)
+
+// trouble is when calls to a cluster go wrong. The client then looks up where the
+// slots are, in the midst of somebody's call and without heeding its deadline, and
+// a node that hangs fills its queue; so for a while calls are made where nobody
+// waits for them but by their deadline.
+type trouble struct {
+	until atomic.Int64 // ns; 0 if all is well
+}
+
+// troubled is how long that is: a silent connection has been noticed by then.
+const troubled = 3 * time.Second
+
+func (t *trouble) now() bool {
+	until := t.until.Load()
+	if until == 0 {
+		return false
+	}
+	if time.Now().UnixNano() < until {
+		return true
+	}
+	t.until.CompareAndSwap(until, 0)
+	return false
+}
+
+// note takes notice of how a call ended: what a node answers is no trouble, but that
+// the cluster is down is.
+func (t *trouble) note(err error) {
+	if err == nil {
+		return
+	}
+	var refused *rueidis.RedisError
+	if !errors.As(err, &refused) || refused.IsClusterDown() {
+		t.until.Store(time.Now().Add(troubled).UnixNano())
+	}
+}
+
+// within returns what do returns, or the context's end if that comes first. Then
+// do goes on by itself.
+func within[T any](ctx context.Context, tasks *tasks, op headgate.Op, do func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	if !tasks.start(func() {
+		value, err := do()
+		done <- outcome{value, err}
+	}) {
+		return do()
+	}
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, unavailable(op.String(), ctx.Err())
+	}
+}
+
+// tasks are goroutines that somebody waits for in the end.
+type tasks struct {
+	mu      sync.Mutex // guards over, and that nothing is added after it
+	running sync.WaitGroup
+	over    bool
+}
+
+// start runs do, or returns false if the end has come.
+func (t *tasks) start(do func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return false
+	}
+	t.running.Go(do)
+	return true
+}
+
+func (t *tasks) end() {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	t.running.Wait()
+}
+
+func isTryAgain(err error) bool {
+	var refused *rueidis.RedisError
+	return errors.As(err, &refused) && refused.IsTryAgain()
+}
+
+// pinged is how many nodes are asked whether one answers.
+const pinged = 4
+
+// pingAny returns nil if one of some nodes answers.
+func (s *Store) pingAny(ctx context.Context) error {
+	return s.pingNodes(ctx, pinged, 1)
+}
+
+// pingAll connects to all nodes, so that no request must, and returns nil if one of
+// them answers.
+func (s *Store) pingAll(ctx context.Context) error {
+	return s.pingNodes(ctx, math.MaxInt, math.MaxInt)
+}
+
+// pingNodes asks so many nodes, waits for so many answers, and returns nil if one
+// answers. The calls go on when nobody waits any more: who is cancelled while he
+// connects fails all that wait for the same connection.
+func (s *Store) pingNodes(ctx context.Context, ask, wait int) error {
+	nodes := s.client.Nodes()
+	ask = min(ask, len(nodes))
+	answers := make(chan error, ask)
+	asked := 0
+	for _, node := range nodes {
+		if asked++; asked > ask {
+			break
+		}
+		if !s.clustered.tasks.start(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(s.deadlines.timeout, defaultConnectTimeout))
+			defer cancel()
+			answers <- node.Do(ctx, node.B().Ping().Build()).Error()
+		}) {
+			answers <- rueidis.ErrClosing
+		}
+	}
+	failure, well := rueidis.ErrNoAddr, 0
+	for range ask {
+		select {
+		case err := <-answers:
+			if err != nil {
+				failure = err
+			} else if well++; well >= wait {
+				return nil
+			}
+			continue
+		case <-ctx.Done():
+			failure = ctx.Err()
+		}
+		break
+	}
+	if well > 0 {
+		return nil
+	}
+	return unavailable("ping", failure)
+}

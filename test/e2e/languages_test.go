@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A program in docs/languages.md, and what it prints by that.
+type documented struct{ language, code, prints string }
+
+// programs returns the programs of a document that are followed by a block of text.
+func programs(t *testing.T, file string) (all []documented) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?ms)^```(bash|python|js)\n(.*?)^```\n\n```text\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		all = append(all, documented{block[1], block[2], block[3]})
+	}
+	return all
+}
+
+// runner is what runs a program in a file of that name.
+type runner struct{ program, file string }
+
+// runners returns how each language is run.
+func runners(t *testing.T) map[string]runner {
+	t.Helper()
+	python := ""
+	// The first one may be of the user's own making, without what Debian's has.
+	for _, program := range []string{"python3", "/usr/bin/python3"} {
+		if exec.CommandContext(t.Context(), program, "-c", "import redis").Run() == nil {
+			python = program
+			break
+		}
+	}
+	if python == "" {
+		t.Fatal("there is no Python with redis-py: run `make test`, which installs Debian's python3-redis")
+	}
+	return map[string]runner{"bash": {"bash", "program.sh"}, "python": {python, "program.py"}, "js": {"node", "program.mjs"}}
+}
+
+// languagesVary is what differs from one run to the next: times.
+var languagesVary = regexp.MustCompile(`\b(3[56]\d\d|359\d{4}|3600000|5\d{4}|60000)\b`)
+
+// What docs/languages.md says that its programs print, they print.
+func TestLanguages(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--config", filepath.Join("..", "..", "examples", "resp", "headgate.yaml"), "--resp-listen", "127.0.0.1:0")
+	elsewhere := strings.NewReplacer(
+		"http://127.0.0.1:8080", s.base, "6380", respPort(t, s),
+		// A machine that is busy with other tests may be slow.
+		"timeout=1)", "timeout=30)", "timeout: 1000", "timeout: 30000", "timeout(1000)", "timeout(30000)", "commandTimeout: 1000", "commandTimeout: 30000",
+	)
+	// What programs in JavaScript import.
+	dir := t.TempDir()
+	modules := filepath.Join(dir, "node_modules")
+	if err := os.Mkdir(modules, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, at := range map[string]string{"headgate": nodeDir, "ioredis": "testdata/ioredis/node_modules/ioredis"} {
+		full, err := filepath.Abs(filepath.FromSlash(at))
+		if err == nil {
+			err = os.Symlink(full, filepath.Join(modules, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := programs(t, filepath.Join("..", "..", "docs", "languages.md"))
+	ran, run := make(map[string]int), runners(t)
+	for _, p := range all {
+		run := run[p.language]
+		file := filepath.Join(dir, run.file)
+		if err := os.WriteFile(file, []byte(elsewhere.Replace(p.code)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), run.program, file).CombinedOutput()
+		got, want := languagesVary.ReplaceAllString(string(out), "N"), languagesVary.ReplaceAllString(p.prints, "N")
+		if err != nil || got != want {
+			t.Errorf("%v; the program\n%s\nprints\n%s\nthe document has\n%s", err, p.code, out, p.prints)
+		}
+		ran[p.language]++
+	}
+	if ran["bash"] < 3 || ran["python"] < 2 || ran["js"] < 3 {
+		t.Errorf("the document has %v programs", ran)
+	}
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"bufio"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const nodeDir = "../../clients/node"
+
+// The tests of the package for Node.js, against this program and real releases of
+// Express.
+func TestNodePackage(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(nodeDir, "test", "*.test.js"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no tests: %v", err)
+	}
+	args := []string{"--test"}
+	for _, file := range files {
+		args = append(args, filepath.Join("test", filepath.Base(file)))
+	}
+	out := runNode(t, args...)
+	if !strings.Contains(out, "\n# fail 0\n") || strings.Contains(out, "\n# pass 0\n") || !strings.Contains(out, "\n# skipped 0\n") {
+		t.Error(out)
+	}
+}
+
+// Its types fit what programs in TypeScript write.
+func TestNodeTypes(t *testing.T) {
+	t.Parallel()
+	runNode(t, filepath.Join("node_modules", "typescript", "bin", "tsc"), "--project", "test")
+}
+
+// runNode runs a command of Node.js in the package's directory, to its end.
+func runNode(t *testing.T, args ...string) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(nodeDir, "node_modules")); err != nil {
+		t.Fatalf("%v: run `make test`, which installs what the package's tests need", err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir = nodeDir
+	cmd.Env = append(os.Environ(), "HEADGATE_PROGRAM="+binary)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("node %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// The example with Express, started by its one command.
+func TestExpressExample(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "../../examples/express/run")
+	cmd.Env = append(os.Environ(), "PROGRAM="+binary, "LISTEN=127.0.0.1:"+freePorts(t, 1)[0], "PORT=0", "TIMEOUT=30000")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	base := make(chan string, 1)
+	var log strings.Builder
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			log.WriteString(lines.Text() + "\n")
+			if url, ok := strings.CutPrefix(lines.Text(), "listening at "); ok {
+				base <- url
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		// It may have ended by itself.
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	var s server
+	select {
+	case s.base = <-base:
+	case <-ended:
+		t.Fatal("the example ended")
+	}
+	for i, tt := range []struct {
+		path string
+		code int
+		text string
+	}{
+		{"/items/7", 200, "item 7\n"},
+		{"/search", 200, "found nothing\n"},
+		{"/search", 429, `"violated-policies":["search"]`},
+		{"/items/7", 200, "item 7\n"},
+		{"/items/8", 200, "item 8\n"},
+		{"/items/9", 200, "item 9\n"},
+		{"/items/9", 429, `"violated-policies":["client per 30s"]`},
+	} {
+		a := s.get(t, tt.path)
+		if a.status != tt.code || !strings.Contains(a.text, tt.text) || a.header.Get("X-RateLimit-Limit") == "" || (a.header.Get("Retry-After") != "") != (tt.code == http.StatusTooManyRequests) {
+			t.Errorf("request %d, %s: %d %q %v", i+1, tt.path, a.status, a.text, a.header)
+		}
+	}
+}
