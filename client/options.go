@@ -14,7 +14,7 @@ import (
 const (
 	// DefaultTimeout is the deadline of each call: above that of the server's own
 	// store, so that its answer comes first.
-	DefaultTimeout = 250 * time.Millisecond
+	DefaultTimeout = 100 * time.Millisecond
 	// MaxTimeout is the longest.
 	MaxTimeout = time.Minute
 	// DefaultMaxInFlight is how many calls may be without an answer.

@@ -176,3 +176,76 @@ func FuzzParseGateway(f *testing.F) {
 		}
 	})
 }
+
+// TestGatewayDocs: the example's file stands in docs/gateway.md as it is, and all
+// other YAML there is what the loaders take. With -update the page gets the file's
+// text.
+func TestGatewayDocs(t *testing.T) {
+	t.Parallel()
+	const page, mark = "../docs/gateway.md", "<!-- examples/gateway/gateway.yml -->\n```yaml\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile("../examples/gateway/gateway.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), mark)
+	_, after, _ := strings.Cut(rest, "```\n")
+	if !ok {
+		t.Fatalf("%s does not have the example's file", page)
+	}
+	golden(t, page, []byte(before+mark+string(data)+"```\n"+after))
+	blocks := strings.Split(string(text), "```yaml\n")
+	for _, block := range blocks[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if strings.HasPrefix(block, "rules:") {
+			_, err = Parse(page, []byte(block))
+		} else {
+			_, err = ParseGateway(page, []byte(block))
+		}
+		// A piece of a file may name proxies that stand elsewhere in it.
+		if err != nil && !strings.Contains(err.Error(), "no proxy is trusted") {
+			t.Errorf("%v in\n%s", err, block)
+		}
+	}
+	// Each field is somewhere on the page.
+	for _, f := range gatewayFields(t) {
+		if !strings.Contains(string(text), f) {
+			t.Errorf("%s does not tell of %s", page, f)
+		}
+	}
+}
+
+// gatewayFields are the names of all fields.
+func gatewayFields(t *testing.T) []string {
+	t.Helper()
+	var root map[string]any
+	if err := json.Unmarshal(GatewaySchema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if fields, ok := v["properties"].(map[string]any); ok {
+				for name := range fields {
+					names = append(names, name)
+				}
+			}
+			for name, inner := range v {
+				if name != "match" { // is that of rules
+					walk(inner)
+				}
+			}
+		case []any:
+			for _, inner := range v {
+				walk(inner)
+			}
+		}
+	}
+	walk(root)
+	return names
+}

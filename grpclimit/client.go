@@ -70,13 +70,19 @@ func (c *Client) Options() []grpc.DialOption {
 // Unary is a grpc.UnaryClientInterceptor.
 func (c *Client) Unary(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	call := &Call{Method: method, Message: request, Target: conn.Target(), ctx: ctx, out: true}
+	if err := c.admit(call); err != nil {
+		return err
+	}
 	for again := c.retries; ; again-- {
-		if err := c.admit(call); err != nil {
-			return err
-		}
 		err := invoke(ctx, method, request, reply, conn, options...)
 		if err == nil || !c.heed(call, err) || again == 0 || status.Code(err) != codes.ResourceExhausted {
 			return err
+		}
+		switch refused := c.admit(call); {
+		case errors.Is(refused, headgate.ErrDenied):
+			return err // The server has said it already, and why.
+		case refused != nil:
+			return refused
 		}
 	}
 }

@@ -167,7 +167,7 @@ func TestRetries(t *testing.T) {
 	}
 	s = &service{answer: refusing(codes.ResourceExhausted, time.Hour)}
 	err := call(t, calling(t, nil, s, Retries(3), MaxWait(time.Second)))
-	if s.calls.Load() != 1 || status.Code(err) != codes.ResourceExhausted {
+	if s.calls.Load() != 1 || status.Code(err) != codes.ResourceExhausted || errors.Is(err, headgate.ErrDenied) {
 		t.Errorf("a wait that is too long: %v after %d calls", err, s.calls.Load())
 	}
 }

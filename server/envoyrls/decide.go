@@ -28,10 +28,11 @@ func (s *Service) decide(ctx context.Context, q *scratch) error {
 		return s.together(ctx, q, q.plans)
 	}
 	for i := range q.plans {
+		begin := len(q.told)
 		if err := s.together(ctx, q, q.plans[i:i+1]); err != nil {
 			return err
 		}
-		if err := s.fill(ctx, q, &q.plans[i]); err != nil {
+		if err := s.fill(ctx, q, &q.plans[i], q.told[begin:]); err != nil {
 			return err
 		}
 	}
@@ -40,8 +41,13 @@ func (s *Service) decide(ctx context.Context, q *scratch) error {
 
 // together carries out the plans so that all are charged or none.
 func (s *Service) together(ctx context.Context, q *scratch, plans []plan) error {
+	facts := q.facts
+	if len(plans) == 1 {
+		facts = of(plans[0].facts, q.facts)
+	}
 	for op := range q.batches {
 		q.batches[op].reset()
+		q.batches[op].ask.Descriptor = facts
 	}
 	denied := false
 	for i := range plans {
@@ -81,7 +87,7 @@ func (s *Service) take(ctx context.Context, q *scratch, b *batch, op headgate.Op
 	if !b.used {
 		return nil
 	}
-	b.ask.Op, b.ask.Policy, b.ask.Descriptor = op, q.policy, q.facts
+	b.ask.Op, b.ask.Policy = op, q.policy
 	b.decisions, err = s.decider.Take(ctx, &b.ask, b.decisions)
 	return err
 }
@@ -151,12 +157,13 @@ func (p *plan) turnsAway() bool {
 	return p.denies && p.op != headgate.OpRefund && (p.leaf == nil || !p.leaf.Shadow && !p.leaf.Quota)
 }
 
-// fill takes what is left of a limit that a cost did not fit into.
-func (s *Service) fill(ctx context.Context, q *scratch, p *plan) error {
-	decisions := of(p.decisions, q.decisions)
+// fill takes what is left of limits that the cost of a plan, which was carried out
+// by itself, did not fit into. Told are its decisions among those that are told.
+func (s *Service) fill(ctx context.Context, q *scratch, p *plan, told []headgate.Decision) error {
 	if p.op != headgate.OpTake {
 		return nil
 	}
+	decisions := of(p.decisions, q.decisions)
 	for i, c := range of(p.checks, q.checks) {
 		left, fits := c.Cost, true
 		for j := range decisions {
@@ -172,16 +179,26 @@ func (s *Service) fill(ctx context.Context, q *scratch, p *plan) error {
 		b.reset()
 		b.used = true
 		b.ask.Checks = append(b.ask.Checks, c)
+		b.ask.Descriptor, b.ask.Cost = of(p.facts, q.facts), left
+		if p.named.Rule != "" {
+			b.ask.Named = append(b.ask.Named, decide.Named{Rule: p.named.Rule, Key: p.named.Key, Cost: left})
+		}
 		if err := s.take(ctx, q, b, headgate.OpTake); err != nil {
 			return err
 		}
-		n := 0
-		for j := range decisions {
-			if decisions[j].Check == i && n < len(b.decisions) {
-				decisions[j].Remaining, decisions[j].ResetAfter = b.decisions[n].Remaining, b.decisions[n].ResetAfter
-				n++
-			}
-		}
+		fillIn(decisions, i, b.decisions)
+		fillIn(told, i, b.decisions)
 	}
 	return nil
+}
+
+// fillIn gives the decisions of one check the state that is in others, of the same
+// limits in the same order.
+func fillIn(decisions []headgate.Decision, check int, now []headgate.Decision) {
+	for i := range decisions {
+		if d := &decisions[i]; d.Check == check && len(now) > 0 {
+			d.Remaining, d.ResetAfter = now[0].Remaining, now[0].ResetAfter
+			now = now[1:]
+		}
+	}
 }

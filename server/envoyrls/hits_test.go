@@ -141,6 +141,10 @@ func TestIndependent(t *testing.T) {
 		step{ds(d("a=1"), d("a=1")), "OK OK:2 OK:1"},
 		step{ds(d("b=1"), back(2, d("a=1"))), "OVER OVER:0 OK:3"},
 	)
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "d", Descriptors: ds(hits(4, d("a=1")))})
+	if got, want := headers(answer), "Cache-Control: no-store, Retry-After: 60, X-Ratelimit-Limit: 10, X-Ratelimit-Remaining: 0, X-Ratelimit-Reset: 60"; got != want {
+		t.Errorf("the headers are %q, want %q", got, want)
+	}
 }
 
 // TestIndependentShadow: units that a shadow has no room for fill it up as well.

@@ -47,7 +47,7 @@ type plan struct {
 	unlimited, denies bool
 	named             decide.Named // without a Rule if no rule was named
 
-	checks, places, decisions span
+	facts, checks, places, decisions span
 }
 
 // span is a part of one of the scratch's slices.
@@ -144,10 +144,11 @@ func (q *scratch) match(p *plan, entries policy.Descriptor) error {
 	if len(entries) > 0 && entries[0].Name == RuleEntry {
 		return q.name(p, entries)
 	}
-	begin := len(q.facts)
+	p.facts.from = len(q.facts)
 	q.facts = nested.Flatten(q.facts, q.request.domain, entries)
+	p.facts.to = len(q.facts)
 	p.checks.from = len(q.checks)
-	outcome, err := q.policy.Decide(q.facts[begin:], p.cost, q.checks)
+	outcome, err := q.policy.Decide(of(p.facts, q.facts), p.cost, q.checks)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,8 @@ func TestDescriptor(t *testing.T) {
 		{"no host wanted", "host=", nil, "ip=203.0.113.7 route=GET /items/{id} method=GET path=/items/7"},
 		{
 			"other headers", "method=x-original-method&uri=X-Original-URI&host=X-Original-Host",
-			[]string{"X-Original-Method", "POST", "X-Original-URI", "/token?x=1", "X-Original-Host", "a.b"}, "ip=203.0.113.7 route=POST /token method=POST host=a.b path=/token",
+			[]string{"X-Original-Method", "POST", "X-Original-URI", "/token?x=1", "X-Original-Host", "a.b"},
+			"ip=203.0.113.7 route=POST /token method=POST host=a.b path=/token",
 		},
 		{"a whole URL", "uri=X-Original-URL", []string{"X-Original-URL", "https://example.com/items/a%20b?x=1"}, "ip=203.0.113.7 route=GET /items/{id} method=GET host=example.com path=/items/a b"},
 		{"an unclean path", "", []string{"X-Forwarded-Uri", "/x/../items//7"}, "ip=203.0.113.7 route=GET /items/{id} method=GET host=example.com path=/x/../items//7"},

@@ -2,14 +2,9 @@ package redis
 
 import (
 	"context"
-	"errors"
-	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
 )
@@ -18,20 +13,21 @@ import (
 // are in several slots is taken slot by slot, all at once; if one denies, what the
 // others charged is given back. In between the units are in use, so that another
 // request may be refused too early, and none is ever admitted too much: a process
-// that dies before it has given back leaves them in use until they expire.
+// that dies before it has given back leaves them in use until they expire. So that
+// this is rare, a request is only looked at by the other groups while one of them
+// will probably deny it; see suspects.
 
 // clustered is what a store on a cluster has besides.
 type clustered struct {
-	trouble trouble
-	tasks   tasks
+	suspects suspects
+	tasks    tasks
 }
 
 // takeCluster is Take on a cluster.
 func (s *Store) takeCluster(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	groups := s.bySlot(checks)
-	if groups == nil && !s.clustered.trouble.now() {
+	if groups == nil {
 		out, err := s.takeOne(ctx, op, checks, dst)
-		s.clustered.trouble.note(err)
 		if len(checks) == 1 || !isTryAgain(err) {
 			return out, err
 		}
@@ -43,21 +39,26 @@ func (s *Store) takeCluster(ctx context.Context, op headgate.Op, checks []headga
 		}
 		groups = []group{all}
 	}
-	return s.takeGroups(ctx, op, groups, dst)
+	return s.takeGroups(ctx, op, checks, groups, dst)
 }
 
 // takeGroups is Take for a request in groups.
-func (s *Store) takeGroups(ctx context.Context, op headgate.Op, groups []group, dst []headgate.Decision) ([]headgate.Decision, error) {
-	s.askAll(ctx, op, groups)
-	groups = s.askAgain(ctx, op, groups)
-	admitted := true
-	var failure error
-	for i := range groups {
-		g := &groups[i]
-		if g.err != nil && failure == nil {
-			failure = g.err
+func (s *Store) takeGroups(ctx context.Context, op headgate.Op, checks []headgate.Check, groups []group, dst []headgate.Decision) ([]headgate.Decision, error) {
+	looking := s.plan(op, groups)
+	groups = s.askAll(ctx, groups)
+	admitted, failure := verdict(groups)
+	if looking && admitted && failure == nil {
+		// Those that were only looked at are charged as well.
+		var rest []group
+		for i := len(groups) - 1; i >= 0; i-- {
+			if groups[i].op != op {
+				groups[i].op = op
+				rest = append(rest, groups[i])
+				groups = slices.Delete(groups, i, i+1)
+			}
 		}
-		admitted = admitted && g.admits()
+		groups = append(groups, s.askAll(ctx, rest)...)
+		admitted, failure = verdict(groups)
 	}
 	if op == headgate.OpTake && (failure != nil || !admitted) {
 		s.giveBack(ctx, groups)
@@ -65,23 +66,56 @@ func (s *Store) takeGroups(ctx context.Context, op headgate.Op, groups []group, 
 	if failure != nil || op == headgate.OpReset {
 		return dst, failure
 	}
-	return describeGroups(op, groups, admitted, dst)
+	before := len(dst)
+	dst, err := describeGroups(op, groups, admitted, dst)
+	if err == nil && op == headgate.OpTake {
+		s.clustered.suspects.note(checks, dst[before:])
+	}
+	return dst, err
 }
 
-// askAll asks for all groups at once.
-func (s *Store) askAll(ctx context.Context, op headgate.Op, groups []group) {
-	var others sync.WaitGroup
-	for i := 1; i < len(groups); i++ {
-		others.Go(func() { s.askFor(ctx, op, &groups[i]) })
+// plan says what each group is asked: op, or for a request that will probably be
+// denied to look only, and then it returns true. Groups with a penalty must see the
+// request, for they count denials.
+func (s *Store) plan(op headgate.Op, groups []group) (looking bool) {
+	suspect := make([]bool, len(groups))
+	any := false
+	for i := range groups {
+		groups[i].op = op
+		if op == headgate.OpTake && len(groups) > 1 {
+			suspect[i] = s.clustered.suspects.among(groups[i].checks)
+			any = any || suspect[i]
+		}
 	}
-	s.askFor(ctx, op, &groups[0])
+	if !any {
+		return false
+	}
+	for i := range groups {
+		if !suspect[i] && !groups[i].penalizes() {
+			groups[i].op = headgate.OpPeek
+			looking = true
+		}
+	}
+	return looking
+}
+
+// askAll asks for all groups at once. It returns the groups: there can be more of
+// them, see askAgain.
+func (s *Store) askAll(ctx context.Context, groups []group) []group {
+	var others sync.WaitGroup
+	ask := func(g *group) { g.answer, g.err = s.ask(ctx, g.op, g.checks) }
+	for i := 1; i < len(groups); i++ {
+		others.Go(func() { ask(&groups[i]) })
+	}
+	ask(&groups[0])
 	others.Wait()
+	return s.askAgain(ctx, groups)
 }
 
 // askAgain asks for each check by itself where a slot is just on its way from one
 // node to another: keys of one request can be on both then, and the nodes answer
 // TRYAGAIN and do nothing.
-func (s *Store) askAgain(ctx context.Context, op headgate.Op, groups []group) []group {
+func (s *Store) askAgain(ctx context.Context, groups []group) []group {
 	var done, alone []group
 	for i := range groups {
 		g := &groups[i]
@@ -90,23 +124,13 @@ func (s *Store) askAgain(ctx context.Context, op headgate.Op, groups []group) []
 			continue
 		}
 		for j := range g.checks {
-			alone = append(alone, group{checks: g.checks[j : j+1], places: g.places[j : j+1]})
+			alone = append(alone, group{op: g.op, checks: g.checks[j : j+1], places: g.places[j : j+1]})
 		}
 	}
 	if alone == nil {
 		return groups
 	}
-	s.askAll(ctx, op, alone)
-	return append(done, alone...)
-}
-
-func (s *Store) askFor(ctx context.Context, op headgate.Op, g *group) {
-	if s.clustered.trouble.now() {
-		g.answer, g.err = within(ctx, &s.clustered.tasks, op, func() (answer, error) { return s.ask(ctx, op, g.checks) })
-	} else {
-		g.answer, g.err = s.ask(ctx, op, g.checks)
-	}
-	s.clustered.trouble.note(g.err)
+	return append(done, s.askAll(ctx, alone)...)
 }
 
 // ask asks for checks whose counters are in one slot.
@@ -141,7 +165,7 @@ func (s *Store) giveBack(ctx context.Context, groups []group) {
 	var others sync.WaitGroup
 	for i := range groups {
 		g := &groups[i]
-		if g.err != nil || g.answer.status != statusAdmitted {
+		if g.err != nil || g.op != headgate.OpTake || g.answer.status != statusAdmitted {
 			continue
 		}
 		// An answer that cannot be read says nothing of what was charged.

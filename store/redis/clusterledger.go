@@ -83,7 +83,6 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 		g.answer, g.err = within(ctx, &s.clustered.tasks, headgate.OpTake, func() (answer, error) {
 			return s.askOnce(ctx, g.checks, &own)
 		})
-		s.clustered.trouble.note(g.err)
 	})
 	admitted, changed := true, false
 	var failure error
@@ -193,7 +192,6 @@ func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, unit
 		decisions, g.err = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() ([]headgate.Decision, error) {
 			return s.settle(ctx, &part, own, nil, mode)
 		})
-		s.clustered.trouble.note(g.err)
 		for _, place := range g.places {
 			n := copy(all[starts[place]:starts[place+1]], decisions)
 			for k := range n {

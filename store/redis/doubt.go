@@ -14,7 +14,14 @@ import (
 type doubt struct {
 	failed atomic.Bool  // the call that ended last had no answer
 	last   atomic.Int64 // about when a call was last answered, in ns
+
+	lasts time.Duration // for how long a failure is remembered, besides
+	until atomic.Int64  // to when, about, in ns
 }
+
+// doubtLasts is for how long a failure is remembered on a cluster: the nodes that
+// answer say nothing of the one that does not, and it has been noticed by then.
+const doubtLasts = 3 * time.Second
 
 // idleFor is how long nobody asks until it is doubted that the connection is still
 // there. One that is silent is given up after at least as long.
@@ -29,7 +36,8 @@ func about(ctx context.Context) int64 {
 
 // now reports whether there is doubt.
 func (d *doubt) now(ctx context.Context) bool {
-	return d.failed.Load() || about(ctx)-d.last.Load() > int64(idleFor)
+	at := about(ctx)
+	return d.failed.Load() || at-d.last.Load() > int64(idleFor) || at < d.until.Load()
 }
 
 // note notes how a call ended. A refusal by the server is an answer, too, but one
@@ -38,8 +46,12 @@ func (d *doubt) note(ctx context.Context, err error) {
 	if failed := err != nil; d.failed.Load() != failed {
 		d.failed.Store(failed)
 	}
-	if at := about(ctx); err == nil && d.last.Load() != at {
+	at := about(ctx)
+	if err == nil && d.last.Load() != at {
 		d.last.Store(at)
+	}
+	if err != nil && d.lasts > 0 {
+		d.until.Store(at + int64(d.lasts))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 // group is the checks of a request whose counters are in one slot.
 type group struct {
+	op     headgate.Op      // what it is asked
 	checks []headgate.Check // of its own
 	places []int            // where they stand in the request
 	answer answer
@@ -40,6 +41,31 @@ func (g *group) admits() bool {
 		}
 	}
 	return true
+}
+
+// verdict reports whether all groups admit, and the first failure.
+func verdict(groups []group) (admitted bool, failure error) {
+	admitted = true
+	for i := range groups {
+		if groups[i].err != nil && failure == nil {
+			failure = groups[i].err
+		}
+		admitted = admitted && groups[i].admits()
+	}
+	return admitted, failure
+}
+
+// penalizes reports whether a rule of the group has a penalty.
+func (g *group) penalizes() bool {
+	for i := range g.checks {
+		limits := g.checks[i].Rule.Limits()
+		for j := range limits {
+			if limits[j].Algorithm == headgate.Penalty {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // bySlot groups the checks of a request, or returns nil if all of them are in one
@@ -91,10 +117,12 @@ func describeGroups(op headgate.Op, groups []group, admitted bool, dst []headgat
 	out := append(dst, make([]headgate.Decision, starts[headgate.MaxChecks]-len(dst))...)
 	for i := range groups {
 		g := &groups[i]
+		asked := op
 		if op == headgate.OpTake && !admitted {
 			g.answer.status = statusDenied
+			asked = g.op
 		}
-		decisions, err := g.answer.describe(op, g.checks, nil)
+		decisions, err := g.answer.describe(asked, g.checks, nil)
 		if err != nil {
 			return dst, err
 		}

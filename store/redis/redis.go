@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -135,7 +136,8 @@ func newStore(client rueidis.Client, set settings) *Store {
 		recall:  rueidis.NewLuaScript(recallLua),
 	}
 	if client.Mode() == rueidis.ClientModeCluster {
-		s.clustered = new(clustered)
+		s.clustered = &clustered{suspects: suspects{seed: maphash.MakeSeed()}}
+		s.doubt.lasts = doubtLasts
 	}
 	return s
 }

@@ -80,7 +80,7 @@ func exitCode(t *testing.T, err error) int {
 	return -1
 }
 
-// server is a running "headgate serve".
+// server is a running "headgate serve", or another command that serves.
 type server struct {
 	cmd  *exec.Cmd
 	base string
@@ -93,7 +93,14 @@ type server struct {
 // serve starts a server and waits until it says its address.
 func serve(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{cmd: program(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), read: make(chan struct{})}
+	return begin(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+}
+
+// begin starts a command that serves, and waits until it says the address of its
+// API.
+func begin(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{cmd: program(t, args...), read: make(chan struct{})}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

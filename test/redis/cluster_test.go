@@ -286,6 +286,69 @@ func TestKeysDoNotSteer(t *testing.T) {
 	}
 }
 
+// TestSuspects: what is denied again and again holds no units of others meanwhile:
+// they are only looked at.
+func TestSuspects(t *testing.T) {
+	const requests = 20
+	c := servers.StartCluster(t, servers.Valkey)
+	store, prefix := openCluster(t, c, 10*time.Second)
+	checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
+	once := &checks[1]
+	once.Rule = headgate.MustRule(once.Rule.Name(), headgate.Sliding(2, 300*24*time.Hour))
+	for i, want := range []struct {
+		allowed bool
+		calls   int // of scripts
+	}{
+		{true, 3},
+		{true, 3},  // takes the last unit
+		{false, 3}, // is expected to be denied, and so takes nothing of the others
+	} {
+		before := scriptCalls(t, c)
+		v := take(t, store, checks...)
+		if got := scriptCalls(t, c) - before; i > 0 && got != want.calls {
+			t.Errorf("request %d was %d calls, want %d", i+1, got, want.calls)
+		}
+		if v.Allowed != want.allowed || v.Decisions[0].Remaining != int64(99-min(i, 1)) {
+			t.Errorf("request %d: got %+v", i+1, v)
+		}
+	}
+	before := scriptCalls(t, c)
+	for range requests {
+		take(t, store, checks...)
+	}
+	if got := scriptCalls(t, c) - before; got != 3*requests {
+		t.Errorf("%d requests were %d calls, want 3 each: nothing to give back", requests, got)
+	}
+	// The suspicion is wrong: the request is admitted, in two steps.
+	if err := forget(t, store, *once); err != nil {
+		t.Fatal(err)
+	}
+	before = scriptCalls(t, c)
+	if v := take(t, store, checks...); !v.Allowed || v.Decisions[0].Remaining != 97 || v.Decisions[1].Remaining != 1 || v.Decisions[2].Remaining != 97 {
+		t.Errorf("got %+v, want it admitted", v)
+	}
+	if got := scriptCalls(t, c) - before; got != 5 {
+		t.Errorf("it was %d calls, want 3 and then 2", got)
+	}
+}
+
+// scriptCalls is how many script calls the nodes have had.
+func scriptCalls(t *testing.T, c *servers.Cluster) int {
+	t.Helper()
+	total := 0
+	for _, node := range c.Nodes {
+		info, err := node.Do(t.Context(), "INFO", "commandstats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(info.(string), "cmdstat_evalsha:calls=")
+		count, _, _ := strings.Cut(rest, ",")
+		n, _ := strconv.Atoi(count)
+		total += n
+	}
+	return total
+}
+
 // TestTag: the counters of rules with one tag are on one node, and a request under
 // them is one call.
 func TestTag(t *testing.T) {
@@ -301,27 +364,12 @@ func TestTag(t *testing.T) {
 	}
 	owner := c.Owner(slot(t, c, "{orders}"))
 	take(t, store, checks...)
-	calls := func() int {
-		t.Helper()
-		total := 0
-		for _, node := range c.Nodes {
-			info, err := node.Do(t.Context(), "INFO", "commandstats")
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, rest, _ := strings.Cut(info.(string), "cmdstat_evalsha:calls=")
-			count, _, _ := strings.Cut(rest, ",")
-			n, _ := strconv.Atoi(count)
-			total += n
-		}
-		return total
-	}
-	before := calls()
+	before := scriptCalls(t, c)
 	const requests = 20
 	for range requests {
 		take(t, store, checks...)
 	}
-	if got := calls() - before; got != requests {
+	if got := scriptCalls(t, c) - before; got != requests {
 		t.Errorf("%d requests were %d calls", requests, got)
 	}
 	for _, check := range checks {

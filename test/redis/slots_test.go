@@ -191,22 +191,18 @@ func TestRefusedTooEarly(t *testing.T) {
 		c := servers.StartCluster(t, kind)
 		store, prefix := openCluster(t, c, 30*time.Second)
 		checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
-		everyone, client := checks[:1], checks[1]
-		client.Rule = headgate.MustRule(client.Rule.Name(), headgate.Per(1, 300*24*time.Hour))
-		if v := take(t, store, client); !v.Allowed {
-			t.Fatalf("got %+v", v)
-		}
+		everyone := checks[:1]
 		stop := make(chan struct{})
 		var all sync.WaitGroup
-		for range others {
+		for i := range others {
 			all.Go(func() {
-				for {
+				for n := 0; ; n++ {
 					select {
 					case <-stop:
 						return
 					default:
 					}
-					out, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{everyone[0], client}, nil)
+					out, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{everyone[0], denied(i, n)}, nil)
 					if v := headgate.NewVerdict(out); err != nil || v.Allowed {
 						t.Errorf("got %+v, %v; want a denial", v, err)
 						return
@@ -241,27 +237,37 @@ func TestRefusedTooEarly(t *testing.T) {
 	})
 }
 
+// denied is a check that nothing admits, and that has not been denied before: its
+// cost is above the limit, and its key its own.
+func denied(caller, n int) headgate.Check {
+	return headgate.Check{Rule: denies, Key: fmt.Sprint(caller, " ", n), Cost: 2}
+}
+
+var denies = headgate.MustRule("denies", headgate.PerHour(1))
+
 // TestRefundsAdmitNothing: a bucket refills while requests that will be denied hold
 // units of it. What is given back to it must not be what it has refilled anyway.
 func TestRefundsAdmitNothing(t *testing.T) {
 	const rate, burst, callers = 2000, 5, 8
 	c := servers.StartCluster(t, servers.Redis)
 	store, prefix := openCluster(t, c, 30*time.Second)
-	checks := checksOn(t, c, prefix, 1, c.Nodes[0], c.Nodes[1])
+	checks := checksOn(t, c, prefix, 1, c.Nodes[0])
 	checks[0].Rule = headgate.MustRule(checks[0].Rule.Name(), headgate.PerSecond(rate).WithBurst(burst))
-	take(t, store, checks[1])
 	var mu sync.Mutex
 	var admitted []int64 // when
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	for i := range 2 * callers {
 		all.Go(func() {
-			ask := checks[:1+i%2] // half of them are always denied
+			ask := checks
 			for n := 0; ; n++ {
 				select {
 				case <-stop:
 					return
 				default:
+				}
+				if i%2 == 1 { // half of them are always denied
+					ask = []headgate.Check{checks[0], denied(i, n)}
 				}
 				out, err := store.Take(t.Context(), headgate.OpTake, ask, nil)
 				if err != nil {

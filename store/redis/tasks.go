@@ -5,48 +5,11 @@ import (
 	"errors"
 	"math"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
 )
-
-// trouble is when calls to a cluster go wrong. The client then looks up where the
-// slots are, in the midst of somebody's call and without heeding its deadline, and
-// a node that hangs fills its queue; so for a while calls are made where nobody
-// waits for them but by their deadline.
-type trouble struct {
-	until atomic.Int64 // ns; 0 if all is well
-}
-
-// troubled is how long that is: a silent connection has been noticed by then.
-const troubled = 3 * time.Second
-
-func (t *trouble) now() bool {
-	until := t.until.Load()
-	if until == 0 {
-		return false
-	}
-	if time.Now().UnixNano() < until {
-		return true
-	}
-	t.until.CompareAndSwap(until, 0)
-	return false
-}
-
-// note takes notice of how a call ended: what a node answers is no trouble, but that
-// the cluster is down is.
-func (t *trouble) note(err error) {
-	if err == nil {
-		return
-	}
-	var refused *rueidis.RedisError
-	if !errors.As(err, &refused) || refused.IsClusterDown() {
-		t.until.Store(time.Now().Add(troubled).UnixNano())
-	}
-}
 
 // within returns what do returns, or the context's end if that comes first. Then
 // do goes on by itself.

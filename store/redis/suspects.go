@@ -1,0 +1,89 @@
+package redis
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// suspects are counters that will probably deny, for a while: they have denied, or
+// were left with less than was asked for. A request over several slots asks for them
+// first and only looks at the others, so that what is denied again and again holds
+// no units of others while it is. A suspicion that is wrong costs a round trip.
+//
+// They stand in a table by a hash of the counter's name. Who comes to a place that is
+// taken takes it.
+type suspects struct {
+	seed  maphash.Seed
+	table [1 << 12]suspect
+}
+
+type suspect struct {
+	counter atomic.Uint64
+	until   atomic.Int64 // ns since the Unix epoch, on our clock
+}
+
+// suspectFor bounds a suspicion, since a refund, a reset or another limit can end its
+// reason at any time.
+const suspectFor = time.Second
+
+func (t *suspects) find(c *headgate.Check) (*suspect, uint64) {
+	h := maphash.String(t.seed, c.Key) ^ c.Rule.ID()
+	return &t.table[h%uint64(len(t.table))], h
+}
+
+// among reports whether one of the checks will probably deny.
+func (t *suspects) among(checks []headgate.Check) bool {
+	now := int64(0)
+	for i := range checks {
+		c := &checks[i]
+		if c.Shadow {
+			continue
+		}
+		one, h := t.find(c)
+		if one.counter.Load() != h {
+			continue
+		}
+		if now == 0 {
+			now = time.Now().UnixNano()
+		}
+		if now < one.until.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// note notes what the decisions about the checks say of the next request.
+func (t *suspects) note(checks []headgate.Check, decisions []headgate.Decision) {
+	for i := range checks {
+		c := &checks[i]
+		n := len(c.Rule.Limits())
+		own := decisions[:n]
+		decisions = decisions[n:]
+		if c.Shadow {
+			continue
+		}
+		wait := time.Duration(0)
+		for j := range own {
+			switch o := &own[j]; {
+			case !o.Allowed && o.RetryAfter == headgate.Never:
+				wait = suspectFor
+			case !o.Allowed:
+				wait = max(wait, o.RetryAfter)
+			case o.Remaining < c.Units() && o.Limit.Algorithm != headgate.Penalty:
+				wait = max(wait, o.ResetAfter)
+			}
+		}
+		one, h := t.find(c)
+		switch {
+		case wait > 0:
+			one.until.Store(time.Now().Add(min(wait, suspectFor)).UnixNano())
+			one.counter.Store(h)
+		case one.counter.Load() == h:
+			one.counter.Store(0)
+		}
+	}
+}
