@@ -48,7 +48,7 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 .PHONY: test
 test: ## run every test under the race detector, against real servers, which apt installs if missing
 	scripts/install-test-programs
-	$(GO) test -race -count=1 -timeout=20m $(TESTFLAGS) $(PACKAGES)
+	$(GO) test -race -count=1 -timeout=40m $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: test-unit
 test-unit: ## run the tests that start no server: nothing to install, no C compiler

@@ -310,7 +310,7 @@ func TestHostileServer(t *testing.T) {
 		"too few decisions": func(n uint64) *headgatev1.TakeStreamResponse {
 			return &headgatev1.TakeStreamResponse{Results: []*headgatev1.NumberedTakeResult{{Number: n, Response: new(headgatev1.TakeResponse)}}}
 		},
-		"too many decisions, and more answers": func(n uint64) *headgatev1.TakeStreamResponse {
+		"too many decisions and more answers": func(n uint64) *headgatev1.TakeStreamResponse {
 			r := &headgatev1.NumberedTakeResult{Number: n, Response: &headgatev1.TakeResponse{Decisions: append(one, one...)}}
 			return &headgatev1.TakeStreamResponse{Results: []*headgatev1.NumberedTakeResult{{Number: n + 1000}, {}, r, r, {Number: n + 1}}}
 		},
@@ -329,6 +329,44 @@ func TestHostileServer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDecisions: a denial may be about some checks only; nothing else may.
+func TestDecisions(t *testing.T) {
+	two := headgate.MustRule("two", headgate.PerSecond(1), headgate.PerHour(9))
+	checks := []headgate.Check{{Rule: two, Key: "a"}, {Rule: hour, Key: "b", Shadow: true}, {Rule: two, Key: "c"}}
+	d := func(check int32, allowed bool) *headgatev1.StoreDecision {
+		return &headgatev1.StoreDecision{Check: check, Allowed: allowed}
+	}
+	for name, c := range map[string]struct {
+		from []*headgatev1.StoreDecision
+		want int
+	}{
+		"all":                      {[]*headgatev1.StoreDecision{d(0, true), d(0, true), d(1, true), d(2, true), d(2, true)}, 5},
+		"a denial of the last":     {[]*headgatev1.StoreDecision{d(2, true), d(2, false)}, 2},
+		"denials of two":           {[]*headgatev1.StoreDecision{d(0, false), d(0, true), d(2, true), d(2, false)}, 4},
+		"half a check":             {[]*headgatev1.StoreDecision{d(2, false)}, 0},
+		"two halves":               {[]*headgatev1.StoreDecision{d(0, false), d(2, false)}, 0},
+		"an admission of some":     {[]*headgatev1.StoreDecision{d(2, true), d(2, true)}, 0},
+		"the denial of a shadow":   {[]*headgatev1.StoreDecision{d(1, false)}, 0},
+		"a check that is not":      {[]*headgatev1.StoreDecision{d(3, false), d(3, false)}, 0},
+		"one that never could be":  {[]*headgatev1.StoreDecision{d(-1, false)}, 0},
+		"nothing":                  {nil, 0},
+		"more than there could be": {[]*headgatev1.StoreDecision{d(0, true), d(0, true), d(1, true), d(2, true), d(2, true), d(2, true)}, 0},
+	} {
+		kept := []headgate.Decision{{At: 7}}
+		got, err := decisions(checks, c.from, kept)
+		if len(got) != 1+c.want || got[0].At != 7 || (err == nil) != (c.want > 0) {
+			t.Errorf("%s: %d decisions, %v", name, len(got)-1, err)
+			continue
+		}
+		for i, d := range got[1:] {
+			from := c.from[i]
+			if d.Check != int(from.GetCheck()) || d.Rule != checks[d.Check].Rule || d.Allowed != from.GetAllowed() || d.Shadow != checks[d.Check].Shadow {
+				t.Errorf("%s: decision %d is %+v", name, i, d)
+			}
+		}
 	}
 }
 

@@ -178,29 +178,43 @@ func (s *Store) rule(r *headgate.Rule) (*headgatev1.Rule, error) {
 	return m, nil
 }
 
-// decisions appends what the server says of the limits of checks.
+// decisions appends what the server says of the limits of checks: of all of them or,
+// if it remembers a denial, of some checks, each with all of its limits.
 func decisions(checks []headgate.Check, from []*headgatev1.StoreDecision, dst []headgate.Decision) ([]headgate.Decision, error) {
-	want := 0
+	before, all := len(dst), 0
 	for i := range checks {
-		want += len(checks[i].Rule.Limits())
+		all += len(checks[i].Rule.Limits())
 	}
-	if len(from) != want {
-		return dst, failed("take", fmt.Errorf("the server gave %d decisions for %d limits", len(from), want))
-	}
-	for i := range checks {
-		c := &checks[i]
+	whole := len(from) == all
+	for len(from) > 0 {
+		place := int(from[0].GetCheck())
+		if place < 0 || place >= len(checks) || len(from) < len(checks[place].Rule.Limits()) {
+			break
+		}
+		c := &checks[place]
 		limits := c.Rule.Limits()
 		for j := range limits {
-			m := from[0]
-			from = from[1:]
+			m := from[j]
+			if int(m.GetCheck()) != place {
+				return dst[:before], errDecisions(len(dst)-before, all)
+			}
 			dst = append(dst, headgate.Decision{
-				Rule: c.Rule, Limit: &limits[j], Check: i, Allowed: m.GetAllowed(), Shadow: c.Shadow,
+				Rule: c.Rule, Limit: &limits[j], Check: place, Allowed: m.GetAllowed(), Shadow: c.Shadow,
 				Source: headgate.Source(m.GetSource()), Remaining: m.GetRemaining(), At: m.GetAt(),
 				RetryAfter: content.Duration(m.GetRetryAfterUs()), ResetAfter: content.Duration(m.GetResetAfterUs()), Delay: content.Duration(m.GetDelayUs()),
 			})
 		}
+		from = from[len(limits):]
+	}
+	// Anything but a denial must be about everything.
+	if got := len(dst) - before; len(from) > 0 || !whole && headgate.NewVerdict(dst[before:]).Allowed {
+		return dst[:before], errDecisions(got, all)
 	}
 	return dst, nil
+}
+
+func errDecisions(got, want int) error {
+	return failed("take", fmt.Errorf("the server's answer makes sense for %d of %d limits", got, want))
 }
 
 // reservation is the one that the message means. Rules that are among those of the

@@ -65,6 +65,18 @@ func (k *Keyed) InUse(key string) int {
 	return s.inUse[key]
 }
 
+// Keys is for how many keys something is in progress.
+func (k *Keyed) Keys() int {
+	n := 0
+	for i := range k.shards {
+		s := &k.shards[i]
+		s.mu.Lock()
+		n += len(s.inUse)
+		s.mu.Unlock()
+	}
+	return n
+}
+
 func (k *Keyed) shard(key string) *shard {
 	return &k.shards[maphash.String(k.seed, key)%shards]
 }

@@ -23,6 +23,9 @@ func TestKeyed(t *testing.T) {
 	take("a", false)
 	empty := take("", true)
 	other := take("b", true)
+	if n := k.Keys(); n != 3 {
+		t.Errorf("something is in progress for %d keys, want 3", n)
+	}
 
 	first.Release()
 	first.Release() // gives nothing back
@@ -33,10 +36,8 @@ func TestKeyed(t *testing.T) {
 	for _, p := range []*Permit{second, third, other, empty} {
 		p.Release()
 	}
-	for i := range k.shards {
-		if n := len(k.shards[i].inUse); n != 0 {
-			t.Errorf("shard %d keeps %d keys of which nothing is in progress", i, n)
-		}
+	if n := k.Keys(); n != 0 {
+		t.Errorf("%d keys are kept of which nothing is in progress", n)
 	}
 }
 

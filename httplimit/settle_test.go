@@ -40,7 +40,7 @@ func TestOutcomes(t *testing.T) {
 		"a body":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, 1},
 		"a file":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, 1},
 		"not modified":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 0},
-		"an error":         {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", 502) }, 0},
+		"an error":         {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", http.StatusBadGateway) }, 0},
 		"hints before":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(503) }, 0},
 		"a second status":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); w.WriteHeader(503) }, 1},
 		"a panic":          {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0},
@@ -93,7 +93,7 @@ func TestSettleByHandler(t *testing.T) {
 	defer server.Close()
 	get := func() {
 		t.Helper()
-		res, err := http.Get(server.URL) //nolint:noctx // a test's own server
+		res, err := http.Get(server.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestSettleByHandler(t *testing.T) {
 	if got := left(t, store, rule); got != 94 {
 		t.Errorf("%d units remain, want 94: the request cost 3 at 2 each", got)
 	}
-	if err := (headgate.New(store, rule)).Reset(t.Context(), ""); err != nil {
+	if err := headgate.New(store, rule).Reset(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	fails = true

@@ -19,9 +19,10 @@ func program(t *testing.T, has string, name string, args ...string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		ended <- cmd.Wait()
+		defer close(ended)
+		_ = cmd.Wait() // It is killed.
 		_ = w.Close()
 	}()
 	t.Cleanup(func() {

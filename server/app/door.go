@@ -75,7 +75,7 @@ func (a *App) shutDoors(ctx context.Context) error {
 	for i, d := range a.doors {
 		all.Go(func() {
 			if errs[i] = d.server.Shutdown(ctx); errs[i] != nil {
-				a.settings.Logger.Warn("requests in flight are cut off", slog.String("door", d.name))
+				a.settings.Logger.WarnContext(ctx, "requests in flight are cut off", slog.String("door", d.name))
 			}
 		})
 	}

@@ -46,6 +46,7 @@ var (
 	bodyBroken       = &httplimit.Problem{Title: "The request is not complete", Status: http.StatusBadRequest, Detail: "Its body ended before its time or is not framed as HTTP wants it."}
 	noAnswer         = &httplimit.Problem{Title: "The upstream server does not answer", Status: http.StatusBadGateway}
 	lateAnswer       = &httplimit.Problem{Title: "The upstream server does not answer in time", Status: http.StatusGatewayTimeout}
+	noToken          = &httplimit.Problem{Title: "The request has no token", Status: http.StatusUnauthorized, Detail: "Send one in the header that it is expected in."}
 	noUpstream       = &httplimit.Problem{Title: "No upstream server is available", Status: http.StatusServiceUnavailable, RetryAfterMS: 1000}
 )
 
@@ -67,7 +68,7 @@ func unauthorized(err error) *httplimit.Problem {
 	p := &httplimit.Problem{Title: "The request has no valid token", Status: http.StatusUnauthorized, Detail: "The token is not valid."}
 	switch {
 	case errors.Is(err, errNoToken):
-		p.Detail = "Send a token."
+		return noToken
 	case errors.Is(err, errExpired):
 		p.Detail = "The token has expired."
 	case errors.Is(err, errNotYet):
@@ -120,7 +121,7 @@ func (x *exchange) tell(h http.Header) {
 
 // challenge is the WWW-Authenticate that every 401 must have.
 func (x *exchange) challenge() string {
-	if x.refusal != nil && x.refusal.Detail == "Send a token." {
+	if x.refusal == noToken {
 		return "Bearer"
 	}
 	return `Bearer error="invalid_token"`

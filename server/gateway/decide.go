@@ -135,8 +135,8 @@ func (x *exchange) gone(err error) bool {
 	return false
 }
 
-// shed answers a request for which there is no permit.
-func (x *exchange) shed(full *busyLimit, err error) {
+// turnAway answers a request for which there is no permit.
+func (x *exchange) turnAway(full *busyLimit, err error) {
 	var wrong *headgate.InvalidError
 	if errors.As(err, &wrong) {
 		x.outcome = refused

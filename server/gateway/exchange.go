@@ -91,7 +91,7 @@ func (x *exchange) serve() {
 	x.look()
 	x.describe()
 	if full, err := x.enter(); full != nil || err != nil {
-		x.shed(full, err)
+		x.turnAway(full, err)
 		return
 	}
 	if !x.admit() {

@@ -194,11 +194,17 @@ func (x *exchange) enterTarget(t *target) {
 func (x *exchange) note(t *target, err error) {
 	logger := x.g.options.Logger
 	where := []slog.Attr{slog.String("upstream", x.route.pool.Name), slog.String("target", t.name), slog.Any("error", err)}
-	if d, ejected := t.failed(); ejected {
-		logger.LogAttrs(x.r.Context(), slog.LevelError, "a target is passed over, as it fails", append(where, slog.Duration("for", d))...)
+	level := slog.LevelDebug
+	ejected, first := t.failed()
+	switch {
+	case ejected > 0:
+		logger.LogAttrs(x.r.Context(), slog.LevelError, "a target is passed over, as it fails", append(where, slog.Duration("for", ejected))...)
 		return
+	case first:
+		// The others would fill a disk just when somebody needs to read.
+		level = slog.LevelWarn
 	}
-	logger.LogAttrs(x.r.Context(), slog.LevelDebug, "a target has failed", where...)
+	logger.LogAttrs(x.r.Context(), level, "a target has failed", where...)
 }
 
 // mayRepeat reports whether a request that has failed may be sent to another

@@ -172,7 +172,7 @@ func TestEjectionEndsAndGrows(t *testing.T) {
 	tt := &target{eject: Eject{After: 2, For: time.Minute}}
 	fail := func(want time.Duration) {
 		t.Helper()
-		if d, ejected := tt.failed(); d != want || ejected != (want > 0) {
+		if d, first := tt.failed(); d != want || first != (tt.inRow.Load() == 1) {
 			t.Errorf("after %d failures it is passed over for %v, want %v", tt.failures.Load(), d, want)
 		}
 	}

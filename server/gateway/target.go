@@ -45,19 +45,21 @@ func (t *target) answered() {
 	}
 }
 
-// failed notes that there was none. It reports whether the target is passed over
-// from now on, and for how long.
-func (t *target) failed() (time.Duration, bool) {
+// failed notes that there was none. It returns for how long the target is passed
+// over from now on, zero if it is not, and whether there was an answer before.
+func (t *target) failed() (ejected time.Duration, first bool) {
 	t.failures.Add(1)
 	now, until := time.Now(), t.until.Load()
-	if int(t.inRow.Add(1)) < t.eject.After || now.UnixNano() < until {
-		return 0, false
+	inRow := int(t.inRow.Add(1))
+	first = inRow == 1
+	if inRow < t.eject.After || now.UnixNano() < until {
+		return 0, first
 	}
 	// Whoever comes when it is over tries again: one more failure is enough then.
 	d := min(t.eject.For<<min(t.ejections.Load(), 15), max(MaxEject, t.eject.For))
 	if !t.until.CompareAndSwap(until, now.Add(d).UnixNano()) {
-		return 0, false
+		return 0, first
 	}
 	t.ejections.Add(1)
-	return d, true
+	return d, first
 }

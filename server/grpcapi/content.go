@@ -121,7 +121,7 @@ func newDecisions(decisions []headgate.Decision) []*headgatev1.StoreDecision {
 		d, to := &decisions[i], &all[i]
 		to.Allowed, to.Remaining, to.At = d.Allowed, d.Remaining, d.At
 		to.RetryAfterUs, to.ResetAfterUs, to.DelayUs = content.Micros(d.RetryAfter), content.Micros(d.ResetAfter), content.Micros(d.Delay)
-		to.Source = headgatev1.Source(d.Source)
+		to.Source, to.Check = headgatev1.Source(d.Source), int32(d.Check)
 		out[i] = to
 	}
 	return out

@@ -7,14 +7,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// permits bound the goroutines that decide side by side, over all streams and
+// permits bound the requests that are decided at the same time, over all streams and
 // batches of a service.
 type permits chan struct{}
 
-// maxWorkers is how many of them there may be.
-const maxWorkers = 4096
+// maxPermits is how many of them there may be.
+const maxPermits = 4096
 
-func newPermits() permits { return make(permits, maxWorkers) }
+func newPermits() permits { return make(permits, maxPermits) }
 
 func (p permits) take() bool {
 	select {
@@ -27,71 +27,54 @@ func (p permits) take() bool {
 
 func (p permits) give() { <-p }
 
-// crew decides the requests of one stream side by side. Its goroutines come as
-// they are needed and stay until the stream ends; another sends what they have
-// answered, all that is there in one message.
+// crew decides the requests of one stream side by side, each in a goroutine of its
+// own; another sends what they have answered, all that is there in one message.
 type crew struct {
 	x       *exchange
 	permits permits
 	buffers *sync.Pool // of *[]byte
 
-	items   chan item
+	places  chan struct{} // one in it for each request that is not handed on yet
 	results chan *[]byte
-	workers int
 	working sync.WaitGroup
 	sending sync.WaitGroup
 	failed  error // of sending; to be read when that has ended
 }
 
-// maxAnswer bounds the results that are sent in one message, in bytes, and the
-// buffers that are kept.
-const maxAnswer = 32 << 10
-
 func newCrew(x *exchange, p permits, buffers *sync.Pool) *crew {
-	return &crew{x: x, permits: p, buffers: buffers, items: make(chan item), results: make(chan *[]byte, maxSideBySide)}
+	c := &crew{x: x, permits: p, buffers: buffers, places: make(chan struct{}, maxSideBySide), results: make(chan *[]byte, maxSideBySide)}
+	c.sending.Go(c.send)
+	return c
 }
 
-// hand has an item decided as soon as somebody is free.
+// hand has an item decided as soon as there is a place and a permit.
 func (c *crew) hand(it item) error {
-	select {
-	case c.items <- it:
-		return nil
-	default:
+	for _, room := range []chan struct{}{c.places, c.permits} {
+		select {
+		case room <- struct{}{}:
+		case <-c.x.ctx.Done():
+			// The place is lost with the stream, and there is no permit.
+			return status.FromContextError(c.x.ctx.Err()).Err()
+		}
 	}
-	if c.workers == 0 {
-		// The first one needs no permit, so that every stream goes on.
-		c.workers = 1
-		c.sending.Go(c.send)
-		c.working.Go(func() { c.work(it) })
-		return nil
-	}
-	if c.workers < maxSideBySide && c.permits.take() {
-		c.workers++
-		c.working.Go(func() {
-			defer c.permits.give()
-			c.work(it)
-		})
-		return nil
-	}
-	select {
-	case c.items <- it:
-		return nil
-	case <-c.x.ctx.Done():
-		return status.FromContextError(c.x.ctx.Err()).Err()
-	}
+	c.working.Go(func() { c.work(it) })
+	return nil
 }
 
-// work decides one item after another, until there are no more.
+// work decides one item. It has its permit no longer than that, for a caller who
+// does not read answers holds up what comes then.
 func (c *crew) work(it item) {
 	defer c.x.caught()
-	for more := true; more; it, more = <-c.items {
-		b, _ := c.buffers.Get().(*[]byte)
-		if b == nil {
-			b = new([]byte)
-		}
-		*b = c.x.append((*b)[:0], it)
-		c.results <- b // They are received until all work has ended.
+	defer func() { <-c.places }()
+	b, _ := c.buffers.Get().(*[]byte)
+	if b == nil {
+		b = new([]byte)
 	}
+	func() {
+		defer c.permits.give()
+		*b = c.x.append((*b)[:0], it)
+	}()
+	c.results <- b // They are received until all work has ended.
 }
 
 // send sends results until there will be no more.
@@ -104,22 +87,25 @@ func (c *crew) send() {
 		}
 	}()
 	for b := range c.results {
-		out := append(c.x.out.out[:0], *b...)
-		c.keep(b)
-		for n := 1; n < MaxTogether && len(out) < maxAnswer; n++ {
+		c.add(b)
+		for n := 1; n < MaxTogether && len(c.x.out.out) < maxAnswer; n++ {
 			b := c.ready()
 			if b == nil {
 				break
 			}
-			out = append(out, *b...)
-			c.keep(b)
+			c.add(b)
 		}
-		c.x.out.out = out
-		if c.failed = c.x.stream.SendMsg(c.x.out); c.failed != nil {
+		if c.failed = c.x.flush(); c.failed != nil {
 			c.x.cancel()
 			return
 		}
 	}
+}
+
+// add adds a result to what is sent next.
+func (c *crew) add(b *[]byte) {
+	c.x.out.out = append(c.x.out.out, *b...)
+	c.keep(b)
 }
 
 // ready returns a result that is there already, or nil.
@@ -140,7 +126,6 @@ func (c *crew) keep(b *[]byte) {
 
 // end waits until what was handed over is answered and sent.
 func (c *crew) end() error {
-	close(c.items)
 	c.working.Wait()
 	close(c.results)
 	c.sending.Wait()

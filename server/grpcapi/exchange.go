@@ -100,9 +100,11 @@ func (x *exchange) receive() error {
 			}
 			return err
 		}
-		if more, err := x.deal(x.in.text); err != nil || !more {
+		more, err := x.deal(x.in.text)
+		if err != nil || !more {
 			return err
 		}
+		x.in.Reset() // The text is not to live until the next message.
 	}
 }
 
@@ -116,7 +118,7 @@ func (x *exchange) deal(text string) (more bool, err error) {
 	if x.items, err = readItems(x.items[:0], text); err != nil || len(x.items) == 0 {
 		return true, err
 	}
-	defer clear(x.items) // The text is not to live until the next message.
+	defer clear(x.items)
 	if x.crew != nil {
 		for _, it := range x.items {
 			if err := x.crew.hand(it); err != nil {
@@ -125,16 +127,29 @@ func (x *exchange) deal(text string) (more bool, err error) {
 		}
 		return true, nil
 	}
-	out := x.out.out[:0]
-	for _, it := range x.items {
-		out = x.append(out, it)
+	for i, it := range x.items {
+		x.out.out = x.append(x.out.out, it)
+		if i+1 < len(x.items) && len(x.out.out) < maxAnswer {
+			continue
+		}
+		if err := x.flush(); err != nil {
+			return false, err
+		}
 	}
-	x.out.out = out
-	err = x.stream.SendMsg(x.out)
-	if cap(out) > maxAnswer {
+	return true, nil
+}
+
+// maxAnswer is from how many bytes on results are sent without waiting for more, and
+// up to how many buffers are kept.
+const maxAnswer = 32 << 10
+
+// flush sends the results that stand in out.
+func (x *exchange) flush() error {
+	err := x.stream.SendMsg(x.out)
+	if x.out.out = x.out.out[:0]; cap(x.out.out) > 2*maxAnswer {
 		x.out.out = nil
 	}
-	return true, err
+	return err
 }
 
 // readItems appends the items of a message. All of it is read before any is

@@ -1,4 +1,4 @@
-package grpcapi_test
+package grpcapi
 
 import (
 	"net"
@@ -12,13 +12,12 @@ import (
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
-	"github.com/headgate/headgate/server/grpcapi"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
 )
 
 // serveAll serves both services over the store and returns where.
-func serveAll(t testing.TB, store headgate.Store, o grpcapi.Options) string {
+func serveAll(t testing.TB, store headgate.Store, o Options) string {
 	t.Helper()
 	set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("wide", headgate.Per(1_000_000, time.Hour)), Direct: true}})
 	if err != nil {
@@ -31,8 +30,8 @@ func serveAll(t testing.TB, store headgate.Store, o grpcapi.Options) string {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	grpcapi.New(decider, o).Register(server)
-	grpcapi.NewStore(decider, grpcapi.StoreOptions{Options: o}).Register(server)
+	New(decider, o).Register(server)
+	NewStore(decider, StoreOptions{Options: o}).Register(server)
 	var served sync.WaitGroup
 	served.Go(func() {
 		if err := server.Serve(l); err != nil {
@@ -63,35 +62,35 @@ func dial(t testing.TB, addr string, options ...client.Option) *client.Client {
 // ways are the ways in which a client reaches a server.
 var ways = map[string]struct {
 	client client.Option
-	server grpcapi.Options
+	server Options
 }{
-	"calls":                  {client.WithoutStreams(), grpcapi.Options{}},
-	"a stream, in turn":      {client.WithStreamFrom(1), grpcapi.Options{}},
-	"a stream, side by side": {client.WithStreamFrom(1), grpcapi.Options{SideBySide: true}},
+	"calls":                  {client.WithoutStreams(), Options{}},
+	"a stream, in turn":      {client.WithStreamFrom(1), Options{}},
+	"a stream, side by side": {client.WithStreamFrom(1), Options{SideBySide: true}},
 }
 
-// TestConformance holds a server over gRPC, and the library's client for it, to what
-// every store is held to.
-func TestConformance(t *testing.T) {
+// eachPath runs a test for each of the ways: under the race detector, which makes
+// them slow, for the one that has goroutines to race.
+func eachPath(t *testing.T, run func(t *testing.T, mk storetest.Maker)) {
 	for name, way := range ways {
+		if raceEnabled && !way.server.SideBySide {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
+			run(t, func(t testing.TB, clock func() int64) headgate.Store {
 				return dial(t, serveAll(t, memory.New(memory.WithClock(clock)), way.server), way.client).Store()
 			})
 		})
 	}
 }
 
+// TestConformance holds a server over gRPC, and the library's client for it, to what
+// every store is held to.
+func TestConformance(t *testing.T) { eachPath(t, storetest.Run) }
+
 // TestHistories: random requests, those that are remembered and settled among them,
 // get the answers that the model and the oracle have.
 func TestHistories(t *testing.T) {
-	for name, way := range ways {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Histories(t, func(t testing.TB, clock func() int64) headgate.Store {
-				return dial(t, serveAll(t, memory.New(memory.WithClock(clock)), way.server), way.client).Store()
-			}, 6, 15, 80)
-		})
-	}
+	eachPath(t, func(t *testing.T, mk storetest.Maker) { storetest.Histories(t, mk, 6, 15, 80) })
 }

@@ -65,6 +65,7 @@ const (
 	storeDecisionDelayUS      protowire.Number = 5
 	storeDecisionAt           protowire.Number = 6
 	storeDecisionSource       protowire.Number = 7
+	storeDecisionCheck        protowire.Number = 8
 )
 
 // decode reads a TakeRequest.
@@ -138,7 +139,8 @@ func appendDecisions(b []byte, decisions []headgate.Decision) []byte {
 		b = appendInt(b, storeDecisionResetAfterUS, content.Micros(d.ResetAfter))
 		b = appendInt(b, storeDecisionDelayUS, content.Micros(d.Delay))
 		b = appendInt(b, storeDecisionAt, d.At)
-		b = end(appendInt(b, storeDecisionSource, int64(d.Source)), start)
+		b = appendInt(b, storeDecisionSource, int64(d.Source))
+		b = end(appendInt(b, storeDecisionCheck, int64(d.Check)), start)
 	}
 	return b
 }

@@ -138,6 +138,33 @@ func TestManyInOneMessage(t *testing.T) {
 	})
 }
 
+// TestLargeAnswers: however much a message asks for, no answer is larger than any
+// client takes.
+func TestLargeAnswers(t *testing.T) {
+	eachWay(t, func(t *testing.T, o Options) {
+		s := openStream(t, serve(t, newBackend(t), o))
+		checks := make([]*headgatev1.Check, headgate.MaxChecks)
+		for i := range checks {
+			checks[i] = by("auth.createToken", fmt.Sprint(i))
+		}
+		all := make([]*headgatev1.CheckRequest, MaxTogether)
+		for i := range all {
+			all[i] = checking(checks...)
+		}
+		send(t, s, numbered(0, all...))
+		for n := 0; n < MaxTogether; {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if size := proto.Size(m); size > 4*maxAnswer {
+				t.Errorf("an answer has %d bytes", size)
+			}
+			n += len(m.GetResults())
+		}
+	})
+}
+
 // TestSideBySide: a request that waits for the store does not hold up others.
 func TestSideBySide(t *testing.T) {
 	b := newBackend(t)
@@ -157,12 +184,12 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// TestFewerGoroutinesThanRequests: beyond the bound, requests wait and are
+// TestFewerPermitsThanRequests: beyond the bound, requests wait and are
 // answered all the same.
-func TestFewerGoroutinesThanRequests(t *testing.T) {
+func TestFewerPermitsThanRequests(t *testing.T) {
 	b := newBackend(t)
 	service := New(b.decider(), Options{SideBySide: true})
-	for range maxWorkers - 3 {
+	for range maxPermits - 3 {
 		service.permits.take()
 	}
 	api := headgatev1.NewHeadgateClient(connect(t, service.Register))
@@ -174,7 +201,7 @@ func TestFewerGoroutinesThanRequests(t *testing.T) {
 		all[i] = checking(by("wide", fmt.Sprint(i)))
 	}
 	send(t, s, numbered(0, all...))
-	b.waitFor(t, 4)
+	b.waitFor(t, 3)
 	close(hold)
 	if n := len(results(t, s, len(all))); n != len(all) {
 		t.Errorf("%d results", n)
@@ -189,8 +216,8 @@ func TestFewerGoroutinesThanRequests(t *testing.T) {
 	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
-	if n := len(service.permits); n != maxWorkers-3 {
-		t.Errorf("%d permits are out, want those of before, %d", n, maxWorkers-3)
+	if n := len(service.permits); n != maxPermits-3 {
+		t.Errorf("%d permits are out, want those of before, %d", n, maxPermits-3)
 	}
 }
 
@@ -312,7 +339,8 @@ func TestCallerGone(t *testing.T) {
 func TestNobodyReads(t *testing.T) {
 	eachWay(t, func(t *testing.T, o Options) {
 		b := newBackend(t)
-		api := serve(t, b, o)
+		service := New(b.decider(), o)
+		api := headgatev1.NewHeadgateClient(connect(t, service.Register))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s, err := api.CheckStream(ctx)
@@ -335,6 +363,9 @@ func TestNobodyReads(t *testing.T) {
 		for last, now := -1, 0; last != now; {
 			time.Sleep(50 * time.Millisecond)
 			last, now = now, b.calls()
+		}
+		if n := len(service.permits); n != 0 {
+			t.Errorf("it holds %d permits, which other streams need", n)
 		}
 		cancel()
 		if n := <-sent; n > 1000 {

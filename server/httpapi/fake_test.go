@@ -112,7 +112,8 @@ const (
 func over(f interface {
 	headgate.Store
 	Policy() decide.Policy
-}) decide.Decider {
+},
+) decide.Decider {
 	return &decide.Over{Rules: f.Policy, Store: f}
 }
 

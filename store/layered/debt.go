@@ -83,8 +83,8 @@ func (d *debts) look(at debtKey) (*headgate.Rule, int64) {
 	return nil, 0
 }
 
-// misses is how often in a row the primary may have no room for a debt until it is
-// dropped: it is full, which is all that a debt can make it.
+// misses is how often in a row tight limits may have no room for a debt to a wide one
+// until it is dropped: the client itself needs all that they admit.
 const misses = 3
 
 // paid takes units off a debt. What is left is due after the pause, unless it was
@@ -156,7 +156,7 @@ func (f *Fallback) payOne(ctx context.Context, at debtKey) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()
-	part := f.part(ctx, rule, at.key, units)
+	part, widest := f.part(ctx, rule, at.key, units)
 	if part == 0 {
 		f.debts.paid(at, units, 0) // No window holds any of it any more.
 		return nil
@@ -166,6 +166,10 @@ func (f *Fallback) payOne(ctx context.Context, at debtKey) error {
 	room, err := f.primary.Take(ctx, headgate.OpPeek, check, nil)
 	if err != nil {
 		return err
+	}
+	if room[widest].Remaining == 0 {
+		f.debts.paid(at, units, 0) // It is full, which is all that a debt can make it.
+		return nil
 	}
 	if part = min(part, left(room)); part == 0 {
 		f.debts.paid(at, 0, pause(rule))
@@ -188,12 +192,12 @@ func (f *Fallback) payOne(ctx context.Context, at debtKey) error {
 // part is how much of a debt to charge at once. That is what this node's own
 // counters still hold of it; of a rule with several limits what all of them hold,
 // and else a quarter of what the tightest admits, so that a debt to a long window
-// leaves the short ones some room.
-func (f *Fallback) part(ctx context.Context, rule *headgate.Rule, key string, units int64) int64 {
+// leaves the short ones some room. The limit that holds most of it is the widest.
+func (f *Fallback) part(ctx context.Context, rule *headgate.Rule, key string, units int64) (part int64, widest int) {
 	share := f.shares.Load().of(rule)
 	decisions, err := f.local.Take(ctx, headgate.OpPeek, []headgate.Check{{Rule: share, Key: key}}, nil)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	const none = headgate.MaxCount + 1
 	most, least, quarter := int64(0), int64(none), int64(none)
@@ -201,14 +205,17 @@ func (f *Fallback) part(ctx context.Context, rule *headgate.Rule, key string, un
 	for i := range decisions {
 		if d := &decisions[i]; d.Limit.Algorithm != headgate.Penalty {
 			used := d.Limit.Capacity() - d.Remaining
-			most, least = max(most, used), min(least, used)
+			if used > most {
+				most, widest = used, i
+			}
+			least = min(least, used)
 			quarter = min(quarter, max(1, limits[i].Capacity()/4))
 		}
 	}
 	if most == least {
-		return min(units, most)
+		return min(units, most), widest
 	}
-	return min(units, most, max(least, quarter))
+	return min(units, most, max(least, quarter)), widest
 }
 
 // left is how many units all of the limits have left.

@@ -79,15 +79,15 @@ func (s *Store) takeGroups(ctx context.Context, op headgate.Op, checks []headgat
 // request, for they count denials.
 func (s *Store) plan(op headgate.Op, groups []group) (looking bool) {
 	suspect := make([]bool, len(groups))
-	any := false
+	some := false
 	for i := range groups {
 		groups[i].op = op
 		if op == headgate.OpTake && len(groups) > 1 {
 			suspect[i] = s.clustered.suspects.among(groups[i].checks)
-			any = any || suspect[i]
+			some = some || suspect[i]
 		}
 	}
-	if !any {
+	if !some {
 		return false
 	}
 	for i := range groups {

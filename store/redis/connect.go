@@ -41,7 +41,7 @@ func (t *target) client(ctx context.Context, set *settings) (rueidis.Client, *li
 	if err != nil {
 		return nil, nil, t.unreachable(err)
 	}
-	if err := t.suits(ctx, client); err != nil {
+	if err := t.suits(ctx, client, set); err != nil {
 		client.Close()
 		return nil, nil, err
 	}
@@ -161,11 +161,18 @@ func secret(name string) (string, error) {
 }
 
 // suits returns an error if the servers are not what the URL takes them for.
-func (t *target) suits(ctx context.Context, client rueidis.Client) error {
+func (t *target) suits(ctx context.Context, client rueidis.Client, set *settings) error {
 	if t.topology == cluster && client.Mode() != rueidis.ClientModeCluster {
 		return invalidURL("the server is not a node of a cluster; write redis:// in the place of redis-cluster://")
 	}
-	if t.topology != single {
+	switch t.topology {
+	case cluster:
+		err := client.Do(ctx, client.B().Get().Key(set.fullPrefix()).Build()).Error()
+		if err != nil && (errors.Is(err, rueidis.ErrNoSlot) || strings.Contains(err.Error(), "slot not served")) {
+			return t.unreachable(fmt.Errorf("the nodes do not serve all slots; has the cluster been formed? (%w)", err))
+		}
+		return nil
+	case sentinels:
 		return nil
 	}
 	// HELLO needs no permission, and says what the server is.

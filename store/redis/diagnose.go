@@ -238,8 +238,7 @@ func (p *patient) eviction() {
 	switch {
 	case policy == "":
 	case policy != "noeviction" && limit > 0:
-		p.add("eviction", Bad, "maxmemory-policy is %s at %d MiB: when memory is full, counters are dropped, and clients who have used their limits start afresh", policy, limit>>20).Fix =
-			"CONFIG SET maxmemory-policy noeviction, or give Headgate a server of its own"
+		p.add("eviction", Bad, "maxmemory-policy is %s at %d MiB: when memory is full, counters are dropped, and clients who have used their limits start afresh", policy, limit>>20).Fix = "CONFIG SET maxmemory-policy noeviction, or give Headgate a server of its own"
 	case policy != "noeviction":
 		p.add("eviction", Doubtful, "maxmemory-policy is %s; it has no effect while maxmemory is 0", policy).Fix = "CONFIG SET maxmemory-policy noeviction"
 	case limit == 0:

@@ -58,13 +58,13 @@ func (b *book) catchUp() {
 		if n.reservation.ID != "" && n.units == nil && !n.abandoned && now >= n.expires {
 			n.abandoned = true
 			units := make([]int64, len(n.reservation.Checks))
-			any := false
+			gives := false
 			for i, c := range n.reservation.Checks {
 				if units[i] = c.Units(); c.GiveBack {
-					units[i], any = 0, true
+					units[i], gives = 0, true
 				}
 			}
-			if any {
+			if gives {
 				b.change(n, units, nil)
 			}
 		}

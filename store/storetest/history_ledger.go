@@ -51,8 +51,7 @@ func (o *told) differs(p *told) bool {
 	if len(o.decisions)+len(p.decisions) > 0 && !reflect.DeepEqual(o.decisions, p.decisions) {
 		return true
 	}
-	a, b := o.reservation, p.reservation
-	a.ID, b.ID = "", ""
+	a, b := &o.reservation, &p.reservation
 	return (o.reservation.ID == "") != (p.reservation.ID == "") || a.Expires != b.Expires || !slices.EqualFunc(a.Checks, b.Checks, sameCheck)
 }
 

@@ -99,15 +99,15 @@ func (m *Model) punish(checks []headgate.Check, decisions []headgate.Decision, n
 			denied[d.Check] = true
 		}
 	}
-	any := false
+	counted := false
 	for _, d := range decisions {
 		if d.Limit.Algorithm == headgate.Penalty && d.Allowed && denied[d.Check] {
 			id := counter{d.Rule.Name(), checks[d.Check].Key, d.Limit.Slot()}
 			m.states[id] = algorithm.Punish(d.Limit, algorithm.Advance(d.Limit, m.states[id], now), now)
-			any = true
+			counted = true
 		}
 	}
-	return any
+	return counted
 }
 
 // describe appends what there is to say of every limit, charging first the checks

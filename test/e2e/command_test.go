@@ -80,7 +80,7 @@ func TestCheckAsksStore(t *testing.T) {
 		steps(t, "--store", store.URL(), "--config", policy)
 
 		// The same counters as a server on that store has.
-		s := serve(t, "--store", store.URL(), "--config", policy)
+		s := serve(t, "--store", store.URL(), "--store-timeout", "10s", "--config", policy)
 		if v := s.check(t, `{"checks":[{"rule":"service.actionName","key":"user42"}]}`); len(v.Decisions) != 2 || v.Decisions[1].Remaining != 28 {
 			t.Errorf("the server does not see what the command took: %+v", v)
 		}

@@ -291,6 +291,7 @@ func TestMistakenTopology(t *testing.T) {
 			{"server as a cluster", "redis-cluster://" + s.Nodes[0].Addr(), "write redis:// in the place", headgate.ErrInvalid},
 			{"Sentinel as a server", "redis://" + s.Sentinels[0].Addr(), "is a Sentinel; write redis-sentinel://", headgate.ErrInvalid},
 			{"server as a Sentinel", "redis-sentinel://" + s.Nodes[0].Addr() + "?master=main", "SENTINEL", headgate.ErrUnavailable},
+			{"a cluster that was not formed", "redis-cluster://" + servers.Start(t, kind, servers.Directive("cluster-enabled", "yes")).Addr(), "has the cluster been formed?", headgate.ErrUnavailable},
 			{"another primary's name", "redis-sentinel://" + s.Sentinels[0].Addr() + "?master=other", `the primary "other"`, headgate.ErrUnavailable},
 		} {
 			t.Run(test.name, func(t *testing.T) {

@@ -42,7 +42,8 @@ var refusals = []struct {
 		func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "min-replicas-to-write", "0") },
 	},
 	{
-		"MISCONF", []servers.Option{servers.Directive("save", "3600", "1000")},
+		"MISCONF",
+		[]servers.Option{servers.Directive("save", "3600", "1000")},
 		func(t *testing.T, s *servers.Server) {
 			blockDump(t, s, true)
 			do(t, s, "BGSAVE")
@@ -57,7 +58,8 @@ var refusals = []struct {
 		},
 	},
 	{
-		"BUSY", []servers.Option{servers.Directive("lua-time-limit", "20")},
+		"BUSY",
+		[]servers.Option{servers.Directive("lua-time-limit", "20")},
 		func(t *testing.T, s *servers.Server) {
 			go func() { _, _ = s.Do(t.Context(), "EVAL", "while true do end", "0") }()
 			until(t, "a script takes too long", func() bool {
@@ -68,7 +70,8 @@ var refusals = []struct {
 		func(t *testing.T, s *servers.Server) { do(t, s, "SCRIPT", "KILL") },
 	},
 	{
-		"LOADING", []servers.Option{
+		"LOADING",
+		[]servers.Option{
 			servers.Directive("enable-debug-command", "yes"), servers.Directive("loading-process-events-interval-bytes", "1024"),
 		},
 		func(t *testing.T, s *servers.Server) {

@@ -16,6 +16,9 @@
 // [Server.Resume] make the faults that a client must live through, and
 // [Server.Do] sends a command past the client that is being tested.
 //
+// [StartSentinel] starts a primary with replicas and the Sentinels that watch them,
+// and [StartCluster] a cluster; each of their servers can be broken like any other.
+//
 // A server listens on a free port of the loopback interface only, keeps its
 // files in the test's own directory, saves nothing unless told to, and is killed
 // when the test ends.

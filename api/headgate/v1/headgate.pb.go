@@ -192,7 +192,8 @@ type Verdict struct {
 	// The time of the decision by the store's clock, in microseconds since 1970,
 	// for a refund to name. 0 if nothing was asked of the store.
 	At int64 `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
-	// One for each limit, in the order of the checks and of their rules' limits.
+	// One for each limit, in the order of the checks and of their rules' limits. A
+	// denial that was remembered has those of the check that denies only.
 	Decisions     []*Decision `protobuf:"bytes,6,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -635,7 +635,8 @@ func (x *TakeRequest) GetChecks() []*StoreCheck {
 
 type TakeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each limit, in the order of the checks and of their rules' limits.
+	// One for each limit, in the order of the checks and of their rules' limits. A
+	// denial that was remembered has those of some checks only, of each one whole.
 	Decisions     []*StoreDecision `protobuf:"bytes,1,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -688,8 +689,10 @@ type StoreDecision struct {
 	ResetAfterUs int64 `protobuf:"varint,4,opt,name=reset_after_us,json=resetAfterUs,proto3" json:"reset_after_us,omitempty"`
 	DelayUs      int64 `protobuf:"varint,5,opt,name=delay_us,json=delayUs,proto3" json:"delay_us,omitempty"`
 	// The store's clock, in microseconds since 1970.
-	At            int64  `protobuf:"varint,6,opt,name=at,proto3" json:"at,omitempty"`
-	Source        Source `protobuf:"varint,7,opt,name=source,proto3,enum=headgate.v1.Source" json:"source,omitempty"`
+	At     int64  `protobuf:"varint,6,opt,name=at,proto3" json:"at,omitempty"`
+	Source Source `protobuf:"varint,7,opt,name=source,proto3,enum=headgate.v1.Source" json:"source,omitempty"`
+	// The place of the check within the request, from 0.
+	Check         int32 `protobuf:"varint,8,opt,name=check,proto3" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -771,6 +774,13 @@ func (x *StoreDecision) GetSource() Source {
 		return x.Source
 	}
 	return Source_SOURCE_STORE
+}
+
+func (x *StoreDecision) GetCheck() int32 {
+	if x != nil {
+		return x.Check
+	}
+	return 0
 }
 
 type TakeStreamRequest struct {
@@ -1380,7 +1390,7 @@ const file_headgate_v1_store_proto_rawDesc = "" +
 	"\x02op\x18\x01 \x01(\x0e2\x0f.headgate.v1.OpR\x02op\x12/\n" +
 	"\x06checks\x18\x02 \x03(\v2\x17.headgate.v1.StoreCheckR\x06checks\"H\n" +
 	"\fTakeResponse\x128\n" +
-	"\tdecisions\x18\x01 \x03(\v2\x1a.headgate.v1.StoreDecisionR\tdecisions\"\xeb\x01\n" +
+	"\tdecisions\x18\x01 \x03(\v2\x1a.headgate.v1.StoreDecisionR\tdecisions\"\x81\x02\n" +
 	"\rStoreDecision\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x1c\n" +
 	"\tremaining\x18\x02 \x01(\x03R\tremaining\x12$\n" +
@@ -1388,7 +1398,8 @@ const file_headgate_v1_store_proto_rawDesc = "" +
 	"\x0ereset_after_us\x18\x04 \x01(\x03R\fresetAfterUs\x12\x19\n" +
 	"\bdelay_us\x18\x05 \x01(\x03R\adelayUs\x12\x0e\n" +
 	"\x02at\x18\x06 \x01(\x03R\x02at\x12+\n" +
-	"\x06source\x18\a \x01(\x0e2\x13.headgate.v1.SourceR\x06source\"D\n" +
+	"\x06source\x18\a \x01(\x0e2\x13.headgate.v1.SourceR\x06source\x12\x14\n" +
+	"\x05check\x18\b \x01(\x05R\x05check\"D\n" +
 	"\x11TakeStreamRequest\x12/\n" +
 	"\x05takes\x18\x01 \x03(\v2\x19.headgate.v1.NumberedTakeR\x05takes\"Z\n" +
 	"\fNumberedTake\x12\x16\n" +
