@@ -179,7 +179,7 @@ func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, unit
 	}
 	all := make([]headgate.Decision, starts[len(r.Checks)])
 	groups := s.grouped(r.Checks)
-	each(groups, func(_ int, g *group) {
+	settle := func(_ int, g *group) {
 		part := headgate.Reservation{ID: id, Expires: r.Expires, Checks: g.checks}
 		own := make([]int64, len(g.places))
 		for i, place := range g.places {
@@ -199,7 +199,15 @@ func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, unit
 			}
 			decisions = decisions[n:]
 		}
-	})
+	}
+	// Whoever settles the first group settles the others: of two settlements at once
+	// at different units, one counts everywhere.
+	if settle(0, &groups[0]); groups[0].err != nil {
+		return dst, groups[0].err
+	}
+	if len(groups) > 1 {
+		each(groups[1:], settle)
+	}
 	for i := range groups {
 		if groups[i].err != nil {
 			return dst, groups[i].err

@@ -210,7 +210,7 @@ func TestPrefixes(t *testing.T) {
 		for _, name := range []string{"shop", "blog"} {
 			own := strings.ReplaceAll(strings.Join(rules, " "), "~hg:*", "~"+name+":*")
 			do(t, s, append([]string{"ACL", "SETUSER", name, "on", ">geheim"}, strings.Fields(own)...)...)
-			store, err := redis.Open(t.Context(), as(t, s.URL(), name, "geheim")+"&prefix="+name+"%3A&timeout=10s")
+			store, err := redis.Open(t.Context(), as(t, s.URL(), name, "geheim")+"&prefix="+name+"%3A", redis.WithTimeout(10*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +224,7 @@ func TestPrefixes(t *testing.T) {
 				}
 			}
 		}
-		thief, err := redis.Open(t.Context(), as(t, s.URL(), "blog", "geheim")+"&prefix=shop%3A&timeout=10s")
+		thief, err := redis.Open(t.Context(), as(t, s.URL(), "blog", "geheim")+"&prefix=shop%3A", redis.WithTimeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func dial(t testing.TB, s *servers.Server) rueidis.Client {
 func steps(t *testing.T) int {
 	text := os.Getenv("HEADGATE_STEPS")
 	if text == "" {
-		return 500_000
+		return 200_000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -61,8 +61,8 @@ func steps(t *testing.T) int {
 	return n
 }
 
-// TestHistories holds the scripts against the Go steps and the oracle: half a
-// million random steps on Redis and as many on Valkey.
+// TestHistories holds the scripts against the Go steps and the oracle: two
+// hundred thousand random steps on Redis and as many on Valkey.
 func TestHistories(t *testing.T) {
 	const length, lanes = 500, 16
 	each := max(1, steps(t)/length/lanes)
