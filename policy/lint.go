@@ -198,7 +198,11 @@ func (l *linter) oneNode(r *Rule, warn warnFunc) {
 		warn(CodeOneNode, cost+", and gains nothing, since no other rule has that slot; leave it out", tag)
 		return
 	}
-	warn(CodeOneNode, cost+"; leave it out unless requests under it and the %d other rules of that slot must be one call", tag, others)
+	with := "the other rule"
+	if others > 1 {
+		with = fmt.Sprintf("the %d other rules", others)
+	}
+	warn(CodeOneNode, cost+"; leave it out unless requests under it and %s of that slot must be one call", tag, with)
 }
 
 // timeFormat is how warnings write a time.

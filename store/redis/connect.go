@@ -30,7 +30,8 @@ func (t *target) client(ctx context.Context, set *settings) (rueidis.Client, *li
 	}
 	if end, ok := ctx.Deadline(); ok {
 		o.Dialer.Timeout = max(time.Millisecond, min(o.Dialer.Timeout, time.Until(end)))
-		o.Sentinel.Dialer.Timeout = o.Dialer.Timeout
+		// Sentinels are asked one after the other.
+		o.Sentinel.Dialer.Timeout = max(time.Millisecond, o.Dialer.Timeout/time.Duration(len(t.hosts)))
 	}
 	var links *links
 	if t.topology == single {

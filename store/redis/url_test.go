@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,30 @@ func TestDescribeURL(t *testing.T) {
 		if got := DescribeURL(given); got != want {
 			t.Errorf("%q is called %q, want %q", given, got, want)
 		}
+	}
+}
+
+// TestParametersAreDocumented: all of them, and no others.
+func TestParametersAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| parameter | default | meaning |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var got, want []string
+	for line := range strings.Lines(table) {
+		names, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+		for name := range strings.SplitSeq(names, ",") {
+			got = append(got, strings.Trim(name, " `"))
+		}
+	}
+	for _, p := range parameters {
+		want = append(want, p.name)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/redis.md has the parameters %v, the code %v", got, want)
 	}
 }
 
