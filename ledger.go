@@ -69,6 +69,36 @@ type Reservation struct {
 	Used []int64
 }
 
+// NewReservation is that of an admitted request's checks, of which its decisions say
+// which were charged, and when: for ledgers. It is zero if none was.
+func NewReservation(id string, expires int64, checks []Check, decisions []Decision) Reservation {
+	r := Reservation{ID: id, Expires: expires}
+	refused := uint64(0)
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			refused |= 1 << decisions[i].Check
+		}
+	}
+	last := -1 // the check of the decision before
+	for i := range decisions {
+		if d := &decisions[i]; d.Check != last && refused&(1<<d.Check) == 0 {
+			c := checks[d.Check]
+			c.At = d.At
+			r.Checks = append(r.Checks, c)
+			last = d.Check
+		}
+	}
+	if len(r.Checks) == 0 { // all were shadows that did not fit
+		return Reservation{}
+	}
+	for i := range decisions {
+		if d := &decisions[i]; refused&(1<<d.Check) == 0 {
+			r.Used = append(r.Used, d.Limit.Capacity()-d.Remaining)
+		}
+	}
+	return r
+}
+
 // Units returns what each check of the reservation costs in a request of the
 // given cost: MaxCount at most.
 func (r *Reservation) Units(cost int64) []int64 {

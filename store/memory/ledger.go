@@ -221,7 +221,8 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 	n.expires = n.decisions[0].At + terms.Term().Microseconds()
 	n.event = n.expires
 	if reserve && n.admitted {
-		if n.reserve(); !n.gives() {
+		n.reservation = headgate.NewReservation(n.id, n.expires, n.checks, n.decisions)
+		if !n.gives() {
 			n.event = n.expires + settledFor
 		}
 	}
@@ -272,33 +273,6 @@ func newNote(id string, checks []headgate.Check) *note {
 		n.bytes += int64(len(checks[i].Key) + len(checks[i].Rule.Limits())*decisionBytes)
 	}
 	return n
-}
-
-// reserve makes the note that of a reservation of all checks that were charged.
-func (n *note) reserve() {
-	n.reservation = headgate.Reservation{ID: n.id, Expires: n.expires}
-	refused := uint64(0)
-	for i := range n.decisions {
-		if !n.decisions[i].Allowed {
-			refused |= 1 << n.decisions[i].Check
-		}
-	}
-	for i := range n.checks {
-		if refused&(1<<i) == 0 {
-			c := n.checks[i]
-			c.At = n.decisions[0].At
-			n.reservation.Checks = append(n.reservation.Checks, c)
-		}
-	}
-	if len(n.reservation.Checks) == 0 { // all were shadows that did not fit
-		n.reservation = headgate.Reservation{}
-		return
-	}
-	for i := range n.decisions {
-		if d := &n.decisions[i]; refused&(1<<d.Check) == 0 {
-			n.reservation.Used = append(n.reservation.Used, d.Limit.Capacity()-d.Remaining)
-		}
-	}
 }
 
 // gives reports whether units are given back if nobody settles.

@@ -183,7 +183,7 @@ func (s *Store) giveBack(ctx context.Context, groups []group) {
 // are known to have been: a bucket could give back to one what it has refilled for
 // another.
 func passing(id string, checks []headgate.Check, decisions []headgate.Decision) headgate.Reservation {
-	r := reservation(id, 0, checks, decisions)
+	r := headgate.NewReservation(id, 0, checks, decisions)
 	r.Used = r.Used[:0]
 	for i := range r.Checks {
 		for range r.Checks[i].Rule.Limits() {

@@ -126,7 +126,7 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 	if err != nil || !reserve || !admitted {
 		return none, dst, err
 	}
-	return reservation(id, expires, checks, dst[before:]), dst, nil
+	return headgate.NewReservation(id, expires, checks, dst[before:]), dst, nil
 }
 
 // askOnce asks for checks whose counters are in one slot, to be noted.
@@ -249,5 +249,5 @@ func (s *Store) readCluster(ctx context.Context, id string) (recalled, error) {
 	if err != nil {
 		return recalled{}, err
 	}
-	return recalled{first.open, first.now >= first.expires, reservation(id, first.expires, first.checks, decisions)}, nil
+	return recalled{first.open, first.now >= first.expires, headgate.NewReservation(id, first.expires, first.checks, decisions)}, nil
 }

@@ -157,7 +157,7 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 		if err != nil || !reserve || r.status != statusAdmitted {
 			return none, dst, err
 		}
-		return reservation(terms.ID, r.now+terms.Term().Microseconds(), checks, dst[before:]), dst, nil
+		return headgate.NewReservation(terms.ID, r.now+terms.Term().Microseconds(), checks, dst[before:]), dst, nil
 	}
 	return none, dst, jumps(headgate.OpTake)
 }
@@ -178,35 +178,6 @@ func (s *Store) changed(ctx context.Context, id string, checks []headgate.Check,
 	}
 	algorithm.Again(dst[before:], admitted)
 	return r, dst, nil
-}
-
-// reservation is that of the checks that were charged.
-func reservation(id string, expires int64, checks []headgate.Check, decisions []headgate.Decision) headgate.Reservation {
-	r := headgate.Reservation{ID: id, Expires: expires}
-	refused := uint64(0)
-	for i := range decisions {
-		if !decisions[i].Allowed {
-			refused |= 1 << decisions[i].Check
-		}
-	}
-	last := -1 // the check of the decision before
-	for i := range decisions {
-		if d := &decisions[i]; d.Check != last && refused&(1<<d.Check) == 0 {
-			c := checks[d.Check]
-			c.At = d.At
-			r.Checks = append(r.Checks, c)
-			last = d.Check
-		}
-	}
-	if len(r.Checks) == 0 { // all were shadows that did not fit
-		return headgate.Reservation{}
-	}
-	for i := range decisions {
-		if d := &decisions[i]; refused&(1<<d.Check) == 0 {
-			r.Used = append(r.Used, d.Limit.Capacity()-d.Remaining)
-		}
-	}
-	return r
 }
 
 func gives(checks []headgate.Check) bool {
@@ -274,7 +245,7 @@ func (s *Store) read(ctx context.Context, id string) (recalled, error) {
 	if err != nil {
 		return recalled{}, err
 	}
-	return recalled{n.open, n.now >= n.expires, reservation(id, n.expires, n.checks, decisions)}, nil
+	return recalled{n.open, n.now >= n.expires, headgate.NewReservation(id, n.expires, n.checks, decisions)}, nil
 }
 
 // readNote reads a note. The error is ErrNoReservation if there is none.
