@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -183,6 +184,41 @@ func (s *Server) follows(ctx context.Context) error {
 		return fmt.Errorf("the replica at %s does not follow yet", s.Addr())
 	}
 	return nil
+}
+
+// AwaitReplicas waits until so many replicas have acknowledged all that was written
+// to the server before the call.
+func (s *Server) AwaitReplicas(n int) {
+	s.t.Helper()
+	offset := regexp.MustCompile(`(?m)^master_repl_offset:(\d+)`)
+	acknowledged := regexp.MustCompile(`(?m)^slave\d+:.*state=online,offset=(\d+)`)
+	written := -1
+	await(s.t, fmt.Sprintf("%d replicas have what was written to %s", n, s.Addr()), func(ctx context.Context) error {
+		reply, err := s.Do(ctx, "INFO", "replication")
+		if err != nil {
+			return err
+		}
+		info := fmt.Sprint(reply)
+		if written < 0 {
+			of := offset.FindStringSubmatch(info)
+			if of == nil {
+				return fmt.Errorf("%s names no offset", s.Addr())
+			}
+			if written, err = strconv.Atoi(of[1]); err != nil {
+				return err
+			}
+		}
+		have := 0
+		for _, of := range acknowledged.FindAllStringSubmatch(info, -1) {
+			if at, err := strconv.Atoi(of[1]); err == nil && at >= written {
+				have++
+			}
+		}
+		if have < n {
+			return fmt.Errorf("%d of %d replicas have it", have, n)
+		}
+		return nil
+	})
 }
 
 // must sends a command whose failure fails the test.

@@ -18,6 +18,7 @@ func TestSentinelFailsOver(t *testing.T) {
 			t.Fatalf("the primary is %s, want %s", old.Addr(), s.Nodes[0].Addr())
 		}
 		do(t, old, "OK", "SET", "k", "1")
+		old.AwaitReplicas(2)
 		old.Kill()
 		do(t, s.AwaitFailover(old), "1", "GET", "k")
 		old.Restart()
@@ -45,6 +46,7 @@ func TestClusterFailsOver(t *testing.T) {
 			t.Fatalf("slot %d belongs to %s, want %s", slot, got.Addr(), c.Nodes[0].Addr())
 		}
 		do(t, c.Nodes[0], "1", "GET", key)
+		c.Nodes[0].AwaitReplicas(1)
 		c.Nodes[0].Kill()
 		replica := c.ReplicaOf(c.Nodes[0])
 		if got := c.AwaitFailover(slot, c.Nodes[0]); got != replica {
