@@ -21,9 +21,17 @@ const (
 	OpRefund
 	// OpReset forgets what each key has used under its rule.
 	OpReset
+	// OpCharge charges every check whether its limits admit it or not: for units
+	// that were admitted already, by somebody who could not ask first. A limit
+	// that has not so much left is overdrawn, and admits nothing until it would
+	// have been free again: a bucket as long as it takes to refill what it owes, a
+	// window for its period. The decisions tell the state after it, and are Allowed.
+	OpCharge
+
+	ops // the number of operations
 )
 
-// String returns "take", "peek", "refund" or "reset".
+// String returns "take", "peek", "refund", "reset" or "charge".
 func (o Op) String() string {
 	switch o {
 	case OpTake:
@@ -34,6 +42,8 @@ func (o Op) String() string {
 		return "refund"
 	case OpReset:
 		return "reset"
+	case OpCharge:
+		return "charge"
 	}
 	return fmt.Sprintf("op(%d)", uint8(o))
 }
@@ -61,6 +71,11 @@ type Check struct {
 	GiveBack bool
 	// OnError is what to do with the check while the store does not answer.
 	OnError OnError
+	// Consistency is how the check is counted, and DenyCache whether its denials
+	// are remembered in this process. Both are for the layers that do so; a store
+	// itself counts strictly.
+	Consistency Consistency
+	DenyCache   DenyCache
 	// Factor is what one unit of the request's own cost costs under the rule, for
 	// [Reservation.Units]. Zero means one.
 	Factor int64
@@ -93,6 +108,63 @@ func (o OnError) String() string {
 		return onErrorNames[o]
 	}
 	return fmt.Sprintf("on_error(%d)", uint8(o))
+}
+
+// Consistency is what is given up of the store's own answer for fewer calls to it.
+type Consistency uint8
+
+const (
+	// Strict has every decision made by the store.
+	Strict Consistency = iota
+	// Leased has keys that are asked for often decided from units that this process
+	// has taken in advance. Never too many are admitted; some may be denied early.
+	Leased
+	// Async has requests decided from what this process knows, and tells the store
+	// afterwards. Too many may be admitted, and count against what comes next.
+	Async
+
+	consistencies // the number of them
+)
+
+var consistencyNames = [consistencies]string{"strict", "leased", "async"}
+
+// String returns "strict", "leased" or "async", as it is written in rules.
+func (c Consistency) String() string {
+	if c < consistencies {
+		return consistencyNames[c]
+	}
+	return fmt.Sprintf("consistency(%d)", uint8(c))
+}
+
+// Counts says whether a limit of the algorithm can be counted so: one that delays
+// requests or counts denials needs the store's answer to each.
+func (c Consistency) Counts(a Algorithm) bool {
+	return c == Strict || c < consistencies && a != LeakyBucket && a != Penalty
+}
+
+// DenyCache is whether a denial is remembered in this process, so that the store is
+// not asked again before the time that it named.
+type DenyCache uint8
+
+const (
+	// DenyCacheDefault leaves it to the layer that remembers.
+	DenyCacheDefault DenyCache = iota
+	// DenyCacheOn has denials remembered.
+	DenyCacheOn
+	// DenyCacheOff has the store asked every time.
+	DenyCacheOff
+
+	denyCaches // the number of them
+)
+
+var denyCacheNames = [denyCaches]string{"", "on", "off"}
+
+// String returns "on" or "off", or "" for DenyCacheDefault.
+func (d DenyCache) String() string {
+	if d < denyCaches {
+		return denyCacheNames[d]
+	}
+	return fmt.Sprintf("deny_cache(%d)", uint8(d))
 }
 
 // Source says who decided. The zero Source is the store.
@@ -193,7 +265,7 @@ type SingleStore interface {
 // call it first, so that all of them refuse the same input with the same words.
 func Validate(op Op, checks []Check) error {
 	// The usual request is valid: nothing is formatted for it.
-	if op > OpReset || len(checks) == 0 || len(checks) > MaxChecks {
+	if op >= ops || len(checks) == 0 || len(checks) > MaxChecks {
 		return validate(op, checks)
 	}
 	for i := range checks {
@@ -230,7 +302,7 @@ func (c *Check) valid() bool {
 func validate(op Op, checks []Check) error {
 	var problems []string
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	if op > OpReset {
+	if op >= ops {
 		bad("operation %d is unknown", op)
 	}
 	if len(checks) == 0 || len(checks) > MaxChecks {

@@ -107,7 +107,7 @@ func (t *take) check() error {
 	if n := len(t.ask.Checks) + t.unread; n == 0 || t.unread > 0 {
 		t.faults.add("checks", "has %d checks, must have 1 to %d", n, headgate.MaxChecks)
 	}
-	if t.op > headgate.OpReset {
+	if t.op > headgate.OpCharge {
 		t.faults.add("op", "is %d, which is no operation", t.op)
 	}
 	if len(t.faults) > 0 {
@@ -140,8 +140,8 @@ func (s *Store) Take(ctx context.Context, r *headgatev1.TakeRequest) (*headgatev
 
 // opOf is the operation of that number; any that there is not is unknown.
 func opOf(n int64) headgate.Op {
-	if n < 0 || n > int64(headgate.OpReset) {
-		return headgate.OpReset + 1
+	if n < 0 || n > int64(headgate.OpCharge) {
+		return headgate.OpCharge + 1
 	}
 	return headgate.Op(n)
 }

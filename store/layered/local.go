@@ -107,6 +107,10 @@ func (f *Fallback) owe(op headgate.Op, checks []headgate.Check, s *scratch) {
 				f.debts.add(&checks[place], checks[place].Units())
 			}
 		}
+	case headgate.OpCharge:
+		for _, place := range s.places {
+			f.debts.add(&checks[place], checks[place].Units())
+		}
 	case headgate.OpRefund:
 		for _, place := range s.places {
 			f.debts.add(&checks[place], -checks[place].Units())
@@ -201,7 +205,7 @@ func (f *Fallback) follow(ctx context.Context, op headgate.Op, checks []headgate
 	}
 	switch {
 	case len(s.checks) == 0:
-	case op == headgate.OpTake && f.charger != nil:
+	case (op == headgate.OpTake || op == headgate.OpCharge) && f.charger != nil:
 		f.charger.Charge(s.checks)
 	default:
 		// The local store knows a little less if this fails, and no request is

@@ -354,16 +354,28 @@ func (s *Store) charge(n *note, units []int64, dst []headgate.Decision) []headga
 	used := n.reservation.Used
 	for i := range checks {
 		c := &checks[i]
-		limits := c.Rule.Limits()
 		sh := s.shardOf(l.hashes[i])
 		sh.reserve(countersIn(sh, s, checks, l.hashes[:len(checks)]), l.now)
-		logged := false
-		for j := range limits {
-			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow})
-			sh.settle(&limits[j], c, l.hashes[i], units[i]-c.Units(), used[j], l.now, !logged, &dst[len(dst)-1])
-			logged = logged || limits[j].Algorithm == headgate.SlidingWindow
+		limits := len(c.Rule.Limits())
+		dst = sh.settleAll(c, i, l.hashes[i], units[i]-c.Units(), used[:limits], l.now, dst)
+		used = used[limits:]
+	}
+	return dst
+}
+
+// settleAll charges or refunds all limits of the check at that place of the request.
+// No used means that it is not known.
+func (sh *shard) settleAll(c *headgate.Check, place int, hash uint64, units int64, used []int64, now int64, dst []headgate.Decision) []headgate.Decision {
+	limits := c.Rule.Limits()
+	logged := false
+	for j := range limits {
+		known := int64(0)
+		if used != nil {
+			known = used[j]
 		}
-		used = used[len(limits):]
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: place, Shadow: c.Shadow})
+		sh.settle(&limits[j], c, hash, units, known, now, !logged, &dst[len(dst)-1])
+		logged = logged || limits[j].Algorithm == headgate.SlidingWindow
 	}
 	return dst
 }
@@ -374,7 +386,7 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	if l.Algorithm == headgate.SlidingWindow {
 		place, shared := sh.placeLog(c.Rule, hash, now)
 		e := sh.table.find(place)
-		if first && !shared && units != 0 {
+		if first && units != 0 && (!shared || units > 0 && sh.fitsLog(e, l, c, units, now)) {
 			sh.settleLog(e, place, c, units, now)
 		}
 		horizon := algorithm.Horizon(c.Rule)
@@ -391,7 +403,15 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	place, shared := sh.place(c.Rule, hash, l.Slot(), now)
 	before := sh.advance(l, sh.table.find(place), now)
 	after := before
-	changes := units != 0 && !shared // what others have used of a shared one is not this key's to change
+	if shared {
+		// What others have used of it is not this key's to give back, and it is not to
+		// be overdrawn by any of them.
+		units = max(0, min(units, l.Capacity()-int64(before.Used)))
+	}
+	changes := units != 0
+	if changes && shared {
+		sh.charging(&step{hash: place, limit: l}, now)
+	}
 	if changes {
 		after = algorithm.Settle(l, before, now, units, c.At, used)
 	}
@@ -400,6 +420,16 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	if changes {
 		sh.put(place, after, now+d.ResetAfter.Microseconds())
 	}
+}
+
+// fitsLog reports whether a log that keys share has room for so many units.
+func (sh *shard) fitsLog(e *entry, l *headgate.Limit, c *headgate.Check, units, now int64) bool {
+	g := sh.log(e)
+	if g == nil {
+		return units <= l.Capacity()
+	}
+	facts := g.Facts(l, now, units, algorithm.Horizon(c.Rule))
+	return facts.Fits(l, units)
 }
 
 func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now int64) {

@@ -239,6 +239,10 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			continue
 		}
 		sh.reserve(countersIn(sh, s, checks, hashes), now)
+		if op == headgate.OpCharge {
+			dst = sh.settleAll(c, i, hashes[i], c.Units(), nil, now, dst)
+			continue
+		}
 		logged, horizon := false, int64(0)
 		for j := range limits {
 			st := step{limit: &limits[j], check: i}

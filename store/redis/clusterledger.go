@@ -173,33 +173,10 @@ func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, unit
 	if !ok {
 		return dst, headgate.ErrNoReservation
 	}
-	starts := make([]int, len(r.Checks)+1) // where the limits of each check begin
-	for i := range r.Checks {
-		starts[i+1] = starts[i] + len(r.Checks[i].Rule.Limits())
-	}
+	starts := limitStarts(r.Checks)
 	all := make([]headgate.Decision, starts[len(r.Checks)])
 	groups := s.grouped(r.Checks)
-	settle := func(_ int, g *group) {
-		part := headgate.Reservation{ID: id, Expires: r.Expires, Checks: g.checks}
-		own := make([]int64, len(g.places))
-		for i, place := range g.places {
-			own[i] = units[place]
-			if len(r.Used) > 0 {
-				part.Used = append(part.Used, r.Used[starts[place]:starts[place+1]]...)
-			}
-		}
-		var decisions []headgate.Decision
-		decisions, g.err = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() ([]headgate.Decision, error) {
-			return s.settle(ctx, &part, own, nil, mode)
-		})
-		for _, place := range g.places {
-			n := copy(all[starts[place]:starts[place+1]], decisions)
-			for k := range n {
-				all[starts[place]+k].Check = place
-			}
-			decisions = decisions[n:]
-		}
-	}
+	settle := func(_ int, g *group) { s.settleGroup(ctx, r, id, units, g, starts, all, mode) }
 	// Whoever settles the first group settles the others: of two settlements at once
 	// at different units, one counts everywhere.
 	if settle(0, &groups[0]); groups[0].err != nil {
@@ -214,6 +191,30 @@ func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, unit
 		}
 	}
 	return append(dst, all...), nil
+}
+
+// settleGroup settles the part of a reservation that is in one slot, and puts the
+// decisions where those of the whole are to stand.
+func (s *Store) settleGroup(ctx context.Context, r *headgate.Reservation, id string, units []int64, g *group, starts []int, all []headgate.Decision, mode string) {
+	part := headgate.Reservation{ID: id, Expires: r.Expires, Checks: g.checks}
+	own := make([]int64, len(g.places))
+	for i, place := range g.places {
+		own[i] = units[place]
+		if len(r.Used) > 0 {
+			part.Used = append(part.Used, r.Used[starts[place]:starts[place+1]]...)
+		}
+	}
+	var decisions []headgate.Decision
+	decisions, g.err = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() ([]headgate.Decision, error) {
+		return s.settle(ctx, &part, own, nil, mode)
+	})
+	for _, place := range g.places {
+		n := copy(all[starts[place]:starts[place+1]], decisions)
+		for k := range n {
+			all[starts[place]+k].Check = place
+		}
+		decisions = decisions[n:]
+	}
 }
 
 // readCluster is read on a cluster: the first note, and then those of the other

@@ -316,9 +316,10 @@ func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int6
 	return s.settle(ctx, &r, units, dst, settleNow)
 }
 
-// The modes of refund.lua.
+// The modes of refund.lua, or what it is used for.
 const (
-	refundMode    = "0" // asks for no note
+	refundMode    = "0"  // asks for no note
+	chargeMode    = "00" // is the same to the script
 	settleNow     = "1"
 	settleExpired = "2"
 	settleForget  = "3" // what came to nothing
@@ -378,7 +379,11 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 	}
 	keys := make([]string, 0, len(r.Checks)+1)
 	keys, args := cutArgs(string(b), ends, len(r.Checks), []string{mode}, keys)
-	if mode == refundMode {
+	switch mode {
+	case chargeMode:
+		args[0] = refundMode
+		return s.exec(ctx, headgate.OpCharge, s.refund, keys, args)
+	case refundMode:
 		return s.exec(ctx, headgate.OpRefund, s.refund, keys, args)
 	}
 	// On a cluster each node has its own idea of when the reservation expires.

@@ -187,6 +187,9 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		return dst, unavailable(op.String(), err)
 	}
 	defer cancel()
+	if op == headgate.OpCharge {
+		return s.charge(ctx, checks, dst)
+	}
 	if s.clustered != nil {
 		return s.takeCluster(ctx, op, checks, dst)
 	}

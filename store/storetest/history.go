@@ -179,6 +179,8 @@ func (h *history) request() (headgate.Op, []headgate.Check) {
 		op = headgate.OpRefund
 	case n < 21 && (!h.long || h.rng.IntN(20) == 0):
 		op = headgate.OpReset
+	case n < 25:
+		op = headgate.OpCharge
 	}
 	var checks []headgate.Check
 	for _, i := range h.rng.Perm(len(h.rules))[:1+h.rng.IntN(len(h.rules))] {

@@ -24,7 +24,7 @@ func invalidRequests(t *testing.T, mk Maker) {
 		op     headgate.Op
 		checks []headgate.Check
 	}{
-		"an unknown operation":       {headgate.OpReset + 1, []headgate.Check{ok}},
+		"an unknown operation":       {headgate.OpCharge + 1, []headgate.Check{ok}},
 		"no checks":                  {headgate.OpTake, nil},
 		"too many checks":            {headgate.OpTake, many},
 		"no rule":                    {headgate.OpTake, []headgate.Check{{Key: "k"}}},
@@ -157,7 +157,7 @@ func decisionsAreAppended(t *testing.T, mk Maker) {
 	sentinel := headgate.Decision{Remaining: 4711, RetryAfter: time.Hour}
 	for n := range 3 {
 		for _, room := range []int{0, 1, 4, 64} {
-			for _, op := range []headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset} {
+			for _, op := range []headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset, headgate.OpCharge} {
 				for _, count := range []int{1, 2} {
 					dst := make([]headgate.Decision, n, n+room)
 					for i := range dst {

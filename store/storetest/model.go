@@ -58,6 +58,11 @@ func (m *Model) take(op headgate.Op, checks []headgate.Check, dst []headgate.Dec
 			m.change(&checks[i], -checks[i].Units(), nil, now)
 		}
 		return m.describe(checks, now, dst, func(*headgate.Check) int64 { return 0 }, nil)
+	case headgate.OpCharge:
+		for i := range checks {
+			m.change(&checks[i], checks[i].Units(), nil, now)
+		}
+		return m.describe(checks, now, dst, func(*headgate.Check) int64 { return 0 }, nil)
 	}
 	units := func(c *headgate.Check) int64 { return c.Units() }
 	before := len(dst)

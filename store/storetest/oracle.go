@@ -152,9 +152,9 @@ func (o *Oracle) carryOut(op headgate.Op, c *headgate.Check, place int, admitted
 		if p, ok := s.(*obviousPenalty); ok && op == headgate.OpTake && denied && !p.blocks(l, now) {
 			p.punish(l, now)
 		}
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, At: now, Allowed: op == headgate.OpRefund})
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, At: now, Allowed: op == headgate.OpRefund || op == headgate.OpCharge})
 		d := &dst[len(dst)-1]
-		if op == headgate.OpRefund {
+		if d.Allowed {
 			continue
 		}
 		d.Allowed = s.free(l, now) >= cost
@@ -180,7 +180,7 @@ func (o *Oracle) carryOut(op headgate.Op, c *headgate.Check, place int, admitted
 		switch {
 		case op == headgate.OpRefund:
 			s.refund(l, now, cost, c.At, 0)
-		case op == headgate.OpTake && admitted:
+		case op == headgate.OpCharge || op == headgate.OpTake && admitted:
 			s.charge(l, now, cost)
 		}
 	}

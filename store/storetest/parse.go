@@ -240,12 +240,12 @@ func parseDuration(s string) (time.Duration, error) {
 }
 
 func parseOp(s string) (headgate.Op, error) {
-	for op := headgate.OpTake; op <= headgate.OpReset; op++ {
+	for op := headgate.OpTake; op <= headgate.OpCharge; op++ {
 		if s == op.String() {
 			return op, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not take, peek, refund or reset", s)
+	return 0, fmt.Errorf("%q is not take, peek, refund, reset or charge", s)
 }
 
 // checks reads [shadow] RULE/KEY [COST] [@TIME], several with + between them.

@@ -101,7 +101,7 @@ func TestParseVectorMistakes(t *testing.T) {
 		"at 1ns take r/k -> allow":                        `of whole microseconds`,
 		"at 40000d take r/k -> allow":                     `more than 100 years from the clock line`,
 		"at 1d25h take r/k -> allow":                      `duration "1d25h" is not one`,
-		"at 0s give r/k -> allow":                         `:4: "give" is not take, peek, refund or reset`,
+		"at 0s give r/k -> allow":                         `:4: "give" is not take, peek, refund, reset or charge`,
 		"at 0s take x/k -> allow":                         `:4: "x/k" does not begin with the name of a rule above and a slash`,
 		"at 0s take r -> allow":                           `:4: "r" does not begin with the name of a rule above and a slash`,
 		`at 0s take r/"a -> allow`:                        `:4: a quote is not closed`,

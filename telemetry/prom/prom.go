@@ -44,7 +44,7 @@ var outcomes = [len(counters{})]string{"allowed", "denied", "uncharged"}
 var sources = [...]headgate.Source{headgate.SourceStore, headgate.SourceCache, headgate.SourceLease, headgate.SourceLocal, headgate.SourceOpen}
 
 // ops are the operations that a store knows.
-var ops = [...]headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset}
+var ops = [...]headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset, headgate.OpCharge}
 
 // Buckets are the upper bounds, in seconds, of the histogram of store calls:
 // from 10 µs, where a memory store is busy, to 1 s, where no caller waits any

@@ -33,6 +33,8 @@ const (
 	Op_OP_REFUND Op = 2
 	// Forget what each key has used under its rule. The answer has no decisions.
 	Op_OP_RESET Op = 3
+	// Charge every check, whether its limits admit it or not.
+	Op_OP_CHARGE Op = 4
 )
 
 // Enum value maps for Op.
@@ -42,12 +44,14 @@ var (
 		1: "OP_PEEK",
 		2: "OP_REFUND",
 		3: "OP_RESET",
+		4: "OP_CHARGE",
 	}
 	Op_value = map[string]int32{
 		"OP_TAKE":   0,
 		"OP_PEEK":   1,
 		"OP_REFUND": 2,
 		"OP_RESET":  3,
+		"OP_CHARGE": 4,
 	}
 )
 
@@ -1432,12 +1436,13 @@ const file_headgate_v1_store_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\fR\x02id\"j\n" +
 	"\x11TakeSettleRequest\x12?\n" +
 	"\vreservation\x18\x01 \x01(\v2\x1d.headgate.v1.StoreReservationR\vreservation\x12\x14\n" +
-	"\x05units\x18\x02 \x03(\x03R\x05units*;\n" +
+	"\x05units\x18\x02 \x03(\x03R\x05units*J\n" +
 	"\x02Op\x12\v\n" +
 	"\aOP_TAKE\x10\x00\x12\v\n" +
 	"\aOP_PEEK\x10\x01\x12\r\n" +
 	"\tOP_REFUND\x10\x02\x12\f\n" +
-	"\bOP_RESET\x10\x03*\xb3\x01\n" +
+	"\bOP_RESET\x10\x03\x12\r\n" +
+	"\tOP_CHARGE\x10\x04*\xb3\x01\n" +
 	"\tAlgorithm\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_LEAKY_BUCKET\x10\x01\x12\x1a\n" +
