@@ -31,6 +31,8 @@ type ruleText struct {
 	chargeOn  policy.Statuses
 	reserve   policy.Reservation
 	onError   headgate.OnError
+	counts    headgate.Consistency
+	denyCache headgate.DenyCache
 	slot      string
 	ignore    []policy.Ignore
 }
@@ -145,6 +147,16 @@ func ruleMapping() value[ruleText] {
 			func(into *ruleText, n *node, v int) {
 				into.onError = headgate.OnErrorAllow + headgate.OnError(v)
 				into.places.keep(n.at, "on_store_error")
+			}),
+		to("consistency", "how exactly the rule counts: every decision is the store's (strict), keys that are asked for often are decided from units taken in advance, never too many (leased), or all are decided at once and counted a moment later, a few too many (async); strict if left out", oneOf(headgate.Strict.String(), headgate.Leased.String(), headgate.Async.String()),
+			func(into *ruleText, n *node, v int) {
+				into.counts = headgate.Consistency(v)
+				into.places.keep(n.at, "consistency")
+			}),
+		to("deny_cache", "whether a key that was denied is denied from memory until its time comes: on or off; what the server is told if left out", oneOf(headgate.DenyCacheOn.String(), headgate.DenyCacheOff.String()),
+			func(into *ruleText, n *node, v int) {
+				into.denyCache = headgate.DenyCacheOn + headgate.DenyCache(v)
+				into.places.keep(n.at, "deny_cache")
 			}),
 		to("slot", "a tag: a Redis Cluster keeps all counters of all rules with the same tag on one node, and requests under several of them are one call; spread over all nodes if left out", tagText(),
 			func(into *ruleText, n *node, v string) {
@@ -372,6 +384,12 @@ func (t *ruleText) take(base *ruleText) {
 	}
 	if from("on_store_error") {
 		t.onError = base.onError
+	}
+	if from("consistency") {
+		t.counts = base.counts
+	}
+	if from("deny_cache") {
+		t.denyCache = base.denyCache
 	}
 	if from("slot") {
 		t.slot = base.slot

@@ -100,7 +100,7 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 	if err != nil || units == 0 {
 		return c, false, err
 	}
-	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: units / max(cost, 1), GiveBack: r.giveBack, OnError: r.onError}
+	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: units / max(cost, 1), GiveBack: r.giveBack, OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}
 	if r.more != nil {
 		c.Shadow = !enforced(limits.Name(), key, r.more.percent)
 	}

@@ -86,6 +86,10 @@ type ExplainedRule struct {
 	// OnError is what is done with requests while the store does not answer; empty
 	// if the rule leaves it to the server.
 	OnError string `json:"on_store_error,omitempty"`
+	// Consistency is how exactly the rule counts, if not strictly; DenyCache is "on"
+	// or "off" if the rule says whether its denials are remembered.
+	Consistency string `json:"consistency,omitempty"`
+	DenyCache   string `json:"deny_cache,omitempty"`
 	// GiveBackOn and ChargeOn are the statuses by which a request that has ended does
 	// not stay charged, or the only ones by which it does.
 	GiveBackOn string `json:"give_back_on,omitempty"`
@@ -238,7 +242,10 @@ func (s *Set) explainEntry(e Entry, to ExplainedEntry) ExplainedEntry {
 
 func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 	r, c := &s.rules[i], &s.compiled[i]
-	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.Enforced(), Soft: r.Soft, OnError: r.OnError.String()}
+	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.Enforced(), Soft: r.Soft, OnError: r.OnError.String(), DenyCache: r.DenyCache.String()}
+	if r.Consistency != headgate.Strict {
+		e.Consistency = r.Consistency.String()
+	}
 	if len(r.GiveBackOn) > 0 {
 		e.GiveBackOn = r.GiveBackOn.String()
 	}

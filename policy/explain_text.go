@@ -114,6 +114,12 @@ func (r *ExplainedRule) text() string {
 	if r.OnError != "" {
 		fmt.Fprintf(&b, "  while the store does not answer: %s\n", r.OnError)
 	}
+	if r.Consistency != "" {
+		fmt.Fprintf(&b, "  counted: %s\n", r.Consistency)
+	}
+	if r.DenyCache != "" {
+		fmt.Fprintf(&b, "  denials are remembered: %s\n", map[string]string{"on": "yes", "off": "no"}[r.DenyCache])
+	}
 	switch {
 	case r.Shadow && r.Enforce == 0:
 		b.WriteString("  in shadow: counts and never denies\n")

@@ -61,6 +61,11 @@ type Rule struct {
 	// OnError is what is done with requests that the rule binds while the store does
 	// not answer; headgate.OnErrorReturn leaves it to those who ask the store.
 	OnError headgate.OnError
+	// Consistency is how exactly the rule counts, and DenyCache whether its denials
+	// are remembered where they were given; headgate.DenyCacheDefault leaves that to
+	// those who ask the store.
+	Consistency headgate.Consistency
+	DenyCache   headgate.DenyCache
 	// Ignore silences warnings of [Lint].
 	Ignore []Ignore
 	// Direct marks a rule that no descriptor matches: callers name it and the
@@ -117,6 +122,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	r.checkTags(bad)
 	r.checkMode(bad)
 	r.checkOutcome(bad)
+	r.checkConsistency(bad)
 	if r.OnError > headgate.OnErrorLocal {
 		bad("on_store_error", "on_store_error %v is unknown", r.OnError)
 	}
@@ -164,19 +170,30 @@ func (r *Rule) checkTags(bad func(field, format string, args ...any)) {
 	if own == nil {
 		return
 	}
-	check := func(field, which string, limits *headgate.Rule) {
-		if limits != nil && limits.Tag() != own.Tag() {
+	r.eachLimits(func(field, which string, limits *headgate.Rule) {
+		if limits.Tag() != own.Tag() {
 			bad(field, "the rule's tag is %q, but that of %s is %q; a rule has its counters in one place only", own.Tag(), which, limits.Tag())
 		}
+	})
+}
+
+// eachLimits calls f for all limits that the rule has for some request: with the
+// field that they stand in, and with what they are in words.
+func (r *Rule) eachLimits(f func(field, which string, limits *headgate.Rule)) {
+	call := func(field, which string, limits *headgate.Rule) {
+		if limits != nil {
+			f(field, which, limits)
+		}
 	}
+	call("limits", "the rule", r.Limits)
 	if r.Tariff != nil {
-		check("tariff", "the tariff's other limits", r.Tariff.Other)
+		call("tariff", "the tariff's other limits", r.Tariff.Other)
 		for i := range r.Tariff.Tiers {
-			check(fmt.Sprintf("tariff.%d", i), "the tier "+quote(r.Tariff.Tiers[i].Value), r.Tariff.Tiers[i].Limits)
+			call(fmt.Sprintf("tariff.%d", i), "the tier "+quote(r.Tariff.Tiers[i].Value), r.Tariff.Tiers[i].Limits)
 		}
 	}
 	for i := range r.Overrides[:min(len(r.Overrides), MaxOverrides)] {
-		check(fmt.Sprintf("overrides.%d", i), "the override", r.Overrides[i].Limits)
+		call(fmt.Sprintf("overrides.%d", i), "the override", r.Overrides[i].Limits)
 	}
 }
 

@@ -34,6 +34,9 @@ type compiled struct {
 	factor   int64
 	giveBack bool
 	onError  headgate.OnError
+
+	consistency headgate.Consistency
+	denyCache   headgate.DenyCache
 	// conditions are those that the index has not answered already.
 	conditions []demand
 	parts      []compiledPart
@@ -137,7 +140,7 @@ func (s *Set) compile() {
 }
 
 func (s *Set) compileRule(r *Rule) compiled {
-	c := compiled{limits: r.Limits, factor: r.factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, conditions: compileConditions(r.Match, s.hasher)}
+	c := compiled{limits: r.Limits, factor: r.factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
 		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.address()}
 		part.plain = !part.secret && !part.address

@@ -57,7 +57,7 @@ func newExplainedRule(r *policy.ExplainedRule) *headgatev1.ExplainedRule {
 	m := &headgatev1.ExplainedRule{
 		Rule: r.Rule, Pos: newPosition(r.Pos), Binds: r.Binds, Why: r.Why, Key: r.Key, Hashed: r.Hashed, OldHashKey: r.OldHashKey,
 		Cost: r.Cost, Tier: r.Tier, Override: int32(r.Override), Shadow: r.Shadow, Enforce: int32(r.Enforce), Soft: int32(r.Soft),
-		GiveBackOn: r.GiveBackOn, ChargeOn: r.ChargeOn, Abandoned: r.Abandoned, OnStoreError: r.OnError,
+		GiveBackOn: r.GiveBackOn, ChargeOn: r.ChargeOn, Abandoned: r.Abandoned, OnStoreError: r.OnError, Consistency: r.Consistency, DenyCache: r.DenyCache,
 	}
 	for _, l := range r.Limits {
 		to := &headgatev1.ExplainedLimit{Limit: l.Limit, Algorithm: l.Algorithm}

@@ -47,6 +47,8 @@ type shownRule struct {
 	ChargeOn    []string          `json:"charge_on,omitempty"`
 	Reservation *shownReservation `json:"reservation,omitempty"`
 	OnError     string            `json:"on_store_error,omitempty"`
+	Consistency string            `json:"consistency,omitempty"`
+	DenyCache   string            `json:"deny_cache,omitempty"`
 	Ignore      []policy.Ignore   `json:"ignore,omitempty"`
 	Pos         policy.Position   `json:"pos,omitzero"`
 }
@@ -140,7 +142,7 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 	shown := shownRule{
 		Name: r.Name, Direct: r.Direct, Match: showConditions(r.Match), Per: []string{}, Cost: max(r.Cost, 1),
 		Limits: showLimits(r.Limits), Tag: r.Limits.Tag(), Soft: r.Soft, Mode: r.Mode.String(), Enforce: r.Enforced(),
-		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Ignore: r.Ignore, Pos: r.Pos,
+		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), DenyCache: r.DenyCache.String(), Ignore: r.Ignore, Pos: r.Pos,
 	}
 	for _, part := range r.Per {
 		shown.Per = append(shown.Per, part.String())
@@ -218,4 +220,12 @@ func showStatuses(statuses policy.Statuses) []string {
 		shown = append(shown, s.String())
 	}
 	return shown
+}
+
+// showConsistency is empty for a rule that counts as rules do.
+func showConsistency(c headgate.Consistency) string {
+	if c == headgate.Strict {
+		return ""
+	}
+	return c.String()
 }

@@ -1734,7 +1734,11 @@ type ExplainedRule struct {
 	// where the rule says something about reservations.
 	Abandoned string `protobuf:"bytes,17,opt,name=abandoned,proto3" json:"abandoned,omitempty"`
 	// What is done while the store does not answer, if the rule says so itself.
-	OnStoreError  string `protobuf:"bytes,18,opt,name=on_store_error,json=onStoreError,proto3" json:"on_store_error,omitempty"`
+	OnStoreError string `protobuf:"bytes,18,opt,name=on_store_error,json=onStoreError,proto3" json:"on_store_error,omitempty"`
+	// How exactly the rule counts, if not strictly: leased or async.
+	Consistency string `protobuf:"bytes,19,opt,name=consistency,proto3" json:"consistency,omitempty"`
+	// "on" or "off" if the rule says whether its denials are remembered.
+	DenyCache     string `protobuf:"bytes,20,opt,name=deny_cache,json=denyCache,proto3" json:"deny_cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1891,6 +1895,20 @@ func (x *ExplainedRule) GetAbandoned() string {
 func (x *ExplainedRule) GetOnStoreError() string {
 	if x != nil {
 		return x.OnStoreError
+	}
+	return ""
+}
+
+func (x *ExplainedRule) GetConsistency() string {
+	if x != nil {
+		return x.Consistency
+	}
+	return ""
+}
+
+func (x *ExplainedRule) GetDenyCache() string {
+	if x != nil {
+		return x.DenyCache
 	}
 	return ""
 }
@@ -2250,7 +2268,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bPosition\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
-	"\x06column\x18\x03 \x01(\x05R\x06column\"\x82\x04\n" +
+	"\x06column\x18\x03 \x01(\x05R\x06column\"\xc3\x04\n" +
 	"\rExplainedRule\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12'\n" +
 	"\x03pos\x18\x02 \x01(\v2\x15.headgate.v1.PositionR\x03pos\x12\x14\n" +
@@ -2272,7 +2290,10 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"giveBackOn\x12\x1b\n" +
 	"\tcharge_on\x18\x10 \x01(\tR\bchargeOn\x12\x1c\n" +
 	"\tabandoned\x18\x11 \x01(\tR\tabandoned\x12$\n" +
-	"\x0eon_store_error\x18\x12 \x01(\tR\fonStoreError\"z\n" +
+	"\x0eon_store_error\x18\x12 \x01(\tR\fonStoreError\x12 \n" +
+	"\vconsistency\x18\x13 \x01(\tR\vconsistency\x12\x1d\n" +
+	"\n" +
+	"deny_cache\x18\x14 \x01(\tR\tdenyCache\"z\n" +
 	"\x0eExplainedLimit\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1c\n" +
 	"\talgorithm\x18\x02 \x01(\tR\talgorithm\x124\n" +
