@@ -31,6 +31,7 @@ import (
 
 	"github.com/headgate/headgate/bench/internal/gatewaybench"
 	"github.com/headgate/headgate/bench/internal/grpcbench"
+	"github.com/headgate/headgate/bench/internal/overheadbench"
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/bench/internal/servicebench"
 )
@@ -51,8 +52,14 @@ type options struct {
 	out   string
 }
 
-// parts are what can be measured alone, in order.
-var parts = []string{"memory", "policy", "redis", "service", "grpc", "rls", "resp", "gateway", "outage"}
+// names are those of all parts.
+func names() []string {
+	var all []string
+	for _, p := range parts() {
+		all = append(all, p.name)
+	}
+	return all
+}
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "echo" {
@@ -76,7 +83,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.only, "only", "", "measure one part only: "+strings.Join(parts, ", "))
+	flags.StringVar(&o.only, "only", "", "measure one part only: "+strings.Join(names(), ", "))
 	flags.BoolVar(&o.short, "short", false, "a run of about a minute, to see that everything works")
 	flags.StringVar(&o.out, "out", "", "the document whose marked sections are replaced; \"-\" for none (default "+recorded+", with -short none)")
 	if err := flags.Parse(args); err != nil {
@@ -86,8 +93,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		if flags.NArg() > 0 {
 			return fmt.Errorf("there is an argument too many: %q", flags.Arg(0))
 		}
-		if o.only != "" && !slices.Contains(parts, o.only) {
-			return fmt.Errorf("-only is %q, must be one of %s", o.only, strings.Join(parts, ", "))
+		if o.only != "" && !slices.Contains(names(), o.only) {
+			return fmt.Errorf("-only is %q, must be one of %s", o.only, strings.Join(names(), ", "))
 		}
 		return nil
 	}()
@@ -107,18 +114,19 @@ func parse(args []string, stderr io.Writer) (options, error) {
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	var sections []report.Section
-	for _, part := range parts {
-		if o.only != "" && o.only != part {
+	for _, p := range parts() {
+		if o.only != "" && o.only != p.name {
 			continue
 		}
-		s, err := partSections(ctx, part, o.short, progress)
+		section, err := p.section(ctx, o.short, progress)
 		if err != nil {
 			return err
 		}
-		for _, section := range s {
-			fmt.Fprintf(stdout, "\n## %s\n\n%s\n", section.Name, section.Body)
+		if section == nil {
+			continue
 		}
-		sections = append(sections, s...)
+		fmt.Fprintf(stdout, "\n## %s\n\n%s\n", section.Name, section.Body)
+		sections = append(sections, *section)
 	}
 	if o.out == "-" {
 		return nil
@@ -135,8 +143,8 @@ func echo(ctx context.Context, args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("bench echo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	listen := flags.String("listen", "127.0.0.1:0", "the address to listen on")
-	handler := flags.String("handler", "json", "what to answer with: json or bytes over HTTP, or grpc; or proxy, to have the upstream server answer")
-	upstream := flags.String("upstream", "", "the URL of that")
+	handler := flags.String("handler", "json", "what to answer with: json or bytes over HTTP, or grpc; proxy, to have the upstream server answer; or limited, behind the middleware")
+	upstream := flags.String("upstream", "", "the URL of that; or of the store with the counters, memory or none")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -146,6 +154,8 @@ func echo(ctx context.Context, args []string, stderr io.Writer) int {
 		serve = func() error { return grpcbench.Serve(ctx, *listen) }
 	case "proxy":
 		serve = func() error { return gatewaybench.Serve(ctx, *listen, *upstream) }
+	case "limited":
+		serve = func() error { return overheadbench.Serve(ctx, *listen, *upstream) }
 	}
 	if err := serve(); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)

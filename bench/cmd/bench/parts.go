@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/grpcbench"
 	"github.com/headgate/headgate/bench/internal/memorybench"
 	"github.com/headgate/headgate/bench/internal/outagebench"
+	"github.com/headgate/headgate/bench/internal/overheadbench"
 	"github.com/headgate/headgate/bench/internal/policybench"
 	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/report"
@@ -18,243 +19,130 @@ import (
 	"github.com/headgate/headgate/bench/internal/servicebench"
 )
 
-type progress = func(format string, args ...any)
-
-// partSections measures one part and returns its tables, each with a line about
-// the machine.
-func partSections(ctx context.Context, part string, short bool, tell progress) ([]report.Section, error) {
-	var (
-		sections []report.Section
-		err      error
-	)
-	switch part {
-	case "memory":
-		sections, err = memorySections(ctx, short, tell)
-	case "policy":
-		sections, err = policySections(ctx, short, tell)
-	case "redis":
-		sections, err = redisSections(ctx, short, tell)
-	case "service":
-		sections, err = serviceSections(ctx, short, tell)
-	case "grpc":
-		sections, err = grpcSections(ctx, short, tell)
-	case "rls":
-		sections, err = rlsSections(ctx, short, tell)
-	case "resp":
-		sections, err = respSections(ctx, short, tell)
-	case "gateway":
-		sections, err = gatewaySections(ctx, short, tell)
-	case "outage":
-		sections, err = outageSections(ctx, short, tell)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", part, err)
-	}
-	for i := range sections {
-		sections[i].Body = machine() + "\n\n" + sections[i].Body
-	}
-	return sections, nil
+// part is what can be measured alone.
+type part struct {
+	name string
+	run  func(ctx context.Context, w *work) (outcome, error)
 }
 
-func memorySections(ctx context.Context, short bool, tell progress) ([]report.Section, error) {
-	plan := memorybench.Full()
-	if short {
-		plan = memorybench.Short()
+// outcome is what a part has measured, as its section of the document.
+type outcome interface{ Markdown() string }
+
+// parts are all of them, in their order in the document.
+func parts() []part {
+	return []part{
+		{"memory", func(ctx context.Context, w *work) (outcome, error) {
+			plan := choose(w, memorybench.Full, memorybench.Short)
+			plan.Progress = w.tell
+			return memorybench.Run(ctx, plan, memorybench.Contenders())
+		}},
+		{"policy", func(ctx context.Context, w *work) (outcome, error) {
+			plan := choose(w, policybench.Full, policybench.Short)
+			plan.Progress = w.tell
+			return policybench.Run(ctx, plan)
+		}},
+		{"redis", redisPart("redis-server")},
+		{"valkey", redisPart("valkey-server")},
+		{"service", func(ctx context.Context, w *work) (outcome, error) {
+			w.tell("service: building the server")
+			contenders, err := servicebench.Headgate(ctx, serverModule, w.dir)
+			if err != nil {
+				return nil, err
+			}
+			return servicebench.Run(ctx, w.plan(), append(contenders, servicebench.Echoes(w.itself)...))
+		}},
+		{"grpc", func(ctx context.Context, w *work) (outcome, error) {
+			w.tell("grpc: building the server")
+			return grpcbench.Run(ctx, w.plan(), w.itself, serverModule, w.dir)
+		}},
+		{"rls", withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			w.tell("rls: building the server and envoyproxy/ratelimit")
+			return grpcbench.RunRLS(ctx, w.plan(), w.itself, serverModule, w.dir, redis.Addr)
+		})},
+		{"resp", func(ctx context.Context, w *work) (outcome, error) {
+			w.tell("resp: building the server")
+			return respbench.Run(ctx, w.plan(), serverModule, w.dir)
+		}},
+		{"gateway", func(ctx context.Context, w *work) (outcome, error) {
+			w.tell("gateway: building the server")
+			return gatewaybench.Run(ctx, w.plan(), w.itself, serverModule, w.dir)
+		}},
+		{"overhead", withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			return overheadbench.Run(ctx, w.plan(), w.itself, redis.Addr)
+		})},
+		{"outage", withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			plan := choose(w, outagebench.Full, outagebench.Short)
+			plan.Progress = w.tell
+			return outagebench.Run(ctx, redis, plan)
+		})},
 	}
-	plan.Progress = tell
-	o, err := memorybench.Run(ctx, plan, memorybench.Contenders())
-	if err != nil {
-		return nil, err
-	}
-	return []report.Section{{Name: "memory", Body: o.Markdown()}}, nil
 }
 
-func policySections(ctx context.Context, short bool, tell progress) ([]report.Section, error) {
-	plan := policybench.Full()
-	if short {
-		plan = policybench.Short()
-	}
-	plan.Progress = tell
-	o, err := policybench.Run(ctx, plan)
-	if err != nil {
-		return nil, err
-	}
-	return []report.Section{{Name: "policy", Body: o.Markdown()}}, nil
+// redisPart measures one kind of server.
+func redisPart(binary string) func(context.Context, *work) (outcome, error) {
+	return withRedis(binary, func(ctx context.Context, w *work, server *redisbench.Server) (outcome, error) {
+		plan := choose(w, redisbench.Full, redisbench.Short)
+		plan.Progress = w.tell
+		return redisbench.Run(ctx, server, plan, redisbench.Field())
+	})
 }
 
-func redisSections(ctx context.Context, short bool, tell progress) ([]report.Section, error) {
-	plan := redisbench.Full()
-	if short {
-		plan = redisbench.Short()
-	}
-	plan.Progress = tell
-	kinds := []string{"redis"}
-	if _, err := exec.LookPath("valkey-server"); err == nil {
-		kinds = append(kinds, "valkey")
-	} else {
-		tell("valkey-server is not in the PATH; its section stays as it is")
-	}
-	var sections []report.Section
-	for _, kind := range kinds {
-		s, err := redisSection(ctx, kind, plan)
+// withRedis runs a part with a server of its own.
+func withRedis(binary string, run func(context.Context, *work, *redisbench.Server) (outcome, error)) func(context.Context, *work) (outcome, error) {
+	return func(ctx context.Context, w *work) (_ outcome, err error) {
+		server, err := redisbench.Start(ctx, binary)
 		if err != nil {
 			return nil, err
 		}
-		sections = append(sections, s)
+		defer func() { err = errors.Join(err, server.Stop()) }()
+		return run(ctx, w, server)
 	}
-	return sections, nil
-}
-
-func redisSection(ctx context.Context, kind string, plan redisbench.Plan) (_ report.Section, err error) {
-	server, err := redisbench.Start(ctx, kind+"-server")
-	if err != nil {
-		return report.Section{}, err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	o, err := redisbench.Run(ctx, server, plan, redisbench.Field())
-	if err != nil {
-		return report.Section{}, err
-	}
-	return report.Section{Name: kind, Body: o.Markdown()}, nil
 }
 
 // serverModule is where the server's source is, seen from the directory bench.
 const serverModule = "../server"
 
-func serviceSections(ctx context.Context, short bool, tell progress) (_ []report.Section, err error) {
-	plan := servicebench.Full()
-	if short {
-		plan = servicebench.Short()
-	}
-	plan.Progress = tell
-	itself, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "headgate-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	tell("service: building the server")
-	contenders, err := servicebench.Headgate(ctx, serverModule, dir)
-	if err != nil {
-		return nil, err
-	}
-	o, err := servicebench.Run(ctx, plan, append(contenders, servicebench.Echoes(itself)...))
-	if err != nil {
-		return nil, err
-	}
-	return []report.Section{{Name: "service", Body: o.Markdown()}}, nil
+// work is what parts are run with.
+type work struct {
+	short  bool
+	tell   func(format string, args ...any)
+	itself string // this program
+	dir    string // to build in
 }
 
-func grpcSections(ctx context.Context, short bool, tell progress) (_ []report.Section, err error) {
-	plan := servicebench.Full()
-	if short {
-		plan = servicebench.Short()
+// choose is the plan for a run of that length.
+func choose[P any](w *work, full, short func() P) P {
+	if w.short {
+		return short()
 	}
-	plan.Progress = tell
-	itself, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "headgate-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	tell("grpc: building the server")
-	o, err := grpcbench.Run(ctx, plan, itself, serverModule, dir)
-	if err != nil {
-		return nil, err
-	}
-	return []report.Section{{Name: "grpc", Body: o.Markdown()}}, nil
+	return full()
 }
 
-func rlsSections(ctx context.Context, short bool, tell progress) (_ []report.Section, err error) {
-	plan := servicebench.Full()
-	if short {
-		plan = servicebench.Short()
-	}
-	plan.Progress = tell
-	itself, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "headgate-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	redis, err := redisbench.Start(ctx, "redis-server")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, redis.Stop()) }()
-	tell("rls: building the server and envoyproxy/ratelimit")
-	o, err := grpcbench.RunRLS(ctx, plan, itself, serverModule, dir, redis.Addr)
-	if err != nil {
-		return nil, err
-	}
-	return []report.Section{{Name: "rls", Body: o.Markdown()}}, nil
+// plan is that of the parts that measure servers.
+func (w *work) plan() servicebench.Plan {
+	plan := choose(w, servicebench.Full, servicebench.Short)
+	plan.Progress = w.tell
+	return plan
 }
 
-func respSections(ctx context.Context, short bool, tell progress) (_ []report.Section, err error) {
-	plan := servicebench.Full()
-	if short {
-		plan = servicebench.Short()
-	}
-	plan.Progress = tell
-	dir, err := os.MkdirTemp("", "headgate-bench-")
-	if err != nil {
+// section measures a part and returns its section, with a line about the machine. It
+// is nil if the part needs a program that is not there.
+func (p *part) section(ctx context.Context, short bool, tell func(string, ...any)) (_ *report.Section, err error) {
+	w := &work{short: short, tell: tell}
+	if w.itself, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	tell("resp: building the server")
-	o, err := respbench.Run(ctx, plan, serverModule, dir)
-	if err != nil {
+	if w.dir, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
 		return nil, err
 	}
-	return []report.Section{{Name: "resp", Body: o.Markdown()}}, nil
-}
-
-func outageSections(ctx context.Context, short bool, tell progress) (_ []report.Section, err error) {
-	plan := outagebench.Full()
-	if short {
-		plan = outagebench.Short()
+	defer func() { err = errors.Join(err, os.RemoveAll(w.dir)) }()
+	o, err := p.run(ctx, w)
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		tell("%s: %v; its section stays as it is", p.name, err)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	plan.Progress = tell
-	server, err := redisbench.Start(ctx, "redis-server")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	o, err := outagebench.Run(ctx, server, plan)
-	if err != nil {
-		return nil, err
-	}
-	return []report.Section{{Name: "outage", Body: o.Markdown()}}, nil
-}
-
-func gatewaySections(ctx context.Context, short bool, tell progress) (_ []report.Section, err error) {
-	plan := servicebench.Full()
-	if short {
-		plan = servicebench.Short()
-	}
-	plan.Progress = tell
-	itself, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "headgate-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	tell("gateway: building the server")
-	o, err := gatewaybench.Run(ctx, plan, itself, serverModule, dir)
-	if err != nil {
-		return nil, err
-	}
-	return []report.Section{{Name: "gateway", Body: o.Markdown()}}, nil
+	return &report.Section{Name: p.name, Body: machine() + "\n\n" + o.Markdown()}, nil
 }

@@ -57,13 +57,13 @@ func TestLoads(t *testing.T) {
 	if err != nil || n == 0 {
 		t.Errorf("%d requests were answered, %v", n, err)
 	}
-	took, err := paced(t.Context(), addr, 4, asked, 500, 200*time.Millisecond)
+	took, err := servicebench.Paced(t.Context(), addr, 4, asked, 500, 200*time.Millisecond)
 	if err != nil || len(took) != 100 || !slices.IsSorted(took) || took[0] <= 0 {
 		t.Errorf("the requests took %v, %v", took, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := paced(ctx, addr, 4, asked, 500, time.Minute); err == nil {
+	if _, err := servicebench.Paced(ctx, addr, 4, asked, 500, time.Minute); err == nil {
 		t.Error("a load goes on that was cancelled")
 	}
 }
@@ -85,7 +85,7 @@ func TestQuantile(t *testing.T) {
 		took[i] = time.Duration(i)
 	}
 	for share, want := range map[float64]time.Duration{0: 0, 0.5: 50, 0.99: 99, 1: 99} {
-		if got := quantile(took, share); got != want {
+		if got := servicebench.Quantile(took, share); got != want {
 			t.Errorf("quantile %v is %d, want %d", share, got, want)
 		}
 	}

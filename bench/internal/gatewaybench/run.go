@@ -133,14 +133,14 @@ func (o *Outcome) measureTimes(ctx context.Context, plan servicebench.Plan, all 
 				plan.Progress("gateway: open loop, round %d of %d: %s", round+1, plan.Rounds, t.Name)
 			}
 			// The first tenth warms up what is new.
-			if _, err := paced(ctx, processes[t.Name], plan.Connections, asked, o.PerSecond, plan.Slice/10); err != nil {
+			if _, err := servicebench.Paced(ctx, processes[t.Name], plan.Connections, asked, o.PerSecond, plan.Slice/10); err != nil {
 				return err
 			}
-			took, err := paced(ctx, processes[t.Name], plan.Connections, asked, o.PerSecond, plan.Slice)
+			took, err := servicebench.Paced(ctx, processes[t.Name], plan.Connections, asked, o.PerSecond, plan.Slice)
 			if err != nil {
 				return err
 			}
-			t.Median, t.P99 = append(t.Median, quantile(took, 0.5)), append(t.P99, quantile(took, 0.99))
+			t.Median, t.P99 = append(t.Median, servicebench.Quantile(took, 0.5)), append(t.P99, servicebench.Quantile(took, 0.99))
 		}
 	}
 	return nil
