@@ -18,11 +18,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -41,9 +43,6 @@ func main() {
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// recorded is where a run for the record writes, seen from the directory bench.
-const recorded = "../docs/benchmarks.md"
 
 // options are the command line.
 type options struct {
@@ -85,7 +84,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.only, "only", "", "measure one part only: "+strings.Join(names(), ", "))
 	flags.BoolVar(&o.short, "short", false, "a run of about a minute, to see that everything works")
-	flags.StringVar(&o.out, "out", "", "the document whose marked sections are replaced; \"-\" for none (default "+recorded+", with -short none)")
+	flags.StringVar(&o.out, "out", "", "the document whose marked sections are replaced; \"-\" for none (default: the pages in docs that the sections are in; with -short none)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -101,11 +100,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 	}
-	if o.out == "" {
-		o.out = recorded
-		if o.short {
-			o.out = "-"
-		}
+	if o.out == "" && o.short {
+		o.out = "-"
 	}
 	return o, err
 }
@@ -113,7 +109,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 // measure runs the parts asked for, prints their tables, and writes them.
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	var sections []report.Section
+	sections := make(map[string][]report.Section) // by page
 	for _, p := range parts() {
 		if o.only != "" && o.only != p.name {
 			continue
@@ -126,15 +122,18 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(stdout, "\n## %s\n\n%s\n", section.Name, section.Body)
-		sections = append(sections, *section)
+		page := cmp.Or(o.out, p.page, benchmarks)
+		sections[page] = append(sections[page], *section)
 	}
 	if o.out == "-" {
 		return nil
 	}
-	if err := report.ReplaceFile(o.out, sections...); err != nil {
-		return err
+	for _, page := range slices.Sorted(maps.Keys(sections)) {
+		if err := report.ReplaceFile(page, sections[page]...); err != nil {
+			return err
+		}
+		progress("written to %s", page)
 	}
-	progress("written to %s", o.out)
 	return nil
 }
 

@@ -12,7 +12,7 @@ func TestParse(t *testing.T) {
 		want    options
 		problem string
 	}{
-		{"", options{out: recorded}, ""},
+		{"", options{}, ""},
 		{"-short", options{short: true, out: "-"}, ""},
 		{"-short -out x.md", options{short: true, out: "x.md"}, ""},
 		{"-only redis -out -", options{only: "redis", out: "-"}, ""},

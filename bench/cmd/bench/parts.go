@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/headgate/headgate/bench/internal/consistencybench"
 	"github.com/headgate/headgate/bench/internal/gatewaybench"
 	"github.com/headgate/headgate/bench/internal/grpcbench"
 	"github.com/headgate/headgate/bench/internal/memorybench"
@@ -19,10 +20,17 @@ import (
 	"github.com/headgate/headgate/bench/internal/servicebench"
 )
 
+// The pages that are written by runs for the record, seen from the directory bench.
+const (
+	benchmarks  = "../docs/benchmarks.md"
+	consistency = "../docs/consistency.md"
+)
+
 // part is what can be measured alone.
 type part struct {
 	name string
 	run  func(ctx context.Context, w *work) (outcome, error)
+	page string // where it is recorded; "" is benchmarks
 }
 
 // outcome is what a part has measured, as its section of the document.
@@ -31,19 +39,19 @@ type outcome interface{ Markdown() string }
 // parts are all of them, in their order in the document.
 func parts() []part {
 	return []part{
-		{"memory", func(ctx context.Context, w *work) (outcome, error) {
+		{name: "memory", run: func(ctx context.Context, w *work) (outcome, error) {
 			plan := choose(w, memorybench.Full, memorybench.Short)
 			plan.Progress = w.tell
 			return memorybench.Run(ctx, plan, memorybench.Contenders())
 		}},
-		{"policy", func(ctx context.Context, w *work) (outcome, error) {
+		{name: "policy", run: func(ctx context.Context, w *work) (outcome, error) {
 			plan := choose(w, policybench.Full, policybench.Short)
 			plan.Progress = w.tell
 			return policybench.Run(ctx, plan)
 		}},
-		{"redis", redisPart("redis-server")},
-		{"valkey", redisPart("valkey-server")},
-		{"service", func(ctx context.Context, w *work) (outcome, error) {
+		{name: "redis", run: redisPart("redis-server")},
+		{name: "valkey", run: redisPart("valkey-server")},
+		{name: "service", run: func(ctx context.Context, w *work) (outcome, error) {
 			w.tell("service: building the server")
 			contenders, err := servicebench.Headgate(ctx, serverModule, w.dir)
 			if err != nil {
@@ -51,26 +59,32 @@ func parts() []part {
 			}
 			return servicebench.Run(ctx, w.plan(), append(contenders, servicebench.Echoes(w.itself)...))
 		}},
-		{"grpc", func(ctx context.Context, w *work) (outcome, error) {
+		{name: "grpc", run: func(ctx context.Context, w *work) (outcome, error) {
 			w.tell("grpc: building the server")
 			return grpcbench.Run(ctx, w.plan(), w.itself, serverModule, w.dir)
 		}},
-		{"rls", withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+		{name: "rls", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
 			w.tell("rls: building the server and envoyproxy/ratelimit")
 			return grpcbench.RunRLS(ctx, w.plan(), w.itself, serverModule, w.dir, redis.Addr)
 		})},
-		{"resp", func(ctx context.Context, w *work) (outcome, error) {
+		{name: "resp", run: func(ctx context.Context, w *work) (outcome, error) {
 			w.tell("resp: building the server")
 			return respbench.Run(ctx, w.plan(), serverModule, w.dir)
 		}},
-		{"gateway", func(ctx context.Context, w *work) (outcome, error) {
+		{name: "gateway", run: func(ctx context.Context, w *work) (outcome, error) {
 			w.tell("gateway: building the server")
 			return gatewaybench.Run(ctx, w.plan(), w.itself, serverModule, w.dir)
 		}},
-		{"overhead", withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+		{name: "overhead", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
 			return overheadbench.Run(ctx, w.plan(), w.itself, redis.Addr)
 		})},
-		{"outage", withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+		{name: "consistency", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			plan := choose(w, consistencybench.Full, consistencybench.Short)
+			plan.Progress = w.tell
+			w.tell("consistency: building the server")
+			return consistencybench.Run(ctx, plan, redis, serverModule, w.dir)
+		}), page: consistency},
+		{name: "outage", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
 			plan := choose(w, outagebench.Full, outagebench.Short)
 			plan.Progress = w.tell
 			return outagebench.Run(ctx, redis, plan)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -76,11 +75,9 @@ func Run(ctx context.Context, plan servicebench.Plan, program, source, dir strin
 
 // field has all contenders.
 func field(ctx context.Context, plan servicebench.Plan, program, source, dir, upstream string) ([]servicebench.Contender, error) {
-	binary := filepath.Join(dir, "headgate")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/headgate")
-	build.Dir = source
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("gatewaybench: building the server in %s: %w: %s", source, err, text)
+	binary, err := servicebench.Build(ctx, source, dir)
+	if err != nil {
+		return nil, err
 	}
 	asked := requests(plan.Keys)
 	load := func(ctx context.Context, addr string, d time.Duration) (int, error) {

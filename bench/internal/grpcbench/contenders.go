@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -141,11 +140,9 @@ func byEntries() question {
 // with the handler "grpc", calls [Serve]: the benchmark itself. The server is built
 // from the module at source.
 func field(ctx context.Context, program, source, dir string) ([]contender, error) {
-	binary := filepath.Join(dir, "headgate")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/headgate")
-	build.Dir = source
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("grpcbench: building the server in %s: %w: %s", source, err, text)
+	binary, err := servicebench.Build(ctx, source, dir)
+	if err != nil {
+		return nil, err
 	}
 	policy := filepath.Join(dir, "grpc.yaml")
 	if err := os.WriteFile(policy, []byte(servicebench.Policy), 0o600); err != nil {

@@ -114,20 +114,18 @@ func RunRLS(ctx context.Context, plan servicebench.Plan, program, source, dir, r
 }
 
 func rlsField(ctx context.Context, program, source, dir, redis string) ([]servicebench.Contender, error) {
-	ours, theirs := filepath.Join(dir, "headgate"), filepath.Join(dir, filepath.Base(Peer))
-	builds := []*exec.Cmd{
-		exec.CommandContext(ctx, "go", "build", "-o", ours, "./cmd/headgate"),
-		exec.CommandContext(ctx, "go", "install", Peer+"@"+PeerVersion),
+	ours, err := servicebench.Build(ctx, source, dir)
+	if err != nil {
+		return nil, err
 	}
-	builds[0].Dir = source
-	builds[1].Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off")
-	for _, build := range builds {
-		if text, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("grpcbench: %s: %w: %s", build, err, text)
-		}
+	theirs := filepath.Join(dir, filepath.Base(Peer))
+	build := exec.CommandContext(ctx, "go", "install", Peer+"@"+PeerVersion)
+	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off")
+	if text, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("grpcbench: %s: %w: %s", build, err, text)
 	}
 	config, rules := filepath.Join(dir, "ratelimit", "config"), filepath.Join(dir, "rls.yaml")
-	err := errors.Join(os.MkdirAll(config, 0o700),
+	err = errors.Join(os.MkdirAll(config, 0o700),
 		os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(rlsConfig), 0o600),
 		os.WriteFile(rules, []byte(rlsRules), 0o600))
 	if err != nil {

@@ -29,11 +29,11 @@ func (s *Server) weigh(ctx context.Context, plan Plan, contenders []Contender) (
 		}
 		footprints = append(footprints, f)
 	}
-	return footprints, s.flush(ctx)
+	return footprints, s.Flush(ctx)
 }
 
 func (s *Server) footprint(ctx context.Context, c Contender, keys int) (_ Footprint, err error) {
-	if err := s.flush(ctx); err != nil {
+	if err := s.Flush(ctx); err != nil {
 		return Footprint{}, err
 	}
 	l, err := c.Open(ctx, s.Addr, weighedLimits)
@@ -46,7 +46,7 @@ func (s *Server) footprint(ctx context.Context, c Contender, keys int) (_ Footpr
 	if err := fill(ctx, l, many); err != nil {
 		return Footprint{}, err
 	}
-	if err := s.flush(ctx); err != nil {
+	if err := s.Flush(ctx); err != nil {
 		return Footprint{}, err
 	}
 	before, err := s.memory(ctx)

@@ -25,8 +25,8 @@ func (u Usage) Sub(earlier Usage) Usage {
 	return Usage{CPU: u.CPU - earlier.CPU, Scripts: u.Scripts - earlier.Scripts, Calls: u.Calls - earlier.Calls}
 }
 
-// usage reads the server's counters.
-func (s *Server) usage(ctx context.Context) (Usage, error) {
+// Usage reads the server's counters.
+func (s *Server) Usage(ctx context.Context) (Usage, error) {
 	info, err := s.info(ctx, "cpu", "commandstats")
 	if err != nil {
 		return Usage{}, err
@@ -101,8 +101,8 @@ func (s *Server) memory(ctx context.Context) (int64, error) {
 	return used, nil
 }
 
-// flush empties the server and waits until the memory is free.
-func (s *Server) flush(ctx context.Context) error {
+// Flush empties the server and waits until the memory is free.
+func (s *Server) Flush(ctx context.Context) error {
 	if err := s.admin.Do(ctx, s.admin.B().Flushall().Sync().Build()).Error(); err != nil {
 		return fmt.Errorf("redisbench: FLUSHALL: %w", err)
 	}

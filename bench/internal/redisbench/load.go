@@ -62,7 +62,7 @@ type question func(ctx context.Context, i int) error
 // measure has callers ask until enough reports that the decision with the given
 // number is not to be made any more.
 func (s *Server) measure(ctx context.Context, callers int, enough func(i int) bool, ask question) (Sample, error) {
-	spent, err := s.usage(ctx)
+	spent, err := s.Usage(ctx)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -74,7 +74,7 @@ func (s *Server) measure(ctx context.Context, callers int, enough func(i int) bo
 	if err != nil {
 		return Sample{}, err
 	}
-	now, err := s.usage(ctx)
+	now, err := s.Usage(ctx)
 	if err != nil {
 		return Sample{}, err
 	}

@@ -17,10 +17,10 @@ func Field() Entry {
 	return Entry{
 		Strict: append([]Contender{headgateOneLimit(), TokenBucketFloor()}, Peers()...),
 		Several: []Contender{
-			headgateLimits("one token bucket", headgate.TokenBucket, 1),
-			headgateLimits("five token buckets", headgate.TokenBucket, 5),
-			headgateLimits("one sliding window", headgate.SlidingWindow, 1),
-			headgateLimits("five sliding windows", headgate.SlidingWindow, 5),
+			headgateLimits("one token bucket", headgate.TokenBucket, 1, 0),
+			headgateLimits("five token buckets", headgate.TokenBucket, 5, 0),
+			headgateLimits("one sliding window", headgate.SlidingWindow, 1, 0),
+			headgateLimits("five sliding windows", headgate.SlidingWindow, 5, 0),
 		},
 		Windows: []WindowContender{headgateWindows(), CommonZSet()},
 	}
@@ -31,13 +31,18 @@ func Field() Entry {
 // belong into the figures; go-redis waits as long by default.
 const patience = 3 * time.Second
 
-// connect opens the store over a client like the one of the bare EVALSHA.
-func connect(addr string) (*redis.Store, func() error, error) {
+// connect opens the store over a client like the one of the bare EVALSHA. Decisions
+// share calls from so many in flight on; 0 is a call for each.
+func connect(addr string, combineFrom int) (*redis.Store, func() error, error) {
 	client, err := dial(addr)
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := redis.New(client, redis.WithTimeout(patience))
+	prefix := redis.DefaultPrefix
+	if combineFrom > 0 {
+		prefix = "hs:" // both can be measured side by side
+	}
+	store, err := redis.New(client, redis.WithTimeout(patience), redis.WithPrefix(prefix), redis.WithCombining(combineFrom))
 	if err != nil {
 		return nil, nil, errors.Join(err, closer(client)())
 	}
@@ -45,15 +50,19 @@ func connect(addr string) (*redis.Store, func() error, error) {
 }
 
 func headgateOneLimit() Contender {
+	return headgateBucket("Headgate", "token bucket in one EVALSHA through rueidis, whole numbers, the server's clock; all limits of all checks or none; remaining, retry after and reset after to the microsecond", 0)
+}
+
+// headgateBucket is one token bucket for each class of keys.
+func headgateBucket(name, note string, combineFrom int) Contender {
 	return Contender{
-		Name: "Headgate", Role: Ours,
-		Note: "token bucket in one EVALSHA through rueidis, whole numbers, the server's clock; all limits of all checks or none; remaining, retry after and reset after to the microsecond",
+		Name: name, Role: Ours, Note: note,
 		Open: func(_ context.Context, addr string, q workload.Limits) (*Limiter, error) {
 			rules, err := q.Rules()
 			if err != nil {
 				return nil, err
 			}
-			store, done, err := connect(addr)
+			store, done, err := connect(addr, combineFrom)
 			if err != nil {
 				return nil, err
 			}
@@ -71,7 +80,7 @@ func headgateOneLimit() Contender {
 
 // headgateLimits is one rule with n limits of one algorithm, none of which is
 // ever reached: 200 units a day, 400 in two days, and so on.
-func headgateLimits(name string, a headgate.Algorithm, n int) Contender {
+func headgateLimits(name string, a headgate.Algorithm, n, combineFrom int) Contender {
 	return Contender{
 		Name: name, Role: Ours, Note: "one rule, one key, one script call",
 		Open: func(_ context.Context, addr string, _ workload.Limits) (*Limiter, error) {
@@ -83,7 +92,7 @@ func headgateLimits(name string, a headgate.Algorithm, n int) Contender {
 			if err != nil {
 				return nil, err
 			}
-			store, done, err := connect(addr)
+			store, done, err := connect(addr, combineFrom)
 			if err != nil {
 				return nil, err
 			}
@@ -111,7 +120,7 @@ func headgateWindows() WindowContender {
 			if err != nil {
 				return nil, err
 			}
-			store, done, err := connect(addr)
+			store, done, err := connect(addr, 0)
 			if err != nil {
 				return nil, err
 			}

@@ -24,7 +24,7 @@ func always(workload.Class) bool    { return true }
 // compare measures contenders round by round, each round beginning with another
 // one, all with the same keys.
 func (s *Server) compare(ctx context.Context, plan Plan, contenders []Contender, callers []int, keys *workload.Sequence, right expectation) (_ []Series, err error) {
-	if err := s.flush(ctx); err != nil {
+	if err := s.Flush(ctx); err != nil {
 		return nil, err
 	}
 	limiters := make([]*Limiter, len(contenders))

@@ -61,7 +61,7 @@ func loose(windows []Window) []Window {
 // alone for as long as the short window lasts. From then on that many requests
 // of each key are admitted, and every further one is denied.
 func (s *Server) windows(ctx context.Context, plan Plan, contenders []WindowContender) (_ []WindowResult, err error) {
-	if err := s.flush(ctx); err != nil {
+	if err := s.Flush(ctx); err != nil {
 		return nil, err
 	}
 	long, short := plan.Windows[0], plan.Windows[len(plan.Windows)-1]

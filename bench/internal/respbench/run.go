@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -42,12 +41,10 @@ func ping(string) []string { return []string{"PING"} }
 // build builds the server from the module at source, and puts it and its policy
 // into dir.
 func build(ctx context.Context, source, dir string) (binary, policy string, err error) {
-	binary, policy = filepath.Join(dir, "headgate"), filepath.Join(dir, "resp.yaml")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/headgate")
-	cmd.Dir = source
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("respbench: building the server in %s: %w: %s", source, err, text)
+	if binary, err = servicebench.Build(ctx, source, dir); err != nil {
+		return "", "", err
 	}
+	policy = filepath.Join(dir, "resp.yaml")
 	if err := os.WriteFile(policy, []byte(servicebench.Policy), 0o600); err != nil {
 		return "", "", fmt.Errorf("respbench: %w", err)
 	}

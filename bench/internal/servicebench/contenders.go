@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 )
 
@@ -29,11 +28,9 @@ func Echoes(program string) []Contender {
 // into dir, and returns it as a contender over the memory store: once asked by
 // rule and key, once by a descriptor.
 func Headgate(ctx context.Context, source, dir string) ([]Contender, error) {
-	binary := filepath.Join(dir, "headgate")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/headgate")
-	build.Dir = source
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("servicebench: building the server in %s: %w: %s", source, err, text)
+	binary, err := Build(ctx, source, dir)
+	if err != nil {
+		return nil, err
 	}
 	policy := filepath.Join(dir, "policy.yaml")
 	if err := os.WriteFile(policy, []byte(Policy), 0o600); err != nil {

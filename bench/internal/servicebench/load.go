@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/textproto"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -80,20 +80,52 @@ func converse(ctx context.Context, addr string, requests [][]byte, from int, end
 // skipAnswer reads one answer of HTTP/1.1 with a Content-Length. Anything but
 // 200 is an error that shows the answer.
 func skipAnswer(r *bufio.Reader) error {
-	status, err := r.ReadSlice('\n')
+	status, length, err := readHead(r)
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return err
 	}
-	ok := bytes.HasPrefix(status, []byte("HTTP/1.1 200 "))
-	line := ""
-	if !ok {
-		line = strings.TrimSpace(string(status))
+	if status != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(r, int64(min(length, 500))))
+		return errors.Join(fmt.Errorf("the server answered %d: %s", status, text), err)
 	}
-	length := -1
+	return skipBody(r, length)
+}
+
+// ReadStatus reads one answer of HTTP/1.1 with a Content-Length, and returns its
+// status.
+func ReadStatus(r *bufio.Reader) (int, error) {
+	status, length, err := readHead(r)
+	if err != nil {
+		return 0, err
+	}
+	return status, skipBody(r, length)
+}
+
+func skipBody(r *bufio.Reader, length int) error {
+	if _, err := r.Discard(length); err != nil {
+		return fmt.Errorf("reading the answer's body of %d bytes: %w", length, err)
+	}
+	return nil
+}
+
+// readHead reads an answer up to its body, and returns how long that is.
+func readHead(r *bufio.Reader) (status, length int, err error) {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading the answer: %w", err)
+	}
+	code, ok := bytes.CutPrefix(line, []byte("HTTP/1.1 "))
+	if ok && len(code) > 3 {
+		status, err = strconv.Atoi(string(code[:3]))
+	}
+	if status == 0 || err != nil {
+		return 0, 0, fmt.Errorf("the answer begins with %q", line)
+	}
+	length = -1
 	for {
 		header, err := r.ReadSlice('\n')
 		if err != nil {
-			return fmt.Errorf("reading the answer's headers: %w", err)
+			return 0, 0, fmt.Errorf("reading the answer's headers: %w", err)
 		}
 		if len(header) <= len("\r\n") {
 			break
@@ -101,19 +133,12 @@ func skipAnswer(r *bufio.Reader) error {
 		name, value, _ := bytes.Cut(header, []byte(":"))
 		if bytes.EqualFold(name, []byte("Content-Length")) {
 			if length, err = strconv.Atoi(textproto.TrimString(string(value))); err != nil || length < 0 {
-				return fmt.Errorf("the answer's Content-Length is %q", value)
+				return 0, 0, fmt.Errorf("the answer's Content-Length is %q", value)
 			}
 		}
 	}
 	if length < 0 {
-		return errors.New("the answer has no Content-Length")
+		return 0, 0, errors.New("the answer has no Content-Length")
 	}
-	if !ok {
-		text, err := io.ReadAll(io.LimitReader(r, int64(min(length, 500))))
-		return errors.Join(fmt.Errorf("the server answered %s: %s", line, text), err)
-	}
-	if _, err := r.Discard(length); err != nil {
-		return fmt.Errorf("reading the answer's body of %d bytes: %w", length, err)
-	}
-	return nil
+	return status, length, nil
 }

@@ -3,6 +3,9 @@ package servicebench
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
 	"time"
 )
 
@@ -18,6 +21,18 @@ func Load(ctx context.Context, addr string, connections int, requests [][]byte, 
 // SkipAnswer reads one answer of HTTP/1.1 with a Content-Length. Anything but 200 is
 // an error that shows the answer.
 func SkipAnswer(r *bufio.Reader) error { return skipAnswer(r) }
+
+// Build builds Headgate's server from the module at source into dir, and returns the
+// program's name.
+func Build(ctx context.Context, source, dir string) (binary string, err error) {
+	binary = filepath.Join(dir, "headgate")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/headgate")
+	build.Dir = source
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("servicebench: building the server in %s: %w: %s", source, err, text)
+	}
+	return binary, nil
+}
 
 // Start runs a command, whose arguments name the address to listen on as "ADDR",
 // until the function is called that it returns. The address is the one that was

@@ -88,7 +88,7 @@ func TestSkipAnswer(t *testing.T) {
 	for _, c := range []struct{ name, answer, problem string }{
 		{"good", good, ""},
 		{"empty body", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""},
-		{"status", "HTTP/1.1 400 Bad Request\r\nContent-Length: 4\r\n\r\noops", "400 Bad Request: oops"},
+		{"status", "HTTP/1.1 400 Bad Request\r\nContent-Length: 4\r\n\r\noops", "400: oops"},
 		{"no length", "HTTP/1.1 200 OK\r\n\r\n", "no Content-Length"},
 		{"bad length", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "Content-Length is"},
 		{"negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "Content-Length is"},
