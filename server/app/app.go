@@ -33,7 +33,8 @@ type App struct {
 	settings Settings
 	source   *source
 	store    *Store
-	without  *withoutStore // nil if the store is memory
+	layers   *layers       // nil if the store is memory
+	without  *withoutStore // of the layers; nil without them
 	trial    *trial        // of the candidate; nil without one
 	// certificates is nil without TLS.
 	certificates *certificates
@@ -71,8 +72,11 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if a.store, err = OpenStore(ctx, s); err != nil {
 		return nil, err
 	}
-	if a.without, err = a.newWithoutStore(ctx); err != nil {
+	if a.layers, err = a.newLayers(ctx); err != nil {
 		return nil, errors.Join(err, a.Close())
+	}
+	if a.layers != nil {
+		a.without = a.layers.without
 	}
 	if s.Candidate != "" {
 		a.trial, err = newTrial(ctx, &s, a.Policy)
@@ -134,8 +138,8 @@ func (a *App) openDoors(ctx context.Context) error {
 
 // newDecider makes what all transports ask.
 func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
-	if a.without != nil {
-		registry.MustRegister(a.without)
+	if a.layers != nil {
+		registry.MustRegister(a.layers)
 	}
 	soft := newSoftHits(registry)
 	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, a.throttleHooks(recorder.Hooks(), registry))}
@@ -313,6 +317,8 @@ func (a *App) Close() error {
 	if a.trial != nil {
 		a.trial.close()
 	}
-	a.without.close()
+	layers := a.layers
+	a.layers = nil
+	layers.close()
 	return a.store.Close()
 }

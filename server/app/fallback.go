@@ -45,11 +45,10 @@ func (a *App) newWithoutStore(ctx context.Context) (*withoutStore, error) {
 
 // decisive is the store that requests are decided by.
 func (a *App) decisive() headgate.Store {
-	if a.without == nil {
+	if a.layers == nil {
 		return a.store.Store
 	}
-	// A key that a penalty blocks is to cost the store nothing, well or not.
-	return layered.DenyCache(a.without.Store(), layered.DenyCacheOptions{})
+	return a.layers.store()
 }
 
 // close ends what decides without the store.

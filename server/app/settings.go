@@ -67,6 +67,9 @@ type Settings struct {
 	// OnStoreError is what becomes of requests while such a store does not answer,
 	// for rules that do not say it: "allow", "deny" or "local". Empty means deny.
 	OnStoreError string
+	// DenyCache has keys that such a store has denied denied from memory until their
+	// time comes, for rules that do not say it.
+	DenyCache bool
 	// Learn is for how long after the store has lost its data this server's share
 	// of each limit is enforced as well, up to 1h. Zero means never.
 	Learn time.Duration

@@ -103,7 +103,7 @@ func (c *Cluster) AwaitWhole() {
 			if !strings.Contains(fmt.Sprint(info), "cluster_state:ok") {
 				return fmt.Errorf("the node at %s says: %s", node.Addr(), info)
 			}
-			if err := node.follows(ctx); err != nil {
+			if _, err := node.leads(ctx); err != nil {
 				return err
 			}
 		}

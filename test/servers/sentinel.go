@@ -99,10 +99,18 @@ func (s *Sentinel) whole(ctx context.Context) error {
 				sentinel.Addr(), state["num-slaves"], state["num-other-sentinels"], state["flags"])
 		}
 	}
+	var primaries []string
 	for _, node := range s.Nodes {
-		if err := node.follows(ctx); err != nil {
+		primary, err := node.leads(ctx)
+		if err != nil {
 			return err
 		}
+		if primary {
+			primaries = append(primaries, node.Addr())
+		}
+	}
+	if len(primaries) != 1 { // one that has just been restarted may take itself for one still
+		return fmt.Errorf("the primaries are %v", primaries)
 	}
 	return nil
 }
@@ -174,16 +182,21 @@ func (s *Sentinel) URL() string {
 	return u.String()
 }
 
-// follows returns an error if the server is a replica that does not follow yet.
-func (s *Server) follows(ctx context.Context) error {
+// leads reports whether the server is a primary. It returns an error if it is a
+// replica that does not follow yet.
+func (s *Server) leads(ctx context.Context) (bool, error) {
 	reply, err := s.Do(ctx, "INFO", "replication")
 	if err != nil {
-		return err
+		return false, err
 	}
-	if info := fmt.Sprint(reply); strings.Contains(info, "role:slave") && !strings.Contains(info, "master_link_status:up") {
-		return fmt.Errorf("the replica at %s does not follow yet", s.Addr())
+	info := fmt.Sprint(reply)
+	if !strings.Contains(info, "role:slave") {
+		return true, nil
 	}
-	return nil
+	if !strings.Contains(info, "master_link_status:up") {
+		return false, fmt.Errorf("the replica at %s does not follow yet", s.Addr())
+	}
+	return false, nil
 }
 
 // AwaitReplicas waits until so many replicas have acknowledged all that was written

@@ -67,7 +67,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
-	if p := policy(modes[3], 7); !strings.Contains(p, "limits: [7 per 1s], consistency: leased, deny_cache: on }") {
+	if p := policy(modes[3], 7); !strings.Contains(p, "limits: [7 per 1s burst 14], consistency: leased, deny_cache: on }") {
 		t.Errorf("the policy is %s", p)
 	}
 }

@@ -43,7 +43,7 @@ func (o *Outcome) Markdown() string {
 		r := &o.Within[i]
 		within.Add(append([]string{r.Mode.Name, report.Number(r.Calls), report.Number(r.Redis)}, r.times()...)...)
 	}
-	fmt.Fprintf(&b, "%s\n**Beyond the limit**: %d per second for each key, and the %d keys ask for twice as much.\n\n", within.String(), o.Limit, busy)
+	fmt.Fprintf(&b, "%s\n**Beyond the limit**: %d per second for each key and twice as many at once, and the %d keys ask for twice as much.\n\n", within.String(), o.Limit, busy)
 	beyond := report.Table{Columns: []string{"", "script calls a decision", "Redis's CPU a decision, µs", "median, ms", "99 %, ms", "denied", "admitted beyond the limit, at worst", "denied early"}}
 	for i := range o.Beyond {
 		r := &o.Beyond[i]

@@ -34,7 +34,7 @@ type Plan struct {
 
 // Full is the plan of a run for the record: about three minutes.
 func Full() Plan {
-	return Plan{For: 12 * time.Second, Warm: 2 * time.Second, PerSecond: 4000, Connections: 64, Tail: 20_000}
+	return Plan{For: 12 * time.Second, Warm: 2 * time.Second, PerSecond: 6000, Connections: 64, Tail: 20_000}
 }
 
 // Short is the plan of a run that shows whether everything works.
@@ -112,9 +112,9 @@ func Run(ctx context.Context, plan Plan, redis *redisbench.Server, source, dir s
 	return o, nil
 }
 
-// policy is the file with one rule.
+// policy is the file with one rule: so many a second, and twice as many at once.
 func policy(m Mode, limit int64) string {
-	return fmt.Sprintf("rules:\n  - { name: %s, per: [api_key], limits: [%d per 1s], %s }\n", servicebench.RuleName, limit, m.yaml)
+	return fmt.Sprintf("rules:\n  - { name: %s, per: [api_key], limits: [%d per 1s burst %d], %s }\n", servicebench.RuleName, limit, 2*limit, m.yaml)
 }
 
 func measure(ctx context.Context, plan Plan, m Mode, limit int64, redis *redisbench.Server, binary, dir string) (_ Result, err error) {
@@ -171,7 +171,7 @@ func measure(ctx context.Context, plan Plan, m Mode, limit int64, redis *redisbe
 		Redis: float64(spent.CPU.Microseconds()) / n, Denied: float64(c.denied.Load()) / n,
 	}
 	for i := range c.admitted {
-		r.Admitted = append(r.Admitted, float64(c.admitted[i].Load())/(float64(limit)*(1+seconds)))
+		r.Admitted = append(r.Admitted, float64(c.admitted[i].Load())/(float64(limit)*(2+seconds)))
 	}
 	return r, nil
 }

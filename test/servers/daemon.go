@@ -1,0 +1,200 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Daemon is one running server that is not of the Redis kind: see [StartPostgres] and
+// [StartMemcached]. Its methods are safe for concurrent use, but those that fail the
+// test must be called from the test's own goroutine, as t.Fatal must.
+type Daemon struct {
+	t    testing.TB
+	name string
+	dir  string
+	port int
+	// command makes a process that is not started yet, and ready asks it whether it
+	// serves.
+	command func() *exec.Cmd
+	ready   func(ctx context.Context) error
+
+	mu      sync.Mutex // guards process
+	process *process   // nil while the server is down
+}
+
+// startDaemon starts a server on a free port, and another one if that was taken
+// meanwhile.
+func startDaemon(d *Daemon) {
+	d.t.Helper()
+	d.t.Cleanup(d.cleanup)
+	const tries = 5
+	var err error
+	for range tries {
+		if d.port, err = freePort(); err != nil {
+			d.t.Fatal(err)
+		}
+		if err = d.start(); err == nil {
+			return
+		}
+		if portFree(d.port) == nil {
+			break // The port was not the trouble.
+		}
+	}
+	d.t.Fatal(err)
+}
+
+func (d *Daemon) start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	log, err := os.OpenFile(d.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("servers: %w", err)
+	}
+	defer log.Close()
+	p := &process{cmd: d.command(), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("servers: %w", err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // as for Server
+	}()
+	if err := d.await(p); err != nil {
+		p.kill()
+		return fmt.Errorf("servers: %s on port %d: %w; its log ends with:\n%s", d.name, d.port, err, d.logTail())
+	}
+	d.process = p
+	return nil
+}
+
+func (d *Daemon) await(p *process) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	for {
+		err := d.ready(ctx)
+		select {
+		case <-p.done:
+			return fmt.Errorf("it ended (%v) before it answered", p.cmd.ProcessState)
+		default:
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(pollTime):
+		case <-ctx.Done():
+			return fmt.Errorf("no answer within %v: %w", startTime, err)
+		}
+	}
+}
+
+// Addr is the server's address, such as "127.0.0.1:20001". It stays the same over a
+// Restart.
+func (d *Daemon) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(d.port)) }
+
+// Kill ends the server and its processes at once, as a crash would. It does nothing to
+// a server that is down.
+func (d *Daemon) Kill() {
+	d.mu.Lock()
+	p := d.process
+	d.process = nil
+	d.mu.Unlock()
+	if p == nil {
+		return
+	}
+	for _, pid := range children(p.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
+	}
+	p.kill()
+}
+
+// Restart starts the server again, on the same port, after Kill. It fails the test if
+// the server does not come up.
+func (d *Daemon) Restart() {
+	d.t.Helper()
+	d.Kill()
+	if err := d.start(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// Pause freezes the server and all of its processes: its port still accepts
+// connections, and nothing answers. A server that is down fails the test.
+func (d *Daemon) Pause() {
+	d.t.Helper()
+	d.mustSignal(syscall.SIGSTOP)
+}
+
+// Resume lets a paused server go on. A server that is down fails the test.
+func (d *Daemon) Resume() {
+	d.t.Helper()
+	d.mustSignal(syscall.SIGCONT)
+}
+
+func (d *Daemon) mustSignal(sig syscall.Signal) {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.process == nil {
+		d.t.Fatalf("servers: %s on port %d is down and cannot get %v", d.name, d.port, sig)
+	}
+	pid := d.process.cmd.Process.Pid
+	d.process.signal(sig)
+	for _, child := range children(pid) {
+		_ = syscall.Kill(child, sig) // it may have ended by itself
+	}
+}
+
+func (d *Daemon) cleanup() {
+	d.Kill()
+	if d.t.Failed() {
+		d.t.Logf("the log of %s on port %d ends with:\n%s", d.name, d.port, d.logTail())
+	}
+}
+
+func (d *Daemon) logPath() string { return filepath.Join(d.dir, "server.log") }
+
+func (d *Daemon) logTail() string {
+	const bytes = 4096
+	log, err := os.ReadFile(d.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	return string(log[max(0, len(log)-bytes):])
+}
+
+// children are the processes that a process has started, as far as the system's
+// /proc tells.
+func children(pid int) []int {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name in parentheses may hold anything; the state and the parent follow it.
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if len(fields) < 2 || fields[1] != strconv.Itoa(pid) {
+			continue
+		}
+		if child, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			found = append(found, child)
+		}
+	}
+	return found
+}

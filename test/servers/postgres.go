@@ -1,0 +1,127 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// Postgres is a running PostgreSQL server.
+type Postgres struct{ *Daemon }
+
+// StartPostgres starts a PostgreSQL server with an empty database, and waits until it
+// serves. It fails the test if the programs are missing or it does not come up. The
+// server is killed, and its directory removed, when the test and its subtests end.
+// Settings are lines of its configuration, such as "max_connections=50".
+func StartPostgres(t testing.TB, settings ...string) *Postgres {
+	t.Helper()
+	programs, err := postgresPrograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not the test's own directory: another user must be able to enter it.
+	dir, err := os.MkdirTemp("", "headgate-postgres-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("servers: %v", err)
+		}
+	})
+	if owner != nil {
+		if err := os.Chown(dir, int(owner.Uid), int(owner.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := filepath.Join(dir, "data")
+	run := func(program string, args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(programs, program), args...)
+		cmd.Dir, cmd.SysProcAttr = dir, attributes()
+		cmd.Env = append(os.Environ(), "LC_ALL=C", "HOME="+dir)
+		if owner != nil {
+			if cmd.SysProcAttr == nil {
+				cmd.SysProcAttr = new(syscall.SysProcAttr)
+			}
+			cmd.SysProcAttr.Credential = owner
+		}
+		return cmd
+	}
+	if out, err := run("initdb", "--auth=trust", "--username=headgate", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata="+data).CombinedOutput(); err != nil {
+		t.Fatalf("servers: initdb: %v:\n%s", err, out)
+	}
+	d := &Daemon{t: t, name: "postgres", dir: dir}
+	d.command = func() *exec.Cmd {
+		args := []string{
+			"-D", data, "-p", strconv.Itoa(d.port), "-h", loopback,
+			"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=150",
+		}
+		for _, s := range settings {
+			args = append(args, "-c", s)
+		}
+		return run("postgres", args...)
+	}
+	d.ready = func(ctx context.Context) error {
+		return exec.CommandContext(ctx, filepath.Join(programs, "pg_isready"), "-q", "-U", "headgate", "-d", "postgres", "-h", loopback, "-p", strconv.Itoa(d.port)).Run()
+	}
+	startDaemon(d)
+	return &Postgres{d}
+}
+
+// URL is the server's address as stores and clients are configured with it.
+func (p *Postgres) URL() string { return fmt.Sprintf("postgres://headgate@%s/postgres", p.Addr()) }
+
+// postgresPrograms is the directory with the newest PostgreSQL. Debian keeps it out of
+// the PATH.
+func postgresPrograms() (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if err != nil {
+		return "", err
+	}
+	if len(found) > 0 {
+		version := func(path string) int {
+			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // 0 for what is no number
+			return n
+		}
+		newest := slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })
+		return filepath.Dir(newest), nil
+	}
+	path, err := exec.LookPath("postgres")
+	if err != nil {
+		return "", fmt.Errorf("servers: postgres is not installed (%w): run `make test`, which installs it, or `apt-get install postgresql`", err)
+	}
+	return filepath.Dir(path), nil
+}
+
+// unprivileged is a user that PostgreSQL agrees to run as, or nil if the present one
+// will do: it refuses to run as root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("servers: user %s: %w", name, err)
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("servers: PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+}
