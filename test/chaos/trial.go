@@ -103,10 +103,15 @@ func Run(t testing.TB, p *Place, fault Fault, plan Plan) Result {
 			p.Topology, p.Kind, fault.Name, result.Over, result.Gap)
 	}
 	store.Close()
+	text := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("the goroutines after the store was closed:\n%s", text)
+		}
+	}()
 	until(t, "all goroutines of the store have ended", func() bool {
 		stacks := make([]byte, 4<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		text := string(stacks)
+		text = string(stacks[:runtime.Stack(stacks, true)])
 		return !strings.Contains(text, "rueidis") && !strings.Contains(text, "headgate/store/redis.") && runtime.NumGoroutine() <= goroutines
 	})
 	p.whole()

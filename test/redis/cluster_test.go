@@ -341,7 +341,7 @@ func TestTag(t *testing.T) {
 	store, prefix := openCluster(t, c, 10*time.Second)
 	var checks []headgate.Check
 	for i := range 5 {
-		rule, err := headgate.MustRule("r"+strconv.Itoa(i), headgate.PerHour(1_000_000)).WithTag("orders")
+		rule, err := headgate.MustRule("r"+strconv.Itoa(i), headgate.PerHour(1000)).WithTag("orders")
 		if err != nil {
 			t.Fatal(err)
 		}

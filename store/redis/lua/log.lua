@@ -220,9 +220,11 @@ local function extend(plan, now, spare)
   local ttl = math.max(plan.ttl, plan.longest)
   if now + ttl > plan.expires then
     -- Ask for an eighth more than is needed, so as not to ask each time.
+    -- The server deletes the key at once if it was held up for so long that the time
+    -- has passed: nothing must be written after that.
     ttl = math.ceil(ttl * 1.125)
-    redis.call('PEXPIRE', plan.key, math.ceil(ttl / 1000) + 1 + spare)
     redis.call('SETRANGE', plan.key, plan.log, struct.pack('>I7', now + ttl))
+    redis.call('PEXPIRE', plan.key, math.ceil(ttl / 1000) + 1 + spare)
   end
 end
 

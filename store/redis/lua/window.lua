@@ -156,9 +156,11 @@ else
   call('APPEND', key, entry)
   if now + longest > expires then
     -- Ask for an eighth more than is needed, so as not to ask each time.
+    -- Nothing must be written after PEXPIRE: the server deletes the key at once if it
+    -- was held up for so long that the time has passed.
     longest = math.ceil(longest * 1.125)
-    call('PEXPIRE', key, math.ceil(longest / 1000) + 1 + spare)
     call('SETRANGE', key, 2, pack('>I7', now + longest))
+    call('PEXPIRE', key, math.ceil(longest / 1000) + 1 + spare)
   end
 end
 return pack('>BI7', 1, now) .. facts
