@@ -117,7 +117,7 @@ func (c *compiler) rule(at place, t *ruleText) {
 	r := policy.Rule{
 		Match: t.match, Per: t.per, Cost: t.cost.number, Costs: t.cost.costs,
 		Soft: t.soft, Mode: t.mode, Enforce: t.enforce,
-		GiveBackOn: t.giveBack, ChargeOn: t.chargeOn, Reservation: t.reserve, OnError: t.onError, Consistency: t.counts, DenyCache: t.denyCache, Ignore: t.ignore, Pos: c.pos(at),
+		GiveBackOn: t.giveBack, ChargeOn: t.chargeOn, Reservation: t.reserve, OnError: t.onError, Consistency: t.counts, DenyCache: t.denyCache, Replaces: t.replaces, Ignore: t.ignore, Pos: c.pos(at),
 	}
 	l := limitsCompiler{c: c, t: t, name: t.name}
 	// With its own name, if it is one, the rule can be found to repeat that of

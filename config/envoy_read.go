@@ -62,8 +62,8 @@ func envoyNodes(file string) value[[]nested.Node] {
 		to("quota_mode", "count and never deny, and tell callers", yesOrNo(), func(into *nested.Node, _ *node, v bool) { into.Quota = v }),
 		to("share_threshold", "all values that the star stands for share one counter", yesOrNo(),
 			func(into *nested.Node, _ *node, v bool) { into.Share = v }),
-		to("detailed_metric", "of metrics there; metrics here never hold values", yesOrNo(), func(*nested.Node, *node, bool) {}),
-		to("value_to_metric", "of metrics there; metrics here never hold values", yesOrNo(), func(*nested.Node, *node, bool) {}),
+		to("detailed_metric", "measure requests by all of their values", yesOrNo(), func(into *nested.Node, _ *node, v bool) { into.Detailed = v }),
+		to("value_to_metric", "measure requests by this value", yesOrNo(), func(into *nested.Node, _ *node, v bool) { into.ValueToMetric = v }),
 	})
 	one = value[nested.Node]{fields.schema, func(r *reader, name string, n *node) (nested.Node, bool) {
 		v, ok := fields.read(r, name, n)

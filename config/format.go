@@ -128,6 +128,13 @@ func (w *writer) rule(r *policy.Rule) {
 	if tag := r.Limits.Tag(); tag != "" {
 		w.line(2, "slot: %s", quote(tag))
 	}
+	if len(r.Replaces) > 0 {
+		names := make([]string, len(r.Replaces))
+		for i, name := range r.Replaces {
+			names[i] = quote(name)
+		}
+		w.line(2, "replaces: [%s]", strings.Join(names, ", "))
+	}
 	w.ignore(2, r.Ignore)
 }
 

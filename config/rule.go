@@ -34,6 +34,7 @@ type ruleText struct {
 	counts    headgate.Consistency
 	denyCache headgate.DenyCache
 	slot      string
+	replaces  []string
 	ignore    []policy.Ignore
 }
 
@@ -162,6 +163,16 @@ func ruleMapping() value[ruleText] {
 			func(into *ruleText, n *node, v string) {
 				into.slot = v
 				into.places.keep(n.at, "slot")
+			}),
+		to("replaces", "the names of other rules, which do not bind a request that this one binds", listOf(someText(), 1, policy.MaxReplaces),
+			func(into *ruleText, n *node, v []entry[string]) {
+				into.places.keep(n.at, "replaces")
+				for i := range v {
+					if v[i].good {
+						into.places.keep(v[i].at, fmt.Sprintf("replaces.%d", len(into.replaces)))
+						into.replaces = append(into.replaces, v[i].value)
+					}
+				}
 			}),
 		to("ignore", "warnings that are silenced, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *ruleText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),
@@ -393,6 +404,9 @@ func (t *ruleText) take(base *ruleText) {
 	}
 	if from("slot") {
 		t.slot = base.slot
+	}
+	if from("replaces") {
+		t.replaces = base.replaces
 	}
 	maps.Copy(t.places, taken)
 	t.inherited = make(map[place]bool, len(taken))

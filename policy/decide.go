@@ -20,8 +20,8 @@ type Outcome struct {
 }
 
 // Decide says what binds the request: an entry of the deny list, else one of the
-// allow list, else all rules that match, whose checks it appends to dst in the
-// order of the rules. Cost is the request's own, 1 to headgate.MaxCount; zero
+// allow list, else all rules that match and that no other of them replaces, whose
+// checks it appends to dst in the order of the rules. Cost is the request's own, 1 to headgate.MaxCount; zero
 // means one.
 //
 // The error is a [*headgate.InvalidError], and the checks are then dst as it
@@ -31,6 +31,17 @@ type Outcome struct {
 // Decide allocates for keys only: joined ones, hashed ones, and addresses that
 // are cut or spelled otherwise.
 func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
+	out, err := s.Bind(d, cost, dst)
+	if err == nil {
+		out.Checks = s.dropReplaced(out.Checks, len(dst))
+	}
+	return out, err
+}
+
+// Bind is Decide for one of several descriptors of a request: rules that others
+// replace are still among the checks. Once those of all descriptors are known,
+// [Set.Replaced] says which of them do not count.
+func (s *Set) Bind(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
 	if s.subjects != nil {
 		if known := s.subjects.find(d); len(known) > 0 {
 			// Of two entries with one name the first counts.

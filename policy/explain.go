@@ -136,6 +136,7 @@ func (s *Set) Explain(d Descriptor, cost int64) Explanation {
 	e := Explanation{Cost: max(cost, 1), Rules: []ExplainedRule{}, Entries: s.explainEntries(d)}
 	d = s.known(d)
 	out, err := s.decide(d, cost, nil)
+	bound := out.Checks
 	if err != nil {
 		e.Error = strings.TrimPrefix(err.Error(), "headgate: ")
 	}
@@ -152,6 +153,11 @@ func (s *Set) Explain(d Descriptor, cost int64) Explanation {
 			r = ExplainedRule{Rule: r.Rule, Pos: r.Pos, Why: fmt.Sprintf("the entry %q of the deny list answers first", e.Denied.Name)}
 		case e.Allowed != nil:
 			r = ExplainedRule{Rule: r.Rule, Pos: r.Pos, Why: fmt.Sprintf("the entry %q of the allow list answers first", e.Allowed.Name)}
+		}
+		if r.Binds {
+			if by := s.replacing(&r.check, bound); by != "" {
+				r = ExplainedRule{Rule: r.Rule, Pos: r.Pos, Enforce: r.Enforce, Why: fmt.Sprintf("the rule %q binds the request and replaces it", by)}
+			}
 		}
 		e.Rules = append(e.Rules, r)
 		if !r.Binds {

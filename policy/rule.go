@@ -13,6 +13,8 @@ const (
 	MaxRules = 10_000
 	// MaxConditions is how many conditions one rule may have.
 	MaxConditions = 32
+	// MaxReplaces is how many other rules one rule may replace.
+	MaxReplaces = 1000
 )
 
 // Rule is one rule of a policy: what it applies to, what it counts by, and its
@@ -66,6 +68,9 @@ type Rule struct {
 	// those who ask the store.
 	Consistency headgate.Consistency
 	DenyCache   headgate.DenyCache
+	// Replaces names other rules, which do not bind a request that this one binds.
+	// A rule replaces others even if it is replaced itself, or in shadow.
+	Replaces []string
 	// Ignore silences warnings of [Lint].
 	Ignore []Ignore
 	// Direct marks a rule that no descriptor matches: callers name it and the
@@ -86,7 +91,7 @@ func (r *Rule) clone() Rule {
 	c.Tariff = r.Tariff.clone()
 	c.Overrides = cloneOverrides(r.Overrides)
 	c.Costs = r.Costs.clone()
-	c.Ignore = slices.Clone(r.Ignore)
+	c.Ignore, c.Replaces = slices.Clone(r.Ignore), slices.Clone(r.Replaces)
 	c.GiveBackOn, c.ChargeOn = slices.Clone(r.GiveBackOn), slices.Clone(r.ChargeOn)
 	if c.Limits == nil && c.Tariff != nil {
 		c.Limits = c.Tariff.first()

@@ -26,6 +26,7 @@ type Set struct {
 	deny     *lists
 	warns    bool // some rule has Soft
 	awaits   bool // some rule has GiveBackOn or ChargeOn
+	replaces bool // some rule has Replaces
 }
 
 // compiled is what Decide needs of a rule.
@@ -41,6 +42,8 @@ type compiled struct {
 	conditions []demand
 	parts      []compiledPart
 	secret     bool // some part is
+	// replacedBy are the names of the rules that replace this one.
+	replacedBy []string
 	// more is nil for a plain rule, so that what is there for others costs it
 	// nothing.
 	more *extra
@@ -104,6 +107,7 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 		}
 		s.rules[i] = r
 	}
+	mistakes = append(mistakes, s.checkReplaces()...)
 	if mistakes != nil {
 		return nil, &Error{mistakes}
 	}
@@ -132,6 +136,7 @@ func (s *Set) compile() {
 			demands[i] = &s.compiled[i].conditions
 		}
 	}
+	s.compileReplaces()
 	s.index = newIndex(demands)
 	s.allow, s.deny = compileList(s.options.allow, s.hasher), compileList(s.options.deny, s.hasher)
 	if s.options.subjects != nil {

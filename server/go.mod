@@ -10,6 +10,8 @@ require (
 	github.com/headgate/headgate/api v0.0.0
 	github.com/headgate/headgate/client v0.0.0
 	github.com/headgate/headgate/config v0.0.0
+	github.com/headgate/headgate/store/memcached v0.0.0
+	github.com/headgate/headgate/store/postgres v0.0.0
 	github.com/headgate/headgate/store/redis v0.0.0
 	github.com/headgate/headgate/telemetry/prom v0.0.0
 	github.com/prometheus/client_golang v1.25.0
@@ -22,10 +24,15 @@ require (
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
@@ -33,6 +40,7 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/redis/rueidis v1.0.79 // indirect
 	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 )
@@ -42,6 +50,8 @@ replace (
 	github.com/headgate/headgate/api => ../api
 	github.com/headgate/headgate/client => ../client
 	github.com/headgate/headgate/config => ../config
+	github.com/headgate/headgate/store/memcached => ../store/memcached
+	github.com/headgate/headgate/store/postgres => ../store/postgres
 	github.com/headgate/headgate/store/redis => ../store/redis
 	github.com/headgate/headgate/telemetry/prom => ../telemetry/prom
 )

@@ -4,12 +4,16 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
+	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
 	github.com/coder/websocket v1.8.15
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/headgate/headgate v0.0.0
 	github.com/headgate/headgate/api v0.0.0
 	github.com/headgate/headgate/client v0.0.0
+	github.com/headgate/headgate/store/memcached v0.0.0
+	github.com/headgate/headgate/store/postgres v0.0.0
 	github.com/headgate/headgate/store/redis v0.0.0
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	google.golang.org/grpc v1.85.0
@@ -20,9 +24,13 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
@@ -32,5 +40,7 @@ replace (
 	github.com/headgate/headgate => ..
 	github.com/headgate/headgate/api => ../api
 	github.com/headgate/headgate/client => ../client
+	github.com/headgate/headgate/store/memcached => ../store/memcached
+	github.com/headgate/headgate/store/postgres => ../store/postgres
 	github.com/headgate/headgate/store/redis => ../store/redis
 )

@@ -3,6 +3,7 @@ package nested
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -39,6 +40,42 @@ func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string)
 		return nil, ""
 	}
 	return at.leaf, join(t.set, parts)
+}
+
+// Decide is [policy.Set.Decide] for one ordered descriptor: the domain is in the
+// entry DomainEntry, wherever that stands, and the others are in their order. Nothing
+// replaces anything, as there is one descriptor. The error is a
+// [*headgate.InvalidError]: there is no domain, or the cost is out of bounds.
+func (t *Tree) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
+	out := policy.Outcome{Checks: dst}
+	if cost < 0 || cost > headgate.MaxCount {
+		return out, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)}}
+	}
+	domain, found := "", false
+	var space [policy.MaxEntries]policy.Entry
+	entries := space[:0]
+	for _, e := range d {
+		if e.Name == DomainEntry && !found {
+			domain, found = e.Value, true
+			continue
+		}
+		entries = append(entries, e)
+	}
+	if domain == "" {
+		return out, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("it has no entry %q: the policy is a configuration of envoyproxy/ratelimit, which looks at the entries of a domain in their order", DomainEntry)}}
+	}
+	leaf, key := t.Find(domain, entries)
+	switch {
+	case leaf == nil:
+	case leaf.Unlimited:
+		out.Allowed = leaf.Listed
+	case leaf.Denies() && (leaf.Shadow || leaf.Quota):
+	case leaf.Denies():
+		out.Denied = leaf.Listed
+	default:
+		out.Checks = append(dst, headgate.Check{Rule: leaf.Rule, Key: key, Cost: max(cost, 1), Shadow: leaf.Shadow || leaf.Quota})
+	}
+	return out, nil
 }
 
 // find returns the node that the entry arrives at, or nil.

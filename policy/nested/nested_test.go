@@ -3,6 +3,7 @@ package nested_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +190,7 @@ func TestFlatten(t *testing.T) {
 func TestRulesSayTheSame(t *testing.T) {
 	seed := rand.New(rand.NewPCG(3, 4))
 	keys, values := []string{"a", "b"}, []string{"", "x", "xy", "xyz", "y", "*", "x*", "xy*"}
+	names := []string{"", "", "n1", "n2", "n3"}
 	var nodes func(depth int) []nested.Node
 	nodes = func(depth int) []nested.Node {
 		var made []nested.Node
@@ -209,6 +211,10 @@ func TestRulesSayTheSame(t *testing.T) {
 				n.Limit, n.Shadow = limit(0), false
 			default:
 				n.Limit = limit(int64(1 + seed.IntN(9)))
+				n.Limit.Name = names[seed.IntN(len(names))]
+				if other := names[seed.IntN(len(names))]; other != n.Limit.Name && other != "" {
+					n.Limit.Replaces = []string{other, "of nobody"}
+				}
 			}
 			if depth > 0 {
 				n.Nodes = nodes(depth - 1)
@@ -239,58 +245,102 @@ func TestRulesSayTheSame(t *testing.T) {
 		}
 		for range 200 {
 			domain := []string{"d", "e", "f"}[seed.IntN(3)]
-			var asked policy.Descriptor
+			var asked []policy.Descriptor
 			for range 1 + seed.IntN(3) {
-				asked = append(asked, policy.Entry{Name: keys[seed.IntN(len(keys))], Value: []string{"x", "xy", "xyz", "xyzz", "y", "z", "*", "x*"}[seed.IntN(8)]})
-			}
-			want := "nothing"
-			if leaf, key := tree.Find(domain, asked); leaf != nil {
-				switch {
-				case leaf.Unlimited:
-					want = "allowed"
-				case leaf.Denies():
-					want = "denied"
-				default:
-					want = fmt.Sprintf("%v under %q, shadow %t", leaf.Rule, key, leaf.Shadow)
+				var d policy.Descriptor
+				for range 1 + seed.IntN(3) {
+					d = append(d, policy.Entry{Name: keys[seed.IntN(len(keys))], Value: []string{"x", "xy", "xyz", "xyzz", "y", "z", "*", "x*"}[seed.IntN(8)]})
 				}
+				asked = append(asked, d)
 			}
-			outcome, err := set.Decide(nested.Flatten(nil, domain, asked), 1, nil)
-			if err != nil {
-				t.Fatal(err)
+			want, got := byTree(tree, domain, asked), byRules(t, set, domain, asked)
+			if !slices.Equal(got, want) {
+				t.Fatalf("%s %v: the rules say %q, the tree %q\n%+v", domain, asked, got, want, domains)
 			}
-			got := "nothing"
-			switch {
-			case outcome.Allowed != nil:
-				got = "allowed"
-			case outcome.Denied != nil:
-				got = "denied"
-			case len(outcome.Checks) == 1:
-				c := &outcome.Checks[0]
-				got = fmt.Sprintf("%v under %q, shadow %t", c.Rule, c.Key, c.Shadow)
-			case len(outcome.Checks) > 1:
-				got = fmt.Sprintf("%d rules", len(outcome.Checks))
+			for _, outcome := range got {
+				word, _, _ := strings.Cut(outcome, " ")
+				found[word]++
 			}
-			if got != want {
-				t.Fatalf("%s %v: the rules say %s, the tree %s\n%+v", domain, asked, got, want, domains)
-			}
-			word, _, _ := strings.Cut(got, " ")
-			found[word]++
 		}
 	}
-	for _, word := range []string{"nothing", "allowed", "denied", "d.a", "d.a.b", "d.a_x*"} {
+	for _, word := range []string{"nothing", "allowed", "denied", "replaced", "d.a", "d.a.b", "d.a_x*"} {
 		if found[word] == 0 {
 			t.Errorf("none of the descriptors led to %s: %v", word, found)
 		}
 	}
 }
 
+// byTree is what the tree says of each descriptor of a request.
+func byTree(tree *nested.Tree, domain string, request []policy.Descriptor) (all []string) {
+	replaced := make(map[string]bool)
+	for _, d := range request {
+		if leaf, _ := tree.Find(domain, d); leaf != nil {
+			for _, name := range leaf.Replaces {
+				replaced[name] = true
+			}
+		}
+	}
+	for _, d := range request {
+		leaf, key := tree.Find(domain, d)
+		switch {
+		case leaf == nil:
+			all = append(all, "nothing")
+		case leaf.Unlimited:
+			all = append(all, "allowed")
+		case replaced[leaf.Name]:
+			all = append(all, "replaced")
+		case leaf.Denies():
+			all = append(all, "denied")
+		default:
+			all = append(all, fmt.Sprintf("%v under %q, shadow %t", leaf.Rule, key, leaf.Shadow))
+		}
+	}
+	return all
+}
+
+// byRules is what the rules say of each descriptor of a request.
+func byRules(t *testing.T, set *policy.Set, domain string, request []policy.Descriptor) (all []string) {
+	t.Helper()
+	outcomes := make([]policy.Outcome, len(request))
+	var checks []headgate.Check
+	for i, d := range request {
+		var err error
+		if outcomes[i], err = set.Bind(nested.Flatten(nil, domain, d), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		checks = append(checks, outcomes[i].Checks...)
+	}
+	for i := range outcomes {
+		switch o := &outcomes[i]; {
+		case o.Allowed != nil:
+			all = append(all, "allowed")
+		case o.Denied != nil:
+			all = append(all, "denied")
+		case len(o.Checks) == 0:
+			all = append(all, "nothing")
+		case len(o.Checks) > 1:
+			all = append(all, fmt.Sprintf("%d rules", len(o.Checks)))
+		case set.Replaced(&o.Checks[0], checks):
+			all = append(all, "replaced")
+		default:
+			c := &o.Checks[0]
+			all = append(all, fmt.Sprintf("%v under %q, shadow %t", c.Rule, c.Key, c.Shadow))
+		}
+	}
+	return all
+}
+
 func TestWhatRulesCannotSay(t *testing.T) {
 	facts, err := nested.Rules([]nested.Domain{{Name: "d", Nodes: []nested.Node{
 		{Key: "h-*", Limit: limit(1)},
 		{Key: "h-a", Limit: limit(1)}, // never reached
-		{Key: "a", Limit: &nested.Limit{Count: 1, Period: time.Minute, Replaces: []string{"x", "y"}}},
+		{Key: "a", Limit: &nested.Limit{Count: 1, Period: time.Minute, Replaces: []string{"x", "nothing", "nobody"}}},
 		{Key: "b", Quota: true, Limit: limit(1)},
 		{Key: "c", Shadow: true, Limit: limit(0)},
+		{Key: "e", Limit: &nested.Limit{Unlimited: true, Replaces: []string{"x", "y"}}},
+		{Key: "f", Limit: &nested.Limit{Name: "nothing", Period: time.Minute}},
+		{Key: "g", Limit: &nested.Limit{Name: "x", Count: 1, Period: time.Minute}},
+		{Key: "i", Detailed: true, Limit: limit(1)},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -300,13 +350,16 @@ func TestWhatRulesCannotSay(t *testing.T) {
 		lost = append(lost, m.Rule+": "+m.Text)
 	}
 	text := strings.Join(lost, "\n")
-	for _, want := range []string{`d.h-*: the key "h-*" ends in a star`, "d.h-a: no descriptor arrives here", "d.a: replaces x, y", "d.b: quota_mode", "d.c: a limit of nothing"} {
+	for _, want := range []string{`d.h-*: the key "h-*" ends in a star`, "d.h-a: no descriptor arrives here", "d.e: replaces x, y: it is no rule", "d.a: replaces nothing: that is an entry of the deny list", "d.b: quota_mode", "d.c: a limit of nothing", "d.i: detailed_metric"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not among what was lost: %s", want, text)
 		}
 	}
-	if len(facts.Rules) != 2 || len(lost) != 5 {
-		t.Errorf("%d rules, and %d lost", len(facts.Rules), len(lost))
+	if len(facts.Rules) != 4 || len(lost) != 7 {
+		t.Errorf("%d rules, and %d lost: %s", len(facts.Rules), len(lost), text)
+	}
+	if r := facts.Rules[0]; r.Name != "d.a" || !slices.Equal(r.Replaces, []string{"d.g"}) {
+		t.Errorf("%s replaces %v", r.Name, r.Replaces)
 	}
 }
 
@@ -315,5 +368,103 @@ func TestFindAllocatesNothing(t *testing.T) {
 	asked := d("a=x", "b=some value")
 	if n := testing.AllocsPerRun(100, func() { tree.Find("d", asked) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestDecide: what one descriptor comes to, for those who do not speak Envoy's
+// protocol.
+func TestDecide(t *testing.T) {
+	tree, _ := mustNew(t, []nested.Node{
+		{Key: "user", Limit: limit(5), Nodes: []nested.Node{{Key: "path", Value: "/x", Shadow: true, Limit: limit(1)}}},
+		{Key: "user", Value: "free", Limit: &nested.Limit{Unlimited: true}},
+		{Key: "user", Value: "out", Limit: limit(0)},
+		{Key: "user", Value: "seen", Shadow: true, Limit: limit(0)},
+	})
+	before := []headgate.Check{{Key: "before"}}
+	for _, tt := range []struct {
+		d    policy.Descriptor
+		cost int64
+		want string
+	}{
+		{d("domain=d", "user=a"), 3, `rule "d.user" under "a" at 3, shadow false`},
+		{d("user=a", "domain=d"), 0, `rule "d.user" under "a" at 1, shadow false`},
+		{d("domain=d", "user=a", "path=/x"), 1, `rule "d.user.path_/x" under "a" at 1, shadow true`},
+		{d("domain=d", "path=/x", "user=a"), 1, "nothing"},
+		{d("domain=e", "user=a"), 1, "nothing"},
+		{d("domain=d", "domain=d", "user=a"), 1, "nothing"},
+		{d("domain=d", "user=free"), 1, "allowed by d.user_free"},
+		{d("domain=d", "user=out"), 1, "denied by d.user_out"},
+		{d("domain=d", "user=seen"), 1, "nothing"},
+		{d("user=a"), 1, `it has no entry "domain"`},
+		{d("domain=d", "user=a"), -1, "the cost is -1"},
+	} {
+		out, err := tree.Decide(tt.d, tt.cost, before)
+		got := "nothing"
+		switch {
+		case err != nil:
+			got = err.Error()
+		case out.Denied != nil:
+			got = "denied by " + out.Denied.Name
+		case out.Allowed != nil:
+			got = "allowed by " + out.Allowed.Name
+		case len(out.Checks) == 2:
+			c := &out.Checks[1]
+			got = fmt.Sprintf("rule %q under %q at %d, shadow %t", c.Rule.Name(), c.Key, c.Cost, c.Shadow)
+		}
+		if !strings.Contains(got, tt.want) || out.Checks[0].Key != "before" {
+			t.Errorf("%v: %s, want %s", tt.d, got, tt.want)
+		}
+	}
+}
+
+// TestMeasure: the names that envoyproxy/ratelimit gives its statistics, but for
+// secrets and what is too long.
+func TestMeasure(t *testing.T) {
+	tree, set := mustNew(t, []nested.Node{
+		{Key: "plain", Limit: limit(1)},
+		{Key: "user", Detailed: true, Limit: limit(1), Nodes: []nested.Node{
+			{Key: "path", Value: "/files*", Share: true, Detailed: true, Limit: limit(1)},
+			{Key: "path", Value: "/x*", Detailed: true, Limit: limit(1)},
+			{Key: "path", ValueToMetric: true, Limit: limit(1)},
+		}},
+		{Key: "host", ValueToMetric: true, Nodes: []nested.Node{{Key: "user", Limit: limit(1), Nodes: []nested.Node{{Key: "path", Value: "/a*", Limit: limit(1)}, {Key: "path", Value: "/b", Limit: limit(1)}}}}},
+		{Key: "star", Value: "s*", ValueToMetric: true, Limit: limit(1)},
+		{Key: "star", Value: "t*", Share: true, ValueToMetric: true, Limit: limit(1)},
+		{Key: "h-*", ValueToMetric: true, Limit: limit(1)},
+		{Key: "g-*", Share: true, Detailed: true, Limit: limit(1)},
+		{Key: "api_key", Detailed: true, Limit: limit(1)},
+	})
+	for _, tt := range []struct {
+		d    policy.Descriptor
+		want string
+	}{
+		{d("plain=x"), ""},
+		{d("user=a"), "d.user_a"},
+		{d("user="), "d.user"},
+		{d("user=a", "path=/files/1"), "d.user_a.path_/files*"},
+		{d("user=a", "path=/x/1"), "d.user_a.path_/x/1"},
+		{d("user=a", "path=/y"), "d.user.path_/y"},
+		{d("host=h", "user=a"), "d.host_h.user"},
+		{d("host=h", "user=a", "path=/a/1"), "d.host_h.user.path_/a*"},
+		{d("host=h", "user=a", "path=/b"), "d.host_h.user.path_/b"},
+		{d("star=sun"), "d.star_sun"},
+		{d("star=tun"), "d.star_t*"},
+		{d("h-a=x"), "d.h-a_x"},
+		{d("g-a=x"), "d.g-*"},
+		{d("api_key=geheim"), "d.api_key_#" + set.Hash("api_key", "geheim")},
+		{d("user=\xff\xfe"), "d.user__"},
+	} {
+		leaf, _ := tree.Find("d", tt.d)
+		got := ""
+		if leaf.Measured {
+			got = tree.Measure("d", tt.d)
+		}
+		if got != tt.want {
+			t.Errorf("%v is measured as %q, want %q", tt.d, got, tt.want)
+		}
+	}
+	one, two := tree.Measure("d", d("user="+strings.Repeat("long", 100))), tree.Measure("d", d("user="+strings.Repeat("long", 101)))
+	if len(one) != 256 || one == two {
+		t.Errorf("long names: %q and %q", one, two)
 	}
 }

@@ -2,6 +2,7 @@ package nested
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/policy"
@@ -14,6 +15,8 @@ type Facts struct {
 	Allow, Deny []policy.ListEntry
 	// Lost is what could not be said, each at the Pos of its node.
 	Lost []policy.Mistake
+
+	without map[string]bool // the names of limits that are left out
 }
 
 // Rules writes the limits of the domains as rules. They have the names that the
@@ -29,25 +32,79 @@ func Rules(domains []Domain, opts ...policy.Option) (Facts, error) {
 	for i := range c.placed {
 		f.add(&c.placed[i])
 	}
+	f.replace(c.placed)
 	return f, nil
+}
+
+// replace has each rule replace those of its domain that have one of the names in
+// its Replaces, and notes what lists cannot do of that.
+func (f *Facts) replace(all []placed) {
+	rules := make(map[string]int, len(f.Rules))
+	for i := range f.Rules {
+		rules[f.Rules[i].Name] = i
+	}
+	type limit struct{ domain, name string }
+	named := make(map[limit][]*placed)
+	for i := range all {
+		if p := &all[i]; p.leaf.Name != "" {
+			at := limit{p.domain, p.leaf.Name}
+			named[at] = append(named[at], p)
+		}
+	}
+	for i := range all {
+		p := &all[i]
+		if len(p.leaf.Replaces) == 0 || f.without[p.name] {
+			continue
+		}
+		by, isRule := rules[p.name]
+		if !isRule {
+			f.lose(p, "replaces %s: it is no rule but an entry of a list, since it admits everything or nothing, and those replace nothing", strings.Join(p.leaf.Replaces, ", "))
+			continue
+		}
+		var names []string
+		for _, name := range p.leaf.Replaces {
+			for _, other := range named[limit{p.domain, name}] {
+				switch _, ok := rules[other.name]; {
+				case ok && !slices.Contains(names, other.name):
+					names = append(names, other.name)
+				case other.leaf.Denies() && !f.without[other.name]:
+					f.lose(p, "replaces %s: that is an entry of the deny list, since it admits nothing, and it stays in force", name)
+				}
+			}
+		}
+		if len(names) > policy.MaxReplaces {
+			f.lose(p, "replaces %d limits, and a rule may replace %d; the others stay in force", len(names), policy.MaxReplaces)
+			names = names[:policy.MaxReplaces]
+		}
+		f.Rules[by].Replaces = names
+	}
 }
 
 func (f *Facts) lose(p *placed, format string, args ...any) {
 	f.Lost = append(f.Lost, policy.Mistake{Index: -1, Rule: p.name, Pos: p.node().Pos, Text: fmt.Sprintf(format, args...)})
 }
 
+// leave notes a limit that is left out as a whole.
+func (f *Facts) leave(p *placed, format string, args ...any) {
+	if f.without == nil {
+		f.without = make(map[string]bool)
+	}
+	f.without[p.name] = true
+	f.lose(p, format, args...)
+}
+
 // add writes one limit.
 func (f *Facts) add(p *placed) {
 	match, per, lost := p.conditions()
 	if lost != "" {
-		f.lose(p, "%s", lost)
+		f.leave(p, "%s", lost)
 		return
 	}
-	if len(p.leaf.Replaces) > 0 {
-		f.lose(p, "replaces %s: rules bind a request each by itself, so that the limits it replaces stay in force", strings.Join(p.leaf.Replaces, ", "))
-	}
 	if p.leaf.Quota {
-		f.lose(p, "quota_mode is written as shadow: callers are not told of the excess")
+		f.lose(p, "quota_mode is written as shadow: the metadata tell of the excess by the rule's name in shadow_denied, and not by the descriptor's place in quotaModeViolations")
+	}
+	if p.leaf.Measured {
+		f.lose(p, "detailed_metric or value_to_metric is left out: rules are measured by their names")
 	}
 	pos := p.node().Pos
 	switch {
@@ -56,7 +113,7 @@ func (f *Facts) add(p *placed) {
 	case p.leaf.Rule != nil:
 		f.Rules = append(f.Rules, policy.Rule{Name: p.name, Match: match, Per: per, Limits: p.leaf.Rule, Mode: p.leaf.mode(), Pos: pos})
 	case p.leaf.mode() == policy.ModeShadow:
-		f.lose(p, "a limit of nothing that denies nobody is left out")
+		f.leave(p, "a limit of nothing that denies nobody is left out")
 	default:
 		f.Deny = append(f.Deny, policy.ListEntry{Name: p.name, Match: match, Pos: pos})
 	}

@@ -2,6 +2,7 @@ package nested
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,9 @@ type Node struct {
 	Shadow, Quota bool
 	// Share has all values that the star stands for share one counter.
 	Share bool
+	// Detailed has requests measured by all of their values, and ValueToMetric by the
+	// one of this node.
+	Detailed, ValueToMetric bool
 	// Nodes are those of the next entry.
 	Nodes []Node
 	// Pos is where the node was written, for messages.
@@ -91,6 +95,13 @@ type node struct {
 	// counted says that the entry's value is part of the key, and named that its
 	// name is too.
 	counted, named bool
+	// exact says that the node has the entry's own value. One with a star has it in
+	// its pattern, which is the name if byName and else the value.
+	exact, byName bool
+	pattern       string
+	// shared says that all that the star stands for is one, and valued that the
+	// value is part of the limit's measure.
+	shared, valued bool
 }
 
 // Leaf is what binds the descriptors that end at one node. It is immutable.
@@ -104,6 +115,12 @@ type Leaf struct {
 	Limit
 	// Replaced has the limit's Name, if some other limit replaces it.
 	Replaced bool
+	// Detailed is that of the node. Measured says that the limit is to be measured by
+	// values too: see [Tree.Measure].
+	Detailed, Measured bool
+	// Listed is, of a limit that admits everything or nothing, what it would be as an
+	// entry of a list.
+	Listed *policy.ListEntry
 }
 
 // Denies reports whether the limit admits nothing at all.
@@ -212,17 +229,20 @@ func (c *compiler) level(domain, path string, way []step, nodes []Node) *level {
 			continue
 		}
 		first[at] = n.Pos
-		made := &node{}
+		made := &node{valued: n.ValueToMetric, shared: n.Share}
 		below := path + "." + n.Key
 		prefix, starred := strings.CutSuffix(n.Value, Star)
 		switch {
 		case starred:
 			made.counted = !n.Share
+			made.pattern = shown(n, c.hasher)
 			l.stars = append(l.stars, star{entry: entry{n.Key, prefix}, node: made})
 		case n.Value != "":
+			made.exact = true
 			l.exact[at] = made
 		case strings.HasSuffix(n.Key, Star):
 			made.counted, made.named = !n.Share, !n.Share
+			made.pattern, made.byName = n.Key, true
 			l.stars = append(l.stars, star{entry: entry{name: strings.TrimSuffix(n.Key, Star)}, byName: true, node: made})
 		default:
 			made.counted = true
@@ -245,11 +265,13 @@ func (c *compiler) level(domain, path string, way []step, nodes []Node) *level {
 // leaf compiles the limit of the node at the end of a way.
 func (c *compiler) leaf(domain, path string, way []step) *Leaf {
 	n := way[len(way)-1].node()
-	leaf := &Leaf{Shadow: n.Shadow, Quota: n.Quota, Limit: *n.Limit, Replaced: n.Limit.Name != "" && c.replaced[n.Limit.Name]}
+	leaf := &Leaf{Shadow: n.Shadow, Quota: n.Quota, Limit: *n.Limit, Replaced: n.Limit.Name != "" && c.replaced[n.Limit.Name], Detailed: n.Detailed}
+	leaf.Measured = n.Detailed || slices.ContainsFunc(way, func(s step) bool { return s.node().ValueToMetric })
 	name := ruleName(path, c.names)
 	c.names[name] = true
 	c.placed = append(c.placed, placed{domain, way, name, leaf})
 	if leaf.Unlimited || leaf.Count == 0 {
+		leaf.Listed = &policy.ListEntry{Name: name, Pos: n.Pos}
 		return leaf
 	}
 	leaf.Count = min(leaf.Count, headgate.MaxCount)

@@ -33,6 +33,7 @@ type App struct {
 	settings Settings
 	source   *source
 	store    *Store
+	nodes    *prom.Nodes   // the servers that the store is on
 	layers   *layers       // nil if the store is memory
 	without  *withoutStore // of the layers; nil without them
 	trial    *trial        // of the candidate; nil without one
@@ -61,7 +62,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 		// Nobody else has these counters, so nobody else needs the key.
 		s.HashKey, s.madeUpKey = rand.Text(), true
 	}
-	a := &App{settings: s, ending: make(chan struct{})}
+	a := &App{settings: s, nodes: prom.NewNodes(), ending: make(chan struct{})}
 	a.end = sync.OnceFunc(func() { close(a.ending) })
 	if a.source, err = newSource(&s); err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if a.certificates, err = newCertificates(&s); err != nil {
 		return nil, err
 	}
-	if a.store, err = OpenStore(ctx, s); err != nil {
+	if a.store, err = openStore(ctx, s, a.nodes.Observe); err != nil {
 		return nil, err
 	}
 	if a.layers, err = a.newLayers(ctx); err != nil {
@@ -127,7 +128,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		}
 		// A line for each service.
 		services := []func(grpc.ServiceRegistrar){
-			envoyrls.New(decider, envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent}).Register,
+			envoyrls.New(decider, envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add}).Register,
 			grpcapi.New(decider, a.grpcOptions()).Register,
 			a.newGRPCStore(store, recorder, registry),
 		}
@@ -139,7 +140,7 @@ func (a *App) openDoors(ctx context.Context) error {
 // newDecider makes what all transports ask.
 func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
 	if a.layers != nil {
-		registry.MustRegister(a.layers)
+		registry.MustRegister(a.layers, a.nodes)
 	}
 	soft := newSoftHits(registry)
 	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, a.throttleHooks(recorder.Hooks(), registry))}

@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/server/candidate"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/redis"
 )
 
 const (
@@ -70,7 +69,10 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 	return t, nil
 }
 
-// open opens the store of the candidate's counters.
+// open opens the store of the candidate's counters. Nothing stands around it: what this
+// server would say of its share, of a lease or of a denial that it remembers is not what the
+// candidate says, and would be counted as a difference between the policies. A request
+// that the store does not answer is not compared, and nobody waits for it.
 func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Options) error {
 	if s.Store == memoryStore {
 		most := int64(memory.DefaultMaxBytes)
@@ -83,11 +85,14 @@ func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Option
 		t.crowded = func() uint64 { return store.Stats().Shared }
 		return nil
 	}
-	store, err := redis.Open(ctx, s.Store, redis.WithTimeout(max(s.StoreTimeout, candidateTimeout)), redis.WithPart(candidatePart))
+	store, err := backendOf(s.Store).open(ctx, s.Store, backendOptions{timeout: max(s.StoreTimeout, candidateTimeout), part: candidatePart})
 	if err != nil {
 		return &unavailable{"the store " + describeStore(s.Store) + " cannot be used for the candidate", err}
 	}
-	t.store, t.counters = store, describeStore(s.Store)+" under "+store.Prefix()
+	t.store, t.counters = store, describeStore(s.Store)+", the part "+candidatePart
+	if named, ok := store.(interface{ Prefix() string }); ok {
+		t.counters = describeStore(s.Store) + " under " + named.Prefix()
+	}
 	t.close, options.Workers = sync.OnceFunc(store.Close), candidateCalls
 	return nil
 }

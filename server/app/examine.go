@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -53,6 +54,9 @@ func Examine(ctx context.Context, url string) (*Examination, error) {
 	}
 	if url == memoryStore {
 		return nil, &SettingsError{[]string{"store: the memory store is in the server's process, and there is nothing to look at from here"}}
+	}
+	if !strings.HasPrefix(url, "redis") {
+		return nil, &SettingsError{[]string{"store: only Redis and Valkey can be examined"}}
 	}
 	store, err := redis.Open(ctx, url, redis.WithTimeout(examineTimeout))
 	var invalid *headgate.InvalidError

@@ -58,11 +58,13 @@ type Settings struct {
 	// EnvoyConfig it is such a directory too. Empty means none.
 	Candidate string
 	// Store is "memory", or the URL of Redis or Valkey servers: redis://,
-	// redis-sentinel:// or redis-cluster://, with rediss for TLS; see docs/redis.md.
+	// redis-sentinel:// or redis-cluster://, with rediss for TLS; see docs/redis.md. Or of
+	// PostgreSQL, postgres://, or of memcached, memcached://; see docs/postgres.md and
+	// docs/memcached.md.
 	// Empty means memory.
 	Store string
 	// StoreTimeout is the deadline of each call to a store across a network, 1ms
-	// to 1m. Zero means DefaultStoreTimeout.
+	// to 1m. Zero means the default of its kind: DefaultStoreTimeout for Redis.
 	StoreTimeout time.Duration
 	// OnStoreError is what becomes of requests while such a store does not answer,
 	// for rules that do not say it: "allow", "deny" or "local". Empty means deny.
@@ -163,7 +165,11 @@ func (s Settings) withDefaults() (Settings, error) {
 	if s.OnStoreError == "" {
 		s.OnStoreError = headgate.OnErrorDeny.String()
 	}
-	def(&s.StoreTimeout, DefaultStoreTimeout)
+	timeout := DefaultStoreTimeout
+	if b := backendOf(s.Store); b != nil {
+		timeout = b.timeout
+	}
+	def(&s.StoreTimeout, timeout)
 	def(&s.ShutdownTimeout, DefaultShutdownTimeout)
 	def(&s.readTimeout, readTimeout)
 	def(&s.lookEvery, lookEvery)
@@ -271,11 +277,12 @@ func checkStore(name string) []string {
 	if name == memoryStore {
 		return nil
 	}
-	if !strings.HasPrefix(name, "redis") || !strings.Contains(name, "://") {
-		return []string{"it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster://"}
+	b := backendOf(name)
+	if b == nil {
+		return []string{"it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster:// (rediss in the place of redis is for TLS), postgres:// or memcached://"}
 	}
 	var invalid *headgate.InvalidError
-	if errors.As(redis.CheckURL(name), &invalid) {
+	if errors.As(b.check(name), &invalid) {
 		return invalid.Problems
 	}
 	return nil
@@ -283,8 +290,8 @@ func checkStore(name string) []string {
 
 // describeStore is the store's name without what may be secret in it.
 func describeStore(name string) string {
-	if name == memoryStore {
-		return name
+	if b := backendOf(name); b != nil {
+		return b.describe(name)
 	}
-	return redis.DescribeURL(name)
+	return memoryStore
 }

@@ -38,6 +38,12 @@ type Store struct {
 // OpenStore opens the store that the settings name. The error is a
 // [*SettingsError] or wraps [ErrUnavailable]; it does not hold the password.
 func OpenStore(ctx context.Context, settings Settings) (*Store, error) {
+	return openStore(ctx, settings, nil)
+}
+
+// openStore is OpenStore with somebody who is told of each call to a server; nil if
+// nobody wants to know.
+func openStore(ctx context.Context, settings Settings, observer redis.Observer) (*Store, error) {
 	s, err := settings.withDefaults()
 	if err != nil {
 		return nil, err
@@ -50,7 +56,7 @@ func OpenStore(ctx context.Context, settings Settings) (*Store, error) {
 		store := memory.New(options...)
 		return &Store{Store: store, name: store.String()}, nil
 	}
-	store, err := redis.Open(ctx, s.Store, redis.WithTimeout(s.StoreTimeout))
+	store, err := backendOf(s.Store).open(ctx, s.Store, backendOptions{timeout: s.StoreTimeout, observer: observer})
 	var invalid *headgate.InvalidError
 	switch {
 	case errors.As(err, &invalid):

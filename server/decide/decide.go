@@ -27,6 +27,16 @@ type Policy struct {
 	Hash string
 }
 
+// Decide says what binds a request: what the Set says or, if the policy has nested
+// limits, what these say of a descriptor whose entries are in their order, the domain
+// being the one that is named so.
+func (p Policy) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
+	if p.Nested == nil {
+		return p.Set.Decide(d, cost, dst)
+	}
+	return p.Nested.Decide(d, cost, dst)
+}
+
 // Ask is one request to decide, and what the rules made of it.
 type Ask struct {
 	// Op is what to do.
@@ -78,7 +88,7 @@ type Decider interface {
 
 // Resolve fills in what the rules in force make of the ask's Descriptor and Cost:
 // Policy, Checks (from their beginning) and lists. The error is that of
-// [policy.Set.Decide].
+// [Policy.Decide].
 func (a *Ask) Resolve(d Decider) error {
 	a.Policy = d.Policy()
 	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Checks[:0])

@@ -1,10 +1,15 @@
 package envoyrls
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // The examples of envoyproxy/ratelimit's README, in other words.
@@ -211,6 +216,48 @@ descriptors:
 		step{ds(one), "OVER OVER:0"},
 		step{ds(one, d("partner=x")), "OK OK OK:all"},
 	)
+}
+
+// chain has limits that replace one another: a limit that is replaced still
+// replaces others, and one of the next does not come back, in whatever order the
+// descriptors stand. What is unlimited stays so.
+const chain = `
+domain: chain
+descriptors:
+  - {key: a, rate_limit: {name: na, replaces: [{name: nb}], requests_per_unit: 9, unit: hour}}
+  - {key: b, rate_limit: {name: nb, replaces: [{name: nc}], requests_per_unit: 9, unit: hour}}
+  - {key: c, rate_limit: {name: nc, requests_per_unit: 9, unit: hour}}
+  - {key: x, rate_limit: {name: nx, replaces: [{name: ny}, {name: free}], requests_per_unit: 9, unit: hour}}
+  - {key: y, rate_limit: {name: ny, replaces: [{name: nx}], requests_per_unit: 9, unit: hour}}
+`
+
+// free is one more descriptor of the chain, for which the rules have a list.
+const free = "  - {key: free, rate_limit: {name: free, unlimited: true}}\n"
+
+func TestReplacesInAChain(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "chain.yaml"), []byte(chain+free), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	converted, lost, err := config.ConvertEnvoy(dir)
+	if err != nil || lost != nil {
+		t.Fatalf("lost %v, %v", lost, err)
+	}
+	for name, policy := range map[string]decide.Policy{"as it is": envoyPolicy(t, chain+free), "as rules": ownPolicy(t, string(converted))} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, policy, Options{})
+			a, b, c, x, y := d("a=1"), d("b=1"), d("c=1"), d("x=1"), d("y=1")
+			s.run(t, "chain",
+				step{ds(a, b, c), "OK OK:8 OK OK"},
+				step{ds(c, b, a), "OK OK OK OK:7"},
+				step{ds(b, a, c), "OK OK OK:6 OK"},
+				step{ds(a, c), "OK OK:5 OK:8"},
+				step{ds(c), "OK OK:7"},
+				step{ds(x, y), "OK OK OK"},
+				step{ds(d("free=1"), x), "OK OK:all OK:8"},
+			)
+		})
+	}
 }
 
 func TestUnits(t *testing.T) {

@@ -38,8 +38,9 @@ type plan struct {
 	op   headgate.Op
 	cost int64
 	// leaf and key are what a policy with nested limits says.
-	leaf *nested.Leaf
-	key  string
+	leaf     *nested.Leaf
+	key      string
+	replaced bool
 	// listed is the entry of a list that answers the descriptor, and unlimited
 	// says that it, or something else, lets it pass whatever the limits say.
 	// denies says that something admits nothing.
@@ -99,8 +100,38 @@ func (s *Service) resolve(q *scratch) error {
 	}
 	if q.policy.Nested != nil {
 		q.follow()
+	} else {
+		q.dropReplaced()
 	}
 	return nil
+}
+
+// dropReplaced takes off the checks whose rules are replaced by others that bind
+// the request, by whichever of its descriptors.
+func (q *scratch) dropReplaced() {
+	bound := q.checks
+	var kept []headgate.Check // nil as long as all are
+	for i := range q.plans {
+		p := &q.plans[i]
+		from := len(kept)
+		for j := p.checks.from; j < p.checks.to; j++ {
+			replaced := p.named.Rule == "" && q.policy.Replaced(&bound[j], bound)
+			switch {
+			case replaced && kept == nil:
+				kept = append(make([]headgate.Check, 0, len(bound)), bound[:j]...)
+				from = p.checks.from
+			case !replaced && kept != nil:
+				kept = append(kept, bound[j])
+			}
+		}
+		if kept != nil {
+			p.checks = span{from, len(kept)}
+		}
+	}
+	if kept != nil {
+		clear(q.checks)
+		q.checks = append(q.checks[:0], kept...)
+	}
 }
 
 // operation is what a descriptor asks for, and of how many units, where the
@@ -148,7 +179,7 @@ func (q *scratch) match(p *plan, entries policy.Descriptor) error {
 	q.facts = nested.Flatten(q.facts, q.request.domain, entries)
 	p.facts.to = len(q.facts)
 	p.checks.from = len(q.checks)
-	outcome, err := q.policy.Decide(of(p.facts, q.facts), p.cost, q.checks)
+	outcome, err := q.policy.Bind(of(p.facts, q.facts), p.cost, q.checks)
 	if err != nil {
 		return err
 	}
@@ -181,10 +212,16 @@ func (q *scratch) name(p *plan, entries policy.Descriptor) error {
 // that others replace.
 func (q *scratch) follow() {
 	for i := range q.plans {
+		// One that is replaced still replaces others, and what has no limit has
+		// none to be replaced.
+		p := &q.plans[i]
+		p.replaced = p.leaf != nil && p.leaf.Replaced && !p.leaf.Unlimited && q.replaced(p.leaf.Name)
+	}
+	for i := range q.plans {
 		p := &q.plans[i]
 		switch leaf := p.leaf; {
 		case leaf == nil:
-		case leaf.Replaced && q.replaced(leaf.Name):
+		case p.replaced:
 			p.leaf = nil // It binds nobody.
 		case leaf.Unlimited:
 			p.unlimited = true

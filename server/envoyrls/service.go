@@ -34,7 +34,23 @@ type Options struct {
 	// others, as envoyproxy/ratelimit does. What does not fit then fills the limit
 	// up, so that units which are reported after they were used are not lost.
 	Independent bool
+	// Measure is told of each descriptor whose limit is to be measured by values too
+	// (detailed_metric, value_to_metric): the name to measure it by, what has become
+	// of it, and its units. Nil means nobody. Names come from callers.
+	Measure func(name string, became Became, units int64)
 }
+
+// Became is what a limit has said of a descriptor.
+type Became uint8
+
+const (
+	// Within is one that the limit admits.
+	Within Became = iota
+	// Over is one beyond the limit.
+	Over
+	// OverInShadow is the same of a limit that denies nobody.
+	OverInShadow
+)
 
 // Service answers requests. It is safe for concurrent use; make one with [New].
 type Service struct {
@@ -100,7 +116,33 @@ func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
 	if err := s.decide(ctx, q); err != nil {
 		return nil, failed(ctx, err)
 	}
+	if s.options.Measure != nil && q.policy.Nested != nil {
+		s.measure(q)
+	}
 	return s.write(q), nil
+}
+
+// measure tells of the descriptors that are measured by values. Peeks and refunds
+// are no requests.
+func (s *Service) measure(q *scratch) {
+	for i := range q.plans {
+		p := &q.plans[i]
+		if p.leaf == nil || !p.leaf.Measured || p.op != headgate.OpTake {
+			continue
+		}
+		became := Within
+		over := p.denies
+		for _, d := range of(p.decisions, q.decisions) {
+			over = over || !d.Allowed
+		}
+		switch {
+		case over && (p.leaf.Shadow || p.leaf.Quota):
+			became = OverInShadow
+		case over:
+			became = Over
+		}
+		s.options.Measure(q.policy.Nested.Measure(q.request.domain, q.request.descriptors[i].entries), became, p.cost)
+	}
 }
 
 // check returns what is wrong with the form of a request.

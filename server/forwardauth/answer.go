@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -32,6 +33,10 @@ func tooLong(entry string) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
 }
 
+func severalLines(name string, n int) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}
+}
+
 func uncountable(err *headgate.InvalidError) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: strings.Join(err.Problems, "; ")}
 }
@@ -40,11 +45,25 @@ func uncountable(err *headgate.InvalidError) *httplimit.Problem {
 // way: they do so with each request.
 const tellEvery = 10 * time.Second
 
+// may reports whether the log may be told again, and notes that it is.
+func may(told *atomic.Int64) bool {
+	now, last := time.Now().UnixNano(), told.Load()
+	return now-last >= int64(tellEvery) && told.CompareAndSwap(last, now)
+}
+
+// nameless tells the operator of a request without the client's address. It is
+// decided nevertheless: clients on a Unix socket have none.
+func (h *Handler) nameless(r *http.Request, t *terms) {
+	if may(&h.nobody) {
+		h.options.Logger.LogAttrs(r.Context(), slog.LevelWarn, "a proxy does not tell the client's address; rules that need it do not bind such requests",
+			slog.String("from", r.RemoteAddr), slog.String("header", t.ip))
+	}
+}
+
 // misconfigured answers a proxy that asks in the wrong way, with a status that
 // none takes for an answer about the request. What is wrong is for the operator.
 func (h *Handler) misconfigured(w http.ResponseWriter, r *http.Request, problems []string) {
-	now, last := time.Now().UnixNano(), h.told.Load()
-	if now-last >= int64(tellEvery) && h.told.CompareAndSwap(last, now) {
+	if may(&h.told) {
 		h.options.Logger.LogAttrs(r.Context(), slog.LevelError, "a proxy asks at "+Path+" in the wrong way; its requests are not decided on",
 			slog.String("from", r.RemoteAddr), slog.String("problem", strings.Join(problems, "; ")))
 	}

@@ -60,8 +60,10 @@ type Handler struct {
 	options Options
 	plan    atomic.Pointer[plan]
 	terms   known
-	pool    sync.Pool    // of *scratch
-	told    atomic.Int64 // when a mistake was logged last, in nanoseconds since 1970
+	pool    sync.Pool // of *scratch
+	// told and nobody are when the log was told last of a mistake and of a request
+	// without an address, in nanoseconds since 1970.
+	told, nobody atomic.Int64
 }
 
 // plan is what is worked out of one version of the policy.
@@ -114,8 +116,12 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, s *scr
 		return
 	}
 	plan := h.now()
-	if p := t.describe(r, plan, &s.ask); p != nil {
-		h.refuse(w, r, t, p)
+	refused, nameless := t.describe(r, plan, &s.ask)
+	if nameless {
+		h.nameless(r, t)
+	}
+	if refused != nil {
+		h.refuse(w, r, t, refused)
 		return
 	}
 	ctx := r.Context()

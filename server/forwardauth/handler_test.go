@@ -163,6 +163,7 @@ func TestRefusals(t *testing.T) {
 		{"no URI", []string{"X-Forwarded-Uri", "items"}, 400, "no valid URI"},
 		{"a URI with a control character", []string{"X-Forwarded-Uri", "/a\x7fb"}, 400, "no valid URI"},
 		{"a path of two meanings", []string{"X-Forwarded-Uri", "/items%2f7"}, 400, "two ways"},
+		{"two API keys", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, 400, "X-Api-Key is there 2 times"},
 		{"an API key that is too long", []string{"X-Api-Key", strings.Repeat("k", policy.MaxValue+1)}, 431, "api_key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -178,6 +179,37 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("denied=401: %d %s\n%s", w.Code, w.Body, lines(w.Header()))
 			}
 		})
+	}
+}
+
+// An entry that stands in two lines could be another one for the application.
+func TestEntryInTwoLines(t *testing.T) {
+	t.Parallel()
+	a := newAsked(t, []policy.Rule{rule(perHour("user", 9), "user")})
+	w := ask(New(a, Options{}), "entry=user:X-Auth-User", "X-Auth-User", "ann", "X-Auth-User", "berta")
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "X-Auth-User is there 2 times") || len(a.ops) != 0 {
+		t.Errorf("%d %s, the store was asked %d times", w.Code, w.Body, len(a.ops))
+	}
+}
+
+// Requests without an address pass by the rules that need one; the operator is told,
+// once.
+func TestWithoutAnAddress(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		per  string
+		want int
+	}{{"ip", 1}, {"method", 0}} {
+		var log bytes.Buffer
+		h := New(newAsked(t, []policy.Rule{rule(perHour("all", 9), tt.per)}), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 3 {
+			if w := ask(h, "", "X-Forwarded-For", "unknown"); w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		if n := strings.Count(log.String(), "does not tell the client's address"); n != tt.want || n > 0 && !strings.Contains(log.String(), "header=X-Forwarded-For") {
+			t.Errorf("per %s: logged %d times:\n%s", tt.per, n, log.String())
+		}
 	}
 }
 

@@ -28,21 +28,22 @@ func (t *terms) check(h http.Header) (problems []string) {
 }
 
 // describe fills in the descriptor of the request that the headers of r describe.
-// It returns why that cannot be decided on, or nil.
-func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) *httplimit.Problem {
+// It returns why that cannot be decided on, or nil, and whether the policy looks at
+// the client's address and the proxy has not told it.
+func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused *httplimit.Problem, missing bool) {
 	u, err := url.ParseRequestURI(first(r.Header[t.uri]))
 	if err != nil {
-		return unreadableURI
+		return unreadableURI, false
 	}
 	asked := &http.Request{Method: first(r.Header[t.method]), Host: first(r.Header[t.host]), URL: u}
 	route := t.route
 	if route == "" {
 		route = plan.names.Of(asked)
 		if other := routes.Otherwise(asked); other != nil && plan.names.Of(other) != route {
-			return ambiguousPath
+			return ambiguousPath, false
 		}
 	}
-	var refused *httplimit.Problem
+	refused = t.twice(r.Header)
 	d := ask.Descriptor[:0]
 	add := func(name, value string) {
 		switch {
@@ -54,9 +55,11 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) *httplimi
 		}
 	}
 	add("api_key", httplimit.APIKey(r.Header, t.keys))
-	if a, ok := t.client(r); ok {
+	a, ok := t.client(r)
+	if ok {
 		add("ip", a.String())
 	}
+	missing = !ok && plan.needed["ip"]
 	add("route", route)
 	add("method", asked.Method)
 	add("host", httplimit.Hostname(asked.Host))
@@ -65,7 +68,23 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) *httplimi
 		add(t.entries[i].entry, strings.TrimSpace(first(r.Header[t.entries[i].header])))
 	}
 	ask.Descriptor = d
-	return refused
+	return refused, missing
+}
+
+// twice returns what is to be said against a request that has a header in several
+// lines by which it is counted: the application might believe the one that is not.
+func (t *terms) twice(h http.Header) *httplimit.Problem {
+	for _, name := range t.keys {
+		if len(h[name]) > 1 {
+			return severalLines(name, len(h[name]))
+		}
+	}
+	for i := range t.entries {
+		if name := t.entries[i].header; len(h[name]) > 1 {
+			return severalLines(name, len(h[name]))
+		}
+	}
+	return nil
 }
 
 // client is the address of the client, as the proxy that asks tells it.

@@ -122,6 +122,9 @@ func (x *exchange) look() {
 	case x.route.maxBody > 0 && x.r.ContentLength > x.route.maxBody:
 		x.refuse(bodyTooLarge(x.route.maxBody))
 	}
+	if p := x.g.names.twice(x.r.Header, x.trusted); p != nil {
+		x.refuse(p)
+	}
 	if x.g.tokens == nil {
 		return
 	}

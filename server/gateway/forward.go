@@ -25,6 +25,8 @@ const (
 var onlyTrusted = []string{
 	"X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Forwarded-Scheme", "X-Forwarded-Ssl", "X-Forwarded-Uri",
 	"X-Forwarded-Method", "X-Original-Url", "X-Rewrite-Url", "X-Client-Ip", "True-Client-Ip", "X-Cluster-Client-Ip",
+	"X-Forwarded", "X-Forwarded-By", "X-Forwarded-Path", "X-Original-Host", "X-Original-Method", "X-Original-Uri", "X-Original-Forwarded-For",
+	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "X-Appengine-User-Ip", "X-Azure-Clientip", "X-Envoy-External-Address",
 }
 
 // rewrite makes the request that goes to the upstream server; it is the proxy's
@@ -56,6 +58,9 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 // stays only if it comes from a proxy that is believed.
 func (x *exchange) forward(h http.Header) {
 	in := x.r.Header
+	x.g.names.dropAlike(h)
+	// To a program that is run as CGI it would be the variable HTTP_PROXY.
+	delete(h, "Proxy")
 	peer, _, err := net.SplitHostPort(x.r.RemoteAddr)
 	if err != nil {
 		peer = "" // a Unix socket

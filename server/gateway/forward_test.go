@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
 )
 
 // echo answers with the request's own headers.
@@ -202,6 +203,7 @@ func TestUpstreamOverTLS(t *testing.T) {
 	up.StartTLS()
 	defer up.Close()
 	o := to(up.URL)
+	o.Upstreams[0].Timeouts.Dial = within // the handshake is part of it
 	g := serveGateway(t, decider(t, nil), o)
 	get(t, client(t), g.url+"/").wants(t, 502) // nobody vouches for it
 
@@ -209,4 +211,50 @@ func TestUpstreamOverTLS(t *testing.T) {
 	o.Upstreams[0].Timeouts.KeepAlive = time.Minute
 	known := serveGateway(t, decider(t, nil), o)
 	get(t, client(t), known.url+"/").wants(t, 200, "X-Proto: HTTP/2.0")
+}
+
+// Servers that hand headers on as variables take X_User for X-User.
+func TestHeadersThatOnlyServersTakeForOthers(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, echo).URL)
+	o.Identity.Resolver, o.Identity.Trusted = trusting(t), map[string]string{"user": "X-User"}
+	o.Identity.Headers = map[string]string{"tenant": "X-Tenant"}
+	o.Request = Headers{Set: []Header{{Name: "X-Gateway", Value: "headgate"}}, Remove: []string{"X-Debug"}}
+	g := serveGateway(t, decider(t, nil), o)
+	get(t, client(t), g.url+"/", "X_User: root", "X_Real_IP: 203.0.113.9", "X.Forwarded.For: 203.0.113.9", "X_Tenant: a", "x_api_key: k", "X_Gateway: no", "X_Debug: 1",
+		"Proxy: http://203.0.113.9", "X_Mine: stays").saw(t,
+		"X_user: ", "X_real_ip: ", "X.forwarded.for: ", "X_tenant: ", "X_api_key: ", "X_gateway: ", "X_debug: ", "Proxy: ", "X_mine: stays", "X-Gateway: headgate")
+}
+
+// Of two lines the server might believe the one that is not counted by.
+func TestIdentityInSeveralLines(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		headers []string
+		trusted string
+		want    int
+	}{
+		{"an API key", []string{"X-API-Key: a", "X-API-Key: b"}, "192.0.2.1", 400},
+		{"the same one", []string{"X-API-Key: a", "X-API-Key: a"}, "192.0.2.1", 400},
+		{"Authorization", []string{"Authorization: Bearer a", "Authorization: Bearer b"}, "192.0.2.1", 400},
+		{"a header that is counted by", []string{"X-Tenant: a", "X-Tenant: "}, "192.0.2.1", 400},
+		{"a trusted header", []string{"X-User: a", "X-User: b"}, "127.0.0.1", 400},
+		{"one that is removed", []string{"X-User: a", "X-User: b"}, "192.0.2.1", 200},
+		{"the way of the request", []string{"X-Forwarded-For: 192.0.2.7", "X-Forwarded-For: 192.0.2.8"}, "127.0.0.1", 200},
+		{"another header", []string{"X-Mine: a", "X-Mine: b"}, "192.0.2.1", 200},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, err := httplimit.NewResolver(httplimit.XForwardedFor, tt.trusted)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := to(upstream(t, echo).URL)
+			o.Identity.Resolver, o.Identity.Trusted = r, map[string]string{"user": "X-User"}
+			o.Identity.Headers = map[string]string{"tenant": "X-Tenant"}
+			g := serveGateway(t, decider(t, []policy.Rule{perKey(10)}), o)
+			get(t, client(t), g.url+"/", tt.headers...).wants(t, tt.want)
+		})
+	}
 }

@@ -24,6 +24,7 @@ type Gateway struct {
 	routes   map[string]*route // by pattern
 	whole    *route            // of all requests, if there are no routes
 	facts    []fact
+	names    *names
 	entries  []string // that headers are set from
 	busy     *busy
 	tokens   *tokens
@@ -75,7 +76,7 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 			problems = append(problems, "the route "+problem)
 		}
 	}
-	g.facts = facts(&g.options.Identity)
+	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
 	problems = append(problems, g.headerEntries()...)
 	if err := invalid("gateway", problems); err != nil {
 		return nil, err

@@ -165,6 +165,8 @@ func (s *Service) resolve(op headgate.Op, sc *scratch) error {
 	r.check(op, list)
 	if len(r.named) > 0 {
 		sc.resolveNamed()
+	} else if sc.ask.Policy.Nested != nil && len(r.entries) > 2 {
+		list.add("entries", "have no order here, which the policy asks for, a configuration of envoyproxy/ratelimit; send rule and key in checks")
 	}
 	if len(*list) > 0 {
 		return list.status()

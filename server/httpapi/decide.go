@@ -152,7 +152,7 @@ func (h *Handler) textsOf(set decide.Policy) *texts {
 // resolve finds the checks that the request means. What the request asks for
 // and the policy has not is a fault.
 func (s *scratch) resolve() {
-	r, set := &s.request, s.ask.Policy.Set
+	r, set := &s.request, s.ask.Policy
 	if s.faults.status() == http.StatusBadRequest {
 		return
 	}

@@ -200,7 +200,11 @@ func (d *decoder) once(seen *fields, f fields, p place) bool {
 }
 
 func (d *decoder) unknown(p place, known string) bool {
-	d.faults.add(http.StatusBadRequest, p, "is not a field here; the fields are %s", known)
+	fields := "the fields are"
+	if !strings.Contains(known, " ") {
+		fields = "the only field is"
+	}
+	d.faults.add(http.StatusBadRequest, p, "is not a field here; %s %s", fields, known)
 	_, ok := d.skip(1)
 	return ok
 }

@@ -49,6 +49,7 @@ type shownRule struct {
 	OnError     string            `json:"on_store_error,omitempty"`
 	Consistency string            `json:"consistency,omitempty"`
 	DenyCache   string            `json:"deny_cache,omitempty"`
+	Replaces    []string          `json:"replaces,omitempty"`
 	Ignore      []policy.Ignore   `json:"ignore,omitempty"`
 	Pos         policy.Position   `json:"pos,omitzero"`
 }
@@ -142,7 +143,7 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 	shown := shownRule{
 		Name: r.Name, Direct: r.Direct, Match: showConditions(r.Match), Per: []string{}, Cost: max(r.Cost, 1),
 		Limits: showLimits(r.Limits), Tag: r.Limits.Tag(), Soft: r.Soft, Mode: r.Mode.String(), Enforce: r.Enforced(),
-		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), DenyCache: r.DenyCache.String(), Ignore: r.Ignore, Pos: r.Pos,
+		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), DenyCache: r.DenyCache.String(), Replaces: r.Replaces, Ignore: r.Ignore, Pos: r.Pos,
 	}
 	for _, part := range r.Per {
 		shown.Per = append(shown.Per, part.String())

@@ -3,10 +3,6 @@ package layered
 import (
 	"context"
 	"errors"
-	"hash/maphash"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -14,14 +10,19 @@ import (
 
 // DenyCacheOptions change a deny cache. The zero value is good for a server.
 type DenyCacheOptions struct {
-	// All has every denial remembered that says when to come again. Without it only
-	// those of a [headgate.Penalty] are.
+	// All has every denial remembered that says when to come again, for checks whose
+	// DenyCache does not say. Without it only the blocks of a [headgate.Penalty] are.
 	All bool
-	// Trust is how long a denial is believed without asking the store again:
-	// another process may have reset the key. Zero means DefaultTrust.
+	// Trust is how long a denial is believed without asking the store again: units
+	// may have come back in a way that this process has not heard of. Zero means
+	// DefaultTrust. Denials of checks that are counted by leases are believed for
+	// LeasedTrust at most: other processes return units without a word.
 	Trust time.Duration
 	// MaxEntries is how many keys are remembered. Zero means DefaultMaxEntries.
 	MaxEntries int
+	// Bus tells the other processes which keys are to be forgotten, and this one
+	// what they say. Without it they find out when Trust is over.
+	Bus Bus
 }
 
 // The defaults of [DenyCacheOptions].
@@ -30,210 +31,372 @@ const (
 	DefaultMaxEntries = 1 << 16
 )
 
-// DenyCache returns a store that remembers denials in this process, so that a key
-// that is blocked costs the given store nothing but one call for each Trust. The
-// keys that a refund, a reset or a settlement of this process names are forgotten.
+// LeasedTrust bounds how long a denial of a check with [headgate.Leased] is believed.
+const LeasedTrust = time.Second
+
+// Denials remembers what a store has denied, so that a key that is denied costs it
+// nothing but one call for each Trust. What it remembers of a key is forgotten when
+// this process takes, gives back, settles or resets units of it, and with a [Bus] when
+// any process that shares the bus gives back or resets some.
 //
-// An answer from memory has the decisions of the check that denies alone, with
-// [headgate.SourceCache]; their times are as of now and what remains is as it was.
-// Requests with an id and peeks are always answered by the store. It is a
-// [headgate.Ledger] if the given store is one, and safe for concurrent use.
-func DenyCache(store headgate.Store, o DenyCacheOptions) headgate.Store {
+// Only what the store itself has decided is remembered, and not by which request
+// but for the same rule, key and cost. A rule that was changed is another rule. An
+// answer from memory has the decisions of the checks that deny alone, with
+// [headgate.SourceCache]; their times are as of now and what remains is as it was. A
+// request may be told so while another check of it would have it wait for longer.
+//
+// A block by a penalty answers requests of every cost. Of rules with a penalty nothing
+// else is remembered, since the penalty counts denials; for the same reason the store is
+// asked if another rule of the request has a penalty, unless a block denies it.
+//
+// Requests with an id and peeks are always answered by the store. Denials are safe
+// for concurrent use.
+type Denials struct {
+	store   headgate.Store
+	options DenyCacheOptions
+	table   denyTable
+	news    news
+}
+
+// NewDenials returns a memory of the store's denials. Close it when it is no longer
+// needed.
+func NewDenials(store headgate.Store, o DenyCacheOptions) *Denials {
 	if o.Trust <= 0 {
 		o.Trust = DefaultTrust
 	}
 	if o.MaxEntries <= 0 {
 		o.MaxEntries = DefaultMaxEntries
 	}
-	c := &denyCache{store: store, options: o, seed: maphash.MakeSeed(), start: time.Now()}
-	c.most = max(1, o.MaxEntries/len(c.shards))
-	if ledger, ok := store.(headgate.Ledger); ok {
-		return &denyCacheLedger{c, ledger}
+	d := &Denials{store: store, options: o}
+	d.table.open(o.MaxEntries)
+	d.news.open(o.Bus, &d.table)
+	return d
+}
+
+// DenyCache returns a store that remembers the denials of the given one in this
+// process alone: the store of [NewDenials] without a bus, which needs no Close.
+func DenyCache(store headgate.Store, o DenyCacheOptions) headgate.Store {
+	o.Bus = nil
+	return NewDenials(store, o).Store()
+}
+
+// Store returns the store with the memory in front of it: a [headgate.Ledger] if the
+// store is one.
+func (d *Denials) Store() headgate.Store {
+	if ledger, ok := d.store.(headgate.Ledger); ok {
+		return &denyCacheLedger{denyCache{d}, ledger}
 	}
-	return c
+	return denyCache{d}
 }
 
-type denyCache struct {
-	store   headgate.Store
-	options DenyCacheOptions
-	seed    maphash.Seed
-	start   time.Time // what times are counted from
-	most    int       // entries in a shard
-	count   atomic.Int64
-	shards  [64]denyShard
+// Close ends the connection to the bus, after a last message if some is due. The
+// store goes on, and trusts what it remembers for Trust.
+func (d *Denials) Close() { d.news.close() }
+
+// DenialsStatus is what became of a memory of denials so far.
+type DenialsStatus struct {
+	// Keys is how many are remembered, with those whose time is over.
+	Keys int64
+	// Published is how many keys the other processes were told to forget, and Dropped
+	// how many they were not, because the bus was too slow or did not answer.
+	Published, Dropped int64
+	// Received is how many messages came, this process's own among them, and Unknown
+	// how many of them could not be read.
+	Received, Unknown int64
+	// Listening says whether messages arrive now. There is no bus if it is false and
+	// Error is nil.
+	Listening bool
+	// Error is why messages did not arrive or could not be sent the last time.
+	Error error
 }
 
-type denyShard struct {
-	mu      sync.Mutex // guards entries
-	entries map[denied]denial
+// Status returns what became of it so far.
+func (d *Denials) Status() DenialsStatus {
+	s := d.news.status()
+	s.Keys = d.table.count.Load()
+	return s
 }
 
-// denied names a key by its rule as it is now: other limits are another rule.
-type denied struct {
-	rule *headgate.Rule
-	key  string
+// remembers is what of a check may be remembered.
+type remembers uint8
+
+const (
+	nothing remembers = iota
+	blocks            // denials by a penalty, whatever the cost
+	denials           // all that say when to come again, for their cost
+)
+
+// of says what may be remembered of a check.
+func (d *Denials) of(c *headgate.Check) remembers {
+	switch {
+	case c.Shadow, c.Rule == nil, c.DenyCache == headgate.DenyCacheOff:
+		return nothing
+	case penalizes(c.Rule):
+		return blocks
+	case c.DenyCache != headgate.DenyCacheOn && !d.options.All:
+		return nothing
+	case c.Consistency != headgate.Strict && c.Consistency != headgate.Leased:
+		return nothing // it is not the store that denies
+	}
+	return denials
 }
 
-type denial struct {
-	cost      int64 // and all above it
-	at, until time.Duration
-	decisions []headgate.Decision
+func penalizes(r *headgate.Rule) bool {
+	limits := r.Limits()
+	for i := range limits {
+		if limits[i].Algorithm == headgate.Penalty {
+			return true
+		}
+	}
+	return false
 }
+
+// glance is what is known of a check before the store is asked.
+type glance struct {
+	check int
+	what  remembers
+	name  uint64     // of the key; see keyName
+	age   generation // of what is remembered of it
+	known bool       // something is
+}
+
+// fewGlances is how many need no memory of their own.
+const fewGlances = 8
+
+// glance appends the checks of which something may be remembered.
+func (d *Denials) glance(checks []headgate.Check, dst []glance) []glance {
+	for i := range checks {
+		c := &checks[i]
+		what := d.of(c)
+		if what == nothing {
+			continue
+		}
+		if what == denials && !d.news.wanted.Load() {
+			d.news.wanted.Store(true)
+		}
+		name := keyName(c.Rule, c.Key)
+		dst = append(dst, glance{check: i, what: what, name: name, age: d.table.generation(name)})
+	}
+	return dst
+}
+
+// recall appends the decisions of the checks that are sure to deny.
+func (d *Denials) recall(checks []headgate.Check, glances []glance, dst []headgate.Decision) (_ []headgate.Decision, found bool) {
+	now := d.table.now()
+	before, blocked := len(dst), false
+	for i := range glances {
+		g := &glances[i]
+		c := &checks[g.check]
+		e, ok := d.table.find(g, c, now)
+		if !ok {
+			continue
+		}
+		blocked = blocked || e.blocked
+		same, passed := e.cost == c.Units(), (now - e.told).Truncate(time.Microsecond)
+		for _, one := range e.decisions {
+			if !same && one.Limit.Algorithm != headgate.Penalty {
+				continue // it is of another cost
+			}
+			one.Check, one.Source = g.check, headgate.SourceCache
+			one.At += passed.Microseconds()
+			one.Delay = max(0, one.Delay-passed)
+			if one.RetryAfter > 0 {
+				one.RetryAfter -= passed
+			}
+			if one.ResetAfter -= passed; one.ResetAfter <= 0 {
+				one.ResetAfter, one.Remaining = 0, one.Limit.Capacity()
+			}
+			dst = append(dst, one)
+		}
+	}
+	if len(dst) == before {
+		return dst, false
+	}
+	if !blocked {
+		for i := range checks {
+			if penalizes(checks[i].Rule) {
+				return dst[:before], false
+			}
+		}
+	}
+	return dst, true
+}
+
+// note remembers the denials among the decisions.
+func (d *Denials) note(checks []headgate.Check, glances []glance, decisions []headgate.Decision, asked time.Duration) {
+	for i := range glances {
+		g := &glances[i]
+		first := 0
+		for first < len(decisions) && decisions[first].Check != g.check {
+			first++
+		}
+		last := first
+		for last < len(decisions) && decisions[last].Check == g.check {
+			last++
+		}
+		d.remember(&checks[g.check], g, decisions[first:last], asked)
+	}
+}
+
+func admits(decisions []headgate.Decision) bool {
+	for i := range decisions {
+		if !decisions[i].Allowed && !decisions[i].Shadow {
+			return false
+		}
+	}
+	return true
+}
+
+// remember keeps what the store said of one check, if that denies.
+func (d *Denials) remember(c *headgate.Check, g *glance, decisions []headgate.Decision, asked time.Duration) {
+	wait, never, blocked := time.Duration(0), false, false
+	for i := range decisions {
+		one := &decisions[i]
+		switch {
+		case one.Source != headgate.SourceStore:
+			return
+		case one.Allowed:
+			continue
+		case one.RetryAfter <= 0:
+			never = true
+			continue
+		case wait == 0 || one.RetryAfter < wait:
+			// A limit that has let go before the others no longer denies.
+			wait = one.RetryAfter
+		}
+		blocked = blocked || one.Limit.Algorithm == headgate.Penalty
+	}
+	if wait == 0 || !blocked && (never || g.what != denials) {
+		return
+	}
+	trust := d.options.Trust
+	if c.Consistency == headgate.Leased {
+		trust = min(trust, LeasedTrust)
+	}
+	// The store has decided at some time since it was asked: the denial is believed from
+	// the first moment at which that may have been, so that it never outlasts the
+	// store's, and its times are told from the last, so that nobody comes too early.
+	d.table.keep(g, c, denial{
+		cost: c.Units(), blocked: blocked, told: d.table.now(), until: asked + min(wait, trust),
+		decisions: append([]headgate.Decision(nil), decisions...),
+	})
+}
+
+// freed forgets a key of which units came back, here and everywhere. A reset is rare,
+// and told even if this process has not met a rule that would remember the key. A
+// refund lifts no block, but may change what the rule's other limits say.
+func (d *Denials) freed(c *headgate.Check, reset bool) {
+	if c.Rule == nil || !reset && !d.options.All && !d.news.wanted.Load() && !penalizes(c.Rule) {
+		return
+	}
+	name := keyName(c.Rule, c.Key)
+	d.table.forget(name)
+	if c.DenyCache != headgate.DenyCacheOff {
+		d.news.tell(name)
+	}
+}
+
+// charged forgets what is remembered here of keys that were charged. What was denied
+// still is, but by other numbers. Glances are those of the checks, if there are any.
+func (d *Denials) charged(checks []headgate.Check, glances []glance) {
+	if d.table.count.Load() == 0 {
+		return
+	}
+	for i := range checks {
+		c := &checks[i]
+		switch {
+		case len(glances) > 0 && glances[0].check == i:
+			if glances[0].known {
+				d.table.drop(glances[0].name)
+			}
+			glances = glances[1:]
+		case c.Rule != nil && (c.Shadow || c.DenyCache == headgate.DenyCacheOff || d.of(c) != nothing):
+			d.table.drop(keyName(c.Rule, c.Key))
+		}
+	}
+}
+
+// denyCache is a store with a memory in front of it.
+type denyCache struct{ *Denials }
 
 // Take implements [headgate.Store].
-func (c *denyCache) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (s denyCache) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	switch op {
 	case headgate.OpTake:
 	case headgate.OpPeek:
-		return c.store.Take(ctx, op, checks, dst)
+		return s.store.Take(ctx, op, checks, dst)
+	case headgate.OpCharge:
+		out, err := s.store.Take(ctx, op, checks, dst)
+		s.charged(checks, nil)
+		return out, err
 	default:
-		out, err := c.store.Take(ctx, op, checks, dst)
-		c.forget(checks)
+		out, err := s.store.Take(ctx, op, checks, dst)
+		if !errors.Is(err, headgate.ErrInvalid) {
+			// One that failed may have counted.
+			for i := range checks {
+				s.freed(&checks[i], op == headgate.OpReset)
+			}
+		}
 		return out, err
 	}
-	if c.count.Load() > 0 && headgate.Validate(op, checks) == nil {
-		if out, found := c.recall(checks, dst); found {
+	var room [fewGlances]glance
+	glances := s.glance(checks, room[:0])
+	if len(glances) > 0 && s.table.count.Load() > 0 && ctx.Err() == nil && headgate.Validate(op, checks) == nil {
+		if out, found := s.recall(checks, glances, dst); found {
 			return out, nil
 		}
 	}
-	before := len(dst)
-	out, err := c.store.Take(ctx, op, checks, dst)
-	if err == nil {
-		c.remember(checks, out[before:])
+	before, asked := len(dst), s.table.now()
+	out, err := s.store.Take(ctx, op, checks, dst)
+	switch {
+	case err != nil:
+	case admits(out[before:]):
+		s.charged(checks, glances)
+	default:
+		s.note(checks, glances, out[before:], asked)
 	}
 	return out, err
 }
 
-func (c *denyCache) shard(key string) *denyShard {
-	return &c.shards[maphash.String(c.seed, key)%uint64(len(c.shards))]
-}
-
-// recall appends the decisions of the checks that are sure to deny.
-func (c *denyCache) recall(checks []headgate.Check, dst []headgate.Decision) (_ []headgate.Decision, found bool) {
-	now := time.Since(c.start)
-	for i := range checks {
-		k := &checks[i]
-		if k.Shadow {
-			continue
-		}
-		s := c.shard(k.Key)
-		s.mu.Lock()
-		e, ok := s.entries[denied{k.Rule, k.Key}]
-		s.mu.Unlock()
-		if !ok || now >= e.until || k.Units() < e.cost {
-			continue
-		}
-		found = true
-		passed := now - e.at
-		for _, d := range e.decisions {
-			d.Check, d.Source = i, headgate.SourceCache
-			d.At += passed.Microseconds()
-			if d.RetryAfter > 0 {
-				d.RetryAfter = max(0, d.RetryAfter-passed)
-			}
-			d.ResetAfter = max(0, d.ResetAfter-passed)
-			dst = append(dst, d)
-		}
-	}
-	return dst, found
-}
-
-// remember keeps the denials among the decisions.
-func (c *denyCache) remember(checks []headgate.Check, decisions []headgate.Decision) {
-	for i := range decisions {
-		d := &decisions[i]
-		if d.Allowed || d.Shadow || d.RetryAfter <= 0 || d.Source != headgate.SourceStore ||
-			!c.options.All && d.Limit.Algorithm != headgate.Penalty {
-			continue
-		}
-		k := &checks[d.Check]
-		now := time.Since(c.start)
-		e := denial{cost: k.Units(), at: now, until: now + min(d.RetryAfter, c.options.Trust)}
-		if d.Limit.Algorithm == headgate.Penalty {
-			e.cost = 1
-		}
-		for _, other := range decisions {
-			if other.Check == d.Check {
-				e.decisions = append(e.decisions, other)
-			}
-		}
-		c.keep(denied{k.Rule, k.Key}, e)
-	}
-}
-
-func (c *denyCache) keep(name denied, e denial) {
-	s := c.shard(name.key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.entries == nil {
-		s.entries = make(map[denied]denial)
-	}
-	before := len(s.entries)
-	if _, known := s.entries[name]; !known {
-		if before >= c.most {
-			s.drop(e.at)
-		}
-		// The caller's text may be part of something large, such as the body of a
-		// request, that would stay in memory with it.
-		name.key = strings.Clone(name.key)
-	}
-	s.entries[name] = e
-	c.count.Add(int64(len(s.entries) - before))
-}
-
-// drop makes room: some entry that has ended, or the one of a few that ends first.
-func (s *denyShard) drop(now time.Duration) {
-	var worst denied
-	var until time.Duration
-	looked := 0
-	for name, e := range s.entries {
-		if looked == 0 || e.until < until {
-			worst, until = name, e.until
-		}
-		if looked++; until <= now || looked == 8 {
-			break
-		}
-	}
-	delete(s.entries, worst)
-}
-
-func (c *denyCache) forget(checks []headgate.Check) {
-	if c.count.Load() == 0 {
-		return
-	}
-	for i := range checks {
-		k := &checks[i]
-		s := c.shard(k.Key)
-		s.mu.Lock()
-		before := len(s.entries)
-		delete(s.entries, denied{k.Rule, k.Key})
-		c.count.Add(int64(len(s.entries) - before))
-		s.mu.Unlock()
-	}
-}
-
-// denyCacheLedger is a deny cache around a ledger.
+// denyCacheLedger is a ledger with a memory in front of it.
 type denyCacheLedger struct {
-	*denyCache
+	denyCache
 	ledger headgate.Ledger
 }
 
-func (c *denyCacheLedger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return c.ledger.TakeOnce(ctx, terms, checks, dst)
+func (s *denyCacheLedger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	before := len(dst)
+	out, err := s.ledger.TakeOnce(ctx, terms, checks, dst)
+	if err != nil || admits(out[before:]) {
+		s.charged(checks, nil)
+	}
+	return out, err
 }
 
-func (c *denyCacheLedger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	return c.ledger.Reserve(ctx, terms, checks, dst)
+func (s *denyCacheLedger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	before := len(dst)
+	r, out, err := s.ledger.Reserve(ctx, terms, checks, dst)
+	if err != nil || admits(out[before:]) {
+		s.charged(checks, nil)
+	}
+	return r, out, err
 }
 
-func (c *denyCacheLedger) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
-	return c.ledger.Recall(ctx, id)
+func (s *denyCacheLedger) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
+	return s.ledger.Recall(ctx, id)
 }
 
-func (c *denyCacheLedger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	out, err := c.ledger.Settle(ctx, r, units, dst)
-	if !errors.Is(err, headgate.ErrConflict) {
-		c.forget(r.Checks)
+// Settle implements [headgate.Ledger].
+func (s *denyCacheLedger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	out, err := s.ledger.Settle(ctx, r, units, dst)
+	if errors.Is(err, headgate.ErrConflict) || errors.Is(err, headgate.ErrInvalid) {
+		return out, err
+	}
+	s.charged(r.Checks, nil)
+	for i := range r.Checks {
+		if i < len(units) && units[i] < r.Checks[i].Units() {
+			s.freed(&r.Checks[i], false)
+		}
 	}
 	return out, err
 }

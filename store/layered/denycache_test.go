@@ -84,8 +84,8 @@ func TestBlockedKeyCostsNothing(t *testing.T) {
 	})
 }
 
-// TestDenyCacheOfAll: with All, denials of every kind are remembered for their cost
-// and above, and forgotten with a refund; memory is bounded.
+// TestDenyCacheOfAll: with All, denials of every kind are remembered for their cost,
+// and forgotten with a refund; memory is bounded.
 func TestDenyCacheOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		primary := newCounting()
@@ -104,7 +104,7 @@ func TestDenyCacheOfAll(t *testing.T) {
 			cost    int64
 			allowed bool
 			calls   int
-		}{{3, false, 1}, {4, false, 0}, {3, false, 0}, {2, true, 1}, {1, false, 1}, {1, false, 0}} {
+		}{{3, false, 1}, {4, false, 1}, {4, false, 0}, {3, false, 0}, {2, true, 1}, {3, false, 1}, {1, false, 1}, {1, false, 0}, {3, false, 0}} {
 			before := primary.calls
 			if got := ask(headgate.OpTake, "k", c.cost); got != c.allowed || primary.calls-before != c.calls {
 				t.Errorf("cost %d: allowed %t with %d calls, want %+v", c.cost, got, primary.calls-before, c)
@@ -165,4 +165,183 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// TestDenyCachePerCheck: each check says whether its denials are remembered, and how
+// it is counted says for how long.
+func TestDenyCachePerCheck(t *testing.T) {
+	plain := headgate.MustRule("plain", headgate.PerHour(1))
+	login := headgate.MustRule("login", headgate.PerHour(1), headgate.Blocking(2, time.Minute, time.Hour, time.Hour))
+	for _, test := range []struct {
+		name        string
+		all         bool
+		rule        *headgate.Rule
+		cache       headgate.DenyCache
+		consistency headgate.Consistency
+		shadow      bool
+		lasts       time.Duration // it is remembered; 0: not at all
+	}{
+		{name: "default", rule: plain},
+		{name: "default of a layer that remembers all", rule: plain, all: true, lasts: 10 * time.Second},
+		{name: "on", rule: plain, cache: headgate.DenyCacheOn, lasts: 10 * time.Second},
+		{name: "off", rule: plain, all: true, cache: headgate.DenyCacheOff},
+		{name: "a block", rule: login, lasts: 10 * time.Second},
+		{name: "a block, off", rule: login, cache: headgate.DenyCacheOff},
+		{name: "leased", rule: plain, cache: headgate.DenyCacheOn, consistency: headgate.Leased, lasts: time.Second},
+		{name: "async", rule: plain, cache: headgate.DenyCacheOn, consistency: headgate.Async},
+		{name: "shadow", rule: plain, cache: headgate.DenyCacheOn, shadow: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				primary := newCounting()
+				store := layered.DenyCache(primary, layered.DenyCacheOptions{All: test.all})
+				checks := []headgate.Check{{Rule: test.rule, Key: "k", DenyCache: test.cache, Consistency: test.consistency, Shadow: test.shadow}}
+				asks := func() bool {
+					before := primary.calls
+					if _, err := store.Take(t.Context(), headgate.OpTake, checks, nil); err != nil {
+						t.Fatal(err)
+					}
+					return primary.calls > before
+				}
+				asks() // admitted
+				for range len(test.rule.Limits()) {
+					if !asks() { // denied, and of login the second denial blocks
+						t.Fatal("answered from memory too early")
+					}
+				}
+				if test.lasts == 0 {
+					if !asks() {
+						t.Error("it is remembered")
+					}
+					return
+				}
+				time.Sleep(test.lasts - time.Microsecond)
+				if asks() {
+					t.Errorf("forgotten before %v", test.lasts)
+				}
+				time.Sleep(time.Microsecond)
+				if !asks() {
+					t.Errorf("remembered after %v", test.lasts)
+				}
+			})
+		})
+	}
+}
+
+// TestDenyCacheCountsDenials: with a penalty, or beside one, denials are counted by the
+// store until the key is blocked.
+func TestDenyCacheCountsDenials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newCounting()
+		store := layered.DenyCache(primary, layered.DenyCacheOptions{All: true})
+		plain := headgate.Check{Rule: headgate.MustRule("plain", headgate.PerHour(1)), Key: "k"}
+		login := headgate.Check{Rule: headgate.MustRule("login", headgate.PerHour(1), headgate.Blocking(4, time.Minute, time.Hour, time.Hour)), Key: "k"}
+		take := func(checks ...headgate.Check) headgate.Verdict {
+			got, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return headgate.NewVerdict(got)
+		}
+		take(plain, login)
+		take(plain) // denied, and remembered
+		for range 4 {
+			take(plain, login)
+		}
+		if v := take(login); len(v.Decisions) != 2 || v.Decisions[1].Allowed {
+			t.Errorf("four denials beside one that is remembered have not blocked the key: %+v", v)
+		}
+		calls := primary.calls
+		take(plain, login)
+		take(login)
+		if primary.calls != calls {
+			t.Error("a blocked key reaches the store")
+		}
+	})
+}
+
+// TestDenyCacheOfChangedRules: a rule that was changed, by a reload, an override or a
+// tariff, is another rule: what is remembered of the one that was says nothing.
+func TestDenyCacheOfChangedRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newCounting()
+		store := layered.DenyCache(primary, layered.DenyCacheOptions{All: true})
+		hourly := func(n int64) *headgate.Rule {
+			return headgate.MustRule("api", headgate.Limit{Algorithm: headgate.FixedWindow, Count: n, Period: time.Hour})
+		}
+		take := func(r *headgate.Rule) (allowed, asked bool) {
+			before := primary.calls
+			got, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: r, Key: "k"}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return headgate.NewVerdict(got).Allowed, primary.calls > before
+		}
+		free, pro := hourly(2), hourly(4)
+		take(free)
+		take(free)
+		take(free)
+		if allowed, asked := take(free); allowed || asked {
+			t.Fatalf("allowed %t, asked %t, want a denial from memory", allowed, asked)
+		}
+		if allowed, _ := take(pro); !allowed {
+			t.Error("a raised limit is denied by what was remembered of the old one")
+		}
+		take(pro)
+		take(pro)
+		if allowed, asked := take(pro); allowed || asked {
+			t.Fatalf("allowed %t, asked %t, want a denial from memory", allowed, asked)
+		}
+		// The same limits from a file that was read again: asked once, denied as before.
+		again := hourly(4)
+		if allowed, asked := take(again); allowed || !asked {
+			t.Errorf("allowed %t, asked %t, want a denial of the store's", allowed, asked)
+		}
+		if allowed, asked := take(again); allowed || asked {
+			t.Errorf("allowed %t, asked %t, want a denial from memory", allowed, asked)
+		}
+		if allowed, _ := take(hourly(5)); !allowed {
+			t.Error("a limit that was raised again is denied")
+		}
+	})
+}
+
+// TestDenyCacheAllocates: nothing for a request that is admitted or denied from memory.
+func TestDenyCacheAllocates(t *testing.T) {
+	if raceEnabled {
+		return // the race detector allocates
+	}
+	store := layered.DenyCache(memory.New(), layered.DenyCacheOptions{All: true})
+	for name, limit := range map[string]headgate.Limit{"admitted": headgate.PerHour(1_000_000), "denied": headgate.PerHour(1)} {
+		checks := []headgate.Check{{Rule: headgate.MustRule(name, limit), Key: "a key of usual length"}}
+		dst := make([]headgate.Decision, 0, 8)
+		take := func() {
+			if _, err := store.Take(t.Context(), headgate.OpTake, checks, dst); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take()
+		take()
+		if n := testing.AllocsPerRun(100, take); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func BenchmarkDenyCache(b *testing.B) {
+	store := layered.DenyCache(memory.New(), layered.DenyCacheOptions{All: true})
+	for _, bench := range []struct {
+		name  string
+		limit headgate.Limit
+	}{{"denied", headgate.PerHour(1)}, {"admitted", headgate.PerSecond(1_000_000_000)}} {
+		b.Run(bench.name, func(b *testing.B) {
+			checks := []headgate.Check{{Rule: headgate.MustRule(bench.name, bench.limit), Key: "a key of usual length"}}
+			dst := make([]headgate.Decision, 0, 8)
+			for b.Loop() {
+				if _, err := store.Take(b.Context(), headgate.OpTake, checks, dst); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -97,6 +97,7 @@ func (s *Store) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	if err := s.diagnoseDecisions(ctx, d); err != nil {
 		return nil, err
 	}
+	s.diagnoseBus(ctx, d)
 	nodes := s.client.Nodes()
 	rules := make(map[string]*sampled)
 	var clocks []nodeClock

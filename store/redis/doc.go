@@ -34,6 +34,9 @@
 // each request admitted within its period, or 11 when requests cost more than 8
 // units.
 //
+// When many decisions are in flight, those by one check share calls, see
+// [WithCombining]: each is decided by itself, as if it had been alone.
+//
 // # Caveats
 //
 // A call is never repeated once it may have reached the server, because it may

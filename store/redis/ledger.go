@@ -289,7 +289,9 @@ func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
 	if err := s.pending.begin(); err != nil {
 		return "", unavailable("recall", err)
 	}
-	text, err := s.recall.Exec(ctx, s.client, []string{key}, []string{now}).ToString()
+	text, err := bounded(ctx, func() (string, error) {
+		return s.recall.Exec(ctx, s.client, []string{key}, []string{now}).ToString()
+	})
 	s.pending.end(err)
 	if err != nil {
 		return "", unavailable("recall", err)

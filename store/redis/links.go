@@ -61,8 +61,11 @@ func (l *link) Close() error {
 // replica. Calls that are on their way on them end with an error, and that would
 // have been the same.
 func (l *links) note(err error) {
+	if l == nil || err == nil {
+		return // before anything is allocated
+	}
 	var refused *rueidis.RedisError
-	if l == nil || err == nil || !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "READONLY") {
+	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "READONLY") {
 		return
 	}
 	l.mu.Lock()

@@ -20,6 +20,9 @@ const (
 	// a client that the caller made with rueidis's own settings: its queue has
 	// 1,024 places, and who finds none waits without a deadline.
 	DefaultMaxPending = 960
+	// DefaultCombineFrom is how many calls must be without an answer for decisions
+	// to share script calls. With fewer a call for each is faster.
+	DefaultCombineFrom = 32
 )
 
 // Option changes a [Store] that is being made.
@@ -31,6 +34,9 @@ type settings struct {
 	timeout    time.Duration
 	clock      func() int64
 	maxPending int64 // 0: as many as the client's queue has room for
+
+	combineFrom int64 // 0: never
+	observer    Observer
 }
 
 // WithPrefix keeps the counters under another prefix, so that several
@@ -56,13 +62,23 @@ func WithMaxPending(calls int) Option {
 	return func(s *settings) { s.maxPending = max(int64(calls), -1) }
 }
 
+// WithCombining has decisions share script calls from so many calls without an answer
+// on, until there are clearly fewer; 0 gives every decision a call of its own. Nobody
+// waits for company: what comes while two shared calls are on their way leaves with
+// the next. It is for requests with one check of buckets, or of sliding windows at a
+// cost of up to 8, on a single server or Sentinel; all others have calls of their own,
+// as on a cluster. It goes before the parameter combine_from of a URL.
+func WithCombining(from int) Option {
+	return func(s *settings) { s.combineFrom = max(int64(from), 0) }
+}
+
 // WithClock makes the scripts decide by the given clock, in microseconds since
 // the Unix epoch, instead of the server's: for tests, and to replay recorded
 // traffic. Counters then expire an hour later than they would.
 func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
 func newSettings(options ...Option) settings {
-	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout}
+	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout, combineFrom: DefaultCombineFrom}
 	set.apply(options)
 	return set
 }

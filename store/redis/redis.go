@@ -29,6 +29,8 @@ var (
 	windowLua string
 	//go:embed lua/take.lua
 	takeLua string
+	//go:embed lua/batch.lua
+	batchLua string
 	//go:embed lua/refund.lua
 	refundLua string
 	//go:embed lua/recall.lua
@@ -45,6 +47,7 @@ const (
 	statusDenies   = 6 // a request that was denied is repeated under other limits
 	statusAdmits   = 7 // one that was admitted
 	statusNone     = 8 // there is no such reservation
+	statusRefused  = 9 // the server refused what batch.lua asked for one check; nothing was done
 )
 
 // Store keeps counters in Redis or Valkey. It is safe for concurrent use.
@@ -55,12 +58,14 @@ type Store struct {
 	deadlines deadlines
 	pending   pending
 	doubt     doubt
+	combiner  *combiner // nil: every decision has a call of its own
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
 	bucket, buckets, window, take, refund, recall *rueidis.Lua
 
 	sweeping  sweeping
+	observing observing
 	clustered *clustered // nil if there is no cluster
 }
 
@@ -127,7 +132,7 @@ func New(client rueidis.Client, options ...Option) (*Store, error) {
 func newStore(client rueidis.Client, set settings) *Store {
 	s := &Store{
 		client: client, prefix: set.fullPrefix(), deadlines: deadlines{timeout: set.timeout}, clock: set.clock,
-		pending: pending{most: set.maxPending},
+		pending: pending{most: set.maxPending}, observing: observing{tell: set.observer},
 		bucket:  rueidis.NewLuaScript(arithmeticLua + bucketLua),
 		buckets: rueidis.NewLuaScript(arithmeticLua + bucketsLua),
 		window:  rueidis.NewLuaScript(windowLua),
@@ -138,6 +143,8 @@ func newStore(client rueidis.Client, set settings) *Store {
 	if client.Mode() == rueidis.ClientModeCluster {
 		s.clustered = &clustered{suspects: suspects{seed: maphash.MakeSeed()}}
 		s.doubt.lasts = doubtLasts
+	} else if set.combineFrom > 0 {
+		s.combiner = newCombiner(s, set.combineFrom)
 	}
 	return s
 }
@@ -146,6 +153,7 @@ func newStore(client rueidis.Client, set settings) *Store {
 func (s *Store) Close() {
 	s.sweeping.end()
 	s.deadlines.close()
+	s.combiner.end()
 	if s.owned {
 		s.client.Close()
 	}
@@ -202,13 +210,13 @@ func (s *Store) takeOne(ctx context.Context, op headgate.Op, checks []headgate.C
 		return dst, s.reset(ctx, checks)
 	}
 	if op == headgate.OpTake && len(checks) == 1 {
-		if short := s.short(&checks[0]); short.script != nil {
-			reply, err := s.exec(ctx, op, short.script, []string{short.key}, short.args)
+		if shape := shapeOf(&checks[0]); shape != shapeOther {
+			reply, err := s.one(ctx, shape, &checks[0])
 			if err != nil {
 				return dst, err
 			}
 			if reply.status != statusOther {
-				return short.describe(reply, &checks[0], dst)
+				return shape.describe(reply, &checks[0], dst)
 			}
 		}
 	}
@@ -312,19 +320,30 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 	if err := s.pending.begin(); err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}
-	var text string
-	var err error
+	text, err := s.run(ctx, script, keys, args)
+	s.pending.end(err)
+	if err != nil {
+		return reply{}, unavailable(op.String(), err)
+	}
+	return parseReply(text)
+}
+
+// run calls a script, whoever counts the call as pending.
+func (s *Store) run(ctx context.Context, script *rueidis.Lua, keys, args []string) (text string, err error) {
+	if s.observing.tell != nil {
+		op := headgate.OpTake
+		if script == s.refund {
+			op = headgate.OpRefund
+		}
+		defer func(start time.Time) { s.observe(slotOf(keys[0]), op.String(), start, err) }(time.Now())
+	}
 	if s.doubt.now(ctx) {
 		text, err = bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })
 	} else {
 		text, err = script.Exec(ctx, s.client, keys, args).ToString()
 	}
 	s.doubt.note(ctx, err)
-	s.pending.end(err)
-	if err != nil {
-		return reply{}, unavailable(op.String(), err)
-	}
-	return parseReply(text)
+	return text, err
 }
 
 func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
@@ -340,8 +359,15 @@ func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed)
 	if err := s.pending.begin(); err != nil {
 		return unavailable(doing, err)
 	}
+	start, slot := time.Time{}, command.Slot()
+	if s.observing.tell != nil {
+		start = time.Now()
+	}
 	_, err := bounded(ctx, func() (struct{}, error) { return struct{}{}, s.client.Do(ctx, command).Error() })
 	s.pending.end(err)
+	if s.observing.tell != nil {
+		s.observe(slot, doing, start, err)
+	}
 	if err != nil {
 		return unavailable(doing, err)
 	}
@@ -364,9 +390,14 @@ const replyHead = 8
 
 func parseReply(text string) (reply, error) {
 	if len(text) < replyHead {
-		return reply{}, unavailable("reading the script's answer", fmt.Errorf("it has %d bytes, must have %d or more", len(text), replyHead))
+		return reply{}, tooShort(len(text), replyHead)
 	}
 	return reply{status: int(text[0]), now: readUint(text[1:], 7), text: text[replyHead:]}, nil
+}
+
+// tooShort is the error of an answer that ends before its time.
+func tooShort(has, least int) error {
+	return unavailable("reading the script's answer", fmt.Errorf("it has %d bytes, must have %d or more", has, least))
 }
 
 // misread is the error of an answer that has not the bytes it must have.

@@ -22,8 +22,19 @@ type short struct {
 // smallCost is the largest cost that the log keeps as so many entries of one unit.
 const smallCost = 8
 
-// short chooses the script for a check by the algorithms of its rule.
-func (s *Store) short(c *headgate.Check) short {
+// shape is which of the short scripts knows a check. The numbers are those that
+// batch.lua knows them by.
+type shape uint8
+
+const (
+	shapeOther   shape = iota // only take.lua does
+	shapeBucket               // bucket.lua
+	shapeBuckets              // buckets.lua
+	shapeWindows              // window.lua
+)
+
+// shapeOf tells a check's shape by the algorithms of its rule.
+func shapeOf(c *headgate.Check) shape {
 	limits := c.Rule.Limits()
 	buckets, windows := 0, 0
 	for i := range limits {
@@ -36,13 +47,34 @@ func (s *Store) short(c *headgate.Check) short {
 	}
 	switch {
 	case buckets == 1 && len(limits) == 1:
-		return s.shortBucket(c)
+		return shapeBucket
 	case buckets == len(limits):
-		return s.shortBuckets(c)
+		return shapeBuckets
 	case windows == len(limits) && c.Units() <= smallCost:
+		return shapeWindows
+	}
+	return shapeOther
+}
+
+// short makes the call of the script for a check.
+func (s *Store) short(c *headgate.Check) short {
+	switch shapeOf(c) {
+	case shapeBucket:
+		return s.shortBucket(c)
+	case shapeBuckets:
+		return s.shortBuckets(c)
+	case shapeWindows:
 		return s.shortWindow(c)
 	}
 	return short{}
+}
+
+// describe reads the answer of the script.
+func (s shape) describe(r reply, c *headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if s == shapeWindows {
+		return describeWindows(r, c, dst)
+	}
+	return describeBuckets(r, c, dst)
 }
 
 // cut makes strings of the parts of b that end at the given places; what is left
@@ -66,7 +98,7 @@ func (s *Store) shortBucket(c *headgate.Check) short {
 	l := &c.Rule.Limits()[0]
 	b := appendKey(make([]byte, 0, 128), s.prefix, c)
 	key := len(b)
-	b = binary.BigEndian.AppendUint64(append(b, 1), l.Slot())
+	b = appendLayout(b, c.Rule.Limits())
 	layout := len(b)
 	b = binary.BigEndian.AppendUint32(appendBucket(b, l), uint32(c.Units()))
 	call := short{script: s.bucket, describe: describeBuckets}
@@ -80,10 +112,7 @@ func (s *Store) shortBuckets(c *headgate.Check) short {
 	limits := c.Rule.Limits()
 	b := appendKey(make([]byte, 0, 384), s.prefix, c)
 	key := len(b)
-	b = append(b, byte(len(limits)))
-	for i := range limits {
-		b = binary.BigEndian.AppendUint64(b, limits[i].Slot())
-	}
+	b = appendLayout(b, limits)
 	layout := len(b)
 	for i := range limits {
 		b = appendBucket(b, &limits[i])
@@ -93,6 +122,15 @@ func (s *Store) shortBuckets(c *headgate.Check) short {
 	call := short{script: s.buckets, describe: describeBuckets}
 	call.key, call.args = s.cut(b, key, layout, spec, len(b))
 	return call
+}
+
+// appendLayout writes the number of a rule's slots and their names.
+func appendLayout(b []byte, limits []headgate.Limit) []byte {
+	b = append(b, byte(len(limits)))
+	for i := range limits {
+		b = binary.BigEndian.AppendUint64(b, limits[i].Slot())
+	}
+	return b
 }
 
 func appendBucket(b []byte, l *headgate.Limit) []byte {
@@ -125,19 +163,23 @@ func describeBuckets(r reply, c *headgate.Check, dst []headgate.Decision) ([]hea
 // shortWindow makes the arguments of window.lua: count I4 and period I7 of each
 // window, the longest first; the cost.
 func (s *Store) shortWindow(c *headgate.Check) short {
-	limits := c.Rule.Limits()
 	b := appendKey(make([]byte, 0, 192), s.prefix, c)
 	key := len(b)
-	first := longestWindow(limits)
-	for i := range limits {
-		l := &limits[(first+i)%len(limits)]
-		b = appendUint56(binary.BigEndian.AppendUint32(b, uint32(l.Count)), l.Micros())
-	}
+	b = appendWindows(b, c.Rule.Limits())
 	spec := len(b)
 	b = appendInt(b, c.Units())
 	call := short{script: s.window, describe: describeWindows}
 	call.key, call.args = s.cut(b, key, spec, len(b))
 	return call
+}
+
+func appendWindows(b []byte, limits []headgate.Limit) []byte {
+	first := longestWindow(limits)
+	for i := range limits {
+		l := &limits[(first+i)%len(limits)]
+		b = appendUint56(binary.BigEndian.AppendUint32(b, uint32(l.Count)), l.Micros())
+	}
+	return b
 }
 
 func longestWindow(limits []headgate.Limit) int {

@@ -114,7 +114,9 @@ func (s *Store) due(ctx context.Context) ([]string, error) {
 		return nil, unavailable("sweep", err)
 	}
 	now := strconv.FormatInt(s.likely(), 10)
-	ids, err := s.client.Do(ctx, s.client.B().Zrangebyscore().Key(s.dueKey()).Min("-inf").Max(now).Limit(0, sweepBatch).Build()).AsStrSlice()
+	ids, err := bounded(ctx, func() ([]string, error) {
+		return s.client.Do(ctx, s.client.B().Zrangebyscore().Key(s.dueKey()).Min("-inf").Max(now).Limit(0, sweepBatch).Build()).AsStrSlice()
+	})
 	s.pending.end(err)
 	if err != nil {
 		return nil, unavailable("sweep", err)

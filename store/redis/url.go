@@ -71,6 +71,7 @@ var parameters = []parameter{
 	{"ca_file", text(func(t *target) *string { return &t.caFile })},
 	{"cert_file", text(func(t *target) *string { return &t.certFile })},
 	{"client_name", text(func(t *target) *string { return &t.clientName })},
+	{"combine_from", number(0, 1<<20, false, func(_ *target, s *settings) *int64 { return &s.combineFrom })},
 	{"connect_timeout", duration(10*time.Millisecond, time.Minute, func(t *target, _ *settings) *time.Duration { return &t.connectTimeout })},
 	{"connections", number(1, 8, true, func(t *target, _ *settings) *int64 { return &t.connections })},
 	{"key_file", text(func(t *target) *string { return &t.keyFile })},

@@ -39,13 +39,24 @@ var Epoch = time.Date(2026, 3, 28, 22, 59, 57, 123457000, time.UTC)
 // change while in use. The same seed gives the same histories.
 func Histories(t *testing.T, mk Maker, seed uint64, histories, steps int) {
 	t.Helper()
+	runHistories(t, mk, seed, histories, steps, false)
+}
+
+// HistoriesSingle is Histories for a store that takes one check at a time.
+func HistoriesSingle(t *testing.T, mk Maker, seed uint64, histories, steps int) {
+	t.Helper()
+	runHistories(t, mk, seed, histories, steps, true)
+}
+
+func runHistories(t *testing.T, mk Maker, seed uint64, histories, steps int, single bool) {
+	t.Helper()
 	// Half an hour off, and by name: reservations must be read elsewhere.
 	zone, err := time.LoadLocation("Asia/Kolkata")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range histories {
-		h := &history{zone: zone, rng: rand.New(rand.NewPCG(seed, uint64(i))), clock: NewClock(Epoch)}
+		h := &history{single: single, zone: zone, rng: rand.New(rand.NewPCG(seed, uint64(i))), clock: NewClock(Epoch)}
 		if err := h.run(mk(t, h.clock.Now), steps); err != nil {
 			t.Fatalf("history %d of seed %d: %v", i, seed, err)
 		}
@@ -56,11 +67,13 @@ type history struct {
 	rng   *rand.Rand
 	clock *Clock
 	zone  *time.Location
-	rules []*headgate.Rule
-	past  []taken // what can be refunded
-	long  bool    // logs of hundreds of entries, which stores keep in other ways
-	late  int64   // the latest time so far
-	notes notes   // requests with ids, unless the store remembers none
+	// single histories have one check in each request.
+	single bool
+	rules  []*headgate.Rule
+	past   []taken // what can be refunded
+	long   bool    // logs of hundreds of entries, which stores keep in other ways
+	late   int64   // the latest time so far
+	notes  notes   // requests with ids, unless the store remembers none
 }
 
 // keys are few, so that histories come back to them.
@@ -183,7 +196,11 @@ func (h *history) request() (headgate.Op, []headgate.Check) {
 		op = headgate.OpCharge
 	}
 	var checks []headgate.Check
-	for _, i := range h.rng.Perm(len(h.rules))[:1+h.rng.IntN(len(h.rules))] {
+	order, many := h.rng.Perm(len(h.rules)), 1+h.rng.IntN(len(h.rules))
+	if h.single {
+		many = 1
+	}
+	for _, i := range order[:many] {
 		c := headgate.Check{Rule: h.rules[i], Key: keys[h.rng.IntN(len(keys))], Cost: h.cost(h.rules[i]), Shadow: h.rng.IntN(8) == 0}
 		if op == headgate.OpRefund && len(h.past) > 0 && h.rng.IntN(2) == 0 {
 			if p := h.past[len(h.past)-1-h.rng.IntN(min(len(h.past), 6))]; p.check.Rule.Name() == c.Rule.Name() {

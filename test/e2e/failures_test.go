@@ -128,6 +128,9 @@ func TestRulesWithoutTheStore(t *testing.T) {
 				if got := spend("before"); got != 40 {
 					t.Errorf("the store admitted %d of 40", got)
 				}
+				if took := fmt.Sprintf(`headgate_store_node_duration_seconds_count{node=%q,op="take"}`, store.Addr()); nodes[0].metric(t, took) == 0 {
+					t.Errorf("%s is 0 after the store was asked", took)
+				}
 				fault.begin(store)
 				for _, s := range nodes {
 					s.await(t, isOpen, 1)

@@ -32,7 +32,10 @@ func Rooms() []Room {
 		{"policy", []string{"."}},
 
 		// A store knows no rules, and none of the other stores: those that wrap
-		// a Store are handed it.
+		// a Store are handed it. Databases that compare and set are behind one seam.
+		{"store/cas", []string{".", "algorithm"}},
+		{"store/postgres", []string{".", "store/cas"}},
+		{"store/memcached", []string{".", "store/cas"}},
 		{"store/*", []string{".", "algorithm"}},
 
 		// The suite for adapters is the only part that needs a store.
@@ -54,7 +57,7 @@ func Rooms() []Room {
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
-			".", "concurrency", "algorithm", "policy", "store/*",
+			".", "concurrency", "algorithm", "policy", "store/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "server/decide", "server/candidate", "server/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "policy", "config", "server/app", "server/candidate"}},

@@ -64,7 +64,7 @@ type peer struct {
 }
 
 // names are the proxies.
-var names = []string{"nginx", "haproxy", "caddy"}
+var names = []string{"nginx", "haproxy", "caddy", "traefik"}
 
 // start starts a proxy, and a Headgate with the policy and more options if it gets
 // them. Without a policy nobody is there to be asked.

@@ -19,7 +19,7 @@ import (
 var prefixes atomic.Int64
 
 // open returns a store with counters of its own. A nil clock is the server's.
-func open(t testing.TB, client rueidis.Client, clock func() int64) *redis.Store {
+func open(t testing.TB, client rueidis.Client, clock func() int64, more ...redis.Option) *redis.Store {
 	t.Helper()
 	options := []redis.Option{
 		redis.WithPrefix("t" + strconv.FormatInt(prefixes.Add(1), 10) + ":"),
@@ -28,7 +28,7 @@ func open(t testing.TB, client rueidis.Client, clock func() int64) *redis.Store 
 	if clock != nil {
 		options = append(options, redis.WithClock(clock))
 	}
-	store, err := redis.New(client, options...)
+	store, err := redis.New(client, append(options, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

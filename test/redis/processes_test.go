@@ -26,7 +26,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	for name, process := range map[string]func(url string) error{takerURL: taker, spreaderURL: spreader} {
+	for name, process := range map[string]func(url string) error{takerURL: taker, spreaderURL: spreader, leaserURL: leaser} {
 		if url := os.Getenv(name); url != "" {
 			if err := process(url); err != nil {
 				fmt.Fprintln(os.Stderr, err)

@@ -1,4 +1,5 @@
-// Package servers starts real Redis and Valkey servers for tests.
+// Package servers starts real servers for tests: Redis and Valkey, PostgreSQL and
+// memcached.
 //
 // # Basics
 //
@@ -19,13 +20,17 @@
 // [StartSentinel] starts a primary with replicas and the Sentinels that watch them,
 // and [StartCluster] a cluster; each of their servers can be broken like any other.
 //
+// [StartPostgres] and [StartMemcached] start a [Daemon] of those that are no Redis, which
+// can be killed, paused and started again as well. PostgreSQL refuses to run as root, and
+// is then run as the user postgres or nobody.
+//
 // A server listens on a free port of the loopback interface only, keeps its
 // files in the test's own directory, saves nothing unless told to, and is killed
 // when the test ends.
 //
 // # Caveats
 //
-// Both programs are required: where one is missing the test fails, and says how
+// All programs are required: where one is missing the test fails, and says how
 // to install it. A test that quietly did not run would look like one that passed.
 //
 // A port is free when it is chosen, which does not keep it free. Start takes

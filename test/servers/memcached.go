@@ -16,8 +16,9 @@ type Memcached struct{ *Daemon }
 
 // StartMemcached starts a memcached server with the given memory in MiB, and waits
 // until it serves. It fails the test if the program is missing or does not come up. The
-// server is killed when the test and its subtests end.
-func StartMemcached(t testing.TB, mib int) *Memcached {
+// server is killed when the test and its subtests end. What else there is are arguments
+// of the program.
+func StartMemcached(t testing.TB, mib int, more ...string) *Memcached {
 	t.Helper()
 	program, err := exec.LookPath("memcached")
 	if err != nil {
@@ -26,7 +27,8 @@ func StartMemcached(t testing.TB, mib int) *Memcached {
 	d := &Daemon{t: t, name: "memcached", dir: t.TempDir()}
 	d.command = func() *exec.Cmd {
 		// It refuses to run as root unless it is told a user; root will do for a test.
-		cmd := exec.Command(program, "-u", "root", "-l", loopback, "-p", strconv.Itoa(d.port), "-U", "0", "-m", strconv.Itoa(mib), "-t", "2")
+		args := []string{"-u", "root", "-l", loopback, "-p", strconv.Itoa(d.port), "-U", "0", "-m", strconv.Itoa(mib), "-t", "2"}
+		cmd := exec.Command(program, append(args, more...)...)
 		cmd.Dir, cmd.SysProcAttr = d.dir, attributes()
 		return cmd
 	}

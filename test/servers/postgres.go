@@ -31,8 +31,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not the test's own directory: another user must be able to enter it.
-	dir, err := os.MkdirTemp("", "headgate-postgres-")
+	dir, err := os.MkdirTemp("", "headgate-postgres-") //nolint:usetesting // another user must be able to enter it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,13 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/headgate/headgate/bench/internal/asyncbench"
+	"github.com/headgate/headgate/bench/internal/backendbench"
 	"github.com/headgate/headgate/bench/internal/consistencybench"
+	"github.com/headgate/headgate/bench/internal/denycachebench"
 	"github.com/headgate/headgate/bench/internal/gatewaybench"
 	"github.com/headgate/headgate/bench/internal/grpcbench"
+	"github.com/headgate/headgate/bench/internal/leasebench"
 	"github.com/headgate/headgate/bench/internal/memorybench"
 	"github.com/headgate/headgate/bench/internal/outagebench"
 	"github.com/headgate/headgate/bench/internal/overheadbench"
@@ -51,6 +55,16 @@ func parts() []part {
 		}},
 		{name: "redis", run: redisPart("redis-server")},
 		{name: "valkey", run: redisPart("valkey-server")},
+		{name: "backends", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (_ outcome, err error) {
+			plan := choose(w, backendbench.Full, backendbench.Short)
+			plan.Progress = w.tell
+			servers, err := backendbench.Start(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, servers.Stop()) }()
+			return backendbench.Run(ctx, redis.Addr, redis.Version, servers, plan)
+		})},
 		{name: "service", run: func(ctx context.Context, w *work) (outcome, error) {
 			w.tell("service: building the server")
 			contenders, err := servicebench.Headgate(ctx, serverModule, w.dir)
@@ -83,6 +97,26 @@ func parts() []part {
 			plan.Progress = w.tell
 			w.tell("consistency: building the server")
 			return consistencybench.Run(ctx, plan, redis, serverModule, w.dir)
+		}), page: consistency},
+		{name: "lease", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			plan := choose(w, leasebench.Full, leasebench.Short)
+			plan.Progress = w.tell
+			return leasebench.Run(ctx, redis, plan)
+		}), page: consistency},
+		{name: "async", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			plan := choose(w, asyncbench.Full, asyncbench.Short)
+			plan.Progress = w.tell
+			return asyncbench.Run(ctx, redis, plan)
+		}), page: consistency},
+		{name: "denycache", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			plan := choose(w, denycachebench.Full, denycachebench.Short)
+			plan.Progress = w.tell
+			return denycachebench.Run(ctx, redis, plan)
+		}), page: consistency},
+		{name: "combined", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
+			plan := choose(w, redisbench.CombinedFull, redisbench.CombinedShort)
+			plan.Progress = w.tell
+			return redisbench.RunCombined(ctx, redis, plan)
 		}), page: consistency},
 		{name: "outage", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
 			plan := choose(w, outagebench.Full, outagebench.Short)

@@ -1,0 +1,72 @@
+package asyncbench
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/store/layered"
+)
+
+// Markdown returns the tables.
+func (o *Outcome) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s. %d callers, closed loop; median of %d rounds of %v. The hot key is one that is always admitted, cold keys are keys that nobody has seen.\n\n",
+		o.Version, o.Plan.Callers, o.Plan.Rounds, o.Plan.Slice)
+	t := report.Table{Columns: []string{"", "decisions/s", "÷ strict", "client CPU a decision, µs", "÷ strict", "Redis calls a decision"}}
+	for _, row := range []struct {
+		what    string
+		samples *[ways][]Sample
+	}{{"hot key", &o.Hot}, {"cold keys", &o.Cold}} {
+		for way := range ways {
+			t.Add(row.what+", "+wayNames[way],
+				report.Number(report.MedianOf(row.samples[way], Sample.PerSecond)), report.Times(relative(row.samples, way, Sample.PerSecond)),
+				report.Number(report.MedianOf(row.samples[way], Sample.Each)), report.Times(relative(row.samples, way, Sample.Each)),
+				fmt.Sprintf("%.4f", report.MedianOf(row.samples[way], Sample.Asked)))
+		}
+	}
+	b.WriteString(t.String())
+	fmt.Fprintf(&b, "\nNodes that share one key, and are asked together for %d times what its limit admits, for %v; a report every %v, a part of 1/%.0f. \"Too many\" is the most by which the limit was ever exceeded: "+
+		"of a window's count, or of what the bucket admits in that time. \"Of strict\" is how much was admitted of what a strict limiter admits of the same requests. "+
+		"\"Held\" is the most that one node had not reported: what is forgotten if it dies then.\n\n", overload, o.Plan.Length, layered.DefaultInterval, 1/layered.DefaultPart)
+	t = report.Table{Columns: []string{"limit", "load", "nodes", "too many, units", "too many", "of strict", "held, units", "Redis calls a decision"}}
+	for i := range o.Exact {
+		e := &o.Exact[i]
+		t.Add(fmt.Sprintf("%s, %s", e.Limit.Algorithm, &e.Limit), e.Load, fmt.Sprint(e.Nodes), report.Number(max(0, e.Excess)), fmt.Sprintf("%.2f %%", 100*e.Over()),
+			report.Percent(e.OfStrict()), report.Number(float64(e.Held)), fmt.Sprintf("%.3f", float64(e.Calls)/float64(e.Requests)))
+	}
+	b.WriteString(t.String())
+	b.WriteString("\n" + report.Bars(o.Bars()))
+	return b.String()
+}
+
+// relative is a figure of a way over that of asking strictly: the median of what it
+// was in each round.
+func relative(samples *[ways][]Sample, way int, figure func(Sample) float64) float64 {
+	ratios := make([]float64, len(samples[way]))
+	for n := range ratios {
+		ratios[n] = report.Ratio(figure(samples[way][n]), figure(samples[strict][n]))
+	}
+	return report.Median(ratios)
+}
+
+// Bars holds the figures against the bounds that the project has set itself.
+func (o *Outcome) Bars() []report.Bar {
+	bars := []report.Bar{
+		{What: "hot key: throughput ÷ strict", Bound: 10, Got: relative(&o.Hot, async, Sample.PerSecond)},
+		{What: "cold keys: client CPU ÷ strict", Bound: 1.05, AtMost: true, Got: relative(&o.Cold, async, Sample.Each)},
+		{What: "cold keys: time of a decision ÷ strict", Bound: 1.05, AtMost: true, Got: 1 / relative(&o.Cold, async, Sample.PerSecond)},
+	}
+	for _, a := range []headgate.Algorithm{headgate.TokenBucket, headgate.SlidingWindow} {
+		worst := math.NaN()
+		for i := range o.Exact {
+			if e := &o.Exact[i]; e.Load == "steady" && e.Limit.Algorithm == a && !(worst >= e.Over()) {
+				worst = max(0, e.Over())
+			}
+		}
+		bars = append(bars, report.Bar{What: fmt.Sprintf("steady load, %s, up to %d nodes: too many", a, o.Plan.Nodes[len(o.Plan.Nodes)-1]), Bound: 0.01, AtMost: true, Got: worst})
+	}
+	return bars
+}

@@ -1,0 +1,74 @@
+package app
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memcached"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/redis"
+)
+
+// backend is a kind of store across a network, known by how its URLs begin.
+type backend struct {
+	schemes []string
+	// timeout is the deadline of a call unless told otherwise.
+	timeout time.Duration
+	check   func(url string) error
+	// describe leaves out what may be secret.
+	describe func(url string) string
+	open     func(ctx context.Context, url string, o backendOptions) (closer, error)
+}
+
+// backendOptions are what stores of all kinds are opened with. A part is a set of
+// counters of its own; only some kinds tell an observer of their calls.
+type backendOptions struct {
+	timeout  time.Duration
+	part     string
+	observer redis.Observer
+}
+
+type closer interface {
+	headgate.Store
+	Close()
+}
+
+// backends are all kinds.
+func backends() []backend {
+	return []backend{
+		{
+			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
+			redis.DefaultTimeout, redis.CheckURL, redis.DescribeURL,
+			func(ctx context.Context, url string, o backendOptions) (closer, error) {
+				return redis.Open(ctx, url, redis.WithTimeout(o.timeout), redis.WithPart(o.part), redis.WithObserver(o.observer))
+			},
+		},
+		{
+			[]string{"postgres", "postgresql"}, postgres.DefaultTimeout, postgres.CheckURL, postgres.DescribeURL,
+			func(ctx context.Context, url string, o backendOptions) (closer, error) {
+				return postgres.Open(ctx, url, postgres.WithTimeout(o.timeout), postgres.WithPart(o.part))
+			},
+		},
+		{
+			[]string{"memcached"}, memcached.DefaultTimeout, memcached.CheckURL, memcached.DescribeURL,
+			func(ctx context.Context, url string, o backendOptions) (closer, error) {
+				return memcached.Open(ctx, url, memcached.WithTimeout(o.timeout), memcached.WithPart(o.part))
+			},
+		},
+	}
+}
+
+// backendOf is the kind of store that a URL is of; nil if there is none.
+func backendOf(url string) *backend {
+	scheme, _, _ := strings.Cut(url, "://")
+	for _, b := range backends() {
+		for _, s := range b.schemes {
+			if scheme == s && scheme != url {
+				return &b
+			}
+		}
+	}
+	return nil
+}

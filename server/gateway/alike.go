@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate/httplimit"
+)
+
+// names are headers whose meaning the gateway answers for. They are not changed once
+// the gateway serves, and in canonical form.
+type names struct {
+	// single are those that say who the client is, whoever sends them, and
+	// trusted those that only trusted proxies may send: of two lines the server
+	// might believe the one that the gateway did not count by.
+	single, trusted []string
+	// variables has what [variable] makes of them, and of all others that the
+	// gateway sets or removes.
+	variables map[string]bool
+}
+
+// newNames finds them in options that have their defaults.
+func newNames(o *Options) *names {
+	n := &names{variables: make(map[string]bool)}
+	id := &o.Identity
+	n.single = append(n.single, id.APIKey...)
+	for _, header := range id.Headers {
+		n.single = append(n.single, header)
+	}
+	if id.JWT != nil {
+		n.single = append(n.single, id.JWT.Header)
+	}
+	for _, header := range id.Trusted {
+		n.trusted = append(n.trusted, header)
+	}
+	all := append([]string{forwarded, forwardedFor, forwardedHost, forwardedProto, realIP, string(id.Resolver.Source())}, onlyTrusted...)
+	all = append(append(all, n.single...), n.trusted...)
+	changes := []*Headers{&o.Request}
+	for i := range o.Routes {
+		changes = append(changes, &o.Routes[i].Request)
+	}
+	for _, c := range changes {
+		all = append(all, c.Remove...)
+		for i := range c.Set {
+			all = append(all, c.Set[i].Name)
+		}
+	}
+	for _, name := range all {
+		n.variables[variable(name)] = true
+	}
+	return n
+}
+
+// variable is what servers make of a header's name that hand headers on as
+// variables, as CGI, WSGI and FastCGI do: there X_Auth_User is X-Auth-User.
+func variable(name string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+			return c
+		case 'A' <= c && c <= 'Z':
+			return c + 'a' - 'A'
+		}
+		return '_'
+	}, name)
+}
+
+// dropAlike removes headers that a server may take for one of the names and the
+// gateway does not.
+func (n *names) dropAlike(h http.Header) {
+	for name := range h {
+		if !usual(name) && n.variables[variable(name)] {
+			delete(h, name)
+		}
+	}
+}
+
+// usual reports whether the name is of letters, digits and hyphens only, as nearly all
+// are.
+func usual(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// twice returns what is to be said against a request that has one of the names in
+// several lines, or nil.
+func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
+	for _, name := range n.single {
+		if lines := h[name]; len(lines) > 1 {
+			return severalLines(name, len(lines))
+		}
+	}
+	if trusted {
+		for _, name := range n.trusted {
+			if lines := h[name]; len(lines) > 1 {
+				return severalLines(name, len(lines))
+			}
+		}
+	}
+	return nil
+}
+
+func severalLines(name string, n int) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}
+}

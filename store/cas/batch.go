@@ -1,0 +1,308 @@
+package cas
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+// batch is one attempt: the calls of one turn are decided on it one after another,
+// each on what those before it have left.
+type batch struct {
+	now      int64
+	places   map[string]int // of the names of values
+	cells    []cell
+	maxValue int
+}
+
+// cell is one value of a batch.
+type cell struct {
+	raw  []byte
+	page *page // read from raw, or nil
+
+	// Of a ledger's note instead, if it is to be written.
+	write        bool
+	value        []byte
+	expires, due int64
+}
+
+// page returns the counters of a check.
+func (b *batch) page(name string) (*page, error) {
+	c := &b.cells[b.places[name]]
+	if c.page != nil {
+		return c.page, nil
+	}
+	p, err := readPage(c.raw)
+	if err != nil {
+		return nil, err
+	}
+	p.full = b.maxValue > 0 && len(c.raw)+headgate.MaxLimits*entryRoom > b.maxValue
+	c.page = p
+	return p, nil
+}
+
+// changes are what a batch has to write.
+func (b *batch) changes() []Change {
+	var changes []Change
+	for i := range b.cells {
+		c := &b.cells[i]
+		switch {
+		case c.write:
+			changes = append(changes, Change{Key: i, Value: c.value, Expires: c.expires, Due: c.due})
+		case c.page != nil && c.page.dirty:
+			change := Change{Key: i}
+			if expires, used := c.page.settle(b.now); used {
+				change.Value, change.Expires = appendPage(make([]byte, 0, len(c.raw)+64), c.page), expires
+			} else if len(c.raw) == 0 {
+				continue
+			}
+			changes = append(changes, change)
+		}
+	}
+	return changes
+}
+
+// request is a call's checks with the names of their counters.
+type request struct {
+	checks []headgate.Check
+	names  []string
+	pages  []*page
+}
+
+// open reads the pages of a request, and has them follow a clock that has stepped
+// back. After an error nothing has changed.
+func (b *batch) open(r *request) error {
+	r.pages = r.pages[:0]
+	for i := range r.checks {
+		p, err := b.page(r.names[i])
+		if err != nil {
+			return fmt.Errorf("%w: the counter of rule %q cannot be read: %w; reset the key to begin anew", headgate.ErrUnavailable, r.checks[i].Rule.Name(), err)
+		}
+		r.pages = append(r.pages, p)
+	}
+	for i, p := range r.pages {
+		limits := r.checks[i].Rule.Limits()
+		for j := range limits {
+			l := &limits[j]
+			if l.Algorithm == headgate.SlidingWindow {
+				if p.log != nil && p.log.Stepped(b.now) {
+					p.log.Clamp(b.now, algorithm.Horizon(r.checks[i].Rule))
+					p.dirty = true
+				}
+				continue
+			}
+			s := p.state(l)
+			if a := algorithm.Advance(l, s, b.now); algorithm.Moved(s, a, b.now) {
+				p.move(l, a)
+			}
+		}
+	}
+	return nil
+}
+
+// move changes a state without its expiry.
+func (p *page) move(l *headgate.Limit, s algorithm.State) {
+	for i := range p.slots {
+		if p.slots[i].id == l.Slot() {
+			p.slots[i].state, p.dirty = s, true
+		}
+	}
+}
+
+// step is what take knows of one limit between deciding and charging.
+type step struct {
+	limit *headgate.Limit
+	state algorithm.State       // advanced to now
+	facts algorithm.WindowFacts // instead, for a sliding window
+	check int
+	fits  bool
+	first bool // the first sliding window of its rule: it charges the log
+}
+
+// take carries out an operation that is not OpReset on a request that was opened.
+func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []headgate.Decision {
+	switch op {
+	case headgate.OpRefund:
+		for i := range r.checks {
+			b.change(r, i, -r.checks[i].Units(), nil)
+		}
+		return b.describe(r, dst)
+	case headgate.OpCharge:
+		for i := range r.checks {
+			b.change(r, i, r.checks[i].Units(), nil)
+		}
+		return b.describe(r, dst)
+	}
+	steps, refused, punished, admitted := b.decide(r)
+	charge := op == headgate.OpTake && admitted
+	for i := range steps {
+		st := &steps[i]
+		c, p := &r.checks[st.check], r.pages[st.check]
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: st.check, Shadow: c.Shadow})
+		d := &dst[len(dst)-1]
+		charge := charge && refused&(1<<st.check) == 0
+		if st.limit.Algorithm == headgate.SlidingWindow {
+			horizon := algorithm.Horizon(c.Rule)
+			if charge && st.first {
+				p.addToLog(b.now, c.Units(), horizon)
+			}
+			p.keepLog(horizon)
+			st.facts.Describe(d, st.limit, b.now, c.Units(), charge)
+			continue
+		}
+		after := st.state
+		punish := op == headgate.OpTake && st.limit.Algorithm == headgate.Penalty && st.fits && punished&(1<<st.check) != 0
+		switch {
+		case punish:
+			after = algorithm.Punish(st.limit, after, b.now)
+		case charge:
+			after = algorithm.Charge(st.limit, after, b.now, c.Units())
+		}
+		algorithm.Describe(d, st.limit, st.state, after, b.now, c.Units(), st.fits)
+		if expires := b.now + d.ResetAfter.Microseconds(); charge || punish {
+			p.put(st.limit, after, expires)
+		} else {
+			p.keep(st.limit, expires)
+		}
+	}
+	return dst
+}
+
+// decide looks at every limit of a request. The bits of refused and punished are
+// those of checks that do not fit, and that a limit refuses which is no penalty.
+func (b *batch) decide(r *request) (steps []step, refused, punished uint64, admitted bool) {
+	admitted = true
+	for i := range r.checks {
+		c, p := &r.checks[i], r.pages[i]
+		limits, horizon := c.Rule.Limits(), algorithm.Horizon(c.Rule)
+		logged := false
+		for j := range limits {
+			st := step{limit: &limits[j], check: i}
+			if st.limit.Algorithm == headgate.SlidingWindow {
+				st.first, logged = !logged, true
+				if p.log != nil {
+					st.facts = p.log.Facts(st.limit, b.now, c.Units(), horizon)
+				}
+				st.fits = st.facts.Fits(st.limit, c.Units())
+			} else {
+				st.state = algorithm.Advance(st.limit, p.state(st.limit), b.now)
+				st.fits = algorithm.Fits(st.limit, st.state, b.now, c.Units())
+			}
+			if !st.fits {
+				refused |= 1 << i
+				admitted = admitted && c.Shadow
+				if st.limit.Algorithm != headgate.Penalty {
+					punished |= 1 << i
+				}
+			}
+			steps = append(steps, st)
+		}
+	}
+	return steps, refused, punished, admitted
+}
+
+// addToLog charges a log, and forgets what none of the rule's windows looks at.
+func (p *page) addToLog(now, units, horizon int64) {
+	p.dirty = true
+	if p.log == nil {
+		p.log = new(algorithm.Log)
+	}
+	p.log.Trim(now - horizon)
+	if n := p.log.Len(); n > 0 && (p.full || n >= maxLog) {
+		p.log.Merge(now, units)
+		return
+	}
+	p.log.Add(now, units)
+}
+
+// change charges check i so many units more, whether they fit or not, or takes them
+// back if they are negative. used is how many were in use of each limit after the
+// first charge, or nil if that is not known.
+func (b *batch) change(r *request, i int, units int64, used []int64) {
+	if units == 0 {
+		return
+	}
+	c, p := &r.checks[i], r.pages[i]
+	limits, horizon := c.Rule.Limits(), algorithm.Horizon(c.Rule)
+	logged := false
+	for j := range limits {
+		l := &limits[j]
+		if l.Algorithm == headgate.SlidingWindow {
+			if !logged {
+				p.changeLog(b.now, units, c.At, horizon)
+			}
+			logged = true
+			continue
+		}
+		known := int64(0)
+		if used != nil {
+			known = used[j]
+		}
+		stored := p.state(l)
+		before := algorithm.Advance(l, stored, b.now)
+		after := algorithm.Settle(l, before, b.now, units, c.At, known)
+		if after == stored {
+			continue
+		}
+		var d headgate.Decision
+		algorithm.Describe(&d, l, before, after, b.now, 0, true)
+		p.put(l, after, b.now+d.ResetAfter.Microseconds())
+	}
+}
+
+func (p *page) changeLog(now, units, at, horizon int64) {
+	switch {
+	case units < 0:
+		if p.log != nil {
+			p.log.Refund(-units, at, horizon)
+			p.dirty = true
+		}
+	case p.log != nil && (p.full || p.log.Len() >= maxLog):
+		p.log.Trim(now - horizon)
+		p.log.OweMerged(now, units, horizon)
+		p.dirty = true
+	default:
+		if p.log == nil {
+			p.log = new(algorithm.Log)
+		}
+		p.log.Trim(now - horizon)
+		p.log.Owe(now, units, horizon)
+		p.dirty = true
+	}
+}
+
+// describe says how each limit stands, to a request that nothing denies.
+func (b *batch) describe(r *request, dst []headgate.Decision) []headgate.Decision {
+	for i := range r.checks {
+		c, p := &r.checks[i], r.pages[i]
+		limits, horizon := c.Rule.Limits(), algorithm.Horizon(c.Rule)
+		for j := range limits {
+			l := &limits[j]
+			d := headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow}
+			if l.Algorithm == headgate.SlidingWindow {
+				var facts algorithm.WindowFacts
+				if p.log != nil {
+					facts = p.log.Facts(l, b.now, 0, horizon)
+				}
+				facts.Describe(&d, l, b.now, 0, false)
+				p.keepLog(horizon)
+			} else {
+				s := algorithm.Advance(l, p.state(l), b.now)
+				algorithm.Describe(&d, l, s, s, b.now, 0, true)
+				p.keep(l, b.now+d.ResetAfter.Microseconds())
+			}
+			d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+			dst = append(dst, d)
+		}
+	}
+	return dst
+}
+
+// reset forgets what the keys of a request have used, whatever their values hold.
+func (b *batch) reset(r *request) {
+	for _, name := range r.names {
+		c := &b.cells[b.places[name]]
+		c.page = &page{dirty: true}
+	}
+}

@@ -1,0 +1,44 @@
+package cas_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/cas"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+const manyKeys = 128
+
+func newLedger(t testing.TB, f *fake, options ...cas.Option) *cas.Ledger {
+	t.Helper()
+	l, err := cas.NewLedger(f, append([]cas.Option{cas.WithTimeout(30 * time.Second)}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+func maker(t testing.TB, clock func() int64) headgate.Store {
+	return newLedger(t, newFake(manyKeys), cas.WithClock(clock))
+}
+
+func TestConformance(t *testing.T) { storetest.Run(t, maker) }
+
+// TestHistories holds the store against the model and the oracle.
+func TestHistories(t *testing.T) {
+	total := 60_000
+	if text := os.Getenv("HEADGATE_STEPS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("HEADGATE_STEPS: %v", err)
+		}
+		total = n
+	}
+	const length = 300
+	storetest.Histories(t, maker, 1, max(1, total/length), length)
+}

@@ -1,0 +1,385 @@
+package cas
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	randv2 "math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+var _ headgate.Ledger = (*Ledger)(nil)
+
+// Ledger is a [Store] that remembers requests by their ids, in values beside the
+// counters, which are written in the same attempt. It is safe for concurrent use. Make
+// one with [NewLedger].
+type Ledger struct {
+	*Store
+	backend LedgerBackend
+	stop    context.CancelFunc
+	swept   chan struct{} // closed once nothing is swept any more
+}
+
+const (
+	// sweepEvery is how often a ledger looks for what has expired, and sweepBatch how
+	// many reservations it deals with then before it looks again at once, so many
+	// times.
+	sweepEvery   = time.Second
+	sweepBatch   = 64
+	sweepBatches = 64
+	// sweepWithin bounds each sweep. Nobody waits for it.
+	sweepWithin = 5 * time.Second
+)
+
+// NewLedger is [New] for a ledger. Until it is closed, one goroutine gives back what
+// reservations held that nobody has settled, and has the backend forget what has
+// expired.
+func NewLedger(backend LedgerBackend, options ...Option) (*Ledger, error) {
+	if most := backend.MaxKeys(); most <= headgate.MaxChecks {
+		return nil, &headgate.InvalidError{Subject: "ledger", Problems: []string{
+			fmt.Sprintf("the backend takes %d keys at a time, and a ledger needs %d", most, headgate.MaxChecks+1),
+		}}
+	}
+	s, err := New(backend, options...)
+	if err != nil {
+		return nil, err
+	}
+	l := &Ledger{Store: s, backend: backend, stop: func() {}, swept: make(chan struct{})}
+	if s.settings.clock != nil {
+		close(l.swept)
+		return l, nil
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	go l.keepSweeping(ctx)
+	return l, nil
+}
+
+func (l *Ledger) keepSweeping(ctx context.Context) {
+	defer close(l.swept)
+	for {
+		// Not all processes at once.
+		pause := time.NewTimer(sweepEvery/2 + randv2.N(sweepEvery))
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+		within, cancel := context.WithTimeout(ctx, sweepWithin)
+		// The database may be away; what is due then is due later.
+		_ = l.Sweep(within)
+		cancel()
+	}
+}
+
+// Close ends the goroutine, waits for the attempts that are under way, and refuses
+// what comes later. The backend is not closed.
+func (l *Ledger) Close() {
+	l.stop()
+	<-l.swept
+	l.Store.Close()
+}
+
+// noteName is where the note of an id is. No rule's name is empty.
+func (l *Ledger) noteName(id string) string { return l.settings.prefix + " " + id }
+
+// note returns the note of that name, or nil if there is none.
+func (b *batch) note(name string) (*note, error) {
+	c := &b.cells[b.places[name]]
+	raw := c.raw
+	if c.write {
+		raw = c.value
+	}
+	n, err := readNote(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the note of a request cannot be read: %w", headgate.ErrUnavailable, err)
+	}
+	return n, nil
+}
+
+func (b *batch) write(name string, n *note) {
+	c := &b.cells[b.places[name]]
+	c.write, c.value, c.expires, c.due = true, appendNote(nil, n), n.forgotten(), 0
+	if n.pending() {
+		c.due = n.expires
+	}
+}
+
+// TakeOnce implements [headgate.Ledger].
+func (l *Ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	_, dst, err := l.once(ctx, terms, checks, dst, false, true)
+	return dst, err
+}
+
+// Reserve implements [headgate.Ledger].
+func (l *Ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	named := terms.ID != ""
+	if !named {
+		terms.ID = rand.Text()
+	}
+	return l.once(ctx, terms, checks, dst, true, named)
+}
+
+// errPending is told of an id that is free again, but for units that are still to be
+// given back.
+var errPending = errors.New("units are to be given back first")
+
+// once takes, to reserve or not. Denials of a request that has no id of its own are
+// not remembered: it will not be repeated.
+func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
+	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+		return headgate.Reservation{}, dst, err
+	}
+	r, name := l.request(checks), l.noteName(terms.ID)
+	var (
+		told     []headgate.Decision
+		reserved headgate.Reservation
+	)
+	decide := func(b *batch) error {
+		told, reserved = told[:0], headgate.Reservation{}
+		n, err := b.note(name)
+		switch {
+		case err != nil:
+			return err
+		case n != nil && b.now < n.forgotten():
+			told, reserved, err = b.again(n, &terms, r, reserve, told)
+			return err
+		case n != nil && n.pending():
+			return errPending
+		}
+		if err := b.open(r); err != nil {
+			return err
+		}
+		told = b.take(headgate.OpTake, r, told)
+		n = newNote(&terms, reserve, r.checks, told)
+		if !n.admitted && !named {
+			return nil
+		}
+		b.write(name, n)
+		reserved, err = n.reservation(terms.ID, r.checks)
+		return err
+	}
+	names := append([]string{name}, r.names...)
+	err := l.turns.do(ctx, names, decide)
+	if errors.Is(err, errPending) {
+		if err = l.abandon(ctx, name); err == nil {
+			err = l.turns.do(ctx, names, decide)
+		}
+	}
+	if errors.Is(err, errPending) {
+		err = unavailable(err)
+	}
+	if err != nil {
+		return headgate.Reservation{}, dst, err
+	}
+	return reserved, append(dst, told...), nil
+}
+
+// again answers a request whose id is remembered.
+func (b *batch) again(n *note, terms *headgate.Terms, r *request, reserve bool, told []headgate.Decision) ([]headgate.Decision, headgate.Reservation, error) {
+	if reserve != n.reserved || reserve && terms.Term().Microseconds() != n.term || !n.same(r.checks) {
+		return told, headgate.Reservation{}, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+	}
+	if reserve && n.admitted && b.now >= n.expires {
+		// Kept for its settlement only: what it held may have been given back.
+		return told, headgate.Reservation{}, headgate.ErrNoReservation
+	}
+	if n.sameLimits(r.checks) {
+		told = decisions(told, n.told, n.at, r.checks)
+	} else {
+		if err := b.open(r); err != nil {
+			return told, headgate.Reservation{}, err
+		}
+		told = b.take(headgate.OpPeek, r, told)
+		algorithm.Again(told, n.admitted)
+	}
+	reserved, err := n.reservation(terms.ID, r.checks)
+	return told, reserved, err
+}
+
+// Recall implements [headgate.Ledger].
+func (l *Ledger) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
+	name := l.noteName(id)
+	if id == "" || len(id) > headgate.MaxID {
+		return headgate.Reservation{}, headgate.ErrNoReservation
+	}
+	var reserved headgate.Reservation
+	err := l.turns.do(ctx, []string{name}, func(b *batch) error {
+		n, err := b.note(name)
+		switch {
+		case err != nil:
+			return err
+		case n == nil || b.now >= n.expires:
+			return headgate.ErrNoReservation
+		}
+		if reserved, err = n.reservation(id, nil); err == nil && reserved.ID == "" {
+			err = headgate.ErrNoReservation
+		}
+		return err
+	})
+	if err != nil {
+		return headgate.Reservation{}, err
+	}
+	return reserved, nil
+}
+
+// Settle implements [headgate.Ledger].
+func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := headgate.ValidateSettle(&r, units); err != nil {
+		return dst, err
+	}
+	q, name, units := l.request(r.Checks), l.noteName(r.ID), slices.Clone(units)
+	var told []headgate.Decision
+	err := l.turns.do(ctx, append([]string{name}, q.names...), func(b *batch) error {
+		told = told[:0]
+		n, err := b.note(name)
+		switch {
+		case err != nil:
+			return err
+		case n == nil || n.expires != r.Expires || b.now >= n.forgotten(): // or the id was used again
+			return headgate.ErrNoReservation
+		}
+		kept, err := n.reservation(r.ID, q.checks)
+		switch {
+		case err != nil:
+			return err
+		case !sameChecks(kept.Checks, q.checks):
+			return headgate.ErrNoReservation
+		case n.units != nil && slices.Equal(n.units, units):
+			told = decisions(told, n.settled, n.settledAt, kept.Checks)
+			return nil
+		case n.finished && n.units == nil: // abandoned, even if the clock was set back since
+			return headgate.ErrNoReservation
+		case n.finished:
+			return fmt.Errorf("%w: the reservation was settled at %v units, and cannot be settled at %v", headgate.ErrConflict, n.units, units)
+		case b.now >= n.expires:
+			return headgate.ErrNoReservation
+		}
+		if told, err = b.finish(q, &kept, units, told); err != nil {
+			return err
+		}
+		n.finished, n.units, n.settled, n.settledAt = true, units, answers(told), b.now
+		b.write(name, n)
+		return nil
+	})
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, told...), nil
+}
+
+// sameChecks reports whether the checks of two reservations have the same counters.
+func sameChecks(a, b []headgate.Check) bool {
+	return slices.EqualFunc(a, b, func(a, b headgate.Check) bool { return a.Rule.Name() == b.Rule.Name() && a.Key == b.Key })
+}
+
+// finish makes the units of a reservation's checks those that are given. The names of
+// q are those of its counters.
+func (b *batch) finish(q *request, kept *headgate.Reservation, units []int64, told []headgate.Decision) ([]headgate.Decision, error) {
+	q = &request{checks: kept.Checks, names: q.names}
+	if err := b.open(q); err != nil {
+		return told, err
+	}
+	used := kept.Used
+	for i := range q.checks {
+		limits := len(q.checks[i].Rule.Limits())
+		b.change(q, i, units[i]-q.checks[i].Units(), used[:limits])
+		used = used[limits:]
+	}
+	return b.describe(q, told), nil
+}
+
+// Sweep gives back what reservations held that have expired, and has the backend
+// forget some of what is of no more use. It happens by itself; tests ask for it.
+func (l *Ledger) Sweep(ctx context.Context) error {
+	now, err := l.now(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	var failure error
+	for range sweepBatches {
+		due, err := l.backend.Due(ctx, l.noteName(""), now, sweepBatch)
+		if err != nil {
+			return unavailable(err)
+		}
+		for _, name := range due {
+			if err := l.abandon(ctx, name); err != nil && failure == nil {
+				failure = err
+			}
+		}
+		if len(due) < sweepBatch || failure != nil {
+			break
+		}
+	}
+	if failure != nil {
+		return failure
+	}
+	if err := l.backend.Forget(ctx, l.settings.prefix, now); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+func (l *Ledger) now(ctx context.Context) (int64, error) {
+	if l.settings.clock != nil {
+		return l.settings.clock(), nil
+	}
+	return l.backend.Clock(ctx)
+}
+
+// abandon settles a reservation that has expired by the choice of its checks.
+func (l *Ledger) abandon(ctx context.Context, name string) error {
+	var q *request
+	err := l.turns.do(ctx, []string{name}, func(b *batch) error {
+		q = nil
+		n, err := b.note(name)
+		if err == nil && n != nil && n.pending() {
+			var kept headgate.Reservation
+			if kept, err = n.reservation(name, nil); err == nil {
+				q = l.request(kept.Checks)
+				return nil
+			}
+		}
+		b.undue(name)
+		return nil
+	})
+	if err != nil || q == nil {
+		return err
+	}
+	return l.turns.do(ctx, append([]string{name}, q.names...), func(b *batch) error {
+		n, err := b.note(name)
+		if err != nil || n == nil || !n.pending() || b.now < n.expires {
+			return err
+		}
+		kept, err := n.reservation(name, q.checks)
+		if err != nil {
+			return err
+		}
+		if sameChecks(kept.Checks, q.checks) {
+			units := make([]int64, len(kept.Checks))
+			for i := range kept.Checks {
+				if c := &kept.Checks[i]; !c.GiveBack {
+					units[i] = c.Units()
+				}
+			}
+			// To counters that cannot be read there is nothing to give back.
+			_, _ = b.finish(q, &kept, units, nil)
+		}
+		n.finished = true
+		b.write(name, n)
+		return nil
+	})
+}
+
+// undue leaves a note as it is, but has nobody look for it again.
+func (b *batch) undue(name string) {
+	if c := &b.cells[b.places[name]]; !c.write && len(c.raw) > 0 {
+		c.write, c.value, c.expires, c.due = true, c.raw, b.now+settledFor, 0
+	}
+}

@@ -1,0 +1,95 @@
+package cas
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// The defaults of a store.
+const (
+	// DefaultPrefix begins the name of every value.
+	DefaultPrefix = "hg:"
+	// DefaultTimeout is the deadline of a call.
+	DefaultTimeout = 100 * time.Millisecond
+	// DefaultLanes is how many attempts run at a time.
+	DefaultLanes = 8
+	// DefaultMaxPending is how many calls may be without an answer at a time.
+	DefaultMaxPending = 4096
+)
+
+// The bounds of what options set.
+const (
+	maxPrefix  = 64
+	maxLanes   = 1024
+	maxPending = 1 << 20
+)
+
+// Option changes a [Store] that is being made.
+type Option func(*settings)
+
+type settings struct {
+	prefix     string // with the part, once the options are read
+	part       string
+	timeout    time.Duration
+	lanes      int
+	maxPending int
+	clock      func() int64
+}
+
+// WithPrefix keeps the values under another prefix, so that several installations can
+// share a database: up to 64 bytes.
+func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
+
+// WithPart keeps the store's values apart from those of other stores of the same
+// installation: with the part "x", those of the prefix "hg:" stand under "hg-x:". It is
+// up to 64 bytes.
+func WithPart(name string) Option { return func(s *settings) { s.part = name } }
+
+// WithTimeout sets the deadline of each call: more than zero.
+func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// WithLanes sets how many attempts run at a time, 1 to 1024: no more than the database
+// gives connections to this process.
+func WithLanes(n int) Option { return func(s *settings) { s.lanes = n } }
+
+// WithMaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
+// more are refused at once with [headgate.ErrUnavailable].
+func WithMaxPending(calls int) Option { return func(s *settings) { s.maxPending = calls } }
+
+// WithClock makes the store decide by the given clock, in microseconds since the Unix
+// epoch, instead of the database's: for tests, and to replay recorded traffic. Nothing
+// is then swept but when [Ledger.Sweep] is called.
+func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
+
+func newSettings(options []Option) (settings, error) {
+	s := settings{prefix: DefaultPrefix, timeout: DefaultTimeout, lanes: DefaultLanes, maxPending: DefaultMaxPending}
+	for _, o := range options {
+		o(&s)
+	}
+	var problems []string
+	if len(s.prefix) > maxPrefix {
+		problems = append(problems, fmt.Sprintf("the prefix has %d bytes, must have at most %d", len(s.prefix), maxPrefix))
+	}
+	if len(s.part) > maxPrefix {
+		problems = append(problems, fmt.Sprintf("the part has %d bytes, must have at most %d", len(s.part), maxPrefix))
+	}
+	if s.timeout <= 0 {
+		problems = append(problems, fmt.Sprintf("the timeout is %v, must be more than 0", s.timeout))
+	}
+	if s.lanes < 1 || s.lanes > maxLanes {
+		problems = append(problems, fmt.Sprintf("there are %d lanes, must be 1 to %d", s.lanes, maxLanes))
+	}
+	if s.maxPending < 1 || s.maxPending > maxPending {
+		problems = append(problems, fmt.Sprintf("max pending is %d, must be 1 to %d", s.maxPending, maxPending))
+	}
+	if problems != nil {
+		return s, &headgate.InvalidError{Subject: "store", Problems: problems}
+	}
+	if s.part != "" {
+		s.prefix = strings.TrimSuffix(s.prefix, ":") + "-" + s.part + ":"
+	}
+	return s, nil
+}

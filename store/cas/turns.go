@@ -1,0 +1,243 @@
+package cas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// turns has calls wait for one another in lanes. Each lane in use has a goroutine,
+// which ends when nobody waits in it.
+type turns struct {
+	store   *Store
+	running sync.WaitGroup
+
+	mu      sync.Mutex // guards all below, and the lanes
+	lanes   []lane
+	pending int // calls without an answer
+	closed  bool
+}
+
+type lane struct {
+	queue []*call
+	busy  bool
+}
+
+// call is one request that waits for its turn, or has it.
+type call struct {
+	names    []string // of the values that it needs, all different
+	deadline time.Time
+	// decide is called with the values of names, again if the attempt must be
+	// repeated. It must not change what its caller can see before done is closed.
+	decide func(*batch) error
+	err    error
+	done   chan struct{}
+}
+
+const (
+	// maxTurn is how many calls, and about how many values, one attempt has.
+	maxTurn = 64
+	// firstPause is how long an attempt waits that was overtaken, and lastPause how
+	// long at most when it was overtaken again and again.
+	firstPause = 200 * time.Microsecond
+	lastPause  = 20 * time.Millisecond
+)
+
+func (t *turns) init(s *Store) {
+	t.store, t.lanes = s, make([]lane, s.settings.lanes)
+}
+
+// do waits for a turn and for what decide made of it.
+func (t *turns) do(ctx context.Context, names []string, decide func(*batch) error) error {
+	ctx, cancel := context.WithTimeout(ctx, t.store.settings.timeout)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w before it began: nothing was charged", headgate.ErrUnavailable, err)
+	}
+	c := &call{names: names, decide: decide, done: make(chan struct{})}
+	c.deadline, _ = ctx.Deadline()
+	l, err := t.join(c)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+	}
+	if t.leave(l, c) {
+		return fmt.Errorf("%w: %w while others had their turn: nothing was charged", headgate.ErrUnavailable, ctx.Err())
+	}
+	return fmt.Errorf("%w: %w", headgate.ErrUnavailable, ctx.Err())
+}
+
+// join puts a call into its lane.
+func (t *turns) join(c *call) (*lane, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closed:
+		return nil, fmt.Errorf("%w: the store is closed", headgate.ErrUnavailable)
+	case t.pending >= t.store.settings.maxPending:
+		return nil, fmt.Errorf("%w: %d calls wait for it already: nothing was charged", headgate.ErrUnavailable, t.pending)
+	}
+	t.pending++
+	l := &t.lanes[hash(c.names[0])%uint64(len(t.lanes))]
+	l.queue = append(l.queue, c)
+	if !l.busy {
+		l.busy = true
+		t.running.Go(func() { t.work(l) })
+	}
+	return l, nil
+}
+
+// leave takes a call back, and reports whether it had no turn yet.
+func (t *turns) leave(l *lane, c *call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(l.queue, c)
+	if i < 0 {
+		return false
+	}
+	l.queue = slices.Delete(l.queue, i, i+1)
+	t.pending--
+	return true
+}
+
+// work gives turns until nobody waits.
+func (t *turns) work(l *lane) {
+	for {
+		calls := t.next(l)
+		if calls == nil {
+			return
+		}
+		err := t.run(calls)
+		t.mu.Lock()
+		t.pending -= len(calls)
+		t.mu.Unlock()
+		for _, c := range calls {
+			if err != nil {
+				c.err = err
+			}
+			close(c.done)
+		}
+	}
+}
+
+// next takes the calls of the next turn out of the queue: those of one key, if an
+// attempt has no more, else as many as there are, up to a bound.
+func (t *turns) next(l *lane) []*call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(l.queue) == 0 {
+		l.busy, l.queue = false, nil
+		return nil
+	}
+	most, values := t.store.backend.MaxKeys(), 0
+	var calls []*call
+	left := l.queue[:0]
+	for _, c := range l.queue {
+		switch {
+		case len(calls) == 0,
+			most == 1 && len(calls) < maxTurn && c.names[0] == calls[0].names[0],
+			most > 1 && len(calls) < maxTurn && values+len(c.names) <= min(most, 2*maxTurn):
+			calls = append(calls, c)
+			values += len(c.names)
+		default:
+			left = append(left, c)
+		}
+	}
+	clear(l.queue[len(left):])
+	l.queue = left
+	return calls
+}
+
+// run carries calls out in one attempt, which is repeated when it is overtaken.
+func (t *turns) run(calls []*call) error {
+	last := calls[0].deadline
+	for _, c := range calls[1:] {
+		if c.deadline.After(last) {
+			last = c.deadline
+		}
+	}
+	// Nobody's own context: the others would lose their turn with it.
+	ctx, cancel := context.WithDeadline(context.Background(), last)
+	defer cancel()
+	b := &batch{places: make(map[string]int), maxValue: t.store.backend.MaxValue()}
+	var names []string
+	for _, c := range calls {
+		for _, name := range c.names {
+			if _, ok := b.places[name]; !ok {
+				b.places[name] = len(names)
+				names = append(names, name)
+			}
+		}
+	}
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		done, err := t.attempt(ctx, b, names, calls)
+		if err != nil {
+			return unavailable(err)
+		}
+		if done {
+			return nil
+		}
+		wait := time.NewTimer(rand.N(pause))
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return unavailable(errOvertaken)
+		}
+	}
+}
+
+var errOvertaken = errors.New("others changed the counters again and again: nothing was charged")
+
+// attempt decides the calls on what it reads, and reports whether that was written.
+func (t *turns) attempt(ctx context.Context, b *batch, names []string, calls []*call) (bool, error) {
+	a, err := t.store.backend.Begin(ctx, names)
+	if err != nil {
+		return false, err
+	}
+	ended := false
+	defer func() {
+		if !ended {
+			a.Cancel()
+		}
+	}()
+	if b.now = a.Now(); t.store.settings.clock != nil {
+		b.now = t.store.settings.clock()
+	}
+	b.cells = make([]cell, len(names))
+	for i := range b.cells {
+		b.cells[i].raw = a.Value(i)
+	}
+	for _, c := range calls {
+		c.err = c.decide(b)
+	}
+	changes := b.changes()
+	ended = true
+	return a.Commit(ctx, changes)
+}
+
+func (t *turns) close() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.running.Wait()
+}
+
+// hash is 64-bit FNV-1a.
+func hash(s string) uint64 {
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 0x100000001b3
+	}
+	return h
+}

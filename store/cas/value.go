@@ -1,0 +1,275 @@
+package cas
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+const (
+	// version begins every value. Another one is not read.
+	version = 1
+	// maxSlots is how many states a value can hold: those of a rule's limits, and of
+	// what its limits were before they were changed.
+	maxSlots = 8 * headgate.MaxLimits
+	// maxLog is how many entries a log can have. A window holds MaxLog units, but
+	// charges that need not fit go beyond.
+	maxLog = 2 * headgate.MaxLog
+	// grace is how long a counter is kept that is fully free, so that a clock that
+	// steps back by less finds it again, in µs.
+	grace = 60_000_000
+	// entryRoom is more than an entry adds to a value.
+	entryRoom = 32
+)
+
+// page is the value of one counter while it is decided: the states of the limits
+// of one rule, for one key.
+type page struct {
+	slots      []slot
+	log        *algorithm.Log
+	logExpires int64
+	dirty      bool // it must be written
+	full       bool // its log must not grow
+}
+
+// slot is the state of one limit.
+type slot struct {
+	id      uint64
+	expires int64 // when it is fully free
+	state   algorithm.State
+}
+
+// slot returns the state of a limit, which is zero if there is none.
+func (p *page) state(l *headgate.Limit) algorithm.State {
+	for i := range p.slots {
+		if p.slots[i].id == l.Slot() {
+			return p.slots[i].state
+		}
+	}
+	return algorithm.State{}
+}
+
+// put stores the state of a limit until it is fully free.
+func (p *page) put(l *headgate.Limit, s algorithm.State, expires int64) {
+	p.dirty = true
+	for i := range p.slots {
+		if p.slots[i].id == l.Slot() {
+			p.slots[i].state, p.slots[i].expires = s, expires
+			return
+		}
+	}
+	if !s.IsZero() {
+		p.slots = append(p.slots, slot{l.Slot(), expires, s})
+	}
+}
+
+// lateness is how much later a counter may be free than it is noted before that is
+// written, in µs: less than grace.
+const lateness = 1_000_000
+
+// keep puts off the expiry of a state that was looked at: its limit may have been
+// lowered since it was charged.
+func (p *page) keep(l *headgate.Limit, expires int64) {
+	for i := range p.slots {
+		if s := &p.slots[i]; s.id == l.Slot() && s.expires+lateness < expires {
+			s.expires, p.dirty = expires, true
+		}
+	}
+}
+
+// keepLog is keep for the log of a rule whose longest window is horizon.
+func (p *page) keepLog(horizon int64) {
+	if p.log == nil || p.log.Len() == 0 {
+		return
+	}
+	if expires := p.log.Newest() + horizon; p.logExpires+lateness < expires || p.dirty && p.logExpires < expires {
+		p.logExpires, p.dirty = expires, true
+	}
+}
+
+// settle forgets what has been free for long, and returns when all of it will be. It
+// reports false if nothing is left.
+func (p *page) settle(now int64) (expires int64, used bool) {
+	p.slots = slices.DeleteFunc(p.slots, func(s slot) bool { return s.state.IsZero() || s.expires+grace <= now })
+	if len(p.slots) > maxSlots { // more versions of a rule than anybody makes: the ones that are free first go
+		slices.SortFunc(p.slots, func(a, b slot) int { return int(min(max(b.expires-a.expires, -1), 1)) })
+		p.slots = p.slots[:maxSlots]
+	}
+	if p.log != nil && (p.log.Len() == 0 || p.logExpires+grace <= now) {
+		p.log = nil
+	}
+	for i := range p.slots {
+		expires = max(expires, p.slots[i].expires)
+	}
+	if p.log != nil {
+		expires = max(expires, p.logExpires)
+	}
+	return expires + grace, len(p.slots) > 0 || p.log != nil
+}
+
+// appendPage writes a page.
+func appendPage(b []byte, p *page) []byte {
+	b = append(b, version, byte(len(p.slots)))
+	for i := range p.slots {
+		s := &p.slots[i]
+		b = binary.BigEndian.AppendUint64(b, s.id)
+		b = binary.AppendVarint(b, s.expires)
+		b = binary.AppendVarint(b, s.state.Stamp)
+		b = binary.AppendUvarint(b, uint64(s.state.Used))
+		b = binary.AppendUvarint(b, uint64(s.state.Extra))
+	}
+	if p.log == nil {
+		return binary.AppendUvarint(b, 0)
+	}
+	entries := p.log.Entries(nil)
+	b = binary.AppendUvarint(b, uint64(len(entries)))
+	b = binary.AppendVarint(b, p.logExpires)
+	var before algorithm.Entry
+	for i, e := range entries {
+		if i == 0 {
+			b = binary.AppendVarint(b, e.Time)
+		} else {
+			b = binary.AppendUvarint(b, uint64(e.Time-before.Time))
+		}
+		b = binary.AppendUvarint(b, uint64(e.Sum-before.Sum))
+		before = e
+	}
+	return b
+}
+
+// maxTime bounds every time in a value, so that no sum of two overflows: a quarter of
+// a million years.
+const maxTime = 1 << 53
+
+// readPage is the inverse of appendPage. No bytes are an empty page.
+func readPage(b []byte) (*page, error) {
+	p := new(page)
+	if len(b) == 0 {
+		return p, nil
+	}
+	r := reader{left: b}
+	if v := r.byte(); v != version {
+		return nil, fmt.Errorf("it begins with version %d, and %d is known", v, version)
+	}
+	n := int(r.byte())
+	if n > maxSlots {
+		return nil, fmt.Errorf("it has %d states, and can have %d", n, maxSlots)
+	}
+	for range n {
+		s := slot{id: r.uint64(), expires: r.time()}
+		s.state.Stamp = r.time()
+		s.state.Used, s.state.Extra = uint32(r.uint(headgate.MaxCount)), uint32(r.uint(1<<32-1))
+		p.slots = append(p.slots, s)
+	}
+	if n = int(r.uint(maxLog)); n == 0 || r.err != nil {
+		return p, r.end()
+	}
+	if n > len(r.left)/2 { // before there is memory for them
+		return nil, fmt.Errorf("it has %d entries in %d bytes", n, len(r.left))
+	}
+	p.logExpires = r.time()
+	entries := make([]algorithm.Entry, n, n+n/4+4)
+	var e algorithm.Entry
+	for i := range entries {
+		if i == 0 {
+			e.Time = r.time()
+		} else if e.Time += int64(r.uint(maxTime)); e.Time > maxTime {
+			return nil, errors.New("a time in its log is out of bounds")
+		}
+		cost := int64(r.uint(headgate.MaxCount))
+		if cost == 0 && r.err == nil {
+			return nil, errors.New("an entry of its log has no units")
+		}
+		e.Sum += cost
+		entries[i] = e
+	}
+	p.log = algorithm.NewLog(entries)
+	return p, r.end()
+}
+
+// reader reads numbers. Once it has failed it reads zeros.
+type reader struct {
+	left []byte
+	err  error
+}
+
+var errShort = errors.New("it ends before its time")
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	r.left = nil
+}
+
+func (r *reader) byte() byte {
+	if len(r.left) == 0 {
+		r.fail(errShort)
+		return 0
+	}
+	b := r.left[0]
+	r.left = r.left[1:]
+	return b
+}
+
+func (r *reader) uint64() uint64 {
+	if len(r.left) < 8 {
+		r.fail(errShort)
+		return 0
+	}
+	v := binary.BigEndian.Uint64(r.left)
+	r.left = r.left[8:]
+	return v
+}
+
+// uint reads a number of at most most.
+func (r *reader) uint(most uint64) uint64 {
+	v, n := binary.Uvarint(r.left)
+	switch {
+	case n == 0:
+		r.fail(errShort)
+		return 0
+	case n < 0 || v > most:
+		r.fail(errors.New("a number in it is out of bounds"))
+		return 0
+	}
+	r.left = r.left[n:]
+	return v
+}
+
+// time reads a time or a duration in µs.
+func (r *reader) time() int64 {
+	v, n := binary.Varint(r.left)
+	switch {
+	case n == 0:
+		r.fail(errShort)
+		return 0
+	case n < 0 || v > maxTime || v < -maxTime:
+		r.fail(errors.New("a time in it is out of bounds"))
+		return 0
+	}
+	r.left = r.left[n:]
+	return v
+}
+
+func (r *reader) string(most int) string {
+	n := int(r.uint(uint64(most)))
+	if n > len(r.left) {
+		r.fail(errShort)
+		return ""
+	}
+	s := string(r.left[:n])
+	r.left = r.left[n:]
+	return s
+}
+
+func (r *reader) end() error {
+	if r.err == nil && len(r.left) > 0 {
+		r.err = fmt.Errorf("%d bytes follow its end", len(r.left))
+	}
+	return r.err
+}

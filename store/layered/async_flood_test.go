@@ -1,0 +1,67 @@
+package layered_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered"
+)
+
+// TestAsyncFlood: a key that is denied costs a report for each interval, and at most
+// eight questions. When it is reset by somebody else, the next report tells.
+func TestAsyncFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		a := asyncAround(t, primary, layered.AsyncOptions{})
+		for _, limit := range []headgate.Limit{headgate.PerSecond(50), headgate.Sliding(10, time.Hour)} {
+			c := anAsync(limit)
+			spend(t, a.Store(), c)
+			time.Sleep(time.Second)
+			calls, start := primary.calls.Load(), time.Now()
+			for time.Since(start) < 10*time.Second {
+				take(t, a.Store(), c)
+				time.Sleep(100 * time.Microsecond)
+			}
+			if calls = primary.calls.Load() - calls; calls > 100*9+50 {
+				t.Errorf("%s: %d calls in ten seconds", &limit, calls)
+			}
+			if _, err := primary.Take(t.Context(), headgate.OpReset, []headgate.Check{c}, nil); err != nil {
+				t.Fatal(err)
+			}
+			start = time.Now()
+			for !take(t, a.Store(), c).Allowed {
+				time.Sleep(time.Millisecond)
+			}
+			if passed := time.Since(start); passed > 105*time.Millisecond {
+				t.Errorf("%s: a reset was heard of after %v", &limit, passed)
+			}
+		}
+	})
+}
+
+// TestAsyncPauses: a node that has been denied by the store does not ask again at once,
+// even if it knows too little of the others to expect another denial.
+func TestAsyncPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		a := asyncAround(t, primary, layered.AsyncOptions{})
+		c := anAsync(headgate.PerSecond(2000).WithBurst(10)) // full again in less than an interval
+		denied := 0
+		start := time.Now()
+		for time.Since(start) < 5*time.Second {
+			take(t, primary, c) // somebody else, who takes what there is
+			take(t, primary, c)
+			for range 3 {
+				if v := take(t, a.Store(), c); !v.Allowed && v.Decisions[0].Source == headgate.SourceStore {
+					denied++
+				}
+				time.Sleep(200 * time.Microsecond)
+			}
+		}
+		if denied > 200 {
+			t.Errorf("denied by the store %d times in five seconds", denied)
+		}
+	})
+}

@@ -1,0 +1,238 @@
+package layered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// reporter tells the store what was admitted, and asks it about keys that are wanted.
+// It makes one call at a time.
+type reporter struct {
+	async        *Async
+	cancel       context.CancelFunc
+	ended        sync.WaitGroup
+	made, failed atomic.Int64
+	doubtful     atomic.Int64
+
+	mu    sync.Mutex // guards what follows, and has rounds follow one another
+	first int        // the shard that a round begins with
+	batch [2]asyncBatch
+}
+
+// asyncBatch is one call of the reporter.
+type asyncBatch struct {
+	reports   []asyncReport
+	checks    []headgate.Check
+	decisions []headgate.Decision
+}
+
+// asyncReport is one key of a batch.
+type asyncReport struct {
+	shard     *asyncShard
+	entry     *asyncEntry
+	units     int64
+	forgotten uint32
+}
+
+// What the batches are for.
+const (
+	charging = iota
+	looking
+)
+
+var batchOps = [...]headgate.Op{charging: headgate.OpCharge, looking: headgate.OpPeek}
+
+// failures is after how many calls without an answer a round ends.
+const failures = 2
+
+func (r *reporter) begin(a *Async) {
+	r.async = a
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	r.ended.Go(func() { r.run(ctx) })
+}
+
+// run reports every interval, beginning at any time, so that nodes which began
+// together do not report together.
+func (r *reporter) run(ctx context.Context) {
+	a := r.async
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	next := a.now() + rand.N(a.options.Interval)
+	for {
+		a.next.Store(int64(next))
+		timer.Reset(next - a.now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		// A timed-out context would say that a report may have counted.
+		_ = r.round(context.WithoutCancel(ctx))
+		if now := a.now(); next+a.options.Interval > now {
+			next += a.options.Interval
+		} else { // The process stood still, or the round took too long.
+			next = now + a.options.Interval/2
+		}
+	}
+}
+
+// round visits every key once. The error is that of the last call that failed.
+func (r *reporter) round(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.async
+	r.first++
+	failed := 0
+	var last error
+	for i := range a.shards {
+		r.collect(&a.shards[(r.first+i)%len(a.shards)])
+		final := i == len(a.shards)-1
+		for kind := range r.batch {
+			b := &r.batch[kind]
+			for len(b.reports) >= headgate.MaxChecks || final && len(b.reports) > 0 {
+				if failed >= failures {
+					r.drop(kind)
+					break
+				}
+				if err := r.call(ctx, kind); err != nil {
+					failed++
+					last = err
+				}
+			}
+		}
+	}
+	return last
+}
+
+// collect adds the keys of a shard that there is something to say of, and forgets
+// those that nobody has asked for lately.
+func (r *reporter) collect(s *asyncShard) {
+	now := r.async.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, e := range s.entries {
+		report := asyncReport{shard: s, entry: e, forgotten: e.forgotten}
+		kind := looking
+		switch {
+		case e.unreported > 0:
+			kind = charging
+			report.units = min(e.unreported, headgate.MaxCount)
+			e.unreported -= report.units
+			e.pending += report.units
+		case e.wanted && now < e.until:
+		case now-e.known >= staleAfter*r.async.options.Interval && e.pending == 0:
+			delete(s.entries, name)
+			continue
+		default:
+			continue
+		}
+		e.wanted = false
+		b := &r.batch[kind]
+		b.reports = append(b.reports, report)
+		b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.key, Cost: report.units, OnError: e.onError})
+	}
+}
+
+// call makes one call for as many keys as it can be made for.
+func (r *reporter) call(ctx context.Context, kind int) error {
+	a, b := r.async, &r.batch[kind]
+	n := min(len(b.reports), headgate.MaxChecks)
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	began := a.now()
+	var err error
+	b.decisions, err = a.store.Take(ctx, batchOps[kind], b.checks[:n], b.decisions[:0])
+	now := a.now()
+	r.made.Add(1)
+	if err != nil {
+		r.failed.Add(1)
+	}
+	rest := b.decisions
+	for i := range b.reports[:n] {
+		own := 0
+		for err == nil && own < len(rest) && rest[own].Check == i {
+			own++
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			r.doubtful.Add(b.reports[i].units)
+		}
+		b.reports[i].done(rest[:own], err, &a.options, began, now)
+		rest = rest[own:]
+	}
+	b.cut(n)
+	return err
+}
+
+// done takes over the answer for one key.
+func (p *asyncReport) done(decisions []headgate.Decision, err error, o *AsyncOptions, began, now time.Duration) {
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	e := p.entry
+	e.pending -= p.units
+	switch {
+	case e.forgotten != p.forgotten:
+	case err == nil:
+		e.answer(decisions, max(p.units, 1), p.units, o, began, now)
+	case errors.Is(err, context.DeadlineExceeded):
+		// It may have counted, and is not repeated. Until the store answers again it
+		// counts against what this node may admit.
+		e.doubtful += p.units
+		e.failed = true
+	default:
+		e.unreported += p.units
+		e.failed = true
+	}
+}
+
+// cut takes the first reports off.
+func (b *asyncBatch) cut(n int) {
+	left := copy(b.reports, b.reports[n:])
+	clear(b.reports[left:])
+	b.reports = b.reports[:left]
+	left = copy(b.checks, b.checks[n:])
+	clear(b.checks[left:])
+	b.checks = b.checks[:left]
+}
+
+// drop puts back what was collected and is not reported now.
+func (r *reporter) drop(kind int) {
+	b := &r.batch[kind]
+	for i := range b.reports {
+		p := &b.reports[i]
+		p.shard.mu.Lock()
+		p.entry.pending -= p.units
+		if p.entry.forgotten == p.forgotten {
+			p.entry.unreported += p.units
+		}
+		p.shard.mu.Unlock()
+	}
+	b.cut(len(b.reports))
+}
+
+// Close ends the reports, after a last one that ends by the context. From then on all
+// checks are decided by the store. An error says how many units the store was not told
+// of, and wraps its own.
+// Closing again reports what is left.
+func (a *Async) Close(ctx context.Context) error {
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+	}
+	a.reporter.cancel()
+	a.reporter.ended.Wait()
+	err := a.reporter.round(ctx)
+	if err != nil {
+		return fmt.Errorf("async: %d units were not reported: %w", a.Status().Unreported, err)
+	}
+	return nil
+}

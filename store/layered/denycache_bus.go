@@ -1,0 +1,217 @@
+package layered
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bus carries short messages between all processes that share a store. It may lose
+// some. It is safe for concurrent use.
+type Bus interface {
+	// Publish sends a message of up to a kilobyte to all who subscribe, this process
+	// among them.
+	Publish(ctx context.Context, message []byte) error
+	// Subscribe calls receive with each message that comes, one after the other, until
+	// the context has ended or the connection is lost, and returns why. It calls ready
+	// when messages that are published from then on arrive. Neither waits for
+	// anything, and receive does not keep the message.
+	Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error
+}
+
+const (
+	// newsVersion begins every message; the names of keys follow, eight bytes each.
+	// Messages that begin otherwise are those of another version.
+	newsVersion = 1
+	newsKeys    = 120 // in a message
+	// newsQueue is how many keys may wait to be told of.
+	newsQueue = 1 << 13
+	// newsWithin bounds each attempt to send a message, of which there are newsTries
+	// with pauses in between, and lastNewsWithin the last message of a process that ends.
+	newsWithin     = time.Second
+	newsTries      = 5
+	newsRetry      = 50 * time.Millisecond // doubles
+	lastNewsWithin = 200 * time.Millisecond
+	// The times between two attempts to listen.
+	firstListen = 50 * time.Millisecond
+	lastListen  = 10 * time.Second
+)
+
+// news tells the other processes what to forget, and hears what they say. Nobody waits
+// for it: what finds no room in the queue is dropped and counted, and others
+// find out by their Trust.
+type news struct {
+	bus    Bus // nil if there is none
+	table  *denyTable
+	queue  chan uint64
+	wanted atomic.Bool // a rule has all its denials remembered
+
+	published, dropped, received, unknown atomic.Int64
+	listening                             atomic.Bool
+	failure                               atomic.Pointer[error]
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+func (n *news) open(bus Bus, table *denyTable) {
+	if bus == nil {
+		return
+	}
+	n.bus, n.table, n.queue = bus, table, make(chan uint64, newsQueue)
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.running.Go(func() { n.listen(ctx) })
+	n.running.Go(func() { n.speak(ctx) })
+}
+
+func (n *news) close() {
+	if n.bus != nil {
+		n.stop()
+		n.running.Wait()
+	}
+}
+
+func (n *news) status() DenialsStatus {
+	s := DenialsStatus{
+		Published: n.published.Load(), Dropped: n.dropped.Load(),
+		Received: n.received.Load(), Unknown: n.unknown.Load(), Listening: n.listening.Load(),
+	}
+	if err := n.failure.Load(); err != nil {
+		s.Error = *err
+	}
+	return s
+}
+
+// tell has the other processes forget a key.
+func (n *news) tell(name uint64) {
+	if n.bus == nil {
+		return
+	}
+	select {
+	case n.queue <- name:
+	default:
+		n.dropped.Add(1)
+	}
+}
+
+// speak sends what is in the queue, as much at a time as a message holds.
+func (n *news) speak(ctx context.Context) {
+	names := make([]uint64, 0, newsKeys)
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastNewsWithin)
+			defer cancel()
+			for names = n.gather(names[:0]); len(names) > 0; names = n.gather(names[:0]) {
+				n.send(last, names)
+			}
+			return
+		case name := <-n.queue:
+			n.send(ctx, n.gather(append(names[:0], name)))
+		}
+	}
+}
+
+// gather appends what else is in the queue.
+func (n *news) gather(names []uint64) []uint64 {
+	for len(names) < newsKeys {
+		select {
+		case name := <-n.queue:
+			names = append(names, name)
+			continue
+		default:
+		}
+		break
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (n *news) send(ctx context.Context, names []uint64) {
+	message := make([]byte, 1, 1+8*newsKeys)
+	message[0] = newsVersion
+	for _, name := range names {
+		message = binary.BigEndian.AppendUint64(message, name)
+	}
+	for try := 1; ; try++ {
+		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.within(ctx))
+		err := n.bus.Publish(sending, message)
+		cancel()
+		if err == nil {
+			n.published.Add(int64(len(names)))
+			return
+		}
+		n.failure.Store(&err)
+		// A message that came twice does no harm.
+		if try == newsTries || !sleep(ctx, newsRetry<<(try-1)) {
+			n.dropped.Add(int64(len(names)))
+			return
+		}
+	}
+}
+
+// within is how long an attempt may take: one that was begun is not given up because
+// the process ends, but for the last.
+func (n *news) within(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return max(0, min(newsWithin, time.Until(end)))
+	}
+	return newsWithin
+}
+
+// sleep returns false if the context has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+var errListening = errors.New("the connection has ended")
+
+// listen hears what others say, connecting again when that ends.
+func (n *news) listen(ctx context.Context) {
+	pause := firstListen
+	for ctx.Err() == nil {
+		err := n.bus.Subscribe(ctx, func() {
+			// Nobody knows what was said before.
+			n.table.forgetAll()
+			n.listening.Store(true)
+		}, n.hear)
+		if n.listening.Swap(false) {
+			pause = firstListen
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errListening
+		}
+		n.failure.Store(&err)
+		if !sleep(ctx, jittered(pause)) {
+			return
+		}
+		pause = min(2*pause, lastListen)
+	}
+}
+
+// hear forgets what a message says.
+func (n *news) hear(message []byte) {
+	n.received.Add(1)
+	if len(message) < 9 || message[0] != newsVersion || len(message)%8 != 1 || len(message) > 1+8*newsKeys {
+		n.unknown.Add(1)
+		return
+	}
+	for names := message[1:]; len(names) > 0; names = names[8:] {
+		n.table.forget(binary.BigEndian.Uint64(names))
+	}
+}

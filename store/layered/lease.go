@@ -1,0 +1,442 @@
+package layered
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// DefaultLeasedKeys is the default of [LeaseOptions].MaxKeys.
+const DefaultLeasedKeys = 1 << 12
+
+// LeaseOptions are what a [Lease] can be told. The zero LeaseOptions are good for a
+// node that has the store for itself.
+type LeaseOptions struct {
+	// Nodes is how many nodes share the store now. What a node holds of a key is at
+	// most one part in 2 × Nodes of what the store has left. It must be quick and
+	// safe for concurrent use. Nil means one.
+	Nodes func() int64
+	// MaxKeys is for how many pairs of rule and key units are held at a time; others
+	// are decided by the store. Zero means DefaultLeasedKeys.
+	MaxKeys int
+}
+
+// Lease is a store that takes units of keys that are asked for often in advance, and
+// decides their requests in this process. It concerns checks whose Consistency is
+// [headgate.Leased]; requests without any go straight to the store that it is
+// around. Make one with [NewLease]. It is safe for concurrent use.
+//
+// # What it promises
+//
+// No limit ever admits more than its algorithm allows, whatever becomes of nodes and
+// calls. Units are in use in the store from when a node takes them until they are
+// used or given back, so that those of a node which ends stay used. Held units are
+// admitted at most a time D after they were charged, so the store is asked to
+// enforce a rule that is stricter by what D can add, the same on every node and for
+// every key:
+//
+//   - A token bucket of rate r and burst B has a burst of B' = B − ⌈r·D⌉. What is
+//     admitted in a time T was charged in one of T + D: at most B' + r·(T + D) ≤ B + r·T.
+//   - A sliding window of N per P becomes N per P + D. What is admitted within P was
+//     charged within P + D: at most N.
+//   - A fixed window and a sliding counter stay as they are, and units are held
+//     until the window ends that they were charged in, at most.
+//
+// D is a fiftieth of the shortest period of the rule's limits (of a bucket: of the
+// time from empty to full), at most a second. It is counted on this node's clock from
+// before the units were asked for, and a 64th of it is kept in reserve for
+// clocks that do not run alike.
+//
+// A request may be denied early by what is held elsewhere: see docs/consistency.md.
+//
+// # What is decided by the store
+//
+// A rule with a leaky bucket or a penalty, one of whose D is below 5 ms, and one
+// whose limits admit fewer than ten units at once, is never leased, and is enforced
+// as it is. Else a key is leased when it is asked for eight times within D. A lease
+// is what its requests need for half of D, at most one part in 2 × Nodes of what the
+// store has left: where little is left, requests are decided by the store one by one.
+//
+// The decisions of a lease have [headgate.SourceLease]. Their At is when the units
+// were charged; what remains is what the store had left then, and what this node
+// holds.
+type Lease struct {
+	store   headgate.Store
+	options LeaseOptions
+	start   time.Time // what times are counted from
+	seed    maphash.Seed
+	plans   leasePlans
+	warm    warmth
+	shards  [64]leaseShard
+	pool    sync.Pool // of *leaseScratch
+	counts  leaseCounts
+
+	closed  atomic.Bool
+	fills   sync.WaitGroup
+	filling context.Context // of the calls that take units in advance
+	abandon context.CancelFunc
+	keeper  leaseKeeper
+}
+
+// NewLease returns a lease around a store, which must end each call by a deadline
+// of its own. Close the lease when it is no longer needed.
+func NewLease(store headgate.Store, options LeaseOptions) *Lease {
+	if options.Nodes == nil {
+		options.Nodes = func() int64 { return 1 }
+	}
+	options.MaxKeys = max(1, or(options.MaxKeys, DefaultLeasedKeys))
+	l := &Lease{store: store, options: options, start: time.Now(), seed: maphash.MakeSeed()}
+	l.pool.New = func() any { return new(leaseScratch) }
+	l.filling, l.abandon = context.WithCancel(context.Background())
+	l.keeper.start(l)
+	return l
+}
+
+// Store returns the store to ask: a [headgate.Ledger], if the one that the lease is
+// around is one.
+func (l *Lease) Store() headgate.Store {
+	if inner, ok := l.store.(headgate.Ledger); ok {
+		return &leaseLedger{Lease: l, inner: inner}
+	}
+	return l
+}
+
+// Close gives back what is held, and ends the lease: what is asked afterwards is
+// decided by the store. It returns an error if not all could be given back before
+// the context ended: what could not stays in use. Closing again does nothing.
+func (l *Lease) Close(ctx context.Context) error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	for i := range l.shards {
+		// Whoever is in there may be about to begin a call; nobody is afterwards.
+		l.shards[i].mu.Lock()
+		l.shards[i].mu.Unlock() //nolint:staticcheck // see above
+	}
+	stop := context.AfterFunc(ctx, l.abandon)
+	l.fills.Wait()
+	stop()
+	l.abandon()
+	return l.keeper.stop(ctx)
+}
+
+// LeaseStats are counts since a lease was made, but for Keys and Held, which are of
+// now.
+type LeaseStats struct {
+	// Keys is how many pairs of rule and key are watched because they were asked for
+	// often, and Held how many units are held.
+	Keys int
+	Held int64
+	// Leases is how often units were taken in advance, and Taken how many.
+	Leases, Taken int64
+	// Served is how many requests found units for a check here.
+	Served int64
+	// Returned is how many units were sent back, and Lost how many could not be.
+	Returned, Lost int64
+}
+
+// leaseCounts are what no lock guards.
+type leaseCounts struct{ leases, taken, returned, lost atomic.Int64 }
+
+// Stats visits every key that is watched.
+func (l *Lease) Stats() LeaseStats {
+	s := LeaseStats{
+		Leases: l.counts.leases.Load(), Taken: l.counts.taken.Load(),
+		Returned: l.counts.returned.Load(), Lost: l.counts.lost.Load(),
+	}
+	for i := range l.shards {
+		shard := &l.shards[i]
+		shard.mu.Lock()
+		s.Keys += len(shard.keys)
+		s.Served += shard.served
+		for _, k := range shard.keys {
+			s.Held += k.left
+		}
+		shard.mu.Unlock()
+	}
+	return s
+}
+
+// instant is a time by both clocks of this node. The monotonic one does not step,
+// but on some systems stands still while the machine is suspended.
+type instant struct {
+	mono time.Duration // since Lease.start
+	wall int64         // in ns since the Unix epoch
+}
+
+func (l *Lease) now() instant {
+	t := time.Now()
+	return instant{t.Sub(l.start), t.UnixNano()}
+}
+
+func (t instant) add(d time.Duration) instant { return instant{t.mono + d, t.wall + int64(d)} }
+
+// reached reports whether t is over by either clock at now.
+func (t instant) reached(now instant) bool { return now.mono >= t.mono || now.wall >= t.wall }
+
+// leaseScratch is what one call needs and the next can use again.
+type leaseScratch struct {
+	checks    []headgate.Check
+	decisions []headgate.Decision
+	places    []int // of the checks, among those of the request
+	held      [headgate.MaxChecks]aside
+}
+
+func (l *Lease) get() *leaseScratch {
+	s, _ := l.pool.Get().(*leaseScratch)
+	s.checks, s.decisions, s.places = s.checks[:0], s.decisions[:0], s.places[:0]
+	return s
+}
+
+// put returns the scratch to the pool without what it must not keep alive.
+func (l *Lease) put(s *leaseScratch) {
+	clear(s.checks)
+	l.pool.Put(s)
+}
+
+func anyLeased(checks []headgate.Check) bool {
+	for i := range checks {
+		if checks[i].Consistency == headgate.Leased {
+			return true
+		}
+	}
+	return false
+}
+
+// Take implements [headgate.Store]. A request that is decided here does not allocate
+// if dst has room.
+func (l *Lease) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if op == headgate.OpReset {
+		return l.reset(ctx, checks, dst)
+	}
+	if !anyLeased(checks) {
+		return l.store.Take(ctx, op, checks, dst)
+	}
+	if err := headgate.Validate(op, checks); err != nil {
+		return dst, err
+	}
+	switch {
+	case op == headgate.OpPeek:
+		return l.peek(ctx, checks, dst)
+	case op != headgate.OpTake:
+		return l.ask(ctx, op, checks, dst)
+	case len(checks) == 1:
+		return l.takeOne(ctx, checks, dst)
+	}
+	return l.takeSeveral(ctx, checks, dst)
+}
+
+// takeOne is Take with OpTake for one check.
+func (l *Lease) takeOne(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	c := &checks[0]
+	p := l.plans.of(c.Rule)
+	if p.hold == 0 {
+		return l.store.Take(ctx, headgate.OpTake, checks, dst)
+	}
+	var a aside
+	now := l.now()
+	found, watched, fill := l.setAside(&a, p, c, now, true)
+	if fill != nil {
+		if err := await(ctx, fill); err != nil {
+			return dst, err
+		}
+		now = l.now()
+		found, _, _ = l.setAside(&a, p, c, now, false)
+	}
+	if found {
+		return a.append(dst, c, 0, now), nil
+	}
+	out, err := l.ask(ctx, headgate.OpTake, checks, dst)
+	if err == nil && watched {
+		l.note(p, c, out[len(dst):])
+	}
+	return out, err
+}
+
+// await waits for a call that takes units in advance.
+func await(ctx context.Context, fill <-chan struct{}) error {
+	select {
+	case <-fill:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: waiting for a lease: %w", headgate.ErrUnavailable, ctx.Err())
+	}
+}
+
+// takeSeveral is Take with OpTake for any number of checks: units that are held are
+// set aside, the store decides the rest, and if it does not admit it they go back.
+func (l *Lease) takeSeveral(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	s := l.get()
+	defer l.put(s)
+	// All waiting comes first: what is set aside is as good as admitted.
+	for i := range checks {
+		s.held[i] = aside{}
+		if fill := l.prepare(&checks[i]); fill != nil {
+			if err := await(ctx, fill); err != nil {
+				return dst, err
+			}
+		}
+	}
+	now := l.now()
+	for i := range checks {
+		c := &checks[i]
+		if c.Consistency == headgate.Leased {
+			p := l.plans.of(c.Rule)
+			if p.hold != 0 {
+				if found, _, _ := l.setAside(&s.held[i], p, c, now, false); found {
+					continue
+				}
+			}
+		}
+		s.add(l, c, i)
+	}
+	admitted := true
+	if len(s.checks) > 0 {
+		var err error
+		if s.decisions, err = l.store.Take(ctx, headgate.OpTake, s.checks, s.decisions); err != nil {
+			l.putBack(s.held[:len(checks)])
+			return dst, err
+		}
+		_, admitted = charged(s.decisions)
+		l.learn(s, checks)
+	}
+	if !admitted {
+		l.putBack(s.held[:len(checks)])
+	}
+	rest := s.decisions
+	for i := range checks {
+		if s.held[i].key != nil {
+			dst = s.held[i].append(dst, &checks[i], i, now)
+		} else {
+			dst, rest = s.show(dst, rest, checks, i)
+		}
+	}
+	return dst, nil
+}
+
+// add adds what the store is asked about a check of the request.
+func (s *leaseScratch) add(l *Lease, c *headgate.Check, place int) {
+	s.checks = append(s.checks, *c)
+	s.checks[len(s.checks)-1].Rule = l.enforced(c)
+	s.places = append(s.places, place)
+}
+
+// enforced is the rule that the store is asked to enforce for a check.
+func (l *Lease) enforced(c *headgate.Check) *headgate.Rule {
+	if c.Consistency != headgate.Leased {
+		return c.Rule
+	}
+	return l.plans.of(c.Rule).strict
+}
+
+// show appends the store's decisions of a check of the request, as those of the
+// rule that the caller knows, and returns those that are left.
+func (s *leaseScratch) show(dst, from []headgate.Decision, checks []headgate.Check, place int) (out, rest []headgate.Decision) {
+	n := 0
+	for n < len(from) && s.places[from[n].Check] == place {
+		n++
+	}
+	before := len(dst)
+	dst = append(dst, from[:n]...)
+	for i := before; i < len(dst); i++ {
+		relabel(&dst[i], &s.checks[dst[i].Check], &checks[place], place, i-before)
+	}
+	return dst, from[n:]
+}
+
+// relabel makes the store's decision of a check, for so many a limit, one of the rule
+// that the caller knows.
+func relabel(d *headgate.Decision, asked, c *headgate.Check, place, limit int) {
+	// A layer that decided by another rule yet names its limits.
+	if enforced := asked.Rule.Limits(); limit < len(enforced) && d.Limit == &enforced[limit] {
+		d.Limit = &c.Rule.Limits()[limit]
+	}
+	d.Rule, d.Check = c.Rule, place
+}
+
+// ask has the store carry out op for all checks.
+func (l *Lease) ask(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	s := l.get()
+	defer l.put(s)
+	s.addAll(l, checks)
+	out, err := l.store.Take(ctx, op, s.checks, dst)
+	if err == nil {
+		s.showAll(out[len(dst):], checks)
+	}
+	return out, err
+}
+
+// addAll adds what the store is asked about the checks of the request.
+func (s *leaseScratch) addAll(l *Lease, checks []headgate.Check) {
+	for i := range checks {
+		s.add(l, &checks[i], i)
+	}
+}
+
+// showAll makes the store's decisions those of the rules that the caller knows.
+func (s *leaseScratch) showAll(decisions []headgate.Decision, checks []headgate.Check) {
+	limit := 0
+	for i := range decisions {
+		place := decisions[i].Check
+		if limit++; i == 0 || place != decisions[i-1].Check {
+			limit = 0
+		}
+		relabel(&decisions[i], &s.checks[place], &checks[place], place, limit)
+	}
+}
+
+// learn notes what the store has left of keys that are watched.
+func (l *Lease) learn(s *leaseScratch, checks []headgate.Check) {
+	for rest := s.decisions; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Check == rest[0].Check {
+			n++
+		}
+		place := s.places[rest[0].Check]
+		if c := &checks[place]; c.Consistency == headgate.Leased {
+			if p := l.plans.of(c.Rule); p.hold != 0 {
+				l.note(p, c, rest[:n])
+			}
+		}
+		rest = rest[n:]
+	}
+}
+
+// peek asks the store, and adds what is held here.
+func (l *Lease) peek(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	before := len(dst)
+	out, err := l.ask(ctx, headgate.OpPeek, checks, dst)
+	if err != nil {
+		return out, err
+	}
+	for i := before; i < len(out); i++ {
+		d := &out[i]
+		c := &checks[d.Check]
+		if c.Consistency != headgate.Leased || d.Source != headgate.SourceStore {
+			continue
+		}
+		held := l.holds(l.plans.of(c.Rule), c)
+		d.Remaining = min(d.Remaining+held, d.Limit.Capacity())
+		if !d.Allowed && held >= c.Units() {
+			d.Allowed, d.RetryAfter = true, 0
+		}
+	}
+	return out, nil
+}
+
+// reset forgets what is held of the keys, and has the store forget them. What this
+// node is just taking in advance may be from before the reset, and is not used.
+func (l *Lease) reset(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := headgate.Validate(headgate.OpReset, checks); err != nil {
+		return dst, err
+	}
+	l.forget(checks)
+	out, err := l.ask(ctx, headgate.OpReset, checks, dst)
+	l.forget(checks)
+	return out, err
+}

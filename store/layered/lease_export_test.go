@@ -1,0 +1,11 @@
+package layered
+
+import "github.com/headgate/headgate"
+
+// HeldOf is how many units of a key are held.
+func (l *Lease) HeldOf(rule *headgate.Rule, key string) int64 {
+	return l.holds(l.plans.of(rule), &headgate.Check{Rule: rule, Key: key})
+}
+
+// Enforced is what the store is asked to enforce for a rule that is leased.
+func (l *Lease) Enforced(rule *headgate.Rule) *headgate.Rule { return l.plans.of(rule).strict }

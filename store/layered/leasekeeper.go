@@ -1,0 +1,257 @@
+package layered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+const (
+	// idleKey is for how long a key is watched that nobody asks for.
+	idleKey = 2 * time.Second
+	// sweepPause is the least time between two looks at all keys.
+	sweepPause = 5 * time.Millisecond
+	// returnsAtOnce is how many batches one call gives back, and returnsWaiting how
+	// many may wait for one.
+	returnsAtOnce  = headgate.MaxChecks
+	returnsWaiting = 1 << 10
+)
+
+// leaseKeeper gives back what was not used. One goroutine makes one call at a time.
+type leaseKeeper struct {
+	lease   *Lease
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+	returns chan leftover
+	roused  chan struct{}
+	next    atomic.Int64 // when to look at the keys, in ns since Lease.start
+
+	// What follows is the goroutine's own, and that of stop after it has ended.
+	parts   [2][]headgate.Check // to be given back in one call each: buckets last
+	sending []leftover          // what they give back
+}
+
+// leftover is what is left of a batch, and no longer among what its key holds.
+type leftover struct {
+	key   *leasedKey
+	era   uint64
+	batch batch
+}
+
+func (k *leaseKeeper) start(l *Lease) {
+	k.lease = l
+	k.returns, k.roused = make(chan leftover, returnsWaiting), make(chan struct{}, 1)
+	k.next.Store(int64(idleKey))
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.ended.Go(func() { k.run(ctx) })
+}
+
+// due has the keeper look at the keys at a time at the latest.
+func (k *leaseKeeper) due(at time.Duration) {
+	for {
+		next := k.next.Load()
+		if int64(at) >= next {
+			return
+		}
+		if k.next.CompareAndSwap(next, int64(at)) {
+			break
+		}
+	}
+	select {
+	case k.roused <- struct{}{}:
+	default:
+	}
+}
+
+// giveBack has what is left of a batch given back. It does not wait; the shard of
+// the key is locked. What there is no place for stays in use.
+func (k *leaseKeeper) giveBack(key *leasedKey, b *batch) {
+	if b.left <= 0 {
+		return
+	}
+	select {
+	case k.returns <- leftover{key, key.era, *b}:
+		key.returning += b.left
+	default:
+		k.lease.counts.lost.Add(b.left)
+	}
+	b.left = 0
+}
+
+func (k *leaseKeeper) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-k.returns:
+			_ = k.send(ctx, r) // Counted, and all that can be done.
+			continue
+		case <-k.roused:
+		case <-timer.C:
+		}
+		now := k.lease.now()
+		if now.mono >= time.Duration(k.next.Load()) {
+			k.next.Store(int64(now.mono + idleKey))
+			k.sweep(now, false)
+		}
+		timer.Reset(max(sweepPause, time.Duration(k.next.Load())-now.mono))
+	}
+}
+
+// sweep ends batches whose time is over, or all, and forgets keys that nobody asks
+// for.
+func (k *leaseKeeper) sweep(now instant, all bool) {
+	for i := range k.lease.shards {
+		s := &k.lease.shards[i]
+		s.mu.Lock()
+		for name, key := range s.keys {
+			if all {
+				for _, b := range key.batches {
+					b.end = now
+				}
+			}
+			k.lease.retire(key, now)
+			for _, b := range key.batches {
+				k.due(b.end.mono)
+			}
+			cold := key.rate*key.plan.hold.Seconds() < float64(hotTakes*key.cost)/4
+			if len(key.batches) == 0 && key.filling == nil && key.returning == 0 && (cold || now.mono-key.sampled >= idleKey) {
+				delete(s.keys, name)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// send gives back a batch, and those that wait with it as far as one call can.
+func (k *leaseKeeper) send(ctx context.Context, first leftover) error {
+	errs := k.add(ctx, first)
+	for range returnsAtOnce - 1 {
+		select {
+		case r := <-k.returns:
+			errs = errors.Join(errs, k.add(ctx, r))
+		default:
+			return errors.Join(errs, k.flush(ctx))
+		}
+	}
+	return errors.Join(errs, k.flush(ctx))
+}
+
+// add adds a batch to the calls, unless its key was reset since.
+func (k *leaseKeeper) add(ctx context.Context, r leftover) error {
+	s, _ := k.lease.shard(r.key.name)
+	s.mu.Lock()
+	forgotten := r.era != r.key.era
+	s.mu.Unlock()
+	var err error
+	defer func() { k.sending = append(k.sending, r) }()
+	if forgotten {
+		return nil
+	}
+	for _, part := range r.key.plan.returns {
+		c := r.key.check
+		c.Rule, c.Cost, c.At = part.rule, r.batch.left, r.batch.at
+		n := 0
+		if part.buckets {
+			n = 1
+			k.lease.refilled(&c, &r.batch)
+			k.lease.counts.lost.Add(r.batch.left - c.Cost)
+			if c.Cost == 0 {
+				continue
+			}
+		}
+		for _, other := range k.parts[n] {
+			if other.Key == c.Key && other.Rule.Name() == c.Rule.Name() {
+				err = errors.Join(err, k.flush(ctx))
+				break
+			}
+		}
+		k.parts[n] = append(k.parts[n], c)
+	}
+	return err
+}
+
+// refilled makes a refund to buckets one of what they have not refilled since the
+// units were charged, of nothing if they have refilled all. A store takes a
+// bucket to have been full when the units of a refund were charged, and what it has
+// refilled since to have been others' first. If it was not full, it would give back
+// what is free already. So what this node knows to be refilled is left out of the
+// cost, and the time of the charge is moved to where a full bucket would have had
+// refilled everything but these units by now: then it takes off what more is
+// refilled until the call arrives, however late that is.
+func (l *Lease) refilled(c *headgate.Check, b *batch) {
+	passed := l.now().mono - b.sent
+	limits := c.Rule.Limits()
+	for i := range limits {
+		c.Cost = min(c.Cost, b.left-refillUp(&limits[i], passed))
+	}
+	c.Cost = max(0, c.Cost)
+	at := b.at + passed.Microseconds()
+	for i := range limits {
+		// No later than for any of the buckets.
+		c.At = min(c.At, at-fillTime(&limits[i], limits[i].Capacity()-c.Cost))
+	}
+	if c.At <= 0 {
+		c.Cost = 0 // There is no such time: it takes longer to refill than there have been years.
+	}
+}
+
+// flush makes the calls. What they do not give back stays in use: a call that failed
+// may have been carried out, and is not repeated.
+func (k *leaseKeeper) flush(ctx context.Context) error {
+	var errs error
+	for n, checks := range k.parts {
+		if len(checks) == 0 {
+			continue
+		}
+		units := int64(0)
+		for i := range checks {
+			units += checks[i].Cost
+		}
+		ctx, cancel := context.WithTimeout(ctx, callWithin)
+		_, err := k.lease.store.Take(ctx, headgate.OpRefund, checks, nil)
+		cancel()
+		if err != nil {
+			k.lease.counts.lost.Add(units)
+			errs = errors.Join(errs, fmt.Errorf("giving back %d units: %w", units, err))
+		} else {
+			k.lease.counts.returned.Add(units)
+		}
+		clear(checks)
+		k.parts[n] = checks[:0]
+	}
+	for _, r := range k.sending {
+		s, _ := k.lease.shard(r.key.name)
+		s.mu.Lock()
+		r.key.returning -= r.batch.left
+		s.mu.Unlock()
+	}
+	clear(k.sending)
+	k.sending = k.sending[:0]
+	return errs
+}
+
+// stop ends the goroutine and gives back everything.
+func (k *leaseKeeper) stop(ctx context.Context) error {
+	k.cancel()
+	k.ended.Wait()
+	var errs error
+	for more := true; more; {
+		k.sweep(k.lease.now(), true)
+		select {
+		case r := <-k.returns:
+			errs = errors.Join(errs, k.send(ctx, r))
+		default:
+			more = false
+		}
+	}
+	return errs
+}

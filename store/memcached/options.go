@@ -1,0 +1,175 @@
+package memcached
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/cas"
+)
+
+// The defaults of a store.
+const (
+	// DefaultTimeout is the deadline of a call.
+	DefaultTimeout = 50 * time.Millisecond
+	// DefaultConnections is how many connections a store has to each server at most.
+	DefaultConnections = 16
+	// DefaultPort is where a server is that is named without a port.
+	DefaultPort = 11211
+
+	maxConnections = 1024
+	// connectTimeout is how long Open waits for the servers.
+	connectTimeout = 2 * time.Second
+)
+
+// Option changes a [Store] that is being made.
+type Option func(*settings)
+
+type settings struct {
+	timeout     time.Duration
+	connections int
+	clock       func() int64
+	options     []cas.Option
+}
+
+// WithPrefix keeps the counters under other names, so that several installations can
+// share a server: up to 64 bytes.
+func WithPrefix(prefix string) Option {
+	return func(s *settings) { s.options = append(s.options, cas.WithPrefix(prefix)) }
+}
+
+// WithPart keeps the store's counters apart from those of other stores of the same
+// installation: up to 64 bytes.
+func WithPart(name string) Option {
+	return func(s *settings) { s.options = append(s.options, cas.WithPart(name)) }
+}
+
+// WithTimeout sets the deadline of each call: more than zero.
+func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+
+// WithConnections sets how many connections the store has to each server at most, and
+// so how many counters are changed at a time: 1 to 1024.
+func WithConnections(n int) Option { return func(s *settings) { s.connections = n } }
+
+// WithMaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
+// more are refused at once with [headgate.ErrUnavailable].
+func WithMaxPending(calls int) Option {
+	return func(s *settings) { s.options = append(s.options, cas.WithMaxPending(calls)) }
+}
+
+// WithClock makes the store decide by the given clock, in microseconds since the Unix
+// epoch, instead of this process's: for tests. Counters then expire an hour later than
+// they would.
+func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
+
+func newSettings() settings {
+	return settings{timeout: DefaultTimeout, connections: DefaultConnections}
+}
+
+func (s *settings) check() error {
+	var problems []string
+	if s.timeout <= 0 {
+		problems = append(problems, fmt.Sprintf("the timeout is %v, must be more than 0", s.timeout))
+	}
+	if s.connections < 1 || s.connections > maxConnections {
+		problems = append(problems, fmt.Sprintf("there are %d connections, must be 1 to %d", s.connections, maxConnections))
+	}
+	if problems != nil {
+		return &headgate.InvalidError{Subject: "memcached store", Problems: problems}
+	}
+	return nil
+}
+
+const form = "write memcached://host:port or memcached://host1:port,host2:port"
+
+// parseURL reads the URL of [Open]; what it says of the store goes to the settings.
+func parseURL(text string, set *settings) (hosts []string, err error) {
+	var problems []string
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok || scheme != "memcached" {
+		return nil, invalidURL("it does not begin with memcached://; " + form)
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	if strings.ContainsAny(rest, "@/#") {
+		return nil, invalidURL("it has a user, a path or a fragment, which memcached has not; " + form)
+	}
+	for i, host := range strings.Split(rest, ",") {
+		if !strings.Contains(host, ":") || strings.HasSuffix(host, "]") {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(DefaultPort))
+		}
+		name, port, err := net.SplitHostPort(host)
+		n, err2 := strconv.Atoi(port)
+		if err != nil || err2 != nil || name == "" || n < 1 || n > 65535 {
+			bad("server %d is not a host, or a host and a port", i+1)
+		}
+		hosts = append(hosts, host)
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		bad("what follows the ? cannot be read")
+	}
+	for name := range values {
+		value := values.Get(name)
+		switch name {
+		case "prefix":
+			WithPrefix(value)(set)
+		case "timeout":
+			d, err := time.ParseDuration(value)
+			if err != nil || d < time.Millisecond || d > time.Minute {
+				bad("timeout must be a time from 1ms to 1m, such as 50ms")
+			}
+			set.timeout = d
+		case "connections":
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				bad("connections must be a number")
+			}
+			set.connections = n
+		case "max_pending":
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				bad("max_pending must be a number")
+			}
+			WithMaxPending(n)(set)
+		default:
+			bad("the parameter %q is unknown; there are connections, max_pending, prefix and timeout", name)
+		}
+	}
+	if problems != nil {
+		problems[len(problems)-1] += "; " + form
+		return nil, invalidURL(problems...)
+	}
+	return hosts, nil
+}
+
+func invalidURL(problems ...string) error {
+	return &headgate.InvalidError{Subject: "memcached URL", Problems: problems}
+}
+
+// CheckURL returns what is wrong with a URL for [Open], an [*headgate.InvalidError]
+// that lists every mistake.
+func CheckURL(text string) error {
+	set := newSettings()
+	if _, err := parseURL(text, &set); err != nil {
+		return err
+	}
+	return set.check()
+}
+
+// DescribeURL is the URL without its parameters, for logs. It is "a store" if the URL
+// is none that [Open] takes.
+func DescribeURL(text string) string {
+	set := newSettings()
+	hosts, err := parseURL(text, &set)
+	if err != nil {
+		return "a store"
+	}
+	return describe(hosts)
+}
+
+func describe(hosts []string) string { return "memcached://" + strings.Join(hosts, ",") }

@@ -1,0 +1,30 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// Two windows for each user, shared by every process that uses the same database.
+func ExampleOpen() {
+	ctx := context.Background()
+	store, err := postgres.Open(ctx, "postgres://user:password@127.0.0.1:5432/limits", postgres.WithTimeout(50*time.Millisecond))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	limiter := headgate.New(store, headgate.MustRule("login",
+		headgate.Sliding(20, time.Minute),
+		headgate.Sliding(5, 3*time.Second)))
+	d, err := limiter.Allow(ctx, "user42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(d.Allowed, d.Remaining)
+}

@@ -1,0 +1,204 @@
+package postgres
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/cas"
+)
+
+// The defaults of a store.
+const (
+	// DefaultTimeout is the deadline of a call.
+	DefaultTimeout = 100 * time.Millisecond
+	// DefaultConnections is how many connections a store that [Open] makes has at
+	// most.
+	DefaultConnections = 8
+	// connectTimeout is how long Open and new connections wait for the server, unless
+	// connect_timeout says otherwise.
+	connectTimeout = 2 * time.Second
+)
+
+// Option changes a [Store] that is being made.
+type Option func(*settings)
+
+type settings struct {
+	table    string
+	durable  bool
+	unlogged bool
+	create   bool
+	timeout  time.Duration
+	options  []cas.Option
+}
+
+// WithTable keeps the counters in another table: a name of small letters, digits and
+// underscores, or a schema and a name with a dot between them, 59 bytes each at most.
+func WithTable(name string) Option { return func(s *settings) { s.table = name } }
+
+// WithPrefix keeps the counters under another prefix, so that several installations
+// can share a table: up to 64 bytes.
+func WithPrefix(prefix string) Option { return with(cas.WithPrefix(prefix)) }
+
+// WithPart keeps the store's counters apart from those of other stores of the same
+// installation: up to 64 bytes.
+func WithPart(name string) Option {
+	return with(cas.WithPart(name))
+}
+
+// WithTimeout sets the deadline of each call: more than zero.
+func WithTimeout(d time.Duration) Option {
+	return func(s *settings) {
+		s.timeout = d
+		s.options = append(s.options, cas.WithTimeout(d))
+	}
+}
+
+// WithMaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
+// more are refused at once with [headgate.ErrUnavailable].
+func WithMaxPending(calls int) Option { return with(cas.WithMaxPending(calls)) }
+
+// WithDurable has every call wait until what it charged is on the server's disk.
+func WithDurable() Option { return func(s *settings) { s.durable = true } }
+
+// WithUnlogged makes the table unlogged, if it is not there yet; see [Migration].
+func WithUnlogged() Option { return func(s *settings) { s.unlogged = true } }
+
+// WithoutCreate leaves it to others to make the table; see [Migration].
+func WithoutCreate() Option { return func(s *settings) { s.create = false } }
+
+// WithClock makes the store decide by the given clock, in microseconds since the Unix
+// epoch, instead of the server's: for tests, and to replay recorded traffic. Rows that
+// have expired are then removed only by [Store.Sweep].
+func WithClock(micros func() int64) Option { return with(cas.WithClock(micros)) }
+
+func with(o cas.Option) Option {
+	return func(s *settings) { s.options = append(s.options, o) }
+}
+
+func newSettings() settings {
+	return settings{table: DefaultTable, create: true, timeout: DefaultTimeout, options: []cas.Option{cas.WithTimeout(DefaultTimeout)}}
+}
+
+func (s *settings) check() error {
+	if !names.MatchString(s.table) {
+		return &headgate.InvalidError{Subject: "postgres store", Problems: []string{fmt.Sprintf(
+			"the table is %q, must be a name of small letters, digits and underscores, of at most 59 bytes, or a schema and a name with a dot between them", s.table)}}
+	}
+	return nil
+}
+
+const form = "write postgres://user:password@host:port/database?sslmode=verify-full"
+
+// parseURL reads the URL of [Open]. What it says of the store goes to the settings, all
+// else to the driver. What is wrong with it is told without repeating what may be
+// secret.
+func parseURL(text string, set *settings) (*pgxpool.Config, error) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	if scheme != "postgres" && scheme != "postgresql" {
+		return nil, invalidURL("it does not begin with postgres:// or postgresql://; " + form)
+	}
+	base, query, _ := strings.Cut(rest, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, invalidURL("what follows the ? cannot be read; " + form)
+	}
+	problems := set.parameters(values)
+	if values.Get("connect_timeout") == "" {
+		values.Set("connect_timeout", strconv.Itoa(int(connectTimeout/time.Second)))
+	}
+	config, err := pgxpool.ParseConfig("postgres://" + base + "?" + values.Encode())
+	if err != nil {
+		// The error may repeat the password, if that has signs that cut the URL in two.
+		problems = append(problems, "the driver cannot read it: in a password, write / ? # @ % as %2F %3F %23 %40 %25; "+form)
+		return nil, invalidURL(problems...)
+	}
+	if problems != nil {
+		return nil, invalidURL(problems...)
+	}
+	if !values.Has("pool_max_conns") {
+		config.MaxConns = DefaultConnections
+	}
+	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
+		config.ConnConfig.RuntimeParams["application_name"] = "headgate"
+	}
+	return config, nil
+}
+
+// parameters takes those that are the store's own out of the values.
+func (s *settings) parameters(values url.Values) (problems []string) {
+	text := func(name string, set func(string) string) {
+		if values.Has(name) {
+			if problem := set(values.Get(name)); problem != "" {
+				problems = append(problems, name+" "+problem)
+			}
+			values.Del(name)
+		}
+	}
+	flag := func(name string, set func(bool)) {
+		text(name, func(value string) string {
+			if value != "true" && value != "false" {
+				return "must be true or false"
+			}
+			set(value == "true")
+			return ""
+		})
+	}
+	text("table", func(value string) string { s.table = value; return "" })
+	text("prefix", func(value string) string { WithPrefix(value)(s); return "" })
+	text("timeout", func(value string) string {
+		d, err := time.ParseDuration(value)
+		if err != nil || d < time.Millisecond || d > time.Minute {
+			return "must be a time from 1ms to 1m, such as 100ms"
+		}
+		WithTimeout(d)(s)
+		return ""
+	})
+	text("max_pending", func(value string) string {
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return "must be a number"
+		}
+		WithMaxPending(n)(s)
+		return ""
+	})
+	flag("durable", func(on bool) { s.durable = on })
+	flag("unlogged", func(on bool) { s.unlogged = on })
+	flag("create", func(on bool) { s.create = on })
+	return problems
+}
+
+func invalidURL(problems ...string) error {
+	return &headgate.InvalidError{Subject: "postgres URL", Problems: problems}
+}
+
+// CheckURL returns what is wrong with a URL for [Open], an [*headgate.InvalidError]
+// that lists every mistake. It does not repeat what may be secret.
+func CheckURL(text string) error {
+	set := newSettings()
+	if _, err := parseURL(text, &set); err != nil {
+		return err
+	}
+	return set.check()
+}
+
+// DescribeURL is the URL without what may be secret in it, for logs: address and
+// database. It is "a store" if the URL is none that [Open] takes.
+func DescribeURL(text string) string {
+	set := newSettings()
+	config, err := parseURL(text, &set)
+	if err != nil {
+		return "a store"
+	}
+	return describe(config)
+}
+
+func describe(config *pgxpool.Config) string {
+	c := config.ConnConfig
+	return fmt.Sprintf("postgres://%s/%s", net(c.Host, c.Port), c.Database)
+}

@@ -1,0 +1,355 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	stdnet "net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/cas"
+)
+
+// Store keeps counters in PostgreSQL. It is safe for concurrent use. Make one with
+// [Open] or [New].
+type Store struct {
+	*cas.Ledger
+	pool  *pgxpool.Pool
+	owned bool
+	where string
+}
+
+var _ headgate.Ledger = (*Store)(nil)
+
+// Open connects to the server that the URL names, makes the table if it is not there,
+// and checks that it answers:
+//
+//	postgres://[user[:password]@]host[:port][/database][?parameter=value…]
+//
+// docs/postgres.md has the parameters. The context bounds the connecting. The error is
+// an [*headgate.InvalidError] if the URL or an option is at fault, or wraps
+// [headgate.ErrUnavailable]. Close the store when it is no longer needed.
+func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
+	set := newSettings()
+	config, err := parseURL(url, &set)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: connecting to %s failed", headgate.ErrUnavailable, describe(config))
+	}
+	s, err := newStore(ctx, pool, set, options)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s.owned = true
+	return s, nil
+}
+
+// New returns a store that uses the connections of a pool, one at a time less than it
+// has, so that others find one too. Close does not close the pool. The errors are those
+// of [Open].
+func New(ctx context.Context, pool *pgxpool.Pool, options ...Option) (*Store, error) {
+	return newStore(ctx, pool, newSettings(), options)
+}
+
+func newStore(ctx context.Context, pool *pgxpool.Pool, set settings, options []Option) (*Store, error) {
+	for _, o := range options {
+		o(&set)
+	}
+	if err := set.check(); err != nil {
+		return nil, err
+	}
+	where := describe(pool.Config())
+	b := newBackend(pool, &set)
+	lanes := max(1, int(pool.Config().MaxConns)-1) // one is for what is swept
+	l, err := cas.NewLedger(b, append(set.options, cas.WithLanes(lanes))...)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.prepare(ctx, &set); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("%w: %s: %w", headgate.ErrUnavailable, where, err)
+	}
+	return &Store{Ledger: l, pool: pool, where: where}, nil
+}
+
+// Close waits for the calls that are under way, refuses what comes later and, if [Open]
+// has made the store, closes its connections.
+func (s *Store) Close() {
+	s.Ledger.Close()
+	if s.owned {
+		s.pool.Close()
+	}
+}
+
+// String describes the store in a line for logs, without what may be secret.
+func (s *Store) String() string { return s.where }
+
+func net(host string, port uint16) string {
+	return stdnet.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// backend is the [cas.LedgerBackend].
+type backend struct {
+	pool *pgxpool.Pool
+	// The statements. Locking takes its locks in the order of the array, before the
+	// clock is read and before the values are, which a statement of its own sees as
+	// they are by then.
+	local, lock, read, write, remove, due, forget string
+	prefix                                        string // of what is hashed for a lock
+
+	forgetting sync.Mutex // guards from
+	from       []byte     // the key up to which expired rows were looked for, nil for none
+}
+
+const (
+	// maxKeys is how many keys a transaction has: those of a turn.
+	maxKeys = 256
+	// readAhead is how many rows are looked at when some are to be forgotten, and
+	// looks how many times at once, while a good part of them had expired.
+	readAhead = 2000
+	looks     = 16
+)
+
+func newBackend(pool *pgxpool.Pool, set *settings) *backend {
+	table := quoted(set.table)
+	clock := "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+	// A transaction whose process is gone must not keep its locks.
+	wait := max(set.timeout.Milliseconds(), 1)
+	local := fmt.Sprintf("SELECT set_config('statement_timeout', '%d', true), set_config('idle_in_transaction_session_timeout', '%d', true)", wait, 2*wait)
+	if !set.durable {
+		local += ", set_config('synchronous_commit', 'off', true)"
+	}
+	return &backend{
+		pool: pool, prefix: set.table, local: local,
+		lock: "SELECT count(pg_advisory_xact_lock(h)), " + clock + " FROM unnest($1::bigint[]) AS h",
+		read: "SELECT k, v FROM " + table + " WHERE k = ANY($1::bytea[])",
+		write: "INSERT INTO " + table + " AS t (k, v, expires, due) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[])" +
+			" ON CONFLICT (k) DO UPDATE SET v = excluded.v, expires = excluded.expires, due = excluded.due",
+		remove: "DELETE FROM " + table + " WHERE k = ANY($1::bytea[])",
+		due:    "SELECT k FROM " + table + " WHERE due <= $1 AND k >= $2 AND k < $3 ORDER BY due LIMIT $4",
+		// Rows that somebody is writing are left alone, so that nobody waits for a row in
+		// another order than for his locks.
+		forget: "WITH part AS MATERIALIZED (SELECT k, expires, due FROM " + table + " WHERE k > $1 AND ($4::bytea IS NULL OR k < $4) ORDER BY k LIMIT $2)," +
+			" dead AS MATERIALIZED (SELECT t.k FROM " + table + " AS t JOIN part USING (k) WHERE part.expires <= $3 AND part.due IS NULL" +
+			" AND t.expires <= $3 AND t.due IS NULL FOR UPDATE OF t SKIP LOCKED)," +
+			" gone AS (DELETE FROM " + table + " WHERE k IN (SELECT k FROM dead) RETURNING 1)" +
+			" SELECT (SELECT count(*) FROM part), (SELECT count(*) FROM gone), (SELECT k FROM part ORDER BY k DESC LIMIT 1)",
+	}
+}
+
+// prepare makes the table, if it may and need be. Several processes may do so at once.
+func (b *backend) prepare(ctx context.Context, set *settings) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*connectTimeout)
+		defer cancel()
+	}
+	var version int
+	var exists bool
+	err := b.pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, to_regclass($1) IS NOT NULL", set.table).Scan(&version, &exists)
+	switch {
+	case err != nil:
+		return err
+	case version < 130000:
+		return fmt.Errorf("the server's version is %d, must be 130000 (13.0) or newer", version)
+	case exists:
+		return nil
+	case !set.create:
+		return fmt.Errorf("there is no table %s; make it with:\n%s", set.table, Migration(set.table, set.unlogged))
+	}
+	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", b.hash("")); err != nil {
+			return err
+		}
+		for statement := range strings.SplitSeq(Migration(set.table, set.unlogged), ";\n") {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *backend) MaxKeys() int  { return maxKeys }
+func (b *backend) MaxValue() int { return 0 }
+
+// attempt is a transaction that holds the locks of its keys.
+type attempt struct {
+	b      *backend
+	conn   *pgxpool.Conn
+	now    int64
+	keys   []string
+	values [][]byte
+}
+
+func (a *attempt) Now() int64         { return a.now }
+func (a *attempt) Value(i int) []byte { return a.values[i] }
+
+// Begin implements [cas.Backend], in one round trip.
+func (b *backend) Begin(ctx context.Context, keys []string) (cas.Attempt, error) {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := &attempt{b: b, conn: conn, keys: keys, values: make([][]byte, len(keys))}
+	if err := a.begin(ctx); err != nil {
+		a.Cancel()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *attempt) begin(ctx context.Context) error {
+	names := make([][]byte, len(a.keys))
+	places := make(map[string]int, len(a.keys))
+	for i, k := range a.keys {
+		names[i], places[k] = []byte(k), i
+	}
+	var batch pgx.Batch
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue(a.b.local)
+	batch.Queue(a.b.lock, a.b.hashes(a.keys)).QueryRow(func(row pgx.Row) error {
+		var locks int64
+		return row.Scan(&locks, &a.now)
+	})
+	batch.Queue(a.b.read, names).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var k, v []byte
+			if err := rows.Scan(&k, &v); err != nil {
+				return err
+			}
+			a.values[places[string(k)]] = v
+		}
+		return rows.Err()
+	})
+	return a.conn.SendBatch(ctx, &batch).Close()
+}
+
+// Commit implements [cas.Attempt], in one round trip. Nobody can have been faster.
+func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error) {
+	defer a.conn.Release()
+	var keys, values, removed [][]byte
+	var expires []int64
+	var due []*int64
+	for i := range changes {
+		c := &changes[i]
+		key := []byte(a.keys[c.Key])
+		if c.Value == nil {
+			removed = append(removed, key)
+			continue
+		}
+		keys, values, expires = append(keys, key), append(values, c.Value), append(expires, c.Expires)
+		if c.Due != 0 {
+			due = append(due, &c.Due)
+		} else {
+			due = append(due, nil)
+		}
+	}
+	var batch pgx.Batch
+	if keys != nil {
+		batch.Queue(a.b.write, keys, values, expires, due)
+	}
+	if removed != nil {
+		batch.Queue(a.b.remove, removed)
+	}
+	var tag pgconn.CommandTag
+	batch.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error { tag = t; return nil })
+	if err := a.conn.SendBatch(ctx, &batch).Close(); err != nil {
+		a.abort()
+		return false, err
+	}
+	if tag.String() != "COMMIT" {
+		return false, errors.New("the transaction was rolled back")
+	}
+	return true, nil
+}
+
+// Cancel implements [cas.Attempt].
+func (a *attempt) Cancel() {
+	a.abort()
+	a.conn.Release()
+}
+
+// abort closes the connection: whatever its transaction did is undone, and nobody waits
+// for it. It is for what went wrong only.
+func (a *attempt) abort() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = a.conn.Conn().Close(ctx) // it is of no more use either way
+}
+
+// hashes are the locks of the keys, in the order in which all processes take them.
+func (b *backend) hashes(keys []string) []int64 {
+	all := make([]int64, len(keys))
+	for i, k := range keys {
+		all[i] = b.hash(k)
+	}
+	return sorted(all)
+}
+
+// hash is 64-bit FNV-1a of the table and the key: the same in all processes.
+func (b *backend) hash(key string) int64 {
+	h := uint64(0xcbf29ce484222325)
+	for _, s := range [...]string{b.prefix, "\x00", key} {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * 0x100000001b3
+		}
+	}
+	return int64(h)
+}
+
+// Due implements [cas.LedgerBackend].
+func (b *backend) Due(ctx context.Context, prefix string, now int64, limit int) ([]string, error) {
+	rows, err := b.pool.Query(ctx, b.due, now, []byte(prefix), after(prefix), limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var k []byte
+		err := row.Scan(&k)
+		return string(k), err
+	})
+}
+
+// Clock implements [cas.LedgerBackend].
+func (b *backend) Clock(ctx context.Context) (now int64, err error) {
+	err = b.pool.QueryRow(ctx, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").Scan(&now)
+	return now, err
+}
+
+// Forget implements [cas.LedgerBackend].
+func (b *backend) Forget(ctx context.Context, prefix string, now int64) error {
+	b.forgetting.Lock()
+	defer b.forgetting.Unlock()
+	end := after(prefix)
+	if b.from == nil {
+		b.from = []byte(prefix)
+	}
+	for range looks {
+		var seen, gone int
+		var last []byte
+		if err := b.pool.QueryRow(ctx, b.forget, b.from, readAhead, now, end).Scan(&seen, &gone, &last); err != nil {
+			return err
+		}
+		if b.from = last; seen < readAhead {
+			b.from = nil
+			return nil
+		}
+		if gone < seen/4 {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
+)
+
+// MaxMessage is the longest message that [Store.Publish] sends, in bytes.
+const MaxMessage = 4 << 10
+
+// channel is where messages are published. Channels know no databases: stores that
+// share a server and a prefix hear each other, whichever database they count in.
+func (s *Store) channel() string { return s.prefix + " news" }
+
+// Publish sends a message to all stores with the same prefix that are subscribed to
+// the server or cluster at the moment, this one among them. It ends within the store's
+// deadline, and may have been sent if it fails. It may arrive twice. Nothing is kept for those who are not
+// connected.
+func (s *Store) Publish(ctx context.Context, message []byte) error {
+	if len(message) > MaxMessage {
+		return &headgate.InvalidError{Subject: "message", Problems: []string{fmt.Sprintf("it has %d bytes, must have at most %d", len(message), MaxMessage)}}
+	}
+	ctx, cancel, err := s.deadlines.limit(ctx)
+	if err != nil {
+		return unavailable("publish", err)
+	}
+	defer cancel()
+	text := rueidis.BinaryString(message)
+	if s.clustered == nil {
+		return s.do(ctx, "publish", s.client.B().Publish().Channel(s.channel()).Message(text).Build())
+	}
+	// Any node will do, and one that is gone may still be known. A message that comes
+	// twice is no harm.
+	err = unavailable("publish", rueidis.ErrNoAddr)
+	for _, node := range s.client.Nodes() {
+		if err = s.pending.begin(); err != nil {
+			return unavailable("publish", err)
+		}
+		_, err = bounded(ctx, func() (struct{}, error) {
+			return struct{}{}, node.Do(ctx, node.B().Publish().Channel(s.channel()).Message(text).Build()).Error()
+		})
+		s.pending.end(err)
+		if err == nil {
+			return nil
+		}
+		err = unavailable("publish", err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// Subscribe calls receive with each message that is published, one after the other,
+// until the context has ended or the connection is lost, and returns why: an error
+// that wraps [headgate.ErrUnavailable], or the context's. It calls ready when it
+// begins to hear them, and perhaps again later. It uses a connection that decisions
+// are made over, so that neither function may wait for anything. End it before the
+// store is closed.
+//
+// Behind Sentinels the messages are those of the primary, and come again from the next
+// one after a failover. The nodes of a cluster pass them on to one another.
+func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error {
+	var over atomic.Bool
+	defer over.Store(true)
+	hooked := rueidis.WithOnSubscriptionHook(ctx, func(change rueidis.PubSubSubscription) {
+		if change.Kind == "subscribe" && !over.Load() {
+			ready()
+		}
+	})
+	// Connecting does not heed the context.
+	_, err := bounded(hooked, func() (struct{}, error) {
+		return struct{}{}, s.client.Receive(hooked, s.client.B().Subscribe().Channel(s.channel()).Build(), func(m rueidis.PubSubMessage) {
+			if !over.Load() {
+				receive([]byte(m.Message))
+			}
+		})
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		err = errors.New("the connection has ended")
+	}
+	return unavailable("subscribe", err)
+}
+
+// diagnoseBus says whether messages arrive.
+func (s *Store) diagnoseBus(ctx context.Context, d *Diagnosis) {
+	ctx, cancel := context.WithTimeout(ctx, max(time.Second, s.deadlines.timeout))
+	defer cancel()
+	heard := make(chan struct{}, 1)
+	err := s.Subscribe(ctx, func() {
+		select {
+		case heard <- struct{}{}:
+			cancel()
+		default:
+		}
+	}, func([]byte) {})
+	select {
+	case <-heard:
+		// The context has ended because messages would arrive now. A message of
+		// nothing is one that nobody knows, and passed over.
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, s.deadlines.timeout))
+		defer cancel()
+		err = s.Publish(within, nil)
+	default:
+	}
+	if err == nil {
+		d.add("", "messages", Fine, "servers can tell each other what was refunded and reset", "")
+		return
+	}
+	d.add("", "messages", Doubtful, fmt.Sprintf("servers cannot tell each other what was refunded and reset: %v; of keys whose denials are remembered they find out some seconds later", err),
+		"allow the user +publish, +subscribe and the channels of its prefix; docs/redis.md has the list")
+}

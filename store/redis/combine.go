@@ -1,0 +1,371 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
+)
+
+// Decisions that are in flight at the same time share script calls: a call has its
+// price for the server and for the connection, whatever it decides. Each keeps what
+// it has with a call of its own: its deadline, its place among the pending, its
+// error, its order. Nobody waits for company. A decision leaves at once unless two
+// shared calls are on their way, and else with those that come until one of them
+// is answered.
+
+const (
+	// sharedCalls is how many shared calls are on their way at a time: one for the
+	// server to work at while the other one's answers are handed out.
+	sharedCalls = 2
+	// batchWork bounds the time that a server spends on one call, in decisions by
+	// one bucket.
+	batchWork = 128
+	// calmBatches is for how many batches there must have been fewer decisions than
+	// make it worth sharing until it is given up.
+	calmBatches = 16
+)
+
+// seat is a decision's place in a shared call.
+type seat struct {
+	shape shape
+	text  []byte // the counter's name and, behind it, what batch.lua is told
+	key   int    // how long the name is
+	work  int    // for how many decisions by one bucket the server works at it
+	reply reply
+	err   error
+	left  atomic.Bool   // nobody waits for it any more
+	done  chan struct{} // has a value once reply or err is set
+}
+
+// combiner gathers decisions. A goroutine makes the calls while there are any, two
+// if there are many.
+type combiner struct {
+	store  *Store
+	from   int64 // calls without an answer from which on it pays
+	script *rueidis.Lua
+	seats  sync.Pool
+
+	on    atomic.Bool // whether decisions are shared
+	unfit atomic.Bool // whether the server cannot do it
+
+	mu      sync.Mutex // guards what follows
+	waiting []*seat
+	runs    int   // goroutines
+	batches int   // since it was last considered whether sharing pays
+	peak    int64 // the most calls without an answer that they saw
+	over    bool
+
+	running sync.WaitGroup
+	ctx     context.Context // of the calls
+	cancel  context.CancelFunc
+}
+
+func newCombiner(s *Store, from int64) *combiner {
+	c := &combiner{
+		store: s, from: from,
+		script: rueidis.NewLuaScript(arithmeticLua +
+			"local function buckets(KEYS, ARGV)\n" + bucketsLua + "\nend\n" +
+			"local function window(KEYS, ARGV)\n" + windowLua + "\nend\n" + batchLua),
+		seats: sync.Pool{New: func() any { return &seat{done: make(chan struct{}, 1)} }},
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// one decides one check that has a short script.
+func (s *Store) one(ctx context.Context, shape shape, c *headgate.Check) (reply, error) {
+	if s.combiner.pays(s.pending.calls.Load()) && !s.doubt.now(ctx) {
+		if r, err := s.combiner.decide(ctx, shape, c); r.status != statusRefused {
+			return r, err
+		}
+	}
+	short := s.short(c)
+	return s.exec(ctx, headgate.OpTake, short.script, []string{short.key}, short.args)
+}
+
+// pays reports whether a decision should share a call while so many calls have no
+// answer.
+func (c *combiner) pays(calls int64) bool {
+	if c == nil {
+		return false
+	}
+	if c.on.Load() {
+		return true
+	}
+	if calls+1 < c.from || c.unfit.Load() {
+		return false
+	}
+	c.on.Store(true)
+	return true
+}
+
+// decide has a check decided by a shared call. The status is statusRefused if it
+// needs a call of its own.
+func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Check) (reply, error) {
+	pending := &c.store.pending
+	if err := pending.begin(); err != nil {
+		return reply{}, unavailable(headgate.OpTake.String(), err)
+	}
+	s := c.seats.Get().(*seat)
+	s.set(shape, c.store.prefix, check)
+	if !c.join(s) {
+		pending.end(nil)
+		return reply{status: statusRefused}, nil
+	}
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		// What it may have charged stays charged, as by a call of its own. The
+		// seat is not used again.
+		s.left.Store(true)
+		pending.end(ctx.Err())
+		return reply{}, unavailable(headgate.OpTake.String(), ctx.Err())
+	}
+	r, err := s.reply, s.err
+	s.reply, s.err = reply{}, nil
+	c.seats.Put(s)
+	pending.end(err)
+	return r, err
+}
+
+// set says what is to be decided. It keeps nothing of the check, whose owner may be
+// gone before the call is made.
+func (s *seat) set(shape shape, prefix string, c *headgate.Check) {
+	limits := c.Rule.Limits()
+	b := appendKey(s.text[:0], prefix, c)
+	s.shape, s.key = shape, len(b)
+	b = append(b, byte(shape))
+	switch shape {
+	case shapeBucket:
+		s.work = 1
+	case shapeBuckets:
+		s.work = 1 + (len(limits)+1)/2
+	case shapeWindows:
+		s.work = 2 + len(limits)/2
+	}
+	if shape == shapeWindows {
+		b = appendWindows(append(b, byte(len(limits))), limits)
+	} else {
+		b = appendLayout(b, limits)
+		for i := range limits {
+			b = appendBucket(b, &limits[i])
+		}
+	}
+	s.text = binary.BigEndian.AppendUint32(b, uint32(c.Units()))
+}
+
+// join has a seat taken along by the next call, or returns false after the end.
+func (c *combiner) join(s *seat) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	c.waiting = append(c.waiting, s)
+	if c.runs < sharedCalls {
+		c.runs++
+		c.running.Go(c.run)
+	}
+	return true
+}
+
+// run makes shared calls as long as somebody waits.
+func (c *combiner) run() {
+	var batch []*seat
+	for {
+		// Whoever is about to ask may come along.
+		runtime.Gosched()
+		if batch = c.board(batch); len(batch) == 0 {
+			return
+		}
+		c.call(batch)
+	}
+}
+
+// board takes the seats of the next call, into the place of the last call's. There
+// are none if the goroutine is to end.
+func (c *combiner) board(batch []*seat) []*seat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.consider()
+	clear(batch)
+	batch = batch[:0]
+	work, n := 0, 0
+	for ; n < len(c.waiting); n++ {
+		s := c.waiting[n]
+		if s.left.Load() {
+			continue
+		}
+		if work += s.work; work > batchWork {
+			break
+		}
+		batch = append(batch, s)
+	}
+	rest := copy(c.waiting, c.waiting[n:])
+	clear(c.waiting[rest:])
+	c.waiting = c.waiting[:rest]
+	if len(batch) == 0 {
+		c.runs--
+	}
+	return batch
+}
+
+// consider gives sharing up when it has not paid for a while.
+func (c *combiner) consider() {
+	c.peak = max(c.peak, c.store.pending.calls.Load())
+	if c.batches++; c.batches < calmBatches {
+		return
+	}
+	if c.peak < c.from-c.from/4 {
+		c.on.Store(false)
+	}
+	c.batches, c.peak = 0, 0
+}
+
+// call makes the shared call of a batch and hands out the answers.
+func (c *combiner) call(batch []*seat) {
+	text, err := c.ask(batch)
+	var head reply
+	alone := isCrossSlot(err)
+	switch {
+	case alone:
+		// One node of a cluster, or what stands before one: nothing was done.
+		c.unfit.Store(true)
+		c.on.Store(false)
+		err = nil
+	case err != nil:
+		err = unavailable(headgate.OpTake.String(), err)
+	default:
+		head, err = parseReply(text)
+	}
+	text = head.text
+	for _, s := range batch {
+		if alone {
+			s.reply.status = statusRefused
+		} else if err == nil {
+			s.reply, text, err = s.read(head.now, text)
+		}
+		s.err = err
+		s.done <- struct{}{}
+	}
+}
+
+func isCrossSlot(err error) bool {
+	if err == nil {
+		return false
+	}
+	var refused *rueidis.RedisError
+	return errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "CROSSSLOT")
+}
+
+// ask makes a call, by the deadline that calls have which begin now.
+func (c *combiner) ask(batch []*seat) (string, error) {
+	shared, release, err := c.store.deadlines.limit(c.ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	end, _ := shared.Deadline()
+	ctx, cancel := context.WithDeadline(c.ctx, end)
+	defer cancel()
+	keys, args := c.arguments(batch)
+	return c.store.run(ctx, c.script, keys, args)
+}
+
+// arguments makes the arguments of batch.lua, cut from one string.
+func (c *combiner) arguments(batch []*seat) (keys, args []string) {
+	names, specs := 0, 0
+	for _, s := range batch {
+		names += s.key
+		specs += len(s.text) - s.key
+	}
+	b := make([]byte, 0, names+specs)
+	for _, s := range batch {
+		b = append(b, s.text[:s.key]...)
+	}
+	var before []byte
+	for _, s := range batch {
+		what := s.text[s.key:]
+		if s.shape == shapeBucket && bytes.Equal(what, before) {
+			b = append(b, 0) // like the one before
+		} else {
+			b = append(b, what...)
+		}
+		before = what
+	}
+	all := string(b)
+	keys = make([]string, len(batch))
+	for i, s := range batch {
+		keys[i], all = all[:s.key], all[s.key:]
+	}
+	args = append(make([]string, 0, 2), all)
+	if c.store.clock != nil {
+		args = append(args, string(appendInt(nil, c.store.clock())))
+	}
+	return keys, args
+}
+
+// What batch.lua answers for one bucket, besides.
+const (
+	statusDeniedNew   = 4 // there was no value
+	statusAdmittedNew = 5
+
+	bucketBytes = 1 + 8 + stateBytes // of the value
+)
+
+// read cuts the seat's answer off what batch.lua answered.
+func (s *seat) read(now int64, text string) (r reply, rest string, err error) {
+	size, value := 1, 0
+	if s.shape != shapeBucket {
+		size = 2
+	}
+	if len(text) < size {
+		return reply{}, "", tooShort(len(text), size)
+	}
+	if s.shape == shapeBucket {
+		r = reply{status: int(text[0]), now: now}
+		switch r.status {
+		case statusDenied, statusAdmitted:
+			value = bucketBytes
+		case statusDeniedNew, statusAdmittedNew:
+			r.status -= statusDeniedNew
+		}
+	} else {
+		value = int(readUint(text, 2))
+	}
+	text = text[size:]
+	if len(text) < value {
+		return reply{}, "", tooShort(len(text), value)
+	}
+	mine, rest := text[:value], text[value:]
+	switch {
+	case s.shape == shapeBucket:
+		r.text = mine
+	case value == 0:
+		r = reply{status: statusRefused}
+	default:
+		r, err = parseReply(mine)
+	}
+	return r, rest, err
+}
+
+// end ends the calls that are on their way, and waits until nobody waits any more.
+func (c *combiner) end() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.cancel()
+	c.running.Wait()
+}

@@ -1,0 +1,128 @@
+package redis
+
+import (
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Observer is told of each call that a store makes for decisions and what belongs to
+// them: the node that was asked, as host:port, what for ("take" with peeks and charges,
+// "refund" with settlements, "reset", and others in a word), how long it took with all
+// redirections, and how it ended. A call may carry several decisions. On a cluster the node is
+// the one that serves the slot as of the last few seconds; "" means that it is not known.
+//
+// It is called by the goroutine that waits for the decision, and must not wait.
+type Observer func(node, op string, took time.Duration, err error)
+
+// WithObserver has every call observed. Without it no time is taken.
+func WithObserver(o Observer) Option { return func(s *settings) { s.observer = o } }
+
+// placesLast is for how long it is believed which node serves which slot.
+const placesLast = 2 * time.Second
+
+// observing knows where calls go.
+type observing struct {
+	tell    Observer // nil: nobody wants to know
+	places  atomic.Pointer[places]
+	looking atomic.Bool
+}
+
+// places is which node serves which slot.
+type places struct {
+	until time.Time
+	nodes []string
+	slots []uint16 // by slot, the node's place in nodes behind 1; nil if all are on one
+}
+
+const slotCount = 1 << 14
+
+func (p *places) node(slot uint16) string {
+	switch {
+	case p == nil || len(p.nodes) == 0:
+		return ""
+	case p.slots == nil:
+		return p.nodes[0]
+	case slot < slotCount && p.slots[slot] > 0:
+		return p.nodes[p.slots[slot]-1]
+	}
+	return ""
+}
+
+// observe tells of a call to the node of a slot.
+func (s *Store) observe(slot uint16, op string, start time.Time, err error) {
+	o := &s.observing
+	now := time.Now()
+	p := o.places.Load()
+	if p == nil || now.After(p.until) {
+		p = s.look(p, now)
+	}
+	o.tell(p.node(slot), op, now.Sub(start), err)
+}
+
+// look finds out where calls go now, without having anybody wait for it. It returns what
+// is known meanwhile.
+func (s *Store) look(known *places, now time.Time) *places {
+	if s.clustered == nil {
+		p := &places{until: now.Add(placesLast), nodes: slices.Sorted(maps.Keys(s.client.Nodes()))}
+		s.observing.places.Store(p)
+		return p
+	}
+	if s.observing.looking.CompareAndSwap(false, true) {
+		begun := s.clustered.tasks.start(func() {
+			defer s.observing.looking.Store(false)
+			ctx, cancel := context.WithTimeout(context.Background(), placesLast)
+			defer cancel()
+			p := &places{}
+			if reply, err := s.client.Do(ctx, s.client.B().Arbitrary("CLUSTER", "SLOTS").Build()).ToArray(); err == nil {
+				p = readPlaces(reply)
+			} else if known != nil {
+				p.nodes, p.slots = known.nodes, known.slots
+			}
+			p.until = time.Now().Add(placesLast)
+			s.observing.places.Store(p)
+		})
+		if !begun {
+			s.observing.looking.Store(false)
+		}
+	}
+	return known
+}
+
+// readPlaces reads the answer to CLUSTER SLOTS: first and last slot, and the nodes that
+// serve them, the primary first.
+func readPlaces(reply []rueidis.RedisMessage) *places {
+	p := &places{slots: make([]uint16, slotCount)}
+	for i := range reply {
+		line, err := reply[i].ToArray()
+		if err != nil || len(line) < 3 {
+			continue
+		}
+		first, err1 := line[0].AsInt64()
+		last, err2 := line[1].AsInt64()
+		primary, err3 := line[2].ToArray()
+		if err1 != nil || err2 != nil || err3 != nil || len(primary) < 2 || first < 0 || last >= slotCount {
+			continue
+		}
+		host, err1 := primary[0].ToString()
+		port, err2 := primary[1].AsInt64()
+		if err1 != nil || err2 != nil || host == "" {
+			continue // a node that does not know its own address
+		}
+		name := net.JoinHostPort(host, strconv.FormatInt(port, 10))
+		at := slices.Index(p.nodes, name)
+		if at < 0 {
+			at, p.nodes = len(p.nodes), append(p.nodes, name)
+		}
+		for slot := first; slot <= last; slot++ {
+			p.slots[slot] = uint16(at + 1)
+		}
+	}
+	return p
+}

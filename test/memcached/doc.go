@@ -1,0 +1,2 @@
+// Package memcached holds store/memcached against real memcached servers.
+package memcached

@@ -1,0 +1,2 @@
+// Package postgres holds store/postgres against real PostgreSQL servers.
+package postgres

@@ -1,0 +1,61 @@
+package postgres_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// prefixes gives every store of a test its own counters on the shared server.
+var prefixes atomic.Int64
+
+// open returns a store with counters of its own. A nil clock is the server's.
+func open(t testing.TB, s *servers.Postgres, clock func() int64, options ...postgres.Option) *postgres.Store {
+	t.Helper()
+	options = append([]postgres.Option{
+		postgres.WithPrefix(fmt.Sprintf("t%d:", prefixes.Add(1))), postgres.WithTimeout(30 * time.Second),
+	}, options...)
+	if clock != nil {
+		options = append(options, postgres.WithClock(clock))
+	}
+	store, err := postgres.Open(t.Context(), s.URL()+"?pool_max_conns=4", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+func TestConformance(t *testing.T) {
+	s := servers.StartPostgres(t)
+	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, s, clock) })
+}
+
+// TestHistories holds the store against the model and the oracle.
+func TestHistories(t *testing.T) {
+	total := 6_000
+	if text := os.Getenv("HEADGATE_STEPS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("HEADGATE_STEPS: %v", err)
+		}
+		total = n
+	}
+	const length, lanes = 250, 4
+	s := servers.StartPostgres(t)
+	for lane := range lanes {
+		t.Run(strconv.Itoa(lane), func(t *testing.T) {
+			t.Parallel()
+			storetest.Histories(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, s, clock) },
+				uint64(lane), max(1, total/length/lanes), length)
+		})
+	}
+}

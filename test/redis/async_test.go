@@ -1,0 +1,227 @@
+package redis_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// asyncNodes is how many share a server, each with connections of its own.
+const asyncNodes = 16
+
+// asyncNode is an Async around a store of its own on the server.
+func asyncNode(t *testing.T, s *servers.Server, options layered.AsyncOptions) *layered.Async {
+	t.Helper()
+	store, err := redis.Open(t.Context(), s.URL(), redis.WithTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	a, err := layered.NewAsync(store, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// admittedAt is when a unit was admitted, in microseconds since the Unix epoch.
+type admittedAt int64
+
+// asyncLoad asks nodes from several goroutines for single units, for a while.
+func asyncLoad(t *testing.T, nodes []*layered.Async, c headgate.Check, length, pause time.Duration) (admitted []admittedAt, asked int) {
+	t.Helper()
+	var mu sync.Mutex // guards admitted and asked
+	var all sync.WaitGroup
+	start := time.Now()
+	for _, a := range nodes {
+		store := a.Store()
+		for range 2 {
+			all.Go(func() {
+				var mine []admittedAt
+				var dst []headgate.Decision
+				n := 0
+				for ; time.Since(start) < length; time.Sleep(pause) {
+					var err error
+					if dst, err = store.Take(t.Context(), headgate.OpTake, []headgate.Check{c}, dst[:0]); err != nil {
+						t.Error(err)
+						return
+					}
+					n++
+					switch at := time.Now().UnixMicro(); {
+					case !dst[0].Allowed:
+					case dst[0].Source == headgate.SourceStore:
+						mine = append(mine, admittedAt(dst[0].At))
+					default:
+						mine = append(mine, admittedAt(at))
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				admitted, asked = append(admitted, mine...), asked+n
+			})
+		}
+	}
+	all.Wait()
+	slices.SortFunc(admitted, func(a, b admittedAt) int { return cmp.Compare(a, b) })
+	return admitted, asked
+}
+
+// TestAsyncNodesShareALimit: sixteen nodes on one server, asked for more than a limit
+// admits, exceed it by no more than docs/consistency.md says at any instant, and in
+// the end the server knows of every unit.
+func TestAsyncNodesShareALimit(t *testing.T) {
+	const rate, length = 2000, 3 * time.Second
+	long := 300 * 24 * time.Hour
+	for _, limit := range []headgate.Limit{
+		headgate.PerSecond(rate),
+		headgate.Per(rate, long),
+		headgate.Sliding(rate, long),
+		{Algorithm: headgate.FixedWindow, Count: rate, Period: long, Align: headgate.AlignFirst},
+		{Algorithm: headgate.SlidingCounter, Count: rate, Period: long},
+	} {
+		t.Run(fmt.Sprint(limit.Algorithm, " ", limit.Period), func(t *testing.T) {
+			servers.Each(t, func(t *testing.T, s *servers.Server) {
+				c := headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Consistency: headgate.Async}
+				var nodes []*layered.Async
+				for range asyncNodes {
+					nodes = append(nodes, asyncNode(t, s, layered.AsyncOptions{}))
+				}
+				admitted, asked := asyncLoad(t, nodes, c, length, 2*time.Millisecond)
+				local := int64(0)
+				for _, a := range nodes {
+					local += a.Status().Local
+					if err := a.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				refill := 0.0 // units in a microsecond
+				if limit.Algorithm == headgate.TokenBucket {
+					refill = float64(limit.Count) / float64(limit.Period.Microseconds())
+				}
+				used, worst, last := 0.0, 0.0, admittedAt(0)
+				for _, at := range admitted {
+					used = max(0, used-refill*float64(at-last)) + 1
+					last = at
+					worst = max(worst, used-rate)
+				}
+				stale := 3 * float64(layered.DefaultInterval.Microseconds())
+				bound := asyncNodes*layered.DefaultPart*rate + (asyncNodes+1)*refill*stale
+				t.Logf("%d of %d admitted, %d checks from memory; %.0f too many, at most %.0f", len(admitted), asked, local, worst, bound)
+				if worst > bound {
+					t.Errorf("%.0f units too many, at most %.0f", worst, bound)
+				}
+				if asked > 3*rate && len(admitted) < rate*95/100 { // the last ones take some reports
+					t.Errorf("%d of %d requests were admitted, and the limit is %d", len(admitted), asked, rate)
+				}
+				if local < int64(asked)/3 {
+					t.Errorf("%d of %d checks were decided from memory", local, asked)
+				}
+				if refill*1e6 > 1 {
+					return // What has been refilled since is not known here.
+				}
+				// Units that were not admitted fit; those that were do not.
+				a := asyncNode(t, s, layered.AsyncOptions{})
+				defer closeAsync(t, a)
+				c.Consistency = headgate.Strict
+				d, err := a.Store().Take(t.Context(), headgate.OpPeek, []headgate.Check{c}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := max(0, rate-int64(len(admitted))); d[0].Remaining != want {
+					t.Errorf("the server has %d left after %d of %d", d[0].Remaining, len(admitted), rate)
+				}
+			})
+		})
+	}
+}
+
+func closeAsync(t *testing.T, a *layered.Async) {
+	t.Helper()
+	if err := a.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAsyncLongRun: whatever was admitted too much is paid back: over a longer time
+// sixteen nodes admit what the limit does, to one in a hundred.
+func TestAsyncLongRun(t *testing.T) {
+	const rate, length = 500, 6 * time.Second
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(rate)), Key: "k", Consistency: headgate.Async}
+		var nodes []*layered.Async
+		for range asyncNodes {
+			a := asyncNode(t, s, layered.AsyncOptions{Part: 1}) // as much too many as can be
+			defer closeAsync(t, a)
+			nodes = append(nodes, a)
+		}
+		admitted, asked := asyncLoad(t, nodes, c, length, 4*time.Millisecond)
+		passed := time.Duration(admitted[len(admitted)-1]-admitted[0]) * time.Microsecond
+		may := rate + rate*passed.Seconds()
+		t.Logf("%d of %d admitted in %v, may be %.0f", len(admitted), asked, passed, may)
+		// What nodes may hold at the end comes on top: by then nobody has paid it back.
+		if most := 1.01*may + rate*3*layered.DefaultInterval.Seconds(); float64(len(admitted)) > most {
+			t.Errorf("%d units were admitted in %v, at most %.0f", len(admitted), passed, most)
+		}
+	})
+}
+
+// TestAsyncThroughAnOutage: nodes go on for some reports while the server stands
+// still, then say that it is unavailable, and know what they owe when it is back.
+func TestAsyncThroughAnOutage(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store, err := redis.Open(t.Context(), s.URL(), redis.WithTimeout(200*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		a, err := layered.NewAsync(store, layered.AsyncOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAsync(t, a)
+		c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(100_000, 300*24*time.Hour)), Key: "k", Consistency: headgate.Async}}
+		admitted := int64(0)
+		take := func() (headgate.Source, error) {
+			d, err := a.Store().Take(t.Context(), headgate.OpTake, c, nil)
+			if err != nil {
+				return 0, err
+			}
+			if d[0].Allowed {
+				admitted++
+			}
+			return d[0].Source, nil
+		}
+		until(t, "decisions from memory", func() bool {
+			source, err := take()
+			return err == nil && source == headgate.SourceLocal
+		})
+		s.Pause()
+		until(t, "that the server is missed", func() bool {
+			_, err := take()
+			return errors.Is(err, headgate.ErrUnavailable)
+		})
+		s.Resume()
+		until(t, "decisions from memory", func() bool {
+			source, err := take()
+			return err == nil && source == headgate.SourceLocal
+		})
+		until(t, "that all is reported", func() bool { return a.Status().Unreported == 0 })
+		d, err := store.Take(t.Context(), headgate.OpPeek, c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A call that was cut off may have counted, or not.
+		if used, doubtful := 100_000-d[0].Remaining, a.Status().Doubtful; used+doubtful < admitted {
+			t.Errorf("%d were admitted, and the server knows of %d; of %d it may know", admitted, used, doubtful)
+		}
+	})
+}

@@ -1,0 +1,273 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// node is a process as far as the store is concerned: connections of its own, and a
+// memory of denials that it trusts for so long that only the others end it.
+type node struct {
+	*redis.Store
+	denials *layered.Denials
+}
+
+func newNode(t *testing.T, url string) *node {
+	t.Helper()
+	store := openURL(t, url, redis.WithPrefix("nodes:"))
+	n := &node{store, layered.NewDenials(store, layered.DenyCacheOptions{Bus: store, Trust: time.Hour})}
+	t.Cleanup(n.denials.Close) // before the store's
+	n.listens(t)
+	return n
+}
+
+func (n *node) listens(t *testing.T) {
+	t.Helper()
+	for range 6000 {
+		if n.denials.Status().Listening {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("a node does not hear the others: %+v", n.denials.Status())
+}
+
+// take asks a node, again while the servers are busy with themselves.
+func (n *node) take(t *testing.T, op headgate.Op, c headgate.Check) headgate.Verdict {
+	t.Helper()
+	var got []headgate.Decision
+	var err error
+	for range 600 {
+		if got, err = n.denials.Store().Take(t.Context(), op, []headgate.Check{c}, nil); err == nil {
+			return headgate.NewVerdict(got)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal(err)
+	return headgate.Verdict{}
+}
+
+// deny has a node deny a check from memory.
+func (n *node) deny(t *testing.T, c headgate.Check) {
+	t.Helper()
+	for range 1000 {
+		if v := n.take(t, headgate.OpTake, c); !v.Allowed && v.Decisions[0].Source == headgate.SourceCache {
+			return
+		}
+	}
+	t.Fatal("it is never denied from memory")
+}
+
+// admits waits until a node admits a check that another has freed, and returns after how long it did.
+func (n *node) admits(t *testing.T, c headgate.Check, by *node) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for time.Since(start) < time.Minute {
+		if n.take(t, headgate.OpTake, c).Allowed {
+			return time.Since(start)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	t.Fatalf("denied for a minute: %+v, freed by %+v", n.denials.Status(), by.denials.Status())
+	return 0
+}
+
+func remembered(rule string) headgate.Check {
+	return headgate.Check{Rule: headgate.MustRule(rule, headgate.PerHour(3)), Key: "k", DenyCache: headgate.DenyCacheOn}
+}
+
+// freedEverywhere has one node free a key in every way, and the other notice.
+func freedEverywhere(t *testing.T, here, there *node) {
+	ledger := here.denials.Store().(headgate.Ledger)
+	for name, free := range map[string]func(headgate.Check, headgate.Reservation) error{
+		"refund": func(c headgate.Check, _ headgate.Reservation) error {
+			_, err := ledger.Take(t.Context(), headgate.OpRefund, []headgate.Check{c}, nil)
+			return err
+		},
+		"reset": func(c headgate.Check, _ headgate.Reservation) error {
+			_, err := ledger.Take(t.Context(), headgate.OpReset, []headgate.Check{c}, nil)
+			return err
+		},
+		"settle": func(_ headgate.Check, r headgate.Reservation) error {
+			_, err := ledger.Settle(t.Context(), r, []int64{1}, nil)
+			return err
+		},
+		"cancel": func(_ headgate.Check, r headgate.Reservation) error {
+			r, err := ledger.Recall(t.Context(), r.ID)
+			if err != nil {
+				return err
+			}
+			_, err = ledger.Settle(t.Context(), r, []int64{0}, nil)
+			return err
+		},
+	} {
+		var slowest time.Duration
+		for i := range 20 {
+			c := remembered("r")
+			c.Key = fmt.Sprint(name, i, " of ", prefixes.Add(1))
+			two := c
+			two.Cost = 2
+			r, _, err := ledger.Reserve(t.Context(), headgate.Terms{}, []headgate.Check{two}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			here.deny(t, c)
+			there.deny(t, c)
+			if err := free(c, r); err != nil {
+				t.Fatal(err)
+			}
+			slowest = max(slowest, there.admits(t, c, here))
+		}
+		t.Logf("%s: admitted by the other node after %v at most", name, slowest)
+	}
+}
+
+// TestFreedOnAllNodes: what one node frees is admitted by the other, on real servers.
+func TestFreedOnAllNodes(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		t.Run("single", func(t *testing.T) {
+			s := servers.Start(t, kind)
+			here, there := newNode(t, s.URL()), newNode(t, s.URL())
+			freedEverywhere(t, here, there)
+			t.Run("connections lost", func(t *testing.T) {
+				c := remembered("lost")
+				there.deny(t, c)
+				// Freed by somebody who tells nobody, while nobody is connected.
+				do(t, s, "CLIENT", "KILL", "TYPE", "normal")
+				do(t, s, "CLIENT", "KILL", "TYPE", "pubsub")
+				do(t, s, "DEL", "nodes:lost k")
+				there.admits(t, c, here)
+				there.listens(t)
+				here.listens(t)
+				freedEverywhere(t, here, there)
+			})
+		})
+		t.Run("sentinel", func(t *testing.T) {
+			s := servers.StartSentinel(t, kind)
+			here, there := newNode(t, s.URL()), newNode(t, s.URL())
+			old := s.Primary()
+			old.Kill()
+			s.AwaitFailover(old)
+			here.take(t, headgate.OpTake, remembered("well"))
+			there.take(t, headgate.OpTake, remembered("well"))
+			here.listens(t)
+			there.listens(t)
+			freedEverywhere(t, here, there)
+		})
+		t.Run("cluster", func(t *testing.T) {
+			c := servers.StartCluster(t, kind)
+			here, there := newNode(t, c.URL()), newNode(t, c.URL())
+			freedEverywhere(t, here, there)
+			const slot = 7
+			old := c.Owner(slot)
+			old.Kill()
+			c.AwaitFailover(slot, old)
+			for i := range 30 {
+				again := remembered("well")
+				again.Key = fmt.Sprint(i)
+				here.take(t, headgate.OpTake, again)
+				there.take(t, headgate.OpTake, again)
+			}
+			here.listens(t)
+			there.listens(t)
+			freedEverywhere(t, here, there)
+		})
+	})
+}
+
+// TestNewsNeedNoPermission: a user who may not publish loses nothing but the news.
+func TestNewsNeedNoPermission(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		var rules []string
+		for _, rule := range documented(t, "headgate") {
+			if !strings.HasPrefix(rule, "&") && rule != "+publish" && rule != "+subscribe" {
+				rules = append(rules, rule)
+			}
+		}
+		do(t, s, append([]string{"ACL", "SETUSER", "headgate", "reset", "on", ">geheim"}, rules...)...)
+		store, err := redis.Open(t.Context(), as(t, s.URL(), "headgate", "geheim"), redis.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		denials := layered.NewDenials(store, layered.DenyCacheOptions{Bus: store})
+		defer denials.Close()
+		c := remembered("r")
+		n := &node{store, denials}
+		n.deny(t, c)
+		n.take(t, headgate.OpReset, c)
+		if !n.take(t, headgate.OpTake, c).Allowed {
+			t.Error("denied after a reset")
+		}
+		for range 3000 {
+			if status := denials.Status(); status.Dropped > 0 {
+				if status.Listening || !errors.Is(status.Error, headgate.ErrUnavailable) || !strings.Contains(status.Error.Error(), "NOPERM") {
+					t.Errorf("%+v, want that the server does not permit it", status)
+				}
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Error("nothing was dropped within 30 s")
+	}, servers.Password("admin"))
+}
+
+// answeredBy is how often scripts were called, as the server counts.
+func answeredBy(t *testing.T, s *servers.Server) int64 {
+	t.Helper()
+	info, err := s.Do(t.Context(), "INFO", "commandstats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var total int64
+	for line := range strings.Lines(info.(string)) {
+		for _, name := range []string{"cmdstat_evalsha:", "cmdstat_eval:"} {
+			var n int64
+			if rest, ok := strings.CutPrefix(line, name); ok {
+				if _, err := fmt.Sscanf(rest, "calls=%d", &n); err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				total += n
+			}
+		}
+	}
+	return total
+}
+
+// TestFloodOfDenied: of a flood of one denied key the server sees almost nothing.
+func TestFloodOfDenied(t *testing.T) {
+	const callers, each = 32, 2000
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		n := newNode(t, s.URL())
+		c := remembered("flood")
+		n.deny(t, c)
+		before := answeredBy(t, s)
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range each {
+					got, err := n.denials.Store().Take(t.Context(), headgate.OpTake, []headgate.Check{c}, nil)
+					if err != nil || headgate.NewVerdict(got).Allowed {
+						t.Errorf("got %+v, %v; want a denial", got, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if asked := answeredBy(t, s) - before; asked*100 >= callers*each {
+			t.Errorf("the server answered %d of %d requests, want less than a hundredth", asked, callers*each)
+		} else {
+			t.Logf("the server answered %d of %d requests", asked, callers*each)
+		}
+	})
+}

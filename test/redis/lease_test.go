@@ -1,0 +1,177 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// leaserURL makes this test binary a process that takes from the store at the URL by
+// leases; leaserCounts is the file in which it counts.
+const (
+	leaserURL    = "HEADGATE_TEST_LEASER_URL"
+	leaserCounts = "HEADGATE_TEST_LEASER_COUNTS"
+)
+
+const (
+	leasers       = 4      // processes
+	leaserCallers = 4      // goroutines of each of them for each rule
+	leasedUnits   = 12_000 // of each rule
+)
+
+// leasedRules are limits that hardly refill within a test, of every algorithm that
+// can be leased.
+func leasedRules() []*headgate.Rule {
+	long := 300 * 24 * time.Hour
+	return []*headgate.Rule{
+		headgate.MustRule("lease.bucket", headgate.Per(leasedUnits, long)),
+		headgate.MustRule("lease.windows", headgate.Sliding(leasedUnits, long), headgate.Sliding(2*leasedUnits, long/2)),
+		headgate.MustRule("lease.fixed", headgate.Limit{Algorithm: headgate.FixedWindow, Count: leasedUnits, Period: long, Align: headgate.AlignFirst}),
+		headgate.MustRule("lease.counter", headgate.Limit{Algorithm: headgate.SlidingCounter, Count: leasedUnits, Period: long}),
+	}
+}
+
+// counters are numbers in a file, which stay there if the process is killed.
+func counters(path string) ([]atomic.Int64, error) {
+	n := len(leasedRules())
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(8 * n)); err != nil {
+		return nil, err
+	}
+	shared, err := syscall.Mmap(int(f.Fd()), 0, 8*n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*atomic.Int64)(unsafe.Pointer(&shared[0])), n), nil
+}
+
+// leaser takes single units of all rules until each caller was denied for so long
+// that nothing can come back any more.
+func leaser(url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	counts, err := counters(os.Getenv(leaserCounts))
+	if err != nil {
+		return err
+	}
+	store, err := redis.Open(ctx, url, redis.WithTimeout(time.Minute))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	lease := layered.NewLease(store, layered.LeaseOptions{Nodes: func() int64 { return leasers }})
+	var failure atomic.Pointer[error]
+	var all sync.WaitGroup
+	for i, rule := range leasedRules() {
+		checks := []headgate.Check{{Rule: rule, Key: "shared", Consistency: headgate.Leased}}
+		for range leaserCallers {
+			all.Go(func() {
+				for last := time.Now(); time.Since(last) < 4*time.Second; {
+					out, err := lease.Store().Take(ctx, headgate.OpTake, checks, nil)
+					switch {
+					case err != nil:
+						failure.Store(&err)
+						return
+					case headgate.NewVerdict(out).Allowed:
+						counts[i].Add(1)
+						last = time.Now()
+						time.Sleep(20 * time.Microsecond)
+					default:
+						time.Sleep(20 * time.Millisecond)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if err := failure.Load(); err != nil {
+		return *err
+	}
+	if s := lease.Stats(); s.Served == 0 {
+		return fmt.Errorf("nothing was leased: %+v", s)
+	}
+	return lease.Close(ctx)
+}
+
+// TestLeasesOfProcesses: several processes lease from one server, and one of them is
+// killed while it holds units. Together they are never admitted more than the limit,
+// and hardly less: what the killed one held is lost, which is at most its share.
+func TestLeasesOfProcesses(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		rules := leasedRules()
+		dir := t.TempDir()
+		admitted := make([]int64, len(rules))
+		var all sync.WaitGroup
+		var mu sync.Mutex // guards admitted
+		for n := range leasers {
+			path := filepath.Join(dir, strconv.Itoa(n))
+			counts, err := counters(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), leaserURL+"="+s.URL(), leaserCounts+"="+path)
+			problems := new(strings.Builder)
+			cmd.Stderr = problems
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				if n == 0 {
+					killWhen(cmd, counts)
+				}
+				if err := cmd.Wait(); err != nil && n != 0 {
+					t.Errorf("leaser %d: %v: %s", n, err, problems)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for i := range counts {
+					admitted[i] += counts[i].Load()
+				}
+			})
+		}
+		all.Wait()
+		for i, rule := range rules {
+			const share = leasedUnits / (2 * leasers)
+			if got := admitted[i]; got > leasedUnits || got < leasedUnits-share-1 {
+				t.Errorf("%s: %d units were admitted, at most %d may be, and at least %d", rule.Name(), got, leasedUnits, leasedUnits-share-1)
+			}
+		}
+		t.Logf("admitted of %d: %v", leasedUnits, admitted)
+	})
+}
+
+// killWhen kills a process that is in the middle of all rules.
+func killWhen(cmd *exec.Cmd, counts []atomic.Int64) {
+	for tries := 0; tries < 20_000; tries++ {
+		busy := true
+		for i := range counts {
+			busy = busy && counts[i].Load() >= 300
+		}
+		if busy {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// If it has ended already, Wait tells.
+	_ = cmd.Process.Kill()
+}
