@@ -65,3 +65,33 @@ func TestAsyncPauses(t *testing.T) {
 		}
 	})
 }
+
+// TestAsyncUndone: what was set aside or given back here for a request that the store
+// does not answer is as it was before.
+func TestAsyncUndone(t *testing.T) {
+	for _, op := range []headgate.Op{headgate.OpTake, headgate.OpRefund} {
+		synctest.Test(t, func(t *testing.T) {
+			primary := newScripted()
+			a := asyncAround(t, primary, layered.AsyncOptions{})
+			c := anAsync(headgate.Per(1000, 300*24*time.Hour))
+			used := knownIn(t, a.Store(), c)
+			c.Cost = 5
+			if d := take(t, a.Store(), c).Decisions[0]; d.Source != headgate.SourceLocal {
+				t.Fatalf("got %+v", d)
+			}
+			primary.feel(refuses)
+			strict := headgate.Check{Rule: headgate.MustRule("strict", headgate.PerHour(10)), Key: "k"}
+			if d, err := a.Store().Take(t.Context(), op, []headgate.Check{c, strict}, nil); err == nil || len(d) != 0 {
+				t.Fatalf("%s: got %+v, %v", op, d, err)
+			}
+			primary.feel(well)
+			if s := a.Status(); s.Unreported != 6 {
+				t.Errorf("%s: %d units are unreported", op, s.Unreported)
+			}
+			time.Sleep(time.Second)
+			if left := leftInStore(t, primary, headgate.Check{Rule: c.Rule, Key: "k"}); left != 1000-used-5 {
+				t.Errorf("%s: %d left after %d", op, left, used+5)
+			}
+		})
+	}
+}

@@ -327,7 +327,11 @@ func asyncLimit(r *rand.Rand) headgate.Limit {
 func TestAsyncHistories(t *testing.T) {
 	names := []string{"steady", "bursty", "shifting", "random"}
 	exceeded, asked, local := 0, int64(0), int64(0)
-	for seed := range uint64(1000) {
+	histories := uint64(1000)
+	if raceEnabled {
+		histories = 50 // Each takes ten times as long.
+	}
+	for seed := range histories {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 9))
 			limit := asyncLimit(r)

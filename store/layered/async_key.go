@@ -39,10 +39,10 @@ type asyncEntry struct {
 
 // asyncSample is the demand since a while ago: what fraction and others are made of.
 type asyncSample struct {
-	since int64 // on the store's clock
-	own   float64
-	// all is what all nodes took, at least and at most: a bucket that was full in
-	// between does not tell.
+	since int64   // on the store's clock
+	own   float64 // units that the store has charged for this node
+	// least and most are what it has charged for all of them: a bucket that was full
+	// in between does not tell exactly.
 	least, most float64
 }
 

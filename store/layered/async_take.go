@@ -101,6 +101,7 @@ func (a *Async) fromMemory(op headgate.Op, c *headgate.Check, place int, p *asyn
 		if units := c.Units(); now < e.until && e.unreported >= units && (c.At == 0 || c.At > e.at) {
 			p.said, p.aside = admit, units
 			e.unreported -= units
+			e.pending += units
 		}
 	} else if p.said = e.decide(c.Units(), &a.options, now); p.said == admit && op == headgate.OpTake {
 		p.aside = c.Units()
@@ -155,48 +156,43 @@ func (e *asyncEntry) capacity() int64 {
 	return least
 }
 
-// settle charges what was set aside of the checks decided from memory, or gives it
-// back.
-func (a *Async) settle(op headgate.Op, checks []headgate.Check, s *asyncScratch, admitted bool) {
+// settle charges or refunds what was set aside of the checks decided from memory, or
+// has it as it was.
+func (a *Async) settle(op headgate.Op, checks []headgate.Check, s *asyncScratch, done bool) {
 	for i := range s.parts {
 		p := &s.parts[i]
-		if op != headgate.OpTake || p.said == ask || p.aside == 0 {
+		if p.said == ask || p.aside == 0 {
 			continue
 		}
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
 		p.entry.pending -= p.aside
-		if admitted {
+		if done == (op == headgate.OpTake) {
 			p.entry.unreported += p.aside
 		}
 		shard.mu.Unlock()
-		for j := p.from; j < p.to && !admitted; j++ {
+		for j := p.from; j < p.to && !done; j++ {
 			d := &s.local[j]
 			d.Remaining = min(d.Remaining+checks[i].Units(), d.Limit.Capacity())
 		}
 	}
 }
 
-// failed gives back everything, as the store has not decided.
+// failed has everything as it was, as the store has not decided.
 func (a *Async) failed(op headgate.Op, checks []headgate.Check, s *asyncScratch) {
 	a.settle(op, checks, s, false)
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.entry == nil {
+		if p.entry == nil || p.said != ask {
 			continue
 		}
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
 		e := p.entry
-		switch {
-		case p.said != ask && op == headgate.OpRefund:
-			e.unreported += p.aside
-		case p.said == ask:
-			e.pending -= p.aside + p.carried
-			e.failed = true
-			if e.forgotten == p.forgotten {
-				e.unreported += p.carried
-			}
+		e.pending -= p.aside + p.carried
+		e.failed = true
+		if e.forgotten == p.forgotten {
+			e.unreported += p.carried
 		}
 		shard.mu.Unlock()
 	}

@@ -181,8 +181,7 @@ func (d *Denials) glance(checks []headgate.Check, dst []glance) []glance {
 }
 
 // recall appends the decisions of the checks that are sure to deny.
-func (d *Denials) recall(checks []headgate.Check, glances []glance, dst []headgate.Decision) (_ []headgate.Decision, found bool) {
-	now := d.table.now()
+func (d *Denials) recall(checks []headgate.Check, glances []glance, now time.Duration, dst []headgate.Decision) (_ []headgate.Decision, found bool) {
 	before, blocked := len(dst), false
 	for i := range glances {
 		g := &glances[i]
@@ -341,12 +340,16 @@ func (s denyCache) Take(ctx context.Context, op headgate.Op, checks []headgate.C
 	}
 	var room [fewGlances]glance
 	glances := s.glance(checks, room[:0])
+	var asked time.Duration
+	if len(glances) > 0 {
+		asked = s.table.now()
+	}
 	if len(glances) > 0 && s.table.count.Load() > 0 && ctx.Err() == nil && headgate.Validate(op, checks) == nil {
-		if out, found := s.recall(checks, glances, dst); found {
+		if out, found := s.recall(checks, glances, asked, dst); found {
 			return out, nil
 		}
 	}
-	before, asked := len(dst), s.table.now()
+	before := len(dst)
 	out, err := s.store.Take(ctx, op, checks, dst)
 	switch {
 	case err != nil:

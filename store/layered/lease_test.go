@@ -234,6 +234,39 @@ func TestLeaseGivesBack(t *testing.T) {
 	}
 }
 
+// TestLeaseGivesNothingBackTwice: what a bucket has refilled since it was charged is
+// free already, and others may have used it when the lease comes back.
+func TestLeaseGivesNothingBackTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+		l := leaseOf(t, store, layered.LeaseOptions{})
+		rule := headgate.MustRule("r", headgate.PerSecond(10_000))
+		hot(t, l, headgate.Check{Rule: rule, Key: "k", Consistency: headgate.Leased}, 300)
+		if l.HeldOf(rule, "k") == 0 {
+			t.Fatal("nothing is held")
+		}
+		time.Sleep(10 * time.Millisecond) // in which a hundred units are refilled, more than are held
+		all := []headgate.Check{{Rule: l.Enforced(rule), Key: "k"}}
+		free, err := store.Take(t.Context(), headgate.OpPeek, all, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[0].Cost = free[0].Remaining
+		if !take(t, store, all[0]).Allowed {
+			t.Fatal("what remains is denied")
+		}
+		time.Sleep(20 * time.Millisecond)
+		if held := l.HeldOf(rule, "k"); held != 0 {
+			t.Fatalf("%d are still held", held)
+		}
+		synctest.Wait()
+		now, err := store.Take(t.Context(), headgate.OpPeek, all, nil)
+		if err != nil || now[0].Remaining > 200 {
+			t.Errorf("%d are free when 200 were refilled; %v", now[0].Remaining, err)
+		}
+	})
+}
+
 // part is how many units a bucket may keep because parts of units are not given back.
 func part(l *headgate.Limit) int64 {
 	if l.Algorithm == headgate.TokenBucket {
@@ -414,7 +447,7 @@ func TestLeaseLedger(t *testing.T) {
 	if !ok {
 		t.Fatal("it is no ledger")
 	}
-	rule := headgate.MustRule("r", headgate.Per(1000, time.Hour))
+	rule := headgate.MustRule("r", headgate.Per(1000, 300*24*time.Hour))
 	checks := []headgate.Check{{Rule: rule, Key: "k", Cost: 4, Consistency: headgate.Leased}}
 	for range 2 {
 		d, err := l.TakeOnce(t.Context(), headgate.Terms{ID: "one"}, checks, nil)

@@ -40,7 +40,10 @@ func TestSettings(t *testing.T) {
 		t.Errorf("the prefix of a part is %q", got)
 	}
 	set := newSettings()
-	if err := set.check(1 << 14); err != nil || set.maxPending != 15360 || set.prefix != "hg:" || set.timeout != 15*time.Millisecond {
+	if err := set.check(1 << 14); err != nil || set.maxPending != 15360 || set.prefix != "hg:" || set.timeout != 15*time.Millisecond || set.combineFrom != 32 {
 		t.Errorf("the defaults are %+v, %v", set, err)
+	}
+	if set := newSettings(WithCombining(-1)); set.combineFrom != 0 {
+		t.Errorf("decisions share calls from %d on, want never", set.combineFrom)
 	}
 }

@@ -73,10 +73,10 @@ func fill[T comparable](field *T, otherwise T) {
 // TestURLSettings: a URL says something of the store as well.
 func TestURLSettings(t *testing.T) {
 	set := newSettings()
-	if _, err := parseURL("redis://h?prefix=b%3A&max_pending=9", &set); err != nil {
+	if _, err := parseURL("redis://h?prefix=b%3A&max_pending=9&combine_from=0", &set); err != nil {
 		t.Fatal(err)
 	}
-	if set.prefix != "b:" || set.maxPending != 9 {
+	if set.prefix != "b:" || set.maxPending != 9 || set.combineFrom != 0 {
 		t.Errorf("got %+v", set)
 	}
 }

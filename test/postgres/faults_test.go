@@ -82,8 +82,11 @@ func TestProcesses(t *testing.T) {
 			}
 			sum += admitted.Load()
 			got, err := all[0].Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: total}}, nil)
-			if err != nil || got[0].Remaining != 1_000_000-sum {
-				t.Errorf("of the total %d are in use, %v; want %d", 1_000_000-got[0].Remaining, err, sum)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[0].Remaining != 1_000_000-sum {
+				t.Errorf("of the total %d are in use, want %d", 1_000_000-got[0].Remaining, sum)
 			}
 		})
 	}
@@ -227,6 +230,38 @@ func TestRowsGo(t *testing.T) {
 	}
 	if n := ask[int64](t, s, "SELECT count(*) FROM headgate"); n < 1 {
 		t.Error("the row in use is gone")
+	}
+}
+
+// TestUnprepared: behind a pooler that hands each transaction another connection,
+// statements cannot be prepared.
+func TestUnprepared(t *testing.T) {
+	s := servers.StartPostgres(t)
+	store, err := postgres.Open(t.Context(), s.URL()+"?default_query_exec_mode=exec", postgres.WithTimeout(30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(9), headgate.Sliding(9, time.Hour)), Key: "k\x00", GiveBack: true}}
+	reserved, _, err := store.Reserve(t.Context(), headgate.Terms{}, checks, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Settle(t.Context(), reserved, []int64{3}, nil); err != nil {
+		t.Fatal(err)
+	}
+	got, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[1].Remaining != 5 {
+		t.Errorf("%d remain, want 5", got[1].Remaining)
+	}
+	if _, err := store.Take(t.Context(), headgate.OpReset, checks, nil); err != nil {
+		t.Error(err)
+	}
+	if err := store.Sweep(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -151,9 +151,12 @@ func TestLeasesOfProcesses(t *testing.T) {
 		}
 		all.Wait()
 		for i, rule := range rules {
+			// Another share is for a call that a busy machine cut off, and the rest for parts
+			// of units that buckets do not take back.
 			const share = leasedUnits / (2 * leasers)
-			if got := admitted[i]; got > leasedUnits || got < leasedUnits-share-1 {
-				t.Errorf("%s: %d units were admitted, at most %d may be, and at least %d", rule.Name(), got, leasedUnits, leasedUnits-share-1)
+			const least = leasedUnits - 2*share - 100
+			if got := admitted[i]; got > leasedUnits || got < least {
+				t.Errorf("%s: %d units were admitted, at most %d may be, and at least %d", rule.Name(), got, leasedUnits, least)
 			}
 		}
 		t.Logf("admitted of %d: %v", leasedUnits, admitted)

@@ -3,8 +3,8 @@
 //
 // # Basics
 //
-// [Run] asks a real Redis through the store alone and through a deny cache around it,
-// in turns: first for one key whose limit is used up, then for keys that were never
+// [Run] asks a real Redis through the store alone, with a call for each decision and
+// with calls combined, and through a deny cache around it, in turns: first for one key whose limit is used up, then for keys that were never
 // seen, while the cache remembers others. How many of the requests the server has
 // answered is what it says itself.
 //
