@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 )
 
 // shards is how many locks the keys are spread over. A lock is held for a look
@@ -14,7 +15,7 @@ const shards = 64
 // is in progress it keeps nothing, so that its memory is bounded by what is. It
 // is safe for concurrent use; make one with [NewKeyed].
 type Keyed struct {
-	limit  int
+	limit  atomic.Int64
 	seed   maphash.Seed
 	shards [shards]shard
 }
@@ -30,10 +31,8 @@ type shard struct {
 // NewKeyed returns a bound of limit permits for each key. It panics if that is
 // less than one: a mistake in the program.
 func NewKeyed(limit int) *Keyed {
-	if limit < 1 {
-		panic(fmt.Sprintf("concurrency: the limit is %d, must be at least 1", limit))
-	}
-	k := &Keyed{limit: limit, seed: maphash.MakeSeed()}
+	k := &Keyed{seed: maphash.MakeSeed()}
+	k.SetLimit(limit)
 	for i := range k.shards {
 		k.shards[i].inUse = make(map[string]int)
 	}
@@ -41,7 +40,17 @@ func NewKeyed(limit int) *Keyed {
 }
 
 // Limit is how many permits each key has.
-func (k *Keyed) Limit() int { return k.limit }
+func (k *Keyed) Limit() int { return int(k.limit.Load()) }
+
+// SetLimit changes how many permits each key has. Permits that are taken stay so: of
+// a key that has more of them than that there is none until enough are given back.
+// It panics if the limit is less than one.
+func (k *Keyed) SetLimit(limit int) {
+	if limit < 1 {
+		panic(fmt.Sprintf("concurrency: the limit is %d, must be at least 1", limit))
+	}
+	k.limit.Store(int64(limit))
+}
 
 // Acquire takes a permit of the key at once, or reports false if all are taken.
 // The empty key is a key like any other.
@@ -50,7 +59,7 @@ func (k *Keyed) Acquire(key string) (Permit, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.inUse[key]
-	if n >= k.limit {
+	if n >= k.Limit() {
 		return Permit{}, false
 	}
 	s.inUse[key] = n + 1

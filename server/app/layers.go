@@ -29,7 +29,7 @@ func (a *App) newLayers(ctx context.Context) (*layers, error) {
 		return nil, err
 	}
 	l := &layers{without: without, logger: a.settings.Logger}
-	l.lease = layered.NewLease(without.Store(), layered.LeaseOptions{Nodes: func() int64 { return without.Status().Nodes }})
+	l.lease = layered.NewLease(without.Store(), layered.LeaseOptions{Nodes: without.Nodes})
 	if l.async, err = layered.NewAsync(l.lease.Store(), layered.AsyncOptions{}); err != nil {
 		l.close()
 		return nil, err

@@ -1,9 +1,9 @@
 package gateway
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/concurrency"
@@ -24,7 +24,7 @@ type busyLimit struct {
 }
 
 // newBusy returns the bounds, and what is wrong with them; nil if there are none.
-func newBusy(all []Concurrency) (*busy, []string) {
+func newBusy(all []Concurrency, hashKey []byte) (*busy, []string) {
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -42,8 +42,7 @@ func newBusy(all []Concurrency) (*busy, []string) {
 			b.limits[rule] = &busyLimit{c, concurrency.NewKeyed(c.Limit)}
 		}
 	}
-	// Secrets in the keys are hashed, under a key that nobody else needs.
-	set, err := policy.New(rules, policy.WithHashKey([]byte(rand.Text())))
+	set, err := policy.New(rules, policy.WithHashKey(hashKey))
 	var mistaken *policy.Error
 	switch {
 	case errors.As(err, &mistaken):
@@ -55,6 +54,22 @@ func newBusy(all []Concurrency) (*busy, []string) {
 	}
 	b.set = set
 	return b, problems
+}
+
+// adopt has the bounds go on counting what the others have counted that bound the
+// same by the same: those requests are still in progress.
+func (b *busy) adopt(others *busy) {
+	if b == nil || others == nil {
+		return
+	}
+	for _, l := range b.limits {
+		for _, other := range others.limits {
+			if l.Name == other.Name && slices.Equal(l.Per, other.Per) {
+				l.permits = other.permits
+				l.permits.SetLimit(l.Limit)
+			}
+		}
+	}
 }
 
 // enter takes a permit for each bound that the request meets, or none. It returns

@@ -18,7 +18,7 @@ import (
 // transport of a ReverseProxy of its own, whose functions find it without a look
 // into a context.
 type exchange struct {
-	g     *Gateway
+	g     *inner
 	proxy httputil.ReverseProxy
 	w     *writer
 
@@ -50,10 +50,10 @@ type exchange struct {
 	served bool
 }
 
-func newExchange(g *Gateway) *exchange {
+func newExchange(g *inner) *exchange {
 	x := &exchange{g: g}
 	within := g.options.Clients.Response
-	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrades: g.upgrades, watch: g.watchers.newWatch()}
+	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrading: &g.upgrading, watch: g.watchers.newWatch()}
 	x.proxy = httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      x,

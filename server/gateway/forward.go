@@ -35,7 +35,7 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	out := p.Out
 	// Nothing here looks into the query, so that it may be what it is.
 	out.URL.RawQuery = p.In.URL.RawQuery
-	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !x.g.upgrades.allow(upgrade)) {
+	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !x.g.upgrading.allow(upgrade)) {
 		// Whoever is asked for an upgrade may as well answer without one.
 		delete(out.Header, "Upgrade")
 		delete(out.Header, "Connection")

@@ -14,7 +14,7 @@ import (
 func (p *pool) watch(ctx context.Context, t *target) {
 	ticker := time.NewTicker(p.Health.Every)
 	defer ticker.Stop()
-	inRow, first := 0, true
+	inRow, first := 0, !t.looked.Load()
 	for {
 		err := p.look(ctx, t)
 		if ctx.Err() != nil {
@@ -33,6 +33,7 @@ func (p *pool) watch(ctx context.Context, t *target) {
 			}
 		}
 		first = false
+		t.looked.Store(true)
 		select {
 		case <-ctx.Done():
 			return

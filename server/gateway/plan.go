@@ -19,7 +19,7 @@ type plan struct {
 }
 
 // plan returns that of the policy in force, which is made anew after a change.
-func (g *Gateway) plan() *plan {
+func (g *inner) plan() *plan {
 	now := g.decider.Policy()
 	p := g.current.Load()
 	if p == nil || p.policy != now {
@@ -29,7 +29,7 @@ func (g *Gateway) plan() *plan {
 	return p
 }
 
-func (g *Gateway) newPlan(now decide.Policy) *plan {
+func (g *inner) newPlan(now decide.Policy) *plan {
 	p := &plan{policy: now}
 	var problems []string
 	p.names, problems = routes.New(now.Set, g.patterns()...)
@@ -87,15 +87,18 @@ func tabled(set *policy.Set) []string {
 	return all
 }
 
-// Check says what a gateway with these routes cannot do of a policy: the error
-// lists the routes in it that are no patterns or cannot be told from each other.
-func (g *Gateway) Check(set *policy.Set) error {
+// Check says what the gateway with the routes in force cannot do of a policy: the
+// error lists the routes in it that are no patterns or cannot be told from each
+// other.
+func (g *Gateway) Check(set *policy.Set) error { return g.current.Load().check(set) }
+
+func (g *inner) check(set *policy.Set) error {
 	_, problems := routes.New(set, g.patterns()...)
 	return invalid("policy", problems)
 }
 
 // patterns are those of the routes that have no name of their own.
-func (g *Gateway) patterns() []string {
+func (g *inner) patterns() []string {
 	var all []string
 	for i := range g.options.Routes {
 		if r := &g.options.Routes[i]; r.Name == "" {

@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -20,6 +22,7 @@ type pool struct {
 	logger  *slog.Logger
 	// idleTicks is how long an answer may pause.
 	idleTicks int64
+	conns     *conns // to the targets
 }
 
 // What bounds the connections to upstream servers.
@@ -34,7 +37,7 @@ const (
 
 // newPool makes a pool of options that were checked.
 func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
-	p := &pool{Upstream: u, logger: logger, idleTicks: ws.ticks(u.Timeouts.Idle)}
+	p := &pool{Upstream: u, logger: logger, idleTicks: ws.ticks(u.Timeouts.Idle), conns: newConns()}
 	var transports [2]*http.Transport // for all targets that are spoken to alike
 	for _, text := range u.Targets {
 		address, plain, _ := parseTarget(text)
@@ -43,16 +46,16 @@ func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
 			which = 1
 		}
 		if transports[which] == nil {
-			transports[which] = newTransport(&u, ws, plain)
+			transports[which] = newTransport(&u, ws, p.conns, plain)
 		}
-		p.targets = append(p.targets, &target{name: text, url: address, transport: transports[which], eject: u.Eject})
+		p.targets = append(p.targets, &target{name: text, url: address, transport: transports[which], eject: u.Eject, condition: new(condition)})
 	}
 	return p
 }
 
 // newTransport makes what a pool speaks to its targets with; plain is HTTP/2
 // without TLS.
-func newTransport(u *Upstream, ws *watchers, plain bool) *http.Transport {
+func newTransport(u *Upstream, ws *watchers, conns *conns, plain bool) *http.Transport {
 	idle := u.Timeouts.Idle
 	dialer := net.Dialer{Timeout: u.Timeouts.Dial, KeepAlive: 30 * time.Second}
 	protocols := new(http.Protocols)
@@ -68,11 +71,20 @@ func newTransport(u *Upstream, ws *watchers, plain bool) *http.Transport {
 	}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			// The transport dials on when the request is gone that it began to dial for.
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(conns.until, cancel)()
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, &dialError{err}
 			}
-			return &sending{Conn: conn, idle: idle, of: ws}, nil
+			made := &sending{Conn: conn, idle: idle, of: ws, among: conns}
+			if !conns.add(made) {
+				_ = conn.Close()
+				return nil, &dialError{errClosed}
+			}
+			return made, nil
 		},
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    u.Timeouts.Dial,
@@ -132,9 +144,73 @@ func (p *pool) host(t *target, client string) string {
 	return client
 }
 
+// adopt has the pool's targets go on in the condition of those of the pool that it
+// takes the place of.
+func (p *pool) adopt(former *pool) {
+	for _, t := range p.targets {
+		i := slices.IndexFunc(former.targets, func(f *target) bool { return f.name == t.name })
+		if i < 0 {
+			continue
+		}
+		t.condition = former.targets[i].condition
+		if p.Health == nil {
+			// Nobody would say that it is up again.
+			t.down.Store(false)
+		}
+		if p.Health == nil || former.Health == nil || p.Health.Path != former.Health.Path {
+			t.looked.Store(false)
+		}
+	}
+}
+
 // close drops the connections that nobody uses.
 func (p *pool) close() {
 	for _, t := range p.targets {
 		t.transport.CloseIdleConnections()
+	}
+}
+
+// conns are the connections to the targets of a pool. A transport keeps some that
+// have no request any more for a while yet, and may be dialing, when it is asked to
+// close those that nobody uses.
+type conns struct {
+	until context.Context // ends with the pool
+	end   context.CancelFunc
+
+	mu   sync.Mutex // guards open
+	open map[*sending]struct{}
+}
+
+func newConns() *conns {
+	c := &conns{open: make(map[*sending]struct{})}
+	c.until, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+// add reports false if there are to be no more.
+func (c *conns) add(conn *sending) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.until.Err() != nil {
+		return false
+	}
+	c.open[conn] = struct{}{}
+	return true
+}
+
+func (c *conns) remove(conn *sending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, conn)
+}
+
+// close closes all of them.
+func (c *conns) close() {
+	c.end()
+	c.mu.Lock()
+	all := slices.Collect(maps.Keys(c.open))
+	c.mu.Unlock()
+	for _, conn := range all {
+		_ = conn.Close()
 	}
 }

@@ -13,12 +13,17 @@ type target struct {
 	url       *url.URL
 	transport *http.Transport
 	eject     Eject
+	*condition
+}
 
+// condition is how a target is, and what it has done. It outlives a change of the
+// options that keeps the target.
+type condition struct {
 	inFlight atomic.Int64
 	// requests and failures count since the start.
 	requests, failures atomic.Int64
-	// down is what health checks think.
-	down atomic.Bool
+	// down is what health checks think, and looked whether there were any.
+	down, looked atomic.Bool
 
 	// inRow counts the failures since the last answer, and ejections how often the
 	// target was passed over since then.

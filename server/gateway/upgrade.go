@@ -15,9 +15,6 @@ import (
 // upgrades are the connections that have become something other than HTTP, such as
 // WebSockets. No server knows them any more.
 type upgrades struct {
-	idle, within time.Duration
-	protocols    []string // those that are passed on, in lower case
-
 	mu     sync.Mutex // guards what follows
 	open   map[*upgraded]struct{}
 	closed bool
@@ -25,15 +22,22 @@ type upgrades struct {
 
 var errClosed = errors.New("gateway: it is being closed")
 
+// upgrading is what connections are upgraded by.
+type upgrading struct {
+	*upgrades
+	idle, within time.Duration
+	protocols    []string // those that are passed on, in lower case
+}
+
 // allow reports whether a protocol is passed on. Of some, such as h2c, the gateway
 // would no longer see the requests.
-func (u *upgrades) allow(header []string) bool {
+func (u *upgrading) allow(header []string) bool {
 	return len(header) == 1 && slices.Contains(u.protocols, strings.ToLower(header[0]))
 }
 
 // add takes a connection over, with what was read of it already, unless there are
 // to be no more.
-func (u *upgrades) add(conn net.Conn, read *bufio.Reader) (*upgraded, error) {
+func (u *upgrading) add(conn net.Conn, read *bufio.Reader) (*upgraded, error) {
 	up := &upgraded{Conn: conn, of: u}
 	if n := read.Buffered(); n > 0 {
 		early, err := read.Peek(n)
@@ -77,7 +81,7 @@ func (u *upgrades) count() int {
 // for a while, or when the client does not take what it is sent.
 type upgraded struct {
 	net.Conn
-	of      *upgrades
+	of      *upgrading
 	early   []byte // what was read before anybody knew of the upgrade
 	sent    atomic.Int64
 	touched atomic.Int64 // when something was last sent, in nanoseconds since 1970

@@ -141,9 +141,10 @@ func (b *watched) Read(p []byte) (int, error) {
 // sending for longer than idle. One goroutine at a time writes.
 type sending struct {
 	net.Conn
-	idle time.Duration
-	of   *watchers
-	by   int64 // the tick of the deadline, which is later than that by a quarter
+	idle  time.Duration
+	of    *watchers
+	among *conns
+	by    int64 // the tick of the deadline, which is later than that by a quarter
 }
 
 func (c *sending) Write(p []byte) (int, error) {
@@ -155,6 +156,12 @@ func (c *sending) Write(p []byte) (int, error) {
 		}
 	}
 	return c.Conn.Write(p)
+}
+
+// Close implements [net.Conn].
+func (c *sending) Close() error {
+	c.among.remove(c)
+	return c.Conn.Close()
 }
 
 // CloseWrite is for connections that were upgraded.

@@ -11,11 +11,11 @@ import (
 // client that takes nothing. It belongs to an exchange and is used again with it.
 type writer struct {
 	http.ResponseWriter
-	control  *http.ResponseController
-	upgrades *upgrades
-	status   int
-	sent     int64
-	upgraded *upgraded // what the connection has become; nil if it is still HTTP
+	control   *http.ResponseController
+	upgrading *upgrading
+	status    int
+	sent      int64
+	upgraded  *upgraded // what the connection has become; nil if it is still HTTP
 
 	watch  *watch
 	within time.Duration // how long a write may take
@@ -93,7 +93,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	up, err := w.upgrades.add(conn, rw.Reader)
+	up, err := w.upgrading.add(conn, rw.Reader)
 	if err != nil {
 		_ = conn.Close()
 		return nil, nil, err

@@ -46,6 +46,10 @@ type Status struct {
 	HandedBack int64
 }
 
+// Nodes is how many share the primary, as [Status] has it: for layers that ask for each
+// request.
+func (f *Fallback) Nodes() int64 { return f.shares.Load().nodes }
+
 // Status returns what the fallback is doing.
 func (f *Fallback) Status() Status {
 	s := Status{

@@ -79,7 +79,7 @@ func asyncLoad(t *testing.T, nodes []*layered.Async, c headgate.Check, length, p
 // admits, exceed it by no more than docs/consistency.md says at any instant, and in
 // the end the server knows of every unit.
 func TestAsyncNodesShareALimit(t *testing.T) {
-	const rate, length = 2000, 3 * time.Second
+	const rate, length = 2000, 1500 * time.Millisecond
 	long := 300 * 24 * time.Hour
 	for _, limit := range []headgate.Limit{
 		headgate.PerSecond(rate),
@@ -154,7 +154,7 @@ func closeAsync(t *testing.T, a *layered.Async) {
 // TestAsyncLongRun: whatever was admitted too much is paid back: over a longer time
 // sixteen nodes admit what the limit does, to one in a hundred.
 func TestAsyncLongRun(t *testing.T) {
-	const rate, length = 500, 6 * time.Second
+	const rate, length = 500, 4 * time.Second
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(rate)), Key: "k", Consistency: headgate.Async}
 		var nodes []*layered.Async
