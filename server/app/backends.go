@@ -46,13 +46,15 @@ func backends() []backend {
 			},
 		},
 		{
-			[]string{"postgres", "postgresql"}, postgres.DefaultTimeout, postgres.CheckURL, postgres.DescribeURL,
+			[]string{"postgres", "postgresql"},
+			postgres.DefaultTimeout, postgres.CheckURL, postgres.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return postgres.Open(ctx, url, postgres.WithTimeout(o.timeout), postgres.WithPart(o.part))
 			},
 		},
 		{
-			[]string{"memcached"}, memcached.DefaultTimeout, memcached.CheckURL, memcached.DescribeURL,
+			[]string{"memcached"},
+			memcached.DefaultTimeout, memcached.CheckURL, memcached.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return memcached.Open(ctx, url, memcached.WithTimeout(o.timeout), memcached.WithPart(o.part))
 			},

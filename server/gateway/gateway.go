@@ -2,217 +2,164 @@ package gateway
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/concurrency"
 	"github.com/headgate/headgate/server/decide"
-	"github.com/headgate/headgate/server/routes"
 )
 
 // Gateway is an [http.Handler] that passes on what the rules admit. It is safe for
 // concurrent use. Make one with [New], and close it.
 type Gateway struct {
-	options  Options // checked, with defaults
-	decider  decide.Decider
-	pools    []*pool
-	table    routes.Table      // of the routes
-	routes   map[string]*route // by pattern
-	whole    *route            // of all requests, if there are no routes
-	facts    []fact
-	names    *names
-	entries  []string // that headers are set from
-	busy     *busy
-	tokens   *tokens
-	current  atomic.Pointer[plan]
-	pool     sync.Pool // of *exchange
-	buffers  buffers
-	upgrades *upgrades
-	counts   counts
+	shared
+	current atomic.Pointer[inner] // the one in force
 
-	watchers watchers
+	changing sync.Mutex // has changes of the options follow each other
+	tasks    sync.WaitGroup
+	closing  chan struct{} // closed by Close
 
-	stop  context.CancelFunc
-	tasks sync.WaitGroup
+	mu     sync.Mutex // guards what follows
+	living []*inner   // those that are not closed: the one in force is the last
+	closed bool
 }
 
-// route is a Route and where its requests go.
-type route struct {
-	Route
-	pool              *pool
-	maxBody           int64 // zero is no bound
-	request, response []*Headers
-}
-
-// invalid is the error of mistakes, or nil if there are none.
-func invalid(subject string, problems []string) error {
-	if len(problems) == 0 {
-		return nil
-	}
-	return &headgate.InvalidError{Subject: subject, Problems: problems}
+// shared is what all versions of a gateway's options have in common.
+type shared struct {
+	decider   decide.Decider
+	counts    counts
+	buffers   buffers
+	upgrades  upgrades
+	addresses *concurrency.Keyed // connections to clients, by their addresses
+	// hashKey is what secrets are hashed under in the keys by which requests in
+	// progress are counted. Nobody else needs it.
+	hashKey []byte
 }
 
 // New returns a gateway whose targets are looked after from now on. The context
 // bounds the first reading of keys. The error is a [*headgate.InvalidError] with
 // every mistake in the options, or says that the keys of tokens cannot be read.
 func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway, error) {
-	o, problems := options.withDefaults()
-	if decider == nil {
-		problems = append(problems, "there is nobody to decide")
-	}
-	g := &Gateway{
-		options: o, decider: decider, routes: make(map[string]*route),
-		upgrades: &upgrades{idle: o.Clients.Upgraded, within: o.Clients.Response, protocols: o.Upgrades, open: make(map[*upgraded]struct{})},
-	}
-	var wrong []string
-	g.busy, wrong = newBusy(o.Concurrency)
-	problems = append(problems, wrong...)
-	for i := range o.Routes {
-		if problem := g.table.Add(o.Routes[i].Pattern); problem != "" {
-			problems = append(problems, "the route "+problem)
-		}
-	}
-	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
-	problems = append(problems, g.headerEntries()...)
-	if err := invalid("gateway", problems); err != nil {
+	g := &Gateway{closing: make(chan struct{})}
+	g.decider, g.hashKey = decider, []byte(rand.Text())
+	g.upgrades.open = make(map[*upgraded]struct{})
+	g.addresses = concurrency.NewKeyed(math.MaxInt)
+	first, err := newInner(ctx, &g.shared, options, nil)
+	if err != nil {
 		return nil, err
 	}
-	var err error
-	if g.tokens, err = newTokens(ctx, &o); err != nil {
-		return nil, fmt.Errorf("gateway: the keys of tokens: %w", err)
-	}
-	g.open()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.putLocked(first)
 	return g, nil
 }
 
-// open makes what needs no more checks, and starts what runs beside the requests.
-func (g *Gateway) open() {
-	o := &g.options
-	byName := make(map[string]*pool)
-	shortest := o.Clients.Response
-	for _, u := range o.Upstreams {
-		shortest = min(shortest, u.Timeouts.Idle)
+// Replace puts other options in force for requests that begin from now on. Those in
+// progress end by the options that they began with, and upgraded connections too;
+// what they hold of a bound on requests in progress counts on if the bound keeps its
+// Name and Per, and targets that stay keep their condition and their metrics.
+// Connections to the targets are made anew; those of the options before are closed
+// when the last request by them has ended.
+//
+// The context bounds the reading of keys, which stay if the JWT does. If there is an
+// error, nothing has changed: it is that of [New], a [*headgate.InvalidError] that
+// says what cannot change while the gateway serves (MaxHeader, and of Clients Header,
+// Response and Idle), or the one that [Gateway.Check] has for the policy in force. No
+// other policy may take effect meanwhile: it would not have been checked with these
+// options.
+func (g *Gateway) Replace(ctx context.Context, options Options) error {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	before := g.current.Load()
+	next, err := newInner(ctx, &g.shared, options, before)
+	if err != nil {
+		return err
 	}
-	g.watchers.every = max(shortest/4, time.Millisecond)
-	for _, u := range o.Upstreams {
-		p := newPool(u, &g.watchers, o.Logger)
-		g.pools = append(g.pools, p)
-		byName[u.Name] = p
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		next.tokens.drop()
+		return errClosed
 	}
-	g.whole = g.newRoute(Route{}, g.pools[0])
-	for _, r := range o.Routes {
-		p := g.pools[0]
-		if r.Upstream != "" {
-			p = byName[r.Upstream]
-		}
-		g.routes[r.Pattern] = g.newRoute(r, p)
+	before.looking.end()
+	for _, former := range g.living {
+		next.adopt(former, former == before)
 	}
-	g.pool.New = func() any { return newExchange(g) }
-	ctx, stop := context.WithCancel(context.Background())
-	g.stop = stop
-	g.tasks.Go(func() { g.watchers.run(ctx) })
-	if g.tokens != nil {
-		g.tasks.Go(func() { g.tokens.keys.run(ctx) })
-	}
-	for _, p := range g.pools {
-		if p.Health == nil {
-			continue
-		}
-		for _, t := range p.targets {
-			g.tasks.Go(func() { p.watch(ctx, t) })
-		}
-	}
+	g.putLocked(next)
+	g.retireLocked(before)
+	return nil
 }
 
-func (g *Gateway) newRoute(r Route, p *pool) *route {
-	made := &route{Route: r, pool: p, maxBody: g.options.MaxBody}
-	if r.MaxBody != 0 {
-		made.maxBody = max(0, r.MaxBody)
+// putLocked puts a version in force.
+func (g *Gateway) putLocked(next *inner) {
+	bound := next.options.Connections.PerAddress
+	if bound == 0 {
+		bound = math.MaxInt
 	}
-	// What changes nothing is not looked at for each request.
-	add := func(to *[]*Headers, all ...*Headers) {
-		for _, h := range all {
-			if len(h.Remove)+len(h.Set) > 0 {
-				*to = append(*to, h)
-			}
-		}
-	}
-	add(&made.request, &g.options.Request, &made.Request)
-	add(&made.response, &g.options.Response, &made.Response)
-	return made
+	g.addresses.SetLimit(bound)
+	next.start()
+	g.living = append(g.living, next)
+	g.current.Store(next)
 }
 
-// headerEntries finds the entries that headers are set from, and says which of them
-// no request has.
-func (g *Gateway) headerEntries() (problems []string) {
-	changes := []*Headers{&g.options.Request, &g.options.Response}
-	for i := range g.options.Routes {
-		changes = append(changes, &g.options.Routes[i].Request, &g.options.Routes[i].Response)
-	}
-	for _, h := range changes {
-		for _, s := range h.Set {
-			if s.Entry == "" || slices.Contains(g.entries, s.Entry) {
-				continue
-			}
-			if !slices.ContainsFunc(g.facts, func(f fact) bool { return f.name == s.Entry }) {
-				problems = append(problems, fmt.Sprintf("the header %s is set from the entry %q, which no request has", s.Name, s.Entry))
-			}
-			g.entries = append(g.entries, s.Entry)
+// retireLocked has a version closed when its last request has ended, or the gateway
+// is closed.
+func (g *Gateway) retireLocked(former *inner) {
+	former.release()
+	g.tasks.Go(func() {
+		select {
+		case <-former.unused:
+		case <-g.closing:
 		}
-	}
-	return problems
+		former.close()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		former.tokens.release()
+		g.living = slices.DeleteFunc(g.living, func(in *inner) bool { return in == former })
+	})
 }
 
 // Close ends what runs beside the requests, and the connections that have been
 // upgraded. Requests in progress are the server's to end. Closing again does
 // nothing.
 func (g *Gateway) Close() {
-	g.stop()
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		close(g.closing)
+		g.retireLocked(g.current.Load())
+	}
+	g.mu.Unlock()
 	g.upgrades.close()
 	g.tasks.Wait()
-	for _, p := range g.pools {
-		p.close()
+}
+
+// hold returns the version in force, which stays open until it is released.
+func (g *Gateway) hold() *inner {
+	for {
+		in := g.current.Load()
+		in.users.Add(1)
+		if g.current.Load() == in {
+			// The gateway used it as well, so that it was not closed by then.
+			return in
+		}
+		in.release()
 	}
 }
 
 // ServeHTTP answers one request, or has an upstream server answer it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x, _ := g.pool.Get().(*exchange)
+	in := g.hold()
+	defer in.release()
+	x, _ := in.pool.Get().(*exchange)
 	x.begin(w, r)
 	defer x.end()
 	x.serve()
 	x.served = true
-}
-
-// find returns the route of a request, nil if there is none, and whether it may be
-// of another one, as its path is written.
-func (g *Gateway) find(r *http.Request, n *routes.Names) (found *route, name string, ambiguous bool) {
-	found, name = g.findAs(r, n)
-	if other := routes.Otherwise(r); other != nil {
-		route, as := g.findAs(other, n)
-		ambiguous = route != found || as != name
-	}
-	return found, name, ambiguous
-}
-
-func (g *Gateway) findAs(r *http.Request, n *routes.Names) (found *route, name string) {
-	found = g.whole
-	if len(g.routes) > 0 {
-		if found = g.routes[g.table.Find(r)]; found == nil {
-			return nil, routes.Unmatched
-		}
-		switch {
-		case found.Name != "":
-			return found, found.Name
-		case !n.More():
-			return found, found.Pattern
-		}
-	}
-	return found, n.Of(r)
 }
 
 var _ http.Handler = (*Gateway)(nil)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +37,11 @@ type tokens struct {
 	algorithms []jose.SignatureAlgorithm
 	claims     []string // in the order of claimNames
 	now        func() time.Time
+
+	// users are the versions of the options that they are of; the gateway's lock
+	// guards it.
+	users   int
+	reading task
 }
 
 // token is a token that was verified. It is immutable.
@@ -59,6 +65,42 @@ func newTokens(ctx context.Context, o *Options) (*tokens, error) {
 	var err error
 	t.keys, err = newKeys(ctx, j, o.Logger)
 	return t, err
+}
+
+// with returns t if it verifies by these options, so that keys and what is known of
+// tokens stay, else nil.
+func (t *tokens) with(j *JWT) *tokens {
+	if t == nil || j == nil || !reflect.DeepEqual(&t.JWT, j) {
+		return nil
+	}
+	return t
+}
+
+// use has the keys looked after, until everybody who uses them has released them. The
+// nil tokens have none.
+func (t *tokens) use() {
+	if t == nil {
+		return
+	}
+	if t.users++; t.users == 1 {
+		t.reading.run(t.keys.run)
+	}
+}
+
+func (t *tokens) release() {
+	if t == nil {
+		return
+	}
+	if t.users--; t.users == 0 {
+		t.reading.end()
+	}
+}
+
+// drop is for tokens that may never have been used.
+func (t *tokens) drop() {
+	if t != nil && t.users == 0 {
+		t.keys.close()
+	}
 }
 
 // Why a token is not accepted. What a client is told of it names none of its parts.

@@ -240,22 +240,22 @@ func TestKeysOfAURL(t *testing.T) {
 	if n := fetched.Load(); n != 2 {
 		t.Errorf("the keys were fetched %d times, want 2", n)
 	}
-	g.tokens.keys.mu.Lock()
-	g.tokens.keys.last = time.Now().Add(-time.Hour)
-	g.tokens.keys.mu.Unlock()
+	g.current.Load().tokens.keys.mu.Lock()
+	g.current.Load().tokens.keys.last = time.Now().Add(-time.Hour)
+	g.current.Load().tokens.keys.mu.Unlock()
 	ask("newest", 200)
 
 	// Keys that cannot be fetched stay, but not for ever.
 	set.Store([]byte("nothing"))
-	g.tokens.keys.mu.Lock()
-	g.tokens.keys.last = time.Time{}
-	g.tokens.keys.mu.Unlock()
+	g.current.Load().tokens.keys.mu.Lock()
+	g.current.Load().tokens.keys.last = time.Time{}
+	g.current.Load().tokens.keys.mu.Unlock()
 	ask("old", 401)
 	ask("newest", 200)
-	if !g.tokens.keys.failed.Load() || !strings.Contains(g.log.String(), "could not be read") {
+	if !g.current.Load().tokens.keys.failed.Load() || !strings.Contains(g.log.String(), "could not be read") {
 		t.Errorf("the log is %s", g.log)
 	}
-	g.tokens.keys.fetched.Store(time.Now().Add(-keysLast - time.Second).UnixNano())
+	g.current.Load().tokens.keys.fetched.Store(time.Now().Add(-keysLast - time.Second).UnixNano())
 	ask("newest", 401)
 	if strings.Contains(g.log.String(), "geheim") {
 		t.Errorf("a secret is in the log:\n%s", g.log)

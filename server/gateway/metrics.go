@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,8 +69,32 @@ func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 	number(descUpgraded, prometheus.GaugeValue, int64(g.upgrades.count()))
 	number(descConns, prometheus.GaugeValue, g.counts.conns.Load())
 	number(descRefused, prometheus.CounterValue, g.counts.refusedConn.Load())
-	for _, p := range g.pools {
+	g.mu.Lock()
+	living := slices.Clone(g.living)
+	g.mu.Unlock()
+	// A target that is no longer in force has requests in progress still.
+	known := make(map[[2]string]bool)
+	for _, in := range slices.Backward(living) {
+		collectTargets(number, in, known)
+	}
+	if tokens := g.current.Load().tokens; tokens != nil {
+		failed := int64(0)
+		if tokens.keys.failed.Load() {
+			failed = 1
+		}
+		number(descKeys, prometheus.GaugeValue, tokens.keys.fetched.Load()/1e9)
+		number(descKeysBad, prometheus.GaugeValue, failed)
+	}
+}
+
+// collectTargets collects the targets that are not known yet.
+func collectTargets(number func(*prometheus.Desc, prometheus.ValueType, int64, ...string), in *inner, known map[[2]string]bool) {
+	for _, p := range in.pools {
 		for _, t := range p.targets {
+			if known[[2]string{p.Name, t.name}] {
+				continue
+			}
+			known[[2]string{p.Name, t.name}] = true
 			up := int64(1)
 			if t.down.Load() || t.ejected() {
 				up = 0
@@ -79,13 +104,5 @@ func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 			number(descFailures, prometheus.CounterValue, t.failures.Load(), p.Name, t.name)
 			number(descBusy, prometheus.GaugeValue, t.inFlight.Load(), p.Name, t.name)
 		}
-	}
-	if g.tokens != nil {
-		failed := int64(0)
-		if g.tokens.keys.failed.Load() {
-			failed = 1
-		}
-		number(descKeys, prometheus.GaugeValue, g.tokens.keys.fetched.Load()/1e9)
-		number(descKeysBad, prometheus.GaugeValue, failed)
 	}
 }

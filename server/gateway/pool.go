@@ -144,9 +144,9 @@ func (p *pool) host(t *target, client string) string {
 	return client
 }
 
-// adopt has the pool's targets go on in the condition of those of the pool that it
-// takes the place of.
-func (p *pool) adopt(former *pool) {
+// adopt has the pool's targets go on in the condition that they have in a former
+// pool, which is current if that was in force until now.
+func (p *pool) adopt(former *pool, current bool) {
 	for _, t := range p.targets {
 		i := slices.IndexFunc(former.targets, func(f *target) bool { return f.name == t.name })
 		if i < 0 {
@@ -157,7 +157,7 @@ func (p *pool) adopt(former *pool) {
 			// Nobody would say that it is up again.
 			t.down.Store(false)
 		}
-		if p.Health == nil || former.Health == nil || p.Health.Path != former.Health.Path {
+		if !current || p.Health == nil || former.Health == nil || p.Health.Path != former.Health.Path {
 			t.looked.Store(false)
 		}
 	}

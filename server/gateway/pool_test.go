@@ -216,7 +216,7 @@ func TestHealth(t *testing.T) {
 	c := client(t)
 	for _, up := range []bool{true, false, true} {
 		well.Store(up)
-		eventually(t, "the health is known", func() bool { return g.pools[0].targets[0].down.Load() != up })
+		eventually(t, "the health is known", func() bool { return g.current.Load().pools[0].targets[0].down.Load() != up })
 		got := ""
 		for range 4 {
 			got += get(t, c, g.url+"/").text
@@ -241,7 +241,7 @@ func TestAllTargetsAreDown(t *testing.T) {
 	o.Upstreams[0].Health = &Health{Path: "/", Every: time.Hour}
 	g := serveGateway(t, decider(t, nil), o)
 	// The first look counts at once.
-	eventually(t, "both are down", func() bool { return g.pools[0].pick(nil) == nil })
+	eventually(t, "both are down", func() bool { return g.current.Load().pools[0].pick(nil) == nil })
 	get(t, client(t), g.url+"/").wants(t, 503, "Retry-After: 1", "Content-Type: application/problem+json")
 }
 
@@ -251,7 +251,7 @@ func TestHealthOfOneThatHangs(t *testing.T) {
 	o := to(up.URL)
 	o.Upstreams[0].Health = &Health{Path: "/", Every: time.Hour, Timeout: 20 * time.Millisecond}
 	g := serveGateway(t, decider(t, nil), o)
-	eventually(t, "it is down", func() bool { return g.pools[0].targets[0].down.Load() })
+	eventually(t, "it is down", func() bool { return g.current.Load().pools[0].targets[0].down.Load() })
 	if !strings.Contains(g.log.String(), "no answer within 20ms") {
 		t.Errorf("the log is %s", g.log)
 	}
@@ -280,7 +280,7 @@ func TestTargetThatTakesNothing(t *testing.T) {
 	} else if _ = res.Body.Close(); res.StatusCode != http.StatusGatewayTimeout {
 		t.Errorf("the answer is %s", res.Status)
 	}
-	if n := g.pools[0].targets[0].failures.Load(); n != 1 {
+	if n := g.current.Load().pools[0].targets[0].failures.Load(); n != 1 {
 		t.Errorf("the target has failed %d times, want 1", n)
 	}
 }

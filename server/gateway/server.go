@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/headgate/headgate/concurrency"
+	"github.com/headgate/headgate/httplimit"
 )
 
 // Server serves a gateway over HTTP/1.1 and HTTP/2. Make one with [Gateway.Server].
@@ -27,7 +28,7 @@ const maxStreams = 250
 // around it. With a configuration of TLS it speaks TLS, and without it cleartext of
 // either version. Closing the server closes the gateway.
 func (g *Gateway) Server(handler http.Handler, config *tls.Config) *Server {
-	o := &g.options
+	o := &g.current.Load().options
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -54,9 +55,6 @@ func (g *Gateway) Server(handler http.Handler, config *tls.Config) *Server {
 // Serve serves until Shutdown or Close, and returns [http.ErrServerClosed] then.
 func (s *Server) Serve(l net.Listener) error {
 	bounded := &listener{Listener: l, g: s.g}
-	if n := s.g.options.Connections.PerAddress; n > 0 {
-		bounded.perAddress = concurrency.NewKeyed(n)
-	}
 	if s.tls {
 		return s.http.ServeTLS(bounded, "", "")
 	}
@@ -83,8 +81,7 @@ func (s *Server) Close() error {
 // closed: letting it wait would have all wait for those who do nothing.
 type listener struct {
 	net.Listener
-	g          *Gateway
-	perAddress *concurrency.Keyed // nil is no bound
+	g *Gateway
 }
 
 // Accept implements [net.Listener].
@@ -104,17 +101,16 @@ func (l *listener) Accept() (net.Conn, error) {
 
 func (l *listener) keep(c net.Conn) (*conn, bool) {
 	kept := &conn{Conn: c, g: l.g}
-	if l.perAddress != nil {
-		key, bound := l.address(c.RemoteAddr())
-		if bound {
-			permit, ok := l.perAddress.Acquire(key)
-			if !ok {
-				return nil, false
-			}
-			kept.permit = permit
+	o := &l.g.current.Load().options
+	// They are counted even if there is no bound, as there may be one later.
+	if key, ok := address(c.RemoteAddr(), o.Identity.Resolver); ok {
+		permit, ok := l.g.addresses.Acquire(key)
+		if !ok {
+			return nil, false
 		}
+		kept.permit = permit
 	}
-	if l.g.counts.conns.Add(1) > int64(l.g.options.Connections.Total) {
+	if l.g.counts.conns.Add(1) > int64(o.Connections.Total) {
 		l.g.counts.conns.Add(-1)
 		kept.permit.Release()
 		return nil, false
@@ -123,8 +119,8 @@ func (l *listener) keep(c net.Conn) (*conn, bool) {
 }
 
 // address is what a connection is counted by, and whether it is counted at all.
-func (l *listener) address(a net.Addr) (key string, bound bool) {
-	if l.g.options.Identity.Resolver.Trusts(&http.Request{RemoteAddr: a.String()}) {
+func address(a net.Addr, resolver *httplimit.Resolver) (key string, counted bool) {
+	if resolver.Trusts(&http.Request{RemoteAddr: a.String()}) {
 		return "", false
 	}
 	tcp, ok := a.(*net.TCPAddr)

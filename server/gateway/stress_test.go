@@ -112,11 +112,11 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	eventually(t, "nothing is in progress", func() bool {
 		n := g.counts.inFlight.Load()
-		for _, target := range g.pools[0].targets {
+		for _, target := range g.current.Load().pools[0].targets {
 			n += target.inFlight.Load()
 		}
-		for i := range g.watchers.shards {
-			s := &g.watchers.shards[i]
+		for i := range g.current.Load().watchers.shards {
+			s := &g.current.Load().watchers.shards[i]
 			s.mu.Lock()
 			if s.first != nil {
 				n++
@@ -125,7 +125,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 		return n == 0
 	})
-	for _, l := range g.busy.limits {
+	for _, l := range g.current.Load().busy.limits {
 		if n := l.permits.Keys(); n != 0 {
 			t.Errorf("the permits of %d keys are not back", n)
 		}

@@ -20,8 +20,6 @@ type upgrades struct {
 	closed bool
 }
 
-var errClosed = errors.New("gateway: it is being closed")
-
 // upgrading is what connections are upgraded by.
 type upgrading struct {
 	*upgrades

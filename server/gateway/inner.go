@@ -1,0 +1,291 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/routes"
+)
+
+// inner is what a gateway is by one version of its options. It does not change once
+// it is in force, but for the condition of what it stands for. It is closed when
+// another one is in force and the last request has ended that began with it.
+type inner struct {
+	*shared
+	options   Options // checked, with defaults
+	pools     []*pool
+	table     routes.Table      // of the routes
+	routes    map[string]*route // by pattern
+	whole     *route            // of all requests, if there are no routes
+	facts     []fact
+	names     *names
+	entries   []string // that headers are set from
+	busy      *busy
+	tokens    *tokens
+	upgrading upgrading
+	current   atomic.Pointer[plan]
+	pool      sync.Pool // of *exchange
+
+	watchers watchers
+	watching task
+	looking  task // of the pools, after their targets
+
+	// users are the requests that use it, and the gateway as long as it is in force.
+	users  atomic.Int64
+	unused chan struct{} // closed when there are none any more
+	once   sync.Once     // closes it
+}
+
+// task is what runs beside the requests until it is ended. The zero task is one that
+// has nothing to do.
+type task struct {
+	stop context.CancelFunc
+	all  sync.WaitGroup
+}
+
+// run runs each function until the task is ended. It may be called once.
+func (t *task) run(functions ...func(context.Context)) {
+	ctx, stop := context.WithCancel(context.Background())
+	t.stop = stop
+	for _, f := range functions {
+		t.all.Go(func() { f(ctx) })
+	}
+}
+
+// end returns when everything has ended. Ending again does nothing.
+func (t *task) end() {
+	if t.stop != nil {
+		t.stop()
+		t.all.Wait()
+	}
+}
+
+// route is a Route and where its requests go.
+type route struct {
+	Route
+	pool              *pool
+	maxBody           int64 // zero is no bound
+	request, response []*Headers
+}
+
+// invalid is the error of mistakes, or nil if there are none.
+func invalid(subject string, problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return &headgate.InvalidError{Subject: subject, Problems: problems}
+}
+
+// newInner makes one of options, which takes the place of the one before, if that is
+// not nil. Nothing of it runs yet.
+func newInner(ctx context.Context, s *shared, options Options, before *inner) (*inner, error) {
+	o, problems := options.withDefaults()
+	if s.decider == nil {
+		problems = append(problems, "there is nobody to decide")
+	}
+	g := &inner{
+		shared: s, options: o, routes: make(map[string]*route), unused: make(chan struct{}),
+		upgrading: upgrading{upgrades: &s.upgrades, idle: o.Clients.Upgraded, within: o.Clients.Response, protocols: o.Upgrades},
+	}
+	g.users.Store(1)
+	var wrong []string
+	g.busy, wrong = newBusy(o.Concurrency, s.hashKey)
+	problems = append(problems, wrong...)
+	for i := range o.Routes {
+		if problem := g.table.Add(o.Routes[i].Pattern); problem != "" {
+			problems = append(problems, "the route "+problem)
+		}
+	}
+	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
+	problems = append(problems, g.headerEntries()...)
+	if before != nil {
+		problems = append(problems, g.fixed(before)...)
+	}
+	if err := invalid("gateway", problems); err != nil {
+		return nil, err
+	}
+	if before != nil {
+		// This is refused before anything is fetched.
+		if err := g.check(s.decider.Policy().Set); err != nil {
+			return nil, err
+		}
+		g.tokens = before.tokens.with(o.Identity.JWT)
+	}
+	if g.tokens == nil {
+		var err error
+		if g.tokens, err = newTokens(ctx, &o); err != nil {
+			return nil, fmt.Errorf("gateway: the keys of tokens: %w", err)
+		}
+	}
+	g.open()
+	return g, nil
+}
+
+// fixed says what the options change that a server cannot while it serves.
+func (g *inner) fixed(before *inner) (problems []string) {
+	now, then := &g.options, &before.options
+	for _, f := range []struct {
+		what    string
+		changed bool
+	}{
+		{"the bound on headers (max_header)", now.MaxHeader != then.MaxHeader},
+		{"the time for headers (clients.header)", now.Clients.Header != then.Clients.Header},
+		{"the time for a response (clients.response)", now.Clients.Response != then.Clients.Response},
+		{"the time between requests (clients.idle)", now.Clients.Idle != then.Clients.Idle},
+	} {
+		if f.changed {
+			problems = append(problems, f.what+" cannot change without a restart")
+		}
+	}
+	return problems
+}
+
+// open makes what needs no more checks.
+func (g *inner) open() {
+	o := &g.options
+	byName := make(map[string]*pool)
+	shortest := o.Clients.Response
+	for _, u := range o.Upstreams {
+		shortest = min(shortest, u.Timeouts.Idle)
+	}
+	g.watchers.every = max(shortest/4, time.Millisecond)
+	for _, u := range o.Upstreams {
+		p := newPool(u, &g.watchers, o.Logger)
+		g.pools = append(g.pools, p)
+		byName[u.Name] = p
+	}
+	g.whole = g.newRoute(Route{}, g.pools[0])
+	for _, r := range o.Routes {
+		p := g.pools[0]
+		if r.Upstream != "" {
+			p = byName[r.Upstream]
+		}
+		g.routes[r.Pattern] = g.newRoute(r, p)
+	}
+	g.pool.New = func() any { return newExchange(g) }
+}
+
+// start starts what runs beside the requests.
+func (g *inner) start() {
+	g.watching.run(g.watchers.run)
+	g.tokens.use()
+	var looks []func(context.Context)
+	for _, p := range g.pools {
+		if p.Health == nil {
+			continue
+		}
+		for _, t := range p.targets {
+			looks = append(looks, func(ctx context.Context) { p.watch(ctx, t) })
+		}
+	}
+	g.looking.run(looks...)
+}
+
+// adopt has g go on in the condition of what is there in a former one, which looks
+// after its targets no longer. It was in force until now, or only has requests in
+// progress.
+func (g *inner) adopt(former *inner, inForce bool) {
+	g.busy.adopt(former.busy)
+	for _, p := range g.pools {
+		if i := slices.IndexFunc(former.pools, func(f *pool) bool { return f.Name == p.Name }); i >= 0 {
+			p.adopt(former.pools[i], inForce)
+		}
+	}
+}
+
+// release is called when a request has ended.
+func (g *inner) release() {
+	if g.users.Add(-1) == 0 {
+		g.once.Do(func() { close(g.unused) })
+	}
+}
+
+// close ends what runs beside the requests but for tokens, which others may have too,
+// and the connections that nobody uses: all of them, if there are no more requests.
+func (g *inner) close() {
+	g.looking.end()
+	g.watching.end()
+	for _, p := range g.pools {
+		p.close()
+		select {
+		case <-g.unused:
+			p.conns.close()
+		default:
+		}
+	}
+}
+
+func (g *inner) newRoute(r Route, p *pool) *route {
+	made := &route{Route: r, pool: p, maxBody: g.options.MaxBody}
+	if r.MaxBody != 0 {
+		made.maxBody = max(0, r.MaxBody)
+	}
+	// What changes nothing is not looked at for each request.
+	add := func(to *[]*Headers, all ...*Headers) {
+		for _, h := range all {
+			if len(h.Remove)+len(h.Set) > 0 {
+				*to = append(*to, h)
+			}
+		}
+	}
+	add(&made.request, &g.options.Request, &made.Request)
+	add(&made.response, &g.options.Response, &made.Response)
+	return made
+}
+
+// headerEntries finds the entries that headers are set from, and says which of them
+// no request has.
+func (g *inner) headerEntries() (problems []string) {
+	changes := []*Headers{&g.options.Request, &g.options.Response}
+	for i := range g.options.Routes {
+		changes = append(changes, &g.options.Routes[i].Request, &g.options.Routes[i].Response)
+	}
+	for _, h := range changes {
+		for _, s := range h.Set {
+			if s.Entry == "" || slices.Contains(g.entries, s.Entry) {
+				continue
+			}
+			if !slices.ContainsFunc(g.facts, func(f fact) bool { return f.name == s.Entry }) {
+				problems = append(problems, fmt.Sprintf("the header %s is set from the entry %q, which no request has", s.Name, s.Entry))
+			}
+			g.entries = append(g.entries, s.Entry)
+		}
+	}
+	return problems
+}
+
+// find returns the route of a request, nil if there is none, and whether it may be
+// of another one, as its path is written.
+func (g *inner) find(r *http.Request, n *routes.Names) (found *route, name string, ambiguous bool) {
+	found, name = g.findAs(r, n)
+	if other := routes.Otherwise(r); other != nil {
+		route, as := g.findAs(other, n)
+		ambiguous = route != found || as != name
+	}
+	return found, name, ambiguous
+}
+
+func (g *inner) findAs(r *http.Request, n *routes.Names) (found *route, name string) {
+	found = g.whole
+	if len(g.routes) > 0 {
+		if found = g.routes[g.table.Find(r)]; found == nil {
+			return nil, routes.Unmatched
+		}
+		switch {
+		case found.Name != "":
+			return found, found.Name
+		case !n.More():
+			return found, found.Pattern
+		}
+	}
+	return found, n.Of(r)
+}
+
+var errClosed = errors.New("gateway: it is being closed")
