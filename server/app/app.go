@@ -45,6 +45,9 @@ type App struct {
 	// as long as their caller likes end then.
 	ending chan struct{}
 	end    func()
+
+	closing sync.Once
+	closed  error // what the first Close returned
 }
 
 // errDraining is why a service that is being shut down is not ready.
@@ -313,13 +316,14 @@ func (a *App) shutDown() error {
 // Close frees the addresses and the store without regard for requests in flight.
 // Closing again does nothing.
 func (a *App) Close() error {
-	a.end()
-	a.closeDoors()
-	if a.trial != nil {
-		a.trial.close()
-	}
-	layers := a.layers
-	a.layers = nil
-	layers.close()
-	return a.store.Close()
+	a.closing.Do(func() {
+		a.end()
+		a.closeDoors()
+		if a.trial != nil {
+			a.trial.close()
+		}
+		a.layers.close()
+		a.closed = a.store.Close()
+	})
+	return a.closed
 }
