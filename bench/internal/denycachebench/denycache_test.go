@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 			}
 			for way := range ways {
 				flood, cold := o.Flood[way][0], o.Cold[way][0]
-				if flood.Decisions == 0 || cold.Calls == 0 || way != cached && flood.Calls == 0 || way == cached && flood.Calls*100 > flood.Decisions {
+				if flood.Decisions == 0 || cold.Calls == 0 || way != cached && flood.Calls == 0 || way == cached && flood.Calls >= flood.Decisions {
 					t.Errorf("%s: flood %+v, cold %+v", wayNames[way], flood, cold)
 				}
 			}

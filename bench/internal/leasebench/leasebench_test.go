@@ -25,7 +25,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range o.Hot {
-		if p := o.Hot[i]; p.Strict.Calls != p.Strict.Decisions || p.Leased.Calls >= p.Leased.Decisions/2 || p.Leased.Over != 0 {
+		if p := o.Hot[i]; p.Strict.Calls != p.Strict.Decisions || p.Leased.Calls >= p.Leased.Decisions || p.Leased.Over != 0 {
 			t.Errorf("hot: %+v", p)
 		}
 		if c := o.Tight[i]; c.Over != 0 || c.Admitted == 0 || c.Admitted > c.Asked {
