@@ -99,3 +99,26 @@ func ExampleKeyed() {
 	// false
 	// true
 }
+
+// A limit that is lowered takes nothing away, and gives nothing until enough is back.
+func TestSetLimit(t *testing.T) {
+	t.Parallel()
+	k := NewKeyed(2)
+	one, _ := k.Acquire("k")
+	two, ok := k.Acquire("k")
+	k.SetLimit(1)
+	if _, more := k.Acquire("k"); !ok || more || k.Limit() != 1 || k.InUse("k") != 2 {
+		t.Errorf("after the limit was lowered: %t, %t, limit %d, %d in use", ok, more, k.Limit(), k.InUse("k"))
+	}
+	one.Release()
+	if _, more := k.Acquire("k"); more {
+		t.Error("there is a permit while one of one is taken")
+	}
+	two.Release()
+	k.SetLimit(3)
+	for i := range 4 {
+		if _, ok := k.Acquire("k"); ok != (i < 3) {
+			t.Errorf("permit %d of three: %t", i+1, ok)
+		}
+	}
+}

@@ -39,6 +39,7 @@ type App struct {
 	trial    *trial        // of the candidate; nil without one
 	// certificates is nil without TLS.
 	certificates *certificates
+	gateway      *gatewaySource // nil without a gateway file
 	doors        []*door
 	draining     atomic.Bool
 	// ending is closed, by end, before the doors are shut: calls that would last
@@ -234,7 +235,8 @@ func (a *App) Policy() decide.Policy { return *a.source.active.Load() }
 // by itself when the file changes. If that fails, the policy in force stays in
 // force, and the log, the metrics and /readyz say why. The error wraps
 // [ErrNotReloadable] if the policy does not come from a file. The candidate is
-// loaded anew too; what is wrong with it is no error here. It is safe for
+// loaded anew too; what is wrong with it is no error here. The gateway file is loaded
+// anew as well, each of the two for itself. It is safe for
 // concurrent use.
 func (a *App) Reload(reason string) error {
 	_, _, err := a.reload(reason)
@@ -246,7 +248,22 @@ func (a *App) reload(reason string) (decide.Policy, result, error) {
 		// What went wrong stands in the log, and in its report.
 		_, _, _ = a.trial.source.reload(reason)
 	}
-	return a.source.reload(reason)
+	if a.gateway == nil {
+		return a.source.reload(reason)
+	}
+	of, err := a.gateway.reload(reason)
+	if a.source.fixed != "" {
+		return a.Policy(), of, err
+	}
+	now, result, wrong := a.source.reload(reason)
+	switch {
+	case wrong != nil:
+		// That of the gateway file stands in the log.
+		return now, failed, wrong
+	case of == unchanged:
+		return now, result, nil
+	}
+	return now, of, err
 }
 
 // StoreName says which store there is, without what may be secret in its URL.
@@ -278,6 +295,9 @@ func (a *App) work(ctx context.Context) (stop func()) {
 	working.Go(func() { a.source.watch(watched, a.settings.lookEvery) })
 	if a.certificates != nil {
 		working.Go(func() { a.certificates.watch(watched, a.settings.lookEvery) })
+	}
+	if a.gateway != nil {
+		working.Go(func() { a.gateway.watch(watched, a.settings.lookEvery) })
 	}
 	compared, stopComparing := context.WithCancel(context.WithoutCancel(ctx))
 	if a.trial != nil {

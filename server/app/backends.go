@@ -14,16 +14,15 @@ import (
 // backend is a kind of store across a network, known by how its URLs begin.
 type backend struct {
 	schemes []string
-	// timeout is the deadline of a call unless told otherwise.
-	timeout time.Duration
 	check   func(url string) error
 	// describe leaves out what may be secret.
 	describe func(url string) string
 	open     func(ctx context.Context, url string, o backendOptions) (closer, error)
 }
 
-// backendOptions are what stores of all kinds are opened with. A part is a set of
-// counters of its own; only some kinds tell an observer of their calls.
+// backendOptions are what stores of all kinds are opened with. Without a timeout it is
+// the URL's, or the default of its kind. A part is a set of counters of its own; only some
+// kinds tell an observer of their calls.
 type backendOptions struct {
 	timeout  time.Duration
 	part     string
@@ -40,23 +39,23 @@ func backends() []backend {
 	return []backend{
 		{
 			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
-			redis.DefaultTimeout, redis.CheckURL, redis.DescribeURL,
+			redis.CheckURL, redis.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
-				return redis.Open(ctx, url, redis.WithTimeout(o.timeout), redis.WithPart(o.part), redis.WithObserver(o.observer))
+				return redis.Open(ctx, url, timed(o, redis.WithTimeout, redis.WithPart(o.part), redis.WithObserver(o.observer))...)
 			},
 		},
 		{
 			[]string{"postgres", "postgresql"},
-			postgres.DefaultTimeout, postgres.CheckURL, postgres.DescribeURL,
+			postgres.CheckURL, postgres.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
-				return postgres.Open(ctx, url, postgres.WithTimeout(o.timeout), postgres.WithPart(o.part))
+				return postgres.Open(ctx, url, timed(o, postgres.WithTimeout, postgres.WithPart(o.part))...)
 			},
 		},
 		{
 			[]string{"memcached"},
-			memcached.DefaultTimeout, memcached.CheckURL, memcached.DescribeURL,
+			memcached.CheckURL, memcached.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
-				return memcached.Open(ctx, url, memcached.WithTimeout(o.timeout), memcached.WithPart(o.part))
+				return memcached.Open(ctx, url, timed(o, memcached.WithTimeout, memcached.WithPart(o.part))...)
 			},
 		},
 	}
@@ -73,4 +72,12 @@ func backendOf(url string) *backend {
 		}
 	}
 	return nil
+}
+
+// timed adds the timeout, if there is one, to a store's options.
+func timed[O any](o backendOptions, timeout func(time.Duration) O, options ...O) []O {
+	if o.timeout > 0 {
+		options = append(options, timeout(o.timeout))
+	}
+	return options
 }

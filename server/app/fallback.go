@@ -191,7 +191,7 @@ func (r *refusals) add(err error) {
 // detail is what /readyz says beyond that the service is ready.
 func (a *App) detail() string {
 	var all []string
-	for _, text := range []string{a.source.detail(), a.without.detail()} {
+	for _, text := range []string{a.source.detail(), a.gateway.detail(), a.without.detail()} {
 		if text != "" {
 			all = append(all, text)
 		}

@@ -47,25 +47,14 @@ func (e *GatewayFileError) Unwrap() error { return e.Err }
 // openGateway makes the gateway and binds its address.
 func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry *prometheus.Registry) error {
 	s := a.settings.Gateway
-	options, err := gatewayOptions(s)
+	source := newGatewaySource(&a.settings, a.source)
+	options, err := source.begin()
 	if err != nil {
 		return err
 	}
-	options.Logger, options.AccessLog = a.settings.Logger, a.settings.AccessLog
-	if options.Dialect, err = httplimit.ParseDialect(a.settings.Dialect); err != nil {
-		return err
-	}
-	options.OnStoreError = httplimit.FailClosed
-	if a.settings.OnStoreError == headgate.OnErrorAllow.String() {
-		options.OnStoreError = httplimit.FailOpen
-	}
 	g, err := gateway.New(ctx, decider, options)
-	var invalid *headgate.InvalidError
-	switch {
-	case errors.As(err, &invalid):
-		return &SettingsError{prefixed("gateway: ", invalid.Problems)}
-	case err != nil:
-		return &unavailable{"the gateway cannot work", err}
+	if err != nil {
+		return gatewayError(err)
 	}
 	if err := g.Check(a.Policy().Set); err != nil {
 		g.Close()
@@ -73,11 +62,24 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 	}
 	a.source.check = g.Check
 	registry.MustRegister(g)
+	if s.File != "" {
+		source.gateway, a.gateway = g, source
+		registry.MustRegister(source)
+	}
 	var config *tls.Config
 	if a.certificates != nil {
 		config = a.certificates.config()
 	}
 	return a.open(ctx, "gateway", s.Listen, g.Server(a.leaving(g), config))
+}
+
+// gatewayError is why there is no such gateway.
+func gatewayError(err error) error {
+	var invalid *headgate.InvalidError
+	if errors.As(err, &invalid) {
+		return &SettingsError{prefixed("gateway: ", invalid.Problems)}
+	}
+	return &unavailable{"the gateway cannot work", err}
 }
 
 // checkError is what is wrong with a policy for the gateway.
@@ -91,6 +93,13 @@ func checkError(err error) error {
 
 // gatewayOptions are the settings and their file as options.
 func gatewayOptions(s *GatewaySettings) (gateway.Options, error) {
+	options, _, err := readGatewayOptions(s)
+	return options, err
+}
+
+// readGatewayOptions also returns the names of the files that were to be read.
+func readGatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
+	files := []string{s.File}
 	file := new(config.Gateway)
 	if s.File != "" {
 		var err error
@@ -98,9 +107,9 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, error) {
 		var wrong *config.Error
 		switch {
 		case errors.As(err, &wrong):
-			return gateway.Options{}, &GatewayFileError{wrong}
+			return gateway.Options{}, files, &GatewayFileError{wrong}
 		case err != nil:
-			return gateway.Options{}, &SettingsError{[]string{"gateway file: " + sentence(err)}}
+			return gateway.Options{}, files, &SettingsError{[]string{"gateway file: " + sentence(err)}}
 		}
 	}
 	var problems []string
@@ -124,10 +133,18 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, error) {
 	b := &gatewayBuilder{dir: filepath.Dir(s.File)}
 	options := b.options(file)
 	problems = append(problems, b.problems...)
-	if problems != nil {
-		return gateway.Options{}, &SettingsError{problems}
+	for i := range file.Upstreams {
+		u := &file.Upstreams[i]
+		for _, name := range []string{u.CA, u.Cert, u.Key} {
+			if name != "" {
+				files = append(files, b.path(name))
+			}
+		}
 	}
-	return options, nil
+	if problems != nil {
+		return gateway.Options{}, files, &SettingsError{problems}
+	}
+	return options, files, nil
 }
 
 // gatewayBuilder makes options of a gateway file.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -40,7 +41,7 @@ const (
 // and reflection. Each service is one line where openDoors calls this.
 func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.ServiceRegistrar)) *grpcServer {
 	observe := &grpcObserver{logger: a.settings.Logger, accessLog: a.settings.AccessLog}
-	bound := &grpcBound{most: a.settings.readTimeout + a.settings.StoreTimeout, calls: make(map[string]bool)}
+	bound := &grpcBound{most: a.settings.readTimeout + cmp.Or(a.settings.StoreTimeout, time.Second), calls: make(map[string]bool)}
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(bound.begin),
 		grpc.ForceServerCodecV2(envoyrls.Codec()),

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/store/redis"
 )
 
 // Settings are what the service can be told. The zero Settings serve the sample
@@ -64,7 +63,8 @@ type Settings struct {
 	// Empty means memory.
 	Store string
 	// StoreTimeout is the deadline of each call to a store across a network, 1ms
-	// to 1m. Zero means the default of its kind: DefaultStoreTimeout for Redis.
+	// to 1m. Zero means what the store's URL says, or the default of its kind: 15ms for
+	// Redis.
 	StoreTimeout time.Duration
 	// OnStoreError is what becomes of requests while such a store does not answer,
 	// for rules that do not say it: "allow", "deny" or "local". Empty means deny.
@@ -117,7 +117,6 @@ type Settings struct {
 const (
 	DefaultListen          = "127.0.0.1:8080"
 	DefaultStore           = memoryStore
-	DefaultStoreTimeout    = redis.DefaultTimeout
 	DefaultShutdownTimeout = 10 * time.Second
 )
 
@@ -165,11 +164,6 @@ func (s Settings) withDefaults() (Settings, error) {
 	if s.OnStoreError == "" {
 		s.OnStoreError = headgate.OnErrorDeny.String()
 	}
-	timeout := DefaultStoreTimeout
-	if b := backendOf(s.Store); b != nil {
-		timeout = b.timeout
-	}
-	def(&s.StoreTimeout, timeout)
 	def(&s.ShutdownTimeout, DefaultShutdownTimeout)
 	def(&s.readTimeout, readTimeout)
 	def(&s.lookEvery, lookEvery)
@@ -221,7 +215,7 @@ func (s Settings) withDefaults() (Settings, error) {
 	if s.Learn < 0 || s.Learn > time.Hour {
 		bad("learn: is %v, must be 0s to 1h", s.Learn)
 	}
-	if s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute {
+	if s.StoreTimeout != 0 && (s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute) {
 		bad("store timeout: is %v, must be 1ms to 1m", s.StoreTimeout)
 	}
 	const mostMiB = 1 << 20

@@ -267,9 +267,13 @@ func reloadError(err error) *httpapi.ReloadError {
 	e := &httpapi.ReloadError{Fixed: errors.Is(err, ErrNotReloadable), Detail: sentence(err)}
 	var file *config.Error
 	if errors.As(err, &file) {
-		e.Detail = "the policy file has a mistake"
+		what := "policy"
+		if gateway := (*GatewayFileError)(nil); errors.As(err, &gateway) {
+			what = "gateway"
+		}
+		e.Detail = fmt.Sprintf("the %s file has a mistake", what)
 		if n := len(file.Mistakes); n > 1 {
-			e.Detail = fmt.Sprintf("the policy file has %d mistakes", n)
+			e.Detail = fmt.Sprintf("the %s file has %d mistakes", what, n)
 		}
 		for _, m := range file.Mistakes {
 			e.Mistakes = append(e.Mistakes, httpapi.PolicyMistake{File: m.File, Line: m.Line, Column: m.Column, Detail: m.Text})

@@ -25,7 +25,7 @@ type gatewayCommand struct {
 
 // Help is the detailed help.
 func (gatewayCommand) Help() string {
-	return "Passes on to the upstream servers what the rules admit, and answers the rest itself, until SIGINT or SIGTERM. Rules may name routes such as \"GET /items/{id}\"; nothing else has to say which routes there are. A change of the policy file takes effect within about a second; that of the gateway file needs a restart.\n\n" +
+	return "Passes on to the upstream servers what the rules admit, and answers the rest itself, until SIGINT or SIGTERM. Rules may name routes such as \"GET /items/{id}\"; nothing else has to say which routes there are. A change of the policy file or the gateway file takes effect within about a second; SIGHUP has both read at once. A file with mistakes changes nothing.\n\n" +
 		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or a file has mistakes; 3 if the store or the keys of tokens do not answer, or an address is taken.\n\n" +
 		"Examples:\n" +
 		"  headgate gateway --upstream http://127.0.0.1:9000 --config headgate.yaml\n" +

@@ -20,7 +20,7 @@ type service struct {
 	TLSKey          string        `name:"tls-key" help:"File with the certificate's key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
 	TLSClientCA     string        `name:"tls-client-ca" help:"File with the authorities, one of which must have signed the certificate of each client." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
 	Store           string        `help:"Where counters are kept: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS; postgres://user@host/database; or memcached://host. A password is safer in a file or the environment than here. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
-	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network; 0s is the default of its kind, 15ms for Redis." default:"0s" env:"HEADGATE_STORE_TIMEOUT"`
+	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network; 0s is what its URL says, or 15ms for Redis." default:"0s" env:"HEADGATE_STORE_TIMEOUT"`
 	DenyCache       string        `help:"Whether a key that such a store has denied is denied from memory until its time comes, for rules that do not say it: on or off. Default: ${default}" enum:"on,off" default:"off" env:"HEADGATE_DENY_CACHE"`
 	Learn           time.Duration `help:"For how long after the store has lost its data this server's share of each limit is enforced as well. 0s is never." default:"0s" env:"HEADGATE_LEARN"`
 	Memory          int64         `help:"Bound on the counters in memory, in MiB: those of the memory store, or of rules that are counted locally. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`

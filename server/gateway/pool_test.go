@@ -169,7 +169,7 @@ func TestEjection(t *testing.T) {
 
 func TestEjectionEndsAndGrows(t *testing.T) {
 	t.Parallel()
-	tt := &target{eject: Eject{After: 2, For: time.Minute}}
+	tt := &target{condition: new(condition), eject: Eject{After: 2, For: time.Minute}}
 	fail := func(want time.Duration) {
 		t.Helper()
 		if d, first := tt.failed(); d != want || first != (tt.inRow.Load() == 1) {

@@ -301,7 +301,9 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 		if text, err := io.ReadAll(res.Body); err == nil {
 			t.Errorf("%q is taken for a whole answer", text)
 		}
-		eventually(t, "the request has ended", func() bool { return g.counts.inFlight.Load() == 0 && g.current.Load().pools[0].targets[0].inFlight.Load() == 0 })
+		eventually(t, "the request has ended", func() bool {
+			return g.counts.inFlight.Load() == 0 && g.current.Load().pools[0].targets[0].inFlight.Load() == 0
+		})
 	})
 }
 

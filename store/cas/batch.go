@@ -54,7 +54,7 @@ func (b *batch) changes() []Change {
 			change := Change{Key: i}
 			if expires, used := c.page.settle(b.now); used {
 				change.Value, change.Expires = appendPage(make([]byte, 0, len(c.raw)+64), c.page), expires
-			} else if len(c.raw) == 0 {
+			} else if c.raw == nil {
 				continue
 			}
 			changes = append(changes, change)

@@ -379,7 +379,7 @@ func (l *Ledger) abandon(ctx context.Context, name string) error {
 
 // undue leaves a note as it is, but has nobody look for it again.
 func (b *batch) undue(name string) {
-	if c := &b.cells[b.places[name]]; !c.write && len(c.raw) > 0 {
+	if c := &b.cells[b.places[name]]; !c.write && c.raw != nil {
 		c.write, c.value, c.expires, c.due = true, c.raw, b.now+settledFor, 0
 	}
 }

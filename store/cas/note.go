@@ -270,9 +270,9 @@ func appendAnswers(b []byte, all []answer) []byte {
 // zones.
 const maxText = 1 << 13
 
-// readNote is the inverse of appendNote. It returns nil if there are no bytes.
+// readNote is the inverse of appendNote. Of nil it returns nil.
 func readNote(b []byte) (*note, error) {
-	if len(b) == 0 {
+	if b == nil {
 		return nil, nil
 	}
 	r := reader{left: b}

@@ -226,6 +226,13 @@ func TestHostileBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.set([]byte{})
+	if _, err := l.Take(t.Context(), headgate.OpTake, checks, nil); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("a counter without a byte: %v", err)
+	}
+	if _, err := l.Recall(t.Context(), "id"); !errors.Is(err, headgate.ErrUnavailable) {
+		t.Errorf("a note without a byte: %v", err)
+	}
 	f.set([]byte{9, 9, 9})
 	if _, err := l.Take(t.Context(), headgate.OpTake, checks, nil); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "version 9") {
 		t.Errorf("a counter of another version: %v", err)

@@ -145,10 +145,10 @@ func appendPage(b []byte, p *page) []byte {
 // a million years.
 const maxTime = 1 << 53
 
-// readPage is the inverse of appendPage. No bytes are an empty page.
+// readPage is the inverse of appendPage. Nil is an empty page.
 func readPage(b []byte) (*page, error) {
 	p := new(page)
-	if len(b) == 0 {
+	if b == nil {
 		return p, nil
 	}
 	r := reader{left: b}

@@ -157,7 +157,8 @@ func (a *Async) Status() AsyncStatus {
 }
 
 // Take implements [headgate.Store]. When a check is denied from memory, the store is
-// not asked, and those checks that only it can decide have no decision. It does not
+// not asked, and those checks that only it can decide have no decision; but it is if a
+// rule of the request has a penalty, which counts denials. It does not
 // allocate for a single check that is decided from memory, if dst has room.
 func (a *Async) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	concerned := false

@@ -86,6 +86,11 @@ func sameLimits(a, b *headgate.Rule) bool {
 	return a == b || a.Name() == b.Name() && a.Tag() == b.Tag() && slices.Equal(a.Limits(), b.Limits())
 }
 
+// open reports whether nobody has counted what the decisions are of.
+func open(decisions []headgate.Decision) bool {
+	return len(decisions) > 0 && decisions[0].Source == headgate.SourceOpen
+}
+
 // outcome is what this node can say of a check.
 type outcome uint8
 
@@ -229,8 +234,8 @@ func duration(us float64) time.Duration {
 // answer takes over what the store has said of the key, in a call that began at some
 // time and has just ended; charged is what it has charged for this node.
 func (e *asyncEntry) answer(decisions []headgate.Decision, units, charged int64, o *AsyncOptions, began, now time.Duration) {
-	if len(decisions) != len(e.limits) {
-		return
+	if len(decisions) == 0 || !sameLimits(decisions[0].Rule, e.rule) {
+		return // The rule was changed since the store was asked.
 	}
 	for i := range decisions {
 		if decisions[i].Source != headgate.SourceStore {

@@ -152,10 +152,8 @@ func (r *reporter) call(ctx context.Context, kind int) error {
 	b.decisions, err = a.store.Take(ctx, batchOps[kind], b.checks[:n], b.decisions[:0])
 	now := a.now()
 	r.made.Add(1)
-	if err != nil {
-		r.failed.Add(1)
-	}
 	rest := b.decisions
+	var unheard error
 	for i := range b.reports[:n] {
 		own := 0
 		for err == nil && own < len(rest) && rest[own].Check == i {
@@ -164,12 +162,25 @@ func (r *reporter) call(ctx context.Context, kind int) error {
 		if errors.Is(err, context.DeadlineExceeded) {
 			r.doubtful.Add(b.reports[i].units)
 		}
-		b.reports[i].done(rest[:own], err, &a.options, began, now)
+		told := err
+		if open(rest[:own]) {
+			told, unheard = errUnheard, errUnheard
+		}
+		b.reports[i].done(rest[:own], told, &a.options, began, now)
 		rest = rest[own:]
 	}
 	b.cut(n)
+	if err == nil {
+		err = unheard
+	}
+	if err != nil {
+		r.failed.Add(1)
+	}
 	return err
 }
+
+// errUnheard is the failure of a report that whatever stands before the store let pass.
+var errUnheard = fmt.Errorf("%w: nobody counts", headgate.ErrUnavailable)
 
 // done takes over the answer for one key.
 func (p *asyncReport) done(decisions []headgate.Decision, err error, o *AsyncOptions, began, now time.Duration) {

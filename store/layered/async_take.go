@@ -47,12 +47,15 @@ func (a *Async) put(s *asyncScratch) {
 func (a *Async) several(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	s := a.get()
 	defer a.put(s)
-	refused := false
+	refused, counted := false, false
+	for i := range checks {
+		counted = counted || op == headgate.OpTake && penalizes(checks[i].Rule)
+	}
 	for i := range checks {
 		s.parts = append(s.parts, asyncPart{})
 		p := &s.parts[i]
 		if p.async = countsAsync(&checks[i]); p.async {
-			a.fromMemory(op, &checks[i], i, p, s)
+			a.fromMemory(op, &checks[i], i, p, s, counted)
 			refused = refused || p.said == refuse && !checks[i].Shadow
 		}
 	}
@@ -83,8 +86,9 @@ func (a *Async) several(ctx context.Context, op headgate.Op, checks []headgate.C
 	return a.merge(op, checks, dst, s, admitted, began), nil
 }
 
-// fromMemory decides a check from memory, if it can, and sets its units aside.
-func (a *Async) fromMemory(op headgate.Op, c *headgate.Check, place int, p *asyncPart, s *asyncScratch) {
+// fromMemory decides a check from memory, if it can, and sets its units aside. If
+// another rule of the request has a penalty, it does not deny: that is to count denials.
+func (a *Async) fromMemory(op headgate.Op, c *headgate.Check, place int, p *asyncPart, s *asyncScratch, counted bool) {
 	p.hash = a.hash(c)
 	shard := a.shard(p.hash)
 	shard.mu.Lock()
@@ -106,6 +110,9 @@ func (a *Async) fromMemory(op headgate.Op, c *headgate.Check, place int, p *asyn
 	} else if p.said = e.decide(c.Units(), &a.options, now); p.said == admit && op == headgate.OpTake {
 		p.aside = c.Units()
 		e.pending += p.aside
+	}
+	if p.said == refuse && counted {
+		p.said = ask
 	}
 	if p.said == ask {
 		return
@@ -236,12 +243,15 @@ func (a *Async) learn(op headgate.Op, c *headgate.Check, p *asyncPart, decisions
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	e := p.entry
+	unheard := open(decisions)
+	charged = charged && !unheard
 	units := int64(0)
 	if charged {
 		units = c.Units() + p.carried
 	}
 	if e != nil {
 		e.pending -= p.aside + p.carried
+		e.failed = e.failed || unheard
 		if e.forgotten != p.forgotten {
 			return
 		}

@@ -285,7 +285,7 @@ func (d *Denials) remember(c *headgate.Check, g *glance, decisions []headgate.De
 // and told even if this process has not met a rule that would remember the key. A
 // refund lifts no block, but may change what the rule's other limits say.
 func (d *Denials) freed(c *headgate.Check, reset bool) {
-	if c.Rule == nil || !reset && !d.options.All && !d.news.wanted.Load() && !penalizes(c.Rule) {
+	if c.Rule == nil || !reset && !d.options.All && c.DenyCache != headgate.DenyCacheOn && !d.news.wanted.Load() && !penalizes(c.Rule) {
 		return
 	}
 	name := keyName(c.Rule, c.Key)

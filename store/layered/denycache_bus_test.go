@@ -484,3 +484,19 @@ func TestNeverDeniesWhatIsFree(t *testing.T) {
 		})
 	}
 }
+
+// TestNewsOfAFreshProcess: a process that has met no rule whose denials are remembered
+// tells what it gives back under one.
+func TestNewsOfAFreshProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, time.Millisecond, layered.DenyCacheOptions{})
+		defer f.close()
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(10, time.Hour)), Key: "k", DenyCache: headgate.DenyCacheOn}
+		f.deny(0, c)
+		f.do(1, headgate.OpRefund, c)
+		time.Sleep(time.Second)
+		if allowed, _ := f.do(0, headgate.OpTake, c); !allowed {
+			t.Error("another node denies what was freed")
+		}
+	})
+}

@@ -78,7 +78,7 @@ type Lease struct {
 
 	closed  atomic.Bool
 	fills   sync.WaitGroup
-	filling context.Context // of the calls that take units in advance
+	calls   context.Context // of those that nobody waits for
 	abandon context.CancelFunc
 	keeper  leaseKeeper
 }
@@ -92,7 +92,7 @@ func NewLease(store headgate.Store, options LeaseOptions) *Lease {
 	options.MaxKeys = max(1, or(options.MaxKeys, DefaultLeasedKeys))
 	l := &Lease{store: store, options: options, start: time.Now(), seed: maphash.MakeSeed()}
 	l.pool.New = func() any { return new(leaseScratch) }
-	l.filling, l.abandon = context.WithCancel(context.Background())
+	l.calls, l.abandon = context.WithCancel(context.Background())
 	l.keeper.start(l)
 	return l
 }
@@ -120,9 +120,10 @@ func (l *Lease) Close(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, l.abandon)
 	l.fills.Wait()
+	l.keeper.stop()
 	stop()
 	l.abandon()
-	return l.keeper.stop(ctx)
+	return l.keeper.rest(ctx)
 }
 
 // LeaseStats are counts since a lease was made, but for Keys and Held, which are of
@@ -253,7 +254,7 @@ func (l *Lease) takeOne(ctx context.Context, checks []headgate.Check, dst []head
 	}
 	out, err := l.ask(ctx, headgate.OpTake, checks, dst)
 	if err == nil && watched {
-		l.note(p, c, out[len(dst):])
+		l.note(c, out[len(dst):])
 	}
 	return out, err
 }
@@ -400,7 +401,7 @@ func (l *Lease) learn(s *leaseScratch, checks []headgate.Check) {
 		place := s.places[rest[0].Check]
 		if c := &checks[place]; c.Consistency == headgate.Leased {
 			if p := l.plans.of(c.Rule); p.hold != 0 {
-				l.note(p, c, rest[:n])
+				l.note(c, rest[:n])
 			}
 		}
 		rest = rest[n:]
@@ -420,7 +421,7 @@ func (l *Lease) peek(ctx context.Context, checks []headgate.Check, dst []headgat
 		if c.Consistency != headgate.Leased || d.Source != headgate.SourceStore {
 			continue
 		}
-		held := l.holds(l.plans.of(c.Rule), c)
+		held := l.holds(c)
 		d.Remaining = min(d.Remaining+held, d.Limit.Capacity())
 		if !d.Allowed && held >= c.Units() {
 			d.Allowed, d.RetryAfter = true, 0

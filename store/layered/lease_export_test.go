@@ -4,7 +4,7 @@ import "github.com/headgate/headgate"
 
 // HeldOf is how many units of a key are held.
 func (l *Lease) HeldOf(rule *headgate.Rule, key string) int64 {
-	return l.holds(l.plans.of(rule), &headgate.Check{Rule: rule, Key: key})
+	return l.holds(&headgate.Check{Rule: rule, Key: key})
 }
 
 // Enforced is what the store is asked to enforce for a rule that is leased.

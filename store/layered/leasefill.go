@@ -53,7 +53,7 @@ func (k *leasedKey) size(now instant, nodes int64) int64 {
 
 // take takes units in advance.
 func (l *Lease) take(k *leasedKey, n int64, era uint64) {
-	ctx, cancel := context.WithTimeout(l.filling, callWithin)
+	ctx, cancel := context.WithTimeout(l.calls, callWithin)
 	defer cancel()
 	c := k.check // Nobody changes it.
 	c.Cost = n

@@ -27,6 +27,7 @@ type leaseKeeper struct {
 	lease   *Lease
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
+	failure error // of the call that was under way at the end, to be read after ended
 	returns chan leftover
 	roused  chan struct{}
 	next    atomic.Int64 // when to look at the keys, in ns since Lease.start
@@ -92,7 +93,10 @@ func (k *leaseKeeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-k.returns:
-			_ = k.send(ctx, r) // Counted, and all that can be done.
+			// The end does not stop a call: what one gives back that was cut off is lost.
+			if err := k.send(k.lease.calls, r); ctx.Err() != nil {
+				k.failure = err
+			} // Else it is counted, and all that can be done.
 			continue
 		case <-k.roused:
 		case <-timer.C:
@@ -107,12 +111,17 @@ func (k *leaseKeeper) run(ctx context.Context) {
 }
 
 // sweep ends batches whose time is over, or all, and forgets keys that nobody asks
-// for.
+// for. When much waits to be given back it leaves the rest for later.
 func (k *leaseKeeper) sweep(now instant, all bool) {
 	for i := range k.lease.shards {
 		s := &k.lease.shards[i]
 		s.mu.Lock()
 		for name, key := range s.keys {
+			if len(k.returns) > returnsWaiting/2 {
+				s.mu.Unlock()
+				k.due(now.mono)
+				return
+			}
 			if all {
 				for _, b := range key.batches {
 					b.end = now
@@ -239,11 +248,16 @@ func (k *leaseKeeper) flush(ctx context.Context) error {
 	return errs
 }
 
-// stop ends the goroutine and gives back everything.
-func (k *leaseKeeper) stop(ctx context.Context) error {
+// stop ends the goroutine. A call that is under way ends by itself, or with
+// Lease.calls.
+func (k *leaseKeeper) stop() {
 	k.cancel()
 	k.ended.Wait()
-	var errs error
+}
+
+// rest gives back everything, after stop.
+func (k *leaseKeeper) rest(ctx context.Context) error {
+	errs := k.failure
 	for more := true; more; {
 		k.sweep(k.lease.now(), true)
 		select {

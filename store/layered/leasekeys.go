@@ -289,12 +289,12 @@ func (a *aside) append(dst []headgate.Decision, c *headgate.Check, place int, no
 }
 
 // note notes what the store has left of a key, if that is watched.
-func (l *Lease) note(p *leasePlan, c *headgate.Check, decisions []headgate.Decision) {
+func (l *Lease) note(c *headgate.Check, decisions []headgate.Decision) {
 	name := leaseName{c.Rule, c.Key}
 	s, _ := l.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.keys[name]; k != nil && k.plan == p {
+	if k := s.keys[name]; k != nil {
 		k.remaining = leastLeft(decisions)
 	}
 }
@@ -313,13 +313,13 @@ func leastLeft(decisions []headgate.Decision) int64 {
 }
 
 // holds is how many units of a key are held.
-func (l *Lease) holds(p *leasePlan, c *headgate.Check) int64 {
+func (l *Lease) holds(c *headgate.Check) int64 {
 	name := leaseName{c.Rule, c.Key}
 	s, _ := l.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.keys[name]
-	if k == nil || k.plan != p {
+	if k == nil {
 		return 0
 	}
 	l.retire(k, l.now())

@@ -27,8 +27,9 @@
 //
 // It evicts what was used least when its memory is full, and an evicted counter is a
 // fresh allowance that nobody is told of. Start it with -M, which has it refuse
-// instead: calls that need a new counter then fail with [headgate.ErrUnavailable].
-// A restart forgets everything.
+// instead: calls that charge a counter, new or old, then fail with
+// [headgate.ErrUnavailable] until enough counters have expired. A restart forgets
+// everything.
 //
 // # What is stored
 //

@@ -93,7 +93,10 @@ func (s *settings) check() error {
 	return nil
 }
 
-const form = "write postgres://user:password@host:port/database?sslmode=verify-full"
+const (
+	form    = "write postgres://user:password@host:port/database?sslmode=verify-full"
+	escapes = "in a password, write / ? # @ % as %2F %3F %23 %40 %25"
+)
 
 // parseURL reads the URL of [Open]. What it says of the store goes to the settings, all
 // else to the driver. What is wrong with it is told without repeating what may be
@@ -108,6 +111,16 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, invalidURL("what follows the ? cannot be read; " + form)
 	}
+	// An @ anywhere else is that of a password which the driver would take for a host, a
+	// database or a parameter, and show.
+	authority, path, _ := strings.Cut(base, "/")
+	misplaced := strings.Count(authority, "@") > 1 || strings.Contains(path, "@")
+	for name := range values {
+		misplaced = misplaced || strings.Contains(name, "@")
+	}
+	if misplaced {
+		return nil, invalidURL("it has an @ where none can be: " + escapes + "; " + form)
+	}
 	problems := set.parameters(values)
 	if values.Get("connect_timeout") == "" {
 		values.Set("connect_timeout", strconv.Itoa(int(connectTimeout/time.Second)))
@@ -115,7 +128,7 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig("postgres://" + base + "?" + values.Encode())
 	if err != nil {
 		// The error may repeat the password, if that has signs that cut the URL in two.
-		problems = append(problems, "the driver cannot read it: in a password, write / ? # @ % as %2F %3F %23 %40 %25; "+form)
+		problems = append(problems, "the driver cannot read it: "+escapes+"; "+form)
 		return nil, invalidURL(problems...)
 	}
 	if problems != nil {

@@ -52,6 +52,15 @@ func TestDescribeURL(t *testing.T) {
 	if got := DescribeURL("postgres://user:hunter2@db:port/d"); got != "a store" {
 		t.Errorf("got %q", got)
 	}
+	// Passwords that cut the URL in two, at places where a port or a host may stand.
+	for _, url := range []string{"postgres://user:12/34@db/d", "postgres://user:12?34@db/d", "postgres://user:12@34@db/d"} {
+		if err := CheckURL(url); !errors.Is(err, headgate.ErrInvalid) || strings.Contains(err.Error(), "12") || strings.Contains(err.Error(), "34") {
+			t.Errorf("%s: %v; want ErrInvalid without the password", url, err)
+		}
+		if got := DescribeURL(url); got != "a store" {
+			t.Errorf("%s is told as %q", url, got)
+		}
+	}
 }
 
 // TestNobodyThere: a server that is not there is an error by the context, without the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	stdnet "net"
 	"strconv"
 	"strings"
@@ -125,14 +126,21 @@ const (
 func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	table := quoted(set.table)
 	clock := "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-	// A transaction whose process is gone must not keep its locks.
-	wait := max(set.timeout.Milliseconds(), 1)
+	// A transaction whose process is gone must not keep its locks. The server's times are
+	// 32 bits wide.
+	wait := min(max(set.timeout.Milliseconds(), 1), math.MaxInt32/2)
 	local := fmt.Sprintf("SELECT set_config('statement_timeout', '%d', true), set_config('idle_in_transaction_session_timeout', '%d', true)", wait, 2*wait)
 	if !set.durable {
 		local += ", set_config('synchronous_commit', 'off', true)"
 	}
+	// Without its schema: "headgate" and "public.headgate" may be one table, whose locks
+	// must be the same.
+	_, name, qualified := strings.Cut(set.table, ".")
+	if !qualified {
+		name = set.table
+	}
 	return &backend{
-		pool: pool, prefix: set.table, local: local,
+		pool: pool, prefix: name, local: local,
 		lock: "SELECT count(pg_advisory_xact_lock(h)), " + clock + " FROM unnest($1::bigint[]) AS h",
 		read: "SELECT k, v FROM " + table + " WHERE k = ANY($1::bytea[])",
 		write: "INSERT INTO " + table + " AS t (k, v, expires, due) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[])" +
@@ -164,7 +172,10 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 		return err
 	case version < 130000:
 		return fmt.Errorf("the server's version is %d, must be 130000 (13.0) or newer", version)
-	case exists:
+	case exists: // but may be another application's
+		if _, err := b.pool.Exec(ctx, "SELECT k = ''::bytea, v = ''::bytea, expires + 0::bigint, due + 0::bigint FROM "+quoted(set.table)+" LIMIT 0"); err != nil {
+			return fmt.Errorf("the table %s is not one of this store, or cannot be read: %w", set.table, err)
+		}
 		return nil
 	case !set.create:
 		return fmt.Errorf("there is no table %s; make it with:\n%s", set.table, Migration(set.table, set.unlogged))
@@ -299,7 +310,7 @@ func (b *backend) hashes(keys []string) []int64 {
 	return sorted(all)
 }
 
-// hash is 64-bit FNV-1a of the table and the key: the same in all processes.
+// hash is 64-bit FNV-1a of the table's name and the key: the same in all processes.
 func (b *backend) hash(key string) int64 {
 	h := uint64(0xcbf29ce484222325)
 	for _, s := range [...]string{b.prefix, "\x00", key} {

@@ -272,6 +272,93 @@ func TestGatewayWebSocket(t *testing.T) {
 	}
 }
 
+// Not one request fails while the gateway file changes between two servers, and a
+// file with mistakes changes nothing.
+func TestGatewayFileChangesUnderLoad(t *testing.T) {
+	t.Parallel()
+	var text [2]string
+	for i := range text {
+		up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			fmt.Fprint(w, i, " ", n)
+		}))
+		defer up.Close()
+		text[i] = "upstreams:\n  - { name: shop, targets: [\"" + up.URL + "\"], health: { path: /healthz, every: 10ms } }\nconcurrency: [{ name: all, limit: 1000 }]\n"
+	}
+	file := filepath.Join(t.TempDir(), "gateway.yml")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(text[0])
+	g := gate(t, "--gateway", file, "--config", policyFile(t, "rules:\n  - { name: all, limits: [1000000 per 1s] }\n"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var answered [2]atomic.Int64
+	var clients sync.WaitGroup
+	for range 4 {
+		client := &http.Client{Transport: new(http.Transport), Timeout: within}
+		defer client.CloseIdleConnections()
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				// A POST is never sent again: whatever is lost shows.
+				res, err := client.Post(g.url+"/items", "text/plain", strings.NewReader(strings.Repeat("x", 10_000)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				text, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				switch {
+				case err == nil && string(text) == "0 10000":
+					answered[0].Add(1)
+				case err == nil && string(text) == "1 10000":
+					answered[1].Add(1)
+				default:
+					t.Errorf("%s %q %v", res.Status, text, err)
+					return
+				}
+			}
+		})
+	}
+	for change := range 6 {
+		put(text[change%2])
+		from := answered[change%2].Load()
+		for deadline := time.Now().Add(within); answered[change%2].Load() < from+20; time.Sleep(time.Millisecond) {
+			if t.Failed() || time.Now().After(deadline) {
+				t.Fatalf("change %d does not take effect:\n%s", change, g.logged())
+			}
+		}
+	}
+	put("upstreams: {}")
+	for deadline := time.Now().Add(within); !strings.Contains(g.logged(), "the gateway file was not reloaded"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the mistake is not told:\n%s", g.logged())
+		}
+	}
+	for _, want := range []string{`headgate_gateway_reloads_total{result="changed"} 5`, "headgate_gateway_last_reload_failed 1", `,version="6"} 1`} {
+		if metrics := g.get(t, "/metrics").text; !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	stop()
+	clients.Wait()
+	if code := g.stop(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if strings.Contains(g.logged(), "a target has failed") {
+		t.Errorf("a server was lost on the way:\n%s", g.logged())
+	}
+}
+
 // While Redis does not answer, rules count locally unless they say otherwise, and
 // requests pass.
 func TestGatewayWithoutItsStore(t *testing.T) {

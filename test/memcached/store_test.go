@@ -215,7 +215,7 @@ func TestHostileBytes(t *testing.T) {
 	}
 	client := memcache.New(s.Addr())
 	defer client.Close()
-	for i, text := range []string{"0", "\xff\xff", "\x01", "\x01\xff", strings.Repeat("x", 5000)} {
+	for i, text := range []string{"", "0", "\xff\xff", "\x01", "\x01\xff", strings.Repeat("x", 5000)} {
 		// The one key that there is, for the name of counters is not for others to know.
 		for _, key := range keys(t, s) {
 			if err := client.Set(&memcache.Item{Key: key, Value: []byte(text)}); err != nil {
@@ -234,7 +234,8 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// TestFullServer: a server that was started with -M refuses what it has no room for.
+// TestFullServer: a server that was started with -M refuses what it has no room for,
+// which is every charge, and says how counters stand.
 func TestFullServer(t *testing.T) {
 	s := servers.StartMemcached(t, 2, "-M")
 	store := open(t, s, nil)
@@ -248,6 +249,9 @@ func TestFullServer(t *testing.T) {
 		}
 		if !errors.Is(err, headgate.ErrUnavailable) {
 			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		if _, err := limiter.Allow(t.Context(), "0"); !errors.Is(err, headgate.ErrUnavailable) {
+			t.Errorf("charging the first counter: %v, want ErrUnavailable", err)
 		}
 		if d, err := limiter.Peek(t.Context(), "0", 1); err != nil || d.Remaining != 8 {
 			t.Errorf("of the first counter %d remain, %v; want 8", d.Remaining, err)

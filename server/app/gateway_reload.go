@@ -1,0 +1,235 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/gateway"
+)
+
+// reloadWithin bounds a reload of the gateway file, which may have to fetch the keys
+// of tokens.
+const reloadWithin = 10 * time.Second
+
+// gatewaySource is where a gateway's options come from, and which version of them is
+// in force.
+type gatewaySource struct {
+	settings *Settings
+	gateway  *gateway.Gateway
+	policy   *source
+	metrics  sourceMetrics
+
+	active atomic.Pointer[gatewayVersion]
+	// failed is why the last reload changed nothing; nil if it did not fail.
+	failed    atomic.Pointer[failedReload]
+	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
+	counts    [len(results)]atomic.Int64
+
+	mu    sync.Mutex // Guards what follows, and has reloads follow each other.
+	files []string   // what the options were read from
+	seen  snapshot   // what the files held when they were last loaded
+}
+
+// gatewayVersion is which options are in force.
+type gatewayVersion struct {
+	version int64
+	hash    string // of all files
+}
+
+func newGatewaySource(s *Settings, policy *source) *gatewaySource {
+	return &gatewaySource{
+		settings: s, policy: policy, files: []string{s.Gateway.File},
+		metrics: newSourceMetrics("headgate_gateway", "gateway file", "gateway file in force"),
+	}
+}
+
+// begin reads the options for the first time.
+func (s *gatewaySource) begin() (gateway.Options, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	options, hash, err := s.read()
+	if err == nil {
+		s.put(1, hash)
+	}
+	return options, err
+}
+
+// put notes what is in force.
+func (s *gatewaySource) put(version int64, hash string) {
+	s.active.Store(&gatewayVersion{version, hash})
+	s.succeeded.Store(time.Now().UnixMilli())
+}
+
+// read reads the options, and the hash of the files that they come from.
+func (s *gatewaySource) read() (gateway.Options, string, error) {
+	var o gateway.Options
+	var err error
+	if s.settings.Gateway.File == "" {
+		o, err = gatewayOptions(s.settings.Gateway)
+	}
+	for range 3 {
+		if s.settings.Gateway.File == "" {
+			break
+		}
+		// The snapshot comes first, so that a change while the files are read
+		// shows later. That needs their names, which the reading may change.
+		s.seen = look(s.files, s.seen)
+		var files []string
+		o, files, err = readGatewayOptions(s.settings.Gateway)
+		if slices.Equal(files, s.files) {
+			break
+		}
+		s.files = files
+	}
+	if err != nil {
+		return o, "", err
+	}
+	o.Logger, o.AccessLog = s.settings.Logger, s.settings.AccessLog
+	if o.Dialect, err = httplimit.ParseDialect(s.settings.Dialect); err != nil {
+		return o, "", err
+	}
+	o.OnStoreError = httplimit.FailClosed
+	if s.settings.OnStoreError == headgate.OnErrorAllow.String() {
+		o.OnStoreError = httplimit.FailOpen
+	}
+	sum := sha256.New()
+	for i := range s.seen {
+		sum.Write(s.seen[i].sum[:])
+	}
+	return o, hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// reload reads the file anew, for the reason given. If there is an error, what was in
+// force stays in force.
+func (s *gatewaySource) reload(reason string) (result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reloadLocked(reason)
+}
+
+func (s *gatewaySource) reloadLocked(reason string) (result, error) {
+	before := s.active.Load()
+	options, hash, err := s.read()
+	if err == nil && hash != before.hash {
+		err = s.replace(options)
+	}
+	logger := s.settings.Logger.With(slog.String("because", reason))
+	if err != nil {
+		s.counts[failed].Add(1)
+		s.failed.Store(&failedReload{time.Now(), err})
+		why := slog.String("error", sentence(err))
+		var file *GatewayFileError
+		if errors.As(err, &file) {
+			for _, m := range file.Err.Mistakes {
+				logger.Error("the gateway file has a mistake", slog.String("mistake", m.String()))
+			}
+			why = slog.Int("mistakes", len(file.Err.Mistakes))
+		}
+		logger.Error("the gateway file was not reloaded; what was in force stays", slog.Int64("version", before.version), why)
+		return failed, err
+	}
+	s.failed.Store(nil)
+	if hash == before.hash {
+		s.succeeded.Store(time.Now().UnixMilli())
+		s.counts[unchanged].Add(1)
+		logger.Info("the gateway file holds what is in force", slog.Int64("version", before.version), slog.String("hash", hash))
+		return unchanged, nil
+	}
+	s.put(before.version+1, hash)
+	s.counts[changed].Add(1)
+	logger.Info("the gateway file has changed", slog.Int64("version", before.version+1), slog.String("hash", hash), slog.String("before", before.hash))
+	return changed, nil
+}
+
+// replace puts the options in force. No policy takes effect meanwhile that they were
+// not checked with.
+func (s *gatewaySource) replace(o gateway.Options) error {
+	s.policy.mu.Lock()
+	defer s.policy.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), reloadWithin)
+	defer cancel()
+	if err := s.gateway.Replace(ctx, o); err != nil {
+		return gatewayError(err)
+	}
+	return nil
+}
+
+// watch reloads the gateway file when it changes, until ctx ends.
+func (s *gatewaySource) watch(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var last snapshot
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			last = s.notice(last)
+		}
+	}
+}
+
+// notice does what that of a policy's source does.
+func (s *gatewaySource) notice(last snapshot) snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := last
+	if known == nil {
+		known = s.seen
+	}
+	now := look(s.files, known)
+	if !now.same(s.seen) && now.same(last) {
+		// What went wrong stands in the log.
+		_, _ = s.reloadLocked("a file has changed")
+	}
+	return now
+}
+
+// detail is what /readyz says beyond that the service is ready. It repeats nothing of
+// what is in the file: anybody may ask.
+func (s *gatewaySource) detail() string {
+	if s == nil {
+		return ""
+	}
+	f := s.failed.Load()
+	if f == nil {
+		return ""
+	}
+	return fmt.Sprintf("the gateway file could not be taken (reload at %s); version %d stays in force, and the log says more", f.at.UTC().Format(time.RFC3339), s.active.Load().version)
+}
+
+// Describe is part of [prometheus.Collector].
+func (s *gatewaySource) Describe(to chan<- *prometheus.Desc) {
+	to <- s.metrics.reloads
+	to <- s.metrics.info
+	to <- s.metrics.succeeded
+	to <- s.metrics.failed
+}
+
+// Collect is part of [prometheus.Collector].
+func (s *gatewaySource) Collect(to chan<- prometheus.Metric) {
+	for i, name := range results {
+		to <- prometheus.MustNewConstMetric(s.metrics.reloads, prometheus.CounterValue, float64(s.counts[i].Load()), name)
+	}
+	now := s.active.Load()
+	to <- prometheus.MustNewConstMetric(s.metrics.info, prometheus.GaugeValue, 1, strconv.FormatInt(now.version, 10), now.hash)
+	to <- prometheus.MustNewConstMetric(s.metrics.succeeded, prometheus.GaugeValue, float64(s.succeeded.Load())/1000)
+	failing := 0.0
+	if s.failed.Load() != nil {
+		failing = 1
+	}
+	to <- prometheus.MustNewConstMetric(s.metrics.failed, prometheus.GaugeValue, failing)
+}
