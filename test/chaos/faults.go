@@ -69,7 +69,7 @@ func killedBack(tr *trial) {
 	tr.begin()
 	tr.target.Kill()
 	tr.gap = tr.units() + 2*callers
-	tr.place.successor(tr.slots[0], tr.target)
+	tr.next = tr.place.successor(tr.slots[0], tr.target)
 	tr.target.Restart()
 	tr.place.whole()
 	// It may have admitted whatever was asked of it, and forgotten that.
@@ -96,10 +96,10 @@ func stopped(tr *trial) {
 func (tr *trial) succeeded() {
 	tr.t.Helper()
 	last := tr.last()
-	next := tr.place.successor(tr.slots[0], tr.target)
-	tr.gap = max(0, last-tr.marker.reached(tr.t, next))
+	tr.next = tr.place.successor(tr.slots[0], tr.target)
+	tr.gap = max(0, last-tr.marker.reached(tr.t, tr.next))
 	tr.load.well(tr.t, "the store has found the new primary")
-	tr.place.settled(next)
+	tr.place.settled(tr.next)
 }
 
 // cutOff: neither the Sentinels nor the replicas reach the primary any more, but the
@@ -121,8 +121,8 @@ func cutOff(tr *trial) {
 			_ = inside.ClientKillByFilter(ctx, "ID", f["id"]).Err()
 		}
 	}
-	next := tr.place.successor(tr.slots[0], s)
-	reached := tr.marker.reached(tr.t, next)
+	tr.next = tr.place.successor(tr.slots[0], s)
+	reached := tr.marker.reached(tr.t, tr.next)
 	tr.load.well(tr.t, "the store has found the new primary")
 	until(tr.t, "nobody asks the old primary any more", func() bool {
 		before := tr.used(password)
@@ -171,13 +171,13 @@ func (tr *trial) used(password string) int64 {
 func handedOver(tr *trial) {
 	tr.begin()
 	do(tr.t, tr.place.sentinel.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
-	next := tr.place.successor(tr.slots[0], tr.target)
+	tr.next = tr.place.successor(tr.slots[0], tr.target)
 	until(tr.t, "the old primary is a replica", func() bool {
 		// On the way there a Sentinel breaks all connections to it.
 		info, err := tr.target.Do(tr.t.Context(), "INFO", "replication")
 		return err == nil && strings.Contains(fmt.Sprint(info), "role:slave")
 	})
-	tr.gap = max(0, tr.units()-tr.marker.reached(tr.t, next))
+	tr.gap = max(0, tr.units()-tr.marker.reached(tr.t, tr.next))
 	tr.place.whole()
 }
 
@@ -186,7 +186,7 @@ func handedOverCluster(tr *trial) {
 	replica := tr.place.replica(tr.target)
 	tr.begin()
 	do(tr.t, replica, "CLUSTER", "FAILOVER")
-	tr.place.successor(tr.slots[0], tr.target)
+	tr.next = tr.place.successor(tr.slots[0], tr.target)
 	tr.place.whole()
 }
 
@@ -251,6 +251,7 @@ func moving(tr *trial) {
 	}
 	tr.mended = time.Since(tr.load.start)
 	tr.place.whole()
+	tr.next = tr.place.primary(tr.slots[0])
 }
 
 // emptied: the server comes back without its data. On Sentinel and Cluster it does so
