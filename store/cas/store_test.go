@@ -83,8 +83,9 @@ func TestTurns(t *testing.T) {
 	}
 	close(open)
 	all.Wait()
-	if n := f.attempts(); n != 2 {
-		t.Errorf("%d attempts for %d calls, of which all but one waited; want 2", n, callers)
+	// The first may leave alone, or with all the others.
+	if n := f.attempts(); n > 2 {
+		t.Errorf("%d attempts for %d calls, of which all but one waited; want 2 at most", n, callers)
 	}
 	if d, err := limiter.Peek(t.Context(), "k", 1); err != nil || d.Remaining != 1000-callers {
 		t.Errorf("%d remain, %v; want %d", d.Remaining, err, 1000-callers)
