@@ -169,29 +169,15 @@ func (s *gatewaySource) replace(o gateway.Options) error {
 
 // watch reloads the gateway file when it changes, until ctx ends.
 func (s *gatewaySource) watch(ctx context.Context, every time.Duration) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	var last snapshot
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			last = s.notice(last)
-		}
-	}
+	watch(ctx, every, s.notice)
 }
 
 // notice does what that of a policy's source does.
 func (s *gatewaySource) notice(last snapshot) snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := last
-	if known == nil {
-		known = s.seen
-	}
-	now := look(s.files, known)
-	if !now.same(s.seen) && now.same(last) {
+	now, due := lookAgain(s.files, s.seen, last)
+	if due {
 		// What went wrong stands in the log.
 		_, _ = s.reloadLocked("a file has changed")
 	}

@@ -96,9 +96,14 @@ func (s snapshot) same(other snapshot) bool {
 
 // watch reloads the policy when its files change, until ctx ends.
 func (s *source) watch(ctx context.Context, every time.Duration) {
-	if s.fixed != "" {
-		return
+	if s.fixed == "" {
+		watch(ctx, every, s.notice)
 	}
+}
+
+// watch calls notice again and again, with what it returned the last time, until ctx
+// ends.
+func watch(ctx context.Context, every time.Duration, notice func(last snapshot) snapshot) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var last snapshot
@@ -107,9 +112,20 @@ func (s *source) watch(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			last = s.notice(last)
+			last = notice(last)
 		}
 	}
+}
+
+// lookAgain looks at the files. They are due to be loaded if they are not what was
+// loaded but what they were at the last look.
+func lookAgain(files []string, loaded, last snapshot) (now snapshot, due bool) {
+	known := last
+	if known == nil {
+		known = loaded
+	}
+	now = look(files, known)
+	return now, !now.same(loaded) && now.same(last)
 }
 
 // notice looks at the files, and reloads the policy if they are not what was
@@ -118,12 +134,8 @@ func (s *source) watch(ctx context.Context, every time.Duration) {
 func (s *source) notice(last snapshot) snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := last
-	if known == nil {
-		known = s.seen
-	}
-	now := look(s.watched(), known)
-	if !now.same(s.seen) && now.same(last) {
+	now, due := lookAgain(s.watched(), s.seen, last)
+	if due {
 		// What went wrong is told by reloadLocked.
 		_, _, _ = s.reloadLocked("a file has changed")
 	}
