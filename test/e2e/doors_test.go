@@ -1,16 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,59 +12,20 @@ import (
 	"google.golang.org/grpc/status"
 
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/test/scripts"
 )
 
 // The example of Redis's protocol, started by its one command and asked by
 // redis-cli and over HTTP: both count together.
 func TestRESPExample(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "../../examples/resp/run")
-	cmd.Env = append(os.Environ(), "PROGRAM="+binary, "HTTP=127.0.0.1:0", "RESP=127.0.0.1:0")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 20 * time.Second
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
+	e := scripts.Start(t, "../../examples/resp/run", []string{"PROGRAM=" + binary, "HTTP=127.0.0.1:0", "RESP=127.0.0.1:0"})
+	base, resp := e.Await(`msg=serving address=(\S+)\s`), e.Await(`msg="serving RESP" address=(\S+)\s`)
+	if base == nil || resp == nil {
+		t.Fatal("the example ended")
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	base, resp := make(chan string, 1), make(chan string, 1)
-	httpAt, respAt := regexp.MustCompile(`msg=serving address=(\S+)`), regexp.MustCompile(`msg="serving RESP" address=(\S+)`)
-	var log strings.Builder
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			log.WriteString(lines.Text() + "\n")
-			if m := httpAt.FindStringSubmatch(lines.Text()); m != nil {
-				base <- m[1]
-			}
-			if m := respAt.FindStringSubmatch(lines.Text()); m != nil {
-				resp <- m[1]
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		// It may have ended by itself.
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-ended
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
-	var s server
-	var address string
-	for s.base == "" || address == "" {
-		select {
-		case s.base = <-base:
-		case address = <-resp:
-		case <-ended:
-			t.Fatal("the example ended")
-		}
-	}
-	_, port, err := net.SplitHostPort(address)
+	s := server{base: base[1]}
+	_, port, err := net.SplitHostPort(resp[1])
 	if err != nil {
 		t.Fatal(err)
 	}

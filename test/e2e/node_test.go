@@ -1,15 +1,14 @@
 package e2e
 
 import (
-	"bufio"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/headgate/headgate/test/scripts"
 )
 
 const nodeDir = "../../clients/node"
@@ -57,45 +56,17 @@ func runNode(t *testing.T, args ...string) string {
 // The example with Express, started by its one command.
 func TestExpressExample(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "../../examples/express/run")
-	cmd.Env = append(os.Environ(), "PROGRAM="+binary, "LISTEN=127.0.0.1:"+freePorts(t, 1)[0], "PORT=0", "TIMEOUT=30000")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 20 * time.Second
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	base := make(chan string, 1)
-	var log strings.Builder
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			log.WriteString(lines.Text() + "\n")
-			if url, ok := strings.CutPrefix(lines.Text(), "listening at "); ok {
-				base <- url
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		// It may have ended by itself.
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-ended
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
 	var s server
-	select {
-	case s.base = <-base:
-	case <-ended:
-		t.Fatal("the example ended")
-	}
+	scripts.Serving(t, func() *scripts.Script {
+		listen := "LISTEN=127.0.0.1:" + freePorts(t, 1)[0]
+		return scripts.Start(t, "../../examples/express/run", []string{"PROGRAM=" + binary, listen, "PORT=0", "TIMEOUT=30000"})
+	}, func(e *scripts.Script) bool {
+		said := e.Await(`listening at (\S+)\n`)
+		if said != nil {
+			s.base = said[1]
+		}
+		return said != nil
+	})
 	for i, tt := range []struct {
 		path string
 		code int

@@ -1,7 +1,6 @@
 package proxies
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -9,11 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/headgate/headgate/test/scripts"
 )
 
 // The programs under test, which TestMain and [caddy] build.
@@ -54,13 +54,9 @@ var caddy = sync.OnceValues(func() (string, error) {
 // peer is a proxy that examples/forward-auth has started, with the Headgate that it
 // asks.
 type peer struct {
+	*scripts.Script
 	name string
 	url  string // of the proxy
-	cmd  *exec.Cmd
-	read chan struct{} // closed when the log has ended
-
-	mu  sync.Mutex // guards log
-	log strings.Builder
 }
 
 // names are the proxies.
@@ -70,7 +66,10 @@ var names = []string{"nginx", "haproxy", "caddy", "traefik"}
 // them. Without a policy nobody is there to be asked.
 func start(t *testing.T, name, policy string, options ...string) *peer {
 	t.Helper()
-	var env []string
+	env := []string{"PROGRAM=none"}
+	if policy != "" {
+		env = []string{"PROGRAM=" + headgate, "LIMITS=" + policy}
+	}
 	if name == "caddy" {
 		program, err := caddy()
 		if err != nil {
@@ -78,82 +77,14 @@ func start(t *testing.T, name, policy string, options ...string) *peer {
 		}
 		env = append(env, "CADDY="+program)
 	}
-	if policy == "" {
-		env = append(env, "PROGRAM=none")
-	} else {
-		env = append(env, "PROGRAM="+headgate, "LIMITS="+policy)
-	}
-	// Ports that are free may be taken by the time they are used.
-	const tries = 5
-	var p *peer
-	for range tries {
-		if p = try(t, name, env, options); p.url != "" {
-			return p
-		}
-	}
-	t.Fatalf("%s does not start:\n%s", name, p.logged())
-	return nil
-}
-
-func try(t *testing.T, name string, env, options []string) *peer {
-	t.Helper()
-	proxy := address(t)
-	p := &peer{name: name, read: make(chan struct{})}
-	p.cmd = exec.CommandContext(t.Context(), "../../examples/forward-auth/run", append([]string{name}, options...)...)
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
-	p.cmd.WaitDelay = 20 * time.Second
-	for _, setting := range os.Environ() {
-		if !strings.HasPrefix(setting, "HEADGATE") {
-			p.cmd.Env = append(p.cmd.Env, setting)
-		}
-	}
-	p.cmd.Env = append(append(p.cmd.Env, env...), "PROXY="+proxy, "APP="+address(t), "HEADGATE="+address(t))
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.cmd.Stderr = p.cmd.Stdout
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan struct{})
-	go func() {
-		defer close(p.read)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.mu.Lock()
-			p.log.WriteString(lines.Text() + "\n")
-			p.mu.Unlock()
-			if strings.HasPrefix(lines.Text(), name+" is ready") {
-				close(ready)
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		p.stop()
-		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.logged())
-		}
-	})
-	select {
-	case <-ready:
+	p := &peer{name: name}
+	p.Script = scripts.Serving(t, func() *scripts.Script {
+		proxy := address(t)
 		p.url = "http://" + proxy
-	case <-p.read:
-	}
+		return scripts.Start(t, "../../examples/forward-auth/run",
+			append(slices.Clone(env), "PROXY="+proxy, "APP="+address(t), "HEADGATE="+address(t)), append([]string{name}, options...)...)
+	}, func(s *scripts.Script) bool { return s.Await("(?m)^"+name+" is ready") != nil })
 	return p
-}
-
-// stop ends the proxy and its Headgate, if they have not ended yet.
-func (p *peer) stop() {
-	// It may have ended by itself.
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	<-p.read
-	_ = p.cmd.Wait()
-}
-
-func (p *peer) logged() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
 }
 
 // address is one of the loopback interface on which nothing listens.

@@ -1,0 +1,24 @@
+# For the scripts beside it, which source it: makes $dir, a directory for what they
+# build, and ends all that they have started when they end or are interrupted.
+dir=$(mktemp -d)
+finish() {
+	trap '' INT TERM # a second signal must not cut this short
+	trap - EXIT
+	local running tries=0
+	while running=$(jobs -rp) && [ -n "$running" ]; do
+		# A child that has not become its program yet may lose the signal, and gets another.
+		[ $((tries++ % 40)) != 0 ] || kill $running 2>/dev/null || true
+		sleep 0.05
+	done
+	rm -rf "$dir"
+}
+trap finish EXIT
+trap 'finish; exit 0' INT TERM
+
+# answers ADDRESS waits until something listens there, or what was started last has ended.
+answers() {
+	until (exec 3<>"/dev/tcp/${1%:*}/${1##*:}") 2>/dev/null; do
+		kill -0 $! 2>/dev/null || exit 1
+		sleep 0.05
+	done
+}
