@@ -8,7 +8,9 @@ type Backend interface {
 	// Begin reads the values of the keys, all different, for one attempt to change
 	// them. A backend that locks may wait for others here, and must then take its
 	// locks in an order of its own, so that two attempts cannot wait for each other.
-	// Errors are the database's own; they become [headgate.ErrUnavailable].
+	// Errors are the database's own; they become [headgate.ErrUnavailable]. It may
+	// return after the context's deadline: the callers do not wait for it, and who has
+	// given up by then is not decided.
 	Begin(ctx context.Context, keys []string) (Attempt, error)
 	// MaxKeys is how many keys an attempt can have, 1 or more. Where it is 1, the
 	// store refuses requests with several checks.
@@ -29,7 +31,8 @@ type Attempt interface {
 	Value(i int) []byte
 	// Commit writes the changes, all or none, and reports whether it did: false
 	// means that somebody has changed one of the keys since Begin, and nothing was
-	// written. After an error it is unknown. There may be no changes.
+	// written. After an error it is unknown, unless that says that nothing was charged.
+	// There may be no changes.
 	Commit(ctx context.Context, changes []Change) (bool, error)
 	// Cancel ends the attempt without writing anything.
 	Cancel()

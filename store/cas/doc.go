@@ -24,7 +24,7 @@
 // database, the calls that come to it are gathered, and the next attempt decides all
 // of them, one after the other, each by itself. A hot key so costs the database a few
 // attempts at a time from each process, however many requests there are. Who gives up
-// while still waiting for a turn is never charged.
+// before he is decided, when the values were read, is never charged.
 //
 // # What is stored
 //

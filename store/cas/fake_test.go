@@ -16,7 +16,9 @@ type fake struct {
 	keys, bytes int
 	// before is called before a commit, without the lock, if it is not nil.
 	before func(keys []string)
-	broken error // every call returns it
+	// beginning is called before a begin, without the lock, if it is not nil.
+	beginning func()
+	broken    error // every call returns it
 
 	mu      sync.Mutex // guards what follows
 	values  map[string]versioned
@@ -46,6 +48,9 @@ func (f *fake) MaxValue() int { return f.bytes }
 func (f *fake) Begin(ctx context.Context, keys []string) (cas.Attempt, error) {
 	if err := errors.Join(ctx.Err(), f.broken); err != nil {
 		return nil, err
+	}
+	if f.beginning != nil {
+		f.beginning()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -317,13 +317,11 @@ func (l *Ledger) Sweep(ctx context.Context) error {
 			break
 		}
 	}
-	if failure != nil {
-		return failure
+	// Whatever keeps reservations from being given back must not have the rest pile up.
+	if err := l.backend.Forget(ctx, l.settings.prefix, now); err != nil && failure == nil {
+		failure = unavailable(err)
 	}
-	if err := l.backend.Forget(ctx, l.settings.prefix, now); err != nil {
-		return unavailable(err)
-	}
-	return nil
+	return failure
 }
 
 func (l *Ledger) now(ctx context.Context) (int64, error) {

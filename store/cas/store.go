@@ -29,8 +29,9 @@ func New(backend Backend, options ...Option) (*Store, error) {
 }
 
 // Take implements [headgate.Store]. Besides, it returns an [*headgate.InvalidError] if
-// the request has more checks than the backend has keys in an attempt. If the error is
-// that of a call that had to wait and got no turn, nothing was charged, and it says so.
+// the request has more checks than the backend has keys in an attempt. If it is certain
+// that nothing was charged the error says so: the call got no turn, or was not decided
+// when it ended, or the backend has undone what it had written.
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := s.validate(op, checks); err != nil {
 		return dst, err
@@ -75,6 +76,9 @@ func (s *Store) request(checks []headgate.Check) *request {
 	}
 	return r
 }
+
+// Prefix is what the names of all its values begin with.
+func (s *Store) Prefix() string { return s.settings.prefix }
 
 // Close waits for the attempts that are under way, and refuses what comes later. The
 // backend is not closed.

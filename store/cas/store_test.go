@@ -123,6 +123,88 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
+// TestGiveUpEarly: who gives up while the backend has not answered yet, or whose time is
+// over by then, is told that nothing was charged, and nothing is; others of the same turn
+// are charged.
+func TestGiveUpEarly(t *testing.T) {
+	f := newFake(manyKeys)
+	open, inside := make(chan struct{}), make(chan struct{})
+	f.beginning = func() {
+		select {
+		case inside <- struct{}{}:
+			<-open
+		case <-open:
+		}
+	}
+	s := newStore(t, f)
+	limiter := headgate.New(s, headgate.MustRule("r", headgate.PerHour(9)))
+	cancelled, cancel := context.WithCancel(t.Context())
+	late, cancelLate := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancelLate()
+	told := make(chan error, 2)
+	go func() { _, err := limiter.Allow(cancelled, "k"); told <- err }()
+	<-inside
+	cancel()
+	stays := make(chan error, 1)
+	go func() { _, err := limiter.Allow(t.Context(), "k"); stays <- err }()
+	for s.Waiting() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	<-late.Done()
+	go func() { _, err := limiter.Allow(late, "k"); told <- err }()
+	for range 2 {
+		if err := <-told; !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "nothing was charged") {
+			t.Errorf("who gave up was told %v", err)
+		}
+	}
+	close(open)
+	if err := <-stays; err != nil {
+		t.Error(err)
+	}
+	if d, err := limiter.Peek(t.Context(), "k", 1); err != nil || d.Remaining != 8 {
+		t.Errorf("%d remain, %v; want 8", d.Remaining, err)
+	}
+}
+
+// TestForgetsRegardless: what has expired is forgotten although a reservation cannot be
+// given back, which is told.
+func TestForgetsRegardless(t *testing.T) {
+	f := newFake(manyKeys)
+	var micros atomic.Int64
+	micros.Store(1e15)
+	l, err := cas.NewLedger(f, cas.WithClock(micros.Load), cas.WithTimeout(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	rule := headgate.MustRule("r", headgate.PerHour(9))
+	if _, err := headgate.New(l, rule).Allow(t.Context(), "expires"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.Reserve(t.Context(), headgate.Terms{For: time.Second}, []headgate.Check{{Rule: rule, Key: "k", GiveBack: true}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	micros.Add((3 * time.Hour).Microseconds())
+	f.before = func(keys []string) { // overtakes every attempt
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.version++
+		v := f.values[keys[0]]
+		v.version = f.version
+		f.values[keys[0]] = v
+	}
+	if err := l.Sweep(t.Context()); !errors.Is(err, headgate.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name := range f.values {
+		if strings.HasSuffix(name, "expires") {
+			t.Errorf("%q was not forgotten", name)
+		}
+	}
+}
+
 // TestOvertaken: a counter that others change again and again is an error by the
 // deadline, and was not charged.
 func TestOvertaken(t *testing.T) {

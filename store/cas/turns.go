@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -38,6 +39,26 @@ type call struct {
 	decide func(*batch) error
 	err    error
 	done   chan struct{}
+	state  atomic.Int32
+}
+
+// The states of a call. Only one that its caller has not given up is decided, so that
+// who gives up before is never charged.
+const (
+	waiting int32 = iota
+	decided
+	givenUp
+)
+
+// begin reports whether the call may be decided now: its caller still waits for it, and
+// has time left.
+func (c *call) begin(now time.Time) bool {
+	if now.Before(c.deadline) {
+		return c.state.CompareAndSwap(waiting, decided)
+	}
+	c.state.CompareAndSwap(waiting, givenUp)
+	c.err = fmt.Errorf("%w: %w before it was decided: nothing was charged", headgate.ErrUnavailable, context.DeadlineExceeded)
+	return false
 }
 
 const (
@@ -74,7 +95,15 @@ func (t *turns) do(ctx context.Context, names []string, decide func(*batch) erro
 	if t.leave(l, c) {
 		return fmt.Errorf("%w: %w while others had their turn: nothing was charged", headgate.ErrUnavailable, ctx.Err())
 	}
-	return fmt.Errorf("%w: %w", headgate.ErrUnavailable, ctx.Err())
+	if c.state.Swap(givenUp) != decided {
+		return fmt.Errorf("%w: %w before it was decided: nothing was charged", headgate.ErrUnavailable, ctx.Err())
+	}
+	select {
+	case <-c.done: // at the last moment
+		return c.err
+	default:
+	}
+	return fmt.Errorf("%w: %w after it was decided: whether it counts is unknown", headgate.ErrUnavailable, ctx.Err())
 }
 
 // join puts a call into its lane.
@@ -187,6 +216,9 @@ func (t *turns) run(calls []*call) error {
 		if done {
 			return nil
 		}
+		for _, c := range calls { // nothing was written
+			c.state.CompareAndSwap(decided, waiting)
+		}
 		wait := time.NewTimer(rand.N(pause))
 		select {
 		case <-wait.C:
@@ -203,7 +235,7 @@ var errOvertaken = errors.New("others changed the counters again and again: noth
 func (t *turns) attempt(ctx context.Context, b *batch, names []string, calls []*call) (bool, error) {
 	a, err := t.store.backend.Begin(ctx, names)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%w: nothing was charged", err)
 	}
 	ended := false
 	defer func() {
@@ -218,8 +250,11 @@ func (t *turns) attempt(ctx context.Context, b *batch, names []string, calls []*
 	for i := range b.cells {
 		b.cells[i].raw = a.Value(i)
 	}
+	now := time.Now()
 	for _, c := range calls {
-		c.err = c.decide(b)
+		if c.begin(now) {
+			c.err = c.decide(b)
+		}
 	}
 	changes := b.changes()
 	ended = true

@@ -165,7 +165,7 @@ func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error
 		return true, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return false, err
+		return false, fmt.Errorf("%w: nothing was charged", err)
 	}
 	c := &changes[0]
 	a.item.Value, a.item.Expiration = c.Value, a.b.expiration(c.Expires-a.now)

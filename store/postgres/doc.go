@@ -15,6 +15,9 @@
 // them. Either all limits of a request are charged or none is. Requests of one process
 // that wait for a hot counter are decided together, in one transaction.
 //
+// A [Store] is a bus as well, over NOTIFY and LISTEN, for those who remember denials; see
+// package layered.
+//
 // Open makes the table if it is not there; [Migration] is the SQL that does so, for
 // those who make their tables themselves. docs/postgres.md has the parameters of the
 // URL, and what it costs beside Redis.
@@ -31,9 +34,10 @@
 // not for others): a crash of the server forgets the admissions of its last moment,
 // some 0.6 s. [WithDurable] has them wait.
 //
-// When the deadline passes while a transaction is under way, the error wraps
-// [headgate.ErrUnavailable], and it is unknown whether the units were charged. Nothing
-// is repeated that may have counted.
+// Errors wrap [headgate.ErrUnavailable]. If one says that nothing was charged, nothing
+// was; otherwise the deadline passed, or the connection was lost, while a decision was
+// being committed, and the units may be in use. Nothing is repeated that may have
+// counted.
 //
 // The locks are advisory, of 64 bits made of the table's and the counters' names. An
 // application that uses advisory locks of its own in the same database may, once in

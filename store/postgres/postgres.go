@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate"
@@ -24,6 +23,7 @@ import (
 type Store struct {
 	*cas.Ledger
 	pool  *pgxpool.Pool
+	bus   bus
 	owned bool
 	where string
 }
@@ -58,8 +58,9 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 }
 
 // New returns a store that uses the connections of a pool, one at a time less than it
-// has, so that others find one too. Close does not close the pool. The errors are those
-// of [Open].
+// has, so that others find one too. [Store.Publish] and [Store.Subscribe] have connections of
+// their own, which are made as the pool's are. Close does not close the pool. The errors are
+// those of [Open].
 func New(ctx context.Context, pool *pgxpool.Pool, options ...Option) (*Store, error) {
 	return newStore(ctx, pool, newSettings(), options)
 }
@@ -82,13 +83,14 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, set settings, options []O
 		l.Close()
 		return nil, fmt.Errorf("%w: %s: %w", headgate.ErrUnavailable, where, err)
 	}
-	return &Store{Ledger: l, pool: pool, where: where}, nil
+	return &Store{Ledger: l, pool: pool, bus: newBus(pool, b.channel(l.Prefix())), where: where}, nil
 }
 
 // Close waits for the calls that are under way, refuses what comes later and, if [Open]
 // has made the store, closes its connections.
 func (s *Store) Close() {
 	s.Ledger.Close()
+	s.bus.close()
 	if s.owned {
 		s.pool.Close()
 	}
@@ -103,7 +105,8 @@ func net(host string, port uint16) string {
 
 // backend is the [cas.LedgerBackend].
 type backend struct {
-	pool *pgxpool.Pool
+	pool  *pgxpool.Pool
+	tries int // to begin, while connections turn out to be gone
 	// The statements. Locking takes its locks in the order of the array, before the
 	// clock is read and before the values are, which a statement of its own sees as
 	// they are by then.
@@ -115,8 +118,10 @@ type backend struct {
 }
 
 const (
-	// maxKeys is how many keys a transaction has: those of a turn.
-	maxKeys = 256
+	// maxKeys is how many keys a transaction has, and so how many locks: no more than the
+	// server provides for each connection by default (max_locks_per_transaction), or
+	// many processes would use up what it has for all.
+	maxKeys = headgate.MaxChecks + 1
 	// readAhead is how many rows are looked at when some are to be forgotten, and
 	// looks how many times at once, while a good part of them had expired.
 	readAhead = 2000
@@ -126,10 +131,10 @@ const (
 func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	table := quoted(set.table)
 	clock := "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-	// A transaction whose process is gone must not keep its locks. The server's times are
-	// 32 bits wide.
-	wait := min(max(set.timeout.Milliseconds(), 1), math.MaxInt32/2)
-	local := fmt.Sprintf("SELECT set_config('statement_timeout', '%d', true), set_config('idle_in_transaction_session_timeout', '%d', true)", wait, 2*wait)
+	// A transaction whose process is gone must not keep its locks, and one whose process
+	// is only late must not lose its connection. The server's times are 32 bits wide.
+	idle := max(2*min(set.timeout, math.MaxInt32/2*time.Millisecond), shortestIdle).Milliseconds()
+	local := fmt.Sprintf("SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', '%d', true), %s", idle, indexed)
 	if !set.durable {
 		local += ", set_config('synchronous_commit', 'off', true)"
 	}
@@ -140,7 +145,7 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 		name = set.table
 	}
 	return &backend{
-		pool: pool, prefix: name, local: local,
+		pool: pool, tries: int(pool.Config().MaxConns) + 1, prefix: name, local: local,
 		lock: "SELECT count(pg_advisory_xact_lock(h)), " + clock + " FROM unnest($1::bigint[]) AS h",
 		read: "SELECT k, v FROM " + table + " WHERE k = ANY($1::bytea[])",
 		write: "INSERT INTO " + table + " AS t (k, v, expires, due) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[])" +
@@ -157,6 +162,14 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	}
 }
 
+// writing is what a transaction is, whatever the user's or the database's defaults are.
+var writing = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+
+// indexed has a transaction read rows by the index always. The server plans by how large the
+// table was when it last looked: if that was empty it would read all of it for each
+// counter, for minutes, while it grows.
+const indexed = "set_config('enable_seqscan', 'off', true)"
+
 // prepare makes the table, if it may and need be. Several processes may do so at once.
 func (b *backend) prepare(ctx context.Context, set *settings) error {
 	if _, ok := ctx.Deadline(); !ok {
@@ -165,22 +178,25 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 		defer cancel()
 	}
 	var version int
-	var exists bool
-	err := b.pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, to_regclass($1) IS NOT NULL", set.table).Scan(&version, &exists)
+	var exists, replica bool
+	err := b.pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, to_regclass($1) IS NOT NULL, pg_is_in_recovery()", set.table).
+		Scan(&version, &exists, &replica)
 	switch {
 	case err != nil:
 		return err
+	case replica:
+		return errors.New("it is a replica, which cannot be written; name the primary, or all servers with target_session_attrs=primary")
 	case version < 130000:
 		return fmt.Errorf("the server's version is %d, must be 130000 (13.0) or newer", version)
 	case exists: // but may be another application's
-		if _, err := b.pool.Exec(ctx, "SELECT k = ''::bytea, v = ''::bytea, expires + 0::bigint, due + 0::bigint FROM "+quoted(set.table)+" LIMIT 0"); err != nil {
-			return fmt.Errorf("the table %s is not one of this store, or cannot be read: %w", set.table, err)
+		if err := b.tryTable(ctx, quoted(set.table)); err != nil {
+			return fmt.Errorf("the table %s is not one of this store, or may not be used: %w", set.table, err)
 		}
 		return nil
 	case !set.create:
 		return fmt.Errorf("there is no table %s; make it with:\n%s", set.table, Migration(set.table, set.unlogged))
 	}
-	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, b.pool, writing, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", b.hash("")); err != nil {
 			return err
 		}
@@ -193,113 +209,16 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 	})
 }
 
+// tryTable does to no row of the table what is done to its rows, in one round trip.
+func (b *backend) tryTable(ctx context.Context, table string) error {
+	_, err := b.pool.Exec(ctx, "BEGIN READ WRITE; SELECT k = ''::bytea, v = ''::bytea, expires + 0::bigint, due + 0::bigint FROM "+table+" LIMIT 0;"+
+		" INSERT INTO "+table+" AS t (k, v, expires, due) SELECT ''::bytea, ''::bytea, 0, 0 WHERE false ON CONFLICT (k) DO UPDATE SET v = excluded.v, expires = 0, due = 0;"+
+		" DELETE FROM "+table+" WHERE false; COMMIT", pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
 func (b *backend) MaxKeys() int  { return maxKeys }
 func (b *backend) MaxValue() int { return 0 }
-
-// attempt is a transaction that holds the locks of its keys.
-type attempt struct {
-	b      *backend
-	conn   *pgxpool.Conn
-	now    int64
-	keys   []string
-	values [][]byte
-}
-
-func (a *attempt) Now() int64         { return a.now }
-func (a *attempt) Value(i int) []byte { return a.values[i] }
-
-// Begin implements [cas.Backend], in one round trip.
-func (b *backend) Begin(ctx context.Context, keys []string) (cas.Attempt, error) {
-	conn, err := b.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a := &attempt{b: b, conn: conn, keys: keys, values: make([][]byte, len(keys))}
-	if err := a.begin(ctx); err != nil {
-		a.Cancel()
-		return nil, err
-	}
-	return a, nil
-}
-
-func (a *attempt) begin(ctx context.Context) error {
-	names := make([][]byte, len(a.keys))
-	places := make(map[string]int, len(a.keys))
-	for i, k := range a.keys {
-		names[i], places[k] = []byte(k), i
-	}
-	var batch pgx.Batch
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-	batch.Queue(a.b.local)
-	batch.Queue(a.b.lock, a.b.hashes(a.keys)).QueryRow(func(row pgx.Row) error {
-		var locks int64
-		return row.Scan(&locks, &a.now)
-	})
-	batch.Queue(a.b.read, names).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var k, v []byte
-			if err := rows.Scan(&k, &v); err != nil {
-				return err
-			}
-			a.values[places[string(k)]] = v
-		}
-		return rows.Err()
-	})
-	return a.conn.SendBatch(ctx, &batch).Close()
-}
-
-// Commit implements [cas.Attempt], in one round trip. Nobody can have been faster.
-func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error) {
-	defer a.conn.Release()
-	var keys, values, removed [][]byte
-	var expires []int64
-	var due []*int64
-	for i := range changes {
-		c := &changes[i]
-		key := []byte(a.keys[c.Key])
-		if c.Value == nil {
-			removed = append(removed, key)
-			continue
-		}
-		keys, values, expires = append(keys, key), append(values, c.Value), append(expires, c.Expires)
-		if c.Due != 0 {
-			due = append(due, &c.Due)
-		} else {
-			due = append(due, nil)
-		}
-	}
-	var batch pgx.Batch
-	if keys != nil {
-		batch.Queue(a.b.write, keys, values, expires, due)
-	}
-	if removed != nil {
-		batch.Queue(a.b.remove, removed)
-	}
-	var tag pgconn.CommandTag
-	batch.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error { tag = t; return nil })
-	if err := a.conn.SendBatch(ctx, &batch).Close(); err != nil {
-		a.abort()
-		return false, err
-	}
-	if tag.String() != "COMMIT" {
-		return false, errors.New("the transaction was rolled back")
-	}
-	return true, nil
-}
-
-// Cancel implements [cas.Attempt].
-func (a *attempt) Cancel() {
-	a.abort()
-	a.conn.Release()
-}
-
-// abort closes the connection: whatever its transaction did is undone, and nobody waits
-// for it. It is for what went wrong only.
-func (a *attempt) abort() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = a.conn.Conn().Close(ctx) // it is of no more use either way
-}
 
 // hashes are the locks of the keys, in the order in which all processes take them.
 func (b *backend) hashes(keys []string) []int64 {
@@ -321,17 +240,36 @@ func (b *backend) hash(key string) int64 {
 	return int64(h)
 }
 
-// Due implements [cas.LedgerBackend].
-func (b *backend) Due(ctx context.Context, prefix string, now int64, limit int) ([]string, error) {
-	rows, err := b.pool.Query(ctx, b.due, now, []byte(prefix), after(prefix), limit)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
-		var k []byte
-		err := row.Scan(&k)
-		return string(k), err
+// channel is where messages of the stores with that prefix are.
+func (b *backend) channel(prefix string) string {
+	return fmt.Sprintf("headgate_%016x", uint64(b.hash(prefix)))
+}
+
+// transaction is one of those that no caller waits for.
+func (b *backend) transaction(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, b.pool, writing, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT "+indexed); err != nil {
+			return err
+		}
+		return do(tx)
 	})
+}
+
+// Due implements [cas.LedgerBackend].
+func (b *backend) Due(ctx context.Context, prefix string, now int64, limit int) (names []string, err error) {
+	err = b.transaction(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, b.due, now, []byte(prefix), after(prefix), limit)
+		if err != nil {
+			return err
+		}
+		names, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+			var k []byte
+			err := row.Scan(&k)
+			return string(k), err
+		})
+		return err
+	})
+	return names, err
 }
 
 // Clock implements [cas.LedgerBackend].
@@ -351,7 +289,10 @@ func (b *backend) Forget(ctx context.Context, prefix string, now int64) error {
 	for range looks {
 		var seen, gone int
 		var last []byte
-		if err := b.pool.QueryRow(ctx, b.forget, b.from, readAhead, now, end).Scan(&seen, &gone, &last); err != nil {
+		err := b.transaction(ctx, func(tx pgx.Tx) error {
+			return tx.QueryRow(ctx, b.forget, b.from, readAhead, now, end).Scan(&seen, &gone, &last)
+		})
+		if err != nil {
 			return err
 		}
 		if b.from = last; seen < readAhead {

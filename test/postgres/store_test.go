@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -26,7 +27,9 @@ func open(t testing.TB, s *servers.Postgres, clock func() int64, options ...post
 	if clock != nil {
 		options = append(options, postgres.WithClock(clock))
 	}
-	store, err := postgres.Open(t.Context(), s.URL()+"?pool_max_conns=4", options...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	store, err := postgres.Open(ctx, s.URL()+"?pool_max_conns=4&connect_timeout=60", options...)
 	if err != nil {
 		t.Fatal(err)
 	}

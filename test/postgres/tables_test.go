@@ -62,7 +62,10 @@ func TestOtherTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, columns := range []string{"id bigint", "k text, v text, expires bigint, due bigint", "k bytea, v bytea, expires timestamptz, due bigint"} {
+	for _, columns := range []string{
+		"id bigint", "k text, v text, expires bigint, due bigint", "k bytea, v bytea, expires timestamptz, due bigint",
+		"k bytea, v bytea, expires bigint, due bigint",
+	} {
 		run("CREATE TABLE other (" + columns + ")")
 		store, err := postgres.Open(t.Context(), s.URL()+"?table=other")
 		if !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "not one of this store") {
@@ -76,10 +79,15 @@ func TestOtherTable(t *testing.T) {
 	run(postgres.Migration("mine", false))
 	run("CREATE ROLE guest LOGIN")
 	guest := strings.Replace(s.URL(), "headgate@", "guest@", 1) + "?table=mine&timeout=30s"
-	if store, err := postgres.Open(t.Context(), guest); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "permission denied") {
-		t.Errorf("without a right: %v", err)
-		if err == nil {
-			store.Close()
+	for _, rights := range []string{"", "SELECT", "SELECT, INSERT, UPDATE"} {
+		if rights != "" {
+			run("GRANT " + rights + " ON mine TO guest")
+		}
+		if store, err := postgres.Open(t.Context(), guest); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("with the rights %q: %v", rights, err)
+			if err == nil {
+				store.Close()
+			}
 		}
 	}
 	run("GRANT SELECT, INSERT, UPDATE, DELETE ON mine TO guest")

@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate/store/cas"
+)
+
+const (
+	// grace is how long after its deadline a transaction may still be answered. The server
+	// ends by itself what its deadline has overtaken, and says so a little later; a
+	// connection that was given up by then would cost more than many decisions.
+	grace = 250 * time.Millisecond
+	// shortestIdle is how long the server waits for the second half of a transaction at
+	// least: what a busy process needs to take its turn.
+	shortestIdle = 200 * time.Millisecond
+)
+
+// attempt is a transaction that holds the locks of its keys.
+type attempt struct {
+	b      *backend
+	conn   *pgxpool.Conn
+	now    int64
+	keys   []string
+	values [][]byte
+}
+
+func (a *attempt) Now() int64         { return a.now }
+func (a *attempt) Value(i int) []byte { return a.values[i] }
+
+// Begin implements [cas.Backend], in one round trip. A connection that the server has
+// ended since is found out here, where nothing counts yet, and another one is taken.
+func (b *backend) Begin(ctx context.Context, keys []string) (cas.Attempt, error) {
+	for try := 1; ; try++ {
+		conn, err := b.pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a := &attempt{b: b, conn: conn, keys: keys, values: make([][]byte, len(keys))}
+		if err = a.begin(ctx); err == nil {
+			return a, nil
+		}
+		lost := conn.Conn().IsClosed()
+		a.Cancel()
+		if !lost || try == b.tries || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a *attempt) begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	names := make([][]byte, len(a.keys))
+	places := make(map[string]int, len(a.keys))
+	for i, k := range a.keys {
+		names[i], places[k] = []byte(k), i
+	}
+	var batch pgx.Batch
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue(a.b.local, left(ctx))
+	batch.Queue(a.b.lock, a.b.hashes(a.keys)).QueryRow(func(row pgx.Row) error {
+		var locks int64
+		return row.Scan(&locks, &a.now)
+	})
+	batch.Queue(a.b.read, names).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var k, v []byte
+			if err := rows.Scan(&k, &v); err != nil {
+				return err
+			}
+			a.values[places[string(k)]] = v
+		}
+		return rows.Err()
+	})
+	return a.send(ctx, &batch)
+}
+
+// left is the time up to the deadline, as the server is told: in milliseconds, more than
+// none.
+func left(ctx context.Context) string {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return "0" // no end
+	}
+	const longest = 1<<31 - 1
+	return strconv.FormatInt(min(max(time.Until(deadline).Milliseconds()+1, 1), longest), 10)
+}
+
+// send carries statements out, with some grace.
+func (a *attempt) send(ctx context.Context, batch *pgx.Batch) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(grace))
+		defer cancel()
+	}
+	err := a.conn.SendBatch(ctx, batch).Close()
+	var said *pgconn.PgError
+	if errors.As(err, &said) && said.Code == queryCanceled {
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	return err
+}
+
+// queryCanceled is the code of a statement that the server has ended because of its
+// deadline.
+const queryCanceled = "57014"
+
+// Commit implements [cas.Attempt], in one round trip. Nobody can have been faster.
+func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error) {
+	defer a.Cancel()
+	var keys, values, removed [][]byte
+	var expires []int64
+	var due []*int64
+	for i := range changes {
+		c := &changes[i]
+		key := []byte(a.keys[c.Key])
+		if c.Value == nil {
+			removed = append(removed, key)
+			continue
+		}
+		keys, values, expires = append(keys, key), append(values, c.Value), append(expires, c.Expires)
+		if c.Due != 0 {
+			due = append(due, &c.Due)
+		} else {
+			due = append(due, nil)
+		}
+	}
+	var batch pgx.Batch
+	if keys != nil {
+		batch.Queue(a.b.write, keys, values, expires, due)
+	}
+	if removed != nil {
+		batch.Queue(a.b.remove, removed)
+	}
+	var tag pgconn.CommandTag
+	batch.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error { tag = t; return nil })
+	err := a.send(ctx, &batch)
+	if err == nil && tag.String() != "COMMIT" {
+		err = errors.New("the transaction was rolled back")
+	}
+	if err == nil {
+		return true, nil
+	}
+	if !a.conn.Conn().IsClosed() {
+		// The server itself has refused it.
+		err = fmt.Errorf("%w: nothing was charged", err)
+	}
+	return false, err
+}
+
+// Cancel implements [cas.Attempt]: it ends what is left of the transaction, and gives the
+// connection back, which the pool closes if it is of no more use.
+func (a *attempt) Cancel() {
+	defer a.conn.Release()
+	conn := a.conn.Conn().PgConn()
+	if conn.IsClosed() || conn.TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	_, _ = conn.Exec(ctx, "ROLLBACK").ReadAll() // or the pool closes it
+}

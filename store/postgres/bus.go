@@ -1,0 +1,215 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	randv2 "math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate"
+)
+
+// MaxMessage is the longest message that [Store.Publish] sends, in bytes. PostgreSQL takes
+// some more.
+const MaxMessage = 4 << 10
+
+const (
+	// busWithin bounds connecting, sending a message, and waiting for one's own.
+	busWithin = 2 * time.Second
+	// quiet, and up to as much again, is how long a listener that hears nothing believes
+	// that it would: a connection may be gone without a word.
+	quiet = 3 * time.Second
+	// question begins a message by which a listener finds out whether it hears. No
+	// base64 has such a sign.
+	question = "?"
+)
+
+// bus speaks and listens, over a connection for each that is not one of the pool's:
+// decisions never wait for it.
+type bus struct {
+	pool    *pgxpool.Pool
+	channel string
+	// speaker has the connection that messages are sent over, or nil if that is still to
+	// be made. Who has taken it out uses it alone.
+	speaker chan *pgx.Conn
+	closed  chan struct{}
+}
+
+func newBus(pool *pgxpool.Pool, channel string) bus {
+	b := bus{pool, channel, make(chan *pgx.Conn, 1), make(chan struct{})}
+	b.speaker <- nil
+	return b
+}
+
+// close ends the connection, and refuses what is to be said later.
+func (b *bus) close() {
+	conn := <-b.speaker // within busWithin
+	b.speaker <- nil
+	select {
+	case <-b.closed:
+		return
+	default:
+	}
+	close(b.closed)
+	hangUp(conn)
+}
+
+func hangUp(conn *pgx.Conn) {
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it is of no more use either way
+}
+
+// dial makes a connection as the pool would.
+func (b *bus) dial(ctx context.Context) (*pgx.Conn, error) {
+	config := b.pool.Config()
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil || config.AfterConnect == nil {
+		return conn, err
+	}
+	if err := config.AfterConnect(ctx, conn); err != nil {
+		hangUp(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Publish sends a message to all stores with the same table and prefix that are subscribed
+// in the database at the moment, this one among them. It takes two seconds at most, and
+// may have been sent if it fails. It may arrive twice. Nothing is kept for those who are
+// not connected. It uses a connection that no decision is made over.
+func (s *Store) Publish(ctx context.Context, message []byte) error {
+	if len(message) > MaxMessage {
+		return &headgate.InvalidError{Subject: "message", Problems: []string{fmt.Sprintf("it has %d bytes, must have at most %d", len(message), MaxMessage)}}
+	}
+	if err := s.bus.say(ctx, base64.StdEncoding.EncodeToString(message)); err != nil {
+		return fmt.Errorf("%w: publish: %w", headgate.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// say sends a text. That it is told does not have to outlive the server, so that nobody
+// waits for the disk.
+func (b *bus) say(ctx context.Context, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, busWithin)
+	defer cancel()
+	var conn *pgx.Conn
+	select {
+	case conn = <-b.speaker:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { b.speaker <- conn }()
+	select {
+	case <-b.closed:
+		return errors.New("the store is closed")
+	default:
+	}
+	for old := conn != nil; ; old = false {
+		var err error
+		if conn == nil {
+			if conn, err = b.dial(ctx); err != nil {
+				conn = nil
+				return err
+			}
+		}
+		if _, err = conn.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", b.channel, text); err == nil {
+			return nil
+		}
+		if !conn.IsClosed() {
+			return err
+		}
+		conn = nil
+		if !old || ctx.Err() != nil {
+			return err
+		}
+		// The server had ended the connection meanwhile.
+	}
+}
+
+// Subscribe calls receive with each message that is published, one after the other,
+// until the context has ended or the connection is lost, and returns why: an error
+// that wraps [headgate.ErrUnavailable], or the context's. It calls ready once, when it has
+// heard a message of its own: behind a pooler that gives each transaction another
+// connection nothing is heard, and that is an error. It asks again when it has heard
+// nothing for some seconds. It has a connection of its own. Neither function may wait
+// for anything. End it before the store is closed.
+func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error {
+	err := s.bus.listen(ctx, ready, receive)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: subscribe: %w", headgate.ErrUnavailable, err)
+}
+
+var errDeaf = errors.New("a message to oneself was not heard: a pooler may stand between that passes on no notifications")
+
+func (b *bus) listen(ctx context.Context, ready func(), receive func(message []byte)) error {
+	conn, err := b.tuneIn(ctx)
+	if err != nil {
+		return err
+	}
+	defer hangUp(conn)
+	mine := question + rand.Text()
+	if err := b.say(ctx, mine); err != nil {
+		return err
+	}
+	asked, began := true, false
+	for until := time.Now().Add(busWithin); ; {
+		waiting, cancel := context.WithDeadline(ctx, until)
+		n, err := conn.WaitForNotification(waiting)
+		late := waiting.Err() != nil
+		cancel()
+		switch {
+		case err == nil && !began && n.Payload != mine:
+			continue // ready has it forgotten
+		case err == nil:
+			if !began {
+				began = true
+				ready()
+			}
+			if message, err := base64.StdEncoding.DecodeString(n.Payload); err == nil { // and no question
+				receive(message)
+			}
+			asked, until = false, time.Now().Add(quiet+randv2.N(quiet))
+		case ctx.Err() != nil || conn.IsClosed() || !late:
+			return err
+		case asked:
+			return errDeaf
+		default:
+			if err := b.say(ctx, mine); err != nil {
+				return err
+			}
+			asked, until = true, time.Now().Add(busWithin)
+		}
+	}
+}
+
+// tuneIn makes a connection that notifications come over.
+func (b *bus) tuneIn(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, busWithin)
+	defer cancel()
+	conn, err := b.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+b.channel); err != nil {
+		hangUp(conn)
+		return nil, err
+	}
+	return conn, nil
+}
