@@ -24,10 +24,11 @@ func advanceBucket(l *headgate.Limit, s State, now int64) State {
 		return State{} // more units than 64 bits can count
 	}
 	var units, rest uint64
-	if hi == 0 {
-		units, rest = lo/uint64(den), lo%uint64(den)
-	} else {
+	switch {
+	case hi > 0:
 		units, rest = bits.Div64(hi, lo, uint64(den))
+	case lo >= uint64(den): // else there is nothing to divide, as mostly on a busy key
+		units, rest = lo/uint64(den), lo%uint64(den)
 	}
 	if units >= uint64(s.Used) {
 		return State{}
@@ -61,7 +62,10 @@ func drain(l *headgate.Limit, s State, now, units int64) int64 {
 	if hi >= uint64(num) {
 		return longest
 	}
-	q, _ := bits.Div64(hi, lo, uint64(num))
+	q := lo
+	if num > 1 { // a unit often takes whole microseconds
+		q, _ = bits.Div64(hi, lo, uint64(num))
+	}
 	return int64(min(q, uint64(longest)))
 }
 

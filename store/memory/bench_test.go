@@ -13,6 +13,7 @@ import (
 func BenchmarkAllow(b *testing.B) {
 	rules := map[string]*headgate.Rule{
 		"bucket":  headgate.MustRule("bucket", headgate.PerSecond(1000)),
+		"buckets": headgate.MustRule("buckets", headgate.PerSecond(1000), headgate.PerMinute(20_000), headgate.PerHour(500_000)),
 		"windows": headgate.MustRule("windows", headgate.Sliding(30, 20e9), headgate.Sliding(600, 600e9)),
 	}
 	for name, rule := range rules {

@@ -108,6 +108,7 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 		return dst, nil
 	}
 	hash := s.hash(c)
+	s.fetch(c.Rule, hash)
 	now := s.read()
 	sh := s.shardOf(hash)
 	sh.mu.Lock()
@@ -136,8 +137,10 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 	l := &c.Rule.Limits()[0]
 	hash := s.hash(c)
-	now := s.read()
+	own := mix(hash, slotOf(l))
 	sh := s.shardOf(hash)
+	prefetch(sh.hint.place(own))
+	now := s.read()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = s.settle(now, sh)
@@ -147,7 +150,7 @@ func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 		return
 	}
 	d.Rule, d.Shadow = c.Rule, c.Shadow
-	sh.takeOne(c.Rule, l, hash, now, c.Units(), d)
+	sh.takeOne(c, l, hash, own, now, d)
 }
 
 // read reads the store's own clock. It is done before a shard is locked, because
@@ -205,6 +208,7 @@ func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for i := range checks {
 		l.hashes[i] = s.hash(&checks[i])
 		l.order[i] = uint8(l.hashes[i] >> (64 - shardBits))
+		s.fetch(checks[i].Rule, l.hashes[i])
 	}
 	order := l.order[:len(checks)]
 	slices.Sort(order)
@@ -322,6 +326,14 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 // choose the shard.
 func (s *Store) hash(c *headgate.Check) uint64 {
 	return mix(maphash.String(s.seed, c.Key), c.Rule.ID())
+}
+
+// fetch asks for the memory of a key's counters; see hint.
+func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
+	limits, sh := rule.Limits(), s.shardOf(hash)
+	for i := range limits {
+		prefetch(sh.hint.place(mix(hash, slotOf(&limits[i]))))
+	}
 }
 
 // countersIn is how many counters of the request are in the shard at most.

@@ -35,15 +35,16 @@ func (b *budget) reclaim(now int64) {
 }
 
 // shard is a part of the store's keys. mu guards all of it; a request for one
-// key locks one shard, once. What every decision reads comes first, 64 bytes in
-// all, and shards do not share cache lines.
+// key locks one shard, once. What every decision reads comes first, and shards do
+// not share cache lines.
 type shard struct {
 	mu      sync.Mutex
-	table   table
+	hint    hint  // the one part that is read without mu
 	last    int64 // the latest time, by the store's own clock, in µs
 	sweepAt int64 // when to look for idle counters again, in µs
-	full    bool  // new keys share counters
-	sharing bool  // full, or there are commons
+	table   table
+	full    bool // new keys share counters
+	sharing bool // full, or there are commons
 
 	logs     []*algorithm.Log // found by the stamp of their entry
 	freeLogs []int64          // places in logs that can be used again
@@ -51,7 +52,7 @@ type shard struct {
 	commons  map[uint64]struct{} // the hashes of shared counters that are in use
 	shared   uint64
 	merged   uint64
-	_        [48]byte
+	_        [32]byte
 }
 
 const (
@@ -108,6 +109,7 @@ func (sh *shard) makeRoom(n int, now int64) {
 func (sh *shard) resize(size int, now int64) {
 	sh.budget.tables.Add(int64(size-len(sh.table.entries)) * entryBytes)
 	sh.table.rebuild(now, size)
+	sh.hint.follow(&sh.table)
 }
 
 // dropIdleLogs frees the logs of entries that the next rebuild leaves out.
@@ -276,26 +278,35 @@ func (sh *shard) keep(e *entry, expires int64) {
 }
 
 // takeOne is take for the most common request: one check with one limit that is
-// not a sliding window.
-func (sh *shard) takeOne(rule *headgate.Rule, l *headgate.Limit, hash uint64, now, cost int64, d *headgate.Decision) {
+// not a sliding window, whose counter is found under own, if the key has one.
+func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64, now int64, d *headgate.Decision) {
 	sh.reserve(1, now)
-	hash, shared := sh.place(rule, hash, l.Slot(), now)
-	e := sh.table.find(hash)
-	before := sh.advance(l, e, now)
+	e, shared := sh.table.find(own), false
+	if e.hash == 0 && sh.sharing {
+		own, shared = sh.placeNew(c.Rule, hash, l.Slot(), own, sh.full, now)
+		e = sh.table.find(own)
+	}
+	cost := c.Units()
+	stored := e.state()
+	before := algorithm.Advance(l, stored, now)
 	after, fits := before, algorithm.Fits(l, before, now, cost)
 	if fits {
 		after = algorithm.Charge(l, before, now, cost)
 	}
 	algorithm.Describe(d, l, before, after, now, cost, fits)
+	expires := now + d.ResetAfter.Microseconds()
 	if fits {
 		if shared {
-			sh.charging(&step{hash: hash, limit: l}, now)
+			sh.charging(&step{hash: own, limit: l}, now)
 		}
-		sh.insert(e, hash)
-		e.set(after, now+d.ResetAfter.Microseconds())
-	} else {
-		sh.keep(e, now+d.ResetAfter.Microseconds())
+		sh.insert(e, own)
+		e.set(after, expires)
+		return
 	}
+	if algorithm.Moved(stored, before, now) {
+		e.set(before, e.expires)
+	}
+	sh.keep(e, expires)
 }
 
 // stepLog finishes a sliding window: it charges or refunds the log, if it is the

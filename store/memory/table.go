@@ -44,10 +44,16 @@ type table struct {
 // maxLoad is the share of places that may be filled, in eighths.
 const maxLoad = 7
 
+// home is where the probing for hash begins in a table of so many places.
+func home(hash, size uint64) uint64 {
+	i, _ := bits.Mul64(hash, size)
+	return i
+}
+
 // find returns the place of hash, or the empty place where it belongs. The table
 // must have an empty place.
 func (t *table) find(hash uint64) *entry {
-	i, _ := bits.Mul64(hash, uint64(len(t.entries)))
+	i := home(hash, uint64(len(t.entries)))
 	for {
 		e := &t.entries[i]
 		if e.hash == hash || e.hash == 0 {
