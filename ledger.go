@@ -113,6 +113,24 @@ func (r *Reservation) Units(cost int64) []int64 {
 	return units
 }
 
+// Late returns checks for an [OpCharge] of what is missing when the reservation has
+// expired before it was settled at these units, one for each of its checks: what is
+// beyond the estimate, and all of what was given back when nobody settled. What was
+// estimated too much stays charged. There may be none.
+func (r *Reservation) Late(units []int64) []Check {
+	var missing []Check
+	for i, c := range r.Checks {
+		estimate := c.Units()
+		if c.GiveBack {
+			estimate = 0
+		}
+		if c.Cost, c.At = units[i]-estimate, 0; c.Cost > 0 {
+			missing = append(missing, c)
+		}
+	}
+	return missing
+}
+
 // Ledger is a [Store] that remembers requests by an id, so that they can be
 // repeated without being charged again, and settled later at another cost. The
 // stores of this project are ledgers.

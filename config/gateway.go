@@ -14,6 +14,7 @@ type Gateway struct {
 	Routes            []GatewayRoute
 	Identity          GatewayIdentity
 	Concurrency       []GatewayConcurrency
+	Settle            []GatewaySettle
 	Request, Response GatewayHeaders
 	// MaxBody and MaxHeader are in bytes.
 	MaxBody, MaxHeader int64
@@ -86,6 +87,15 @@ type GatewayConcurrency struct {
 	Match []policy.Condition
 	Per   []policy.Part
 	Limit int64
+}
+
+// GatewaySettle has what requests cost under a rule settled when they have ended.
+type GatewaySettle struct {
+	Rule string
+	// Header is empty if it is the bytes of the answer that count.
+	Header        string
+	Keep          bool
+	Per, Estimate int64
 }
 
 // GatewayClients is how long clients may take.
@@ -170,6 +180,13 @@ func checkGateway(m *mistakes, root *node, g *Gateway) {
 			m.add(itemAt(root, "concurrency", i), "the bound %q is there twice; give each its own name", g.Concurrency[i].Name)
 		}
 		names[g.Concurrency[i].Name] = true
+	}
+	rules := make(map[string]bool)
+	for i := range g.Settle {
+		if rules[g.Settle[i].Rule] {
+			m.add(itemAt(root, "settle", i), "the rule %q is there twice; keep one", g.Settle[i].Rule)
+		}
+		rules[g.Settle[i].Rule] = true
 	}
 	if id := &g.Identity; len(id.TrustedHeaders) > 0 && len(id.Trust) == 0 {
 		if n, ok := root.field("identity"); ok {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -20,6 +21,7 @@ const (
 	maxRoutes      = 10_000
 	maxHeaders     = 64
 	maxConcurrency = 64
+	maxSettle      = 64
 	maxPermits     = 1_000_000
 	maxWait        = 24 * time.Hour
 )
@@ -35,6 +37,8 @@ func gatewayFile() value[Gateway] {
 			func(into *Gateway, _ *node, v GatewayIdentity) { into.Identity = v }),
 		to("concurrency", "how many requests may be in progress", listOf(concurrencyMapping(), 1, maxConcurrency),
 			func(into *Gateway, _ *node, v []entry[GatewayConcurrency]) { into.Concurrency = good(v) }),
+		to("settle", "the rules under which requests are charged an estimate, and their real cost when they have ended", listOf(settleMapping(), 1, maxSettle),
+			func(into *Gateway, _ *node, v []entry[GatewaySettle]) { into.Settle = good(v) }),
 		to("request_headers", "what is changed in requests on their way to the upstream", headersMapping(),
 			func(into *Gateway, _ *node, v GatewayHeaders) { into.Request = v }),
 		to("response_headers", "what is changed in answers on their way to the client", headersMapping(),
@@ -178,6 +182,17 @@ func concurrencyMapping() value[GatewayConcurrency] {
 		}),
 		to("per", "by what they are counted, as in a rule; all together if left out", listOf(partText(), 1, policy.MaxParts), func(into *t, _ *node, v []entry[policy.Part]) { into.Per = good(v) }),
 		required(to("limit", "how many may be in progress", wholeNumber(1, maxPermits), func(into *t, _ *node, v int64) { into.Limit = v })),
+	})
+}
+
+func settleMapping() value[GatewaySettle] {
+	type t = GatewaySettle
+	return object("a settlement", []field[t]{
+		required(to("rule", "the name of the rule", nameText(), func(into *t, _ *node, v string) { into.Rule = v })),
+		to("header", "the header, or the trailer, of the answer that says the cost; the bytes that the client is sent count if left out", headerText(), func(into *t, _ *node, v string) { into.Header = v }),
+		to("keep", "whether the header stays in the answer for the client", trueOrFalse(), func(into *t, _ *node, v bool) { into.Keep = v }),
+		to("per", "how many bytes, or how much of what the header says, cost one unit; 1 if left out", wholeNumber(1, headgate.MaxCount), func(into *t, _ *node, v int64) { into.Per = v }),
+		to("estimate", "how many units are reserved until the request has ended; 1 if left out", wholeNumber(1, headgate.MaxCount), func(into *t, _ *node, v int64) { into.Estimate = v }),
 	})
 }
 

@@ -74,6 +74,10 @@ func TestGatewayFile(t *testing.T) {
 			},
 			{Name: "all", Limit: 5000},
 		},
+		Settle: []GatewaySettle{
+			{Rule: "traffic", Per: 1024, Estimate: 64},
+			{Rule: "model-tokens", Header: "X-Model-Tokens", Keep: true, Estimate: 500},
+		},
 		Request:  GatewayHeaders{Remove: []string{"Cookie"}, Set: []GatewayHeader{{Name: "X-Gateway", Value: "headgate"}, {Name: "X-Tier", Entry: "tier"}}},
 		Response: GatewayHeaders{Remove: []string{"Server", "X-Powered-By"}},
 		MaxBody:  10 << 20, MaxHeader: 16 << 10, MaxDelay: 3 * time.Second, Upgrades: []string{"websocket", "mqtt"},

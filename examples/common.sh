@@ -1,5 +1,7 @@
-# For the scripts beside it, which source it: makes $dir, a directory for what they
-# build, and ends all that they have started when they end or are interrupted.
+# For the scripts of the examples, which source it: makes $dir, a directory for what
+# they build, and ends all that they have started when they end or are interrupted.
+# $PROGRAM is a headgate that is built already, if there is one.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 dir=$(mktemp -d)
 finish() {
 	trap '' INT TERM # a second signal must not cut this short
@@ -21,4 +23,12 @@ answers() {
 		kill -0 $! 2>/dev/null || exit 1
 		sleep 0.05
 	done
+}
+
+# build has $PROGRAM be a headgate.
+build() {
+	[ -z "${PROGRAM:-}" ] || return 0
+	echo "building headgate"
+	PROGRAM=$dir/headgate
+	(cd "$root/server" && go build -buildvcs=false -o "$PROGRAM" ./cmd/headgate)
 }

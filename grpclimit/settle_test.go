@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/memory"
 )
 
 func TestSettle(t *testing.T) {
@@ -69,6 +71,27 @@ func TestSettle(t *testing.T) {
 	}
 	if SetCost(t.Context(), 1) {
 		t.Error("a context without a call has somebody to tell")
+	}
+}
+
+// TestSettleLate: of a call that takes longer than the reservation holds, what is
+// missing is charged.
+func TestSettleLate(t *testing.T) {
+	var clock atomic.Int64
+	clock.Store(1_763_712_000_000_000)
+	store := memory.New(memory.WithClock(clock.Load))
+	rule := headgate.MustRule("tokens", headgate.Sliding(100, 24*time.Hour))
+	s := new(service)
+	api := limited(t, store, s, Limit(Everyone(), rule), Cost(func(*Call) int64 { return 10 }), Settle(func(*Call, End) int64 { return 30 }))
+	s.answer = func(context.Context) error {
+		clock.Add(time.Hour.Microseconds())
+		return nil
+	}
+	if err := call(t, api); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := headgate.New(store, rule).Peek(t.Context(), "", 1); err != nil || d.Remaining != 70 {
+		t.Errorf("%d remain after a cost of 30, %v", d.Remaining, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,7 +28,8 @@ type Response struct {
 // is reserved; when the request has ended the function says what it really cost, 0 or
 // more. What was estimated too much is given back, and what is missing is charged
 // whether it fits or not. The rules of a [Policy] say how long a request may take, and
-// what becomes of one whose end nobody told, because the process died. The store must
+// what becomes of one whose end nobody told, because the process died; of one that took
+// longer, what is missing is charged, and nothing is given back. The store must
 // be a [headgate.Ledger]. Settling takes one more call to it.
 func Settle(cost func(r *http.Request, end Response) int64) Option {
 	return func(s *settings) {
@@ -126,7 +128,15 @@ func (p *Passage) End(status int, bytes int64) {
 	if p.m.set != nil {
 		units = p.m.set.Settle(&p.reservation, cost, status)
 	}
-	if _, err := p.m.ledger.Settle(ctx, p.reservation, units, nil); err != nil {
+	_, err := p.m.ledger.Settle(ctx, p.reservation, units, nil)
+	if errors.Is(err, headgate.ErrNoReservation) {
+		// Whoever makes an answer last would get the rest of it for nothing.
+		err = nil
+		if missing := p.reservation.Late(units); missing != nil {
+			_, err = p.m.ledger.Take(ctx, headgate.OpCharge, missing, nil)
+		}
+	}
+	if err != nil {
 		p.m.failed(p.r, fmt.Errorf("settle what a request has cost: %w", err))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,6 +117,30 @@ func TestSettleByHandler(t *testing.T) {
 	}
 	if httplimit.SetCost(t.Context(), 1) {
 		t.Error("a cost is taken where there is no middleware")
+	}
+}
+
+// TestSettleLate: of an answer that takes longer than the reservation holds, what is
+// missing is charged, and nothing is given back.
+func TestSettleLate(t *testing.T) {
+	rule := headgate.MustRule("bytes", headgate.Sliding(100, 24*time.Hour))
+	for name, c := range map[string]struct{ bytes, left int }{"more": {30, 70}, "less": {3, 90}} {
+		var clock atomic.Int64
+		clock.Store(1_763_712_000_000_000)
+		store := memory.New(memory.WithClock(clock.Load))
+		limit, err := httplimit.New(store, httplimit.Limit(httplimit.Everyone(), rule),
+			httplimit.Cost(func(*http.Request) int64 { return 10 }),
+			httplimit.Settle(func(_ *http.Request, end httplimit.Response) int64 { return end.Bytes }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, strings.Repeat("x", c.bytes))
+			clock.Add(time.Hour.Microseconds())
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+		if got := left(t, store, rule); got != int64(c.left) {
+			t.Errorf("%s: %d units remain, want %d", name, got, c.left)
+		}
 	}
 }
 

@@ -19,4 +19,10 @@ awk -v server="$server" '
     print "write-out = \"\\n\""
   }' "$log" |
   curl --config - |
-  awk -F '[:,]' '/^{"allowed"/ { count[$2]++ } END { printf "%d admitted, %d denied\n", count["true"], count["false"] }'
+  awk -F '[:,]' '
+    /^{"allowed"/ { count[$2]++; next }
+    /./ { other++; last = $0 }
+    END {
+      printf "%d admitted, %d denied\n", count["true"], count["false"]
+      if (other) printf "%d not decided, the last with %s\n", other, last
+    }'

@@ -4,12 +4,12 @@
 #   examples/grpc/run.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-. examples/ending.sh
+. examples/common.sh
+build
 for program in service caller ask; do
 	go build -buildvcs=false -o "$dir/$program" ./examples/grpc/$program
 done
-(cd server && go build -buildvcs=false -o "$dir/headgate" ./cmd/headgate)
-"$dir/headgate" serve --config examples/grpc/limits.yml --listen 127.0.0.1:8080 --grpc-listen 127.0.0.1:9090 --grpc-store >"$dir/log" 2>&1 &
+"$PROGRAM" serve --config examples/grpc/limits.yml --listen 127.0.0.1:8080 --grpc-listen 127.0.0.1:9090 --grpc-store >"$dir/log" 2>&1 &
 answers 127.0.0.1:9090
 "$dir/service" -headgate 127.0.0.1:9090 &
 answers 127.0.0.1:9100

@@ -47,7 +47,7 @@ func (e *GatewayFileError) Unwrap() error { return e.Err }
 // openGateway makes the gateway and binds its address.
 func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry *prometheus.Registry) error {
 	s := a.settings.Gateway
-	source := newGatewaySource(&a.settings, a.source)
+	source := newGatewaySource(&a.settings, a.source, a.decisive())
 	options, err := source.begin()
 	if err != nil {
 		return err
@@ -185,6 +185,9 @@ func (b *gatewayBuilder) options(file *config.Gateway) gateway.Options {
 	}
 	for _, c := range file.Concurrency {
 		o.Concurrency = append(o.Concurrency, gateway.Concurrency{Name: c.Name, Match: c.Match, Per: c.Per, Limit: int(c.Limit)})
+	}
+	for _, one := range file.Settle {
+		o.Settle = append(o.Settle, gateway.Settle(one))
 	}
 	return o
 }

@@ -31,6 +31,8 @@ type gatewaySource struct {
 	gateway  *gateway.Gateway
 	policy   *source
 	metrics  sourceMetrics
+	// reserves says that the store remembers requests, so that costs can be settled.
+	reserves bool
 
 	active atomic.Pointer[gatewayVersion]
 	// failed is why the last reload changed nothing; nil if it did not fail.
@@ -49,9 +51,10 @@ type gatewayVersion struct {
 	hash    string // of all files
 }
 
-func newGatewaySource(s *Settings, policy *source) *gatewaySource {
+func newGatewaySource(s *Settings, policy *source, store headgate.Store) *gatewaySource {
+	_, reserves := store.(headgate.Ledger)
 	return &gatewaySource{
-		settings: s, policy: policy, files: []string{s.Gateway.File},
+		settings: s, policy: policy, reserves: reserves, files: []string{s.Gateway.File},
 		metrics: newSourceMetrics("headgate_gateway", "gateway file", "gateway file in force"),
 	}
 }
@@ -77,25 +80,27 @@ func (s *gatewaySource) put(version int64, hash string) {
 func (s *gatewaySource) read() (gateway.Options, string, error) {
 	var o gateway.Options
 	var err error
-	if s.settings.Gateway.File == "" {
+	settled := s.settings.Gateway.File == ""
+	if settled {
 		o, err = gatewayOptions(s.settings.Gateway)
 	}
-	for range 3 {
-		if s.settings.Gateway.File == "" {
-			break
-		}
+	for try := 0; try < readTries && !settled; try++ {
 		// The snapshot comes first, so that a change while the files are read
-		// shows later. That needs their names, which the reading may change.
+		// shows. That needs their names, which the reading may change.
 		s.seen = look(s.files, s.seen)
 		var files []string
 		o, files, err = readGatewayOptions(s.settings.Gateway)
-		if slices.Equal(files, s.files) {
-			break
-		}
+		settled = slices.Equal(files, s.files) && look(s.files, s.seen).same(s.seen)
 		s.files = files
+	}
+	if err == nil && !settled {
+		err = errChanging
 	}
 	if err != nil {
 		return o, "", err
+	}
+	if len(o.Settle) > 0 && !s.reserves {
+		return o, "", &SettingsError{[]string{"gateway: costs are to be settled, which the store " + describeStore(s.settings.Store) + " cannot; it remembers no requests"}}
 	}
 	o.Logger, o.AccessLog = s.settings.Logger, s.settings.AccessLog
 	if o.Dialect, err = httplimit.ParseDialect(s.settings.Dialect); err != nil {

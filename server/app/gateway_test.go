@@ -121,6 +121,7 @@ upstreams:
   - name: safe
     targets: [%s]
     tls: { ca: ca.pem, cert: client.pem, key: client.key }
+    timeouts: { dial: 30s }
 identity: { certificate: { user: common_name } }
 request_headers: { set: { X-User: "{user}" } }
 `, up.URL))

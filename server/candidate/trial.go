@@ -110,7 +110,8 @@ func (t *Trial) Run(ctx context.Context) {
 
 // decided is told of each decision, on the path of the request.
 func (t *Trial) decided(e decide.Event) {
-	if e.Ask.Op == headgate.OpPeek || e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || ownRules(e.Ask) {
+	// A charge is no decision: what it is for was compared when it was decided.
+	if e.Ask.Op == headgate.OpPeek || e.Ask.Op == headgate.OpCharge || e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || ownRules(e.Ask) {
 		return
 	}
 	if e.Err != nil {

@@ -136,13 +136,15 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestMirror: refunds and resets reach the candidate's counters, and peeks do not.
+// TestMirror: refunds and resets reach the candidate's counters, and peeks and charges,
+// which decide nothing, do not.
 func TestMirror(t *testing.T) {
 	s := newStage(t, set(t, []policy.Rule{limits("api", 100, "user")}), set(t, []policy.Rule{limits("api", 2, "user")}), Options{}).run()
 	d := policy.Descriptor{user("anna")}
 	s.takes(2, d...)
 	for range 5 {
 		s.ask(headgate.OpPeek, d)
+		s.ask(headgate.OpCharge, d)
 	}
 	s.ask(headgate.OpRefund, d)
 	s.takes(1, d...)

@@ -36,12 +36,17 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 		return unreadableURI, false
 	}
 	asked := &http.Request{Method: first(r.Header[t.method]), Host: first(r.Header[t.host]), URL: u}
+	other := routes.Otherwise(asked)
 	route := t.route
 	if route == "" {
 		route = plan.names.Of(asked)
-		if other := routes.Otherwise(asked); other != nil && plan.names.Of(other) != route {
+		if other != nil && plan.names.Of(other) != route {
 			return ambiguousPath, false
 		}
+	}
+	path := routes.CleanPath(u.Path)
+	if other != nil && plan.needed["path"] && other.URL.Path != path {
+		return ambiguousPath, false
 	}
 	refused = t.twice(r.Header)
 	d := ask.Descriptor[:0]
@@ -63,7 +68,7 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 	add("route", route)
 	add("method", asked.Method)
 	add("host", httplimit.Hostname(asked.Host))
-	add("path", u.Path)
+	add("path", path)
 	for i := range t.entries {
 		add(t.entries[i].entry, strings.TrimSpace(first(r.Header[t.entries[i].header])))
 	}

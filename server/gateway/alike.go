@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/httplimit"
@@ -66,14 +67,42 @@ func variable(name string) string {
 	}, name)
 }
 
+// forwardedPrefix and forwardedVariable are how headers begin by which proxies tell of
+// the client, and what [variable] makes of that.
+const (
+	forwardedPrefix   = "X-Forwarded-"
+	forwardedVariable = "x_forwarded_"
+)
+
 // dropAlike removes headers that a server may take for one of the names and the
-// gateway does not.
-func (n *names) dropAlike(h http.Header) {
+// gateway does not and, unless the request comes from a trusted proxy, those that only
+// such a proxy may send.
+func (n *names) dropAlike(h http.Header, trusted bool) {
 	for name := range h {
-		if !usual(name) && n.variables[variable(name)] {
+		switch {
+		case usual(name):
+			if !trusted && strings.HasPrefix(name, forwardedPrefix) {
+				delete(h, name)
+			}
+		case n.answersFor(name):
 			delete(h, name)
 		}
 	}
+}
+
+// dropTrailers removes the trailers that servers could take for headers which the
+// gateway answers for: nobody is to say behind a body who the client is.
+func (n *names) dropTrailers(h http.Header) {
+	for name := range h {
+		if n.answersFor(name) {
+			delete(h, name)
+		}
+	}
+}
+
+func (n *names) answersFor(name string) bool {
+	v := variable(name)
+	return n.variables[v] || strings.HasPrefix(v, forwardedVariable)
 }
 
 // usual reports whether the name is of letters, digits and hyphens only, as nearly all
@@ -90,23 +119,34 @@ func usual(name string) bool {
 }
 
 // twice returns what is to be said against a request that has one of the names in
-// several lines, or nil.
+// several lines, or has it dropped on the way as one of the connection's, or nil: the
+// server would see somebody else than the gateway counts by.
 func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
-	for _, name := range n.single {
-		if lines := h[name]; len(lines) > 1 {
-			return severalLines(name, len(lines))
-		}
-	}
+	lists := [2][]string{n.single}
 	if trusted {
-		for _, name := range n.trusted {
+		lists[1] = n.trusted
+	}
+	for _, list := range lists {
+		for _, name := range list {
 			if lines := h[name]; len(lines) > 1 {
 				return severalLines(name, len(lines))
+			}
+		}
+	}
+	for _, line := range h["Connection"] {
+		for token := range strings.SplitSeq(line, ",") {
+			name := http.CanonicalHeaderKey(strings.TrimSpace(token))
+			if slices.Contains(lists[0], name) || slices.Contains(lists[1], name) {
+				return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is not the connection's own.", name)}
 			}
 		}
 	}
 	return nil
 }
 
+// twoWays is what is wrong with a request that a server could take for another one.
+const twoWays = "The request can be read in two ways"
+
 func severalLines(name string, n int) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}
+	return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}
 }

@@ -21,10 +21,15 @@ var (
 type body struct {
 	inner   io.ReadCloser
 	within  time.Duration
-	minRate int64 // bytes a second; 0 if the length is not known
-	left    int64 // how much there may still be; negative is no bound
+	minRate int64  // bytes a second; 0 if the length is not known
+	left    int64  // how much there may still be; negative is no bound
+	ending  func() // called when its end has been read, and its trailers are there; may be nil
+
+	http1 bool
 
 	mu      sync.Mutex // guards what follows
+	idle    *sync.Cond // signals that busy has become false
+	busy    bool       // a read is under way
 	control *http.ResponseController
 	ended   bool // the handler has, and with it what control controls
 	started bool
@@ -38,7 +43,8 @@ type body struct {
 
 // newBody returns the body of r, which has one.
 func newBody(r *http.Request, inner io.ReadCloser, control *http.ResponseController, c *Clients, most int64) *body {
-	b := &body{inner: inner, within: c.Body, left: -1, control: control}
+	b := &body{inner: inner, within: c.Body, left: -1, control: control, http1: r.ProtoMajor == 1}
+	b.idle = sync.NewCond(&b.mu)
 	if most > 0 {
 		b.left = most
 	}
@@ -76,7 +82,7 @@ func (b *body) allow() bool {
 	if b.ended {
 		return false
 	}
-	b.reading = time.Now()
+	b.busy, b.reading = true, time.Now()
 	until := b.reading.Add(b.within)
 	if b.minRate > 0 {
 		// Beyond this the average is below the rate. Only the time counts in which
@@ -95,6 +101,8 @@ func (b *body) allow() bool {
 func (b *body) note(n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.busy = false
+	b.idle.Broadcast()
 	b.read += int64(n)
 	b.waited += time.Since(b.reading)
 	if err == nil || b.ended {
@@ -103,6 +111,9 @@ func (b *body) note(n int, err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		b.whole = true
+		if b.ending != nil {
+			b.ending()
+		}
 		// From here on the server looks whether the client is still there.
 		_ = b.control.SetReadDeadline(time.Time{})
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -121,6 +132,15 @@ func (b *body) end() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
+	// The answer may be complete before the body is. The server ends a read that is
+	// then under way, and takes the deadline away with that; it reads the rest for as
+	// long as the client likes. Without such a read, the deadline stays.
+	if b.busy && b.http1 && b.control.SetReadDeadline(time.Unix(1, 0)) == nil {
+		for b.busy {
+			b.idle.Wait()
+		}
+		_ = b.control.SetReadDeadline(time.Now().Add(b.within))
+	}
 	return b.read
 }
 

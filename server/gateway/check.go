@@ -71,6 +71,8 @@ func (o Options) withDefaults() (Options, []string) {
 	c.routes(&o)
 	c.identity(&o.Identity)
 	c.concurrency(&o)
+	o.Settle = slices.Clone(o.Settle)
+	c.settle(o.Settle)
 	return o, c.problems
 }
 

@@ -3,9 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
@@ -43,7 +41,8 @@ func (x *exchange) admit() bool {
 	return false
 }
 
-// take asks the decider, by the policy that the plan is for.
+// take asks the decider, by the policy that the plan is for. What is to be settled is
+// reserved.
 func (x *exchange) take(ctx context.Context) error {
 	found, err := x.plan.policy.Decide(x.facts, 1, x.checks[:0])
 	if err != nil {
@@ -54,42 +53,17 @@ func (x *exchange) take(ctx context.Context) error {
 		Op: headgate.OpTake, Descriptor: x.facts, Cost: 1,
 		Policy: x.plan.policy, Checks: found.Checks, Denied: found.Denied, Allowed: found.Allowed,
 	}
-	decisions, err := x.g.decider.Take(ctx, &x.ask, x.decisions[:0])
+	var decisions []headgate.Decision
+	if x.g.settling.estimate(found.Checks) {
+		terms := headgate.Terms{For: x.plan.policy.Term(found.Checks)}
+		x.reservation, decisions, err = x.g.decider.Reserve(ctx, terms, &x.ask, x.decisions[:0])
+	} else {
+		decisions, err = x.g.decider.Take(ctx, &x.ask, x.decisions[:0])
+	}
 	if err == nil {
 		x.decisions = decisions
 	}
 	return err
-}
-
-// giveBack gives back what a request has taken.
-func (x *exchange) giveBack(ctx context.Context, checks []headgate.Check) {
-	ask := decide.Ask{Op: headgate.OpRefund, Descriptor: x.facts, Cost: 1, Policy: x.plan.policy, Checks: checks}
-	if _, err := x.g.decider.Take(ctx, &ask, nil); err != nil {
-		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
-	}
-}
-
-// settleWithin bounds what is done about a request that has ended.
-const settleWithin = time.Second
-
-// settle gives back what a request is not charged for that has ended with this
-// status.
-func (x *exchange) settle(status int) {
-	if !x.decided || !x.verdict.Allowed || !x.plan.policy.Awaits(x.ask.Checks) {
-		return
-	}
-	var back []headgate.Check
-	for _, c := range httplimit.Charged(x.ask.Checks, x.decisions) {
-		if !x.plan.policy.Charged(&c, status) {
-			back = append(back, c)
-		}
-	}
-	if len(back) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), settleWithin)
-	defer cancel()
-	x.giveBack(ctx, back)
 }
 
 // undecided deals with a request that there is no verdict on. It reports false if

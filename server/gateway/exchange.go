@@ -22,15 +22,18 @@ type exchange struct {
 	proxy httputil.ReverseProxy
 	w     *writer
 
-	r       *http.Request
-	began   time.Time // if it is to be logged
-	plan    *plan
-	route   *route
-	name    string // the entry "route"
-	trusted bool   // the connection comes from a proxy that is believed
-	ip      string
-	ipKnown bool
-	token   *token
+	r     *http.Request
+	began time.Time // if it is to be logged
+	plan  *plan
+	route *route
+	name  string // the entry "route"
+	// otherPath is what a server may take the path for, if that is not what it is; "" if
+	// there is no other way to read it.
+	otherPath string
+	trusted   bool // the connection comes from a proxy that is believed
+	ip        string
+	ipKnown   bool
+	token     *token
 
 	facts     policy.Descriptor
 	permits   []concurrency.Permit
@@ -39,6 +42,12 @@ type exchange struct {
 	decisions []headgate.Decision
 	verdict   headgate.Verdict
 	decided   bool // the verdict is one
+	// reservation is of what the request has taken, if its cost is to be settled, and
+	// returned says that everything was given back.
+	reservation headgate.Reservation
+	returned    bool
+	costs       []reported // what the upstream server says that the request has cost
+	heard       bool       // it has answered
 	// refusal is the answer to a request that the rules admit and the gateway does
 	// not, with the verdict that is told of it.
 	refusal *httplimit.Problem
@@ -51,7 +60,7 @@ type exchange struct {
 }
 
 func newExchange(g *inner) *exchange {
-	x := &exchange{g: g}
+	x := &exchange{g: g, costs: make([]reported, len(g.settling.headers))}
 	within := g.options.Clients.Response
 	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrading: &g.upgrading, watch: g.watchers.newWatch()}
 	x.proxy = httputil.ReverseProxy{
@@ -109,7 +118,7 @@ func (x *exchange) serve() {
 // request.
 func (x *exchange) look() {
 	var ambiguous bool
-	x.route, x.name, ambiguous = x.g.find(x.r, x.plan.names)
+	x.route, x.name, ambiguous, x.otherPath = x.g.find(x.r, x.plan.names)
 	switch {
 	case x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace:
 		// The one is for another kind of proxy, the other shows the client what the
@@ -172,7 +181,7 @@ func (x *exchange) end() {
 	}
 	status := x.w.status
 	sent := x.w.end(x.r.ProtoMajor == 1 && !aborted)
-	x.settle(status)
+	x.settle(status, sent)
 	x.g.counts.add(x.outcome, status)
 	x.g.counts.inFlight.Add(-1)
 	if x.g.options.AccessLog {
@@ -192,8 +201,9 @@ func (x *exchange) reset() {
 	clear(x.facts)
 	clear(x.checks[:cap(x.checks)])
 	clear(x.decisions)
+	clear(x.costs)
 	*x = exchange{
 		g: x.g, proxy: x.proxy, w: x.w,
-		facts: x.facts[:0], permits: x.permits[:0], checks: x.checks[:0], decisions: x.decisions[:0],
+		costs: x.costs, facts: x.facts[:0], permits: x.permits[:0], checks: x.checks[:0], decisions: x.decisions[:0],
 	}
 }

@@ -22,12 +22,15 @@ import (
 )
 
 // within bounds everything that a test waits for.
-const within = 10 * time.Second
+const within = 30 * time.Second
 
 // perKey admits n requests an hour for each API key.
 func perKey(n int64) policy.Rule {
 	return policy.Rule{Per: []policy.Part{{Entry: "api_key"}}, Limits: headgate.MustRule("per-key", headgate.PerHour(n))}
 }
+
+// stopped is the clock of the stores: answers do not depend on how long a test takes.
+func stopped() int64 { return 1_700_000_000_000_000 }
 
 // decider decides by rules, on a memory store.
 func decider(t testing.TB, rules []policy.Rule, opts ...policy.Option) *decide.Over {
@@ -36,7 +39,7 @@ func decider(t testing.TB, rules []policy.Rule, opts ...policy.Option) *decide.O
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New()}
+	return &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New(memory.WithClock(stopped))}
 }
 
 // failing is a store that does not answer.
@@ -121,7 +124,12 @@ func upstream(t *testing.T, h http.HandlerFunc) *httptest.Server {
 
 // to is the options of a gateway before these targets.
 func to(targets ...string) Options {
-	return Options{Upstreams: []Upstream{{Targets: targets}}}
+	return Options{Upstreams: []Upstream{upstreamOf(targets...)}}
+}
+
+// upstreamOf is a pool of these targets, which may take their time.
+func upstreamOf(targets ...string) Upstream {
+	return Upstream{Targets: targets, Timeouts: Timeouts{Dial: within, ResponseHeader: within}}
 }
 
 // client is a client of its own connections.
@@ -191,6 +199,33 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("within %v not: %s", within, what)
 		}
+	}
+}
+
+// sooner waits until an attempt succeeds: one that depends on short times may be
+// spoiled by a machine that is slow at that moment.
+func sooner(t *testing.T, what string, attempt func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(within); ; {
+		err := attempt()
+		switch {
+		case err == nil || t.Failed():
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("within %v not: %s: %v", within, what, err)
+		}
+	}
+}
+
+// next is what comes from a channel.
+func next[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(within):
+		t.Fatalf("nothing came within %v", within)
+		panic("unreachable")
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,13 +20,12 @@ const (
 	realIP         = "X-Real-Ip"
 )
 
-// onlyTrusted are further headers that servers believe: those of proxies about the
-// client, and those that exchange the path, which would lead past the rules for it.
+// onlyTrusted are further headers that servers believe, beside all that begin with
+// X-Forwarded-: those of proxies about the client, and those that exchange the path, which would lead past the rules for it.
 // They are taken off what does not come from a trusted proxy.
 var onlyTrusted = []string{
-	"X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Forwarded-Scheme", "X-Forwarded-Ssl", "X-Forwarded-Uri",
-	"X-Forwarded-Method", "X-Original-Url", "X-Rewrite-Url", "X-Client-Ip", "True-Client-Ip", "X-Cluster-Client-Ip",
-	"X-Forwarded", "X-Forwarded-By", "X-Forwarded-Path", "X-Original-Host", "X-Original-Method", "X-Original-Uri", "X-Original-Forwarded-For",
+	"X-Original-Url", "X-Rewrite-Url", "Client-Ip", "X-Client-Ip", "True-Client-Ip", "X-Cluster-Client-Ip", "Proxy-Client-Ip", "Wl-Proxy-Client-Ip",
+	"X-Forwarded", "X-Original-Host", "X-Original-Method", "X-Original-Uri", "X-Original-Forwarded-For",
 	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "X-Appengine-User-Ip", "X-Azure-Clientip", "X-Envoy-External-Address",
 }
 
@@ -47,6 +47,8 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 		out.Body = x.body
 		// They are known when the body has been read; a copy would stay empty.
 		out.Trailer = p.In.Trailer
+		x.g.names.dropTrailers(out.Trailer)
+		x.body.ending = func() { x.g.names.dropTrailers(out.Trailer) }
 	}
 	x.forward(out.Header)
 	for _, change := range x.route.request {
@@ -58,7 +60,7 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 // stays only if it comes from a proxy that is believed.
 func (x *exchange) forward(h http.Header) {
 	in := x.r.Header
-	x.g.names.dropAlike(h)
+	x.g.names.dropAlike(h, x.trusted)
 	// To a program that is run as CGI it would be the variable HTTP_PROXY.
 	delete(h, "Proxy")
 	peer, _, err := net.SplitHostPort(x.r.RemoteAddr)
@@ -236,7 +238,13 @@ func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
 // answered changes the upstream server's answer on its way to the client; it is the
 // proxy's ModifyResponse.
 func (x *exchange) answered(res *http.Response) error {
+	if res.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(res.Request.Header.Get("Upgrade"), res.Header.Get("Upgrade")) {
+		// The connection is closed by it.
+		return fmt.Errorf("gateway: the server has changed to the protocol %q, and %q was asked for", res.Header.Get("Upgrade"), res.Request.Header.Get("Upgrade"))
+	}
 	x.g.counts.answers.add(res.StatusCode)
+	x.hear(res.Header)
+	x.hideTrailers(res)
 	x.closeAfter(res.Header)
 	for _, change := range x.route.response {
 		x.change(res.Header, change)
@@ -246,7 +254,10 @@ func (x *exchange) answered(res *http.Response) error {
 		x.tell(res.Header)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.ContentLength != 0 {
-		x.reply = watched{res.Body, x.w.watch, x.route.pool.idleTicks}
+		x.reply = watched{ReadCloser: res.Body, watch: x.w.watch, ticks: x.route.pool.idleTicks}
+		if len(x.costs) > 0 {
+			x.reply.ended = func() { x.hear(res.Trailer) }
+		}
 		x.w.watch.reading(res.Body)
 		res.Body = &x.reply
 	}

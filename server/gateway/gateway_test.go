@@ -43,7 +43,7 @@ func TestAdmitsAndDenies(t *testing.T) {
 	a.wants(t, 429, "X-RateLimit-Remaining: 0", "Retry-After: 1800", "Content-Type: application/problem+json", "Cache-Control: no-store")
 
 	// The middleware gives the same answer.
-	limit, err := httplimit.New(memory.New(), httplimit.Policy(decider(t, []policy.Rule{perKey(2)}).Rules().Set))
+	limit, err := httplimit.New(memory.New(memory.WithClock(stopped)), httplimit.Policy(decider(t, []policy.Rule{perKey(2)}).Rules().Set))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestDelay(t *testing.T) {
 	// The third would be held for two hours.
 	get(t, c, g.url+"/").wants(t, 429, "X-RateLimit-Remaining: 1", "Retry-After: 1800")
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := next(t, ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("the held request ended with %v", err)
 	}
 	eventually(t, "the second request's unit is back", func() bool { return peek() == 2 })
@@ -283,9 +283,7 @@ func TestPanic(t *testing.T) {
 	if !strings.Contains(g.log.String(), "a request caused a panic") || !strings.Contains(g.log.String(), "no luck") {
 		t.Errorf("the log is %s", g.log)
 	}
-	if n := g.counts.inFlight.Load(); n != 0 {
-		t.Errorf("%d requests are in flight", n)
-	}
+	eventually(t, "nothing is in flight", func() bool { return g.counts.inFlight.Load() == 0 })
 }
 
 type panicking struct{ *decide.Over }

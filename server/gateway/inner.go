@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type inner struct {
 	entries   []string // that headers are set from
 	busy      *busy
 	tokens    *tokens
+	settling  settling
 	upgrading upgrading
 	current   atomic.Pointer[plan]
 	pool      sync.Pool // of *exchange
@@ -104,6 +106,7 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 		}
 	}
 	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
+	g.settling = newSettling(o.Settle)
 	problems = append(problems, g.headerEntries()...)
 	if before != nil {
 		problems = append(problems, g.fixed(before)...)
@@ -261,15 +264,28 @@ func (g *inner) headerEntries() (problems []string) {
 	return problems
 }
 
-// find returns the route of a request, nil if there is none, and whether it may be
-// of another one, as its path is written.
-func (g *inner) find(r *http.Request, n *routes.Names) (found *route, name string, ambiguous bool) {
+// find returns the route of a request, nil if there is none, whether it may be of
+// another one, as it is written, and the path that a server may read in it, if that is
+// another one.
+func (g *inner) find(r *http.Request, n *routes.Names) (found *route, name string, ambiguous bool, path string) {
 	found, name = g.findAs(r, n)
-	if other := routes.Otherwise(r); other != nil {
-		route, as := g.findAs(other, n)
-		ambiguous = route != found || as != name
+	other := routes.Otherwise(r)
+	if other != nil {
+		path = other.URL.Path
 	}
-	return found, name, ambiguous
+	// To what is written in C the path ends there.
+	ambiguous = strings.IndexByte(r.URL.Path, 0) >= 0
+	if capital := strings.ToUpper(r.Method); capital != r.Method {
+		if other == nil {
+			other = &http.Request{Host: r.Host, URL: r.URL}
+		}
+		other.Method = capital
+	}
+	if other != nil {
+		route, as := g.findAs(other, n)
+		ambiguous = ambiguous || route != found || as != name
+	}
+	return found, name, ambiguous, path
 }
 
 func (g *inner) findAs(r *http.Request, n *routes.Names) (found *route, name string) {

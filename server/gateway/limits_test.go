@@ -2,13 +2,14 @@ package gateway
 
 import (
 	"bufio"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestSlowBody(t *testing.T) {
 		if res.StatusCode != http.StatusRequestTimeout || !res.Close {
 			t.Errorf("with %s: %s, closed: %t", framing, res.Status, res.Close)
 		}
-		if err := <-cut; err == nil {
+		if err := next(t, cut); err == nil {
 			t.Error("the upstream server takes half a body for a whole one")
 		}
 	}
@@ -113,18 +114,27 @@ func TestStreamThatDrips(t *testing.T) {
 	}).URL)
 	o.Clients.Body, o.Clients.MinRate = 200*time.Millisecond, 1_000_000
 	g := serveGateway(t, decider(t, nil), o)
-	body, write := io.Pipe()
-	go func() {
-		for range 60 {
-			time.Sleep(5 * time.Millisecond)
-			_, _ = io.WriteString(write, "x")
+	c := client(t)
+	sooner(t, "a body that pauses for less than it may arrives", func() error {
+		body, write := io.Pipe()
+		defer body.Close()
+		go func() {
+			for range 60 {
+				time.Sleep(5 * time.Millisecond)
+				_, _ = io.WriteString(write, "x")
+			}
+			_ = write.Close()
+		}()
+		res, err := c.Post(g.url+"/", "text/plain", body)
+		if err != nil {
+			return err
 		}
-		_ = write.Close()
-	}()
-	a := ask(t, client(t), http.MethodPost, g.url+"/", body)
-	if a.wants(t, 200); a.text != "60 <nil>" {
-		t.Errorf("the upstream server says %s", a.text)
-	}
+		defer res.Body.Close()
+		if text, err := io.ReadAll(res.Body); err != nil || string(text) != "60 <nil>" {
+			return fmt.Errorf("%s, the upstream server says %s, %w", res.Status, text, err)
+		}
+		return nil
+	})
 }
 
 // A body that nobody reads does not hold the connection for longer than it may
@@ -181,12 +191,12 @@ func TestClientThatTakesNothing(t *testing.T) {
 	t.Run("h2c", func(t *testing.T) {
 		t.Parallel()
 		each(t, func(g *fixture) {
-			res, err := plainH2(t).Get(g.url + "/")
-			if err != nil {
-				t.Error(err)
-				return
+			c := plainH2(t)
+			c.Timeout = 0 // It is the gateway that is to end it.
+			// It may be given up before the client has seen that it is answered.
+			if res, err := c.Get(g.url + "/"); err == nil {
+				t.Cleanup(func() { _ = res.Body.Close() })
 			}
-			t.Cleanup(func() { _ = res.Body.Close() })
 		})
 	})
 }
@@ -204,11 +214,20 @@ func TestClientThatWaits(t *testing.T) {
 	}, func(testing.TB) *Options {
 		return &Options{Clients: Clients{Response: 100 * time.Millisecond, Body: 100 * time.Millisecond}}
 	}, func(t *testing.T, c *http.Client, g *fixture) {
-		for range 2 { // the second one over the same connection
-			if a := ask(t, c, http.MethodPost, g.url+"/", strings.NewReader("x")); a.text != "firstsecond" {
-				t.Errorf("the answer is %q", a.text)
+		sooner(t, "two are answered", func() error {
+			for range 2 { // the second one over the same connection
+				res, err := c.Post(g.url+"/", "text/plain", strings.NewReader("x"))
+				if err != nil {
+					return err
+				}
+				text, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err != nil || string(text) != "firstsecond" {
+					return fmt.Errorf("the answer is %q, %w", text, err)
+				}
 			}
-		}
+			return nil
+		})
 	})
 }
 
@@ -218,7 +237,7 @@ func TestSlowHeaders(t *testing.T) {
 	o.Clients.Header = 50 * time.Millisecond
 	g := serveGateway(t, decider(t, nil), o)
 	text, err := io.ReadAll(raw(t, g.addr, "GET / HTTP/1.1\r\nHost: h\r\nX-Slow"))
-	if err != nil || strings.Contains(string(text), " 200 ") {
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) || strings.Contains(string(text), " 200 ") {
 		t.Errorf("the connection ended with %q, %v", text, err)
 	}
 }
@@ -343,7 +362,7 @@ func TestConcurrency(t *testing.T) {
 	done := make(chan answer, 3)
 	begin := func(key string) {
 		go func() { done <- get(t, c, g.url+"/slow", "X-API-Key: "+key) }()
-		<-enter
+		next(t, enter)
 	}
 	begin("geheim")
 	begin("geheim")
@@ -359,11 +378,9 @@ func TestConcurrency(t *testing.T) {
 		t.Errorf("the problem is %s", a.text)
 	}
 	get(t, c, g.url+"/free", "X-API-Key: third").wants(t, 200)
+	close(leave)
 	for range 3 {
-		leave <- struct{}{}
-	}
-	for range 3 {
-		(<-done).wants(t, 200)
+		next(t, done).wants(t, 200)
 	}
 	// What was shed was not charged.
 	get(t, c, g.url+"/", "X-API-Key: geheim").wants(t, 200, "X-RateLimit-Remaining: 7")
@@ -373,10 +390,10 @@ func TestConcurrency(t *testing.T) {
 // comes of the request after that is no request of its own.
 func TestRestOfABodyIsNoRequest(t *testing.T) {
 	t.Parallel()
-	var reached atomic.Int64
+	var reached sync.Map // paths
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if reached.Add(1); r.URL.Path == "/smuggled" {
-			t.Error("the rest of a body was taken for a request")
+		if _, twice := reached.LoadOrStore(r.URL.Path, true); twice || r.URL.Path == "/smuggled" || r.URL.Path == "/denied" {
+			t.Errorf("%s reached the upstream server, before: %t", r.URL.Path, twice)
 		}
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.Header().Set("Connection", "close") // else net/http stumbles over the body
@@ -386,25 +403,33 @@ func TestRestOfABodyIsNoRequest(t *testing.T) {
 	o.Clients.Body = 50 * time.Millisecond
 	g := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), o)
 	const rest = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
-	for i, want := range []int{200, 429} {
+	post := func(path, key string, want int) error {
 		c := dial(t, g.addr)
-		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-API-Key: k\r\nContent-Length: %d\r\n\r\n", len(rest))
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: h\r\nX-API-Key: %s\r\nContent-Length: %d\r\n\r\n", path, key, len(rest))
 		r := bufio.NewReader(c)
 		res, err := http.ReadResponse(r, nil)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		_, _ = io.Copy(io.Discard, res.Body)
-		if res.StatusCode != want || !res.Close {
-			t.Errorf("request %d is answered with %s, closed: %t", i+1, res.Status, res.Close)
+		if !res.Close {
+			t.Errorf("the answer to %s does not end the connection", path)
 		}
-		time.Sleep(60 * time.Millisecond) // the body's time is over
-		_, _ = io.WriteString(c, rest)
-		if _, err := r.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the connection ended with %v", err)
+		for range 2 {
+			if _, err := r.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the connection ended with %v", err)
+			}
+			_, _ = io.WriteString(c, rest)
 		}
+		if res.StatusCode != want {
+			return fmt.Errorf("%s is answered with %s, want %d", path, res.Status, want)
+		}
+		return nil
 	}
-	if n := reached.Load(); n != 1 {
-		t.Errorf("%d requests reached the upstream server, want 1", n)
+	// The upstream server may be later than the body may be.
+	sooner(t, "the upstream server answers in time", func() error { return post("/"+rand.Text(), rand.Text(), 200) })
+	get(t, client(t), g.url+"/", "X-API-Key: k").wants(t, 200)
+	if err := post("/denied", "k", 429); err != nil {
+		t.Error(err)
 	}
 }

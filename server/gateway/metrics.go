@@ -13,6 +13,7 @@ type counts struct {
 	requests    [outcomes]statuses
 	answers     statuses
 	refusedConn atomic.Int64
+	settlements [settlements]atomic.Int64
 	conns       atomic.Int64
 }
 
@@ -42,6 +43,7 @@ var (
 	descTarget   = prometheus.NewDesc("headgate_gateway_target_requests_total", "Requests that were sent to the target.", []string{"upstream", "target"}, nil)
 	descFailures = prometheus.NewDesc("headgate_gateway_target_failures_total", "Requests that the target did not answer.", []string{"upstream", "target"}, nil)
 	descBusy     = prometheus.NewDesc("headgate_gateway_target_requests_in_flight", "Requests that are with the target.", []string{"upstream", "target"}, nil)
+	descSettled  = prometheus.NewDesc("headgate_gateway_settlements_total", "Reservations of requests that have ended, by what became of them.", []string{"result"}, nil)
 	descKeys     = prometheus.NewDesc("headgate_gateway_token_keys_read_seconds", "When the keys of tokens were last read well, in seconds since 1970.", nil, nil)
 	descKeysBad  = prometheus.NewDesc("headgate_gateway_token_keys_last_read_failed", "1 if the keys of tokens could not be read when that was last tried.", nil, nil)
 )
@@ -69,6 +71,9 @@ func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 	number(descUpgraded, prometheus.GaugeValue, int64(g.upgrades.count()))
 	number(descConns, prometheus.GaugeValue, g.counts.conns.Load())
 	number(descRefused, prometheus.CounterValue, g.counts.refusedConn.Load())
+	for i := range g.counts.settlements {
+		number(descSettled, prometheus.CounterValue, g.counts.settlements[i].Load(), settlementNames[i])
+	}
 	g.mu.Lock()
 	living := slices.Clone(g.living)
 	g.mu.Unlock()

@@ -22,6 +22,9 @@ type Options struct {
 	Identity Identity
 	// Concurrency bounds how many requests are in progress.
 	Concurrency []Concurrency
+	// Settle has what requests cost under some rules settled when they have ended. The
+	// Decider must be able to reserve.
+	Settle []Settle
 	// Request and Response are changes of headers: of what the upstream gets, and
 	// of what the client gets from it.
 	Request, Response Headers
@@ -234,6 +237,26 @@ type Concurrency struct {
 	Limit int
 }
 
+// Settle makes what requests cost under one rule an estimate, which is reserved, and
+// settles it when they have ended: what was estimated too much is given back, and what
+// is missing is charged whether it fits or not.
+type Settle struct {
+	// Rule is the name of the rule. Required. Its own cost multiplies what stands here.
+	Rule string
+	// Header is the header, or the trailer, of the upstream server's answer that says
+	// the cost: one whole number. If it does not, the estimate stays. Empty means that
+	// the bytes count which the client is sent: of the answer's body, and all after an
+	// upgrade.
+	Header string
+	// Keep leaves the header in the answer. Without it clients do not see it.
+	Keep bool
+	// Per is how many bytes, or how much of what the header says, cost one unit, as a
+	// part of that does: 1 to headgate.MaxCount. Zero means 1.
+	Per int64
+	// Estimate is how many units are reserved: 1 to headgate.MaxCount. Zero means 1.
+	Estimate int64
+}
+
 // Clients is how long clients may take. Each is 1ms to 24h.
 type Clients struct {
 	// Header is for the headers of a request.
@@ -287,6 +310,7 @@ const (
 	MaxTargets     = 256
 	MaxRoutes      = 10_000
 	MaxConcurrency = 1_000_000
+	MaxSettle      = 64
 	MaxLeeway      = 5 * time.Minute
 	MaxEject       = 5 * time.Minute
 	// MaxChanges is how many headers one change may set, and how many it may remove.

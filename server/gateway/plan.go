@@ -37,6 +37,9 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		// Check refuses such a policy; here it is too late for that.
 		g.options.Logger.Error("the policy names a route that cannot be found; its rules do not bind it", slog.String("problem", problem))
 	}
+	if lacking := g.settling.lacking(now.Set); len(lacking) > 0 {
+		g.options.Logger.Warn("costs are to be settled under rules that the policy does not have", slog.String("rules", strings.Join(lacking, ", ")))
+	}
 	needed := make(map[string]bool)
 	for _, name := range now.Entries() {
 		needed[name] = true

@@ -115,8 +115,9 @@ func TestEverythingAtOnce(t *testing.T) {
 		for _, target := range g.current.Load().pools[0].targets {
 			n += target.inFlight.Load()
 		}
-		for i := range g.current.Load().watchers.shards {
-			s := &g.current.Load().watchers.shards[i]
+		shards := &g.current.Load().watchers.shards // a copy would be read without the locks
+		for i := range shards {
+			s := &shards[i]
 			s.mu.Lock()
 			if s.first != nil {
 				n++

@@ -125,7 +125,7 @@ func TestUpgradeEndsWithTheServer(t *testing.T) {
 	if _, err := r.ReadString('\n'); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection ended with %v", err)
 	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+	if err := next(t, ended); !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
@@ -140,13 +140,16 @@ func TestUpgradeThatIsSilent(t *testing.T) {
 	o.Upgrades = []string{"Shout"}
 	o.Clients.Upgraded = 100 * time.Millisecond
 	g := serveGateway(t, decider(t, nil), o)
-	_, r, _ := shouting(t, g.addr)
-	if line, _ := r.ReadString('\n'); line != "EARLY\n" {
-		t.Fatalf("the first line is %q", line)
-	}
-	if _, err := r.ReadString('\n'); !errors.Is(err, io.EOF) {
-		t.Errorf("the connection ended with %v", err)
-	}
+	sooner(t, "the first line comes back in time", func() error {
+		_, r, _ := shouting(t, g.addr)
+		if line, err := r.ReadString('\n'); line != "EARLY\n" {
+			return fmt.Errorf("the first line is %q, %w", line, err)
+		}
+		if _, err := r.ReadString('\n'); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection ended with %v", err)
+		}
+		return nil
+	})
 	eventually(t, "it has ended", func() bool { return g.upgrades.count() == 0 })
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -127,6 +128,7 @@ type watched struct {
 	io.ReadCloser
 	watch *watch
 	ticks int64
+	ended func() // called when all of it was read; may be nil
 }
 
 func (b *watched) Read(p []byte) (int, error) {
@@ -134,6 +136,9 @@ func (b *watched) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	// What the client takes its time for is not the server's pause.
 	b.watch.readBy.Store(0)
+	if b.ended != nil && errors.Is(err, io.EOF) {
+		b.ended()
+	}
 	return n, err
 }
 

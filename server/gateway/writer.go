@@ -58,6 +58,10 @@ func (w *writer) WriteHeader(status int) {
 	switch {
 	case w.upgraded != nil:
 		return // The connection is no longer the server's.
+	case status == http.StatusContinue:
+		// The server sends it when the body is first read, which an upstream server that
+		// says so brings about; a client would get it twice.
+		return
 	case status < 200:
 		// It is sent at once.
 		w.start()

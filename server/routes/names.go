@@ -184,3 +184,16 @@ func Otherwise(r *http.Request) *http.Request {
 	}
 	return &http.Request{Method: r.Method, Host: r.Host, URL: &u}
 }
+
+// CleanPath is the path that a request leads to, as for its route: without empty
+// segments, "." and "..", whose other spellings a rule would not know.
+func CleanPath(p string) string {
+	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
+		return p
+	}
+	clean := path.Clean(p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean
+}

@@ -11,6 +11,8 @@ import (
 type Table struct {
 	mux      *http.ServeMux
 	patterns []string
+	// written has those whose host is not in small letters, by how they were registered.
+	written map[string]string
 }
 
 // Add adds a pattern such as "GET /items/{id}", [METHOD ][HOST]/[PATH] as
@@ -19,8 +21,15 @@ func (t *Table) Add(pattern string) (problem string) {
 	if t.mux == nil {
 		t.mux = http.NewServeMux()
 	}
-	if problem = register(t.mux, pattern); problem == "" {
+	plain := smallHost(pattern)
+	if problem = register(t.mux, plain); problem == "" {
 		t.patterns = append(t.patterns, pattern)
+		if plain != pattern {
+			if t.written == nil {
+				t.written = make(map[string]string)
+			}
+			t.written[plain] = pattern
+		}
 		return ""
 	}
 	if register(http.NewServeMux(), pattern) != "" {
@@ -28,8 +37,8 @@ func (t *Table) Add(pattern string) (problem string) {
 	}
 	for _, other := range t.patterns {
 		pair := http.NewServeMux()
-		_ = register(pair, other)
-		if register(pair, pattern) == "" {
+		_ = register(pair, smallHost(other))
+		if register(pair, plain) == "" {
 			continue
 		}
 		return fmt.Sprintf("%q conflicts with %q: some requests match both, and neither of them is the more specific one", pattern, other)
@@ -58,11 +67,41 @@ func register(mux *http.ServeMux, pattern string) (problem string) {
 
 // Find returns the pattern that matches a request, or "". ServeMux would redirect
 // some requests to another spelling of their path; here they belong to the pattern
-// of that.
+// of that. Hosts are the same in capital letters and with a dot at the end.
 func (t *Table) Find(r *http.Request) string {
 	if t.mux == nil {
 		return ""
 	}
+	if host := plainHost(r.Host); host != r.Host {
+		r = &http.Request{Method: r.Method, Host: host, URL: r.URL}
+	}
 	_, pattern := t.mux.Handler(r)
+	if written, ok := t.written[pattern]; ok {
+		return written
+	}
 	return pattern
+}
+
+// plainHost is a host as ServeMux looks for it: in small letters, and without the dot
+// at its end that a port may follow.
+func plainHost(host string) string {
+	if i := strings.LastIndex(host, ".:"); i >= 0 {
+		host = host[:i] + host[i+1:]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// smallHost is a pattern with its host in small letters.
+func smallHost(pattern string) string {
+	method, rest, found := strings.Cut(pattern, " ")
+	if !found {
+		method, rest = "", pattern
+	} else {
+		method += " "
+	}
+	slash := strings.IndexByte(rest, '/')
+	if slash < 0 {
+		return pattern
+	}
+	return method + strings.ToLower(rest[:slash]) + rest[slash:]
 }

@@ -1,0 +1,303 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// settlement is what has become of a reservation, for the metrics.
+type settlement uint8
+
+const (
+	settled    settlement = iota
+	asEstimate            // nobody has said the cost
+	late                  // the reservation had expired, and what was missing was charged
+	unsettled             // the store did not do it
+
+	settlements // the number of them
+)
+
+var settlementNames = [settlements]string{"settled", "estimated", "late", "failed"}
+
+// settling is what is settled, and how.
+type settling struct {
+	rules   map[string]*measure
+	headers []costHeader
+	// told says that the log has heard of an answer that does not say its cost.
+	told *atomic.Bool
+}
+
+// measure is a Settle and where what is measured stands.
+type measure struct {
+	Settle
+	header int // in settling.headers; -1 if it is bytes
+}
+
+// costHeader is a header that says what a request has cost.
+type costHeader struct {
+	name string
+	keep bool
+}
+
+// reported is what such a header has said.
+type reported struct {
+	amount int64
+	known  bool
+}
+
+func newSettling(all []Settle) settling {
+	s := settling{told: new(atomic.Bool)}
+	for _, one := range all {
+		m := &measure{one, -1}
+		if one.Header != "" {
+			m.header = slices.IndexFunc(s.headers, func(h costHeader) bool { return h.name == one.Header })
+			if m.header < 0 {
+				m.header = len(s.headers)
+				s.headers = append(s.headers, costHeader{one.Header, one.Keep})
+			}
+		}
+		if s.rules == nil {
+			s.rules = make(map[string]*measure)
+		}
+		s.rules[one.Rule] = m
+	}
+	return s
+}
+
+// lacking are the rules that are settled and that the policy does not have.
+func (s *settling) lacking(set *policy.Set) (names []string) {
+	for name := range s.rules {
+		if set.Rule(name) == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// estimate has the checks that are settled cost what is estimated. It reports whether
+// there are any.
+func (s *settling) estimate(checks []headgate.Check) (found bool) {
+	if s.rules == nil {
+		return false
+	}
+	for i := range checks {
+		c := &checks[i]
+		if m := s.rules[c.Rule.Name()]; m != nil {
+			c.Cost = min(c.Units()*m.Estimate, headgate.MaxCount)
+			found = true
+		}
+	}
+	return found
+}
+
+// cost is what so much costs, in units.
+func (m *measure) cost(amount int64) int64 {
+	units := amount / m.Per
+	if amount%m.Per != 0 {
+		units++
+	}
+	return min(units, headgate.MaxCount)
+}
+
+// hear takes the costs that headers or trailers of the upstream server's answer say.
+func (x *exchange) hear(h http.Header) {
+	x.heard = true
+	for i := range x.costs {
+		header := &x.g.settling.headers[i]
+		lines, there := h[header.name]
+		if !there {
+			continue
+		}
+		if len(lines) == 1 {
+			if n, ok := amount(lines[0]); ok {
+				x.costs[i] = reported{n, true}
+			}
+		}
+		if !header.keep {
+			delete(h, header.name)
+		}
+	}
+}
+
+// hideTrailers has the client not be told of trailers that it does not get.
+func (x *exchange) hideTrailers(res *http.Response) {
+	for i := range x.costs {
+		if header := &x.g.settling.headers[i]; !header.keep {
+			delete(res.Trailer, header.name)
+		}
+	}
+}
+
+// amount reads a whole number; one that is too large to be told from others is a large
+// one.
+func amount(text string) (n int64, ok bool) {
+	u, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return math.MaxInt64, true
+	case err != nil:
+		return 0, false
+	}
+	return int64(u), true
+}
+
+// settleWithin bounds what is done about a request that has ended.
+const settleWithin = time.Second
+
+// giveBack gives back what a request has taken.
+func (x *exchange) giveBack(ctx context.Context, checks []headgate.Check) {
+	x.returned = true
+	var err error
+	if r := &x.reservation; r.ID != "" {
+		_, err = x.g.decider.Settle(ctx, *r, make([]int64, len(r.Checks)), nil)
+	} else {
+		err = x.again(ctx, headgate.OpRefund, checks)
+	}
+	if err != nil {
+		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
+	}
+}
+
+// again charges or gives back what the request has cost under these checks.
+func (x *exchange) again(ctx context.Context, op headgate.Op, checks []headgate.Check) error {
+	ask := decide.Ask{Op: op, Descriptor: x.facts, Cost: 1, Policy: x.plan.policy, Checks: checks}
+	_, err := x.g.decider.Take(ctx, &ask, nil)
+	return err
+}
+
+// settle settles what a request has cost that has ended with this status and sent so
+// many bytes, and gives back what it is not charged for.
+func (x *exchange) settle(status int, sent int64) {
+	if !x.decided || !x.verdict.Allowed || x.returned {
+		return
+	}
+	reserved := x.reservation.ID != ""
+	if !reserved && !x.plan.policy.Awaits(x.ask.Checks) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), settleWithin)
+	defer cancel()
+	if reserved {
+		x.settleReserved(ctx, status, sent)
+		return
+	}
+	var back []headgate.Check
+	for _, c := range httplimit.Charged(x.ask.Checks, x.decisions) {
+		if !x.plan.policy.Charged(&c, status) {
+			back = append(back, c)
+		}
+	}
+	if len(back) > 0 {
+		x.giveBack(ctx, back)
+	}
+}
+
+// settleReserved settles the reservation. One that has expired meanwhile can no longer
+// be: then what is missing is charged, or whoever makes an answer last would get the
+// rest of it for nothing.
+func (x *exchange) settleReserved(ctx context.Context, status int, sent int64) {
+	units, result := x.units(status, sent)
+	_, err := x.g.decider.Settle(ctx, x.reservation, units, nil)
+	if errors.Is(err, headgate.ErrNoReservation) {
+		result, err = late, nil
+		if missing := x.reservation.Late(units); missing != nil {
+			err = x.again(ctx, headgate.OpCharge, missing)
+		}
+	}
+	if err != nil {
+		result = unsettled
+		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request has cost could not be settled", slog.Any("error", err))
+	}
+	x.g.counts.settlements[result].Add(1)
+}
+
+// units are what the checks of the reservation have cost.
+func (x *exchange) units(status int, sent int64) ([]int64, settlement) {
+	r, result := &x.reservation, settled
+	units := make([]int64, len(r.Checks))
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		units[i] = c.Units()
+		if m := x.g.settling.rules[c.Rule.Name()]; m != nil {
+			what := reported{sent, true}
+			if m.header >= 0 {
+				what = x.costs[m.header]
+			}
+			if what.known {
+				units[i] = r.Units(m.cost(what.amount))[i]
+			} else if result = asEstimate; x.heard && x.outcome != clientGone {
+				x.unsaid(m)
+			}
+		}
+		if status != 0 && !x.plan.policy.Charged(c, status) {
+			units[i] = 0
+		}
+	}
+	return units, result
+}
+
+// unsaid tells the log, once, of an answer that does not say what it has cost.
+func (x *exchange) unsaid(m *measure) {
+	if x.g.settling.told.CompareAndSwap(false, true) {
+		x.g.options.Logger.LogAttrs(x.r.Context(), slog.LevelWarn, "an answer does not say what the request has cost; the estimate stays, and further ones are only counted",
+			slog.String("rule", m.Rule), slog.String("header", m.Header), slog.String("path", x.r.URL.Path), slog.Int("status", x.w.status))
+	}
+}
+
+func (c *checker) settle(all []Settle) {
+	if len(all) > MaxSettle {
+		c.bad("costs are settled under %d rules, must be at most %d", len(all), MaxSettle)
+	}
+	seen, keep := make(map[string]bool), make(map[string]bool)
+	for i := range all {
+		s := &all[i]
+		what := fmt.Sprintf("settle %q", s.Rule)
+		if s.Rule == "" {
+			c.bad("settle: a cost is settled under a rule without a name")
+		} else if seen[s.Rule] {
+			c.bad("%s is there twice; keep one", what)
+		}
+		seen[s.Rule] = true
+		for _, n := range []struct {
+			what  string
+			value *int64
+		}{{"one unit is per", &s.Per}, {"the estimate is", &s.Estimate}} {
+			if *n.value == 0 {
+				*n.value = 1
+			}
+			if *n.value < 1 || *n.value > headgate.MaxCount {
+				c.bad("%s: %s %d, must be 1 to %d", what, n.what, *n.value, headgate.MaxCount)
+			}
+		}
+		if s.Header == "" {
+			continue
+		}
+		name := http.CanonicalHeaderKey(s.Header)
+		s.Header = name
+		before, twice := keep[name]
+		switch {
+		case !isHeaderName(name):
+			c.bad("%s: %q is not the name of a header", what, name)
+		case slices.Contains(hopByHop, name):
+			c.bad("%s: the header %s is the connection's own; it cannot say a cost", what, name)
+		case twice && before != s.Keep:
+			c.bad("%s: the header %s is kept, and it is removed; choose one", what, name)
+		}
+		keep[name] = s.Keep
+	}
+}
