@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/internal/closedloop"
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/store/layered"
 )
@@ -18,13 +19,13 @@ func (o *Outcome) Markdown() string {
 	t := report.Table{Columns: []string{"", "decisions/s", "÷ strict", "client CPU a decision, µs", "÷ strict", "Redis calls a decision"}}
 	for _, row := range []struct {
 		what    string
-		samples *[ways][]Sample
+		samples *[ways][]closedloop.Sample
 	}{{"hot key", &o.Hot}, {"cold keys", &o.Cold}} {
 		for way := range ways {
 			t.Add(row.what+", "+wayNames[way],
-				report.Number(report.MedianOf(row.samples[way], Sample.PerSecond)), report.Times(relative(row.samples, way, Sample.PerSecond)),
-				report.Number(report.MedianOf(row.samples[way], Sample.Each)), report.Times(relative(row.samples, way, Sample.Each)),
-				fmt.Sprintf("%.4f", report.MedianOf(row.samples[way], Sample.Asked)))
+				report.Number(report.MedianOf(row.samples[way], closedloop.Sample.PerSecond)), report.Times(closedloop.Relative(row.samples[way], row.samples[strict], closedloop.Sample.PerSecond)),
+				report.Number(report.MedianOf(row.samples[way], closedloop.Sample.Each)), report.Times(closedloop.Relative(row.samples[way], row.samples[strict], closedloop.Sample.Each)),
+				fmt.Sprintf("%.4f", report.MedianOf(row.samples[way], closedloop.Sample.Asked)))
 		}
 	}
 	b.WriteString(t.String())
@@ -42,22 +43,12 @@ func (o *Outcome) Markdown() string {
 	return b.String()
 }
 
-// relative is a figure of a way over that of asking strictly: the median of what it
-// was in each round.
-func relative(samples *[ways][]Sample, way int, figure func(Sample) float64) float64 {
-	ratios := make([]float64, len(samples[way]))
-	for n := range ratios {
-		ratios[n] = report.Ratio(figure(samples[way][n]), figure(samples[strict][n]))
-	}
-	return report.Median(ratios)
-}
-
 // Bars holds the figures against the bounds that the project has set itself.
 func (o *Outcome) Bars() []report.Bar {
 	bars := []report.Bar{
-		{What: "hot key: throughput ÷ strict", Bound: 10, Got: relative(&o.Hot, async, Sample.PerSecond)},
-		{What: "cold keys: client CPU ÷ strict", Bound: 1.05, AtMost: true, Got: relative(&o.Cold, async, Sample.Each)},
-		{What: "cold keys: time of a decision ÷ strict", Bound: 1.05, AtMost: true, Got: 1 / relative(&o.Cold, async, Sample.PerSecond)},
+		{What: "hot key: throughput ÷ strict", Bound: 10, Got: closedloop.Relative(o.Hot[async], o.Hot[strict], closedloop.Sample.PerSecond)},
+		{What: "cold keys: client CPU ÷ strict", Bound: 1.05, AtMost: true, Got: closedloop.Relative(o.Cold[async], o.Cold[strict], closedloop.Sample.Each)},
+		{What: "cold keys: time of a decision ÷ strict", Bound: 1.05, AtMost: true, Got: 1 / closedloop.Relative(o.Cold[async], o.Cold[strict], closedloop.Sample.PerSecond)},
 	}
 	for _, a := range []headgate.Algorithm{headgate.TokenBucket, headgate.SlidingWindow} {
 		worst := math.NaN()

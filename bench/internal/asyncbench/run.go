@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/internal/closedloop"
 	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/workload"
 	"github.com/headgate/headgate/store/layered"
@@ -57,28 +56,12 @@ const (
 
 var wayNames = [ways]string{"strict", "async"}
 
-// Sample is one measurement of the throughput.
-type Sample struct {
-	Decisions, Calls int64 // and those of the server
-	Elapsed          time.Duration
-	CPU              time.Duration // of the client
-}
-
-// PerSecond is the throughput in decisions per second.
-func (s Sample) PerSecond() float64 { return float64(s.Decisions) / s.Elapsed.Seconds() }
-
-// Each is the CPU time of the client for each decision, in microseconds.
-func (s Sample) Each() float64 { return float64(s.CPU.Nanoseconds()) / 1000 / float64(s.Decisions) }
-
-// Asked is how many calls the server answered for each decision.
-func (s Sample) Asked() float64 { return float64(s.Calls) / float64(s.Decisions) }
-
 // Outcome is what was measured: the samples of each way, round by round, and what
 // nodes together admit.
 type Outcome struct {
 	Version   string
 	Plan      Plan
-	Hot, Cold [ways][]Sample
+	Hot, Cold [ways][]closedloop.Sample
 	Exact     []Exact
 }
 
@@ -120,16 +103,22 @@ func (o *Outcome) throughput(ctx context.Context, s *redisbench.Server) (err err
 	}
 	defer func() { err = errors.Join(err, layer.Close(ctx)) }()
 	stores := [ways]headgate.Store{store, layer.Store()}
+	load := closedloop.Load{
+		Callers: o.Plan.Callers, Slice: o.Plan.Slice, Admitted: true,
+		Check: headgate.Check{Rule: loose, Consistency: headgate.Async},
+	}
 	var next atomic.Int64
 	for round := range o.Plan.Rounds {
 		o.Plan.progress("%s: async, round %d of %d", s.Version, round+1, o.Plan.Rounds)
 		for i := range ways {
 			way := (i + round) % ways
-			hot, err := measure(ctx, s, o.Plan, stores[way], func() string { return wayNames[way] })
+			load.Key = func() string { return wayNames[way] }
+			hot, err := closedloop.Measure(ctx, s, stores[way], load)
 			if err != nil {
 				return err
 			}
-			cold, err := measure(ctx, s, o.Plan, stores[way], func() string { return workload.Key(int(next.Add(1))) })
+			load.Key = func() string { return workload.Key(int(next.Add(1))) }
+			cold, err := closedloop.Measure(ctx, s, stores[way], load)
 			if err != nil {
 				return err
 			}
@@ -137,57 +126,4 @@ func (o *Outcome) throughput(ctx context.Context, s *redisbench.Server) (err err
 		}
 	}
 	return nil
-}
-
-var errWrong = errors.New("a decision is wrong")
-
-func measure(ctx context.Context, s *redisbench.Server, plan Plan, store headgate.Store, key func() string) (Sample, error) {
-	before, err := s.Usage(ctx)
-	if err != nil {
-		return Sample{}, err
-	}
-	var decided atomic.Int64
-	var failure atomic.Pointer[error]
-	var all sync.WaitGroup
-	cpu, start := cpuTime(), time.Now()
-	for range plan.Callers {
-		all.Go(func() {
-			checks := []headgate.Check{{Rule: loose, Consistency: headgate.Async}}
-			var dst []headgate.Decision
-			done := int64(0)
-			defer func() { decided.Add(done) }()
-			for time.Since(start) < plan.Slice && failure.Load() == nil {
-				checks[0].Key = key()
-				var err error
-				if dst, err = store.Take(ctx, headgate.OpTake, checks, dst[:0]); err == nil && !dst[0].Allowed {
-					err = errWrong
-				}
-				if err != nil {
-					failure.Store(&err)
-					return
-				}
-				done++
-			}
-		})
-	}
-	all.Wait()
-	sample := Sample{Elapsed: time.Since(start), CPU: cpuTime() - cpu, Decisions: decided.Load()}
-	if err := failure.Load(); err != nil {
-		return sample, *err
-	}
-	after, err := s.Usage(ctx)
-	if err != nil {
-		return sample, err
-	}
-	sample.Calls = after.Sub(before).Calls
-	return sample, nil
-}
-
-// cpuTime is the CPU time that this process has used so far.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic("asyncbench: getrusage of one's own process cannot fail: " + err.Error())
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

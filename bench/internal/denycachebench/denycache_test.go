@@ -22,7 +22,7 @@ func TestRun(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			o, err := Run(t.Context(), s, Plan{Rounds: 1, Slice: 50 * time.Millisecond, Callers: 8, Denied: 100})
+			o, err := Run(t.Context(), s, Plan{Rounds: 1, Slice: 200 * time.Millisecond, Callers: 8, Denied: 100})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headgate/headgate/bench/internal/closedloop"
 	"github.com/headgate/headgate/bench/internal/report"
 )
 
@@ -15,13 +16,13 @@ func (o *Outcome) Markdown() string {
 	t := report.Table{Columns: []string{"", "decisions/s", "÷ one call each", "client CPU a decision, µs", "÷ one call each", "Redis calls a decision"}}
 	for _, row := range []struct {
 		what    string
-		samples *[ways][]Sample
+		samples *[ways][]closedloop.Sample
 	}{{"one denied key", &o.Flood}, {"cold keys", &o.Cold}} {
 		for way := range ways {
 			t.Add(row.what+", "+wayNames[way],
-				report.Number(report.MedianOf(row.samples[way], Sample.PerSecond)), report.Times(relative(row.samples, way, single, Sample.PerSecond)),
-				report.Number(report.MedianOf(row.samples[way], Sample.Each)), report.Times(relative(row.samples, way, single, Sample.Each)),
-				fmt.Sprintf("%.4f", report.MedianOf(row.samples[way], Sample.Asked)))
+				report.Number(report.MedianOf(row.samples[way], closedloop.Sample.PerSecond)), report.Times(closedloop.Relative(row.samples[way], row.samples[single], closedloop.Sample.PerSecond)),
+				report.Number(report.MedianOf(row.samples[way], closedloop.Sample.Each)), report.Times(closedloop.Relative(row.samples[way], row.samples[single], closedloop.Sample.Each)),
+				fmt.Sprintf("%.4f", report.MedianOf(row.samples[way], closedloop.Sample.Asked)))
 		}
 	}
 	b.WriteString(t.String())
@@ -29,22 +30,12 @@ func (o *Outcome) Markdown() string {
 	return b.String()
 }
 
-// relative is a figure of a way over that of another: the median of what it was in
-// each round.
-func relative(samples *[ways][]Sample, way, to int, figure func(Sample) float64) float64 {
-	ratios := make([]float64, len(samples[way]))
-	for n := range ratios {
-		ratios[n] = report.Ratio(figure(samples[way][n]), figure(samples[to][n]))
-	}
-	return report.Median(ratios)
-}
-
 // Bars holds the figures against the bounds that the project has set itself.
 func (o *Outcome) Bars() []report.Bar {
 	return []report.Bar{
-		{What: "one denied key, deny cache: throughput ÷ one call each", Bound: 20, Got: relative(&o.Flood, cached, single, Sample.PerSecond)},
-		{What: "one denied key, deny cache: Redis calls a decision", Bound: 0.01, AtMost: true, Got: report.MedianOf(o.Flood[cached], Sample.Asked)},
-		{What: "cold keys, deny cache: client CPU ÷ without", Bound: 1.05, AtMost: true, Got: relative(&o.Cold, cached, shared, Sample.Each)},
-		{What: "cold keys, deny cache: time of a decision ÷ without", Bound: 1.05, AtMost: true, Got: 1 / relative(&o.Cold, cached, shared, Sample.PerSecond)},
+		{What: "one denied key, deny cache: throughput ÷ one call each", Bound: 20, Got: closedloop.Relative(o.Flood[cached], o.Flood[single], closedloop.Sample.PerSecond)},
+		{What: "one denied key, deny cache: Redis calls a decision", Bound: 0.01, AtMost: true, Got: report.MedianOf(o.Flood[cached], closedloop.Sample.Asked)},
+		{What: "cold keys, deny cache: client CPU ÷ without", Bound: 1.05, AtMost: true, Got: closedloop.Relative(o.Cold[cached], o.Cold[shared], closedloop.Sample.Each)},
+		{What: "cold keys, deny cache: time of a decision ÷ without", Bound: 1.05, AtMost: true, Got: 1 / closedloop.Relative(o.Cold[cached], o.Cold[shared], closedloop.Sample.PerSecond)},
 	}
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/internal/closedloop"
 	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/workload"
 	"github.com/headgate/headgate/store/layered"
@@ -49,32 +48,12 @@ const (
 
 var wayNames = [ways]string{"one call each", "calls combined", "calls combined, with a deny cache"}
 
-// Sample is one measurement.
-type Sample struct {
-	Decisions, Calls int64 // and those of the server
-	Elapsed          time.Duration
-	CPU              time.Duration // of the client
-}
-
-// PerSecond is the throughput in decisions per second.
-func (s Sample) PerSecond() float64 { return float64(s.Decisions) / s.Elapsed.Seconds() }
-
-// Each is the CPU time of the client for each decision, in microseconds.
-func (s Sample) Each() float64 { return float64(s.CPU.Nanoseconds()) / 1000 / float64(s.Decisions) }
-
-// Asked is how many calls the server answered for each decision. One call may carry
-// many.
-func (s Sample) Asked() float64 { return float64(s.Calls) / float64(s.Decisions) }
-
 // Outcome is what was measured: the samples of each way, round by round.
 type Outcome struct {
 	Version     string
 	Plan        Plan
-	Flood, Cold [ways][]Sample
+	Flood, Cold [ways][]closedloop.Sample
 }
-
-// clockEvery is after how many decisions a caller looks whether the time is over.
-const clockEvery = 16
 
 // unhurried is a deadline that no call on a saturated machine exceeds.
 const unhurried = 3 * time.Second
@@ -84,8 +63,8 @@ var (
 	loose = headgate.MustRule("loose", headgate.PerSecond(1000))
 )
 
-func check(rule *headgate.Rule, key string) []headgate.Check {
-	return []headgate.Check{{Rule: rule, Key: key, DenyCache: headgate.DenyCacheOn}}
+func check(rule *headgate.Rule, key string) headgate.Check {
+	return headgate.Check{Rule: rule, Key: key, DenyCache: headgate.DenyCacheOn}
 }
 
 // Run measures both ways on the server.
@@ -151,7 +130,7 @@ func (b *bench) prepare(denials *layered.Denials) error {
 			key = fmt.Sprintf("denied %d", i)
 		}
 		for _, admitted := range []bool{true, false} {
-			got, err := b.stores[cached].Take(b.ctx, headgate.OpTake, check(tight, key), nil)
+			got, err := b.stores[cached].Take(b.ctx, headgate.OpTake, []headgate.Check{check(tight, key)}, nil)
 			if err != nil {
 				return fmt.Errorf("denycachebench: %w", err)
 			}
@@ -166,55 +145,13 @@ func (b *bench) prepare(denials *layered.Denials) error {
 	return nil
 }
 
-func (b *bench) measure(way int, rule *headgate.Rule, key func() string, admitted bool) (Sample, error) {
-	before, err := b.server.Usage(b.ctx)
+// measure asks in one way, under keys that are all admitted or all denied.
+func (b *bench) measure(way int, rule *headgate.Rule, key func() string, admitted bool) (closedloop.Sample, error) {
+	sample, err := closedloop.Measure(b.ctx, b.server, b.stores[way], closedloop.Load{
+		Callers: b.plan.Callers, Slice: b.plan.Slice, Check: check(rule, ""), Key: key, Admitted: admitted,
+	})
 	if err != nil {
-		return Sample{}, err
+		return sample, fmt.Errorf("denycachebench: %s: %w", wayNames[way], err)
 	}
-	var decided atomic.Int64
-	var failure atomic.Pointer[error]
-	var all sync.WaitGroup
-	store := b.stores[way]
-	cpu, start := cpuTime(), time.Now()
-	for range b.plan.Callers {
-		all.Go(func() {
-			var dst []headgate.Decision
-			checks := check(rule, "")
-			done := int64(0)
-			defer func() { decided.Add(done) }()
-			// To look at the clock costs a part of what a decision from memory does.
-			for done%clockEvery != 0 || time.Since(start) < b.plan.Slice && failure.Load() == nil {
-				checks[0].Key = key()
-				var err error
-				if dst, err = store.Take(b.ctx, headgate.OpTake, checks, dst[:0]); err == nil && dst[0].Allowed != admitted {
-					err = errWrong
-				}
-				if err != nil {
-					failure.Store(&err)
-					return
-				}
-				done++
-			}
-		})
-	}
-	all.Wait()
-	sample := Sample{Elapsed: time.Since(start), CPU: cpuTime() - cpu, Decisions: decided.Load()}
-	if err := failure.Load(); err != nil {
-		return sample, fmt.Errorf("denycachebench: %s: %w", wayNames[way], *err)
-	}
-	after, err := b.server.Usage(b.ctx)
-	if err != nil {
-		return sample, err
-	}
-	sample.Calls = after.Sub(before).Calls
 	return sample, nil
-}
-
-// cpuTime is the CPU time that this process has used so far.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic("denycachebench: getrusage of one's own process cannot fail: " + err.Error())
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -39,13 +39,15 @@ func proxied(t *testing.T) (addr string) {
 			}
 		}
 	})
-	for {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = c.Close()
 			return addr
 		}
-		time.Sleep(time.Millisecond)
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 }
 

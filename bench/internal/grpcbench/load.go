@@ -122,7 +122,7 @@ func (q *question) prepare(keys int) (messages []*raw, asked [][]string, err err
 // call makes one call after the other.
 func (q *question) call(ctx context.Context, conn *grpc.ClientConn, messages []*raw, asked [][]string, from int, end time.Time) (done int, err error) {
 	var answer raw
-	for time.Now().Before(end) {
+	for done == 0 || time.Now().Before(end) {
 		i := (from + done) % len(messages)
 		if err := conn.Invoke(ctx, q.method, messages[i], &answer); err != nil {
 			return done, err

@@ -56,7 +56,7 @@ func TestEchoes(t *testing.T) {
 
 func listens(t *testing.T, addr string) (err error) {
 	var d net.Dialer
-	for range 1000 {
+	for range 6000 {
 		var c net.Conn
 		if c, err = d.DialContext(t.Context(), "tcp", addr); err == nil {
 			return c.Close()

@@ -198,7 +198,7 @@ func load(ctx context.Context, store headgate.Store, callers int, check headgate
 			checks := []headgate.Check{check}
 			var dst []headgate.Decision
 			var asked, admitted int64
-			for ; asked%16 != 0 || ctx.Err() == nil && time.Now().Before(until); asked++ {
+			for ; asked == 0 || asked%16 != 0 || ctx.Err() == nil && time.Now().Before(until); asked++ {
 				checks[0].Key = keys[r.IntN(len(keys))]
 				out, err := store.Take(ctx, headgate.OpTake, checks, dst[:0])
 				if err != nil {

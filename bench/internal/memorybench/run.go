@@ -252,7 +252,7 @@ func slice(l *Limiter, s *workload.Sequence, n int, d time.Duration) (Sample, er
 // since start.
 func work(l *Limiter, s *workload.Sequence, at int, start time.Time, d time.Duration) (int, error) {
 	done := 0
-	for time.Since(start) < d {
+	for done == 0 || time.Since(start) < d {
 		for range batch {
 			class, key := s.At(at)
 			allowed, err := l.Take(class, key)

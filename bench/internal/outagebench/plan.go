@@ -69,7 +69,14 @@ var ways = []struct {
 
 // open makes one of the ways.
 func open(ctx context.Context, s *redisbench.Server, i int, timeout time.Duration) (*way, error) {
-	store, err := redis.Open(ctx, "redis://"+s.Addr, redis.WithTimeout(timeout), redis.WithPrefix(fmt.Sprintf("bench%d:", i)))
+	var store *redis.Store
+	var err error
+	// With a short deadline the first question may come to nothing on a machine that is busy.
+	for range 20 {
+		if store, err = redis.Open(ctx, "redis://"+s.Addr, redis.WithTimeout(timeout), redis.WithPrefix(fmt.Sprintf("bench%d:", i))); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func TestServe(t *testing.T) {
 		}
 		r.Header.Set("X-API-Key", "k")
 		answer, err := http.DefaultClient.Do(r)
-		for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); answer, err = http.DefaultClient.Do(r) {
+		for end := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(end); answer, err = http.DefaultClient.Do(r) {
 			time.Sleep(time.Millisecond)
 		}
 		if err != nil {

@@ -10,10 +10,22 @@ import (
 // TestRunCombined: a short run measures every bar, and decisions share calls where the
 // table says so.
 func TestRunCombined(t *testing.T) {
+	server := started(t, "redis-server")
+	// On a machine that is busy few of the callers get to ask within a short time, and
+	// those do not share calls.
 	plan := Plan{Rounds: 1, Slice: 50 * time.Millisecond, Callers: []int{1, 64, 256}, Keys: 1000}
-	o, err := RunCombined(t.Context(), started(t, "redis-server"), plan)
-	if err != nil {
-		t.Fatal(err)
+	var o *CombinedOutcome
+	for shared := false; !shared && plan.Slice < 3*time.Second; plan.Slice *= 4 {
+		var err error
+		if o, err = RunCombined(t.Context(), server, plan); err != nil {
+			t.Fatal(err)
+		}
+		shared = true
+		for _, s := range append(o.Buckets, o.Others...) {
+			if strings.HasSuffix(s.Contender.Name, ", combined") && s.Samples[256][0].Calls() > 0.8 {
+				shared = false
+			}
+		}
 	}
 	for _, bar := range o.Bars() {
 		if math.IsNaN(bar.Got) || bar.Got <= 0 {

@@ -125,10 +125,10 @@ func askAll(ctx context.Context, callers int, enough func(i int) bool, ask quest
 	return latencies, context.Cause(ctx)
 }
 
-// until is enough once d has passed.
+// until is enough once d has passed, and something was asked.
 func until(d time.Duration) func(int) bool {
 	end := time.Now().Add(d)
-	return func(int) bool { return !time.Now().Before(end) }
+	return func(i int) bool { return i > 0 && !time.Now().Before(end) }
 }
 
 // times is enough after n decisions.

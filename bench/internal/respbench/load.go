@@ -87,7 +87,7 @@ func (q *question) converse(ctx context.Context, addr string, batches [][]byte, 
 		return 0, err
 	}
 	r := bufio.NewReaderSize(c, 64<<10)
-	for i := from; ctx.Err() == nil && time.Now().Before(end); i++ {
+	for i := from; ctx.Err() == nil && (done == 0 || time.Now().Before(end)); i++ {
 		if _, err := c.Write(batches[i%len(batches)]); err != nil {
 			return done, fmt.Errorf("sending: %w", err)
 		}

@@ -65,7 +65,7 @@ func converse(ctx context.Context, addr string, requests [][]byte, from int, end
 		return 0, err
 	}
 	r := bufio.NewReaderSize(c, 16<<10)
-	for ctx.Err() == nil && time.Now().Before(end) {
+	for ctx.Err() == nil && (done == 0 || time.Now().Before(end)) {
 		if _, err := c.Write(requests[(from+done)%len(requests)]); err != nil {
 			return done, fmt.Errorf("sending: %w", err)
 		}

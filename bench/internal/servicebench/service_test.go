@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestRunMeasuresEchoServers(t *testing.T) {
-	plan := Plan{Rounds: 2, Slice: 200 * time.Millisecond, Connections: 4, Keys: 10}
+	plan := Plan{Rounds: 2, Slice: time.Second, Connections: 4, Keys: 10}
 	o, err := Run(t.Context(), plan, Echoes(os.Args[0]))
 	if err != nil {
 		t.Fatal(err)
