@@ -17,7 +17,15 @@ type pending struct {
 	silent atomic.Int64 // ended by their deadline since the server last answered
 	retry  atomic.Int64 // when to try again with a call although silent is high, in ns
 	links  *links       // nil if they are not ours
+	closed atomic.Bool
 }
+
+// errClosed is what calls are told after the store was closed.
+var errClosed = errors.New("the store is closed")
+
+// close refuses all calls from now on. The client alone does not: rueidis takes a closed
+// connection up again after a call on it that ended with its context.
+func (p *pending) close() { p.closed.Store(true) }
 
 // probeEvery is how often a call is let through to a server that has stopped
 // answering: its connection may have been replaced.
@@ -25,6 +33,9 @@ const probeEvery = 200 * time.Millisecond
 
 // begin admits a call or refuses it. An admitted one must end.
 func (p *pending) begin() error {
+	if p.closed.Load() {
+		return errClosed
+	}
 	calls := p.calls.Add(1)
 	if silent := p.silent.Load(); calls+silent > p.most {
 		if calls > p.most || !p.probe() {

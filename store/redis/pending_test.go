@@ -34,5 +34,12 @@ func TestPending(t *testing.T) {
 				t.Errorf("after the connection broke: %v", err)
 			}
 		}
+		for range 3 {
+			p.end(nil)
+		}
+		p.close()
+		if err := p.begin(); !errors.Is(err, errClosed) {
+			t.Errorf("after the end: got %v", err)
+		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/algorithm"
 )
 
 // The scripts. A script may be a file, or several behind one another.
@@ -35,19 +33,6 @@ var (
 	refundLua string
 	//go:embed lua/recall.lua
 	recallLua string
-)
-
-// What the scripts answer first.
-const (
-	statusDenied   = 0
-	statusAdmitted = 1
-	statusWindow   = 2 // a calendar window does not contain the store's time
-	statusOther    = 3 // a short script found what only take.lua knows; nothing was done
-	statusConflict = 5 // the id is another request's, or the reservation was settled otherwise
-	statusDenies   = 6 // a request that was denied is repeated under other limits
-	statusAdmits   = 7 // one that was admitted
-	statusNone     = 8 // there is no such reservation
-	statusRefused  = 9 // the server refused what batch.lua asked for one check; nothing was done
 )
 
 // Store keeps counters in Redis or Valkey. It is safe for concurrent use.
@@ -149,8 +134,9 @@ func newStore(client rueidis.Client, set settings) *Store {
 	return s
 }
 
-// Close ends the connections, if [Open] made them.
+// Close ends the connections, if [Open] made them. Calls that come later fail.
 func (s *Store) Close() {
+	s.pending.close()
 	s.sweeping.end()
 	s.deadlines.close()
 	s.combiner.end()
@@ -253,266 +239,4 @@ func (s *Store) likely() int64 {
 		return s.clock()
 	}
 	return time.Now().UnixMicro() + s.ahead.Load()
-}
-
-// call runs take.lua, for a request that is to be remembered if there is a note, or
-// refund.lua. All keys and arguments are cut from one string.
-func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Check, n *note) (reply, error) {
-	script, mode := s.take, "0"
-	switch op {
-	case headgate.OpTake:
-		mode = "1"
-	case headgate.OpRefund:
-		script = s.refund
-	}
-	if n != nil {
-		mode = "2"
-	}
-	near := s.likely()
-	b := make([]byte, 0, 64+160*len(checks))
-	keys := make([]string, 0, len(checks)+1)
-	args := make([]string, 0, 7+4*len(checks))
-	ends := make([]int, 0, 1+5*len(checks))
-	if s.clock != nil {
-		b = appendInt(b, near)
-	}
-	ends = append(ends, len(b))
-	for i := range checks {
-		c := &checks[i]
-		b = appendKey(b, s.prefix, c)
-		ends = append(ends, len(b))
-		b = appendSpec(b, c.Rule, near)
-		ends = append(ends, len(b))
-		cost := c.Units()
-		if c.Shadow && op != headgate.OpRefund {
-			cost = -cost
-		}
-		b = appendInt(b, cost)
-		ends = append(ends, len(b))
-		if op == headgate.OpRefund {
-			b = appendInt(b, c.At)
-			ends = append(ends, len(b), len(b)) // and it is not known how many were in use
-		}
-	}
-	keys, args = cutArgs(string(b), ends, len(checks), append(args, mode), keys)
-	if n != nil {
-		keys, args = append(keys, n.key), n.append(args)
-	}
-	return s.exec(ctx, op, script, keys, args)
-}
-
-// cutArgs cuts the arguments of take.lua and refund.lua from one text: the time up
-// to the first end, then for each check its key, and as many arguments for each.
-func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []string) {
-	args = append(args, all[:ends[0]])
-	per := (len(ends) - 1) / checks
-	for i, end := range ends[1:] {
-		if part := all[ends[i]:end]; i%per == 0 {
-			keys = append(keys, part)
-		} else {
-			args = append(args, part)
-		}
-	}
-	return keys, args
-}
-
-func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
-	if err := s.pending.begin(); err != nil {
-		return reply{}, unavailable(op.String(), err)
-	}
-	text, err := s.run(ctx, script, keys, args)
-	s.pending.end(err)
-	if err != nil {
-		return reply{}, unavailable(op.String(), err)
-	}
-	return parseReply(text)
-}
-
-// run calls a script, whoever counts the call as pending.
-func (s *Store) run(ctx context.Context, script *rueidis.Lua, keys, args []string) (text string, err error) {
-	if s.observing.tell != nil {
-		op := headgate.OpTake
-		if script == s.refund {
-			op = headgate.OpRefund
-		}
-		defer func(start time.Time) { s.observe(slotOf(keys[0]), op.String(), start, err) }(time.Now())
-	}
-	if s.doubt.now(ctx) {
-		text, err = bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })
-	} else {
-		text, err = script.Exec(ctx, s.client, keys, args).ToString()
-	}
-	s.doubt.note(ctx, err)
-	return text, err
-}
-
-func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
-	keys := make([]string, len(checks))
-	for i := range checks {
-		keys[i] = string(appendKey(nil, s.prefix, &checks[i]))
-	}
-	return s.do(ctx, "reset", s.client.B().Del().Key(keys...).Build())
-}
-
-// do sends a command of which only the error matters.
-func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed) error {
-	if err := s.pending.begin(); err != nil {
-		return unavailable(doing, err)
-	}
-	start, slot := time.Time{}, command.Slot()
-	if s.observing.tell != nil {
-		start = time.Now()
-	}
-	_, err := bounded(ctx, func() (struct{}, error) { return struct{}{}, s.client.Do(ctx, command).Error() })
-	s.pending.end(err)
-	if s.observing.tell != nil {
-		s.observe(slot, doing, start, err)
-	}
-	if err != nil {
-		return unavailable(doing, err)
-	}
-	return nil
-}
-
-// unavailable wraps what went wrong with what was being done.
-func unavailable(doing string, err error) error {
-	return fmt.Errorf("%w: redis: %s: %w", headgate.ErrUnavailable, doing, err)
-}
-
-// reply is a script's answer.
-type reply struct {
-	status int
-	now    int64
-	text   string // what is left of it
-}
-
-const replyHead = 8
-
-func parseReply(text string) (reply, error) {
-	if len(text) < replyHead {
-		return reply{}, tooShort(len(text), replyHead)
-	}
-	return reply{status: int(text[0]), now: readUint(text[1:], 7), text: text[replyHead:]}, nil
-}
-
-// tooShort is the error of an answer that ends before its time.
-func tooShort(has, least int) error {
-	return unavailable("reading the script's answer", fmt.Errorf("it has %d bytes, must have %d or more", has, least))
-}
-
-// misread is the error of an answer that has not the bytes it must have.
-func (r reply) misread(want int) error {
-	return unavailable("reading the script's answer", fmt.Errorf("it has %d bytes of limits, must have %d", len(r.text), want))
-}
-
-// decisions describes the answer of take.lua or refund.lua: what the script read
-// is taken through the same steps here.
-func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	want := 0
-	for i := range checks {
-		want += limitBytes(checks[i].Rule.Limits())
-	}
-	if len(r.text) != want {
-		return dst, r.misread(want)
-	}
-	admitted := op == headgate.OpTake && r.status == statusAdmitted
-	text := r.text
-	for i := range checks {
-		c := &checks[i]
-		limits := c.Rule.Limits()
-		first := len(dst)
-		for range limits {
-			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow})
-		}
-		size := limitBytes(limits)
-		charged := admitted && (!c.Shadow || fits(text, c, r.now))
-		describeLimits(dst[first:], text, op, c, r.now, charged)
-		text = text[size:]
-	}
-	return dst, nil
-}
-
-// limitBytes is how long a script's answer about a rule's limits is: the states
-// of all that are not sliding windows, then the facts of those that are.
-func limitBytes(limits []headgate.Limit) int {
-	n := 0
-	for i := range limits {
-		if limits[i].Algorithm == headgate.SlidingWindow {
-			n += factsBytes
-		} else {
-			n += stateBytes
-		}
-	}
-	return n
-}
-
-// fits reports whether all limits of a check admit it, by what a script read.
-func fits(text string, c *headgate.Check, now int64) bool {
-	var room [headgate.MaxLimits]headgate.Decision
-	decisions := room[:len(c.Rule.Limits())]
-	describeLimits(decisions, text, headgate.OpPeek, c, now, false)
-	for i := range decisions {
-		if !decisions[i].Allowed {
-			return false
-		}
-	}
-	return true
-}
-
-// describeLimits describes the limits of one check.
-func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *headgate.Check, now int64, charged bool) {
-	limits := c.Rule.Limits()
-	var penalty *headgate.Decision
-	var before algorithm.State // of the penalty
-	denied := false            // by a limit that is none
-	for i := range limits {
-		l := &limits[i]
-		if l.Algorithm == headgate.SlidingWindow {
-			continue
-		}
-		state := algorithm.Advance(l, readState(text), now)
-		text = text[stateBytes:]
-		describe(&dst[i], l, op, state, c, now, charged)
-		if l.Algorithm == headgate.Penalty {
-			penalty, before = &dst[i], state
-		} else {
-			denied = denied || !dst[i].Allowed
-		}
-	}
-	for i := range limits {
-		l := &limits[i]
-		if l.Algorithm != headgate.SlidingWindow {
-			continue
-		}
-		facts := readFacts(text, now)
-		text = text[factsBytes:]
-		if op == headgate.OpRefund {
-			facts.Describe(&dst[i], l, now, 0, false)
-			dst[i].Allowed, dst[i].RetryAfter = true, 0
-		} else {
-			facts.Describe(&dst[i], l, now, c.Units(), charged)
-		}
-		denied = denied || !dst[i].Allowed
-	}
-	if penalty != nil && denied && op == headgate.OpTake && penalty.Allowed {
-		after := algorithm.Punish(penalty.Limit, before, now)
-		algorithm.Describe(penalty, penalty.Limit, before, after, now, c.Units(), true)
-	}
-}
-
-// describe takes the state that a script read through the step that the script
-// made.
-func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.State, c *headgate.Check, now int64, charged bool) {
-	after, cost := before, c.Units()
-	fits := algorithm.Fits(l, before, now, cost)
-	switch {
-	case charged:
-		after = algorithm.Charge(l, before, now, cost)
-	case op == headgate.OpRefund:
-		after, fits = algorithm.Refund(l, before, now, cost, c.At, 0), true
-	}
-	algorithm.Describe(d, l, before, after, now, cost, fits)
-	if op == headgate.OpRefund {
-		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
-	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -8,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/test/servers"
 )
@@ -36,8 +36,11 @@ type trial struct {
 // compared is the report of a server, once so many requests were compared there.
 func (s *server) compared(t *testing.T, token string, n int64) trial {
 	t.Helper()
-	for {
-		request, err := http.NewRequest(http.MethodGet, s.base+"/v1/candidate", nil)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	var r trial
+	until(t, fmt.Sprintf("%d requests are compared", n), func() bool {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/v1/candidate", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,18 +49,15 @@ func (s *server) compared(t *testing.T, token string, n int64) trial {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var r trial
+		r = trial{}
 		err = json.NewDecoder(response.Body).Decode(&r)
 		response.Body.Close()
 		if err != nil || response.StatusCode != http.StatusOK {
 			t.Fatalf("%d, %v", response.StatusCode, err)
 		}
-		if r.Compared == n {
-			return r
-		}
-		// The deadline of the whole run bounds the loop.
-		time.Sleep(time.Millisecond)
-	}
+		return r.Compared == n
+	})
+	return r
 }
 
 // Two servers try a candidate on one store: its counters are theirs together, and
@@ -76,7 +76,7 @@ func TestCandidateIsShared(t *testing.T) {
 		}
 		nodes := make([]*server, 2)
 		for i := range nodes {
-			nodes[i] = serve(t, "--config", live, "--candidate", next, "--store", store.URL(), "--store-timeout", "30s", "--hash-key", hashKey, "--admin-token-file", file)
+			nodes[i] = serve(t, "--config", live, "--candidate", next, "--store", patiently(store.URL()), "--store-timeout", "30s", "--hash-key", hashKey, "--admin-token-file", file)
 		}
 		const each = 30
 		allowed := 0
@@ -140,7 +140,7 @@ func TestHashKeyIsRotated(t *testing.T) {
 		before, after := key("before", "0123456789abcdef-before"), key("after", "0123456789abcdef-after")
 		policy := policyFile(t, "rules:\n  - { name: api, per: [api_key], limits: [20 per 300d] }\n")
 		start := func(keys ...string) *server {
-			return serve(t, append([]string{"--config", policy, "--store", store.URL(), "--store-timeout", "30s"}, keys...)...)
+			return serve(t, append([]string{"--config", policy, "--store", patiently(store.URL()), "--store-timeout", "30s"}, keys...)...)
 		}
 		nodes := []*server{start("--hash-key-file", before), start("--hash-key-file", after, "--old-hash-key-file", before)}
 		allowed := 0

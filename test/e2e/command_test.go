@@ -77,10 +77,10 @@ func TestCheckAsksStore(t *testing.T) {
 	t.Parallel()
 	servers.Each(t, func(t *testing.T, store *servers.Server) {
 		policy := policyFile(t, commandPolicy)
-		steps(t, "--store", store.URL(), "--config", policy)
+		steps(t, "--store", patiently(store.URL()), "--config", policy)
 
 		// The same counters as a server on that store has.
-		s := serve(t, "--store", store.URL(), "--store-timeout", "10s", "--config", policy)
+		s := serve(t, "--store", patiently(store.URL()), "--store-timeout", "30s", "--config", policy)
 		if v := s.check(t, `{"checks":[{"rule":"service.actionName","key":"user42"}]}`); len(v.Decisions) != 2 || v.Decisions[1].Remaining != 28 {
 			t.Errorf("the server does not see what the command took: %+v", v)
 		}

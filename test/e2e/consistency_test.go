@@ -43,7 +43,7 @@ func TestConsistency(t *testing.T) {
 		policy := policyFile(t, consistencyPolicy)
 		nodes := make([]*server, 2)
 		for i := range nodes {
-			nodes[i] = serve(t, "--config", policy, "--store", store.URL(), "--store-timeout", "10s")
+			nodes[i] = serve(t, "--config", policy, "--store", patiently(store.URL()), "--store-timeout", "30s")
 		}
 		for _, s := range nodes {
 			s.await(t, "headgate_deny_cache_listening", 1)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,18 +47,12 @@ func (e *envoy) logged() string {
 	return e.out.String()
 }
 
-// freePorts are ports that nobody listens on at this moment.
+// freePorts are ports that nobody listens on, and that no other test is given.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var ports []string
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		ports = append(ports, port)
+		ports = append(ports, strconv.Itoa(servers.Port(t)))
 	}
 	return ports
 }
@@ -90,6 +86,8 @@ func startEnvoy(t *testing.T, grpc string, edits ...string) *envoy {
 	e := &envoy{base: "http://127.0.0.1:" + free[0]}
 	cmd := exec.Command(envoyProgram, "-c", configuration, "--concurrency", "1", "--disable-hot-restart", "--file-flush-interval-msec", "50", "-l", "warning")
 	cmd.Stdout, cmd.Stderr = e, e
+	servers.Bind(cmd)
+	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%v; scripts/install-test-programs fetches it", err)
 	}
@@ -107,23 +105,36 @@ func startEnvoy(t *testing.T, grpc string, edits ...string) *envoy {
 			t.Logf("Envoy's log:\n%s", e.logged())
 		}
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	until(t, "Envoy answers", func() bool {
+		select {
+		case <-ended:
+			t.Fatal("Envoy has ended")
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
 		// What no descriptor is made of does not ask Headgate for more than the
 		// rule for everyone.
-		if response, err := http.Get(e.base); err == nil {
-			response.Body.Close()
-			return e
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Envoy does not answer: %s", e.logged())
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false
 		}
-	}
+		response.Body.Close()
+		return true
+	})
+	return e
 }
 
 // ask sends a request through Envoy; headers are pairs.
 func (e *envoy) ask(t *testing.T, path string, headers ...string) *http.Response {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.base+path, http.NoBody)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,34 +166,41 @@ func (e *envoy) codes(t *testing.T, n int, path string, headers ...string) strin
 func (e *envoy) awaitLine(t *testing.T, pattern string) {
 	t.Helper()
 	line := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(30 * time.Second); !line.MatchString(e.logged()); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("Envoy never logged %s", pattern)
-		}
-	}
+	until(t, "Envoy logs "+pattern, func() bool { return line.MatchString(e.logged()) })
 }
 
 // grpcAddress is where the server serves gRPC.
 func grpcAddress(t *testing.T, s *server) string {
 	t.Helper()
 	line := regexp.MustCompile(`msg="serving gRPC" address=(\S+)`)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if found := line.FindStringSubmatch(s.logged()); found != nil {
-			return found[1]
-		}
+	var found []string
+	until(t, "the server serves gRPC", func() bool {
+		found = line.FindStringSubmatch(s.logged())
+		return found != nil
+	})
+	return found[1]
+}
+
+// awayFromMidnight waits while the day, in UTC, is about to end: limits by the day, the
+// week and longer begin again with the next.
+func awayFromMidnight(t *testing.T) {
+	t.Helper()
+	now := time.Now().UTC()
+	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < within {
+		t.Logf("waiting %v for the day to end", left)
+		time.Sleep(left + time.Second)
 	}
-	t.Fatalf("the server does not serve gRPC: %s", s.logged())
-	return ""
 }
 
 // TestEnvoy has two Envoys before two servers with one Redis: the limits are
 // those of the configuration, and shared.
 func TestEnvoy(t *testing.T) {
 	t.Parallel()
+	awayFromMidnight(t)
 	redis := servers.Start(t, servers.Redis)
 	var proxies [2]*envoy
 	for i := range proxies {
-		s := serve(t, "--grpc-listen", "127.0.0.1:0", "--envoy-config", filepath.Join(envoyExamples, "ratelimit"), "--store", redis.URL(), "--store-timeout", "10s")
+		s := serve(t, "--grpc-listen", "127.0.0.1:0", "--envoy-config", filepath.Join(envoyExamples, "ratelimit"), "--store", patiently(redis.URL()), "--store-timeout", "20s")
 		proxies[i] = startEnvoy(t, grpcAddress(t, s))
 	}
 	one, two := proxies[0], proxies[1]

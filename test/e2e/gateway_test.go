@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -44,9 +43,6 @@ func gate(t *testing.T, args ...string) *gateway {
 	return g
 }
 
-// within bounds what a test waits for.
-const within = 30 * time.Second
-
 // send sends a request through the gateway, with headers "Name: value".
 func (g *gateway) send(t *testing.T, client *http.Client, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
@@ -70,27 +66,13 @@ func (g *gateway) send(t *testing.T, client *http.Client, method, path string, b
 	return answer{res.StatusCode, res.Header, string(text), res.Close}
 }
 
-// freePort is a port of the loopback interface that nobody has.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-// The example does what docs/gateway.md says of it, on other ports.
+// The example does what docs/gateway.md says of it, on other ports and with periods that
+// no machine is slow enough to outlast.
 func TestGatewayExample(t *testing.T) {
 	t.Parallel()
 	const dir = "../../examples/gateway/"
 	bin := filepath.Join(t.TempDir(), "upstream")
-	build := exec.Command("go", "build", "-o", bin, "./examples/gateway/upstream")
+	build := command(t, "go", "build", "-o", bin, "./examples/gateway/upstream")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -101,23 +83,35 @@ func TestGatewayExample(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "gateway.yml")
 	for _, port := range []string{"9001", "9002"} {
-		free := freePort(t)
-		up := exec.CommandContext(t.Context(), bin, "-listen", "127.0.0.1:"+free)
+		free := freePorts(t, 1)[0]
+		up := command(t, bin, "-listen", "127.0.0.1:"+free)
 		if err := up.Start(); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = up.Wait() })
+		t.Cleanup(func() { _ = up.Wait() }) // it is killed
+		until(t, "the upstream server listens", func() bool {
+			c, err := net.DialTimeout("tcp", "127.0.0.1:"+free, within)
+			if err != nil {
+				return false
+			}
+			return c.Close() == nil
+		})
 		text = []byte(strings.ReplaceAll(string(text), port, free))
 	}
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g := gate(t, "--gateway", file, "--config", dir+"limits.yml", "--access-log")
+	limits, err := os.ReadFile(dir + "limits.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := policyFile(t, strings.NewReplacer("5 per 3s", "5 per 59s", "per 1m", "per 1h").Replace(string(limits)))
+	g := gate(t, "--gateway", file, "--config", policy, "--access-log")
 	client := &http.Client{Transport: new(http.Transport), Timeout: within}
 	defer client.CloseIdleConnections()
-	for g.send(t, client, "GET", "/healthz", nil, "X-API-Key: probe").status != http.StatusOK {
-		time.Sleep(10 * time.Millisecond)
-	}
+	until(t, "the gateway has an upstream server", func() bool {
+		return g.send(t, client, "GET", "/healthz", nil, "X-API-Key: probe").status == http.StatusOK
+	})
 
 	servers, protocols := make(map[string]bool), make(map[string]bool)
 	for i := range 6 {
@@ -193,7 +187,7 @@ func TestGatewaysShareLimits(t *testing.T) {
 		policy := policyFile(t, "rules:\n  - name: items\n    match: { route: \"GET /items/{id}\" }\n    per: [api_key]\n    algorithm: sliding_window\n    limits: [100 per 1d]\n")
 		var gates []*gateway
 		for range 2 {
-			gates = append(gates, gate(t, "--upstream", up.URL, "--config", policy, "--store", store.URL(), "--store-timeout", "30s", "--hash-key", hashKey))
+			gates = append(gates, gate(t, "--upstream", up.URL, "--config", policy, "--store", patiently(store.URL()), "--store-timeout", "30s", "--hash-key", hashKey))
 		}
 		var admitted atomic.Int64
 		var clients sync.WaitGroup
@@ -286,7 +280,7 @@ func TestGatewayFileChangesUnderLoad(t *testing.T) {
 			fmt.Fprint(w, i, " ", n)
 		}))
 		defer up.Close()
-		text[i] = "upstreams:\n  - { name: shop, targets: [\"" + up.URL + "\"], health: { path: /healthz, every: 10ms } }\nconcurrency: [{ name: all, limit: 1000 }]\n"
+		text[i] = "upstreams:\n  - { name: shop, targets: [\"" + up.URL + "\"], health: { path: /healthz, every: 10ms, timeout: 1m } }\nconcurrency: [{ name: all, limit: 1000 }]\n"
 	}
 	file := filepath.Join(t.TempDir(), "gateway.yml")
 	put := func(text string) {
@@ -372,7 +366,7 @@ rules:
   - { name: open, match: { route: GET /open }, limits: [2 per 1d], on_store_error: allow }
   - { name: closed, match: { route: GET /closed }, limits: [2 per 1d], on_store_error: deny }
 `)
-	g := gate(t, "--upstream", up.URL, "--config", policy, "--store", store.URL())
+	g := gate(t, "--upstream", up.URL, "--config", policy, "--store", patiently(store.URL()))
 	store.Kill()
 	client := &http.Client{Transport: new(http.Transport), Timeout: within}
 	defer client.CloseIdleConnections()

@@ -25,7 +25,7 @@ rules:
 func serveGRPC(t *testing.T, options []client.Option, args ...string) (*server, *client.Client) {
 	t.Helper()
 	s := serve(t, append([]string{"--config", policyFile(t, grpcPolicy), "--grpc-listen", "127.0.0.1:0", "--grpc-store"}, args...)...)
-	c, err := client.New(grpcAddress(t, s), append([]client.Option{client.WithoutTLS(), client.WithTimeout(20 * time.Second)}, options...)...)
+	c, err := client.New(grpcAddress(t, s), append([]client.Option{client.WithoutTLS(), client.WithTimeout(client.MaxTimeout)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestGRPCShared(t *testing.T) {
 		var all sync.WaitGroup
 		var running []*server
 		for range 2 {
-			s, c := serveGRPC(t, []client.Option{client.WithStreamFrom(1)}, "--store", redis.URL(), "--store-timeout", "10s")
+			s, c := serveGRPC(t, []client.Option{client.WithStreamFrom(1)}, "--store", patiently(redis.URL()), "--store-timeout", "30s")
 			running = append(running, s)
 			limiter := headgate.New(c.Store(), rule)
 			for range 16 {
@@ -84,8 +84,8 @@ func TestGRPCShared(t *testing.T) {
 // TestGRPCReservation: what one server has reserved, another one settles.
 func TestGRPCReservation(t *testing.T) {
 	servers.Each(t, func(t *testing.T, redis *servers.Server) {
-		_, first := serveGRPC(t, nil, "--store", redis.URL(), "--store-timeout", "10s")
-		_, second := serveGRPC(t, nil, "--store", redis.URL(), "--store-timeout", "10s")
+		_, first := serveGRPC(t, nil, "--store", patiently(redis.URL()), "--store-timeout", "30s")
+		_, second := serveGRPC(t, nil, "--store", patiently(redis.URL()), "--store-timeout", "30s")
 		r, err := first.Reserve(t.Context(), &headgatev1.ReserveRequest{Entries: map[string]string{"user": "ann"}, Cost: pointer(4)})
 		if err != nil || !r.GetVerdict().GetAllowed() {
 			t.Fatalf("%v, %v", r, err)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -34,7 +33,7 @@ func runners(t *testing.T) map[string]runner {
 	python := ""
 	// The first one may be of the user's own making, without what Debian's has.
 	for _, program := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(t.Context(), program, "-c", "import redis").Run() == nil {
+		if command(t, program, "-c", "import redis").Run() == nil {
 			python = program
 			break
 		}
@@ -80,7 +79,7 @@ func TestLanguages(t *testing.T) {
 		if err := os.WriteFile(file, []byte(elsewhere.Replace(p.code)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.CommandContext(t.Context(), run.program, file).CombinedOutput()
+		out, err := command(t, run.program, file).CombinedOutput()
 		got, want := languagesVary.ReplaceAllString(string(out), "N"), languagesVary.ReplaceAllString(p.prints, "N")
 		if err != nil || got != want {
 			t.Errorf("%v; the program\n%s\nprints\n%s\nthe document has\n%s", err, p.code, out, p.prints)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/headgate/headgate/test/servers"
 )
 
 // binary is the program under test, which TestMain builds.
@@ -38,11 +42,41 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+// within bounds what a test waits for: what comes on a quiet machine in a moment takes
+// its time on one that is busy.
+const within = 2 * time.Minute
+
+// until waits for what must come to be.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
+// patiently is the URL of a Redis with time to connect, which a busy machine needs.
+func patiently(url string) string { return url + "?connect_timeout=30s" }
+
+// command is a program that is killed when the test ends, after some minutes in any
+// case, and with this process.
+func command(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*within)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	servers.Bind(cmd)
+	// What it has started may hold its output open.
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
 // program is the binary with these words and none of the shell's settings. It is
 // killed when the test ends.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd := command(t, binary, args...)
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "HEADGATE_") {
 			cmd.Env = append(cmd.Env, setting)
@@ -124,6 +158,8 @@ func begin(t *testing.T, args ...string) *server {
 	case s.base = <-address:
 	case <-s.read:
 		t.Fatalf("the server ended: %v\n%s", s.cmd.Wait(), s.logged())
+	case <-time.After(within):
+		t.Fatalf("the server does not say its address within %v:\n%s", within, s.logged())
 	}
 	return s
 }
@@ -140,6 +176,9 @@ func (s *server) stop(t *testing.T) int {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	// One that does not heed it ends with another code than 0.
+	kill := time.AfterFunc(within, func() { _ = s.cmd.Process.Kill() })
+	defer kill.Stop()
 	<-s.read
 	return exitCode(t, s.cmd.Wait())
 }
@@ -159,7 +198,9 @@ func (s *server) ask(client *http.Client, path, body string) (answer, error) {
 	if body != "" {
 		method = http.MethodPost
 	}
-	request, err := http.NewRequest(method, s.base+path, strings.NewReader(body))
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, s.base+path, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}

@@ -6,11 +6,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -30,8 +28,9 @@ const original = "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260
 // envoyproxy/ratelimit answers: codes, limits, names and what remains.
 func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 	t.Parallel()
+	awayFromMidnight(t)
 	dir := t.TempDir()
-	build := exec.Command("go", "install", original)
+	build := command(t, "go", "install", original)
 	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go install: %v\n%s", err, out)
@@ -75,7 +74,7 @@ func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 func startOriginal(t *testing.T, program, root, redis string) string {
 	t.Helper()
 	port := freePorts(t, 1)[0]
-	cmd := exec.Command(program)
+	cmd := command(t, program)
 	cmd.Env = append(os.Environ(), "GRPC_HOST=127.0.0.1", "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis,
 		"RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false")
@@ -102,7 +101,7 @@ func rateLimiter(t *testing.T, address string) pb.RateLimitServiceClient {
 // told asks, and writes down what both answer.
 func told(t *testing.T, client pb.RateLimitServiceClient, request *pb.RateLimitRequest) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	answer, err := client.ShouldRateLimit(ctx, request)
 	if err != nil {

@@ -8,14 +8,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -47,13 +45,12 @@ func serveRESP(t *testing.T, args ...string) (*server, string) {
 func respPort(t *testing.T, s *server) string {
 	t.Helper()
 	said := regexp.MustCompile(`msg="serving RESP" address=127\.0\.0\.1:(\d+)`)
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if m := said.FindStringSubmatch(s.logged()); m != nil {
-			return m[1]
-		}
-	}
-	t.Fatalf("the server does not say where it speaks RESP:\n%s", s.logged())
-	return ""
+	var m []string
+	until(t, "the server says where it speaks RESP", func() bool {
+		m = said.FindStringSubmatch(s.logged())
+		return m != nil
+	})
+	return m[1]
 }
 
 // tokenFile writes the token to a file.
@@ -69,7 +66,7 @@ func tokenFile(t *testing.T) string {
 // redisCLI runs redis-cli, with commands on its input if there are no words.
 func redisCLI(t *testing.T, port, input string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "redis-cli", append([]string{"-p", port, "--no-raw"}, args...)...)
+	cmd := command(t, "redis-cli", append([]string{"-p", port, "--no-raw"}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -130,7 +127,10 @@ func TestRedisCLIWithToken(t *testing.T) {
 // goRedis makes a client of go-redis.
 func goRedis(t *testing.T, port string, protocol int) *goredis.Client {
 	t.Helper()
-	c := goredis.NewClient(&goredis.Options{Addr: net.JoinHostPort("127.0.0.1", port), Protocol: protocol, Password: respToken, ClientName: "test", MaxRetries: -1})
+	c := goredis.NewClient(&goredis.Options{
+		Addr: net.JoinHostPort("127.0.0.1", port), Protocol: protocol, Password: respToken, ClientName: "test", MaxRetries: -1,
+		DialTimeout: within, ReadTimeout: within, WriteTimeout: within, PoolTimeout: within,
+	})
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -197,10 +197,13 @@ func TestGoRedis(t *testing.T) {
 	}
 }
 
-// rueidisClient makes a client of rueidis as it is made by default.
+// rueidisClient makes a client of rueidis as it is made by default, but for its patience.
 func rueidisClient(t *testing.T, port string) rueidis.Client {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{net.JoinHostPort("127.0.0.1", port)}, Password: respToken, ClientName: "test"})
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{net.JoinHostPort("127.0.0.1", port)}, Password: respToken, ClientName: "test",
+		Dialer: net.Dialer{Timeout: within}, ConnWriteTimeout: within,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +250,7 @@ func TestRueidis(t *testing.T) {
 func TestIoredis(t *testing.T) {
 	t.Parallel()
 	_, port := serveRESP(t, "--resp-token-file", tokenFile(t))
-	cmd := exec.CommandContext(t.Context(), "node", "ask.mjs", port, respToken)
+	cmd := command(t, "node", "ask.mjs", port, respToken)
 	cmd.Dir = filepath.Join("testdata", "ioredis")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -273,7 +276,7 @@ func TestIoredis(t *testing.T) {
 func TestRESPSharesLimits(t *testing.T) {
 	t.Parallel()
 	servers.Each(t, func(t *testing.T, store *servers.Server) {
-		args := []string{"--store", store.URL(), "--resp-token-file", tokenFile(t), "--store-timeout", "5s"}
+		args := []string{"--store", patiently(store.URL()), "--resp-token-file", tokenFile(t), "--store-timeout", "30s"}
 		one, port1 := serveRESP(t, args...)
 		_, port2 := serveRESP(t, args...)
 		clients := []rueidis.Client{rueidisClient(t, port1), rueidisClient(t, port2)}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/test/servers"
 )
@@ -53,7 +52,7 @@ func TestTwoServersShareLimitsExactly(t *testing.T) {
 		policy := policyFile(t, longPolicy)
 		nodes := make([]*server, 2)
 		for i := range nodes {
-			nodes[i] = serve(t, "--config", policy, "--store", store.URL(), "--store-timeout", "30s", "--hash-key", hashKey, "--access-log")
+			nodes[i] = serve(t, "--config", policy, "--store", patiently(store.URL()), "--store-timeout", "30s", "--hash-key", hashKey, "--access-log")
 		}
 		descriptor := func(kind string) string {
 			return fmt.Sprintf(`{"descriptor":{"kind":%q,"api_key":%q}}`, kind, secret)
@@ -123,7 +122,7 @@ func TestTwoServersShareLimitsExactly(t *testing.T) {
 func TestStoreGoesAndComesBack(t *testing.T) {
 	t.Parallel()
 	servers.Each(t, func(t *testing.T, store *servers.Server) {
-		s := serve(t, "--store", store.URL())
+		s := serve(t, "--store", patiently(store.URL()))
 		store.Kill()
 		a := s.post(t, "/v1/check", user)
 		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "1" || a.header.Get("Content-Type") != "application/problem+json" {
@@ -135,17 +134,13 @@ func TestStoreGoesAndComesBack(t *testing.T) {
 		if a := s.get(t, "/healthz"); a.status != http.StatusOK {
 			t.Errorf("healthz without the store: %d", a.status)
 		}
-		// The deadline of the whole run bounds the loops.
-		for s.metric(t, isOpen) != 1 {
+		until(t, "the store is not asked any more", func() bool {
 			s.post(t, "/v1/check", user)
-		}
+			return s.metric(t, isOpen) == 1
+		})
 		store.Restart()
-		for s.post(t, "/v1/check", user).status != http.StatusOK {
-			time.Sleep(time.Millisecond)
-		}
-		for s.get(t, "/readyz").status != http.StatusOK {
-			time.Sleep(time.Millisecond)
-		}
+		until(t, "the store decides", func() bool { return s.post(t, "/v1/check", user).status == http.StatusOK })
+		until(t, "the server is ready", func() bool { return s.get(t, "/readyz").status == http.StatusOK })
 		s.await(t, isClosed, 1)
 		// The log is whole when the server has ended.
 		if code := s.stop(t); code != 0 {

@@ -60,7 +60,7 @@ func Rooms() []Room {
 			".", "concurrency", "algorithm", "policy", "store/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "server/decide", "server/candidate", "server/routes", "server/*",
 		}},
-		{"server/cli", []string{".", "policy", "config", "server/app", "server/candidate"}},
+		{"server/cli", []string{".", "policy", "config", "server/app", "server/decide", "server/candidate"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
 		{"server/decide", []string{".", "policy"}},
 		{"server/candidate", []string{".", "policy", "server/decide"}},

@@ -9,11 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/headgate/headgate/test/scripts"
+	"github.com/headgate/headgate/test/servers"
 )
 
 // The programs under test, which TestMain and [caddy] build.
@@ -87,15 +89,11 @@ func start(t *testing.T, name, policy string, options ...string) *peer {
 	return p
 }
 
-// address is one of the loopback interface on which nothing listens.
+// address is one of the loopback interface on which nothing listens, and that no
+// other test gets.
 func address(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(servers.Port(t)))
 }
 
 // reply is an answer that was read to its end.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // asyncNodes is how many share a server, each with connections of its own.
@@ -21,12 +23,7 @@ const asyncNodes = 16
 // asyncNode is an Async around a store of its own on the server.
 func asyncNode(t *testing.T, s *servers.Server, options layered.AsyncOptions) *layered.Async {
 	t.Helper()
-	store, err := redis.Open(t.Context(), s.URL(), redis.WithTimeout(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	a, err := layered.NewAsync(store, options)
+	a, err := layered.NewAsync(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:")), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +33,18 @@ func asyncNode(t *testing.T, s *servers.Server, options layered.AsyncOptions) *l
 // admittedAt is when a unit was admitted, in microseconds since the Unix epoch.
 type admittedAt int64
 
-// asyncLoad asks nodes from several goroutines for single units, for a while.
-func asyncLoad(t *testing.T, nodes []*layered.Async, c headgate.Check, length, pause time.Duration) (admitted []admittedAt, asked int) {
+// asyncLoad asks nodes from several goroutines for single units, for a while and until
+// at least so many were admitted: on a busy machine reports take their time.
+func asyncLoad(t *testing.T, nodes []*layered.Async, c headgate.Check, length, pause time.Duration, least int64) (admitted []admittedAt, asked int) {
 	t.Helper()
 	var mu sync.Mutex // guards admitted and asked
 	var all sync.WaitGroup
+	var count atomic.Int64 // admitted
 	start := time.Now()
+	over := func() bool {
+		took := time.Since(start)
+		return took >= length && (count.Load() >= least || took >= time.Minute)
+	}
 	for _, a := range nodes {
 		store := a.Store()
 		for range 2 {
@@ -49,13 +52,16 @@ func asyncLoad(t *testing.T, nodes []*layered.Async, c headgate.Check, length, p
 				var mine []admittedAt
 				var dst []headgate.Decision
 				n := 0
-				for ; time.Since(start) < length; time.Sleep(pause) {
+				for ; !over(); time.Sleep(pause) {
 					var err error
 					if dst, err = store.Take(t.Context(), headgate.OpTake, []headgate.Check{c}, dst[:0]); err != nil {
 						t.Error(err)
 						return
 					}
 					n++
+					if dst[0].Allowed {
+						count.Add(1)
+					}
 					switch at := time.Now().UnixMicro(); {
 					case !dst[0].Allowed:
 					case dst[0].Source == headgate.SourceStore:
@@ -95,7 +101,7 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 				for range asyncNodes {
 					nodes = append(nodes, asyncNode(t, s, layered.AsyncOptions{}))
 				}
-				admitted, asked := asyncLoad(t, nodes, c, length, 2*time.Millisecond)
+				admitted, asked := asyncLoad(t, nodes, c, length, 2*time.Millisecond, rate*95/100)
 				local := int64(0)
 				for _, a := range nodes {
 					local += a.Status().Local
@@ -119,7 +125,7 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 				if worst > bound {
 					t.Errorf("%.0f units too many, at most %.0f", worst, bound)
 				}
-				if asked > 3*rate && len(admitted) < rate*95/100 { // the last ones take some reports
+				if len(admitted) < rate*95/100 { // the last ones take some reports
 					t.Errorf("%d of %d requests were admitted, and the limit is %d", len(admitted), asked, rate)
 				}
 				if local < int64(asked)/3 {
@@ -163,14 +169,27 @@ func TestAsyncLongRun(t *testing.T) {
 			defer closeAsync(t, a)
 			nodes = append(nodes, a)
 		}
-		admitted, asked := asyncLoad(t, nodes, c, length, 4*time.Millisecond)
-		passed := time.Duration(admitted[len(admitted)-1]-admitted[0]) * time.Microsecond
-		may := rate + rate*passed.Seconds()
-		t.Logf("%d of %d admitted in %v, may be %.0f", len(admitted), asked, passed, may)
-		// What nodes may hold at the end comes on top: by then nobody has paid it back.
-		if most := 1.01*may + rate*3*layered.DefaultInterval.Seconds(); float64(len(admitted)) > most {
-			t.Errorf("%d units were admitted in %v, at most %.0f", len(admitted), passed, most)
+		var admitted []admittedAt
+		asked, least := 0, int64(1)
+		// Where a busy machine holds reports up, what was admitted meanwhile is paid back
+		// in the next round.
+		for round := range 6 {
+			more, n := asyncLoad(t, nodes, c, length, 4*time.Millisecond, least)
+			admitted, asked, least = append(admitted, more...), asked+n, 0
+			if t.Failed() || len(admitted) == 0 {
+				t.Fatalf("%d of %d were admitted", len(admitted), asked)
+			}
+			passed := time.Duration(admitted[len(admitted)-1]-admitted[0]) * time.Microsecond
+			may := rate + rate*passed.Seconds()
+			t.Logf("%d of %d admitted in %v, may be %.0f", len(admitted), asked, passed, may)
+			// What nodes may hold at the end comes on top: by then nobody has paid it back.
+			most := 1.01*may + rate*3*layered.DefaultInterval.Seconds()
+			if float64(len(admitted)) <= most {
+				return
+			}
+			t.Logf("round %d: %d units were admitted in %v, at most %.0f may be", round, len(admitted), passed, most)
 		}
+		t.Error("what was admitted too much is not paid back")
 	})
 }
 
@@ -178,44 +197,48 @@ func TestAsyncLongRun(t *testing.T) {
 // still, then say that it is unavailable, and know what they owe when it is back.
 func TestAsyncThroughAnOutage(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store, err := redis.Open(t.Context(), s.URL(), redis.WithTimeout(200*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
-		a, err := layered.NewAsync(store, layered.AsyncOptions{})
+		patient := stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"))
+		a, err := layered.NewAsync(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"), redis.WithTimeout(2*time.Second)), layered.AsyncOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer closeAsync(t, a)
 		c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(100_000, 300*24*time.Hour)), Key: "k", Consistency: headgate.Async}}
 		admitted := int64(0)
+		var last error
+		var by headgate.Source
+		defer func() {
+			if t.Failed() {
+				t.Logf("the last decision was of source %v, error %v; %+v", by, last, a.Status())
+			}
+		}()
 		take := func() (headgate.Source, error) {
 			d, err := a.Store().Take(t.Context(), headgate.OpTake, c, nil)
-			if err != nil {
+			if last = err; err != nil {
 				return 0, err
 			}
+			by = d[0].Source
 			if d[0].Allowed {
 				admitted++
 			}
 			return d[0].Source, nil
 		}
-		until(t, "decisions from memory", func() bool {
+		stores.Until(t, "decisions from memory", func() bool {
 			source, err := take()
 			return err == nil && source == headgate.SourceLocal
 		})
 		s.Pause()
-		until(t, "that the server is missed", func() bool {
+		stores.Until(t, "that the server is missed", func() bool {
 			_, err := take()
 			return errors.Is(err, headgate.ErrUnavailable)
 		})
 		s.Resume()
-		until(t, "decisions from memory", func() bool {
+		stores.Until(t, "decisions from memory", func() bool {
 			source, err := take()
 			return err == nil && source == headgate.SourceLocal
 		})
-		until(t, "that all is reported", func() bool { return a.Status().Unreported == 0 })
-		d, err := store.Take(t.Context(), headgate.OpPeek, c, nil)
+		stores.Until(t, "that all is reported", func() bool { return a.Status().Unreported == 0 })
+		d, err := patient.Take(t.Context(), headgate.OpPeek, c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

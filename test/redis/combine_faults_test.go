@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // TestCombinedDeadlines: on a server that hangs each caller's time ends by itself,
@@ -20,7 +21,7 @@ func TestCombinedDeadlines(t *testing.T) {
 	const callers = 90
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		for _, rule := range combined(10_000) {
-			store := openURL(t, s.URL(), combining, redis.WithTimeout(10*time.Second))
+			store := stores.OpenURL(t, s.URL(), combining, redis.WithTimeout(30*time.Second))
 			limiter := headgate.New(store, rule)
 			together(callers, func(int) {
 				if _, err := limiter.Allow(t.Context(), "k"); err != nil {
@@ -40,8 +41,8 @@ func TestCombinedDeadlines(t *testing.T) {
 				})
 			}
 			together(callers, func(i int) {
-				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-				defer cancel()
+				// Shorter than the store's: that of a caller is heeded.
+				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 				want := context.Canceled
 				switch i % 3 {
 				case 0:
@@ -49,8 +50,10 @@ func TestCombinedDeadlines(t *testing.T) {
 				case 1:
 					time.AfterFunc(100*time.Millisecond, cancel)
 				default:
+					ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
 					want = context.DeadlineExceeded
 				}
+				defer cancel()
 				_, err := limiter.Allow(ctx, "k")
 				if !errors.Is(err, headgate.ErrUnavailable) || !errors.Is(err, want) {
 					t.Errorf("%s: got %v, want ErrUnavailable and %v", rule, err, want)
@@ -75,9 +78,10 @@ func TestCombinedDeadlines(t *testing.T) {
 func TestCombinedKilledServer(t *testing.T) {
 	const callers = 64
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store := openURL(t, s.URL(), combining, redis.WithTimeout(10*time.Second))
+		store := stores.OpenURL(t, s.URL(), combining, redis.WithTimeout(10*time.Second))
 		rules := combined(900_000)
 		var stopped atomic.Bool
+		defer stopped.Store(true)
 		var failed, decided atomic.Int64
 		var all sync.WaitGroup
 		for i := range callers {
@@ -99,7 +103,7 @@ func TestCombinedKilledServer(t *testing.T) {
 		}
 		more := func(what string, n *atomic.Int64) {
 			from := n.Load()
-			until(t, what, func() bool { return t.Failed() || n.Load() > from+callers })
+			stores.Until(t, what, func() bool { return t.Failed() || n.Load() > from+callers })
 		}
 		more("decisions", &decided)
 		for range 2 {
@@ -109,8 +113,8 @@ func TestCombinedKilledServer(t *testing.T) {
 			more("decisions", &decided)
 		}
 		stopped.Store(true)
-		all.Wait()
-		until(t, "nobody waits for work", func() bool { return combiners() == 0 })
+		stores.Ended(t, "all calls have ended", stores.Waited(&all))
+		stores.Until(t, "nobody waits for work", func() bool { return combiners() == 0 })
 	})
 }
 
@@ -120,7 +124,7 @@ func TestCombinedClose(t *testing.T) {
 	const callers = 100
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store := openURL(t, s.URL(), combining, redis.WithTimeout(10*time.Minute))
+		store := stores.OpenURL(t, s.URL(), combining, redis.WithTimeout(10*time.Minute))
 		limiter := headgate.New(store, rule)
 		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -134,12 +138,12 @@ func TestCombinedClose(t *testing.T) {
 				}
 			})
 		}
-		until(t, "calls are on their way", func() bool { return combiners() == 2 })
+		stores.Until(t, "calls are on their way", func() bool { return combiners() == 2 })
 		store.Close()
 		if n := combiners(); n != 0 {
 			t.Errorf("%d goroutines make calls for a store that was closed", n)
 		}
-		all.Wait()
+		stores.Ended(t, "all calls have ended", stores.Waited(&all))
 		s.Resume()
 		if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, headgate.ErrUnavailable) {
 			t.Errorf("got %v from a store that was closed, want ErrUnavailable", err)
@@ -153,12 +157,16 @@ func TestCombinedCrossSlot(t *testing.T) {
 	const callers = 50
 	c := servers.StartCluster(t, servers.Redis)
 	node := c.Nodes[0]
-	store := open(t, dial(t, node), nil, combining)
+	store := stores.Open(t, dial(t, node), nil, combining)
 	rule := headgate.MustRule("r", headgate.Per(10, 300*24*time.Hour))
 	var keys []string
 	for i := 0; len(keys) < callers; i++ {
 		key := "k" + strconv.Itoa(i)
-		if c.Owner(slot(t, c, store.Prefix()+"r "+key)) == node {
+		slot, err := node.Do(t.Context(), "CLUSTER", "KEYSLOT", store.Prefix()+"r "+key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Owner(uint16(slot.(int64))) == node {
 			keys = append(keys, key)
 		}
 	}

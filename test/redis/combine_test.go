@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/store/storetest"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // combining has every decision shared that can be.
@@ -39,7 +40,7 @@ func together(n int, f func(i int)) {
 // callsOn is how many script calls a server has had.
 func callsOn(t *testing.T, s *servers.Server) int {
 	t.Helper()
-	return scriptCalls(t, &servers.Cluster{Nodes: []*servers.Server{s}})
+	return stores.ScriptCalls(t, s)
 }
 
 // combiners is how many goroutines are making shared calls.
@@ -66,10 +67,10 @@ func combined(limit int64) []*headgate.Rule {
 // with every decision that can be decided by a shared call.
 func TestCombinedConforms(t *testing.T) {
 	const length, lanes = 500, 4
-	each := max(1, steps(t)/length/lanes/4)
+	each := max(1, stores.Steps(t)/length/lanes/4)
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
-		mk := func(t testing.TB, clock func() int64) headgate.Store { return open(t, client, clock, combining) }
+		mk := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock, combining) }
 		storetest.Run(t, mk)
 		for lane := range lanes {
 			t.Run(strconv.Itoa(lane), func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestCombinedConforms(t *testing.T) {
 // shared calls bit for bit what calls of their own and the model answer.
 func TestCombinedHistories(t *testing.T) {
 	const callers = 48
-	rounds := max(150, steps(t)/callers/20)
+	rounds := max(150, stores.Steps(t)/callers/20)
 	var rules []*headgate.Rule
 	for i, limits := range [][]headgate.Limit{
 		{headgate.Per(20, 10*time.Second)},
@@ -103,7 +104,7 @@ func TestCombinedHistories(t *testing.T) {
 		client := dial(t, s)
 		clock := storetest.NewClock(storetest.Epoch)
 		stores := []headgate.Store{
-			open(t, client, clock.Now, combining), open(t, client, clock.Now, redis.WithCombining(0)), storetest.NewModel(clock.Now),
+			stores.Open(t, client, clock.Now, combining), stores.Open(t, client, clock.Now, redis.WithCombining(0)), storetest.NewModel(clock.Now),
 		}
 		rng := rand.New(rand.NewPCG(11, 5))
 		answers := make([][3][]headgate.Decision, callers)
@@ -159,7 +160,7 @@ func TestCombinedHotKey(t *testing.T) {
 	const callers, each, limit = 128, 10, 700
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		for _, rule := range combined(limit) {
-			limiter := headgate.New(open(t, dial(t, s), nil, combining), rule)
+			limiter := headgate.New(stores.Open(t, dial(t, s), nil, combining), rule)
 			var found [limit]atomic.Int64
 			var admitted atomic.Int64
 			before := callsOn(t, s)
@@ -198,17 +199,17 @@ func TestCombinedForeignValues(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		for _, rule := range combined(1000) {
 			client := dial(t, s)
-			shared := open(t, client, nil, combining)
+			shared := stores.Open(t, client, nil, combining)
 			for i := range callers {
 				key := shared.Prefix() + rule.Name() + " k" + strconv.Itoa(i)
 				switch i % 6 {
 				case 1:
-					do(t, s, "RPUSH", key, "x")
+					stores.Do(t, s, "RPUSH", key, "x")
 				case 2:
-					do(t, s, "SET", key, "x")
+					stores.Do(t, s, "SET", key, "x")
 				case 3: // charged under more limits
 					more := headgate.MustRule(rule.Name(), append([]headgate.Limit{headgate.Per(500, 200*24*time.Hour)}, rule.Limits()...)...)
-					allow(t, shared, more, "k"+strconv.Itoa(i))
+					stores.Allow(t, shared, more, "k"+strconv.Itoa(i))
 				}
 			}
 			own, err := redis.New(client, redis.WithPrefix(shared.Prefix()), redis.WithTimeout(30*time.Second), redis.WithCombining(0))
@@ -248,7 +249,7 @@ func TestCombinedScriptsGone(t *testing.T) {
 	const callers, each = 64, 30
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		for _, rule := range combined(callers * each) {
-			limiter := headgate.New(open(t, dial(t, s), nil, combining), rule)
+			limiter := headgate.New(stores.Open(t, dial(t, s), nil, combining), rule)
 			together(callers, func(i int) {
 				for range each {
 					if i == 0 {
@@ -275,14 +276,14 @@ func TestCombinedRefusals(t *testing.T) {
 	for _, refusal := range refusals {
 		t.Run(refusal.word, func(t *testing.T) {
 			servers.Each(t, func(t *testing.T, s *servers.Server) {
-				store := openURL(t, s.URL(), combining)
+				store := stores.OpenURL(t, s.URL(), combining)
 				rules := combined(1000)
 				for _, rule := range rules {
-					allow(t, store, rule, "k")
+					stores.Allow(t, store, rule, "k")
 				}
 				refusal.begin(t, s)
 				for _, rule := range rules {
-					until(t, "all are refused with "+refusal.word, func() bool {
+					stores.Until(t, "all are refused with "+refusal.word, func() bool {
 						var said atomic.Int64
 						together(callers, func(int) {
 							_, err := headgate.New(store, rule).Allow(t.Context(), "k")
@@ -297,11 +298,11 @@ func TestCombinedRefusals(t *testing.T) {
 				}
 				refusal.end(t, s)
 				for _, rule := range rules {
-					until(t, "the server takes requests again", func() bool {
+					stores.Until(t, "the server takes requests again", func() bool {
 						_, err := headgate.New(store, rule).Peek(t.Context(), "k", 1)
 						return err == nil
 					})
-					if d := allow(t, store, rule, "k"); d.Remaining != 998 {
+					if d := stores.Allow(t, store, rule, "k"); d.Remaining != 998 {
 						t.Errorf("%s: got %+v, want 998 remaining: nothing was done for the refused", rule, d)
 					}
 				}
@@ -316,7 +317,7 @@ func TestCombinedStandsAside(t *testing.T) {
 	const few, many, each = 16, 200, 50
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store := openURL(t, s.URL())
+		store := stores.OpenURL(t, s.URL())
 		limiter := headgate.New(store, rule)
 		made := func(callers int) int {
 			before := callsOn(t, s)
@@ -332,12 +333,12 @@ func TestCombinedStandsAside(t *testing.T) {
 		if n := made(few); n < few*each {
 			t.Errorf("%d callers made %d calls for %d decisions", few, n, few*each)
 		}
-		until(t, "many callers share calls", func() bool { return made(many) < many*each*3/4 })
+		stores.Until(t, "many callers share calls", func() bool { return made(many) < many*each*3/4 })
 		made(few) // until it is noticed
 		if n := made(few); n < few*each {
 			t.Errorf("when there had been many, %d callers made %d calls for %d decisions", few, n, few*each)
 		}
-		until(t, "nobody waits for work", func() bool { return combiners() == 0 })
+		stores.Until(t, "nobody waits for work", func() bool { return combiners() == 0 })
 	})
 }
 
@@ -348,7 +349,7 @@ func TestCombinedAllocations(t *testing.T) {
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
 	s := servers.Start(t, servers.Redis)
 	allocated := func(from int) float64 {
-		store := openURL(t, s.URL(), redis.WithCombining(from))
+		store := stores.OpenURL(t, s.URL(), redis.WithCombining(from))
 		ask := func() {
 			together(callers, func(i int) {
 				checks := []headgate.Check{{Rule: rule, Key: "k" + strconv.Itoa(i)}}

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // TestDiagnose: what is wrong with a server is found, with what to do about it, and
@@ -16,7 +17,7 @@ import (
 func TestDiagnose(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
-		store := open(t, client, nil)
+		store := stores.Open(t, client, nil)
 		rule := headgate.MustRule("api", headgate.Sliding(100, time.Hour))
 		tagged, err := headgate.MustRule("pinned", headgate.PerHour(10)).WithTag("x")
 		if err != nil {
@@ -83,7 +84,7 @@ func TestDiagnose(t *testing.T) {
 
 		// A user who may not run scripts is told so.
 		do("ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all", "-evalsha", "-eval")
-		poor, err := redis.Open(t.Context(), "redis://poor:secret@"+s.Addr(), redis.WithTimeout(10*time.Second))
+		poor, err := redis.Open(t.Context(), stores.Patiently("redis://poor:secret@"+s.Addr()), redis.WithTimeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // leaserURL makes this test binary a process that takes from the store at the URL by
@@ -64,16 +65,16 @@ func counters(path string) ([]atomic.Int64, error) {
 	return unsafe.Slice((*atomic.Int64)(unsafe.Pointer(&shared[0])), n), nil
 }
 
-// leaser takes single units of all rules until each caller was denied for so long
-// that nothing can come back any more.
+// leaser takes single units of all rules until each caller was denied so often that
+// nothing can come back any more.
 func leaser(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	counts, err := counters(os.Getenv(leaserCounts))
 	if err != nil {
 		return err
 	}
-	store, err := redis.Open(ctx, url, redis.WithTimeout(time.Minute))
+	store, err := redis.Open(ctx, stores.Patiently(url), redis.WithTimeout(time.Minute))
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,8 @@ func leaser(url string) error {
 		checks := []headgate.Check{{Rule: rule, Key: "shared", Consistency: headgate.Leased}}
 		for range leaserCallers {
 			all.Go(func() {
-				for last := time.Now(); time.Since(last) < 4*time.Second; {
+				// Not by the clock: who was held up has not been denied meanwhile.
+				for denied := 0; denied < 200; {
 					out, err := lease.Store().Take(ctx, headgate.OpTake, checks, nil)
 					switch {
 					case err != nil:
@@ -93,9 +95,10 @@ func leaser(url string) error {
 						return
 					case headgate.NewVerdict(out).Allowed:
 						counts[i].Add(1)
-						last = time.Now()
+						denied = 0
 						time.Sleep(20 * time.Microsecond)
 					default:
+						denied++
 						time.Sleep(20 * time.Millisecond)
 					}
 				}
@@ -165,7 +168,7 @@ func TestLeasesOfProcesses(t *testing.T) {
 
 // killWhen kills a process that is in the middle of all rules.
 func killWhen(cmd *exec.Cmd, counts []atomic.Int64) {
-	for tries := 0; tries < 20_000; tries++ {
+	for tries := 0; tries < 120_000; tries++ {
 		busy := true
 		for i := range counts {
 			busy = busy && counts[i].Load() >= 300

@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // TestMembers: nodes are counted by the server's clock, and it is known for how long
@@ -18,7 +19,7 @@ func TestMembers(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		now := int64(1_763_712_000) * second
 		client := dial(t, s)
-		store := open(t, client, func() int64 { return now })
+		store := stores.Open(t, client, func() int64 { return now })
 		members := func(store *redis.Store, node string, ttl time.Duration) (int64, time.Duration) {
 			t.Helper()
 			n, age, err := store.Members(t.Context(), node, ttl)
@@ -51,7 +52,7 @@ func TestMembers(t *testing.T) {
 			}
 		}
 		// Others on the same server are others.
-		if n, _ := members(open(t, client, nil), "a", time.Second); n != 1 {
+		if n, _ := members(stores.Open(t, client, nil), "a", time.Second); n != 1 {
 			t.Errorf("under another prefix there are %d nodes", n)
 		}
 		for _, node := range []string{"", strings.Repeat("n", 65)} {
@@ -75,7 +76,7 @@ func TestMembers(t *testing.T) {
 // this process believes, and what is noted expires by itself.
 func TestMembersByTheServersClock(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store := open(t, dial(t, s), nil)
+		store := stores.Open(t, dial(t, s), nil)
 		if _, age, err := store.Members(t.Context(), "a", time.Minute); err != nil || age != 0 {
 			t.Errorf("at first: data of %v, %v", age, err)
 		}

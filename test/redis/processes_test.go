@@ -16,17 +16,15 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // takerURL makes this test binary a process that takes from the store at the URL,
 // instead of running tests.
-const (
-	takerURL    = "HEADGATE_TEST_TAKER_URL"
-	spreaderURL = "HEADGATE_TEST_SPREADER_URL" // as takerURL, for requests over several slots
-)
+const takerURL = "HEADGATE_TEST_TAKER_URL"
 
 func TestMain(m *testing.M) {
-	for name, process := range map[string]func(url string) error{takerURL: taker, spreaderURL: spreader, leaserURL: leaser} {
+	for name, process := range map[string]func(url string) error{takerURL: taker, leaserURL: leaser} {
 		if url := os.Getenv(name); url != "" {
 			if err := process(url); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -65,9 +63,9 @@ const (
 // taker takes single units of all contended rules from many goroutines, and
 // prints how many it got.
 func taker(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	store, err := redis.Open(ctx, url, redis.WithTimeout(time.Minute))
+	store, err := redis.Open(ctx, stores.Patiently(url), redis.WithTimeout(time.Minute))
 	if err != nil {
 		return err
 	}

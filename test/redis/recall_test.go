@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // TestRecallOfHangingServer: to recall a reservation and to sweep end by their
@@ -23,13 +24,13 @@ func TestRecallOfHangingServer(t *testing.T) {
 			},
 			"sweep": func(store *redis.Store, _ string) error { return store.Sweep(context.Background()) },
 		} {
-			store := openURL(t, s.URL()+"?connect_timeout=1m", redis.WithTimeout(2*time.Second))
+			store := stores.OpenURL(t, s.URL()+"?connect_timeout=1m", redis.WithTimeout(5*time.Second))
 			checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(10)), Key: "k"}}
 			r, _, err := store.Reserve(t.Context(), headgate.Terms{}, checks, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			do(t, s, "CLIENT", "KILL", "TYPE", "normal")
+			stores.Do(t, s, "CLIENT", "KILL", "TYPE", "normal")
 			s.Pause()
 			start := time.Now()
 			err = call(store, r.ID)

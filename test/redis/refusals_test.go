@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // refusals are what a server answers that cannot do its work, and how to bring it
@@ -28,33 +29,33 @@ var refusals = []struct {
 }{
 	{
 		"READONLY", nil,
-		func(t *testing.T, s *servers.Server) { do(t, s, "REPLICAOF", "127.0.0.1", "1") },
-		func(t *testing.T, s *servers.Server) { do(t, s, "REPLICAOF", "NO", "ONE") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "REPLICAOF", "127.0.0.1", "1") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "REPLICAOF", "NO", "ONE") },
 	},
 	{
 		"OOM", nil,
-		func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "maxmemory", "1") },
-		func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "maxmemory", "0") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "CONFIG", "SET", "maxmemory", "1") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "CONFIG", "SET", "maxmemory", "0") },
 	},
 	{
 		"NOREPLICAS", nil,
-		func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "min-replicas-to-write", "1") },
-		func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "min-replicas-to-write", "0") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "CONFIG", "SET", "min-replicas-to-write", "1") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "CONFIG", "SET", "min-replicas-to-write", "0") },
 	},
 	{
 		"MISCONF",
 		[]servers.Option{servers.Directive("save", "3600", "1000")},
 		func(t *testing.T, s *servers.Server) {
 			blockDump(t, s, true)
-			do(t, s, "BGSAVE")
-			until(t, "the save has failed", func() bool {
+			stores.Do(t, s, "BGSAVE")
+			stores.Until(t, "the save has failed", func() bool {
 				info, err := s.Do(t.Context(), "INFO", "persistence")
 				return err == nil && strings.Contains(info.(string), "rdb_last_bgsave_status:err")
 			})
 		},
 		func(t *testing.T, s *servers.Server) {
 			blockDump(t, s, false)
-			do(t, s, "SAVE")
+			stores.Do(t, s, "SAVE")
 		},
 	},
 	{
@@ -62,12 +63,12 @@ var refusals = []struct {
 		[]servers.Option{servers.Directive("lua-time-limit", "20")},
 		func(t *testing.T, s *servers.Server) {
 			go func() { _, _ = s.Do(t.Context(), "EVAL", "while true do end", "0") }()
-			until(t, "a script takes too long", func() bool {
+			stores.Until(t, "a script takes too long", func() bool {
 				_, err := s.Do(t.Context(), "DBSIZE")
 				return err != nil && strings.Contains(err.Error(), "BUSY")
 			})
 		},
-		func(t *testing.T, s *servers.Server) { do(t, s, "SCRIPT", "KILL") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "SCRIPT", "KILL") },
 	},
 	{
 		"LOADING",
@@ -75,15 +76,15 @@ var refusals = []struct {
 			servers.Directive("enable-debug-command", "yes"), servers.Directive("loading-process-events-interval-bytes", "1024"),
 		},
 		func(t *testing.T, s *servers.Server) {
-			do(t, s, "DEBUG", "POPULATE", "2000", "other", "100")
-			do(t, s, "CONFIG", "SET", "key-load-delay", "10000")
+			stores.Do(t, s, "DEBUG", "POPULATE", "2000", "other", "100")
+			stores.Do(t, s, "CONFIG", "SET", "key-load-delay", "10000")
 			go func() { _, _ = s.Do(t.Context(), "DEBUG", "RELOAD") }()
-			until(t, "the server loads", func() bool {
+			stores.Until(t, "the server loads", func() bool {
 				_, err := s.Do(t.Context(), "DBSIZE")
 				return err != nil && strings.Contains(err.Error(), "LOADING")
 			})
 		},
-		func(t *testing.T, s *servers.Server) { do(t, s, "CONFIG", "SET", "key-load-delay", "0") },
+		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "CONFIG", "SET", "key-load-delay", "0") },
 	},
 }
 
@@ -116,19 +117,19 @@ func TestRefusals(t *testing.T) {
 	for _, refusal := range refusals {
 		t.Run(refusal.word, func(t *testing.T) {
 			servers.Each(t, func(t *testing.T, s *servers.Server) {
-				store, err := redis.Open(t.Context(), s.URL(), redis.WithTimeout(10*time.Second))
+				store, err := redis.Open(t.Context(), stores.Patiently(s.URL()), redis.WithTimeout(10*time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(store.Close)
 				for _, rule := range rules {
-					allow(t, store, rule, "k")
+					stores.Allow(t, store, rule, "k")
 				}
 				refusal.begin(t, s)
 				for _, rule := range rules {
 					// A replica's connections are dropped, and a call that was on its
 					// way on one ends with an error of its own.
-					until(t, rule.Name()+" is refused with "+refusal.word, func() bool {
+					stores.Until(t, rule.Name()+" is refused with "+refusal.word, func() bool {
 						_, err := headgate.New(store, rule).Allow(t.Context(), "k")
 						if !errors.Is(err, headgate.ErrUnavailable) {
 							t.Fatalf("%s: got %v, want ErrUnavailable", rule, err)
@@ -138,11 +139,11 @@ func TestRefusals(t *testing.T) {
 				}
 				refusal.end(t, s)
 				for _, rule := range rules {
-					until(t, "the server takes requests again", func() bool {
+					stores.Until(t, "the server takes requests again", func() bool {
 						_, err := headgate.New(store, rule).Peek(t.Context(), "k", 1)
 						return err == nil
 					})
-					if d := allow(t, store, rule, "k"); d.Remaining != 998 {
+					if d := stores.Allow(t, store, rule, "k"); d.Remaining != 998 {
 						t.Errorf("%s: got %+v, want 998 remaining: nothing was done for the refused", rule, d)
 					}
 				}
@@ -216,24 +217,24 @@ func TestNameOfAnotherServer(t *testing.T) {
 	rule := headgate.MustRule("r", headgate.Per(10, 300*24*time.Hour))
 	servers.Each(t, func(t *testing.T, old *servers.Server) {
 		b := balance(t, old)
-		store, err := redis.Open(t.Context(), "redis://"+b.Addr().String(), redis.WithTimeout(10*time.Second))
+		store, err := redis.Open(t.Context(), stores.Patiently("redis://"+b.Addr().String()), redis.WithTimeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(store.Close)
-		if d := allow(t, store, rule, "k"); d.Remaining != 9 {
+		if d := stores.Allow(t, store, rule, "k"); d.Remaining != 9 {
 			t.Fatalf("got %+v, want 9 remaining", d)
 		}
 		replacement := servers.Start(t, old.Kind(), servers.Directive("repl-diskless-sync-delay", "0"))
 		b.leadTo(replacement)
-		do(t, old, "REPLICAOF", "127.0.0.1", fmt.Sprint(replacement.Port()))
-		until(t, "the old server is a replica in every respect", func() bool {
+		stores.Do(t, old, "REPLICAOF", "127.0.0.1", fmt.Sprint(replacement.Port()))
+		stores.Until(t, "the old server is a replica in every respect", func() bool {
 			info, err := old.Do(t.Context(), "INFO", "replication")
 			return err == nil && strings.Contains(info.(string), "master_link_status:up")
 		})
 		if _, err := headgate.New(store, rule).Allow(t.Context(), "k"); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "READONLY") {
 			t.Errorf("got %v, want ErrUnavailable and READONLY", err)
 		}
-		recovers(t, headgate.New(store, rule))
+		stores.Recovers(t, headgate.New(store, rule))
 	})
 }

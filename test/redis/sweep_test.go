@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/storetest"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // TestSweepPassesOver: an expired reservation that cannot be read does not hold up
@@ -15,7 +16,7 @@ import (
 func TestSweepPassesOver(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		clock := storetest.NewClock(storetest.Epoch)
-		store := open(t, dial(t, s), clock.Now)
+		store := stores.Open(t, dial(t, s), clock.Now)
 		checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Sliding(10, time.Hour)), Key: "k", Cost: 4, GiveBack: true}}
 		for _, id := range []string{"first", "second"} {
 			if _, _, err := store.Reserve(t.Context(), headgate.Terms{ID: id, For: time.Second}, checks, nil); err != nil {

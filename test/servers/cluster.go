@@ -4,26 +4,34 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 const (
 	primaries = 3
 	hashSlots = 16384
+
+	// nodeTimeout is how long a primary must be missed while a test waits for a failover.
+	nodeTimeout = time.Second
 )
 
-// Cluster is three primaries, each with a replica that takes over when it has
-// been gone for about a second.
+// Cluster is three primaries, each with a replica that takes over when it has been gone
+// for about a second once [Cluster.AwaitFailover] waits for it, and not before.
 type Cluster struct {
 	// Nodes are all servers. The first three begin as the primaries of equal
 	// thirds of the slots, in their order; each of the others follows the one
 	// three places before it.
 	Nodes []*Server
 
-	t   testing.TB
-	ids []string
+	t         testing.TB
+	ids       []string
+	impatient bool
 }
 
 // StartCluster starts the servers, forms the cluster and waits until it serves
@@ -31,7 +39,7 @@ type Cluster struct {
 func StartCluster(t testing.TB, kind Kind, options ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
-	options = append([]Option{replication(), clustered()}, options...)
+	options = append([]Option{replication(), ClusterNode()}, options...)
 	for range 2 * primaries {
 		node := Start(t, kind, options...)
 		c.Nodes = append(c.Nodes, node)
@@ -57,12 +65,23 @@ func StartCluster(t testing.TB, kind Kind, options ...Option) *Cluster {
 	return c
 }
 
-// clustered makes a server one that can be a part of a cluster.
-func clustered() Option {
+// Impatient has a node that is missed for a second count as gone from now on, at any
+// time: for tests of what happens then.
+func (c *Cluster) Impatient() {
+	c.t.Helper()
+	c.impatient = true
+	await(c.t, "the nodes are impatient", func(ctx context.Context) error { return c.pace(ctx, false) })
+}
+
+// ClusterNode makes a server one that can be a part of a cluster, and that is none yet.
+// [StartCluster] forms one of several.
+func ClusterNode() Option {
 	return func(s *settings) {
 		s.cluster = true
 		s.directives = append(s.directives,
-			[]string{"cluster-node-timeout", "1000"},
+			// The nodes get to know one another at the pace of this; see pace.
+			[]string{"cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10)},
+			[]string{"cluster-replica-no-failover", "yes"},
 			[]string{"cluster-replica-validity-factor", "0"},
 			[]string{"cluster-allow-replica-migration", "no"})
 	}
@@ -89,7 +108,12 @@ func (c *Cluster) AwaitWhole() {
 			}
 			well := 0
 			for line := range strings.Lines(fmt.Sprint(reply)) {
-				if f := strings.Fields(line); len(f) >= 8 && f[7] == "connected" && !strings.Contains(f[2], "fail") && !strings.Contains(f[2], "handshake") {
+				f := strings.Fields(line)
+				if len(f) < 8 || f[7] != "connected" {
+					continue
+				}
+				flags := strings.Split(f[2], ",") // "nofailover" is no failure
+				if !slices.ContainsFunc(flags, func(flag string) bool { return slices.Contains([]string{"fail", "fail?", "handshake"}, flag) }) {
 					well++
 				}
 			}
@@ -106,9 +130,39 @@ func (c *Cluster) AwaitWhole() {
 			if _, err := node.leads(ctx); err != nil {
 				return err
 			}
+			if err := node.restartable(); err != nil {
+				return err
+			}
 		}
-		return nil
+		return c.pace(ctx, !c.impatient)
 	})
+}
+
+// restartable returns an error as long as the node could not be started again from its
+// file: Valkey takes one for broken in which a replica is in another shard than its
+// primary, and writes that until it has heard from both.
+func (s *Server) restartable() error {
+	text, err := os.ReadFile(filepath.Join(s.dir, "nodes.conf"))
+	if err != nil {
+		return fmt.Errorf("servers: %w", err)
+	}
+	shards, follows := map[string]string{}, map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 4 {
+			continue
+		}
+		if _, shard, ok := strings.Cut(f[1], "shard-id="); ok {
+			shards[f[0]], _, _ = strings.Cut(shard, ",")
+			follows[f[0]] = f[3] // "-" for a primary
+		}
+	}
+	for node, primary := range follows {
+		if of, known := shards[primary]; known && of != shards[node] {
+			return fmt.Errorf("in the file of %s the replica %s is in another shard than its primary", s.Addr(), node)
+		}
+	}
+	return nil
 }
 
 // Owner is the primary that serves the slot, as a node that is up sees it.
@@ -118,10 +172,32 @@ func (c *Cluster) Owner(slot uint16) *Server {
 }
 
 // AwaitFailover waits until another server than the old one serves the slot, and
-// returns it.
+// returns it. While it waits, a primary that is missed for a second is replaced.
 func (c *Cluster) AwaitFailover(slot uint16, old *Server) *Server {
 	c.t.Helper()
-	return c.owner(slot, old)
+	await(c.t, "the nodes are impatient", func(ctx context.Context) error { return c.pace(ctx, false) })
+	next := c.owner(slot, old)
+	await(c.t, "the nodes are patient", func(ctx context.Context) error { return c.pace(ctx, !c.impatient) })
+	return next
+}
+
+// pace tells the nodes after how long another counts as gone, and whether it is to be
+// replaced. It returns an error as long as one does not know that answers at all.
+func (c *Cluster) pace(ctx context.Context, patient bool) error {
+	timeout, stay := nodeTimeout, "no"
+	if patient {
+		timeout, stay = calm, "yes"
+	}
+	for _, node := range c.Nodes {
+		if !node.answers() {
+			continue
+		}
+		if _, err := node.Do(ctx, "CONFIG", "SET", "cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
+			"cluster-replica-no-failover", stay); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) owner(slot uint16, not *Server) *Server {
@@ -194,7 +270,7 @@ func (c *Cluster) Migrate(slot uint16, to *Server) *Migration {
 // MoveKey moves one key of the slot.
 func (m *Migration) MoveKey(key string) {
 	m.c.t.Helper()
-	args := []string{"MIGRATE", loopback, strconv.Itoa(m.To.Port()), key, "0", "5000"}
+	args := []string{"MIGRATE", loopback, strconv.Itoa(m.To.Port()), key, "0", "30000"}
 	if password := m.To.settings.password; password != "" {
 		args = append(args, "AUTH", password)
 	}

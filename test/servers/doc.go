@@ -33,7 +33,11 @@
 // All programs are required: where one is missing the test fails, and says how
 // to install it. A test that quietly did not run would look like one that passed.
 //
-// A port is free when it is chosen, which does not keep it free. Start takes
-// another one if it was taken meanwhile; Restart cannot, since clients know the
-// old one, and fails the test if it stays taken.
+// A port is free when it is chosen, and kept from other tests from then on, which does
+// not keep it free of everybody. Start takes another one if it was taken meanwhile;
+// Restart cannot, since clients know the old one, and fails the test if it stays taken.
+//
+// Sentinels and nodes of a cluster are patient until a test waits for a failover: a
+// server that is held up for some seconds, as on a busy machine, is not replaced when
+// nobody asked for it.
 package servers

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os/exec"
 	"strconv"
+	"testing"
 )
 
 const (
@@ -17,17 +19,39 @@ const (
 	lastPort  = 31999
 )
 
-// freePort returns a port of the loopback interface on which nothing listens.
-func freePort() (int, error) {
-	const tries = 100
-	var last error
-	for range tries {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		if last = portFree(port); last == nil {
-			return port, nil
-		}
+// Port returns a port of the loopback interface on which nothing listens, for a
+// program that must be told its port. On Linux no test in any process is given it
+// again before the test and its subtests have ended; another program can still take it.
+func Port(t testing.TB) int {
+	t.Helper()
+	port, release, err := freePort()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return 0, fmt.Errorf("servers: no free port among %d tried from %d to %d: %w", tries, firstPort, lastPort, last)
+	t.Cleanup(release)
+	return port
+}
+
+// Bind ties a program that is not started yet to this process: on Linux the kernel
+// kills it if this process dies without cleaning up, as it does when `go test` runs
+// out of time.
+func Bind(cmd *exec.Cmd) { cmd.SysProcAttr = attributes() }
+
+// freePort returns a port of the loopback interface on which nothing listens, and
+// which no other test has until release is called.
+func freePort() (port int, release func(), err error) {
+	const tries = 100
+	for range tries {
+		port = firstPort + rand.IntN(lastPort-firstPort+1)
+		if release, err = reserve(port); err != nil {
+			continue
+		}
+		if err = portFree(port); err == nil {
+			return port, release, nil
+		}
+		release()
+	}
+	return 0, nil, fmt.Errorf("servers: no free port among %d tried from %d to %d: %w", tries, firstPort, lastPort, err)
 }
 
 // portFree returns an error if something listens on the port.

@@ -20,11 +20,18 @@ const (
 
 	// patience is how long a topology may take until it is whole. It takes a
 	// second or two; the rest is for a machine that is busy with other tests.
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
+
+	// calm is how long a server must be missed until it is replaced while no test waits
+	// for that: longer than a busy machine holds one up.
+	calm = time.Minute
+	// downAfter is how long a primary must be missed by its Sentinels while one does.
+	downAfter = 500 * time.Millisecond
 )
 
-// Sentinel is a primary with two replicas, and three Sentinels that watch them.
-// A primary that is gone for half a second is replaced.
+// Sentinel is a primary with two replicas, and three Sentinels that watch them. A
+// primary that is gone is replaced within about a second once [Sentinel.AwaitFailover]
+// waits for it, and not before.
 type Sentinel struct {
 	// Nodes are the servers that hold data; the first begins as the primary.
 	Nodes []*Server
@@ -50,13 +57,29 @@ func StartSentinel(t testing.TB, kind Kind, options ...Option) *Sentinel {
 	for range 3 {
 		s.Sentinels = append(s.Sentinels, Start(t, kind, watching(primary)))
 	}
-	for _, sentinel := range s.Sentinels {
-		// Its own pace is made for networks that span a continent.
-		sentinel.must("SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100",
-			"publish-period", "200", "election-timeout", "1000", "min-link-reconnect-period", "200")
-	}
+	await(t, "the Sentinels have their pace", func(ctx context.Context) error { return s.pace(ctx, calm) })
 	await(t, "the Sentinels know all servers", func(ctx context.Context) error { return s.whole(ctx) })
 	return s
+}
+
+// pace tells the Sentinels after how long a server counts as gone, and to be quick
+// besides: their own pace is made for networks that span a continent. It returns an
+// error as long as one does not know.
+func (s *Sentinel) pace(ctx context.Context, downAfter time.Duration) error {
+	for _, sentinel := range s.Sentinels {
+		if !sentinel.answers() {
+			continue
+		}
+		// One that has been held up for two seconds does nothing for the tilt-period.
+		if _, err := sentinel.Do(ctx, "SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100",
+			"publish-period", "200", "election-timeout", "1000", "min-link-reconnect-period", "200", "tilt-period", "1000"); err != nil {
+			return err
+		}
+		if _, err := sentinel.Do(ctx, "SENTINEL", "SET", MasterName, "down-after-milliseconds", strconv.FormatInt(downAfter.Milliseconds(), 10)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replication makes replicas follow at once.
@@ -76,7 +99,7 @@ func watching(primary *Server) Option {
 		s.certificates = primary.settings.certificates
 		s.directives = append(s.directives,
 			[]string{"sentinel", "monitor", MasterName, loopback, strconv.Itoa(primary.Port()), "2"},
-			[]string{"sentinel", "down-after-milliseconds", MasterName, "500"},
+			[]string{"sentinel", "down-after-milliseconds", MasterName, strconv.FormatInt(calm.Milliseconds(), 10)},
 			[]string{"sentinel", "failover-timeout", MasterName, "1000"})
 		if password := primary.settings.password; password != "" {
 			Password(password)(s)
@@ -129,10 +152,14 @@ func (s *Sentinel) Primary() *Server {
 }
 
 // AwaitFailover waits until the Sentinels have put another server in the place of
-// the primary, and returns it.
+// the primary, and returns it. While it waits, a primary that is missed for half a
+// second is replaced.
 func (s *Sentinel) AwaitFailover(old *Server) *Server {
 	s.t.Helper()
-	return s.primary("the Sentinels have chosen another primary", old)
+	await(s.t, "the Sentinels are impatient", func(ctx context.Context) error { return s.pace(ctx, downAfter) })
+	primary := s.primary("the Sentinels have chosen another primary", old)
+	await(s.t, "the Sentinels are patient", func(ctx context.Context) error { return s.pace(ctx, calm) })
+	return primary
 }
 
 func (s *Sentinel) primary(what string, not *Server) *Server {

@@ -20,7 +20,7 @@ import (
 const (
 	// startTime is how long a server may take until it answers PING. It takes
 	// some 20 ms; the rest is for a machine that is busy with other tests.
-	startTime = 30 * time.Second
+	startTime = time.Minute
 	// stopTime is how long a server may take to end on SIGTERM before it is
 	// killed.
 	stopTime = 10 * time.Second
@@ -40,8 +40,9 @@ type Server struct {
 	port     int
 	bus      int // where the nodes of a cluster speak to one another
 
-	mu      sync.Mutex // guards process
+	mu      sync.Mutex // guards what follows
 	process *process   // nil while the server is down
+	paused  bool
 }
 
 // process is one life of a server.
@@ -66,17 +67,15 @@ func Start(t testing.TB, kind Kind, options ...Option) *Server {
 	t.Cleanup(s.cleanup)
 	const tries = 5
 	for range tries {
-		if s.port, err = freePort(); err != nil {
-			t.Fatal(err)
-		}
+		s.port, s.bus = Port(t), Port(t)
 		if err = s.configure(); err != nil {
 			t.Fatal(err)
 		}
 		if err = s.start(); err == nil {
 			return s
 		}
-		if portFree(s.port) == nil {
-			break // The port was not the trouble.
+		if portFree(s.port) == nil && portFree(s.bus) == nil {
+			break // The ports were not the trouble.
 		}
 	}
 	t.Fatal(err)
@@ -86,10 +85,6 @@ func Start(t testing.TB, kind Kind, options ...Option) *Server {
 // configure writes the configuration file. It is written once: a Sentinel changes
 // its own and those of its servers, and a restart must find what it wrote.
 func (s *Server) configure() error {
-	var err error
-	if s.bus, err = freePort(); err != nil {
-		return err
-	}
 	if err := os.WriteFile(s.configPath(), []byte(s.settings.config(s.dir, s.port, s.bus)), 0o600); err != nil {
 		return fmt.Errorf("servers: %w", err)
 	}
@@ -263,6 +258,7 @@ func (s *Server) mustSignal(sig syscall.Signal) {
 		s.t.Fatalf("servers: %s on port %d is down and cannot get %v", s.kind.Program(), s.port, sig)
 	}
 	s.process.signal(sig)
+	s.paused = sig == syscall.SIGSTOP
 }
 
 // up reports whether the server runs.
@@ -272,13 +268,20 @@ func (s *Server) up() bool {
 	return s.process != nil
 }
 
+// answers reports whether the server runs and is not paused.
+func (s *Server) answers() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process != nil && !s.paused
+}
+
 // take returns the running process, if there is one, and marks the server as
 // down.
 func (s *Server) take() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.process
-	s.process = nil
+	s.process, s.paused = nil, false
 	return p
 }
 

@@ -1,4 +1,4 @@
-package redis_test
+package topologies
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // seen is what an observer was told: calls and failures by node and operation.
@@ -53,7 +54,7 @@ func TestObserver(t *testing.T) {
 			s := servers.Start(t, kind)
 			all := &seen{}
 			all.clear()
-			store := openURL(t, s.URL(), redis.WithObserver(all.observe))
+			store := stores.OpenURL(t, s.URL(), redis.WithObserver(all.observe))
 			check := []headgate.Check{{Rule: rule, Key: "k"}}
 			all.clear()
 			for range 3 {
@@ -80,7 +81,7 @@ func TestObserver(t *testing.T) {
 			c := servers.StartCluster(t, kind)
 			all := &seen{}
 			all.clear()
-			store := openURL(t, c.URL(), redis.WithObserver(all.observe))
+			store := stores.OpenURL(t, c.URL(), redis.WithObserver(all.observe))
 			take := func() {
 				for i := range 60 {
 					if _, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: rule, Key: fmt.Sprint(i)}}, nil); err != nil {

@@ -1,4 +1,4 @@
-package redis_test
+package topologies
 
 import (
 	"bufio"
@@ -18,7 +18,23 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
+
+// spreaderURL makes this test binary a process that takes requests over several slots
+// from the store at the URL, instead of running tests.
+const spreaderURL = "HEADGATE_TEST_SPREADER_URL"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(spreaderURL); url != "" {
+		if err := spreader(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // spread are checks whose counters are in different slots of a cluster, and admit
 // no more than spreadLimit requests together.
@@ -37,9 +53,9 @@ const spreadLimit = 900
 // spreader takes requests over several slots from many goroutines, and prints a line
 // for each that is admitted.
 func spreader(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	store, err := redis.Open(ctx, url, redis.WithTimeout(time.Minute))
+	store, err := redis.Open(ctx, stores.Patiently(url), redis.WithTimeout(time.Minute))
 	if err != nil {
 		return err
 	}
@@ -68,7 +84,11 @@ func spreader(url string) error {
 	return nil
 }
 
-const spreaders = 25 // goroutines in each process
+const (
+	takers    = 4  // processes
+	spreaders = 25 // goroutines in each of them
+	attempts  = 40 // of each goroutine
+)
 
 // startSpreader starts a process, and adds to admitted what it prints. The process
 // is waited for by calling what is returned.
@@ -128,7 +148,7 @@ func TestProcessesShareSlotsExactly(t *testing.T) {
 			})
 		}
 		all.Wait()
-		store, err := redis.Open(t.Context(), c.URL(), redis.WithTimeout(30*time.Second))
+		store, err := redis.Open(t.Context(), stores.Patiently(c.URL()), redis.WithTimeout(30*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,16 +182,16 @@ func TestProcessesDieBetweenSlots(t *testing.T) {
 	for i := range kills {
 		before := admitted.Load()
 		cmd, wait := startSpreader(t, c.URL(), &admitted)
-		ended := make(chan error)
-		go func() { ended <- wait() }()
-		until(t, "some are admitted", func() bool { return admitted.Load() >= before+int64(10+3*i) })
+		over := make(chan error, 1)
+		go func() { over <- wait() }()
+		stores.Until(t, "some are admitted", func() bool { return admitted.Load() >= before+int64(10+3*i) })
 		_ = cmd.Process.Kill()
 		var killed *exec.ExitError
-		if err := <-ended; err != nil && !errors.As(err, &killed) {
+		if err := stores.Ended(t, "the process has ended", over); err != nil && !errors.As(err, &killed) {
 			t.Fatal(err)
 		}
 	}
-	store, err := redis.Open(t.Context(), c.URL(), redis.WithTimeout(30*time.Second))
+	store, err := redis.Open(t.Context(), stores.Patiently(c.URL()), redis.WithTimeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,16 +216,16 @@ func TestRefusedTooEarly(t *testing.T) {
 		store, prefix := openCluster(t, c, 30*time.Second)
 		checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
 		everyone := checks[:1]
-		stop := make(chan struct{})
+		var stopped atomic.Bool
 		var all sync.WaitGroup
+		stop := func() {
+			stopped.Store(true)
+			stores.Ended(t, "all calls have ended", stores.Waited(&all))
+		}
+		defer stop()
 		for i := range others {
 			all.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
+				for n := 0; !stopped.Load(); n++ {
 					out, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{everyone[0], denied(i, n)}, nil)
 					if v := headgate.NewVerdict(out); err != nil || v.Allowed {
 						t.Errorf("got %+v, %v; want a denial", v, err)
@@ -229,8 +249,7 @@ func TestRefusedTooEarly(t *testing.T) {
 				early++
 			}
 		}
-		close(stop)
-		all.Wait()
+		stop()
 		for take(t, store, everyone...).Allowed {
 			taken++
 		}

@@ -1,4 +1,4 @@
-package redis_test
+package topologies
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // documented are the rules of a user in docs/redis.md, of the line that makes it.
@@ -125,10 +126,10 @@ func TestPermissions(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		try := func(rules ...string) error {
 			t.Helper()
-			do(t, s, append([]string{"ACL", "SETUSER", "headgate", "reset", "on", ">geheim"}, rules...)...)
-			do(t, s, "FLUSHALL")
-			do(t, s, "SCRIPT", "FLUSH")
-			store, err := redis.Open(t.Context(), as(t, s.URL(), "headgate", "geheim"), redis.WithTimeout(10*time.Second))
+			stores.Do(t, s, append([]string{"ACL", "SETUSER", "headgate", "reset", "on", ">geheim"}, rules...)...)
+			stores.Do(t, s, "FLUSHALL")
+			stores.Do(t, s, "SCRIPT", "FLUSH")
+			store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "headgate", "geheim")), redis.WithTimeout(10*time.Second))
 			if err != nil {
 				return err
 			}
@@ -144,7 +145,7 @@ func TestPermissions(t *testing.T) {
 				t.Errorf("without %s: %v; want that the server does not permit it", rules[i], err)
 			}
 		}
-		do(t, s, "ACL", "LOG", "RESET")
+		stores.Do(t, s, "ACL", "LOG", "RESET")
 		if err := try(rules...); err != nil {
 			t.Fatal(err)
 		}
@@ -167,31 +168,31 @@ func TestPermissionsOnTopologies(t *testing.T) {
 		t.Run("sentinel", func(t *testing.T) {
 			s := servers.StartSentinel(t, kind, servers.Password("admin"))
 			for _, node := range s.Nodes {
-				do(t, node, append(user, "+role")...)
+				stores.Do(t, node, append(user, "+role")...)
 			}
 			for _, one := range s.Sentinels {
-				do(t, one, watcher...)
+				stores.Do(t, one, watcher...)
 			}
 			file := filepath.Join(t.TempDir(), "watch")
 			if err := os.WriteFile(file, []byte("geheim too"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			u := as(t, strings.Split(s.URL(), "&sentinel_password_file")[0], "headgate", "geheim") + "&sentinel_user=headgate-watch&sentinel_password_file=" + url.QueryEscape(file)
-			store := openURL(t, u, redis.WithPrefix("hg:"))
+			store := stores.OpenURL(t, u, redis.WithPrefix("hg:"))
 			if err := everything(t, store, false); err != nil {
 				t.Error(err)
 			}
 			old := s.Primary()
 			old.Kill()
 			s.AwaitFailover(old)
-			recovers(t, headgate.New(store, headgate.MustRule("r", headgate.PerHour(1000))))
+			stores.Recovers(t, headgate.New(store, headgate.MustRule("r", headgate.PerHour(1000))))
 		})
 		t.Run("cluster", func(t *testing.T) {
 			c := servers.StartCluster(t, kind, servers.Password("admin"))
 			for _, node := range c.Nodes {
-				do(t, node, append(user, "+cluster|slots", "+cluster|shards")...)
+				stores.Do(t, node, append(user, "+cluster|slots", "+cluster|shards")...)
 			}
-			store := openURL(t, as(t, c.URL(), "headgate", "geheim"), redis.WithPrefix("hg:"))
+			store := stores.OpenURL(t, as(t, c.URL(), "headgate", "geheim"), redis.WithPrefix("hg:"))
 			if err := everything(t, store, true); err != nil {
 				t.Error(err)
 			}
@@ -205,25 +206,25 @@ func TestPrefixes(t *testing.T) {
 	rules := documented(t, "headgate")
 	rule := headgate.MustRule("r", headgate.PerHour(10))
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		var stores []*redis.Store
+		var both []*redis.Store
 		for _, name := range []string{"shop", "blog"} {
 			own := strings.ReplaceAll(strings.Join(rules, " "), "hg:*", name+":*")
-			do(t, s, append([]string{"ACL", "SETUSER", name, "on", ">geheim"}, strings.Fields(own)...)...)
-			store, err := redis.Open(t.Context(), as(t, s.URL(), name, "geheim")+"&prefix="+name+"%3A", redis.WithTimeout(10*time.Second))
+			stores.Do(t, s, append([]string{"ACL", "SETUSER", name, "on", ">geheim"}, strings.Fields(own)...)...)
+			store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), name, "geheim")+"&prefix="+name+"%3A"), redis.WithTimeout(10*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(store.Close)
-			stores = append(stores, store)
+			both = append(both, store)
 		}
 		for want := int64(9); want > 6; want-- {
-			for _, store := range stores {
-				if d := allow(t, store, rule, "k"); d.Remaining != want {
+			for _, store := range both {
+				if d := stores.Allow(t, store, rule, "k"); d.Remaining != want {
 					t.Errorf("got %+v, want %d remaining", d, want)
 				}
 			}
 		}
-		thief, err := redis.Open(t.Context(), as(t, s.URL(), "blog", "geheim")+"&prefix=shop%3A", redis.WithTimeout(10*time.Second))
+		thief, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "blog", "geheim")+"&prefix=shop%3A"), redis.WithTimeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +250,7 @@ func TestTLS(t *testing.T) {
 				if !strings.HasPrefix(text, "rediss") || !strings.Contains(text, "cert_file=") {
 					t.Fatalf("%s is no URL for TLS", text)
 				}
-				if err := everything(t, openURL(t, text), name == "cluster"); err != nil {
+				if err := everything(t, stores.OpenURL(t, text), name == "cluster"); err != nil {
 					t.Error(err)
 				}
 			})
@@ -263,13 +264,13 @@ func TestTLS(t *testing.T) {
 			"the authorities of the system": strings.ReplaceAll(s.URL(), "ca_file=", "client_name="),
 		} {
 			t.Run(name, func(t *testing.T) {
-				_, err := redis.Open(t.Context(), text)
+				_, err := redis.Open(t.Context(), stores.Patiently(text))
 				if !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), s.Addr()) || strings.Contains(err.Error(), "geheim") {
 					t.Errorf("got %v, want that %s cannot be reached", err, s.Addr())
 				}
 			})
 		}
-		if store, err := redis.Open(t.Context(), s.URL()+"&server_name=localhost"); err != nil {
+		if store, err := redis.Open(t.Context(), stores.Patiently(s.URL()+"&server_name=localhost")); err != nil {
 			t.Error(err)
 		} else {
 			store.Close()
@@ -290,11 +291,11 @@ func TestMistakenTopology(t *testing.T) {
 			{"server as a cluster", "redis-cluster://" + s.Nodes[0].Addr(), "write redis:// in the place", headgate.ErrInvalid},
 			{"Sentinel as a server", "redis://" + s.Sentinels[0].Addr(), "is a Sentinel; write redis-sentinel://", headgate.ErrInvalid},
 			{"server as a Sentinel", "redis-sentinel://" + s.Nodes[0].Addr() + "?master=main", "SENTINEL", headgate.ErrUnavailable},
-			{"a cluster that was not formed", "redis-cluster://" + servers.Start(t, kind, servers.Directive("cluster-enabled", "yes")).Addr(), "has the cluster been formed?", headgate.ErrUnavailable},
+			{"a cluster that was not formed", "redis-cluster://" + servers.Start(t, kind, servers.ClusterNode()).Addr(), "has the cluster been formed?", headgate.ErrUnavailable},
 			{"another primary's name", "redis-sentinel://" + s.Sentinels[0].Addr() + "?master=other", `the primary "other"`, headgate.ErrUnavailable},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				_, err := redis.Open(t.Context(), test.url)
+				_, err := redis.Open(t.Context(), stores.Patiently(test.url))
 				if !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v, want %v that says %q", err, test.kind, test.want)
 				}

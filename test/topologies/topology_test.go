@@ -1,4 +1,4 @@
-package redis_test
+package topologies
 
 import (
 	"math/rand/v2"
@@ -11,27 +11,12 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/store/storetest"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
-// openURL opens a store with counters of its own, as a user would.
-func openURL(t testing.TB, url string, options ...redis.Option) *redis.Store {
-	t.Helper()
-	options = append([]redis.Option{
-		redis.WithPrefix("t" + strconv.FormatInt(prefixes.Add(1), 10) + ":"),
-		redis.WithTimeout(30 * time.Second),
-	}, options...)
-	store, err := redis.Open(t.Context(), url, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	return store
-}
-
-// eachKind runs a test for every kind of server, side by side.
+// eachKind runs a test for every kind of server.
 func eachKind(t *testing.T, test func(t *testing.T, kind servers.Kind)) {
 	for _, kind := range servers.Kinds() {
 		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
@@ -60,6 +45,7 @@ func topologies(t *testing.T, test func(t *testing.T, client rueidis.Client)) {
 func connect(t *testing.T, option rueidis.ClientOption) rueidis.Client {
 	t.Helper()
 	option.DisableRetry, option.DisableCache = true, true
+	option.Dialer.Timeout, option.ConnWriteTimeout = 30*time.Second, 30*time.Second
 	client, err := rueidis.NewClient(option)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +58,7 @@ func connect(t *testing.T, option rueidis.ClientOption) rueidis.Client {
 func TestTopologiesConform(t *testing.T) {
 	topologies(t, func(t *testing.T, client rueidis.Client) {
 		storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
-			return open(t, client, clock)
+			return stores.Open(t, client, clock)
 		})
 		t.Run("histories", func(t *testing.T) { histories(t, client) })
 	})
@@ -83,9 +69,9 @@ func TestTopologiesConform(t *testing.T) {
 // denied leaves nothing behind. The clock only goes on: a counter that was in use
 // for a moment does not remember what it was before.
 func histories(t *testing.T, client rueidis.Client) {
-	rng := rand.New(rand.NewPCG(4, uint64(prefixes.Load())))
+	rng := rand.New(rand.NewPCG(4, uint64(stores.Fresh())))
 	clock := storetest.NewClock(storetest.Epoch)
-	store, model := open(t, client, clock.Now), storetest.NewModel(clock.Now)
+	store, model := stores.Open(t, client, clock.Now), storetest.NewModel(clock.Now)
 	var rules []*headgate.Rule
 	for i, limits := range [][]headgate.Limit{
 		{headgate.Per(20, 10*time.Second)},
@@ -107,7 +93,7 @@ func histories(t *testing.T, client rueidis.Client) {
 		rules = append(rules, rule)
 	}
 	var past []headgate.Check
-	denied, over := 0, max(1, steps(t)/50)
+	denied, over := 0, max(400, stores.Steps(t)/50)
 	for n := range over {
 		if rng.IntN(3) == 0 {
 			clock.Add(time.Duration(rng.Int64N(int64(time.Second))))

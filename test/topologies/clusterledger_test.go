@@ -1,4 +1,4 @@
-package redis_test
+package topologies
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/storetest"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // TestReservationsOverSlots: reservations whose counters are in several slots of a
@@ -22,7 +23,7 @@ func TestReservationsOverSlots(t *testing.T) {
 		c := servers.StartCluster(t, kind)
 		client := connect(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr()}})
 		clock := storetest.NewClock(storetest.Epoch)
-		store := open(t, client, clock.Now)
+		store := stores.Open(t, client, clock.Now)
 		model := storetest.NewModel(clock.Now)
 		ctx := t.Context()
 		rng := rand.New(rand.NewPCG(11, 12))
@@ -118,7 +119,7 @@ func TestReservationsOverSlots(t *testing.T) {
 func TestRepeatedAfterFailure(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 5*time.Second)
+		store, prefix := openCluster(t, c, 30*time.Second)
 		checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1])
 		for i := range checks {
 			checks[i].Cost = 10

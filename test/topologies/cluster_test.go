@@ -1,23 +1,26 @@
-package redis_test
+package topologies
 
 import (
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // openCluster opens a store on a cluster, with a prefix of its own.
 func openCluster(t *testing.T, c *servers.Cluster, timeout time.Duration) (*redis.Store, string) {
 	t.Helper()
-	prefix := "c" + strconv.FormatInt(prefixes.Add(1), 10) + ":"
-	return openURL(t, c.URL(), redis.WithPrefix(prefix), redis.WithTimeout(timeout)), prefix
+	prefix := "c" + strconv.FormatInt(stores.Fresh(), 10) + ":"
+	return stores.OpenURL(t, c.URL(), redis.WithPrefix(prefix), redis.WithTimeout(timeout)), prefix
 }
 
 // slot asks for a key's slot.
@@ -67,13 +70,18 @@ func take(t *testing.T, store headgate.Store, checks ...headgate.Check) headgate
 // given back, although the caller's time is up.
 func TestGroupsAreGivenBack(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		// Patient with one another, so that the node is not replaced.
-		c := servers.StartCluster(t, kind, servers.Directive("cluster-node-timeout", "60000"))
-		store, prefix := openCluster(t, c, 200*time.Millisecond)
+		c := servers.StartCluster(t, kind)
+		patient, prefix := openCluster(t, c, 30*time.Second)
+		// To give back has as long as a call.
+		store := stores.OpenURL(t, c.URL(), redis.WithPrefix(prefix), redis.WithTimeout(2*time.Second))
 		checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
-		if v := take(t, store, checks...); !v.Allowed || v.Decisions[0].Remaining != 99 || v.Decisions[2].Check != 2 {
+		if v := take(t, patient, checks...); !v.Allowed || v.Decisions[0].Remaining != 99 || v.Decisions[2].Check != 2 {
 			t.Fatalf("got %+v, want it admitted", v)
 		}
+		stores.Until(t, "the other store is connected to all", func() bool {
+			_, err := store.Take(t.Context(), headgate.OpPeek, checks, nil)
+			return err == nil
+		})
 		c.Nodes[1].Pause()
 		for range 3 {
 			out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
@@ -82,12 +90,12 @@ func TestGroupsAreGivenBack(t *testing.T) {
 			}
 		}
 		for _, i := range []int{0, 2} {
-			until(t, "the units were given back", func() bool { return peek(t, store, checks[i]) == 99 })
+			stores.Until(t, "the units were given back", func() bool { return peek(t, patient, checks[i]) == 99 })
 		}
 		c.Nodes[1].Resume()
 		c.AwaitWhole()
-		until(t, "the node takes requests again", func() bool {
-			out, err := store.Take(t.Context(), headgate.OpPeek, checks[1:2], nil)
+		stores.Until(t, "the node takes requests again", func() bool {
+			out, err := patient.Take(t.Context(), headgate.OpPeek, checks[1:2], nil)
 			return err == nil && out[0].Remaining >= 96 // calls that were not answered may have counted
 		})
 	})
@@ -98,7 +106,7 @@ func TestGroupsAreGivenBack(t *testing.T) {
 func TestSlotOnItsWay(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 10*time.Second)
+		store, prefix := openCluster(t, c, 30*time.Second)
 		tagged := func(name string, limits ...headgate.Limit) *headgate.Rule {
 			rule, err := headgate.MustRule(name, limits...).WithTag("here")
 			if err != nil {
@@ -171,46 +179,42 @@ func forget(t *testing.T, store headgate.Store, checks ...headgate.Check) error 
 // TestSlotsMoveUnderTraffic: no call fails and none is counted twice while slots go
 // from node to node.
 func TestSlotsMoveUnderTraffic(t *testing.T) {
-	const limit = 100_000
+	const limit = 10_000_000
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 10*time.Second)
+		store, prefix := openCluster(t, c, 30*time.Second)
 		checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
 		moving := slot(t, c, prefix+checks[0].Rule.Name()+" "+checks[0].Key)
-		done := make(chan int64)
-		stop := make(chan struct{})
+		var all sync.WaitGroup
+		var taken atomic.Int64
+		var stopped atomic.Bool
+		stop := func() {
+			stopped.Store(true)
+			stores.Ended(t, "all calls have ended", stores.Waited(&all))
+		}
+		defer stop()
 		for range 8 {
-			go func() {
-				for n := int64(0); ; n++ {
-					select {
-					case <-stop:
-						done <- n
-						return
-					default:
-					}
+			all.Go(func() {
+				for !stopped.Load() {
 					out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
 					if v := headgate.NewVerdict(out); err != nil || !v.Allowed {
 						t.Errorf("got %+v, %v", v, err)
-						done <- n
 						return
 					}
+					taken.Add(1)
 				}
-			}()
+			})
 		}
 		for i := range 6 {
 			c.Migrate(moving, c.Nodes[(i+1)%3]).Finish()
 		}
-		close(stop)
-		taken := int64(0)
-		for range 8 {
-			taken += <-done
-		}
+		stop()
 		for i := range checks {
-			if left := peek(t, store, checks[i]); left != limit-taken {
-				t.Errorf("after %d requests %d are left of %d", taken, left, limit)
+			if left := peek(t, store, checks[i]); left != limit-taken.Load() {
+				t.Errorf("after %d requests %d are left of %d", taken.Load(), left, limit)
 			}
 		}
-		t.Logf("%d requests", taken)
+		t.Logf("%d requests", taken.Load())
 	})
 }
 
@@ -219,21 +223,20 @@ func TestSlotsMoveUnderTraffic(t *testing.T) {
 func TestClusterDown(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 200*time.Millisecond)
+		store, prefix := openCluster(t, c, 5*time.Second)
 		checks := checksOn(t, c, prefix, 100, c.Nodes[1])
+		c.Impatient()
 		c.Nodes[0].Kill()
 		c.Nodes[3].Kill()
-		until(t, "the cluster is down", func() bool {
+		stores.Until(t, "the cluster is down", func() bool {
 			_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
 			return errors.Is(err, headgate.ErrUnavailable) && strings.Contains(err.Error(), "CLUSTERDOWN")
 		})
-		if err := store.Ping(t.Context()); err != nil {
-			t.Errorf("no node answers: %v", err)
-		}
+		stores.Until(t, "a node answers", func() bool { return store.Ping(t.Context()) == nil })
 		c.Nodes[0].Restart()
 		c.Nodes[3].Restart()
 		c.AwaitWhole()
-		until(t, "the cluster answers", func() bool {
+		stores.Until(t, "the cluster answers", func() bool {
 			_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
 			return err == nil
 		})
@@ -243,11 +246,11 @@ func TestClusterDown(t *testing.T) {
 // TestClusterScriptsGone: the nodes forget the scripts, and no decision is lost.
 func TestClusterScriptsGone(t *testing.T) {
 	c := servers.StartCluster(t, servers.Redis)
-	store, prefix := openCluster(t, c, 10*time.Second)
+	store, prefix := openCluster(t, c, 30*time.Second)
 	checks := checksOn(t, c, prefix, 3, c.Nodes[0], c.Nodes[1])
 	for want := int64(2); want >= -1; want-- {
 		for _, node := range c.Nodes {
-			do(t, node, "SCRIPT", "FLUSH")
+			stores.Do(t, node, "SCRIPT", "FLUSH")
 		}
 		if v := take(t, store, checks...); v.Allowed != (want >= 0) || v.Decisions[0].Remaining != max(want, 0) {
 			t.Errorf("got %+v, want %d remaining", v, want)
@@ -258,12 +261,12 @@ func TestClusterScriptsGone(t *testing.T) {
 // TestKeysDoNotSteer: what stands in a key has no say in where its counter is kept.
 func TestKeysDoNotSteer(t *testing.T) {
 	c := servers.StartCluster(t, servers.Valkey)
-	store, prefix := openCluster(t, c, 10*time.Second)
+	store, prefix := openCluster(t, c, 30*time.Second)
 	rule := headgate.MustRule("r", headgate.PerHour(10))
 	for n := range 300 {
 		// Without care, all of these are in the slot of "victim".
 		for _, key := range []string{"{victim}%d", "}{victim}%d", "{victim}}%d", "%%7Bvictim%%7D%d"} {
-			if d := allow(t, store, rule, fmt.Sprintf(key, n)); !d.Allowed || d.Remaining != 9 {
+			if d := stores.Allow(t, store, rule, fmt.Sprintf(key, n)); !d.Allowed || d.Remaining != 9 {
 				t.Fatalf("%q shares its counter: %+v", fmt.Sprintf(key, n), d)
 			}
 		}
@@ -291,22 +294,25 @@ func TestKeysDoNotSteer(t *testing.T) {
 func TestSuspects(t *testing.T) {
 	const requests = 20
 	c := servers.StartCluster(t, servers.Valkey)
-	store, prefix := openCluster(t, c, 10*time.Second)
+	store, prefix := openCluster(t, c, 30*time.Second)
 	checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
 	once := &checks[1]
 	once.Rule = headgate.MustRule(once.Rule.Name(), headgate.Sliding(2, 300*24*time.Hour))
+	var start time.Time // of the last request before those that are counted
 	for i, allowed := range []bool{true, true, false} {
+		start = time.Now()
 		if v := take(t, store, checks...); v.Allowed != allowed || v.Decisions[0].Remaining != int64(99-min(i, 1)) {
 			t.Errorf("request %d: got %+v", i+1, v)
 		}
 	}
-	before := scriptCalls(t, c)
+	before := stores.ScriptCalls(t, c.Nodes...)
 	for range requests {
 		take(t, store, checks...)
 	}
-	// A machine that stands still for a second forgets a suspicion, and asks 5 times.
-	if got := scriptCalls(t, c) - before; got < 3*requests || got > 3*requests+4 {
-		t.Errorf("%d requests were %d calls, want 3 each: nothing to give back", requests, got)
+	// Who stands still for a second forgets the suspicion, and asks 5 times.
+	forgotten := int(time.Since(start) / time.Second)
+	if got := stores.ScriptCalls(t, c.Nodes...) - before; got < 3*requests || got > 3*requests+2*forgotten {
+		t.Errorf("%d requests were %d calls, want 3 each, but for %d at most: nothing to give back", requests, got, forgotten)
 	}
 	// The suspicion is wrong: the request is admitted, in two steps.
 	if err := forget(t, store, *once); err != nil {
@@ -317,28 +323,11 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// scriptCalls is how many script calls the nodes have had.
-func scriptCalls(t *testing.T, c *servers.Cluster) int {
-	t.Helper()
-	total := 0
-	for _, node := range c.Nodes {
-		info, err := node.Do(t.Context(), "INFO", "commandstats")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, _ := strings.Cut(info.(string), "cmdstat_evalsha:calls=")
-		count, _, _ := strings.Cut(rest, ",")
-		n, _ := strconv.Atoi(count)
-		total += n
-	}
-	return total
-}
-
 // TestTag: the counters of rules with one tag are on one node, and a request under
 // them is one call.
 func TestTag(t *testing.T) {
 	c := servers.StartCluster(t, servers.Redis)
-	store, prefix := openCluster(t, c, 10*time.Second)
+	store, prefix := openCluster(t, c, 30*time.Second)
 	var checks []headgate.Check
 	for i := range 5 {
 		rule, err := headgate.MustRule("r"+strconv.Itoa(i), headgate.PerHour(1000)).WithTag("orders")
@@ -349,12 +338,12 @@ func TestTag(t *testing.T) {
 	}
 	owner := c.Owner(slot(t, c, "{orders}"))
 	take(t, store, checks...)
-	before := scriptCalls(t, c)
+	before := stores.ScriptCalls(t, c.Nodes...)
 	const requests = 20
 	for range requests {
 		take(t, store, checks...)
 	}
-	if got := scriptCalls(t, c) - before; got != requests {
+	if got := stores.ScriptCalls(t, c.Nodes...) - before; got != requests {
 		t.Errorf("%d requests were %d calls", requests, got)
 	}
 	for _, check := range checks {

@@ -1,4 +1,4 @@
-package redis_test
+package topologies
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
 )
 
 // callers are requests that go on whatever happens to the store.
@@ -62,37 +62,28 @@ func call(t *testing.T, store headgate.Store) *callers {
 func (c *callers) well(what string) {
 	c.t.Helper()
 	c.row.Store(0)
-	until(c.t, what, func() bool { return c.row.Load() > 50*calling })
+	stores.Until(c.t, what, func() bool { return c.row.Load() > 50*calling })
 }
 
 // failing waits until calls fail.
 func (c *callers) failing(what string) {
 	c.t.Helper()
 	before := c.refused.Load()
-	until(c.t, what, func() bool { return c.refused.Load() > before })
+	stores.Until(c.t, what, func() bool { return c.refused.Load() > before })
 }
 
 // end waits for the callers: none of them may be stuck.
 func (c *callers) end() {
 	c.t.Helper()
 	c.stopped.Store(true)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.all.Wait()
-	}()
-	select {
-	case <-done:
-	case <-time.After(30 * time.Second):
-		c.t.Fatal("callers are stuck in the store")
-	}
+	stores.Ended(c.t, "no caller is stuck in the store", stores.Waited(&c.all))
 	c.t.Logf("%d calls were answered, %d failed", c.answers.Load(), c.refused.Load())
 }
 
 // gone waits until a store that was closed has left no goroutine behind.
 func gone(t *testing.T) {
 	t.Helper()
-	until(t, "all goroutines of the store have ended", func() bool {
+	stores.Until(t, "all goroutines of the store have ended", func() bool {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		return !strings.Contains(string(stacks), "rueidis") && !strings.Contains(string(stacks), "headgate/store/redis.")
@@ -103,12 +94,9 @@ func gone(t *testing.T) {
 // left behind.
 func faulty(t *testing.T, url string, fault func(c *callers)) {
 	t.Helper()
-	store, err := redis.Open(t.Context(), url, redis.WithTimeout(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
+	store := stores.OpenBriskly(t, url, 250*time.Millisecond)
 	c := call(t, store)
+	defer c.stopped.Store(true)
 	c.well("the store answers")
 	fault(c)
 	c.well("the store has recovered")
@@ -141,9 +129,7 @@ func TestSentinelFailover(t *testing.T) {
 		},
 		"relieved": func(_ *callers, s *servers.Sentinel) {
 			old := s.Primary()
-			if _, err := s.Sentinels[0].Do(t.Context(), "SENTINEL", "FAILOVER", servers.MasterName); err != nil {
-				t.Fatal(err)
-			}
+			stores.Do(t, s.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
 			s.AwaitFailover(old)
 		},
 		"without the Sentinels": func(c *callers, s *servers.Sentinel) {
@@ -194,9 +180,7 @@ func TestClusterFailover(t *testing.T) {
 		},
 		"relieved": func(_ *callers, s *servers.Cluster) {
 			old := s.Owner(0)
-			if _, err := s.ReplicaOf(old).Do(t.Context(), "CLUSTER", "FAILOVER"); err != nil {
-				t.Fatal(err)
-			}
+			stores.Do(t, s.ReplicaOf(old), "CLUSTER", "FAILOVER")
 			s.AwaitFailover(0, old)
 		},
 		"all of them stopped": func(c *callers, s *servers.Cluster) {
