@@ -33,8 +33,8 @@ func EnvoyFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// ReadEnvoy reads the configuration of envoyproxy/ratelimit in a directory, one
-// domain in each file. The Set of what is loaded has a direct rule for each limit,
+// ReadEnvoy reads the configuration of envoyproxy/ratelimit in a directory, a domain
+// in each file; files of one domain are read as one. The Set of what is loaded has a direct rule for each limit,
 // and Nested leads to them. If a file is wrong, the error is an [*Error] with the
 // mistakes of all files; if one cannot be read, it wraps that of package os.
 func ReadEnvoy(dir string, opts ...policy.Option) (Loaded, error) {
@@ -111,6 +111,11 @@ func readEnvoy(dir string, loaded *Loaded) ([]nested.Domain, error) {
 	sum := sha256.New()
 	var domains []nested.Domain
 	for _, name := range files {
+		// A pipe would keep whoever reads it waiting.
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			all.keep(Mistake{name, 1, 1, "this is not a regular file"})
+			continue
+		}
 		data, err := readFile(name, MaxBytes)
 		if err != nil {
 			return nil, fmt.Errorf("config: %w", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,6 +110,20 @@ func TestReadEnvoyNeedsADirectory(t *testing.T) {
 	}
 	if _, err := ReadEnvoy(dir); err == nil {
 		t.Error("a directory in place of a file is no error")
+	}
+}
+
+// TestEnvoyReadsFilesOnly: a pipe among the files is a mistake, and keeps nobody
+// waiting.
+func TestEnvoyReadsFilesOnly(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a.yaml")
+	if err := exec.CommandContext(t.Context(), "mkfifo", name).Run(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ReadEnvoy(dir)
+	if want := name + ":1:1: this is not a regular file"; err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
 	}
 }
 

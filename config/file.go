@@ -109,7 +109,24 @@ func listMapping(title string) value[listText] {
 			})),
 		to("until", "the last day, in UTC, or the time at which the entry ends, such as 2026-12-31", untilText(),
 			func(into *listText, _ *node, v time.Time) { into.entry.Until = v }),
+		to("replaces", "the names of rules, and of entries of deny, that do not bind a request of which this entry answers one of several descriptors", listOf(someText(), 1, policy.MaxReplaces),
+			func(into *listText, n *node, v []entry[string]) {
+				into.entry.Replaces = keepNames(&into.places, n, v)
+			}),
 	})
+}
+
+// keepNames gives the names of a list of replaces, and keeps their places.
+func keepNames(p *places, n *node, v []entry[string]) []string {
+	p.keep(n.at, "replaces")
+	var names []string
+	for i := range v {
+		if v[i].good {
+			p.keep(v[i].at, fmt.Sprintf("replaces.%d", len(names)))
+			names = append(names, v[i].value)
+		}
+	}
+	return names
 }
 
 // maxIgnored is how many warnings one rule or file can silence.

@@ -128,13 +128,7 @@ func (w *writer) rule(r *policy.Rule) {
 	if tag := r.Limits.Tag(); tag != "" {
 		w.line(2, "slot: %s", quote(tag))
 	}
-	if len(r.Replaces) > 0 {
-		names := make([]string, len(r.Replaces))
-		for i, name := range r.Replaces {
-			names[i] = quote(name)
-		}
-		w.line(2, "replaces: [%s]", strings.Join(names, ", "))
-	}
+	w.replaces(r.Replaces)
 	w.ignore(2, r.Ignore)
 }
 
@@ -232,7 +226,20 @@ func (w *writer) list(name string, entries []policy.ListEntry) {
 		w.line(1, "- name: %s", quote(entries[i].Name))
 		w.until(2, entries[i].Until)
 		w.match(2, entries[i].Match)
+		w.replaces(entries[i].Replaces)
 	}
+}
+
+// replaces is a field of rules and of entries of lists.
+func (w *writer) replaces(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = quote(name)
+	}
+	w.line(2, "replaces: [%s]", strings.Join(quoted, ", "))
 }
 
 func (w *writer) until(indent int, t time.Time) {

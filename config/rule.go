@@ -119,7 +119,7 @@ func ruleMapping() value[ruleText] {
 				into.soft = v
 				into.places.keep(n.at, "soft")
 			}),
-		to("mode", "whether the rule may deny (enforce, the default) or counts only (shadow)", oneOf(policy.ModeEnforce.String(), policy.ModeShadow.String()),
+		to("mode", "whether the rule may deny (enforce, the default), counts only (shadow), or counts and tells callers what is beyond it (quota)", oneOf(policy.ModeEnforce.String(), policy.ModeShadow.String(), policy.ModeQuota.String()),
 			func(into *ruleText, n *node, v int) {
 				into.mode = policy.Mode(v)
 				into.places.keep(n.at, "mode")
@@ -164,15 +164,9 @@ func ruleMapping() value[ruleText] {
 				into.slot = v
 				into.places.keep(n.at, "slot")
 			}),
-		to("replaces", "the names of other rules, which do not bind a request that this one binds", listOf(someText(), 1, policy.MaxReplaces),
+		to("replaces", "the names of other rules, which do not bind a request that this one binds, and of entries of deny, which do not deny what has several descriptors", listOf(someText(), 1, policy.MaxReplaces),
 			func(into *ruleText, n *node, v []entry[string]) {
-				into.places.keep(n.at, "replaces")
-				for i := range v {
-					if v[i].good {
-						into.places.keep(v[i].at, fmt.Sprintf("replaces.%d", len(into.replaces)))
-						into.replaces = append(into.replaces, v[i].value)
-					}
-				}
+				into.replaces = keepNames(&into.places, n, v)
 			}),
 		to("ignore", "warnings that are silenced, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *ruleText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),

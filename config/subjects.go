@@ -119,7 +119,7 @@ func (c *compiler) subjects(t *subjectsText, src *source) {
 			by = "api_key"
 		}
 		m = &mistakes{file: path}
-		if rows = readTable(m, by, data); rows == nil && m.list == nil {
+		if rows = readTable(m, by, data); len(rows) == 0 && m.list == nil {
 			m.add(place{1, 1}, "the file has no subjects")
 		}
 		for _, one := range m.list {
@@ -129,7 +129,9 @@ func (c *compiler) subjects(t *subjectsText, src *source) {
 			return
 		}
 	}
-	for _, row := range rows {
+	table.Table = make([]policy.Subject, 0, len(rows))
+	for i := range rows {
+		row := &rows[i]
 		if row.key == star {
 			if table.Other != nil {
 				c.keep(Mistake{m.file, row.at.line, row.at.column, `the subject "*" is in the table twice; keep one`})
@@ -182,7 +184,7 @@ func readCSV(m *mistakes, by string, data []byte) []rowText {
 		m.add(place{1, 1}, "there is no column %q; the first line must name the columns, and clients are looked up by that one", by)
 		return nil
 	}
-	var rows []rowText
+	rows := make([]rowText, 0, min(bytes.Count(data, []byte("\n")), policy.MaxSubjects))
 	for err == nil {
 		var record []string
 		if record, err = r.Read(); err != nil {
@@ -193,10 +195,11 @@ func readCSV(m *mistakes, by string, data []byte) []rowText {
 			m.add(place{line, 1}, "there are more than %d subjects", policy.MaxSubjects)
 			return nil
 		}
-		row := rowText{at: place{line, column}, key: strings.Clone(record[key])}
+		// Only the slice is used again: the texts of each record are its own.
+		row := rowText{at: place{line, column}, key: record[key], entries: make([]policy.Entry, 0, len(record)-1)}
 		for i, v := range record {
 			if i != key && v != "" {
-				row.entries = append(row.entries, policy.Entry{Name: head[i], Value: strings.Clone(v)})
+				row.entries = append(row.entries, policy.Entry{Name: head[i], Value: v})
 			}
 		}
 		rows = append(rows, row)

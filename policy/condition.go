@@ -19,7 +19,9 @@ type Condition struct {
 	// Equals are whole values; none of them is empty. Those of the entry "ip"
 	// are addresses, and the same in any spelling.
 	Equals []string
-	// Prefixes are beginnings of values; none of them is empty.
+	// Prefixes are beginnings of values; none of them is empty. Those of the entry
+	// "ip" begin the one spelling of an address: without zeros that can be left out,
+	// in lower case.
 	Prefixes []string
 	// Networks hold the addresses in them. They have no bits set beyond their
 	// length.

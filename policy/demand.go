@@ -75,7 +75,7 @@ func (c *demand) holds(d Descriptor) bool {
 
 // covers reports whether the value meets one of the condition's.
 func (c *demand) covers(value string) bool {
-	if c.address && len(c.Equals) > 0 {
+	if c.address && len(c.Equals)+len(c.Prefixes)+len(c.Hashes) > 0 {
 		value = spelled(value)
 	}
 	if len(c.Equals) == 1 {

@@ -17,8 +17,12 @@ type Explanation struct {
 	Entries []ExplainedEntry `json:"entries"`
 	// Cost is that of the request itself.
 	Cost int64 `json:"cost"`
+	// Steps is how the entries of an ordered descriptor were looked up among nested
+	// limits, one after the other: of a policy that has those, see package nested.
+	Steps []ExplainedStep `json:"steps,omitempty"`
 	// Denied and Allowed are the entry of the deny or the allow list that
-	// answers the request. No rule is looked at then.
+	// answers the request. No rule is looked at then. Among nested limits they are
+	// the limit that admits nothing, or everything.
 	Denied  *ExplainedList `json:"denied,omitempty"`
 	Allowed *ExplainedList `json:"allowed,omitempty"`
 	// Rules has every rule, in the order of the policy; twice where it binds the
@@ -43,6 +47,18 @@ type ExplainedEntry struct {
 	// Replaced says that the request gave the entry another value, which the
 	// table's goes before.
 	Replaced bool `json:"replaced,omitempty"`
+}
+
+// ExplainedStep is how one entry of an ordered descriptor was looked up.
+type ExplainedStep struct {
+	// Entry is the entry's name.
+	Entry string `json:"entry"`
+	// Node is the path of the descriptor of the configuration that the entry leads
+	// to; empty if it leads nowhere.
+	Node string `json:"node,omitempty"`
+	// By is what the two have in common: "value", "star" or "key".
+	By  string   `json:"by,omitempty"`
+	Pos Position `json:"pos,omitzero"`
 }
 
 // ExplainedList is an entry of a list.
@@ -76,8 +92,19 @@ type ExplainedRule struct {
 	Override int `json:"override,omitempty"`
 	// Limits are those that apply.
 	Limits []ExplainedLimit `json:"limits,omitempty"`
+	// Admits is "everything" or "nothing" if that is what the rule does instead of
+	// counting, as some nested limits do.
+	Admits string `json:"admits,omitempty"`
+	// Depth is, of a nested limit, of how many entries descriptors must be.
+	Depth int `json:"depth,omitempty"`
+	// Replaces are the names of rules, or those of nested limits, that do not bind
+	// what this one binds; LimitName is what a nested limit is replaced by.
+	Replaces  []string `json:"replaces,omitempty"`
+	LimitName string   `json:"limit_name,omitempty"`
 	// Shadow says that the rule counts the request and never denies it.
 	Shadow bool `json:"shadow,omitempty"`
+	// Quota says that callers are told when it would have denied: see [ModeQuota].
+	Quota bool `json:"quota,omitempty"`
 	// Enforce is for how many percent of its keys the rule may deny.
 	Enforce int `json:"enforce"`
 	// Soft is the percentage of a limit from which the rule warns; zero if it
@@ -172,12 +199,22 @@ func (s *Set) Explain(d Descriptor, cost int64) Explanation {
 	return e
 }
 
+// Bind notes that the rule binds the request by the check.
+func (r *ExplainedRule) Bind(c headgate.Check) {
+	r.Binds, r.check = true, c
+	r.Key, r.Cost, r.Shadow = c.Key, c.Units(), c.Shadow
+	limits := c.Rule.Limits()
+	for i := range limits {
+		r.Limits = append(r.Limits, ExplainedLimit{Limit: limits[i].String(), Algorithm: limits[i].Algorithm.String()})
+	}
+}
+
 // Checks are those that [Set.Decide] makes of the request: what to ask a store,
 // by headgate.OpPeek, for [Explanation.Observe].
 func (e *Explanation) Checks() []headgate.Check {
 	var checks []headgate.Check
 	for i := range e.Rules {
-		if e.Rules[i].Binds {
+		if e.Rules[i].Binds && e.Rules[i].check.Rule != nil {
 			checks = append(checks, e.Rules[i].check)
 		}
 	}
@@ -188,6 +225,9 @@ func (e *Explanation) Checks() []headgate.Check {
 func (e *Explanation) Observe(s *Set, decisions []headgate.Decision) {
 	v := headgate.NewVerdict(decisions)
 	e.Verdict = &ExplainedVerdict{Allowed: v.Allowed && e.Denied == nil, RetryAfter: milliseconds(v.RetryAfter)}
+	if e.Denied != nil {
+		e.Verdict.RetryAfter = -1
+	}
 	if d := v.Deciding(); d != nil && d.Rule != nil {
 		e.Verdict.Rule, e.Verdict.Limit = d.Rule.Name(), d.Limit.String()
 	}
@@ -248,7 +288,7 @@ func (s *Set) explainEntry(e Entry, to ExplainedEntry) ExplainedEntry {
 
 func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 	r, c := &s.rules[i], &s.compiled[i]
-	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.Enforced(), Soft: r.Soft, OnError: r.OnError.String(), DenyCache: r.DenyCache.String()}
+	e := ExplainedRule{Rule: r.Name, Pos: r.Pos, Enforce: r.Enforced(), Replaces: r.Replaces, Soft: r.Soft, OnError: r.OnError.String(), DenyCache: r.DenyCache.String()}
 	if r.Consistency != headgate.Strict {
 		e.Consistency = r.Consistency.String()
 	}
@@ -267,9 +307,10 @@ func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 		e.Why = "it is reached by its name only"
 		return e
 	}
-	for _, demand := range compileConditions(r.Match, s.hasher) {
-		if !demand.holds(d) {
-			e.Why = s.unmet(&demand, d)
+	demands := s.demands()[i]
+	for j := range demands {
+		if !demands[j].holds(d) {
+			e.Why = s.unmet(&demands[j], d)
 			return e
 		}
 	}
@@ -297,12 +338,8 @@ func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 		}
 		return e
 	}
-	e.Binds, e.check = true, check
-	e.Key, e.Cost, e.Shadow = check.Key, check.Units(), check.Shadow
-	limits := check.Rule.Limits()
-	for j := range limits {
-		e.Limits = append(e.Limits, ExplainedLimit{Limit: limits[j].String(), Algorithm: limits[j].Algorithm.String()})
-	}
+	e.Bind(check)
+	e.Quota = r.Mode == ModeQuota
 	if c.more == nil {
 		return e
 	}
@@ -341,5 +378,5 @@ func (s *Set) unmet(c *demand, d Descriptor) string {
 	if c.size() > 1 {
 		verb += " one of"
 	}
-	return fmt.Sprintf("%s, %s %s", has, verb, some(quoted(c.patterns(), s.secret(c.Entry))))
+	return fmt.Sprintf("%s, %s %s", has, verb, c.some(s.secret(c.Entry)))
 }

@@ -17,10 +17,13 @@ func (e *Explanation) String() string {
 		fmt.Fprintf(&b, "\n  %s", e.Entries[i].text())
 	}
 	fmt.Fprintf(&b, "\nand costs %d\n", e.Cost)
-	if e.Denied != nil {
+	for i := range e.Steps {
+		fmt.Fprintf(&b, "%s", e.stepText(i))
+	}
+	if e.Denied != nil && len(e.Steps) == 0 {
 		fmt.Fprintf(&b, "\ndenied by the entry %q of the deny list%s\n", e.Denied.Name, at(e.Denied.Pos))
 	}
-	if e.Allowed != nil {
+	if e.Allowed != nil && len(e.Steps) == 0 {
 		fmt.Fprintf(&b, "\nallowed by the entry %q of the allow list%s: no rule binds it\n", e.Allowed.Name, at(e.Allowed.Pos))
 	}
 	if e.Error != "" {
@@ -37,7 +40,7 @@ func (e *Explanation) String() string {
 		b.WriteString("\nno rule binds it\n")
 	}
 	for i := range e.Rules {
-		if r := &e.Rules[i]; !r.Binds && e.Denied == nil && e.Allowed == nil {
+		if r := &e.Rules[i]; !r.Binds && (len(e.Steps) > 0 || e.Denied == nil && e.Allowed == nil) {
 			if others++; others == 1 {
 				b.WriteString("\ndo not bind it\n")
 			}
@@ -48,6 +51,26 @@ func (e *Explanation) String() string {
 		b.WriteString("\n" + v.text() + "\n")
 	}
 	return b.String()
+}
+
+// stepText is one step, and what comes before the first one.
+func (e *Explanation) stepText(i int) string {
+	s, text := &e.Steps[i], ""
+	if i == 0 {
+		text = "\nlooked up entry by entry\n"
+	}
+	text += fmt.Sprintf("  %d. %s: ", i+1, s.Entry)
+	switch s.By {
+	case "":
+		return text + "leads nowhere\n"
+	case "key":
+		text += "any value leads to "
+	case "star":
+		text += "a star leads to "
+	default:
+		text += "the value leads to "
+	}
+	return text + s.Node + at(s.Pos) + "\n"
 }
 
 func at(p Position) string {
@@ -75,6 +98,8 @@ func (r *ExplainedRule) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rule %q binds it%s\n", r.Rule, at(r.Pos))
 	switch {
+	case r.Admits != "":
+		fmt.Fprintf(&b, "  admits %s, and counts nothing", r.Admits)
 	case r.Key == "":
 		b.WriteString("  one counter for all")
 	case r.OldHashKey:
@@ -84,7 +109,10 @@ func (r *ExplainedRule) text() string {
 	default:
 		fmt.Fprintf(&b, "  key %q", r.Key)
 	}
-	fmt.Fprintf(&b, ", cost %d\n", r.Cost)
+	if r.Admits == "" {
+		fmt.Fprintf(&b, ", cost %d", r.Cost)
+	}
+	b.WriteString("\n")
 	switch {
 	case r.Override > 0:
 		fmt.Fprintf(&b, "  limits of override %d\n", r.Override)
@@ -111,6 +139,12 @@ func (r *ExplainedRule) text() string {
 			fmt.Fprintf(&b, "  %s: %s\n", line.what, line.value)
 		}
 	}
+	if len(r.Replaces) > 0 {
+		fmt.Fprintf(&b, "  replaces: %s\n", strings.Join(r.Replaces, ", "))
+	}
+	if r.LimitName != "" {
+		fmt.Fprintf(&b, "  replaced by what replaces %q\n", r.LimitName)
+	}
 	if r.OnError != "" {
 		fmt.Fprintf(&b, "  while the store does not answer: %s\n", r.OnError)
 	}
@@ -121,6 +155,10 @@ func (r *ExplainedRule) text() string {
 		fmt.Fprintf(&b, "  denials are remembered: %s\n", map[string]string{"on": "yes", "off": "no"}[r.DenyCache])
 	}
 	switch {
+	case r.Admits != "" && r.Shadow:
+		b.WriteString("  in shadow: denies nobody\n")
+	case r.Quota:
+		b.WriteString("  in quota mode: counts and never denies, and tells callers when it would have\n")
 	case r.Shadow && r.Enforce == 0:
 		b.WriteString("  in shadow: counts and never denies\n")
 	case r.Shadow:

@@ -25,7 +25,7 @@ func (r *compiled) key(d Descriptor, h *hasher) (string, bool) {
 		if value, ok = d.Get(r.parts[i].Entry); !ok {
 			return "", false
 		}
-		if len(r.parts) == 1 && r.parts[i].plain && len(value) <= headgate.MaxKey {
+		if len(r.parts) == 1 && r.parts[i].plain && len(value) <= headgate.MaxKey && value[0] != shortened {
 			return value, true
 		}
 		if i > 0 {
@@ -34,7 +34,7 @@ func (r *compiled) key(d Descriptor, h *hasher) (string, bool) {
 		key = r.appendValue(key, &r.parts[i], value, h)
 	}
 	switch {
-	case len(key) > headgate.MaxKey:
+	case len(key) > headgate.MaxKey, len(key) > 0 && key[0] == shortened:
 		return shorten(key), true
 	case len(r.parts) == 1 && string(key) == value:
 		// An address in its one spelling already: no copy is needed.
@@ -45,6 +45,12 @@ func (r *compiled) key(d Descriptor, h *hasher) (string, bool) {
 
 func (r *compiled) appendValue(key []byte, p *compiledPart, value string, h *hasher) []byte {
 	if p.secret {
+		if p.address {
+			var space [64]byte
+			if network, ok := p.appendAddress(space[:0], value); ok {
+				value = string(network)
+			}
+		}
 		return h.append(key, p.Entry, value)
 	}
 	if p.address {

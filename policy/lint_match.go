@@ -64,7 +64,7 @@ func contradicts(r *Rule, entry string, secret bool) string {
 		left = slices.DeleteFunc(left, func(p pattern) bool { return covered(p, c.patterns()) })
 	}
 	if len(left) == 0 {
-		return fmt.Sprintf("entry %q must have one of the values %s, and not has each of them; take them out of not", entry, some(quoted(lists[0].patterns(), secret)))
+		return fmt.Sprintf("entry %q must have one of the values %s, and not has each of them; take them out of not", entry, lists[0].some(secret))
 	}
 	return ""
 }

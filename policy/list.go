@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -20,6 +21,9 @@ type ListEntry struct {
 	Match []Condition
 	// Until is when the entry ends. The zero time is never.
 	Until time.Time
+	// Replaces names rules, and entries of the deny list, that do not bind a request
+	// of which this entry answers one of several descriptors: see [Set.Replaced].
+	Replaces []string
 	// Pos is where the entry was written, for messages.
 	Pos Position
 }
@@ -39,7 +43,7 @@ func (e *DeniedError) Is(target error) bool { return target == headgate.ErrDenie
 func cloneList(list []ListEntry) []ListEntry {
 	all := append([]ListEntry(nil), list...)
 	for i := range all {
-		all[i].Match = cloneConditions(all[i].Match)
+		all[i].Match, all[i].Replaces = cloneConditions(all[i].Match), slices.Clone(all[i].Replaces)
 	}
 	return all
 }

@@ -14,11 +14,14 @@ const (
 	ModeEnforce Mode = iota
 	// ModeShadow has the rule count what it would have admitted and never deny.
 	ModeShadow
+	// ModeQuota is ModeShadow, but that callers are told when the rule would have
+	// denied, so that they can act on it: Envoy as it is by envoyproxy/ratelimit.
+	ModeQuota
 
 	modes // the number of modes
 )
 
-var modeNames = [modes]string{"enforce", "shadow"}
+var modeNames = [modes]string{"enforce", "shadow", "quota"}
 
 // String returns the mode as it is written in rules.
 func (m Mode) String() string {
@@ -32,7 +35,7 @@ func (m Mode) String() string {
 // many of 100 keys it may deny.
 func (r *Rule) Enforced() int {
 	switch {
-	case r.Mode == ModeShadow:
+	case r.Mode == ModeShadow, r.Mode == ModeQuota:
 		return 0
 	case r.Enforce == 0:
 		return 100

@@ -16,7 +16,7 @@ const MaxParts = 8
 // Part is one entry that a rule's counters are kept by. The entry "ip", and any
 // entry with prefix lengths, is an IP address: it is brought to one spelling
 // (an IPv4 address inside IPv6 becomes IPv4, a zone is dropped) and cut to its
-// network. A value that is no address stays as it is.
+// network, before it is hashed if it is secret. A value that is no address stays as it is.
 type Part struct {
 	// Entry is the entry's name. Required.
 	Entry string

@@ -91,22 +91,35 @@ func intersect(a, b []pattern) []pattern {
 	return both
 }
 
+// few is how many of many values a message names.
+const few = 3
+
 // some lists the first few texts.
-func some(texts []string) string {
-	const few = 3
-	if len(texts) <= few {
-		return strings.Join(texts, ", ")
+func some(texts []string) string { return someOf(texts[:min(few, len(texts))], len(texts)) }
+
+// someOf lists the first few texts of so many.
+func someOf(first []string, all int) string {
+	text := strings.Join(first, ", ")
+	if all > len(first) {
+		text = fmt.Sprintf("%s and %d more", text, all-len(first))
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(texts[:few], ", "), len(texts)-few)
+	return text
 }
 
-// quoted quotes the patterns, unless they are secret.
-func quoted(patterns []pattern, secret bool) []string {
-	texts := make([]string, len(patterns))
-	for i, p := range patterns {
-		if texts[i] = fmt.Sprintf("%q", p); secret && !p.hash {
-			texts[i] = "(a secret)"
+// some lists the first few values, quoted unless they are secret, and does not look at
+// the others.
+func (c *Condition) some(secret bool) string {
+	head := *c
+	head.Equals, head.Prefixes = c.Equals[:min(few, len(c.Equals))], c.Prefixes[:min(few, len(c.Prefixes))]
+	head.Networks, head.Hashes = c.Networks[:min(few, len(c.Networks))], c.Hashes[:min(few, len(c.Hashes))]
+	patterns := head.patterns()
+	var texts []string
+	for _, p := range patterns[:min(few, len(patterns))] {
+		text := fmt.Sprintf("%q", p)
+		if secret && !p.hash {
+			text = "(a secret)"
 		}
+		texts = append(texts, text)
 	}
-	return texts
+	return someOf(texts, c.size())
 }

@@ -7,69 +7,156 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// checkReplaces reports what the rules replace and cannot. Their names are known.
+// replacers are what takes the place of a rule, or of an entry of the deny list:
+// the names of rules, and of entries of lists.
+type replacers struct{ rules, entries []string }
+
+// among returns which of them binds the request by one of the checks, or has
+// answered it as one of the entries; "" if none does.
+func (r *replacers) among(checks []headgate.Check, entries []*ListEntry) string {
+	if r == nil {
+		return ""
+	}
+	if len(r.rules) > 0 {
+		for i := range checks {
+			if c := &checks[i]; c.Rule != nil && slices.Contains(r.rules, c.Rule.Name()) {
+				return c.Rule.Name()
+			}
+		}
+	}
+	if len(r.entries) > 0 {
+		for _, e := range entries {
+			if slices.Contains(r.entries, e.Name) {
+				return e.Name
+			}
+		}
+	}
+	return ""
+}
+
+// checkReplaces reports what rules and entries of lists replace and cannot. Their
+// names are known.
 func (s *Set) checkReplaces() (mistakes []Mistake) {
+	listed := make(map[string]bool) // by name, whether it is on the deny list
+	for i := range s.options.allow {
+		listed[s.options.allow[i].Name] = false
+	}
+	for i := range s.options.deny {
+		listed[s.options.deny[i].Name] = true
+	}
 	for i := range s.rules {
 		r := &s.rules[i]
 		bad := func(field, format string, args ...any) {
 			mistakes = append(mistakes, Mistake{i, r.Name, field, r.Pos, fmt.Sprintf(format, args...)})
 		}
-		if len(r.Replaces) > MaxReplaces {
-			bad("replaces", "there are %d rules to replace, must be at most %d", len(r.Replaces), MaxReplaces)
-			continue
-		}
 		if r.Direct && len(r.Replaces) > 0 {
 			bad("replaces", "a direct rule replaces nothing: whoever names it says what binds the request")
 		}
-		for j, name := range r.Replaces {
-			field := fmt.Sprintf("replaces.%d", j)
-			switch other := s.Rule(name); {
-			case name == r.Name:
-				bad(field, "the rule would replace itself")
-			case other == nil:
-				bad(field, "there is no rule %q to replace", name)
-			case other.Direct:
-				bad(field, "the rule %q is direct, so that it binds whoever names it", name)
-			case slices.Contains(r.Replaces[:j], name):
-				bad(field, "the rule %q is named twice", name)
+		if slices.Contains(r.Replaces, r.Name) {
+			bad(fmt.Sprintf("replaces.%d", slices.Index(r.Replaces, r.Name)), "the rule would replace itself")
+		}
+		s.checkReplaced("replaces", r.Replaces, listed, bad)
+	}
+	for _, list := range []struct {
+		name    string
+		entries []ListEntry
+	}{{"deny", s.options.deny}, {"allow", s.options.allow}} {
+		for i := range list.entries {
+			e := &list.entries[i]
+			bad := func(field, format string, args ...any) {
+				mistakes = append(mistakes, Mistake{Index: -1, Field: field, Pos: e.Pos, Text: fmt.Sprintf(format, args...)})
 			}
+			field := fmt.Sprintf("%s.%d.replaces", list.name, i)
+			if j := slices.Index(e.Replaces, e.Name); j >= 0 && s.Rule(e.Name) == nil {
+				bad(fmt.Sprintf("%s.%d", field, j), "the entry would replace itself")
+			}
+			s.checkReplaced(field, e.Replaces, listed, bad)
 		}
 	}
 	return mistakes
 }
 
-// compileReplaces has each rule know what it is replaced by.
-func (s *Set) compileReplaces() {
-	for i := range s.rules {
-		for _, name := range s.rules[i].Replaces {
-			s.replaces = true
-			other := &s.compiled[s.names[name]]
-			other.replacedBy = append(other.replacedBy, s.rules[i].Name)
+// checkReplaced reports which of the names cannot be replaced.
+func (s *Set) checkReplaced(prefix string, names []string, listed map[string]bool, bad func(field, format string, args ...any)) {
+	if len(names) > MaxReplaces {
+		bad(prefix, "there are %d rules to replace, must be at most %d", len(names), MaxReplaces)
+		return
+	}
+	for j, name := range names {
+		field := fmt.Sprintf("%s.%d", prefix, j)
+		denies, isListed := listed[name]
+		switch other := s.Rule(name); {
+		case slices.Contains(names[:j], name):
+			bad(field, "the rule %q is named twice", name)
+		case other != nil && other.Direct:
+			bad(field, "the rule %q is direct, so that it binds whoever names it", name)
+		case other != nil:
+		case isListed && !denies:
+			bad(field, "%q is an entry of the allow list, which limits nothing that could be replaced", name)
+		case !isListed:
+			bad(field, "there is no rule %q to replace, nor such an entry of the deny list", name)
 		}
 	}
 }
 
-// Replaced reports whether the check is of a rule that one of the others replaces.
-// The checks are all of one request.
-func (s *Set) Replaced(c *headgate.Check, checks []headgate.Check) bool {
-	return s.replacing(c, checks) != ""
+// compileReplaces has each rule, and each entry of the deny list, know what it is
+// replaced by.
+func (s *Set) compileReplaces() {
+	of := func(name string) *replacers {
+		s.replaces = true
+		if i, isRule := s.names[name]; isRule {
+			c := &s.compiled[i]
+			if c.replacedBy == nil {
+				c.replacedBy = new(replacers)
+			}
+			return c.replacedBy
+		}
+		if s.deniedBy == nil {
+			s.deniedBy = make(map[string]*replacers)
+		}
+		if s.deniedBy[name] == nil {
+			s.deniedBy[name] = new(replacers)
+		}
+		return s.deniedBy[name]
+	}
+	for i := range s.rules {
+		for _, name := range s.rules[i].Replaces {
+			r := of(name)
+			r.rules = append(r.rules, s.rules[i].Name)
+		}
+	}
+	for _, list := range [][]ListEntry{s.options.deny, s.options.allow} {
+		for i := range list {
+			for _, name := range list[i].Replaces {
+				r := of(name)
+				r.entries = append(r.entries, list[i].Name)
+			}
+		}
+	}
 }
 
-// replacing returns the name of the rule that takes the place of the check's, or "".
-func (s *Set) replacing(c *headgate.Check, checks []headgate.Check) string {
+// Replaced reports whether the check is of a rule that is replaced by the rule of
+// one of the others, or by one of the entries of lists. All are of one request:
+// what binds its descriptors, and what answers some of them.
+func (s *Set) Replaced(c *headgate.Check, checks []headgate.Check, entries ...*ListEntry) bool {
+	return s.replacing(c, checks, entries...) != ""
+}
+
+// ReplacedEntry is Replaced for an entry of the deny list.
+func (s *Set) ReplacedEntry(e *ListEntry, checks []headgate.Check, entries ...*ListEntry) bool {
+	return s.replaces && s.deniedBy[e.Name].among(checks, entries) != ""
+}
+
+// replacing returns the name of what takes the place of the check's rule, or "".
+func (s *Set) replacing(c *headgate.Check, checks []headgate.Check, entries ...*ListEntry) string {
 	if !s.replaces || c.Rule == nil {
 		return ""
 	}
 	i, ok := s.names[c.Rule.Name()]
-	if !ok || len(s.compiled[i].replacedBy) == 0 {
+	if !ok {
 		return ""
 	}
-	for j := range checks {
-		if name := checks[j].Rule.Name(); slices.Contains(s.compiled[i].replacedBy, name) {
-			return name
-		}
-	}
-	return ""
+	return s.compiled[i].replacedBy.among(checks, entries)
 }
 
 // dropReplaced takes off the checks from the given one on whose rules others of

@@ -115,3 +115,67 @@ func TestMistakesInReplaces(t *testing.T) {
 		}
 	}
 }
+
+// TestListsReplace: entries of lists replace rules and entries of the deny list, and
+// rules replace the latter, where a request has several descriptors.
+func TestListsReplace(t *testing.T) {
+	t.Parallel()
+	entry := func(name string, replaces ...string) policy.ListEntry {
+		return policy.ListEntry{Name: name, Match: []policy.Condition{policy.Present(name)}, Replaces: replaces}
+	}
+	set, err := policy.New([]policy.Rule{
+		{Limits: headgate.MustRule("one", headgate.PerMinute(9)), Match: []policy.Condition{policy.Present("one")}, Replaces: []string{"bad"}},
+		{Limits: headgate.MustRule("two", headgate.PerMinute(9)), Match: []policy.Condition{policy.Present("two")}},
+	}, policy.WithDenied(entry("bad", "two"), entry("worse")), policy.WithAllowed(entry("free", "two", "worse")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ has, left string }{
+		{"one two", "one two"},
+		{"one bad", "one"},
+		{"two bad", "bad"},
+		{"one two bad", "one"}, // What is replaced still replaces.
+		{"two free", "free"},
+		{"worse free", "free"},
+		{"worse one", "worse one"},
+		{"bad free", "bad free"},
+	} {
+		var checks []headgate.Check
+		var entries []*policy.ListEntry
+		names := strings.Fields(tt.has)
+		for _, name := range names {
+			out, err := set.Bind(policy.Descriptor{{Name: name, Value: "x"}}, 1, checks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checks = out.Checks
+			for _, e := range []*policy.ListEntry{out.Denied, out.Allowed} {
+				if e != nil {
+					entries = append(entries, e)
+				}
+			}
+		}
+		left := make(map[string]bool)
+		for i := range checks {
+			left[checks[i].Rule.Name()] = !set.Replaced(&checks[i], checks, entries...)
+		}
+		for _, e := range entries {
+			left[e.Name] = !set.ReplacedEntry(e, checks, entries...)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return !left[name] })
+		if got := strings.Join(names, " "); got != tt.left {
+			t.Errorf("of %q %q is left, want %q", tt.has, got, tt.left)
+		}
+	}
+
+	_, err = policy.New([]policy.Rule{{Limits: headgate.MustRule("one", headgate.PerMinute(9)), Replaces: []string{"free"}}},
+		policy.WithDenied(entry("bad", "bad", "nobody")), policy.WithAllowed(entry("free", "one", "one")))
+	for _, want := range []string{
+		`"free" is an entry of the allow list, which limits nothing`, "the entry would replace itself",
+		`there is no rule "nobody" to replace, nor such an entry of the deny list`, `"one" is named twice`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+}

@@ -68,8 +68,10 @@ type Rule struct {
 	// those who ask the store.
 	Consistency headgate.Consistency
 	DenyCache   headgate.DenyCache
-	// Replaces names other rules, which do not bind a request that this one binds.
-	// A rule replaces others even if it is replaced itself, or in shadow.
+	// Replaces names other rules, which do not bind a request that this one binds,
+	// and entries of the deny list, which do not deny one that has several
+	// descriptors if this rule binds another one of them. A rule replaces others even
+	// if it is replaced itself, or in shadow.
 	Replaces []string
 	// Ignore silences warnings of [Lint].
 	Ignore []Ignore
@@ -212,7 +214,7 @@ func (r *Rule) checkMode(bad func(field, format string, args ...any)) {
 	if r.Enforce < 0 || r.Enforce > 100 {
 		bad("enforce", "enforce is %d%%, must be 1%% to 100%%; for none write mode: shadow", r.Enforce)
 	}
-	if r.Mode == ModeShadow && r.Enforce > 0 {
-		bad("enforce", "the rule is in shadow and cannot be enforced for %d%% of its keys; drop one of the two", r.Enforce)
+	if r.Mode < modes && r.Mode != ModeEnforce && r.Enforce > 0 {
+		bad("enforce", "the rule is in mode %s and cannot be enforced for %d%% of its keys; drop one of the two", r.Mode, r.Enforce)
 	}
 }

@@ -83,9 +83,13 @@ func (h *hasher) append(dst []byte, entry, value string) []byte {
 	return dst
 }
 
-// shorten returns what stands for a key that is longer than a store takes. It
-// begins with a byte that text does not.
+// shortened begins what stands for keys that are longer than a store takes. Text does
+// not begin with it; a key that does is treated as if it were too long, so that nobody
+// can write what stands for the key of another.
+const shortened = '\x00'
+
+// shorten returns what stands for the key.
 func shorten(key []byte) string {
 	sum := sha256.Sum256(key)
-	return "\x00" + base64.RawURLEncoding.EncodeToString(sum[:])
+	return string(shortened) + base64.RawURLEncoding.EncodeToString(sum[:])
 }

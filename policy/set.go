@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -21,12 +22,17 @@ type Set struct {
 	hasher   *hasher
 	old      *hasher // while the hash key is being changed
 	now      func() time.Time
+	// demands are those of all rules, with what the index has answered already: for
+	// Explain, which anyone may ask. They are made when they are first needed.
+	demands  func() [][]demand
 	subjects *compiledSubjects // nil if there is no table
 	allow    *lists
 	deny     *lists
 	warns    bool // some rule has Soft
 	awaits   bool // some rule has GiveBackOn or ChargeOn
-	replaces bool // some rule has Replaces
+	replaces bool // some rule or entry of a list has Replaces
+	// deniedBy has what replaces entries of the deny list, by their names.
+	deniedBy map[string]*replacers
 }
 
 // compiled is what Decide needs of a rule.
@@ -41,9 +47,8 @@ type compiled struct {
 	// conditions are those that the index has not answered already.
 	conditions []demand
 	parts      []compiledPart
-	secret     bool // some part is
-	// replacedBy are the names of the rules that replace this one.
-	replacedBy []string
+	secret     bool       // some part is
+	replacedBy *replacers // nil if nothing replaces the rule
 	// more is nil for a plain rule, so that what is there for others costs it
 	// nothing.
 	more *extra
@@ -136,6 +141,13 @@ func (s *Set) compile() {
 			demands[i] = &s.compiled[i].conditions
 		}
 	}
+	s.demands = sync.OnceValue(func() [][]demand {
+		all := make([][]demand, len(s.rules))
+		for i := range all {
+			all[i] = compileConditions(s.rules[i].Match, s.hasher)
+		}
+		return all
+	})
 	s.compileReplaces()
 	s.index = newIndex(demands)
 	s.allow, s.deny = compileList(s.options.allow, s.hasher), compileList(s.options.deny, s.hasher)
@@ -204,8 +216,13 @@ func (s *Set) Subjects() *Subjects { return s.options.subjects }
 func (s *Set) Ignored() []Ignore { return s.options.ignore }
 
 // Hash returns what stands for the entry's value where it is secret: in keys, in
-// [Hashed] and, after [HashMark], in [Subject.Key]. It depends on the hash key.
+// [Hashed] and, after [HashMark], in [Subject.Key]. It depends on the hash key. Of the
+// entry "ip" it is that of the address, in any spelling; in keys that have its network
+// it is that of the network.
 func (s *Set) Hash(entry, value string) string {
+	if entry == addressEntry {
+		value = spelled(value)
+	}
 	return string(s.hasher.append(nil, entry, value))
 }
 

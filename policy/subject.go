@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -44,6 +45,25 @@ const HashMark = "hash:"
 // defaultBy is what a table is looked up by unless it says otherwise.
 const defaultBy = "api_key"
 
+// Names are the names of the entries that the table has of some client, or of those
+// that it does not know, in their order: requests need not bring them. A nil table has
+// none.
+func (t *Subjects) Names() []string {
+	if t == nil {
+		return nil
+	}
+	names := make(map[string]bool)
+	for _, e := range t.Other {
+		names[e.Name] = true
+	}
+	for i := range t.Table {
+		for _, e := range t.Table[i].Entries {
+			names[e.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 func (t *Subjects) clone() *Subjects {
 	c := *t
 	c.Table, c.Other = slices.Clone(t.Table), slices.Clone(t.Other)
@@ -70,25 +90,31 @@ func (t *Subjects) check(secret []string) []Mistake {
 		return mistakes
 	}
 	t.checkEntries(t.Other, func(format string, args ...any) { bad(t.OtherPos, "subjects.*", format, args...) })
-	seen := make(map[string]Position, len(t.Table))
+	hidden := slices.Contains(secret, t.By)
+	seen := make(map[string]int32, len(t.Table))
 	for i := range t.Table {
-		s, field := &t.Table[i], fmt.Sprintf("subjects.%d", i)
-		name := displayed(s.Key, slices.Contains(secret, t.By))
-		row := func(format string, args ...any) { bad(s.Pos, field, format, args...) }
+		s := &t.Table[i]
+		// A table may have a million rows, of which hardly one is wrong.
+		row := func(format string, args ...any) { bad(s.Pos, fmt.Sprintf("subjects.%d", i), format, args...) }
+		name := func() string { return displayed(s.Key, hidden) }
 		if s.Key == "" || len(s.Key) > MaxValue {
-			row("the subject %s has %d bytes, must have 1 to %d", name, len(s.Key), MaxValue)
+			row("the subject %s has %d bytes, must have 1 to %d", name(), len(s.Key), MaxValue)
 		}
-		if hash, ok := hashOf(s.Key); ok && slices.Contains(secret, t.By) {
+		if hash, ok := hashOf(s.Key); ok && hidden {
 			if p := checkHash(hash); p != "" {
-				row("the subject %s: %s", name, p)
+				row("the subject %s: %s", name(), p)
 			}
 		}
-		if first, twice := seen[s.Key]; twice {
-			row("the subject %s is in the table twice, first at %v; keep one", name, first)
+		key := s.Key
+		if t.By == addressEntry {
+			key = spelled(key)
 		}
-		seen[s.Key] = s.Pos
+		if first, twice := seen[key]; twice {
+			row("the subject %s is in the table twice, first at %v; keep one", name(), t.Table[first].Pos)
+		}
+		seen[key] = int32(i)
 		if len(s.Entries) == 0 {
-			row("the subject %s has no entries; say what is known of it, such as { tier: pro }", name)
+			row("the subject %s has no entries; say what is known of it, such as { tier: pro }", name())
 		}
 		t.checkEntries(s.Entries, row)
 	}
@@ -142,15 +168,22 @@ type compiledSubjects struct {
 }
 
 func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
+	hidden := slices.Contains(secret, t.By)
+	hashes := 0
+	for i := range t.Table {
+		if _, hashed := hashOf(t.Table[i].Key); hashed && hidden {
+			hashes++
+		}
+	}
 	c := &compiledSubjects{
 		by: t.By, address: t.By == addressEntry, other: t.Other, hasher: h,
-		clear: make(map[string][]Entry), hashes: make(map[string][]Entry),
+		clear: make(map[string][]Entry, len(t.Table)-hashes), hashes: make(map[string][]Entry, hashes),
 	}
 	for i := range t.Table {
 		s := &t.Table[i]
 		hash, hashed := hashOf(s.Key)
 		switch {
-		case hashed && slices.Contains(secret, t.By):
+		case hashed && hidden:
 			c.hashes[hash] = s.Entries
 		case c.address:
 			c.clear[spelled(s.Key)] = s.Entries

@@ -48,21 +48,10 @@ func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string)
 // [*headgate.InvalidError]: there is no domain, or the cost is out of bounds.
 func (t *Tree) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
 	out := policy.Outcome{Checks: dst}
-	if cost < 0 || cost > headgate.MaxCount {
-		return out, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)}}
-	}
-	domain, found := "", false
 	var space [policy.MaxEntries]policy.Entry
-	entries := space[:0]
-	for _, e := range d {
-		if e.Name == DomainEntry && !found {
-			domain, found = e.Value, true
-			continue
-		}
-		entries = append(entries, e)
-	}
-	if domain == "" {
-		return out, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("it has no entry %q: the policy is a configuration of envoyproxy/ratelimit, which looks at the entries of a domain in their order", DomainEntry)}}
+	domain, entries, err := ordered(d, cost, space[:0])
+	if err != nil {
+		return out, err
 	}
 	leaf, key := t.Find(domain, entries)
 	switch {
@@ -73,9 +62,34 @@ func (t *Tree) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (po
 	case leaf.Denies():
 		out.Denied = leaf.Listed
 	default:
-		out.Checks = append(dst, headgate.Check{Rule: leaf.Rule, Key: key, Cost: max(cost, 1), Shadow: leaf.Shadow || leaf.Quota})
+		out.Checks = append(dst, leaf.check(key, cost))
 	}
 	return out, nil
+}
+
+// check is that of a leaf which counts.
+func (l *Leaf) check(key string, cost int64) headgate.Check {
+	return headgate.Check{Rule: l.Rule, Key: key, Cost: max(cost, 1), Shadow: l.Shadow || l.Quota}
+}
+
+// ordered takes the domain out of a descriptor, and appends the other entries to
+// dst.
+func ordered(d policy.Descriptor, cost int64, dst policy.Descriptor) (domain string, entries policy.Descriptor, err error) {
+	if cost < 0 || cost > headgate.MaxCount {
+		return "", nil, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)}}
+	}
+	found := false
+	for _, e := range d {
+		if e.Name == DomainEntry && !found {
+			domain, found = e.Value, true
+			continue
+		}
+		dst = append(dst, e)
+	}
+	if domain == "" {
+		return "", nil, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("it has no entry %q: the policy is a configuration of envoyproxy/ratelimit, which looks at the entries of a domain in their order", DomainEntry)}}
+	}
+	return domain, dst, nil
 }
 
 // find returns the node that the entry arrives at, or nil.

@@ -16,7 +16,7 @@ import (
 func shown(n *Node, by *policy.Set) string {
 	prefix, starred := strings.CutSuffix(n.Value, Star)
 	switch {
-	case !by.Secret(n.Key):
+	case n.Value == "", !by.Secret(n.Key):
 		return n.Value
 	case starred && prefix != "":
 		return "#" + by.Hash(n.Key, prefix) + Star

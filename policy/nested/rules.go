@@ -2,7 +2,6 @@ package nested
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/policy"
@@ -15,8 +14,6 @@ type Facts struct {
 	Allow, Deny []policy.ListEntry
 	// Lost is what could not be said, each at the Pos of its node.
 	Lost []policy.Mistake
-
-	without map[string]bool // the names of limits that are left out
 }
 
 // Rules writes the limits of the domains as rules. They have the names that the
@@ -36,47 +33,48 @@ func Rules(domains []Domain, opts ...policy.Option) (Facts, error) {
 	return f, nil
 }
 
-// replace has each rule replace those of its domain that have one of the names in
-// its Replaces, and notes what lists cannot do of that.
+// replace has each rule and each entry of a list replace those of its domain that
+// have one of the names in its Replaces.
 func (f *Facts) replace(all []placed) {
-	rules := make(map[string]int, len(f.Rules))
+	// Where each of them keeps what it replaces; that of the allow list limits
+	// nothing that could be replaced.
+	replaces, limiting := make(map[string]*[]string), make(map[string]bool)
 	for i := range f.Rules {
-		rules[f.Rules[i].Name] = i
+		replaces[f.Rules[i].Name], limiting[f.Rules[i].Name] = &f.Rules[i].Replaces, true
+	}
+	for i := range f.Deny {
+		replaces[f.Deny[i].Name], limiting[f.Deny[i].Name] = &f.Deny[i].Replaces, true
+	}
+	for i := range f.Allow {
+		replaces[f.Allow[i].Name] = &f.Allow[i].Replaces
 	}
 	type limit struct{ domain, name string }
-	named := make(map[limit][]*placed)
+	named := make(map[limit][]string)
 	for i := range all {
-		if p := &all[i]; p.leaf.Name != "" {
+		if p := &all[i]; p.leaf.Name != "" && limiting[p.name] {
 			at := limit{p.domain, p.leaf.Name}
-			named[at] = append(named[at], p)
+			named[at] = append(named[at], p.name)
 		}
 	}
 	for i := range all {
 		p := &all[i]
-		if len(p.leaf.Replaces) == 0 || f.without[p.name] {
-			continue
-		}
-		by, isRule := rules[p.name]
-		if !isRule {
-			f.lose(p, "replaces %s: it is no rule but an entry of a list, since it admits everything or nothing, and those replace nothing", strings.Join(p.leaf.Replaces, ", "))
-			continue
+		into := replaces[p.name]
+		if into == nil {
+			continue // It is left out.
 		}
 		var names []string
+		seen := make(map[string]bool)
 		for _, name := range p.leaf.Replaces {
-			for _, other := range named[limit{p.domain, name}] {
-				switch _, ok := rules[other.name]; {
-				case ok && !slices.Contains(names, other.name):
-					names = append(names, other.name)
-				case other.leaf.Denies() && !f.without[other.name]:
-					f.lose(p, "replaces %s: that is an entry of the deny list, since it admits nothing, and it stays in force", name)
-				}
+			if !seen[name] {
+				seen[name] = true
+				names = append(names, named[limit{p.domain, name}]...)
 			}
 		}
 		if len(names) > policy.MaxReplaces {
-			f.lose(p, "replaces %d limits, and a rule may replace %d; the others stay in force", len(names), policy.MaxReplaces)
+			f.lose(p, "replaces %d limits, and a rule may replace %d: the others stay in force; give fewer limits the names that it replaces", len(names), policy.MaxReplaces)
 			names = names[:policy.MaxReplaces]
 		}
-		f.Rules[by].Replaces = names
+		*into = names
 	}
 }
 
@@ -84,27 +82,15 @@ func (f *Facts) lose(p *placed, format string, args ...any) {
 	f.Lost = append(f.Lost, policy.Mistake{Index: -1, Rule: p.name, Pos: p.node().Pos, Text: fmt.Sprintf(format, args...)})
 }
 
-// leave notes a limit that is left out as a whole.
-func (f *Facts) leave(p *placed, format string, args ...any) {
-	if f.without == nil {
-		f.without = make(map[string]bool)
-	}
-	f.without[p.name] = true
-	f.lose(p, format, args...)
-}
-
 // add writes one limit.
 func (f *Facts) add(p *placed) {
 	match, per, lost := p.conditions()
 	if lost != "" {
-		f.leave(p, "%s", lost)
+		f.lose(p, "%s", lost)
 		return
 	}
-	if p.leaf.Quota {
-		f.lose(p, "quota_mode is written as shadow: the metadata tell of the excess by the rule's name in shadow_denied, and not by the descriptor's place in quotaModeViolations")
-	}
 	if p.leaf.Measured {
-		f.lose(p, "detailed_metric or value_to_metric is left out: rules are measured by their names")
+		f.lose(p, "detailed_metric or value_to_metric is left out: rules are measured by their names; give a value a descriptor of its own to have it measured")
 	}
 	pos := p.node().Pos
 	switch {
@@ -112,11 +98,26 @@ func (f *Facts) add(p *placed) {
 		f.Allow = append(f.Allow, policy.ListEntry{Name: p.name, Match: match, Pos: pos})
 	case p.leaf.Rule != nil:
 		f.Rules = append(f.Rules, policy.Rule{Name: p.name, Match: match, Per: per, Limits: p.leaf.Rule, Mode: p.leaf.mode(), Pos: pos})
-	case p.leaf.mode() == policy.ModeShadow:
-		f.leave(p, "a limit of nothing that denies nobody is left out")
-	default:
+	case p.leaf.mode() == policy.ModeEnforce:
 		f.Deny = append(f.Deny, policy.ListEntry{Name: p.name, Match: match, Pos: pos})
+	default:
+		f.nothing(p, match)
 	}
+}
+
+// nothing writes a limit of zero that denies nobody.
+func (f *Facts) nothing(p *placed, match []policy.Condition) {
+	mode, tells := "shadow_mode", ""
+	if !p.leaf.Shadow {
+		mode, tells = "quota_mode", ", and quotaModeViolations does not list it"
+	}
+	const instead = "; leave the limit out, or give it one request"
+	if len(p.leaf.Replaces) == 0 {
+		f.lose(p, "a limit of zero in %s is left out, since it neither denies nor counts: its status has no current_limit%s%s", mode, tells, instead)
+		return
+	}
+	f.Allow = append(f.Allow, policy.ListEntry{Name: p.name, Match: match, Pos: p.node().Pos})
+	f.lose(p, "a limit of zero in %s is written as an entry of the allow list, so that it still replaces others: its status says that 4294967295 remain, and not 0%s%s", mode, tells, instead)
 }
 
 // conditions are those under which a descriptor arrives at the node, and the
@@ -132,11 +133,11 @@ func (p *placed) conditions() (match []policy.Condition, per []policy.Part, lost
 		n, name := s.node(), flat[2+i].Name
 		prefix, starred := strings.CutSuffix(n.Value, Star)
 		if n.Value == "" && strings.HasSuffix(n.Key, Star) {
-			return nil, nil, fmt.Sprintf("the key %q ends in a star, and rules know their entries by whole names", n.Key)
+			return nil, nil, fmt.Sprintf("the limit is left out: the key %q ends in a star, and rules know their entries by whole names; write a descriptor for each key that requests have", n.Key)
 		}
 		other, reached := s.others()
 		if !reached {
-			return nil, nil, "no descriptor arrives here: a value with a star before it takes them all"
+			return nil, nil, "the limit is left out: no descriptor arrives here, since a value or a key with a star before it takes them all; remove it, or move it up"
 		}
 		other.Entry = name
 		switch {

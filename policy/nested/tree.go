@@ -13,7 +13,8 @@ import (
 // Star at the end of a value stands for the rest of it.
 const Star = "*"
 
-// Domain is a set of nodes of its own.
+// Domain is a set of nodes of its own. Several of one name are one, with the nodes of
+// all of them in their order.
 type Domain struct {
 	Name  string
 	Nodes []Node
@@ -29,7 +30,7 @@ type Node struct {
 	// Limit is that of descriptors that end here, or nil.
 	Limit *Limit
 	// Shadow has the limit count and never deny. Quota does the same, and callers
-	// are told when it is exceeded.
+	// are told when it is exceeded, unless there is Shadow too.
 	Shadow, Quota bool
 	// Share has all values that the star stands for share one counter.
 	Share bool
@@ -64,6 +65,14 @@ type Limit struct {
 type Tree struct {
 	domains map[string]*level
 	set     *policy.Set
+	limits  []limited // in the order of the configuration
+}
+
+// limited is a limit and the nodes on the way to it, for [Tree.Explain].
+type limited struct {
+	domain, name string
+	way          []*node
+	leaf         *Leaf
 }
 
 // level are the nodes that one entry is looked for among.
@@ -99,6 +108,11 @@ type node struct {
 	// its pattern, which is the name if byName and else the value.
 	exact, byName bool
 	pattern       string
+	// own is what the entry must be: name and value, or what they begin with. As they
+	// may be seen they are key and value, and path is the whole way.
+	own              entry
+	path, key, value string
+	pos              policy.Position
 	// shared says that all that the star stands for is one, and valued that the
 	// value is part of the limit's measure.
 	shared, valued bool
@@ -135,7 +149,9 @@ func New(domains []Domain, opts ...policy.Option) (*Tree, *policy.Set, error) {
 		return nil, nil, err
 	}
 	var rules []policy.Rule
-	for _, p := range c.placed {
+	t := &Tree{domains: c.domains, limits: make([]limited, len(c.placed))}
+	for i, p := range c.placed {
+		t.limits[i] = limited{p.domain, p.name, p.nodes, p.leaf}
 		if p.leaf.Rule != nil {
 			rules = append(rules, policy.Rule{Name: p.name, Limits: p.leaf.Rule, Mode: p.leaf.mode(), Direct: true, Pos: p.node().Pos})
 		}
@@ -144,7 +160,8 @@ func New(domains []Domain, opts ...policy.Option) (*Tree, *policy.Set, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Tree{c.domains, set}, set, nil
+	t.set = set
+	return t, set, nil
 }
 
 // compiler makes levels of nodes.
@@ -161,7 +178,8 @@ type compiler struct {
 type placed struct {
 	domain string
 	way    []step
-	name   string // of its rule
+	nodes  []*node // of the way
+	name   string  // of its rule
 	leaf   *Leaf
 }
 
@@ -182,23 +200,34 @@ func compile(domains []Domain, opts []policy.Option) (*compiler, error) {
 		return nil, err
 	}
 	c := &compiler{hasher: hasher, domains: make(map[string]*level), names: make(map[string]bool), replaced: make(map[string]bool)}
-	first := make(map[string]policy.Position)
+	domains = merge(domains)
 	for i := range domains {
-		d := &domains[i]
-		if at, taken := first[d.Name]; taken {
-			c.add(d.Pos, "the domain %q has a file already, %s; give each domain one file", d.Name, at.File)
-			continue
-		}
-		first[d.Name] = d.Pos
-		c.findReplaced(d.Nodes)
+		c.findReplaced(domains[i].Nodes)
 	}
 	for i := range domains {
-		c.domains[domains[i].Name] = c.level(domains[i].Name, domains[i].Name, nil, domains[i].Nodes)
+		c.domains[domains[i].Name] = c.level(domains[i].Name, domains[i].Name, nil, nil, domains[i].Nodes)
 	}
 	if c.mistakes != nil {
 		return nil, &policy.Error{Mistakes: c.mistakes}
 	}
 	return c, nil
+}
+
+// merge puts the nodes of domains that have one name together, in their order.
+func merge(domains []Domain) []Domain {
+	var merged []Domain
+	places := make(map[string]int, len(domains))
+	for i := range domains {
+		d := domains[i]
+		if at, taken := places[d.Name]; taken {
+			merged[at].Nodes = append(merged[at].Nodes, d.Nodes...)
+			continue
+		}
+		places[d.Name] = len(merged)
+		d.Nodes = slices.Clip(d.Nodes) // What is appended is not the caller's.
+		merged = append(merged, d)
+	}
+	return merged
 }
 
 func (c *compiler) add(at policy.Position, format string, args ...any) {
@@ -218,58 +247,63 @@ func (c *compiler) findReplaced(nodes []Node) {
 
 // level compiles the nodes at the end of a way. The path is what rules are named
 // by.
-func (c *compiler) level(domain, path string, way []step, nodes []Node) *level {
+func (c *compiler) level(domain, path string, way []step, passed []*node, nodes []Node) *level {
 	l := &level{exact: make(map[entry]*node, len(nodes))}
 	first := make(map[entry]policy.Position, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
 		at := entry{n.Key, n.Value}
 		if before, taken := first[at]; taken {
-			c.add(n.Pos, "the descriptor %s is there twice, first in line %d; keep one", c.describe(n), before.Line)
+			where := fmt.Sprintf("in line %d", before.Line)
+			if before.File != n.Pos.File {
+				where = fmt.Sprintf("at %s:%d", before.File, before.Line)
+			}
+			c.add(n.Pos, "the descriptor %s is there twice, first %s; keep one", c.describe(n), where)
 			continue
 		}
 		first[at] = n.Pos
-		made := &node{valued: n.ValueToMetric, shared: n.Share}
+		made := &node{valued: n.ValueToMetric, shared: n.Share, key: n.Key, value: shown(n, c.hasher), pos: n.Pos, own: at}
 		below := path + "." + n.Key
 		prefix, starred := strings.CutSuffix(n.Value, Star)
 		switch {
 		case starred:
 			made.counted = !n.Share
-			made.pattern = shown(n, c.hasher)
-			l.stars = append(l.stars, star{entry: entry{n.Key, prefix}, node: made})
+			made.pattern, made.own = made.value, entry{n.Key, prefix}
+			l.stars = append(l.stars, star{entry: made.own, node: made})
 		case n.Value != "":
 			made.exact = true
 			l.exact[at] = made
 		case strings.HasSuffix(n.Key, Star):
 			made.counted, made.named = !n.Share, !n.Share
-			made.pattern, made.byName = n.Key, true
-			l.stars = append(l.stars, star{entry: entry{name: strings.TrimSuffix(n.Key, Star)}, byName: true, node: made})
+			made.pattern, made.byName, made.own = n.Key, true, entry{name: strings.TrimSuffix(n.Key, Star)}
+			l.stars = append(l.stars, star{entry: made.own, byName: true, node: made})
 		default:
 			made.counted = true
 			l.exact[at] = made
 		}
 		if n.Value != "" {
-			below += "_" + shown(n, c.hasher)
+			below += "_" + made.value
 		}
-		here := append(way[:len(way):len(way)], step{nodes, i})
+		made.path = below
+		here, arrived := append(way[:len(way):len(way)], step{nodes, i}), append(passed[:len(passed):len(passed)], made)
 		if n.Limit != nil {
-			made.leaf = c.leaf(domain, below, here)
+			made.leaf = c.leaf(domain, below, here, arrived)
 		}
 		if len(n.Nodes) > 0 {
-			made.nodes = c.level(domain, below, here, n.Nodes)
+			made.nodes = c.level(domain, below, here, arrived, n.Nodes)
 		}
 	}
 	return l
 }
 
 // leaf compiles the limit of the node at the end of a way.
-func (c *compiler) leaf(domain, path string, way []step) *Leaf {
+func (c *compiler) leaf(domain, path string, way []step, nodes []*node) *Leaf {
 	n := way[len(way)-1].node()
 	leaf := &Leaf{Shadow: n.Shadow, Quota: n.Quota, Limit: *n.Limit, Replaced: n.Limit.Name != "" && c.replaced[n.Limit.Name], Detailed: n.Detailed}
 	leaf.Measured = n.Detailed || slices.ContainsFunc(way, func(s step) bool { return s.node().ValueToMetric })
 	name := ruleName(path, c.names)
 	c.names[name] = true
-	c.placed = append(c.placed, placed{domain, way, name, leaf})
+	c.placed = append(c.placed, placed{domain, way, nodes, name, leaf})
 	if leaf.Unlimited || leaf.Count == 0 {
 		leaf.Listed = &policy.ListEntry{Name: name, Pos: n.Pos}
 		return leaf
@@ -285,8 +319,11 @@ func (c *compiler) leaf(domain, path string, way []step) *Leaf {
 
 // mode is that of the leaf's rule.
 func (l *Leaf) mode() policy.Mode {
-	if l.Shadow || l.Quota {
+	switch {
+	case l.Shadow:
 		return policy.ModeShadow
+	case l.Quota:
+		return policy.ModeQuota
 	}
 	return policy.ModeEnforce
 }

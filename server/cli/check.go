@@ -16,7 +16,7 @@ type check struct {
 	Cost    int64         `help:"Units to take." default:"1"`
 	Peek    bool          `help:"Look whether they would fit, and take nothing."`
 	Server  string        `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
-	Store   string        `help:"Ask a store instead, with the rules of --config: redis://…, redis-sentinel://… or redis-cluster://…" placeholder:"URL" env:"HEADGATE_STORE"`
+	Store   string        `help:"Ask a store instead, with the rules of --config: redis://…, or another URL that serve takes." placeholder:"URL" env:"HEADGATE_STORE"`
 	Config  string        `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
 	Keys    hashKeys      `embed:""`
 	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`

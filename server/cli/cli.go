@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -30,7 +32,7 @@ const (
 
 // root is the whole command line.
 type root struct {
-	Serve     serve           `cmd:"" help:"Serve decisions over HTTP."`
+	Serve     serve           `cmd:"" help:"Serve decisions over HTTP, gRPC and Redis's protocol."`
 	Gateway   gatewayCommand  `cmd:"" help:"Pass on to upstream servers what the rules admit."`
 	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
@@ -78,6 +80,13 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	if err != nil {
 		// The commands' tags are wrong: a defect, not a mistake of the user's.
 		panic(err)
+	}
+	// What other programs call them.
+	switch {
+	case slices.Equal(args, []string{"--version"}):
+		args = []string{"version"}
+	case slices.Equal(args, []string{"help"}):
+		args = []string{"--help"}
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
@@ -143,6 +152,7 @@ func explain(err error) *failure {
 		settings *app.SettingsError
 		file     *config.Error
 		invalid  *headgate.InvalidError
+		address  *net.OpError
 	)
 	switch {
 	case errors.As(err, &f):
@@ -159,7 +169,11 @@ func explain(err error) *failure {
 	case errors.Is(err, headgate.ErrUnavailable):
 		return &failure{code: CodeUnavailable, text: plain(err), hint: "see whether it runs, and whether address, user, password and database are right"}
 	case errors.Is(err, app.ErrUnavailable):
-		return &failure{code: CodeUnavailable, text: plain(err), hint: "see which process has it, or take another one with --listen"}
+		hint := "see whether it is there and can be read"
+		if errors.As(err, &address) && address.Op == "listen" {
+			hint = "see which process has it, or give another one to the flag that names it"
+		}
+		return &failure{code: CodeUnavailable, text: plain(err), hint: hint}
 	case isFileError(err):
 		return usage(plain(err), "give the path of a policy file, or leave --config out for the sample policy")
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +21,21 @@ import (
 
 var update = flag.Bool("update", false, "write what the commands print into testdata")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(patient{m}) }
+
+// patient waits for what ends a little after the tests, such as a connection whose
+// server lets the client read the last answer: goleak itself waits for half a second.
+type patient struct{ *testing.M }
+
+func (p patient) Run() int {
+	code := p.M.Run()
+	for range 40 {
+		if goleak.Find() == nil {
+			break
+		}
+	}
+	return code
+}
 
 const (
 	allowedAnswer = `{"allowed":true,"retry_after_ms":0,"delay_ms":0,"decisions":[` +
@@ -91,11 +106,13 @@ func TestCommands(t *testing.T) {
 		golden string // the file, if it is not named as the test
 	}{
 		{name: "help", args: []string{"--help"}},
+		{name: "help-word", args: []string{"help"}, golden: "help"},
 		{name: "help-serve", args: []string{"serve", "--help"}},
 		{name: "help-gateway", args: []string{"gateway", "--help"}},
 		{name: "gateway-no-upstream", args: []string{"gateway"}, code: CodeUsage},
 		{name: "gateway-mistakes", args: []string{"gateway", "--gateway", "testdata/gateway-bad.yml"}, code: CodeUsage},
 		{name: "gateway-no-file", args: []string{"gateway", "--gateway", "testdata/none.yml"}, code: CodeUsage},
+		{name: "gateway-no-keys", args: []string{"gateway", "--gateway", "testdata/gateway-keys.yml"}, code: CodeUnavailable},
 		{name: "gateway-routes", args: []string{"gateway", "--upstream", "http://127.0.0.1:1", "--config", "testdata/gateway-routes.yml"}, code: CodeUsage},
 		{name: "help-check", args: []string{"check", "--help"}},
 		{name: "help-lint", args: []string{"lint", "--help"}},
@@ -108,10 +125,16 @@ func TestCommands(t *testing.T) {
 		{name: "convert-envoy-mistakes", args: []string{"convert", "envoy", "testdata/envoy-bad"}, code: CodeUsage},
 		{name: "convert-envoy-none", args: []string{"convert", "envoy", "testdata/none"}, code: CodeUsage},
 		{name: "serve-envoy-mistakes", args: []string{"serve", "--envoy-config", "testdata/envoy-bad"}, code: CodeUsage, golden: "convert-envoy-mistakes"},
+		{name: "explain-envoy", args: []string{"explain", "--envoy-config", "testdata/envoy", "domain=edge", "remote_address=192.0.2.1", "--expect", "allow", "--expect", "rule=edge.remote_address"}},
+		{name: "explain-envoy-twice", args: []string{"explain", "--envoy-config", "testdata/envoy", "x-a=1", "domain=edge", "x-a=1", "--expect", "rule=edge.x-*"}, code: CodeNo},
+		{name: "explain-envoy-no-domain", args: []string{"explain", "--envoy-config", "testdata/envoy", "remote_address=192.0.2.1", "--expect", "allow", "--expect", "rule=edge.remote_address"}, code: CodeNo},
+		{name: "explain-envoy-mistakes", args: []string{"explain", "--envoy-config", "testdata/envoy-bad"}, code: CodeUsage, golden: "convert-envoy-mistakes"},
+		{name: "explain-two-policies", args: []string{"explain", "--envoy-config", "testdata/envoy", "--config", "x.yaml"}, code: CodeUsage},
 		{name: "convert-what", args: []string{"convert", "testdata/envoy"}, code: CodeUsage},
 		{name: "help-convert", args: []string{"convert", "envoy", "--help"}},
 		{name: "serve-two-policies", args: []string{"serve", "--config", "x.yaml", "--envoy-config", "testdata/envoy"}, code: CodeUsage},
 		{name: "version", args: []string{"version"}},
+		{name: "version-flag", args: []string{"--version"}, golden: "version"},
 		{name: "version-json", args: []string{"version", "--json"}},
 
 		{name: "check-allowed", args: []string{"check", "login", `k"1`}, status: 200, body: allowedAnswer, asked: check + one(1)},
@@ -256,15 +279,21 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// closedAddress is an address where nothing answers.
+// closedAddress is an address where nothing answers: that of a connection that is open,
+// so that nobody can get it meanwhile.
 func closedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = l.Close() })
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.LocalAddr().String()
 }
 
 // TestInterrupted: a command ends with its context.
@@ -299,6 +328,11 @@ func TestShortTimeout(t *testing.T) {
 // TestServe serves until its context ends, and answers the check command.
 func TestServe(t *testing.T) {
 	plainEnvironment(t)
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	// Nothing is free again while the test runs.
+	if err := os.WriteFile(file, []byte("rules:\n  - {name: auth.createToken, per: [user], limits: [5 per 1000h]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, format := range []string{"text", "json"} {
 		t.Run(format, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -306,7 +340,7 @@ func TestServe(t *testing.T) {
 			log := &watched{lines: make(chan string, 100)}
 			ended := make(chan int, 1)
 			go func() {
-				ended <- Run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--log-format", format}, log, log, "")
+				ended <- Run(ctx, []string{"serve", "--config", file, "--listen", "127.0.0.1:0", "--log-format", format}, log, log, "")
 			}()
 			server := log.address(t)
 			for i := range 6 {
@@ -366,4 +400,22 @@ func ExampleRun() {
 	// Output:
 	// testdata/clean.yaml: 2 rules, nothing to say against them
 	// 0
+}
+
+// A server whose certificate nobody vouches for is there, and says no to nothing.
+func TestUnknownAuthority(t *testing.T) {
+	plainEnvironment(t)
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.StartTLS()
+	defer server.Close()
+	var out strings.Builder
+	if code := Run(t.Context(), []string{"check", "login", "k", "--timeout", "1m", "--server", server.URL}, &out, &out, ""); code != CodeUnavailable {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{"cannot be believed: ", "unknown authority", "SSL_CERT_FILE"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it lacks %q:\n%s", want, &out)
+		}
+	}
 }

@@ -15,7 +15,7 @@ type convert struct {
 
 // convertEnvoy writes what serve --envoy-config reads.
 type convertEnvoy struct {
-	Dir string `arg:"" help:"Directory with the configuration: all of its files that end in .yaml, one domain in each."`
+	Dir string `arg:"" help:"Directory with the configuration: all of its files that end in .yaml, each with a domain."`
 }
 
 // Help is the detailed help.

@@ -3,21 +3,24 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/app"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // explainRequest is the command that says what a policy does with a request.
 type explainRequest struct {
 	Entries []string      `arg:"" name:"key=value" help:"What is known of the request, such as ip=203.0.113.10 or route='GET /'." optional:""`
 	Config  string        `help:"Policy file. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Envoy   string        `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy. Give the domain, and the entries of one descriptor in their order." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
 	Cost    int64         `help:"What the request costs." default:"1"`
 	Expect  []string      `help:"Exit with 1 unless the request is allowed (allow), denied (deny), or bound by a rule (rule=NAME). May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
-	Store   string        `help:"Look at the counters in this store, and charge nothing: redis://…, redis-sentinel://… or redis-cluster://…" placeholder:"URL" env:"HEADGATE_STORE"`
+	Store   string        `help:"Look at the counters in this store, and charge nothing: redis://…, or another URL that serve takes." placeholder:"URL" env:"HEADGATE_STORE"`
 	Keys    hashKeys      `embed:""`
 	Timeout time.Duration `help:"How long to wait for the store." default:"5s"`
 	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
@@ -29,6 +32,7 @@ func (explainRequest) Help() string {
 		"Exit codes: 0 explained, and all that was expected holds; 1 something that was expected does not; 2 a mistake; 3 the store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate explain --config headgate.yaml api_key=k1 ip=203.0.113.10 route='POST /v1/token'\n" +
+		"  headgate explain --envoy-config ratelimit domain=edge user=anna path=/files/a\n" +
 		"  headgate explain --config headgate.yaml tier=free --cost 9 --expect allow --expect rule=login\n" +
 		"  headgate explain --config headgate.yaml api_key=k1 --store redis://127.0.0.1:6379/0"
 }
@@ -51,20 +55,16 @@ func (k *explainRequest) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	key, old, err := k.Keys.read()
+	rules, err := k.load()
 	if err != nil {
 		return err
 	}
-	set, err := app.LoadPolicy(k.Config, key, old)
-	if err != nil {
+	e := rules.Explain(descriptor, k.Cost)
+	if err := k.checkExpectations(&e); err != nil {
 		return err
 	}
-	if err := k.checkExpectations(set); err != nil {
-		return err
-	}
-	e := set.Explain(descriptor, k.Cost)
 	if e.Error == "" {
-		if err := k.observe(c.ctx, set, &e); err != nil {
+		if err := k.observe(c.ctx, rules.Set, &e); err != nil {
 			return err
 		}
 	}
@@ -81,13 +81,34 @@ func (k *explainRequest) Run(c *call) error {
 	return k.compare(&e)
 }
 
-// descriptor reads the words of the command line.
+// load reads the policy.
+func (k *explainRequest) load() (decide.Policy, error) {
+	if k.Envoy != "" && k.Config != "" {
+		return decide.Policy{}, usage("there are both --config and --envoy-config, and a request is decided by one policy", "leave one of them out")
+	}
+	key, old, err := k.Keys.read()
+	if err != nil {
+		return decide.Policy{}, err
+	}
+	if k.Envoy != "" {
+		rules, err := app.LoadEnvoy(k.Envoy, key, old)
+		if err != nil {
+			err = envoyFailure(err)
+		}
+		return rules, err
+	}
+	set, err := app.LoadPolicy(k.Config, key, old)
+	return decide.Policy{Set: set}, err
+}
+
+// descriptor reads the words of the command line, whose order is that of the entries.
 func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 	entries := make(map[string]string, len(k.Entries))
+	var inOrder policy.Descriptor
 	var problems []string
 	for _, word := range k.Entries {
 		name, value, ok := strings.Cut(word, "=")
-		if _, again := entries[name]; again {
+		if _, again := entries[name]; again && k.Envoy == "" {
 			problems = append(problems, fmt.Sprintf("%s is given twice", name))
 		}
 		if !ok {
@@ -96,6 +117,11 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 			continue
 		}
 		entries[name] = value
+		inOrder = append(inOrder, policy.Entry{Name: name, Value: value})
+	}
+	if k.Envoy != "" && problems == nil {
+		// They may have any names, and have one twice.
+		return inOrder, nil
 	}
 	d, err := policy.FromMap(entries)
 	if err != nil {
@@ -108,12 +134,12 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 }
 
 // checkExpectations finds those that can never be meant.
-func (k *explainRequest) checkExpectations(set *policy.Set) error {
+func (k *explainRequest) checkExpectations(e *policy.Explanation) error {
 	var problems []string
 	for _, want := range k.Expect {
 		name, isRule := strings.CutPrefix(want, "rule=")
 		switch {
-		case isRule && set.Rule(name) == nil:
+		case isRule && !slices.ContainsFunc(e.Rules, func(r policy.ExplainedRule) bool { return r.Rule == name }):
 			problems = append(problems, fmt.Sprintf("--expect %s: the policy has no such rule", want))
 		case !isRule && want != "allow" && want != "deny":
 			problems = append(problems, fmt.Sprintf("--expect is %q, must be allow, deny or rule=NAME", want))

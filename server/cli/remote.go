@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,6 +65,10 @@ func send(u *url.URL, request *http.Request) (status int, text []byte, err error
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
+		}
+		var certificate *tls.CertificateVerificationError
+		if errors.As(err, &certificate) {
+			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot be believed: %v", u.Host, err), hint: "SSL_CERT_FILE names the file of the authority that has signed its certificate; the name in --server must stand in that"}
 		}
 		return 0, nil, gone(u, err.Error())
 	}

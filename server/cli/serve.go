@@ -15,7 +15,7 @@ import (
 type serve struct {
 	service `embed:""`
 
-	EnvoyConfig    string `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, one domain in each." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
+	EnvoyConfig    string `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, each with a domain." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
 	EnvoyEach      bool   `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
 	Listen         string `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
 	GRPCListen     string `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`

@@ -37,6 +37,15 @@ func (p Policy) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (p
 	return p.Nested.Decide(d, cost, dst)
 }
 
+// Explain says what Decide does with the request, and why: see
+// [policy.Set.Explain] and [nested.Tree.Explain].
+func (p Policy) Explain(d policy.Descriptor, cost int64) policy.Explanation {
+	if p.Nested == nil {
+		return p.Set.Explain(d, cost)
+	}
+	return p.Nested.Explain(d, cost)
+}
+
 // Ask is one request to decide, and what the rules made of it.
 type Ask struct {
 	// Op is what to do.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 // metadata writes what other filters, and access logs, are told: what decided,
@@ -11,13 +12,8 @@ import (
 func (q *scratch) metadata(w *writer, v *headgate.Verdict) {
 	w.boolEntry("allowed", v.Allowed)
 	q.deciding(w, v)
-	// The name and the form that envoyproxy/ratelimit gives it.
-	q.shadows(w, "quotaModeViolations", func(i int, _ *headgate.Decision) {
-		w.float(2, float64(i))
-	}, func(p *plan) bool { return p.leaf != nil && p.leaf.Quota })
-	q.shadows(w, "shadow_denied", func(_ int, d *headgate.Decision) {
-		w.string(3, d.Rule.Name())
-	}, func(*plan) bool { return true })
+	q.violations(w)
+	q.shadows(w)
 }
 
 // deciding writes which limit decided, and of which descriptor.
@@ -60,30 +56,81 @@ func (q *scratch) deciding(w *writer, v *headgate.Verdict) {
 // inMillis rounds up.
 func inMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// shadows writes a list with a value for each denial of a shadow in the plans that
-// are wanted, unless there is none.
-func (q *scratch) shadows(w *writer, name string, value func(i int, d *headgate.Decision), wanted func(*plan) bool) {
-	var outer, inner, list int
-	found := false
+// violations writes the places of the descriptors that are beyond a limit in quota
+// mode, under the name and in the form that envoyproxy/ratelimit gives them.
+func (q *scratch) violations(w *writer) {
+	l := list{w: w, name: "quotaModeViolations"}
 	for i := range q.plans {
-		p := &q.plans[i]
-		decisions := of(p.decisions, q.decisions)
+		if q.violates(&q.plans[i]) {
+			mark := l.begin()
+			w.float(2, float64(i))
+			w.end(mark)
+		}
+	}
+	l.end()
+}
+
+// violates reports whether the descriptor is beyond a limit in quota mode.
+func (q *scratch) violates(p *plan) bool {
+	if p.leaf != nil && (!p.leaf.Quota || p.leaf.Shadow) {
+		return false
+	}
+	if p.leaf != nil && p.denies {
+		return p.op != headgate.OpRefund
+	}
+	decisions := of(p.decisions, q.decisions)
+	for i := range decisions {
+		if d := &decisions[i]; d.Shadow && !d.Allowed && (p.leaf != nil || q.quota(d.Rule.Name())) {
+			return true
+		}
+	}
+	return false
+}
+
+// quota reports whether the rule is in quota mode.
+func (q *scratch) quota(name string) bool {
+	r := q.policy.Rule(name)
+	return r != nil && r.Mode == policy.ModeQuota
+}
+
+// shadows writes the names of the rules that would have denied.
+func (q *scratch) shadows(w *writer) {
+	l := list{w: w, name: "shadow_denied"}
+	for i := range q.plans {
+		decisions := of(q.plans[i].decisions, q.decisions)
 		for j := range decisions {
-			if d := &decisions[j]; d.Shadow && !d.Allowed && wanted(p) {
-				if !found {
-					found = true
-					outer, inner = w.entry(name)
-					list = w.begin(6)
-				}
-				mark := w.begin(1)
-				value(i, d)
+			if d := &decisions[j]; d.Shadow && !d.Allowed {
+				mark := l.begin()
+				w.string(3, d.Rule.Name())
 				w.end(mark)
 			}
 		}
 	}
-	if found {
-		w.end(list)
-		w.end(inner)
-		w.end(outer)
+	l.end()
+}
+
+// list is a list among the metadata, which is not there if it has no values.
+type list struct {
+	w                   *writer
+	name                string
+	outer, inner, marks int
+	begun               bool
+}
+
+// begin begins a value.
+func (l *list) begin() (mark int) {
+	if !l.begun {
+		l.begun = true
+		l.outer, l.inner = l.w.entry(l.name)
+		l.marks = l.w.begin(6)
+	}
+	return l.w.begin(1)
+}
+
+func (l *list) end() {
+	if l.begun {
+		l.w.end(l.marks)
+		l.w.end(l.inner)
+		l.w.end(l.outer)
 	}
 }

@@ -26,6 +26,7 @@ type scratch struct {
 	// decisions are those of each plan, and told are all of them, but for what
 	// is there twice and refunds.
 	decisions, told []headgate.Decision
+	entries         []*policy.ListEntry // of lists, that answer descriptors
 	header          http.Header
 	names           []string // of the header
 }
@@ -66,8 +67,9 @@ func (q *scratch) reset() {
 	clear(q.decisions)
 	clear(q.told)
 	clear(q.header)
+	clear(q.entries)
 	q.plans, q.facts, q.checks, q.places = q.plans[:0], q.facts[:0], q.checks[:0], q.places[:0]
-	q.decisions, q.told, q.names = q.decisions[:0], q.told[:0], q.names[:0]
+	q.decisions, q.told, q.names, q.entries = q.decisions[:0], q.told[:0], q.names[:0], q.entries[:0]
 	for op := range q.batches {
 		q.batches[op].reset()
 	}
@@ -106,16 +108,22 @@ func (s *Service) resolve(q *scratch) error {
 	return nil
 }
 
-// dropReplaced takes off the checks whose rules are replaced by others that bind
-// the request, by whichever of its descriptors.
+// dropReplaced takes off the checks whose rules, and the entries of the deny list
+// that, are replaced by others which bind the request, by whichever of its
+// descriptors.
 func (q *scratch) dropReplaced() {
 	bound := q.checks
+	for i := range q.plans {
+		if p := &q.plans[i]; p.listed != nil && p.denies && q.policy.ReplacedEntry(p.listed, bound, q.entries...) {
+			p.listed, p.denies = nil, false
+		}
+	}
 	var kept []headgate.Check // nil as long as all are
 	for i := range q.plans {
 		p := &q.plans[i]
 		from := len(kept)
 		for j := p.checks.from; j < p.checks.to; j++ {
-			replaced := p.named.Rule == "" && q.policy.Replaced(&bound[j], bound)
+			replaced := p.named.Rule == "" && q.policy.Replaced(&bound[j], bound, q.entries...)
 			switch {
 			case replaced && kept == nil:
 				kept = append(make([]headgate.Check, 0, len(bound)), bound[:j]...)
@@ -189,6 +197,9 @@ func (q *scratch) match(p *plan, entries policy.Descriptor) error {
 		p.denies, p.listed = true, outcome.Denied
 	case outcome.Allowed != nil:
 		p.unlimited, p.listed = true, outcome.Allowed
+	}
+	if p.listed != nil {
+		q.entries = append(q.entries, p.listed)
 	}
 	return nil
 }

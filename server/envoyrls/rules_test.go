@@ -187,3 +187,60 @@ func TestReload(t *testing.T) {
 	s.policy.Store(&own)
 	s.run(t, "d", step{ds(d("a=1")), "OK OK"})
 }
+
+// TestListsReplaceOthers: an entry of a list that answers one descriptor, and a rule
+// that binds one, keep what they replace from the others.
+func TestListsReplaceOthers(t *testing.T) {
+	s := newStage(t, ownPolicy(t, `
+deny:
+  - {name: banned, match: {user: banned}, replaces: [path]}
+allow:
+  - {name: free, match: {plan: free}, replaces: [path, banned]}
+rules:
+  - {name: path, match: {path: present}, limits: [1 per 1d], algorithm: fixed_window}
+  - {name: pardon, match: {pardon: present}, limits: [9 per 1d], algorithm: fixed_window, replaces: [banned]}
+`), Options{})
+	s.run(t, "x",
+		step{ds(d("path=a"), d("plan=free")), "OK OK OK:all"},
+		step{ds(d("user=banned"), d("plan=free")), "OK OK OK:all"},
+		step{ds(d("user=banned"), d("pardon=yes")), "OK OK OK:8"},
+		step{ds(d("user=banned"), d("path=a")), "OVER OVER OK"},
+		step{ds(d("path=a")), "OK OK:0"},
+		step{ds(d("path=a")), "OVER OVER:0"},
+		step{ds(d("path=a"), d("plan=free")), "OK OK OK:all"},
+	)
+}
+
+// TestQuotaMode: what is beyond the limits of a rule in quota mode passes, and is
+// told by the place of its descriptor.
+func TestQuotaMode(t *testing.T) {
+	s := newStage(t, ownPolicy(t, `
+rules:
+  - {name: user, match: {user: present}, per: [user], limits: [1 per 1d], mode: quota}
+  - {name: path, match: {path: present}, limits: [1 per 1d], mode: shadow}
+`), Options{})
+	ask := &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("path=a"), d("user=a"))}
+	if got := metadata(s.must(t, ask)); got != "allowed=true" {
+		t.Errorf("within the limits the metadata are %q", got)
+	}
+	answer := s.must(t, ask)
+	if got, want := line(answer)+", "+metadata(answer), "OK OK:0 OK:0, allowed=true quotaModeViolations=[1] shadow_denied=[path user]"; got != want {
+		t.Errorf("beyond them they are %q, want %q", got, want)
+	}
+}
+
+// TestQuotaOfZero: a configuration's limit of zero in quota mode is exceeded by every
+// request, unless it is in shadow mode too.
+func TestQuotaOfZero(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: x
+descriptors:
+  - {key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: b, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: c, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+`), Options{})
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "x", HitsAddend: 2, Descriptors: ds(d("a=1"), d("b=1"), d("c=1"))})
+	if got, want := line(answer)+", "+metadata(answer), "OK OK:0 OK:0 OK:1, allowed=true quotaModeViolations=[0] shadow_denied=[x.c]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

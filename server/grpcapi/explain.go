@@ -19,10 +19,12 @@ func (s *Service) Explain(ctx context.Context, r *headgatev1.ExplainRequest) (*h
 }
 
 func (s *Service) explain(ctx context.Context, sc *scratch) (*headgatev1.Explanation, error) {
-	if sc.request.check(headgate.OpPeek, &sc.faults); len(sc.faults) > 0 {
+	rules := s.decider.Policy()
+	sc.request.check(headgate.OpPeek, &sc.faults)
+	sc.request.checkOrder(rules, &sc.faults)
+	if len(sc.faults) > 0 {
 		return nil, sc.faults.status()
 	}
-	rules := s.decider.Policy()
 	e := rules.Explain(sc.request.entries, sc.request.cost.or1())
 	if e.Error == "" {
 		if checks := e.Checks(); len(checks) > 0 {
@@ -44,6 +46,9 @@ func newExplanation(e *policy.Explanation) *headgatev1.Explanation {
 			Name: entry.Name, Value: entry.Value, Secret: entry.Secret, FromSubjects: entry.Known, Replaced: entry.Replaced,
 		})
 	}
+	for _, step := range e.Steps {
+		m.Steps = append(m.Steps, &headgatev1.ExplainedStep{Entry: step.Entry, Node: step.Node, By: step.By, Pos: newPosition(step.Pos)})
+	}
 	for i := range e.Rules {
 		m.Rules = append(m.Rules, newExplainedRule(&e.Rules[i]))
 	}
@@ -58,6 +63,7 @@ func newExplainedRule(r *policy.ExplainedRule) *headgatev1.ExplainedRule {
 		Rule: r.Rule, Pos: newPosition(r.Pos), Binds: r.Binds, Why: r.Why, Key: r.Key, Hashed: r.Hashed, OldHashKey: r.OldHashKey,
 		Cost: r.Cost, Tier: r.Tier, Override: int32(r.Override), Shadow: r.Shadow, Enforce: int32(r.Enforce), Soft: int32(r.Soft),
 		GiveBackOn: r.GiveBackOn, ChargeOn: r.ChargeOn, Abandoned: r.Abandoned, OnStoreError: r.OnError, Consistency: r.Consistency, DenyCache: r.DenyCache,
+		Quota: r.Quota, Admits: r.Admits, Replaces: r.Replaces, LimitName: r.LimitName, Depth: int32(r.Depth),
 	}
 	for _, l := range r.Limits {
 		to := &headgatev1.ExplainedLimit{Limit: l.Limit, Algorithm: l.Algorithm}

@@ -56,7 +56,14 @@ func dial(t testing.TB, addr string, options ...client.Option) *client.Client {
 			t.Errorf("closing: %v", err)
 		}
 	})
-	return c
+	// Calls fail at once while a connection is slow to come about.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err := c.Ping(t.Context()); err == nil {
+			return c
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // ways are the ways in which a client reaches a server.

@@ -158,6 +158,13 @@ func (r *request) terms() headgate.Terms {
 	return headgate.Terms{ID: r.id, For: time.Duration(r.lifetimeMS) * time.Millisecond}
 }
 
+// checkOrder reports entries that a policy wants to know the order of.
+func (r *request) checkOrder(p decide.Policy, list *faults) {
+	if p.Nested != nil && len(r.entries) > 2 {
+		list.add("entries", "have no order here, which the policy asks for, a configuration of envoyproxy/ratelimit; send rule and key in checks")
+	}
+}
+
 // resolve finds the checks that the request means. The error is a status.
 func (s *Service) resolve(op headgate.Op, sc *scratch) error {
 	r, list := &sc.request, &sc.faults
@@ -165,8 +172,8 @@ func (s *Service) resolve(op headgate.Op, sc *scratch) error {
 	r.check(op, list)
 	if len(r.named) > 0 {
 		sc.resolveNamed()
-	} else if sc.ask.Policy.Nested != nil && len(r.entries) > 2 {
-		list.add("entries", "have no order here, which the policy asks for, a configuration of envoyproxy/ratelimit; send rule and key in checks")
+	} else {
+		r.checkOrder(sc.ask.Policy, list)
 	}
 	if len(*list) > 0 {
 		return list.status()

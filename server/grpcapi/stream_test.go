@@ -359,13 +359,15 @@ func TestNobodyReads(t *testing.T) {
 			}
 			sent <- n
 		}()
-		// It ends up standing still: no more calls begin.
-		for last, now := -1, 0; last != now; {
+		// It ends up standing still: no more calls begin, and it holds no permits, which
+		// other streams need.
+		last, now := -1, 0
+		for deadline := time.Now().Add(30 * time.Second); last != now || len(service.permits) != 0; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d calls have begun, and it holds %d permits", now, len(service.permits))
+			}
 			time.Sleep(50 * time.Millisecond)
 			last, now = now, b.calls()
-		}
-		if n := len(service.permits); n != 0 {
-			t.Errorf("it holds %d permits, which other streams need", n)
 		}
 		cancel()
 		if n := <-sent; n > 1000 {

@@ -18,7 +18,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	handler := httpapi.New(over(set, memory.New()), httpapi.Options{})
+	// The clock stands still, so that the answer is the same each time.
+	store := memory.New(memory.WithClock(func() int64 { return 1_700_000_000_000_000 }))
+	handler := httpapi.New(over(set, store), httpapi.Options{})
 
 	for range 2 {
 		request := httptest.NewRequest(http.MethodPost, "/v1/check?status=true", strings.NewReader(`{"checks": [{"rule": "mail", "key": "user42"}]}`))

@@ -101,7 +101,9 @@ type shownEntry struct {
 	Name  string           `json:"name"`
 	Match []shownCondition `json:"match"`
 	Until time.Time        `json:"until,omitzero"`
-	Pos   policy.Position  `json:"pos,omitzero"`
+	// Replaces are those of the policy.
+	Replaces []string        `json:"replaces,omitempty"`
+	Pos      policy.Position `json:"pos,omitzero"`
 }
 
 type shownReservation struct {
@@ -189,7 +191,7 @@ func showList(list []policy.ListEntry) []shownEntry {
 	shown := make([]shownEntry, len(list))
 	for i := range list {
 		e := &list[i]
-		shown[i] = shownEntry{e.Name, showConditions(e.Match), e.Until, e.Pos}
+		shown[i] = shownEntry{e.Name, showConditions(e.Match), e.Until, e.Replaces, e.Pos}
 	}
 	return shown
 }

@@ -40,7 +40,7 @@ func TestRules(t *testing.T) {
 			Limits: headgate.MustRule("bytes", headgate.PerMinute(60)), Mode: policy.ModeShadow,
 			Costs: &policy.Costs{Entry: "bytes", Per: 1024, Max: 10}, ChargeOn: policy.Statuses{{First: 401, Last: 401}},
 		},
-	}, policy.WithDenied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Hashed("token", strings.Repeat("A", 22))}, Until: until, Pos: pos}),
+	}, policy.WithDenied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Hashed("token", strings.Repeat("A", 22))}, Until: until, Replaces: []string{"bytes"}, Pos: pos}),
 		policy.WithAllowed(policy.ListEntry{Name: "in", Match: []policy.Condition{policy.Absent("user")}}),
 		policy.WithSubjects(policy.Subjects{Table: []policy.Subject{{Key: "geheim-6", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}}}, Other: []policy.Entry{{Name: "tier", Value: "free"}}, File: "clients.csv"}),
 		policy.WithIgnored(policy.Ignore{Code: "HG012", Reason: "another test"}))
@@ -64,7 +64,7 @@ func TestRules(t *testing.T) {
 		`"soft":80,"mode":"enforce","enforce":10,"give_back_on":["304","5xx"],"reservation":{"for_ms":1000,"give_back":true},"on_store_error":"local","consistency":"leased","deny_cache":"on","replaces":["bytes"],"ignore":[{"code":"HG013","reason":"a test"}],` + at + `},` +
 		`{"name":"bytes","direct":false,"match":[],"per":[],"cost":1,"costs":{"entry":"bytes","per":1024,"max":10},"limits":` + per("60") + `,"mode":"shadow","enforce":0,"charge_on":["401"]}],` +
 		`"allow":[{"name":"in","match":[` + condition("user", "true", "0", "0", "0") + `]}],` +
-		`"deny":[{"name":"out","match":[` + condition("token", "false", "0", "0", "1") + `],"until":"2027-01-01T00:00:00Z",` + at + `}],` +
+		`"deny":[{"name":"out","match":[` + condition("token", "false", "0", "0", "1") + `],"until":"2027-01-01T00:00:00Z","replaces":["bytes"],` + at + `}],` +
 		`"subjects":{"by":"api_key","rows":1,"other":true,"file":"clients.csv"},"ignore":[{"code":"HG012","reason":"another test"}]}` + "\n"
 	if got := w.Body.String(); got != want {
 		t.Errorf("%s, want\n%s", got, want)
@@ -86,7 +86,7 @@ func TestRulesShowAll(t *testing.T) {
 		reflect.TypeFor[policy.Tier]():        {"Value", "Limits"},
 		reflect.TypeFor[policy.Costs]():       {"Entry", "Values", "Other", "Per", "Max"},
 		reflect.TypeFor[policy.Condition]():   {"Entry", "Equals", "Prefixes", "Networks", "Hashes", "Not"},
-		reflect.TypeFor[policy.ListEntry]():   {"Name", "Match", "Until", "Pos"},
+		reflect.TypeFor[policy.ListEntry]():   {"Name", "Match", "Until", "Replaces", "Pos"},
 		reflect.TypeFor[policy.Reservation](): {"For", "GiveBack"},
 		// The rows are clients.
 		reflect.TypeFor[policy.Subjects](): {"By", "Table", "Other", "OtherPos", "File"},

@@ -1423,8 +1423,11 @@ type Explanation struct {
 	// Every rule, in the order of the policy.
 	Rules []*ExplainedRule `protobuf:"bytes,5,rep,name=rules,proto3" json:"rules,omitempty"`
 	// Why the request cannot be decided at all.
-	Error         string            `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	Verdict       *ExplainedVerdict `protobuf:"bytes,7,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Error   string            `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Verdict *ExplainedVerdict `protobuf:"bytes,7,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// How the entries of an ordered descriptor were looked up, one after the other:
+	// of a policy of nested limits, which envoyproxy/ratelimit has.
+	Steps         []*ExplainedStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1508,6 +1511,84 @@ func (x *Explanation) GetVerdict() *ExplainedVerdict {
 	return nil
 }
 
+func (x *Explanation) GetSteps() []*ExplainedStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+type ExplainedStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entry's name.
+	Entry string `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	// The descriptor of the configuration that the entry leads to; empty if nowhere.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// What the two have in common: value, star or key.
+	By            string    `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	Pos           *Position `protobuf:"bytes,4,opt,name=pos,proto3" json:"pos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainedStep) Reset() {
+	*x = ExplainedStep{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainedStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainedStep) ProtoMessage() {}
+
+func (x *ExplainedStep) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainedStep.ProtoReflect.Descriptor instead.
+func (*ExplainedStep) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExplainedStep) GetEntry() string {
+	if x != nil {
+		return x.Entry
+	}
+	return ""
+}
+
+func (x *ExplainedStep) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ExplainedStep) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ExplainedStep) GetPos() *Position {
+	if x != nil {
+		return x.Pos
+	}
+	return nil
+}
+
 type ExplainedEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1524,7 +1605,7 @@ type ExplainedEntry struct {
 
 func (x *ExplainedEntry) Reset() {
 	*x = ExplainedEntry{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1617,7 @@ func (x *ExplainedEntry) String() string {
 func (*ExplainedEntry) ProtoMessage() {}
 
 func (x *ExplainedEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1630,7 @@ func (x *ExplainedEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedEntry.ProtoReflect.Descriptor instead.
 func (*ExplainedEntry) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExplainedEntry) GetName() string {
@@ -1597,7 +1678,7 @@ type ExplainedList struct {
 
 func (x *ExplainedList) Reset() {
 	*x = ExplainedList{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1690,7 @@ func (x *ExplainedList) String() string {
 func (*ExplainedList) ProtoMessage() {}
 
 func (x *ExplainedList) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1703,7 @@ func (x *ExplainedList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedList.ProtoReflect.Descriptor instead.
 func (*ExplainedList) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExplainedList) GetName() string {
@@ -1651,7 +1732,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1744,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1757,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Position) GetFile() string {
@@ -1738,14 +1819,24 @@ type ExplainedRule struct {
 	// How exactly the rule counts, if not strictly: leased or async.
 	Consistency string `protobuf:"bytes,19,opt,name=consistency,proto3" json:"consistency,omitempty"`
 	// "on" or "off" if the rule says whether its denials are remembered.
-	DenyCache     string `protobuf:"bytes,20,opt,name=deny_cache,json=denyCache,proto3" json:"deny_cache,omitempty"`
+	DenyCache string `protobuf:"bytes,20,opt,name=deny_cache,json=denyCache,proto3" json:"deny_cache,omitempty"`
+	// Callers are told when the rule would have denied.
+	Quota bool `protobuf:"varint,21,opt,name=quota,proto3" json:"quota,omitempty"`
+	// "everything" or "nothing" if a nested limit does that instead of counting.
+	Admits string `protobuf:"bytes,22,opt,name=admits,proto3" json:"admits,omitempty"`
+	// The rules, or the names of nested limits, that do not bind what this one binds.
+	Replaces []string `protobuf:"bytes,23,rep,name=replaces,proto3" json:"replaces,omitempty"`
+	// What a nested limit is replaced by.
+	LimitName string `protobuf:"bytes,24,opt,name=limit_name,json=limitName,proto3" json:"limit_name,omitempty"`
+	// Of how many entries descriptors must be for a nested limit.
+	Depth         int32 `protobuf:"varint,25,opt,name=depth,proto3" json:"depth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainedRule) Reset() {
 	*x = ExplainedRule{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1848,7 @@ func (x *ExplainedRule) String() string {
 func (*ExplainedRule) ProtoMessage() {}
 
 func (x *ExplainedRule) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1861,7 @@ func (x *ExplainedRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedRule.ProtoReflect.Descriptor instead.
 func (*ExplainedRule) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExplainedRule) GetRule() string {
@@ -1913,6 +2004,41 @@ func (x *ExplainedRule) GetDenyCache() string {
 	return ""
 }
 
+func (x *ExplainedRule) GetQuota() bool {
+	if x != nil {
+		return x.Quota
+	}
+	return false
+}
+
+func (x *ExplainedRule) GetAdmits() string {
+	if x != nil {
+		return x.Admits
+	}
+	return ""
+}
+
+func (x *ExplainedRule) GetReplaces() []string {
+	if x != nil {
+		return x.Replaces
+	}
+	return nil
+}
+
+func (x *ExplainedRule) GetLimitName() string {
+	if x != nil {
+		return x.LimitName
+	}
+	return ""
+}
+
+func (x *ExplainedRule) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
 type ExplainedLimit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Limit     string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1925,7 +2051,7 @@ type ExplainedLimit struct {
 
 func (x *ExplainedLimit) Reset() {
 	*x = ExplainedLimit{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2063,7 @@ func (x *ExplainedLimit) String() string {
 func (*ExplainedLimit) ProtoMessage() {}
 
 func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2076,7 @@ func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedLimit.ProtoReflect.Descriptor instead.
 func (*ExplainedLimit) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExplainedLimit) GetLimit() string {
@@ -1989,7 +2115,7 @@ type ExplainedDecision struct {
 
 func (x *ExplainedDecision) Reset() {
 	*x = ExplainedDecision{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2127,7 @@ func (x *ExplainedDecision) String() string {
 func (*ExplainedDecision) ProtoMessage() {}
 
 func (x *ExplainedDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2140,7 @@ func (x *ExplainedDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedDecision.ProtoReflect.Descriptor instead.
 func (*ExplainedDecision) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainedDecision) GetAllowed() bool {
@@ -2072,7 +2198,7 @@ type ExplainedVerdict struct {
 
 func (x *ExplainedVerdict) Reset() {
 	*x = ExplainedVerdict{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2210,7 @@ func (x *ExplainedVerdict) String() string {
 func (*ExplainedVerdict) ProtoMessage() {}
 
 func (x *ExplainedVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2223,7 @@ func (x *ExplainedVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedVerdict.ProtoReflect.Descriptor instead.
 func (*ExplainedVerdict) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExplainedVerdict) GetAllowed() bool {
@@ -2247,7 +2373,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xc3\x02\n" +
+	"\x05_cost\"\xf5\x02\n" +
 	"\vExplanation\x125\n" +
 	"\aentries\x18\x01 \x03(\v2\x1b.headgate.v1.ExplainedEntryR\aentries\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x03R\x04cost\x122\n" +
@@ -2255,7 +2381,13 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\aallowed\x18\x04 \x01(\v2\x1a.headgate.v1.ExplainedListR\aallowed\x120\n" +
 	"\x05rules\x18\x05 \x03(\v2\x1a.headgate.v1.ExplainedRuleR\x05rules\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x127\n" +
-	"\averdict\x18\a \x01(\v2\x1d.headgate.v1.ExplainedVerdictR\averdict\"\x93\x01\n" +
+	"\averdict\x18\a \x01(\v2\x1d.headgate.v1.ExplainedVerdictR\averdict\x120\n" +
+	"\x05steps\x18\b \x03(\v2\x1a.headgate.v1.ExplainedStepR\x05steps\"r\n" +
+	"\rExplainedStep\x12\x14\n" +
+	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12'\n" +
+	"\x03pos\x18\x04 \x01(\v2\x15.headgate.v1.PositionR\x03pos\"\x93\x01\n" +
 	"\x0eExplainedEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
@@ -2268,7 +2400,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bPosition\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
-	"\x06column\x18\x03 \x01(\x05R\x06column\"\xc3\x04\n" +
+	"\x06column\x18\x03 \x01(\x05R\x06column\"\xc2\x05\n" +
 	"\rExplainedRule\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12'\n" +
 	"\x03pos\x18\x02 \x01(\v2\x15.headgate.v1.PositionR\x03pos\x12\x14\n" +
@@ -2293,7 +2425,13 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x0eon_store_error\x18\x12 \x01(\tR\fonStoreError\x12 \n" +
 	"\vconsistency\x18\x13 \x01(\tR\vconsistency\x12\x1d\n" +
 	"\n" +
-	"deny_cache\x18\x14 \x01(\tR\tdenyCache\"z\n" +
+	"deny_cache\x18\x14 \x01(\tR\tdenyCache\x12\x14\n" +
+	"\x05quota\x18\x15 \x01(\bR\x05quota\x12\x16\n" +
+	"\x06admits\x18\x16 \x01(\tR\x06admits\x12\x1a\n" +
+	"\breplaces\x18\x17 \x03(\tR\breplaces\x12\x1d\n" +
+	"\n" +
+	"limit_name\x18\x18 \x01(\tR\tlimitName\x12\x14\n" +
+	"\x05depth\x18\x19 \x01(\x05R\x05depth\"z\n" +
 	"\x0eExplainedLimit\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1c\n" +
 	"\talgorithm\x18\x02 \x01(\tR\talgorithm\x124\n" +
@@ -2336,7 +2474,7 @@ func file_headgate_v1_headgate_proto_rawDescGZIP() []byte {
 	return file_headgate_v1_headgate_proto_rawDescData
 }
 
-var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Check)(nil),               // 0: headgate.v1.Check
 	(*CheckRequest)(nil),        // 1: headgate.v1.CheckRequest
@@ -2361,80 +2499,83 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*CancelRequest)(nil),       // 20: headgate.v1.CancelRequest
 	(*ExplainRequest)(nil),      // 21: headgate.v1.ExplainRequest
 	(*Explanation)(nil),         // 22: headgate.v1.Explanation
-	(*ExplainedEntry)(nil),      // 23: headgate.v1.ExplainedEntry
-	(*ExplainedList)(nil),       // 24: headgate.v1.ExplainedList
-	(*Position)(nil),            // 25: headgate.v1.Position
-	(*ExplainedRule)(nil),       // 26: headgate.v1.ExplainedRule
-	(*ExplainedLimit)(nil),      // 27: headgate.v1.ExplainedLimit
-	(*ExplainedDecision)(nil),   // 28: headgate.v1.ExplainedDecision
-	(*ExplainedVerdict)(nil),    // 29: headgate.v1.ExplainedVerdict
-	nil,                         // 30: headgate.v1.CheckRequest.EntriesEntry
-	nil,                         // 31: headgate.v1.PeekRequest.EntriesEntry
-	nil,                         // 32: headgate.v1.RefundRequest.EntriesEntry
-	nil,                         // 33: headgate.v1.ResetRequest.EntriesEntry
-	nil,                         // 34: headgate.v1.ReserveRequest.EntriesEntry
-	nil,                         // 35: headgate.v1.ExplainRequest.EntriesEntry
-	(*status.Status)(nil),       // 36: google.rpc.Status
+	(*ExplainedStep)(nil),       // 23: headgate.v1.ExplainedStep
+	(*ExplainedEntry)(nil),      // 24: headgate.v1.ExplainedEntry
+	(*ExplainedList)(nil),       // 25: headgate.v1.ExplainedList
+	(*Position)(nil),            // 26: headgate.v1.Position
+	(*ExplainedRule)(nil),       // 27: headgate.v1.ExplainedRule
+	(*ExplainedLimit)(nil),      // 28: headgate.v1.ExplainedLimit
+	(*ExplainedDecision)(nil),   // 29: headgate.v1.ExplainedDecision
+	(*ExplainedVerdict)(nil),    // 30: headgate.v1.ExplainedVerdict
+	nil,                         // 31: headgate.v1.CheckRequest.EntriesEntry
+	nil,                         // 32: headgate.v1.PeekRequest.EntriesEntry
+	nil,                         // 33: headgate.v1.RefundRequest.EntriesEntry
+	nil,                         // 34: headgate.v1.ResetRequest.EntriesEntry
+	nil,                         // 35: headgate.v1.ReserveRequest.EntriesEntry
+	nil,                         // 36: headgate.v1.ExplainRequest.EntriesEntry
+	(*status.Status)(nil),       // 37: google.rpc.Status
 }
 var file_headgate_v1_headgate_proto_depIdxs = []int32{
-	30, // 0: headgate.v1.CheckRequest.entries:type_name -> headgate.v1.CheckRequest.EntriesEntry
+	31, // 0: headgate.v1.CheckRequest.entries:type_name -> headgate.v1.CheckRequest.EntriesEntry
 	0,  // 1: headgate.v1.CheckRequest.checks:type_name -> headgate.v1.Check
 	3,  // 2: headgate.v1.Verdict.denied_by:type_name -> headgate.v1.DeniedBy
 	4,  // 3: headgate.v1.Verdict.decisions:type_name -> headgate.v1.Decision
 	1,  // 4: headgate.v1.CheckBatchRequest.requests:type_name -> headgate.v1.CheckRequest
 	7,  // 5: headgate.v1.CheckBatchResponse.results:type_name -> headgate.v1.CheckResult
 	2,  // 6: headgate.v1.CheckResult.verdict:type_name -> headgate.v1.Verdict
-	36, // 7: headgate.v1.CheckResult.error:type_name -> google.rpc.Status
+	37, // 7: headgate.v1.CheckResult.error:type_name -> google.rpc.Status
 	9,  // 8: headgate.v1.CheckStreamRequest.checks:type_name -> headgate.v1.NumberedCheck
 	1,  // 9: headgate.v1.NumberedCheck.request:type_name -> headgate.v1.CheckRequest
 	11, // 10: headgate.v1.CheckStreamResponse.results:type_name -> headgate.v1.NumberedResult
 	2,  // 11: headgate.v1.NumberedResult.verdict:type_name -> headgate.v1.Verdict
-	36, // 12: headgate.v1.NumberedResult.error:type_name -> google.rpc.Status
-	31, // 13: headgate.v1.PeekRequest.entries:type_name -> headgate.v1.PeekRequest.EntriesEntry
+	37, // 12: headgate.v1.NumberedResult.error:type_name -> google.rpc.Status
+	32, // 13: headgate.v1.PeekRequest.entries:type_name -> headgate.v1.PeekRequest.EntriesEntry
 	0,  // 14: headgate.v1.PeekRequest.checks:type_name -> headgate.v1.Check
-	32, // 15: headgate.v1.RefundRequest.entries:type_name -> headgate.v1.RefundRequest.EntriesEntry
+	33, // 15: headgate.v1.RefundRequest.entries:type_name -> headgate.v1.RefundRequest.EntriesEntry
 	0,  // 16: headgate.v1.RefundRequest.checks:type_name -> headgate.v1.Check
-	33, // 17: headgate.v1.ResetRequest.entries:type_name -> headgate.v1.ResetRequest.EntriesEntry
+	34, // 17: headgate.v1.ResetRequest.entries:type_name -> headgate.v1.ResetRequest.EntriesEntry
 	0,  // 18: headgate.v1.ResetRequest.checks:type_name -> headgate.v1.Check
-	34, // 19: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
+	35, // 19: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
 	0,  // 20: headgate.v1.ReserveRequest.checks:type_name -> headgate.v1.Check
 	2,  // 21: headgate.v1.ReserveResponse.verdict:type_name -> headgate.v1.Verdict
 	18, // 22: headgate.v1.ReserveResponse.reservation:type_name -> headgate.v1.Reservation
-	35, // 23: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
-	23, // 24: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
-	24, // 25: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
-	24, // 26: headgate.v1.Explanation.allowed:type_name -> headgate.v1.ExplainedList
-	26, // 27: headgate.v1.Explanation.rules:type_name -> headgate.v1.ExplainedRule
-	29, // 28: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
-	25, // 29: headgate.v1.ExplainedList.pos:type_name -> headgate.v1.Position
-	25, // 30: headgate.v1.ExplainedRule.pos:type_name -> headgate.v1.Position
-	27, // 31: headgate.v1.ExplainedRule.limits:type_name -> headgate.v1.ExplainedLimit
-	28, // 32: headgate.v1.ExplainedLimit.state:type_name -> headgate.v1.ExplainedDecision
-	1,  // 33: headgate.v1.Headgate.Check:input_type -> headgate.v1.CheckRequest
-	5,  // 34: headgate.v1.Headgate.CheckBatch:input_type -> headgate.v1.CheckBatchRequest
-	8,  // 35: headgate.v1.Headgate.CheckStream:input_type -> headgate.v1.CheckStreamRequest
-	12, // 36: headgate.v1.Headgate.Peek:input_type -> headgate.v1.PeekRequest
-	13, // 37: headgate.v1.Headgate.Refund:input_type -> headgate.v1.RefundRequest
-	14, // 38: headgate.v1.Headgate.Reset:input_type -> headgate.v1.ResetRequest
-	16, // 39: headgate.v1.Headgate.Reserve:input_type -> headgate.v1.ReserveRequest
-	19, // 40: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
-	20, // 41: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
-	21, // 42: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
-	2,  // 43: headgate.v1.Headgate.Check:output_type -> headgate.v1.Verdict
-	6,  // 44: headgate.v1.Headgate.CheckBatch:output_type -> headgate.v1.CheckBatchResponse
-	10, // 45: headgate.v1.Headgate.CheckStream:output_type -> headgate.v1.CheckStreamResponse
-	2,  // 46: headgate.v1.Headgate.Peek:output_type -> headgate.v1.Verdict
-	2,  // 47: headgate.v1.Headgate.Refund:output_type -> headgate.v1.Verdict
-	15, // 48: headgate.v1.Headgate.Reset:output_type -> headgate.v1.ResetResponse
-	17, // 49: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
-	2,  // 50: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
-	2,  // 51: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
-	22, // 52: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
-	43, // [43:53] is the sub-list for method output_type
-	33, // [33:43] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	36, // 23: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
+	24, // 24: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
+	25, // 25: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
+	25, // 26: headgate.v1.Explanation.allowed:type_name -> headgate.v1.ExplainedList
+	27, // 27: headgate.v1.Explanation.rules:type_name -> headgate.v1.ExplainedRule
+	30, // 28: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
+	23, // 29: headgate.v1.Explanation.steps:type_name -> headgate.v1.ExplainedStep
+	26, // 30: headgate.v1.ExplainedStep.pos:type_name -> headgate.v1.Position
+	26, // 31: headgate.v1.ExplainedList.pos:type_name -> headgate.v1.Position
+	26, // 32: headgate.v1.ExplainedRule.pos:type_name -> headgate.v1.Position
+	28, // 33: headgate.v1.ExplainedRule.limits:type_name -> headgate.v1.ExplainedLimit
+	29, // 34: headgate.v1.ExplainedLimit.state:type_name -> headgate.v1.ExplainedDecision
+	1,  // 35: headgate.v1.Headgate.Check:input_type -> headgate.v1.CheckRequest
+	5,  // 36: headgate.v1.Headgate.CheckBatch:input_type -> headgate.v1.CheckBatchRequest
+	8,  // 37: headgate.v1.Headgate.CheckStream:input_type -> headgate.v1.CheckStreamRequest
+	12, // 38: headgate.v1.Headgate.Peek:input_type -> headgate.v1.PeekRequest
+	13, // 39: headgate.v1.Headgate.Refund:input_type -> headgate.v1.RefundRequest
+	14, // 40: headgate.v1.Headgate.Reset:input_type -> headgate.v1.ResetRequest
+	16, // 41: headgate.v1.Headgate.Reserve:input_type -> headgate.v1.ReserveRequest
+	19, // 42: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
+	20, // 43: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
+	21, // 44: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
+	2,  // 45: headgate.v1.Headgate.Check:output_type -> headgate.v1.Verdict
+	6,  // 46: headgate.v1.Headgate.CheckBatch:output_type -> headgate.v1.CheckBatchResponse
+	10, // 47: headgate.v1.Headgate.CheckStream:output_type -> headgate.v1.CheckStreamResponse
+	2,  // 48: headgate.v1.Headgate.Peek:output_type -> headgate.v1.Verdict
+	2,  // 49: headgate.v1.Headgate.Refund:output_type -> headgate.v1.Verdict
+	15, // 50: headgate.v1.Headgate.Reset:output_type -> headgate.v1.ResetResponse
+	17, // 51: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
+	2,  // 52: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
+	2,  // 53: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
+	22, // 54: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
+	45, // [45:55] is the sub-list for method output_type
+	35, // [35:45] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_headgate_v1_headgate_proto_init() }
@@ -2455,7 +2596,7 @@ func file_headgate_v1_headgate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_headgate_v1_headgate_proto_rawDesc), len(file_headgate_v1_headgate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
