@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/store/memory"
 )
 
 func check(n int) *headgatev1.CheckRequest {
@@ -172,17 +174,23 @@ func TestHangingServer(t *testing.T) {
 	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1)} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			c := dial(t, f, option, WithTimeout(100*time.Millisecond))
-			take := func(ctx context.Context) error {
+			c, patient := dial(t, f, option, WithTimeout(100*time.Millisecond)), dial(t, f, option)
+			takeBy := func(ctx context.Context, c *Client) error {
 				_, err := c.Store().Take(ctx, headgate.OpTake, []headgate.Check{{Rule: hour}}, nil)
 				return err
 			}
+			take := func(ctx context.Context) error { return takeBy(ctx, patient) }
 			if name != "calls" {
-				streaming(t, f, c)
+				streaming(t, f, patient)
+				before := f.numbers().over
+				eventually(t, "a call over a stream", func() bool {
+					_ = takeBy(t.Context(), c) // It may have ended by its deadline.
+					return f.numbers().over > before
+				})
 			}
 			f.count(func() { f.hold = make(chan struct{}) })
 			for range 3 {
-				if err := take(t.Context()); !errors.Is(err, headgate.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+				if err := takeBy(t.Context(), c); !errors.Is(err, headgate.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
 			}
@@ -200,9 +208,11 @@ func TestHangingServer(t *testing.T) {
 				t.Errorf("a context that has ended: %v", err)
 			}
 			f.count(func() { close(f.hold); f.hold = nil })
-			eventually(t, "an answer", func() bool { return take(t.Context()) == nil })
-			if n := c.flight.n.Load(); n != 0 {
-				t.Errorf("%d calls are under way", n)
+			for _, c := range []*Client{c, patient} {
+				eventually(t, "an answer", func() bool { return takeBy(t.Context(), c) == nil })
+				if n := c.flight.n.Load(); n != 0 {
+					t.Errorf("%d calls are under way", n)
+				}
 			}
 		})
 	}
@@ -246,7 +256,10 @@ func second[T any](_ T, err error) error { return err }
 func TestServerAway(t *testing.T) {
 	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1)} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
+			// Nobody else can get the socket while the server is away, as they could a port.
+			f := &fake{store: memory.New()}
+			socket := filepath.Join(t.TempDir(), "s")
+			f.serve(t, "unix", socket)
 			c := dial(t, f, option)
 			if err := errors.Join(c.Ping(t.Context()), c.Store().Ping(t.Context())); err != nil {
 				t.Fatal(err)
@@ -259,7 +272,7 @@ func TestServerAway(t *testing.T) {
 				}
 				return err != nil
 			})
-			f.serve(t, f.addr)
+			f.serve(t, "unix", socket)
 			eventually(t, "an answer", func() bool { return c.Store().Ping(t.Context()) == nil })
 		})
 	}
@@ -270,10 +283,11 @@ func TestClose(t *testing.T) {
 	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1)} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			c, err := New("passthrough:///"+f.addr, WithoutTLS(), WithTimeout(20*time.Second), option)
+			c, err := New(f.target, WithoutTLS(), WithTimeout(within), option)
 			if err != nil {
 				t.Fatal(err)
 			}
+			connected(t, c)
 			if name != "calls" {
 				streaming(t, f, c)
 			}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
@@ -25,9 +26,9 @@ type fake struct {
 	headgatev1.UnimplementedHeadgateServer
 	headgatev1.UnimplementedStoreServer
 
-	store *memory.Store
-	addr  string
-	end   func()
+	store  *memory.Store
+	target string // what a client connects to
+	end    func()
 
 	// refuse is what ends a stream before it begins, and drop what ends it when a
 	// message has come, of which decide have been decided and none is answered.
@@ -46,15 +47,15 @@ type fake struct {
 func newFake(t testing.TB, options ...grpc.ServerOption) *fake {
 	t.Helper()
 	f := &fake{store: memory.New()}
-	f.serve(t, "127.0.0.1:0", options...)
+	f.serve(t, "tcp", "127.0.0.1:0", options...)
 	return f
 }
 
 // serve serves at an address, until end is called or the test has ended.
-func (f *fake) serve(t testing.TB, addr string, options ...grpc.ServerOption) {
+func (f *fake) serve(t testing.TB, network, addr string, options ...grpc.ServerOption) {
 	t.Helper()
 	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", addr)
+	l, err := lc.Listen(t.Context(), network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func (f *fake) serve(t testing.TB, addr string, options ...grpc.ServerOption) {
 			t.Errorf("serving: %v", err)
 		}
 	})
-	f.addr = l.Addr().String()
+	f.target = map[string]string{"tcp": "passthrough:///", "unix": "unix://"}[network] + l.Addr().String()
 	f.end = sync.OnceFunc(func() {
 		server.Stop()
 		served.Wait()
@@ -259,7 +260,7 @@ func serverError(code codes.Code, reason string, fields ...string) error {
 
 func dial(t testing.TB, f *fake, options ...Option) *Client {
 	t.Helper()
-	c, err := New("passthrough:///"+f.addr, append([]Option{WithoutTLS(), WithTimeout(20 * time.Second)}, options...)...)
+	c, err := New(f.target, append([]Option{WithoutTLS(), WithTimeout(within)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,19 +269,35 @@ func dial(t testing.TB, f *fake, options ...Option) *Client {
 			t.Errorf("closing: %v", err)
 		}
 	})
+	connected(t, c)
 	return c
 }
+
+// connected waits until there is a connection: calls fail at once when one was slow to
+// come about.
+func connected(t testing.TB, c *Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	for state := c.conn.GetState(); state != connectivity.Ready; state = c.conn.GetState() {
+		c.conn.Connect()
+		if !c.conn.WaitForStateChange(ctx, state) {
+			t.Fatalf("not connected within %v: %v", within, state)
+		}
+	}
+}
+
+// within bounds everything that a test waits for.
+const within = 30 * time.Second
 
 // eventually waits until what is expected of another goroutine has come true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for range 4000 {
-		if is() {
-			return
+	for deadline := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", within, what)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("not within 20 s: %s", what)
 }
 
 // streaming makes one call after the other until they go over a stream.

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -24,7 +23,7 @@ func TestTLS(t *testing.T) {
 	authorities.AddCert(web.Certificate())
 	f := newFake(t, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS13})))
 	dialTLS := func(options ...Option) *Client {
-		c, err := New("passthrough:///"+f.addr, append(options, WithTimeout(10*time.Second))...)
+		c, err := New(f.target, append(options, WithTimeout(within))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,13 +33,18 @@ func TestTLS(t *testing.T) {
 	trusting := &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS13}
 	c := dialTLS(WithTLS(trusting), WithToken("a-token-of-the-store"))
 	trusting.RootCAs = nil // The client has a copy.
+	connected(t, c)
 	if err := c.Store().Ping(t.Context()); err != nil {
 		t.Errorf("a server that is trusted: %v", err)
 	}
-	err := dialTLS(WithTLS(nil)).Store().Ping(t.Context())
-	if !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a server that is not: %v", err)
-	}
+	distrusting := dialTLS(WithTLS(nil))
+	eventually(t, "the certificate is why", func() bool {
+		err := distrusting.Store().Ping(t.Context())
+		if !errors.Is(err, headgate.ErrUnavailable) {
+			t.Fatalf("a server that is not: %v", err)
+		}
+		return strings.Contains(err.Error(), "certificate")
+	})
 	if err := dialTLS(WithoutTLS()).Store().Ping(t.Context()); !errors.Is(err, headgate.ErrUnavailable) {
 		t.Errorf("in the clear: %v", err)
 	}

@@ -123,20 +123,10 @@ func (c *compiler) facts() []*fact {
 // unknown reports entries that the policy's rules need and nothing provides: such a
 // rule would never bind, or always, which is not what it says.
 func (c *compiler) unknown(byName map[string]*fact) {
-	tabled := make(map[string]bool) // what the table of subjects adds by itself
-	if table := c.settings.set.Subjects(); table != nil {
-		for _, e := range table.Other {
-			tabled[e.Name] = true
-		}
-		for i := range table.Table {
-			for _, e := range table.Table[i].Entries {
-				tabled[e.Name] = true
-			}
-		}
-	}
 	var unknown []string
+	tabled := c.settings.set.Subjects().Names()
 	for name := range c.needed {
-		if byName[name] == nil && !tabled[name] {
+		if byName[name] == nil && !slices.Contains(tabled, name) {
 			unknown = append(unknown, name)
 		}
 	}

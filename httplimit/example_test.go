@@ -63,7 +63,7 @@ func ExamplePolicy() {
 			Per:    []policy.Part{{Entry: "ip", Bits6: 64}},
 		},
 		{
-			Limits: headgate.MustRule("client", headgate.PerMinute(100)),
+			Limits: headgate.MustRule("client", headgate.PerHour(100)),
 			Per:    []policy.Part{{Entry: "ip", Bits6: 64}},
 		},
 	})

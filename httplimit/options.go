@@ -474,9 +474,9 @@ func (m *middleware) choose(sources []*fact) []*fact {
 // would never bind, or always, which is not what it says.
 func (m *middleware) warnUnknown(needed map[string]bool, byName map[string]*fact) {
 	var unknown []string
-	tabled := m.tabled()
+	tabled := m.set.Subjects().Names()
 	for name := range needed {
-		if byName[name] == nil && !tabled[name] {
+		if byName[name] == nil && !slices.Contains(tabled, name) {
 			unknown = append(unknown, name)
 		}
 	}
@@ -490,22 +490,4 @@ func (m *middleware) warnUnknown(needed map[string]bool, byName map[string]*fact
 	}
 	m.bad("the policy's rules need the entries %s, which nothing finds (there are %s); add a Fact for each",
 		strings.Join(unknown, ", "), strings.Join(names(provided), ", "))
-}
-
-// tabled are the entries that the policy's table of subjects adds by itself.
-func (m *middleware) tabled() map[string]bool {
-	names := make(map[string]bool)
-	table := m.set.Subjects()
-	if table == nil {
-		return names
-	}
-	for _, e := range table.Other {
-		names[e.Name] = true
-	}
-	for i := range table.Table {
-		for _, e := range table.Table[i].Entries {
-			names[e.Name] = true
-		}
-	}
-	return names
 }

@@ -21,6 +21,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
+// patient waits for an answer for as long as it takes: the default is a second.
+var patient = fiber.TestConfig{Timeout: 0}
+
 // routes are the site's, each behind the handlers given.
 func routes(r fiber.Router, site *httplimittest.Site, before ...any) {
 	add := func(method, path string, h fiber.Handler) {
@@ -132,7 +135,7 @@ func TestContext(t *testing.T) {
 	}{{"/items/1", 200}, {"/items/2", 200}, {"/items/1?first", 429}, {"/items/3?later", 200}} {
 		r := httptest.NewRequest(http.MethodGet, tt.path, http.NoBody)
 		r.Header.Set("X-Number", fmt.Sprint(i))
-		res, err := app.Test(r)
+		res, err := app.Test(r, patient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +200,7 @@ func TestRoutes(t *testing.T) {
 			shop.Get("/carts/:id", limit, ok)
 			app.Use("/shop", shop)
 
-			res, err := app.Test(httptest.NewRequest(tt.method, tt.path, http.NoBody))
+			res, err := app.Test(httptest.NewRequest(tt.method, tt.path, http.NoBody), patient)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +227,7 @@ func TestRoutesAddedLater(t *testing.T) {
 	app := fiber.New()
 	app.Use(limit)
 	for _, want := range []string{httplimit.Unmatched, "GET /late/:id"} {
-		res, err := app.Test(httptest.NewRequest(http.MethodGet, "/late/7", http.NoBody))
+		res, err := app.Test(httptest.NewRequest(http.MethodGet, "/late/7", http.NoBody), patient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +255,7 @@ func TestRewrittenPath(t *testing.T) {
 		return c.Next()
 	}, limit)
 	app.Get("/new/:id", func(fiber.Ctx) error { return nil })
-	res, err := app.Test(httptest.NewRequest(http.MethodGet, "/old/new/a%20b?x", http.NoBody))
+	res, err := app.Test(httptest.NewRequest(http.MethodGet, "/old/new/a%20b?x", http.NoBody), patient)
 	if err != nil {
 		t.Fatal(err)
 	}

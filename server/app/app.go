@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -323,7 +322,7 @@ func (a *App) shutDown() error {
 	logger := a.settings.Logger
 	logger.Info("shutting down", slog.Duration("drain_delay", a.settings.DrainDelay), slog.Duration("at_most", a.settings.DrainDelay+a.settings.ShutdownTimeout))
 	a.draining.Store(true)
-	time.Sleep(a.settings.DrainDelay)
+	a.settings.sleep(a.settings.DrainDelay)
 	a.end()
 	ctx, cancel := context.WithTimeout(context.Background(), a.settings.ShutdownTimeout)
 	defer cancel()

@@ -21,6 +21,9 @@ import (
 	"github.com/headgate/headgate/config"
 )
 
+// within bounds everything that a test waits for.
+const within = 30 * time.Second
+
 // buffer is a log that can be read while it is written.
 type buffer struct {
 	mu sync.Mutex // Guards b.
@@ -92,7 +95,10 @@ func (r *running) do(t *testing.T, method, path, body string) (int, string) {
 const checkBody = `{"checks":[{"rule":"auth.createToken","key":"user42"}]}`
 
 func TestService(t *testing.T) {
-	r := start(t, Settings{Version: "v1.2.3", AccessLog: true})
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	// Nothing is free again while the test runs.
+	write(t, file, "rules:\n  - {name: auth.createToken, per: [user], algorithm: sliding_window, limits: [20 per 2h, 5 per 1h]}\n")
+	r := start(t, Settings{Version: "v1.2.3", AccessLog: true, PolicyFile: file})
 	for i := range 6 {
 		status, body := r.do(t, "POST", "/v1/check", checkBody)
 		if want := fmt.Sprintf(`{"allowed":%t,`, i < 5); status != 200 || !strings.HasPrefix(body, want) {
@@ -107,8 +113,8 @@ func TestService(t *testing.T) {
 	}
 	_, metrics := r.do(t, "GET", "/metrics", "")
 	for _, want := range []string{
-		`headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="auth.createToken"} 5`,
-		`headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="auth.createToken"} 2`,
+		`headgate_decisions_total{limit="5 per 1h",outcome="allowed",rule="auth.createToken"} 5`,
+		`headgate_decisions_total{limit="5 per 1h",outcome="denied",rule="auth.createToken"} 2`,
 		`headgate_store_duration_seconds_count{op="take"} 7`,
 		`headgate_store_errors_total{op="take",reason="unavailable"} 0`,
 		`version="v1.2.3"`,
@@ -134,51 +140,94 @@ func TestService(t *testing.T) {
 // server's leave to go on proves that the request is in flight.
 func (r *running) half(t *testing.T) (net.Conn, *bufio.Reader) {
 	t.Helper()
+	conn, answers, err := r.tryHalf(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, answers
+}
+
+func (r *running) tryHalf(t *testing.T) (net.Conn, *bufio.Reader, error) {
+	t.Helper()
 	conn, err := net.Dial("tcp", r.Addr("http").String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(2 * within)); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Fprintf(conn, "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(checkBody))
 	answers := bufio.NewReader(conn)
 	line, err := answers.ReadString('\n')
 	if err != nil || !strings.Contains(line, "100 Continue") {
-		t.Fatalf("%q, %v", line, err)
+		return nil, nil, fmt.Errorf("%q, %w", line, err)
 	}
 	if _, err := answers.ReadString('\n'); err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
 	fmt.Fprint(conn, checkBody[:10])
-	return conn, answers
+	return conn, answers, nil
+}
+
+// draining has a service drain, once it is stopped, for as long as the test wants:
+// until the function is called.
+func draining(t *testing.T, settings *Settings) (end func()) {
+	t.Helper()
+	settings.DrainDelay = time.Second
+	ended := make(chan struct{})
+	settings.sleep = func(d time.Duration) {
+		if d != time.Second {
+			t.Errorf("it drains for %v", d)
+		}
+		<-ended
+	}
+	end = sync.OnceFunc(func() { close(ended) })
+	t.Cleanup(end)
+	return end
+}
+
+// untilNotReady waits until the service says that it is to get no more requests.
+func (r *running) untilNotReady(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		if status, _ := r.do(t, "GET", "/readyz", ""); status == http.StatusServiceUnavailable {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is ready all the time")
+		}
+	}
 }
 
 func TestGracefulShutdown(t *testing.T) {
-	r := start(t, Settings{DrainDelay: time.Second})
+	settings := Settings{ShutdownTimeout: time.Minute}
+	endDrain := draining(t, &settings)
+	r := start(t, settings)
 	conn, answers := r.half(t)
 
 	r.stop()
-	for {
-		// While it drains, the service still answers, and says that it is not
-		// ready; healthz has no complaint.
-		status, _ := r.do(t, "GET", "/readyz", "")
-		if status == http.StatusServiceUnavailable {
-			break
-		}
-	}
+	// While it drains, the service still answers, and says that it is not ready;
+	// healthz has no complaint.
+	r.untilNotReady(t)
 	if status, _ := r.do(t, "GET", "/healthz", ""); status != http.StatusOK {
 		t.Errorf("healthz while draining: %d", status)
 	}
 	if status, body := r.do(t, "POST", "/v1/check", checkBody); status != http.StatusOK {
 		t.Errorf("a check while draining: %d %s", status, body)
 	}
+	endDrain()
 	// Wait until the listener is closed: from here on only what is in flight
 	// matters.
-	for {
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
 		c, err := net.Dial("tcp", r.Addr("http").String())
 		if err != nil {
 			break
 		}
 		c.Close()
+		if time.Now().After(deadline) {
+			t.Fatal("the listener is not closed")
+		}
 	}
 	select {
 	case err := <-r.ended:
@@ -202,7 +251,9 @@ func TestGracefulShutdown(t *testing.T) {
 // TestDrainKeepsConnections: a connection that is open when the shutdown begins
 // carries one more answer, which asks the caller to leave.
 func TestDrainKeepsConnections(t *testing.T) {
-	r := start(t, Settings{DrainDelay: time.Second})
+	var settings Settings
+	endDrain := draining(t, &settings)
+	r := start(t, settings)
 	conn, err := net.Dial("tcp", r.Addr("http").String())
 	if err != nil {
 		t.Fatal(err)
@@ -226,14 +277,11 @@ func TestDrainKeepsConnections(t *testing.T) {
 		t.Errorf("before: %s, close %t", response.Status, response.Close)
 	}
 	r.stop()
-	for {
-		if status, _ := r.do(t, "GET", "/readyz", ""); status == http.StatusServiceUnavailable {
-			break
-		}
-	}
+	r.untilNotReady(t)
 	if response := ask(); response.StatusCode != http.StatusOK || !response.Close {
 		t.Errorf("while draining: %s, close %t", response.Status, response.Close)
 	}
+	endDrain()
 	if err := <-r.ended; err != nil {
 		t.Error(err)
 	}
@@ -266,7 +314,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	if err := <-r.ended; err == nil || !strings.Contains(err.Error(), "50ms") {
 		t.Errorf("ended with %v, want an error that names the time", err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(within))
 	if _, err := answers.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection was not cut off: %v", err)
 	}
@@ -274,10 +322,17 @@ func TestShutdownIsBounded(t *testing.T) {
 
 func TestSlowCaller(t *testing.T) {
 	r := start(t, Settings{readTimeout: 100 * time.Millisecond})
-	_, answers := r.half(t)
-	response, err := http.ReadResponse(answers, nil)
-	if err != nil {
-		t.Fatal(err)
+	var response *http.Response
+	// The server may be so slow itself that it takes the caller to be slow before
+	// that.
+	for deadline := time.Now().Add(within); response == nil; {
+		_, answers, err := r.tryHalf(t)
+		if err == nil {
+			response, err = http.ReadResponse(answers, nil)
+		}
+		if err != nil && time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusRequestTimeout {
@@ -335,14 +390,16 @@ func TestWhatIsNotThere(t *testing.T) {
 		t.Errorf("an address that is taken: %v", err)
 	}
 
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	// Nobody listens at the port of a connection that is open, and nobody can get it.
+	conn, err := net.Dial("tcp", taken.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed.Close()
-	url := "redis://user:geheim@" + closed.Addr().String() + "/0"
+	defer conn.Close()
+	closed := conn.LocalAddr().String()
+	url := "redis://user:geheim@" + closed + "/0"
 	_, err = New(t.Context(), Settings{Listen: "127.0.0.1:0", Store: url})
-	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, headgate.ErrUnavailable) || strings.Contains(err.Error(), "geheim") || !strings.Contains(err.Error(), closed.Addr().String()) {
+	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, headgate.ErrUnavailable) || strings.Contains(err.Error(), "geheim") || !strings.Contains(err.Error(), closed) {
 		t.Errorf("a store that is not there: %v", err)
 	}
 
@@ -451,5 +508,31 @@ func TestFailuresAreLogged(t *testing.T) {
 	}
 	if seen != calls {
 		t.Errorf("the hooks within saw %d of %d calls", seen, calls)
+	}
+}
+
+// TestFlappingIsLoggedSparely: a store that answers every other request must not fill a
+// disk with the beginnings and ends of its failures.
+func TestFlappingIsLoggedSparely(t *testing.T) {
+	var log bytes.Buffer
+	f := newFailures(slog.New(slog.NewTextHandler(&log, nil)))
+	f.every = time.Hour
+	inner := &broken{}
+	store := headgate.Observe(inner, f.hooks(headgate.Hooks{}))
+	flap := func(times int) {
+		for range times {
+			for _, inner.err = range []error{headgate.ErrUnavailable, nil} {
+				_, _ = store.Take(t.Context(), headgate.OpTake, nil, nil)
+			}
+		}
+	}
+	flap(1000)
+	if n := strings.Count(log.String(), "\n"); n != 2 {
+		t.Fatalf("%d lines for 1000 failures, want 2:\n%.1000s", n, &log)
+	}
+	f.every = 0
+	flap(1)
+	if n := strings.Count(log.String(), "\n"); n != 4 || !strings.HasSuffix(log.String(), "failed=1000\n") {
+		t.Errorf("%d lines, want 4, of which the last counts the 999 that were not told:\n%s", n, &log)
 	}
 }

@@ -37,7 +37,7 @@ func (r *running) candidateReport(t *testing.T, token string) candidate.Report {
 // compared waits for so many comparisons.
 func (r *running) compared(t *testing.T, n int64) candidate.Report {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
 		if report := r.candidateReport(t, adminToken); report.Compared == n {
 			return report
 		} else if time.Now().After(deadline) {
@@ -124,7 +124,7 @@ func TestCandidate(t *testing.T) {
 // logs waits for the log to have the text.
 func (r *running) logs(t *testing.T, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(r.log.String(), want); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(within); !strings.Contains(r.log.String(), want); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log has no %s:\n%s", want, r.log)
 		}
@@ -142,7 +142,7 @@ func TestBadCandidate(t *testing.T) {
 	if report.Candidate != nil || report.Failed == nil || !strings.Contains(report.Failed.Detail, tried) || report.Compared != 0 {
 		t.Errorf("%+v, %+v", report, report.Failed)
 	}
-	write(t, tried, "limits: [{name: auth.createToken, config: [{limit: 1, period: 60}]}]\n")
+	write(t, tried, "limits: [{name: auth.createToken, config: [{limit: 1, period: 3600}]}]\n")
 	r.logs(t, "the policy has changed\" policy=candidate")
 	for range 2 {
 		r.do(t, "POST", "/v1/check", checkBody)

@@ -11,6 +11,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/config"
 )
 
@@ -128,5 +129,39 @@ func TestEnvoyConfigIsChecked(t *testing.T) {
 	}
 	if _, err = New(t.Context(), Settings{EnvoyConfig: filepath.Join(dir, "edge.yaml")}); err == nil {
 		t.Error("a file in place of the directory is no error")
+	}
+}
+
+// TestEnvoyExplained: over HTTP and gRPC, as it is decided.
+func TestEnvoyExplained(t *testing.T) {
+	settings := Settings{GRPCListen: "127.0.0.1:0", EnvoyConfig: envoyDir(t, "edge.yaml", strings.Replace(envoyEdge, "2}}", "2}, descriptors: [{key: path, value: /x*, rate_limit: {unit: day, requests_per_unit: 0}}]}", 1))}
+	r := start(t, settings)
+	r.shouldLimit(t, "edge", "user", "anna")
+	for body, wants := range map[string][]string{
+		`{"descriptor":{"domain":"edge","user":"anna"}}`: {
+			`"steps":[{"entry":"user","node":"edge.user","by":"key","pos":{`, `"binds":true,"key":"anna"`, `"state":{"allowed":true,"remaining":1`,
+			`"why":"the descriptor ends 1 entry before it"`, `"verdict":{"allowed":true,"rule":"edge.user"`,
+		},
+		`{"descriptor":{"user":"anna","path":"/xy","domain":"edge"}}`: {
+			`"by":"star"`, `"denied":{"name":"edge.user.path_/x*"`, `"admits":"nothing"`, `"verdict":{"allowed":false`,
+		},
+		// The order counts.
+		`{"descriptor":{"path":"/xy","user":"anna","domain":"edge"}}`: {`"steps":[{"entry":"path"}]`, `"verdict":{"allowed":true`},
+		`{"descriptor":{"user":"anna"}}`:                              {`"error":"request: it has no entry \"domain\"`},
+	} {
+		status, got := r.do(t, "POST", "/v1/explain", body)
+		for _, want := range wants {
+			if status != 200 || !strings.Contains(got, want) {
+				t.Errorf("%s: %d %s, want %s", body, status, got, want)
+			}
+		}
+	}
+	api := headgatev1.NewHeadgateClient(r.dial(t))
+	e, err := api.Explain(t.Context(), &headgatev1.ExplainRequest{Entries: map[string]string{"domain": "edge", "user": "anna"}})
+	if err != nil || len(e.GetSteps()) != 1 || e.GetSteps()[0].GetNode() != "edge.user" || !e.GetRules()[0].GetBinds() || e.GetRules()[1].GetDepth() != 2 {
+		t.Errorf("over gRPC: %v, %v", e, err)
+	}
+	if _, err := api.Explain(t.Context(), &headgatev1.ExplainRequest{Entries: map[string]string{"domain": "edge", "user": "anna", "path": "/xy"}}); err == nil || !strings.Contains(err.Error(), "have no order here") {
+		t.Errorf("entries without an order: %v", err)
 	}
 }

@@ -13,7 +13,9 @@ import (
 
 // failures tells the log of a store that stops answering: once when it begins,
 // once in a while as long as it lasts, and once when it is over. A line for each
-// request would fill a disk just when somebody needs to read.
+// request would fill a disk just when somebody needs to read, and so would one for each
+// failure of a store that answers now and then: what begins soon after the last line is
+// told only if it lasts.
 type failures struct {
 	logger *slog.Logger
 	every  time.Duration
@@ -23,8 +25,9 @@ type failures struct {
 	failing atomic.Bool // The way of a good answer: one load.
 
 	mu    sync.Mutex // Guards what follows, which only failures touch.
-	count int64
-	last  time.Time
+	count int64      // since the log was last told that they are over
+	told  bool       // the log knows that the store is failing
+	last  time.Time  // when it was told of a failure
 }
 
 func newFailures(logger *slog.Logger) *failures {
@@ -61,26 +64,26 @@ func (f *failures) add(err error, took time.Duration) {
 	defer f.mu.Unlock()
 	f.count++
 	now := time.Now()
-	began := f.failing.CompareAndSwap(false, true)
+	f.failing.Store(true)
 	switch {
-	case began && f.candidate:
-		f.logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took))
-	case began:
-		f.logger.Error("the store does not answer; requests get 503", slog.Any("error", err), slog.Duration("took", took))
-	case now.Sub(f.last) >= f.every:
-		f.logger.Error("the store still does not answer", slog.Any("error", err), slog.Int64("failed", f.count))
-	default:
+	case now.Sub(f.last) < f.every:
 		return
+	case f.told:
+		f.logger.Error("the store still does not answer", slog.Any("error", err), slog.Int64("failed", f.count))
+	case f.candidate:
+		f.logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took))
+	default:
+		f.logger.Error("the store does not answer; requests get 503", slog.Any("error", err), slog.Duration("took", took))
 	}
-	f.last = now
+	f.told, f.last = true, now
 }
 
 func (f *failures) over() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.failing.CompareAndSwap(true, false) {
+	if !f.failing.CompareAndSwap(true, false) || !f.told {
 		return
 	}
 	f.logger.Info("the store answers again", slog.Int64("failed", f.count))
-	f.count = 0
+	f.told, f.count = false, 0
 }

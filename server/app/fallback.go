@@ -68,11 +68,11 @@ func parseOnError(text string) (headgate.OnError, error) {
 	return headgate.OnErrorDeny, fmt.Errorf("%q is not one of allow, deny, local", text)
 }
 
-// modes counts what the rules of a policy do without the store. Rules in shadow
-// have no say.
+// modes counts what the rules of a policy do without the store. Rules that deny
+// nobody have no say.
 func modes(rules []policy.Rule, otherwise headgate.OnError) (allow, deny, local int) {
 	for i := range rules {
-		if rules[i].Mode == policy.ModeShadow {
+		if rules[i].Mode != policy.ModeEnforce {
 			continue
 		}
 		o := rules[i].OnError

@@ -32,7 +32,7 @@ func (r *running) dial(t *testing.T, options ...grpc.DialOption) *grpc.ClientCon
 
 func health(t *testing.T, conn *grpc.ClientConn, service string) (grpc_health_v1.HealthCheckResponse_ServingStatus, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
 	return answer.GetStatus(), err

@@ -16,12 +16,19 @@ import (
 // client asks the gRPC door.
 func (r *running) client(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Addr("grpc").String(), append([]client.Option{client.WithoutTLS(), client.WithTimeout(10 * time.Second)}, options...)...)
+	c, err := client.New(r.Addr("grpc").String(), append([]client.Option{client.WithoutTLS(), client.WithTimeout(within)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c
+	// Calls fail at once while a connection is slow to come about.
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		if err := c.Ping(t.Context()); err == nil {
+			return c
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestGRPCAPI: both ways of asking reach the counters of the HTTP API.

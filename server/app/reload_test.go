@@ -10,12 +10,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 )
@@ -55,7 +57,7 @@ func (r *running) limit() string {
 // until waits for the rule to have the limit.
 func (r *running) until(t *testing.T, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); r.limit() != want; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(within); r.limit() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("in force is %s, want %s\n%s", r.limit(), want, r.log)
 		}
@@ -143,10 +145,8 @@ func TestFileChanges(t *testing.T) {
 			r.until(t, "2 per 1h, version 2")
 			change(rulesOf("3 per 1h"))
 			r.until(t, "3 per 1h, version 3")
-			log := r.log.String()
-			if want := "version=3 hash=" + r.Policy().Hash + " rules=1"; !strings.Contains(log, want) || !strings.Contains(log, `because="a file has changed"`) {
-				t.Errorf("the log lacks %s:\n%s", want, log)
-			}
+			r.logs(t, "version=3 hash="+r.Policy().Hash+" rules=1")
+			r.logs(t, `because="a file has changed"`)
 			if _, rules := r.do(t, "GET", "/v1/rules", ""); !strings.HasPrefix(rules, `{"version":3,"hash":"`+r.Policy().Hash+`","rules":[`) {
 				t.Errorf("/v1/rules is %s", rules)
 			}
@@ -204,7 +204,7 @@ func TestFilesBeside(t *testing.T) {
 		t.Fatalf("%s", body)
 	}
 	replace(t, beside, "bert: {tier: free}\n")
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
 		if _, body := r.do(t, "POST", "/v1/peek", anna); strings.Contains(body, `"limit":"5 per 1h"`) {
 			break
 		} else if time.Now().After(deadline) {
@@ -270,12 +270,18 @@ func TestBadFile(t *testing.T) {
 		`headgate_policy_info{hash="`+r.Policy().Hash+`",version="2"} 1`, "headgate_policy_last_reload_failed 0", "headgate_policy_last_reload_success_timestamp_seconds 1.")
 }
 
+// metrics waits for lines of the metrics: a caller may have its answer before it is
+// counted.
 func (r *running) metrics(t *testing.T, want ...string) {
 	t.Helper()
-	_, metrics := r.do(t, "GET", "/metrics", "")
-	for _, line := range want {
-		if !strings.Contains(metrics, "\n"+line) {
-			t.Errorf("the metrics lack %s", line)
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		_, metrics := r.do(t, "GET", "/metrics", "")
+		lacking := slices.DeleteFunc(slices.Clone(want), func(line string) bool { return strings.Contains(metrics, "\n"+line) })
+		if len(lacking) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the metrics lack %q", lacking)
 		}
 	}
 }
@@ -496,5 +502,34 @@ func TestLook(t *testing.T) {
 	}
 	if gone := look([]string{name}, settled); gone.same(settled) || gone[0].wrong == "" {
 		t.Errorf("%+v", gone)
+	}
+}
+
+// TestFilesThatChangeWhileTheyAreRead: what was read of files that somebody was writing
+// does not take effect.
+func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	write(t, file, rulesOf("1 per 1m"))
+	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken, lookEvery: time.Hour})
+	var during []string // what the file becomes, each time before what was read takes effect
+	r.source.check = func(*policy.Set) error {
+		if len(during) > 0 {
+			write(t, file, during[0])
+			during = during[1:]
+		}
+		return nil
+	}
+	write(t, file, rulesOf("2 per 1m"))
+	during = []string{rulesOf("3 per 1m")}
+	if status, body := r.reload(t, adminToken); status != 200 || r.limit() != "3 per 1m, version 2" {
+		t.Errorf("in force is %s: %d %s", r.limit(), status, body)
+	}
+	during = []string{rulesOf("4 per 1m"), rulesOf("5 per 1m"), rulesOf("6 per 1m")}
+	if status, body := r.reload(t, adminToken); status != 422 || !strings.Contains(body, "change while they are read") || r.limit() != "3 per 1m, version 2" {
+		t.Errorf("in force is %s: %d %s", r.limit(), status, body)
+	}
+	if status, body := r.reload(t, adminToken); status != 200 || r.limit() != "6 per 1m, version 3" {
+		t.Errorf("in force is %s: %d %s", r.limit(), status, body)
 	}
 }

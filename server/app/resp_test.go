@@ -26,7 +26,7 @@ func (r *running) respDial(t *testing.T, config *tls.Config) net.Conn {
 		conn = tls.Client(conn, config)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -68,7 +68,7 @@ func TestRESP(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	// The other connections end a little after their answers.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
 		_, metrics := r.do(t, "GET", "/metrics", "")
 		if strings.Contains(metrics, "headgate_resp_connections 1\n") {
 			for _, want := range []string{

@@ -111,6 +111,8 @@ type Settings struct {
 	madeUpKey bool
 	// lookEvery stands in for lookEvery in tests.
 	lookEvery time.Duration
+	// sleep stands in for time.Sleep in tests, for the drain delay.
+	sleep func(time.Duration)
 }
 
 // The defaults of [Settings].
@@ -167,6 +169,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	def(&s.ShutdownTimeout, DefaultShutdownTimeout)
 	def(&s.readTimeout, readTimeout)
 	def(&s.lookEvery, lookEvery)
+	if s.sleep == nil {
+		s.sleep = time.Sleep
+	}
 
 	var problems []string
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

@@ -67,6 +67,12 @@ var results = [...]string{changed: "changed", unchanged: "unchanged", failed: "f
 // read again.
 var ErrNotReloadable = errors.New("headgate: the policy cannot be reloaded")
 
+// readTries is how often files are read that change meanwhile, before they are left
+// to whoever writes them.
+const readTries = 3
+
+var errChanging = errors.New("the files change while they are read; write each of them elsewhere and rename it, or ask again when they are written")
+
 // newSource loads the policy in force for the first time.
 func newSource(s *Settings) (*source, error) {
 	src := &source{
@@ -140,22 +146,24 @@ func (s *source) load() error {
 	}
 	var loaded config.Loaded
 	var err error
-	for range 3 {
+	settled := false
+	for try := 0; try < readTries && !settled; try++ {
 		// The snapshot comes first, so that a change while the files are read
-		// shows later. That needs their names, which the reading may change.
+		// shows. That needs their names, which the reading may change.
 		s.files = s.watched()
 		s.seen = look(s.files, s.seen)
 		loaded, err = s.read()
-		if slices.Equal(loaded.Files, s.files) {
-			break
+		if err == nil && s.check != nil {
+			err = s.check(loaded.Set)
 		}
+		settled = slices.Equal(loaded.Files, s.files) && look(s.files, s.seen).same(s.seen)
 		s.files = loaded.Files
 	}
-	if err == nil && s.check != nil {
-		err = s.check(loaded.Set)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !settled:
+		return errChanging
 	}
 	version := int64(1)
 	if now := s.active.Load(); now != nil {

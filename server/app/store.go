@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/redis"
 )
@@ -92,6 +93,16 @@ func LoadPolicy(name, hashKey, oldHashKey string) (*policy.Set, error) {
 		return config.Parse(sampleName, config.Sample(), options...)
 	}
 	return config.Load(name, options...)
+}
+
+// LoadEnvoy loads the configuration of envoyproxy/ratelimit in a directory. The hash
+// keys are those of [LoadPolicy].
+func LoadEnvoy(dir, hashKey, oldHashKey string) (decide.Policy, error) {
+	if problems := checkHashKeys(hashKey, oldHashKey); problems != nil {
+		return decide.Policy{}, &SettingsError{problems}
+	}
+	loaded, err := config.ReadEnvoy(dir, (&Settings{HashKey: hashKey, OldHashKey: oldHashKey}).policyOptions()...)
+	return decide.Policy{Set: loaded.Set, Nested: loaded.Nested, Hash: loaded.Hash}, err
 }
 
 // sampleName stands for a file where the sample policy is meant.

@@ -215,7 +215,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 // await waits for a line of the log.
 func (r *running) await(t *testing.T, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	for !strings.Contains(r.log.String(), text) {
 		select {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,14 @@ func (c *client) answer() string {
 	return text
 }
 
+// try sends bytes and returns the answer, if there is one.
+func (c *client) try(text string) (string, error) {
+	if _, err := io.WriteString(c, text); err != nil {
+		return "", err
+	}
+	return show(c.r)
+}
+
 // do sends a command and returns the answer.
 func (c *client) do(line string) string {
 	c.t.Helper()
@@ -153,7 +162,7 @@ func wireLine(line string) string {
 // ended reports whether the server has closed the connection.
 func (c *client) ended() bool {
 	_, err := c.r.ReadByte()
-	return errors.Is(err, io.EOF)
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // wire writes a command as clients do.

@@ -108,6 +108,7 @@ func start(t *testing.T, args ...string) *server {
 			}
 		}
 	}()
+	t.Cleanup(func() { _ = s.Process.Kill() }) // If a test has failed, it may still be there.
 	select {
 	case s.base = <-address:
 	case <-s.read:
@@ -142,8 +143,17 @@ func (s *server) post(t *testing.T, path, body string) (int, string) {
 
 const user = `{"checks":[{"rule":"auth.createToken","key":"user42"}]}`
 
-func TestServe(t *testing.T) {
-	s := start(t)
+// within bounds everything that a test waits for.
+const within = time.Minute
+
+// TestCounts: the limits of a policy hold, over HTTP.
+func TestCounts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	// Nothing is free again while the test runs.
+	if err := os.WriteFile(file, []byte("rules:\n  - {name: auth.createToken, per: [user], algorithm: sliding_window, limits: [20 per 2h, 5 per 1h]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "--config", file)
 	for i := range 6 {
 		status, body := s.post(t, "/v1/check", user)
 		if status != 200 || strings.HasPrefix(body, `{"allowed":true,`) != (i < 5) {
@@ -153,6 +163,19 @@ func TestServe(t *testing.T) {
 	if status, body := s.post(t, "/v1/check?status=true", user); status != 429 {
 		t.Errorf("%d %s", status, body)
 	}
+	if status, body := s.post(t, "/v1/reset", user); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	if _, body := s.post(t, "/v1/check", user); !strings.HasPrefix(body, `{"allowed":true,`) {
+		t.Errorf("after a reset: %s", body)
+	}
+	if code := s.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d after SIGTERM:\n%s", code, s.log)
+	}
+}
+
+func TestServe(t *testing.T) {
+	s := start(t)
 	if status, body := s.post(t, "/v1/check", `{"descriptor":{"api_key":"k1","ip":"203.0.113.10","route":"POST /v1/token"},"cost":1}`); status != 200 || strings.Contains(body, `"decisions":[]`) {
 		t.Errorf("the sample policy binds no such request: %d %s", status, body)
 	}
@@ -182,7 +205,7 @@ func TestSecondSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first signal has been taken when the service says that it is not ready.
-	for {
+	for deadline := time.Now().Add(within); ; {
 		response, err := http.Get(s.base + "/readyz")
 		if err != nil {
 			t.Fatal(err)
@@ -191,10 +214,17 @@ func TestSecondSignal(t *testing.T) {
 		if response.StatusCode == http.StatusServiceUnavailable {
 			break
 		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is ready all the time")
+		}
 		time.Sleep(time.Millisecond)
 	}
 	// It may not yet have stopped to wait for signals itself.
+	deadline := time.Now().Add(within)
 	for ended := false; !ended; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not end")
+		}
 		if err := s.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}

@@ -49,8 +49,10 @@ func TestHangup(t *testing.T) {
 	if err := s.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	for !strings.HasPrefix(rules(), `{"version":2,`) {
-		time.Sleep(time.Millisecond)
+	for deadline := time.Now().Add(within); !strings.HasPrefix(rules(), `{"version":2,`); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("in force is %s", rules())
+		}
 	}
 	for i, want := range []string{`{"allowed":true`, `{"allowed":false`} {
 		if _, body := s.post(t, "/v1/check", check); !strings.HasPrefix(body, want) {
