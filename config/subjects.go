@@ -163,6 +163,17 @@ func readTable(m *mistakes, by string, data []byte) []rowText {
 	return rows
 }
 
+// known is how many fields of a record, but for the one at key, are not empty: a table
+// may have a million rows that say little in many columns.
+func known(record []string, key int) (n int) {
+	for i, v := range record {
+		if i != key && v != "" {
+			n++
+		}
+	}
+	return n
+}
+
 // readCSV reads a table whose first line names the columns, of which one is by.
 // Where a field is empty, nothing is known.
 func readCSV(m *mistakes, by string, data []byte) []rowText {
@@ -196,7 +207,10 @@ func readCSV(m *mistakes, by string, data []byte) []rowText {
 			return nil
 		}
 		// Only the slice is used again: the texts of each record are its own.
-		row := rowText{at: place{line, column}, key: record[key], entries: make([]policy.Entry, 0, len(record)-1)}
+		row := rowText{at: place{line, column}, key: record[key]}
+		if n := known(record, key); n > 0 {
+			row.entries = make([]policy.Entry, 0, n)
+		}
 		for i, v := range record {
 			if i != key && v != "" {
 				row.entries = append(row.entries, policy.Entry{Name: head[i], Value: v})

@@ -76,6 +76,15 @@ func TestSubjectsBeside(t *testing.T) {
 	}
 }
 
+// TestSparseTable: a table takes the memory of what it says, and not of its columns.
+func TestSparseTable(t *testing.T) {
+	table := "user,tier" + strings.Repeat(",", 500) + "\nada,pro" + strings.Repeat(",", 500) + "\n"
+	rows := readCSV(&mistakes{file: "t.csv"}, "user", []byte(table))
+	if len(rows) != 1 || len(rows[0].entries) != 1 || cap(rows[0].entries) != 1 {
+		t.Errorf("got %d rows: %v", len(rows), rows)
+	}
+}
+
 func TestSubjectsBesideMistakes(t *testing.T) {
 	for _, c := range []struct{ name, table, want string }{
 		{"t.yml", "", "t.yml:1:1: the file has no subjects"},

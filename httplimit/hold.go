@@ -59,17 +59,18 @@ func giveBackCharged(ctx context.Context, checks []headgate.Check, decisions []h
 }
 
 // Charged returns the checks of an admitted request that were charged, each with the
-// time of that: what to give back if it does not count after all.
+// time of that: what to give back if it does not count after all. What nobody has
+// counted is none of them; the store may be back by then, and never knew of it.
 func Charged(checks []headgate.Check, decisions []headgate.Decision) []headgate.Check {
-	refused := make([]bool, len(checks)) // shadows that did not fit
+	none := make([]bool, len(checks)) // shadows that did not fit, and what was let in without the store
 	for i := range decisions {
 		d := &decisions[i]
 		checks[d.Check].At = d.At
-		refused[d.Check] = refused[d.Check] || !d.Allowed
+		none[d.Check] = none[d.Check] || !d.Allowed || d.Source == headgate.SourceOpen
 	}
 	all := make([]headgate.Check, 0, len(checks))
 	for i := range checks {
-		if !refused[i] {
+		if !none[i] {
 			all = append(all, checks[i])
 		}
 	}

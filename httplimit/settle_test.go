@@ -62,6 +62,43 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// TestOutcomeOfUncounted: what nobody has counted while the store was away is not given
+// back to it once it answers again.
+func TestOutcomeOfUncounted(t *testing.T) {
+	rule := headgate.MustRule("r", headgate.Sliding(100, time.Hour))
+	set, err := policy.New([]policy.Rule{{Limits: rule, GiveBackOn: policy.Statuses{{First: 500, Last: 599}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memory.New()
+	if _, err := headgate.New(store, rule).AllowN(t.Context(), "", 60); err != nil {
+		t.Fatal(err)
+	}
+	limit, err := httplimit.New(away{store}, httplimit.Policy(set))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })).
+		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	if got := left(t, store, rule); got != 40 {
+		t.Errorf("%d units remain, want 40", got)
+	}
+}
+
+// away lets requests in without counting them, and carries out everything else.
+type away struct{ headgate.Store }
+
+func (a away) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if op != headgate.OpTake {
+		return a.Store.Take(ctx, op, checks, dst)
+	}
+	for i, c := range checks {
+		limits := c.Rule.Limits()
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &limits[0], Check: i, Allowed: true, Source: headgate.SourceOpen, Remaining: limits[0].Capacity()})
+	}
+	return dst, nil
+}
+
 // TestSettleByHandler: the handler says what the request has cost, flushes, and is
 // cut off; a rule of the policy gives back what failed.
 func TestSettleByHandler(t *testing.T) {

@@ -20,8 +20,8 @@ type Condition struct {
 	// are addresses, and the same in any spelling.
 	Equals []string
 	// Prefixes are beginnings of values; none of them is empty. Those of the entry
-	// "ip" begin the one spelling of an address: without zeros that can be left out,
-	// in lower case.
+	// "ip" begin the one spelling of an address, without zeros that can be left out,
+	// and may have capital letters.
 	Prefixes []string
 	// Networks hold the addresses in them. They have no bits set beyond their
 	// length.

@@ -32,6 +32,9 @@ func (c *Condition) compiled(h *hasher) demand {
 		for i, v := range d.Equals {
 			d.Equals[i] = spelled(v)
 		}
+		for i, v := range d.Prefixes {
+			d.Prefixes[i] = strings.ToLower(v)
+		}
 	}
 	slices.Sort(d.Equals)
 	d.Equals = slices.Compact(d.Equals)

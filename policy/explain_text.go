@@ -155,6 +155,9 @@ func (r *ExplainedRule) text() string {
 		fmt.Fprintf(&b, "  denials are remembered: %s\n", map[string]string{"on": "yes", "off": "no"}[r.DenyCache])
 	}
 	switch {
+	case r.Admits == "everything": // whatever its mode
+	case r.Admits != "" && r.Quota:
+		b.WriteString("  in quota mode: denies nobody, and tells callers that it would have\n")
 	case r.Admits != "" && r.Shadow:
 		b.WriteString("  in shadow: denies nobody\n")
 	case r.Quota:

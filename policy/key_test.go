@@ -51,6 +51,7 @@ func TestSecretAddresses(t *testing.T) {
 func TestAddressConditions(t *testing.T) {
 	for _, c := range []Condition{
 		Prefix("ip", "2001:db8:"),
+		Prefix("ip", "2001:DB8:"),
 		{Entry: "ip", Prefixes: []string{"2001:db8:"}, Equals: []string{"::1"}},
 		Equal("ip", "2001:DB8::1"),
 	} {

@@ -38,7 +38,7 @@ func (l *linter) overlaps() {
 		shape := b.rule.shape()
 		for _, i := range alike[shape] {
 			other := &s.rules[i]
-			if apart(other.Match, b.rule.Match) {
+			if apart(other.Match, b.rule.Match) || slices.Contains(other.Replaces, b.rule.Name) || slices.Contains(b.rule.Replaces, other.Name) {
 				continue
 			}
 			both := Rule{Match: slices.Concat(other.Match, b.rule.Match), Per: b.rule.Per}
@@ -174,7 +174,10 @@ func (l *linter) shadowed(b *bounds, all []*bounds) bool {
 	told := make([]bool, len(limits))
 	found := false
 	for _, a := range all {
-		if a == b || a.rule.factor() != b.rule.factor() || !wider(a.rule.Per, b.rule.Per) || !implied(b.conditions, a.rule.Match) {
+		if a == b || l.set.compiled[a.place].replacedBy != nil { // Where it is replaced it denies nothing.
+			continue
+		}
+		if a.rule.factor() != b.rule.factor() || !wider(a.rule.Per, b.rule.Per) || !implied(b.conditions, a.rule.Match) {
 			continue
 		}
 		// Of two rules that count the same, the later one is named.

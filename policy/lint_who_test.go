@@ -40,6 +40,10 @@ func TestLintOverlaps(t *testing.T) {
 	shadow.Mode = ModeShadow
 	dear := limited("dear", nil, "user", sliding(5, time.Second))
 	dear.Cost = 2
+	vip := limited("vip", []Condition{Equal("tier", "vip")}, "user", sliding(50, time.Second))
+	vip.Replaces = []string{"api"}
+	instead := limited("v1", []Condition{Prefix("route", "/v1/")}, "user", sliding(5, time.Second))
+	instead.Replaces = []string{"get"}
 	get, post := []Condition{Equal("method", "GET")}, []Condition{Equal("method", "POST")}
 	const below = "lets at most 5 units pass in that time; set its count below 5, or leave it out"
 	for _, c := range []struct {
@@ -77,6 +81,12 @@ func TestLintOverlaps(t *testing.T) {
 		{"the same for some requests", []Rule{
 			limited("get", get, "user", sliding(5, time.Second)), limited("v1", []Condition{Prefix("route", "/v1/")}, "user", sliding(5, time.Second)),
 		}, []string{`HG008: rule "v1": it has the key and the limits of rule "get", and a request that both match is counted by each under a counter of its own; make one rule of them, or let their match exclude each other`}},
+		{"what is sometimes replaced", []Rule{
+			limited("api", nil, "user", sliding(5, time.Second)), limited("day", nil, "user", sliding(500_000, 24*time.Hour)), vip,
+		}, nil},
+		{"the same in place of it", []Rule{
+			limited("get", get, "user", sliding(5, time.Second)), instead,
+		}, nil},
 		{"the same key and other limits", []Rule{
 			limited("get", get, "user", sliding(5, time.Second)), limited("v1", []Condition{Prefix("route", "/v1/")}, "user", sliding(6, time.Second)),
 		}, nil},

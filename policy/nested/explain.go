@@ -30,7 +30,7 @@ func (t *Tree) Explain(d policy.Descriptor, cost int64) policy.Explanation {
 			e.Rules = append(e.Rules, r)
 			continue
 		}
-		r.Quota = leaf.Quota && !leaf.Shadow
+		r.Quota = leaf.Quota && !leaf.Shadow && !leaf.Unlimited
 		listed := &policy.ExplainedList{Name: l.name, Pos: r.Pos}
 		switch {
 		case leaf.Unlimited:

@@ -41,9 +41,10 @@ func TestExplain(t *testing.T) {
 			{Key: "path", Value: "/xy*", Limit: limit(1)},
 			{Key: "path", Value: "/z", Quota: true, Limit: limit(1)},
 		}},
-		{Key: "user", Value: "free", Limit: free},
+		{Key: "user", Value: "free", Quota: true, Limit: free},
 		{Key: "user", Value: "out", Limit: limit(0)},
 		{Key: "user", Value: "seen", Shadow: true, Limit: limit(0)},
+		{Key: "user", Value: "told", Quota: true, Limit: limit(0)},
 		{Key: "h-*", Limit: limit(1)},
 		{Key: "api_key", Limit: limit(1), Nodes: []nested.Node{{Key: "path", Limit: limit(1)}}},
 		{Key: "api_key", Value: "geheim", Nodes: []nested.Node{{Key: "user", Limit: limit(1)}}},
@@ -85,7 +86,8 @@ func TestExplain(t *testing.T) {
 	}{
 		{d("domain=d", "user=out"), false, "admits nothing, and counts nothing"},
 		{d("domain=d", "user=seen"), true, "in shadow: denies nobody"},
-		{d("domain=d", "user=free"), true, "admits everything, and counts nothing"},
+		{d("domain=d", "user=told"), true, "in quota mode: denies nobody"},
+		{d("domain=d", "user=free"), true, "admits everything, and counts nothing\n\ndo not"},
 	} {
 		e := tree.Explain(tt.d, 1)
 		if e.Observe(set, nil); e.Verdict.Allowed != tt.allowed || (e.Verdict.RetryAfter < 0) == tt.allowed || len(e.Checks()) != 0 || !strings.Contains(e.String(), tt.text) {
@@ -93,7 +95,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	for _, bad := range []policy.Explanation{tree.Explain(d("user=a"), 1), tree.Explain(d("domain=d"), headgate.MaxCount+1)} {
-		if bad.Error == "" || len(bad.Rules) != 11 || bad.Rules[0].Why == "" {
+		if bad.Error == "" || len(bad.Rules) != 12 || bad.Rules[0].Why == "" {
 			t.Errorf("%d rules, and the error %q", len(bad.Rules), bad.Error)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"strings"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -134,13 +135,18 @@ func (p part) text(set *policy.Set) string {
 	return value
 }
 
+// shortened begins what stands for keys that are longer than a store takes, and for those
+// that begin with it themselves, as in package policy: nobody can write what stands for
+// the key of another.
+const shortened = "\x00"
+
 // join makes a key, as the keys of rules that count by several entries are made.
 func join(set *policy.Set, parts []part) string {
 	if len(parts) == 0 {
 		return ""
 	}
 	first := parts[0].text(set)
-	if len(parts) == 1 && len(first) <= headgate.MaxKey {
+	if len(parts) == 1 && len(first) <= headgate.MaxKey && !strings.HasPrefix(first, shortened) {
 		return first
 	}
 	var space [192]byte
@@ -153,10 +159,9 @@ func join(set *policy.Set, parts []part) string {
 	for _, p := range parts[1:] {
 		key = appendEscaped(append(key, '|'), p.text(set))
 	}
-	if len(key) > headgate.MaxKey {
-		// It begins with a byte that text does not.
+	if len(key) > headgate.MaxKey || len(key) > 0 && key[0] == shortened[0] {
 		sum := sha256.Sum256(key)
-		return "\x00" + base64.RawURLEncoding.EncodeToString(sum[:])
+		return shortened + base64.RawURLEncoding.EncodeToString(sum[:])
 	}
 	return string(key)
 }

@@ -91,6 +91,11 @@ func TestFind(t *testing.T) {
 	if len(one) > headgate.MaxKey || one == two || one[0] != 0 {
 		t.Errorf("long keys: %q and %q", one, two)
 	}
+	// Nobody can write what stands for the long key of another.
+	_, one = tree.Find("d", d("user="+long, "user=x"))
+	if _, two = tree.Find("d", d("a=one", "b="+one)); two == one || nested.JoinKey(set, d("user="+one)) == one {
+		t.Errorf("a value that looks like a long key is counted under it: %q", two)
+	}
 }
 
 func TestNames(t *testing.T) {

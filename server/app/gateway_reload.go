@@ -93,8 +93,11 @@ func (s *gatewaySource) read() (gateway.Options, string, error) {
 		settled = slices.Equal(files, s.files) && look(s.files, s.seen).same(s.seen)
 		s.files = files
 	}
-	if err == nil && !settled {
-		err = errChanging
+	if !settled {
+		s.seen = nil // Whatever the files become is to be read again.
+		if err == nil {
+			err = errChanging
+		}
 	}
 	if err != nil {
 		return o, "", err

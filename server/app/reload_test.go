@@ -532,4 +532,14 @@ func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
 	if status, body := r.reload(t, adminToken); status != 200 || r.limit() != "6 per 1m, version 3" {
 		t.Errorf("in force is %s: %d %s", r.limit(), status, body)
 	}
+	// What was written in between, and refused, is taken when it is there to stay.
+	during = []string{rulesOf("7 per 1m"), rulesOf("8 per 1m"), rulesOf("9 per 1m")}
+	if status, body := r.reload(t, adminToken); status != 422 {
+		t.Errorf("%d %s", status, body)
+	}
+	write(t, file, rulesOf("8 per 1m"))
+	r.source.notice(r.source.notice(nil))
+	if r.limit() != "8 per 1m, version 4" {
+		t.Errorf("in force is %s", r.limit())
+	}
 }

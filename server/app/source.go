@@ -159,6 +159,9 @@ func (s *source) load() error {
 		settled = slices.Equal(loaded.Files, s.files) && look(s.files, s.seen).same(s.seen)
 		s.files = loaded.Files
 	}
+	if !settled {
+		s.seen = nil // Whatever the files become is to be read again.
+	}
 	switch {
 	case err != nil:
 		return err

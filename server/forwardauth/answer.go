@@ -25,7 +25,7 @@ const maxProblem = 2048
 
 // Problems that are always the same. They are not changed.
 var (
-	ambiguousPath = &httplimit.Problem{Title: "The path can be read in two ways", Status: http.StatusBadRequest, Detail: "Encoded slashes, backslashes, dots or parameters in it lead to another route. Write the path plainly."}
+	ambiguousPath = &httplimit.Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: "Its path or its method may be taken for that of another route. Write the path plainly, and the method in capital letters."}
 	unreadableURI = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
 )
 

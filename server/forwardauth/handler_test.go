@@ -165,6 +165,8 @@ func TestRefusals(t *testing.T) {
 		{"no URI", []string{"X-Forwarded-Uri", "items"}, 400, "no valid URI"},
 		{"a URI with a control character", []string{"X-Forwarded-Uri", "/a\x7fb"}, 400, "no valid URI"},
 		{"a path of two meanings", []string{"X-Forwarded-Uri", "/items%2f7"}, 400, "two ways"},
+		{"a path that ends in C", []string{"X-Forwarded-Uri", "/items/7%00/x"}, 400, "two ways"},
+		{"a method in small letters", []string{"X-Forwarded-Method", "get", "X-Forwarded-Uri", "/items/7"}, 400, "two ways"},
 		{"two API keys", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, 400, "X-Api-Key is there 2 times"},
 		{"an API key that is too long", []string{"X-Api-Key", strings.Repeat("k", policy.MaxValue+1)}, 431, "api_key"},
 	} {

@@ -269,21 +269,11 @@ func (g *inner) headerEntries() (problems []string) {
 // another one.
 func (g *inner) find(r *http.Request, n *routes.Names) (found *route, name string, ambiguous bool, path string) {
 	found, name = g.findAs(r, n)
-	other := routes.Otherwise(r)
-	if other != nil {
+	if other := routes.Otherwise(r); other != nil {
 		path = other.URL.Path
-	}
-	// To what is written in C the path ends there.
-	ambiguous = strings.IndexByte(r.URL.Path, 0) >= 0
-	if capital := strings.ToUpper(r.Method); capital != r.Method {
-		if other == nil {
-			other = &http.Request{Host: r.Host, URL: r.URL}
-		}
-		other.Method = capital
-	}
-	if other != nil {
 		route, as := g.findAs(other, n)
-		ambiguous = ambiguous || route != found || as != name
+		// No path has a zero byte for a good reason.
+		ambiguous = route != found || as != name || strings.IndexByte(r.URL.Path, 0) >= 0
 	}
 	return found, name, ambiguous, path
 }

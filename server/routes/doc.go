@@ -15,6 +15,6 @@
 // # Caveats
 //
 // A server behind the transport may read a path in another way than this package
-// does. [Otherwise] tells of paths that can be read in two ways: where the two are
+// does. [Otherwise] tells of requests that can be read in two ways: where the two are
 // of different routes, refuse the request.
 package routes

@@ -156,19 +156,21 @@ func routesOf(set *policy.Set) (in routesIn) {
 	return in
 }
 
-// Otherwise returns a request for the same as r, as a server would read its path
-// that decodes it more than once, takes a backslash for a slash, or leaves
-// parameters out; nil if r cannot be read in another way. Where the two are of
-// different routes, a client could pass for the one and be served by the other.
+// Otherwise returns a request for the same as r, as a server would read it that
+// decodes its path more than once, ends it at a zero byte, takes a backslash for a
+// slash, or leaves parameters out, and to which methods are the same in small letters;
+// nil if r cannot be read in another way. Where the two are of different routes, a
+// client could pass for the one and be served by the other.
 func Otherwise(r *http.Request) *http.Request {
-	escaped := r.URL.EscapedPath()
-	if !strings.ContainsAny(escaped, `%\;`) {
+	method, escaped := strings.ToUpper(r.Method), r.URL.EscapedPath()
+	if method == r.Method && !strings.ContainsAny(escaped, `%\;`) {
 		return nil
 	}
 	text := r.URL.Path
 	if again, err := url.PathUnescape(text); err == nil {
 		text = again
 	}
+	text, _, _ = strings.Cut(text, "\x00") // to what is written in C it ends there
 	text = strings.ReplaceAll(text, `\`, "/")
 	segments := strings.Split(text, "/")
 	for i, s := range segments {
@@ -179,10 +181,10 @@ func Otherwise(r *http.Request) *http.Request {
 		clean += "/"
 	}
 	u := url.URL{Path: clean}
-	if u.EscapedPath() == escaped {
+	if method == r.Method && u.EscapedPath() == escaped {
 		return nil
 	}
-	return &http.Request{Method: r.Method, Host: r.Host, URL: &u}
+	return &http.Request{Method: method, Host: r.Host, URL: &u}
 }
 
 // CleanPath is the path that a request leads to, as for its route: without empty

@@ -138,8 +138,27 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// TestPatternsAsWritten: what ServeMux takes for a pattern is found, by its text, however
+// it is spaced and whatever letters its host has.
+func TestPatternsAsWritten(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{"GET Api.Example/a", "GET  Api.Example/a", "GET\tApi.Example/a", "GET \t/a", "Api.Example/a"} {
+		var table Table
+		if problem := table.Add(pattern); problem != "" {
+			t.Errorf("%q: %s", pattern, problem)
+		}
+		r := &http.Request{Method: http.MethodGet, Host: "api.example", URL: &url.URL{Path: "/a"}}
+		if got := table.Find(r); got != pattern {
+			t.Errorf("%q is found as %q", pattern, got)
+		}
+	}
+}
+
 func TestOtherwise(t *testing.T) {
 	t.Parallel()
+	if r := Otherwise(&http.Request{Method: "get", Host: "h", URL: &url.URL{Path: "/a/./b"}}); r == nil || r.Method != "GET" || r.URL.Path != "/a/b" {
+		t.Errorf("a method in small letters: %v", r)
+	}
 	for _, tt := range []struct{ uri, want string }{
 		{"/a/b", ""},
 		{"/a%20b", ""},
@@ -150,6 +169,8 @@ func TestOtherwise(t *testing.T) {
 		{"/a;x=1/b;y", "/a/b"},
 		{"/a%3bx/", "/a/"},
 		{"/%2e%2e/..", "/"},
+		{"/a%00/b", "/a"},
+		{"/a%2500", "/a"},
 	} {
 		u, err := url.ParseRequestURI(tt.uri)
 		if err != nil {

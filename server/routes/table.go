@@ -93,15 +93,11 @@ func plainHost(host string) string {
 
 // smallHost is a pattern with its host in small letters.
 func smallHost(pattern string) string {
-	method, rest, found := strings.Cut(pattern, " ")
-	if !found {
-		method, rest = "", pattern
-	} else {
-		method += " "
-	}
-	slash := strings.IndexByte(rest, '/')
+	host := strings.IndexAny(pattern, " \t") + 1 // behind the method, if there is one
+	slash := strings.IndexByte(pattern[host:], '/')
 	if slash < 0 {
 		return pattern
 	}
-	return method + strings.ToLower(rest[:slash]) + rest[slash:]
+	slash += host
+	return pattern[:host] + strings.ToLower(pattern[host:slash]) + pattern[slash:]
 }

@@ -212,16 +212,15 @@ func (k *asyncLimit) retry(l *headgate.Limit, units int64, r room, d *headgate.D
 	if units > l.Capacity() {
 		return headgate.Never
 	}
-	if r.most >= float64(units) {
-		return next
+	if k.short > 0 && units >= k.short {
+		next = max(next, k.free-now)
 	}
 	switch {
+	case r.most >= float64(units):
 	case k.rate > 0:
-		return max(next, duration((float64(units)-r.most)/k.rate))
+		next = max(next, duration((float64(units)-r.most)/k.rate))
 	case l.Algorithm == headgate.FixedWindow:
-		return max(next, d.ResetAfter)
-	case units >= k.short:
-		return max(next, k.free-now)
+		next = max(next, d.ResetAfter)
 	}
 	return next
 }
@@ -232,8 +231,9 @@ func duration(us float64) time.Duration {
 }
 
 // answer takes over what the store has said of the key, in a call that began at some
-// time and has just ended; charged is what it has charged for this node.
-func (e *asyncEntry) answer(decisions []headgate.Decision, units, charged int64, o *AsyncOptions, began, now time.Duration) {
+// time and has just ended; charged is what it has charged for this node, and pause how
+// long it is not asked again at least if it denies.
+func (e *asyncEntry) answer(decisions []headgate.Decision, units, charged int64, o *AsyncOptions, pause, began, now time.Duration) {
 	if len(decisions) == 0 || !sameLimits(decisions[0].Rule, e.rule) {
 		return // The rule was changed since the store was asked.
 	}
@@ -261,7 +261,7 @@ func (e *asyncEntry) answer(decisions []headgate.Decision, units, charged int64,
 	for i := range decisions {
 		d, k := &decisions[i], &e.limits[i]
 		was := *k
-		k.learn(d, units, began, o)
+		k.learn(d, units, began, pause)
 		if at == e.at {
 			// Several calls in one microsecond: nobody knows which was the last, but
 			// that it left least.
@@ -298,18 +298,27 @@ func (e *asyncEntry) close(passed float64) {
 }
 
 // learn takes over the state of a limit.
-func (k *asyncLimit) learn(d *headgate.Decision, units int64, began time.Duration, o *AsyncOptions) {
+func (k *asyncLimit) learn(d *headgate.Decision, units int64, began, pause time.Duration) {
 	k.level = float64(d.Remaining)
-	if d.Remaining == 0 && k.rate > 0 {
-		// How much it is overdrawn shows in how long it takes to refill.
-		k.level = min(0, float64(d.Limit.Capacity())-micros(d.ResetAfter)*k.rate)
+	if k.rate > 0 {
+		// A part of a unit, and how much it is overdrawn, show in how long it takes to
+		// refill, which is rounded up.
+		exact := float64(d.Limit.Capacity()) - micros(d.ResetAfter)*k.rate
+		if d.Remaining > 0 {
+			exact = max(exact, k.level)
+		}
+		k.level = exact
+	}
+	var free time.Duration
+	if k.short > 0 && k.short <= units {
+		free = k.free // What others were told stays true.
 	}
 	k.ends, k.free, k.short = 0, 0, 0
 	if d.ResetAfter > 0 {
 		k.ends = d.At + d.ResetAfter.Microseconds()
 	}
 	if d.RetryAfter > 0 {
-		k.free, k.short = began+max(d.RetryAfter, o.pause()), units
+		k.free, k.short = max(free, began+max(d.RetryAfter, pause)), units
 	}
 }
 

@@ -191,7 +191,8 @@ func (p *asyncReport) done(decisions []headgate.Decision, err error, o *AsyncOpt
 	switch {
 	case e.forgotten != p.forgotten:
 	case err == nil:
-		e.answer(decisions, max(p.units, 1), p.units, o, began, now)
+		// Nobody was denied by this: who comes when there is room is to find it.
+		e.answer(decisions, max(p.units, 1), p.units, o, 0, began, now)
 	case errors.Is(err, context.DeadlineExceeded):
 		// It may have counted, and is not repeated. Until the store answers again it
 		// counts against what this node may admit.

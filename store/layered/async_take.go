@@ -262,7 +262,7 @@ func (a *Async) learn(op headgate.Op, c *headgate.Check, p *asyncPart, decisions
 		return
 	}
 	if op != headgate.OpRefund {
-		e.answer(decisions, c.Units(), units, &a.options, began, now)
+		e.answer(decisions, c.Units(), units, &a.options, a.options.pause(), began, now)
 	}
 	if charged {
 		return

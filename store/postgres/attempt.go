@@ -145,11 +145,11 @@ func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error
 	var tag pgconn.CommandTag
 	batch.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error { tag = t; return nil })
 	err := a.send(ctx, &batch)
-	if err == nil && tag.String() != "COMMIT" {
-		err = errors.New("the transaction was rolled back")
-	}
-	if err == nil {
+	switch {
+	case tag.String() == "COMMIT": // whatever became of the connection behind that
 		return true, nil
+	case err == nil:
+		err = errors.New("the transaction was rolled back")
 	}
 	if !a.conn.Conn().IsClosed() {
 		// The server itself has refused it.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate"
@@ -50,13 +51,12 @@ func newBus(pool *pgxpool.Pool, channel string) bus {
 // close ends the connection, and refuses what is to be said later.
 func (b *bus) close() {
 	conn := <-b.speaker // within busWithin
-	b.speaker <- nil
 	select {
 	case <-b.closed:
-		return
 	default:
+		close(b.closed) // before anybody else finds that there is no connection, and makes one
 	}
-	close(b.closed)
+	b.speaker <- nil
 	hangUp(conn)
 }
 
@@ -69,14 +69,20 @@ func hangUp(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // it is of no more use either way
 }
 
-// dial makes a connection as the pool would.
-func (b *bus) dial(ctx context.Context) (*pgx.Conn, error) {
+// ignore is for a connection that only speaks. The pool's may listen to others as soon as
+// they are made.
+func ignore(*pgconn.PgConn, *pgconn.Notification) {}
+
+// dial makes a connection as the pool would, but for what becomes of notifications. With
+// nil they are kept until somebody waits for them.
+func (b *bus) dial(ctx context.Context, heard pgconn.NotificationHandler) (*pgx.Conn, error) {
 	config := b.pool.Config()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
 			return nil, err
 		}
 	}
+	config.ConnConfig.OnNotification = heard
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil || config.AfterConnect == nil {
 		return conn, err
@@ -122,7 +128,7 @@ func (b *bus) say(ctx context.Context, text string) error {
 	for old := conn != nil; ; old = false {
 		var err error
 		if conn == nil {
-			if conn, err = b.dial(ctx); err != nil {
+			if conn, err = b.dial(ctx, ignore); err != nil {
 				conn = nil
 				return err
 			}
@@ -175,8 +181,8 @@ func (b *bus) listen(ctx context.Context, ready func(), receive func(message []b
 		late := waiting.Err() != nil
 		cancel()
 		switch {
-		case err == nil && !began && n.Payload != mine:
-			continue // ready has it forgotten
+		case err == nil && (n.Channel != b.channel || !began && n.Payload != mine):
+			continue // it is the application's own, or ready has it forgotten
 		case err == nil:
 			if !began {
 				began = true
@@ -203,7 +209,7 @@ func (b *bus) listen(ctx context.Context, ready func(), receive func(message []b
 func (b *bus) tuneIn(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, busWithin)
 	defer cancel()
-	conn, err := b.dial(ctx)
+	conn, err := b.dial(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/layered"
@@ -179,6 +181,54 @@ func TestMessages(t *testing.T) {
 	await(t, "all connections are closed", func() bool {
 		return ask[int64](t, s, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'headgate'") == 0
 	})
+}
+
+// TestMessagesOfOthers: an application whose connections listen by themselves, and hand
+// what they hear to a function of its own, does not disturb the messages of the store.
+func TestMessagesOfOthers(t *testing.T) {
+	s := servers.StartPostgres(t)
+	config, err := pgxpool.ParseConfig(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "LISTEN others")
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := postgres.New(t.Context(), pool, postgres.WithTimeout(30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, heard, ended := make(chan struct{}), make(chan string, 10), make(chan error, 1)
+	go func() {
+		ended <- store.Subscribe(ctx, func() { close(ready) }, func(m []byte) { heard <- string(m) })
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "NOTIFY others, 'b3RoZXJz'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Publish(t.Context(), []byte("ours")); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard; got != "ours" {
+		t.Errorf("%q was heard, which is another channel's", got)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that of the context", err)
+	}
 }
 
 // TestDeaf: behind a pooler that passes on no notifications nobody believes to hear, and

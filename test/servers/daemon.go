@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -111,10 +112,16 @@ func (d *Daemon) Kill() {
 	if p == nil {
 		return
 	}
-	for _, pid := range children(p.cmd.Process.Pid) {
+	p.signal(syscall.SIGSTOP) // so that it starts no others in place of these
+	left := children(p.cmd.Process.Pid)
+	for _, pid := range left {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
 	}
 	p.kill()
+	// They are not gone at once, and a new server refuses to start beside them.
+	for until := time.Now().Add(startTime); slices.ContainsFunc(left, runs) && time.Now().Before(until); {
+		time.Sleep(pollTime)
+	}
 }
 
 // Restart starts the server again, on the same port, after Kill. It fails the test if
@@ -181,18 +188,33 @@ func children(pid int) []int {
 	}
 	var found []int
 	for _, path := range stats {
-		text, err := os.ReadFile(path)
+		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil {
-			continue // it has ended
-		}
-		// The name in parentheses may hold anything; the state and the parent follow it.
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if len(fields) < 2 || fields[1] != strconv.Itoa(pid) {
 			continue
 		}
-		if child, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+		if _, parent := stat(child); parent == strconv.Itoa(pid) {
 			found = append(found, child)
 		}
 	}
 	return found
+}
+
+// runs reports whether a process has not ended, as far as the system's /proc tells.
+func runs(pid int) bool {
+	state, _ := stat(pid)
+	return state != "" && state != "Z" && state != "X" // what nobody has waited for is there as Z
+}
+
+// stat is the state of a process and its parent, or "" if there is none.
+func stat(pid int) (state, parent string) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", ""
+	}
+	// The name in parentheses may hold anything; the state and the parent follow it.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 2 {
+		return "", ""
+	}
+	return fields[0], fields[1]
 }
