@@ -442,7 +442,8 @@ func TestReloadsAtOnce(t *testing.T) {
 		})
 		all.Go(func() {
 			for range 10 {
-				if err := r.Reload("a test"); err != nil {
+				// What changes again and again is left to whoever writes it.
+				if err := r.Reload("a test"); err != nil && !errors.Is(err, errChanging) {
 					t.Error(err)
 				}
 			}
