@@ -58,7 +58,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		}
 		delete(needed, f.name)
 	}
-	for _, name := range tabled(now.Set) {
+	for _, name := range now.Set.Subjects().Names() {
 		delete(needed, name)
 	}
 	if len(needed) > 0 {
@@ -70,24 +70,6 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		g.options.Logger.Warn("the policy looks at entries that no request will have", slog.String("entries", strings.Join(lacking, ", ")))
 	}
 	return p
-}
-
-// tabled are the entries that the policy's table of subjects adds by itself.
-func tabled(set *policy.Set) []string {
-	var all []string
-	table := set.Subjects()
-	if table == nil {
-		return nil
-	}
-	for _, e := range table.Other {
-		all = append(all, e.Name)
-	}
-	for i := range table.Table {
-		for _, e := range table.Table[i].Entries {
-			all = append(all, e.Name)
-		}
-	}
-	return all
 }
 
 // Check says what the gateway with the routes in force cannot do of a policy: the
