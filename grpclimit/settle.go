@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -112,15 +111,7 @@ func (p *passage) end(end End) {
 	if p.s.set != nil {
 		units = p.s.set.Settle(&p.reservation, cost, status)
 	}
-	_, err := p.s.ledger.Settle(ctx, p.reservation, units, nil)
-	if errors.Is(err, headgate.ErrNoReservation) {
-		// Whoever makes a call last would get the rest of it for nothing.
-		err = nil
-		if missing := p.reservation.Late(units); missing != nil {
-			_, err = p.s.ledger.Take(ctx, headgate.OpCharge, missing, nil)
-		}
-	}
-	if err != nil {
+	if err := httplimit.SettleOrCharge(ctx, p.s.ledger, p.reservation, units); err != nil {
 		p.s.failed(p.call, fmt.Errorf("settle what a call has cost: %w", err))
 	}
 }

@@ -128,17 +128,25 @@ func (p *Passage) End(status int, bytes int64) {
 	if p.m.set != nil {
 		units = p.m.set.Settle(&p.reservation, cost, status)
 	}
-	_, err := p.m.ledger.Settle(ctx, p.reservation, units, nil)
-	if errors.Is(err, headgate.ErrNoReservation) {
-		// Whoever makes an answer last would get the rest of it for nothing.
-		err = nil
-		if missing := p.reservation.Late(units); missing != nil {
-			_, err = p.m.ledger.Take(ctx, headgate.OpCharge, missing, nil)
-		}
-	}
-	if err != nil {
+	if err := SettleOrCharge(ctx, p.m.ledger, p.reservation, units); err != nil {
 		p.m.failed(p.r, fmt.Errorf("settle what a request has cost: %w", err))
 	}
+}
+
+// SettleOrCharge settles a reservation at these units, one for each of its checks. Of
+// one that has expired it charges what is missing, or whoever makes an answer last
+// would get the rest of it for nothing. Errors are the ledger's.
+func SettleOrCharge(ctx context.Context, ledger headgate.Ledger, r headgate.Reservation, units []int64) error {
+	_, err := ledger.Settle(ctx, r, units, nil)
+	if !errors.Is(err, headgate.ErrNoReservation) {
+		return err
+	}
+	missing := r.Late(units)
+	if missing == nil {
+		return nil
+	}
+	_, err = ledger.Take(ctx, headgate.OpCharge, missing, nil)
+	return err
 }
 
 // refund gives back what does not count by the request's status.
