@@ -98,7 +98,8 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	return a, nil
 }
 
-// openDoors makes the transports that are asked for and binds their addresses.
+// openDoors makes the transports that are asked for, and binds their addresses
+// last: what is wrong with a file is said even where an address is taken.
 func (a *App) openDoors(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	recorder, err := prom.New(registry)
@@ -111,18 +112,14 @@ func (a *App) openDoors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.open(ctx, "http", a.settings.Listen, s); err != nil {
-		return err
-	}
+	a.add("http", a.settings.Listen, s)
 	if a.settings.Gateway != nil {
 		if err := a.openGateway(ctx, decider, registry); err != nil {
 			return err
 		}
 	}
 	if a.settings.RESPListen != "" {
-		if err := a.open(ctx, "resp", a.settings.RESPListen, a.newRESP(decider, registry)); err != nil {
-			return err
-		}
+		a.add("resp", a.settings.RESPListen, a.newRESP(decider, registry))
 	}
 	if a.settings.GRPCListen != "" {
 		dialect, err := httplimit.ParseDialect(a.settings.Dialect)
@@ -135,9 +132,9 @@ func (a *App) openDoors(ctx context.Context) error {
 			grpcapi.New(decider, a.grpcOptions()).Register,
 			a.newGRPCStore(store, recorder, registry),
 		}
-		return a.open(ctx, "grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
+		a.add("grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
 	}
-	return nil
+	return a.bind(ctx)
 }
 
 // newDecider makes what all transports ask.

@@ -21,20 +21,26 @@ type server interface {
 // door is one address that is served by one transport.
 type door struct {
 	name     string // as the log has it, such as "http"
-	listener net.Listener
+	address  string // as it was asked for
 	server   server
+	listener net.Listener // nil until the door is bound
 }
 
-// open binds an address for a transport.
-func (a *App) open(ctx context.Context, name, address string, s server) error {
+// add has a transport served on an address, once it is bound.
+func (a *App) add(name, address string, s server) {
+	a.doors = append(a.doors, &door{name: name, address: address, server: s})
+}
+
+// bind binds the addresses of all doors.
+func (a *App) bind(ctx context.Context) error {
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", address)
-	if err != nil {
-		// It may have begun to run already.
-		_ = s.Close()
-		return &unavailable{"the address " + address + " cannot be served", err}
+	for _, d := range a.doors {
+		l, err := config.Listen(ctx, "tcp", d.address)
+		if err != nil {
+			return &unavailable{"the address " + d.address + " cannot be served", err}
+		}
+		d.listener = l
 	}
-	a.doors = append(a.doors, &door{name, l, s})
 	return nil
 }
 
@@ -88,6 +94,8 @@ func (a *App) closeDoors() {
 	for _, d := range a.doors {
 		// It closes the listener too; that it was closed before is no news.
 		_ = d.server.Close()
-		_ = d.listener.Close()
+		if d.listener != nil {
+			_ = d.listener.Close()
+		}
 	}
 }

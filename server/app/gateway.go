@@ -70,7 +70,8 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 	if a.certificates != nil {
 		config = a.certificates.config()
 	}
-	return a.open(ctx, "gateway", s.Listen, g.Server(a.leaving(g), config))
+	a.add("gateway", s.Listen, g.Server(a.leaving(g), config))
+	return nil
 }
 
 // gatewayError is why there is no such gateway.

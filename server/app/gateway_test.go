@@ -182,9 +182,15 @@ func TestGatewayFile(t *testing.T) {
 	}
 }
 
+// Mistakes are told before an address is bound, so they are told where one is taken.
 func TestGatewayMistakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	bad, policy, keys := filepath.Join(dir, "bad.yml"), filepath.Join(dir, "policy.yml"), filepath.Join(dir, "keys.yml")
 	write(t, bad, "upstreams:\n  - name: a\n    targets: [http://127.0.0.1:1]\n    tls: { ca: absent.pem, cert: absent.pem, key: absent.key }\nidentity: { address: { trust: [10.0.0.1/8] } }\n")
 	write(t, policy, "rules:\n  - name: a\n    match: { route: \"GET /{\" }\n    limits: [1 per 1h]\n")
@@ -203,13 +209,11 @@ func TestGatewayMistakes(t *testing.T) {
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", File: filepath.Join(dir, "absent.yml")}}, []string{"gateway file: open"}},
 		{Settings{PolicyFile: policy, Gateway: &GatewaySettings{Listen: ":0", Upstreams: one}}, []string{`the policy and the gateway: rule "a": the route "GET /{" is no pattern`}},
 	} {
-		a, err := New(t.Context(), tt.settings)
+		tt.settings.Listen = taken.Addr().String()
+		_, err := New(t.Context(), tt.settings)
 		var mistakes *SettingsError
 		if !errors.As(err, &mistakes) {
 			t.Errorf("%+v: the error is %v", tt.settings.Gateway, err)
-			if err == nil {
-				_ = a.Close()
-			}
 			continue
 		}
 		for _, want := range tt.want {
@@ -218,20 +222,15 @@ func TestGatewayMistakes(t *testing.T) {
 			}
 		}
 	}
-	if _, err := New(t.Context(), Settings{Gateway: &GatewaySettings{Listen: ":0", File: keys}}); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), filepath.Join(dir, "absent.json")) {
+	if _, err := New(t.Context(), Settings{Listen: taken.Addr().String(), Gateway: &GatewaySettings{Listen: ":0", File: keys}}); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), filepath.Join(dir, "absent.json")) {
 		t.Errorf("keys that are not there give %v", err)
 	}
 	write(t, bad, "upstreams: {}")
 	var file *GatewayFileError
 	var mistakes *config.Error
-	if _, err := New(t.Context(), Settings{Gateway: &GatewaySettings{Listen: ":0", File: bad}}); !errors.As(err, &file) || !errors.As(err, &mistakes) {
+	if _, err := New(t.Context(), Settings{Listen: taken.Addr().String(), Gateway: &GatewaySettings{Listen: ":0", File: bad}}); !errors.As(err, &file) || !errors.As(err, &mistakes) {
 		t.Errorf("a file with a mistake gives %v", err)
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
 	if _, err := New(t.Context(), Settings{Listen: "127.0.0.1:0", Gateway: &GatewaySettings{Listen: taken.Addr().String(), Upstreams: one}}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("an address that is taken gives %v", err)
 	}
