@@ -112,6 +112,29 @@ func ExampleLimiter_Refund() {
 	// Output: 880 <nil>
 }
 
+// The tokens of an answer are counted when it is there. Until then what it may need
+// at most is reserved.
+func ExampleLimiter_Reserve() {
+	ctx := context.Background()
+	tokens := headgate.MustRule("tokens", headgate.PerHour(1000))
+	limiter := headgate.New(store(), tokens)
+	reservation, v, err := limiter.Reserve(ctx, headgate.Terms{}, headgate.Check{Rule: tokens, Key: "user42", Cost: 500})
+	if err != nil || !v.Allowed {
+		fmt.Println(v, err)
+		return
+	}
+	fmt.Println("meanwhile:", v.Decisions[0].Remaining)
+	v, err = limiter.Settle(ctx, reservation, 120)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("in the end:", v.Decisions[0].Remaining)
+	// Output:
+	// meanwhile: 500
+	// in the end: 880
+}
+
 func ExampleParseLimit() {
 	for _, text := range []string{"20 per 60s", "50 per 1s burst 200", "1000 per calendar month in Europe/Berlin", "20 per fortnight"} {
 		l, err := headgate.ParseLimit(headgate.TokenBucket, text)

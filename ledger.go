@@ -69,8 +69,9 @@ type Reservation struct {
 	Used []int64
 }
 
-// NewReservation is that of an admitted request's checks, of which its decisions say
-// which were charged, and when: for ledgers. It is zero if none was.
+// NewReservation returns the reservation that a ledger makes for an admitted request.
+// The decisions say which of its checks were charged, and when. The reservation is
+// zero if none was: all were shadows that did not fit.
 func NewReservation(id string, expires int64, checks []Check, decisions []Decision) Reservation {
 	r := Reservation{ID: id, Expires: expires}
 	refused := uint64(0)
@@ -88,7 +89,7 @@ func NewReservation(id string, expires int64, checks []Check, decisions []Decisi
 			last = d.Check
 		}
 	}
-	if len(r.Checks) == 0 { // all were shadows that did not fit
+	if len(r.Checks) == 0 {
 		return Reservation{}
 	}
 	for i := range decisions {
@@ -113,10 +114,11 @@ func (r *Reservation) Units(cost int64) []int64 {
 	return units
 }
 
-// Late returns checks for an [OpCharge] of what is missing when the reservation has
-// expired before it was settled at these units, one for each of its checks: what is
-// beyond the estimate, and all of what was given back when nobody settled. What was
-// estimated too much stays charged. There may be none.
+// Late is for a reservation that expired before it was settled at these units, one
+// number for each of its checks. It returns checks for an [OpCharge] of what is
+// missing: what is beyond the estimate, and all units of a check that got them back
+// at the expiry, by GiveBack. What was estimated too much stays charged. There may be
+// no such checks.
 func (r *Reservation) Late(units []int64) []Check {
 	var missing []Check
 	for i, c := range r.Checks {

@@ -29,9 +29,15 @@ func TestNewRule(t *testing.T) {
 		"a month in a zone":          {Algorithm: headgate.FixedWindow, Count: 1, Align: headgate.AlignMonth, Location: berlin},
 		"the largest log":            headgate.Sliding(headgate.MaxLog, headgate.MaxPeriod),
 		"a counter without a log":    {Algorithm: headgate.SlidingCounter, Count: headgate.MaxCount, Period: headgate.MaxPeriod},
+		"a short block":              headgate.Blocking(1, time.Second, time.Millisecond, 0),
+		"the longest block":          headgate.Blocking(headgate.MaxCount, headgate.MaxPeriod, headgate.MaxBlockTime, headgate.MaxBlockTime),
 		"a microsecond of a counter": {Algorithm: headgate.SlidingCounter, Count: 1, Period: time.Microsecond},
 	} {
-		if _, err := headgate.NewRule("r", l); err != nil {
+		limits := []headgate.Limit{l}
+		if l.Algorithm == headgate.Penalty { // counts the denials of another
+			limits = append(limits, headgate.PerSecond(10))
+		}
+		if _, err := headgate.NewRule("r", limits...); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -72,6 +78,13 @@ func TestNewRuleMistakes(t *testing.T) {
 		{"r", []headgate.Limit{{Count: 1, Align: headgate.AlignDay}}, `day windows need algorithm fixed_window, not token_bucket`},
 		{"r", []headgate.Limit{{Algorithm: headgate.SlidingWindow, Count: 1, Period: time.Second, Align: headgate.AlignFirst}}, `first windows need algorithm fixed_window, not sliding_window`},
 		{"r", []headgate.Limit{{Algorithm: headgate.FixedWindow, Count: 1, Period: time.Second, Location: time.UTC}}, `time zone UTC needs calendar windows`},
+		{"r", []headgate.Limit{headgate.PerSecond(1), headgate.Blocking(5, time.Minute, 0, 0)}, `limit 2: block is 0s, must be whole milliseconds from 1ms to 720h0m0s`},
+		{"r", []headgate.Limit{headgate.PerSecond(1), headgate.Blocking(5, time.Minute, 1500*time.Microsecond, 0)}, `block is 1.5ms, must be whole milliseconds`},
+		{"r", []headgate.Limit{headgate.PerSecond(1), headgate.Blocking(5, time.Minute, time.Hour, time.Minute)}, `max block is 1m0s, must be whole milliseconds from block, 1h0m0s, to 720h0m0s`},
+		{"r", []headgate.Limit{headgate.PerSecond(1), headgate.Blocking(5, time.Minute, time.Hour, headgate.MaxBlockTime+time.Millisecond)}, `max block is 720h0m0.001s`},
+		{"r", []headgate.Limit{{Count: 1, Period: time.Second, Block: time.Minute}}, `block is 1m0s to 1m0s, but token_bucket blocks nobody; a penalty does`},
+		{"r", []headgate.Limit{headgate.Blocking(5, time.Minute, time.Minute, 0)}, `its only limit is a penalty, which counts the denials of others; give it one of those`},
+		{"r", []headgate.Limit{headgate.PerSecond(1), headgate.Blocking(5, time.Minute, time.Minute, 0), headgate.Blocking(6, time.Hour, time.Minute, 0)}, `it has 2 penalties, must have at most one`},
 	} {
 		_, err := headgate.NewRule(c.name, c.limits...)
 		var invalid *headgate.InvalidError
@@ -179,7 +192,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestAlgorithmNames(t *testing.T) {
-	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {
+	for a := headgate.TokenBucket; a <= headgate.Penalty; a++ {
 		if got, err := headgate.ParseAlgorithm(a.String()); err != nil || got != a {
 			t.Errorf("%s is read as %v, %v", a, got, err)
 		}
@@ -187,12 +200,35 @@ func TestAlgorithmNames(t *testing.T) {
 	if _, err := headgate.ParseAlgorithm("gcra"); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), `"gcra" is not one of [token_bucket`) {
 		t.Errorf("error %v", err)
 	}
-	if got := headgate.Algorithm(77).String() + headgate.Alignment(88).String() + headgate.Op(99).String(); got != "algorithm(77)alignment(88)op(99)" {
-		t.Errorf("unknown values are %s", got)
+}
+
+// TestNames: the words that rules, metrics and messages have for each choice, and
+// what becomes of a choice that there is not.
+func TestNames(t *testing.T) {
+	for of, name := range map[string]func(uint8) string{
+		"utc first minute hour day week month year alignment(8)": func(i uint8) string { return headgate.Alignment(i).String() },
+		"take peek refund reset charge op(5)":                    func(i uint8) string { return headgate.Op(i).String() },
+		" allow deny local on_error(4)":                          func(i uint8) string { return headgate.OnError(i).String() },
+		"strict leased async consistency(3)":                     func(i uint8) string { return headgate.Consistency(i).String() },
+		" on off deny_cache(3)":                                  func(i uint8) string { return headgate.DenyCache(i).String() },
+		"store deny_cache lease local open source(5)":            func(i uint8) string { return headgate.Source(i).String() },
+	} {
+		for i, want := range strings.Split(of, " ") {
+			if got := name(uint8(i)); got != want {
+				t.Errorf("choice %d of %q is %q", i, of, got)
+			}
+		}
 	}
-	for op, want := range map[headgate.Op]string{headgate.OpTake: "take", headgate.OpPeek: "peek", headgate.OpRefund: "refund", headgate.OpReset: "reset"} {
-		if op.String() != want {
-			t.Errorf("operation %d is %s, want %s", op, op, want)
+}
+
+// TestConsistencyCounts: a limit that delays, or counts denials, needs the store.
+func TestConsistencyCounts(t *testing.T) {
+	for a := headgate.TokenBucket; a <= headgate.Penalty; a++ {
+		always := a != headgate.LeakyBucket && a != headgate.Penalty
+		for c, want := range []bool{true, always, always, false} {
+			if c := headgate.Consistency(c); c.Counts(a) != want {
+				t.Errorf("%v counts %v: %t, want %t", c, a, !want, want)
+			}
 		}
 	}
 }

@@ -54,8 +54,11 @@ func NewRule(name string, limits ...Limit) (*Rule, error) {
 			shapes[l.shape()]++
 		}
 	}
-	if penalties := r.penalties(); penalties > 1 || penalties == 1 && len(limits) == 1 {
-		problems = append(problems, fmt.Sprintf("it has %d penalties among its %d limits, must have at most one, and a limit whose denials it counts", penalties, len(limits)))
+	switch penalties := r.penalties(); {
+	case penalties > 1:
+		problems = append(problems, fmt.Sprintf("it has %d penalties, must have at most one", penalties))
+	case penalties == 1 && len(limits) == 1:
+		problems = append(problems, "its only limit is a penalty, which counts the denials of others; give it one of those")
 	}
 	if problems != nil {
 		return nil, &InvalidError{Subject: fmt.Sprintf("rule %q", name), Problems: problems}

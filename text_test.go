@@ -68,6 +68,9 @@ func TestParseLimit(t *testing.T) {
 		{"9 per calendar minute", headgate.Limit{Algorithm: fixed, Count: 9, Align: headgate.AlignMinute}, ""},
 		{"9 per calendar week", headgate.Limit{Algorithm: fixed, Count: 9, Align: headgate.AlignWeek}, ""},
 		{"9 per day", headgate.Per(9, day), "9 per 1d"},
+		{"5 denials per 1m block 90s", headgate.Blocking(5, time.Minute, 90*time.Second, 0), ""},
+		{"5 denials per minute block 1 minute up to 1 hour", headgate.Blocking(5, time.Minute, time.Minute, time.Hour), "5 denials per 1m block 1m up to 1h"},
+		{"5 denials per 1m block 1m up to 1m", headgate.Blocking(5, time.Minute, time.Minute, time.Minute), "5 denials per 1m block 1m"},
 		{"0 per 0s", headgate.Per(0, 0), ""}, // the form is right; NewRule says what is not
 	} {
 		got, err := headgate.ParseLimit(headgate.TokenBucket, c.text)
@@ -126,6 +129,13 @@ func TestParseLimitMistakes(t *testing.T) {
 		"20 per month in Middle/Earth":     `time zone "Middle/Earth" is not known here`,
 		"20 per month in UTC in UTC":       `"in UTC" is not understood`,
 		"20 per 1m, 5 per 1s":              `period "1m,": write`,
+		"x denials per 1m block 1m":        `count "x" is not a whole number`,
+		"5 denials per 1m":                 `write it as "5 denials per 1m block 1m up to 1h"`,
+		"5 denials block 1m":               `write it as "5 denials per 1m block 1m up to 1h"`,
+		"5 denials per 1m block":           `write it as "5 denials per 1m block 1m up to 1h"`,
+		"5 denials per 1m up to 1h":        `write it as "5 denials per 1m block 1m up to 1h"`,
+		"5 denials per 1m block 0s":        `"0s" is not a time, such as 500ms, 60s, 5m, 1h or 1d`,
+		"5 denials per month block 1m":     `"month" is not a time`,
 	} {
 		if got, err := headgate.ParseLimit(headgate.TokenBucket, text); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) || got != (headgate.Limit{}) {
 			t.Errorf("%q is read as %+v, error %v; want one with %s", text, got, err, want)

@@ -1,6 +1,9 @@
 package headgate
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Verdict is the outcome for a whole request.
 type Verdict struct {
@@ -16,6 +19,72 @@ type Verdict struct {
 	// Decisions has one entry for each limit, in the order of the checks and of
 	// their rules' limits.
 	Decisions []Decision
+}
+
+// Decision is the outcome for one limit. The zero Decision denies.
+type Decision struct {
+	// Rule and Limit are what decided. Both are shared and immutable.
+	Rule  *Rule
+	Limit *Limit
+	// Check is the place of the check within the request, from 0.
+	Check int
+	// Allowed says whether this limit admits the request. A limit that would
+	// admit it is not charged when another one denies.
+	Allowed bool
+	// Shadow is that of the check: the decision has no say in the verdict.
+	Shadow bool
+	// Source is who decided.
+	Source Source
+	// Remaining is how many units are left after this decision: never negative.
+	Remaining int64
+	// RetryAfter is the time until this cost fits, if nothing else comes: zero
+	// when it fits now, Never when it exceeds the limit's capacity. One
+	// microsecond earlier it would not fit. After a limit was lowered it may take
+	// longer than can be told: RetryAfter and ResetAfter are MaxRefill and a
+	// microsecond then.
+	RetryAfter time.Duration
+	// ResetAfter is the time until the limit is fully free again, if nothing
+	// else comes.
+	ResetAfter time.Duration
+	// Delay is how long an admitted request is to be held so that units leave
+	// at the limit's rate. Only leaky_bucket sets it.
+	Delay time.Duration
+	// At is the store's clock at the decision, in microseconds since the Unix
+	// epoch.
+	At int64
+}
+
+// Never is the RetryAfter of a cost that can never fit.
+const Never time.Duration = -1
+
+// Source says who decided. The zero Source is the store.
+type Source uint8
+
+const (
+	// SourceStore is the store itself.
+	SourceStore Source = iota
+	// SourceCache is a denial of the store that was remembered in this process.
+	SourceCache
+	// SourceLease is units that this process has taken in advance.
+	SourceLease
+	// SourceLocal is this process, by its share of the limit: the store does not
+	// answer, or the rule counts asynchronously.
+	SourceLocal
+	// SourceOpen is nobody: the store does not answer, and the rule lets requests
+	// in without it.
+	SourceOpen
+
+	sources // the number of sources
+)
+
+var sourceNames = [sources]string{"store", "deny_cache", "lease", "local", "open"}
+
+// String returns "store", "deny_cache", "lease", "local" or "open".
+func (s Source) String() string {
+	if s < sources {
+		return sourceNames[s]
+	}
+	return fmt.Sprintf("source(%d)", uint8(s))
 }
 
 // NewVerdict sums up the decisions of one request. No decisions means that no

@@ -62,14 +62,21 @@ func resetCounter(l *headgate.Limit, s State, now int64) int64 {
 	return 0
 }
 
-// refundCounterAt gives units back to the window that they were charged in.
-func refundCounterAt(l *headgate.Limit, s State, cost, at int64) State {
+// refundCounter gives units back to the window that they were charged in, or, if at
+// is zero, to this window first and then to the one before.
+func refundCounter(l *headgate.Limit, s State, cost, at int64) State {
+	this, before := cost, int64(0)
 	switch {
-	case at >= s.Stamp:
-		s.Used -= uint32(min(cost, int64(s.Used)))
-	case at >= s.Stamp-l.Micros():
-		s.Extra -= uint32(min(cost, int64(s.Extra)))
+	case at == 0:
+		this = min(cost, int64(s.Used))
+		before = cost - this
+	case at < s.Stamp-l.Micros(): // both windows came later
+		this = 0
+	case at < s.Stamp:
+		this, before = 0, cost
 	}
+	s.Used -= uint32(min(this, int64(s.Used)))
+	s.Extra -= uint32(min(before, int64(s.Extra)))
 	if s.Used == 0 && s.Extra == 0 {
 		return State{}
 	}

@@ -1,7 +1,5 @@
 package algorithm
 
-import "github.com/headgate/headgate"
-
 // NewLog returns a log of the given entries, oldest first: never decreasing in Time,
 // increasing in Sum from more than zero. It keeps the slice, which nobody else may
 // change then.
@@ -23,12 +21,4 @@ func (g *Log) Newest() int64 {
 		return g.entries[n-1].Time
 	}
 	return 0
-}
-
-// OweMerged is Owe for a log that must not grow; see [Log.Merge].
-func (g *Log) OweMerged(now, cost, horizon int64) {
-	live := g.before(len(g.entries)) - g.before(g.after(now-horizon))
-	if cost = min(cost, headgate.MaxCount-live); cost > 0 {
-		g.Merge(now, cost)
-	}
 }

@@ -25,6 +25,9 @@ type Entry struct {
 	Sum int64
 }
 
+// EntryBytes is the memory that an [Entry] takes.
+const EntryBytes = 16
+
 // Log is the state of a rule's sliding windows: the times of admitted requests,
 // oldest first. All windows of the rule search the same log. The zero Log is
 // empty. It is not safe for concurrent use.
@@ -35,9 +38,6 @@ type Log struct {
 
 // Len is the number of entries.
 func (g *Log) Len() int { return len(g.entries) }
-
-// EntryBytes is the memory that an [Entry] takes.
-const EntryBytes = 16
 
 // Bytes is the memory that the entries take, and those that there is room for.
 func (g *Log) Bytes() int { return cap(g.entries) * EntryBytes }
@@ -70,7 +70,9 @@ func Horizon(r *headgate.Rule) int64 {
 	return longest
 }
 
-// Facts looks a window up. A unit admitted at t is inside until t + period.
+// Facts reads from the log what there is to know of the window of l at now: whether
+// cost fits, and when it will. A unit admitted at t is inside until t + period. horizon
+// is that of the rule; see [Horizon].
 func (g *Log) Facts(l *headgate.Limit, now, cost, horizon int64) WindowFacts {
 	n := len(g.entries)
 	if n == 0 {
@@ -156,11 +158,15 @@ func (g *Log) Add(now, cost int64) {
 // Owe is Add for units that need not fit. No log ever holds more than MaxCount
 // units within its horizon; what is beyond is not counted.
 func (g *Log) Owe(now, cost, horizon int64) {
-	n := len(g.entries)
-	live := g.before(n) - g.before(g.after(now-horizon))
-	if cost = min(cost, headgate.MaxCount-live); cost > 0 {
+	if cost = g.owable(now, cost, horizon); cost > 0 {
 		g.Add(now, cost)
 	}
+}
+
+// owable is how much of cost is counted.
+func (g *Log) owable(now, cost, horizon int64) int64 {
+	live := g.before(len(g.entries)) - g.before(g.after(now-horizon))
+	return min(cost, headgate.MaxCount-live)
 }
 
 // Equal reports whether two logs hold the same.
@@ -177,6 +183,13 @@ func (g *Log) Merge(now, cost int64) {
 	}
 	g.entries[n-1].Sum += cost
 	g.entries[n-1].Time = max(now, g.entries[n-1].Time)
+}
+
+// OweMerged is Owe for a log that must not grow; see [Log.Merge].
+func (g *Log) OweMerged(now, cost, horizon int64) {
+	if cost = g.owable(now, cost, horizon); cost > 0 {
+		g.Merge(now, cost)
+	}
 }
 
 // Trim forgets entries at edge and before, once it is worth while, and frees

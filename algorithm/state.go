@@ -83,44 +83,37 @@ func Charge(l *headgate.Limit, s State, now, cost int64) State {
 	return s
 }
 
-// Refund takes back cost units that were charged at the time at, or, if at is
-// zero, the newest ones. The state must have been advanced to now. Never more is
-// given back than was used, nor anything to a window that the units were not
-// charged in, nor what a bucket has refilled since, to the fraction of a unit: of the
-// used units that were in use right after the charge, so many are free already. If
-// some of those may have been given back meanwhile, used must not count them; cost
-// alone is always safe. Zero means that it is not known, and may have been all that
-// the limit allows.
+// Refund takes back cost units that were charged at the time at, or, if at is zero,
+// the newest ones. The state must have been advanced to now. It never gives back
+// more than is in use, nor anything to a window that the units were not charged in.
+//
+// Of a bucket's units those that it has refilled since at are free already, and are
+// not given back again, to the fraction of a unit. How many those are depends on how
+// many units were in use right after the charge, which is used. Units that may have
+// been given back to others since must not be counted in it; cost alone is always
+// safe. Zero means not known: the bucket is taken to have been full.
 func Refund(l *headgate.Limit, s State, now, cost, at, used int64) State {
 	if s.IsZero() || cost <= 0 {
 		return s
 	}
-	switch {
-	case l.Algorithm == headgate.Penalty:
+	switch l.Algorithm {
+	case headgate.Penalty:
 		return s
-	case at == 0:
-	case l.Algorithm == headgate.FixedWindow:
-		if at < windowStart(l, s.Stamp) {
+	case headgate.SlidingCounter:
+		return refundCounter(l, s, cost, at)
+	case headgate.FixedWindow:
+		if at != 0 && at < windowStart(l, s.Stamp) {
 			return s
 		}
-	case l.Algorithm == headgate.SlidingCounter:
-		return refundCounterAt(l, s, cost, at)
 	default:
-		if used == 0 {
-			used = max(cost, l.Capacity())
+		if at != 0 {
+			if used == 0 {
+				used = max(cost, l.Capacity())
+			}
+			return refundBucket(l, s, now, cost, at, used)
 		}
-		return refundBucket(l, s, now, cost, at, used)
 	}
-	back := min(cost, int64(s.Used))
-	s.Used -= uint32(back)
-	if l.Algorithm == headgate.SlidingCounter {
-		s.Extra -= uint32(min(cost-back, int64(s.Extra)))
-		if s.Used == 0 && s.Extra == 0 {
-			return State{}
-		}
-		return s
-	}
-	if s.Used == 0 {
+	if s.Used -= uint32(min(cost, int64(s.Used))); s.Used == 0 {
 		return State{}
 	}
 	return s

@@ -117,3 +117,27 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("a charged window is described as %+v, want %+v", d, want)
 	}
 }
+
+// TestAgain: a request that is repeated is admitted or denied as it was, by the numbers
+// of today.
+func TestAgain(t *testing.T) {
+	allow := headgate.Decision{Allowed: true, Remaining: 3, Delay: time.Second}
+	deny := headgate.Decision{Remaining: 1, RetryAfter: time.Minute}
+	shadow := headgate.Decision{Shadow: true, RetryAfter: time.Hour}
+	for name, c := range map[string]struct {
+		admitted  bool
+		now, want []headgate.Decision
+	}{
+		"admitted, and would be": {true, []headgate.Decision{allow, shadow}, []headgate.Decision{allow, shadow}},
+		"admitted":               {true, []headgate.Decision{deny, shadow, allow}, []headgate.Decision{{Allowed: true, Remaining: 1}, shadow, allow}},
+		"denied, and would be":   {false, []headgate.Decision{deny, allow}, []headgate.Decision{deny, allow}},
+		"denied":                 {false, []headgate.Decision{shadow, allow, allow}, []headgate.Decision{shadow, {Remaining: 3}, allow}},
+	} {
+		algorithm.Again(c.now, c.admitted)
+		for i := range c.now {
+			if c.now[i] != c.want[i] {
+				t.Errorf("%s: decision %d is %+v, want %+v", name, i, c.now[i], c.want[i])
+			}
+		}
+	}
+}

@@ -3,21 +3,27 @@ package client
 import (
 	"context"
 	"fmt"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
+	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 )
 
 // Check takes units by the rules of the server's policy: all or none. A denial is
 // no error. Errors are
-//   - a [*headgate.InvalidError], if the request is at fault: nothing was charged;
+//   - a [*headgate.InvalidError], if the request is at fault, by text that is not
+//     UTF-8 for instance: nothing was charged;
 //   - one that wraps [headgate.ErrConflict], if the request's id belongs to another;
 //   - one that wraps [headgate.ErrUnavailable], if there was no answer: whether the
 //     request was charged is not known.
 //
 // Of each, status.FromError finds what the server said.
 func (c *Client) Check(ctx context.Context, r *headgatev1.CheckRequest) (*headgatev1.Verdict, error) {
+	if err := valid(r, r.GetId()); err != nil {
+		return nil, err
+	}
 	v, err := c.checks.do(ctx, r, func(ctx context.Context, r *headgatev1.CheckRequest) (*headgatev1.Verdict, error) {
 		return c.api.Check(ctx, r)
 	})
@@ -30,15 +36,33 @@ func (c *Client) Check(ctx context.Context, r *headgatev1.CheckRequest) (*headga
 // MaxBatch is how many requests [Client.CheckBatch] sends in one call.
 const MaxBatch = 256
 
+// maxBatchWeight is about how many bytes they may have: half of what servers take.
+const maxBatchWeight = 512 << 10
+
+// together is how many of the requests go in one call: one at least.
+func together(requests []*headgatev1.CheckRequest) (n int) {
+	for weight := 0; n < min(MaxBatch, len(requests)); n++ {
+		if weight += (checkStreams{}).weight(requests[n]); weight > maxBatchWeight {
+			break
+		}
+	}
+	return max(n, 1)
+}
+
 // CheckBatch decides requests that have nothing to do with one another, each by
 // itself, in no particular order. The results stand as the requests do; each has a
-// verdict or an error. More than MaxBatch are sent in several calls, one after the
-// other; if one of those fails, so does all of it, and what the ones before it have
-// charged stays charged.
+// verdict or an error. More than MaxBatch, or than half a MiB, are sent in several
+// calls, one after the other; if one of those fails, so does all of it, and what the
+// ones before it have charged stays charged.
 func (c *Client) CheckBatch(ctx context.Context, requests []*headgatev1.CheckRequest) ([]*headgatev1.CheckResult, error) {
+	for i, r := range requests {
+		if err := valid(r, r.GetId()); err != nil {
+			return nil, fmt.Errorf("request %d: %w", i+1, err)
+		}
+	}
 	results := make([]*headgatev1.CheckResult, 0, len(requests))
 	for len(requests) > 0 {
-		some := requests[:min(MaxBatch, len(requests))]
+		some := requests[:together(requests)]
 		requests = requests[len(some):]
 		answer, err := ask(ctx, c, "check batch", &headgatev1.CheckBatchRequest{Requests: some}, c.api.CheckBatch)
 		if err != nil {
@@ -54,16 +78,25 @@ func (c *Client) CheckBatch(ctx context.Context, requests []*headgatev1.CheckReq
 
 // Peek says what Check would say, and charges nothing.
 func (c *Client) Peek(ctx context.Context, r *headgatev1.PeekRequest) (*headgatev1.Verdict, error) {
+	if err := valid(r, ""); err != nil {
+		return nil, err
+	}
 	return ask(ctx, c, "peek", r, c.api.Peek)
 }
 
 // Refund gives a cost back.
 func (c *Client) Refund(ctx context.Context, r *headgatev1.RefundRequest) (*headgatev1.Verdict, error) {
+	if err := valid(r, ""); err != nil {
+		return nil, err
+	}
 	return ask(ctx, c, "refund", r, c.api.Refund)
 }
 
 // Reset forgets what was used, and returns the rules whose counters were forgotten.
 func (c *Client) Reset(ctx context.Context, r *headgatev1.ResetRequest) ([]string, error) {
+	if err := valid(r, ""); err != nil {
+		return nil, err
+	}
 	answer, err := ask(ctx, c, "reset", r, c.api.Reset)
 	return answer.GetRules(), err
 }
@@ -71,6 +104,9 @@ func (c *Client) Reset(ctx context.Context, r *headgatev1.ResetRequest) ([]strin
 // Reserve is Check for a request whose cost is an estimate. There is no reservation
 // of a request that was denied, or that no rule binds.
 func (c *Client) Reserve(ctx context.Context, r *headgatev1.ReserveRequest) (*headgatev1.ReserveResponse, error) {
+	if err := valid(r, r.GetId()); err != nil {
+		return nil, err
+	}
 	return ask(ctx, c, "reserve", r, c.api.Reserve)
 }
 
@@ -89,6 +125,42 @@ func (c *Client) Cancel(ctx context.Context, id string) (*headgatev1.Verdict, er
 // Explain says which rules bind a request and why, and charges nothing.
 func (c *Client) Explain(ctx context.Context, r *headgatev1.ExplainRequest) (*headgatev1.Explanation, error) {
 	return ask(ctx, c, "explain", r, c.api.Explain)
+}
+
+// valid returns an [*headgate.InvalidError] for a request with text that protobuf
+// cannot send. Over a stream, all calls that are under way would end with it.
+func valid(r interface {
+	GetEntries() map[string]string
+	GetChecks() []*headgatev1.Check
+}, id string,
+) error {
+	var problems []string
+	bad := func(format string, args ...any) {
+		problems = append(problems, fmt.Sprintf(format, args...)+" is not UTF-8")
+	}
+	if !utf8.ValidString(id) {
+		bad("the id")
+	}
+	for name, value := range r.GetEntries() {
+		if !utf8.ValidString(name) {
+			bad("the name of the entry %q", name)
+		}
+		if !utf8.ValidString(value) {
+			bad("the value of the entry %q", name)
+		}
+	}
+	for i, c := range r.GetChecks() {
+		if !utf8.ValidString(c.GetRule()) {
+			bad("the rule of check %d", i+1)
+		}
+		if !utf8.ValidString(c.GetKey()) {
+			bad("the key of check %d", i+1)
+		}
+	}
+	if problems != nil {
+		return &headgate.InvalidError{Subject: "request", Problems: problems}
+	}
+	return nil
 }
 
 // ask makes one call of gRPC, within the deadline and the bound on calls.

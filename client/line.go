@@ -16,7 +16,8 @@ type call[Q, A any] struct {
 	done     chan struct{} // has one in it when the answer or the error is there
 }
 
-// The bounds of what is sent in one message, and of what waits to be.
+// The bounds of what is sent in one message, and of what waits to be. Heavier
+// questions than maxWeight do not go over streams.
 const (
 	maxTogether = 256
 	maxWeight   = 64 << 10
@@ -107,9 +108,9 @@ func (l *line[Q, A]) send(ctx context.Context) {
 	batch := make([]*call[Q, A], 0, maxTogether)
 	items := make([]item[Q], 0, maxTogether)
 	for {
+		var next *call[Q, A]
 		select {
-		case c := <-l.queue:
-			batch = append(batch[:0], c)
+		case next = <-l.queue:
 		case <-ctx.Done():
 			return
 		}
@@ -117,14 +118,18 @@ func (l *line[Q, A]) send(ctx context.Context) {
 			// Others may be about to ask, and would rather go along.
 			runtime.Gosched()
 		}
-		// Nobody writes to a question that was not sent.
-		for weight := l.mux.transport.weight(batch[0].question); weight < maxWeight && len(batch) < maxTogether; {
-			c := l.ready()
-			if c == nil {
+		batch = batch[:0]
+		for weight := 0; next != nil; next = l.ready() {
+			// Nobody writes to a question that was not sent.
+			if w := l.mux.transport.weight(next.question); w > maxWeight {
+				l.alone(next)
+			} else {
+				batch = append(batch, next)
+				weight += w
+			}
+			if weight >= maxWeight || len(batch) == maxTogether {
 				break
 			}
-			batch = append(batch, c)
-			weight += l.mux.transport.weight(c.question)
 		}
 		items = l.wanted(items[:0], batch)
 		clear(batch)
@@ -145,6 +150,18 @@ func (l *line[Q, A]) ready() *call[Q, A] {
 		return c
 	default:
 		return nil
+	}
+}
+
+// alone has a call made by itself that is so large that the server may end the stream
+// for it, and with that all others.
+func (l *line[Q, A]) alone(c *call[Q, A]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting[c.number] == c {
+		delete(l.waiting, c.number)
+		c.err = errUnsent
+		c.done <- struct{}{}
 	}
 }
 

@@ -110,6 +110,9 @@ func sarifPlace(file string, line, column int) []sarifLocation {
 		return nil
 	}
 	uri := url.URL{Path: filepath.ToSlash(file)}
+	if filepath.IsAbs(file) {
+		uri.Scheme = "file"
+	}
 	p := sarifPhysical{Artifact: sarifArtifact{uri.String()}}
 	if line > 0 {
 		p.Region = &sarifRegion{line, column}

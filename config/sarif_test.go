@@ -8,7 +8,7 @@ import (
 
 func TestSARIF(t *testing.T) {
 	got, err := SARIF(
-		[]Mistake{{"a dir/p.yml", 3, 5, `a rule has no field "macth"; did you mean "match"?`}, {File: "p.yml", Text: "the file is too large"}},
+		[]Mistake{{"/a dir/p.yml", 3, 5, `a rule has no field "macth"; did you mean "match"?`}, {File: "p.yml", Text: "the file is too large"}},
 		[]policy.Warning{
 			{Code: policy.CodeUncaught, Rule: "login", Pos: policy.Position{File: "p.yml", Line: 2, Column: 5}, Text: "it does not bind", Ignored: "internal <network>"},
 			{Code: policy.CodeIdleIgnore, Text: "the policy ignores HG001"},

@@ -101,7 +101,11 @@ func parse(m *mistakes, data []byte, depth int) *node {
 	if err != nil {
 		var syntax *yaml.SyntaxError
 		if errors.As(err, &syntax) && syntax.Token != nil && syntax.Token.Position != nil {
-			m.add(placeOf(syntax.Token), "this is not YAML: %s", syntax.Message)
+			why := syntax.Message
+			if strings.Contains(why, "'\t'") {
+				why = "here is a tab; indent with spaces"
+			}
+			m.add(placeOf(syntax.Token), "this is not YAML: %s", why)
 		} else {
 			m.add(place{}, "this is not YAML: %v", err)
 		}

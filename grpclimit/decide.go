@@ -62,7 +62,7 @@ func (s *Server) decide(c *Call, sc *scratch, cost int64) (*passage, error) {
 	}
 	reservation, decisions, err := s.take(c.ctx, sc)
 	if err != nil {
-		return nil, s.undecided(c, err)
+		return nil, s.undecided(c, sc.checks, err)
 	}
 	sc.decisions = decisions
 	v := headgate.NewVerdict(decisions)
@@ -158,9 +158,9 @@ func (s *Server) fallbackKey(facts policy.Descriptor) string {
 	return fallbackMark + a.String()
 }
 
-// undecided deals with a call that the store had no answer for: it returns what the
-// call ends with, or nil if it is let in.
-func (s *Server) undecided(c *Call, err error) error {
+// undecided deals with a call whose checks the store had no answer for: it returns
+// what the call ends with, or nil if it is let in.
+func (s *Server) undecided(c *Call, checks []headgate.Check, err error) error {
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
 		return s.broken(c, err)
@@ -170,7 +170,7 @@ func (s *Server) undecided(c *Call, err error) error {
 		return status.FromContextError(c.ctx.Err()).Err()
 	}
 	s.failed(c, err)
-	if s.failure == FailClosed {
+	if s.failure == FailClosed || httplimit.FailsClosed(checks) {
 		return errUnavailable()
 	}
 	if s.unenforced != "" {

@@ -72,7 +72,7 @@ func (s *Server) pass(c *Call, sc *scratch) error {
 	for {
 		decisions, err := s.store.Take(c.ctx, headgate.OpTake, sc.checks, sc.decisions[:0])
 		if err != nil {
-			return s.undecided(c, err)
+			return s.undecided(c, sc.checks, err)
 		}
 		sc.decisions = decisions
 		v := headgate.NewVerdict(decisions)

@@ -299,7 +299,8 @@ func OnMissing(choice Missing) Option {
 }
 
 // OnStoreError says what happens to a call when the store cannot decide. The
-// default is [FailOpen].
+// default is [FailOpen]. A rule of a [Policy] that says deny has its way. For what else
+// rules say, put a fallback of package layered around the store.
 func OnStoreError(choice Failure) Option {
 	return func(s *settings) {
 		if choice >= failures {

@@ -284,6 +284,14 @@ func TestStoreError(t *testing.T) {
 	if code, reason, delay := said(call(t, api)); code != codes.Unavailable || reason != ReasonUnavailable || delay != httplimit.UnavailableFor {
 		t.Errorf("closed: %v %s %v", code, reason, delay)
 	}
+	// A rule that says deny has its way.
+	set, err := policy.New([]policy.Rule{{Limits: one("rule"), OnError: headgate.OnErrorDeny}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, reason, _ := said(call(t, limited(t, down, new(service), Policy(set)))); code != codes.Unavailable || reason != ReasonUnavailable {
+		t.Errorf("a rule that denies: %v %s", code, reason)
+	}
 	api = limited(t, failing{&headgate.InvalidError{Subject: "x"}}, new(service), Limit(Everyone(), one("r")), hooks)
 	if code, reason, _ := said(call(t, api)); code != codes.Internal || reason != ReasonDefect {
 		t.Errorf("a check that cannot be: %v %s", code, reason)

@@ -96,7 +96,7 @@ func (m *middleware) decide(w http.ResponseWriter, r *http.Request, s *scratch, 
 	ctx := r.Context()
 	reservation, decisions, err := m.take(ctx, s)
 	if err != nil {
-		return m.undecided(w, r, err)
+		return m.undecided(w, r, s.checks, err)
 	}
 	s.decisions = decisions
 	v := headgate.NewVerdict(decisions)
@@ -247,9 +247,21 @@ func (m *middleware) broken(w http.ResponseWriter, r *http.Request, err error) b
 	return true
 }
 
-// undecided deals with a request that the store had no answer for. It reports
+// FailsClosed reports whether a rule of the checks says for itself that nobody gets in
+// without a decision ([headgate.OnErrorDeny]), whatever is done for all others. Shadows
+// have no say.
+func FailsClosed(checks []headgate.Check) bool {
+	for i := range checks {
+		if checks[i].OnError == headgate.OnErrorDeny && !checks[i].Shadow {
+			return true
+		}
+	}
+	return false
+}
+
+// undecided deals with a request whose checks the store had no answer for. It reports
 // whether the request has been answered.
-func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, err error) bool {
+func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, checks []headgate.Check, err error) bool {
 	switch ctx := r.Context(); {
 	case errors.Is(err, headgate.ErrInvalid):
 		return m.broken(w, r, err)
@@ -259,7 +271,7 @@ func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, err error
 		return m.gone(w, r, ctx.Err())
 	}
 	m.failed(r, err)
-	if m.failure == FailOpen {
+	if m.failure == FailOpen && !FailsClosed(checks) {
 		if m.unenforced != "" {
 			w.Header()[m.unenforced] = []string{"store-unavailable"}
 		}

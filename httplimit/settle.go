@@ -221,7 +221,16 @@ func (w *witness) ReadFrom(src io.Reader) (int64, error) {
 }
 
 // Flush implements [http.Flusher].
-func (w *witness) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *witness) Flush() { _ = w.FlushError() }
+
+// FlushError is for [http.ResponseController]. To flush is to send a status.
+func (w *witness) FlushError() error {
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if w.status == 0 && !errors.Is(err, http.ErrNotSupported) {
+		w.status = http.StatusOK
+	}
+	return err
+}
 
 // Hijack implements [http.Hijacker].
 func (w *witness) Hijack() (net.Conn, *bufio.ReadWriter, error) {

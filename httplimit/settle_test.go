@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -37,14 +38,19 @@ func TestOutcomes(t *testing.T) {
 		handler http.HandlerFunc
 		charged int64
 	}{
-		"nothing written":  {func(http.ResponseWriter, *http.Request) {}, 1},
-		"a body":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, 1},
-		"a file":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, 1},
-		"not modified":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 0},
-		"an error":         {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", http.StatusBadGateway) }, 0},
-		"hints before":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(503) }, 0},
-		"a second status":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); w.WriteHeader(503) }, 1},
-		"a panic":          {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0},
+		"nothing written": {func(http.ResponseWriter, *http.Request) {}, 1},
+		"a body":          {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, 1},
+		"a file":          {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, 1},
+		"not modified":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 0},
+		"an error":        {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "x", http.StatusBadGateway) }, 0},
+		"hints before":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(503) }, 0},
+		"a second status": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); w.WriteHeader(503) }, 1},
+		"a panic":         {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0},
+		"a flush":         {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush(); w.WriteHeader(503) }, 1},
+		"a controlled flush": {func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, 1},
 		"a panic too late": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, 1},
 	} {
 		store := memory.New()
@@ -97,6 +103,57 @@ func (a away) Take(ctx context.Context, op headgate.Op, checks []headgate.Check,
 		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &limits[0], Check: i, Allowed: true, Source: headgate.SourceOpen, Remaining: limits[0].Capacity()})
 	}
 	return dst, nil
+}
+
+// TestSettledWriter: behind a writer that notes how a request ends, handlers can do
+// with the connection what they can do without.
+func TestSettledWriter(t *testing.T) {
+	ended := make(chan int, 1)
+	limit, err := httplimit.New(memory.New(), httplimit.Limit(httplimit.Everyone(), headgate.MustRule("all", headgate.PerSecond(100))),
+		httplimit.Settle(func(_ *http.Request, end httplimit.Response) int64 {
+			ended <- end.Status
+			return 1
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c := http.NewResponseController(w)
+		if err := errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}), c.EnableFullDuplex()); err != nil {
+			t.Errorf("the controller: %v", err)
+		}
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+			return
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
+		if err := rw.Flush(); err != nil {
+			t.Errorf("to the connection: %v", err)
+		}
+	})))
+	res, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	server.Close()
+	if status := <-ended; res.StatusCode != 101 || status != 101 {
+		t.Errorf("answered with %d, ended with %d", res.StatusCode, status)
+	}
+
+	// What a writer cannot do is said.
+	limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c := http.NewResponseController(w)
+		if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) || !errors.Is(c.Flush(), http.ErrNotSupported) {
+			t.Errorf("Hijack: %v, Flush: %v", err, c.Flush())
+		}
+		w.WriteHeader(http.StatusTeapot)
+	})).ServeHTTP(struct{ http.ResponseWriter }{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil))
+	if status := <-ended; status != http.StatusTeapot {
+		t.Errorf("ended with %d", status)
+	}
 }
 
 // TestSettleByHandler: the handler says what the request has cost, flushes, and is

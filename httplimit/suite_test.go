@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/httplimit/httplimittest"
+	"github.com/headgate/headgate/store/memory"
 )
 
 // signIn stands for authentication.
@@ -96,4 +97,20 @@ func (w *seenWriter) Write(b []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
 	return n, err
+}
+
+// TestGateAdmit: what may go on has its headers, and what may not is answered.
+func TestGateAdmit(t *testing.T) {
+	gate, err := httplimit.NewGate(memory.New(), httplimit.Limit(httplimit.Everyone(), headgate.MustRule("all", headgate.PerHour(1))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		w := httptest.NewRecorder()
+		got := gate.Admit(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		answered := w.Code == http.StatusTooManyRequests && w.Body.Len() > 0
+		if got != want || answered == want || w.Header().Get("X-Ratelimit-Remaining") != "0" {
+			t.Errorf("request %d: admitted %t, status %d, headers %v", i, got, w.Code, w.Header())
+		}
+	}
 }

@@ -176,9 +176,9 @@ func TestObserve(t *testing.T) {
 	decisions[1].Allowed, decisions[1].RetryAfter = false, time.Second+1
 	e.Observe(s, decisions)
 	want := []string{
-		"900 per 1m (token_bucket): 0 left, free again in 2 ms, and to be warned of",
-		"90 per 1s (token_bucket): 100 left, free again in 2 ms, denies for another 1001 ms",
-		"20 per 1m (token_bucket): 0 left, free again in 2 ms\n",
+		"900 per 1m (token_bucket): 0 left, all free again in 2ms, and callers are warned",
+		"90 per 1s (token_bucket): 100 left, all free again in 2ms, denies for another 1.001s",
+		"20 per 1m (token_bucket): 0 left, all free again in 2ms\n",
 		`denied; rule "api", limit "90 per 1s" decides`,
 	}
 	for _, w := range want {
@@ -188,7 +188,7 @@ func TestObserve(t *testing.T) {
 	}
 	decisions[1].RetryAfter = headgate.Never
 	e.Observe(s, decisions)
-	if got := e.String(); !strings.Contains(got, "never holds the cost") || e.Verdict.RetryAfter != -1 {
+	if got := e.String(); !strings.Contains(got, "can never hold the cost") || e.Verdict.RetryAfter != -1 {
 		t.Errorf("a cost that never fits: %s", got)
 	}
 	none := s.Explain(facts("user=eve"), 1)

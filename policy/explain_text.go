@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // String writes the explanation for people: what is known of the request, what
@@ -26,9 +27,6 @@ func (e *Explanation) String() string {
 	if e.Allowed != nil && len(e.Steps) == 0 {
 		fmt.Fprintf(&b, "\nallowed by the entry %q of the allow list%s: no rule binds it\n", e.Allowed.Name, at(e.Allowed.Pos))
 	}
-	if e.Error != "" {
-		fmt.Fprintf(&b, "\ncannot be decided: %s\n", e.Error)
-	}
 	var bound, others int
 	for i := range e.Rules {
 		if e.Rules[i].Binds {
@@ -49,6 +47,9 @@ func (e *Explanation) String() string {
 	}
 	if v := e.Verdict; v != nil {
 		b.WriteString("\n" + v.text() + "\n")
+	}
+	if e.Error != "" {
+		fmt.Fprintf(&b, "\ncannot be decided: %s\n", e.Error)
 	}
 	return b.String()
 }
@@ -173,21 +174,27 @@ func (r *ExplainedRule) text() string {
 }
 
 func (d *ExplainedDecision) text() string {
-	text := fmt.Sprintf("%d left, free again in %d ms", d.Remaining, d.ResetAfter)
+	text := fmt.Sprintf("%d left, nothing used", d.Remaining)
+	if d.ResetAfter > 0 {
+		text = fmt.Sprintf("%d left, all free again in %v", d.Remaining, millis(d.ResetAfter))
+	}
 	switch {
 	case d.Allowed && d.Soft:
-		text += ", and to be warned of"
+		text += ", and callers are warned"
 	case d.Allowed:
 	case d.RetryAfter < 0:
-		text += ", never holds the cost"
+		text += ", can never hold the cost"
 	default:
-		text += fmt.Sprintf(", denies for another %d ms", d.RetryAfter)
+		text += fmt.Sprintf(", denies for another %v", millis(d.RetryAfter))
 	}
 	if d.Source != "" {
 		text += ", says " + d.Source
 	}
 	return text
 }
+
+// millis writes milliseconds for people, such as "1h2m3.4s".
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 func (v *ExplainedVerdict) text() string {
 	word := "denied"

@@ -47,6 +47,9 @@ const (
 	// CodeOneNode marks a rule by many keys whose tag keeps all its counters on one
 	// node of a cluster.
 	CodeOneNode = "HG015"
+	// CodeCircle marks rules and entries of the deny list that replace each other,
+	// so that a request which meets them all meets none.
+	CodeCircle = "HG016"
 )
 
 // Code is a kind of warning.
@@ -74,6 +77,7 @@ func Codes() []Code {
 		{CodeClearSecret, "A secret stands in the policy in the clear."},
 		{CodeIdleIgnore, "A warning is ignored that there is not."},
 		{CodeOneNode, "A rule by many keys has a tag, so that a cluster keeps all its counters on one node."},
+		{CodeCircle, "Rules or entries of the deny list replace each other in a circle, so that none of them holds."},
 	}
 }
 
@@ -124,6 +128,7 @@ func LintAll(s *Set) []Warning {
 		l.rule(int32(i))
 	}
 	l.overlaps()
+	l.circles()
 	l.secrets()
 	l.silence()
 	slices.SortStableFunc(l.warnings, func(a, b Warning) int { return cmp.Compare(l.order(a), l.order(b)) })

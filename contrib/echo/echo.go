@@ -35,22 +35,18 @@ func New(store headgate.Store, opts ...httplimit.Option) (echo.MiddlewareFunc, e
 
 // pass has next answer a request whose charge depends on how it ends. An error is
 // answered later, by the status that it stands for.
-func pass(c *echo.Context, p *httplimit.Passage, next echo.HandlerFunc) (err error) {
-	status, bytes := http.StatusInternalServerError, int64(0)
-	defer func() { p.End(status, bytes) }()
+func pass(c *echo.Context, p *httplimit.Passage, next echo.HandlerFunc) error {
+	var err error = echo.ErrInternalServerError // as a panic ends
+	defer func() {
+		response, status := echo.ResolveResponseStatus(c.Response(), err)
+		bytes := int64(0)
+		if response != nil {
+			bytes = response.Size
+		}
+		p.End(status, bytes)
+	}()
 	c.SetRequest(c.Request().WithContext(p.Context(c.Request().Context())))
 	err = next(c)
-	if response, unwrapped := echo.UnwrapResponse(c.Response()); unwrapped == nil {
-		bytes = response.Size
-		if response.Committed {
-			status = response.Status
-		}
-	}
-	if bytes == 0 {
-		if code := echo.StatusCode(err); code != 0 {
-			status = code
-		}
-	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package echolimit_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
 
 	"github.com/headgate/headgate"
 	echolimit "github.com/headgate/headgate/contrib/echo"
@@ -119,6 +121,43 @@ func TestContext(t *testing.T) {
 	}
 	if len(got) != 1 || got[0] != "/items/:id 7 <nil>" {
 		t.Errorf("the hook was told %q", got)
+	}
+}
+
+// TestStatuses: however a handler ends, what is settled by is the status that the
+// client gets.
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]echo.HandlerFunc{
+		"nothing":             func(*echo.Context) error { return nil },
+		"a status":            func(c *echo.Context) error { return c.NoContent(http.StatusNotFound) },
+		"a body":              func(c *echo.Context) error { return c.String(http.StatusCreated, "x") },
+		"an error":            func(*echo.Context) error { return echo.NewHTTPError(http.StatusTeapot, "x") },
+		"another error":       func(*echo.Context) error { return io.ErrUnexpectedEOF },
+		"a panic":             func(*echo.Context) error { panic("as a handler does") },
+		"a panic too late":    func(c *echo.Context) error { _ = c.String(http.StatusAccepted, "x"); panic("as a handler does") },
+		"an error afterwards": func(c *echo.Context) error { return errors.Join(c.NoContent(http.StatusNoContent), echo.ErrBadRequest) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var settled []int
+			limit, err := echolimit.New(memory.New(), httplimit.Limit(httplimit.Everyone(), headgate.MustRule("all", headgate.PerHour(9))),
+				httplimit.Settle(func(_ *http.Request, end httplimit.Response) int64 {
+					settled = append(settled, end.Status)
+					return 1
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := echo.New()
+			e.Use(middleware.Recover())
+			e.GET("/", handler, limit)
+			w := httptest.NewRecorder()
+			e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			if !slices.Equal(settled, []int{w.Code}) {
+				t.Errorf("settled by %d, answered with %d", settled, w.Code)
+			}
+		})
 	}
 }
 

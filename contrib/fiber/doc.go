@@ -37,6 +37,9 @@
 // Fiber does not tell when a client goes away: a request that is held for a leaky
 // bucket is held to the end of its delay, or of its context.
 //
+// An answer that is streamed is settled when its stream begins. Its bytes are those of
+// its Content-Length, or none.
+//
 // What answers denials in place of the problem document ([httplimit.OnDenied]) can
 // set headers, a status and a body, and neither flush nor hijack.
 //

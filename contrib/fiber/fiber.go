@@ -53,8 +53,11 @@ func pass(c fiber.Ctx, p *httplimit.Passage) (err error) {
 		status = code.Code
 	case err == nil:
 		status = response.StatusCode()
-		if bytes = int64(len(response.Body())); response.IsBodyStream() {
+		if response.IsBodyStream() {
+			// Body would read all of it first.
 			bytes = int64(max(0, response.Header.ContentLength()))
+		} else {
+			bytes = int64(len(response.Body()))
 		}
 	}
 	return err

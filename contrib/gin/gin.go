@@ -31,8 +31,13 @@ func New(store headgate.Store, opts ...httplimit.Option) (gin.HandlerFunc, error
 
 // pass has the handlers behind answer a request whose charge depends on how it ends.
 func pass(c *gin.Context, p *httplimit.Passage) {
-	status := http.StatusInternalServerError
-	defer func() { p.End(status, int64(max(0, c.Writer.Size()))) }()
+	status := http.StatusInternalServerError // as a panic ends
+	defer func() {
+		if c.Writer.Written() {
+			status = c.Writer.Status()
+		}
+		p.End(status, int64(max(0, c.Writer.Size())))
+	}()
 	c.Request = c.Request.WithContext(p.Context(c.Request.Context()))
 	c.Next()
 	status = c.Writer.Status()

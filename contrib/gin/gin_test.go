@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -118,5 +119,39 @@ func TestContext(t *testing.T) {
 	}
 	if len(got) != 1 || got[0] != "/items/:id 7 <nil>" {
 		t.Errorf("the hook was told %q", got)
+	}
+}
+
+// TestStatuses: however a handler ends, what is settled by is the status that the
+// client gets.
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]gin.HandlerFunc{
+		"nothing":          func(*gin.Context) {},
+		"a status":         func(c *gin.Context) { c.Status(http.StatusNotFound) },
+		"a body":           func(c *gin.Context) { c.String(http.StatusCreated, "x") },
+		"a panic":          func(*gin.Context) { panic("as a handler does") },
+		"a panic too late": func(c *gin.Context) { c.String(http.StatusAccepted, "x"); panic("as a handler does") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var settled []int
+			limit, err := ginlimit.New(memory.New(), httplimit.Limit(httplimit.Everyone(), headgate.MustRule("all", headgate.PerHour(9))),
+				httplimit.Settle(func(_ *http.Request, end httplimit.Response) int64 {
+					settled = append(settled, end.Status)
+					return 1
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := gin.New()
+			e.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
+			e.GET("/", limit, handler)
+			w := httptest.NewRecorder()
+			e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			if !slices.Equal(settled, []int{w.Code}) {
+				t.Errorf("settled by %d, answered with %d", settled, w.Code)
+			}
+		})
 	}
 }

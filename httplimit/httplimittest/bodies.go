@@ -50,7 +50,14 @@ func bodies(t *testing.T, mk Maker) {
 }
 
 func streams(t *testing.T, mk Maker) {
-	s := newSubject(t, mk, trusted, httplimit.Limit(httplimit.ByIP(), many("rule")))
+	t.Run("as they are", func(t *testing.T) { streamed(t, mk) })
+	t.Run("and settled", func(t *testing.T) {
+		streamed(t, mk, httplimit.Settle(func(*http.Request, httplimit.Response) int64 { return 1 }))
+	})
+}
+
+func streamed(t *testing.T, mk Maker, more ...httplimit.Option) {
+	s := newSubject(t, mk, append(more, trusted, httplimit.Limit(httplimit.ByIP(), many("rule")))...)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/events", http.NoBody)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
 )
 
 // Cases about what goes wrong, and who is told.
@@ -39,6 +40,30 @@ func storeErrors(t *testing.T, mk Maker) {
 				t.Errorf("the hook was told %v", err)
 			}
 		})
+	}
+}
+
+// ruleErrors: a rule that says deny has its way, whatever the option says of all
+// others. One that says something else needs a store that does it.
+func ruleErrors(t *testing.T, mk Maker) {
+	for _, tt := range []struct {
+		rule policy.Rule
+		code int
+	}{
+		{policy.Rule{}, 200},
+		{policy.Rule{OnError: headgate.OnErrorAllow}, 200},
+		{policy.Rule{OnError: headgate.OnErrorDeny}, 503},
+		{policy.Rule{OnError: headgate.OnErrorDeny, Mode: policy.ModeShadow}, 200},
+	} {
+		tt.rule.Limits = one("rule")
+		set, err := policy.New([]policy.Rule{tt.rule, {Limits: one("other")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSubjectOn(t, mk, failing{headgate.ErrUnavailable}, httplimit.Policy(set))
+		if a := s.get(); a.status != tt.code {
+			t.Errorf("a rule that says %q, mode %v: %d, want %d", tt.rule.OnError, tt.rule.Mode, a.status, tt.code)
+		}
 	}
 }
 

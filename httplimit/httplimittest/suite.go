@@ -64,6 +64,7 @@ func Run(t *testing.T, mk Maker) {
 		{"facts", facts},
 		{"routes", routes},
 		{"the store does not answer", storeErrors},
+		{"rules say what becomes of requests then", ruleErrors},
 		{"hooks", hooks},
 		{"mistakes in the options", mistakes},
 		{"a delay holds the request", delays},

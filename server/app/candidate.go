@@ -50,7 +50,7 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 			// It is of the kind that is in force: what is asked of the one is
 			// understood by the other.
 			file: s.Candidate, envoy: s.EnvoyConfig != "", options: s.policyOptions(), logger: logger,
-			metrics: newSourceMetrics("headgate_candidate", "candidate", "candidate"), files: []string{s.Candidate},
+			metrics: newSourceMetrics("headgate_candidate", "candidate", "candidate"), origin: origin{files: []string{s.Candidate}},
 		},
 		crowded: func() uint64 { return 0 },
 		close:   func() {},

@@ -35,7 +35,7 @@ func (a *App) newWithoutStore(ctx context.Context) (*withoutStore, error) {
 	}
 	log := &storeLog{logger: s.Logger, otherwise: otherwise, rules: func() []policy.Rule { return a.Policy().Rules() }}
 	f, err := layered.NewFallback(ctx, a.store.Store, memory.New(options...), layered.FallbackOptions{
-		Default: otherwise, Learn: s.Learn, Changed: log.changed,
+		Default: otherwise, Learn: s.Learn, Changed: log.changed, Decided: (&sickPart{logger: s.Logger}).decided,
 	})
 	if err != nil {
 		return nil, err
@@ -116,19 +116,31 @@ type storeLog struct {
 	// What follows is of the outage that there is. Changes follow one another.
 	began  time.Time
 	before layered.Status
+	told   time.Time // When it was last told that the store comes and goes.
+	again  int64     // How often it has gone again since then.
+	back   bool      // It was told that the store answers again.
 }
+
+// flapsEvery is how often it is told that the store comes and goes.
+const flapsEvery = time.Minute
 
 func (l *storeLog) changed(was, is layered.Status) {
 	switch {
 	case was.State == is.State:
 	case is.State == layered.Open && was.State == layered.HalfOpen:
-		l.logger.Error("the store has stopped answering again", slog.Any("error", is.Cause))
+		l.again++
+		if now := time.Now(); now.Sub(l.told) >= flapsEvery {
+			l.logger.Error("the store has stopped answering again", slog.Any("error", is.Cause), slog.Int64("times", l.again))
+			l.told, l.again = now, 0
+		}
 	case is.State == layered.Open:
-		l.began, l.before = time.Now(), is
+		l.began, l.before, l.told, l.again, l.back = time.Now(), is, time.Time{}, 0, false
 		allow, deny, local := modes(l.rules(), l.otherwise)
 		l.logger.Error("the store does not answer; rules do what on_store_error says", slog.Any("error", is.Cause),
 			slog.Int("rules_that_allow", allow), slog.Int("rules_that_deny", deny), slog.Int("rules_that_count_locally", local), slog.Int64("nodes", is.Nodes))
+	case is.State == layered.HalfOpen && l.back:
 	case is.State == layered.HalfOpen:
+		l.back = true
 		l.logger.Info("the store answers again, and is asked about a growing part of the requests")
 	default:
 		l.logger.Info("the store decides again", slog.Duration("after", time.Since(l.began).Round(time.Millisecond)),
@@ -185,6 +197,42 @@ func (r *refusals) add(err error) {
 	if now := time.Now(); now.Sub(r.last) >= refusalsEvery {
 		r.logger.Error("the store has not answered a request, which got no decision", slog.Any("error", err), slog.Int64("such_requests", r.count))
 		r.count, r.last = 0, now
+	}
+}
+
+// sickPart tells the log of a store that answers most requests, and some not, which are
+// decided without it: a node of a cluster is away. Nothing else would, since the store as
+// a whole is there.
+type sickPart struct {
+	logger *slog.Logger
+
+	mu    sync.Mutex // Guards what follows, which only failures touch.
+	since time.Time  // Of row.
+	row   int64      // Failures within sickWithin of the first.
+	count int64      // Since it was told.
+	last  time.Time
+}
+
+const (
+	// sickRow is how many requests within sickWithin are more than one that was late.
+	sickRow    = 5
+	sickWithin = 10 * time.Second
+	// sickEvery is how often it is told.
+	sickEvery = time.Minute
+)
+
+func (p *sickPart) decided(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.since) > sickWithin {
+		p.since, p.row = now, 0
+	}
+	p.row++
+	p.count++
+	if p.row >= sickRow && now.Sub(p.last) >= sickEvery {
+		p.logger.Warn("the store does not answer some of the requests; their rules do what on_store_error says", slog.Any("error", cause), slog.Int64("such_requests", p.count))
+		p.count, p.last = 0, now
 	}
 }
 

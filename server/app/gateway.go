@@ -92,15 +92,10 @@ func checkError(err error) error {
 	return err
 }
 
-// gatewayOptions are the settings and their file as options.
-func gatewayOptions(s *GatewaySettings) (gateway.Options, error) {
-	options, _, err := readGatewayOptions(s)
-	return options, err
-}
-
-// readGatewayOptions also returns the names of the files that were to be read.
-func readGatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
-	files := []string{s.File}
+// gatewayOptions are the settings and their file as options, and the names of the
+// files that were to be read.
+func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
+	files := gatewayFiles(s)
 	file := new(config.Gateway)
 	if s.File != "" {
 		var err error

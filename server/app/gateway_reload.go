@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -40,9 +39,8 @@ type gatewaySource struct {
 	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
 	counts    [len(results)]atomic.Int64
 
-	mu    sync.Mutex // Guards what follows, and has reloads follow each other.
-	files []string   // what the options were read from
-	seen  snapshot   // what the files held when they were last loaded
+	mu     sync.Mutex // Guards what follows, and has reloads follow each other.
+	origin origin
 }
 
 // gatewayVersion is which options are in force.
@@ -54,9 +52,17 @@ type gatewayVersion struct {
 func newGatewaySource(s *Settings, policy *source, store headgate.Store) *gatewaySource {
 	_, reserves := store.(headgate.Ledger)
 	return &gatewaySource{
-		settings: s, policy: policy, reserves: reserves, files: []string{s.Gateway.File},
+		settings: s, policy: policy, reserves: reserves, origin: origin{files: gatewayFiles(s.Gateway)},
 		metrics: newSourceMetrics("headgate_gateway", "gateway file", "gateway file in force"),
 	}
+}
+
+// gatewayFiles is the file, if there is one.
+func gatewayFiles(s *GatewaySettings) []string {
+	if s.File == "" {
+		return nil
+	}
+	return []string{s.File}
 }
 
 // begin reads the options for the first time.
@@ -79,26 +85,10 @@ func (s *gatewaySource) put(version int64, hash string) {
 // read reads the options, and the hash of the files that they come from.
 func (s *gatewaySource) read() (gateway.Options, string, error) {
 	var o gateway.Options
-	var err error
-	settled := s.settings.Gateway.File == ""
-	if settled {
-		o, err = gatewayOptions(s.settings.Gateway)
-	}
-	for try := 0; try < readTries && !settled; try++ {
-		// The snapshot comes first, so that a change while the files are read
-		// shows. That needs their names, which the reading may change.
-		s.seen = look(s.files, s.seen)
-		var files []string
-		o, files, err = readGatewayOptions(s.settings.Gateway)
-		settled = slices.Equal(files, s.files) && look(s.files, s.seen).same(s.seen)
-		s.files = files
-	}
-	if !settled {
-		s.seen = nil // Whatever the files become is to be read again.
-		if err == nil {
-			err = errChanging
-		}
-	}
+	err := s.origin.read(s.named, func() (files []string, err error) {
+		o, files, err = gatewayOptions(s.settings.Gateway)
+		return files, err
+	})
 	if err != nil {
 		return o, "", err
 	}
@@ -114,11 +104,14 @@ func (s *gatewaySource) read() (gateway.Options, string, error) {
 		o.OnStoreError = httplimit.FailOpen
 	}
 	sum := sha256.New()
-	for i := range s.seen {
-		sum.Write(s.seen[i].sum[:])
+	for i := range s.origin.seen {
+		sum.Write(s.origin.seen[i].sum[:])
 	}
 	return o, hex.EncodeToString(sum.Sum(nil)), nil
 }
+
+// named are the files, as far as that is known before they are read.
+func (s *gatewaySource) named() []string { return s.origin.files }
 
 // reload reads the file anew, for the reason given. If there is an error, what was in
 // force stays in force.
@@ -184,7 +177,7 @@ func (s *gatewaySource) watch(ctx context.Context, every time.Duration) {
 func (s *gatewaySource) notice(last snapshot) snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, due := lookAgain(s.files, s.seen, last)
+	now, due := lookAgain(s.origin.files, s.origin.seen, last)
 	if due {
 		// What went wrong stands in the log.
 		_, _ = s.reloadLocked("a file has changed")

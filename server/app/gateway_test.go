@@ -157,7 +157,7 @@ func TestGatewayFile(t *testing.T) {
 	}
 	file := filepath.Join(a.dir, "gateway.yml")
 	write(t, file, strings.NewReplacer("cert: cert.pem, key: key.pem", "cert: client.pem, key: client.key", "keys: https://issuer.example/keys", "keys: keys.json").Replace(string(text)))
-	o, err := gatewayOptions(&GatewaySettings{File: file})
+	o, _, err := gatewayOptions(&GatewaySettings{File: file})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,6 +105,9 @@ type Settings struct {
 	Version string
 	// Logger takes what the operator should know. Nil means none.
 	Logger *slog.Logger
+	// Mistakes are those that were found where the settings come from. They are
+	// reported with all others.
+	Mistakes []string
 
 	// readTimeout stands in for readTimeout in tests.
 	readTimeout time.Duration
@@ -173,7 +177,7 @@ func (s Settings) withDefaults() (Settings, error) {
 		s.sleep = time.Sleep
 	}
 
-	var problems []string
+	problems := slices.Clone(s.Mistakes)
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if p := checkListen(s.Listen); p != "" {
 		bad("listen: %s", p)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,9 +39,8 @@ type source struct {
 	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
 	counts    [len(results)]atomic.Int64
 
-	mu    sync.Mutex // Guards what follows, and has reloads follow each other.
-	files []string   // what the policy was read from
-	seen  snapshot   // what the files held when they were last loaded
+	mu     sync.Mutex // Guards what follows, and has reloads follow each other.
+	origin origin
 }
 
 // failedReload is a reload that did not work.
@@ -67,17 +65,11 @@ var results = [...]string{changed: "changed", unchanged: "unchanged", failed: "f
 // read again.
 var ErrNotReloadable = errors.New("headgate: the policy cannot be reloaded")
 
-// readTries is how often files are read that change meanwhile, before they are left
-// to whoever writes them.
-const readTries = 3
-
-var errChanging = errors.New("the files change while they are read; write each of them elsewhere and rename it, or ask again when they are written")
-
 // newSource loads the policy in force for the first time.
 func newSource(s *Settings) (*source, error) {
 	src := &source{
 		file: s.PolicyFile, options: s.policyOptions(), logger: s.Logger,
-		metrics: newSourceMetrics("headgate_policy", "policy", "policy in force"), files: []string{s.PolicyFile},
+		metrics: newSourceMetrics("headgate_policy", "policy", "policy in force"), origin: origin{files: []string{s.PolicyFile}},
 	}
 	if s.EnvoyConfig != "" {
 		src.file, src.envoy = s.EnvoyConfig, true
@@ -141,32 +133,19 @@ func (s *source) warn() {
 // already.
 func (s *source) load() error {
 	if !s.envoy && !isRegular(s.file) {
-		s.seen = look(s.files, s.seen)
+		s.origin.seen = look(s.origin.files, s.origin.seen)
 		return fmt.Errorf("%s is no longer a regular file", s.file)
 	}
 	var loaded config.Loaded
-	var err error
-	settled := false
-	for try := 0; try < readTries && !settled; try++ {
-		// The snapshot comes first, so that a change while the files are read
-		// shows. That needs their names, which the reading may change.
-		s.files = s.watched()
-		s.seen = look(s.files, s.seen)
+	err := s.origin.read(s.watched, func() (_ []string, err error) {
 		loaded, err = s.read()
 		if err == nil && s.check != nil {
 			err = s.check(loaded.Set)
 		}
-		settled = slices.Equal(loaded.Files, s.files) && look(s.files, s.seen).same(s.seen)
-		s.files = loaded.Files
-	}
-	if !settled {
-		s.seen = nil // Whatever the files become is to be read again.
-	}
-	switch {
-	case err != nil:
+		return loaded.Files, err
+	})
+	if err != nil {
 		return err
-	case !settled:
-		return errChanging
 	}
 	version := int64(1)
 	if now := s.active.Load(); now != nil {
@@ -195,7 +174,7 @@ func (s *source) watched() []string {
 			return files
 		}
 	}
-	return s.files
+	return s.origin.files
 }
 
 // reload loads the policy anew, for the reason given, and returns what is then

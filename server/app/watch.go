@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -94,6 +95,41 @@ func (s snapshot) same(other snapshot) bool {
 	})
 }
 
+// origin is the files that something is read from. It is not safe for concurrent use.
+type origin struct {
+	files []string
+	seen  snapshot // what they held when they were last read; nil if nobody knows
+}
+
+// readTries is how often files are read that change meanwhile, before they are left
+// to whoever writes them.
+const readTries = 3
+
+var errChanging = errors.New("the files change while they are read; write each of them elsewhere and rename it, or ask again when they are written")
+
+// read calls one, which reads the files and returns their names, until they have stood
+// still meanwhile, and returns its error. named are the files as far as that is known
+// before they are read.
+func (o *origin) read(named func() []string, one func() (files []string, err error)) error {
+	var err error
+	settled := false
+	for try := 0; try < readTries && !settled; try++ {
+		// The snapshot comes first, so that a change while the files are read
+		// shows. That needs their names, which the reading may change.
+		expected := named()
+		o.seen = look(expected, o.seen)
+		o.files, err = one()
+		settled = slices.Equal(o.files, expected) && look(expected, o.seen).same(o.seen)
+	}
+	if !settled {
+		o.seen = nil // Whatever the files become is to be read again.
+		if err == nil {
+			err = errChanging
+		}
+	}
+	return err
+}
+
 // watch reloads the policy when its files change, until ctx ends.
 func (s *source) watch(ctx context.Context, every time.Duration) {
 	if s.fixed == "" {
@@ -134,7 +170,7 @@ func lookAgain(files []string, loaded, last snapshot) (now snapshot, due bool) {
 func (s *source) notice(last snapshot) snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, due := lookAgain(s.watched(), s.seen, last)
+	now, due := lookAgain(s.watched(), s.origin.seen, last)
 	if due {
 		// What went wrong is told by reloadLocked.
 		_, _, _ = s.reloadLocked("a file has changed")

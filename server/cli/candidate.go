@@ -18,7 +18,7 @@ import (
 // candidateReport is the command that shows what a server has found of its
 // candidate.
 type candidateReport struct {
-	Server         string        `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
+	Remote         remote        `embed:""`
 	AdminTokenFile string        `help:"File with the server's admin token, without which the keys of clients are not shown; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
 	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
@@ -32,14 +32,15 @@ func (candidateReport) Help() string {
 
 // Run asks and prints the answer.
 func (k *candidateReport) Run(c *call) error {
-	if k.Timeout <= 0 {
-		return usage(fmt.Sprintf("--timeout is %v, must be more than 0s", k.Timeout), "leave it out for 5s")
+	c.inTime(k.Timeout)
+	if err := c.mistaken("headgate candidate --help lists what there is"); err != nil {
+		return err
 	}
 	token, err := readToken("admin token", "HEADGATE_ADMIN_TOKEN", k.AdminTokenFile)
 	if err != nil {
 		return err
 	}
-	u, err := serverURL(k.Server)
+	u, err := k.Remote.url(c)
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (k *candidateReport) Run(c *call) error {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	status, text, err := send(u, request)
+	status, text, err := k.Remote.send(u, request)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -15,7 +14,7 @@ type check struct {
 	Key     string        `arg:"" help:"Key that the rule counts under. For a rule with several entries, their values joined by |; for a rule with one counter for all, an empty word, \"\"."`
 	Cost    int64         `help:"Units to take." default:"1"`
 	Peek    bool          `help:"Look whether they would fit, and take nothing."`
-	Server  string        `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
+	Remote  remote        `embed:""`
 	Store   string        `help:"Ask a store instead, with the rules of --config: redis://…, or another URL that serve takes." placeholder:"URL" env:"HEADGATE_STORE"`
 	Config  string        `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
 	Keys    hashKeys      `embed:""`
@@ -38,14 +37,15 @@ func (check) Help() string {
 
 // Run asks and prints the answer.
 func (k *check) Run(c *call) error {
-	if k.Cost < 1 || k.Cost > headgate.MaxCount {
-		return usage(fmt.Sprintf("--cost is %d, must be 1 to %d", k.Cost, headgate.MaxCount), "leave it out for 1")
+	c.atCost(k.Cost)
+	c.inTime(k.Timeout)
+	if err := c.mistaken("headgate check --help lists what there is"); err != nil {
+		return err
 	}
-	if k.Timeout <= 0 {
-		return usage(fmt.Sprintf("--timeout is %v, must be more than 0s", k.Timeout), "leave it out for 5s")
-	}
-	if c.flags["server"] && c.flags["store"] {
-		return usage("--server and --store are both given", "ask one of them: a server knows its own store and rules")
+	for _, flag := range []string{"server", "tls-ca", "tls-cert", "tls-key"} {
+		if c.flags[flag] && c.flags["store"] {
+			return usage("--"+flag+" and --store are both given", "ask one of them: a server knows its own store and rules")
+		}
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, k.Timeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (k *check) Run(c *call) error {
 	} else if c.flags["config"] {
 		return usage("--config is given, but a server has its own rules", "it goes with --store")
 	}
-	a, err := ask(ctx)
+	a, err := ask(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (k *check) Run(c *call) error {
 }
 
 // askStore decides here, by the rules of the policy file.
-func (k *check) askStore(ctx context.Context) (*answer, error) {
+func (k *check) askStore(ctx context.Context, _ *call) (*answer, error) {
 	if k.Store == app.DefaultStore {
 		return nil, usage("--store memory is the memory of another process", "ask that process: headgate check --server URL")
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -50,6 +51,52 @@ type call struct {
 	version        string
 	// flags are those given on the command line rather than in the environment.
 	flags map[string]bool
+	// mistakes are what is wrong with single flags. Every command that has flags with
+	// times, numbers or choices begins with mistaken, or hands them on.
+	mistakes []string
+}
+
+// mistaken returns an error that tells all mistakes in flags, or nil if there are
+// none.
+func (c *call) mistaken(hint string) error {
+	if c.mistakes == nil {
+		return nil
+	}
+	return usage(joinLines(c.mistakes), hint)
+}
+
+// within adds the mistake that a flag is out of its range, unless it has no value at
+// all.
+func (c *call) within(flag string, ok bool, text string) {
+	is := "--" + flag + " is "
+	if !ok && !slices.ContainsFunc(c.mistakes, func(m string) bool { return strings.HasPrefix(m, is) }) {
+		c.mistakes = append(c.mistakes, is+text)
+	}
+}
+
+// mistake adds one, with what to do about it.
+func (c *call) mistake(err error) {
+	var f *failure
+	if errors.As(err, &f) {
+		c.mistakes = append(c.mistakes, f.text+"; "+f.hint)
+	}
+}
+
+// token is readToken, whose error is a mistake like others.
+func (c *call) token(what, variable, file string) string {
+	token, err := readToken(what, variable, file)
+	c.mistake(err)
+	return token
+}
+
+// inTime is within for a flag that says how long to wait.
+func (c *call) inTime(timeout time.Duration) {
+	c.within("timeout", timeout > 0, fmt.Sprintf("%v, must be more than 0s", timeout))
+}
+
+// atCost is within for what a request costs.
+func (c *call) atCost(cost int64) {
+	c.within("cost", cost >= 1 && cost <= headgate.MaxCount, fmt.Sprintf("%d, must be 1 to %d", cost, headgate.MaxCount))
 }
 
 // exit carries an exit code out of the parser, which asks for one in the middle
@@ -68,7 +115,8 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 			panic(e)
 		}
 	}()
-	parser, err := kong.New(&root{},
+	read := make(values)
+	parser, err := kong.New(&root{}, append(read.options(),
 		kong.Name("headgate"),
 		kong.Description("Headgate decides how much work may enter a system.\n\n"+
 			"Exit codes: 0 yes; 1 no (denied, or warnings that count); 2 a mistake in the command, a file or a request; 3 a server, store or address is not there."),
@@ -76,7 +124,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
+	)...)
 	if err != nil {
 		// The commands' tags are wrong: a defect, not a mistake of the user's.
 		panic(err)
@@ -90,9 +138,14 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return report(stderr, usage(err.Error(), usageHint(err)))
+		var problems []string
+		var parse *kong.ParseError
+		if errors.As(err, &parse) {
+			problems = read.wrong(parse.Context)
+		}
+		return report(stderr, usage(joinLines(append(problems, err.Error())), usageHint(err)))
 	}
-	c := &call{ctx: ctx, stdout: stdout, stderr: stderr, version: version, flags: make(map[string]bool)}
+	c := &call{ctx: ctx, stdout: stdout, stderr: stderr, version: version, flags: make(map[string]bool), mistakes: read.wrong(parsed)}
 	for _, element := range parsed.Path {
 		if element.Flag != nil {
 			c.flags[element.Flag.Name] = true

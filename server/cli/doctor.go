@@ -20,13 +20,17 @@ type doctor struct {
 
 // Help is the detailed help.
 func (doctor) Help() string {
-	return "Looks at every server of the store: versions, permissions, clocks, eviction, persistence, latency, scripts, and the memory of each rule's counters by a sample of keys. " +
+	return "Looks at every server of the store, replicas and Sentinels too: versions, permissions, clocks, eviction, persistence, latency, scripts, and the memory of each rule's counters by a sample of keys. " +
 		"It changes nothing but one counter of its own, which expires. The user of the URL needs INFO, SLOWLOG, LATENCY, SCAN and MEMORY for all of it; what it may not do is told.\n\n" +
 		"Exit codes: 0 nothing is bad; 1 something is; 2 the URL is wrong; 3 the store does not answer."
 }
 
 // Run examines the store and prints what was found.
 func (d *doctor) Run(c *call) error {
+	c.inTime(d.Timeout)
+	if err := c.mistaken("headgate doctor --help lists what there is"); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, d.Timeout)
 	defer cancel()
 	found, err := app.Examine(ctx, d.Store)
@@ -45,6 +49,9 @@ func (d *doctor) Run(c *call) error {
 	}
 	return nil
 }
+
+// shownRules is how many rules people are shown, those with the most memory.
+const shownRules = 30
 
 // writeExamination prints what was found for people: what is wrong first.
 func writeExamination(w io.Writer, e *app.Examination) {
@@ -71,8 +78,16 @@ func writeExamination(w io.Writer, e *app.Examination) {
 	fmt.Fprintf(w, "\nmemory, by a sample of %d keys\n", e.Sampled)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "keys\tbytes a key\tMB a million\t  rule\n")
-	for _, m := range e.Memory {
+	shown := e.Memory[:min(len(e.Memory), shownRules)]
+	for _, m := range shown {
 		fmt.Fprintf(t, "%d\t%d\t%.0f\t  %s\n", m.Keys, m.BytesPerKey, float64(m.BytesPerKey), m.Rule)
 	}
 	_ = t.Flush()
+	if rest := e.Memory[len(shown):]; len(rest) > 0 {
+		keys := int64(0)
+		for _, m := range rest {
+			keys += m.Keys
+		}
+		fmt.Fprintf(w, "%d rules more, with %d keys; --json has them all\n", len(rest), keys)
+	}
 }

@@ -41,11 +41,10 @@ const explainHint = "headgate explain --help has examples"
 
 // Run explains, prints, and compares with what is expected.
 func (k *explainRequest) Run(c *call) error {
-	if k.Cost < 1 || k.Cost > headgate.MaxCount {
-		return usage(fmt.Sprintf("--cost is %d, must be 1 to %d", k.Cost, headgate.MaxCount), "leave it out for 1")
-	}
-	if k.Timeout <= 0 {
-		return usage(fmt.Sprintf("--timeout is %v, must be more than 0s", k.Timeout), "leave it out for 5s")
+	c.atCost(k.Cost)
+	c.inTime(k.Timeout)
+	if err := c.mistaken("headgate explain --help lists what there is"); err != nil {
+		return err
 	}
 	if k.Store == app.DefaultStore {
 		// So may the environment have it for a server; here it is the same as none.

@@ -38,9 +38,7 @@ func (g *gatewayCommand) Run(c *call) error {
 		Listen: g.AdminListen, OnStoreError: g.OnStoreError, Dialect: g.Headers,
 		Gateway: &app.GatewaySettings{Listen: g.Listen, Upstreams: g.Upstream, Trust: g.Trust, TrustHeader: g.TrustHeader, File: g.Gateway},
 	}
-	if err := g.fill(c, &settings); err != nil {
-		return err
-	}
+	g.fill(c, &settings)
 	err := g.serve(c, settings, func(made *app.App) {
 		base := baseURL(made.Addr("gateway"), g.TLSCert != "")
 		settings.Logger.Info("passing requests on", slog.String("address", base))

@@ -18,7 +18,7 @@ type lint struct {
 	Files  []string `arg:"" name:"file" help:"Policy files."`
 	Strict bool     `help:"Exit with 1 if there are warnings."`
 	Keys   hashKeys `embed:""`
-	Format string   `help:"What to print: text for people, json for programs, or sarif for code hosts, which show it beside the lines." enum:"text,json,sarif" default:"text"`
+	Format string   `help:"What to print: text for people, json for programs, or sarif for code hosts, which show it beside the lines." type:"choice" of:"text json sarif" default:"text"`
 	JSON   bool     `help:"The same as --format json." name:"json"`
 	Memory bool     `help:"Print about how much memory the counters of each rule take in Redis at most."`
 }
@@ -59,6 +59,9 @@ type finding struct {
 
 // Run reads all files and prints what there is to say.
 func (l *lint) Run(c *call) error {
+	if err := c.mistaken("headgate lint --help lists what there is"); err != nil {
+		return err
+	}
 	if l.JSON && c.flags["format"] && l.Format != "json" {
 		return usage("--json and --format "+l.Format+" are both given", "give one of them")
 	}

@@ -2,23 +2,36 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 )
 
 // maxAnswer is more than any answer to one check has.
 const maxAnswer = 1 << 20
 
+// remote has the flags of every command that asks a server. The variables are not
+// those of the server's own certificate, which may stand in the same environment.
+type remote struct {
+	Server  string `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
+	TLSCA   string `name:"tls-ca" help:"File with the authorities, one of which must have signed the server's certificate. Without one, those of the system." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CA"`
+	TLSCert string `name:"tls-cert" help:"File with the certificate, in PEM form, to show to a server that asks for one." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CERT"`
+	TLSKey  string `name:"tls-key" help:"File with that certificate's key." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_KEY"`
+}
+
 // askServer sends the check to a server.
-func (k *check) askServer(ctx context.Context) (*answer, error) {
-	u, err := serverURL(k.Server)
+func (k *check) askServer(ctx context.Context, c *call) (*answer, error) {
+	u, err := k.Remote.url(c)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +45,7 @@ func (k *check) askServer(ctx context.Context) (*answer, error) {
 		return nil, notURL()
 	}
 	request.Header.Set("Content-Type", "application/json")
-	status, text, err := send(u, request)
+	status, text, err := k.Remote.send(u, request)
 	if err != nil {
 		return nil, err
 	}
@@ -43,22 +56,29 @@ func notURL() *failure {
 	return usage("--server is not the URL of a server", "write it as "+defaultServer)
 }
 
-// serverURL reads the flag --server.
-func serverURL(base string) (*url.URL, error) {
-	if base == "" {
-		base = defaultServer
-	}
+// url reads the flag --server. Who gives files for TLS on the command line does not
+// want to send anything in the clear.
+func (r *remote) url(c *call) (*url.URL, error) {
 	// The error of Parse repeats the URL, which may have a password.
-	u, err := url.Parse(base)
+	u, err := url.Parse(cmp.Or(r.Server, defaultServer))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, notURL()
+	}
+	for _, flag := range []string{"tls-ca", "tls-cert", "tls-key"} {
+		if c.flags[flag] && u.Scheme != "https" {
+			return nil, usage("--"+flag+" is given, and --server is not the URL of a server that speaks TLS", "write --server https://"+u.Host)
+		}
 	}
 	return u, nil
 }
 
 // send sends a request to a server, and returns what it answers.
-func send(u *url.URL, request *http.Request) (status int, text []byte, err error) {
-	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+func (r *remote) send(u *url.URL, request *http.Request) (status int, text []byte, err error) {
+	secure, err := r.tls()
+	if err != nil {
+		return 0, nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: secure}}
 	response, err := client.Do(request)
 	if err != nil {
 		// A url.Error repeats the URL; what went wrong is within.
@@ -68,20 +88,66 @@ func send(u *url.URL, request *http.Request) (status int, text []byte, err error
 		}
 		var certificate *tls.CertificateVerificationError
 		if errors.As(err, &certificate) {
-			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot be believed: %v", u.Host, err), hint: "SSL_CERT_FILE names the file of the authority that has signed its certificate; the name in --server must stand in that"}
+			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot be believed: %v", u.Host, err), hint: "--tls-ca names the file of the authority that has signed its certificate; the name in --server must stand in that"}
 		}
-		return 0, nil, gone(u, err.Error())
+		// So a server says what it does not like of the client's certificate, or that there is none.
+		var alert *net.OpError
+		if errors.As(err, &alert) && alert.Op == "remote error" {
+			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s refuses the connection: %v", u.Host, alert.Err), hint: certificateHint}
+		}
+		return 0, nil, gone(u, err)
 	}
 	defer response.Body.Close()
 	text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return 0, nil, gone(u, err.Error())
+		return 0, nil, gone(u, err)
+	}
+	if response.StatusCode == http.StatusBadRequest && bytes.Contains(text, []byte("HTTP request to an HTTPS server")) {
+		return 0, nil, usage(fmt.Sprintf("the server at %s speaks TLS", u.Host), "write --server https://"+u.Host)
 	}
 	return response.StatusCode, text, nil
 }
 
-func gone(u *url.URL, why string) error {
-	return &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s does not answer: %s", u.Host, why), hint: "start one with: headgate serve"}
+const certificateHint = "if it asks for certificates, give one that its --tls-client-ca has signed to --tls-cert, and the key to --tls-key"
+
+// tls is what a connection with TLS is made with.
+func (r *remote) tls() (*tls.Config, error) {
+	var problems []string
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	switch {
+	case r.TLSCert == "" && r.TLSKey != "":
+		problems = append(problems, "--tls-key is given without --tls-cert")
+	case r.TLSCert != "" && r.TLSKey == "":
+		problems = append(problems, "--tls-cert is given without --tls-key")
+	case r.TLSCert != "":
+		certificate, err := tls.LoadX509KeyPair(r.TLSCert, r.TLSKey)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("the certificate %s with the key %s: %v", r.TLSCert, r.TLSKey, err))
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	if r.TLSCA != "" {
+		text, err := os.ReadFile(r.TLSCA)
+		config.RootCAs = x509.NewCertPool()
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("the authorities of the server: %v", err))
+		} else if !config.RootCAs.AppendCertsFromPEM(text) {
+			problems = append(problems, fmt.Sprintf("the authorities of the server: %s has no certificate in PEM form", r.TLSCA))
+		}
+	}
+	if problems != nil {
+		return nil, usage(joinLines(problems), "--tls-ca, --tls-cert and --tls-key name files in PEM form; from the environment they come as HEADGATE_CLIENT_TLS_CA, _CERT and _KEY")
+	}
+	return config, nil
+}
+
+func gone(u *url.URL, err error) error {
+	hint := "start one with: headgate serve"
+	var network *net.OpError
+	if u.Scheme == "https" && errors.As(err, &network) && network.Op != "dial" {
+		hint = certificateHint // A server may hang up before it is heard what it does not like.
+	}
+	return &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s does not answer: %v", u.Host, err), hint: hint}
 }
 
 func notHeadgate(u *url.URL, status int) error {

@@ -42,17 +42,10 @@ func (s *serve) Run(c *call) error {
 		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen,
 		EnvoyConfig: s.EnvoyConfig, EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
 	}
-	err := s.fill(c, &settings)
-	if err != nil {
-		return err
-	}
-	if settings.RESPToken, err = readToken("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile); err != nil {
-		return err
-	}
-	if settings.GRPCStoreToken, err = readToken("gRPC store's token", "HEADGATE_GRPC_STORE_TOKEN", s.GRPCStoreToken); err != nil {
-		return err
-	}
-	err = s.serve(c, settings, func(made *app.App) {
+	s.fill(c, &settings)
+	settings.RESPToken = c.token("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile)
+	settings.GRPCStoreToken = c.token("gRPC store's token", "HEADGATE_GRPC_STORE_TOKEN", s.GRPCStoreToken)
+	err := s.serve(c, settings, func(made *app.App) {
 		if addr := made.Addr("grpc"); addr != nil {
 			settings.Logger.Info("serving gRPC", slog.String("address", addr.String()))
 		}

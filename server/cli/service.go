@@ -21,13 +21,13 @@ type service struct {
 	TLSClientCA     string        `name:"tls-client-ca" help:"File with the authorities, one of which must have signed the certificate of each client." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
 	Store           string        `help:"Where counters are kept: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS; postgres://user@host/database; or memcached://host. A password is safer in a file or the environment than here. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
 	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network; 0s is what its URL says, or 15ms for Redis, 100ms for PostgreSQL and 50ms for memcached." default:"0s" env:"HEADGATE_STORE_TIMEOUT"`
-	DenyCache       string        `help:"Whether a key that such a store has denied is denied from memory until its time comes, for rules that do not say it: on or off. Default: ${default}" enum:"on,off" default:"off" env:"HEADGATE_DENY_CACHE"`
+	DenyCache       string        `help:"Whether a key that such a store has denied is denied from memory until its time comes, for rules that do not say it: on or off. Default: ${default}" type:"choice" of:"on off" default:"off" env:"HEADGATE_DENY_CACHE"`
 	Learn           time.Duration `help:"For how long after the store has lost its data this server's share of each limit is enforced as well. 0s is never." default:"0s" env:"HEADGATE_LEARN"`
 	Memory          int64         `help:"Bound on the counters in memory, in MiB: those of the memory store, or of rules that are counted locally. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
 	Keys            hashKeys      `embed:""`
 	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
-	LogFormat       string        `help:"Format of the log: text or json." enum:"text,json" default:"text" env:"HEADGATE_LOG_FORMAT"`
+	LogFormat       string        `help:"Format of the log: text or json." type:"choice" of:"text json" default:"text" env:"HEADGATE_LOG_FORMAT"`
 	DrainDelay      time.Duration `help:"How long /readyz says no before the listener closes at shutdown, so that balancers look elsewhere." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
 	ShutdownTimeout time.Duration `help:"How long requests in flight may take to end at shutdown." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
 }
@@ -40,22 +40,18 @@ func (s *service) logger(c *call) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.stderr, nil))
 }
 
-// fill sets what the flags say in the settings.
-func (s *service) fill(c *call, to *app.Settings) error {
+// fill sets what the flags say in the settings, mistakes among it.
+func (s *service) fill(c *call, to *app.Settings) {
+	to.AdminToken = c.token("admin token", "HEADGATE_ADMIN_TOKEN", s.AdminTokenFile)
 	var err error
-	if to.AdminToken, err = readToken("admin token", "HEADGATE_ADMIN_TOKEN", s.AdminTokenFile); err != nil {
-		return err
-	}
-	if to.HashKey, to.OldHashKey, err = s.Keys.read(); err != nil {
-		return err
-	}
+	to.HashKey, to.OldHashKey, err = s.Keys.read()
+	c.mistake(err)
 	to.PolicyFile, to.Candidate = s.Config, s.Candidate
 	to.TLSCert, to.TLSKey, to.TLSClientCA = s.TLSCert, s.TLSKey, s.TLSClientCA
 	to.Store, to.StoreTimeout, to.Learn, to.MemoryMiB = s.Store, s.StoreTimeout, s.Learn, s.Memory
 	to.DenyCache = s.DenyCache == headgate.DenyCacheOn.String()
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
-	return nil
 }
 
 // serve makes the service and serves until the call's context ends. Serving is
@@ -65,6 +61,7 @@ func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	settings.Mistakes = c.mistakes
 	made, err := app.New(c.ctx, settings)
 	if err != nil {
 		return err

@@ -113,12 +113,17 @@ func (q *scratch) add(p *plan) {
 	p.places = span{len(q.places), len(q.places)}
 	for _, c := range of(p.checks, q.checks) {
 		place := find(ask.Checks, &c)
+		brought := c.Rule.Name() == OverrideRule
+		if brought && place >= 0 && c.Rule.Limits()[0].Count < ask.Checks[place].Rule.Limits()[0].Count {
+			// Two counts for one counter: what is within the smaller one is within both.
+			ask.Checks[place].Rule = c.Rule
+		}
 		switch {
 		case place < 0:
 			place = len(ask.Checks)
 			ask.Checks = append(ask.Checks, c)
 		case p.op == headgate.OpPeek:
-		case q.policy.Nested != nil || p.named.Rule != "":
+		case q.policy.Nested != nil || p.named.Rule != "" || brought:
 			ask.Checks[place].Cost = min(ask.Checks[place].Cost+c.Cost, headgate.MaxCount)
 		default:
 			ask.Checks[place].Cost = max(ask.Checks[place].Cost, c.Cost)

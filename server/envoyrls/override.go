@@ -84,11 +84,12 @@ func unitLength(number int32) (time.Duration, error) {
 	return 0, invalid(fmt.Sprintf("the unit of the limit is %s, must be SECOND to YEAR or WEEK", pb.RateLimitResponse_RateLimit_Unit(number)))
 }
 
-// overrideKey is what a limit that came with a descriptor is counted under: the
-// domain and all entries.
-func overrideKey(set *policy.Set, domain string, d policy.Descriptor) string {
-	values := make(policy.Descriptor, 0, 1+2*len(d))
-	values = append(values, policy.Entry{Value: domain})
+// overrideKey is what a limit that came with a descriptor is counted under: its
+// period, the domain and all entries. So another count finds used what was used, and
+// limits of different periods do not take each other's counter.
+func overrideKey(set *policy.Set, limit *headgate.Limit, domain string, d policy.Descriptor) string {
+	values := make(policy.Descriptor, 0, 2+2*len(d))
+	values = append(values, policy.Entry{Value: headgate.FormatPeriod(limit.Period)}, policy.Entry{Value: domain})
 	for _, e := range d {
 		values = append(values, policy.Entry{Value: e.Name}, e)
 	}

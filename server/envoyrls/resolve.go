@@ -143,12 +143,14 @@ func (q *scratch) dropReplaced() {
 }
 
 // operation is what a descriptor asks for, and of how many units, where the
-// request as a whole says so many.
+// request as a whole says so many. More of them than any limit has are as good as
+// that many.
 func (d *descriptor) operation(hits uint32) (headgate.Op, int64) {
-	units := max(1, int64(hits))
+	asked := uint64(max(1, hits))
 	if d.hasHits {
-		units = int64(d.hits)
+		asked = d.hits
 	}
+	units := int64(min(asked, headgate.MaxCount))
 	switch {
 	case units == 0:
 		return headgate.OpPeek, 1
@@ -168,7 +170,7 @@ func (s *Service) override(q *scratch, p *plan, d *descriptor) error {
 		p.denies = true
 		return nil
 	}
-	q.bind(p, headgate.Check{Rule: rule, Key: overrideKey(q.policy.Set, q.request.domain, d.entries), Cost: p.cost})
+	q.bind(p, headgate.Check{Rule: rule, Key: overrideKey(q.policy.Set, &rule.Limits()[0], q.request.domain, d.entries), Cost: p.cost})
 	return nil
 }
 

@@ -152,16 +152,11 @@ func (r *request) check() error {
 		return status.Error(codes.InvalidArgument, "the domain is empty")
 	case r.sent == 0 || r.sent > MaxDescriptors:
 		return status.Errorf(codes.InvalidArgument, "there are %d descriptors, must be 1 to %d", r.sent, MaxDescriptors)
-	case r.hits > headgate.MaxCount:
-		return status.Errorf(codes.InvalidArgument, "hits_addend is %d, must be at most %d", r.hits, headgate.MaxCount)
 	}
 	for i := range r.descriptors {
 		d := &r.descriptors[i]
 		if d.sent > MaxEntries {
 			return status.Errorf(codes.InvalidArgument, "descriptor %d has %d entries, must have at most %d", i+1, d.sent, MaxEntries)
-		}
-		if d.hits > headgate.MaxCount {
-			return status.Errorf(codes.InvalidArgument, "descriptor %d: hits_addend is %d, must be at most %d", i+1, d.hits, headgate.MaxCount)
 		}
 	}
 	return nil

@@ -16,26 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leakwait"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(patient{m}) }
-
-// patient waits for what ends a little after the tests, such as a connection whose
-// server lets the client read the last answer: goleak itself waits for half a second.
-type patient struct{ *testing.M }
-
-func (p patient) Run() int {
-	code := p.M.Run()
-	for range 40 {
-		if goleak.Find() == nil {
-			break
-		}
-	}
-	return code
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(leakwait.After(m, goleak.Find)) }
 
 // asked is a Decider over a memory store that remembers what it was asked.
 type asked struct {

@@ -140,6 +140,7 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 		p, x.outcome = bodySlow, clientGone
 	case x.r.Context().Err() != nil:
 		x.outcome = clientGone
+		x.closeAfter(x.w.Header())
 		x.w.WriteHeader(httplimit.StatusClientGone)
 		return
 	case failure != nil:

@@ -116,7 +116,8 @@ func (b *body) note(n int, err error) {
 		}
 		// From here on the server looks whether the client is still there.
 		_ = b.control.SetReadDeadline(time.Time{})
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded), !time.Now().Before(b.until):
+		// Of trailers that do not come in time another error tells.
 		b.err = errTooSlow
 	default:
 		b.err = err

@@ -81,11 +81,7 @@ func (x *exchange) undecided(ctx context.Context, err error) bool {
 		x.answer(uncountable(wrong))
 		return false
 	}
-	closed := x.g.options.OnStoreError == httplimit.FailClosed
-	for i := range x.checks {
-		closed = closed || x.checks[i].OnError == headgate.OnErrorDeny
-	}
-	if !closed {
+	if x.g.options.OnStoreError != httplimit.FailClosed && !httplimit.FailsClosed(x.checks) {
 		x.outcome = open
 		return true
 	}

@@ -11,7 +11,7 @@
 //	if err != nil {
 //		return err // it lists every mistake in the options
 //	}
-//	server := g.Server(nil)
+//	server := g.Server(g, nil)
 //	defer server.Close()
 //	return server.Serve(listener)
 //

@@ -33,6 +33,7 @@ type exchange struct {
 	trusted   bool // the connection comes from a proxy that is believed
 	ip        string
 	ipKnown   bool
+	leaving   bool // the connection is to end after the answer
 	token     *token
 
 	facts     policy.Descriptor
@@ -63,6 +64,7 @@ func newExchange(g *inner) *exchange {
 	x := &exchange{g: g, costs: make([]reported, len(g.settling.headers))}
 	within := g.options.Clients.Response
 	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrading: &g.upgrading, watch: g.watchers.newWatch()}
+	x.w.informing = x.inform
 	x.proxy = httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      x,
@@ -77,6 +79,11 @@ func newExchange(g *inner) *exchange {
 func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	x.w.begin(w)
 	x.r = r
+	if h := w.Header(); h["Connection"] != nil {
+		// Early hints would take it away, and upgrades make two of it.
+		x.leaving = true
+		delete(h, "Connection")
+	}
 	if x.g.options.AccessLog {
 		x.began = time.Now()
 	}
@@ -124,7 +131,7 @@ func (x *exchange) look() {
 		// The one is for another kind of proxy, the other shows the client what the
 		// gateway adds.
 		x.refuse(methodNotAllowed)
-	case ambiguous:
+	case ambiguous || noPath(x.r):
 		x.refuse(ambiguousPath)
 	case x.route == nil:
 		x.refuse(noRoute)
@@ -141,6 +148,13 @@ func (x *exchange) look() {
 	if x.token, err = x.g.tokens.of(x.r.Context(), firstValue(x.r.Header, x.g.tokens.Header)); err != nil {
 		x.refuse(unauthorized(err))
 	}
+}
+
+// noPath reports whether the request is for something without a path, such as x:admin,
+// which no rule would know and some server might take for one.
+func noPath(r *http.Request) bool {
+	p := r.URL.Path
+	return r.URL.Opaque != "" || p != "" && p[0] != '/' && (p != "*" || r.Method != http.MethodOptions)
 }
 
 // refuse has the request refused once it has been charged; the first reason counts.

@@ -75,6 +75,7 @@ func (j *journal) logger() *slog.Logger {
 // fixture is a gateway that is served, and what it was made of.
 type fixture struct {
 	*Gateway
+	server    *Server
 	url, addr string
 	log       *journal
 }
@@ -96,6 +97,7 @@ func serveGateway(t *testing.T, d decide.Decider, o Options) *fixture {
 		t.Fatal(err)
 	}
 	s := g.Server(g, nil)
+	f.server = s
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {

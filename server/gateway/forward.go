@@ -35,8 +35,9 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	out := p.Out
 	// Nothing here looks into the query, so that it may be what it is.
 	out.URL.RawQuery = p.In.URL.RawQuery
-	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !x.g.upgrading.allow(upgrade)) {
-		// Whoever is asked for an upgrade may as well answer without one.
+	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !p.In.ProtoAtLeast(1, 1) || !x.g.upgrading.allow(upgrade)) {
+		// Whoever is asked for an upgrade may as well answer without one. HTTP/1.0 has
+		// none.
 		delete(out.Header, "Upgrade")
 		delete(out.Header, "Connection")
 	}
@@ -53,6 +54,14 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	x.forward(out.Header)
 	for _, change := range x.route.request {
 		x.change(out.Header, change)
+	}
+	// The transport repeats what has one of these headers, as it spells them, if the
+	// connection breaks. Whether the server knows them it cannot know.
+	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if v := out.Header[name]; v != nil {
+			delete(out.Header, name)
+			out.Header[strings.ToLower(name)] = v
+		}
 	}
 }
 
@@ -238,14 +247,19 @@ func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
 // answered changes the upstream server's answer on its way to the client; it is the
 // proxy's ModifyResponse.
 func (x *exchange) answered(res *http.Response) error {
+	if res.StatusCode < 100 {
+		return fmt.Errorf("gateway: the server answers with the status %03d, which is none", res.StatusCode)
+	}
 	if res.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(res.Request.Header.Get("Upgrade"), res.Header.Get("Upgrade")) {
 		// The connection is closed by it.
 		return fmt.Errorf("gateway: the server has changed to the protocol %q, and %q was asked for", res.Header.Get("Upgrade"), res.Request.Header.Get("Upgrade"))
 	}
 	x.g.counts.answers.add(res.StatusCode)
 	x.hear(res.Header)
-	x.hideTrailers(res)
-	x.closeAfter(res.Header)
+	x.withhold(res.Trailer)
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		x.closeAfter(res.Header)
+	}
 	for _, change := range x.route.response {
 		x.change(res.Header, change)
 	}
@@ -253,10 +267,13 @@ func (x *exchange) answered(res *http.Response) error {
 		// In a 429 of its own the upstream server tells of its own limits.
 		x.tell(res.Header)
 	}
-	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.ContentLength != 0 {
+	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.Body != http.NoBody {
 		x.reply = watched{ReadCloser: res.Body, watch: x.w.watch, ticks: x.route.pool.idleTicks}
-		if len(x.costs) > 0 {
-			x.reply.ended = func() { x.hear(res.Trailer) }
+		if len(x.costs)+len(x.route.response) > 0 {
+			x.reply.ended = func() {
+				x.hear(res.Trailer)
+				x.withhold(res.Trailer)
+			}
 		}
 		x.w.watch.reading(res.Body)
 		res.Body = &x.reply
@@ -264,11 +281,41 @@ func (x *exchange) answered(res *http.Response) error {
 	return nil
 }
 
-// closeAfter has the connection closed after the answer, if the answer begins
-// before the request has ended: should the request never end, the server would take
-// the rest of it for the next one.
+// inform takes from an informational answer what does not go to the client, which the
+// proxy does for other answers only. It reports false for a client that knows none. It
+// may be called while the request is still sent.
+func (x *exchange) inform(h http.Header) bool {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		delete(h, name)
+	}
+	x.withhold(h)
+	return x.r.ProtoAtLeast(1, 1)
+}
+
+// withhold takes from trailers and informational headers what clients are not to see.
+func (x *exchange) withhold(h http.Header) {
+	for i := range x.costs {
+		if header := &x.g.settling.headers[i]; !header.keep {
+			delete(h, header.name)
+		}
+	}
+	for _, change := range x.route.response {
+		for _, name := range change.Remove {
+			delete(h, name)
+		}
+	}
+}
+
+// closeAfter has the connection closed after the answer, if it is to end or if the
+// answer begins before the request has ended: should the request never end, the server
+// would take the rest of it for the next one.
 func (x *exchange) closeAfter(h http.Header) {
-	if x.body != nil && x.r.ProtoMajor == 1 && !x.body.complete() {
+	if x.leaving || x.body != nil && x.r.ProtoMajor == 1 && !x.body.complete() {
 		h["Connection"] = []string{"close"}
 	}
 }

@@ -63,12 +63,12 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 // what they hold of a bound on requests in progress counts on if the bound keeps its
 // Name and Per, and targets that stay keep their condition and their metrics.
 // Connections to the targets are made anew; those of the options before are closed
-// when the last request by them has ended.
+// when the last request by them has ended. If MaxHeader changes, or of Clients Header,
+// Response or Idle, connections of clients end after their next answer.
 //
 // The context bounds the reading of keys, which stay if the JWT does. If there is an
-// error, nothing has changed: it is that of [New], a [*headgate.InvalidError] that
-// says what cannot change while the gateway serves (MaxHeader, and of Clients Header,
-// Response and Idle), or the one that [Gateway.Check] has for the policy in force. No
+// error, nothing has changed: it is that of [New] or the one that [Gateway.Check] has
+// for the policy in force. No
 // other policy may take effect meanwhile: it would not have been checked with these
 // options.
 func (g *Gateway) Replace(ctx context.Context, options Options) error {

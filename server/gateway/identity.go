@@ -82,6 +82,9 @@ func firstValue(h http.Header, name string) string {
 // take for another path is refused: rules look at it.
 func (x *exchange) cleanPath() string {
 	p := routes.CleanPath(x.r.URL.Path)
+	if p == "" {
+		p = "/" // of http://host, as the server gets it
+	}
 	if x.otherPath != "" && x.otherPath != p {
 		x.refuse(ambiguousPath)
 	}

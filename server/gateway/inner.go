@@ -108,9 +108,6 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
 	g.settling = newSettling(o.Settle)
 	problems = append(problems, g.headerEntries()...)
-	if before != nil {
-		problems = append(problems, g.fixed(before)...)
-	}
 	if err := invalid("gateway", problems); err != nil {
 		return nil, err
 	}
@@ -129,25 +126,6 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 	}
 	g.open()
 	return g, nil
-}
-
-// fixed says what the options change that a server cannot while it serves.
-func (g *inner) fixed(before *inner) (problems []string) {
-	now, then := &g.options, &before.options
-	for _, f := range []struct {
-		what    string
-		changed bool
-	}{
-		{"the bound on headers (max_header)", now.MaxHeader != then.MaxHeader},
-		{"the time for headers (clients.header)", now.Clients.Header != then.Clients.Header},
-		{"the time for a response (clients.response)", now.Clients.Response != then.Clients.Response},
-		{"the time between requests (clients.idle)", now.Clients.Idle != then.Clients.Idle},
-	} {
-		if f.changed {
-			problems = append(problems, f.what+" cannot change without a restart")
-		}
-	}
-	return problems
 }
 
 // open makes what needs no more checks.

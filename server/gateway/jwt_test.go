@@ -262,6 +262,35 @@ func TestKeysOfAURL(t *testing.T) {
 	}
 }
 
+// Of many requests that come with a new key at once, all wait for the one look at it.
+func TestManyTokensOfANewKey(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t, "old", "new")
+	var set atomic.Value
+	set.Store(i.set(t, "", "old"))
+	release := make(chan struct{})
+	server := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		text := set.Load().([]byte)
+		if strings.Contains(string(text), `"new"`) {
+			<-release
+		}
+		_, _ = w.Write(text)
+	})
+	g := serveGateway(t, decider(t, byUser()), withJWT(to(upstream(t, echo).URL), server.URL))
+	set.Store(i.set(t, "", "old", "new"))
+	c, token := client(t), "Authorization: Bearer "+i.token(t, "new", jose.ES256, nil)
+	const many = 10
+	answers := make(chan answer, many)
+	for range many {
+		go func() { answers <- get(t, c, g.url+"/", token) }()
+	}
+	eventually(t, "all have come", func() bool { return g.counts.inFlight.Load() == many || len(answers) > 0 })
+	close(release)
+	for range many {
+		next(t, answers).wants(t, 200)
+	}
+}
+
 // A file is read again when it changes.
 func TestKeysOfAFile(t *testing.T) {
 	t.Parallel()

@@ -68,11 +68,12 @@ type keys struct {
 	fetched atomic.Int64 // when the source was last read well, in nanoseconds since 1970
 	failed  atomic.Bool  // the last look did not work
 
-	asked chan struct{} // somebody needs a key that is not there
-	mu    sync.Mutex    // guards what follows
-	done  chan struct{} // closed when the look that comes next is over
-	last  time.Time     // when the source was last looked at because of an unknown key
-	text  string        // what the source held; only look touches it
+	asked   chan struct{} // somebody needs a key that is not there
+	mu      sync.Mutex    // guards what follows
+	done    chan struct{} // closed when the look that comes next is over
+	last    time.Time     // when the source was last looked at because of an unknown key
+	awaited chan struct{} // closed when that look is over
+	text    string        // what the source held; only look touches it
 }
 
 // newKeys reads the keys for the first time.
@@ -139,24 +140,23 @@ func (k *keys) close() {
 }
 
 // lookup returns the keys that may have signed a token. If there are none, the
-// source is asked once more, unless that was done a short while ago: keys are
-// exchanged seldom, and anybody can make a token with an unknown one.
+// source is asked once more, for all who come until it has answered, unless that was
+// done a short while ago: keys are exchanged seldom, and anybody can make a token with
+// an unknown one.
 func (k *keys) lookup(ctx context.Context, kid, algorithm string) []jose.JSONWebKey {
 	if found := k.set().find(kid, algorithm); len(found) > 0 {
 		return found
 	}
 	k.mu.Lock()
-	done, now := k.done, time.Now()
-	if now.Sub(k.last) < askAgainAfter {
-		k.mu.Unlock()
-		return nil
+	if now := time.Now(); now.Sub(k.last) >= askAgainAfter {
+		k.last, k.awaited = now, k.done
+		select {
+		case k.asked <- struct{}{}:
+		default:
+		}
 	}
-	k.last = now
+	done := k.awaited
 	k.mu.Unlock()
-	select {
-	case k.asked <- struct{}{}:
-	default:
-	}
 	within := time.NewTimer(fetchWithin)
 	defer within.Stop()
 	select {

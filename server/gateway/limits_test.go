@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -71,6 +72,46 @@ func TestSlowBody(t *testing.T) {
 		if err := next(t, cut); err == nil {
 			t.Error("the upstream server takes half a body for a whole one")
 		}
+	}
+}
+
+// A body of which only the trailers are slow, or too large, is cut off like others, and
+// what comes after it is no request.
+func TestSlowTrailers(t *testing.T) {
+	t.Parallel()
+	var smuggled atomic.Bool
+	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		smuggled.CompareAndSwap(false, r.URL.Path == "/smuggled")
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	o := to(up.URL)
+	o.Clients.Body = 100 * time.Millisecond
+	g := serveGateway(t, decider(t, nil), o)
+	for text, want := range map[string]int{
+		"1\r\nx\r\n":                             http.StatusRequestTimeout,
+		"0\r\n":                                  http.StatusRequestTimeout,
+		"0\r\nX: a":                              http.StatusRequestTimeout,
+		"0\r\nX: " + strings.Repeat("a", 64<<10): http.StatusBadRequest,
+	} {
+		c := dial(t, g.addr)
+		if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"+text); err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(c)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		// Large ones may be slow as well.
+		if res.StatusCode != want && (want != http.StatusBadRequest || res.StatusCode != http.StatusRequestTimeout) || !res.Close {
+			t.Errorf("after %.9q: %s, closed: %t", text, res.Status, res.Close)
+		}
+		_, _ = io.WriteString(c, "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n")
+		_, _ = io.Copy(io.Discard, r)
+	}
+	if smuggled.Load() {
+		t.Error("what came after a body was taken for a request")
 	}
 }
 

@@ -122,6 +122,30 @@ func TestTargetThatHangsUp(t *testing.T) {
 	}
 }
 
+// What a client says of a request does not have it repeated either, over a connection
+// that was used before.
+func TestKeyOfIdempotency(t *testing.T) {
+	t.Parallel()
+	var seen atomic.Int64
+	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			seen.Add(1)
+			if r.Header.Get("Idempotency-Key")+r.Header.Get("X-Idempotency-Key") != "k" {
+				t.Errorf("the headers are %v", r.Header)
+			}
+			panic(http.ErrAbortHandler)
+		}
+	})
+	g := serveGateway(t, decider(t, nil), to(up.URL))
+	for i, header := range []string{"Idempotency-Key: k", "X-Idempotency-Key: k"} {
+		get(t, client(t), g.url+"/").wants(t, 200)
+		ask(t, client(t), http.MethodPost, g.url+"/", nil, header).wants(t, 502)
+		if n := seen.Load(); n != int64(i+1) {
+			t.Errorf("a POST with %s was sent %d times", header, n-int64(i))
+		}
+	}
+}
+
 func TestTargetThatIsLate(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Int64

@@ -134,15 +134,6 @@ func (x *exchange) hear(h http.Header) {
 	}
 }
 
-// hideTrailers has the client not be told of trailers that it does not get.
-func (x *exchange) hideTrailers(res *http.Response) {
-	for i := range x.costs {
-		if header := &x.g.settling.headers[i]; !header.keep {
-			delete(res.Trailer, header.name)
-		}
-	}
-}
-
 // amount reads a whole number; one that is too large to be told from others is a large
 // one.
 func amount(text string) (n int64, ok bool) {

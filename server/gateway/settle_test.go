@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -395,4 +398,48 @@ func (c *counting) Reserve(ctx context.Context, terms headgate.Terms, checks []h
 func (c *counting) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
 	defer c.returned.Add(1)
 	return c.Store.Settle(ctx, r, units, dst)
+}
+
+// What the client is not to see it does not see in an answer that goes before the
+// answer either, nor what belongs to the connection with the upstream server; and the
+// cost is what the answer says.
+func TestInformationalAnswers(t *testing.T) {
+	t.Parallel()
+	for name, made := range map[string]func(*testing.T) *http.Client{"HTTP1": client, "HTTP2": plainH2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newSettleFixture(t, func(w http.ResponseWriter, _ *http.Request) {
+				h := w.Header()
+				h["Connection"], h["Keep-Alive"], h["Proxy-Connection"], h["Upgrade"] = []string{"keep-alive, X-Hop"}, []string{"timeout=5"}, []string{"close"}, []string{"h2c"}
+				h["X-Hop"], h["X-Tokens"], h["X-Powered-By"], h["Link"] = []string{"1"}, []string{"9"}, []string{"a"}, []string{"</a>"}
+				w.WriteHeader(http.StatusProcessing)
+				w.WriteHeader(http.StatusEarlyHints)
+				clear(h)
+				h["X-Tokens"] = []string{"3"}
+			}, func(_ []policy.Rule, o *Options) {
+				o.Routes = []Route{{Pattern: "/", Response: Headers{Remove: []string{"X-Powered-By"}}}}
+			})
+			var informed []textproto.MIMEHeader
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+				informed = append(informed, h)
+				return nil
+			}})
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := made(t).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if want := (textproto.MIMEHeader{"Link": {"</a>"}}); len(informed) != 2 || !reflect.DeepEqual(informed[0], want) || !reflect.DeepEqual(informed[1], want) {
+				t.Errorf("the client was informed by %v", informed)
+			}
+			if res.StatusCode != 200 || res.Header.Get("X-Tokens") != "" {
+				t.Errorf("the answer is %s with %v", res.Status, res.Header)
+			}
+			f.settles(t, "the request", [3]int64{1, 0, 6})
+		})
+	}
 }

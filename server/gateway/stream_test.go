@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -457,4 +458,38 @@ func TestTLS(t *testing.T) {
 			t.Errorf("the gateway speaks %s, want version %d", a.Proto, want)
 		}
 	}
+}
+
+// What is removed from answers does not come behind them either, announced or not.
+func TestTrailersAreRemoved(t *testing.T) {
+	t.Parallel()
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Secret, X-Sum")
+		if r.URL.Path == "/empty" { // over HTTP/2 it can have trailers all the same
+			w.Header().Set("Content-Length", "0")
+		} else {
+			hello(w, r)
+		}
+		_ = http.NewResponseController(w).Flush()
+		w.Header().Set("X-Secret", "1")
+		w.Header().Set("X-Sum", "2")
+		w.Header().Set(http.TrailerPrefix+"X-Late-Secret", "3")
+		w.Header().Set(http.TrailerPrefix+"X-Late", "4")
+	}, func(testing.TB) *Options {
+		return &Options{
+			Routes:   []Route{{Pattern: "/", Response: Headers{Remove: []string{"X-Late-Secret"}}}},
+			Response: Headers{Remove: []string{"X-Secret"}},
+		}
+	}, func(t *testing.T, c *http.Client, g *fixture) {
+		a := get(t, c, g.url+"/", "X-API-Key: k")
+		if want := (http.Header{"X-Sum": {"2"}, "X-Late": {"4"}}); !reflect.DeepEqual(a.Trailer, want) {
+			t.Errorf("the trailers are %v, want %v", a.Trailer, want)
+		}
+		if strings.Contains(a.Header.Get("Trailer"), "Secret") {
+			t.Errorf("%s is announced", a.Header.Get("Trailer"))
+		}
+		if a := get(t, c, g.url+"/empty", "X-API-Key: k"); a.Trailer.Get("X-Secret")+a.Trailer.Get("X-Late-Secret") != "" {
+			t.Errorf("the trailers of nothing are %v", a.Trailer)
+		}
+	})
 }

@@ -177,3 +177,23 @@ func TestUpgradeThatIsNotPassedOn(t *testing.T) {
 	a.wants(t, 200)
 	a.saw(t, "Upgrade: ", "Connection: ")
 }
+
+// HTTP/1.0 knows neither upgrades nor informational answers.
+func TestHTTP10(t *testing.T) {
+	t.Parallel()
+	g := serveGateway(t, decider(t, nil), to(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			t.Errorf("the upstream server is asked to change to %s", r.Header.Get("Upgrade"))
+		}
+		w.WriteHeader(http.StatusEarlyHints)
+		hello(w, r)
+	}).URL))
+	res, err := http.ReadResponse(raw(t, g.addr, "GET / HTTP/1.0\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK || !res.Close {
+		t.Errorf("the answer is %s, and the connection closed: %t", res.Status, res.Close)
+	}
+}

@@ -16,6 +16,9 @@ type writer struct {
 	status    int
 	sent      int64
 	upgraded  *upgraded // what the connection has become; nil if it is still HTTP
+	// informing changes the headers of an informational answer, and reports whether the
+	// client understands one.
+	informing func(http.Header) bool
 
 	watch  *watch
 	within time.Duration // how long a write may take
@@ -64,6 +67,9 @@ func (w *writer) WriteHeader(status int) {
 		return
 	case status < 200:
 		// It is sent at once.
+		if !w.informing(w.Header()) {
+			return
+		}
 		w.start()
 		defer w.stop()
 	case w.status == 0:

@@ -1,6 +1,7 @@
 package layered
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -64,7 +65,7 @@ type asyncShard struct {
 // that what was admitted last is reported.
 func NewAsync(store headgate.Store, options AsyncOptions) (*Async, error) {
 	o := options
-	o.Interval, o.Part, o.MaxKeys = or(o.Interval, DefaultInterval), or(o.Part, DefaultPart), or(o.MaxKeys, DefaultMaxKeys)
+	o.Interval, o.Part, o.MaxKeys = cmp.Or(o.Interval, DefaultInterval), cmp.Or(o.Part, DefaultPart), cmp.Or(o.MaxKeys, DefaultMaxKeys)
 	var problems []string
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if store == nil {
@@ -96,31 +97,20 @@ func NewAsync(store headgate.Store, options AsyncOptions) (*Async, error) {
 // requests that are remembered, and their settlements, are decided strictly.
 func (a *Async) Store() headgate.Store {
 	if ledger, ok := a.store.(headgate.Ledger); ok {
-		return &asyncLedger{a, ledger}
+		return &asyncLedger{ledger, a}
 	}
 	return a
 }
 
-// asyncLedger is an Async around a ledger.
+// asyncLedger is an Async around a ledger, which it hands what is remembered.
 type asyncLedger struct {
-	*Async
-	ledger headgate.Ledger
+	headgate.Ledger
+	async *Async
 }
 
-func (a *asyncLedger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return a.ledger.TakeOnce(ctx, terms, checks, dst)
-}
-
-func (a *asyncLedger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	return a.ledger.Reserve(ctx, terms, checks, dst)
-}
-
-func (a *asyncLedger) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
-	return a.ledger.Recall(ctx, id)
-}
-
-func (a *asyncLedger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return a.ledger.Settle(ctx, r, units, dst)
+// Take implements [headgate.Store].
+func (a *asyncLedger) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return a.async.Take(ctx, op, checks, dst)
 }
 
 // AsyncStatus is how an [Async] is.

@@ -59,7 +59,7 @@ type Denials struct {
 }
 
 // NewDenials returns a memory of the store's denials. Close it when it is no longer
-// needed.
+// needed; without a bus there is nothing to close.
 func NewDenials(store headgate.Store, o DenyCacheOptions) *Denials {
 	if o.Trust <= 0 {
 		o.Trust = DefaultTrust
@@ -71,13 +71,6 @@ func NewDenials(store headgate.Store, o DenyCacheOptions) *Denials {
 	d.table.open(o.MaxEntries)
 	d.news.open(o.Bus, &d.table)
 	return d
-}
-
-// DenyCache returns a store that remembers the denials of the given one in this
-// process alone: the store of [NewDenials] without a bus, which needs no Close.
-func DenyCache(store headgate.Store, o DenyCacheOptions) headgate.Store {
-	o.Bus = nil
-	return NewDenials(store, o).Store()
 }
 
 // Store returns the store with the memory in front of it: a [headgate.Ledger] if the
@@ -322,35 +315,38 @@ type denyCache struct{ *Denials }
 func (s denyCache) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	switch op {
 	case headgate.OpTake:
+		return s.take(ctx, checks, dst)
 	case headgate.OpPeek:
 		return s.store.Take(ctx, op, checks, dst)
-	case headgate.OpCharge:
-		out, err := s.store.Take(ctx, op, checks, dst)
-		s.charged(checks, nil)
-		return out, err
-	default:
-		out, err := s.store.Take(ctx, op, checks, dst)
-		if !errors.Is(err, headgate.ErrInvalid) {
-			// One that failed may have counted.
-			for i := range checks {
-				s.freed(&checks[i], op == headgate.OpReset)
-			}
-		}
-		return out, err
 	}
+	out, err := s.store.Take(ctx, op, checks, dst)
+	switch {
+	case op == headgate.OpCharge:
+		s.charged(checks, nil)
+	case !errors.Is(err, headgate.ErrInvalid): // one that failed otherwise may have counted
+		for i := range checks {
+			s.freed(&checks[i], op == headgate.OpReset)
+		}
+	}
+	return out, err
+}
+
+// take answers from memory, if that is sure to deny, and else remembers what the store
+// says.
+func (s denyCache) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	var room [fewGlances]glance
 	glances := s.glance(checks, room[:0])
 	var asked time.Duration
 	if len(glances) > 0 {
 		asked = s.table.now()
-	}
-	if len(glances) > 0 && s.table.count.Load() > 0 && ctx.Err() == nil && headgate.Validate(op, checks) == nil {
-		if out, found := s.recall(checks, glances, asked, dst); found {
-			return out, nil
+		if s.table.count.Load() > 0 && ctx.Err() == nil && headgate.Validate(headgate.OpTake, checks) == nil {
+			if out, found := s.recall(checks, glances, asked, dst); found {
+				return out, nil
+			}
 		}
 	}
 	before := len(dst)
-	out, err := s.store.Take(ctx, op, checks, dst)
+	out, err := s.store.Take(ctx, headgate.OpTake, checks, dst)
 	switch {
 	case err != nil:
 	case admits(out[before:]):

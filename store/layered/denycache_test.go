@@ -34,7 +34,7 @@ func newCounting() *counting {
 func TestBlockedKeyCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		primary := newCounting()
-		store := layered.DenyCache(primary, layered.DenyCacheOptions{})
+		store := layered.NewDenials(primary, layered.DenyCacheOptions{}).Store()
 		rule := headgate.MustRule("login", headgate.Sliding(2, 10*time.Second), headgate.Blocking(3, time.Minute, 25*time.Second, time.Hour))
 		other := headgate.MustRule("other", headgate.PerSecond(1000))
 		ask := func(op headgate.Op, checks ...headgate.Check) headgate.Verdict {
@@ -89,7 +89,7 @@ func TestBlockedKeyCostsNothing(t *testing.T) {
 func TestDenyCacheOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		primary := newCounting()
-		store := layered.DenyCache(primary, layered.DenyCacheOptions{All: true, MaxEntries: 64})
+		store := layered.NewDenials(primary, layered.DenyCacheOptions{All: true, MaxEntries: 64}).Store()
 		rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: time.Hour})
 		ask := func(op headgate.Op, key string, cost int64) bool {
 			t.Helper()
@@ -142,7 +142,7 @@ func TestDenyCacheOfAll(t *testing.T) {
 // TestDenyCacheKeepsNoBodies: a key that is part of a large text does not keep that.
 func TestDenyCacheKeepsNoBodies(t *testing.T) {
 	const keys, size = 500, 64 << 10
-	store := layered.DenyCache(newCounting(), layered.DenyCacheOptions{All: true})
+	store := layered.NewDenials(newCounting(), layered.DenyCacheOptions{All: true}).Store()
 	rule := headgate.MustRule("r", headgate.PerHour(1))
 	before := heap()
 	for i := range keys {
@@ -194,7 +194,7 @@ func TestDenyCachePerCheck(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				primary := newCounting()
-				store := layered.DenyCache(primary, layered.DenyCacheOptions{All: test.all})
+				store := layered.NewDenials(primary, layered.DenyCacheOptions{All: test.all}).Store()
 				checks := []headgate.Check{{Rule: test.rule, Key: "k", DenyCache: test.cache, Consistency: test.consistency, Shadow: test.shadow}}
 				asks := func() bool {
 					before := primary.calls
@@ -233,7 +233,7 @@ func TestDenyCachePerCheck(t *testing.T) {
 func TestDenyCacheCountsDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		primary := newCounting()
-		store := layered.DenyCache(primary, layered.DenyCacheOptions{All: true})
+		store := layered.NewDenials(primary, layered.DenyCacheOptions{All: true}).Store()
 		plain := headgate.Check{Rule: headgate.MustRule("plain", headgate.PerHour(1)), Key: "k"}
 		login := headgate.Check{Rule: headgate.MustRule("login", headgate.PerHour(1), headgate.Blocking(4, time.Minute, time.Hour, time.Hour)), Key: "k"}
 		take := func(checks ...headgate.Check) headgate.Verdict {
@@ -265,7 +265,7 @@ func TestDenyCacheCountsDenials(t *testing.T) {
 func TestDenyCacheOfChangedRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		primary := newCounting()
-		store := layered.DenyCache(primary, layered.DenyCacheOptions{All: true})
+		store := layered.NewDenials(primary, layered.DenyCacheOptions{All: true}).Store()
 		hourly := func(n int64) *headgate.Rule {
 			return headgate.MustRule("api", headgate.Limit{Algorithm: headgate.FixedWindow, Count: n, Period: time.Hour})
 		}
@@ -311,7 +311,7 @@ func TestDenyCacheAllocates(t *testing.T) {
 	if raceEnabled {
 		return // the race detector allocates
 	}
-	store := layered.DenyCache(memory.New(), layered.DenyCacheOptions{All: true})
+	store := layered.NewDenials(memory.New(), layered.DenyCacheOptions{All: true}).Store()
 	for name, limit := range map[string]headgate.Limit{"admitted": headgate.PerHour(1_000_000), "denied": headgate.PerHour(1)} {
 		checks := []headgate.Check{{Rule: headgate.MustRule(name, limit), Key: "a key of usual length"}}
 		dst := make([]headgate.Decision, 0, 8)
@@ -329,7 +329,7 @@ func TestDenyCacheAllocates(t *testing.T) {
 }
 
 func BenchmarkDenyCache(b *testing.B) {
-	store := layered.DenyCache(memory.New(), layered.DenyCacheOptions{All: true})
+	store := layered.NewDenials(memory.New(), layered.DenyCacheOptions{All: true}).Store()
 	for _, bench := range []struct {
 		name  string
 		limit headgate.Limit

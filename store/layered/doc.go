@@ -1,21 +1,38 @@
-// Package layered has stores around a [headgate.Store]: each is one itself, so that
+// Package layered has stores around a [headgate.Store]. Each is one itself, so that
 // they compose as HTTP handlers do.
 //
 // # Basics
 //
-// [NewFallback] keeps a service well while its store is not:
+// Four layers spare their store calls, or the service the store's outage:
 //
-//	local := memory.New()
-//	fallback, err := layered.NewFallback(ctx, redis, local, layered.FallbackOptions{Default: headgate.OnErrorLocal})
+//   - [NewFallback] decides while the store does not answer: each check does what its
+//     OnError says.
+//   - [NewLease] takes units of busy keys in advance and admits requests from memory, for
+//     checks with [headgate.Leased]. It never admits too many.
+//   - [NewAsync] admits from what this process knows and tells the store afterwards, for
+//     checks with [headgate.Async]. It may admit too many.
+//   - [NewDenials] answers for a key that was denied, until it may come again.
+//
+// Use those that you need, in this order: a fallback right around the store that may
+// fail, and denials outermost.
+//
+//	fallback, err := layered.NewFallback(ctx, redis, memory.New(), layered.FallbackOptions{Default: headgate.OnErrorLocal})
 //	if err != nil {
 //		return err
 //	}
 //	defer fallback.Close()
-//	limiter := headgate.New(fallback.Store(), rules...)
+//	denials := layered.NewDenials(fallback.Store(), layered.DenyCacheOptions{All: true})
+//	defer denials.Close()
+//	limiter := headgate.New(denials.Store(), rules...)
 //
-// Calls that fail in a row open a circuit breaker. While it is open no request
-// waits for the store: each check does what its OnError says, and one probe at a
-// time finds out whether the store is back.
+// Around a store/memory none of them is worth its cost. What each saves, and what it
+// costs in exactness, is in docs/consistency.md.
+//
+// # The breaker
+//
+// Calls that fail in a row open a fallback's circuit breaker. While it is open no
+// request waits for the store: each check does what its OnError says, and one probe at
+// a time finds out whether the store is back.
 //
 // # What decides without the store
 //
@@ -38,12 +55,12 @@
 //
 // # Caveats
 //
-// The primary must end each call by a deadline of its own, as the stores of this
-// project do: a call that never returns tells nothing.
+// The store must end each call by a deadline of its own, as those of this project do:
+// from a call that never returns nothing can be learnt.
 //
-// The layer belongs right around the store that may fail. There is one breaker for
-// all of it: on a cluster of which a part is gone the calls to the others succeed
-// and keep it closed, and those to the part that is gone wait for their deadline.
+// A fallback has one breaker for all of its store. On a cluster of which a part is
+// gone the calls to the others succeed and keep it closed, and those to the part that
+// is gone wait for their deadline.
 //
 // A call that failed may have counted in the store, and its request counts locally
 // as well. It is refused a little early then, never too late.

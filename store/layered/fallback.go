@@ -1,6 +1,7 @@
 package layered
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -60,29 +61,29 @@ type FallbackOptions struct {
 	// with what was before and what is. It must be quick, and must not call the
 	// fallback. Nil means nobody.
 	Changed func(was, is Status)
+	// Decided is called for each request that was asked of the primary and then decided
+	// without it, for the reason given, while the breaker is closed: part of the primary is
+	// sick, which changes no state. It must be quick, and safe for concurrent use. Nil means
+	// nobody.
+	Decided func(cause error)
 }
 
 func (o *FallbackOptions) setDefaults() {
 	o.Nodes = max(o.Nodes, 1)
-	o.Failures = or(o.Failures, DefaultFailures)
-	o.Ramp = or(o.Ramp, DefaultRamp)
-	o.MaxRetry = or(o.MaxRetry, DefaultMaxRetry)
-	o.Beat = or(o.Beat, DefaultBeat)
-	o.Debts = or(o.Debts, DefaultDebts)
+	o.Failures = cmp.Or(o.Failures, DefaultFailures)
+	o.Ramp = cmp.Or(o.Ramp, DefaultRamp)
+	o.MaxRetry = cmp.Or(o.MaxRetry, DefaultMaxRetry)
+	o.Beat = cmp.Or(o.Beat, DefaultBeat)
+	o.Debts = cmp.Or(o.Debts, DefaultDebts)
 	if o.Node == "" {
 		o.Node = rand.Text()
 	}
 	if o.Changed == nil {
 		o.Changed = func(Status, Status) {}
 	}
-}
-
-func or[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
+	if o.Decided == nil {
+		o.Decided = func(error) {}
 	}
-	return value
 }
 
 func (o *FallbackOptions) check() []string {

@@ -101,7 +101,12 @@ func TestHangingStore(t *testing.T) {
 func TestSickInPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		primary := newScripted()
-		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
+		decided := 0
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow, Decided: func(cause error) {
+			if decided++; !errors.Is(cause, headgate.ErrUnavailable) {
+				t.Errorf("decided because of %v", cause)
+			}
+		}})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"}
 		for range 1000 {
 			for _, h := range []health{refuses, refuses, refuses, hangs, well} {
@@ -111,6 +116,40 @@ func TestSickInPart(t *testing.T) {
 		}
 		if s := f.Status(); s.Opened != 0 || s.Failures != 4000 || primary.calls.Load() != 5000 {
 			t.Errorf("got %+v after %d calls", s, primary.calls.Load())
+		}
+		if decided != 4000 {
+			t.Errorf("it was told of %d requests that were decided without the store, want 4000", decided)
+		}
+	})
+}
+
+// TestComesAndGoes: a store that is well when it is probed, and away when it is asked, is
+// asked less and less often, and the breaker does not open several times a second for ever.
+func TestComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		primary := newScripted()
+		told := 0
+		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow, Decided: func(error) { told++ }})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"}
+		const lasts = time.Minute
+		for end := time.Now().Add(lasts); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			primary.feel(refuses)
+			if f.Status().State == layered.Open {
+				primary.feel(well)
+			}
+			take(t, f.Store(), c)
+		}
+		// Half a second on average between two probes, and some at the beginning.
+		if s := f.Status(); s.Opened > int64(lasts/(300*time.Millisecond)) || s.Opened < 10 {
+			t.Errorf("it has opened %d times within %v", s.Opened, lasts)
+		}
+		if told >= 10 {
+			t.Errorf("it was told of %d requests one by one", told)
+		}
+		primary.feel(well)
+		time.Sleep(5 * time.Second)
+		if s := f.Status(); s.State != layered.Closed {
+			t.Errorf("when it was well, %+v", s)
 		}
 	})
 }

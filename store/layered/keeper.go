@@ -31,8 +31,8 @@ type keeper struct {
 
 	// What follows is the goroutine's own.
 	nextBeat   time.Time
-	retry      time.Duration
-	fewerSince time.Time // since when fewer nodes are counted than before; zero if not
+	retry      time.Duration // grows until the breaker is closed again
+	fewerSince time.Time     // since when fewer nodes are counted than before; zero if not
 	learnUntil time.Time
 	probed     []headgate.Decision
 }
@@ -72,7 +72,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.roused:
-			timer.Reset(rand.N(firstRetry))
+			timer.Reset(rand.N(k.retry))
 		case <-timer.C:
 			timer.Reset(k.step(ctx))
 		}
@@ -86,9 +86,10 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 	word := b.word.Load()
 	switch stateOf(word) {
 	case Open:
-		if !k.probe(ctx) {
-			wait := jittered(k.retry)
-			k.retry = min(2*k.retry, k.fallback.options.MaxRetry)
+		well, wait := k.probe(ctx), jittered(k.retry)
+		// Until it is closed: what comes and goes is not back.
+		k.retry = min(2*k.retry, k.fallback.options.MaxRetry)
+		if !well {
 			return wait
 		}
 		// Before the first request: it may have lost its data.

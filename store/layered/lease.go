@@ -1,6 +1,7 @@
 package layered
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -89,7 +90,7 @@ func NewLease(store headgate.Store, options LeaseOptions) *Lease {
 	if options.Nodes == nil {
 		options.Nodes = func() int64 { return 1 }
 	}
-	options.MaxKeys = max(1, or(options.MaxKeys, DefaultLeasedKeys))
+	options.MaxKeys = max(1, cmp.Or(options.MaxKeys, DefaultLeasedKeys))
 	l := &Lease{store: store, options: options, start: time.Now(), seed: maphash.MakeSeed()}
 	l.pool.New = func() any { return new(leaseScratch) }
 	l.calls, l.abandon = context.WithCancel(context.Background())

@@ -1,6 +1,10 @@
 package layered
 
-import "github.com/headgate/headgate"
+import (
+	"time"
+
+	"github.com/headgate/headgate"
+)
 
 // HeldOf is how many units of a key are held.
 func (l *Lease) HeldOf(rule *headgate.Rule, key string) int64 {
@@ -9,3 +13,6 @@ func (l *Lease) HeldOf(rule *headgate.Rule, key string) int64 {
 
 // Enforced is what the store is asked to enforce for a rule that is leased.
 func (l *Lease) Enforced(rule *headgate.Rule) *headgate.Rule { return l.plans.of(rule).strict }
+
+// Hold is for how long units of a rule may be held.
+func (l *Lease) Hold(rule *headgate.Rule) time.Duration { return l.plans.of(rule).hold }

@@ -28,6 +28,7 @@ type crowd struct {
 	drift float64 // how much faster the store's clock runs
 	calm  bool    // nothing fails, and calls take no time
 	plain bool    // nothing is refunded or reset, which loosens what buckets are held to
+	books bool    // some is reserved
 	nodes []*node
 	rules []*headgate.Rule
 	keys  []string
@@ -46,7 +47,7 @@ type counted struct{ rule, key string }
 
 // tally is what the histories together must have seen.
 type tally struct {
-	served, denied, fills, returned, failed, crashed, resets, refunds, mixed int64
+	served, denied, fills, returned, failed, crashed, resets, refunds, mixed, reserved int64
 }
 
 func (t *tally) add(o tally) {
@@ -66,6 +67,7 @@ type node struct {
 	crowd  *crowd
 	lease  *layered.Lease
 	dead   bool
+	strict bool // its rules are not leased: it has not reloaded them yet, or has already
 	cut    bool // off from the store
 	frozen time.Time
 }
@@ -238,7 +240,7 @@ func newCrowd(seed uint64) *crowd {
 	w.count = 1 + int64(r.IntN(16))
 	for range w.count {
 		n := &node{crowd: w}
-		n.lease = layered.NewLease(n, layered.LeaseOptions{Nodes: func() int64 { return w.count }})
+		n.lease = layered.NewLease(ledgerNode{n, w.store}, layered.LeaseOptions{Nodes: func() int64 { return w.count }})
 		w.nodes = append(w.nodes, n)
 	}
 	return w
@@ -285,6 +287,7 @@ func (w *crowd) askLocked(checks []headgate.Check, sign int64) {
 func (w *crowd) do(n *node, checks []headgate.Check) bool {
 	mark := new(marker)
 	ctx := context.WithValue(context.Background(), asked{}, mark)
+	w.loaded(n, checks)
 	w.ask(checks, 1)
 	out, err := n.lease.Take(ctx, headgate.OpTake, checks, nil)
 	if err != nil {
@@ -364,40 +367,6 @@ func (w *crowd) refunded(c *headgate.Check, now int64, d *headgate.Decision) {
 	g.gifts += c.Units()
 }
 
-// judgeDenial holds a denial, in a history where nothing fails, against the bound on
-// early ones: all nodes together hold half of what the limit admits at most.
-func (w *crowd) judgeDenial(c *headgate.Check, d *headgate.Decision) {
-	g := w.ledger(c)
-	if !w.calm || c.Consistency != headgate.Leased || len(g.resets) > 0 || d.Source != headgate.SourceStore {
-		return
-	}
-	if hasBucket(c.Rule) && !w.plain {
-		return // A refund need not give all back to a bucket.
-	}
-	strict := w.nodes[0].lease.Enforced(c.Rule)
-	for i := range strict.Limits() {
-		if &c.Rule.Limits()[i] != d.Limit {
-			continue
-		}
-		l := &strict.Limits()[i]
-		slack := w.count*(l.Capacity()/(2*w.count)) + w.asking[counted{c.Rule.Name(), c.Key}]
-		if hasBucket(c.Rule) {
-			// What a bucket had refilled when it came back does not come back.
-			for _, n := range w.nodes {
-				slack += n.lease.Stats().Lost
-			}
-		}
-		// A unit was charged before it was admitted, and is counted for longer here.
-		if used := inUse(l, g.admitted, d.At); used+c.Units() <= l.Capacity()-slack {
-			w.wrong = append(w.wrong, fmt.Sprintf("%v of %v: a cost of %d denied at %d with %d in use of %d, and at most %d held", l, c.Rule, c.Units(), d.At, used, l.Capacity(), slack))
-		}
-	}
-}
-
-func hasBucket(r *headgate.Rule) bool {
-	return slices.ContainsFunc(r.Limits(), func(l headgate.Limit) bool { return l.Algorithm == headgate.TokenBucket })
-}
-
 // play has a few things happen one after another.
 func (w *crowd) play() {
 	for range 4 + w.roll(6) {
@@ -439,6 +408,9 @@ func (w *crowd) drip(n *node) {
 	pause := l.Period / time.Duration(l.Count) * time.Duration(20+w.roll(100)) / 100
 	for range 20 + w.roll(60) {
 		w.do(n, w.request(1))
+		if w.books && w.roll(10) == 0 {
+			w.reserve(n)
+		}
 		time.Sleep(pause)
 	}
 }

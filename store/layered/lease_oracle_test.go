@@ -18,6 +18,9 @@ type ledgerOf struct {
 	// loose is units that others held when the key was reset, of which the store
 	// forgot; gifts is what refunds may have given back to buckets twice.
 	loose, gifts int64
+	// late is what of a limit may be admitted later than it is counted, if that is not
+	// provided for; nil if it is.
+	late func(*headgate.Limit) int64
 }
 
 func (g *ledgerOf) admit(at, units int64) {
@@ -39,6 +42,9 @@ func (g *ledgerOf) over(l *headgate.Limit) string {
 		extra := int64(0)
 		if from != 0 {
 			extra = g.loose
+		}
+		if g.late != nil {
+			extra += g.late(l)
 		}
 		if at, used, most := exceeds(l, some, extra, g.gifts); at != 0 {
 			return fmt.Sprintf("%v: %d units in use at %d, of at most %d", l, used, at, most)
@@ -136,4 +142,38 @@ func inUse(l *headgate.Limit, some []passage, now int64) int64 {
 		}
 	}
 	return used
+}
+
+// judgeDenial holds a denial, in a history where nothing fails, against the bound on
+// early ones: all nodes together hold half of what the limit admits at most.
+func (w *crowd) judgeDenial(c *headgate.Check, d *headgate.Decision) {
+	g := w.ledger(c)
+	if !w.calm || c.Consistency != headgate.Leased || len(g.resets) > 0 || d.Source != headgate.SourceStore {
+		return
+	}
+	if hasBucket(c.Rule) && !w.plain {
+		return // A refund need not give all back to a bucket.
+	}
+	strict := w.nodes[0].lease.Enforced(c.Rule)
+	for i := range strict.Limits() {
+		if &c.Rule.Limits()[i] != d.Limit {
+			continue
+		}
+		l := &strict.Limits()[i]
+		slack := w.count*(l.Capacity()/(2*w.count)) + w.asking[counted{c.Rule.Name(), c.Key}]
+		if hasBucket(c.Rule) {
+			// What a bucket had refilled when it came back does not come back.
+			for _, n := range w.nodes {
+				slack += n.lease.Stats().Lost
+			}
+		}
+		// A unit was charged before it was admitted, and is counted for longer here.
+		if used := inUse(l, g.admitted, d.At); used+c.Units() <= l.Capacity()-slack {
+			w.wrong = append(w.wrong, fmt.Sprintf("%v of %v: a cost of %d denied at %d with %d in use of %d, and at most %d held", l, c.Rule, c.Units(), d.At, used, l.Capacity(), slack))
+		}
+	}
+}
+
+func hasBucket(r *headgate.Rule) bool {
+	return slices.ContainsFunc(r.Limits(), func(l headgate.Limit) bool { return l.Algorithm == headgate.TokenBucket })
 }

@@ -53,6 +53,9 @@ func (f *Fallback) without(ctx context.Context, op headgate.Op, checks []headgat
 			}
 		}
 	}
+	if stateOf(f.breaker.word.Load()) == Closed {
+		f.options.Decided(cause)
+	}
 	if !local {
 		f.counts.open.Add(1)
 		for i := range checks {

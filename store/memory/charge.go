@@ -18,7 +18,7 @@ func (s *Store) Charge(checks []headgate.Check) {
 		now := s.read()
 		sh := s.shardOf(hash)
 		sh.mu.Lock()
-		sh.chargeAll(c, hash, s.settle(now, sh))
+		sh.chargeAll(c, hash, s.timeIn(now, sh))
 		sh.mu.Unlock()
 	}
 }
@@ -63,11 +63,7 @@ func (sh *shard) chargeLog(l *headgate.Limit, c *headgate.Check, hash uint64, no
 	e := sh.table.find(place)
 	if first {
 		if g, horizon := sh.log(e), algorithm.Horizon(c.Rule); g != nil {
-			if g.Stepped(now) {
-				before := g.Bytes()
-				g.Clamp(now, horizon)
-				sh.budget.logs.Add(int64(g.Bytes() - before))
-			}
+			sh.followClock(g, now, horizon)
 			if facts := g.Facts(l, now, c.Units(), horizon); shared && !facts.Fits(l, c.Units()) {
 				return
 			}

@@ -11,24 +11,24 @@ import (
 func TestSettle(t *testing.T) {
 	s := New()
 	sh := &s.shards[0]
-	start := s.settle(s.read(), sh)
+	start := s.timeIn(s.read(), sh)
 	stale := s.read()
-	if got := s.settle(stale-overtaken+1, sh); got != start && got < sh.last {
+	if got := s.timeIn(stale-overtaken+1, sh); got != start && got < sh.last {
 		t.Errorf("a reading just overtaken gives %d, want the last time or a later one", got)
 	}
 	last := sh.last
 	// Held up for ten seconds between reading and locking: the clock has not been
 	// set back, and says so.
-	if got := s.settle(last-10_000_000, sh); got < last {
+	if got := s.timeIn(last-10_000_000, sh); got < last {
 		t.Errorf("a reading that is ten seconds old gives %d, want at least %d", got, last)
 	}
 	last = sh.last
 	s.own.offset.Add(-int64(time.Hour))
-	got := s.settle(s.read(), sh)
+	got := s.timeIn(s.read(), sh)
 	if back := last - got; back < 3_500_000_000 || back > 3_700_000_000 {
 		t.Errorf("the clock was set back an hour, and time goes back by %d µs", back)
 	}
-	if again := s.settle(s.read(), sh); again < got {
+	if again := s.timeIn(s.read(), sh); again < got {
 		t.Errorf("time goes back again, from %d to %d", got, again)
 	}
 }
@@ -37,9 +37,9 @@ func TestSettle(t *testing.T) {
 func TestSettleSeveral(t *testing.T) {
 	s := New()
 	a, b := &s.shards[0], &s.shards[1]
-	now := s.settle(s.read(), a)
+	now := s.timeIn(s.read(), a)
 	b.last = now + overtaken/2
-	if got := s.settle(now, b); got != b.last {
+	if got := s.timeIn(now, b); got != b.last {
 		t.Errorf("settled on %d, want the later shard's %d", got, b.last)
 	}
 }

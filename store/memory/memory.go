@@ -113,7 +113,7 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 	sh := s.shardOf(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return s.take(op, checks, []uint64{hash}, s.settle(now, sh), dst), nil
+	return s.take(op, checks, []uint64{hash}, s.timeIn(now, sh), dst), nil
 }
 
 // TakeSingle implements [headgate.SingleStore].
@@ -143,7 +143,7 @@ func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 	now := s.read()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now = s.settle(now, sh)
+	now = s.timeIn(now, sh)
 	if l.Algorithm == headgate.SlidingWindow {
 		checks, hashes, room := [1]headgate.Check{*c}, [1]uint64{hash}, [1]headgate.Decision{}
 		*d = s.take(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
@@ -154,7 +154,7 @@ func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 }
 
 // read reads the store's own clock. It is done before a shard is locked, because
-// it takes as long as the decision; see settle.
+// it takes as long as the decision; see timeIn.
 func (s *Store) read() int64 {
 	if s.clock != nil {
 		return 0
@@ -162,10 +162,10 @@ func (s *Store) read() int64 {
 	return s.own.now()
 }
 
-// settle is the time of a decision in a locked shard, given what read returned.
+// timeIn is the time of a decision in a locked shard, given what read returned.
 // Another caller may have locked the shard in between with a later reading: then
 // that counts, or time would seem to step back.
-func (s *Store) settle(now int64, sh *shard) int64 {
+func (s *Store) timeIn(now int64, sh *shard) int64 {
 	if s.clock != nil {
 		return s.clock()
 	}
@@ -218,7 +218,7 @@ func (s *Store) lock(checks []headgate.Check, l *locked) {
 	}
 	l.now = s.read()
 	for _, i := range l.order[:l.n] {
-		l.now = s.settle(l.now, &s.shards[i])
+		l.now = s.timeIn(l.now, &s.shards[i])
 	}
 }
 
@@ -233,7 +233,10 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 	var room [inline]step
 	steps := room[:0]
 	admitted := true
-	var refused, punished uint64 // a bit for each check that does not fit, by a limit that is no penalty
+	var (
+		refused  uint64 // a bit for each check that one of its limits denies
+		punished uint64 // a bit for each that one which is no penalty denies
+	)
 	for i := range checks {
 		c := &checks[i]
 		sh := s.shardOf(hashes[i])
@@ -247,28 +250,14 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			dst = sh.settleAll(c, i, hashes[i], c.Units(), nil, now, dst)
 			continue
 		}
-		logged, horizon := false, int64(0)
+		first := true // of the rule's sliding windows, which have one log together
 		for j := range limits {
 			st := step{limit: &limits[j], check: i}
 			if st.limit.Algorithm == headgate.SlidingWindow {
-				st.hash, st.shared = sh.placeLog(c.Rule, hashes[i], now)
-				st.first, logged = !logged, true
-				if g := sh.log(sh.table.find(st.hash)); g != nil {
-					if horizon == 0 {
-						horizon = algorithm.Horizon(c.Rule)
-					}
-					if g.Stepped(now) {
-						before := g.Bytes()
-						g.Clamp(now, horizon)
-						sh.budget.logs.Add(int64(g.Bytes() - before))
-					}
-					st.facts = g.Facts(st.limit, now, c.Units(), horizon)
-				}
-				st.fits = st.facts.Fits(st.limit, c.Units())
+				st.first, first = first, false
+				sh.lookAtLog(&st, c, hashes[i], now)
 			} else {
-				st.hash, st.shared = sh.place(c.Rule, hashes[i], st.limit.Slot(), now)
-				st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
-				st.fits = algorithm.Fits(st.limit, st.state, now, c.Units())
+				sh.lookAtState(&st, c, hashes[i], now)
 			}
 			if !st.fits {
 				refused |= 1 << i
@@ -295,29 +284,9 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			sh.stepLog(st, op, charge, c, now, d)
 			continue
 		}
-		after := st.state
 		// Keys that share a counter do not answer for each other's denials.
 		punish := op == headgate.OpTake && st.limit.Algorithm == headgate.Penalty && st.fits && punished&(1<<st.check) != 0 && !st.shared
-		switch {
-		case punish:
-			after = algorithm.Punish(st.limit, after, now)
-		case charge:
-			after = algorithm.Charge(st.limit, after, now, c.Units())
-		case op == headgate.OpRefund:
-			if !st.shared { // what others have used of it is not this key's to give back
-				after = algorithm.Refund(st.limit, after, now, c.Units(), c.At, 0)
-			}
-			st.fits = true
-		}
-		algorithm.Describe(d, st.limit, st.state, after, now, c.Units(), st.fits)
-		if op == headgate.OpRefund {
-			d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
-		}
-		if charge || punish || op == headgate.OpRefund {
-			sh.put(st.hash, after, now+d.ResetAfter.Microseconds())
-		} else {
-			sh.keep(sh.table.find(st.hash), now+d.ResetAfter.Microseconds())
-		}
+		sh.stepState(st, op, charge, punish, c, now, d)
 	}
 	return dst
 }
@@ -394,9 +363,4 @@ func (s *Store) String() string {
 }
 
 // Now is the store's clock.
-func (s *Store) Now() time.Time {
-	if s.clock != nil {
-		return time.UnixMicro(s.clock())
-	}
-	return time.UnixMicro(s.own.now())
-}
+func (s *Store) Now() time.Time { return time.UnixMicro(s.clockNow()) }

@@ -309,6 +309,51 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 	sh.keep(e, expires)
 }
 
+// lookAtState reads the counter of a limit that is not a sliding window into its step.
+func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, now int64) {
+	st.hash, st.shared = sh.place(c.Rule, hash, st.limit.Slot(), now)
+	st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
+	st.fits = algorithm.Fits(st.limit, st.state, now, c.Units())
+}
+
+// lookAtLog is lookAtState for a sliding window.
+func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now int64) {
+	st.hash, st.shared = sh.placeLog(c.Rule, hash, now)
+	if g := sh.log(sh.table.find(st.hash)); g != nil {
+		horizon := algorithm.Horizon(c.Rule)
+		sh.followClock(g, now, horizon)
+		st.facts = g.Facts(st.limit, now, c.Units(), horizon)
+	}
+	st.fits = st.facts.Fits(st.limit, c.Units())
+}
+
+// stepState finishes a limit that is not a sliding window: it charges, punishes or
+// refunds its counter, and describes it.
+func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *headgate.Check, now int64, d *headgate.Decision) {
+	after, fits := st.state, st.fits
+	switch {
+	case punish:
+		after = algorithm.Punish(st.limit, after, now)
+	case charge:
+		after = algorithm.Charge(st.limit, after, now, c.Units())
+	case op == headgate.OpRefund:
+		if !st.shared { // what others have used of it is not this key's to give back
+			after = algorithm.Refund(st.limit, after, now, c.Units(), c.At, 0)
+		}
+		fits = true
+	}
+	algorithm.Describe(d, st.limit, st.state, after, now, c.Units(), fits)
+	if op == headgate.OpRefund {
+		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+	}
+	expires := now + d.ResetAfter.Microseconds()
+	if charge || punish || op == headgate.OpRefund {
+		sh.put(st.hash, after, expires)
+	} else {
+		sh.keep(sh.table.find(st.hash), expires)
+	}
+}
+
 // stepLog finishes a sliding window: it charges or refunds the log, if it is the
 // rule's first, and describes the window.
 func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Check, now int64, d *headgate.Decision) {
@@ -335,6 +380,16 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 	default:
 		sh.keep(e, now+st.limit.Micros())
 		st.facts.Describe(d, st.limit, now, c.Units(), false)
+	}
+}
+
+// followClock moves the entries of a log that lie in the future, because the clock
+// has stepped back, to now.
+func (sh *shard) followClock(g *algorithm.Log, now, horizon int64) {
+	if g.Stepped(now) {
+		before := g.Bytes()
+		g.Clamp(now, horizon)
+		sh.budget.logs.Add(int64(g.Bytes() - before))
 	}
 }
 

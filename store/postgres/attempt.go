@@ -105,15 +105,24 @@ func (a *attempt) send(ctx context.Context, batch *pgx.Batch) error {
 	}
 	err := a.conn.SendBatch(ctx, batch).Close()
 	var said *pgconn.PgError
-	if errors.As(err, &said) && said.Code == queryCanceled {
-		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	if errors.As(err, &said) {
+		switch said.Code {
+		case queryCanceled:
+			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+		case noStatement, sameStatement:
+			err = fmt.Errorf("%w; a pooler may stand between that gives each transaction another connection: add default_query_exec_mode=exec to the URL", err)
+		}
 	}
 	return err
 }
 
-// queryCanceled is the code of a statement that the server has ended because of its
-// deadline.
-const queryCanceled = "57014"
+// What the server says of a statement that it has ended because of its deadline, and of
+// one that another connection has prepared, or has prepared already.
+const (
+	queryCanceled = "57014"
+	noStatement   = "26000"
+	sameStatement = "42P05"
+)
 
 // Commit implements [cas.Attempt], in one round trip. Nobody can have been faster.
 func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error) {

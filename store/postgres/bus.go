@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	randv2 "math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,8 +70,9 @@ func hangUp(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // it is of no more use either way
 }
 
-// ignore is for a connection that only speaks. The pool's may listen to others as soon as
-// they are made.
+// ignore is for connections that are not there to listen: the pool's, which a pooler may
+// send what others listen to, and one that only speaks, since a pool of the application's
+// may listen as soon as connections are made.
 func ignore(*pgconn.PgConn, *pgconn.Notification) {}
 
 // dial makes a connection as the pool would, but for what becomes of notifications. With
@@ -165,16 +167,21 @@ func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(messag
 var errDeaf = errors.New("a message to oneself was not heard: a pooler may stand between that passes on no notifications")
 
 func (b *bus) listen(ctx context.Context, ready func(), receive func(message []byte)) error {
-	conn, err := b.tuneIn(ctx)
+	conn, server, err := b.tuneIn(ctx)
 	if err != nil {
 		return err
 	}
-	defer hangUp(conn)
+	asked, began := true, false
+	defer func() {
+		if !began {
+			b.tuneOut(conn, server)
+		}
+		hangUp(conn)
+	}()
 	mine := question + rand.Text()
 	if err := b.say(ctx, mine); err != nil {
 		return err
 	}
-	asked, began := true, false
 	for until := time.Now().Add(busWithin); ; {
 		waiting, cancel := context.WithDeadline(ctx, until)
 		n, err := conn.WaitForNotification(waiting)
@@ -205,17 +212,46 @@ func (b *bus) listen(ctx context.Context, ready func(), receive func(message []b
 	}
 }
 
-// tuneIn makes a connection that notifications come over.
-func (b *bus) tuneIn(ctx context.Context) (*pgx.Conn, error) {
+// tuneIn makes a connection that notifications come over. It tells which process of the
+// server listens.
+func (b *bus) tuneIn(ctx context.Context) (conn *pgx.Conn, server uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, busWithin)
 	defer cancel()
-	conn, err := b.dial(ctx, nil)
-	if err != nil {
-		return nil, err
+	if conn, err = b.dial(ctx, nil); err != nil {
+		return nil, 0, err
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+b.channel); err != nil {
+	if server, err = served(ctx, conn, "LISTEN "+b.channel); err != nil {
 		hangUp(conn)
-		return nil, err
+		return nil, 0, err
 	}
-	return conn, nil
+	return conn, server, nil
+}
+
+// tuneOut has the process of the server no longer listen that does for nobody. Behind a
+// pooler that gives each transaction another one it would go on after the connection has
+// ended, and tell those whom it serves next. Which process is to be had is the pooler's
+// choice, so that this may not succeed.
+func (b *bus) tuneOut(conn *pgx.Conn, server uint32) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for range 64 {
+		if by, err := served(ctx, conn, "UNLISTEN "+b.channel); err != nil || by == server {
+			return
+		}
+	}
+}
+
+// served carries a statement out, in one transaction with the question which process of
+// the server does so.
+func served(ctx context.Context, conn *pgx.Conn, sql string) (server uint32, err error) {
+	results, err := conn.PgConn().Exec(ctx, sql+"; SELECT pg_backend_pid()").ReadAll()
+	if err != nil {
+		return 0, err
+	}
+	last := results[len(results)-1].Rows
+	if len(last) != 1 || len(last[0]) != 1 {
+		return 0, errors.New("the server does not say which process of its own has answered")
+	}
+	n, err := strconv.ParseUint(string(last[0][0]), 10, 32)
+	return uint32(n), err
 }

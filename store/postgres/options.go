@@ -140,6 +140,8 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "headgate"
 	}
+	// A pooler may hand on what others listen to, and the driver would keep it.
+	config.ConnConfig.OnNotification = ignore
 	return config, nil
 }
 

@@ -189,10 +189,13 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 	case version < 130000:
 		return fmt.Errorf("the server's version is %d, must be 130000 (13.0) or newer", version)
 	case exists: // but may be another application's
-		if err := b.tryTable(ctx, quoted(set.table)); err != nil {
-			return fmt.Errorf("the table %s is not one of this store, or may not be used: %w", set.table, err)
-		}
-		return nil
+		// A pooler that gives each statement another connection refuses the transaction.
+		return pgx.BeginTxFunc(ctx, b.pool, writing, func(tx pgx.Tx) error {
+			if err := tryTable(ctx, tx, quoted(set.table)); err != nil {
+				return fmt.Errorf("the table %s is not one of this store, or may not be used: %w", set.table, err)
+			}
+			return nil
+		})
 	case !set.create:
 		return fmt.Errorf("there is no table %s; make it with:\n%s", set.table, Migration(set.table, set.unlogged))
 	}
@@ -210,10 +213,10 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 }
 
 // tryTable does to no row of the table what is done to its rows, in one round trip.
-func (b *backend) tryTable(ctx context.Context, table string) error {
-	_, err := b.pool.Exec(ctx, "BEGIN READ WRITE; SELECT k = ''::bytea, v = ''::bytea, expires + 0::bigint, due + 0::bigint FROM "+table+" LIMIT 0;"+
+func tryTable(ctx context.Context, tx pgx.Tx, table string) error {
+	_, err := tx.Exec(ctx, "SELECT k = ''::bytea, v = ''::bytea, expires + 0::bigint, due + 0::bigint FROM "+table+" LIMIT 0;"+
 		" INSERT INTO "+table+" AS t (k, v, expires, due) SELECT ''::bytea, ''::bytea, 0, 0 WHERE false ON CONFLICT (k) DO UPDATE SET v = excluded.v, expires = 0, due = 0;"+
-		" DELETE FROM "+table+" WHERE false; COMMIT", pgx.QueryExecModeSimpleProtocol)
+		" DELETE FROM "+table+" WHERE false", pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -117,6 +118,9 @@ func (s *Store) diagnoseBus(ctx context.Context, d *Diagnosis) {
 		d.add("", "messages", Fine, "servers can tell each other what was refunded and reset", "")
 		return
 	}
-	d.add("", "messages", Doubtful, fmt.Sprintf("servers cannot tell each other what was refunded and reset: %v; of keys whose denials are remembered they find out some seconds later", err),
-		"allow the user +publish, +subscribe and the channels of its prefix; docs/redis.md has the list")
+	fix := "see which server does not answer"
+	if strings.Contains(err.Error(), "NOPERM") {
+		fix = "allow the user +publish, +subscribe and the channels of its prefix; docs/redis.md has the list"
+	}
+	d.add("", "messages", Doubtful, fmt.Sprintf("servers cannot tell each other what was refunded and reset: %v; of keys whose denials are remembered they find out some seconds later", err), fix)
 }

@@ -71,12 +71,26 @@ func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []st
 	return keys, args
 }
 
+// begin admits a call for a key or refuses it. An admitted one must end.
+func (s *Store) begin(key string) error {
+	if err := s.refuses(key); err != nil {
+		return err
+	}
+	return s.pending.begin()
+}
+
+// end notes how a call for a key ended.
+func (s *Store) end(key string, err error) {
+	s.pending.end(err)
+	s.heard(key, err)
+}
+
 func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
-	if err := s.pending.begin(); err != nil {
+	if err := s.begin(keys[0]); err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}
 	text, err := s.run(ctx, script, keys, args)
-	s.pending.end(err)
+	s.end(keys[0], err)
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}

@@ -20,6 +20,7 @@ import (
 // clustered is what a store on a cluster has besides.
 type clustered struct {
 	suspects suspects
+	hangs    hangs
 	tasks    tasks
 }
 

@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -20,7 +22,7 @@ import (
 // it has with a call of its own: its deadline, its place among the pending, its
 // error, its order. Nobody waits for company. A decision leaves at once unless two
 // shared calls are on their way, and else with those that come until one of them
-// is answered.
+// is answered. When more ask than are answered in time, the last come first; see late.
 
 const (
 	// sharedCalls is how many shared calls are on their way at a time: one for the
@@ -37,9 +39,10 @@ const (
 // seat is a decision's place in a shared call.
 type seat struct {
 	shape shape
-	text  []byte // the counter's name and, behind it, what batch.lua is told
-	key   int    // how long the name is
-	work  int    // for how many decisions by one bucket the server works at it
+	text  []byte    // the counter's name and, behind it, what batch.lua is told
+	key   int       // how long the name is
+	work  int       // for how many decisions by one bucket the server works at it
+	until time.Time // when its caller gives up; zero if never
 	reply reply
 	err   error
 	left  atomic.Bool   // nobody waits for it any more
@@ -81,9 +84,11 @@ func newCombiner(s *Store, from int64) *combiner {
 	return c
 }
 
-// one decides one check that has a short script.
+// one decides one check that has a short script. Whether the server is in doubt does not
+// matter for sharing: a shared call ends by its deadline, too, and callers who are late
+// would be later with calls of their own.
 func (s *Store) one(ctx context.Context, shape shape, c *headgate.Check) (reply, error) {
-	if s.combiner.pays(s.pending.calls.Load()) && !s.doubt.now(ctx) {
+	if s.combiner.pays(s.pending.calls.Load()) {
 		if r, err := s.combiner.decide(ctx, shape, c); r.status != statusRefused {
 			return r, err
 		}
@@ -117,6 +122,7 @@ func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Chec
 	}
 	s := c.seats.Get().(*seat)
 	s.set(shape, c.store.prefix, check)
+	s.until, _ = ctx.Deadline()
 	if !c.join(s) {
 		pending.end(nil)
 		return reply{status: statusRefused}, nil
@@ -198,25 +204,35 @@ func (c *combiner) board(batch []*seat) []*seat {
 	defer c.mu.Unlock()
 	c.consider()
 	clear(batch)
-	batch = batch[:0]
-	work, n := 0, 0
-	for ; n < len(c.waiting); n++ {
-		s := c.waiting[n]
-		if s.left.Load() {
-			continue
-		}
-		if work += s.work; work > batchWork {
-			break
-		}
-		batch = append(batch, s)
-	}
-	rest := copy(c.waiting, c.waiting[n:])
-	clear(c.waiting[rest:])
-	c.waiting = c.waiting[:rest]
-	if len(batch) == 0 {
+	c.waiting = slices.DeleteFunc(c.waiting, func(s *seat) bool { return s.left.Load() })
+	if len(c.waiting) == 0 {
 		c.runs--
+		return batch[:0]
 	}
+	from, to, work := 0, 0, 0
+	if c.late(time.Now()) {
+		for from = len(c.waiting); from > 0 && work+c.waiting[from-1].work <= batchWork; from-- {
+			work += c.waiting[from-1].work
+		}
+		to = len(c.waiting)
+	} else {
+		for ; to < len(c.waiting) && work+c.waiting[to].work <= batchWork; to++ {
+			work += c.waiting[to].work
+		}
+	}
+	batch = append(batch[:0], c.waiting[from:to]...)
+	c.waiting = slices.Delete(c.waiting, from, to)
 	return batch
+}
+
+// late reports whether the one who waits longest has a quarter of a call's time left, or
+// less. Then more ask than can be answered, and if they left in their order each would
+// be sent when its time is nearly over: the server would do all of its work for callers
+// who are gone. So the last ones leave first, with time enough, and of the others
+// those that are not sent are not charged.
+func (c *combiner) late(now time.Time) bool {
+	first := c.waiting[0].until
+	return !first.IsZero() && first.Sub(now) < c.store.deadlines.timeout/4
 }
 
 // consider gives sharing up when it has not paid for a while.

@@ -3,6 +3,7 @@ package redis
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,5 +169,37 @@ func TestBoard(t *testing.T) {
 			t.Errorf("call %d has %d of work", calls, work)
 		}
 		want = want[len(batch):]
+	}
+}
+
+// TestBoardWhenLate: while all can be answered in time they leave in their order. When the
+// first has little time left, the last leave first, among themselves in their order, and
+// those who are gone leave no trace.
+func TestBoardWhenLate(t *testing.T) {
+	store := new(Store)
+	store.deadlines.timeout = time.Minute
+	for _, late := range []bool{false, true} {
+		c := newCombiner(store, 1)
+		defer c.end()
+		first := time.Now().Add(time.Hour)
+		if late {
+			first = time.Now().Add(store.deadlines.timeout / 8)
+		}
+		var all []*seat
+		for i := range 3 * batchWork {
+			s := &seat{work: 1, until: first.Add(time.Duration(i) * time.Minute), done: make(chan struct{}, 1)}
+			s.left.Store(i%3 == 1)
+			all = append(all, s)
+		}
+		c.waiting, c.runs = append([]*seat(nil), all...), 1
+		want := slices.DeleteFunc(all, func(s *seat) bool { return s.left.Load() })
+		got := c.board(nil)
+		rest := want[batchWork:]
+		if want = want[:batchWork]; late {
+			want, rest = rest, want
+		}
+		if !slices.Equal(got, want) || !slices.Equal(c.waiting, rest) {
+			t.Errorf("late %t: %d seats leave and %d wait, want %d and %d, or they are others", late, len(got), len(c.waiting), len(want), len(rest))
+		}
 	}
 }

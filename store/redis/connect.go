@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -57,7 +58,11 @@ func (t *target) unreachable(err error) error {
 	} else {
 		where = "redis at " + where
 	}
-	return fmt.Errorf("%w: connecting to %s: %w", headgate.ErrUnavailable, where, err)
+	hint := ""
+	if t.tls && errors.Is(err, context.DeadlineExceeded) {
+		hint = " (does it speak TLS at that port?)"
+	}
+	return fmt.Errorf("%w: connecting to %s: %w%s", headgate.ErrUnavailable, where, err, hint)
 }
 
 // options are the client's.
@@ -106,15 +111,48 @@ func (t *target) options(set *settings) (rueidis.ClientOption, error) {
 	switch t.topology {
 	case single:
 		o.ForceSingleClient = true
+		o.AuthCredentialsFn = t.credentials(password)
 	case sentinels:
+		// The client would show these credentials to the Sentinels as well.
 		o.Sentinel = rueidis.SentinelOption{
 			MasterSet: t.master, Username: t.sentinelUser, Password: sentinelPassword, ClientName: t.clientName,
 			Dialer: dialer, TLSConfig: config, TopologyRefreshInterval: t.refresh,
 		}
 	case cluster:
+		o.AuthCredentialsFn = t.credentials(password)
 		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: t.refresh, MaxMovedRedirections: maxRedirections}
 	}
 	return o, nil
+}
+
+// credentials has the password file read again for each connection, so that another
+// password can take the place of one that is no longer valid. A file that cannot be read
+// just then leaves the password as it was. It is nil if there is no such file.
+func (t *target) credentials(password string) func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+	if t.passwordFile == "" {
+		return nil
+	}
+	var last atomic.Pointer[string]
+	last.Store(&password)
+	return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		if now, err := secret(t.passwordFile); err == nil {
+			last.Store(&now)
+		}
+		return rueidis.AuthCredentials{Username: t.user, Password: *last.Load()}, nil
+	}
+}
+
+// certificate has the certificate read again for each connection, which begins with it:
+// it can be renewed. Files that do not fit each other just then leave it as it was.
+func (t *target) certificate(pair *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(pair)
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if now, err := tls.LoadX509KeyPair(t.certFile, t.keyFile); err == nil {
+			last.Store(&now)
+		}
+		return last.Load(), nil
+	}
 }
 
 func (t *target) tlsConfig(keep func(string, error)) *tls.Config {
@@ -131,7 +169,7 @@ func (t *target) tlsConfig(keep func(string, error)) *tls.Config {
 	}
 	if t.certFile != "" {
 		pair, err := tls.LoadX509KeyPair(t.certFile, t.keyFile)
-		config.Certificates = []tls.Certificate{pair}
+		config.GetClientCertificate = t.certificate(&pair)
 		keep("cert_file and key_file", err)
 	}
 	return config

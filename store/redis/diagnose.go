@@ -84,30 +84,56 @@ const (
 	sampleKeys    = 5000 // looked at, of each node
 	measuredKeys  = 20   // of each rule and node
 	scanCount     = 500  // for each SCAN
+	scans         = 2000 // of each node, where most of the keys are somebody else's
 	maxClockApart = 100 * time.Millisecond
 )
 
 // Diagnose looks for what makes trouble in operation: versions, permissions, clocks,
 // eviction, persistence, latency, scripts, and the memory of each rule's counters. It
-// asks every node a few hundred small things, samples its keys with SCAN, and changes
-// nothing but one counter of a rule of its own, which expires. The error is that of the
-// first node that does not answer.
+// asks every server, replicas and Sentinels too, a few hundred small things, samples the
+// keys with SCAN, and changes nothing but one counter of a rule of its own, which expires.
+// Servers that do not answer are findings. If none does that holds data, that is the error.
 func (s *Store) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	d := new(Diagnosis)
-	if err := s.diagnoseDecisions(ctx, d); err != nil {
-		return nil, err
+	failure := s.diagnoseDecisions(ctx, d)
+	if failure != nil {
+		d.add("", "decisions", Bad, fmt.Sprintf("a request gets no decision: %v", failure), "see below what the server lacks, or which one does not answer; meanwhile rules do what on_store_error says")
 	}
-	s.diagnoseBus(ctx, d)
 	nodes := s.client.Nodes()
 	rules := make(map[string]*sampled)
-	var clocks []nodeClock
+	var examined []*patient
+	var replicas []string
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		n := &patient{ctx: ctx, client: nodes[name], name: name, d: d, prefix: s.prefix}
-		if err := n.examine(); err != nil {
-			return nil, unavailable("diagnose "+name, err)
+		err := n.answers()
+		if err == nil {
+			err = n.examine()
 		}
-		clocks = append(clocks, n.clock)
+		if err != nil {
+			failure = err
+			d.add(name, "answers", Bad, fmt.Sprintf("it does not answer: %v", err), "start it, or see what keeps it or the network")
+			continue
+		}
 		n.sample(rules)
+		replicas = append(replicas, n.replicas()...)
+		examined = append(examined, n)
+	}
+	if len(examined) == 0 {
+		if failure == nil {
+			failure = rueidis.ErrNoAddr
+		}
+		return nil, unavailable("diagnose", failure)
+	}
+	s.diagnoseBus(ctx, d)
+	if s.clustered != nil {
+		examined[0].coverage()
+	}
+	replicas = slices.DeleteFunc(replicas, func(name string) bool { return nodes[name] != nil })
+	examined = append(examined, s.diagnoseReplicas(ctx, d, replicas)...)
+	s.diagnoseSentinels(ctx, d)
+	var clocks []nodeClock
+	for _, n := range examined {
+		clocks = append(clocks, n.clock)
 	}
 	diagnoseClocks(d, clocks)
 	for name, r := range rules {
@@ -204,7 +230,7 @@ func (p *patient) examine() error {
 // parseInfo reads the answer to INFO.
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) { // a mark of RESP3
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			info[name] = value
 		}
@@ -304,7 +330,7 @@ func (p *patient) latency() error {
 	times := make([]time.Duration, pings)
 	for i := range times {
 		start := time.Now()
-		if err := p.client.Do(p.ctx, p.client.B().Ping().Build()).Error(); err != nil {
+		if err := answered(p.client.Do(p.ctx, p.client.B().Ping().Build()).Error()); err != nil {
 			return err
 		}
 		times[i] = time.Since(start)
@@ -397,7 +423,10 @@ func (p *patient) sample(rules map[string]*sampled) {
 		return // the same keys as its primary's
 	}
 	cursor, seen := uint64(0), 0
-	for seen < sampleKeys {
+	for range scans {
+		if seen >= sampleKeys {
+			return
+		}
 		page, err := p.client.Do(p.ctx, p.client.B().Scan().Cursor(cursor).Match(globEscape(p.prefix)+"*").Count(scanCount).Build()).AsScanEntry()
 		if err != nil {
 			p.add("memory", Doubtful, "keys cannot be sampled: %v", err).Fix = "let the doctor's user run SCAN"

@@ -10,7 +10,7 @@ import (
 // within the call, and does not heed the call's context: to a server that hangs that
 // takes a second and more. A call in doubt is made by a goroutine of its own, which
 // may end later than the call does; there are as many at most as calls may be
-// pending.
+// pending. On a cluster see hangs as well.
 type doubt struct {
 	failed atomic.Bool  // the call that ended last had no answer
 	last   atomic.Int64 // about when a call was last answered, in ns

@@ -286,13 +286,13 @@ func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
 	if s.clock != nil {
 		now = strconv.FormatInt(s.clock(), 10)
 	}
-	if err := s.pending.begin(); err != nil {
+	if err := s.begin(key); err != nil {
 		return "", unavailable("recall", err)
 	}
 	text, err := bounded(ctx, func() (string, error) {
 		return s.recall.Exec(ctx, s.client, []string{key}, []string{now}).ToString()
 	})
-	s.pending.end(err)
+	s.end(key, err)
 	if err != nil {
 		return "", unavailable("recall", err)
 	}

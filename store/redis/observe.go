@@ -58,12 +58,7 @@ func (p *places) node(slot uint16) string {
 // observe tells of a call to the node of a slot.
 func (s *Store) observe(slot uint16, op string, start time.Time, err error) {
 	o := &s.observing
-	now := time.Now()
-	p := o.places.Load()
-	if p == nil || now.After(p.until) {
-		p = s.look(p, now)
-	}
-	o.tell(p.node(slot), op, now.Sub(start), err)
+	o.tell(s.placesNow().node(slot), op, time.Since(start), err)
 }
 
 // look finds out where calls go now, without having anybody wait for it. It returns what
@@ -82,6 +77,7 @@ func (s *Store) look(known *places, now time.Time) *places {
 			p := &places{}
 			if reply, err := s.client.Do(ctx, s.client.B().Arbitrary("CLUSTER", "SLOTS").Build()).ToArray(); err == nil {
 				p = readPlaces(reply)
+				s.clustered.hangs.keep(p.nodes)
 			} else if known != nil {
 				p.nodes, p.slots = known.nodes, known.slots
 			}

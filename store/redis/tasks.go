@@ -93,7 +93,7 @@ func (s *Store) pingNodes(ctx context.Context, ask, wait int) error {
 		if !s.clustered.tasks.start(func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(s.deadlines.timeout, defaultConnectTimeout))
 			defer cancel()
-			answers <- node.Do(ctx, node.B().Ping().Build()).Error()
+			answers <- answered(node.Do(ctx, node.B().Ping().Build()).Error())
 		}) {
 			answers <- rueidis.ErrClosing
 		}

@@ -70,7 +70,15 @@ type parameter struct {
 var parameters = []parameter{
 	{"ca_file", text(func(t *target) *string { return &t.caFile })},
 	{"cert_file", text(func(t *target) *string { return &t.certFile })},
-	{"client_name", text(func(t *target) *string { return &t.clientName })},
+	{"client_name", func(t *target, _ *settings, value string) string {
+		if value == "" || strings.ContainsFunc(value, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			return "must be letters, digits and signs of ASCII, without spaces; none leaves it out"
+		}
+		if t.clientName = value; value == "none" {
+			t.clientName = ""
+		}
+		return ""
+	}},
 	{"combine_from", number(0, 1<<20, false, func(_ *target, s *settings) *int64 { return &s.combineFrom })},
 	{"connect_timeout", duration(10*time.Millisecond, time.Minute, func(t *target, _ *settings) *time.Duration { return &t.connectTimeout })},
 	{"connections", number(1, 8, true, func(t *target, _ *settings) *int64 { return &t.connections })},
@@ -207,6 +215,9 @@ func parseURL(text string, set *settings) (*target, error) {
 		t.queue = defaultClusterQueue
 	}
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		if t.topology != single && strings.Contains(authority[:at], "@") {
+			bad("there is more than one @ before the end of the addresses: user and password stand once, before the first address; %s", escape)
+		}
 		user, password, _ := strings.Cut(authority[:at], ":")
 		var err, err2 error
 		t.user, err = url.PathUnescape(user)

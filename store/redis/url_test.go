@@ -70,6 +70,14 @@ func fill[T comparable](field *T, otherwise T) {
 	}
 }
 
+// TestNoClientName: what connections are called can be left out.
+func TestNoClientName(t *testing.T) {
+	set := newSettings()
+	if got, err := parseURL("redis://h?client_name=none", &set); err != nil || got.clientName != "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 // TestURLSettings: a URL says something of the store as well.
 func TestURLSettings(t *testing.T) {
 	set := newSettings()
@@ -119,6 +127,9 @@ func TestParseURLMistakes(t *testing.T) {
 		{"redis://a?ca_file=x", "ca_file is for TLS"},
 		{"rediss://a?cert_file=x", "cert_file and key_file go together"},
 		{"redis://:secret@a?password_file=x", "a password and a password_file; keep one"},
+		{"redis-cluster://user:secret@a,user:secret@b", "user and password stand once, before the first address"},
+		{"redis://a?client_name=head%20gate", "client_name must be letters, digits and signs of ASCII, without spaces"},
+		{"redis://a?client_name=", "client_name must be"},
 		{"redis://a?x=%zz", "what is behind the ? cannot be read"},
 	}
 	for _, test := range tests {

@@ -45,10 +45,14 @@
 // from here on, and its counters stay.
 //
 // at is a step: a time, an operation (take, peek, refund, reset), checks, an arrow,
-// and an outcome for each limit of each check. A check is rule/key, a cost unless
-// it is one, and for a refund perhaps @ and the time of the charge; the word shadow
-// may stand before it. + stands between checks, and ; between outcomes. A key may be written as a "quoted Go string". An
-// outcome is allow or deny, what is remaining, and the fields retry, reset and
+// and an outcome for each limit of each check. + stands between checks, and ; between
+// outcomes.
+//
+// A check is rule/key, a cost unless it is one, and for a refund perhaps @ and the time
+// of the charge. The word shadow may stand before it. A key may be a "quoted Go
+// string".
+//
+// An outcome is allow or deny, what is remaining, and the fields retry, reset and
 // delay, which are zero when left out; retry=never is a cost that can never fit. The
 // outcome of a reset is done. Durations are as Go writes them, days as in 1d12h.
 //

@@ -36,19 +36,17 @@ type nodeSeries struct {
 	errors    prometheus.Counter
 }
 
-// NodeBuckets are the upper bounds, in seconds, of the histogram for each node: 50 µs to
-// 1.2 s, each a quarter more than the one before, so that any quantile, p99.9 too, is
-// known to within that.
-func NodeBuckets() []float64 { return prometheus.ExponentialBuckets(50e-6, 1.25, 46) }
-
 // NewNodes returns a collector without any nodes. A server that scrapes native histograms
 // gets one that is finer still.
 func NewNodes() *Nodes {
 	n := &Nodes{
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "headgate_store_node_duration_seconds",
-			Help:    "How long calls to each server of the store took, with redirections; those that failed included. A call may carry several decisions.",
-			Buckets: NodeBuckets(), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+			Name: "headgate_store_node_duration_seconds",
+			Help: "How long calls to each server of the store took, with redirections; those that failed included. A call may carry several decisions.",
+			// 50 µs to 1.2 s, each a quarter more than the one before, so that any quantile,
+			// p99.9 too, is known to within that.
+			Buckets:                     prometheus.ExponentialBuckets(50e-6, 1.25, 46),
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 		}, []string{"node", "op"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headgate_store_node_errors_total",

@@ -258,39 +258,6 @@ headgate_decisions_total{limit="9 per 1h",outcome="uncharged",rule="other"} 0
 	}
 }
 
-func Example() {
-	registry := prometheus.NewRegistry()
-	recorder, err := prom.New(registry)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var store headgate.Store = scripted{} // memory.New(), in a program
-	store = headgate.Observe(store, recorder.Hooks())
-
-	search := headgate.MustRule("search", headgate.PerSecond(10))
-	if _, err := headgate.New(store, search).Allow(context.Background(), "y"); err != nil {
-		fmt.Println(err)
-	}
-
-	families, _ := registry.Gather()
-	for _, f := range families {
-		if f.GetName() != "headgate_decisions_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				fmt.Printf("%s=%q ", l.GetName(), l.GetValue())
-			}
-			fmt.Println(m.GetCounter().GetValue())
-		}
-	}
-	// Output:
-	// limit="10 per 1s" outcome="allowed" rule="search" 1
-	// limit="10 per 1s" outcome="denied" rule="search" 0
-	// limit="10 per 1s" outcome="uncharged" rule="search" 0
-}
-
 func BenchmarkDecided(b *testing.B) {
 	r, err := prom.New(prometheus.NewRegistry())
 	if err != nil {

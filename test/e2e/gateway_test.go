@@ -138,6 +138,16 @@ func TestGatewayExample(t *testing.T) {
 			t.Errorf("token %d: %d %s, want %d", i+1, a.status, a.text, want)
 		}
 	}
+	// A report costs what its server says, which the client is not told.
+	for i, want := range []string{"900", "600", "300", "0"} {
+		a := g.send(t, client, "GET", "/report?rows=300", nil, "X-API-Key: r")
+		if a.status != 200 || a.header.Get("X-RateLimit-Remaining") != want || a.header.Get("X-Rows") != "" {
+			t.Errorf("report %d: %d %s %v, want %s remaining", i+1, a.status, a.text, a.header, want)
+		}
+		until(t, "it is settled", func() bool {
+			return strings.Contains(g.get(t, "/metrics").text, fmt.Sprintf("settlements_total{result=\"settled\"} %d\n", i+1))
+		})
+	}
 	if a := g.send(t, client, "POST", "/upload", strings.NewReader(strings.Repeat("x", 1<<20)), "X-API-Key: u"); a.status != 200 || a.text != `{"bytes":"1048576"}`+"\n" || a.header.Get("X-RateLimit-Remaining") != "9" {
 		t.Errorf("an upload: %d %s %v", a.status, a.text, a.header)
 	}

@@ -22,6 +22,8 @@ func TestCheck(t *testing.T) {
 		{".", module, "algorithm", ". may import the standard library only"},
 		{"concurrency", Root, ".", "concurrency may import the standard library only"},
 		{"concurrency/adaptive", Root, "concurrency", ""},
+		{"internal/leakwait", Root, ".", "internal may import the standard library only"},
+		{"server/gateway", module, "internal/leakwait", "and not internal"},
 
 		{"algorithm", Root, ".", ""},
 		{"algorithm", Root, "policy", "algorithm may import ., and not policy"},
@@ -46,8 +48,6 @@ func TestCheck(t *testing.T) {
 		{"httplimit/httplimittest", Root, "store/memory", ""},
 		{"httplimit/httplimittest", Root, "store/redis", "and not store/redis"},
 		{"telemetry/prom", module, "store/redis", "and not store/redis"},
-		{"limittest", Root, "store/memory", ""},
-		{"limittest", Root, "store/redis", "and not store/redis"},
 
 		{"config", module, "policy", ""},
 		{"config", module, "server/app", "and not server/app"},

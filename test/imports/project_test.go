@@ -31,6 +31,21 @@ func TestProjectKeepsTheRules(t *testing.T) {
 	}
 }
 
+// TestEveryRoomIsUsed: a room without a package would be a rule about nothing.
+func TestEveryRoomIsUsed(t *testing.T) {
+	_, _, packages := load(t)
+	used := make(map[string]bool)
+	for _, p := range packages {
+		room, _, _ := find(Rooms(), p.Path)
+		used[room.Path] = true
+	}
+	for _, r := range Rooms() {
+		if !used[r.Path] {
+			t.Errorf("no package is in the room %s: strike it from imports.Rooms", r.Path)
+		}
+	}
+}
+
 func TestCoreRequiresNothing(t *testing.T) {
 	root, _, _ := load(t)
 	required, err := Requirements(t.Context(), root)

@@ -28,6 +28,9 @@ func Rooms() []Room {
 		{".", nil},
 		{"concurrency", nil},
 
+		// What the tests of several modules share; only they import it.
+		{"internal", nil},
+
 		{"algorithm", []string{"."}},
 		{"policy", []string{"."}},
 
@@ -45,8 +48,6 @@ func Rooms() []Room {
 		{"grpclimit", append([]string{"httplimit"}, adapter...)},
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
 		{"telemetry/*", adapter},
-		// The fakes are the real thing in memory, with a clock that tests set.
-		{"limittest", []string{".", "algorithm", "store/memory"}},
 
 		{"config", []string{".", "policy"}},
 

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,4 +98,34 @@ func TestDiagnose(t *testing.T) {
 			t.Errorf("without permission: %+v", f)
 		}
 	})
+}
+
+// TestDiagnoseOfAServerThatCannotSave: such a server refuses even PING, and is examined
+// all the same.
+func TestDiagnoseOfAServerThatCannotSave(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		blockDump(t, s, true)
+		stores.Do(t, s, "BGSAVE")
+		stores.Until(t, "the save has failed", func() bool {
+			info, err := s.Do(t.Context(), "INFO", "persistence")
+			return err == nil && strings.Contains(info.(string), "rdb_last_bgsave_status:err")
+		})
+		store := stores.OpenURL(t, s.URL())
+		if err := store.Ping(t.Context()); err != nil {
+			t.Errorf("a server that answers: %v", err)
+		}
+		d, err := store.Diagnose(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, what := range []string{"decisions", "persistence"} {
+			at := slices.IndexFunc(d.Findings, func(f redis.Finding) bool { return f.What == what })
+			if at < 0 || d.Findings[at].Level != redis.Bad || d.Findings[at].Fix == "" {
+				t.Errorf("what is said of %s is not that it is bad, and what to do: %+v", what, d.Findings)
+			} else if what == "decisions" && !strings.Contains(d.Findings[at].Text, "MISCONF") {
+				t.Errorf("the server's own word is missing: %+v", d.Findings[at])
+			}
+		}
+		blockDump(t, s, false)
+	}, servers.Directive("save", "3600", "1000"))
 }

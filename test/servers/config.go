@@ -41,14 +41,6 @@ func Password(password string) Option {
 	}
 }
 
-// User adds a user with a password and what it may do, such as "~hg:*" and
-// "+evalsha". The default user stays what it is.
-func User(name, password string, rules ...string) Option {
-	return func(s *settings) {
-		s.directives = append(s.directives, append([]string{"user", name, "on", ">" + password}, rules...))
-	}
-}
-
 // TLS makes the server speak nothing else, and ask its clients for a certificate.
 // [Server.URL] names the files for it.
 func TLS(c *Certificates) Option { return func(s *settings) { s.certificates = c } }

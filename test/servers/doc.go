@@ -21,8 +21,9 @@
 // and [StartCluster] a cluster; each of their servers can be broken like any other.
 //
 // [StartPostgres] and [StartMemcached] start a [Daemon] of those that are no Redis, which
-// can be killed, paused and started again as well. PostgreSQL refuses to run as root, and
-// is then run as the user postgres or nobody.
+// can be killed, paused and started again as well, and so does [StartPgBouncer], which
+// stands before a PostgreSQL. Both refuse to run as root, and are then run as the user
+// postgres or nobody.
 //
 // A server listens on a free port of the loopback interface only, keeps its
 // files in the test's own directory, saves nothing unless told to, and is killed

@@ -47,6 +47,11 @@ const rules = servicebench.Policy + `
     limits: [1000000000 per 1d]
 `
 
+// settle has what a request costs under the rule settled when it has been answered, in
+// KiB of the answer; what is estimated is not what it costs.
+const settle = `settle: [{ rule: ` + servicebench.RuleName + `, per: 1024, estimate: 4 }]
+`
+
 // Run measures the gateway, built from the module at source into dir, and a
 // ReverseProxy, which is what the program does that is told
 // "echo -handler proxy -listen ADDR -upstream URL".
@@ -93,26 +98,34 @@ func field(ctx context.Context, plan servicebench.Plan, program, source, dir, up
 	}
 	one, err1 := gateway(ours, "a limit for each API key, in the memory store, told in three headers", servicebench.Policy, servicebench.Ours)
 	three, err2 := gateway("Headgate gateway, three rules and routes", "one for each API key, one for each API key and route, one for all", rules, servicebench.Other)
-	logged, err3 := gateway("Headgate gateway, one rule, with the access log", "a line for each request", servicebench.Policy, servicebench.Other, "--access-log", "--log-format", "json")
+	file := filepath.Join(dir, "settle.yaml")
+	err3 := os.WriteFile(file, []byte(settle), 0o600)
+	settled, err4 := gateway("Headgate gateway, one rule, settled by bytes", "an estimate is reserved before, and settled by the bytes of the answer after it", servicebench.Policy, servicebench.Other, "--gateway", file)
+	logged, err5 := gateway("Headgate gateway, one rule, with the access log", "a line for each request", servicebench.Policy, servicebench.Other, "--access-log", "--log-format", "json")
 	return []servicebench.Contender{
 		{
 			Name: bare, Role: servicebench.Floor, Load: load, Note: "no limits; as many idle connections, the same headers about the client, buffers that are used again",
 			Command: []string{program, "echo", "-handler", "proxy", "-listen", "ADDR", "-upstream", upstream},
 		},
-		one, three, logged,
-	}, errors.Join(err1, err2, err3)
+		one, three, settled, logged,
+	}, errors.Join(err1, err2, err3, err4, err5)
 }
 
 // direct is asking the upstream server itself.
 const direct = "no proxy"
 
 // measureTimes measures how long requests take at half load.
-func (o *Outcome) measureTimes(ctx context.Context, plan servicebench.Plan, all []servicebench.Contender, upstream string) error {
+func (o *Outcome) measureTimes(ctx context.Context, plan servicebench.Plan, all []servicebench.Contender, upstream string) (err error) {
+	apart, err := servicebench.Divide()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, apart.Close()) }()
 	asked := requests(plan.Keys)
 	processes := map[string]string{direct: upstream}
 	names := []string{direct}
 	for _, c := range all[:2] {
-		addr, stop, err := servicebench.Start(ctx, c.Command)
+		addr, stop, err := apart.Start(ctx, c.Command)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}

@@ -1,7 +1,6 @@
 package servicebench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os/exec"
@@ -17,10 +16,6 @@ import (
 func Load(ctx context.Context, addr string, connections int, requests [][]byte, d time.Duration) (int, error) {
 	return load(ctx, addr, connections, requests, d)
 }
-
-// SkipAnswer reads one answer of HTTP/1.1 with a Content-Length. Anything but 200 is
-// an error that shows the answer.
-func SkipAnswer(r *bufio.Reader) error { return skipAnswer(r) }
 
 // Build builds Headgate's server from the module at source into dir, and returns the
 // program's name.

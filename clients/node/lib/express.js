@@ -5,6 +5,9 @@ const { routeOf } = require('./route.js');
 
 const DEFAULT_MAX_DELAY = 30_000;
 
+// How long a value may be for the service to count by it, in bytes.
+const MAX_VALUE = 8192;
+
 // How long a client is told to wait when nothing could be decided, in seconds.
 const UNAVAILABLE_FOR = 5;
 
@@ -77,15 +80,23 @@ function limit(options = {}) {
     let request, verdict;
     try {
       request = { descriptor: await describe(req), cost: units };
+      const long = Object.keys(request.descriptor).find((name) => Buffer.byteLength(request.descriptor[name]) > MAX_VALUE);
+      if (long) {
+        send(req, res, { title: 'The request is too large', status: 431, detail: `What it gives as its ${long} is too long.` });
+        return false;
+      }
       verdict = await asked.check(request);
     } catch (err) {
       if (onFailure) {
         onFailure(err, req);
       }
-      return undecided(err, req, res);
+      return res.headersSent ? false : undecided(err, req, res);
     }
     if (verdict.allowed && verdict.delay_ms > 0 && !(await hold(asked, request, verdict, res, maxDelay, (err) => onFailure && onFailure(err, req)))) {
       return false;
+    }
+    if (res.headersSent) {
+      return false; // Somebody else has answered meanwhile, such as a timeout.
     }
     for (const [name, value] of Object.entries(verdict.headers)) {
       res.setHeader(name, value);
@@ -156,7 +167,7 @@ async function hold(client, request, verdict, res, most, failed) {
     };
     return true;
   }
-  const gone = await new Promise((resolve) => {
+  const gone = res.destroyed || await new Promise((resolve) => {
     const left = () => {
       clearTimeout(timer);
       resolve(true);

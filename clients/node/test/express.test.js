@@ -4,7 +4,7 @@ const assert = require('node:assert/strict');
 const http = require('node:http');
 const { test } = require('node:test');
 
-const { Client, limit } = require('..');
+const { Client, UnavailableError, limit } = require('..');
 const { serve, listen, ask } = require('./service.js');
 
 const policy = `
@@ -300,6 +300,75 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
     req.on('socket', (socket) => socket.on('connect', () => setTimeout(() => req.destroy(), 20)));
     await refunded;
     assert.deepEqual([refunds.length, refunds[0].at, refunds[0].cost, served], [1, 42, 1, 0]);
+  });
+
+  named('a client that goes away before it is held', async (t) => {
+    let closed, tell;
+    const gone = new Promise((resolve) => { closed = resolve; });
+    const refunded = new Promise((resolve) => { tell = resolve; });
+    const client = {
+      check: async () => {
+        await gone;
+        return { allowed: true, delay_ms: 3_600_000, at: 42, headers: {}, status: 200, decisions: [] };
+      },
+      refund: async (request) => tell(request.at),
+    };
+    const app = express();
+    let served = 0;
+    app.use((req, res, next) => {
+      res.once('close', closed);
+      next();
+      req.socket.destroy();
+    }, limit({ client, maxDelay: 4_000_000 }), () => { served++; });
+    const req = http.get(await listen(t, app), { agent: false });
+    req.on('error', () => {});
+    assert.deepEqual([await refunded, served], [42, 0]);
+  });
+
+  named('a request that is answered before it is decided on', async (t) => {
+    for (const verdict of [
+      { allowed: true, delay_ms: 0, headers: { 'x-ratelimit-limit': '1' }, status: 200, decisions: [] },
+      { allowed: false, delay_ms: 0, headers: {}, status: 429, decisions: [], problem: { title: 'x', status: 429 } },
+      undefined,
+    ]) {
+      let decided, passed;
+      const errors = [];
+      const answered = new Promise((resolve) => { decided = resolve; });
+      const end = new Promise((resolve) => { passed = resolve; });
+      const client = {
+        check: async () => {
+          await answered;
+          setImmediate(() => setImmediate(passed));
+          if (!verdict) {
+            throw new UnavailableError('away', 503);
+          }
+          return verdict;
+        },
+      };
+      const app = express();
+      app.use((req, res, next) => {
+        next();
+        res.status(504).send('too late');
+        res.once('finish', decided);
+      }, limit({ client }), () => errors.push('it is served'), (err, req, res, next) => errors.push(err));
+      const a = await ask(await listen(t, app));
+      await end;
+      assert.deepEqual([a.status, a.text, errors], [504, 'too late', []]);
+    }
+  });
+
+  named('what is too long to be counted by', async (t) => {
+    const failures = [];
+    const { base, served } = await limited(t, { onFailure: (err) => failures.push(err) });
+    for (const [path, headers, status] of [
+      [`/items/${'x'.repeat(8185)}`, {}, 200], // 8192 with what stands before
+      [`/items/${'x'.repeat(8186)}`, {}, 431],
+      ['/items/7', { 'X-Api-Key': 'x'.repeat(8193), 'X-Forwarded-For': '203.0.113.9' }, 431],
+    ]) {
+      const a = await ask(base + path, { headers });
+      assert.deepEqual([a.status, a.headers['cache-control']], [status, status === 431 ? 'no-store' : undefined]);
+    }
+    assert.deepEqual([served(), failures], [1, []]);
   });
 
   named('the verdict is left for the handlers', async (t) => {

@@ -4,7 +4,8 @@
 //
 // GET /items/{id} answers with a document, POST /token with a token, and POST
 // /upload with the size of what was sent; GET /events sends an event every second;
-// GET /slow takes as long as ?for=2s says; GET /healthz says that it is well.
+// GET /slow takes as long as ?for=2s says, and GET /report says in the header X-Rows
+// that it has read as many rows as ?rows=300 says; GET /healthz says that it is well.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -77,6 +79,15 @@ func handler(name string) http.Handler {
 			answer(w, map[string]string{"slept": d.String()})
 		case <-r.Context().Done():
 		}
+	})
+	mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
+		rows, err := strconv.ParseUint(r.URL.Query().Get("rows"), 10, 31)
+		if err != nil {
+			http.Error(w, "rows must be a whole number", http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("X-Rows", fmt.Sprint(rows))
+		answer(w, map[string]string{"report": "all is well"})
 	})
 	mux.HandleFunc("GET /events", events)
 	return mux

@@ -1,0 +1,7 @@
+// Package headgatev1 has the messages and services of Headgate over gRPC, generated
+// from the .proto files beside it: the service Headgate, which decides by the server's
+// rules, and the service Store, which counts for callers who bring their own.
+//
+// Programs in Go use package client, which speaks both. The questions and answers are
+// explained, with examples, in docs/grpc.md.
+package headgatev1

@@ -1,0 +1,208 @@
+package headgate
+
+import "fmt"
+
+// Check is a rule that binds one request: which counter, and how many units.
+type Check struct {
+	// Rule holds the limits. Required.
+	Rule *Rule
+	// Key is the value that the counter is kept for: up to MaxKey bytes, of any
+	// kind. The empty key is a key like any other.
+	Key string
+	// Cost is the number of units, 1 to MaxCount. Zero means one; a request that
+	// costs nothing needs no check.
+	Cost int64
+	// At is, for OpRefund, the At of the decision that charged the units, so
+	// that they are given back where they were charged: a fixed window that has
+	// ended since has nothing to give back. Zero means "just now".
+	At int64
+	// Shadow makes the check count and never deny: its limits have no say in the
+	// verdict. It is charged if they and the enforced checks of the request admit
+	// it, so that its counters are what enforcement would have made of them.
+	Shadow bool
+	// GiveBack has the units given back when a reservation expires that nobody has
+	// settled; see [Ledger]. Without it they stay charged as estimated.
+	GiveBack bool
+	// OnError is what to do with the check while the store does not answer.
+	OnError OnError
+	// Consistency is how the check is counted, and DenyCache whether its denials
+	// are remembered in this process. Both are for the layers that do so; a store
+	// itself counts strictly.
+	Consistency Consistency
+	DenyCache   DenyCache
+	// Factor is what one unit of the request's own cost costs under the rule, for
+	// [Reservation.Units]. Zero means one.
+	Factor int64
+}
+
+// Units is the cost with its default applied.
+func (c *Check) Units() int64 {
+	if c.Cost == 0 {
+		return 1
+	}
+	return c.Cost
+}
+
+// OnError is what is done with a check while the store does not answer: by the
+// layers that deal with it, for a store itself only returns the error. The zero
+// OnError leaves it to the caller.
+type OnError uint8
+
+const (
+	// OnErrorReturn returns the store's error to the caller.
+	OnErrorReturn OnError = iota
+	// OnErrorAllow lets the request in: fail open.
+	OnErrorAllow
+	// OnErrorDeny turns it away, with the store's error: fail closed.
+	OnErrorDeny
+	// OnErrorLocal counts in this process, by this node's share of the limit.
+	OnErrorLocal
+
+	onErrors // the number of them
+)
+
+var onErrorNames = [onErrors]string{"", "allow", "deny", "local"}
+
+// String returns "allow", "deny" or "local", as it is written in rules, or "" for
+// OnErrorReturn.
+func (o OnError) String() string {
+	if o < onErrors {
+		return onErrorNames[o]
+	}
+	return fmt.Sprintf("on_error(%d)", uint8(o))
+}
+
+// Consistency is how closely a check's decisions follow the store: what is given up
+// for fewer calls to it.
+type Consistency uint8
+
+const (
+	// Strict has every decision made by the store.
+	Strict Consistency = iota
+	// Leased has keys that are asked for often decided from units that this process
+	// has taken in advance. Never too many are admitted; some may be denied early.
+	Leased
+	// Async has requests decided from what this process knows, and tells the store
+	// afterwards. Too many may be admitted, and count against what comes next.
+	Async
+
+	consistencies // the number of them
+)
+
+var consistencyNames = [consistencies]string{"strict", "leased", "async"}
+
+// String returns "strict", "leased" or "async", as it is written in rules.
+func (c Consistency) String() string {
+	if c < consistencies {
+		return consistencyNames[c]
+	}
+	return fmt.Sprintf("consistency(%d)", uint8(c))
+}
+
+// Counts says whether a limit of the algorithm can be counted so: one that delays
+// requests or counts denials needs the store's answer to each.
+func (c Consistency) Counts(a Algorithm) bool {
+	return c == Strict || c < consistencies && a != LeakyBucket && a != Penalty
+}
+
+// DenyCache is whether a denial is remembered in this process, so that the store is
+// not asked again before the time that it named.
+type DenyCache uint8
+
+const (
+	// DenyCacheDefault leaves it to the layer that remembers.
+	DenyCacheDefault DenyCache = iota
+	// DenyCacheOn has denials remembered.
+	DenyCacheOn
+	// DenyCacheOff has the store asked every time.
+	DenyCacheOff
+
+	denyCaches // the number of them
+)
+
+var denyCacheNames = [denyCaches]string{"", "on", "off"}
+
+// String returns "on" or "off", or "" for DenyCacheDefault.
+func (d DenyCache) String() string {
+	if d < denyCaches {
+		return denyCacheNames[d]
+	}
+	return fmt.Sprintf("deny_cache(%d)", uint8(d))
+}
+
+// Validate returns an [*InvalidError] if no store could take the checks. Stores
+// call it first, so that all of them refuse the same input with the same words.
+func Validate(op Op, checks []Check) error {
+	// The usual request is valid: nothing is formatted for it.
+	if op >= ops || len(checks) == 0 || len(checks) > MaxChecks {
+		return validate(op, checks)
+	}
+	for i := range checks {
+		if !checks[i].valid() || repeats(checks, i) >= 0 {
+			return validate(op, checks)
+		}
+	}
+	return nil
+}
+
+// repeats returns the first check with the counters of check i, or -1.
+func repeats(checks []Check, i int) int {
+	c := &checks[i]
+	for j := range checks[:i] {
+		if o := &checks[j]; o.Rule != nil && o.Key == c.Key && o.Rule.name == c.Rule.name {
+			return j
+		}
+	}
+	return -1
+}
+
+// Validate returns an [*InvalidError] if no store could take the check.
+func (c *Check) Validate() error {
+	if c.valid() {
+		return nil
+	}
+	return validate(OpTake, []Check{*c})
+}
+
+func (c *Check) valid() bool {
+	return c.Rule != nil && len(c.Rule.limits) != 0 && len(c.Key) <= MaxKey && c.Cost >= 0 && c.Cost <= MaxCount
+}
+
+func validate(op Op, checks []Check) error {
+	var problems []string
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if op >= ops {
+		bad("operation %d is unknown", op)
+	}
+	if len(checks) == 0 || len(checks) > MaxChecks {
+		bad("there are %d checks, must be 1 to %d", len(checks), MaxChecks)
+	}
+	for i := range checks {
+		c := &checks[i]
+		if i >= MaxChecks {
+			break
+		}
+		name := ""
+		if c.Rule == nil || len(c.Rule.limits) == 0 {
+			bad("check %d has no rule; make one with NewRule", i+1)
+		} else {
+			name = " (" + c.Rule.name + ")"
+		}
+		if len(c.Key) > MaxKey {
+			bad("check %d%s: the key has %d bytes, must have at most %d", i+1, name, len(c.Key), MaxKey)
+		}
+		if c.Cost < 0 || c.Cost > MaxCount {
+			bad("check %d%s: the cost is %d, must be 1 to %d", i+1, name, c.Cost, MaxCount)
+		}
+		if !c.valid() {
+			continue
+		}
+		if j := repeats(checks, i); j >= 0 {
+			bad("check %d repeats the rule %q and the key of check %d; add up their costs instead", i+1, c.Rule.name, j+1)
+		}
+	}
+	if problems == nil {
+		return nil
+	}
+	return &InvalidError{Subject: "request", Problems: problems}
+}

@@ -1,0 +1,67 @@
+package headgate_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+)
+
+func TestValidate(t *testing.T) {
+	r := headgate.MustRule("r", headgate.PerHour(9))
+	long := strings.Repeat("k", headgate.MaxKey+1)
+	many := make([]headgate.Check, headgate.MaxChecks+1)
+	for i := range many {
+		many[i] = headgate.Check{Rule: r, Key: fmt.Sprint(i)}
+	}
+	for _, c := range []struct {
+		op     headgate.Op
+		checks []headgate.Check
+		want   string
+	}{
+		{headgate.OpTake, []headgate.Check{{Rule: r}}, ""},
+		{headgate.OpTake, []headgate.Check{{Rule: r, Key: long[1:], Cost: headgate.MaxCount}}, ""},
+		{headgate.OpRefund, many[1:], ""},
+		{headgate.OpReset, []headgate.Check{{Rule: r, Key: "a"}, {Rule: r, Key: "b"}, {Rule: headgate.MustRule("s", headgate.PerHour(9)), Key: "a"}}, ""},
+		{headgate.OpTake, nil, "there are 0 checks, must be 1 to 64"},
+		{headgate.OpTake, many, "there are 65 checks, must be 1 to 64"},
+		{9, many[:1], "operation 9 is unknown"},
+		{headgate.OpTake, []headgate.Check{{}}, "check 1 has no rule; make one with NewRule"},
+		{headgate.OpTake, []headgate.Check{{Rule: new(headgate.Rule)}}, "check 1 has no rule; make one with NewRule"},
+		{headgate.OpTake, []headgate.Check{{Rule: r, Key: long}}, "check 1 (r): the key has 1025 bytes, must have at most 1024"},
+		{headgate.OpTake, []headgate.Check{{Rule: r, Cost: -1}}, "check 1 (r): the cost is -1, must be 1 to 1000000000"},
+		{headgate.OpTake, []headgate.Check{{Rule: r, Cost: headgate.MaxCount + 1}}, "check 1 (r): the cost is 1000000001, must be 1 to 1000000000"},
+		{headgate.OpTake, []headgate.Check{{Rule: r, Key: "k"}, {Rule: r, Key: "k"}}, `check 2 repeats the rule "r" and the key of check 1; add up their costs instead`},
+		{
+			9,
+			[]headgate.Check{{Key: long, Cost: -2}, {Rule: r, Key: "k"}, {Rule: r, Key: long, Cost: -3}, {Rule: headgate.MustRule("r", headgate.Per(1, day)), Key: "k"}},
+			"operation 9 is unknown; check 1 has no rule; make one with NewRule; check 1: the key has 1025 bytes, must have at most 1024; check 1: the cost is -2, must be 1 to 1000000000; " +
+				"check 3 (r): the key has 1025 bytes, must have at most 1024; check 3 (r): the cost is -3, must be 1 to 1000000000; " +
+				`check 4 repeats the rule "r" and the key of check 2; add up their costs instead`,
+		},
+	} {
+		err := headgate.Validate(c.op, c.checks)
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%v", err)
+			}
+			continue
+		}
+		if want := "headgate: request: " + c.want; !errors.Is(err, headgate.ErrInvalid) || err.Error() != want {
+			t.Errorf("error %v\nwant  %s", err, want)
+		}
+		if len(c.checks) == 1 && c.op == headgate.OpTake {
+			if single := c.checks[0].Validate(); single == nil || single.Error() != err.Error() {
+				t.Errorf("Check.Validate says %v, Validate %v", single, err)
+			}
+		}
+	}
+	if err := (&headgate.Check{Rule: r}).Validate(); err != nil {
+		t.Error(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = headgate.Validate(headgate.OpTake, many[:1]) }); n != 0 {
+		t.Errorf("%v allocations to validate one check, want 0", n)
+	}
+}

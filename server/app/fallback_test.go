@@ -1,0 +1,93 @@
+package app
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/layered"
+)
+
+// lines counts the lines of a log that hold the text.
+func lines(log *buffer, text string) int { return strings.Count(log.String(), text) }
+
+// TestLogOfAStoreThatComesAndGoes: an outage is told once, however often the store is
+// back for a moment.
+func TestLogOfAStoreThatComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(buffer)
+		l := &storeLog{logger: slog.New(slog.NewTextHandler(log, nil)), otherwise: headgate.OnErrorLocal, rules: func() []policy.Rule { return nil }}
+		at := layered.Status{State: layered.Closed}
+		to := func(state layered.State) {
+			next := layered.Status{State: state, Cause: errors.New("a deadline")}
+			l.changed(at, next)
+			at = next
+		}
+		const flaps = 300
+		for range 2 {
+			to(layered.Open)
+			for range flaps {
+				to(layered.HalfOpen)
+				to(layered.Open)
+				time.Sleep(200 * time.Millisecond)
+			}
+			to(layered.HalfOpen)
+			to(layered.Closed)
+		}
+		for text, want := range map[string]int{
+			"the store does not answer":             2,
+			"the store answers again":               2,
+			"the store has stopped answering again": 2,
+			"the store decides again":               2,
+		} {
+			if got := lines(log, text); got != want {
+				t.Errorf("%q was told %d times, want %d:\n%s", text, got, want, log)
+			}
+		}
+		to(layered.Open)
+		to(layered.HalfOpen)
+		to(layered.Open)
+		time.Sleep(flapsEvery)
+		to(layered.HalfOpen)
+		to(layered.Open)
+		if got := lines(log, "the store has stopped answering again"); got != 4 {
+			t.Errorf("an outage that goes on is told %d times in all, want 4:\n%s", got, log)
+		}
+	})
+}
+
+// TestLogOfASickPart: requests that are decided without a store which answers others are
+// told, if there are several, and not each.
+func TestLogOfASickPart(t *testing.T) {
+	const text = "the store does not answer some of the requests"
+	synctest.Test(t, func(t *testing.T) {
+		log := new(buffer)
+		p := &sickPart{logger: slog.New(slog.NewTextHandler(log, nil))}
+		cause := errors.New("node 7 is gone")
+		for range 10 * sickRow {
+			time.Sleep(sickWithin/(sickRow-1) + time.Second)
+			p.decided(cause)
+		}
+		if log.String() != "" {
+			t.Errorf("requests that are late now and then were told: %s", log)
+		}
+		for range 1000 {
+			p.decided(cause)
+		}
+		if lines(log, text) != 1 || lines(log, "node 7 is gone") != 1 {
+			t.Errorf("a thousand requests, and the log has %q", log)
+		}
+		time.Sleep(sickEvery)
+		for range 1000 {
+			p.decided(cause)
+		}
+		if lines(log, text) != 2 {
+			t.Errorf("a thousand more after a minute, and the log has %q", log)
+		}
+	})
+}

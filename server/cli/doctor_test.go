@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/server/app"
+)
+
+// TestExaminationOfManyRules: people are shown the rules with the most memory, and how
+// many there are besides.
+func TestExaminationOfManyRules(t *testing.T) {
+	const rules = 10_000
+	e := &app.Examination{Store: "a store", Sampled: 3 * rules}
+	for i := range rules {
+		e.Memory = append(e.Memory, app.RuleMemory{Rule: fmt.Sprintf("rule%d", i), Keys: 3, BytesPerKey: 100})
+	}
+	var text bytes.Buffer
+	writeExamination(&text, e)
+	if n := strings.Count(text.String(), "\n"); n > shownRules+10 {
+		t.Errorf("%d lines for %d rules", n, rules)
+	}
+	if want := fmt.Sprintf("%d rules more, with %d keys", rules-shownRules, 3*(rules-shownRules)); !strings.Contains(text.String(), want) || !strings.Contains(text.String(), "rule0\n") {
+		t.Errorf("want rule0 and %q in:\n%s", want, &text)
+	}
+	text.Reset()
+	e.Memory = e.Memory[:shownRules]
+	if writeExamination(&text, e); strings.Contains(text.String(), "more") {
+		t.Errorf("nothing is left out of:\n%s", &text)
+	}
+}

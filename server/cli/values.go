@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// values reads times, numbers and choices, and keeps what is wrong with them: the
+// parser would stop at the first, and leave the next for the next try.
+type values map[*kong.Value]string
+
+// options has the parser use it. A flag of the type choice has its words in a tag.
+func (v values) options() []kong.Option {
+	return []kong.Option{
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), v.reading("time", func(word string, _ *kong.Tag, into reflect.Value) string {
+			d, err := time.ParseDuration(word)
+			if err != nil {
+				return "must be a time with its unit, such as 500ms, 10s or 2m"
+			}
+			into.SetInt(int64(d))
+			return ""
+		})),
+		kong.KindMapper(reflect.Int64, v.reading("number", func(word string, _ *kong.Tag, into reflect.Value) string {
+			n, err := strconv.ParseInt(word, 0, 64)
+			if err != nil {
+				return "must be a whole number"
+			}
+			into.SetInt(n)
+			return ""
+		})),
+		kong.NamedMapper("choice", v.reading("word", func(word string, tag *kong.Tag, into reflect.Value) string {
+			choices := strings.Fields(tag.Get("of"))
+			if !slices.Contains(choices, word) {
+				return "must be one of " + strings.Join(choices, ", ")
+			}
+			into.SetString(word)
+			return ""
+		})),
+	}
+}
+
+// reading reads one kind of values; read says what is wrong, or "".
+func (v values) reading(kind string, read func(word string, tag *kong.Tag, into reflect.Value) string) kong.Mapper {
+	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var word string
+		if err := ctx.Scan.PopValueInto(kind, &word); err != nil {
+			return err
+		}
+		if wrong := read(word, ctx.Value.Tag, target); wrong != "" {
+			v[ctx.Value] = fmt.Sprintf("--%s is %q, %s", ctx.Value.Name, word, wrong)
+		}
+		return nil
+	})
+}
+
+// wrong is what is wrong with the values of a command, in the order of its flags. A
+// variable of the environment may be for another command.
+func (v values) wrong(parsed *kong.Context) (mistakes []string) {
+	for _, flag := range parsed.Flags() {
+		if mistake := v[flag.Value]; mistake != "" {
+			mistakes = append(mistakes, mistake)
+		}
+	}
+	return mistakes
+}
