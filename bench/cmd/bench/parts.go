@@ -90,7 +90,7 @@ func parts() []part {
 			return gatewaybench.Run(ctx, w.plan(), w.itself, serverModule, w.dir)
 		}},
 		{name: "overhead", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
-			return overheadbench.Run(ctx, w.plan(), w.itself, redis)
+			return overheadbench.Run(ctx, w.plan(), w.itself, redis.Addr)
 		})},
 		{name: "consistency", run: withRedis("redis-server", func(ctx context.Context, w *work, redis *redisbench.Server) (outcome, error) {
 			plan := choose(w, consistencybench.Full, consistencybench.Short)

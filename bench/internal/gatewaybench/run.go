@@ -115,17 +115,12 @@ func field(ctx context.Context, plan servicebench.Plan, program, source, dir, up
 const direct = "no proxy"
 
 // measureTimes measures how long requests take at half load.
-func (o *Outcome) measureTimes(ctx context.Context, plan servicebench.Plan, all []servicebench.Contender, upstream string) (err error) {
-	apart, err := servicebench.Divide()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, apart.Close()) }()
+func (o *Outcome) measureTimes(ctx context.Context, plan servicebench.Plan, all []servicebench.Contender, upstream string) error {
 	asked := requests(plan.Keys)
 	processes := map[string]string{direct: upstream}
 	names := []string{direct}
 	for _, c := range all[:2] {
-		addr, stop, err := apart.Start(ctx, c.Command)
+		addr, stop, err := servicebench.Start(ctx, c.Command)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}

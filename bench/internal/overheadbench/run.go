@@ -2,12 +2,10 @@ package overheadbench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/bench/internal/servicebench"
 	"github.com/headgate/headgate/bench/internal/workload"
@@ -35,13 +33,9 @@ type Times struct {
 }
 
 // Run measures the servers that the program is when it is told
-// "echo -handler limited -listen ADDR -upstream STORE", with that Redis.
-func Run(ctx context.Context, plan servicebench.Plan, program string, redis *redisbench.Server) (_ *Outcome, err error) {
-	apart, err := servicebench.Divide(redis.Process())
-	if err != nil {
-		return nil, fmt.Errorf("overheadbench: %w", err)
-	}
-	defer func() { err = errors.Join(err, apart.Close()) }()
+// "echo -handler limited -listen ADDR -upstream STORE", with the Redis at that
+// address.
+func Run(ctx context.Context, plan servicebench.Plan, program, redis string) (_ *Outcome, err error) {
 	asked := make([][]byte, plan.Keys)
 	for i := range asked {
 		asked[i] = fmt.Appendf(nil, "GET /items/%d HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: bench/1.0\r\nAccept: application/json\r\nX-API-Key: %s\r\n\r\n", i, workload.Key(i))
@@ -53,8 +47,8 @@ func Run(ctx context.Context, plan servicebench.Plan, program string, redis *red
 	}
 	o := &Outcome{Plan: plan, Times: []Times{{Name: bare}, {Name: inMemory}, {Name: inRedis}}}
 	addrs := make([]string, len(o.Times))
-	for i, store := range []string{Unlimited, InMemory, "redis://" + redis.Addr} {
-		addr, stop, err := apart.Start(ctx, []string{program, "echo", "-handler", "limited", "-listen", "ADDR", "-upstream", store})
+	for i, store := range []string{Unlimited, InMemory, "redis://" + redis} {
+		addr, stop, err := servicebench.Start(ctx, []string{program, "echo", "-handler", "limited", "-listen", "ADDR", "-upstream", store})
 		if err != nil {
 			return nil, fmt.Errorf("overheadbench: %s: %w", o.Times[i].Name, err)
 		}

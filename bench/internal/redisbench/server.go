@@ -27,9 +27,6 @@ type Server struct {
 	dir   string
 }
 
-// Process is the id of its process.
-func (s *Server) Process() int { return s.cmd.Process.Pid }
-
 // startWithin is how long a server may take until it answers, and to end.
 const startWithin = 10 * time.Second
 
