@@ -124,6 +124,9 @@ func (c *Client) Cancel(ctx context.Context, id string) (*headgatev1.Verdict, er
 
 // Explain says which rules bind a request and why, and charges nothing.
 func (c *Client) Explain(ctx context.Context, r *headgatev1.ExplainRequest) (*headgatev1.Explanation, error) {
+	if err := valid(&headgatev1.CheckRequest{Entries: r.GetEntries()}, ""); err != nil {
+		return nil, err
+	}
 	return ask(ctx, c, "explain", r, c.api.Explain)
 }
 

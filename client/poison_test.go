@@ -67,6 +67,7 @@ func TestText(t *testing.T) {
 		"peek":    second(c.Peek(t.Context(), &headgatev1.PeekRequest{Entries: entries})),
 		"refund":  second(c.Refund(t.Context(), &headgatev1.RefundRequest{Entries: entries})),
 		"reset":   second(c.Reset(t.Context(), &headgatev1.ResetRequest{Entries: entries})),
+		"explain": second(c.Explain(t.Context(), &headgatev1.ExplainRequest{Entries: entries})),
 		"reserve": second(c.Reserve(t.Context(), &headgatev1.ReserveRequest{Entries: entries})),
 	} {
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), `the value of the entry "user" is not UTF-8`) {

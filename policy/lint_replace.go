@@ -6,10 +6,15 @@ import (
 	"strings"
 )
 
+// maxCircleSteps is for how long the shortest circles are looked for: about a tenth of a
+// second. Policies that people write take a few hundred steps.
+const maxCircleSteps = 20_000_000
+
 // circles warns of rules and entries of the deny list that replace each other in a
 // circle, so that all of them fall away from a request that meets them all. Each of
 // them stands in one warning at least, and each warning has the fewest that make a
-// circle with the one that it begins with.
+// circle with the one that it begins with. What is left when that has taken long is
+// one warning.
 func (l *linter) circles() {
 	s := l.set
 	if !s.replaces {
@@ -17,14 +22,17 @@ func (l *linter) circles() {
 	}
 	g := newReplacements(s)
 	told := make([]bool, len(g.names))
+	steps := 0
 	for from := range g.names {
-		if told[from] {
+		if told[from] || len(g.next[from]) == 0 {
 			continue
 		}
-		circle := g.circle(from)
-		if circle == nil {
-			continue
+		if steps > maxCircleSteps {
+			l.about(g.rule(from), g.pos(from))(CodeCircle, "%s is in a circle of replaces as well, and so are %d others that are not listed; mend those that are, and look again", g.subject(from), g.left(told)-1)
+			return
 		}
+		circle, looked := g.circle(from)
+		steps += looked + len(g.names)
 		for _, at := range circle {
 			told[at] = true
 		}
@@ -68,61 +76,76 @@ func newReplacements(s *Set) *replacements {
 	for i := range deny {
 		link(len(s.rules)+i, deny[i].Replaces)
 	}
-	g.dropEnds()
+	g.keepCircles()
 	return g
 }
 
-// dropEnds takes out what leads into no circle, which is nearly all of most
-// policies, so that nothing is looked for there.
-func (g *replacements) dropEnds() {
-	before := make([][]int, len(g.next))
-	left := make([]int, len(g.next))
-	var ends []int
-	for from, next := range g.next {
-		for _, to := range next {
-			before[to] = append(before[to], from)
-		}
-		if left[from] = len(next); left[from] == 0 {
-			ends = append(ends, from)
-		}
-	}
-	for len(ends) > 0 {
-		end := ends[len(ends)-1]
-		ends = ends[:len(ends)-1]
-		g.next[end] = nil
-		for _, from := range before[end] {
-			if left[from]--; left[from] == 0 {
-				ends = append(ends, from)
+// keepCircles keeps only what leads from one of a circle to another one of it, which is
+// next to nothing of most policies: who is left is in a circle, and nothing is looked
+// for elsewhere. The circles are the components in which each reaches each other, by
+// Tarjan's algorithm.
+func (g *replacements) keepCircles() {
+	var (
+		seen  = make([]int, len(g.next)) // in which order they were met, from 1 on
+		low   = make([]int, len(g.next)) // the first that is reached and has no component yet
+		part  = make([]int, len(g.next)) // the component, by the first of it; 0 until it is known
+		open  []int
+		count int
+		visit func(at int)
+	)
+	visit = func(at int) {
+		count++
+		seen[at], low[at] = count, count
+		open = append(open, at)
+		for _, to := range g.next[at] {
+			if seen[to] == 0 {
+				visit(to)
+				low[at] = min(low[at], low[to])
+			} else if part[to] == 0 {
+				low[at] = min(low[at], seen[to])
 			}
 		}
+		if low[at] < seen[at] {
+			return
+		}
+		for part[at] == 0 {
+			last := open[len(open)-1]
+			open = open[:len(open)-1]
+			part[last] = seen[at]
+		}
+	}
+	for at := range g.next {
+		if seen[at] == 0 {
+			visit(at)
+		}
+	}
+	for from, next := range g.next {
+		g.next[from] = slices.DeleteFunc(next, func(to int) bool { return part[to] != part[from] })
 	}
 }
 
-// circle returns the shortest way from one back to it, which begins with it; nil if
-// there is none.
-func (g *replacements) circle(start int) []int {
-	if g.next[start] == nil {
-		return nil
-	}
-	from := map[int]int{start: start}
-	for queue := []int{start}; len(queue) > 0; queue = queue[1:] {
+// circle returns the shortest way from one that is in a circle back to it, which begins
+// with it, and how many steps it has looked at.
+func (g *replacements) circle(start int) (way []int, steps int) {
+	from := make([]int, len(g.next)) // who was met from whom, which is counted from 1 on
+	for queue := []int{start}; ; queue = queue[1:] {
 		at := queue[0]
 		for _, to := range g.next[at] {
+			steps++
 			if to == start {
-				way := []int{at}
-				for ; at != start; at = from[at] {
-					way = append(way, from[at])
+				for ; at != start; at = from[at] - 1 {
+					way = append(way, at)
 				}
+				way = append(way, start)
 				slices.Reverse(way)
-				return way
+				return way, steps
 			}
-			if _, seen := from[to]; !seen {
-				from[to] = at
+			if from[to] == 0 {
+				from[to] = at + 1
 				queue = append(queue, to)
 			}
 		}
 	}
-	return nil
 }
 
 // rule is the rule's name, or "" for an entry.
@@ -147,15 +170,29 @@ func (g *replacements) title(at int) string {
 	return fmt.Sprintf("the entry %s of the deny list", quote(g.names[at]))
 }
 
+// subject is title where a warning begins, which names the rule that it is about.
+func (g *replacements) subject(at int) string {
+	if g.rule(at) != "" {
+		return "it"
+	}
+	return g.title(at)
+}
+
+// left is how many are in circles, and not told of.
+func (g *replacements) left(told []bool) (n int) {
+	for at := range told {
+		if !told[at] && len(g.next[at]) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // chain writes who replaces whom. Of a long circle it leaves out the middle.
 func (g *replacements) chain(circle []int) string {
 	const most = 6
 	var b strings.Builder
-	if g.rule(circle[0]) != "" {
-		b.WriteString("it") // The warning names it.
-	} else {
-		b.WriteString(g.title(circle[0]))
-	}
+	b.WriteString(g.subject(circle[0]))
 	for i, at := range circle[1:] {
 		if rest := len(circle) - 1 - i; i == most-2 && rest > 2 {
 			fmt.Fprintf(&b, " replaces the next of %d more, the last of which", rest)

@@ -94,3 +94,45 @@ func TestCircleBindsNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestLongWaysAround has circles that take long to be found: each begins with the next
+// fifty of a long row, whose end leads to its beginning only. Not all are looked for, and
+// the last warning says how many are left.
+func TestLongWaysAround(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	rules := make([]Rule, n)
+	for i := range rules {
+		var replaces []string
+		for j := i + 1; j < min(i+50, n); j++ {
+			replaces = append(replaces, fmt.Sprint("r", j))
+		}
+		if i == n-1 {
+			replaces = []string{"r0"}
+		}
+		rules[i] = Rule{Limits: headgate.MustRule(fmt.Sprint("r", i), headgate.PerMinute(9)), Match: []Condition{Present("x")}, Replaces: replaces}
+	}
+	s, err := New(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &linter{set: s}
+	l.circles()
+	told := make(map[string]bool)
+	last := len(l.warnings) - 1
+	if last < 10 || last > n/4 {
+		t.Fatalf("%d warnings", last+1)
+	}
+	// The middles of these circles are left out of the texts, so that they are found again.
+	g := newReplacements(s)
+	for _, w := range l.warnings[:last] {
+		at := int(s.names[w.Rule])
+		circle, _ := g.circle(at)
+		for _, in := range circle {
+			told[g.names[in]] = true
+		}
+	}
+	if want := fmt.Sprintf("it is in a circle of replaces as well, and so are %d others that are not listed;", n-len(told)-1); told[l.warnings[last].Rule] || !strings.HasPrefix(l.warnings[last].Text, want) {
+		t.Errorf("%s: %s\nwant %s", l.warnings[last].Rule, l.warnings[last].Text, want)
+	}
+}

@@ -82,11 +82,12 @@ func (s *Set) checkReplaced(prefix string, names []string, listed map[string]boo
 		bad(prefix, "there are %d rules to replace, must be at most %d", len(names), MaxReplaces)
 		return
 	}
+	seen := make(map[string]bool, len(names))
 	for j, name := range names {
 		field := fmt.Sprintf("%s.%d", prefix, j)
 		denies, isListed := listed[name]
 		switch other := s.Rule(name); {
-		case slices.Contains(names[:j], name):
+		case seen[name]:
 			bad(field, "the rule %q is named twice", name)
 		case other != nil && other.Direct:
 			bad(field, "the rule %q is direct, so that it binds whoever names it", name)
@@ -96,6 +97,7 @@ func (s *Set) checkReplaced(prefix string, names []string, listed map[string]boo
 		case !isListed:
 			bad(field, "there is no rule %q to replace, nor such an entry of the deny list", name)
 		}
+		seen[name] = true
 	}
 }
 

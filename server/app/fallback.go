@@ -217,6 +217,9 @@ const (
 	// sickRow is how many requests within sickWithin are more than one that was late.
 	sickRow    = 5
 	sickWithin = 10 * time.Second
+	// sickFor is how long they go on if it is a part: when all of the store goes, those that
+	// are on their way end together, and then the breaker is open.
+	sickFor = time.Second
 	// sickEvery is how often it is told.
 	sickEvery = time.Minute
 )
@@ -230,7 +233,7 @@ func (p *sickPart) decided(cause error) {
 	}
 	p.row++
 	p.count++
-	if p.row >= sickRow && now.Sub(p.last) >= sickEvery {
+	if p.row >= sickRow && now.Sub(p.since) >= sickFor && now.Sub(p.last) >= sickEvery {
 		p.logger.Warn("the store does not answer some of the requests; their rules do what on_store_error says", slog.Any("error", cause), slog.Int64("such_requests", p.count))
 		p.count, p.last = 0, now
 	}

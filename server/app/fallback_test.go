@@ -76,7 +76,17 @@ func TestLogOfASickPart(t *testing.T) {
 		if log.String() != "" {
 			t.Errorf("requests that are late now and then were told: %s", log)
 		}
+		// All that were on their way when the whole store went end at once, before the
+		// breaker opens.
+		time.Sleep(2 * sickWithin)
 		for range 1000 {
+			p.decided(cause)
+		}
+		if log.String() != "" {
+			t.Errorf("an outage of all of it was told as one of a part: %s", log)
+		}
+		for range 1000 {
+			time.Sleep(sickFor / 500)
 			p.decided(cause)
 		}
 		if lines(log, text) != 1 || lines(log, "node 7 is gone") != 1 {
@@ -84,6 +94,7 @@ func TestLogOfASickPart(t *testing.T) {
 		}
 		time.Sleep(sickEvery)
 		for range 1000 {
+			time.Sleep(sickFor / 500)
 			p.decided(cause)
 		}
 		if lines(log, text) != 2 {

@@ -218,7 +218,7 @@ func (b *gatewayBuilder) tls(u *config.GatewayUpstream) *tls.Config {
 		}
 	}
 	if u.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(b.path(u.Cert), b.path(u.Key))
+		pair, err := LoadKeyPair(b.path(u.Cert), b.path(u.Key))
 		if err != nil {
 			b.bad("upstream %q: the certificate %s with the key %s: %v", u.Name, u.Cert, u.Key, err)
 		}

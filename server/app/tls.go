@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -45,9 +46,22 @@ func (c *certificates) files() []string {
 	return files
 }
 
+// LoadKeyPair is [tls.LoadX509KeyPair], with an error that tells a key that is protected
+// by a password.
+func LoadKeyPair(certFile, keyFile string) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		// Both forms of such keys say so in their first lines.
+		if text, reading := os.ReadFile(keyFile); reading == nil && bytes.Contains(text, []byte("ENCRYPTED")) {
+			err = fmt.Errorf("%w; it is protected by a password: have openssl pkey write it without", err)
+		}
+	}
+	return pair, err
+}
+
 // load reads the files, and puts what they hold in force.
 func (c *certificates) load() error {
-	certificate, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	certificate, err := LoadKeyPair(c.certFile, c.keyFile)
 	if err != nil {
 		return fmt.Errorf("tls: the certificate %s with the key %s: %w", c.certFile, c.keyFile, err)
 	}

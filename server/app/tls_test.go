@@ -234,12 +234,17 @@ func TestTLSSettingsAreChecked(t *testing.T) {
 	if err := os.WriteFile(none, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	protected := filepath.Join(t.TempDir(), "protected.key")
+	if err := os.WriteFile(protected, []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cert, key := a.file("server.pem"), a.file("server.key")
 	for want, settings := range map[string]Settings{
 		"there is a key and no certificate":        {TLSKey: key},
 		"there is a certificate and no key":        {TLSCert: cert},
 		"no certificate of the server":             {TLSClientCA: a.file("ca.pem")},
 		"private key does not match":               {TLSCert: cert, TLSKey: other.file("ca.key")},
+		"it is protected by a password":            {TLSCert: cert, TLSKey: protected},
 		"no such file":                             {TLSCert: cert, TLSKey: filepath.Join(a.dir, "gone.key")},
 		"none.pem has no certificate in PEM form":  {TLSCert: cert, TLSKey: key, TLSClientCA: none},
 		"the authorities of clients: open " + "/x": {TLSCert: cert, TLSKey: key, TLSClientCA: "/x"},

@@ -77,8 +77,11 @@ func (c *call) within(flag string, ok bool, text string) {
 // mistake adds one, with what to do about it.
 func (c *call) mistake(err error) {
 	var f *failure
-	if errors.As(err, &f) {
+	switch {
+	case errors.As(err, &f):
 		c.mistakes = append(c.mistakes, f.text+"; "+f.hint)
+	case err != nil:
+		c.mistakes = append(c.mistakes, plain(err))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -208,6 +209,8 @@ func TestCommands(t *testing.T) {
 		{name: "serve-mistakes-before", args: []string{"serve", "--drain-delay", "5", "--reload"}, code: CodeUsage},
 		{name: "check-all-mistakes", args: []string{"check", "login", "k", "--cost", "two", "--timeout", "soon"}, code: CodeUsage},
 		{name: "explain-all-mistakes", args: []string{"explain", "--cost", "0", "--timeout=-1s"}, code: CodeUsage},
+		{name: "serve-flag-before-environment", args: []string{"serve", "--learn", "5s", "--memory", "soon", "--memory", "64", "--log-format", "json", "--listen", "x"}, env: map[string]string{"HEADGATE_LEARN": "soon", "HEADGATE_LOG_FORMAT": "xml"}, code: CodeUsage},
+		{name: "check-too-much", args: []string{"check", "login", "k", "--cost", "99999999999999999999"}, code: CodeUsage},
 		{name: "candidate-timeout", args: []string{"candidate", "--timeout", "5"}, code: CodeUsage},
 		{name: "doctor-timeout", args: []string{"doctor", "--timeout", "0s", "--store", "redis://" + closed}, code: CodeUsage},
 		{name: "lint-what-format", args: []string{"lint", "--format", "xml", "testdata/clean.yaml"}, code: CodeUsage},
@@ -215,6 +218,8 @@ func TestCommands(t *testing.T) {
 		{name: "serve-bad-policy", args: []string{"serve", "--config", "testdata/mistakes.yaml"}, code: CodeUsage},
 		{name: "serve-no-policy", args: []string{"serve", "--config", "testdata/none.yaml"}, code: CodeUsage},
 		{name: "serve-taken", args: []string{"serve", "--listen", "ADDRESS"}, code: CodeUnavailable},
+		{name: "serve-taken-resp", args: []string{"serve", "--listen", "127.0.0.1:0", "--resp-listen", "ADDRESS"}, code: CodeUnavailable},
+		{name: "gateway-taken-admin", args: []string{"gateway", "--upstream", "http://" + closed, "--listen", "127.0.0.1:0", "--admin-listen", "ADDRESS"}, code: CodeUnavailable},
 		{name: "serve-no-redis", args: []string{"serve", "--listen", "127.0.0.1:0", "--store", "redis://u:geheim@" + closed + "/1"}, code: CodeUnavailable},
 	}
 	for _, tt := range tests {
@@ -414,5 +419,17 @@ func TestUnknownAuthority(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it lacks %q:\n%s", want, &out)
 		}
+	}
+}
+
+// TestMistakeOfAnyKind: an error that is not told as a flag's is not lost, or a server
+// would run without its token.
+func TestMistakeOfAnyKind(t *testing.T) {
+	var c call
+	c.mistake(nil)
+	c.mistake(usage("no", "yes"))
+	c.mistake(errors.New("headgate: odd"))
+	if got := joinLines(c.mistakes); got != joinLines([]string{"no; yes", "odd"}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/headgate/headgate/server/app"
 )
 
 // maxAnswer is more than any answer to one check has.
@@ -88,12 +90,15 @@ func (r *remote) send(u *url.URL, request *http.Request) (status int, text []byt
 		}
 		var certificate *tls.CertificateVerificationError
 		if errors.As(err, &certificate) {
-			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot be believed: %v", u.Host, err), hint: "--tls-ca names the file of the authority that has signed its certificate; the name in --server must stand in that"}
+			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot be believed: %v", u.Host, err), hint: disbelief(err)}
 		}
 		// So a server says what it does not like of the client's certificate, or that there is none.
 		var alert *net.OpError
 		if errors.As(err, &alert) && alert.Op == "remote error" {
 			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s refuses the connection: %v", u.Host, alert.Err), hint: certificateHint}
+		}
+		if errors.Is(err, http.ErrSchemeMismatch) {
+			return 0, nil, usage(fmt.Sprintf("the server at %s does not speak TLS", u.Host), "write --server http://"+u.Host+", without the flags for TLS")
 		}
 		return 0, nil, gone(u, err)
 	}
@@ -108,6 +113,19 @@ func (r *remote) send(u *url.URL, request *http.Request) (status int, text []byt
 	return response.StatusCode, text, nil
 }
 
+// disbelief is what to do about a server's certificate.
+func disbelief(err error) string {
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &name):
+		return "the name or address in --server must stand in the server's certificate"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "the server needs a new certificate, unless the clock of this machine is wrong"
+	}
+	return "--tls-ca names the file of the authority that has signed its certificate"
+}
+
 const certificateHint = "if it asks for certificates, give one that its --tls-client-ca has signed to --tls-cert, and the key to --tls-key"
 
 // tls is what a connection with TLS is made with.
@@ -120,7 +138,7 @@ func (r *remote) tls() (*tls.Config, error) {
 	case r.TLSCert != "" && r.TLSKey == "":
 		problems = append(problems, "--tls-cert is given without --tls-key")
 	case r.TLSCert != "":
-		certificate, err := tls.LoadX509KeyPair(r.TLSCert, r.TLSKey)
+		certificate, err := app.LoadKeyPair(r.TLSCert, r.TLSKey)
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("the certificate %s with the key %s: %v", r.TLSCert, r.TLSKey, err))
 		}

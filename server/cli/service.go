@@ -2,9 +2,12 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,6 +57,29 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
 }
 
+// taken has an error about an address say which flags it may come from: those with its
+// port.
+func taken(err error, s *app.Settings) error {
+	var bound *net.OpError
+	if !errors.As(err, &bound) || bound.Op != "listen" || bound.Addr == nil {
+		return err
+	}
+	flags := [][2]string{{s.Listen, "--listen"}, {s.GRPCListen, "--grpc-listen"}, {s.RESPListen, "--resp-listen"}}
+	if s.Gateway != nil {
+		flags = [][2]string{{s.Gateway.Listen, "--listen"}, {s.Listen, "--admin-listen"}}
+	}
+	var from []string
+	for _, flag := range flags {
+		if _, port, err := net.SplitHostPort(flag[0]); err == nil && strings.HasSuffix(bound.Addr.String(), ":"+port) {
+			from = append(from, flag[1])
+		}
+	}
+	if from == nil {
+		return err
+	}
+	return &failure{code: CodeUnavailable, text: plain(err), hint: "see which process has it, or give another one to " + strings.Join(from, " or ")}
+}
+
 // serve makes the service and serves until the call's context ends. Serving is
 // called when it is about to.
 func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) error {
@@ -64,7 +90,7 @@ func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) 
 	settings.Mistakes = c.mistakes
 	made, err := app.New(c.ctx, settings)
 	if err != nil {
-		return err
+		return taken(err, &settings)
 	}
 	name := cmp.Or(s.Config, settings.EnvoyConfig, "sample")
 	rules := made.Policy()

@@ -5,11 +5,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +34,7 @@ func newSigner(t *testing.T) *signer {
 	a.certificate, a.key = a.sign(t, "ca", x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 	a.sign(t, "server", x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	a.sign(t, "client", x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	a.sign(t, "expired", x509.Certificate{NotAfter: time.Now().Add(-time.Minute), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	return a
 }
 
@@ -42,7 +47,10 @@ func (a *signer) sign(t *testing.T, name string, c x509.Certificate) (*x509.Cert
 		t.Fatal(err)
 	}
 	c.Subject, c.SerialNumber = pkix.Name{CommonName: name}, big.NewInt(time.Now().UnixNano())
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	c.NotBefore = time.Now().Add(-time.Hour)
+	if c.NotAfter.IsZero() {
+		c.NotAfter = time.Now().Add(time.Hour)
+	}
 	parent, parentKey := a.certificate, a.key
 	if parent == nil {
 		parent, parentKey = &c, key
@@ -100,6 +108,10 @@ func TestClientCertificates(t *testing.T) {
 		}
 		return args
 	}
+	protected := a.file("protected.key")
+	if err := os.WriteFile(protected, pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("what nobody can read")}), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	variables := map[string]string{"HEADGATE_CLIENT_TLS_CA": a.file("ca.pem"), "HEADGATE_CLIENT_TLS_CERT": a.file("client.pem"), "HEADGATE_CLIENT_TLS_KEY": a.file("client.key")}
 	for _, tt := range []struct {
 		name string
@@ -118,6 +130,9 @@ func TestClientCertificates(t *testing.T) {
 		{name: "no key", args: all(believe, []string{"--tls-cert", a.file("client.pem")}), code: CodeUsage, want: "--tls-cert is given without --tls-key"},
 		{name: "two mistakes", args: []string{"--tls-key", a.file("client.key"), "--tls-ca", a.file("client.key")}, code: CodeUsage, want: "--tls-key is given without --tls-cert\nheadgate: the authorities of the server: " + a.file("client.key") + " has no certificate"},
 		{name: "another key", args: all(believe, []string{"--tls-cert", a.file("client.pem"), "--tls-key", a.file("server.key")}), code: CodeUsage, want: "private key does not match"},
+		{name: "a key with a password", args: all(believe, []string{"--tls-cert", a.file("client.pem"), "--tls-key", protected}), code: CodeUsage, want: "it is protected by a password"},
+		{name: "an expired one", args: all(believe, show(a, "expired")), code: CodeUnavailable, want: "expired certificate"},
+		{name: "another name", args: all(believe, show(a, "client"), []string{"--server", strings.Replace(server, "127.0.0.1", "localhost", 1)}), code: CodeUnavailable, want: "hint: the name or address in --server must stand"},
 		{name: "no file", args: []string{"--tls-ca", a.file("none.pem")}, code: CodeUsage, want: "no such file"},
 		{name: "in the clear", args: append([]string{"--server", "http://" + strings.TrimPrefix(server, "https://")}, believe...), code: CodeUsage, want: "--tls-ca is given, and --server is not the URL of a server that speaks TLS"},
 	} {
@@ -141,5 +156,35 @@ func TestClientCertificates(t *testing.T) {
 	stop()
 	if code := <-ended; code != CodeOK {
 		t.Errorf("serve: exit code %d", code)
+	}
+}
+
+// TestServersThatCannotBeBelieved asks one whose certificate has expired, and one that
+// has none.
+func TestServersThatCannotBeBelieved(t *testing.T) {
+	plainEnvironment(t)
+	a := newSigner(t)
+	pair, err := tls.LoadX509KeyPair(a.file("expired.pem"), a.file("expired.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired := httptest.NewUnstartedServer(http.NotFoundHandler())
+	expired.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // It tells of clients that hang up.
+	expired.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	expired.StartTLS()
+	defer expired.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	for _, tt := range []struct {
+		server, want string
+		code         int
+	}{
+		{expired.URL, "hint: the server needs a new certificate", CodeUnavailable},
+		{strings.Replace(plain.URL, "http", "https", 1), "does not speak TLS\n  hint: write --server " + plain.URL, CodeUsage},
+	} {
+		var out strings.Builder
+		if code := Run(t.Context(), []string{"candidate", "--timeout", "1m", "--server", tt.server, "--tls-ca", a.file("ca.pem")}, &out, &out, ""); code != tt.code || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("exit code %d, want %d and %q:\n%s", code, tt.code, tt.want, &out)
+		}
 	}
 }

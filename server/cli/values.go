@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -12,7 +13,8 @@ import (
 )
 
 // values reads times, numbers and choices, and keeps what is wrong with them: the
-// parser would stop at the first, and leave the next for the next try.
+// parser would stop at the first, and leave the next for the next try. What is right on
+// the command line is kept as "", and what the environment says of it does not matter.
 type values map[*kong.Value]string
 
 // options has the parser use it. A flag of the type choice has its words in a tag.
@@ -27,7 +29,10 @@ func (v values) options() []kong.Option {
 			return ""
 		})),
 		kong.KindMapper(reflect.Int64, v.reading("number", func(word string, _ *kong.Tag, into reflect.Value) string {
-			n, err := strconv.ParseInt(word, 0, 64)
+			n, err := strconv.ParseInt(word, 10, 64)
+			if errors.Is(err, strconv.ErrRange) {
+				return "which is out of every range"
+			}
 			if err != nil {
 				return "must be a whole number"
 			}
@@ -51,6 +56,13 @@ func (v values) reading(kind string, read func(word string, tag *kong.Tag, into 
 		var word string
 		if err := ctx.Scan.PopValueInto(kind, &word); err != nil {
 			return err
+		}
+		// The parser reads flags first, and then, straight into their fields, the variables
+		// in whose place they stand, and defaults.
+		if target.Addr().Pointer() != ctx.Value.Target.Addr().Pointer() {
+			v[ctx.Value] = ""
+		} else if _, given := v[ctx.Value]; given {
+			return nil
 		}
 		if wrong := read(word, ctx.Value.Tag, target); wrong != "" {
 			v[ctx.Value] = fmt.Sprintf("--%s is %q, %s", ctx.Value.Name, word, wrong)

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"strings"
 	"sync"
@@ -129,6 +131,15 @@ func TestConnectionThatIsToEnd(t *testing.T) {
 			}
 		}
 	}
+	_ = c.Close()
+	fresh := client(t)
+	eventually(t, "what has been upgraded keeps nothing of what was told before", func() bool {
+		fresh.CloseIdleConnections()
+		o.Clients.Idle = 3*time.Hour - o.Clients.Idle
+		g.replace(t, o)
+		get(t, fresh, g.url).wants(t, 200)
+		return g.fronts() == 1
+	})
 }
 
 // Over HTTP/2 all streams of a connection end as they would have, and the next ones
@@ -170,6 +181,60 @@ func TestReplaceWhatAServerIsToldOverHTTP2(t *testing.T) {
 		defer g.server.mu.Unlock()
 		return g.server.fronts[0].open.Load() == 0 || len(g.server.fronts) == 1
 	})
+}
+
+// Over TLS, those who have not shaken hands when the server is told something else are
+// answered, and end after it; those who never do are closed with it.
+func TestReplaceWhatAServerIsToldOverTLS(t *testing.T) {
+	t.Parallel()
+	one, _, _ := held(t, "one")
+	o := to(one)
+	g, err := New(t.Context(), decider(t, nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := httptest.NewUnstartedServer(nil)
+	certificate.StartTLS() // for its certificate alone
+	certificate.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := g.Server(g, &tls.Config{Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	defer s.Close()
+	early, silent := dial(t, l.Addr().String()), dial(t, l.Addr().String())
+	eventually(t, "both have come", func() bool { return g.counts.conns.Load() == 2 })
+	o.Clients.Idle = time.Hour
+	if err := g.Replace(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // The certificate is httptest's.
+	for _, c := range []net.Conn{dial(t, l.Addr().String()), early} {
+		secure := tls.Client(c, config)
+		if _, err := io.WriteString(secure, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(secure), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := io.ReadAll(res.Body); string(text) != "one" || res.Close != (c == early) {
+			t.Errorf("the answer is %s %q, and the connection closed: %t", res.Status, text, res.Close)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+	var late net.Error
+	if _, err := io.Copy(io.Discard, silent); errors.As(err, &late) && late.Timeout() {
+		t.Error("a connection was forgotten")
+	}
+	eventually(t, "no connection is open", func() bool { return g.counts.conns.Load() == 0 })
 }
 
 // A server that is closed while it is told something else leaves nothing behind, and

@@ -197,3 +197,24 @@ func TestHTTP10(t *testing.T) {
 		t.Errorf("the answer is %s, and the connection closed: %t", res.Status, res.Close)
 	}
 }
+
+// Over HTTP/2 nobody can change protocols: who says so has said nothing.
+func TestSwitchOverHTTP2(t *testing.T) {
+	t.Parallel()
+	up := plainH2Server(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		hello(w, r)
+	})
+	g := serveGateway(t, decider(t, nil), to(up))
+	from := raw(t, g.addr, strings.Repeat("GET /a HTTP/1.1\r\nHost: h\r\n\r\n", 2))
+	for range 2 {
+		res, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		if res.StatusCode != http.StatusOK || string(text) != "hello /a" || err != nil {
+			t.Errorf("the answer is %s, %q, %v", res.Status, text, err)
+		}
+	}
+}

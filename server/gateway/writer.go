@@ -65,6 +65,10 @@ func (w *writer) WriteHeader(status int) {
 		// The server sends it when the body is first read, which an upstream server that
 		// says so brings about; a client would get it twice.
 		return
+	case status == http.StatusSwitchingProtocols:
+		// HTTP/2 has none, and who says so over it goes on as before. To HTTP/1.1 it would
+		// be the answer.
+		return
 	case status < 200:
 		// It is sent at once.
 		if !w.informing(w.Header()) {

@@ -1,6 +1,7 @@
 package layered
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -69,6 +70,10 @@ type breaker struct {
 	changed func()     // called after each change, with mu held
 }
 
+// errNotAsked is in what requests are told while the breaker is open: the store has
+// charged nothing.
+var errNotAsked = errors.New("the store is not asked for now")
+
 func (b *breaker) now() int64 { return int64(time.Since(b.base)) }
 
 func stateOf(word uint64) State { return State(word & 3) }
@@ -107,7 +112,7 @@ func (b *breaker) failed(word uint64, err error) {
 	case stateOf(word) == HalfOpen && row >= halfOpenFailures,
 		stateOf(word) == Closed && row >= b.failures && now-b.since.Load() >= int64(quiet):
 		text := strings.TrimPrefix(err.Error(), headgate.ErrUnavailable.Error()+": ")
-		refusal := fmt.Errorf("%w: the store is not asked for now, since %d calls in a row failed, the last with: %s", headgate.ErrUnavailable, row, text)
+		refusal := fmt.Errorf("%w: %w, since %d calls in a row failed, the last with: %s", headgate.ErrUnavailable, errNotAsked, row, text)
 		b.change(word, Open, &refusal)
 	}
 }

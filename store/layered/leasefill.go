@@ -2,6 +2,7 @@ package layered
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -73,7 +74,9 @@ func (l *Lease) take(k *leasedKey, n int64, era uint64) {
 		// The units may be charged somewhere, and stay so: what does not know of
 		// them must not be given any.
 		k.notBefore = now.mono + sickPause
-		l.counts.lost.Add(n)
+		if !errors.Is(err, errNotAsked) {
+			l.counts.lost.Add(n)
+		}
 		return
 	case k.era != era:
 		return // It may have been before the reset.

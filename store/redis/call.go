@@ -71,26 +71,31 @@ func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []st
 	return keys, args
 }
 
-// begin admits a call for a key or refuses it. An admitted one must end.
-func (s *Store) begin(key string) error {
-	if err := s.refuses(key); err != nil {
-		return err
+// begin admits a call for a key or refuses it. An admitted one must end, and on a
+// cluster it is to be known when it began.
+func (s *Store) begin(key string) (began time.Time, err error) {
+	if s.clustered != nil {
+		began = time.Now()
+		if err := s.refuses(key); err != nil {
+			return began, err
+		}
 	}
-	return s.pending.begin()
+	return began, s.pending.begin()
 }
 
 // end notes how a call for a key ended.
-func (s *Store) end(key string, err error) {
+func (s *Store) end(key string, began time.Time, err error) {
 	s.pending.end(err)
-	s.heard(key, err)
+	s.heard(key, began, err)
 }
 
 func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
-	if err := s.begin(keys[0]); err != nil {
+	began, err := s.begin(keys[0])
+	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}
 	text, err := s.run(ctx, script, keys, args)
-	s.end(keys[0], err)
+	s.end(keys[0], began, err)
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}

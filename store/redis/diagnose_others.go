@@ -64,7 +64,7 @@ func (p *patient) coverage() {
 	}
 }
 
-// peer connects to one server, as to the others, or to a Sentinel.
+// peer connects to one server, as to the others, or to a Sentinel, until the context ends.
 func (s *Store) peer(ctx context.Context, address string, sentinel bool) (rueidis.Client, error) {
 	t := *s.target
 	t.topology, t.hosts = single, []string{address}
@@ -78,7 +78,13 @@ func (s *Store) peer(ctx context.Context, address string, sentinel bool) (rueidi
 	}
 	o.Dialer.Timeout = min(o.Dialer.Timeout, answerWithin)
 	o.ConnWriteTimeout = answerWithin // which bounds the greeting, too
-	return bounded(ctx, func() (rueidis.Client, error) { return rueidis.NewClient(o) })
+	return bounded(ctx, func() (rueidis.Client, error) {
+		client, err := rueidis.NewClient(o)
+		if err == nil {
+			context.AfterFunc(ctx, client.Close) // nobody may be waiting for it any more
+		}
+		return client, err
+	})
 }
 
 // diagnoseReplicas examines the servers that would take over. It returns those that

@@ -29,13 +29,14 @@ type hangs struct {
 type hang struct {
 	silent atomic.Int64 // calls that ended by their deadline since the node last answered
 	since  atomic.Int64 // when the first of them did, in ns
+	last   atomic.Int64 // and the last
 	retry  atomic.Int64 // when to try again with a call, in ns
 }
 
 const (
 	// silentCalls is how many calls in a row end by their deadline, and silentFor for how
 	// long, until a node is taken to hang. Many can end so at once where a process or a
-	// node is only late.
+	// node is only late, also if nobody asks it for a while then.
 	silentCalls = 128
 	silentFor   = 200 * time.Millisecond
 	// hangProbeEvery is the time between two calls to a node that hangs.
@@ -61,8 +62,10 @@ func (h *hangs) late(node string) {
 		}
 		h.of[node] = one
 	}
+	now := time.Now().UnixNano()
+	one.last.Store(now)
 	if one.silent.Add(1) == 1 {
-		one.since.Store(time.Now().UnixNano())
+		one.since.Store(now)
 		h.some.Add(1)
 	}
 }
@@ -96,7 +99,7 @@ func (s *Store) placesNow() *places {
 
 // refuses returns an error if a call for the key would meet a node that hangs.
 func (s *Store) refuses(key string) error {
-	if s.clustered == nil || s.clustered.hangs.some.Load() == 0 {
+	if s.clustered.hangs.some.Load() == 0 {
 		return nil
 	}
 	node := s.placesNow().node(slotOf(key))
@@ -106,7 +109,7 @@ func (s *Store) refuses(key string) error {
 	}
 	now, next := time.Now().UnixNano(), one.retry.Load()
 	switch {
-	case one.silent.Load() < silentCalls, now-one.since.Load() < int64(silentFor):
+	case one.silent.Load() < silentCalls, one.last.Load()-one.since.Load() < int64(silentFor):
 		return nil
 	case now >= next && one.retry.CompareAndSwap(next, now+int64(hangProbeEvery)):
 		return nil
@@ -114,13 +117,17 @@ func (s *Store) refuses(key string) error {
 	return fmt.Errorf("%s has stopped answering, and is asked now and then only", node)
 }
 
-// heard notes how a call for the key ended.
-func (s *Store) heard(key string, err error) {
+// heard notes how a call for the key ended. One whose caller had no time for an answer
+// says nothing of the node.
+func (s *Store) heard(key string, began time.Time, err error) {
 	if s.clustered == nil {
 		return
 	}
 	h := &s.clustered.hangs
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	if late && time.Since(began) < s.deadlines.timeout/4 {
+		return
+	}
 	if !late {
 		// That a connection broke is no answer.
 		if _, answer := rueidis.IsRedisErr(err); err != nil && !answer || h.some.Load() == 0 {

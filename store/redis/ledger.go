@@ -286,13 +286,14 @@ func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
 	if s.clock != nil {
 		now = strconv.FormatInt(s.clock(), 10)
 	}
-	if err := s.begin(key); err != nil {
+	began, err := s.begin(key)
+	if err != nil {
 		return "", unavailable("recall", err)
 	}
 	text, err := bounded(ctx, func() (string, error) {
 		return s.recall.Exec(ctx, s.client, []string{key}, []string{now}).ToString()
 	})
-	s.end(key, err)
+	s.end(key, began, err)
 	if err != nil {
 		return "", unavailable("recall", err)
 	}

@@ -82,7 +82,9 @@ function limit(options = {}) {
       request = { descriptor: await describe(req), cost: units };
       const long = Object.keys(request.descriptor).find((name) => Buffer.byteLength(request.descriptor[name]) > MAX_VALUE);
       if (long) {
-        send(req, res, { title: 'The request is too large', status: 431, detail: `What it gives as its ${long} is too long.` });
+        if (!res.headersSent) {
+          send(req, res, { title: 'The request is too large', status: 431, detail: `What it gives as its ${long} is too long.` });
+        }
         return false;
       }
       verdict = await asked.check(request);

@@ -357,6 +357,27 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
     }
   });
 
+  named('a request that is answered before it is found too long', async (t) => {
+    let described, passed;
+    const errors = [];
+    const answered = new Promise((resolve) => { described = resolve; });
+    const end = new Promise((resolve) => { passed = resolve; });
+    const entries = async () => {
+      await answered;
+      setImmediate(() => setImmediate(passed));
+      return { user: 'x'.repeat(8193) };
+    };
+    const app = express();
+    app.use((req, res, next) => {
+      next();
+      res.status(504).send('too late');
+      res.once('finish', described);
+    }, limit({ entries, onFailure: (err) => errors.push(err) }), () => errors.push('it is served'));
+    const a = await ask(await listen(t, app));
+    await end;
+    assert.deepEqual([a.status, a.text, errors], [504, 'too late', []]);
+  });
+
   named('what is too long to be counted by', async (t) => {
     const failures = [];
     const { base, served } = await limited(t, { onFailure: (err) => failures.push(err) });
