@@ -97,15 +97,25 @@ func TestProcesses(t *testing.T) {
 func TestServerGone(t *testing.T) {
 	s := servers.StartPostgres(t)
 	store := open(t, s, nil, postgres.WithTimeout(500*time.Millisecond), postgres.WithDurable())
+	survives(t, store, []fault{{"hangs", s.Pause, s.Resume}, {"killed", s.Kill, s.Restart}})
+}
+
+// fault is something that keeps decisions from being made until it ends.
+type fault struct {
+	name       string
+	begin, end func()
+}
+
+// survives holds a store to its errors while there are faults, one after the other, and
+// to what was in use before them afterwards.
+func survives(t *testing.T, store headgate.Store, faults []fault) {
+	t.Helper()
 	limiter := headgate.New(store, headgate.MustRule("r", headgate.Per(9, 30*24*time.Hour)))
 	recovers(t, limiter)
 	if _, err := limiter.AllowN(t.Context(), "k", 4); err != nil {
 		t.Fatal(err)
 	}
-	for _, fault := range []struct {
-		name       string
-		begin, end func()
-	}{{"hangs", s.Pause, s.Resume}, {"killed", s.Kill, s.Restart}} {
+	for _, fault := range faults {
 		fault.begin()
 		for range 3 {
 			if _, err := limiter.Peek(t.Context(), "k", 1); !errors.Is(err, headgate.ErrUnavailable) {

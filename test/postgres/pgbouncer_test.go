@@ -273,25 +273,10 @@ func TestPgBouncerServerGone(t *testing.T) {
 	s := servers.StartPostgres(t)
 	p := servers.StartPgBouncer(t, s, "transaction", "server_login_retry=1")
 	store := openThrough(t, p.URL()+unprepared, postgres.WithTimeout(500*time.Millisecond), postgres.WithDurable())
-	limiter := headgate.New(store, headgate.MustRule("r", headgate.Per(9, 30*24*time.Hour)))
-	recovers(t, limiter)
-	if _, err := limiter.AllowN(t.Context(), "k", 4); err != nil {
-		t.Fatal(err)
-	}
-	for _, fault := range []struct {
-		name       string
-		begin, end func()
-	}{{"server hangs", s.Pause, s.Resume}, {"server killed", s.Kill, s.Restart}, {"pooler hangs", p.Pause, p.Resume}, {"pooler killed", p.Kill, p.Restart}} {
-		fault.begin()
-		for range 3 {
-			if _, err := limiter.Peek(t.Context(), "k", 1); !errors.Is(err, headgate.ErrUnavailable) {
-				t.Errorf("%s: got %v, want ErrUnavailable", fault.name, err)
-			}
-		}
-		fault.end()
-		recovers(t, limiter)
-		if d, err := limiter.Peek(t.Context(), "k", 1); err == nil && d.Remaining != 5 {
-			t.Errorf("%s: %d remain, want 5", fault.name, d.Remaining)
-		}
-	}
+	survives(t, store, []fault{
+		{"server hangs", s.Pause, s.Resume},
+		{"server killed", s.Kill, s.Restart},
+		{"pooler hangs", p.Pause, p.Resume},
+		{"pooler killed", p.Kill, p.Restart},
+	})
 }
