@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -51,7 +51,7 @@ func TestWait(t *testing.T) {
 		"two algorithms": {[]headgate.Limit{headgate.PerMinute(2), {Algorithm: headgate.LeakyBucket, Count: 1, Period: time.Second, Burst: 5}}, []time.Duration{0, time.Second, 29 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				l := bubble(headgate.MustRule("r", c.limits...))
 				for i, want := range c.want {
 					if got := elapsed(func() {
@@ -68,7 +68,7 @@ func TestWait(t *testing.T) {
 }
 
 func TestWaitNever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		l := bubble(headgate.MustRule("r", headgate.PerSecond(10)))
 		took := elapsed(func() {
 			err := l.WaitN(t.Context(), "k", 11)
@@ -96,7 +96,7 @@ func TestWaitDeadline(t *testing.T) {
 		{leaky, 100*time.Millisecond - 1, false},
 		{leaky, 101 * time.Millisecond, true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			l := bubble(headgate.MustRule("r", c.limit))
 			if err := l.Wait(t.Context(), "k"); err != nil {
 				t.Fatal(err)
@@ -132,7 +132,7 @@ func TestWaitCancelled(t *testing.T) {
 		"both":    {{Algorithm: headgate.LeakyBucket, Count: 1, Period: time.Minute, Burst: 3}, headgate.Sliding(5, time.Hour), headgate.PerHour(6)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				r := headgate.MustRule("r", limits...)
 				l := bubble(r)
 				if err := l.Wait(t.Context(), "k"); err != nil {
@@ -173,7 +173,7 @@ func TestWaitTogether(t *testing.T) {
 		"window": headgate.Sliding(1, 100*time.Millisecond),
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				limiter := bubble(headgate.MustRule("r", l))
 				const callers = 20
 				start := time.Now()
@@ -223,7 +223,7 @@ func (g giver) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 
 // TestWaitRefundFails: that something stays charged is not kept from the caller.
 func TestWaitRefundFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		l := headgate.New(giver{failing{headgate.ErrUnavailable}, time.Minute}, headgate.MustRule("r", headgate.PerSecond(1)))
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

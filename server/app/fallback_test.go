@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/store/layered"
 )
@@ -19,7 +19,7 @@ func lines(log *buffer, text string) int { return strings.Count(log.String(), te
 // TestLogOfAStoreThatComesAndGoes: an outage is told once, however often the store is
 // back for a moment.
 func TestLogOfAStoreThatComesAndGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		log := new(buffer)
 		l := &storeLog{logger: slog.New(slog.NewTextHandler(log, nil)), otherwise: headgate.OnErrorLocal, rules: func() []policy.Rule { return nil }}
 		at := layered.Status{State: layered.Closed}
@@ -65,7 +65,7 @@ func TestLogOfAStoreThatComesAndGoes(t *testing.T) {
 // told, if there are several, and not each.
 func TestLogOfASickPart(t *testing.T) {
 	const text = "the store does not answer some of the requests"
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		log := new(buffer)
 		p := &sickPart{logger: slog.New(slog.NewTextHandler(log, nil))}
 		cause := errors.New("node 7 is gone")

@@ -2,17 +2,17 @@ package layered_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 )
 
 // TestAsyncFlood: a key that is denied costs a report for each interval, and at most
 // eight questions. When it is reset by somebody else, the next report tells.
 func TestAsyncFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		for _, limit := range []headgate.Limit{headgate.PerSecond(50), headgate.Sliding(10, time.Hour)} {
@@ -44,7 +44,7 @@ func TestAsyncFlood(t *testing.T) {
 // TestAsyncPauses: a node that has been denied by the store does not ask again at once,
 // even if it knows too little of the others to expect another denial.
 func TestAsyncPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		c := anAsync(headgate.PerSecond(2000).WithBurst(10)) // full again in less than an interval
@@ -70,7 +70,7 @@ func TestAsyncPauses(t *testing.T) {
 // does not answer is as it was before.
 func TestAsyncUndone(t *testing.T) {
 	for _, op := range []headgate.Op{headgate.OpTake, headgate.OpRefund} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			primary := newScripted()
 			a := asyncAround(t, primary, layered.AsyncOptions{})
 			c := anAsync(headgate.Per(1000, 300*24*time.Hour))

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -332,7 +332,7 @@ func TestAsyncHistories(t *testing.T) {
 		histories = 50 // Each takes ten times as long.
 	}
 	for seed := range histories {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 9))
 			limit := asyncLimit(r)
 			options := layered.AsyncOptions{
@@ -399,7 +399,7 @@ func TestAsyncSteady(t *testing.T) {
 	} {
 		for _, demand := range []float64{0.9, 1.5, 4} {
 			t.Run(fmt.Sprint(name, " at ", demand), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubbletest.Test(t, func(t *testing.T) {
 					c := newAsyncCluster(t, nodes, limit, layered.AsyncOptions{Part: layered.DefaultPart, Interval: layered.DefaultInterval})
 					c.run(demand, length)
 					var local, asked int64

@@ -3,10 +3,10 @@ package layered_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -15,7 +15,7 @@ import (
 // charged when it is back, whatever is done with requests meanwhile.
 func TestAsyncKeepsWhatNobodyCounts(t *testing.T) {
 	for _, on := range []headgate.OnError{headgate.OnErrorReturn, headgate.OnErrorAllow, headgate.OnErrorDeny, headgate.OnErrorLocal} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			primary := newScripted()
 			f, err := layered.NewFallback(t.Context(), primary, memory.New(), layered.FallbackOptions{Default: headgate.OnErrorAllow})
 			if err != nil {
@@ -60,7 +60,7 @@ func (s *lateReports) Take(ctx context.Context, op headgate.Op, checks []headgat
 // TestAsyncAnswerOfAnotherRule: what the store says of a limit that was lowered
 // meanwhile is not taken for what it has left of the one that holds now.
 func TestAsyncAnswerOfAnotherRule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := &lateReports{memory.New(), make(chan struct{})}
 		a := asyncAround(t, store, layered.AsyncOptions{})
 		was, is := anAsync(headgate.Sliding(1_000_000, 24*time.Hour)), anAsync(headgate.Sliding(1_000, 24*time.Hour))
@@ -68,7 +68,7 @@ func TestAsyncAnswerOfAnotherRule(t *testing.T) {
 		time.Sleep(150 * time.Millisecond) // A report is under way.
 		a.Fraction(&is)                    // meets the rule as it is now
 		close(store.until)
-		synctest.Wait()
+		bubbletest.Wait()
 		out, err := a.Store().Take(t.Context(), headgate.OpPeek, []headgate.Check{is}, nil)
 		if err != nil || out[0].Source != headgate.SourceStore {
 			t.Errorf("%+v, %v", out, err)
@@ -79,7 +79,7 @@ func TestAsyncAnswerOfAnotherRule(t *testing.T) {
 // TestAsyncPenalty: a request that is denied for an async rule is one that the penalty
 // of another rule counts, as if both were strict.
 func TestAsyncPenalty(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		a := asyncAround(t, store, layered.AsyncOptions{})
 		c := anAsync(headgate.Sliding(100, 24*time.Hour))

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
@@ -72,7 +72,7 @@ func leftInStore(t *testing.T, s headgate.Store, c headgate.Check) int64 {
 // TestAsyncSavesCalls: a hot key costs a call for each report and for each part of
 // what is left, and nothing is lost.
 func TestAsyncSavesCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		c := anAsync(headgate.Per(100_000, 300*24*time.Hour))
@@ -106,7 +106,7 @@ func TestAsyncAlone(t *testing.T) {
 		{Algorithm: headgate.SlidingCounter, Count: 1000, Period: 24 * time.Hour},
 		headgate.Sliding(3, time.Hour),
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			a := asyncAround(t, newScripted(), layered.AsyncOptions{})
 			c := anAsync(limit)
 			admitted, last := int64(0), limit.Count
@@ -139,7 +139,7 @@ func TestAsyncAlone(t *testing.T) {
 // TestAsyncRetryAfter: a denial says when it is worth while to come back, and that is
 // right for a bucket that nobody else uses.
 func TestAsyncRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		a := asyncAround(t, newScripted(), layered.AsyncOptions{})
 		c := anAsync(headgate.PerSecond(100))
 		for range 1000 {
@@ -163,7 +163,7 @@ func TestAsyncRetryAfter(t *testing.T) {
 // TestAsyncDebt: what nodes have admitted too much together counts against what comes
 // next, so that the rate is right in the long run.
 func TestAsyncDebt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		c := anAsync(headgate.PerSecond(1000))
 		var nodes []*layered.Async
@@ -221,7 +221,7 @@ func TestAsyncDebt(t *testing.T) {
 // TestAsyncNeedsTheStore: limits that delay and penalties are decided by the store
 // each time, and so is every rule that has one.
 func TestAsyncNeedsTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		for _, c := range []headgate.Check{
@@ -241,7 +241,7 @@ func TestAsyncNeedsTheStore(t *testing.T) {
 // TestAsyncAllOrNone: of checks of both kinds all are charged or none, and the
 // decisions come in order.
 func TestAsyncAllOrNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		async := anAsync(headgate.PerHour(1000), headgate.Sliding(2000, time.Hour))
@@ -297,7 +297,7 @@ func TestAsyncAllOrNone(t *testing.T) {
 // TestAsyncOps: a peek charges nothing, a refund gives back what the store does not
 // know of and what it does, and after a reset nothing is owed.
 func TestAsyncOps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		c := anAsync(headgate.Per(1000, 300*24*time.Hour))
@@ -350,7 +350,7 @@ func TestAsyncOps(t *testing.T) {
 // TestAsyncLimitsChange: when a rule's limits change, the store is asked anew, and
 // what is owed is charged under the new ones.
 func TestAsyncLimitsChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		c := anAsync(headgate.Sliding(1000, time.Hour))
@@ -369,7 +369,7 @@ func TestAsyncLimitsChange(t *testing.T) {
 // TestAsyncBounded: beyond MaxKeys keys are counted strictly, and keys that nobody
 // asks for make room.
 func TestAsyncBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		a := asyncAround(t, newScripted(), layered.AsyncOptions{MaxKeys: 64})
 		c := anAsync(headgate.PerSecond(100_000))
 		for range 3 {
@@ -392,7 +392,7 @@ func TestAsyncBounded(t *testing.T) {
 // leaves the decision to the store's own layers, and tells of everything afterwards.
 func TestAsyncOutage(t *testing.T) {
 	for h, ends := range map[health]error{refuses: errRefused, hangs: context.DeadlineExceeded} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			primary := newScripted()
 			a := asyncAround(t, primary, layered.AsyncOptions{})
 			c := anAsync(headgate.Per(100_000, 300*24*time.Hour))
@@ -435,7 +435,7 @@ func TestAsyncOutage(t *testing.T) {
 // TestAsyncOverFallback: decisions that were made without the store are no knowledge:
 // each is asked for.
 func TestAsyncOverFallback(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
 		a := asyncAround(t, f.Store(), layered.AsyncOptions{})
@@ -468,7 +468,7 @@ func (s *charges) Take(ctx context.Context, op headgate.Op, checks []headgate.Ch
 
 // TestAsyncReportsTogether: many keys are told of in one call.
 func TestAsyncReportsTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := &charges{Store: memory.New()}
 		a := asyncAround(t, store, layered.AsyncOptions{})
 		c := anAsync(headgate.PerSecond(100_000))
@@ -488,7 +488,7 @@ func TestAsyncReportsTogether(t *testing.T) {
 // TestAsyncClose: what was admitted last is reported; if that is not possible the
 // error says how much. After that the store decides.
 func TestAsyncClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		a := asyncAround(t, primary, layered.AsyncOptions{})
 		c := anAsync(headgate.Per(1000, 300*24*time.Hour))

@@ -4,10 +4,10 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestStateMachine(t *testing.T) {
 	rule := headgate.MustRule("r", headgate.PerSecond(1_000_000_000))
 	for seed := range uint64(60) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 4))
 			primary := newScripted()
 			type change struct {
@@ -94,7 +94,7 @@ func TestStateMachine(t *testing.T) {
 
 // TestRamp: a store that is back gets a growing part of the requests.
 func TestRamp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow, Ramp: time.Second})
 		fails(t, f, primary, hangs)
@@ -130,7 +130,7 @@ const len4 = 4
 // TestRelapse: a store that fails while it is half open is left alone again, for
 // longer each time.
 func TestRelapse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000_000)), Key: "k"}
@@ -158,7 +158,7 @@ func TestRelapse(t *testing.T) {
 // TestStragglers: calls that began before the store was given up, and end when it is
 // back, say nothing of it.
 func TestStragglers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000_000)), Key: "k"}

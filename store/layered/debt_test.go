@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -29,7 +29,7 @@ func used(t *testing.T, primary *scripted, c headgate.Check) []int64 {
 // TestHandedBack: what was admitted without the store is charged to it when it is
 // back, and only that.
 func TestHandedBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Nodes: 2, Default: headgate.OnErrorLocal})
 		rule := headgate.MustRule("r", headgate.Sliding(100, time.Hour))
@@ -65,7 +65,7 @@ func TestHandedBack(t *testing.T) {
 // TestHandedBackInParts: a rule with a tight limit and a wide one gets its debt to
 // the wide one charged little by little, and stays usable meanwhile.
 func TestHandedBackInParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		c := headgate.Check{Key: "k", Rule: headgate.MustRule("r",
@@ -95,7 +95,7 @@ func TestHandedBackInParts(t *testing.T) {
 
 // TestDebtsAreBounded: in number, and by what the store has room for.
 func TestDebtsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal, Debts: 10})
 		rule := headgate.MustRule("r", headgate.PerHour(10))
@@ -124,7 +124,7 @@ func TestDebtsAreBounded(t *testing.T) {
 // TestDebtsAreForgotten when no window holds them any more, and charged at the end
 // of the process.
 func TestDebtsAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		short := headgate.Check{Rule: headgate.MustRule("short", headgate.Sliding(10, time.Second)), Key: "k"}
@@ -150,7 +150,7 @@ func TestDebtsAreForgotten(t *testing.T) {
 // TestStoreFailsWhileDebtsAreCharged: nothing is charged twice.
 func TestStoreFailsWhileDebtsAreCharged(t *testing.T) {
 	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 6))
 			primary := newScripted()
 			f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
@@ -186,7 +186,7 @@ func TestStoreFailsWhileDebtsAreCharged(t *testing.T) {
 
 // TestPenaltiesAreNotForDebts: charging what is owed blocks nobody.
 func TestPenaltiesAreNotForDebts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		c := headgate.Check{Key: "k", Rule: headgate.MustRule("r", headgate.Sliding(10, time.Hour), headgate.Blocking(2, time.Hour, time.Hour, 0))}
@@ -209,7 +209,7 @@ func TestPenaltiesAreNotForDebts(t *testing.T) {
 // TestTwoNodes: together, over an outage, they admit what the limit allows, and no
 // more when all is handed back.
 func TestTwoNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		options := layered.FallbackOptions{Default: headgate.OnErrorLocal}
 		nodes := []*layered.Fallback{with(t, primary, options), with(t, primary, options)}

@@ -9,10 +9,10 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -118,7 +118,7 @@ func newFleet(t *testing.T, nodes int, delay time.Duration, o layered.DenyCacheO
 	for range nodes {
 		f.nodes = append(f.nodes, layered.NewDenials(f.behind, o))
 	}
-	synctest.Wait() // all listen
+	bubbletest.Wait() // all listen
 	return f
 }
 
@@ -184,7 +184,7 @@ func TestAllNodesForget(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				f := newFleet(t, 3, delay, layered.DenyCacheOptions{})
 				defer f.close()
 				c := headgate.Check{Rule: rule, Key: "k", DenyCache: headgate.DenyCacheOn}
@@ -204,7 +204,7 @@ func TestAllNodesForget(t *testing.T) {
 					t.Errorf("before the message: allowed %t, asked %t", allowed, asked)
 				}
 				time.Sleep(delay)
-				synctest.Wait()
+				bubbletest.Wait()
 				if _, asked := f.do(2, headgate.OpPeek, c); !asked {
 					t.Error("a peek was answered from memory")
 				}
@@ -215,7 +215,7 @@ func TestAllNodesForget(t *testing.T) {
 		})
 	}
 	t.Run("block", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			f := newFleet(t, 2, delay, layered.DenyCacheOptions{})
 			defer f.close()
 			c := headgate.Check{Rule: login, Key: "k"}
@@ -225,7 +225,7 @@ func TestAllNodesForget(t *testing.T) {
 			f.deny(1, c)
 			f.do(0, headgate.OpReset, c)
 			time.Sleep(delay)
-			synctest.Wait()
+			bubbletest.Wait()
 			if allowed, _ := f.do(1, headgate.OpTake, c); !allowed {
 				t.Error("another node blocks a key that was reset")
 			}
@@ -236,7 +236,7 @@ func TestAllNodesForget(t *testing.T) {
 // TestNewsHideKeys: a message has neither keys nor names of rules, and is short
 // however many keys there are.
 func TestNewsHideKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1, 0, layered.DenyCacheOptions{})
 		defer f.close()
 		f.wire.mu.Lock()
@@ -247,7 +247,7 @@ func TestNewsHideKeys(t *testing.T) {
 			f.do(0, headgate.OpReset, headgate.Check{Rule: rule, Key: fmt.Sprintf("alice%d@example.com", i)})
 		}
 		close(f.wire.blocked)
-		synctest.Wait()
+		bubbletest.Wait()
 		if n := f.wire.messages(); n < 9 || n > 20 {
 			t.Errorf("%d messages for 1000 keys", n)
 		}
@@ -266,7 +266,7 @@ func TestNewsHideKeys(t *testing.T) {
 // drops is counted; the others find out when they no longer trust what they know.
 func TestNewsNeverWait(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			f := newFleet(t, 2, 0, layered.DenyCacheOptions{Trust: 30 * time.Second})
 			defer f.close()
 			f.wire.mu.Lock()
@@ -304,7 +304,7 @@ func TestNewsNeverWait(t *testing.T) {
 
 // TestConnectingForgets: who has not listened for a while forgets everything.
 func TestConnectingForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2, 0, layered.DenyCacheOptions{Trust: time.Hour})
 		defer f.close()
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", DenyCache: headgate.DenyCacheOn}
@@ -312,7 +312,7 @@ func TestConnectingForgets(t *testing.T) {
 		f.wire.cut()
 		f.do(0, headgate.OpRefund, c)
 		time.Sleep(time.Second)
-		synctest.Wait()
+		bubbletest.Wait()
 		if allowed, _ := f.do(1, headgate.OpTake, c); !allowed {
 			t.Error("a node that is connected again denies what was freed meanwhile")
 		}
@@ -322,7 +322,7 @@ func TestConnectingForgets(t *testing.T) {
 
 // TestForeignNews: messages that this version does not know are passed over.
 func TestForeignNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1, 0, layered.DenyCacheOptions{})
 		defer f.close()
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", DenyCache: headgate.DenyCacheOn}
@@ -333,7 +333,7 @@ func TestForeignNews(t *testing.T) {
 		}
 		f.wire.say(append([]byte{1}, make([]byte, 8*120)...)) // keys that nobody knows
 		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		bubbletest.Wait()
 		if s := f.nodes[0].Status(); s.Unknown != int64(len(foreign)) || s.Received != int64(len(foreign))+1 || s.Keys != 1 {
 			t.Errorf("%+v", s)
 		}
@@ -369,14 +369,14 @@ func (g *gated) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 // TestLateDenials: a denial that the store decided before units came back is not
 // remembered after that was heard.
 func TestLateDenials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		behind := &gated{Store: memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))}
 		w := newWire(0)
 		here := layered.NewDenials(behind, layered.DenyCacheOptions{All: true, Bus: w})
 		there := layered.NewDenials(behind.Store, layered.DenyCacheOptions{All: true, Bus: w})
 		defer here.Close()
 		defer there.Close()
-		synctest.Wait()
+		bubbletest.Wait()
 		c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(1)), Key: "k"}}
 		take := func(d *layered.Denials, op headgate.Op) bool {
 			got, err := d.Store().Take(t.Context(), op, c, nil)
@@ -390,9 +390,9 @@ func TestLateDenials(t *testing.T) {
 		go take(here, headgate.OpTake)
 		<-behind.decided
 		take(there, headgate.OpRefund)
-		synctest.Wait()
+		bubbletest.Wait()
 		close(behind.answer)
-		synctest.Wait()
+		bubbletest.Wait()
 		if !take(here, headgate.OpTake) {
 			t.Error("a denial from before the refund was remembered")
 		}
@@ -405,7 +405,7 @@ func TestLateDenials(t *testing.T) {
 func TestNeverDeniesWhatIsFree(t *testing.T) {
 	const delay, keys, steps = 2 * time.Millisecond, 4, 4000
 	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			f := newFleet(t, 3, delay, layered.DenyCacheOptions{Trust: time.Minute})
 			defer f.close()
@@ -427,7 +427,7 @@ func TestNeverDeniesWhatIsFree(t *testing.T) {
 			fromMemory, excused := 0, 0
 			for range steps {
 				time.Sleep(time.Duration(rng.Int64N(int64(2 * delay))))
-				synctest.Wait()
+				bubbletest.Wait()
 				node, i := rng.IntN(len(f.nodes)), rng.IntN(len(rules))
 				c := headgate.Check{Rule: rules[i], Key: fmt.Sprint(rng.IntN(keys)), Cost: 1 + rng.Int64N(2), DenyCache: headgate.DenyCacheOn}
 				name := c.Rule.Name() + c.Key
@@ -488,7 +488,7 @@ func TestNeverDeniesWhatIsFree(t *testing.T) {
 // TestNewsOfAFreshProcess: a process that has met no rule whose denials are remembered
 // tells what it gives back under one.
 func TestNewsOfAFreshProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2, time.Millisecond, layered.DenyCacheOptions{})
 		defer f.close()
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(10, time.Hour)), Key: "k", DenyCache: headgate.DenyCacheOn}

@@ -6,10 +6,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -32,7 +32,7 @@ func newCounting() *counting {
 // TestBlockedKeyCostsNothing: a key that a penalty blocks is answered from memory,
 // with the time that is really left, until the block ends or is lifted.
 func TestBlockedKeyCostsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newCounting()
 		store := layered.NewDenials(primary, layered.DenyCacheOptions{}).Store()
 		rule := headgate.MustRule("login", headgate.Sliding(2, 10*time.Second), headgate.Blocking(3, time.Minute, 25*time.Second, time.Hour))
@@ -87,7 +87,7 @@ func TestBlockedKeyCostsNothing(t *testing.T) {
 // TestDenyCacheOfAll: with All, denials of every kind are remembered for their cost,
 // and forgotten with a refund; memory is bounded.
 func TestDenyCacheOfAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newCounting()
 		store := layered.NewDenials(primary, layered.DenyCacheOptions{All: true, MaxEntries: 64}).Store()
 		rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: time.Hour})
@@ -192,7 +192,7 @@ func TestDenyCachePerCheck(t *testing.T) {
 		{name: "shadow", rule: plain, cache: headgate.DenyCacheOn, shadow: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				primary := newCounting()
 				store := layered.NewDenials(primary, layered.DenyCacheOptions{All: test.all}).Store()
 				checks := []headgate.Check{{Rule: test.rule, Key: "k", DenyCache: test.cache, Consistency: test.consistency, Shadow: test.shadow}}
@@ -231,7 +231,7 @@ func TestDenyCachePerCheck(t *testing.T) {
 // TestDenyCacheCountsDenials: with a penalty, or beside one, denials are counted by the
 // store until the key is blocked.
 func TestDenyCacheCountsDenials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newCounting()
 		store := layered.NewDenials(primary, layered.DenyCacheOptions{All: true}).Store()
 		plain := headgate.Check{Rule: headgate.MustRule("plain", headgate.PerHour(1)), Key: "k"}
@@ -263,7 +263,7 @@ func TestDenyCacheCountsDenials(t *testing.T) {
 // TestDenyCacheOfChangedRules: a rule that was changed, by a reload, an override or a
 // tariff, is another rule: what is remembered of the one that was says nothing.
 func TestDenyCacheOfChangedRules(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newCounting()
 		store := layered.NewDenials(primary, layered.DenyCacheOptions{All: true}).Store()
 		hourly := func(n int64) *headgate.Rule {

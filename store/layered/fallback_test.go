@@ -6,10 +6,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
@@ -53,7 +53,7 @@ func TestMistakes(t *testing.T) {
 // TestHangingStore: while it hangs no request waits but the first few, and nothing
 // piles up.
 func TestHangingStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"}
@@ -99,7 +99,7 @@ func TestHangingStore(t *testing.T) {
 
 // TestSickInPart: a store that answers some requests is asked all of them.
 func TestSickInPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		decided := 0
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow, Decided: func(cause error) {
@@ -126,7 +126,7 @@ func TestSickInPart(t *testing.T) {
 // TestComesAndGoes: a store that is well when it is probed, and away when it is asked, is
 // asked less and less often, and the breaker does not open several times a second for ever.
 func TestComesAndGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		told := 0
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow, Decided: func(error) { told++ }})
@@ -157,7 +157,7 @@ func TestComesAndGoes(t *testing.T) {
 // TestBlip: failures that are over within a few milliseconds do not open the
 // breaker, however many there are.
 func TestBlip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"}
@@ -212,7 +212,7 @@ func TestOnError(t *testing.T) {
 		{"a local shadow", ret, []headgate.Check{check(b, local, true), check(a, open, false)}, "local+local+open+ local+local-open+"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				primary := newScripted()
 				f := with(t, primary, layered.FallbackOptions{Default: tt.otherwise})
 				fails(t, f, primary, refuses)
@@ -253,7 +253,7 @@ func TestOnError(t *testing.T) {
 // TestOtherOperations: a reset needs the store; a peek and a refund go where the
 // takes went.
 func TestOtherOperations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(3)), Key: "k"}
@@ -312,7 +312,7 @@ func TestOtherOperations(t *testing.T) {
 // TestCallers: a caller who goes away says nothing of the store; a deadline of a
 // caller's own does if the store had time to answer.
 func TestCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerSecond(1000)), Key: "k"}}
@@ -362,7 +362,7 @@ func TestCallers(t *testing.T) {
 
 // TestErrorsThatAreAnswers do not open the breaker, and get no other decision.
 func TestErrorsThatAreAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		f := with(t, newScripted(), layered.FallbackOptions{Default: headgate.OnErrorAllow})
 		for range 100 {
 			if _, err := f.Store().Take(t.Context(), headgate.OpTake, nil, nil); !errors.Is(err, headgate.ErrInvalid) {
@@ -378,7 +378,7 @@ func TestErrorsThatAreAnswers(t *testing.T) {
 
 // TestChanged is told of each change once, in order.
 func TestChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		var mu sync.Mutex // guards told
 		var told []string

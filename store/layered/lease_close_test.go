@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -28,7 +28,7 @@ func warmLease(t *testing.T, s headgate.Store, keys int) {
 
 // TestLeaseCloseReturnsAll: more leases are given back at the end than may wait to be.
 func TestLeaseCloseReturnsAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		l := layered.NewLease(memory.New(), layered.LeaseOptions{})
 		warmLease(t, l.Store(), 3000)
 		if held := l.Stats().Held; held < 3000 {
@@ -68,7 +68,7 @@ func (s *slowToReturn) Take(ctx context.Context, op headgate.Op, checks []headga
 // arrive, or Close says that they did not.
 func TestLeaseCloseWhileReturning(t *testing.T) {
 	for _, patient := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			store := &slowToReturn{memory.New(), make(chan struct{})}
 			l := layered.NewLease(store, layered.LeaseOptions{})
 			warmLease(t, l.Store(), 1)
@@ -89,7 +89,7 @@ func TestLeaseCloseWhileReturning(t *testing.T) {
 // TestLeaseManyRules: a key whose limit was used up is leased again when it is free,
 // although so many rules came in between that the plan of its own was forgotten.
 func TestLeaseManyRules(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		l := leaseOf(t, store, layered.LeaseOptions{})
 		rule := headgate.MustRule("r", headgate.PerSecond(10_000))

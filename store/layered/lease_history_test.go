@@ -8,10 +8,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -541,7 +541,7 @@ func TestLeaseHistories(t *testing.T) {
 	}
 	var all tally
 	for seed := range histories {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			w := newCrowd(seed)
 			w.play()
 			wrong := w.finish()

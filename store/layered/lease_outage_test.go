@@ -3,17 +3,17 @@ package layered_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 )
 
 // TestLeaseWhileTheStoreIsGone: held units are served until their end, and then the
 // error is the store's.
 func TestLeaseWhileTheStoreIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := newScripted()
 		l := layered.NewLease(store, layered.LeaseOptions{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Hour)), Key: "k", Consistency: headgate.Leased}
@@ -60,7 +60,7 @@ func TestLeaseWhileTheStoreIsGone(t *testing.T) {
 // TestLeaseOverFallback: what is decided without the store is no lease.
 func TestLeaseOverFallback(t *testing.T) {
 	for _, onError := range []headgate.OnError{headgate.OnErrorAllow, headgate.OnErrorLocal} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			primary := newScripted()
 			f := with(t, primary, layered.FallbackOptions{Nodes: 2})
 			l := layered.NewLease(f.Store(), layered.LeaseOptions{Nodes: func() int64 { return 2 }})
@@ -92,7 +92,7 @@ func TestLeaseOverFallback(t *testing.T) {
 // TestLeaseLosesNothingUnasked: units that nobody was asked for, since the breaker was
 // open, are not lost. Those of calls that failed may be.
 func TestLeaseLosesNothingUnasked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{})
 		l := leaseOf(t, f.Store(), layered.LeaseOptions{})

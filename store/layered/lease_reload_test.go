@@ -2,10 +2,10 @@ package layered_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -55,7 +55,7 @@ func TestLeaseReloadHistories(t *testing.T) {
 		histories /= 8
 	}
 	for seed := range histories {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			w := newCrowd(seed)
 			for range 3 {
 				w.reload()
@@ -89,7 +89,7 @@ func TestLeaseReload(t *testing.T) {
 		"fixed window":   {Algorithm: headgate.FixedWindow, Count: 1000, Period: 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 				lease := layered.NewLease(store, layered.LeaseOptions{})
 				defer lease.Close(t.Context())

@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -78,7 +78,7 @@ func TestLeaseReservations(t *testing.T) {
 	}
 	reserved := int64(0)
 	for seed := range histories {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			w := newCrowd(seed)
 			w.plain, w.books = false, true
 			w.play()

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
@@ -135,7 +135,7 @@ func hot(t *testing.T, s headgate.Store, c headgate.Check, n int) (sources map[h
 }
 
 func TestLeaseServesHotKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := newScripted()
 		l := leaseOf(t, store, layered.LeaseOptions{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(100_000)), Key: "k", Consistency: headgate.Leased}
@@ -161,7 +161,7 @@ func TestLeaseServesHotKeys(t *testing.T) {
 // TestLeaseLeavesColdKeysAlone: a key that is asked for now and then is decided by the
 // store, one call for each request.
 func TestLeaseLeavesColdKeysAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := newScripted()
 		l := leaseOf(t, store, layered.LeaseOptions{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1000)), Key: "k", Consistency: headgate.Leased}
@@ -189,7 +189,7 @@ func TestLeaseGivesBack(t *testing.T) {
 	} {
 		for _, closes := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " close ", closes), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubbletest.Test(t, func(t *testing.T) {
 					store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 					l := layered.NewLease(store, layered.LeaseOptions{})
 					rule := headgate.MustRule("r", limits...)
@@ -237,7 +237,7 @@ func TestLeaseGivesBack(t *testing.T) {
 // TestLeaseGivesNothingBackTwice: what a bucket has refilled since it was charged is
 // free already, and others may have used it when the lease comes back.
 func TestLeaseGivesNothingBackTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 		l := leaseOf(t, store, layered.LeaseOptions{})
 		rule := headgate.MustRule("r", headgate.PerSecond(10_000))
@@ -259,7 +259,7 @@ func TestLeaseGivesNothingBackTwice(t *testing.T) {
 		if held := l.HeldOf(rule, "k"); held != 0 {
 			t.Fatalf("%d are still held", held)
 		}
-		synctest.Wait()
+		bubbletest.Wait()
 		now, err := store.Take(t.Context(), headgate.OpPeek, all, nil)
 		if err != nil || now[0].Remaining > 200 {
 			t.Errorf("%d are free when 200 were refilled; %v", now[0].Remaining, err)
@@ -278,7 +278,7 @@ func part(l *headgate.Limit) int64 {
 // TestLeaseIsAllOrNothing: a request that a strict check denies uses nothing of what
 // is held.
 func TestLeaseIsAllOrNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 		l := leaseOf(t, store, layered.LeaseOptions{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 100_000, Period: time.Hour}), Key: "k", Consistency: headgate.Leased}
@@ -300,7 +300,7 @@ func TestLeaseIsAllOrNothing(t *testing.T) {
 
 // TestLeaseReset: what is held of a key that is reset is not used any more.
 func TestLeaseReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 		l := leaseOf(t, store, layered.LeaseOptions{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1000, Period: time.Hour}), Key: "k", Consistency: headgate.Leased}
@@ -323,7 +323,7 @@ func TestLeaseReset(t *testing.T) {
 // TestLeaseWaits: callers who find nothing wait for the one call that is under way,
 // each until its own deadline.
 func TestLeaseWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		store := newScripted()
 		l := layered.NewLease(store, layered.LeaseOptions{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Minute)), Key: "k", Consistency: headgate.Leased}
@@ -475,7 +475,7 @@ func TestLeaseSteadyLoad(t *testing.T) {
 		"counter":      {Algorithm: headgate.SlidingCounter, Count: 4000, Period: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				const nodes, each, seconds = 4, 900, 10
 				store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 				rule := headgate.MustRule("r", limit)

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -16,7 +16,7 @@ import (
 func remaining(decisions []headgate.Decision) int64 { return decisions[0].Remaining }
 
 func TestLedgerOfAStoreThatIsWell(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		l := f.Store().(headgate.Ledger)
@@ -57,7 +57,7 @@ func TestLedgerOfAStoreThatIsWell(t *testing.T) {
 }
 
 func TestLedgerOfAStoreThatIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal, Node: "node-a-of-two"})
 		other := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal, Node: "node-b-of-two"})
@@ -116,7 +116,7 @@ func TestLedgerOfAStoreThatIsGone(t *testing.T) {
 
 // TestReservationsBeyondTheEstimate owe what they cost more.
 func TestReservationsBeyondTheEstimate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		l := f.Store().(headgate.Ledger)
@@ -139,7 +139,7 @@ func TestReservationsBeyondTheEstimate(t *testing.T) {
 
 // TestNothingToSettle: of what nobody counted, or a store that is no ledger.
 func TestNothingToSettle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f, err := layered.NewFallback(t.Context(), primary, plain{memory.New()}, layered.FallbackOptions{})
 		if err != nil {
@@ -166,7 +166,7 @@ func TestNothingToSettle(t *testing.T) {
 
 // TestLedgerWhileLearning: a node's share binds remembered requests too.
 func TestLedgerWhileLearning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		primary.lose()
 		f := with(t, primary, layered.FallbackOptions{Learn: time.Minute, Nodes: 2})

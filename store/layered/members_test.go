@@ -3,16 +3,16 @@ package layered_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 	"github.com/headgate/headgate/store/memory"
 )
 
 func TestNodesAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
 		if n := f.Status().Nodes; n != 1 {
@@ -53,7 +53,7 @@ func TestNodesAreCounted(t *testing.T) {
 }
 
 func TestNodesThatCannotBeCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		primary.deaf = true
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal, Nodes: 3})
@@ -74,7 +74,7 @@ func TestNodesThatCannotBeCounted(t *testing.T) {
 }
 
 func TestNodeLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Node: "this one"})
 		if _, there := primary.nodes["this one"]; !there {
@@ -90,7 +90,7 @@ func TestNodeLeaves(t *testing.T) {
 
 // TestCloseOfASickStore does not wait for it.
 func TestCloseOfASickStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorAllow})
 		fails(t, f, primary, hangs)
@@ -104,7 +104,7 @@ func TestCloseOfASickStore(t *testing.T) {
 
 // TestStoreThatIsGoneAtFirst is no error, and found out by the first requests.
 func TestStoreThatIsGoneAtFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		primary.feel(hangs)
 		f := with(t, primary, layered.FallbackOptions{Default: headgate.OnErrorLocal})
@@ -117,7 +117,7 @@ func TestStoreThatIsGoneAtFirst(t *testing.T) {
 // fresh start, since each node knows what it has admitted.
 func TestLearning(t *testing.T) {
 	for _, learn := range []time.Duration{0, time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			primary := newScripted()
 			options := layered.FallbackOptions{Learn: learn}
 			nodes := []*layered.Fallback{with(t, primary, options), with(t, primary, options)}
@@ -170,7 +170,7 @@ func TestLearning(t *testing.T) {
 // TestLearningGivesBack: what fits a node's share and not the store's limit, or
 // gets no answer, leaves no trace in the share.
 func TestLearningGivesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		primary.lose()
 		f := with(t, primary, layered.FallbackOptions{Learn: time.Minute})

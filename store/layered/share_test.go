@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
 )
 
@@ -55,7 +55,7 @@ func most(l *headgate.Limit, count, burst int64, length time.Duration) int64 {
 // before, a node without its store admits at most its share.
 func TestNeverMoreThanTheShare(t *testing.T) {
 	for seed := range uint64(150) {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			nodes := 1 + r.Int64N(6)
 			limits := make([]headgate.Limit, 1+r.IntN(3))
@@ -136,7 +136,7 @@ func TestShares(t *testing.T) {
 		// Its share would take 150 years to fill.
 		{headgate.Limit{Count: 3, Period: 366 * 24 * time.Hour, Burst: 300}, 2, "1 per 366d"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			primary := newScripted()
 			f := with(t, primary, layered.FallbackOptions{Nodes: tt.nodes, Default: headgate.OnErrorLocal})
 			fails(t, f, primary, refuses)
@@ -165,7 +165,7 @@ func TestWarm(t *testing.T) {
 	for name, limit := range limits {
 		for _, tt := range []struct{ before, want int64 }{{0, 10}, {1, 9}, {4, 6}, {10, 0}, {15, 0}, {20, 0}} {
 			t.Run(fmt.Sprint(name, " after ", tt.before), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubbletest.Test(t, func(t *testing.T) {
 					primary := newScripted()
 					f := with(t, primary, layered.FallbackOptions{Nodes: 2, Default: headgate.OnErrorLocal})
 					short := limit
@@ -197,7 +197,7 @@ func TestWarm(t *testing.T) {
 
 // TestManyRules: rules that nobody asks about any more are not kept.
 func TestManyRules(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		primary := newScripted()
 		f := with(t, primary, layered.FallbackOptions{Nodes: 2, Default: headgate.OnErrorLocal})
 		fails(t, f, primary, refuses)

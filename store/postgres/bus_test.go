@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 // TestSaidWhileClosing: who waits for his turn to say something while the store is closed
@@ -25,16 +26,16 @@ func TestSaidWhileClosing(t *testing.T) {
 	}
 	defer pool.Close()
 	for range 1000 {
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			b := newBus(pool, "channel")
 			held := <-b.speaker
 			go b.close()
-			synctest.Wait()
+			bubbletest.Wait()
 			said := make(chan error, 4)
 			for range cap(said) {
 				go func() { said <- b.say(t.Context(), "text") }()
 			}
-			synctest.Wait()
+			bubbletest.Wait()
 			b.speaker <- held
 			for range cap(said) {
 				if err := <-said; err == nil || errors.Is(err, dialled) {

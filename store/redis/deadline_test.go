@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 func TestDeadlines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		d := deadlines{timeout: 160 * time.Millisecond}
 		defer d.close()
 		limit := func(parent context.Context) context.Context {

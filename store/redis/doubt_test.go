@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 // TestDoubt: a call is made as it comes only while others are answered.
 func TestDoubt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		var d doubt
 		ask := func() context.Context {
 			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
@@ -43,7 +44,7 @@ func TestDoubt(t *testing.T) {
 
 // TestBounded: a call that does not heed its context does not hold its caller.
 func TestBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
 		defer cancel()

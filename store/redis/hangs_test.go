@@ -3,16 +3,17 @@ package redis
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 // TestHangs: a node hangs whose calls end by their deadline for a while, many in a row.
 // The others are asked as before.
 func TestHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		const timeout = 40 * time.Millisecond
 		s := &Store{clustered: new(clustered), deadlines: deadlines{timeout: timeout}, pending: pending{most: 1 << 20}}
 		where := func(nodes ...string) {

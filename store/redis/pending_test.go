@@ -5,11 +5,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
+
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 func TestPending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		p := pending{most: 3}
 		for range 3 {
 			if err := p.begin(); err != nil {

@@ -4,15 +4,15 @@ import (
 	"hash/maphash"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 // TestSuspects: a counter is suspected while it would probably deny, and no longer.
 func TestSuspects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		rule := headgate.MustRule("r", headgate.Per(10, time.Minute), headgate.Sliding(10, time.Minute))
 		limits := rule.Limits()
 		table := suspects{seed: maphash.MakeSeed()}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package bubbletest
+
+const raceEnabled = false
