@@ -31,10 +31,14 @@ func Punish(l *headgate.Limit, s State, now int64) State {
 		return s
 	}
 	s.Used = uint32(l.Count)
-	// 2^32 milliseconds are more than any block, so that doubling can stop there.
-	block := min(l.Block.Microseconds()<<min(s.Extra, 32), l.Longest().Microseconds())
+	// The bound is halved before the block is doubled, which would be too large for an
+	// integer after some blocks of half an hour and more.
+	block := l.Longest().Microseconds()
+	if first := l.Block.Microseconds(); first <= block>>s.Extra {
+		block = first << s.Extra
+	}
 	s.Stamp = now + block
-	s.Extra = min(s.Extra+1, 32)
+	s.Extra = min(s.Extra+1, 32) // 2^32 milliseconds are more than any block
 	return s
 }
 

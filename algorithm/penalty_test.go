@@ -66,3 +66,27 @@ func TestPenaltyStepBack(t *testing.T) {
 		t.Errorf("the block ends at %d, want %d, and the state to be stored", moved.Stamp, want)
 	}
 }
+
+// TestPenaltyGoesOn: however often a key is blocked, it is blocked for as long as
+// the longest block, whatever the numbers.
+func TestPenaltyGoesOn(t *testing.T) {
+	for _, c := range []struct{ first, most time.Duration }{
+		{time.Millisecond, headgate.MaxBlockTime},
+		{time.Hour, time.Hour},
+		{time.Hour, headgate.MaxBlockTime},
+		{headgate.MaxBlockTime, headgate.MaxBlockTime},
+	} {
+		rule := headgate.MustRule("r", headgate.PerSecond(1), headgate.Blocking(1, time.Minute, c.first, c.most))
+		limit := &rule.Limits()[1]
+		var state algorithm.State
+		now, want := epoch, c.first
+		for i := range 100 {
+			state = algorithm.Punish(limit, algorithm.Advance(limit, state, now), now)
+			if block := time.Duration(state.Stamp-now) * time.Microsecond; block != want {
+				t.Fatalf("block %d of %v up to %v lasts %v, want %v", i+1, c.first, c.most, block, want)
+			}
+			now = state.Stamp
+			want = min(2*want, c.most)
+		}
+	}
+}

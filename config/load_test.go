@@ -288,6 +288,7 @@ func TestBounds(t *testing.T) {
 		{"few blank lines", strings.Repeat("\n", 99) + rules(1), ""},
 		{"like bomb", likeBomb(5000), "with what rules are like written out this has more than 1048576 values"},
 		{"a long chain of rules", likeChain(9000), ""},
+		{"rules that are like none", likeNone(9000), "p.yml: and 8000 more mistakes"}, // of which few are advised on
 		{"many mistakes", "rules: [" + strings.Repeat("x,", 5000) + "]", "p.yml: and 4000 more mistakes"},
 	} {
 		_, err := Parse("p.yml", []byte(c.file))
@@ -318,6 +319,17 @@ func likeChain(n int) string {
 		fmt.Fprintf(&b, "- {name: r%d, like: r%d}\n", i, i+1)
 	}
 	fmt.Fprintf(&b, "- {name: r%d, limits: [1 per 1s]}\n", n)
+	return b.String()
+}
+
+// likeNone has rules each of which is like one that there is not, with a name as long
+// as those that there are.
+func likeNone(n int) string {
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "- {name: %[1]s%[3]d, like: %[2]s%[3]d}\n", strings.Repeat("n", 24), strings.Repeat("m", 24), i)
+	}
 	return b.String()
 }
 

@@ -74,7 +74,7 @@ func ruleMapping() value[ruleText] {
 				into.like = v
 				into.places.keep(n.at, "like")
 			}),
-		to("match", "what entries of the request must be, such as { route: POST /v1/token }; every request if left out", matchMapping("leave it out to match every request"),
+		to("match", "what entries of the request must be, such as { route: POST /v1/token }; every request if left out", matchMapping("leave it out to match every request, or with like what the other rule matches"),
 			func(into *ruleText, n *node, v []entry[policy.Condition]) {
 				into.match = keepMatch(&into.places, n, v, "match")
 			}),
@@ -247,6 +247,10 @@ func limitsValue() value[limitsText] {
 	}}
 }
 
+// maxAdvised is for how many names that are not there the one that was meant is looked
+// for among ten thousand.
+const maxAdvised = 20
+
 // inherit gives every rule with like the fields that it has not, in any order of
 // the rules.
 func inherit(m *mistakes, rules []entry[ruleText]) {
@@ -260,7 +264,8 @@ func inherit(m *mistakes, rules []entry[ruleText]) {
 		}
 	}
 	const under, done = 1, 2
-	total := 0 // what all rules come to
+	total := 0   // what all rules come to
+	advised := 0 // how many names have been compared with all others
 	state := make(map[*ruleText]int)
 	var expand func(t *ruleText, path []string)
 	expand = func(t *ruleText, path []string) {
@@ -273,8 +278,10 @@ func inherit(m *mistakes, rules []entry[ruleText]) {
 		switch {
 		case base == nil:
 			advice := "it must be another rule of this file"
-			if meant := closest(t.like, names); meant != "" {
-				advice = fmt.Sprintf("did you mean %q?", meant)
+			if advised++; advised <= maxAdvised {
+				if meant := closest(t.like, names); meant != "" {
+					advice = fmt.Sprintf("did you mean %q?", meant)
+				}
 			}
 			m.add(t.places["like"], "there is no rule %q to be like; %s", t.like, advice)
 		case state[base] == under:

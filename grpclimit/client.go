@@ -48,11 +48,11 @@ func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 	}
 	w := newCompiler(&c.settings, []*fact{factAPIKey, factRoute, factMethod, factService, factTarget})
 	c.calls, c.streams = w.compile("ClientLimit", c.limits), w.compile("ClientMessageLimit", c.messages)
-	c.facts = w.facts()
-	for _, l := range append(append([]binding{{key: c.pauseBy}}, c.limits...), c.messages...) {
-		for _, f := range l.key.facts {
+	c.facts = w.Facts()
+	for _, l := range append(append([]binding{{Key: c.pauseBy.of}}, c.limits...), c.messages...) {
+		for _, f := range l.Key.Facts {
 			if f == factIP || f == factCertificate || f == factHost {
-				c.bad("a client's own calls have no %s to count by", f.name)
+				c.bad("a client's own calls have no %s to count by", f.Name)
 			}
 		}
 	}
@@ -166,8 +166,8 @@ func (c *Client) fit(call *Call, limits *compiled, left time.Duration) error {
 	}
 	var facts policy.Descriptor
 	for _, f := range c.facts {
-		if v := f.find(&c.reader, call); v != "" {
-			facts = append(facts, policy.Entry{Name: f.name, Value: v})
+		if v := f.Find(&c.reader, call); v != "" {
+			facts = append(facts, policy.Entry{Name: f.Name, Value: v})
 		}
 	}
 	checks, err := limits.set.Match(facts, cost, nil)
@@ -271,8 +271,8 @@ func (c *Client) heed(call *Call, err error) bool {
 // pauseKey is what a pause holds for.
 func (c *Client) pauseKey(call *Call) string {
 	key := ""
-	for _, f := range c.pauseBy.facts {
-		key += f.find(&c.reader, call) + "\x00"
+	for _, f := range c.pauseBy.of.Facts {
+		key += f.Find(&c.reader, call) + "\x00"
 	}
 	return key
 }

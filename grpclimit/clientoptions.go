@@ -48,12 +48,12 @@ type clientSettings struct {
 // rules must admit a call, or none is charged. A call that does not fit waits; see
 // [MaxWait]. A call that lacks what is counted by is not bound.
 func ClientLimit(key Key, rules ...*headgate.Rule) ClientOption {
-	return func(s *clientSettings) { s.limits = append(s.limits, binding{key, rules}) }
+	return func(s *clientSettings) { s.limits = append(s.limits, binding{Key: key.of, Rules: rules}) }
 }
 
 // ClientMessageLimit binds every message that is sent over a stream.
 func ClientMessageLimit(key Key, rules ...*headgate.Rule) ClientOption {
-	return func(s *clientSettings) { s.messages = append(s.messages, binding{key, rules}) }
+	return func(s *clientSettings) { s.messages = append(s.messages, binding{Key: key.of, Rules: rules}) }
 }
 
 // ClientCost sets how many units a call or message takes: 1 to headgate.MaxCount, or
@@ -96,12 +96,12 @@ func MaxPause(d time.Duration) ClientOption {
 // it was said of, at that target; [ByTarget] is everything there.
 func PauseBy(key Key) ClientOption {
 	return func(s *clientSettings) {
-		if !key.made {
+		if !key.of.Made {
 			s.bad("PauseBy has an empty Key; make one with a By function, Everyone or Combine")
 		}
-		for _, f := range key.facts {
-			if f.find == nil {
-				s.bad("PauseBy: the entry %q needs a function that finds it", f.name)
+		for _, f := range key.of.Facts {
+			if f.Find == nil {
+				s.bad("PauseBy: the entry %q needs a function that finds it", f.Name)
 			}
 		}
 		s.pauseBy = key

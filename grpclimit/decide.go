@@ -93,8 +93,8 @@ func (s *Server) wait(c *Call, sc *scratch, v *headgate.Verdict, reservation hea
 func (s *Server) find(c *Call, sc *scratch) policy.Descriptor {
 	sc.facts = sc.facts[:0]
 	for _, f := range s.facts {
-		if v := f.find(&s.reader, c); v != "" {
-			sc.facts = append(sc.facts, policy.Entry{Name: f.name, Value: v})
+		if v := f.Find(&s.reader, c); v != "" {
+			sc.facts = append(sc.facts, policy.Entry{Name: f.Name, Value: v})
 		}
 	}
 	if s.describe != nil {
@@ -109,7 +109,7 @@ func (s *Server) bind(c *Call, sc *scratch, limits *compiled, facts policy.Descr
 	sc.checks = sc.checks[:0]
 	for i := range limits.bindings {
 		l := &limits.bindings[i]
-		entry := l.key.lacks(facts)
+		entry := l.Key.Lacks(facts)
 		if entry == "" {
 			continue
 		}
@@ -122,7 +122,7 @@ func (s *Server) bind(c *Call, sc *scratch, limits *compiled, facts policy.Descr
 			continue
 		case CountMissingByIP:
 			if key := s.fallbackKey(facts); key != "" {
-				for _, rule := range l.rules {
+				for _, rule := range l.Rules {
 					sc.checks = append(sc.checks, headgate.Check{Rule: rule, Key: key, Cost: cost})
 				}
 				continue
@@ -147,7 +147,7 @@ const fallbackMark = "\x1fip:"
 
 // fallbackKey returns the key of a call that is counted by its address, or "".
 func (s *Server) fallbackKey(facts policy.Descriptor) string {
-	text, _ := facts.Get(factIP.name)
+	text, _ := facts.Get(factIP.Name)
 	a, err := netip.ParseAddr(text)
 	if err != nil {
 		return ""

@@ -3,12 +3,12 @@ package grpclimit
 import (
 	"context"
 	"crypto/x509"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/bindings"
 )
 
 // Key says what a counter is kept for. Make one with the By functions,
@@ -16,19 +16,16 @@ import (
 // policy.Rule of the same name whose Per has the same entries, and as by package
 // httplimit: secrets are hashed, addresses brought to one form, and several values
 // joined so that no two combinations meet.
-type Key struct {
-	facts []*fact
-	made  bool // by one of the functions, not the zero Key
-}
+type Key struct{ of bindings.Key[*reader, *Call] }
 
-// fact is an entry of the descriptor and how to find it in a call. Facts are
-// compared by pointer: two of one name from two places contradict each other.
-type fact struct {
-	name string
-	// find returns the value, or "" if the call has none. It is nil in a mistaken
-	// fact only.
-	find func(r *reader, c *Call) string
-}
+// fact is an entry of the descriptor and how to find it in a call.
+type fact = bindings.Fact[*reader, *Call]
+
+// binding is rules that count by one key.
+type binding = bindings.Binding[*reader, *Call]
+
+// by is a key of the values of facts.
+func by(facts ...*fact) Key { return Key{bindings.Key[*reader, *Call]{Facts: facts, Made: true}} }
 
 // reader finds what needs options to be found.
 type reader struct {
@@ -38,14 +35,14 @@ type reader struct {
 
 // The facts that every server knows; see [Policy].
 var (
-	factAPIKey      = &fact{"api_key", (*reader).apiKey}
-	factIP          = &fact{"ip", (*reader).ip}
-	factRoute       = &fact{"route", func(_ *reader, c *Call) string { return c.Method }}
-	factMethod      = &fact{"method", func(_ *reader, c *Call) string { _, name := split(c.Method); return name }}
-	factService     = &fact{"service", func(_ *reader, c *Call) string { return c.Service() }}
-	factHost        = &fact{"host", func(_ *reader, c *Call) string { return hostname(c.first(":authority")) }}
-	factCertificate = &fact{"certificate", func(_ *reader, c *Call) string { return certificate(c) }}
-	factTarget      = &fact{"target", func(_ *reader, c *Call) string { return c.Target }}
+	factAPIKey      = &fact{Name: "api_key", Find: (*reader).apiKey}
+	factIP          = &fact{Name: "ip", Find: (*reader).ip}
+	factRoute       = &fact{Name: "route", Find: func(_ *reader, c *Call) string { return c.Method }}
+	factMethod      = &fact{Name: "method", Find: func(_ *reader, c *Call) string { _, name := split(c.Method); return name }}
+	factService     = &fact{Name: "service", Find: func(_ *reader, c *Call) string { return c.Service() }}
+	factHost        = &fact{Name: "host", Find: func(_ *reader, c *Call) string { return httplimit.Hostname(c.first(":authority")) }}
+	factCertificate = &fact{Name: "certificate", Find: func(_ *reader, c *Call) string { return certificate(c) }}
+	factTarget      = &fact{Name: "target", Find: func(_ *reader, c *Call) string { return c.Target }}
 
 	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factService, factHost, factCertificate}
 )
@@ -53,36 +50,36 @@ var (
 // ByIP is a counter for each client address, as [TrustProxies] finds it, with
 // IPv6 addresses counted by their prefix; see [IPv6Prefix]. Only a peer that has
 // no address, on a Unix socket, lacks this identity.
-func ByIP() Key { return Key{[]*fact{factIP}, true} }
+func ByIP() Key { return by(factIP) }
 
 // ByAPIKey is a counter for each API key, wherever [APIKeyMetadata] says that it
 // stands. The API key is a secret: counters are kept under a hash; see
 // [HashKey].
-func ByAPIKey() Key { return Key{[]*fact{factAPIKey}, true} }
+func ByAPIKey() Key { return by(factAPIKey) }
 
 // ByCertificate is a counter for each client certificate that TLS has verified: by
 // its URI, a SPIFFE ID for instance, or else its DNS name, or else its common name.
-func ByCertificate() Key { return Key{[]*fact{factCertificate}, true} }
+func ByCertificate() Key { return by(factCertificate) }
 
 // ByUser is a counter for each user, whom the function finds in the call's context,
 // where authentication has put them. An empty name is no user.
 func ByUser(user func(context.Context) string) Key {
-	f := &fact{name: "user"}
+	f := &fact{Name: "user"}
 	if user != nil {
-		f.find = func(_ *reader, c *Call) string { return user(c.ctx) }
+		f.Find = func(_ *reader, c *Call) string { return user(c.ctx) }
 	}
-	return Key{[]*fact{f}, true}
+	return by(f)
 }
 
 // ByMethod is a counter for each full method, such as "/package.Service/Method".
 // The entry's name is route, for what stands there is the route of an HTTP request.
-func ByMethod() Key { return Key{[]*fact{factRoute}, true} }
+func ByMethod() Key { return by(factRoute) }
 
 // ByService is a counter for each service, such as "package.Service".
-func ByService() Key { return Key{[]*fact{factService}, true} }
+func ByService() Key { return by(factService) }
 
 // ByTarget is, for clients, a counter for each target that they connect to.
-func ByTarget() Key { return Key{[]*fact{factTarget}, true} }
+func ByTarget() Key { return by(factTarget) }
 
 // ByMetadata is a counter for each value of a key in the metadata that is not a
 // secret, such as the name of a tenant; the entry is that key. Clients write metadata
@@ -96,51 +93,28 @@ func ByMetadata(name string) Key {
 // name, such as "tenant", has letters, digits and _ - . : only. Values of the
 // entries "token" and "authorization" are hashed, as API keys are.
 func ByFunc(entry string, find func(*Call) string) Key {
-	return Key{[]*fact{newFact(entry, find)}, true}
+	return by(newFact(entry, find))
 }
 
 // Everyone is one counter that all calls share.
-func Everyone() Key { return Key{made: true} }
+func Everyone() Key { return by() }
 
 // Combine is a counter for each combination of values, such as those of ByUser
 // and ByMethod. All of them must be present.
 func Combine(keys ...Key) Key {
-	k := Key{made: len(keys) > 0}
-	for _, part := range keys {
-		k.facts = append(k.facts, part.facts...)
-		k.made = k.made && part.made
+	parts := make([]bindings.Key[*reader, *Call], len(keys))
+	for i := range keys {
+		parts[i] = keys[i].of
 	}
-	return k
+	return Key{bindings.Combine(parts...)}
 }
 
 func newFact(name string, find func(*Call) string) *fact {
-	f := &fact{name: name}
+	f := &fact{Name: name}
 	if find != nil {
-		f.find = func(_ *reader, c *Call) string { return find(c) }
+		f.Find = func(_ *reader, c *Call) string { return find(c) }
 	}
 	return f
-}
-
-// parts is the key in the words of a policy.
-func (k *Key) parts(ipv6Bits int) []policy.Part {
-	parts := make([]policy.Part, len(k.facts))
-	for i, f := range k.facts {
-		parts[i].Entry = f.name
-		if f == factIP {
-			parts[i].Bits6 = ipv6Bits
-		}
-	}
-	return parts
-}
-
-// lacks returns the name of an entry that the key needs and the call has not, or "".
-func (k *Key) lacks(facts policy.Descriptor) string {
-	for _, f := range k.facts {
-		if _, ok := facts.Get(f.name); !ok {
-			return f.name
-		}
-	}
-	return ""
 }
 
 // authorization is the key whose API key follows the word Bearer.
@@ -207,23 +181,4 @@ func nameOf(leaf *x509.Certificate) string {
 		return "cn:" + leaf.Subject.CommonName
 	}
 	return ""
-}
-
-// hostname is the host without a port and in lower case, so that one host has
-// one spelling.
-func hostname(host string) string {
-	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && strings.Trim(host[colon+1:], "0123456789") == "" {
-		host = host[:colon]
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
-}
-
-// names lists the facts' names for a message.
-func names(facts []*fact) []string {
-	out := make([]string, len(facts))
-	for i, f := range facts {
-		out[i] = f.name
-	}
-	slices.Sort(out)
-	return out
 }

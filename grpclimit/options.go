@@ -109,24 +109,18 @@ type settings struct {
 	problems    []string
 }
 
-// binding is rules that count by one key.
-type binding struct {
-	key   Key
-	rules []*headgate.Rule
-}
-
 // Limit binds every call by the rules, with counters kept for the key. Given
 // several times, by different keys, all of the rules must admit a call, or none is
 // charged.
 func Limit(key Key, rules ...*headgate.Rule) Option {
-	return func(s *settings) { s.limits = append(s.limits, binding{key, rules}) }
+	return func(s *settings) { s.limits = append(s.limits, binding{Key: key.of, Rules: rules}) }
 }
 
 // MessageLimit binds every message that a client sends over a stream by the rules,
 // besides the limits of the stream's opening. A message that is denied ends the
 // stream, unless [HoldMessages] has it wait.
 func MessageLimit(key Key, rules ...*headgate.Rule) Option {
-	return func(s *settings) { s.messages = append(s.messages, binding{key, rules}) }
+	return func(s *settings) { s.messages = append(s.messages, binding{Key: key.of, Rules: rules}) }
 }
 
 // Policy binds calls by the rules of a policy. The facts that the rules may look at

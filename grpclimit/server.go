@@ -63,9 +63,11 @@ func NewServer(store headgate.Store, options ...Option) (*Server, error) {
 		}
 	}
 	c := newCompiler(&s.settings, known)
-	c.needed[factIP.name] = c.needed[factIP.name] || s.missing == CountMissingByIP
+	if s.missing == CountMissingByIP {
+		c.Need(factIP)
+	}
 	s.calls, s.streams = c.compile("Limit", s.limits), c.compile("MessageLimit", s.messages)
-	s.facts = c.facts()
+	s.facts = c.Facts()
 	if s.problems != nil {
 		return nil, &headgate.InvalidError{Subject: "interceptor", Problems: s.problems}
 	}

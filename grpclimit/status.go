@@ -64,11 +64,11 @@ func errForbidden() error {
 
 func errNobody(entry string, apiKeys []string) error {
 	switch entry {
-	case factAPIKey.name:
+	case factAPIKey.Name:
 		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "Send an API key in the metadata "+strings.Join(apiKeys, " or ")+".")
 	case "user":
 		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "The call comes from no user who is signed in.")
-	case factCertificate.name:
+	case factCertificate.Name:
 		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "The call comes without a client certificate.")
 	}
 	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "The call has no "+entry+", which its limit is counted by.")

@@ -324,6 +324,7 @@ func TestHostname(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"Example.COM": "example.com", "example.com:8080": "example.com", "example.com.": "example.com",
+		"example.com:": "example.com", "example.com:000080": "example.com", "example.com.:80": "example.com", "a:b": "a:b",
 		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8::1]": "[2001:db8::1]", "": "",
 	} {
 		if got := Hostname(in); got != want {

@@ -3,10 +3,9 @@ package httplimit
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/internal/bindings"
 )
 
 // Key says what a counter is kept for. Make one with the By functions,
@@ -15,27 +14,28 @@ import (
 // hashed, addresses brought to one form, and several values joined so that no
 // two combinations meet.
 type Key struct {
-	facts []*fact
-	made  bool // by one of the functions, not the zero Key
+	of bindings.Key[*middleware, *http.Request]
 }
 
-// fact is an entry of the descriptor and how to find it in a request. Facts are
-// compared by pointer: two of one name from two places contradict each other.
-type fact struct {
-	name string
-	// find returns the value, or "" if the request has none. It is nil in a
-	// mistaken fact only.
-	find func(m *middleware, r *http.Request) string
+// fact is an entry of the descriptor and how to find it in a request.
+type fact = bindings.Fact[*middleware, *http.Request]
+
+// binding is rules that count by one key.
+type binding = bindings.Binding[*middleware, *http.Request]
+
+// by is a key of the values of facts.
+func by(facts ...*fact) Key {
+	return Key{bindings.Key[*middleware, *http.Request]{Facts: facts, Made: true}}
 }
 
 // The facts that every middleware knows; see [Policy].
 var (
-	factAPIKey = &fact{"api_key", (*middleware).apiKey}
-	factIP     = &fact{"ip", (*middleware).ip}
-	factRoute  = &fact{"route", (*middleware).route}
-	factMethod = &fact{"method", func(_ *middleware, r *http.Request) string { return r.Method }}
-	factHost   = &fact{"host", func(_ *middleware, r *http.Request) string { return Hostname(r.Host) }}
-	factPath   = &fact{"path", func(_ *middleware, r *http.Request) string { return r.URL.Path }}
+	factAPIKey = &fact{Name: "api_key", Find: (*middleware).apiKey}
+	factIP     = &fact{Name: "ip", Find: (*middleware).ip}
+	factRoute  = &fact{Name: "route", Find: (*middleware).route}
+	factMethod = &fact{Name: "method", Find: func(_ *middleware, r *http.Request) string { return r.Method }}
+	factHost   = &fact{Name: "host", Find: func(_ *middleware, r *http.Request) string { return Hostname(r.Host) }}
+	factPath   = &fact{Name: "path", Find: func(_ *middleware, r *http.Request) string { return r.URL.Path }}
 
 	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factHost, factPath}
 )
@@ -43,25 +43,25 @@ var (
 // ByIP is a counter for each client address, as [TrustProxies] finds it, with
 // IPv6 addresses counted by their prefix; see [IPv6Prefix]. Only a peer that has
 // no address, on a Unix socket, lacks this identity.
-func ByIP() Key { return Key{[]*fact{factIP}, true} }
+func ByIP() Key { return by(factIP) }
 
 // ByAPIKey is a counter for each API key, wherever [APIKeyHeaders] says that it
 // stands. The API key is a secret: counters are kept under a hash; see
 // [HashKey].
-func ByAPIKey() Key { return Key{[]*fact{factAPIKey}, true} }
+func ByAPIKey() Key { return by(factAPIKey) }
 
 // ByUser is a counter for each user, whom the function finds in the request's
 // context, where authentication has put them. An empty name is no user.
 func ByUser(user func(context.Context) string) Key {
-	f := &fact{name: "user"}
+	f := &fact{Name: "user"}
 	if user != nil {
-		f.find = func(_ *middleware, r *http.Request) string { return user(r.Context()) }
+		f.Find = func(_ *middleware, r *http.Request) string { return user(r.Context()) }
 	}
-	return Key{[]*fact{f}, true}
+	return by(f)
 }
 
 // ByRoute is a counter for each route; see [Route].
-func ByRoute() Key { return Key{[]*fact{factRoute}, true} }
+func ByRoute() Key { return by(factRoute) }
 
 // ByHeader is a counter for each value of a header that is not a secret, such as
 // the name of a tenant; the entry is the header's name in lower case. Clients
@@ -75,41 +75,28 @@ func ByHeader(name string) Key {
 // name, such as "tenant", has letters, digits and _ - . : only. Values of the
 // entries "token" and "authorization" are hashed, as API keys are.
 func ByFunc(entry string, find func(*http.Request) string) Key {
-	return Key{[]*fact{newFact(entry, find)}, true}
+	return by(newFact(entry, find))
 }
 
 // Everyone is one counter that all requests share.
-func Everyone() Key { return Key{made: true} }
+func Everyone() Key { return by() }
 
 // Combine is a counter for each combination of values, such as those of ByUser
 // and ByRoute. All of them must be present.
 func Combine(keys ...Key) Key {
-	k := Key{made: len(keys) > 0}
-	for _, part := range keys {
-		k.facts = append(k.facts, part.facts...)
-		k.made = k.made && part.made
+	parts := make([]bindings.Key[*middleware, *http.Request], len(keys))
+	for i := range keys {
+		parts[i] = keys[i].of
 	}
-	return k
+	return Key{bindings.Combine(parts...)}
 }
 
 func newFact(name string, find func(*http.Request) string) *fact {
-	f := &fact{name: name}
+	f := &fact{Name: name}
 	if find != nil {
-		f.find = func(_ *middleware, r *http.Request) string { return find(r) }
+		f.Find = func(_ *middleware, r *http.Request) string { return find(r) }
 	}
 	return f
-}
-
-// parts is the key in the words of a policy.
-func (k *Key) parts(ipv6Bits int) []policy.Part {
-	parts := make([]policy.Part, len(k.facts))
-	for i, f := range k.facts {
-		parts[i].Entry = f.name
-		if f == factIP {
-			parts[i].Bits6 = ipv6Bits
-		}
-	}
-	return parts
 }
 
 // apiKey returns the first API key that the configured headers hold.
@@ -194,18 +181,9 @@ const Unmatched = "unmatched"
 // Hostname is the host of a request without a port and in lower case, so that one
 // host has one spelling.
 func Hostname(host string) string {
-	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && isPort(host[colon:]) && !strings.HasSuffix(host, "]") {
+	// A port may have leading zeros, or no digits at all.
+	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && strings.Trim(host[colon+1:], "0123456789") == "" {
 		host = host[:colon]
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
-}
-
-// names lists the facts' names for a message.
-func names(facts []*fact) []string {
-	out := make([]string, len(facts))
-	for i, f := range facts {
-		out[i] = f.name
-	}
-	slices.Sort(out)
-	return out
 }

@@ -124,8 +124,8 @@ func (m *middleware) decide(w http.ResponseWriter, r *http.Request, s *scratch, 
 func (m *middleware) find(r *http.Request, s *scratch) policy.Descriptor {
 	s.facts = s.facts[:0]
 	for _, f := range m.facts {
-		if v := f.find(m, r); v != "" {
-			s.facts = append(s.facts, policy.Entry{Name: f.name, Value: v})
+		if v := f.Find(m, r); v != "" {
+			s.facts = append(s.facts, policy.Entry{Name: f.Name, Value: v})
 		}
 	}
 	if m.describe != nil {
@@ -140,7 +140,7 @@ func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, fa
 	s.checks = s.checks[:0]
 	for i := range m.limits {
 		l := &m.limits[i]
-		entry := l.key.lacks(facts)
+		entry := l.Key.Lacks(facts)
 		if entry == "" {
 			continue
 		}
@@ -153,7 +153,7 @@ func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, fa
 			continue
 		case CountMissingByIP:
 			if key := m.fallbackKey(facts); key != "" {
-				for _, rule := range l.rules {
+				for _, rule := range l.Rules {
 					s.checks = append(s.checks, headgate.Check{Rule: rule, Key: key, Cost: cost})
 				}
 				continue
@@ -184,17 +184,6 @@ func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, fa
 	return false, nil
 }
 
-// lacks returns the name of an entry that the key needs and the request has not,
-// or "".
-func (k *Key) lacks(facts policy.Descriptor) string {
-	for _, f := range k.facts {
-		if _, ok := facts.Get(f.name); !ok {
-			return f.name
-		}
-	}
-	return ""
-}
-
 // fallbackMark stands before the address in the key of a request that has no
 // identity of its own, so that it meets no user or tenant by that name: no
 // header can hold it.
@@ -202,7 +191,7 @@ const fallbackMark = "\x1fip:"
 
 // fallbackKey returns the key of a request that is counted by its address, or "".
 func (m *middleware) fallbackKey(facts policy.Descriptor) string {
-	text, _ := facts.Get(factIP.name)
+	text, _ := facts.Get(factIP.Name)
 	a, err := netip.ParseAddr(text)
 	if err != nil {
 		return ""
@@ -215,7 +204,7 @@ func (m *middleware) fallbackKey(facts policy.Descriptor) string {
 func (m *middleware) nobody(w http.ResponseWriter, r *http.Request, entry string) {
 	p := Problem{Title: "The request has no identity", Status: http.StatusBadRequest}
 	switch entry {
-	case factAPIKey.name:
+	case factAPIKey.Name:
 		p.Status = http.StatusUnauthorized
 		p.Detail = "Send an API key in the header " + strings.Join(m.keyHeaders, " or ") + "."
 		w.Header().Set("Www-Authenticate", m.challenge())

@@ -1,14 +1,13 @@
 package httplimit
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bindings"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -104,17 +103,11 @@ type settings struct {
 	problems   []string
 }
 
-// binding is rules that count by one key.
-type binding struct {
-	key   Key
-	rules []*headgate.Rule
-}
-
 // Limit binds every request by the rules, with counters kept for the key. Given
 // several times, by different keys, all of the rules must admit a request, or
 // none is charged.
 func Limit(key Key, rules ...*headgate.Rule) Option {
-	return func(s *settings) { s.limits = append(s.limits, binding{key, rules}) }
+	return func(s *settings) { s.limits = append(s.limits, binding{Key: key.of, Rules: rules}) }
 }
 
 // Policy binds requests by the rules of a policy. The facts that the rules may
@@ -366,130 +359,19 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 			m.bad("Settle needs a store that remembers requests, and %T does not", store)
 		}
 	}
-	own := m.compile()
+	c := bindings.New(bindings.Options[*middleware, *http.Request]{
+		Set: m.set, Facts: m.facts, Known: known, Address: factIP, IPv6Bits: m.ipv6Bits, Described: m.describe != nil,
+		HashKey: m.hashKey, OldHashKey: m.oldHashKey, OldHashes: m.oldHashes, Bad: m.bad,
+	})
+	if m.missing == CountMissingByIP {
+		c.Need(factIP)
+	}
+	own := c.Compile("Limit", m.limits)
+	m.facts = c.Facts()
 	if m.problems != nil {
 		return nil, &headgate.InvalidError{Subject: "middleware", Problems: m.problems}
 	}
 	m.own = own
 	m.pool.New = func() any { return new(scratch) }
 	return m, nil
-}
-
-// compile turns the limits into a policy of their own, so that their keys are
-// made in one place, and works out which facts have to be found.
-func (m *middleware) compile() *policy.Set {
-	sources := slices.Clone(m.facts)
-	var rules []policy.Rule
-	taken := make(map[string]bool)
-	if m.set != nil {
-		for _, r := range m.set.Rules() {
-			taken[r.Name] = true
-		}
-	}
-	for i := range m.limits {
-		l := &m.limits[i]
-		if !l.key.made {
-			m.bad("Limit %d has an empty Key; make one with a By function, Everyone or Combine", i+1)
-		}
-		if len(l.rules) == 0 {
-			m.bad("Limit %d has no rule", i+1)
-		}
-		sources = append(sources, l.key.facts...)
-		for _, r := range l.rules {
-			switch {
-			case r == nil:
-				m.bad("Limit %d has a nil rule; make rules with headgate.NewRule", i+1)
-				continue
-			case taken[r.Name()]:
-				m.bad("Limit %d: the rule %q is there already; counters are kept under the name, so give each rule its own", i+1, r.Name())
-				continue
-			}
-			taken[r.Name()] = true
-			rules = append(rules, policy.Rule{Limits: r, Per: l.key.parts(m.ipv6Bits)})
-		}
-	}
-	if len(rules) > headgate.MaxChecks {
-		m.bad("there are %d rules in Limits, must be at most %d", len(rules), headgate.MaxChecks)
-	}
-	var opts []policy.Option
-	if m.hashKey != nil {
-		opts = append(opts, policy.WithHashKey(m.hashKey))
-	}
-	if m.oldHashes {
-		opts = append(opts, policy.WithOldHashKey(m.oldHashKey))
-	}
-	own, err := policy.New(rules, opts...)
-	var mistaken *policy.Error
-	switch {
-	case errors.As(err, &mistaken):
-		for _, mistake := range mistaken.Mistakes {
-			if mistake.Rule != "" {
-				m.bad("rule %q: %s", mistake.Rule, mistake.Text)
-			} else {
-				m.bad("%s", mistake.Text)
-			}
-		}
-	case err != nil:
-		m.bad("%v", err)
-	}
-	m.facts = m.choose(append(sources, known...))
-	return own
-}
-
-// choose returns the facts that some rule needs, the first of each name: what
-// the options say goes before what every middleware knows.
-func (m *middleware) choose(sources []*fact) []*fact {
-	needed := map[string]bool{factIP.name: m.missing == CountMissingByIP}
-	if m.set != nil {
-		for _, name := range m.set.Entries() {
-			needed[name] = true
-		}
-	}
-	for i := range m.limits {
-		for _, f := range m.limits[i].key.facts {
-			needed[f.name] = true
-		}
-	}
-	var chosen []*fact
-	byName := make(map[string]*fact)
-	for _, f := range sources {
-		if f.find == nil {
-			m.bad("the entry %q needs a function that finds it", f.name)
-		}
-		switch first := byName[f.name]; {
-		case first == nil:
-			byName[f.name] = f
-			if needed[f.name] || m.describe != nil {
-				chosen = append(chosen, f)
-			}
-		case first != f && !slices.Contains(known, f):
-			m.bad("the entry %q is found in two ways; make its Key or Fact once", f.name)
-		}
-	}
-	if m.describe == nil && m.set != nil {
-		m.warnUnknown(needed, byName)
-	}
-	return chosen
-}
-
-// warnUnknown reports entries that rules need and nothing provides: such a rule
-// would never bind, or always, which is not what it says.
-func (m *middleware) warnUnknown(needed map[string]bool, byName map[string]*fact) {
-	var unknown []string
-	tabled := m.set.Subjects().Names()
-	for name := range needed {
-		if byName[name] == nil && !slices.Contains(tabled, name) {
-			unknown = append(unknown, name)
-		}
-	}
-	if len(unknown) == 0 {
-		return
-	}
-	slices.Sort(unknown)
-	provided := make([]*fact, 0, len(byName))
-	for _, f := range byName {
-		provided = append(provided, f)
-	}
-	m.bad("the policy's rules need the entries %s, which nothing finds (there are %s); add a Fact for each",
-		strings.Join(unknown, ", "), strings.Join(names(provided), ", "))
 }

@@ -67,7 +67,7 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	if r.more != nil && s.limits(r, d) == nil {
 		return invalid("it has limits by %q, and none for a key of which that is not known; give it limits for all others, \"*\", or ask by descriptor", r.more.tariff.entry)
 	}
-	if units, err := r.units(d, cost); err == nil && units == 0 {
+	if factor, err := r.costs(d); err == nil && factor == 0 {
 		return invalid("a request of which no %q is known costs it nothing; ask by descriptor", r.more.costs.Entry)
 	}
 	// The key may hold a secret, so it is not repeated.

@@ -73,7 +73,8 @@ func (c *Costs) check(bad func(field, format string, args ...any)) {
 	}
 }
 
-// of is the cost of the request, or what is wrong with its entry.
+// of is the cost of the request. If something is wrong with its entry, that is said
+// besides, and the cost is the highest.
 func (c *Costs) of(d Descriptor) (int64, string) {
 	value, ok := d.Get(c.Entry)
 	if c.Per == 0 {
@@ -95,7 +96,7 @@ func (c *Costs) of(d Descriptor) (int64, string) {
 	if err != nil {
 		for i := range len(value) {
 			if value[i] < '0' || value[i] > '9' {
-				return 0, fmt.Sprintf("the entry %q is %s, must be a whole number: the rule's cost is measured by it", c.Entry, quote(value))
+				return most, fmt.Sprintf("the entry %q is %s, must be a whole number: the rule's cost is measured by it", c.Entry, quote(value))
 			}
 		}
 		return most, "" // More than 64 bits hold.

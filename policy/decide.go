@@ -22,7 +22,7 @@ type Outcome struct {
 // Decide says what binds the request: an entry of the deny list, else one of the
 // allow list, else all rules that match and that no other of them replaces, whose
 // checks it appends to dst in the order of the rules. Cost is the request's own, 1 to headgate.MaxCount; zero
-// means one.
+// means one. What it comes to under a rule is headgate.MaxCount at most, which no smaller limit can hold.
 //
 // The error is a [*headgate.InvalidError], and the checks are then dst as it
 // came: the cost is out of bounds, an entry that a cost is measured by is no
@@ -31,7 +31,7 @@ type Outcome struct {
 // Decide allocates for keys only: joined ones, hashed ones, and addresses that
 // are cut or spelled otherwise.
 func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
-	out, err := s.Bind(d, cost, dst)
+	out, err := s.bind(d, cost, dst, true)
 	if err == nil {
 		out.Checks = s.dropReplaced(out.Checks, len(dst))
 	}
@@ -41,19 +41,28 @@ func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, e
 // Bind is Decide for one of several descriptors of a request: rules that others
 // replace are still among the checks. Once those of all descriptors are known,
 // [Set.Replaced] says which of them do not count.
+//
+// Where a cost is measured by an entry that is no whole number, the request has the
+// highest cost, and there is no error: whoever asks by several descriptors is a proxy,
+// which lets requests pass that cannot be decided.
 func (s *Set) Bind(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
+	return s.bind(d, cost, dst, false)
+}
+
+// bind is Bind; strict says that an entry which cannot be measured is an error.
+func (s *Set) bind(d Descriptor, cost int64, dst []headgate.Check, strict bool) (Outcome, error) {
 	if s.subjects != nil {
 		if known := s.subjects.find(d); len(known) > 0 {
 			// Of two entries with one name the first counts.
 			var space [2 * MaxEntries]Entry
-			return s.decide(append(append(space[:0], known...), d...), cost, dst)
+			return s.decide(append(append(space[:0], known...), d...), cost, dst, strict)
 		}
 	}
-	return s.decide(d, cost, dst)
+	return s.decide(d, cost, dst, strict)
 }
 
 // decide is Decide for a descriptor that has the table's entries.
-func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
+func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool) (Outcome, error) {
 	out := Outcome{Checks: dst}
 	if cost < 0 || cost > headgate.MaxCount {
 		return out, costError("request", cost)
@@ -75,7 +84,7 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, e
 		}
 		check, binds, err := s.check(r, d, cost)
 		switch {
-		case err != nil:
+		case err != nil && strict:
 			return Outcome{Checks: dst}, err
 		case !binds:
 			continue
@@ -95,7 +104,8 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, e
 }
 
 // check returns the check by which a rule whose conditions hold binds the
-// request, if it does.
+// request, if it does. The error is that of an entry which cannot be measured, and
+// the check then has the highest cost.
 func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, binds bool, err error) {
 	limits := r.limits
 	if r.more != nil {
@@ -107,15 +117,17 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 	if !ok {
 		return c, false, nil
 	}
-	units, err := r.units(d, cost)
-	if err != nil || units == 0 {
-		return c, false, err
+	factor, err := r.costs(d)
+	if factor == 0 {
+		return c, false, nil
 	}
-	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: units / max(cost, 1), GiveBack: r.giveBack, OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}
+	// Neither exceeds MaxCount, so that the product fits.
+	units := min(max(cost, 1)*factor, headgate.MaxCount)
+	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}
 	if r.more != nil {
 		c.Shadow = !enforced(limits.Name(), key, r.more.percent)
 	}
-	return c, true, nil
+	return c, true, err
 }
 
 // oldCheck returns, while the hash key is being changed, the check of the same rule
@@ -145,21 +157,17 @@ func (s *Set) limits(r *compiled, d Descriptor) *headgate.Rule {
 	return r.limits
 }
 
-// units is what a request of the given cost costs under the rule. Neither factor
-// exceeds MaxCount, so that the product fits.
-func (r *compiled) units(d Descriptor, cost int64) (int64, error) {
-	factor := r.factor
-	if r.more != nil && r.more.costs != nil {
-		var problem string
-		if factor, problem = r.more.costs.of(d); problem != "" {
-			return 0, r.invalid("%s", problem)
-		}
+// costs is what the request's own cost is multiplied by under the rule: the highest
+// cost, with an error, if an entry cannot be measured.
+func (r *compiled) costs(d Descriptor) (int64, error) {
+	if r.more == nil || r.more.costs == nil {
+		return r.factor, nil
 	}
-	units := max(cost, 1) * factor
-	if units > headgate.MaxCount {
-		return 0, r.invalid("the cost is %d times the rule's %d, must be at most %d in all", max(cost, 1), factor, headgate.MaxCount)
+	factor, problem := r.more.costs.of(d)
+	if problem != "" {
+		return factor, r.invalid("%s", problem)
 	}
-	return units, nil
+	return factor, nil
 }
 
 func (r *compiled) invalid(format string, args ...any) error {

@@ -162,7 +162,7 @@ type ExplainedVerdict struct {
 func (s *Set) Explain(d Descriptor, cost int64) Explanation {
 	e := Explanation{Cost: max(cost, 1), Rules: []ExplainedRule{}, Entries: s.explainEntries(d)}
 	d = s.known(d)
-	out, err := s.decide(d, cost, nil)
+	out, err := s.decide(d, cost, nil, true)
 	bound := out.Checks
 	if err != nil {
 		e.Error = strings.TrimPrefix(err.Error(), "headgate: ")
@@ -322,7 +322,7 @@ func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 		e.Hashed = e.Hashed || s.secret(p.Entry)
 	}
 	check, binds, err := s.check(c, d, cost)
-	if !binds {
+	if !binds || err != nil {
 		e.Hashed = false
 		switch {
 		case err != nil:

@@ -60,9 +60,9 @@ func Footprints(s *Set) []Footprint {
 			name += valueBytes
 		}
 		var most int64
-		for _, list := range r.limitLists() {
-			most = max(most, counterBytes(list.limits, r))
-		}
+		r.eachLimits(func(_, _ string, limits *headgate.Rule) {
+			most = max(most, counterBytes(limits.Limits(), r))
+		})
 		all[i] = Footprint{r.Name, keyOverhead + name + most, !r.Direct && len(r.Per) == 0}
 	}
 	return all

@@ -121,7 +121,11 @@ func Lint(s *Set) []Warning {
 
 // LintAll is [Lint] with the warnings that are silenced.
 func LintAll(s *Set) []Warning {
-	l := linter{set: s, catchers: newCoverers(len(s.rules), func(i int) []Condition { return s.rules[i].Match })}
+	l := linter{set: s, match: make([][]clause, len(s.rules))}
+	for i := range s.rules {
+		l.match[i] = newClauses(s.rules[i].Match)
+	}
+	l.catchers = newCoverers(l.match)
 	l.lists()
 	l.subjects()
 	for i := range s.rules {
@@ -138,7 +142,8 @@ func LintAll(s *Set) []Warning {
 // linter collects warnings.
 type linter struct {
 	set      *Set
-	catchers *coverers // of all rules
+	match    [][]clause // of each rule
+	catchers *coverers  // of all rules
 	tags     map[string]int
 	warnings []Warning
 }
@@ -177,11 +182,11 @@ func (l *linter) rule(i int32) {
 			l.about(r.Name, o.Pos)(CodeEnded, "override %d has ended at %s; take it out", j+1, o.Until.UTC().Format(timeFormat))
 		}
 	}
-	if why := contradiction(r, s.secret); why != "" {
+	if why := contradiction(l.match[i], r.Per, s.secret); why != "" {
 		warn(CodeNeverMatches, "it can never match: %s", why)
 		return
 	}
-	l.uncaught(r, warn)
+	l.uncaught(i, warn)
 }
 
 // oneNode warns of what a tag costs. A rule with one counter has that on one node
@@ -215,12 +220,17 @@ const timeFormat = "2006-01-02 15:04 MST"
 
 // silence marks what is silenced, and warns of what silences nothing.
 func (l *linter) silence() {
-	found := len(l.warnings)
-	apply := func(ignored []Ignore, what string, applies func(w *Warning) bool, warn warnFunc) {
+	all := make([]int, len(l.warnings))
+	of := make(map[string][]int)
+	for i := range l.warnings {
+		all[i] = i
+		of[l.warnings[i].Rule] = append(of[l.warnings[i].Rule], i)
+	}
+	apply := func(ignored []Ignore, what string, to []int, warn warnFunc) {
 		for _, one := range ignored {
 			used := false
-			for i := range l.warnings[:found] {
-				if w := &l.warnings[i]; w.Code == one.Code && applies(w) {
+			for _, i := range to {
+				if w := &l.warnings[i]; w.Code == one.Code {
 					used = true
 					w.Ignored = one.Reason
 				}
@@ -230,10 +240,10 @@ func (l *linter) silence() {
 			}
 		}
 	}
-	apply(l.set.options.ignore, "the policy", func(*Warning) bool { return true }, l.about("", Position{}))
+	apply(l.set.options.ignore, "the policy", all, l.about("", Position{}))
 	for i := range l.set.rules {
 		r := &l.set.rules[i]
-		apply(r.Ignore, "it", func(w *Warning) bool { return w.Rule == r.Name }, l.about(r.Name, r.Pos))
+		apply(r.Ignore, "it", of[r.Name], l.about(r.Name, r.Pos))
 	}
 }
 

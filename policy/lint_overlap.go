@@ -11,114 +11,54 @@ import (
 // overlaps warns of rules that are in each other's way, or in that of a list.
 func (l *linter) overlaps() {
 	s := l.set
-	alike := make(map[string][]int)
 	var bound []*bounds
+	deny, allow := newAnswers(s.options.deny), newAnswers(s.options.allow)
 	for i := range s.rules {
 		r := &s.rules[i]
-		if r.Direct || contradiction(r, s.secret) != "" {
+		if r.Direct || contradiction(l.match[i], r.Per, s.secret) != "" {
 			continue
 		}
-		b := &bounds{rule: r, place: i, conditions: r.demanded()}
-		if l.unreachable(b) {
+		b := &bounds{rule: r, place: i, match: l.match[i], conditions: l.match[i]}
+		for _, p := range r.Per {
+			present := Present(p.Entry)
+			b.conditions = append(slices.Clip(b.conditions), newClause(&present))
+		}
+		if l.unreachable(b, "deny", deny) || l.unreachable(b, "allow", allow) {
 			continue
 		}
 		if r.plain() {
 			bound = append(bound, b)
 		}
 	}
-	likely := newCoverers(len(bound), func(i int) []Condition { return bound[i].rule.Match })
+	match := make([][]clause, len(bound))
+	for i, b := range bound {
+		match[i] = b.match
+	}
+	likely := newCoverers(match)
+	alike := make(map[string][]*bounds)
 	for _, b := range bound {
-		var others []*bounds
-		for _, i := range likely.of(b.conditions) {
-			others = append(others, bound[i])
-		}
-		if l.shadowed(b, others) {
+		if l.shadowed(b, bound, likely) {
 			continue
 		}
 		shape := b.rule.shape()
-		for _, i := range alike[shape] {
-			other := &s.rules[i]
-			if apart(other.Match, b.rule.Match) || slices.Contains(other.Replaces, b.rule.Name) || slices.Contains(b.rule.Replaces, other.Name) {
+		for _, other := range alike[shape] {
+			if !mayMeet(other.match, b.match) || slices.Contains(other.rule.Replaces, b.rule.Name) || slices.Contains(b.rule.Replaces, other.rule.Name) ||
+				contradiction(slices.Concat(other.match, b.match), b.rule.Per, s.secret) != "" {
 				continue
 			}
-			both := Rule{Match: slices.Concat(other.Match, b.rule.Match), Per: b.rule.Per}
-			if contradiction(&both, s.secret) != "" {
-				continue
-			}
-			l.about(b.rule.Name, b.rule.Pos)(CodeTwice, "it has the key and the limits of rule %q, and a request that both match is counted by each under a counter of its own; make one rule of them, or let their match exclude each other", other.Name)
+			l.about(b.rule.Name, b.rule.Pos)(CodeTwice, "it has the key and the limits of rule %q, and a request that both match is counted by each under a counter of its own; make one rule of them, or let their match exclude each other", other.rule.Name)
 			break
 		}
-		alike[shape] = append(alike[shape], b.place)
+		alike[shape] = append(alike[shape], b)
 	}
 }
 
-// apart reports whether two rules clearly demand different values of an entry:
-// what most pairs of rules do.
-func apart(a, b []Condition) bool {
-	for i := range a {
-		for j := range b {
-			if p, q := &a[i], &b[j]; p.Entry == q.Entry && p.exact() && q.exact() &&
-				!slices.ContainsFunc(p.Equals, func(v string) bool { return slices.Contains(q.Equals, v) }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// coverers finds those of many rules whose conditions may follow from others,
-// without comparing each with each.
-type coverers struct {
-	// by has the rules that demand one of some values, under each of them; rest
-	// has all others.
-	by   map[Entry][]int32
-	rest []int32
-}
-
-func newCoverers(n int, conditions func(i int) []Condition) *coverers {
-	c := &coverers{by: make(map[Entry][]int32)}
-	for i := range n {
-		all := conditions(i)
-		exact := slices.IndexFunc(all, func(one Condition) bool { return one.exact() })
-		if exact < 0 {
-			c.rest = append(c.rest, int32(i))
-			continue
-		}
-		for _, v := range all[exact].Equals {
-			at := Entry{all[exact].Entry, v}
-			c.by[at] = append(c.by[at], int32(i))
-		}
-	}
-	return c
-}
-
-// of returns, in their order, the rules that may cover requests which meet the
-// conditions. What follows from a list of values holds for the first of them.
-func (c *coverers) of(conditions []Condition) []int32 {
-	all := slices.Clone(c.rest)
-	for i := range conditions {
-		if one := &conditions[i]; one.exact() {
-			all = append(all, c.by[Entry{one.Entry, one.Equals[0]}]...)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// bounds is a rule and what its requests are known to have.
+// bounds is a rule, its conditions and what its requests are known to have: that,
+// and the entries that it counts by.
 type bounds struct {
-	rule       *Rule
-	place      int
-	conditions []Condition
-}
-
-// demanded has the rule's conditions, and the presence of what it counts by.
-func (r *Rule) demanded() []Condition {
-	all := slices.Clone(r.Match)
-	for _, p := range r.Per {
-		all = append(all, Present(p.Entry))
-	}
-	return all
+	rule              *Rule
+	place             int
+	match, conditions []clause
 }
 
 // plain reports whether the rule's limits are the same for all its requests.
@@ -140,48 +80,51 @@ func (r *Rule) shape() string {
 	return b.String()
 }
 
-// unreachable warns of a rule whose requests a list answers.
-func (l *linter) unreachable(b *bounds) bool {
-	for _, list := range []struct {
-		name    string
-		entries []ListEntry
-	}{{"deny", l.set.options.deny}, {"allow", l.set.options.allow}} {
-		for i := range list.entries {
-			e := &list.entries[i]
-			if e.Until.IsZero() && implied(b.conditions, e.Match) {
-				l.about(b.rule.Name, b.rule.Pos)(CodeUnreachable, "it is never reached: the entry %q of the %s list answers every request that it matches", e.Name, list.name)
-				return true
-			}
-		}
-	}
-	return false
+// answers are the entries of a list that answer for good.
+type answers struct {
+	entries []*ListEntry
+	match   [][]clause
+	likely  *coverers
 }
 
-// implied reports whether what is given makes all that is wanted hold.
-func implied(given, want []Condition) bool {
-	for i := range want {
-		if !slices.ContainsFunc(given, func(g Condition) bool { return implies(&g, &want[i]) }) {
-			return false
+func newAnswers(list []ListEntry) *answers {
+	a := new(answers)
+	for i := range list {
+		if e := &list[i]; e.Until.IsZero() {
+			a.entries, a.match = append(a.entries, e), append(a.match, newClauses(e.Match))
 		}
 	}
-	return true
+	a.likely = newCoverers(a.match)
+	return a
+}
+
+// unreachable warns of a rule whose requests a list answers.
+func (l *linter) unreachable(b *bounds, name string, list *answers) bool {
+	return list.likely.each(b.conditions, func(i int32) bool {
+		if !implied(b.conditions, list.match[i]) {
+			return false
+		}
+		l.about(b.rule.Name, b.rule.Pos)(CodeUnreachable, "it is never reached: the entry %q of the %s list answers every request that it matches", list.entries[i].Name, name)
+		return true
+	})
 }
 
 // shadowed warns of limits that another rule makes useless: one that counts the
 // same requests, and maybe more, under the same counter or a wider one.
-func (l *linter) shadowed(b *bounds, all []*bounds) bool {
+func (l *linter) shadowed(b *bounds, bound []*bounds, likely *coverers) bool {
 	limits := withoutPenalties(b.rule.Limits.Limits())
 	told := make([]bool, len(limits))
-	found := false
-	for _, a := range all {
+	found := 0
+	likely.each(b.conditions, func(at int32) bool {
+		a := bound[at]
 		if a == b || l.set.compiled[a.place].replacedBy != nil { // Where it is replaced it denies nothing.
-			continue
+			return false
 		}
-		if a.rule.factor() != b.rule.factor() || !wider(a.rule.Per, b.rule.Per) || !implied(b.conditions, a.rule.Match) {
-			continue
+		if a.rule.factor() != b.rule.factor() || !wider(a.rule.Per, b.rule.Per) || !implied(b.conditions, a.match) {
+			return false
 		}
 		// Of two rules that count the same, the later one is named.
-		same := a.place > b.place && wider(b.rule.Per, a.rule.Per) && implied(a.conditions, b.rule.Match)
+		same := a.place > b.place && wider(b.rule.Per, a.rule.Per) && implied(a.conditions, b.match)
 		for i := range limits {
 			if told[i] {
 				continue
@@ -190,11 +133,13 @@ func (l *linter) shadowed(b *bounds, all []*bounds) bool {
 			if why == "" || same && useless(&limits[i], by) != "" {
 				continue
 			}
-			told[i], found = true, true
+			told[i] = true
+			found++
 			l.about(b.rule.Name, b.rule.Pos)(CodeShadowed, "limit %q can never bind, because rule %q counts all its requests as well: %s", &limits[i], a.rule.Name, why)
 		}
-	}
-	return found
+		return found == len(limits)
+	})
+	return found > 0
 }
 
 // makesUseless returns which of the rule's limits makes the other one useless,

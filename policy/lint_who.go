@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -30,6 +31,11 @@ func (l *linter) lists() {
 	}
 }
 
+// maxUnknownTiers is how many tiers of the table are told of one by one, since it may
+// have a million rows: those of a tariff by tenant, for instance, most of which are
+// meant to have the limits of all others.
+const maxUnknownTiers = 20
+
 // subjects warns of the table of clients.
 func (l *linter) subjects() {
 	s, t := l.set, l.set.options.subjects
@@ -49,22 +55,37 @@ func (l *linter) subjects() {
 			l.about("", first)(CodeClearSecret, "the table of subjects has %d values of the secret %s in the clear; write their hashes, as %s...", readable, t.By, HashMark)
 		}
 	}
-	tariffs := make(map[string][]*Tariff)
+	first := make(map[string]*Tariff) // by the entry
+	known := make(map[Entry]bool)
 	for i := range s.rules {
-		if tariff := s.rules[i].Tariff; tariff != nil {
-			tariffs[tariff.Entry] = append(tariffs[tariff.Entry], tariff)
+		tariff := s.rules[i].Tariff
+		if tariff == nil {
+			continue
+		}
+		if first[tariff.Entry] == nil {
+			first[tariff.Entry] = tariff
+		}
+		for _, tier := range tariff.Tiers {
+			known[Entry{tariff.Entry, tier.Value}] = true
 		}
 	}
-	told := make(map[Entry]bool)
+	unknown := make(map[string]int) // how many values, by the entry
+	next := make(map[string]Position)
 	check := func(entries []Entry, pos Position) {
 		for _, e := range entries {
-			known := tariffs[e.Name]
-			if len(known) == 0 || told[e] || slices.ContainsFunc(known, func(t *Tariff) bool { return t.knows(e.Value) }) {
+			tariff := first[e.Name]
+			if tariff == nil || known[e] {
 				continue
 			}
-			told[e] = true
+			known[e] = true
+			if unknown[e.Name]++; unknown[e.Name] > maxUnknownTiers {
+				if unknown[e.Name] == maxUnknownTiers+1 {
+					next[e.Name] = pos
+				}
+				continue
+			}
 			var names []string
-			for _, tier := range known[0].Tiers {
+			for _, tier := range tariff.Tiers {
 				names = append(names, quote(tier.Value))
 			}
 			l.about("", pos)(CodeUnknownTier, "the table of subjects has the %s %s, which no rule has limits for; there are %s", e.Name, quote(e.Value), some(names))
@@ -74,6 +95,9 @@ func (l *linter) subjects() {
 		check(t.Table[i].Entries, t.Table[i].Pos)
 	}
 	check(t.Other, t.OtherPos)
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		l.about("", next[name])(CodeUnknownTier, "the table of subjects has values of %s from here on, %d in all, which no rule has limits for and which are not listed", name, unknown[name]-maxUnknownTiers)
+	}
 }
 
 // readable reports whether the condition has values of a secret in the clear.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -213,6 +214,31 @@ func TestLintTariffs(t *testing.T) {
 	}
 }
 
+// TestLintManyTiers: a table of a million rows is not a million lines in the log.
+func TestLintManyTiers(t *testing.T) {
+	const n = 1000
+	table := Subjects{By: "user"}
+	for i := range n {
+		entries := []Entry{{"tier", fmt.Sprint("t", i%(n/2))}, {"plan", "none"}}
+		table.Table = append(table.Table, Subject{Key: fmt.Sprint("u", i), Entries: entries, Pos: Position{File: "s.csv", Line: i + 2, Column: 1}})
+	}
+	rules := []Rule{rule("tiers", nil), rule("plans", nil)}
+	rules[0].Limits, rules[0].Tariff = nil, &Tariff{Entry: "tier", Tiers: []Tier{{"t0", per("tiers", 1)}}, Other: per("tiers", 2)}
+	rules[1].Limits, rules[1].Tariff = nil, &Tariff{Entry: "plan", Tiers: []Tier{{"some", per("plans", 1)}}, Other: per("plans", 2)}
+	got := lintedWith(mustNew(t, rules, WithSubjects(table)), CodeUnknownTier)
+	want := map[int]string{
+		0:                   `s.csv:2:1: HG010: the table of subjects has the plan "none", which no rule has limits for; there are "some"`,
+		1:                   `s.csv:3:1: HG010: the table of subjects has the tier "t1", which no rule has limits for; there are "t0"`,
+		maxUnknownTiers:     `s.csv:22:1: HG010: the table of subjects has the tier "t20", which no rule has limits for; there are "t0"`,
+		maxUnknownTiers + 1: `s.csv:23:1: HG010: the table of subjects has values of tier from here on, 479 in all, which no rule has limits for and which are not listed`,
+	}
+	for i, text := range want {
+		if len(got) != maxUnknownTiers+2 || got[i] != text {
+			t.Fatalf("got %d warnings:\n%s\nwant %d, and as the %d. %s", len(got), strings.Join(got, "\n"), maxUnknownTiers+2, i+1, text)
+		}
+	}
+}
+
 func TestLintEndedAndForged(t *testing.T) {
 	r := rule("r", []Condition{Equal("api_key", "k1")}, "ip", "x_forwarded_for")
 	r.Per[0] = Part{Entry: "ip", Bits4: 24}
@@ -295,13 +321,15 @@ func TestFootprints(t *testing.T) {
 	tiers.Limits, tiers.Tariff = nil, &Tariff{Entry: "t", Tiers: []Tier{{"a", per("tiers", 1)}}, Other: headgate.MustRule("tiers", headgate.PerHour(5), headgate.PerMinute(1), headgate.Sliding(100, time.Second))}
 	dear := limited("dear", nil, "user", headgate.Sliding(1000, time.Minute))
 	dear.Cost = 10
-	s := mustNew(t, []Rule{rule("all", nil), rule("user", nil, "user"), direct, tiers, dear})
+	guessed := limited("guessed", nil, "user", headgate.PerMinute(5), headgate.Limit{Algorithm: headgate.Penalty, Count: 3, Period: time.Minute, Block: time.Hour})
+	s := mustNew(t, []Rule{rule("all", nil), rule("user", nil, "user"), direct, tiers, dear, guessed})
 	want := []Footprint{
 		{"all", 120 + 3 + 4 + 24, true},
 		{"user", 120 + 3 + 5 + 16 + 24, false},
 		{"direct", 120 + 3 + 7 + 16 + 1 + 2*(13+6*600), false},
 		{"tiers", 120 + 3 + 6 + 22 + 1 + 18 + 1 + 2*23 + 2*(13+6*100), false},
 		{"dear", 120 + 3 + 5 + 16 + 1 + 2*(13+11*100), false},
+		{"guessed", 120 + 3 + 8 + 16 + 1 + 2*23, false},
 	}
 	got := Footprints(s)
 	if !reflect.DeepEqual(got, want) {

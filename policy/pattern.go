@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -55,40 +54,11 @@ func (p pattern) covers(q pattern) bool {
 	return q.whole() && p.text == q.text
 }
 
-// unclear reports whether it cannot be told from the patterns whether a value
-// meets both.
-func (p pattern) unclear(q pattern) bool {
-	return p.hash != q.hash || p.prefix && q.network.IsValid() || q.prefix && p.network.IsValid()
-}
-
 func (p pattern) String() string {
 	if p.prefix {
 		return p.text + "*"
 	}
 	return p.text
-}
-
-func covered(p pattern, by []pattern) bool {
-	return slices.ContainsFunc(by, func(q pattern) bool { return q.covers(p) })
-}
-
-// intersect has the patterns of a and b that the other one leaves, or may leave.
-func intersect(a, b []pattern) []pattern {
-	var both []pattern
-	left := func(p pattern, by []pattern) bool {
-		return slices.ContainsFunc(by, func(q pattern) bool { return q.covers(p) || q.unclear(p) })
-	}
-	for _, p := range a {
-		if left(p, b) {
-			both = append(both, p)
-		}
-	}
-	for _, q := range b {
-		if left(q, a) && !slices.Contains(both, q) {
-			both = append(both, q)
-		}
-	}
-	return both
 }
 
 // few is how many of many values a message names.

@@ -98,7 +98,8 @@ func TestMatchCost(t *testing.T) {
 		{1, 1, 5, ""},
 		{3, 3, 15, ""},
 		{headgate.MaxCount / 5, headgate.MaxCount / 5, headgate.MaxCount, ""},
-		{headgate.MaxCount/5 + 1, 0, 0, `rule "heavy": the cost is 200000001 times the rule's 5, must be at most 1000000000 in all`},
+		{headgate.MaxCount/5 + 1, headgate.MaxCount/5 + 1, headgate.MaxCount, ""},
+		{headgate.MaxCount, headgate.MaxCount, headgate.MaxCount, ""},
 		{-1, 0, 0, "request: the cost is -1, must be 1 to 1000000000"},
 		{headgate.MaxCount + 1, 0, 0, "the cost is 1000000001, must be 1 to 1000000000"},
 	} {
@@ -109,7 +110,7 @@ func TestMatchCost(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || len(checks) != 3 || checks[1].Cost != c.light || checks[2].Cost != c.heavy {
+		if err != nil || len(checks) != 3 || checks[1].Cost != c.light || checks[2].Cost != c.heavy || checks[2].Factor != 5 {
 			t.Errorf("cost %d: %v, %v; want %d and %d", c.cost, checks, err, c.light, c.heavy)
 		}
 	}
@@ -201,7 +202,8 @@ func TestCheck(t *testing.T) {
 		{"direct", "", 0, "", "", 2},
 		{"direct", strings.Repeat("k", 1025), 1, "", "the key has 1025 bytes, must have at most 1024", 0},
 		{"direct", "k", -1, "", `rule "direct": the cost is -1, must be 1 to 1000000000`, 0},
-		{"direct", "k", 1e9, "", "must be at most 1000000000 in all", 0},
+		{"direct", "k", 1e9, "k", "", 1e9},
+		{"direct", "k", 1e9 + 1, "", `rule "direct": the cost is 1000000001, must be 1 to 1000000000`, 0},
 		{"all", "", 1, "", "", 1},
 		{"all", "x", 1, "", `the key has 1 bytes, must be empty: the rule has one counter for all`, 0},
 		{"user", "a|b", 1, "a|b", "", 1},

@@ -39,6 +39,7 @@ type App struct {
 	// certificates is nil without TLS.
 	certificates *certificates
 	gateway      *gatewaySource // nil without a gateway file
+	reserve      reserve
 	doors        []*door
 	draining     atomic.Bool
 	// ending is closed, by end, before the doors are shut: calls that would last
@@ -65,7 +66,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 		// Nobody else has these counters, so nobody else needs the key.
 		s.HashKey, s.madeUpKey = rand.Text(), true
 	}
-	a := &App{settings: s, nodes: prom.NewNodes(), ending: make(chan struct{})}
+	a := &App{settings: s, nodes: prom.NewNodes(), ending: make(chan struct{}), reserve: make(reserve, s.HeapReserve)}
 	a.end = sync.OnceFunc(func() { close(a.ending) })
 	if a.source, err = newSource(&s); err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 		ConstLabels: prometheus.Labels{"version": a.settings.Version, "go": runtime.Version()},
 	})
 	build.Set(1)
-	registry.MustRegister(build, a.source, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(build, a.source, a.reserve, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	dialect, err := httplimit.ParseDialect(a.settings.Dialect)
 	if err != nil {

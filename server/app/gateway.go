@@ -92,8 +92,35 @@ func checkError(err error) error {
 	return err
 }
 
-// gatewayOptions are the settings and their file as options, and the names of the
-// files that were to be read.
+// mistakes are what is wrong with the settings whatever their file says.
+func (s *GatewaySettings) mistakes() (problems []string) {
+	if p := checkListen(s.Listen); p != "" {
+		problems = append(problems, "gateway listen: "+p)
+	}
+	alone := *s
+	if s.File != "" {
+		// It may have what they lack.
+		alone.File = ""
+		if len(s.Upstreams) == 0 {
+			alone.Upstreams = []string{"http://of.the.file"}
+		}
+		if len(s.Trust) == 0 {
+			alone.TrustHeader = ""
+		}
+	}
+	options, _, err := gatewayOptions(&alone)
+	var wrong *SettingsError
+	if errors.As(err, &wrong) {
+		problems = append(problems, wrong.Problems...)
+	}
+	if len(alone.Upstreams) > 0 { // That there is none has been said.
+		problems = append(problems, prefixed("gateway: ", options.Mistakes())...)
+	}
+	return problems
+}
+
+// gatewayOptions are the settings and their file as options, as far as there are no
+// mistakes in them, and the names of the files that were to be read.
 func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 	files := gatewayFiles(s)
 	file := new(config.Gateway)
@@ -138,7 +165,7 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 		}
 	}
 	if problems != nil {
-		return gateway.Options{}, files, &SettingsError{problems}
+		return options, files, &SettingsError{problems}
 	}
 	return options, files, nil
 }

@@ -205,11 +205,24 @@ func TestGatewayMistakes(t *testing.T) {
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", Upstreams: []string{"ftp://a", "ftp://a"}}}, []string{"ftp://a"}},
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", Upstreams: one, TrustHeader: "X-Y"}}, []string{"none of them is trusted"}},
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", Upstreams: one, Trust: []string{"0.0.0.0/0"}}}, []string{"every address"}},
-		{Settings{Gateway: &GatewaySettings{Listen: ":0", File: bad, Upstreams: one, Trust: one}}, []string{"has upstreams, and so has the command", "trusted, and so does the command", "absent.pem", "absent.key", "10.0.0.1/8"}},
+		{Settings{Gateway: &GatewaySettings{Listen: ":0", File: bad, Upstreams: one, Trust: []string{"127.0.0.1"}}}, []string{"has upstreams, and so has the command", "trusted, and so does the command", "absent.pem", "absent.key", "10.0.0.1/8"}},
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", File: filepath.Join(dir, "absent.yml")}}, []string{"gateway file: open"}},
+		// What is wrong with several flags is said at once, before any file is read.
+		{
+			Settings{Listen: "nowhere", Store: "ftp://a", Gateway: &GatewaySettings{Listen: "here", Upstreams: []string{"ftp://b", "http://c"}, Trust: []string{"0.0.0.0/0"}, TrustHeader: "a b"}},
+			[]string{`listen: "nowhere"`, `gateway listen: "here"`, "gateway: upstream \"default\": the target \"ftp://b\"", "every address", `"a b"`, "store: "},
+		},
+		{Settings{Listen: "nowhere", Gateway: &GatewaySettings{Listen: ":0", TrustHeader: "X-Y"}}, []string{`listen: "nowhere"`, "there is no upstream", "none of them is trusted"}},
+		{
+			Settings{Listen: "nowhere", Gateway: &GatewaySettings{Listen: ":0", File: filepath.Join(dir, "absent.yml"), Upstreams: []string{"ftp://b"}, Trust: []string{"x"}}},
+			[]string{`listen: "nowhere"`, "ftp://b", `"x"`},
+		},
+		{Settings{Gateway: &GatewaySettings{Listen: "here", File: filepath.Join(dir, "absent.yml"), TrustHeader: "X-Y"}}, []string{`gateway listen: "here"`}},
 		{Settings{PolicyFile: policy, Gateway: &GatewaySettings{Listen: ":0", Upstreams: one}}, []string{`the policy and the gateway: rule "a": the route "GET /{" is no pattern`}},
 	} {
-		tt.settings.Listen = taken.Addr().String()
+		if tt.settings.Listen == "" {
+			tt.settings.Listen = taken.Addr().String()
+		}
 		_, err := New(t.Context(), tt.settings)
 		var mistakes *SettingsError
 		if !errors.As(err, &mistakes) {

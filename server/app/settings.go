@@ -98,6 +98,10 @@ type Settings struct {
 	// ShutdownTimeout is how long requests in flight may take to end after the
 	// listener has closed. Zero means DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
+	// HeapReserve is by how many bytes a small heap may grow before it is collected, up
+	// to MaxHeapReserve: garbage in exchange for CPU time. Zero leaves it to
+	// the Go runtime, and is right wherever somebody has told that when to collect.
+	HeapReserve int
 	// AdminToken is what callers of POST /v1/reload show: 16 to 1024 bytes of
 	// visible ASCII. Empty means that nobody may call it.
 	AdminToken string
@@ -125,6 +129,9 @@ const (
 	DefaultStore           = memoryStore
 	DefaultShutdownTimeout = 10 * time.Second
 )
+
+// MaxHeapReserve is the largest [Settings.HeapReserve].
+const MaxHeapReserve = 1 << 30
 
 // What bounds every connection. A caller waits for a decision before it does
 // anything else, so that none of these is ever reached by one that is well.
@@ -195,9 +202,7 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("%s", p)
 	}
 	if s.Gateway != nil {
-		if p := checkListen(s.Gateway.Listen); p != "" {
-			bad("gateway listen: %s", p)
-		}
+		problems = append(problems, s.Gateway.mistakes()...)
 	}
 	if p := checkListen(s.RESPListen); s.RESPListen != "" && p != "" {
 		bad("resp listen: %s", p)
@@ -236,6 +241,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > time.Hour {
 		bad("drain delay: is %v, must be 0s to 1h", s.DrainDelay)
+	}
+	if s.HeapReserve < 0 || s.HeapReserve > MaxHeapReserve {
+		bad("heap reserve: is %d bytes, must be 0 to %d", s.HeapReserve, MaxHeapReserve)
 	}
 	if s.ShutdownTimeout < 0 || s.ShutdownTimeout > time.Hour {
 		bad("shutdown timeout: is %v, must be up to 1h", s.ShutdownTimeout)

@@ -23,6 +23,11 @@
 // that no rule binds, among them. Refunds, resets and settlements are done to the
 // candidate's counters as well. A peek is nothing to the candidate.
 //
+// A request of several descriptors ([decide.Parts]) is decided as a whole, by the same
+// code as in the service: what binds each of them, what is charged together, and in
+// which order. It is compared once, if it takes anything. Refunds among its descriptors
+// are done where the candidate admits the rest; peeks have their say.
+//
 // A request that its caller repeats under one id is charged once here too, and is
 // compared each time. A reservation that is settled after the candidate has
 // forgotten it keeps its estimate.

@@ -80,7 +80,7 @@ func TestCopy(t *testing.T) {
 	}
 	var j job
 	j.copy(&e, map[string]bool{"user": true})
-	if len(j.entries) != 1 || j.entries[0] != d[0] || j.cost != 3 || j.at != 4 || j.kind != takeOnce || j.terms.ID != body[:9] || j.key != "anna" || j.by.Rule != "api" || j.admitted || len(j.named) != 1 || j.named[0] != e.Ask.Named[0] {
+	if len(j.entries) != 1 || j.entries[0] != d[0] || j.cost != 3 || j.at != 4 || j.kind != takeOnce || j.terms.ID != body[:9] || j.key != "anna" || j.rule != "api" || j.admitted || len(j.named) != 1 || j.named[0] != e.Ask.Named[0] {
 		t.Errorf("%+v", j)
 	}
 	j.texts(func(s *string) {

@@ -85,7 +85,7 @@ func New(options Options) *Trial {
 
 // Hooks tell the trial what the service decides.
 func (t *Trial) Hooks() decide.Hooks {
-	return decide.Hooks{Decided: t.decided, Settled: t.settled}
+	return decide.Hooks{Decided: t.decided, Together: t.together, Settled: t.settled}
 }
 
 // Run compares until ctx ends. What waits then is left alone.
@@ -110,8 +110,9 @@ func (t *Trial) Run(ctx context.Context) {
 
 // decided is told of each decision, on the path of the request.
 func (t *Trial) decided(e decide.Event) {
-	// A charge is no decision: what it is for was compared when it was decided.
-	if e.Ask.Op == headgate.OpPeek || e.Ask.Op == headgate.OpCharge || e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || ownRules(e.Ask) {
+	// A charge is no decision: what it is for was compared when it was decided. And what
+	// is a call for several descriptors is compared when all of them are.
+	if e.Ask.Parts != nil || e.Ask.Op == headgate.OpPeek || e.Ask.Op == headgate.OpCharge || e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || ownRules(e.Ask) {
 		return
 	}
 	if e.Err != nil {
@@ -119,8 +120,27 @@ func (t *Trial) decided(e decide.Event) {
 		return
 	}
 	j := t.jobs.Get().(*job)
-	j.copy(&e, t.wanted(e.Ask.Policy.Set))
+	j.copy(&e, t.wanted(e.Ask.Policy))
 	t.enqueue(j, e.Ask.Checks)
+}
+
+// together is told of each request of several descriptors, on its path.
+func (t *Trial) together(p *decide.Parts, err error) {
+	if p.Policy.Set == nil || t.options.Policy().Set == nil || !slices.ContainsFunc(p.List, asks) {
+		return
+	}
+	if err != nil {
+		t.miss(p.Policy, undecided)
+		return
+	}
+	j := t.jobs.Get().(*job)
+	j.copyParts(p)
+	t.enqueue(j, p.Checks())
+}
+
+// asks reports whether a policy has a say in the part, and it is more than a peek.
+func asks(part decide.Part) bool {
+	return part.Op != headgate.OpPeek && part.Brought == nil && !part.Nothing
 }
 
 // ownRules reports whether the caller has brought its rules along: to such a request
@@ -171,8 +191,10 @@ func (t *Trial) enqueue(j *job, checks []headgate.Check) {
 
 func (t *Trial) release(j *job) {
 	t.bytes.Add(-j.size())
-	j.reset()
-	t.jobs.Put(j)
+	large := j.large()
+	if j.reset(); !large {
+		t.jobs.Put(j)
+	}
 }
 
 // Waiting is how many decisions wait to be compared.
@@ -191,9 +213,10 @@ type pair struct {
 }
 
 // wanted returns the names of the entries that the policies look at, or nil for
-// all if that has not been worked out: then all are copied.
-func (t *Trial) wanted(live *policy.Set) map[string]bool {
-	if p := t.pair.Load(); p != nil && p.live == live && p.candidate == t.options.Policy().Set {
+// all if that has not been worked out: then all are copied. Nested limits look at
+// all, and at their order.
+func (t *Trial) wanted(live decide.Policy) map[string]bool {
+	if p := t.pair.Load(); live.Nested == nil && p != nil && p.live == live.Set && p.candidate == t.options.Policy().Set {
 		return p.wanted
 	}
 	return nil

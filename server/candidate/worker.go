@@ -19,6 +19,7 @@ type worker struct {
 	trial     *Trial
 	checks    []headgate.Check
 	decisions []headgate.Decision
+	parts     decide.Parts
 }
 
 // safely is do, of which no defect ends the service.
@@ -45,7 +46,11 @@ func (w *worker) do(ctx context.Context, j *job) {
 		return
 	}
 	t.learn(j.live.Set, candidate.Set)
-	list, err := w.bind(candidate.Set, j)
+	if j.kind == together {
+		w.together(ctx, j, candidate)
+		return
+	}
+	list, err := w.bind(candidate, j)
 	defer func() { clear(w.checks) }()
 	switch {
 	case err != nil && (j.kind == refund || j.kind == reset):
@@ -59,33 +64,58 @@ func (w *worker) do(ctx context.Context, j *job) {
 		}
 		return
 	}
-	verdict, err := w.take(ctx, j)
-	switch {
-	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrConflict):
-		w.cannot(j, candidate, err)
-		return
-	case err != nil:
-		t.miss(j.live, unanswered)
+	err = w.take(ctx, j)
+	if w.failed(j, candidate, err) {
 		return
 	}
-	w.compare(j, candidate, list, &verdict)
+	w.compare(j, candidate, saidOf(list, w.checks, w.decisions))
+}
+
+// failed counts a request that the candidate, or its store, has no answer for.
+func (w *worker) failed(j *job, candidate decide.Policy, err error) bool {
+	switch {
+	case err == nil:
+		return false
+	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrConflict), errors.Is(err, policy.ErrUnknownRule):
+		w.cannot(j, candidate, err)
+	default:
+		w.trial.miss(j.live, unanswered)
+	}
+	return true
+}
+
+// together decides a request of several descriptors as the service does.
+func (w *worker) together(ctx context.Context, j *job, candidate decide.Policy) {
+	defer w.parts.Reset()
+	j.fill(&w.parts, candidate)
+	err := w.parts.Resolve()
+	if err == nil {
+		err = w.parts.Take(ctx, &decide.Over{Store: w.trial.options.Store})
+	}
+	switch {
+	case err == nil && j.takes():
+		w.compare(j, candidate, saidOfParts(&w.parts))
+	case err != nil && (j.takes() || !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, policy.ErrUnknownRule)):
+		// Of refunds alone, what the candidate does not know is nothing to it.
+		w.failed(j, candidate, err)
+	}
 }
 
 // bind finds what binds the request by the candidate: checks, or the entry of the
 // deny list.
-func (w *worker) bind(set *policy.Set, j *job) (*policy.ListEntry, error) {
+func (w *worker) bind(candidate decide.Policy, j *job) (*policy.ListEntry, error) {
 	w.checks = w.checks[:0]
 	for i := range j.named {
 		n := &j.named[i]
 		var err error
-		if w.checks, err = set.AppendCheck(w.checks, n.Rule, n.Key, n.Cost); err != nil {
+		if w.checks, err = candidate.AppendCheck(w.checks, n.Rule, n.Key, n.Cost); err != nil {
 			return nil, err
 		}
 	}
 	if len(j.named) > 0 && len(j.entries) == 0 {
 		return nil, nil
 	}
-	outcome, err := set.Decide(j.entries, j.cost, w.checks)
+	outcome, err := candidate.Decide(j.entries, j.cost, w.checks)
 	if err != nil {
 		return nil, err
 	}
@@ -121,12 +151,11 @@ func (w *worker) mirror(ctx context.Context, j *job) error {
 }
 
 // take charges the candidate's counters, once for each id.
-func (w *worker) take(ctx context.Context, j *job) (headgate.Verdict, error) {
+func (w *worker) take(ctx context.Context, j *job) (err error) {
 	w.decisions = w.decisions[:0]
 	if len(w.checks) == 0 {
-		return headgate.NewVerdict(nil), nil
+		return nil
 	}
-	var err error
 	ledger := w.trial.ledger
 	switch {
 	case ledger == nil || j.kind == take:
@@ -140,7 +169,7 @@ func (w *worker) take(ctx context.Context, j *job) (headgate.Verdict, error) {
 		}
 		_, w.decisions, err = ledger.Reserve(ctx, j.terms, w.checks, w.decisions)
 	}
-	return headgate.NewVerdict(w.decisions), err
+	return err
 }
 
 // settle does a settlement to the candidate's reservation of the same id. One that
@@ -193,31 +222,26 @@ func (w *worker) each(j *job, candidate decide.Policy, visit func(f *figures)) {
 	}
 }
 
-// compare counts what came of the two decisions.
-func (w *worker) compare(j *job, candidate decide.Policy, list *policy.ListEntry, v *headgate.Verdict) {
-	admitted := list == nil && v.Allowed
-	if admitted == j.admitted {
+// compare counts what came of the two decisions; own is the candidate's.
+func (w *worker) compare(j *job, candidate decide.Policy, own said) {
+	if own.admitted == j.admitted {
 		came := bothDenied
-		if admitted {
+		if own.admitted {
 			came = bothAdmitted
 		}
 		w.each(j, candidate, func(f *figures) { f.outcomes[came].Add(1) })
 		return
 	}
-	came, set, c := newlyDenied, candidate.Set, counter{}
-	switch {
-	case admitted: // What denies is in force, and may go.
-		came, set, list = newlyAdmitted, j.live.Set, j.list
-		c = counter{j.by, j.key}
-	case list == nil:
-		d := v.Deciding()
-		c = counter{Denier{Rule: d.Rule.Name()}, w.checks[d.Check].Key}
+	came, by, denies := newlyDenied, candidate, own
+	if own.admitted { // What denies is in force, and may go.
+		came, by, denies = newlyAdmitted, j.live, j.said
 	}
-	tier := ""
-	if list != nil {
-		c = counter{Denier{List: list.Name}, clientOf(set, list, j.entries)}
+	facts := j.facts(by, denies.part)
+	c, tier := counter{Denier{Rule: denies.rule}, denies.key}, ""
+	if list := denies.list; list != nil {
+		c = counter{Denier{List: list.Name}, clientOf(by.Set, list, facts)}
 	} else {
-		tier = set.Tier(c.by.Rule, j.entries)
+		tier = by.Tier(denies.rule, facts)
 	}
 	w.each(j, candidate, func(f *figures) {
 		f.outcomes[came].Add(1)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,8 @@ import (
 // TestGateway passes requests on until its context ends.
 func TestGateway(t *testing.T) {
 	plainEnvironment(t)
+	t.Setenv("GOGC", "")
+	t.Setenv("GOMEMLIMIT", "")
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "shop") }))
 	defer up.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -50,8 +53,62 @@ func TestGateway(t *testing.T) {
 	if code := Run(ctx, []string{"check", "items", "203.0.113.7", "--peek", "--server", admin}, &out, &out, ""); code != CodeNo {
 		t.Errorf("exit code %d: %s", code, &out)
 	}
+	// A small heap may grow, and operators can see by how much.
+	if text := get(t, admin+"/metrics"); !strings.Contains(text, "\nheadgate_heap_reserve_bytes 1.6777216e+07\n") {
+		t.Errorf("the metrics lack the heap's reserve:\n%s", text)
+	}
 	stop()
 	if code := <-ended; code != CodeOK {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// get is what is there.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestHeapReserve: whoever has told the Go runtime when to collect has the last word.
+func TestHeapReserve(t *testing.T) {
+	for _, tt := range []struct {
+		percent, limit string
+		want           int
+	}{{"", "", 16 << 20}, {"100", "", 0}, {"off", "", 0}, {"", "1GiB", 0}, {"50", "1GiB", 0}} {
+		t.Setenv("GOGC", tt.percent)
+		t.Setenv("GOMEMLIMIT", tt.limit)
+		if got := heapReserve(); got != tt.want {
+			t.Errorf("with GOGC %q and GOMEMLIMIT %q it is %d bytes, want %d", tt.percent, tt.limit, got, tt.want)
+		}
+	}
+}
+
+// TestGatewayFlags: what is wrong with several flags is told at once, those of the
+// gateway among them.
+func TestGatewayFlags(t *testing.T) {
+	plainEnvironment(t)
+	var out strings.Builder
+	code := Run(t.Context(), []string{"gateway", "--listen", "nowhere", "--upstream", "ftp://shop", "--trust", "everybody", "--memory=-1", "--drain-delay", "soon", "--gateway", "absent.yml"}, &out, &out, "")
+	if code != CodeUsage {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{`"nowhere"`, `"ftp://shop"`, `"everybody"`, "memory: is -1", `--drain-delay is "soon"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the text lacks %s:\n%s", want, &out)
+		}
 	}
 }

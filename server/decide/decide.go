@@ -67,6 +67,10 @@ type Ask struct {
 	// Denied and Allowed are the entries of the policy's lists that answer the
 	// request without its limits, or nil; see [policy.Outcome].
 	Denied, Allowed *policy.ListEntry
+
+	// Parts is the request that this is a call for, if it has several descriptors:
+	// there may be more calls. It is nil for all others.
+	Parts *Parts
 }
 
 // Named is a check that a caller has named; see [policy.Set.Check].
@@ -93,6 +97,10 @@ type Decider interface {
 	// Recall and Settle are as [headgate.Ledger] has them.
 	Recall(ctx context.Context, id string) (headgate.Reservation, error)
 	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
+
+	// Told hears of a request of several descriptors, once Take was called for what
+	// it needed, and of the error that ended it. It is called by [Parts.Take].
+	Told(p *Parts, err error)
 }
 
 // Resolve fills in what the rules in force make of the ask's Descriptor and Cost:

@@ -27,6 +27,10 @@ type Hooks struct {
 	// Decided is called after each Take, TakeOnce and Reserve, whatever came of
 	// it.
 	Decided func(e Event)
+	// Together is called after all calls for a request of several descriptors, each
+	// of which Decided was told of. Both the request and all that it refers to are
+	// valid only while the hook runs.
+	Together func(p *Parts, err error)
 	// Settled is called after each Settle, with the reservation and the units of
 	// each of its checks.
 	Settled func(r headgate.Reservation, units []int64, err error)
@@ -38,6 +42,9 @@ type Hooks struct {
 func Observe(d Decider, hooks Hooks) Decider {
 	if hooks.Decided == nil {
 		hooks.Decided = func(Event) {}
+	}
+	if hooks.Together == nil {
+		hooks.Together = func(*Parts, error) {}
 	}
 	if hooks.Settled == nil {
 		hooks.Settled = func(headgate.Reservation, []int64, error) {}
@@ -72,6 +79,11 @@ func (o *observed) Settle(ctx context.Context, r headgate.Reservation, units []i
 	out, err := o.Decider.Settle(ctx, r, units, dst)
 	o.hooks.Settled(r, units, err)
 	return out, err
+}
+
+func (o *observed) Told(p *Parts, err error) {
+	o.Decider.Told(p, err)
+	o.hooks.Together(p, err)
 }
 
 // appended is what was appended to dst, which became out.

@@ -137,3 +137,45 @@ func TestNoLedger(t *testing.T) {
 		t.Error(once, reserve)
 	}
 }
+
+// TestObserveTogether: a request of several descriptors is told of once, however many
+// calls it needs, by every Decider on the way.
+func TestObserveTogether(t *testing.T) {
+	set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("api", headgate.PerSecond(1)), Per: []policy.Part{{Entry: "user"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := func() decide.Policy { return decide.Policy{Set: set, Version: 1} }
+	down := errors.New("down")
+	for _, failure := range []error{nil, down} {
+		var inner, outer, calls int
+		told := func(n *int) decide.Hooks {
+			return decide.Hooks{Together: func(p *decide.Parts, err error) {
+				if *n++; len(p.List) != 2 || !errors.Is(err, failure) {
+					t.Errorf("%d parts, %v", len(p.List), err)
+				}
+			}}
+		}
+		counted := decide.Hooks{Decided: func(e decide.Event) {
+			if calls++; e.Ask.Parts == nil {
+				t.Error("the call does not say what it is for")
+			}
+		}}
+		over := &decide.Over{Rules: rules, Store: plain{failure}}
+		d := decide.Observe(decide.Observe(decide.Observe(over, told(&inner)), counted), told(&outer))
+		p := &decide.Parts{Policy: d.Policy(), Domain: "d", List: []decide.Part{
+			{Op: headgate.OpPeek, Cost: 1, Entries: policy.Descriptor{{Name: "user", Value: "anna"}}},
+			{Op: headgate.OpTake, Cost: 1, Entries: policy.Descriptor{{Name: "user", Value: "ben"}}},
+		}}
+		if err := p.Resolve(); err != nil {
+			t.Fatal(err)
+		}
+		want := 2 // The peek, and what is taken.
+		if failure != nil {
+			want = 1
+		}
+		if err := p.Take(t.Context(), d); !errors.Is(err, failure) || inner != 1 || outer != 1 || calls != want {
+			t.Errorf("%v; told %d and %d times of %d calls", err, inner, outer, calls)
+		}
+	}
+}

@@ -75,3 +75,6 @@ func (o *Over) Settle(ctx context.Context, r headgate.Reservation, units []int64
 	}
 	return ledger.Settle(ctx, r, units, dst)
 }
+
+// Told implements [Decider].
+func (o *Over) Told(*Parts, error) {}

@@ -56,6 +56,54 @@ func TestHitsAddend(t *testing.T) {
 	}
 }
 
+// TestHitsTimesTheCostOfARule: so is what they come to under a rule, for as many checks
+// as there are.
+func TestHitsTimesTheCostOfARule(t *testing.T) {
+	const costly = `
+rules:
+  - {name: upload, match: {path: /up}, per: [user], cost: 1000, algorithm: fixed_window, limits: [999999999 per 1h]}
+  - {name: seen, match: {path: /up}, cost: 1000, mode: shadow, algorithm: fixed_window, limits: [999999999 per 1h]}
+limits:
+  - {name: job, config: [{limit: 10, period: 60}]}
+`
+	for independent, want := range map[bool]string{false: "OVER OVER:999998999", true: "OVER OVER:0"} {
+		s := newStage(t, ownPolicy(t, costly), Options{Independent: independent})
+		s.run(t, "d", step{ds(d("path=/up", "user=a")), "OK OK:999998999"})
+		for _, n := range []uint64{1_000_001, 1_000_000_000, math.MaxUint64} {
+			if got := s.ask(t, "d", hits(n, d("path=/up", "user=a"))); got != want {
+				t.Errorf("%d hits: got %q, want %q", n, got, want)
+			}
+		}
+	}
+	s := newStage(t, ownPolicy(t, costly), Options{})
+	s.run(t, "d",
+		step{ds(hits(9, d("headgate.rule=job", "job=1"))), "OK OK:1"},
+		step{ds(hits(9, d("headgate.rule=job", "job=1")), hits(math.MaxUint64, d("headgate.rule=job", "job=1"))), "OVER OVER:1 OVER:1"},
+		step{ds(hits(900_000, d("path=/up", "user=a"))), "OK OK:99999999"},
+		step{ds(back(math.MaxUint64, d("path=/up", "user=a"))), "OK OK:999999999"},
+	)
+}
+
+// TestCostsThatCannotBeMeasured: a client that writes nonsense where a number is to be
+// costs the most, and gets no error, with which Envoy would let it pass all limits.
+func TestCostsThatCannotBeMeasured(t *testing.T) {
+	s := newStage(t, ownPolicy(t, `
+rules:
+  - {name: all, match: {path: /up}, algorithm: fixed_window, limits: [1000 per 1h], cost: {entry: bytes, per: 1024}}
+  - {name: seen, match: {path: /seen}, mode: shadow, algorithm: fixed_window, limits: [10 per 1h], cost: {entry: bytes, per: 1024}}
+  - {name: most, match: {path: /most}, algorithm: fixed_window, limits: [10 per 1h], cost: {entry: bytes, per: 1024, max: 4}}
+`), Options{})
+	for _, bytes := range []string{"bytes=x", "bytes=-1", "bytes= 1", "bytes=1e3", "bytes=0x10"} {
+		s.run(t, "d",
+			step{ds(d("path=/up", bytes)), "OVER OVER:1000"},
+			step{ds(d("path=/seen", bytes)), "OK OK:10"},
+			step{ds(hits(2, d("path=/most", bytes))), "OK OK:2"},
+			step{ds(back(2, d("path=/most", bytes))), "OK OK:10"},
+		)
+	}
+	s.run(t, "d", step{ds(d("path=/up", "bytes=2048")), "OK OK:998"}, step{ds(d("path=/up")), "OK OK:997"})
+}
+
 // TestHitsBeyondEveryLimit: Envoy takes hits from what clients send and servers answer.
 // More of them than any limit has are one more way to be over it.
 func TestHitsBeyondEveryLimit(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // metadata writes what other filters, and access logs, are told: what decided,
@@ -18,30 +19,17 @@ func (q *scratch) metadata(w *writer, v *headgate.Verdict) {
 
 // deciding writes which limit decided, and of which descriptor.
 func (q *scratch) deciding(w *writer, v *headgate.Verdict) {
-	// The decisions that decide for the descriptors, each with its descriptor's
-	// place.
-	q.told = q.told[:0]
-	for i := range q.plans {
-		p := &q.plans[i]
-		if p.turnsAway() {
-			w.numberEntry("descriptor", int64(i))
-			if p.listed != nil {
-				w.textEntry("list", p.listed.Name)
-			}
-			return
-		}
-		own := headgate.NewVerdict(of(p.decisions, q.decisions))
-		if d := own.Deciding(); d != nil && p.op != headgate.OpRefund {
-			q.told = append(q.told, *d)
-			q.told[len(q.told)-1].Check = i
-		}
-	}
-	all := headgate.NewVerdict(q.told)
-	d := all.Deciding()
-	if d == nil {
+	i, p, d := q.parts.Deciding()
+	if p == nil {
 		return
 	}
-	w.numberEntry("descriptor", int64(d.Check))
+	w.numberEntry("descriptor", int64(i))
+	if d == nil {
+		if p.Listed != nil {
+			w.textEntry("list", p.Listed.Name)
+		}
+		return
+	}
 	w.textEntry("rule", d.Rule.Name())
 	w.textEntry("limit", d.Limit.String())
 	w.numberEntry("remaining", d.Remaining)
@@ -60,8 +48,8 @@ func inMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) /
 // mode, under the name and in the form that envoyproxy/ratelimit gives them.
 func (q *scratch) violations(w *writer) {
 	l := list{w: w, name: "quotaModeViolations"}
-	for i := range q.plans {
-		if q.violates(&q.plans[i]) {
+	for i := range q.parts.List {
+		if q.violates(&q.parts.List[i]) {
 			mark := l.begin()
 			w.float(2, float64(i))
 			w.end(mark)
@@ -71,16 +59,16 @@ func (q *scratch) violations(w *writer) {
 }
 
 // violates reports whether the descriptor is beyond a limit in quota mode.
-func (q *scratch) violates(p *plan) bool {
-	if p.leaf != nil && (!p.leaf.Quota || p.leaf.Shadow) {
+func (q *scratch) violates(p *decide.Part) bool {
+	if p.Leaf != nil && (!p.Leaf.Quota || p.Leaf.Shadow) {
 		return false
 	}
-	if p.leaf != nil && p.denies {
-		return p.op != headgate.OpRefund
+	if p.Leaf != nil && p.Denies {
+		return p.Op != headgate.OpRefund
 	}
-	decisions := of(p.decisions, q.decisions)
+	decisions := q.parts.Decisions(p)
 	for i := range decisions {
-		if d := &decisions[i]; d.Shadow && !d.Allowed && (p.leaf != nil || q.quota(d.Rule.Name())) {
+		if d := &decisions[i]; d.Shadow && !d.Allowed && (p.Leaf != nil || q.quota(d.Rule.Name())) {
 			return true
 		}
 	}
@@ -89,15 +77,15 @@ func (q *scratch) violates(p *plan) bool {
 
 // quota reports whether the rule is in quota mode.
 func (q *scratch) quota(name string) bool {
-	r := q.policy.Rule(name)
+	r := q.parts.Policy.Rule(name)
 	return r != nil && r.Mode == policy.ModeQuota
 }
 
 // shadows writes the names of the rules that would have denied.
 func (q *scratch) shadows(w *writer) {
 	l := list{w: w, name: "shadow_denied"}
-	for i := range q.plans {
-		decisions := of(q.plans[i].decisions, q.decisions)
+	for i := range q.parts.List {
+		decisions := q.parts.Decisions(&q.parts.List[i])
 		for j := range decisions {
 			if d := &decisions[j]; d.Shadow && !d.Allowed {
 				mark := l.begin()

@@ -8,13 +8,12 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
-	"github.com/headgate/headgate/policy/nested"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // OverrideRule is the name of the rule that limits which come with descriptors
-// are counted under: one for all of them, since names are labels of metrics.
-const OverrideRule = "envoy.limit_override"
+// are counted under.
+const OverrideRule = decide.BroughtRule
 
 // maxOverrides bounds the limits that callers bring: each is a label of metrics.
 const maxOverrides = 1000
@@ -82,18 +81,6 @@ func unitLength(number int32) (time.Duration, error) {
 		}
 	}
 	return 0, invalid(fmt.Sprintf("the unit of the limit is %s, must be SECOND to YEAR or WEEK", pb.RateLimitResponse_RateLimit_Unit(number)))
-}
-
-// overrideKey is what a limit that came with a descriptor is counted under: its
-// period, the domain and all entries. So another count finds used what was used, and
-// limits of different periods do not take each other's counter.
-func overrideKey(set *policy.Set, limit *headgate.Limit, domain string, d policy.Descriptor) string {
-	values := make(policy.Descriptor, 0, 2+2*len(d))
-	values = append(values, policy.Entry{Value: headgate.FormatPeriod(limit.Period)}, policy.Entry{Value: domain})
-	for _, e := range d {
-		values = append(values, policy.Entry{Value: e.Name}, e)
-	}
-	return nested.JoinKey(set, values)
 }
 
 func invalid(problem string) error {

@@ -109,14 +109,13 @@ func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
 	if err := q.request.check(); err != nil {
 		return nil, err
 	}
-	q.policy = s.decider.Policy()
 	if err := s.resolve(q); err != nil {
 		return nil, failed(ctx, err)
 	}
-	if err := s.decide(ctx, q); err != nil {
+	if err := q.parts.Take(ctx, s.decider); err != nil {
 		return nil, failed(ctx, err)
 	}
-	if s.options.Measure != nil && q.policy.Nested != nil {
+	if s.options.Measure != nil && q.parts.Policy.Nested != nil {
 		s.measure(q)
 	}
 	return s.write(q), nil
@@ -125,23 +124,23 @@ func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
 // measure tells of the descriptors that are measured by values. Peeks and refunds
 // are no requests.
 func (s *Service) measure(q *scratch) {
-	for i := range q.plans {
-		p := &q.plans[i]
-		if p.leaf == nil || !p.leaf.Measured || p.op != headgate.OpTake {
+	for i := range q.parts.List {
+		p := &q.parts.List[i]
+		if p.Leaf == nil || !p.Leaf.Measured || p.Op != headgate.OpTake {
 			continue
 		}
 		became := Within
-		over := p.denies
-		for _, d := range of(p.decisions, q.decisions) {
+		over := p.Denies
+		for _, d := range q.parts.Decisions(p) {
 			over = over || !d.Allowed
 		}
 		switch {
-		case over && (p.leaf.Shadow || p.leaf.Quota):
+		case over && (p.Leaf.Shadow || p.Leaf.Quota):
 			became = OverInShadow
 		case over:
 			became = Over
 		}
-		s.options.Measure(q.policy.Nested.Measure(q.request.domain, q.request.descriptors[i].entries), became, p.cost)
+		s.options.Measure(q.parts.Policy.Nested.Measure(q.parts.Domain, p.Entries), became, p.Cost)
 	}
 }
 

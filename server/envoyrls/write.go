@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // answer is an envoy.service.ratelimit.v3.RateLimitResponse, as it is sent.
@@ -19,21 +20,16 @@ const usual = 256
 
 // write makes the answer.
 func (s *Service) write(q *scratch) answer {
-	verdict := headgate.NewVerdict(q.told)
-	for i := range q.plans {
-		if q.plans[i].turnsAway() {
-			verdict.Allowed, verdict.RetryAfter = false, headgate.Never
-		}
-	}
+	verdict := q.parts.Verdict()
 	w := writer{make([]byte, 0, usual)}
 	w.number(1, uint64(code(verdict.Allowed)))
-	for i := range q.plans {
+	for i := range q.parts.List {
 		mark := w.begin(2)
-		q.status(&w, &q.plans[i])
+		q.status(&w, &q.parts.List[i])
 		w.end(mark)
 	}
 	httplimit.WriteHeaders(q.header, s.options.Dialect, &verdict)
-	httplimit.WriteWarning(q.header, s.options.Dialect, &verdict, q.policy.Set)
+	httplimit.WriteWarning(q.header, s.options.Dialect, &verdict, q.parts.Policy.Set)
 	for name := range q.header {
 		q.names = append(q.names, name)
 	}
@@ -58,22 +54,22 @@ func code(allowed bool) pb.RateLimitResponse_Code {
 }
 
 // status writes the outcome for one descriptor.
-func (q *scratch) status(w *writer, p *plan) {
-	d := worst(of(p.decisions, q.decisions))
+func (q *scratch) status(w *writer, p *decide.Part) {
+	d := worst(q.parts.Decisions(p))
 	if d == nil {
-		w.number(1, uint64(code(!p.turnsAway())))
+		w.number(1, uint64(code(!p.TurnsAway())))
 		switch {
-		case p.unlimited:
+		case p.Unlimited:
 			w.number(3, math.MaxUint32)
-		case p.denies && p.leaf != nil:
-			w.limit(p.leaf.Name, 0, p.leaf.Period, headgate.AlignUTC)
+		case p.Denies && p.Leaf != nil:
+			w.limit(p.Leaf.Name, 0, p.Leaf.Period, headgate.AlignUTC)
 		}
 		return
 	}
 	w.number(1, uint64(code(d.Allowed || d.Shadow)))
 	name := d.Rule.Name()
-	if p.leaf != nil {
-		name = p.leaf.Name
+	if p.Leaf != nil {
+		name = p.Leaf.Name
 	}
 	w.limit(name, d.Limit.Count, d.Limit.Period, d.Limit.Align)
 	w.number(3, uint64(min(d.Remaining, math.MaxUint32)))

@@ -91,8 +91,10 @@ func (n *names) dropAlike(h http.Header, trusted bool) {
 }
 
 // dropTrailers removes the trailers that servers could take for headers which the
-// gateway answers for: nobody is to say behind a body who the client is.
+// gateway answers for, or for the connection's: nobody is to say behind a body who the
+// client is, or how long it was.
 func (n *names) dropTrailers(h http.Header) {
+	dropHopByHop(h)
 	for name := range h {
 		if n.answersFor(name) {
 			delete(h, name)
@@ -119,8 +121,9 @@ func usual(name string) bool {
 }
 
 // twice returns what is to be said against a request that has one of the names in
-// several lines, or has it dropped on the way as one of the connection's, or nil: the
-// server would see somebody else than the gateway counts by.
+// several lines, or several words for its key, or has the name dropped on the way as one
+// of the connection's, or nil: the server would see somebody else than the gateway counts
+// by.
 func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 	lists := [2][]string{n.single}
 	if trusted {
@@ -128,8 +131,12 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 	}
 	for _, list := range lists {
 		for _, name := range list {
-			if lines := h[name]; len(lines) > 1 {
+			lines := h[name]
+			if len(lines) > 1 {
 				return severalLines(name, len(lines))
+			}
+			if name == authorization && len(lines) == 1 && !oneBearer(lines[0]) {
+				return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: "Authorization has more than one word behind Bearer, or something else than spaces before it."}
 			}
 		}
 	}
@@ -146,6 +153,19 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 
 // twoWays is what is wrong with a request that a server could take for another one.
 const twoWays = "The request can be read in two ways"
+
+// oneBearer reports whether an Authorization header has, if its scheme is Bearer, one word
+// of visible ASCII behind spaces, as it must be. Servers that take the second of all words
+// for the key would see the same one in "Bearer k 1" and "Bearer k 2", where the gateway
+// sees two.
+func oneBearer(line string) bool {
+	hidden := func(c rune) bool { return c < '!' || c > '~' }
+	i := strings.IndexFunc(line, hidden)
+	if i < 0 || !strings.EqualFold(line[:i], "Bearer") {
+		return true
+	}
+	return strings.IndexFunc(strings.Trim(line[i:], " "), hidden) < 0
+}
 
 func severalLines(name string, n int) *httplimit.Problem {
 	return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}

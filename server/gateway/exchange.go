@@ -56,7 +56,8 @@ type exchange struct {
 
 	body   *body
 	target *target
-	reply  watched // the upstream server's
+	reply  watched              // the upstream server's
+	ended  func(*http.Response) // trailed
 	served bool
 }
 
@@ -64,7 +65,7 @@ func newExchange(g *inner) *exchange {
 	x := &exchange{g: g, costs: make([]reported, len(g.settling.headers))}
 	within := g.options.Clients.Response
 	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrading: &g.upgrading, watch: g.watchers.newWatch()}
-	x.w.informing = x.inform
+	x.w.informing, x.ended = x.inform, x.trailed
 	x.proxy = httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
 		Transport:      x,
@@ -217,7 +218,7 @@ func (x *exchange) reset() {
 	clear(x.decisions)
 	clear(x.costs)
 	*x = exchange{
-		g: x.g, proxy: x.proxy, w: x.w,
+		g: x.g, proxy: x.proxy, w: x.w, ended: x.ended,
 		costs: x.costs, facts: x.facts[:0], permits: x.permits[:0], checks: x.checks[:0], decisions: x.decisions[:0],
 	}
 }

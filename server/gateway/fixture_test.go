@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -83,6 +84,28 @@ type fixture struct {
 // serveGateway serves a gateway on a free port, until the test ends.
 func serveGateway(t *testing.T, d decide.Decider, o Options) *fixture {
 	t.Helper()
+	return serveOver(t, d, o, nil)
+}
+
+// serveTLS is serveGateway over TLS. Its clients are those of [anyCertificate].
+func serveTLS(t *testing.T, d decide.Decider, o Options) *fixture {
+	t.Helper()
+	borrowed := httptest.NewUnstartedServer(nil)
+	borrowed.StartTLS() // for its certificate alone
+	borrowed.Close()
+	f := serveOver(t, d, o, &tls.Config{Certificates: borrowed.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	f.url = "https://" + f.addr
+	return f
+}
+
+// anyCertificate is for clients that believe every server.
+func anyCertificate() *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true} //nolint:gosec // The certificate is httptest's.
+}
+
+// serveOver serves over TLS if there is a configuration.
+func serveOver(t *testing.T, d decide.Decider, o Options, config *tls.Config) *fixture {
+	t.Helper()
 	f := &fixture{log: new(journal)}
 	if o.Logger == nil {
 		o.Logger = f.log.logger()
@@ -96,7 +119,7 @@ func serveGateway(t *testing.T, d decide.Decider, o Options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := g.Server(g, nil)
+	s := g.Server(g, config)
 	f.server = s
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()

@@ -256,7 +256,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	x.g.counts.answers.add(res.StatusCode)
 	x.hear(res.Header)
-	x.withhold(res.Trailer)
+	x.withholdTrailers(res.Trailer)
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		x.closeAfter(res.Header)
 	}
@@ -268,13 +268,7 @@ func (x *exchange) answered(res *http.Response) error {
 		x.tell(res.Header)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.Body != http.NoBody {
-		x.reply = watched{ReadCloser: res.Body, watch: x.w.watch, ticks: x.route.pool.idleTicks}
-		if len(x.costs)+len(x.route.response) > 0 {
-			x.reply.ended = func() {
-				x.hear(res.Trailer)
-				x.withhold(res.Trailer)
-			}
-		}
+		x.reply = watched{ReadCloser: res.Body, watch: x.w.watch, ticks: x.route.pool.idleTicks, of: res, ended: x.ended}
 		x.w.watch.reading(res.Body)
 		res.Body = &x.reply
 	}
@@ -290,9 +284,7 @@ func (x *exchange) inform(h http.Header) bool {
 			h.Del(strings.TrimSpace(name))
 		}
 	}
-	for _, name := range hopByHop {
-		delete(h, name)
-	}
+	dropHopByHop(h)
 	x.withhold(h)
 	return x.r.ProtoAtLeast(1, 1)
 }
@@ -308,6 +300,30 @@ func (x *exchange) withhold(h http.Header) {
 		for _, name := range change.Remove {
 			delete(h, name)
 		}
+	}
+}
+
+// trailed is called when all of the upstream server's answer has been read, and its
+// trailers are there, announced or not.
+func (x *exchange) trailed(res *http.Response) {
+	x.hear(res.Trailer)
+	x.withholdTrailers(res.Trailer)
+}
+
+// withholdTrailers is withhold for trailers. Of what belongs to the connection the proxy
+// takes away headers only.
+func (x *exchange) withholdTrailers(h http.Header) {
+	dropHopByHop(h)
+	x.withhold(h)
+}
+
+// dropHopByHop removes the headers that belong to one connection.
+func dropHopByHop(h http.Header) {
+	if len(h) == 0 {
+		return
+	}
+	for _, name := range hopByHop {
+		delete(h, name)
 	}
 }
 

@@ -182,6 +182,26 @@ func TestIdentityThatTheConnectionTakesAway(t *testing.T) {
 	get(t, c, g.url+"/", "X-API-Key: k", "X-Mine: 1", "Connection: X-Mine").saw(t, "X-Api-Key: k", "X-Mine: ")
 }
 
+// One key is one client, however it is written.
+func TestOneKeyIsOneClient(t *testing.T) {
+	t.Parallel()
+	o := to(upstream(t, echo).URL)
+	g := serveGateway(t, decider(t, []policy.Rule{perKey(100)}), o)
+	o.Identity.APIKey = []string{"X-Api-Key"}
+	other := serveGateway(t, decider(t, []policy.Rule{perKey(100)}), o)
+	c := client(t)
+	for value, want := range map[string]int{
+		"Bearer k": 200, "bearer   k": 200, "Bearer": 200, "Basic a b": 200, "Bearerk x": 200,
+		"Bearer k 1": 400, "Bearer\tk": 400, "Bearer \tk": 400, "Bearer k\t1": 400, "BEARER k\xa01": 400, "Bearer\xa0k": 400, "Bearer k\x851": 400,
+	} {
+		if a := get(t, c, g.url+"/", "Authorization: "+value); a.StatusCode != want {
+			t.Errorf("%q: %s, want %d", value, a.Status, want)
+		}
+		// Where nobody counts by it, it is the server's to judge.
+		get(t, c, other.url+"/", "Authorization: "+value).wants(t, 200)
+	}
+}
+
 // Nothing by which servers are told of clients comes from a stranger, not even behind
 // the body.
 func TestForgedHeaders(t *testing.T) {
@@ -198,7 +218,8 @@ func TestForgedHeaders(t *testing.T) {
 	g := serveGateway(t, decider(t, nil), o)
 	const names = "X-User, X-Forwarded-User, X_Forwarded_User, X-Forwarded-For, Authorization"
 	res, err := http.ReadResponse(raw(t, g.addr, "POST / HTTP/1.1\r\nHost: h\r\nTrailer: "+names+", X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"+
-		"X-User: root\r\nX-Forwarded-User: root\r\nX_Forwarded_User: root\r\nX-Forwarded-For: 203.0.113.9\r\nX_Auth: 1\r\nX-Real-IP: 203.0.113.9\r\nAuthorization: Bearer x\r\nX-Sum: sum\r\n\r\n"), nil)
+		"X-User: root\r\nX-Forwarded-User: root\r\nX_Forwarded_User: root\r\nX-Forwarded-For: 203.0.113.9\r\nX_Auth: 1\r\nX-Real-IP: 203.0.113.9\r\nAuthorization: Bearer x\r\nX-Sum: sum\r\n"+
+		"Connection: X-Sum\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\nTrailer: a\r\nTe: trailers\r\nHost: admin\r\nKeep-Alive: 1\r\n\r\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,6 +57,13 @@ type Options struct {
 	AccessLog bool
 }
 
+// Mistakes are what is wrong with the options by themselves. [New] tells them, and what
+// else it finds.
+func (o Options) Mistakes() []string {
+	_, problems := o.withDefaults()
+	return problems
+}
+
 // Upstream is a pool of servers that answer alike.
 type Upstream struct {
 	// Name is what routes, logs and metrics call it. Empty means "default".

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"strings"
 	"sync"
@@ -189,30 +188,15 @@ func TestReplaceWhatAServerIsToldOverTLS(t *testing.T) {
 	t.Parallel()
 	one, _, _ := held(t, "one")
 	o := to(one)
-	g, err := New(t.Context(), decider(t, nil), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := httptest.NewUnstartedServer(nil)
-	certificate.StartTLS() // for its certificate alone
-	certificate.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := g.Server(g, &tls.Config{Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS12})
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	defer s.Close()
-	early, silent := dial(t, l.Addr().String()), dial(t, l.Addr().String())
+	g := serveTLS(t, decider(t, nil), o)
+	early, silent := dial(t, g.addr), dial(t, g.addr)
 	eventually(t, "both have come", func() bool { return g.counts.conns.Load() == 2 })
 	o.Clients.Idle = time.Hour
 	if err := g.Replace(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	config := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // The certificate is httptest's.
-	for _, c := range []net.Conn{dial(t, l.Addr().String()), early} {
-		secure := tls.Client(c, config)
+	for _, c := range []net.Conn{dial(t, g.addr), early} {
+		secure := tls.Client(c, anyCertificate())
 		if _, err := io.WriteString(secure, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -224,10 +208,7 @@ func TestReplaceWhatAServerIsToldOverTLS(t *testing.T) {
 			t.Errorf("the answer is %s %q, and the connection closed: %t", res.Status, text, res.Close)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+	if err := g.server.Close(); err != nil {
 		t.Error(err)
 	}
 	var late net.Error

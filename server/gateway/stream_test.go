@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -435,24 +434,11 @@ func TestEarlyHints(t *testing.T) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	up := upstream(t, echo)
-	g, err := New(t.Context(), decider(t, nil), to(up.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := httptest.NewUnstartedServer(nil)
-	certificate.StartTLS() // for its certificate alone
-	certificate.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := g.Server(g, &tls.Config{Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS12})
-	go func() { _ = s.Serve(l) }()
-	defer s.Close()
+	g := serveTLS(t, decider(t, nil), to(up.URL))
 	for _, h2 := range []bool{true, false} {
-		c := &http.Client{Timeout: within, Transport: &http.Transport{ForceAttemptHTTP2: h2, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // The certificate is httptest's.
+		c := &http.Client{Timeout: within, Transport: &http.Transport{ForceAttemptHTTP2: h2, TLSClientConfig: anyCertificate()}}
 		defer c.CloseIdleConnections()
-		a := get(t, c, "https://"+l.Addr().String()+"/")
+		a := get(t, c, g.url+"/")
 		a.saw(t, "X-Forwarded-Proto: https")
 		if want := map[bool]int{true: 2, false: 1}[h2]; a.ProtoMajor != want {
 			t.Errorf("the gateway speaks %s, want version %d", a.Proto, want)
@@ -492,4 +478,24 @@ func TestTrailersAreRemoved(t *testing.T) {
 			t.Errorf("the trailers of nothing are %v", a.Trailer)
 		}
 	})
+}
+
+// Trailers that belong to the connection stay on it, announced or not.
+func TestTrailersOfTheConnection(t *testing.T) {
+	t.Parallel()
+	up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nTrailer: Upgrade\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"+
+			"Connection: X-Late\r\nUpgrade: h2c\r\nKeep-Alive: 1\r\nContent-Length: 7\r\nTransfer-Encoding: gzip\r\nTrailer: a\r\nX-Late: late\r\n\r\n")
+	})
+	g := serveGateway(t, decider(t, nil), to(up.URL))
+	a := get(t, client(t), g.url+"/")
+	if want := (http.Header{"X-Late": {"late"}}); a.text != "x" || !reflect.DeepEqual(a.Trailer, want) {
+		t.Errorf("the answer is %q, and its trailers are %v, want %v", a.text, a.Trailer, want)
+	}
 }

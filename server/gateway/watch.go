@@ -128,7 +128,8 @@ type watched struct {
 	io.ReadCloser
 	watch *watch
 	ticks int64
-	ended func() // called when all of it was read; may be nil
+	of    *http.Response
+	ended func(*http.Response) // called with it when all of it was read
 }
 
 func (b *watched) Read(p []byte) (int, error) {
@@ -136,8 +137,8 @@ func (b *watched) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	// What the client takes its time for is not the server's pause.
 	b.watch.readBy.Store(0)
-	if b.ended != nil && errors.Is(err, io.EOF) {
-		b.ended()
+	if errors.Is(err, io.EOF) {
+		b.ended(b.of)
 	}
 	return n, err
 }

@@ -38,7 +38,7 @@ type conn struct {
 	one     call    // decides what is decided in this goroutine
 	pending []*call // decide in others, in the order of their commands
 
-	accepted  time.Time
+	stranger  time.Time // since when the token is owed, if it is
 	now       time.Time // when something arrived last
 	began     time.Time // when the command began to arrive of which a part is there
 	readUntil time.Time // the deadline that is set
@@ -47,7 +47,7 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	now := time.Now()
-	c := &conn{server: s, nc: nc, accepted: now, now: now}
+	c := &conn{server: s, nc: nc, stranger: now, now: now}
 	c.session = s.newSession()
 	c.one.conn = c
 	return c
@@ -140,7 +140,7 @@ func (c *conn) fill() bool {
 		switch {
 		case leaving && time.Now().Before(until):
 			continue // It was woken, to wait less.
-		case c.filled > 0 && !leaving:
+		case c.filled > 0 && c.open && !leaving:
 			c.out = appendError(c.out, "ERR", "the rest of the command did not arrive within "+c.server.options.times.read.String())
 			c.flush()
 		}
@@ -184,10 +184,14 @@ func (c *conn) boundRead() {
 	var want time.Time
 	slack := time.Duration(0)
 	switch {
+	case !c.open:
+		// However it sends what: guesses, or the parts of a command.
+		want = c.stranger.Add(times.handshake)
+		if rest := c.began.Add(times.read); c.filled > 0 && rest.Before(want) {
+			want = rest
+		}
 	case c.filled > 0:
 		want = c.began.Add(times.read)
-	case !c.open:
-		want = c.accepted.Add(times.handshake)
 	default:
 		want, slack = c.now.Add(times.idle), times.idle/8
 	}

@@ -61,6 +61,9 @@ func (k *call) quit() {
 
 func (k *call) reset() {
 	s := &k.conn.session
+	if s.open {
+		k.conn.stranger = k.conn.now
+	}
 	*s = session{id: s.id, proto: resp2, open: k.conn.server.options.Token == ""}
 	k.out = appendSimple(k.out, "RESET")
 }

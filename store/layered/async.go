@@ -169,12 +169,13 @@ func (a *Async) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		return dst, err
 	}
 	if len(checks) == 1 && op != headgate.OpRefund {
-		out, known, decided := a.single(op, &checks[0], dst)
+		hash := a.hash(&checks[0])
+		out, known, decided := a.single(op, hash, &checks[0], dst)
 		switch {
 		case decided:
 			return out, nil
 		case !known:
-			return a.unknown(ctx, op, checks, dst)
+			return a.unknown(ctx, op, hash, checks, dst)
 		}
 	}
 	return a.several(ctx, op, checks, dst)
@@ -262,8 +263,8 @@ func (a *Async) forget(checks []headgate.Check) {
 
 // single decides one check from memory, if it can. known says whether there is
 // anything in memory about it.
-func (a *Async) single(op headgate.Op, c *headgate.Check, dst []headgate.Decision) (_ []headgate.Decision, known, decided bool) {
-	s := a.shard(a.hash(c))
+func (a *Async) single(op headgate.Op, hash uint64, c *headgate.Check, dst []headgate.Decision) (_ []headgate.Decision, known, decided bool) {
+	s := a.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.find(c, a.options.Part)
@@ -285,18 +286,19 @@ func (a *Async) single(op headgate.Op, c *headgate.Check, dst []headgate.Decisio
 	return e.describe(dst, c, 0, charged, 0, &a.options, now, a.untilNext(now)), true, true
 }
 
-// unknown has the store decide one check of which nothing is known.
-func (a *Async) unknown(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+// unknown has the store decide one check of which nothing is known. One of a long tail
+// pays for no more than finding that out.
+func (a *Async) unknown(ctx context.Context, op headgate.Op, hash uint64, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if !a.lately(hash) {
+		return a.store.Take(ctx, op, checks, dst)
+	}
 	began := a.now()
 	out, err := a.store.Take(ctx, op, checks, dst)
 	if err != nil {
 		return out, err
 	}
-	p := asyncPart{hash: a.hash(&checks[0])}
-	if a.lately(p.hash) {
-		decisions := out[len(dst):]
-		held, _ := charged(decisions)
-		a.learn(op, &checks[0], &p, decisions, op == headgate.OpTake && held != 0, began, a.now())
-	}
+	decisions := out[len(dst):]
+	held, _ := charged(decisions)
+	a.learn(op, &checks[0], &asyncPart{hash: hash}, decisions, op == headgate.OpTake && held != 0, began, a.now())
 	return out, nil
 }

@@ -95,3 +95,25 @@ func TestAsyncUndone(t *testing.T) {
 		})
 	}
 }
+
+// TestAsyncSmallBurst: what others take is refilled as well. A bucket that fills in half an
+// interval is asked for before the next report, unless the others take all that is refilled.
+func TestAsyncSmallBurst(t *testing.T) {
+	limit := headgate.PerSecond(2000).WithBurst(100)
+	for _, now := range []struct {
+		others  float64
+		after   time.Duration
+		refuses bool
+	}{
+		{1400, 10 * time.Millisecond, true},
+		{1400, 60 * time.Millisecond, false},
+		{1400, 99 * time.Millisecond, false},
+		{2000, 60 * time.Millisecond, true},
+		{2000, 99 * time.Millisecond, true},
+		{500, 10 * time.Millisecond, false},
+	} {
+		if refuses := layered.Refuses(limit, 38, now.others, now.after); refuses != now.refuses {
+			t.Errorf("38 left, others take %v a second: refuses after %v: %v", now.others, now.after, refuses)
+		}
+	}
+}

@@ -112,11 +112,8 @@ type room struct {
 func (e *asyncEntry) room(i int, part, age, interval float64) room {
 	l := &e.limits[i]
 	out := float64(e.unreported + e.pending + e.doubtful)
-	refilled := 0.0
-	if l.rate > 0 {
-		// More than is missing is never refilled.
-		refilled = min(l.rate*age, max(0, float64(e.rule.Limits()[i].Capacity())-l.level+out))
-	}
+	missing := max(0, float64(e.rule.Limits()[i].Capacity())-l.level+out)
+	refilled := min(l.rate*age, missing) // More than is missing is never refilled.
 	// What others have admitted and the store did not know: half an interval's worth.
 	hidden := math.Floor(e.others * interval / 2)
 	base := l.level - hidden
@@ -129,9 +126,11 @@ func (e *asyncEntry) room(i int, part, age, interval float64) room {
 	if limit := &e.rule.Limits()[i]; limit.Algorithm == headgate.SlidingWindow || limit.Algorithm == headgate.SlidingCounter {
 		drain = max(0, drain-leaving(limit, l.level)) // Only to ask: it may leave otherwise.
 	}
+	gone := hidden + math.Floor(drain*age)
 	return room{
-		own:    own + e.fraction*refilled - out,
-		likely: most - hidden - math.Floor(drain*age),
+		own: own + e.fraction*refilled - out,
+		// What others take is missing as well, and is refilled.
+		likely: most - refilled + min(l.rate*age, missing+gone) - gone,
 		most:   most,
 	}
 }

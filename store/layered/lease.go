@@ -253,11 +253,18 @@ func (l *Lease) takeOne(ctx context.Context, checks []headgate.Check, dst []head
 	if found {
 		return a.append(dst, c, 0, now), nil
 	}
-	out, err := l.ask(ctx, headgate.OpTake, checks, dst)
-	if err == nil && watched {
+	s := l.get()
+	defer l.put(s)
+	s.add(c, p.strict, 0)
+	out, err := l.store.Take(ctx, headgate.OpTake, s.checks, dst)
+	if err != nil {
+		return out, err
+	}
+	s.showAll(out[len(dst):], checks)
+	if watched {
 		l.note(c, out[len(dst):])
 	}
-	return out, err
+	return out, nil
 }
 
 // await waits for a call that takes units in advance.
@@ -286,16 +293,17 @@ func (l *Lease) takeSeveral(ctx context.Context, checks []headgate.Check, dst []
 	}
 	now := l.now()
 	for i := range checks {
-		c := &checks[i]
+		c, enforced := &checks[i], checks[i].Rule
 		if c.Consistency == headgate.Leased {
 			p := l.plans.of(c.Rule)
+			enforced = p.strict
 			if p.hold != 0 {
 				if found, _, _ := l.setAside(&s.held[i], p, c, now, false); found {
 					continue
 				}
 			}
 		}
-		s.add(l, c, i)
+		s.add(c, enforced, i)
 	}
 	admitted := true
 	if len(s.checks) > 0 {
@@ -321,10 +329,11 @@ func (l *Lease) takeSeveral(ctx context.Context, checks []headgate.Check, dst []
 	return dst, nil
 }
 
-// add adds what the store is asked about a check of the request.
-func (s *leaseScratch) add(l *Lease, c *headgate.Check, place int) {
+// add adds a check of the request to what the store is asked, under the rule that it is
+// to enforce.
+func (s *leaseScratch) add(c *headgate.Check, enforced *headgate.Rule, place int) {
 	s.checks = append(s.checks, *c)
-	s.checks[len(s.checks)-1].Rule = l.enforced(c)
+	s.checks[len(s.checks)-1].Rule = enforced
 	s.places = append(s.places, place)
 }
 
@@ -376,7 +385,7 @@ func (l *Lease) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 // addAll adds what the store is asked about the checks of the request.
 func (s *leaseScratch) addAll(l *Lease, checks []headgate.Check) {
 	for i := range checks {
-		s.add(l, &checks[i], i)
+		s.add(&checks[i], l.enforced(&checks[i]), i)
 	}
 }
 

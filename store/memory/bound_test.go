@@ -286,3 +286,51 @@ func TestReclaimsFromOtherKeys(t *testing.T) {
 		t.Errorf("%+v, it was %+v; want no log shared or merged while others are idle", after, before)
 	}
 }
+
+// TestChargesAreBounded: units that are charged whether they fit or not take no more
+// memory than others.
+func TestChargesAreBounded(t *testing.T) {
+	s, clock := small()
+	check := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(1, time.Hour)), Key: "k"}
+	for range 150_000 {
+		clock.Add(time.Microsecond)
+		take(t, s, headgate.OpCharge, check)
+	}
+	if stats := s.Stats(); stats.Merged == 0 || stats.Bytes > memory.MinMaxBytes*5/4 {
+		t.Errorf("%+v after 150,000 charges, want some of them merged and at most %d bytes", stats, memory.MinMaxBytes*5/4)
+	}
+	clock.Add(time.Hour - time.Microsecond)
+	if take(t, s, headgate.OpPeek, check).Allowed {
+		t.Error("the newest units are free before an hour has passed")
+	}
+	clock.Add(time.Microsecond)
+	if !take(t, s, headgate.OpPeek, check).Allowed {
+		t.Error("the newest units are not free when an hour has passed")
+	}
+}
+
+// TestRoomAfterFullCharge: what a key was charged while it shared a counter is used of
+// its own, too, whether it was asked for first or not.
+func TestRoomAfterFullCharge(t *testing.T) {
+	for name, limit := range map[string]headgate.Limit{
+		"token_bucket":   headgate.Per(5, 100*time.Hour),
+		"sliding_window": headgate.Sliding(5, 100*time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, clock := small()
+			crowd(t, s, headgate.MustRule("brief", headgate.PerMinute(1)), crowded)
+			check := headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Cost: 5}
+			before := s.Stats().Shared
+			take(t, s, headgate.OpCharge, check)
+			if s.Stats().Shared == before {
+				t.Fatal("the key shares no counter; the test does not fill the store")
+			}
+			clock.Add(10 * time.Minute) // the crowd is idle
+			crowd(t, s, headgate.MustRule("after", headgate.PerMinute(1)), 2000)
+			check.Cost = 1
+			if v := take(t, s, headgate.OpTake, check); v.Allowed {
+				t.Errorf("the key has used its limit, and is admitted once memory is free: %+v", v)
+			}
+		})
+	}
+}

@@ -387,6 +387,9 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 		place, shared := sh.placeLog(c.Rule, hash, now)
 		e := sh.table.find(place)
 		if first && units != 0 && (!shared || units > 0 && sh.fitsLog(e, l, c, units, now)) {
+			if shared {
+				sh.charging(&step{hash: place, limit: l}, now)
+			}
 			sh.settleLog(e, place, c, units, now)
 		}
 		horizon := algorithm.Horizon(c.Rule)
@@ -442,14 +445,15 @@ func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now
 		sh.insert(e, place)
 		sh.setLog(e, g)
 	}
+	sh.followClock(g, now, horizon)
 	before := g.Bytes()
-	if g.Stepped(now) {
-		g.Clamp(now, horizon)
-	}
-	if units < 0 {
+	g.Trim(now - horizon)
+	switch {
+	case units < 0:
 		g.Refund(-units, c.At, horizon)
-	} else {
-		g.Trim(now - horizon)
+	case sh.mustMerge(g, now):
+		g.OweMerged(now, units, horizon)
+	default:
 		g.Owe(now, units, horizon)
 	}
 	sh.budget.logs.Add(int64(g.Bytes() - before))

@@ -402,16 +402,25 @@ func (sh *shard) addToLog(e *entry, c *headgate.Check, now int64) {
 	}
 	before := g.Bytes()
 	g.Trim(now - algorithm.Horizon(c.Rule))
-	if g.Len() > 0 && g.Len()*algorithm.EntryBytes >= g.Bytes() && sh.budget.room() < int64(g.Bytes()) {
-		sh.budget.reclaim(now)
-		g.Merge(now, c.Units()) // to grow, a log takes as much again at most
-		sh.merged++
+	if sh.mustMerge(g, now) {
+		g.Merge(now, c.Units())
 	} else {
 		g.Add(now, c.Units())
 	}
 	if grown := g.Bytes() - before; grown != 0 {
 		sh.budget.logs.Add(int64(grown))
 	}
+}
+
+// mustMerge reports whether a log has to take an entry without growing: memory is
+// full, or would be if the log grew by as much again, which is the most that it does.
+func (sh *shard) mustMerge(g *algorithm.Log, now int64) bool {
+	if g.Len() == 0 || g.Len()*algorithm.EntryBytes < g.Bytes() || sh.budget.room() >= int64(g.Bytes()) {
+		return false
+	}
+	sh.budget.reclaim(now)
+	sh.merged++
+	return true
 }
 
 // reset forgets what a key has used.

@@ -94,8 +94,26 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}
+	if script == s.refund {
+		// What gives back, settles or reports is not held up by decisions.
+		text, err := s.run(ctx, script, keys, args)
+		s.end(keys[0], began, err)
+		return read(op, text, err)
+	}
+	lane := s.lane(keys[0])
+	if err := lane.enter(ctx); err != nil {
+		s.pending.drop()
+		return reply{}, &overtaken{op, err}
+	}
+	began = time.Now()
 	text, err := s.run(ctx, script, keys, args)
+	lane.leave(began, err)
 	s.end(keys[0], began, err)
+	return read(op, text, err)
+}
+
+// read reads a script's answer.
+func read(op headgate.Op, text string, err error) (reply, error) {
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}

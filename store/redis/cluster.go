@@ -32,13 +32,7 @@ func (s *Store) takeCluster(ctx context.Context, op headgate.Op, checks []headga
 		if len(checks) == 1 || !isTryAgain(err) {
 			return out, err
 		}
-	}
-	if groups == nil {
-		all := group{checks: slices.Clone(checks), places: make([]int, len(checks))}
-		for i := range all.places {
-			all.places[i] = i
-		}
-		groups = []group{all}
+		groups = together(checks)
 	}
 	return s.takeGroups(ctx, op, checks, groups, dst)
 }

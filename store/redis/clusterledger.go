@@ -49,6 +49,11 @@ func (s *Store) grouped(checks []headgate.Check) []group {
 	if groups := s.bySlot(checks); groups != nil {
 		return groups
 	}
+	return together(checks)
+}
+
+// together makes one group of all checks.
+func together(checks []headgate.Check) []group {
 	all := group{checks: slices.Clone(checks), places: make([]int, len(checks))}
 	for i := range all.places {
 		all.places[i] = i

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"net"
 	"os"
@@ -111,35 +110,16 @@ func (t *target) options(set *settings) (rueidis.ClientOption, error) {
 	switch t.topology {
 	case single:
 		o.ForceSingleClient = true
-		o.AuthCredentialsFn = t.credentials(password)
 	case sentinels:
-		// The client would show these credentials to the Sentinels as well.
 		o.Sentinel = rueidis.SentinelOption{
 			MasterSet: t.master, Username: t.sentinelUser, Password: sentinelPassword, ClientName: t.clientName,
 			Dialer: dialer, TLSConfig: config, TopologyRefreshInterval: t.refresh,
 		}
 	case cluster:
-		o.AuthCredentialsFn = t.credentials(password)
 		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: t.refresh, MaxMovedRedirections: maxRedirections}
 	}
+	t.identify(&o)
 	return o, nil
-}
-
-// credentials has the password file read again for each connection, so that another
-// password can take the place of one that is no longer valid. A file that cannot be read
-// just then leaves the password as it was. It is nil if there is no such file.
-func (t *target) credentials(password string) func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-	if t.passwordFile == "" {
-		return nil
-	}
-	var last atomic.Pointer[string]
-	last.Store(&password)
-	return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-		if now, err := secret(t.passwordFile); err == nil {
-			last.Store(&now)
-		}
-		return rueidis.AuthCredentials{Username: t.user, Password: *last.Load()}, nil
-	}
 }
 
 // certificate has the certificate read again for each connection, which begins with it:
@@ -173,30 +153,6 @@ func (t *target) tlsConfig(keep func(string, error)) *tls.Config {
 		keep("cert_file and key_file", err)
 	}
 	return config
-}
-
-// secret reads a password from the first line of a file.
-func secret(name string) (string, error) {
-	const most = 4096
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err != nil {
-		return "", err
-	}
-	password := strings.TrimRight(string(text), "\r\n")
-	switch {
-	case len(text) > most:
-		return "", fmt.Errorf("%s has more than %d bytes", name, most)
-	case password == "":
-		return "", fmt.Errorf("%s is empty", name)
-	case strings.ContainsAny(password, "\r\n"):
-		return "", fmt.Errorf("%s has more than one line", name)
-	}
-	return password, nil
 }
 
 // suits returns an error if the servers are not what the URL takes them for.

@@ -97,7 +97,7 @@ func (s *Store) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	d := new(Diagnosis)
 	failure := s.diagnoseDecisions(ctx, d)
 	if failure != nil {
-		d.add("", "decisions", Bad, fmt.Sprintf("a request gets no decision: %v", failure), "see below what the server lacks, or which one does not answer; meanwhile rules do what on_store_error says")
+		d.add("", "decisions", Bad, fmt.Sprintf("a request gets no decision: %v", failure), "see below what the server lacks, or which one does not answer, and docs/failures.md for what it says; meanwhile rules do what on_store_error says")
 	}
 	nodes := s.client.Nodes()
 	rules := make(map[string]*sampled)
@@ -113,6 +113,9 @@ func (s *Store) Diagnose(ctx context.Context) (*Diagnosis, error) {
 			failure = err
 			d.add(name, "answers", Bad, fmt.Sprintf("it does not answer: %v", err), "start it, or see what keeps it or the network")
 			continue
+		}
+		if s.clustered == nil {
+			n.writable()
 		}
 		n.sample(rules)
 		replicas = append(replicas, n.replicas()...)
@@ -167,18 +170,23 @@ func (s *Store) diagnoseDecisions(ctx context.Context, d *Diagnosis) error {
 		if err == nil {
 			continue
 		}
-		if reply, ok := rueidis.IsRedisErr(errors.Unwrap(err)); ok || strings.Contains(err.Error(), "NOPERM") {
-			text := err.Error()
-			if reply != nil {
-				text = reply.Error()
-			}
-			d.add("", "permissions", Bad, fmt.Sprintf("a %s is refused: %s", try.op, text), "allow the commands and keys that docs/redis.md lists for the ACL user")
+		var refused *rueidis.RedisError
+		if errors.As(err, &refused) && forbidden(refused.Error()) {
+			d.add("", "permissions", Bad, fmt.Sprintf("a %s is refused: %s", try.op, refused), "allow the commands and keys that docs/redis.md lists for the ACL user; ACL LOG on the server says which is missing")
 			return nil
 		}
 		return err
 	}
 	d.add("", "permissions", Fine, "takes, refunds and resets are allowed", "")
 	return nil
+}
+
+// forbidden reports whether a server refuses for want of a permission, to us or to the
+// script.
+func forbidden(refusal string) bool {
+	return slices.ContainsFunc([]string{"NOPERM", "The user executing the script can't", "ACL failure in script"}, func(words string) bool {
+		return strings.HasPrefix(refusal, words)
+	})
 }
 
 func (d *Diagnosis) add(node, what string, level Level, text, fix string) {
@@ -268,6 +276,8 @@ func (p *patient) eviction() {
 		p.add("eviction", Bad, "maxmemory-policy is %s at %d MiB: when memory is full, counters are dropped, and clients who have used their limits start afresh", policy, limit>>20).Fix = "CONFIG SET maxmemory-policy noeviction, or give Headgate a server of its own"
 	case policy != "noeviction":
 		p.add("eviction", Doubtful, "maxmemory-policy is %s; it has no effect while maxmemory is 0", policy).Fix = "CONFIG SET maxmemory-policy noeviction"
+	case limit > 0 && used >= limit:
+		p.add("eviction", Bad, "noeviction, and memory is full, %d of %d MiB: new counters are refused", used>>20, limit>>20).Fix = "raise maxmemory, or look at the memory of each rule below"
 	case limit == 0:
 		p.add("eviction", Fine, "noeviction, no maxmemory; %d MiB are in use", used>>20)
 	case used*10 > limit*8:
@@ -292,6 +302,9 @@ func (p *patient) persistence() {
 		p.add("persistence", Fine, "append-only file, loses a second at most if it is synced every second")
 	default:
 		p.add("persistence", Doubtful, "no append-only file: a restart forgets what was used since the last snapshot").Fix = "CONFIG SET appendonly yes, if a restart is to give no fresh start; or a learning period (docs/failures.md)"
+	}
+	if p.info["role"] == "slave" && p.info["master_link_status"] == "down" {
+		p.add("replicas", Doubtful, "this replica has been without its primary for %v: when it takes over, what was used meanwhile is free again", time.Duration(p.number("master_link_down_since_seconds"))*time.Second).Fix = "its log says why: masterauth, the network, or a primary that is away"
 	}
 	if p.info["role"] == "master" && p.number("connected_slaves") == 0 {
 		p.add("replicas", Doubtful, "no replica: while this server is away, rules do what on_store_error says").Fix = "add a replica and Sentinel, or run a cluster"

@@ -19,10 +19,22 @@ const answerWithin = 3 * time.Second
 func (p *patient) answers() error {
 	ctx, cancel := context.WithTimeout(p.ctx, answerWithin)
 	defer cancel()
-	_, err := bounded(ctx, func() (struct{}, error) {
-		return struct{}{}, answered(p.client.Do(ctx, p.client.B().Ping().Build()).Error())
-	})
+	var err error
+	for range 2 { // the connection may have been closed since, by a server that refused to count
+		if _, err = bounded(ctx, func() (struct{}, error) {
+			return struct{}{}, answered(p.client.Do(ctx, p.client.B().Ping().Build()).Error())
+		}); err == nil {
+			return nil
+		}
+	}
 	return err
+}
+
+// writable looks whether a server that is to count is one that does.
+func (p *patient) writable() {
+	if p.info["role"] == "slave" {
+		p.add("role", Bad, "it is a replica, and counts nothing").Fix = fmt.Sprintf("name its primary in the URL, %s by what it says, or the Sentinels, which know who it is", net.JoinHostPort(p.info["master_host"], p.info["master_port"]))
+	}
 }
 
 // replicas are the addresses of those that follow the server, as it says.

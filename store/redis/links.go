@@ -34,11 +34,7 @@ type link struct {
 }
 
 func (l *links) dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-	connect := dialer.DialContext
-	if config != nil {
-		connect = (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext
-	}
-	c, err := connect(ctx, "tcp", address)
+	c, err := dial(ctx, address, dialer, config)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,9 @@ func (p *pending) probe() bool {
 	return now >= next && p.retry.CompareAndSwap(next, now+int64(probeEvery))
 }
 
+// drop takes back a call that was admitted and not sent.
+func (p *pending) drop() { p.calls.Add(-1) }
+
 // end notes how a call ended. With any answer, and with a connection that broke,
 // the queue has been emptied.
 func (p *pending) end(err error) {

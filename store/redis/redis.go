@@ -46,6 +46,7 @@ type Store struct {
 	pending   pending
 	doubt     doubt
 	combiner  *combiner // nil: every decision has a call of its own
+	lanes     []lane
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
@@ -127,11 +128,17 @@ func newStore(client rueidis.Client, set settings) *Store {
 		refund:  rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
 		recall:  rueidis.NewLuaScript(recallLua),
 	}
+	ways := 1
 	if client.Mode() == rueidis.ClientModeCluster {
+		ways = clusterLanes
 		s.clustered = &clustered{suspects: suspects{seed: maphash.MakeSeed()}}
 		s.doubt.lasts = doubtLasts
 	} else if set.combineFrom > 0 {
 		s.combiner = newCombiner(s, set.combineFrom)
+	}
+	s.lanes = make([]lane, ways)
+	for i := range s.lanes {
+		s.lanes[i].timeout = set.timeout
 	}
 	return s
 }
@@ -139,6 +146,9 @@ func newStore(client rueidis.Client, set settings) *Store {
 // Close ends the connections, if [Open] made them. Calls that come later fail.
 func (s *Store) Close() {
 	s.pending.close()
+	for i := range s.lanes {
+		s.lanes[i].end()
+	}
 	s.sweeping.end()
 	s.deadlines.close()
 	s.combiner.end()

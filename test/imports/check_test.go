@@ -24,6 +24,9 @@ func TestCheck(t *testing.T) {
 		{"concurrency/adaptive", Root, "concurrency", ""},
 		{"internal/leakwait", Root, ".", "internal may import the standard library only"},
 		{"server/gateway", module, "internal/leakwait", "and not internal"},
+		{"grpclimit", module, "internal/bindings", ""},
+		{"server/gateway", module, "internal/bindings", "and not internal/bindings"},
+		{"internal/bindings", Root, "httplimit", "and not httplimit"},
 
 		{"algorithm", Root, ".", ""},
 		{"algorithm", Root, "policy", "algorithm may import ., and not policy"},

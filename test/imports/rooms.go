@@ -23,11 +23,13 @@ type Room struct {
 // Rooms is the table of the project's rooms, from the lowest layer to the
 // highest. Where two rooms match a package, the first one is its room.
 func Rooms() []Room {
-	adapter := []string{".", "policy", "concurrency"}
+	adapter := []string{".", "policy", "concurrency", "internal/bindings"}
 	return []Room{
 		{".", nil},
 		{"concurrency", nil},
 
+		// What middleware and interceptors do alike with their options.
+		{"internal/bindings", []string{".", "policy"}},
 		// What the tests of several modules share; only they import it.
 		{"internal", nil},
 

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,20 +84,55 @@ func TestDiagnose(t *testing.T) {
 			t.Errorf("a server that does not evict: %+v", f)
 		}
 
-		// A user who may not run scripts is told so.
-		do("ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all", "-evalsha", "-eval")
-		poor, err := redis.Open(t.Context(), stores.Patiently("redis://poor:secret@"+s.Addr()), redis.WithTimeout(10*time.Second))
-		if err != nil {
-			t.Fatal(err)
+		// A user who may not run scripts, or something in them, is told so.
+		for _, without := range [][]string{{"-evalsha", "-eval"}, {"-set"}} {
+			do(append([]string{"ACL", "SETUSER", "poor", "reset", "on", ">secret", "~*", "&*", "+@all"}, without...)...)
+			poor, err := redis.Open(t.Context(), stores.Patiently("redis://poor:secret@"+s.Addr()), redis.WithTimeout(10*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err = poor.Diagnose(t.Context())
+			poor.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f := d.Findings[0]; f.What != "permissions" || f.Level != redis.Bad || !strings.Contains(f.Fix, "ACL LOG") || d.Worst() != redis.Bad {
+				t.Errorf("with %v: %+v", without, f)
+			}
 		}
-		defer poor.Close()
-		d, err = poor.Diagnose(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	})
+}
+
+// TestDiagnoseOfAReplica: who names a replica in the place of its primary is told so, and
+// where that is, although the connection ends with the first decision; and that it follows
+// nobody.
+func TestDiagnoseOfAReplica(t *testing.T) {
+	servers.Each(t, func(t *testing.T, primary *servers.Server) {
+		port := strconv.Itoa(primary.Port())
+		s := servers.Start(t, primary.Kind(), servers.Directive("replicaof", "127.0.0.1", port))
+		store := stores.OpenURL(t, s.URL())
+		find := func(what string) (found redis.Finding) {
+			t.Helper()
+			d, err := store.Diagnose(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := slices.IndexFunc(d.Findings, func(f redis.Finding) bool { return f.What == what }); at >= 0 {
+				found = d.Findings[at]
+			}
+			return found
 		}
-		if f := d.Findings[0]; f.What != "permissions" || f.Level != redis.Bad || !strings.Contains(f.Text, "NOPERM") || d.Worst() != redis.Bad {
-			t.Errorf("without permission: %+v", f)
+		if f := find("role"); f.Level != redis.Bad || !strings.Contains(f.Fix, "127.0.0.1:"+port) {
+			t.Errorf("of its role: %+v", f)
 		}
+		if f := find("decisions"); f.Level != redis.Bad || !strings.Contains(f.Text, "READONLY") {
+			t.Errorf("of decisions: %+v", f)
+		}
+		primary.Kill()
+		stores.Until(t, "it is found that nobody is followed", func() bool {
+			f := find("replicas")
+			return f.Level == redis.Doubtful && strings.Contains(f.Text, "without its primary")
+		})
 	})
 }
 

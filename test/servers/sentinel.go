@@ -71,8 +71,10 @@ func (s *Sentinel) pace(ctx context.Context, downAfter time.Duration) error {
 			continue
 		}
 		// One that has been held up for two seconds does nothing for the tilt-period.
+		// One that has not heard of a new primary for four publish-periods makes a
+		// replica of it again, and then nobody has the last word until calm is over.
 		if _, err := sentinel.Do(ctx, "SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100",
-			"publish-period", "200", "election-timeout", "1000", "min-link-reconnect-period", "200", "tilt-period", "1000"); err != nil {
+			"publish-period", "1000", "election-timeout", "1000", "min-link-reconnect-period", "200", "tilt-period", "1000"); err != nil {
 			return err
 		}
 		if _, err := sentinel.Do(ctx, "SENTINEL", "SET", MasterName, "down-after-milliseconds", strconv.FormatInt(downAfter.Milliseconds(), 10)); err != nil {

@@ -1,6 +1,7 @@
 package topologies
 
 import (
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -78,6 +79,52 @@ func TestPasswordChanges(t *testing.T) {
 				}
 				stores.Recovers(t, limiter)
 			})
+		}
+	})
+}
+
+// TestSentinelPasswordsChange: so it is behind Sentinels, with the password of the servers
+// and with that of the Sentinels, each of which is shown to its own kind only: after a
+// failover the new primary is found.
+func TestSentinelPasswordsChange(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		dir := t.TempDir()
+		c := servers.StartSentinel(t, kind)
+		// user lets a user in by the password from now on, and ends his connections.
+		user := func(all []*servers.Server, name, password string) {
+			for _, s := range all {
+				stores.Do(t, s, "ACL", "DELUSER", name)
+				stores.Do(t, s, "ACL", "SETUSER", name, "on", ">"+password, "~*", "&*", "+@all")
+			}
+		}
+		own, watching := filepath.Join(dir, "own"), filepath.Join(dir, "watching")
+		user(c.Nodes, "headgate", "first")
+		user(c.Sentinels, "watch", "one")
+		put(t, own, "first\n")
+		put(t, watching, "one\n")
+		u := strings.Replace(c.URL(), "://", "://headgate@", 1) + "&" + url.Values{
+			"password_file": {own}, "sentinel_user": {"watch"}, "sentinel_password_file": {watching}, "refresh": {"200ms"},
+		}.Encode()
+		store := stores.OpenURL(t, u)
+		limiter := headgate.New(store, headgate.MustRule("r", headgate.PerSecond(1_000_000)))
+		stores.Recovers(t, limiter)
+		user(c.Nodes, "headgate", "second")
+		fails(t, store, "WRONGPASS")
+		put(t, own, "second\n")
+		stores.Recovers(t, limiter)
+		put(t, watching, "two\n")
+		user(c.Sentinels, "watch", "two")
+		old := c.Primary()
+		old.Kill()
+		primary := c.AwaitFailover(old)
+		stores.Recovers(t, limiter)
+		for stranger, all := range map[string][]*servers.Server{"headgate": c.Sentinels, "watch": {primary}} {
+			for _, s := range all {
+				refused, err := s.Do(t.Context(), "ACL", "LOG")
+				if err != nil || strings.Contains(fmt.Sprint(refused), "username "+stranger) {
+					t.Errorf("%s has refused %v, %v; want nobody of the name %s", s.Addr(), refused, err, stranger)
+				}
+			}
 		}
 	})
 }

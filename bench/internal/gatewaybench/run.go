@@ -179,7 +179,7 @@ func (o *Outcome) added(to string) float64 {
 // Markdown returns the tables.
 func (o *Outcome) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "GET with an answer of %d bytes, from an upstream server on the same machine. Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v.\n\n",
+	fmt.Fprintf(&b, "GET with an answer of %d bytes, from an upstream server on the same machine. Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v. All proxies are processes of their own, with the settings that they come with: the gateway lets its heap grow by [16 MiB](operations.md#memory) before it is collected, and the ReverseProxy leaves that to Go.\n\n",
 		len(body), o.Plan.Connections, report.Number(float64(o.Plan.Keys)), o.Plan.Rounds, o.Plan.Slice)
 	t := report.Table{Columns: []string{"", "proxy's CPU a request, µs", "÷ ReverseProxy", "requests/s, load generator and upstream on the same cores"}}
 	floor := o.median(bare, servicebench.Sample.CPUEach)

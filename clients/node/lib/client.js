@@ -1,8 +1,9 @@
 'use strict';
 
 // How long an answer may take unless the client is told otherwise, in milliseconds.
-// The service gives its store 100 of them; the first call of a process, which loads
-// what fetch needs, takes some hundreds on a busy machine.
+// The service gives its store 15 of them if that is Redis, and up to 100 if not; the
+// first call of a process, which loads what fetch needs, takes some hundreds on a busy
+// machine.
 const DEFAULT_TIMEOUT = 1000;
 
 // The headers of an answer that are for the client whose request it is about, in

@@ -1,0 +1,327 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/nested"
+)
+
+// The names that requests of several descriptors know.
+const (
+	// RuleEntry is the name of a first entry whose value names a direct rule; the
+	// entries that follow are its key.
+	RuleEntry = "headgate.rule"
+	// BroughtRule is the name of the rules that limits are counted under which come
+	// with descriptors: one for all of them, since names are labels of metrics.
+	BroughtRule = "envoy.limit_override"
+)
+
+// Parts is a request of several ordered descriptors, as Envoy asks: each is a part of
+// it. Fill in what is asked, then call Resolve and Take. After Reset it can be used
+// again, and keeps the room that it took. It is not for concurrent use.
+type Parts struct {
+	// Policy is what the request is decided by.
+	Policy Policy
+	// Domain is that of all descriptors.
+	Domain string
+	// Independent charges each part by itself, whatever becomes of the others. What
+	// does not fit then fills the limit up.
+	Independent bool
+	// List has the parts, headgate.MaxChecks at most.
+	List []Part
+
+	// Told are, after Take, the decisions of all parts, but for what is there twice
+	// and refunds.
+	Told []headgate.Decision
+
+	facts     policy.Descriptor   // of all parts
+	checks    []headgate.Check    // of all parts
+	places    []int               // of checks in their batch
+	entries   []*policy.ListEntry // of lists, that answer parts
+	decisions []headgate.Decision // of all parts
+	best      []headgate.Decision // what decides for each part
+	batches   [ops]batch
+}
+
+// Part is one descriptor, what is asked of it, and what came of that.
+type Part struct {
+	// Entries are in their order. The part does not change them.
+	Entries policy.Descriptor
+	// Op is OpTake, OpPeek or OpRefund, and Cost of how many units: 1 to
+	// headgate.MaxCount.
+	Op   headgate.Op
+	Cost int64
+	// Brought is a limit that came with the descriptor, named [BroughtRule], and
+	// Nothing says that what came with it admits nothing. Either takes the place of
+	// all rules.
+	Brought *headgate.Rule
+	Nothing bool
+
+	// Leaf is, after Resolve, what a policy with nested limits says.
+	Leaf *nested.Leaf
+	// Listed is the entry of a list that answers the part, Unlimited says that it, or
+	// something else, lets it pass whatever the limits say, and Denies that something
+	// admits nothing.
+	Listed            *policy.ListEntry
+	Unlimited, Denies bool
+
+	direct                           bool // it names a rule
+	replaced                         bool
+	key                              string
+	facts, checks, places, decisions span
+}
+
+// ops is the number of operations that a part may ask for.
+const ops = headgate.OpRefund + 1
+
+// span is a part of one of the slices of a request.
+type span struct{ from, to int }
+
+func of[T any](s span, all []T) []T { return all[s.from:s.to:s.to] }
+
+// Reset forgets the request.
+func (p *Parts) Reset() {
+	clear(p.List)
+	clear(p.Told)
+	clear(p.facts)
+	clear(p.checks)
+	clear(p.entries)
+	clear(p.decisions)
+	clear(p.best)
+	p.Policy, p.Domain, p.Independent, p.List, p.Told = Policy{}, "", false, p.List[:0], p.Told[:0]
+	p.facts, p.checks, p.places, p.entries = p.facts[:0], p.checks[:0], p.places[:0], p.entries[:0]
+	p.decisions, p.best = p.decisions[:0], p.best[:0]
+	for op := range p.batches {
+		p.batches[op].reset()
+	}
+}
+
+// Checks are what binds the parts, in their order. A check may be there twice.
+func (p *Parts) Checks() []headgate.Check { return p.checks }
+
+// Decisions are those of a part, after Take. Those of a part that shares a counter
+// with another one are the same.
+func (p *Parts) Decisions(part *Part) []headgate.Decision { return of(part.decisions, p.decisions) }
+
+// TurnsAway reports whether the part is turned away whatever the counters say.
+func (part *Part) TurnsAway() bool {
+	return part.Denies && part.Op != headgate.OpRefund && (part.Leaf == nil || !part.Leaf.Shadow && !part.Leaf.Quota)
+}
+
+// Verdict is the outcome for the whole request, after Take.
+func (p *Parts) Verdict() headgate.Verdict {
+	verdict := headgate.NewVerdict(p.Told)
+	for i := range p.List {
+		if p.List[i].TurnsAway() {
+			verdict.Allowed, verdict.RetryAfter = false, headgate.Never
+		}
+	}
+	return verdict
+}
+
+// Deciding returns which part settled the matter, and its decision: nil if the part is
+// turned away whatever the counters say. The part is nil if nothing but shadows bound
+// the request. Both are valid until the next call.
+func (p *Parts) Deciding() (at int, part *Part, d *headgate.Decision) {
+	p.best = p.best[:0]
+	for i := range p.List {
+		part := &p.List[i]
+		if part.TurnsAway() {
+			return i, part, nil
+		}
+		own := headgate.NewVerdict(p.Decisions(part))
+		if d := own.Deciding(); d != nil && part.Op != headgate.OpRefund {
+			p.best = append(p.best, *d)
+			p.best[len(p.best)-1].Check = i
+		}
+	}
+	all := headgate.NewVerdict(p.best)
+	if d = all.Deciding(); d == nil {
+		return 0, nil, nil
+	}
+	return d.Check, &p.List[d.Check], d
+}
+
+// Key is what a part counts under by the rule of that name, "" if the rule does not
+// bind it.
+func (p *Parts) Key(part *Part, rule string) string {
+	for _, c := range of(part.checks, p.checks) {
+		if c.Rule.Name() == rule {
+			return c.Key
+		}
+	}
+	return ""
+}
+
+// Facts is the part's descriptor as rules and lists see it.
+func (p *Parts) Facts(part *Part) policy.Descriptor {
+	return nested.Flatten(nil, p.Domain, part.Entries)
+}
+
+// Resolve finds what binds each part. The error is that of [policy.Set.Bind] or
+// [policy.Set.Check], with the number of the descriptor.
+func (p *Parts) Resolve() error {
+	known := p.Knows()
+	for i := range p.List {
+		part := &p.List[i]
+		var err error
+		switch {
+		case !known:
+		case part.Nothing:
+			part.Denies = true
+		case part.Brought != nil:
+			p.bind(part, headgate.Check{Rule: part.Brought, Key: p.broughtKey(part), Cost: part.Cost})
+		case p.Policy.Nested != nil:
+			part.Leaf, part.key = p.Policy.Nested.Find(p.Domain, part.Entries)
+		default:
+			err = p.match(part)
+		}
+		if err != nil {
+			return fmt.Errorf("descriptor %d: %w", i+1, err)
+		}
+	}
+	if p.Policy.Nested != nil {
+		p.follow()
+	} else {
+		p.dropReplaced()
+	}
+	return nil
+}
+
+// Knows reports whether the policy has anything to say of the domain.
+func (p *Parts) Knows() bool { return p.Policy.Nested == nil || p.Policy.Nested.Has(p.Domain) }
+
+// broughtKey is what a limit that came with a descriptor is counted under: its
+// period, the domain and all entries. So another count finds used what was used, and
+// limits of different periods do not take each other's counter.
+func (p *Parts) broughtKey(part *Part) string {
+	values := make(policy.Descriptor, 0, 2+2*len(part.Entries))
+	values = append(values, policy.Entry{Value: headgate.FormatPeriod(part.Brought.Limits()[0].Period)}, policy.Entry{Value: p.Domain})
+	for _, e := range part.Entries {
+		values = append(values, policy.Entry{Value: e.Name}, e)
+	}
+	return nested.JoinKey(p.Policy.Set, values)
+}
+
+// bind gives the part its only check.
+func (p *Parts) bind(part *Part, c headgate.Check) {
+	part.checks = span{len(p.checks), len(p.checks) + 1}
+	p.checks = append(p.checks, c)
+}
+
+// match binds the part by rules that match it, or by the one that it names.
+func (p *Parts) match(part *Part) error {
+	if len(part.Entries) > 0 && part.Entries[0].Name == RuleEntry {
+		return p.name(part)
+	}
+	part.facts.from = len(p.facts)
+	p.facts = nested.Flatten(p.facts, p.Domain, part.Entries)
+	part.facts.to = len(p.facts)
+	part.checks.from = len(p.checks)
+	outcome, err := p.Policy.Bind(of(part.facts, p.facts), part.Cost, p.checks)
+	if err != nil {
+		return err
+	}
+	p.checks, part.checks.to = outcome.Checks, len(outcome.Checks)
+	switch {
+	case outcome.Denied != nil:
+		part.Denies, part.Listed = true, outcome.Denied
+	case outcome.Allowed != nil:
+		part.Unlimited, part.Listed = true, outcome.Allowed
+	}
+	if part.Listed != nil {
+		p.entries = append(p.entries, part.Listed)
+	}
+	return nil
+}
+
+// name binds the part by the rule that it names.
+func (p *Parts) name(part *Part) error {
+	name := part.Entries[0].Value
+	if r := p.Policy.Rule(name); r != nil && !r.Direct {
+		return &headgate.InvalidError{
+			Subject:  "descriptor",
+			Problems: []string{fmt.Sprintf("the rule %q matches requests by itself; only direct rules can be named", name)},
+		}
+	}
+	c, err := p.Policy.Check(name, nested.JoinKey(p.Policy.Set, part.Entries[1:]), part.Cost)
+	if err != nil {
+		return err
+	}
+	part.direct = true
+	p.bind(part, c)
+	return nil
+}
+
+// dropReplaced takes off the checks whose rules, and the entries of the deny list
+// that, are replaced by others which bind the request, by whichever of its parts.
+func (p *Parts) dropReplaced() {
+	bound := p.checks
+	for i := range p.List {
+		if part := &p.List[i]; part.Listed != nil && part.Denies && p.Policy.ReplacedEntry(part.Listed, bound, p.entries...) {
+			part.Listed, part.Denies = nil, false
+		}
+	}
+	var kept []headgate.Check // nil as long as all are
+	for i := range p.List {
+		part := &p.List[i]
+		from := len(kept)
+		for j := part.checks.from; j < part.checks.to; j++ {
+			replaced := !part.direct && p.Policy.Replaced(&bound[j], bound, p.entries...)
+			switch {
+			case replaced && kept == nil:
+				kept = append(make([]headgate.Check, 0, len(bound)), bound[:j]...)
+				from = part.checks.from
+			case !replaced && kept != nil:
+				kept = append(kept, bound[j])
+			}
+		}
+		if kept != nil {
+			part.checks = span{from, len(kept)}
+		}
+	}
+	if kept != nil {
+		clear(p.checks)
+		p.checks = append(p.checks[:0], kept...)
+	}
+}
+
+// follow binds the parts by what nested limits were found, without those that others
+// replace.
+func (p *Parts) follow() {
+	for i := range p.List {
+		// One that is replaced still replaces others, and what has no limit has
+		// none to be replaced.
+		part := &p.List[i]
+		part.replaced = part.Leaf != nil && part.Leaf.Replaced && !part.Leaf.Unlimited && p.replaces(part.Leaf.Name)
+	}
+	for i := range p.List {
+		part := &p.List[i]
+		switch leaf := part.Leaf; {
+		case leaf == nil:
+		case part.replaced:
+			part.Leaf = nil // It binds nobody.
+		case leaf.Unlimited:
+			part.Unlimited = true
+		case leaf.Denies():
+			part.Denies = true
+		default:
+			part.direct = true
+			p.bind(part, headgate.Check{Rule: leaf.Rule, Key: part.key, Cost: part.Cost, Shadow: leaf.Shadow || leaf.Quota})
+		}
+	}
+}
+
+// replaces reports whether one of the limits that were found replaces those of this
+// name.
+func (p *Parts) replaces(name string) bool {
+	for i := range p.List {
+		if l := p.List[i].Leaf; l != nil && slices.Contains(l.Replaces, name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,203 @@
+package decide
+
+import (
+	"context"
+
+	"github.com/headgate/headgate"
+)
+
+// batch is what is asked of the store in one call: the checks of all parts that have
+// the same operation.
+type batch struct {
+	ask       Ask
+	decisions []headgate.Decision
+	used      bool // some part has the operation
+}
+
+func (b *batch) reset() {
+	clear(b.ask.Checks)
+	clear(b.decisions)
+	*b = batch{ask: Ask{Checks: b.ask.Checks[:0]}, decisions: b.decisions[:0]}
+}
+
+// Take carries out the parts, which are resolved: all are charged, or none, unless
+// they are Independent. Peeks come first, and refunds last. In the end it tells the
+// Decider; see [Decider.Told].
+func (p *Parts) Take(ctx context.Context, d Decider) error {
+	err := p.take(ctx, d)
+	d.Told(p, err)
+	return err
+}
+
+func (p *Parts) take(ctx context.Context, d Decider) error {
+	if !p.Independent {
+		return p.together(ctx, d, p.List)
+	}
+	for i := range p.List {
+		begin := len(p.Told)
+		if err := p.together(ctx, d, p.List[i:i+1]); err != nil {
+			return err
+		}
+		if err := p.fill(ctx, d, &p.List[i], p.Told[begin:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together carries out the parts so that all are charged or none.
+func (p *Parts) together(ctx context.Context, d Decider, parts []Part) error {
+	facts := p.facts
+	if len(parts) == 1 {
+		facts = of(parts[0].facts, p.facts)
+	}
+	for op := range p.batches {
+		p.batches[op].reset()
+		p.batches[op].ask.Descriptor = facts
+	}
+	denied := false
+	for i := range parts {
+		p.add(&parts[i])
+		denied = denied || parts[i].TurnsAway()
+	}
+	peeks, takes, refunds := &p.batches[headgate.OpPeek], &p.batches[headgate.OpTake], &p.batches[headgate.OpRefund]
+
+	if err := p.call(ctx, d, peeks, headgate.OpPeek); err != nil {
+		return err
+	}
+	denied = denied || !headgate.NewVerdict(peeks.decisions).Allowed
+	op := headgate.OpTake
+	if denied && len(takes.ask.Checks) > 0 {
+		op = headgate.OpPeek
+	}
+	if err := p.call(ctx, d, takes, op); err != nil {
+		return err
+	}
+	p.Told = append(append(p.Told, peeks.decisions...), takes.decisions...)
+
+	op = headgate.OpRefund
+	if denied || !headgate.NewVerdict(takes.decisions).Allowed {
+		op = headgate.OpPeek
+	}
+	if err := p.call(ctx, d, refunds, op); err != nil {
+		return err
+	}
+	for i := range parts {
+		p.gather(&parts[i])
+	}
+	return nil
+}
+
+// call carries out one batch, if any part is in it.
+func (p *Parts) call(ctx context.Context, d Decider, b *batch, op headgate.Op) (err error) {
+	if !b.used {
+		return nil
+	}
+	b.ask.Op, b.ask.Policy, b.ask.Parts = op, p.Policy, p
+	b.decisions, err = d.Take(ctx, &b.ask, b.decisions)
+	return err
+}
+
+// add puts a part into the batch of its operation. A check that is there already is
+// not put there twice. The costs of what the descriptors mean themselves are added up;
+// a rule of a policy that several of them come under counts the request once, at the
+// highest cost.
+func (p *Parts) add(part *Part) {
+	b := &p.batches[part.Op]
+	ask := &b.ask
+	b.used = true
+	ask.Cost = max(ask.Cost, part.Cost)
+	switch {
+	case part.Listed != nil && part.Denies && ask.Denied == nil:
+		ask.Denied = part.Listed
+	case part.Listed != nil && part.Unlimited && ask.Allowed == nil:
+		ask.Allowed = part.Listed
+	}
+	part.places = span{len(p.places), len(p.places)}
+	for _, c := range of(part.checks, p.checks) {
+		place := find(ask.Checks, &c)
+		brought := part.Brought != nil
+		if brought && place >= 0 && c.Rule.Limits()[0].Count < ask.Checks[place].Rule.Limits()[0].Count {
+			// Two counts for one counter: what is within the smaller one is within both.
+			ask.Checks[place].Rule = c.Rule
+		}
+		switch {
+		case place < 0:
+			place = len(ask.Checks)
+			ask.Checks = append(ask.Checks, c)
+		case part.Op == headgate.OpPeek:
+		case part.direct || brought:
+			ask.Checks[place].Cost = min(ask.Checks[place].Cost+c.Cost, headgate.MaxCount)
+		default:
+			ask.Checks[place].Cost = max(ask.Checks[place].Cost, c.Cost)
+		}
+		p.places = append(p.places, place)
+	}
+	part.places.to = len(p.places)
+}
+
+// find returns the place of the check with the same counters, or -1.
+func find(checks []headgate.Check, c *headgate.Check) int {
+	for i := range checks {
+		if o := &checks[i]; o.Key == c.Key && o.Rule.Name() == c.Rule.Name() {
+			return i
+		}
+	}
+	return -1
+}
+
+// gather keeps the decisions that a part's checks got.
+func (p *Parts) gather(part *Part) {
+	part.decisions.from = len(p.decisions)
+	for _, place := range of(part.places, p.places) {
+		for _, d := range p.batches[part.Op].decisions {
+			if d.Check == place {
+				p.decisions = append(p.decisions, d)
+			}
+		}
+	}
+	part.decisions.to = len(p.decisions)
+}
+
+// fill takes what is left of limits that the cost of a part, which was carried out by
+// itself, did not fit into. Told are its decisions among those that are told.
+func (p *Parts) fill(ctx context.Context, d Decider, part *Part, told []headgate.Decision) error {
+	if part.Op != headgate.OpTake {
+		return nil
+	}
+	decisions := p.Decisions(part)
+	for i, c := range of(part.checks, p.checks) {
+		left, fits := c.Cost, true
+		for j := range decisions {
+			if got := &decisions[j]; got.Check == i {
+				left, fits = min(left, got.Remaining), fits && got.Allowed
+			}
+		}
+		if fits || left == 0 {
+			continue
+		}
+		c.Cost = left
+		b := &p.batches[headgate.OpTake]
+		b.reset()
+		b.used = true
+		b.ask.Checks = append(b.ask.Checks, c)
+		b.ask.Descriptor, b.ask.Cost = of(part.facts, p.facts), left
+		if err := p.call(ctx, d, b, headgate.OpTake); err != nil {
+			return err
+		}
+		fillIn(decisions, i, b.decisions)
+		fillIn(told, i, b.decisions)
+	}
+	return nil
+}
+
+// fillIn gives the decisions of one check the state that is in others, of the same
+// limits in the same order.
+func fillIn(decisions []headgate.Decision, check int, now []headgate.Decision) {
+	for i := range decisions {
+		if d := &decisions[i]; d.Check == check && len(now) > 0 {
+			d.Remaining, d.ResetAfter = now[0].Remaining, now[0].ResetAfter
+			now = now[1:]
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+)
+
+// password is one that stands in a file, if there is any. The file is read again for
+// each connection, so that another password can take the place of one that is no longer
+// valid. If it cannot be read just then, the password stays as it was.
+type password struct {
+	file string // "": it never changes
+	last atomic.Pointer[string]
+}
+
+func newPassword(file, first string) *password {
+	p := &password{file: file}
+	p.last.Store(&first)
+	return p
+}
+
+func (p *password) now() string {
+	if p.file != "" {
+		if text, err := secret(p.file); err == nil {
+			p.last.Store(&text)
+		}
+	}
+	return *p.last.Load()
+}
+
+// identify has the client of the options ask for its credentials at each connection, if
+// they can change.
+func (t *target) identify(o *rueidis.ClientOption) {
+	if t.passwordFile == "" && t.sentinelPasswordFile == "" {
+		return
+	}
+	own, watching := newPassword(t.passwordFile, o.Password), newPassword(t.sentinelPasswordFile, o.Sentinel.Password)
+	o.AuthCredentialsFn = func(to rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		if _, sentinel := to.Address.(sentinelAddr); sentinel {
+			return rueidis.AuthCredentials{Username: t.sentinelUser, Password: watching.now()}, nil
+		}
+		return rueidis.AuthCredentials{Username: t.user, Password: own.now()}, nil
+	}
+	if t.topology != sentinels {
+		return
+	}
+	// The client asks for the credentials of both kinds of servers in the same way, and
+	// tells no more than the connection's address. What differs is the dialer that it
+	// connects with: that of Sentinels has a resolver of its own, which does what the
+	// standard one does, and is known by it.
+	resolver := new(net.Resolver)
+	o.Sentinel.Dialer.Resolver = resolver
+	o.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+		c, err := dial(ctx, address, dialer, config)
+		if err == nil && dialer.Resolver == resolver {
+			c = sentinelConn{c}
+		}
+		return c, err
+	}
+}
+
+// sentinelConn is a connection to a Sentinel, which can be told by its address.
+type sentinelConn struct{ net.Conn }
+
+type sentinelAddr struct{ net.Addr }
+
+// RemoteAddr implements [net.Conn].
+func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
+
+// dial connects, over TLS if there is a configuration of it.
+func dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+	if config != nil {
+		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, "tcp", address)
+	}
+	return dialer.DialContext(ctx, "tcp", address)
+}
+
+// secret reads a password from the first line of a file.
+func secret(name string) (string, error) {
+	const most = 4096
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	switch {
+	case len(text) > most:
+		return "", fmt.Errorf("%s has more than %d bytes", name, most)
+	case password == "":
+		return "", fmt.Errorf("%s is empty", name)
+	case strings.ContainsAny(password, "\r\n"):
+		return "", fmt.Errorf("%s has more than one line", name)
+	}
+	return password, nil
+}
