@@ -17,7 +17,8 @@ type Verdict struct {
 	// decisions.
 	Delay time.Duration
 	// Decisions has one entry for each limit, in the order of the checks and of
-	// their rules' limits.
+	// their rules' limits. A denial that was remembered ([SourceCache]) has those of
+	// the checks that deny, and no others.
 	Decisions []Decision
 }
 

@@ -103,10 +103,16 @@ func (s *Server) find(c *Call, sc *scratch) policy.Descriptor {
 	return sc.facts
 }
 
-// bind fills in the checks of the limits, or returns what a call without an identity
-// ends with.
+// bind fills in the checks of the limits, or returns what a call without an identity,
+// or without a clear one, ends with.
 func (s *Server) bind(c *Call, sc *scratch, limits *compiled, facts policy.Descriptor, cost int64) error {
 	sc.checks = sc.checks[:0]
+	if s.wantsKey && s.reader.unclear(c) {
+		if s.hooks.Missing != nil {
+			s.hooks.Missing(c, factAPIKey.Name)
+		}
+		return errUnclear()
+	}
 	for i := range limits.bindings {
 		l := &limits.bindings[i]
 		entry := l.Key.Lacks(facts)

@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"crypto/x509"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -54,7 +55,8 @@ func ByIP() Key { return by(factIP) }
 
 // ByAPIKey is a counter for each API key, wherever [APIKeyMetadata] says that it
 // stands. The API key is a secret: counters are kept under a hash; see
-// [HashKey].
+// [HashKey]. A server ends a call that has more than one word behind Bearer in its
+// authorization with INVALID_ARGUMENT, whatever [OnMissing] says: see [httplimit.Bearer].
 func ByAPIKey() Key { return by(factAPIKey) }
 
 // ByCertificate is a counter for each client certificate that TLS has verified: by
@@ -125,7 +127,7 @@ func (r *reader) apiKey(c *Call) string {
 	for _, name := range r.apiKeys {
 		for _, v := range c.Metadata(name) {
 			if name == authorization {
-				v = bearer(v)
+				v, _ = httplimit.Bearer(v)
 			}
 			if v = strings.Trim(v, " \t"); v != "" {
 				return v
@@ -135,13 +137,18 @@ func (r *reader) apiKey(c *Call) string {
 	return ""
 }
 
-// bearer returns the token of an authorization, or "" if its scheme is another.
-func bearer(v string) string {
-	const scheme = "bearer "
-	if len(v) < len(scheme) || !strings.EqualFold(v[:len(scheme)], scheme) {
-		return ""
+// unclear reports whether the metadata have an authorization that cannot be read in one
+// way only; see [httplimit.Bearer].
+func (r *reader) unclear(c *Call) bool {
+	if !slices.Contains(r.apiKeys, authorization) {
+		return false
 	}
-	return v[len(scheme):]
+	for _, v := range c.Metadata(authorization) {
+		if _, ok := httplimit.Bearer(v); !ok {
+			return true
+		}
+	}
+	return false
 }
 
 // ip returns the client's whole address as text.

@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +25,10 @@ type Server struct {
 	calls   compiled
 	streams compiled // their messages
 	facts   []*fact
-	pool    sync.Pool // of *scratch
-	sleep   func(context.Context, time.Duration) error
+	// wantsKey says that something looks at the API key of the metadata.
+	wantsKey bool
+	pool     sync.Pool // of *scratch
+	sleep    func(context.Context, time.Duration) error
 }
 
 // scratch is what one decision needs and the next can use again.
@@ -68,6 +71,7 @@ func NewServer(store headgate.Store, options ...Option) (*Server, error) {
 	}
 	s.calls, s.streams = c.compile("Limit", s.limits), c.compile("MessageLimit", s.messages)
 	s.facts = c.Facts()
+	s.wantsKey = slices.Contains(s.facts, factAPIKey)
 	if s.problems != nil {
 		return nil, &headgate.InvalidError{Subject: "interceptor", Problems: s.problems}
 	}

@@ -176,6 +176,41 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// No spelling of one key is another client's, and none is that of a client without a key.
+func TestUnclearAPIKey(t *testing.T) {
+	t.Parallel()
+	lines := []string{"Bearer k1 1", "Bearer k1 2", "Bearer 1 k1", "bearer  k1  1"}
+	api := limited(t, stopped(), new(service), Limit(ByAPIKey(), one("r")), OnMissing(PassMissing))
+	for _, line := range lines {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", line, "x-api-key", line)
+		_, err := api.UnaryCall(ctx, new(testpb.SimpleRequest))
+		if code, reason, _ := said(err); code != codes.InvalidArgument || reason != ReasonNoIdentity {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Basic k1", "authorization", "Bearer k1 1")
+	if _, err := api.UnaryCall(ctx, new(testpb.SimpleRequest)); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("in the second line: %v", err)
+	}
+	api = limited(t, stopped(), new(service), Limit(ByAPIKey(), one("r")), OnMissing(PassMissing), APIKeyMetadata("x-api-key"))
+	for i, line := range lines {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", line, "x-api-key", fmt.Sprint(i))
+		if _, err := api.UnaryCall(ctx, new(testpb.SimpleRequest)); err != nil {
+			t.Errorf("%q, which nothing looks at: %v", line, err)
+		}
+	}
+	// A stream whose opening costs nothing is told at its first message.
+	api = limited(t, stopped(), new(service), MessageLimit(ByAPIKey(), one("r")), OnMissing(PassMissing))
+	stream, err := api.StreamingInputCall(metadata.AppendToOutgoingContext(t.Context(), "authorization", lines[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stream.Send(new(testpb.StreamingInputCallRequest)) // What went wrong is told by the end.
+	if _, err := stream.CloseAndRecv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a message: %v", err)
+	}
+}
+
 // TestUntrusted: without a trusted proxy, metadata do not change who it is.
 func TestUntrusted(t *testing.T) {
 	api := limited(t, stopped(), new(service), Limit(ByIP(), one("r")))

@@ -74,6 +74,10 @@ func errNobody(entry string, apiKeys []string) error {
 	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "The call has no "+entry+", which its limit is counted by.")
 }
 
+func errUnclear() error {
+	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "authorization has more than one word behind Bearer, or something else than spaces before it.")
+}
+
 func errUnavailable() error {
 	return newStatus(codes.Unavailable, ReasonUnavailable, "The rate limiter could not decide on the call.",
 		retryIn(httplimit.UnavailableFor))

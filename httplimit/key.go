@@ -47,7 +47,8 @@ func ByIP() Key { return by(factIP) }
 
 // ByAPIKey is a counter for each API key, wherever [APIKeyHeaders] says that it
 // stands. The API key is a secret: counters are kept under a hash; see
-// [HashKey].
+// [HashKey]. An Authorization with more than one word behind Bearer is answered with
+// 400, whatever [OnMissing] says: see [UnclearAPIKey].
 func ByAPIKey() Key { return by(factAPIKey) }
 
 // ByUser is a counter for each user, whom the function finds in the request's
@@ -101,35 +102,6 @@ func newFact(name string, find func(*http.Request) string) *fact {
 
 // apiKey returns the first API key that the configured headers hold.
 func (m *middleware) apiKey(r *http.Request) string { return APIKey(r.Header, m.keyHeaders) }
-
-// APIKey returns the first API key that one of the headers holds, or "". Their
-// names are in canonical form. In Authorization it follows the word Bearer.
-func APIKey(h http.Header, names []string) string {
-	for _, name := range names {
-		for _, v := range h[name] {
-			if name == authorization {
-				v = bearer(v)
-			}
-			if v = trim(v); v != "" {
-				return v
-			}
-		}
-	}
-	return ""
-}
-
-// authorization is the header whose API key follows the word Bearer.
-const authorization = "Authorization"
-
-// bearer returns the token of an Authorization header, or "" if its scheme is
-// another.
-func bearer(v string) string {
-	const scheme = "bearer "
-	if len(v) < len(scheme) || !strings.EqualFold(v[:len(scheme)], scheme) {
-		return ""
-	}
-	return v[len(scheme):]
-}
 
 // ip returns the client's whole address as text. Where the request has that very
 // text it is shared instead of made anew.

@@ -22,8 +22,10 @@ type middleware struct {
 	// ledger is the store, if requests are settled.
 	ledger headgate.Ledger
 	own    *policy.Set // the rules of the limits
-	pool   sync.Pool   // of *scratch
-	sleep  func(context.Context, time.Duration) error
+	// wantsKey says that something looks at the API key of the headers.
+	wantsKey bool
+	pool     sync.Pool // of *scratch
+	sleep    func(context.Context, time.Duration) error
 }
 
 // scratch is what one request needs and the next can use again.
@@ -135,9 +137,18 @@ func (m *middleware) find(r *http.Request, s *scratch) policy.Descriptor {
 }
 
 // bind fills in the checks. It reports whether it has answered the request, for
-// want of an identity.
+// want of an identity, or of one that is clear.
 func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, facts policy.Descriptor, cost int64) (served bool, err error) {
 	s.checks = s.checks[:0]
+	if m.wantsKey {
+		if p := UnclearAPIKey(r.Header, m.keyHeaders); p != nil {
+			if m.hooks.Missing != nil {
+				m.hooks.Missing(r, factAPIKey.Name)
+			}
+			p.Write(w, r)
+			return true, nil
+		}
+	}
 	for i := range m.limits {
 		l := &m.limits[i]
 		entry := l.Key.Lacks(facts)

@@ -368,6 +368,7 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 	}
 	own := c.Compile("Limit", m.limits)
 	m.facts = c.Facts()
+	m.wantsKey = slices.Contains(m.facts, factAPIKey)
 	if m.problems != nil {
 		return nil, &headgate.InvalidError{Subject: "middleware", Problems: m.problems}
 	}

@@ -117,6 +117,85 @@ func TestCoverersMissNothing(t *testing.T) {
 	}
 }
 
+// TestAlikesMissNothing: whoever may count the same requests is found.
+func TestAlikesMissNothing(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(9, 10))
+	alike := newAlikes()
+	meet, offered := 0, 0
+	for range 600 {
+		b := &bounds{match: newClauses(drawClauses(random))}
+		found := alike.near(b.match)
+		slices.Sort(found)
+		found = slices.Compact(found)
+		offered += len(found)
+		for i, a := range alike.all {
+			if !mayMeet(a.match, b.match) {
+				continue
+			}
+			meet++
+			if _, ok := slices.BinarySearch(found, int32(i)); !ok {
+				t.Fatalf("%v may meet %v and is not found", a.match, b.match)
+			}
+		}
+		alike.add(b)
+	}
+	if pairs := 600 * 599 / 2; meet < 1000 || meet == offered || offered == pairs {
+		t.Errorf("of %d pairs %d may meet, and %d were offered", pairs, meet, offered)
+	}
+}
+
+// TestLintHasAnEnd: of rules that all may have to do with each other some are compared,
+// and the first of the others is told of. Rules that differ by a value are all compared.
+func TestLintHasAnEnd(t *testing.T) {
+	t.Parallel()
+	const n = 6000
+	for name, match := range map[string]func(i int) Condition{
+		"present":  func(int) Condition { return Present("x") },
+		"not":      func(i int) Condition { return Condition{Entry: "x", Not: true, Equals: []string{fmt.Sprint(i)}} },
+		"by route": func(i int) Condition { return Equal("route", fmt.Sprint("/", i)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rules := make([]Rule, n)
+			for i := range rules {
+				rules[i] = rule(fmt.Sprint("r", i), []Condition{match(i)}, "user")
+			}
+			rules[n-2] = rule("one", []Condition{Equal("route", "/a", "/b")}, "user")
+			rules[n-1] = rule("other", []Condition{Equal("route", "/b", "/c")}, "user")
+			uncaught, twice := 0, 0
+			var unseen []Warning
+			for _, w := range LintAll(mustNew(t, rules)) {
+				switch w.Code {
+				case CodeUncaught:
+					uncaught++
+				case CodeUnseen:
+					unseen = append(unseen, w)
+				case CodeTwice:
+					twice++
+				}
+			}
+			if name == "by route" {
+				if uncaught != n || len(unseen) != 0 || twice != 1 {
+					t.Errorf("%d rules let requests pass, %d count twice, and %v; want %d, 1 and no more", uncaught, twice, unseen, n)
+				}
+				return
+			}
+			// What comes first is looked at whole.
+			if uncaught < 100 || uncaught >= n || len(unseen) != 1 {
+				t.Fatalf("%d rules of %d let requests pass, and %v; want some hundreds and one warning of the others", uncaught, n, unseen)
+			}
+			first, left := 0, 0
+			if _, err := fmt.Sscanf(unseen[0].Rule+" "+unseen[0].Text, "r%d it has not been compared with all other rules, and neither have %d others", &first, &left); err != nil {
+				t.Fatal(err)
+			}
+			if first == 0 || first > uncaught || left < n-uncaught-3 || left >= n-first {
+				t.Errorf("the warning is of rule %q and %d others of %d, of which %d are known to let requests pass", unseen[0].Rule, left, n, uncaught)
+			}
+		})
+	}
+}
+
 // TestLintOfManyRules: a policy as large as is allowed is linted within seconds, since
 // servers do it when they start. What is compared with all others is not taken apart
 // anew each time.

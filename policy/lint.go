@@ -50,6 +50,9 @@ const (
 	// CodeCircle marks rules and entries of the deny list that replace each other,
 	// so that a request which meets them all meets none.
 	CodeCircle = "HG016"
+	// CodeUnseen marks the first of the rules that have not been compared with all
+	// others, because that would take too long.
+	CodeUnseen = "HG017"
 )
 
 // Code is a kind of warning.
@@ -78,6 +81,7 @@ func Codes() []Code {
 		{CodeIdleIgnore, "A warning is ignored that there is not."},
 		{CodeOneNode, "A rule by many keys has a tag, so that a cluster keeps all its counters on one node."},
 		{CodeCircle, "Rules or entries of the deny list replace each other in a circle, so that none of them holds."},
+		{CodeUnseen, "A rule has not been compared with all others, because there are too many that it may have to do with."},
 	}
 }
 
@@ -121,7 +125,7 @@ func Lint(s *Set) []Warning {
 
 // LintAll is [Lint] with the warnings that are silenced.
 func LintAll(s *Set) []Warning {
-	l := linter{set: s, match: make([][]clause, len(s.rules))}
+	l := linter{set: s, match: make([][]clause, len(s.rules)), unseen: make([]bool, len(s.rules))}
 	for i := range s.rules {
 		l.match[i] = newClauses(s.rules[i].Match)
 	}
@@ -131,7 +135,9 @@ func LintAll(s *Set) []Warning {
 	for i := range s.rules {
 		l.rule(int32(i))
 	}
+	l.steps = 0
 	l.overlaps()
+	l.unseenRules()
 	l.circles()
 	l.secrets()
 	l.silence()
@@ -146,6 +152,54 @@ type linter struct {
 	catchers *coverers  // of all rules
 	tags     map[string]int
 	warnings []Warning
+
+	steps  int    // that comparing rules has taken until now
+	unseen []bool // of each rule: whether it was not compared with all others
+}
+
+// maxSteps is for how long rules are compared to find requests that none binds, and once
+// more to find those that are in each other's way: about half a second. Policies that
+// people write take a few steps for each rule.
+const maxSteps = 10_000_000
+
+// enough reports whether a rule is not to be compared further, because everything has
+// taken long already, and these steps besides.
+func (l *linter) enough(place, steps int) bool {
+	l.steps += steps
+	if l.steps > maxSteps {
+		l.unseen[place] = true
+	}
+	return l.steps > maxSteps
+}
+
+// effort is about how many steps it takes to compare conditions with others.
+func effort(a, b []clause) int { return 1 + len(a)*len(b) + min(values(a), values(b)) }
+
+// values is how many values conditions have.
+func values(list []clause) (n int) {
+	for i := range list {
+		n += len(list[i].values.list)
+	}
+	return n
+}
+
+// compared are the codes of warnings that come of comparing rules.
+var compared = []string{CodeUncaught, CodeUnreachable, CodeShadowed, CodeTwice}
+
+// unseenRules warns of what was not looked at.
+func (l *linter) unseenRules() {
+	first, others := slices.Index(l.unseen, true), -1
+	if first < 0 {
+		return
+	}
+	for _, unseen := range l.unseen {
+		if unseen {
+			others++
+		}
+	}
+	r := &l.set.rules[first]
+	l.about(r.Name, r.Pos)(CodeUnseen, "it has not been compared with all other rules, and neither have %d others: too many of them match requests that others match as well; what %s would say of them may be missing",
+		others, strings.Join(compared, ", "))
 }
 
 // warnFunc adds a warning about one thing.
@@ -220,7 +274,7 @@ const timeFormat = "2006-01-02 15:04 MST"
 
 // silence marks what is silenced, and warns of what silences nothing.
 func (l *linter) silence() {
-	all := make([]int, len(l.warnings))
+	all, unseen := make([]int, len(l.warnings)), slices.Contains(l.unseen, true)
 	of := make(map[string][]int)
 	for i := range l.warnings {
 		all[i] = i
@@ -235,7 +289,7 @@ func (l *linter) silence() {
 					w.Ignored = one.Reason
 				}
 			}
-			if !used {
+			if !used && !(unseen && slices.Contains(compared, one.Code)) {
 				warn(CodeIdleIgnore, "%s ignores %s, but there is no such warning; leave it out", what, one.Code)
 			}
 		}

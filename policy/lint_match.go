@@ -61,8 +61,13 @@ func (l *linter) uncaught(place int32, warn warnFunc) {
 		lacking := append(slices.Clip(match), newClause(&absent))
 		caught := l.catchers.each(lacking, func(i int32) bool {
 			c := &l.set.rules[i]
-			return i != place && !c.Direct && (c.Tariff == nil || c.Tariff.Other != nil) &&
-				!slices.ContainsFunc(c.Per, func(q Part) bool { return q.Entry == p.Entry }) && implied(lacking, l.match[i])
+			switch {
+			case i == place:
+				return false
+			case c.Direct, c.Tariff != nil && c.Tariff.Other == nil, slices.ContainsFunc(c.Per, func(q Part) bool { return q.Entry == p.Entry }):
+				return l.enough(int(place), 1)
+			}
+			return l.enough(int(place), effort(lacking, l.match[i])) || implied(lacking, l.match[i])
 		})
 		if !caught {
 			warn(CodeUncaught, "it does not bind requests without %q, and no other rule does; add one for them, with match: { %s: absent }, or require the entry here, with match: { %s: present }, if they are to pass freely",

@@ -35,21 +35,40 @@ func (l *linter) overlaps() {
 		match[i] = b.match
 	}
 	likely := newCoverers(match)
-	alike := make(map[string][]*bounds)
+	alike := make(map[string]*alikes)
 	for _, b := range bound {
 		if l.shadowed(b, bound, likely) {
 			continue
 		}
 		shape := b.rule.shape()
-		for _, other := range alike[shape] {
-			if !mayMeet(other.match, b.match) || slices.Contains(other.rule.Replaces, b.rule.Name) || slices.Contains(b.rule.Replaces, other.rule.Name) ||
-				contradiction(slices.Concat(other.match, b.match), b.rule.Per, s.secret) != "" {
-				continue
-			}
-			l.about(b.rule.Name, b.rule.Pos)(CodeTwice, "it has the key and the limits of rule %q, and a request that both match is counted by each under a counter of its own; make one rule of them, or let their match exclude each other", other.rule.Name)
-			break
+		if alike[shape] == nil {
+			alike[shape] = newAlikes()
 		}
-		alike[shape] = append(alike[shape], b)
+		l.twice(b, alike[shape])
+		alike[shape].add(b)
+	}
+}
+
+// twice warns of a rule that counts what one of those counts which are alike.
+func (l *linter) twice(b *bounds, alike *alikes) {
+	if l.steps > maxSteps && len(alike.all) > 0 {
+		l.unseen[b.place] = true
+		return
+	}
+	others := alike.near(b.match)
+	l.steps += len(others)
+	slices.Sort(others)
+	for _, i := range slices.Compact(others) {
+		other := alike.all[i]
+		if l.enough(b.place, effort(other.match, b.match)) {
+			return
+		}
+		if !mayMeet(other.match, b.match) || slices.Contains(other.rule.Replaces, b.rule.Name) || slices.Contains(b.rule.Replaces, other.rule.Name) ||
+			contradiction(slices.Concat(other.match, b.match), b.rule.Per, l.set.secret) != "" {
+			continue
+		}
+		l.about(b.rule.Name, b.rule.Pos)(CodeTwice, "it has the key and the limits of rule %q, and a request that both match is counted by each under a counter of its own; make one rule of them, or let their match exclude each other", other.rule.Name)
+		return
 	}
 }
 
@@ -59,6 +78,62 @@ type bounds struct {
 	rule              *Rule
 	place             int
 	match, conditions []clause
+}
+
+// alikes are rules with one key and the same limits, which are found by the values that
+// they demand: thousands of rules that differ by their route alone are no rarity.
+type alikes struct {
+	all     []*bounds
+	entries map[string]*alikeFile
+	rest    []int32 // demand no whole values
+}
+
+// alikeFile has the rules that are filed under whole values of one entry.
+type alikeFile struct {
+	texts map[string][]int32
+	all   []int32
+}
+
+func newAlikes() *alikes { return &alikes{entries: make(map[string]*alikeFile)} }
+
+// wholeOnly reports whether the clause demands one of some whole values.
+func (given *clause) wholeOnly() bool { return !given.Not && given.values.kinds == wholeKind }
+
+func (a *alikes) add(b *bounds) {
+	i := int32(len(a.all))
+	a.all = append(a.all, b)
+	at := slices.IndexFunc(b.match, func(c clause) bool { return c.wholeOnly() })
+	if at < 0 {
+		a.rest = append(a.rest, i)
+		return
+	}
+	c := &b.match[at]
+	f := a.entries[c.Entry]
+	if f == nil {
+		f = &alikeFile{texts: make(map[string][]int32)}
+		a.entries[c.Entry] = f
+	}
+	f.all = append(f.all, i)
+	for _, p := range c.values.list {
+		put(f.texts, p.text, i)
+	}
+}
+
+// near returns all rules that a request may match which meets the conditions, and others,
+// in any order and some of them several times.
+func (a *alikes) near(match []clause) []int32 {
+	found := slices.Clone(a.rest)
+	for entry, f := range a.entries {
+		at := slices.IndexFunc(match, func(c clause) bool { return c.Entry == entry && c.wholeOnly() })
+		if at < 0 {
+			found = append(found, f.all...)
+			continue
+		}
+		for _, p := range match[at].values.list {
+			found = append(found, f.texts[p.text]...)
+		}
+	}
+	return found
 }
 
 // plain reports whether the rule's limits are the same for all its requests.
@@ -98,9 +173,13 @@ func newAnswers(list []ListEntry) *answers {
 	return a
 }
 
-// unreachable warns of a rule whose requests a list answers.
+// unreachable warns of a rule whose requests a list answers, and reports whether it is
+// not to be looked at further.
 func (l *linter) unreachable(b *bounds, name string, list *answers) bool {
 	return list.likely.each(b.conditions, func(i int32) bool {
+		if l.enough(b.place, effort(b.conditions, list.match[i])) {
+			return true
+		}
 		if !implied(b.conditions, list.match[i]) {
 			return false
 		}
@@ -117,10 +196,15 @@ func (l *linter) shadowed(b *bounds, bound []*bounds, likely *coverers) bool {
 	found := 0
 	likely.each(b.conditions, func(at int32) bool {
 		a := bound[at]
-		if a == b || l.set.compiled[a.place].replacedBy != nil { // Where it is replaced it denies nothing.
+		switch {
+		case a == b:
 			return false
-		}
-		if a.rule.factor() != b.rule.factor() || !wider(a.rule.Per, b.rule.Per) || !implied(b.conditions, a.match) {
+		case l.set.compiled[a.place].replacedBy != nil, // Where it is replaced it denies nothing.
+			a.rule.factor() != b.rule.factor(), !wider(a.rule.Per, b.rule.Per):
+			return l.enough(b.place, 1)
+		case l.enough(b.place, effort(b.conditions, a.match)):
+			return true
+		case !implied(b.conditions, a.match):
 			return false
 		}
 		// Of two rules that count the same, the later one is named.

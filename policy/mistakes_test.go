@@ -84,7 +84,7 @@ rule "d": soft is 100%, must be 1% to 99%
 rule "d": enforce is 101%, must be 1% to 100%; for none write mode: shadow
 rule "e": soft is -1%, must be 1% to 99%
 rule "e": the rule is in mode shadow and cannot be enforced for 50% of its keys; drop one of the two
-rule "e": there is no warning "HG999"; there are HG001 to HG016
+rule "e": there is no warning "HG999"; there are HG001 to HG017
 rule "e": the reason for ignoring HG004 is missing; say why it does not matter here
 rule "f": the override has no conditions and would replace the rule's limits for all; write them as the rule's
 rule "f": the override has no limits; make them with headgate.NewRule

@@ -113,7 +113,7 @@ export interface LimitedResponse extends ServerResponse {
 export interface LimitOptions<Req extends LimitedRequest = any, Res extends LimitedResponse = any> extends ClientOptions {
   /** A client that there is already, instead of url, timeout and fetch. */
   client?: Client;
-  /** The headers with an API key, the first that has one. In Authorization it follows the word Bearer. The default is Authorization, then X-Api-Key. */
+  /** The headers with an API key, the first that has one. In Authorization it follows the word Bearer; a request with several words behind that is answered with 400. The default is Authorization, then X-Api-Key. */
   apiKeyHeaders?: string[];
   /** More entries of the descriptor, such as the user and the tier. Undefined and '' are none. */
   entries?: (req: Req) => Entries | Promise<Entries>;

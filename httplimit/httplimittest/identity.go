@@ -81,6 +81,13 @@ func missing(t *testing.T, mk Maker) {
 			}
 		})
 	}
+	t.Run("several words for an API key", func(t *testing.T) {
+		s := newSubject(t, mk, httplimit.Limit(httplimit.ByAPIKey(), one("rule")), httplimit.OnMissing(httplimit.PassMissing))
+		s.want([]int{200}, "Authorization", "Bearer k1")
+		for _, line := range []string{"Bearer k1 1", "Bearer k1 2", "Bearer\tk1"} {
+			s.want([]int{400}, "Authorization", line)
+		}
+	})
 }
 
 func forwarded(t *testing.T, mk Maker) {

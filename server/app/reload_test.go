@@ -331,6 +331,32 @@ func TestUsedStaysUsed(t *testing.T) {
 	}
 }
 
+// TestManyWarnings: a policy of thousands of rules does not fill the log.
+func TestManyWarnings(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "headgate.yaml")
+	equal := func(n int, limit string) string {
+		var b strings.Builder
+		b.WriteString("rules:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- {name: r%d, match: {route: /%[1]d}, per: [user], limits: [%s]}\n", i, limit)
+		}
+		return b.String()
+	}
+	write(t, file, equal(maxWarnings, "20 per 60s"))
+	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken})
+	const one, more = "the policy may not do what is meant", "the policy has more warnings than these"
+	if log := r.log.String(); strings.Count(log, one) != maxWarnings || strings.Contains(log, more) {
+		t.Errorf("%d warnings, want %d, and no more than these:\n%s", strings.Count(log, one), maxWarnings, log)
+	}
+	replace(t, file, equal(maxWarnings+5, "10 per 60s"))
+	r.reload(t, adminToken) // If another one is under way, it waits for that.
+	log := r.log.String()
+	if want := fmt.Sprintf("%s\" more=5 all=\"headgate lint %s\"", more, file); strings.Count(log, one) != 2*maxWarnings || !strings.Contains(log, want) {
+		t.Errorf("%d warnings, want %d and %s:\n%s", strings.Count(log, one), 2*maxWarnings, want, log)
+	}
+}
+
 func TestWhoMayReload(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "headgate.yaml")

@@ -122,9 +122,22 @@ func (s *source) put(p decide.Policy) {
 	s.succeeded.Store(time.Now().UnixMilli())
 }
 
+// maxWarnings is how many warnings are told of one by one: a policy may have two for each
+// of ten thousand rules.
+const maxWarnings = 100
+
 // warn tells the log what is unlikely to be meant in the policy in force.
 func (s *source) warn() {
-	for _, w := range policy.Lint(s.active.Load().Set) {
+	warnings := policy.Lint(s.active.Load().Set)
+	if more := len(warnings) - maxWarnings; more > 0 {
+		warnings = warnings[:maxWarnings]
+		all := "headgate lint " + s.file
+		if s.envoy {
+			all = "headgate convert envoy " + s.file + ", and headgate lint of what it writes"
+		}
+		defer s.logger.Warn("the policy has more warnings than these", slog.Int("more", more), slog.String("all", all))
+	}
+	for _, w := range warnings {
 		s.logger.Warn("the policy may not do what is meant", slog.String("code", w.Code), slog.String("rule", w.Rule), slog.String("place", w.Pos.String()), slog.String("why", w.Text))
 	}
 }

@@ -168,6 +168,8 @@ func TestRefusals(t *testing.T) {
 		{"a path that ends in C", []string{"X-Forwarded-Uri", "/items/7%00/x"}, 400, "two ways"},
 		{"a method in small letters", []string{"X-Forwarded-Method", "get", "X-Forwarded-Uri", "/items/7"}, 400, "two ways"},
 		{"two API keys", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, 400, "X-Api-Key is there 2 times"},
+		{"two API keys in one line", []string{"Authorization", "Bearer k 1", "X-Api-Key", "k"}, 400, "more than one word"},
+		{"an API key behind a tab", []string{"Authorization", "Bearer\tk", "X-Api-Key", "k"}, 400, "two ways"},
 		{"an API key that is too long", []string{"X-Api-Key", strings.Repeat("k", policy.MaxValue+1)}, 431, "api_key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

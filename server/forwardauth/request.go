@@ -77,7 +77,8 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 }
 
 // twice returns what is to be said against a request that has a header in several
-// lines by which it is counted: the application might believe the one that is not.
+// lines by which it is counted, or several words for its key: the application might
+// believe the one that is not.
 func (t *terms) twice(h http.Header) *httplimit.Problem {
 	for _, name := range t.keys {
 		if len(h[name]) > 1 {
@@ -89,7 +90,7 @@ func (t *terms) twice(h http.Header) *httplimit.Problem {
 			return severalLines(name, len(h[name]))
 		}
 	}
-	return nil
+	return httplimit.UnclearAPIKey(h, t.keys)
 }
 
 // client is the address of the client, as the proxy that asks tells it.

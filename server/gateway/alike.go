@@ -135,9 +135,9 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 			if len(lines) > 1 {
 				return severalLines(name, len(lines))
 			}
-			if name == authorization && len(lines) == 1 && !oneBearer(lines[0]) {
-				return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: "Authorization has more than one word behind Bearer, or something else than spaces before it."}
-			}
+		}
+		if p := httplimit.UnclearAPIKey(h, list); p != nil {
+			return p
 		}
 	}
 	for _, line := range h["Connection"] {
@@ -153,19 +153,6 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 
 // twoWays is what is wrong with a request that a server could take for another one.
 const twoWays = "The request can be read in two ways"
-
-// oneBearer reports whether an Authorization header has, if its scheme is Bearer, one word
-// of visible ASCII behind spaces, as it must be. Servers that take the second of all words
-// for the key would see the same one in "Bearer k 1" and "Bearer k 2", where the gateway
-// sees two.
-func oneBearer(line string) bool {
-	hidden := func(c rune) bool { return c < '!' || c > '~' }
-	i := strings.IndexFunc(line, hidden)
-	if i < 0 || !strings.EqualFold(line[:i], "Bearer") {
-		return true
-	}
-	return strings.IndexFunc(strings.Trim(line[i:], " "), hidden) < 0
-}
 
 func severalLines(name string, n int) *httplimit.Problem {
 	return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}

@@ -193,6 +193,7 @@ func TestOneKeyIsOneClient(t *testing.T) {
 	for value, want := range map[string]int{
 		"Bearer k": 200, "bearer   k": 200, "Bearer": 200, "Basic a b": 200, "Bearerk x": 200,
 		"Bearer k 1": 400, "Bearer\tk": 400, "Bearer \tk": 400, "Bearer k\t1": 400, "BEARER k\xa01": 400, "Bearer\xa0k": 400, "Bearer k\x851": 400,
+		"\xa0Bearer k": 400, "\x85Bearer k": 400, " Bearer k": 200,
 	} {
 		if a := get(t, c, g.url+"/", "Authorization: "+value); a.StatusCode != want {
 			t.Errorf("%q: %s, want %d", value, a.Status, want)

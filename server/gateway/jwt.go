@@ -15,6 +15,8 @@ import (
 	// are there twice.
 	"github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/headgate/headgate/httplimit"
 )
 
 // Algorithms are those that tokens may be signed by: the asymmetric ones, so that
@@ -115,10 +117,7 @@ var (
 // none is needed.
 func (t *tokens) of(ctx context.Context, text string) (*token, error) {
 	if t.Header == authorization {
-		scheme, rest, _ := strings.Cut(text, " ")
-		if text = ""; strings.EqualFold(scheme, "Bearer") {
-			text = strings.TrimSpace(rest)
-		}
+		text, _ = httplimit.Bearer(text)
 	}
 	// What is no JWS at all may be a key of another kind, which is not for us to
 	// judge.

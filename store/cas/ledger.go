@@ -257,7 +257,7 @@ func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		case n.finished && n.units == nil: // abandoned, even if the clock was set back since
 			return headgate.ErrNoReservation
 		case n.finished:
-			return fmt.Errorf("%w: the reservation was settled at %v units, and cannot be settled at %v", headgate.ErrConflict, n.units, units)
+			return fmt.Errorf("%w: the reservation was settled at other units than %v", headgate.ErrConflict, units)
 		case b.now >= n.expires:
 			return headgate.ErrNoReservation
 		}

@@ -333,7 +333,7 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	case n.units != nil && len(n.units) == 0: // abandoned, even if the clock was set back since
 		return dst, headgate.ErrNoReservation
 	case n.units != nil:
-		return dst, fmt.Errorf("%w: the reservation was settled at %v units, and cannot be settled at %v", headgate.ErrConflict, n.units, units)
+		return dst, fmt.Errorf("%w: the reservation was settled at other units than %v", headgate.ErrConflict, units)
 	case s.clockNow() >= n.expires:
 		return dst, headgate.ErrNoReservation
 	}

@@ -71,11 +71,11 @@ func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []st
 	return keys, args
 }
 
-// begin admits a call for a key or refuses it. An admitted one must end, and on a
-// cluster it is to be known when it began.
+// begin admits a call for a key or refuses it. An admitted one must end, and it is to be
+// known when it began.
 func (s *Store) begin(key string) (began time.Time, err error) {
+	began = time.Now()
 	if s.clustered != nil {
-		began = time.Now()
 		if err := s.refuses(key); err != nil {
 			return began, err
 		}
@@ -100,12 +100,11 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 		s.end(keys[0], began, err)
 		return read(op, text, err)
 	}
-	lane := s.lane(keys[0])
-	if err := lane.enter(ctx); err != nil {
+	lane := s.lane(keys[0], began)
+	if began, err = lane.enter(ctx, began); err != nil {
 		s.pending.drop()
 		return reply{}, &overtaken{op, err}
 	}
-	began = time.Now()
 	text, err := s.run(ctx, script, keys, args)
 	lane.leave(began, err)
 	s.end(keys[0], began, err)

@@ -89,8 +89,10 @@ func (h *hangs) answered(one *hang) {
 }
 
 // placesNow is where slots are, as of the last few seconds. Nobody waits for it.
-func (s *Store) placesNow() *places {
-	p, now := s.observing.places.Load(), time.Now()
+func (s *Store) placesNow() *places { return s.placesAt(time.Now()) }
+
+func (s *Store) placesAt(now time.Time) *places {
+	p := s.observing.places.Load()
 	if p == nil || now.After(p.until) {
 		p = s.look(p, now)
 	}

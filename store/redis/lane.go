@@ -15,12 +15,13 @@ import (
 // lane is the way of decisions to one server. The client's queue is first come, first
 // served: when more ask than are answered in time, each would be sent when its time is
 // nearly over, and the server would do all of its work for callers who are gone. So when
-// answers become slow, no more calls are on their way than are answered sooner, and the
-// others wait here. The one who waits longest is next, or the last who came when that
-// one would be too late. Who is overtaken gets his error by his own deadline or before,
-// and was not charged.
+// calls end without an answer because of their deadlines, no more are on their way from
+// then on than are answered well before, and the others wait here. The one who waits
+// longest is next, or the last who came when that one would be too late. Who is overtaken
+// gets his error by his own deadline or before, and was not charged.
 //
-// While answers come in time, nobody waits, and a call costs two looks at the clock.
+// Until calls end without an answer nobody waits, and a call costs a look at the clock when
+// it comes and one when it leaves.
 type lane struct {
 	timeout time.Duration // of a call
 
@@ -36,6 +37,7 @@ type lane struct {
 	since   time.Time     // when that was
 	waiting list.List     // of *waiter, in the order in which they came
 	calm    int64         // calls that have ended since somebody waited
+	fair    int64         // answers that were neither slow nor fast while somebody waited
 	over    bool
 }
 
@@ -43,17 +45,21 @@ type lane struct {
 const leastCalls = 16
 
 // fastestFor is for how many deadlines the fastest answer is remembered.
-const fastestFor = 1024
+const fastestFor = 256
+
+// crowdedFor is for how many deadlines nothing must have been too slow until whoever comes
+// and finds nobody waiting need not wait either: those who asked may be long gone.
+const crowdedFor = 64
 
 // clusterLanes is how many lanes there are to the nodes of a cluster. Where it has more
 // primaries, some share one.
 const clusterLanes = 64
 
 // lane is the way to the server that has a key, as of the last few seconds.
-func (s *Store) lane(key string) *lane {
+func (s *Store) lane(key string, now time.Time) *lane {
 	at := 0
 	if s.clustered != nil {
-		if p := s.placesNow(); p != nil && p.slots != nil {
+		if p := s.placesAt(now); p != nil && p.slots != nil {
 			at = int(p.slots[slotOf(key)]) % len(s.lanes)
 		}
 	}
@@ -68,21 +74,25 @@ type waiter struct {
 	goes  bool          // it counts as on its way
 }
 
-// enter returns when a call may go, which then must leave, or why it may not.
-func (l *lane) enter(ctx context.Context) error {
+// enter returns when a call may go that came then, or why it may not. One that goes began
+// when it says, and must leave.
+func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err error) {
 	if !l.crowded.Load() {
 		l.calls.Add(1)
-		return nil
+		return came, nil
 	}
 	l.mu.Lock()
 	if l.over {
 		l.mu.Unlock()
-		return errClosed
+		return came, errClosed
+	}
+	if l.crowded.Load() && l.waiting.Len() == 0 && !l.room() && came.Sub(l.lowered) > crowdedFor*l.timeout {
+		l.crowded.Store(false)
 	}
 	if !l.crowded.Load() || l.waiting.Len() == 0 && l.room() {
 		l.calls.Add(1)
 		l.mu.Unlock()
-		return nil
+		return came, nil
 	}
 	w := &waiter{turn: make(chan struct{})}
 	w.until, _ = ctx.Deadline()
@@ -91,7 +101,7 @@ func (l *lane) enter(ctx context.Context) error {
 	l.mu.Unlock()
 	select {
 	case <-w.turn:
-		return w.err
+		return time.Now(), w.err
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
@@ -102,7 +112,7 @@ func (l *lane) enter(ctx context.Context) error {
 	} else if w.err == nil {
 		l.waiting.Remove(place)
 	}
-	return ctx.Err()
+	return came, ctx.Err()
 }
 
 // leave notes how a call that began then has ended.
@@ -118,7 +128,8 @@ func (l *lane) leave(began time.Time, err error) {
 	if l.over {
 		return
 	}
-	if l.silent++; !errors.Is(err, context.DeadlineExceeded) {
+	ended := errors.Is(err, context.DeadlineExceeded)
+	if l.silent++; !ended && !errors.Is(err, context.Canceled) {
 		l.silent = 0
 	}
 	if err == nil && (took < l.fastest || now.Sub(l.since) > fastestFor*l.timeout) {
@@ -127,13 +138,19 @@ func (l *lane) leave(began time.Time, err error) {
 	slow := l.part(2)
 	l.took = min(took, slow)
 	switch late := took > slow && calls > leastCalls; {
-	case late && !l.crowded.Load():
+	case !l.crowded.Load():
+		if !late || !ended {
+			return
+		}
 		l.most, l.lowered, l.calm = leastCalls, now, 0
 		l.crowded.Store(true)
 	case late && now.Sub(l.lowered) > l.timeout/2:
 		l.most, l.lowered = max(leastCalls, l.most/2), now
-	case err == nil && took < l.part(4) && l.waiting.Len() > 0:
-		l.most++
+	case err == nil && took <= slow && l.waiting.Len() > 0:
+		// Where the way has become longer, answers are never fast again for a while.
+		if l.fair++; took < l.part(4) || l.fair%16 == 0 {
+			l.most++
+		}
 	}
 	if l.next(now); l.waiting.Len() == 0 {
 		if l.calm++; l.calm > 4*l.most {

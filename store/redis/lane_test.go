@@ -35,7 +35,7 @@ func (l *laneTest) call(n int, takes time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), laneTimeout)
 	l.all.Go(func() {
 		defer cancel()
-		err := l.enter(ctx)
+		began, err := l.enter(ctx, time.Now())
 		l.mu.Lock()
 		if err == nil {
 			l.went = append(l.went, n)
@@ -46,7 +46,6 @@ func (l *laneTest) call(n int, takes time.Duration) {
 		if err != nil {
 			return
 		}
-		began := time.Now()
 		select {
 		case <-time.After(takes):
 			l.leave(began, nil)
@@ -75,9 +74,12 @@ func (l *laneTest) crowd() {
 // TestLaneFree: while answers come in time nobody waits, however many ask and however
 // long the way is.
 func TestLaneFree(t *testing.T) {
-	for _, takes := range []time.Duration{time.Millisecond, laneTimeout * 3 / 4} {
+	for _, takes := range []time.Duration{time.Millisecond, laneTimeout * 3 / 4, laneTimeout * 15 / 16} {
 		bubbletest.Test(t, func(t *testing.T) {
 			l := newLaneTest(t)
+			l.call(-1, laneTimeout*5/8) // what is slow is known by this
+			time.Sleep(laneTimeout)
+			l.went = nil
 			for range 5 {
 				for n := range 500 {
 					l.call(n, takes)
@@ -135,65 +137,167 @@ func TestLaneOrder(t *testing.T) {
 	}
 }
 
+// laneServer answers one call after the other, in their order, each after a way of its
+// own, and does not know who is gone.
+type laneServer struct {
+	each, way time.Duration
+	mu        sync.Mutex
+	free      time.Time // nothing is answered before
+
+	answered, failed atomic.Int64
+}
+
+// stall has it answer nothing for so long.
+func (s *laneServer) stall(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = time.Now().Add(d)
+}
+
+// ask makes a call to it by the lane.
+func (s *laneServer) ask(l *lane) {
+	ctx, cancel := context.WithTimeout(context.Background(), laneTimeout)
+	defer cancel()
+	began, err := l.enter(ctx, time.Now())
+	if err == nil {
+		s.mu.Lock()
+		if s.free.Before(began) {
+			s.free = began
+		}
+		s.free = s.free.Add(s.each)
+		wait := s.free.Sub(began) + s.way
+		s.mu.Unlock()
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		l.leave(began, err)
+	}
+	if err == nil {
+		s.answered.Add(1)
+	} else {
+		s.failed.Add(1)
+	}
+}
+
+// round has so many ask for as long, each with a pause after each call, and counts.
+func (s *laneServer) round(l *laneTest, callers int, pause, lasts time.Duration) (answered, failed int64) {
+	s.answered.Store(0)
+	s.failed.Store(0)
+	until := time.Now().Add(lasts)
+	for range callers {
+		l.all.Go(func() {
+			for time.Now().Before(until) {
+				s.ask(&l.lane)
+				time.Sleep(pause)
+			}
+		})
+		time.Sleep(pause / time.Duration(callers))
+	}
+	l.all.Wait()
+	return s.answered.Load(), s.failed.Load()
+}
+
 // TestLaneRecovers: a server that can answer some of those who ask goes on to answer them
 // in time, whatever the others do; when it answers all again, nobody waits any more.
 func TestLaneRecovers(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		l := newLaneTest(t)
-		// The server answers one call after the other, in their order, and does not
-		// know who is gone.
-		const each = 100 * time.Microsecond
-		var free time.Time
-		var mu sync.Mutex
-		var answered, failed atomic.Int64
-		ask := func(pause time.Duration, until time.Time) {
-			for time.Now().Before(until) {
-				ctx, cancel := context.WithTimeout(context.Background(), laneTimeout)
-				err := l.enter(ctx)
-				if err == nil {
-					began := time.Now()
-					mu.Lock()
-					if free.Before(began) {
-						free = began
-					}
-					free = free.Add(each)
-					wait := free.Sub(began)
-					mu.Unlock()
-					select {
-					case <-time.After(wait):
-					case <-ctx.Done():
-						err = ctx.Err()
-					}
-					l.leave(began, err)
-				}
-				cancel()
-				if err == nil {
-					answered.Add(1)
-				} else {
-					failed.Add(1)
-				}
-				time.Sleep(pause)
-			}
-		}
-		round := func(callers int, pause, lasts time.Duration) {
-			until := time.Now().Add(lasts)
-			for range callers {
-				l.all.Go(func() { ask(pause, until) })
-				time.Sleep(pause / time.Duration(callers))
-			}
-			l.all.Wait()
-		}
-		round(1000, 10*time.Millisecond, time.Second/2)
-		if n := answered.Load(); n < 3000 || failed.Load() == 0 {
-			t.Errorf("of 5,000 calls that the server can answer meanwhile %d were answered in time, and %d failed", n, failed.Load())
+		s := &laneServer{each: 100 * time.Microsecond}
+		answered, failed := s.round(l, 1000, 10*time.Millisecond, time.Second/2)
+		if answered < 3000 || failed == 0 {
+			t.Errorf("of 5,000 calls that the server can answer meanwhile %d were answered in time, and %d failed", answered, failed)
 		}
 		if l.waiting.Len() != 0 || l.calls.Load() != 0 {
 			t.Errorf("%d wait and %d are on their way, of nobody", l.waiting.Len(), l.calls.Load())
 		}
-		failed.Store(0)
-		round(50, 10*time.Millisecond, time.Second)
-		if l.crowded.Load() || failed.Load() != 0 {
-			t.Errorf("while there is time for all: crowded %t, %d failed", l.crowded.Load(), failed.Load())
+		if _, failed = s.round(l, 50, 10*time.Millisecond, time.Second); l.crowded.Load() || failed != 0 {
+			t.Errorf("while there is time for all: crowded %t, %d failed", l.crowded.Load(), failed)
+		}
+	})
+}
+
+// TestLaneHiccup: a server that answers nothing for less than a deadline costs nobody his
+// answer, and one that does so for longer few more than those who could not have had one.
+func TestLaneHiccup(t *testing.T) {
+	for _, way := range []time.Duration{laneTimeout / 16, laneTimeout / 4} {
+		for stall, most := range map[time.Duration]int64{laneTimeout / 2: 0, 2 * laneTimeout: 3} {
+			bubbletest.Test(t, func(t *testing.T) {
+				l := newLaneTest(t)
+				s := &laneServer{each: time.Microsecond, way: way}
+				l.all.Go(func() {
+					time.Sleep(3 * laneTimeout)
+					s.stall(stall)
+				})
+				const callers = 300
+				if _, failed := s.round(l, callers, laneTimeout/16, 12*laneTimeout); failed > most*callers {
+					t.Errorf("%v away, not answering for %v: %d failed of %d who asked", way, stall, failed, callers)
+				}
+			})
+		}
+	}
+}
+
+// TestLaneFarther: when the servers' way has become longer, as after a failover, but not
+// too long, everybody is soon sent again.
+func TestLaneFarther(t *testing.T) {
+	for way, soon := range map[time.Duration]time.Duration{
+		laneTimeout / 3:     50 * laneTimeout,
+		laneTimeout * 3 / 4: (fastestFor + 100) * laneTimeout,
+	} {
+		bubbletest.Test(t, func(t *testing.T) {
+			l := newLaneTest(t)
+			s := &laneServer{each: time.Microsecond, way: laneTimeout / 16}
+			l.crowd()
+			s.round(l, 4, laneTimeout/4, laneTimeout)
+			s.way = way
+			s.stall(2 * laneTimeout)
+			s.round(l, 60, laneTimeout/4, soon)
+			if answered, failed := s.round(l, 60, laneTimeout/4, 20*laneTimeout); failed != 0 {
+				t.Errorf("%v away: %d were answered in time, and %d failed", way, answered, failed)
+			}
+		})
+	}
+}
+
+// TestLaneAfterIdle: those who come long after the last call do not wait for what was
+// then, however many they are.
+func TestLaneAfterIdle(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		l := newLaneTest(t)
+		l.crowd()
+		time.Sleep(time.Minute)
+		for n := range 1000 {
+			l.call(n, laneTimeout/4)
+		}
+		l.all.Wait()
+		if len(l.went) != 1000 || l.crowded.Load() {
+			t.Errorf("%d of 1000 went; crowded %t", len(l.went), l.crowded.Load())
+		}
+	})
+}
+
+// TestLaneSilent: calls that nobody waits for any more are in the client's queue until one
+// is answered, also those that were cancelled.
+func TestLaneSilent(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		l := newLaneTest(t)
+		l.crowd()
+		before := l.silent
+		for n, err := range []error{context.DeadlineExceeded, context.Canceled, errors.Join(context.Canceled)} {
+			if _, err := l.enter(t.Context(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if l.leave(time.Now(), err); l.silent != before+int64(n)+1 {
+				t.Errorf("after %v: %d are silent, want %d", err, l.silent, before+int64(n)+1)
+			}
+		}
+		if _, err := l.enter(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if l.leave(time.Now(), nil); l.silent != 0 {
+			t.Errorf("after an answer %d are silent", l.silent)
 		}
 	})
 }

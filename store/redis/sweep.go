@@ -29,8 +29,8 @@ const (
 	sweepEvery   = time.Second
 	sweepBatch   = 64
 	sweepBatches = 64
-	// sweepWithin bounds each step. Nobody waits for it, so that it may take longer
-	// than a decision.
+	// sweepWithin bounds each step, unless a decision may take longer. Nobody waits
+	// for it.
 	sweepWithin = 2 * time.Second
 )
 
@@ -72,9 +72,9 @@ func (s *sweeping) end() {
 
 func (s *Store) dueKey() string { return s.prefix + " due" }
 
-// promise notes, the first time, that a reservation is to be looked after. It comes first: an entry
-// without a reservation is dropped, a reservation without an entry would not be
-// given back.
+// promise notes, the first time, that a reservation is to be looked after. It comes
+// first: an entry without a reservation is dropped, a reservation without an entry would
+// not be given back.
 func (s *Store) promise(ctx context.Context, id string, term time.Duration) error {
 	if s.clock == nil {
 		s.sweeping.start(s.Sweep)
@@ -108,7 +108,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 }
 
 func (s *Store) due(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.timeout))
 	defer cancel()
 	if err := s.pending.begin(); err != nil {
 		return nil, unavailable("sweep", err)
@@ -126,7 +126,7 @@ func (s *Store) due(ctx context.Context) ([]string, error) {
 
 // abandon settles a reservation that has expired by the choice of its checks.
 func (s *Store) abandon(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.timeout))
 	defer cancel()
 	r, err := s.read(ctx, id)
 	switch {

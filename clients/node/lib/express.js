@@ -87,6 +87,16 @@ function limit(options = {}) {
         }
         return false;
       }
+      if (unclear(req, keyHeaders)) {
+        if (!res.headersSent) {
+          send(req, res, {
+            title: 'The request can be read in two ways',
+            status: 400,
+            detail: 'Authorization has more than one word behind Bearer, or something else than spaces before it.',
+          });
+        }
+        return false;
+      }
       verdict = await asked.check(request);
     } catch (err) {
       if (onFailure) {
@@ -196,11 +206,19 @@ function send(req, res, problem) {
   res.end(req.method === 'HEAD' ? undefined : body);
 }
 
+// unclear reports whether an Authorization whose scheme is Bearer has more than one word
+// of visible ASCII behind it: servers do not agree on which of them is the token, and
+// "Bearer k 1" and "Bearer k 2" are to be no two clients.
+function unclear(req, names) {
+  const value = req.headers.authorization || '';
+  return names.includes('authorization') && /^[^!-~]*bearer[^!-~]/i.test(value) && !/^[ \t]*bearer *[!-~]*[ \t]*$/i.test(value);
+}
+
 function apiKey(req, names) {
   for (const name of names) {
     let value = req.headers[name];
     if (name === 'authorization') {
-      value = /^bearer /i.test(value || '') ? value.slice('bearer '.length) : '';
+      value = /^[ \t]*bearer /i.test(value || '') ? value.trim().slice('bearer'.length) : '';
     }
     value = (value || '').trim();
     if (value !== '') {

@@ -133,6 +133,15 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
       api_key: 'k1', ip: '192.0.2.1', route: 'GET /api/items/:id', method: 'GET', host: 'example.com', path: '/api/items/a b', user: 'ann', n: '7', ok: 'true',
     } });
     assert.equal(descriptors[1].descriptor.api_key, 'k2');
+    for (const authorization of ['Bearer k1 1', 'bearer  1 k1', 'Bearer\tk1', 'Bearer k1\t1', 'Bearer k\u00e9', '\u00a0Bearer k1']) {
+      const a = await ask(`${base}/api/items/7`, { headers: { authorization, 'x-api-key': 'k2' } });
+      assert.deepEqual([a.status, JSON.parse(a.text).title], [400, 'The request can be read in two ways'], authorization);
+    }
+    assert.equal(descriptors.length, 2);
+    for (const [authorization, want] of [['Bearer', 'k2'], ['Bearers k1 1', 'k2'], ['Digest a b', 'k2'], ['BEARER   k1', 'k1']]) {
+      await ask(`${base}/api/items/7`, { headers: { authorization, 'x-api-key': 'k2' } });
+      assert.equal(descriptors.at(-1).descriptor.api_key, want, authorization);
+    }
   });
 
   named('routes', async (t) => {
