@@ -156,11 +156,6 @@ func (p *Parts) Key(part *Part, rule string) string {
 	return ""
 }
 
-// Facts is the part's descriptor as rules and lists see it.
-func (p *Parts) Facts(part *Part) policy.Descriptor {
-	return nested.Flatten(nil, p.Domain, part.Entries)
-}
-
 // Resolve finds what binds each part. The error is that of [policy.Set.Bind] or
 // [policy.Set.Check], with the number of the descriptor.
 func (p *Parts) Resolve() error {

@@ -131,8 +131,7 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 	}
 	for _, list := range lists {
 		for _, name := range list {
-			lines := h[name]
-			if len(lines) > 1 {
+			if lines := h[name]; len(lines) > 1 {
 				return severalLines(name, len(lines))
 			}
 		}
