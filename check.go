@@ -169,40 +169,37 @@ func (c *Check) valid() bool {
 }
 
 func validate(op Op, checks []Check) error {
-	var problems []string
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var problems Problems
 	if op >= ops {
-		bad("operation %d is unknown", op)
+		problems.Add("op", "operation %d is unknown", op)
 	}
 	if len(checks) == 0 || len(checks) > MaxChecks {
-		bad("there are %d checks, must be 1 to %d", len(checks), MaxChecks)
+		problems.Add("checks", "there are %d checks, must be 1 to %d", len(checks), MaxChecks)
 	}
 	for i := range checks {
 		c := &checks[i]
 		if i >= MaxChecks {
 			break
 		}
+		at := fmt.Sprintf("checks[%d]", i)
 		name := ""
 		if c.Rule == nil || len(c.Rule.limits) == 0 {
-			bad("check %d has no rule; make one with NewRule", i+1)
+			problems.Add(at+".rule", "check %d has no rule; make one with NewRule", i+1)
 		} else {
 			name = " (" + c.Rule.name + ")"
 		}
 		if len(c.Key) > MaxKey {
-			bad("check %d%s: the key has %d bytes, must have at most %d", i+1, name, len(c.Key), MaxKey)
+			problems.Add(at+".key", "check %d%s: the key has %d bytes, must have at most %d", i+1, name, len(c.Key), MaxKey)
 		}
 		if c.Cost < 0 || c.Cost > MaxCount {
-			bad("check %d%s: the cost is %d, must be 1 to %d", i+1, name, c.Cost, MaxCount)
+			problems.Add(at+".cost", "check %d%s: the cost is %d, must be 1 to %d", i+1, name, c.Cost, MaxCount)
 		}
 		if !c.valid() {
 			continue
 		}
 		if j := repeats(checks, i); j >= 0 {
-			bad("check %d repeats the rule %q and the key of check %d; add up their costs instead", i+1, c.Rule.name, j+1)
+			problems.Add(at, "check %d repeats the rule %q and the key of check %d; add up their costs instead", i+1, c.Rule.name, j+1)
 		}
 	}
-	if problems == nil {
-		return nil
-	}
-	return &InvalidError{Subject: "request", Problems: problems}
+	return problems.Err("request")
 }

@@ -24,7 +24,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("error %q, want %q", err, want)
 		}
 	}
-	invalid := &headgate.InvalidError{Subject: "x", Problems: []string{"a is 1", "b is 2"}}
+	invalid := &headgate.InvalidError{Subject: "x", Problems: headgate.Problems{{Field: "a", Text: "a is 1"}, {Text: "b is 2"}}}
 	if invalid.Error() != "headgate: x: a is 1; b is 2" || !errors.Is(invalid, headgate.ErrInvalid) || errors.Is(invalid, headgate.ErrDenied) {
 		t.Errorf("%v", invalid)
 	}

@@ -148,7 +148,7 @@ func ExampleParseLimit() {
 	// token_bucket 20 per 1m
 	// token_bucket 50 per 1s burst 200
 	// fixed_window 1000 per calendar month in Europe/Berlin
-	// headgate: invalid: period "fortnight": write a whole number and a unit, such as 500ms, 60s, 5m, 1h, 1d or 1w (in limit "20 per fortnight")
+	// headgate: period "fortnight": write a whole number and a unit, such as 500ms, 60s, 5m, 1h, 1d or 1w (in limit "20 per fortnight")
 }
 
 // Every mistake is told at once.

@@ -39,17 +39,14 @@ func (t *Terms) Term() time.Duration {
 // Validate returns an [*InvalidError] if no ledger could take the terms. An empty
 // id is one that is still to be made up.
 func (t *Terms) Validate() error {
-	var problems []string
+	var problems Problems
 	if len(t.ID) > MaxID {
-		problems = append(problems, fmt.Sprintf("the id has %d bytes, must have at most %d", len(t.ID), MaxID))
+		problems.Add("id", "the id has %d bytes, must have at most %d", len(t.ID), MaxID)
 	}
 	if t.For < 0 || t.For > MaxTerm || t.For%time.Millisecond != 0 {
-		problems = append(problems, fmt.Sprintf("the request is to be remembered for %v, must be whole milliseconds up to %v", t.For, MaxTerm))
+		problems.Add("for", "the request is to be remembered for %v, must be whole milliseconds up to %v", t.For, MaxTerm)
 	}
-	if problems != nil {
-		return &InvalidError{Subject: "request", Problems: problems}
-	}
-	return nil
+	return problems.Err("request")
 }
 
 // Reservation is what was charged for a request whose cost is not final.
@@ -174,7 +171,7 @@ type Ledger interface {
 // these terms.
 func ValidateOnce(terms *Terms, checks []Check) error {
 	if terms.ID == "" {
-		return &InvalidError{Subject: "request", Problems: []string{"it has no id to be remembered by"}}
+		return Invalid("request", "id", "it has no id to be remembered by")
 	}
 	if err := terms.Validate(); err != nil {
 		return err
@@ -185,12 +182,12 @@ func ValidateOnce(terms *Terms, checks []Check) error {
 // ValidateSettle returns an [*InvalidError] if no ledger could settle the
 // reservation at these units.
 func ValidateSettle(r *Reservation, units []int64) error {
-	var problems []string
+	var problems Problems
 	if r.ID == "" || len(r.Checks) == 0 {
-		problems = append(problems, "there is no reservation: the request was denied, or nothing bound it")
+		problems.Add("id", "there is no reservation: the request was denied, or nothing bound it")
 	}
 	if len(units) != len(r.Checks) {
-		problems = append(problems, fmt.Sprintf("there are %d costs for %d checks", len(units), len(r.Checks)))
+		problems.Add("units", "there are %d costs for %d checks", len(units), len(r.Checks))
 	}
 	limits := 0
 	for i := range r.Checks {
@@ -199,15 +196,15 @@ func ValidateSettle(r *Reservation, units []int64) error {
 		}
 	}
 	if len(r.Used) != 0 && len(r.Used) != limits {
-		problems = append(problems, fmt.Sprintf("there are %d numbers of units in use for %d limits", len(r.Used), limits))
+		problems.Add("used", "there are %d numbers of units in use for %d limits", len(r.Used), limits)
 	}
 	for i, n := range units {
 		if n < 0 || n > MaxCount {
-			problems = append(problems, fmt.Sprintf("cost %d is %d, must be 0 to %d", i+1, n, MaxCount))
+			problems.Add(fmt.Sprintf("units[%d]", i), "cost %d is %d, must be 0 to %d", i+1, n, MaxCount)
 		}
 	}
-	if problems != nil {
-		return &InvalidError{Subject: "settlement", Problems: problems}
+	if err := problems.Err("settlement"); err != nil {
+		return err
 	}
 	return Validate(OpTake, r.Checks)
 }

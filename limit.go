@@ -70,7 +70,7 @@ func ParseAlgorithm(s string) (Algorithm, error) {
 			return Algorithm(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: algorithm %q is not one of %v", ErrInvalid, s, algorithmNames)
+	return 0, Invalid("", "algorithm", "algorithm %q is not one of %v", s, algorithmNames)
 }
 
 // Alignment says where the windows of a FixedWindow limit begin. The zero
@@ -213,45 +213,48 @@ func (l *Limit) Rate() (num, den int64) { return l.num, l.den }
 // limit that has not passed through [NewRule].
 func (l *Limit) Slot() uint64 { return l.slot }
 
-// check appends everything that is wrong with the limit to problems.
-func (l *Limit) check(problems []string) []string {
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+// Validate returns an [*InvalidError] with every mistake in the limit. [NewRule]
+// validates the limits of a rule itself.
+func (l *Limit) Validate() error { return l.check().Err(fmt.Sprintf("limit %q", l)) }
+
+// check returns everything that is wrong with the limit.
+func (l *Limit) check() (problems Problems) {
 	if l.Algorithm >= algorithms {
-		bad("algorithm %d is unknown", l.Algorithm)
+		problems.Add("algorithm", "algorithm %d is unknown", l.Algorithm)
 	}
 	if l.Align >= alignments {
-		bad("alignment %d is unknown", l.Align)
+		problems.Add("align", "alignment %d is unknown", l.Align)
 	}
 	if l.Count < 1 || l.Count > MaxCount {
-		bad("count is %d, must be 1 to %d", l.Count, MaxCount)
+		problems.Add("count", "count is %d, must be 1 to %d", l.Count, MaxCount)
 	}
 	calendar := l.Align >= AlignMinute
 	switch {
 	case calendar && l.Period != 0:
-		bad("period is %v, must be left out with calendar windows", l.Period)
+		problems.Add("period", "period is %v, must be left out with calendar windows", l.Period)
 	case calendar:
 	case l.Period < time.Microsecond || l.Period > MaxPeriod:
-		bad("period is %v, must be 1µs to %v", l.Period, MaxPeriod)
+		problems.Add("period", "period is %v, must be 1µs to %v", l.Period, MaxPeriod)
 	case l.Period%time.Microsecond != 0:
-		bad("period is %v, must be whole microseconds", l.Period)
+		problems.Add("period", "period is %v, must be whole microseconds", l.Period)
 	}
 	if l.Align != AlignUTC && l.Algorithm != FixedWindow {
-		bad("%s windows need algorithm fixed_window, not %s", l.Align, l.Algorithm)
+		problems.Add("align", "%s windows need algorithm fixed_window, not %s", l.Align, l.Algorithm)
 	}
 	if l.Location != nil && !calendar {
-		bad("time zone %s needs calendar windows", l.Location)
+		problems.Add("location", "time zone %s needs calendar windows", l.Location)
 	}
 	bucket := l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket
 	switch {
 	case l.Burst == 0:
 	case !bucket:
-		bad("burst is %d, but %s admits at most its count at once and has no burst", l.Burst, l.Algorithm)
+		problems.Add("burst", "burst is %d, but %s admits at most its count at once and has no burst", l.Burst, l.Algorithm)
 	case l.Burst < 1 || l.Burst > MaxCount:
-		bad("burst is %d, must be 1 to %d", l.Burst, MaxCount)
+		problems.Add("burst", "burst is %d, must be 1 to %d", l.Burst, MaxCount)
 	}
-	problems = l.checkBlock(problems)
+	l.checkBlock(&problems)
 	if l.Algorithm == SlidingWindow && l.Count > MaxLog && l.Count <= MaxCount {
-		bad("count is %d, an exact sliding_window holds at most %d; sliding_counter holds more", l.Count, MaxLog)
+		problems.Add("count", "count is %d, an exact sliding_window holds at most %d; sliding_counter holds more", l.Count, MaxLog)
 	}
 	if bucket && len(problems) == 0 {
 		// Capacity and period are bounded above, so the product fits in 128
@@ -264,28 +267,26 @@ func (l *Limit) check(problems []string) []string {
 			long = full > uint64(MaxRefill.Microseconds())
 		}
 		if long {
-			bad("burst %d at %d per %v takes longer than 100 years to refill", l.Capacity(), l.Count, l.Period)
+			problems.Add("burst", "burst %d at %d per %v takes longer than 100 years to refill", l.Capacity(), l.Count, l.Period)
 		}
 	}
 	return problems
 }
 
-// checkBlock appends what is wrong with Block and MaxBlock.
-func (l *Limit) checkBlock(problems []string) []string {
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+// checkBlock adds what is wrong with Block and MaxBlock.
+func (l *Limit) checkBlock(problems *Problems) {
 	fits := func(d time.Duration) bool {
 		return d >= time.Millisecond && d <= MaxBlockTime && d%time.Millisecond == 0
 	}
 	switch {
 	case l.Algorithm != Penalty && (l.Block != 0 || l.MaxBlock != 0):
-		bad("block is %v to %v, but %s blocks nobody; a penalty does", l.Block, l.Longest(), l.Algorithm)
+		problems.Add("block", "block is %v to %v, but %s blocks nobody; a penalty does", l.Block, l.Longest(), l.Algorithm)
 	case l.Algorithm != Penalty:
 	case !fits(l.Block):
-		bad("block is %v, must be whole milliseconds from 1ms to %v", l.Block, MaxBlockTime)
+		problems.Add("block", "block is %v, must be whole milliseconds from 1ms to %v", l.Block, MaxBlockTime)
 	case l.MaxBlock != 0 && (!fits(l.MaxBlock) || l.MaxBlock < l.Block):
-		bad("max block is %v, must be whole milliseconds from block, %v, to %v", l.MaxBlock, l.Block, MaxBlockTime)
+		problems.Add("max_block", "max block is %v, must be whole milliseconds from block, %v, to %v", l.MaxBlock, l.Block, MaxBlockTime)
 	}
-	return problems
 }
 
 // prepare works out what decisions need. The limit must have passed check; nth

@@ -139,7 +139,7 @@ func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (Decision,
 // noUnits is the error of the methods that take a number of units: to a Check zero
 // means one, but to a caller who computed a cost of zero it does not.
 func noUnits() error {
-	return &InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("the cost is 0, must be 1 to %d", MaxCount)}}
+	return Invalid("request", "cost", "the cost is 0, must be 1 to %d", MaxCount)
 }
 
 // Wait takes one unit for key from every rule as soon as they fit, and holds the
@@ -269,7 +269,7 @@ func (l *Limiter) Settle(ctx context.Context, r Reservation, cost int64) (Verdic
 		return Verdict{}, err
 	}
 	if cost < 0 || cost > MaxCount {
-		return Verdict{}, &InvalidError{Subject: "settlement", Problems: []string{fmt.Sprintf("the cost is %d, must be 0 to %d", cost, MaxCount)}}
+		return Verdict{}, Invalid("settlement", "cost", "the cost is %d, must be 0 to %d", cost, MaxCount)
 	}
 	decisions, err := ledger.Settle(ctx, r, r.Units(cost), nil)
 	if err != nil {

@@ -34,20 +34,20 @@ type Rule struct {
 // The name is 1 to MaxName bytes of printable UTF-8 without spaces or braces,
 // which mean a hash slot to Redis; counters are kept under it.
 func NewRule(name string, limits ...Limit) (*Rule, error) {
-	var problems []string
+	var problems Problems
 	if p := checkName("name", name, MaxName); p != "" {
-		problems = append(problems, p)
+		problems.Add("name", "%s", p)
 	}
 	if len(limits) == 0 || len(limits) > MaxLimits {
-		problems = append(problems, fmt.Sprintf("it has %d limits, must have 1 to %d", len(limits), MaxLimits))
+		problems.Add("limits", "it has %d limits, must have 1 to %d", len(limits), MaxLimits)
 	}
 	r := &Rule{name: name, limits: append([]Limit(nil), limits...), id: fnv1a(name)}
 	shapes := make(map[uint64]int, len(limits))
 	for i := range r.limits {
 		l := &r.limits[i]
-		mistakes := l.check(nil)
+		mistakes := l.check()
 		for _, m := range mistakes {
-			problems = append(problems, fmt.Sprintf("limit %d: %s", i+1, m))
+			problems.Add(fmt.Sprintf("limits[%d].%s", i, m.Field), "limit %d: %s", i+1, m.Text)
 		}
 		if len(mistakes) == 0 {
 			l.prepare(shapes[l.shape()])
@@ -56,12 +56,12 @@ func NewRule(name string, limits ...Limit) (*Rule, error) {
 	}
 	switch penalties := r.penalties(); {
 	case penalties > 1:
-		problems = append(problems, fmt.Sprintf("it has %d penalties, must have at most one", penalties))
+		problems.Add("limits", "it has %d penalties, must have at most one", penalties)
 	case penalties == 1 && len(limits) == 1:
-		problems = append(problems, "its only limit is a penalty, which counts the denials of others; give it one of those")
+		problems.Add("limits", "its only limit is a penalty, which counts the denials of others; give it one of those")
 	}
-	if problems != nil {
-		return nil, &InvalidError{Subject: fmt.Sprintf("rule %q", name), Problems: problems}
+	if err := problems.Err(fmt.Sprintf("rule %q", name)); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -95,7 +95,7 @@ func MustRule(name string, limits ...Limit) *Rule {
 func (r *Rule) WithTag(tag string) (*Rule, error) {
 	if tag != "" {
 		if p := checkName("tag", tag, MaxTag); p != "" {
-			return nil, &InvalidError{Subject: fmt.Sprintf("rule %q", r.name), Problems: []string{p}}
+			return nil, Invalid(fmt.Sprintf("rule %q", r.name), "tag", "%s", p)
 		}
 	}
 	tagged := *r

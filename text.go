@@ -84,15 +84,15 @@ func ParsePeriod(s string) (time.Duration, error) {
 	if digits > 0 {
 		var err error
 		if n, err = strconv.ParseInt(s[:digits], 10, 64); err != nil {
-			return 0, fmt.Errorf("%w: period %q: the number is too large", ErrInvalid, s)
+			return 0, Invalid("", "period", "period %q: the number is too large", s)
 		}
 	}
 	unit, ok := unitLength(strings.TrimSpace(s[digits:]))
 	if !ok {
-		return 0, fmt.Errorf("%w: period %q: write a whole number and a unit, such as 500ms, 60s, 5m, 1h, 1d or 1w", ErrInvalid, s)
+		return 0, Invalid("", "period", "period %q: write a whole number and a unit, such as 500ms, 60s, 5m, 1h, 1d or 1w", s)
 	}
 	if n > int64(MaxPeriod/unit) {
-		return 0, fmt.Errorf("%w: period %q is longer than %d days", ErrInvalid, s, int64(MaxPeriod/(24*time.Hour)))
+		return 0, Invalid("", "period", "period %q is longer than %d days", s, int64(MaxPeriod/(24*time.Hour)))
 	}
 	return time.Duration(n) * unit, nil
 }
@@ -125,7 +125,7 @@ func unitLength(name string) (time.Duration, bool) {
 func ParseLimit(a Algorithm, s string) (Limit, error) {
 	l := Limit{Algorithm: a}
 	fail := func(format string, args ...any) (Limit, error) {
-		return Limit{}, fmt.Errorf("%w: limit %q: %s", ErrInvalid, s, fmt.Sprintf(format, args...))
+		return Limit{}, Invalid(fmt.Sprintf("limit %q", s), "", format, args...)
 	}
 	words := strings.Fields(s)
 	if len(words) > 2 && words[1] == "denials" {
@@ -206,11 +206,11 @@ func parsePenalty(words []string, fail func(string, ...any) (Limit, error)) (Lim
 // "Local", which mean something else on every machine.
 func LoadLocation(name string) (*time.Location, error) {
 	if name == "" || name == "Local" {
-		return nil, fmt.Errorf("%w: time zone %q differs from machine to machine; name one, such as UTC or Europe/Berlin", ErrInvalid, name)
+		return nil, Invalid("", "location", "time zone %q differs from machine to machine; name one, such as UTC or Europe/Berlin", name)
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: time zone %q is not known here", ErrInvalid, name)
+		return nil, Invalid("", "location", "time zone %q is not known here", name)
 	}
 	return loc, nil
 }

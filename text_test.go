@@ -100,7 +100,7 @@ func TestParseLimit(t *testing.T) {
 
 func TestParseLimitMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                 `headgate: invalid: limit "": write it as "20 per 60s"`,
+		"":                                 `headgate: limit "": write it as "20 per 60s"`,
 		"20":                               `write it as`,
 		"20 per":                           `write it as`,
 		"20/60s":                           `write it as`,

@@ -137,33 +137,27 @@ func valid(r interface {
 	GetChecks() []*headgatev1.Check
 }, id string,
 ) error {
-	var problems []string
-	bad := func(format string, args ...any) {
-		problems = append(problems, fmt.Sprintf(format, args...)+" is not UTF-8")
-	}
+	var problems headgate.Problems
 	if !utf8.ValidString(id) {
-		bad("the id")
+		problems.Add("id", "the id is not UTF-8")
 	}
 	for name, value := range r.GetEntries() {
 		if !utf8.ValidString(name) {
-			bad("the name of the entry %q", name)
+			problems.Add("entries", "the name of the entry %q is not UTF-8", name)
 		}
 		if !utf8.ValidString(value) {
-			bad("the value of the entry %q", name)
+			problems.Add("entries."+name, "the value of the entry %q is not UTF-8", name)
 		}
 	}
 	for i, c := range r.GetChecks() {
 		if !utf8.ValidString(c.GetRule()) {
-			bad("the rule of check %d", i+1)
+			problems.Add(fmt.Sprintf("checks[%d].rule", i), "the rule of check %d is not UTF-8", i+1)
 		}
 		if !utf8.ValidString(c.GetKey()) {
-			bad("the key of check %d", i+1)
+			problems.Add(fmt.Sprintf("checks[%d].key", i), "the key of check %d is not UTF-8", i+1)
 		}
 	}
-	if problems != nil {
-		return &headgate.InvalidError{Subject: "request", Problems: problems}
-	}
-	return nil
+	return problems.Err("request")
 }
 
 // ask makes one call of gRPC, within the deadline and the bound on calls.

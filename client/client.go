@@ -72,7 +72,7 @@ func New(target string, options ...Option) (*Client, error) {
 	}
 	conn, err := grpc.NewClient(target, slices.Concat(set.dial, own)...)
 	if err != nil {
-		return nil, &headgate.InvalidError{Subject: "client", Problems: []string{fmt.Sprintf("the target %q: %v", target, err)}}
+		return nil, headgate.Invalid("client", "target", "the target %q: %v", target, err)
 	}
 	c := &Client{conn: conn, api: headgatev1.NewHeadgateClient(conn), deadlines: deadlines{timeout: set.timeout}}
 	c.flight.most = int64(set.maxInFlight)

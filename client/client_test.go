@@ -526,8 +526,8 @@ func TestMistakes(t *testing.T) {
 			continue
 		}
 		for i, want := range m.want {
-			if !strings.Contains(invalid.Problems[i], want) {
-				t.Errorf("%s: %q does not say %s", m.target, invalid.Problems[i], want)
+			if !strings.Contains(invalid.Problems[i].Text, want) {
+				t.Errorf("%s: %q does not say %s", m.target, invalid.Problems[i].Text, want)
 			}
 		}
 	}

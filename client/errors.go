@@ -101,12 +101,12 @@ func invalid(s *status.Status) *headgate.InvalidError {
 	for _, d := range s.Details() {
 		if bad, ok := d.(*errdetails.BadRequest); ok {
 			for _, v := range bad.GetFieldViolations() {
-				e.Problems = append(e.Problems, v.GetField()+" "+v.GetDescription())
+				e.Problems.Add(v.GetField(), "%s %s", v.GetField(), v.GetDescription())
 			}
 		}
 	}
 	if e.Problems == nil {
-		e.Problems = []string{s.Message()}
+		e.Problems.Add("", "%s", s.Message())
 	}
 	return e
 }

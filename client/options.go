@@ -2,7 +2,6 @@ package client
 
 import (
 	"crypto/tls"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -81,36 +80,32 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 
 // check returns an [*headgate.InvalidError] with every mistake.
 func (s *settings) check(target string) error {
-	var problems []string
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var problems headgate.Problems
 	if target == "" {
-		bad("the target is empty, must be such as 127.0.0.1:9090")
+		problems.Add("target", "the target is empty, must be such as 127.0.0.1:9090")
 	}
 	switch {
 	case s.plain && s.secured:
-		bad("WithTLS and WithoutTLS are both given; choose one")
+		problems.Add("WithTLS", "WithTLS and WithoutTLS are both given; choose one")
 	case !s.plain && !s.secured:
-		bad("neither WithTLS nor WithoutTLS is given; choose one")
+		problems.Add("WithTLS", "neither WithTLS nor WithoutTLS is given; choose one")
 	}
 	if s.timeout < time.Millisecond || s.timeout > MaxTimeout {
-		bad("WithTimeout is %v, must be 1ms to %v", s.timeout, MaxTimeout)
+		problems.Add("WithTimeout", "WithTimeout is %v, must be 1ms to %v", s.timeout, MaxTimeout)
 	}
 	const most = 1_000_000
 	if s.maxInFlight < 1 || s.maxInFlight > most {
-		bad("WithMaxInFlight is %d, must be 1 to %d", s.maxInFlight, most)
+		problems.Add("WithMaxInFlight", "WithMaxInFlight is %d, must be 1 to %d", s.maxInFlight, most)
 	}
 	if s.streamFrom != never && (s.streamFrom < 1 || s.streamFrom > most) {
-		bad("WithStreamFrom is %d, must be 1 to %d", s.streamFrom, most)
+		problems.Add("WithStreamFrom", "WithStreamFrom is %d, must be 1 to %d", s.streamFrom, most)
 	}
 	for i := range len(s.token) {
 		// The token itself is not repeated.
 		if s.token[i] <= ' ' || s.token[i] > '~' {
-			bad("WithToken: byte %d is not a visible ASCII character, which is all that a header can hold", i+1)
+			problems.Add("WithToken", "WithToken: byte %d is not a visible ASCII character, which is all that a header can hold", i+1)
 			break
 		}
 	}
-	if problems != nil {
-		return &headgate.InvalidError{Subject: "client", Problems: problems}
-	}
-	return nil
+	return problems.Err("client")
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -126,7 +125,7 @@ func (c *compiler) rule(at place, t *ruleText) {
 		l.name = fmt.Sprintf("line-%d-column-%d", at.line, at.column)
 		var invalid *headgate.InvalidError
 		if place, given := t.places["name"]; given && errors.As(err, &invalid) {
-			c.add(place, "%s", strings.Join(invalid.Problems, "; "))
+			c.add(place, "%s", invalid.Problems)
 		}
 	}
 	l.tag = c.tag(t)
@@ -179,7 +178,7 @@ func (c *compiler) tag(t *ruleText) string {
 	case t.slot == "" && !told:
 		c.add(at, "the tag has 0 bytes, must have 1 to %d", headgate.MaxTag)
 	case errors.As(err, &invalid) && !told:
-		c.add(at, "%s", strings.Join(invalid.Problems, "; "))
+		c.add(at, "%s", invalid.Problems)
 	}
 	if err != nil {
 		return ""
@@ -224,10 +223,16 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place) *headgate.R
 		}
 		limit, err := e.value.resolve(l.t.algorithm, l.t.zone)
 		if err != nil {
-			l.tell(e.at, own, words(err))
+			l.tell(e.at, own, headgate.Text(err))
 			continue
 		}
 		l.zoned = l.zoned || limit.Location != nil && limit.Location == l.t.zone
+		var invalid *headgate.InvalidError
+		if errors.As(limit.Validate(), &invalid) {
+			for _, problem := range invalid.Problems {
+				l.tell(e.at, own, fmt.Sprintf("limit %q: %s", &limit, problem.Text))
+			}
+		}
 		limits[i] = limit
 	}
 	if len(limits) == 0 {
@@ -241,12 +246,9 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place) *headgate.R
 		tagged, _ := compiled.WithTag(l.tag)
 		return tagged
 	}
-	for _, text := range invalid.Problems {
-		number, rest, _ := strings.Cut(strings.TrimPrefix(text, "limit "), ": ")
-		if i, err := strconv.Atoi(number); err == nil && i >= 1 && i <= len(list) {
-			l.tell(list[i-1].at, own, fmt.Sprintf("limit %q: %s", &limits[i-1], rest))
-		} else {
-			l.tell(own, own, text)
+	for _, problem := range invalid.Problems {
+		if problem.Field == "limits" { // Those of single limits have been told.
+			l.tell(own, own, problem.Text)
 		}
 	}
 	return headgate.MustRule(l.name, standIn())

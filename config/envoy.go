@@ -21,7 +21,7 @@ import (
 func EnvoyFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return nil, fmt.Errorf("headgate: %w", err)
 	}
 	var files []string
 	for _, e := range entries {
@@ -118,7 +118,7 @@ func readEnvoy(dir string, loaded *Loaded) ([]nested.Domain, error) {
 		}
 		data, err := readFile(name, MaxBytes)
 		if err != nil {
-			return nil, fmt.Errorf("config: %w", err)
+			return nil, fmt.Errorf("headgate: %w", err)
 		}
 		addPart(sum, data)
 		m := mistakes{file: name}

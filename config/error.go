@@ -101,11 +101,5 @@ func (m *mistakes) err() error {
 	return &Error{m.list}
 }
 
-// words is the text of an error of the core without that of its sentinel, which
-// says nothing to someone who reads file:line:column.
-func words(err error) string {
-	return strings.ReplaceAll(err.Error(), headgate.ErrInvalid.Error()+": ", "")
-}
-
 // count is how many mistakes were added so far.
 func (m *mistakes) count() int { return len(m.list) + m.more + m.again }

@@ -25,7 +25,7 @@ func Format(set *policy.Set) ([]byte, error) {
 	w.list("deny", set.Denied())
 	w.list("allow", set.Allowed())
 	if w.err != nil {
-		return nil, fmt.Errorf("config: the policy cannot be written: %w", w.err)
+		return nil, fmt.Errorf("headgate: the policy cannot be written: %w", w.err)
 	}
 	rules := set.Rules()
 	for _, section := range []struct {
@@ -45,7 +45,7 @@ func Format(set *policy.Set) ([]byte, error) {
 			}
 			section.write(r)
 			if w.err != nil {
-				return nil, fmt.Errorf("config: rule %q cannot be written: %w", r.Name, w.err)
+				return nil, fmt.Errorf("headgate: rule %q cannot be written: %w", r.Name, w.err)
 			}
 		}
 	}

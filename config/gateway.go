@@ -125,7 +125,7 @@ const (
 func ReadGateway(path string) (*Gateway, error) {
 	data, err := readFile(path, MaxBytes)
 	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return nil, fmt.Errorf("headgate: %w", err)
 	}
 	return ParseGateway(path, data)
 }

@@ -49,7 +49,7 @@ func Read(path string, opts ...policy.Option) (Loaded, error) {
 	}
 	data, err := read(path, MaxBytes)
 	if err != nil {
-		return loaded, fmt.Errorf("config: %w", err)
+		return loaded, fmt.Errorf("headgate: %w", err)
 	}
 	loaded.Set, err = compileSource(&source{path, read}, data, opts)
 	if err == nil {

@@ -194,7 +194,7 @@ func TestFormatRefuses(t *testing.T) {
 		rule policy.Rule
 		want string
 	}{
-		{policy.Rule{Limits: limits, Direct: true}, `config: rule "a" cannot be written: the short form has sliding windows of whole seconds and no cost, not token_bucket "5 per 1s" at cost 1`},
+		{policy.Rule{Limits: limits, Direct: true}, `headgate: rule "a" cannot be written: the short form has sliding windows of whole seconds and no cost, not token_bucket "5 per 1s" at cost 1`},
 		{policy.Rule{Limits: headgate.MustRule("a", headgate.Sliding(5, time.Second)), Direct: true, Cost: 2}, `not sliding_window "5 per 1s" at cost 2`},
 		{policy.Rule{Limits: headgate.MustRule("a", headgate.Sliding(5, time.Millisecond)), Direct: true}, `not sliding_window "5 per 1ms" at cost 1`},
 		{policy.Rule{Limits: limits, Match: []policy.Condition{policy.Equal("e", "x"), policy.Prefix("e", "x")}}, `entry "e" has more than one list of values; join them into one`},

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/headgate/headgate"
 )
 
 // reader reads one file's nodes. Its methods add to the mistakes and report
@@ -180,7 +182,7 @@ func plainText[T any](s schema, parse func(text string) (T, error)) value[T] {
 		}
 		x, err := parse(n.text)
 		if err != nil {
-			r.add(n.at, "%s", words(err))
+			r.add(n.at, "%s", headgate.Text(err))
 			return zero, false
 		}
 		return x, true

@@ -56,8 +56,8 @@ func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 			}
 		}
 	}
-	if c.problems != nil {
-		return nil, &headgate.InvalidError{Subject: "interceptor", Problems: c.problems}
+	if err := c.problems.Err("interceptor"); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

@@ -227,7 +227,7 @@ func TestClientMistakes(t *testing.T) {
 	if !errors.As(err, &invalid) {
 		t.Fatalf("got %v", err)
 	}
-	all := strings.Join(invalid.Problems, "\n")
+	all := strings.Join(invalid.Problems.Texts(), "\n")
 	for _, want := range []string{"MaxWait", "MaxPause", "Retries", "PauseBy has an empty", "ClientCost", "OnStoreError", `"x" needs`, "the store is nil", `"a" is there already`, "no ip"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not said:\n%s", want, all)

@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -106,7 +105,7 @@ type settings struct {
 	hold        time.Duration
 	denied      DeniedFunc
 	hooks       Hooks
-	problems    []string
+	problems    headgate.Problems
 }
 
 // Limit binds every call by the rules, with counters kept for the key. Given
@@ -356,7 +355,7 @@ func WithHooks(hooks Hooks) Option {
 }
 
 func (s *settings) bad(format string, args ...any) {
-	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+	s.problems.Add("", format, args...)
 }
 
 // validKey reports whether metadata can have a key of that name in any case.

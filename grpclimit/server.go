@@ -72,8 +72,8 @@ func NewServer(store headgate.Store, options ...Option) (*Server, error) {
 	s.calls, s.streams = c.compile("Limit", s.limits), c.compile("MessageLimit", s.messages)
 	s.facts = c.Facts()
 	s.wantsKey = slices.Contains(s.facts, factAPIKey)
-	if s.problems != nil {
-		return nil, &headgate.InvalidError{Subject: "interceptor", Problems: s.problems}
+	if err := s.problems.Err("interceptor"); err != nil {
+		return nil, err
 	}
 	s.pool.New = func() any { return new(scratch) }
 	return s, nil

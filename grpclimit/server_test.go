@@ -505,7 +505,7 @@ func TestMistakes(t *testing.T) {
 			if !errors.As(err, &invalid) {
 				t.Fatalf("got %v", err)
 			}
-			all := strings.Join(invalid.Problems, "\n")
+			all := strings.Join(invalid.Problems.Texts(), "\n")
 			for _, want := range c.want {
 				if !strings.Contains(all, want) {
 					t.Errorf("%q is not said:\n%s", want, all)

@@ -43,19 +43,19 @@ type Resolver struct {
 // pass for another.
 func NewResolver(source Source, proxies ...string) (*Resolver, error) {
 	res, problems := newResolver(source, proxies)
-	if problems != nil {
-		return nil, &headgate.InvalidError{Subject: "client addresses", Problems: problems}
+	if err := problems.Err("client addresses"); err != nil {
+		return nil, err
 	}
 	return res, nil
 }
 
-func newResolver(source Source, proxies []string) (res *Resolver, problems []string) {
+func newResolver(source Source, proxies []string) (res *Resolver, problems headgate.Problems) {
 	res = &Resolver{source: Source(textproto.CanonicalMIMEHeaderKey(string(source)))}
 	if !validFieldName(string(source)) {
-		problems = append(problems, fmt.Sprintf("the source of client addresses is %q, must be a header name such as X-Forwarded-For", source))
+		problems.Add("source", "the source of client addresses is %q, must be a header name such as X-Forwarded-For", source)
 	}
 	if len(proxies) == 0 {
-		problems = append(problems, "no proxy is trusted; name at least one prefix, or believe no header")
+		problems.Add("proxies", "no proxy is trusted; name at least one prefix, or believe no header")
 	}
 	for _, text := range proxies {
 		if text == "unix" {
@@ -64,7 +64,7 @@ func newResolver(source Source, proxies []string) (res *Resolver, problems []str
 		}
 		p, problem := parsePrefix(text)
 		if problem != "" {
-			problems = append(problems, problem)
+			problems.Add("proxies", "%s", problem)
 			continue
 		}
 		res.trusted = append(res.trusted, p)

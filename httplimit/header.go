@@ -51,7 +51,7 @@ func ParseDialect(s string) (Dialect, error) {
 			return Dialect(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: header dialect %q is not one of %v", headgate.ErrInvalid, s, dialectNames)
+	return 0, headgate.Invalid("", "headers", "header dialect %q is not one of %v", s, dialectNames)
 }
 
 // maxItems is how many limits Draft11 lists. A request bound by more is told of

@@ -147,7 +147,7 @@ func TestStoreErrors(t *testing.T) {
 		return dst, headgate.ErrUnavailable
 	})
 	invalid := storeFunc(func(_ context.Context, _ headgate.Op, _ []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-		return dst, &headgate.InvalidError{Subject: "request", Problems: []string{"too much"}}
+		return dst, &headgate.InvalidError{Subject: "request", Problems: headgate.Problems{{Text: "too much"}}}
 	})
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -246,7 +246,7 @@ func TestMistakesAtOnce(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		t.Logf("the mistakes:\n%s", strings.Join(invalid.Problems, "\n"))
+		t.Logf("the mistakes:\n%s", strings.Join(invalid.Problems.Texts(), "\n"))
 	}
 	if _, err := New(newClock().store()); err == nil || !strings.Contains(err.Error(), "nothing is limited") {
 		t.Errorf("without a limit: %v", err)

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -100,7 +99,7 @@ type settings struct {
 	maxDelay   time.Duration
 	denied     DeniedFunc
 	hooks      Hooks
-	problems   []string
+	problems   headgate.Problems
 }
 
 // Limit binds every request by the rules, with counters kept for the key. Given
@@ -316,7 +315,7 @@ func WithHooks(hooks Hooks) Option {
 }
 
 func (s *settings) bad(format string, args ...any) {
-	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+	s.problems.Add("", format, args...)
 }
 
 // New returns a middleware that lets through what the store admits. It works
@@ -369,8 +368,8 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 	own := c.Compile("Limit", m.limits)
 	m.facts = c.Facts()
 	m.wantsKey = slices.Contains(m.facts, factAPIKey)
-	if m.problems != nil {
-		return nil, &headgate.InvalidError{Subject: "middleware", Problems: m.problems}
+	if err := m.problems.Err("middleware"); err != nil {
+		return nil, err
 	}
 	m.own = own
 	m.pool.New = func() any { return new(scratch) }

@@ -43,11 +43,11 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 		return headgate.Check{}, s.unknown(name)
 	}
 	r := &s.compiled[i]
-	invalid := func(format string, args ...any) (headgate.Check, error) {
-		return headgate.Check{}, r.invalid(format, args...)
+	invalid := func(field, format string, args ...any) (headgate.Check, error) {
+		return headgate.Check{}, r.invalid(field, format, args...)
 	}
 	if cost < 0 || cost > headgate.MaxCount {
-		return invalid("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
+		return invalid("cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 	}
 	d, err := s.keyDescriptor(i, key)
 	if err != nil {
@@ -65,13 +65,13 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 		return c, nil
 	}
 	if r.more != nil && s.limits(r, d) == nil {
-		return invalid("it has limits by %q, and none for a key of which that is not known; give it limits for all others, \"*\", or ask by descriptor", r.more.tariff.entry)
+		return invalid("", "it has limits by %q, and none for a key of which that is not known; give it limits for all others, \"*\", or ask by descriptor", r.more.tariff.entry)
 	}
 	if factor, err := r.costs(d); err == nil && factor == 0 {
-		return invalid("a request of which no %q is known costs it nothing; ask by descriptor", r.more.costs.Entry)
+		return invalid("", "a request of which no %q is known costs it nothing; ask by descriptor", r.more.costs.Entry)
 	}
 	// The key may hold a secret, so it is not repeated.
-	return invalid("the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
+	return invalid("key", "the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
 }
 
 // keyDescriptor takes a key apart into what it says of the request, and adds
@@ -81,11 +81,11 @@ func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
 	switch {
 	case s.rules[i].Direct:
 		if len(key) > headgate.MaxKey {
-			return nil, r.invalid("the key has %d bytes, must have at most %d", len(key), headgate.MaxKey)
+			return nil, r.invalid("key", "the key has %d bytes, must have at most %d", len(key), headgate.MaxKey)
 		}
 		return nil, nil
 	case len(r.parts) == 0 && key != "":
-		return nil, r.invalid("the key has %d bytes, must be empty: the rule has one counter for all", len(key))
+		return nil, r.invalid("key", "the key has %d bytes, must be empty: the rule has one counter for all", len(key))
 	case len(r.parts) == 0:
 		return s.known(nil), nil
 	}
@@ -93,13 +93,13 @@ func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
 	if len(r.parts) > 1 {
 		var ok bool
 		if values, ok = split(key, len(r.parts)); !ok {
-			return nil, r.invalid(`the key has %d parts, must have %d joined by "|": %s`, len(values), len(r.parts), r.partNames())
+			return nil, r.invalid("key", `the key has %d parts, must have %d joined by "|": %s`, len(values), len(r.parts), r.partNames())
 		}
 	}
 	d := make(Descriptor, len(r.parts))
 	for j := range r.parts {
 		if len(values[j]) > MaxValue {
-			return nil, r.invalid("the key's %s has %d bytes, must have at most %d", r.parts[j].Entry, len(values[j]), MaxValue)
+			return nil, r.invalid("key", "the key's %s has %d bytes, must have at most %d", r.parts[j].Entry, len(values[j]), MaxValue)
 		}
 		d[j] = Entry{r.parts[j].Entry, values[j]}
 	}

@@ -94,10 +94,7 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool
 			out.Checks = append(out.Checks, old)
 		}
 		if len(out.Checks)-len(dst) > headgate.MaxChecks {
-			return Outcome{Checks: dst}, &headgate.InvalidError{
-				Subject:  "request",
-				Problems: []string{fmt.Sprintf("more than %d rules bind it; narrow what they match", headgate.MaxChecks)},
-			}
+			return Outcome{Checks: dst}, headgate.Invalid("request", "", "more than %d rules bind it; narrow what they match", headgate.MaxChecks)
 		}
 	}
 	return out, nil
@@ -165,17 +162,17 @@ func (r *compiled) costs(d Descriptor) (int64, error) {
 	}
 	factor, problem := r.more.costs.of(d)
 	if problem != "" {
-		return factor, r.invalid("%s", problem)
+		return factor, r.invalid("cost", "%s", problem)
 	}
 	return factor, nil
 }
 
-func (r *compiled) invalid(format string, args ...any) error {
-	return &headgate.InvalidError{Subject: fmt.Sprintf("rule %q", r.limits.Name()), Problems: []string{fmt.Sprintf(format, args...)}}
+func (r *compiled) invalid(field, format string, args ...any) error {
+	return headgate.Invalid(fmt.Sprintf("rule %q", r.limits.Name()), field, format, args...)
 }
 
 func costError(subject string, cost int64) error {
-	return &headgate.InvalidError{Subject: subject, Problems: []string{fmt.Sprintf("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)}}
+	return headgate.Invalid(subject, "cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 }
 
 // Match is [Set.Decide] for callers that want checks only: it returns dst with

@@ -42,27 +42,24 @@ func (d Descriptor) Get(name string) (value string, ok bool) {
 // more than MaxEntries, or if a name or value is out of bounds.
 func FromMap(m map[string]string) (Descriptor, error) {
 	if len(m) > MaxEntries {
-		return nil, &headgate.InvalidError{
-			Subject:  "descriptor",
-			Problems: []string{fmt.Sprintf("it has %d entries, must have at most %d", len(m), MaxEntries)},
-		}
+		return nil, headgate.Invalid("descriptor", "", "it has %d entries, must have at most %d", len(m), MaxEntries)
 	}
 	d := make(Descriptor, 0, len(m))
 	for name, value := range m {
 		d = append(d, Entry{name, value})
 	}
 	slices.SortFunc(d, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
-	var problems []string
+	var problems headgate.Problems
 	for _, e := range d {
 		if p := checkEntryName(e.Name); p != "" {
-			problems = append(problems, p)
+			problems.Add(e.Name, "%s", p)
 		}
 		if len(e.Value) > MaxValue {
-			problems = append(problems, fmt.Sprintf("entry %s: the value has %d bytes, must have at most %d", quote(e.Name), len(e.Value), MaxValue))
+			problems.Add(e.Name, "entry %s: the value has %d bytes, must have at most %d", quote(e.Name), len(e.Value), MaxValue)
 		}
 	}
-	if problems != nil {
-		return nil, &headgate.InvalidError{Subject: "descriptor", Problems: problems}
+	if err := problems.Err("descriptor"); err != nil {
+		return nil, err
 	}
 	return d, nil
 }

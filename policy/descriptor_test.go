@@ -57,7 +57,7 @@ func TestFromMapMistakes(t *testing.T) {
 	} {
 		d, err := FromMap(c.m)
 		var invalid *headgate.InvalidError
-		if !errors.As(err, &invalid) || !reflect.DeepEqual(invalid.Problems, c.want) || d != nil {
+		if !errors.As(err, &invalid) || !reflect.DeepEqual(invalid.Problems.Texts(), c.want) || d != nil {
 			t.Errorf("%s: got %v, %v; want %q", c.name, d, err, c.want)
 		}
 	}

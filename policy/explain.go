@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -165,7 +164,7 @@ func (s *Set) Explain(d Descriptor, cost int64) Explanation {
 	out, err := s.decide(d, cost, nil, true)
 	bound := out.Checks
 	if err != nil {
-		e.Error = strings.TrimPrefix(err.Error(), "headgate: ")
+		e.Error = headgate.Text(err)
 	}
 	if out.Denied != nil {
 		e.Denied = &ExplainedList{out.Denied.Name, out.Denied.Pos}
@@ -326,7 +325,7 @@ func (s *Set) explainRule(i int32, d Descriptor, cost int64) ExplainedRule {
 		e.Hashed = false
 		switch {
 		case err != nil:
-			e.Why = strings.TrimPrefix(err.Error(), "headgate: ")
+			e.Why = headgate.Text(err)
 		case s.limits(c, d) == nil:
 			value, ok := d.Get(r.Tariff.Entry)
 			e.Why = fmt.Sprintf("it has no limits for requests without %s, nor for all others", r.Tariff.Entry)

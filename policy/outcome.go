@@ -28,7 +28,7 @@ func ParseStatus(s string) (StatusRange, error) {
 	n, err := strconv.Atoi(s)
 	r := StatusRange{n, n}
 	if err != nil || !r.valid() {
-		return StatusRange{}, fmt.Errorf("%w: status %q is not a number from 100 to 599 or a class from 1xx to 5xx", headgate.ErrInvalid, s)
+		return StatusRange{}, headgate.Invalid("", "status", "status %q is not a number from 100 to 599 or a class from 1xx to 5xx", s)
 	}
 	return r, nil
 }

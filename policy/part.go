@@ -43,15 +43,15 @@ func ParsePart(s string) (Part, error) {
 		p.Bits4, err4 = prefixLength(words[1], 32)
 		p.Bits6, err6 = prefixLength(words[2], 128)
 	default:
-		return Part{}, fmt.Errorf("%w: key part %s: write it as user, ip/64 or ip/24/64", headgate.ErrInvalid, quote(s))
+		return Part{}, headgate.Invalid("", "per", "key part %s: write it as user, ip/64 or ip/24/64", quote(s))
 	}
 	for _, err := range []error{err4, err6} {
 		if err != nil {
-			return Part{}, fmt.Errorf("%w: key part %s: %w", headgate.ErrInvalid, quote(s), err)
+			return Part{}, headgate.Invalid("", "per", "key part %s: %v", quote(s), err)
 		}
 	}
 	if problem := p.check(); problem != "" {
-		return Part{}, fmt.Errorf("%w: key part %s: %s", headgate.ErrInvalid, quote(s), problem)
+		return Part{}, headgate.Invalid("", "per", "key part %s: %s", quote(s), problem)
 	}
 	return p, nil
 }

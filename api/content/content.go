@@ -21,23 +21,19 @@ import (
 
 // Rule is the rule that the message means, or a [*headgate.InvalidError].
 func Rule(m *headgatev1.Rule) (*headgate.Rule, error) {
-	var problems []string
+	var problems headgate.Problems
 	limits := make([]headgate.Limit, 0, len(m.GetLimits()))
 	for i, from := range m.GetLimits() {
 		l, problem := limit(from)
 		if problem != "" {
-			problems = append(problems, fmt.Sprintf("limit %d: %s", i+1, problem))
+			problems.Add(fmt.Sprintf("limits[%d]", i), "limit %d: %s", i+1, problem)
 		}
 		limits = append(limits, l)
 	}
-	if problems != nil {
-		return nil, invalid(m.GetName(), problems)
+	if err := problems.Err(fmt.Sprintf("rule %q", m.GetName())); err != nil {
+		return nil, err
 	}
 	return headgate.NewRule(m.GetName(), limits...)
-}
-
-func invalid(name string, problems []string) error {
-	return &headgate.InvalidError{Subject: fmt.Sprintf("rule %q", name), Problems: problems}
 }
 
 // limit is the limit that the message means, or what keeps it from meaning one.
@@ -82,7 +78,7 @@ func zone(name string) (*time.Location, string) {
 // a time zone has no name that another process knows.
 func Message(r *headgate.Rule) (*headgatev1.Rule, error) {
 	m := &headgatev1.Rule{Name: r.Name()}
-	var problems []string
+	var problems headgate.Problems
 	for i, l := range r.Limits() {
 		to := &headgatev1.Limit{
 			Algorithm: headgatev1.Algorithm(l.Algorithm), Count: l.Count, PeriodUs: l.Period.Microseconds(), Burst: l.Burst,
@@ -91,15 +87,12 @@ func Message(r *headgate.Rule) (*headgatev1.Rule, error) {
 		if l.Location != nil {
 			to.TimeZone = l.Location.String()
 			if _, problem := zone(to.GetTimeZone()); problem != "" {
-				problems = append(problems, fmt.Sprintf("limit %d: %s", i+1, problem))
+				problems.Add(fmt.Sprintf("limits[%d]", i), "limit %d: %s", i+1, problem)
 			}
 		}
 		m.Limits = append(m.Limits, to)
 	}
-	if problems != nil {
-		return nil, invalid(r.Name(), problems)
-	}
-	return m, nil
+	return m, problems.Err(fmt.Sprintf("rule %q", r.Name()))
 }
 
 // CheckMessage is the check, whose rule the caller has as a message already.

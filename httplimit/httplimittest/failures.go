@@ -26,7 +26,7 @@ func storeErrors(t *testing.T, mk Maker) {
 		{"open", headgate.ErrUnavailable, nil, 200, ""},
 		{"open with a note", headgate.ErrUnavailable, []httplimit.Option{httplimit.UnenforcedHeader("x-ratelimit-unenforced")}, 200, "X-Ratelimit-Unenforced: store-unavailable"},
 		{"closed", headgate.ErrUnavailable, []httplimit.Option{httplimit.OnStoreError(httplimit.FailClosed)}, 503, "Cache-Control: no-store\nRetry-After: 5\nX-Content-Type-Options: nosniff"},
-		{"a mistake is never let in", &headgate.InvalidError{Subject: "request", Problems: []string{"too much"}}, nil, 500, "Cache-Control: no-store\nX-Content-Type-Options: nosniff"},
+		{"a mistake is never let in", &headgate.InvalidError{Subject: "request", Problems: headgate.Problems{{Text: "too much"}}}, nil, 500, "Cache-Control: no-store\nX-Content-Type-Options: nosniff"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			failed := make(chan error, 1)

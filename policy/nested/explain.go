@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -14,7 +15,7 @@ func (t *Tree) Explain(d policy.Descriptor, cost int64) policy.Explanation {
 	e := policy.Explanation{Entries: t.explainEntries(d), Cost: max(cost, 1), Rules: []policy.ExplainedRule{}}
 	domain, entries, err := ordered(d, cost, nil)
 	if err != nil {
-		e.Error = strings.TrimPrefix(err.Error(), "headgate: ")
+		e.Error = headgate.Text(err)
 		for i := range t.limits {
 			e.Rules = append(e.Rules, policy.ExplainedRule{Rule: t.limits[i].name, Pos: t.limits[i].end().pos, Why: "the request cannot be decided"})
 		}

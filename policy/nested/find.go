@@ -3,7 +3,6 @@ package nested
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -77,7 +76,7 @@ func (l *Leaf) check(key string, cost int64) headgate.Check {
 // dst.
 func ordered(d policy.Descriptor, cost int64, dst policy.Descriptor) (domain string, entries policy.Descriptor, err error) {
 	if cost < 0 || cost > headgate.MaxCount {
-		return "", nil, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("the cost is %d, must be 1 to %d", cost, headgate.MaxCount)}}
+		return "", nil, headgate.Invalid("request", "cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 	}
 	found := false
 	for _, e := range d {
@@ -88,7 +87,7 @@ func ordered(d policy.Descriptor, cost int64, dst policy.Descriptor) (domain str
 		dst = append(dst, e)
 	}
 	if domain == "" {
-		return "", nil, &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf("it has no entry %q: the policy is a configuration of envoyproxy/ratelimit, which looks at the entries of a domain in their order", DomainEntry)}}
+		return "", nil, headgate.Invalid("request", DomainEntry, "it has no entry %q: the policy is a configuration of envoyproxy/ratelimit, which looks at the entries of a domain in their order", DomainEntry)
 	}
 	return domain, dst, nil
 }

@@ -312,7 +312,7 @@ func (c *compiler) leaf(domain, path string, way []step, nodes []*node) *Leaf {
 	var err error
 	leaf.Rule, err = headgate.NewRule(name, headgate.Limit{Algorithm: headgate.FixedWindow, Count: leaf.Count, Period: leaf.Period})
 	if err != nil {
-		c.add(n.Pos, "%s", strings.TrimPrefix(err.Error(), "headgate: "))
+		c.add(n.Pos, "%s", headgate.Text(err))
 	}
 	return leaf
 }

@@ -62,7 +62,7 @@ func Examine(ctx context.Context, url string) (*Examination, error) {
 	var invalid *headgate.InvalidError
 	switch {
 	case errors.As(err, &invalid):
-		return nil, &SettingsError{prefixed("store: ", invalid.Problems)}
+		return nil, &SettingsError{prefixed("store: ", invalid.Problems.Texts())}
 	case err != nil:
 		return nil, &unavailable{"the store " + describeStore(url) + " cannot be used", err}
 	}

@@ -78,7 +78,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 func gatewayError(err error) error {
 	var invalid *headgate.InvalidError
 	if errors.As(err, &invalid) {
-		return &SettingsError{prefixed("gateway: ", invalid.Problems)}
+		return &SettingsError{prefixed("gateway: ", invalid.Problems.Texts())}
 	}
 	return &unavailable{"the gateway cannot work", err}
 }
@@ -87,7 +87,7 @@ func gatewayError(err error) error {
 func checkError(err error) error {
 	var invalid *headgate.InvalidError
 	if errors.As(err, &invalid) {
-		return &SettingsError{prefixed("the policy and the gateway: ", invalid.Problems)}
+		return &SettingsError{prefixed("the policy and the gateway: ", invalid.Problems.Texts())}
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 		case errors.As(err, &wrong):
 			return gateway.Options{}, files, &GatewayFileError{wrong}
 		case err != nil:
-			return gateway.Options{}, files, &SettingsError{[]string{"gateway file: " + sentence(err)}}
+			return gateway.Options{}, files, &SettingsError{[]string{"gateway file: " + headgate.Text(err)}}
 		}
 	}
 	var problems []string
@@ -270,7 +270,7 @@ func (b *gatewayBuilder) identity(id *config.GatewayIdentity) gateway.Identity {
 		resolver, err := httplimit.NewResolver(source, id.Trust...)
 		var invalid *headgate.InvalidError
 		if errors.As(err, &invalid) {
-			b.problems = append(b.problems, prefixed("gateway: ", invalid.Problems)...)
+			b.problems = append(b.problems, prefixed("gateway: ", invalid.Problems.Texts())...)
 		}
 		made.Resolver = resolver
 	}

@@ -131,7 +131,7 @@ func (s *gatewaySource) reloadLocked(reason string) (result, error) {
 	if err != nil {
 		s.counts[failed].Add(1)
 		s.failed.Store(&failedReload{time.Now(), err})
-		why := slog.String("error", sentence(err))
+		why := slog.String("error", headgate.Text(err))
 		var file *GatewayFileError
 		if errors.As(err, &file) {
 			for _, m := range file.Err.Mistakes {

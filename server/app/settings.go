@@ -237,7 +237,7 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("memory: is %d MiB, must be 1 to %d", s.MemoryMiB, mostMiB)
 	}
 	if _, err := httplimit.ParseDialect(s.Dialect); err != nil {
-		bad("headers: %s", strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": "))
+		bad("headers: %s", headgate.Text(err))
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > time.Hour {
 		bad("drain delay: is %v, must be 0s to 1h", s.DrainDelay)
@@ -294,7 +294,7 @@ func checkStore(name string) []string {
 	}
 	var invalid *headgate.InvalidError
 	if errors.As(b.check(name), &invalid) {
-		return invalid.Problems
+		return invalid.Problems.Texts()
 	}
 	return nil
 }

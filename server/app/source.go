@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -238,7 +238,7 @@ func (s *source) tell(reason string, err error) {
 	because, kept := slog.String("because", reason), s.now()
 	var file *config.Error
 	if !errors.As(err, &file) {
-		s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.String("error", sentence(err)))
+		s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.String("error", headgate.Text(err)))
 		return
 	}
 	for _, m := range file.Mistakes {
@@ -267,7 +267,7 @@ func (s *source) detail() string {
 
 // reloadError is the error of a reload for whoever asked for it.
 func reloadError(err error) *httpapi.ReloadError {
-	e := &httpapi.ReloadError{Fixed: errors.Is(err, ErrNotReloadable), Detail: sentence(err)}
+	e := &httpapi.ReloadError{Fixed: errors.Is(err, ErrNotReloadable), Detail: headgate.Text(err)}
 	var file *config.Error
 	if errors.As(err, &file) {
 		what := "policy"
@@ -283,13 +283,4 @@ func reloadError(err error) *httpapi.ReloadError {
 		}
 	}
 	return e
-}
-
-// sentence is the error's text without the names of packages before it.
-func sentence(err error) string {
-	text := err.Error()
-	for _, prefix := range []string{"headgate: ", "config: "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	return text
 }

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
@@ -24,7 +23,7 @@ type unavailable struct {
 }
 
 func (e *unavailable) Error() string {
-	return e.what + ": " + strings.TrimPrefix(e.err.Error(), headgate.ErrUnavailable.Error()+": ")
+	return e.what + ": " + headgate.Text(e.err)
 }
 
 func (e *unavailable) Unwrap() []error { return []error{ErrUnavailable, e.err} }
@@ -61,7 +60,7 @@ func openStore(ctx context.Context, settings Settings, observer redis.Observer) 
 	var invalid *headgate.InvalidError
 	switch {
 	case errors.As(err, &invalid):
-		return nil, &SettingsError{prefixed("store: ", invalid.Problems)}
+		return nil, &SettingsError{prefixed("store: ", invalid.Problems.Texts())}
 	case err != nil:
 		return nil, &unavailable{"the store " + describeStore(s.Store) + " cannot be used", err}
 	}

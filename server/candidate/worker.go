@@ -204,7 +204,7 @@ func (w *worker) cannot(j *job, candidate decide.Policy, err error) {
 	if errors.As(err, &unknown) {
 		by.Rule = strings.Clone(unknown.Name)
 	}
-	why := strings.TrimPrefix(err.Error(), "headgate: ")
+	why := headgate.Text(err)
 	w.each(j, candidate, func(f *figures) {
 		f.outcomes[undecidable].Add(1)
 		f.why.Store(&why)

@@ -81,7 +81,7 @@ func (c *call) mistake(err error) {
 	case errors.As(err, &f):
 		c.mistakes = append(c.mistakes, f.text+"; "+f.hint)
 	case err != nil:
-		c.mistakes = append(c.mistakes, plain(err))
+		c.mistakes = append(c.mistakes, headgate.Text(err))
 	}
 }
 
@@ -219,23 +219,19 @@ func explain(err error) *failure {
 		// As every tool writes them, so that editors find the places.
 		return &failure{code: CodeUsage, places: file.Error(), text: "the policy has " + count(len(file.Mistakes), "mistake"), hint: "docs/rules.md describes the file"}
 	case errors.Is(err, policy.ErrUnknownRule):
-		return usage(plain(err), "names are those in the policy file; GET /v1/rules of a server lists them")
+		return usage(headgate.Text(err), "names are those in the policy file; GET /v1/rules of a server lists them")
 	case errors.As(err, &invalid):
-		return usage(joinLines(invalid.Problems), checkHint)
+		return usage(joinLines(invalid.Problems.Texts()), checkHint)
 	case errors.Is(err, headgate.ErrUnavailable):
-		return &failure{code: CodeUnavailable, text: plain(err), hint: "see whether it runs, and whether address, user, password and database are right"}
+		return &failure{code: CodeUnavailable, text: headgate.Text(err), hint: "see whether it runs, and whether address, user, password and database are right"}
 	case errors.Is(err, app.ErrUnavailable):
 		hint := "see whether it is there and can be read"
 		if errors.As(err, &address) && address.Op == "listen" {
 			hint = "see which process has it, or give another one to the flag that names it"
 		}
-		return &failure{code: CodeUnavailable, text: plain(err), hint: hint}
+		return &failure{code: CodeUnavailable, text: headgate.Text(err), hint: hint}
 	case isFileError(err):
-		return usage(plain(err), "give the path of a policy file, or leave --config out for the sample policy")
+		return usage(headgate.Text(err), "give the path of a policy file, or leave --config out for the sample policy")
 	}
-	return &failure{code: CodeNo, text: plain(err)}
+	return &failure{code: CodeNo, text: headgate.Text(err)}
 }
-
-// plain is the error's text without the program's name, which stands before it
-// already.
-func plain(err error) string { return strings.TrimPrefix(err.Error(), "headgate: ") }

@@ -3,8 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 )
 
@@ -48,7 +48,7 @@ func envoyFailure(err error) error {
 	case errors.As(err, &file):
 		return &failure{code: CodeUsage, places: file.Error(), text: "the configuration has " + count(len(file.Mistakes), "mistake"), hint: "docs/envoy.md says what is read"}
 	case isFileError(err):
-		return usage(strings.TrimPrefix(err.Error(), "config: "), "give the directory of the configuration of envoyproxy/ratelimit")
+		return usage(headgate.Text(err), "give the directory of the configuration of envoyproxy/ratelimit")
 	}
 	return err
 }

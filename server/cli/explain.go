@@ -124,7 +124,7 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 	}
 	d, err := policy.FromMap(entries)
 	if err != nil {
-		problems = append(problems, plain(err))
+		problems = append(problems, headgate.Text(err))
 	}
 	if problems != nil {
 		return nil, usage(joinLines(problems), explainHint)

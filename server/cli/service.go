@@ -90,7 +90,7 @@ func taken(err error, s *app.Settings) error {
 	if from == nil {
 		return err
 	}
-	return &failure{code: CodeUnavailable, text: plain(err), hint: "see which process has it, or give another one to " + strings.Join(from, " or ")}
+	return &failure{code: CodeUnavailable, text: headgate.Text(err), hint: "see which process has it, or give another one to " + strings.Join(from, " or ")}
 }
 
 // serve makes the service and serves until the call's context ends. Serving is

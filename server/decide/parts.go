@@ -237,10 +237,7 @@ func (p *Parts) match(part *Part) error {
 func (p *Parts) name(part *Part) error {
 	name := part.Entries[0].Value
 	if r := p.Policy.Rule(name); r != nil && !r.Direct {
-		return &headgate.InvalidError{
-			Subject:  "descriptor",
-			Problems: []string{fmt.Sprintf("the rule %q matches requests by itself; only direct rules can be named", name)},
-		}
+		return headgate.Invalid("descriptor", "rule", "the rule %q matches requests by itself; only direct rules can be named", name)
 	}
 	c, err := p.Policy.Check(name, nested.JoinKey(p.Policy.Set, part.Entries[1:]), part.Cost)
 	if err != nil {

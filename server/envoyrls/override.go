@@ -84,5 +84,5 @@ func unitLength(number int32) (time.Duration, error) {
 }
 
 func invalid(problem string) error {
-	return &headgate.InvalidError{Subject: "descriptor", Problems: []string{problem}}
+	return headgate.Invalid("descriptor", "limit", "%s", problem)
 }

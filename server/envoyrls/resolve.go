@@ -40,7 +40,7 @@ func (s *Service) resolve(q *scratch) error {
 		if d.limited && known {
 			rule, err := s.overrides.rule(&d.limit)
 			if err != nil {
-				return fmt.Errorf("descriptor %d: %w", i+1, err)
+				return &descriptorError{i + 1, err}
 			}
 			part.Brought, part.Nothing = rule, rule == nil
 		}
@@ -48,6 +48,18 @@ func (s *Service) resolve(q *scratch) error {
 	}
 	return q.parts.Resolve()
 }
+
+// descriptorError is a mistake in one of the descriptors, which count from 1.
+type descriptorError struct {
+	number int
+	err    error
+}
+
+func (e *descriptorError) Error() string {
+	return fmt.Sprintf("descriptor %d: %s", e.number, headgate.Text(e.err))
+}
+
+func (e *descriptorError) Unwrap() error { return e.err }
 
 // operation is what a descriptor asks for, and of how many units, where the
 // request as a whole says so many. More of them than any limit has are as good as

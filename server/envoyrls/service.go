@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"sync"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -168,9 +167,9 @@ func failed(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case errors.Is(err, policy.ErrUnknownRule), errors.Is(err, headgate.ErrInvalid):
-		return status.Error(codes.InvalidArgument, strings.ReplaceAll(err.Error(), "headgate: ", ""))
+		return status.Error(codes.InvalidArgument, headgate.Text(err))
 	case errors.Is(err, errOverrides):
-		return status.Error(codes.ResourceExhausted, err.Error())
+		return status.Error(codes.ResourceExhausted, headgate.Text(err))
 	case errors.Is(err, headgate.ErrUnavailable):
 		return status.Error(codes.Unavailable, "the store does not answer; whether the request was charged is not known")
 	}

@@ -38,7 +38,7 @@ func severalLines(name string, n int) *httplimit.Problem {
 }
 
 func uncountable(err *headgate.InvalidError) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: strings.Join(err.Problems, "; ")}
+	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: err.Problems.String()}
 }
 
 // tellEvery is how often at most the log is told of proxies that ask in the wrong

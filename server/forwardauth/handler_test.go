@@ -256,8 +256,8 @@ func TestStoreErrors(t *testing.T) {
 		{"the store does not answer", "", headgate.ErrUnavailable, false, 503, "5"},
 		{"denials told as 401", "denied=401", headgate.ErrUnavailable, false, 503, "5"},
 		{"the proxy has gone", "", headgate.ErrUnavailable, true, httplimit.StatusClientGone, ""},
-		{"a request that cannot be counted", "", &headgate.InvalidError{Subject: "request", Problems: []string{"too much"}}, false, 400, ""},
-		{"the same, denials told as 403", "denied=403", &headgate.InvalidError{Subject: "request", Problems: []string{"too much"}}, false, 403, ""},
+		{"a request that cannot be counted", "", &headgate.InvalidError{Subject: "request", Problems: headgate.Problems{{Text: "too much"}}}, false, 400, ""},
+		{"the same, denials told as 403", "denied=403", &headgate.InvalidError{Subject: "request", Problems: headgate.Problems{{Text: "too much"}}}, false, 403, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -174,7 +174,7 @@ func (r *reader) newResolver() {
 	var invalid *headgate.InvalidError
 	if errors.As(err, &invalid) {
 		for _, p := range invalid.Problems {
-			r.bad("is wrong: %s", p)
+			r.bad("is wrong: %s", p.Text)
 		}
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -59,7 +58,7 @@ func bodyTooLarge(most int64) *httplimit.Problem {
 }
 
 func uncountable(err *headgate.InvalidError) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: strings.Join(err.Problems, "; ")}
+	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: err.Problems.String()}
 }
 
 // unauthorized is the problem of a token that is not accepted. Which of its parts

@@ -79,10 +79,11 @@ type route struct {
 
 // invalid is the error of mistakes, or nil if there are none.
 func invalid(subject string, problems []string) error {
-	if len(problems) == 0 {
-		return nil
+	var all headgate.Problems
+	for _, text := range problems {
+		all.Add("", "%s", text)
 	}
-	return &headgate.InvalidError{Subject: subject, Problems: problems}
+	return all.Err(subject)
 }
 
 // newInner makes one of options, which takes the place of the one before, if that is

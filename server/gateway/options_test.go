@@ -63,7 +63,7 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%s: the error is %v", tt.name, err)
 			continue
 		}
-		all := strings.Join(invalid.Problems, "\n")
+		all := strings.Join(invalid.Problems.Texts(), "\n")
 		for _, want := range tt.want {
 			if !strings.Contains(all, want) {
 				t.Errorf("%s: the problems are\n%s\nand lack %q", tt.name, all, want)

@@ -79,7 +79,7 @@ func (t *take) addCheck(rule *headgate.Rule, err error, c headgate.Check, onErro
 	}
 	switch {
 	case err != nil:
-		t.faults.refuse(checkField(i, "rule"), err)
+		t.faults.refuse(checkField(i, "rule"), false, err)
 	case rule == nil:
 		t.faults.add(checkField(i, "rule"), "is missing")
 	}

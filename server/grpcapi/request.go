@@ -182,7 +182,7 @@ func (s *Service) resolve(op headgate.Op, sc *scratch) error {
 		sc.ask.Descriptor, sc.ask.Cost = r.entries, r.cost.or1()
 		outcome, err := sc.ask.Policy.Decide(sc.ask.Descriptor, sc.ask.Cost, sc.ask.Checks)
 		if err != nil {
-			list.refuse("entries", err)
+			list.refuse("entries", false, err)
 		}
 		sc.ask.Checks, sc.ask.Denied, sc.ask.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
 	}
@@ -192,7 +192,7 @@ func (s *Service) resolve(op headgate.Op, sc *scratch) error {
 	// The store would refuse the same, but does not know the field.
 	if len(sc.ask.Checks) > 1 && len(*list) == 0 {
 		if err := headgate.Validate(headgate.OpTake, sc.ask.Checks); err != nil {
-			list.refuse("checks", err)
+			list.refuse("checks", false, err)
 		}
 	}
 	if len(*list) > 0 {
@@ -210,7 +210,7 @@ func (sc *scratch) resolveNamed() {
 		}
 		checks, err := sc.ask.Policy.AppendCheck(sc.ask.Checks, c.rule, c.key, c.cost.or1())
 		if err != nil {
-			sc.faults.refuse(checkField(i, ""), err)
+			sc.faults.refuse(checkField(i, ""), true, err)
 			continue
 		}
 		sc.ask.Checks = checks
@@ -218,42 +218,24 @@ func (sc *scratch) resolveNamed() {
 	}
 }
 
-// refuse notes why the policy will not have the field.
-func (f *faults) refuse(field string, err error) {
+// refuse notes why the policy will not have the field, which may be a message whose own
+// fields the error names.
+func (f *faults) refuse(field string, message bool, err error) {
 	var invalid *headgate.InvalidError
 	switch {
 	case errors.Is(err, policy.ErrUnknownRule):
-		f.addAs(codes.NotFound, join(field, "rule"), plain(err))
+		f.addAs(codes.NotFound, join(field, "rule"), headgate.Text(err))
 	case errors.As(err, &invalid):
 		for _, problem := range invalid.Problems {
-			f.addAs(codes.InvalidArgument, join(field, subject(field, problem)), problem)
+			at := field
+			if message {
+				at = join(field, problem.Field)
+			}
+			f.addAs(codes.InvalidArgument, at, problem.Text)
 		}
 	default:
-		f.addAs(codes.InvalidArgument, field, plain(err))
+		f.addAs(codes.InvalidArgument, field, headgate.Text(err))
 	}
-}
-
-// subject is the field of a check that a problem with it begins with, or "" for
-// the check as a whole.
-func subject(field, problem string) string {
-	if !strings.HasPrefix(field, "checks[") {
-		return ""
-	}
-	for _, name := range []string{"key", "cost"} {
-		if strings.HasPrefix(problem, "the "+name+" ") || strings.HasPrefix(problem, "the "+name+"'s ") {
-			return name
-		}
-	}
-	return ""
-}
-
-// plain is the error's text without the name of the package that it came from.
-func plain(err error) string {
-	text := err.Error()
-	for _, prefix := range []string{"headgate: ", "policy: "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	return text
 }
 
 // maxField bounds what of a name that the caller made up is said back.

@@ -100,12 +100,12 @@ func failed(ctx context.Context, err error) error {
 	case errors.As(err, &invalid):
 		var list faults
 		for _, problem := range invalid.Problems {
-			list.addAs(codes.InvalidArgument, invalid.Subject, problem)
+			list.addAs(codes.InvalidArgument, invalid.Subject, problem.Text)
 		}
 		if list != nil {
 			return list.status()
 		}
-		return newStatus(codes.InvalidArgument, ReasonInvalid, plain(err))
+		return newStatus(codes.InvalidArgument, ReasonInvalid, headgate.Text(err))
 	case errors.Is(err, headgate.ErrConflict):
 		return newStatus(codes.Aborted, ReasonConflict, "the id belongs to another request, or the reservation was settled at another cost; nothing was charged")
 	case errors.Is(err, headgate.ErrNoReservation):

@@ -115,7 +115,7 @@ func (t *take) check() error {
 	}
 	// The decider would say the same, but for requests of no checks.
 	if err := headgate.Validate(t.op, t.ask.Checks); err != nil {
-		t.faults.refuse("checks", err)
+		t.faults.refuse("checks", false, err)
 		return t.faults.status()
 	}
 	return nil
@@ -243,7 +243,7 @@ func (s *Store) takeSettle(ctx context.Context, t *take, r *headgatev1.TakeSettl
 	}
 	made := headgate.Reservation{ID: string(r.GetReservation().GetId()), Expires: r.GetReservation().GetExpires(), Checks: t.ask.Checks}
 	if err := headgate.ValidateSettle(&made, r.GetUnits()); err != nil {
-		t.faults.refuse("units", err)
+		t.faults.refuse("units", false, err)
 		return nil, t.faults.status()
 	}
 	decisions, err := s.decider.Settle(ctx, made, r.GetUnits(), t.decisions)

@@ -208,38 +208,18 @@ func (s *scratch) refuse(p place, err error) {
 	switch {
 	case errors.Is(err, policy.ErrUnknownRule):
 		p.name = "rule"
-		s.faults.add(http.StatusNotFound, p, "%s; GET /v1/rules lists the rules", plain(err))
+		s.faults.add(http.StatusNotFound, p, "%s; GET /v1/rules lists the rules", headgate.Text(err))
 	case errors.As(err, &invalid):
 		for _, problem := range invalid.Problems {
 			at := p
 			if p.in == "checks" {
-				at.name = subject(problem)
+				at.name = problem.Field
 			}
-			s.faults.add(http.StatusUnprocessableEntity, at, "%s", problem)
+			s.faults.add(http.StatusUnprocessableEntity, at, "%s", problem.Text)
 		}
 	default:
-		s.faults.add(http.StatusUnprocessableEntity, p, "%s", plain(err))
+		s.faults.add(http.StatusUnprocessableEntity, p, "%s", headgate.Text(err))
 	}
-}
-
-// subject is the field of a check that a problem with it begins with, or "" for
-// the check as a whole.
-func subject(problem string) string {
-	for _, name := range []string{"key", "cost"} {
-		if strings.HasPrefix(problem, "the "+name+" ") || strings.HasPrefix(problem, "the "+name+"'s ") {
-			return name
-		}
-	}
-	return ""
-}
-
-// plain is the error's text without the name of the package that it came from.
-func plain(err error) string {
-	text := err.Error()
-	for _, prefix := range []string{"headgate: ", "policy: "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	return text
 }
 
 // failed answers for a store that did not decide. Its error is for the log of
@@ -250,13 +230,13 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Context().Err() != nil:
 		// The caller is gone, and nobody reads an answer.
 	case errors.As(err, &invalid):
-		writeProblem(w, &problem{status: http.StatusUnprocessableEntity, detail: strings.Join(invalid.Problems, "; ")})
+		writeProblem(w, &problem{status: http.StatusUnprocessableEntity, detail: invalid.Problems.String()})
 	case errors.Is(err, headgate.ErrConflict):
-		writeProblem(w, &problem{status: http.StatusConflict, detail: plain(err)})
+		writeProblem(w, &problem{status: http.StatusConflict, detail: headgate.Text(err)})
 	case errors.Is(err, headgate.ErrNoReservation):
 		writeProblem(w, &problem{status: http.StatusNotFound, detail: "there is no such reservation: it has expired, or there never was one; nothing was changed"})
 	case errors.Is(err, errors.ErrUnsupported):
-		writeProblem(w, &problem{status: http.StatusNotImplemented, detail: plain(err)})
+		writeProblem(w, &problem{status: http.StatusNotImplemented, detail: headgate.Text(err)})
 	default:
 		writeUnavailable(w)
 	}

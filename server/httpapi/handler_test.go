@@ -239,7 +239,7 @@ func TestStoreErrors(t *testing.T) {
 		{fmt.Errorf("%w: dial tcp 10.0.0.7:6379: refused", headgate.ErrUnavailable), 503, unavailable},
 		{context.DeadlineExceeded, 503, unavailable},
 		{errors.New("no idea"), 503, unavailable},
-		{&headgate.InvalidError{Subject: "request", Problems: []string{"a", "b"}}, 422, `{"title":"Unprocessable Entity","status":422,"detail":"a; b"}`},
+		{&headgate.InvalidError{Subject: "request", Problems: headgate.Problems{{Text: "a"}, {Text: "b"}}}, 422, `{"title":"Unprocessable Entity","status":422,"detail":"a; b"}`},
 	}
 	for _, tt := range tests {
 		f := newFake(t)

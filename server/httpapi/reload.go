@@ -99,7 +99,7 @@ func appendVersion(b []byte, p decide.Policy) []byte {
 func writeReloadProblem(w http.ResponseWriter, err error, kept decide.Policy) {
 	var why *ReloadError
 	if !errors.As(err, &why) {
-		why = &ReloadError{Detail: plain(err)}
+		why = &ReloadError{Detail: headgate.Text(err)}
 	}
 	p := &problem{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("%s; version %d stays in force", why.Detail, kept.Version)}
 	if why.Fixed {

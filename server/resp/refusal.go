@@ -2,7 +2,6 @@ package resp
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -12,13 +11,16 @@ import (
 // server: it may name addresses that are no caller's business.
 func (k *call) refuse(err error) {
 	text, invalid := mistakes(err)
+	var conflict *headgate.ConflictError
 	switch {
 	case invalid:
 		k.fail("ERR", k.command.name+": "+text)
 	case errors.Is(err, policy.ErrUnknownRule):
-		k.fail("NORULE", plain(err)+"; HG.RULES lists them")
+		k.fail("NORULE", headgate.Text(err)+"; HG.RULES lists them")
+	case errors.As(err, &conflict):
+		k.fail("CONFLICT", conflict.Reason())
 	case errors.Is(err, headgate.ErrConflict):
-		k.fail("CONFLICT", plain(err))
+		k.fail("CONFLICT", "the id belongs to another request, or the reservation was settled at another cost; nothing was charged")
 	case errors.Is(err, headgate.ErrNoReservation):
 		k.fail("NORESERVATION", "there is no reservation by this id that can be settled: it has expired, or there never was one")
 	case errors.Is(err, errors.ErrUnsupported):
@@ -32,12 +34,7 @@ func (k *call) refuse(err error) {
 func mistakes(err error) (text string, invalid bool) {
 	var e *headgate.InvalidError
 	if errors.As(err, &e) {
-		return strings.Join(e.Problems, "; "), true
+		return e.Problems.String(), true
 	}
 	return "", false
-}
-
-// plain is the error's text without the name of the package that it came from.
-func plain(err error) string {
-	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "headgate: "), "conflict: ")
 }

@@ -41,9 +41,7 @@ const (
 // expired.
 func NewLedger(backend LedgerBackend, options ...Option) (*Ledger, error) {
 	if most := backend.MaxKeys(); most <= headgate.MaxChecks {
-		return nil, &headgate.InvalidError{Subject: "ledger", Problems: []string{
-			fmt.Sprintf("the backend takes %d keys at a time, and a ledger needs %d", most, headgate.MaxChecks+1),
-		}}
+		return nil, headgate.Invalid("ledger", "backend", "the backend takes %d keys at a time, and a ledger needs %d", most, headgate.MaxChecks+1)
 	}
 	s, err := New(backend, options...)
 	if err != nil {
@@ -184,7 +182,7 @@ func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headga
 // again answers a request whose id is remembered.
 func (b *batch) again(n *note, terms *headgate.Terms, r *request, reserve bool, told []headgate.Decision) ([]headgate.Decision, headgate.Reservation, error) {
 	if reserve != n.reserved || reserve && terms.Term().Microseconds() != n.term || !n.same(r.checks) {
-		return told, headgate.Reservation{}, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+		return told, headgate.Reservation{}, &headgate.ConflictError{}
 	}
 	if reserve && n.admitted && b.now >= n.expires {
 		// Kept for its settlement only: what it held may have been given back.
@@ -257,7 +255,7 @@ func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		case n.finished && n.units == nil: // abandoned, even if the clock was set back since
 			return headgate.ErrNoReservation
 		case n.finished:
-			return fmt.Errorf("%w: the reservation was settled at other units than %v", headgate.ErrConflict, units)
+			return &headgate.ConflictError{Units: units}
 		case b.now >= n.expires:
 			return headgate.ErrNoReservation
 		}

@@ -3,7 +3,6 @@ package cas
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -36,9 +35,8 @@ type member struct {
 // backend and a prefix.
 func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (nodes int64, age time.Duration, err error) {
 	if len(node) == 0 || len(node) > maxNode || ttl < 0 || ttl > time.Hour {
-		return 0, 0, &headgate.InvalidError{Subject: "node", Problems: []string{
-			fmt.Sprintf("its name has %d bytes and its time to live is %v, must be 1 to %d and up to %v", len(node), ttl, maxNode, time.Hour),
-		}}
+		return 0, 0, headgate.Invalid("node", "",
+			"its name has %d bytes and its time to live is %v, must be 1 to %d and up to %v", len(node), ttl, maxNode, time.Hour)
 	}
 	// No rule's name begins so.
 	name := s.settings.prefix + "\x00members"

@@ -1,7 +1,6 @@
 package cas
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -69,24 +68,24 @@ func newSettings(options []Option) (settings, error) {
 	for _, o := range options {
 		o(&s)
 	}
-	var problems []string
+	var problems headgate.Problems
 	if len(s.prefix) > maxPrefix {
-		problems = append(problems, fmt.Sprintf("the prefix has %d bytes, must have at most %d", len(s.prefix), maxPrefix))
+		problems.Add("prefix", "the prefix has %d bytes, must have at most %d", len(s.prefix), maxPrefix)
 	}
 	if len(s.part) > maxPrefix {
-		problems = append(problems, fmt.Sprintf("the part has %d bytes, must have at most %d", len(s.part), maxPrefix))
+		problems.Add("part", "the part has %d bytes, must have at most %d", len(s.part), maxPrefix)
 	}
 	if s.timeout <= 0 {
-		problems = append(problems, fmt.Sprintf("the timeout is %v, must be more than 0", s.timeout))
+		problems.Add("timeout", "the timeout is %v, must be more than 0", s.timeout)
 	}
 	if s.lanes < 1 || s.lanes > maxLanes {
-		problems = append(problems, fmt.Sprintf("there are %d lanes, must be 1 to %d", s.lanes, maxLanes))
+		problems.Add("lanes", "there are %d lanes, must be 1 to %d", s.lanes, maxLanes)
 	}
 	if s.maxPending < 1 || s.maxPending > maxPending {
-		problems = append(problems, fmt.Sprintf("max pending is %d, must be 1 to %d", s.maxPending, maxPending))
+		problems.Add("max_pending", "max pending is %d, must be 1 to %d", s.maxPending, maxPending)
 	}
-	if problems != nil {
-		return s, &headgate.InvalidError{Subject: "store", Problems: problems}
+	if err := problems.Err("store"); err != nil {
+		return s, err
 	}
 	if s.part != "" {
 		s.prefix = strings.TrimSuffix(s.prefix, ":") + "-" + s.part + ":"

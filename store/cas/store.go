@@ -61,8 +61,8 @@ func (s *Store) validate(op headgate.Op, checks []headgate.Check) error {
 		return err
 	}
 	if most := s.backend.MaxKeys(); len(checks) > most {
-		return &headgate.InvalidError{Subject: "request", Problems: []string{fmt.Sprintf(
-			"it has %d checks, and this store takes at most %d at once: it cannot charge more keys all or nothing", len(checks), most)}}
+		return headgate.Invalid("request", "checks",
+			"it has %d checks, and this store takes at most %d at once: it cannot charge more keys all or nothing", len(checks), most)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package layered
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"hash/maphash"
 	"strings"
 	"sync"
@@ -66,22 +65,21 @@ type asyncShard struct {
 func NewAsync(store headgate.Store, options AsyncOptions) (*Async, error) {
 	o := options
 	o.Interval, o.Part, o.MaxKeys = cmp.Or(o.Interval, DefaultInterval), cmp.Or(o.Part, DefaultPart), cmp.Or(o.MaxKeys, DefaultMaxKeys)
-	var problems []string
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var problems headgate.Problems
 	if store == nil {
-		bad("it needs a store")
+		problems.Add("store", "it needs a store")
 	}
 	if o.Interval < time.Millisecond || o.Interval > time.Minute {
-		bad("interval is %v, must be %v to %v", o.Interval, time.Millisecond, time.Minute)
+		problems.Add("interval", "interval is %v, must be %v to %v", o.Interval, time.Millisecond, time.Minute)
 	}
 	if !(o.Part > 0 && o.Part <= 1) {
-		bad("part is %v, must be above 0, up to 1", o.Part)
+		problems.Add("part", "part is %v, must be above 0, up to 1", o.Part)
 	}
 	if o.MaxKeys < 0 {
-		bad("max keys is %d, must be 1 or more", o.MaxKeys)
+		problems.Add("max_keys", "max keys is %d, must be 1 or more", o.MaxKeys)
 	}
-	if problems != nil {
-		return nil, &headgate.InvalidError{Subject: "async", Problems: problems}
+	if err := problems.Err("async"); err != nil {
+		return nil, err
 	}
 	a := &Async{store: store, options: o, seed: maphash.MakeSeed(), start: time.Now()}
 	a.most = max(1, o.MaxKeys/len(a.shards))

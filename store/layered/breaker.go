@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +110,7 @@ func (b *breaker) failed(word uint64, err error) {
 	switch {
 	case stateOf(word) == HalfOpen && row >= halfOpenFailures,
 		stateOf(word) == Closed && row >= b.failures && now-b.since.Load() >= int64(quiet):
-		text := strings.TrimPrefix(err.Error(), headgate.ErrUnavailable.Error()+": ")
+		text := headgate.Text(err)
 		refusal := fmt.Errorf("%w: %w, since %d calls in a row failed, the last with: %s", headgate.ErrUnavailable, errNotAsked, row, text)
 		b.change(word, Open, &refusal)
 	}

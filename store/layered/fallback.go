@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,17 +85,15 @@ func (o *FallbackOptions) setDefaults() {
 	}
 }
 
-func (o *FallbackOptions) check() []string {
-	var problems []string
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+func (o *FallbackOptions) check() (problems headgate.Problems) {
 	if o.Default > headgate.OnErrorLocal {
-		bad("default is %v, must be allow, deny or local", o.Default)
+		problems.Add("default", "default is %v, must be allow, deny or local", o.Default)
 	}
 	if len(o.Node) > 64 {
-		bad("the node's name has %d bytes, must have at most 64", len(o.Node))
+		problems.Add("node", "the node's name has %d bytes, must have at most 64", len(o.Node))
 	}
 	if o.Failures < 0 {
-		bad("failures is %d, must be 1 or more", o.Failures)
+		problems.Add("failures", "failures is %d, must be 1 or more", o.Failures)
 	}
 	for _, d := range []struct {
 		name      string
@@ -108,11 +105,11 @@ func (o *FallbackOptions) check() []string {
 		{"beat", o.Beat, 10 * time.Millisecond},
 	} {
 		if d.is < d.least || d.is > time.Hour {
-			bad("%s is %v, must be %v to %v", d.name, d.is, d.least, time.Hour)
+			problems.Add(d.name, "%s is %v, must be %v to %v", d.name, d.is, d.least, time.Hour)
 		}
 	}
 	if o.Debts < 0 {
-		bad("debts is %d, must be 1 or more", o.Debts)
+		problems.Add("debts", "debts is %d, must be 1 or more", o.Debts)
 	}
 	return problems
 }
@@ -160,10 +157,10 @@ func NewFallback(ctx context.Context, primary, local headgate.Store, options Fal
 	options.setDefaults()
 	problems := options.check()
 	if primary == nil || local == nil {
-		problems = append(problems, "it needs a primary and a local store")
+		problems.Add("", "it needs a primary and a local store")
 	}
-	if problems != nil {
-		return nil, &headgate.InvalidError{Subject: "fallback", Problems: problems}
+	if err := problems.Err("fallback"); err != nil {
+		return nil, err
 	}
 	f := &Fallback{primary: primary, local: local, options: options}
 	f.charger, _ = local.(Charger)

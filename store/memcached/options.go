@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -71,25 +70,21 @@ func newSettings() settings {
 }
 
 func (s *settings) check() error {
-	var problems []string
+	var problems headgate.Problems
 	if s.timeout <= 0 {
-		problems = append(problems, fmt.Sprintf("the timeout is %v, must be more than 0", s.timeout))
+		problems.Add("timeout", "the timeout is %v, must be more than 0", s.timeout)
 	}
 	if s.connections < 1 || s.connections > maxConnections {
-		problems = append(problems, fmt.Sprintf("there are %d connections, must be 1 to %d", s.connections, maxConnections))
+		problems.Add("connections", "there are %d connections, must be 1 to %d", s.connections, maxConnections)
 	}
-	if problems != nil {
-		return &headgate.InvalidError{Subject: "memcached store", Problems: problems}
-	}
-	return nil
+	return problems.Err("memcached store")
 }
 
 const form = "write memcached://host:port or memcached://host1:port,host2:port"
 
 // parseURL reads the URL of [Open]; what it says of the store goes to the settings.
 func parseURL(text string, set *settings) (hosts []string, err error) {
-	var problems []string
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var problems headgate.Problems
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme != "memcached" {
 		return nil, invalidURL("it does not begin with memcached://; " + form)
@@ -105,13 +100,13 @@ func parseURL(text string, set *settings) (hosts []string, err error) {
 		name, port, err := net.SplitHostPort(host)
 		n, err2 := strconv.Atoi(port)
 		if err != nil || err2 != nil || name == "" || n < 1 || n > 65535 {
-			bad("server %d is not a host, or a host and a port", i+1)
+			problems.Add("", "server %d is not a host, or a host and a port", i+1)
 		}
 		hosts = append(hosts, host)
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		bad("what follows the ? cannot be read")
+		problems.Add("", "what follows the ? cannot be read")
 	}
 	for name := range values {
 		value := values.Get(name)
@@ -121,35 +116,36 @@ func parseURL(text string, set *settings) (hosts []string, err error) {
 		case "timeout":
 			d, err := time.ParseDuration(value)
 			if err != nil || d < time.Millisecond || d > time.Minute {
-				bad("timeout must be a time from 1ms to 1m, such as 50ms")
+				problems.Add("timeout", "timeout must be a time from 1ms to 1m, such as 50ms")
 			}
 			set.timeout = d
 		case "connections":
 			n, err := strconv.Atoi(value)
 			if err != nil {
-				bad("connections must be a number")
+				problems.Add("connections", "connections must be a number")
 			}
 			set.connections = n
 		case "max_pending":
 			n, err := strconv.Atoi(value)
 			if err != nil {
-				bad("max_pending must be a number")
+				problems.Add("max_pending", "max_pending must be a number")
 			}
 			WithMaxPending(n)(set)
 		default:
-			bad("the parameter %q is unknown; there are connections, max_pending, prefix and timeout", name)
+			problems.Add(name, "the parameter %q is unknown; there are connections, max_pending, prefix and timeout", name)
 		}
 	}
 	if problems != nil {
-		problems[len(problems)-1] += "; " + form
-		return nil, invalidURL(problems...)
+		problems[len(problems)-1].Text += "; " + form
+		return nil, problems.Err(urlSubject)
 	}
 	return hosts, nil
 }
 
-func invalidURL(problems ...string) error {
-	return &headgate.InvalidError{Subject: "memcached URL", Problems: problems}
-}
+// urlSubject is the subject of every error about a URL.
+const urlSubject = "memcached URL"
+
+func invalidURL(text string) error { return headgate.Invalid(urlSubject, "", "%s", text) }
 
 // CheckURL returns what is wrong with a URL for [Open], an [*headgate.InvalidError]
 // that lists every mistake.

@@ -239,7 +239,7 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 // again answers a request whose id is remembered.
 func (s *Store) again(n *note, terms *headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve bool) (headgate.Reservation, []headgate.Decision, error) {
 	if reserve != n.reserved || reserve && terms.Term() != n.term || !n.same(checks) {
-		return headgate.Reservation{}, dst, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+		return headgate.Reservation{}, dst, &headgate.ConflictError{}
 	}
 	if reserve && n.admitted && s.clockNow() >= n.expires {
 		// Kept for its settlement only: what it held may have been given back.
@@ -333,7 +333,7 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	case n.units != nil && len(n.units) == 0: // abandoned, even if the clock was set back since
 		return dst, headgate.ErrNoReservation
 	case n.units != nil:
-		return dst, fmt.Errorf("%w: the reservation was settled at other units than %v", headgate.ErrConflict, units)
+		return dst, &headgate.ConflictError{Units: units}
 	case s.clockNow() >= n.expires:
 		return dst, headgate.ErrNoReservation
 	}

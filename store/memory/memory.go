@@ -123,10 +123,7 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 		return d, err
 	}
 	if len(rule.Limits()) != 1 {
-		return d, &headgate.InvalidError{
-			Subject:  fmt.Sprintf("rule %q", rule.Name()),
-			Problems: []string{fmt.Sprintf("it has %d limits, TakeSingle needs one", len(rule.Limits()))},
-		}
+		return d, headgate.Invalid(fmt.Sprintf("rule %q", rule.Name()), "limits", "it has %d limits, TakeSingle needs one", len(rule.Limits()))
 	}
 	s.catchUp()
 	s.takeSingle(&c, &d)

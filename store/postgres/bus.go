@@ -102,7 +102,7 @@ func (b *bus) dial(ctx context.Context, heard pgconn.NotificationHandler) (*pgx.
 // not connected. It uses a connection that no decision is made over.
 func (s *Store) Publish(ctx context.Context, message []byte) error {
 	if len(message) > MaxMessage {
-		return &headgate.InvalidError{Subject: "message", Problems: []string{fmt.Sprintf("it has %d bytes, must have at most %d", len(message), MaxMessage)}}
+		return headgate.Invalid("message", "", "it has %d bytes, must have at most %d", len(message), MaxMessage)
 	}
 	if err := s.bus.say(ctx, base64.StdEncoding.EncodeToString(message)); err != nil {
 		return fmt.Errorf("%w: publish: %w", headgate.ErrUnavailable, err)

@@ -87,8 +87,8 @@ func newSettings() settings {
 
 func (s *settings) check() error {
 	if !names.MatchString(s.table) {
-		return &headgate.InvalidError{Subject: "postgres store", Problems: []string{fmt.Sprintf(
-			"the table is %q, must be a name of small letters, digits and underscores, of at most 59 bytes, or a schema and a name with a dot between them", s.table)}}
+		return headgate.Invalid("postgres store", "table",
+			"the table is %q, must be a name of small letters, digits and underscores, of at most 59 bytes, or a schema and a name with a dot between them", s.table)
 	}
 	return nil
 }
@@ -128,11 +128,10 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig("postgres://" + base + "?" + values.Encode())
 	if err != nil {
 		// The error may repeat the password, if that has signs that cut the URL in two.
-		problems = append(problems, "the driver cannot read it: "+escapes+"; "+form)
-		return nil, invalidURL(problems...)
+		problems.Add("", "the driver cannot read it: %s; %s", escapes, form)
 	}
-	if problems != nil {
-		return nil, invalidURL(problems...)
+	if err := problems.Err(urlSubject); err != nil {
+		return nil, err
 	}
 	if !values.Has("pool_max_conns") {
 		config.MaxConns = DefaultConnections
@@ -146,11 +145,11 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 }
 
 // parameters takes those that are the store's own out of the values.
-func (s *settings) parameters(values url.Values) (problems []string) {
+func (s *settings) parameters(values url.Values) (problems headgate.Problems) {
 	text := func(name string, set func(string) string) {
 		if values.Has(name) {
 			if problem := set(values.Get(name)); problem != "" {
-				problems = append(problems, name+" "+problem)
+				problems.Add(name, "%s %s", name, problem)
 			}
 			values.Del(name)
 		}
@@ -188,9 +187,10 @@ func (s *settings) parameters(values url.Values) (problems []string) {
 	return problems
 }
 
-func invalidURL(problems ...string) error {
-	return &headgate.InvalidError{Subject: "postgres URL", Problems: problems}
-}
+// urlSubject is the subject of every error about a URL.
+const urlSubject = "postgres URL"
+
+func invalidURL(text string) error { return headgate.Invalid(urlSubject, "", "%s", text) }
 
 // CheckURL returns what is wrong with a URL for [Open], an [*headgate.InvalidError]
 // that lists every mistake. It does not repeat what may be secret.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +25,7 @@ func (s *Store) channel() string { return s.prefix + " news" }
 // connected.
 func (s *Store) Publish(ctx context.Context, message []byte) error {
 	if len(message) > MaxMessage {
-		return &headgate.InvalidError{Subject: "message", Problems: []string{fmt.Sprintf("it has %d bytes, must have at most %d", len(message), MaxMessage)}}
+		return headgate.Invalid("message", "", "it has %d bytes, must have at most %d", len(message), MaxMessage)
 	}
 	ctx, cancel, err := s.deadlines.limit(ctx)
 	if err != nil {
@@ -119,7 +118,7 @@ func (s *Store) diagnoseBus(ctx context.Context, d *Diagnosis) {
 		return
 	}
 	fix := "see which server does not answer"
-	if strings.Contains(err.Error(), "NOPERM") {
+	if replies(err, "NOPERM") {
 		fix = "allow the user +publish, +subscribe and the channels of its prefix; docs/redis.md has the list"
 	}
 	d.add("", "messages", Doubtful, fmt.Sprintf("servers cannot tell each other what was refunded and reset: %v; of keys whose denials are remembered they find out some seconds later", err), fix)

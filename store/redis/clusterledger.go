@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,7 +96,7 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 		case g.err != nil && failure == nil:
 			failure = g.err
 		case g.answer.status == statusConflict:
-			failure = fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+			failure = &headgate.ConflictError{}
 		case g.answer.status == statusNone:
 			if failure == nil {
 				failure = headgate.ErrNoReservation

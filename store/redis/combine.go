@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -275,13 +273,7 @@ func (c *combiner) call(batch []*seat) {
 	}
 }
 
-func isCrossSlot(err error) bool {
-	if err == nil {
-		return false
-	}
-	var refused *rueidis.RedisError
-	return errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "CROSSSLOT")
-}
+func isCrossSlot(err error) bool { return replies(err, "CROSSSLOT") }
 
 // ask makes a call, by the deadline that calls have which begin now.
 func (c *combiner) ask(batch []*seat) (string, error) {

@@ -66,10 +66,10 @@ func (t *target) unreachable(err error) error {
 
 // options are the client's.
 func (t *target) options(set *settings) (rueidis.ClientOption, error) {
-	var problems []string
+	var problems headgate.Problems
 	keep := func(field string, err error) {
 		if err != nil {
-			problems = append(problems, field+": "+err.Error())
+			problems.Add(field, "%s: %v", field, err)
 		}
 	}
 	password, sentinelPassword := t.password, ""
@@ -86,8 +86,8 @@ func (t *target) options(set *settings) (rueidis.ClientOption, error) {
 	if t.tls {
 		config = t.tlsConfig(keep)
 	}
-	if problems != nil {
-		return rueidis.ClientOption{}, invalidURL(problems...)
+	if err := problems.Err(urlSubject); err != nil {
+		return rueidis.ClientOption{}, err
 	}
 	// A silent connection is noticed within two of these, and its calls end.
 	dialer := net.Dialer{Timeout: t.connectTimeout, KeepAlive: t.connectTimeout}
@@ -163,7 +163,7 @@ func (t *target) suits(ctx context.Context, client rueidis.Client, set *settings
 	switch t.topology {
 	case cluster:
 		err := client.Do(ctx, client.B().Get().Key(set.fullPrefix()).Build()).Error()
-		if err != nil && (errors.Is(err, rueidis.ErrNoSlot) || strings.Contains(err.Error(), "slot not served")) {
+		if err != nil && (errors.Is(err, rueidis.ErrNoSlot) || replies(err, "CLUSTERDOWN")) {
 			return t.unreachable(fmt.Errorf("the nodes do not serve all slots; has the cluster been formed? (%w)", err))
 		}
 		return nil

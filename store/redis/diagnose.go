@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -170,23 +169,14 @@ func (s *Store) diagnoseDecisions(ctx context.Context, d *Diagnosis) error {
 		if err == nil {
 			continue
 		}
-		var refused *rueidis.RedisError
-		if errors.As(err, &refused) && forbidden(refused.Error()) {
-			d.add("", "permissions", Bad, fmt.Sprintf("a %s is refused: %s", try.op, refused), "allow the commands and keys that docs/redis.md lists for the ACL user; ACL LOG on the server says which is missing")
+		if replies(err, "NOPERM", "The user executing the script can't", "ACL failure in script") {
+			d.add("", "permissions", Bad, fmt.Sprintf("a %s is refused: %s", try.op, refusal(err)), "allow the commands and keys that docs/redis.md lists for the ACL user; ACL LOG on the server says which is missing")
 			return nil
 		}
 		return err
 	}
 	d.add("", "permissions", Fine, "takes, refunds and resets are allowed", "")
 	return nil
-}
-
-// forbidden reports whether a server refuses for want of a permission, to us or to the
-// script.
-func forbidden(refusal string) bool {
-	return slices.ContainsFunc([]string{"NOPERM", "The user executing the script can't", "ACL failure in script"}, func(words string) bool {
-		return strings.HasPrefix(refusal, words)
-	})
 }
 
 func (d *Diagnosis) add(node, what string, level Level, text, fix string) {

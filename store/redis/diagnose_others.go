@@ -139,7 +139,7 @@ func (s *Store) diagnoseSentinels(ctx context.Context, d *Diagnosis) {
 		others, err2 := client.Do(ctx, client.B().Arbitrary("SENTINEL", "SENTINELS", s.target.master).Build()).ToArray()
 		client.Close()
 		switch {
-		case err != nil && strings.HasPrefix(err.Error(), "NOPERM"):
+		case replies(err, "NOPERM"):
 			d.add(address, "sentinel", Doubtful, "it may not be asked whether the Sentinels can replace the primary: "+err.Error(), "allow the doctor's user +sentinel|ckquorum")
 		case err != nil:
 			d.add(address, "sentinel", Bad, "it would not replace the primary: "+err.Error(), "start the Sentinels that are missing")

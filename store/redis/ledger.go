@@ -147,7 +147,7 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 		case statusWindow:
 			continue
 		case statusConflict:
-			return none, dst, fmt.Errorf("%w: the id is that of another request; give each its own", headgate.ErrConflict)
+			return none, dst, &headgate.ConflictError{}
 		case statusNone:
 			return none, dst, headgate.ErrNoReservation
 		case statusDenies, statusAdmits:
@@ -340,7 +340,7 @@ func (s *Store) settle(ctx context.Context, r *headgate.Reservation, units []int
 		case statusWindow:
 			continue
 		case statusConflict:
-			return dst, fmt.Errorf("%w: the reservation was settled at other units than %v", headgate.ErrConflict, units)
+			return dst, &headgate.ConflictError{Units: units}
 		case statusNone:
 			return dst, headgate.ErrNoReservation
 		}

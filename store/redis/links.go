@@ -3,13 +3,9 @@ package redis
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/rueidis"
 )
 
 // links are the connections to one server. Its name may come to mean another
@@ -60,8 +56,7 @@ func (l *links) note(err error) {
 	if l == nil || err == nil {
 		return // before anything is allocated
 	}
-	var refused *rueidis.RedisError
-	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "READONLY") {
+	if !replies(err, "READONLY") {
 		return
 	}
 	l.mu.Lock()

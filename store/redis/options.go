@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -100,30 +99,27 @@ func (s *settings) fullPrefix() string {
 // check returns what is wrong with the settings for a client whose queue has so
 // many places, or 0 if that is not known, and sets the default that depends on it.
 func (s *settings) check(queue int64) error {
-	var problems []string
+	var problems headgate.Problems
 	if len(s.prefix) > 64 {
-		problems = append(problems, fmt.Sprintf("the prefix has %d bytes, must have at most 64", len(s.prefix)))
+		problems.Add("prefix", "the prefix has %d bytes, must have at most 64", len(s.prefix))
 	}
 	if i := strings.IndexAny(s.prefix, "{}"); i >= 0 {
-		problems = append(problems, fmt.Sprintf("the prefix has %q at byte %d; to keep a rule in one hash slot of a cluster, give it a tag", s.prefix[i], i))
+		problems.Add("prefix", "the prefix has %q at byte %d; to keep a rule in one hash slot of a cluster, give it a tag", s.prefix[i], i)
 	}
 	if len(s.part) > 64 || strings.ContainsAny(s.part, "{}") {
-		problems = append(problems, fmt.Sprintf("the part has %d bytes or braces, must have at most 64 and none", len(s.part)))
+		problems.Add("part", "the part has %d bytes or braces, must have at most 64 and none", len(s.part))
 	}
 	if s.timeout <= 0 {
-		problems = append(problems, fmt.Sprintf("the timeout is %v, must be more than 0", s.timeout))
+		problems.Add("timeout", "the timeout is %v, must be more than 0", s.timeout)
 	}
 	if s.maxPending == 0 {
 		s.maxPending = queue - queue/16
 	}
 	if s.maxPending < 1 {
-		problems = append(problems, fmt.Sprintf("max pending is %d, must be 1 or more", s.maxPending))
+		problems.Add("max_pending", "max pending is %d, must be 1 or more", s.maxPending)
 	}
 	if queue > 0 && s.maxPending >= queue {
-		problems = append(problems, fmt.Sprintf("max pending is %d, must be less than the %d places of the queue", s.maxPending, queue))
+		problems.Add("max_pending", "max pending is %d, must be less than the %d places of the queue", s.maxPending, queue)
 	}
-	if problems == nil {
-		return nil
-	}
-	return &headgate.InvalidError{Subject: "redis store", Problems: problems}
+	return problems.Err("redis store")
 }

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"hash/maphash"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -184,8 +183,7 @@ func (s *Store) ping(ctx context.Context) error {
 // answered is nil for the error of a PING that was answered: a server that cannot save
 // refuses even that with MISCONF.
 func answered(err error) error {
-	var refused *rueidis.RedisError
-	if errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "MISCONF") {
+	if replies(err, "MISCONF") {
 		return nil
 	}
 	return err

@@ -188,8 +188,8 @@ func DescribeURL(text string) string {
 // parseURL reads the URL of [Open]; what it says of the store goes to the
 // settings. It is no URL by the letter: those name one host.
 func parseURL(text string, set *settings) (*target, error) {
-	var problems []string
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	var problems headgate.Problems
+	bad := func(format string, args ...any) { problems.Add("", format, args...) }
 	scheme, rest, ok := strings.Cut(text, "://")
 	f, known := forms[scheme]
 	if !ok || !known {
@@ -238,15 +238,16 @@ func parseURL(text string, set *settings) (*target, error) {
 	t.readParameters(query, set, bad)
 	t.agree(bad)
 	if problems != nil {
-		problems[len(problems)-1] += "; write " + f.form
-		return nil, invalidURL(problems...)
+		problems[len(problems)-1].Text += "; write " + f.form
+		return nil, problems.Err(urlSubject)
 	}
 	return t, nil
 }
 
-func invalidURL(problems ...string) error {
-	return &headgate.InvalidError{Subject: "redis URL", Problems: problems}
-}
+// urlSubject is the subject of every error about a URL.
+const urlSubject = "redis URL"
+
+func invalidURL(text string) error { return headgate.Invalid(urlSubject, "", "%s", text) }
 
 // hosts reads a list of addresses.
 func hosts(list string, topology topology, bad func(string, ...any)) []string {
