@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -129,19 +130,28 @@ func TestAccessLog(t *testing.T) {
 	}
 	h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	truth := make(oracle)
-	denied := 0
+	denied, refused := 0, []string(nil)
 	for i, v := range visits(t) {
 		now.Store(v.at.UnixMicro())
+		u, err := url.ParseRequestURI(v.path)
+		if err != nil {
+			t.Fatal(err)
+		}
 		r := httptest.NewRequest(v.method, "/", nil)
-		r.URL.Path = v.path
+		r.URL = u
 		r.RemoteAddr = "127.0.0.1:4711"
 		r.Header.Set("X-Forwarded-For", fmt.Sprintf("192.0.2.%d, %s", i%256, v.client))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
+		if w.Code == http.StatusBadRequest {
+			// The pages are counted by their paths, which servers read alike but for few.
+			refused = append(refused, v.path)
+			continue
+		}
 
 		wait := truth.ask(v.at, map[string][]window{
 			"client " + v.client: perClient,
-			"page " + v.client + " " + v.method + " " + v.path: perPage,
+			"page " + v.client + " " + v.method + " " + u.Path: perPage,
 			"everyone": everyone,
 		})
 		var problem httplimit.Problem
@@ -158,6 +168,9 @@ func TestAccessLog(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || problem.RetryAfterMS != wait.Milliseconds() {
 			t.Fatalf("request %d of %s at %v: retry after %d ms (%v), but the oracle has it wait %v", i+1, v.client, v.at, problem.RetryAfterMS, err, wait)
 		}
+	}
+	if want := []string{"/projects/xdotool/+++++++++++++++++++++Result:+chosen+nickname+%22awarovadoms%22;sent;"}; !slices.Equal(refused, want) {
+		t.Errorf("refused are %q, want %q", refused, want)
 	}
 	t.Logf("%d of 2000 denied: %v", denied, denials)
 	for _, name := range []string{"client 15 per 1m", "client 4 per 5s", "page 2 per 30s", "everyone 100 per 1m"} {

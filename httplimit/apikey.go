@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 )
@@ -49,21 +50,25 @@ func APIKey(h http.Header, names []string) string {
 }
 
 // UnclearAPIKey returns what is to be said, with status 400, against a request in which
-// one of the headers is an Authorization that [Bearer] cannot read in one way only, or
-// nil. The names are in canonical form.
+// one of the headers has several lines, or is an Authorization that [Bearer] cannot read
+// in one way only; or nil. Of several lines some servers take the first, some the last,
+// and some join them. The names are in canonical form.
 func UnclearAPIKey(h http.Header, names []string) *Problem {
 	for _, name := range names {
-		if name != authorization {
+		lines := h[name]
+		if len(lines) > 1 {
+			return severalLines(name, len(lines))
+		}
+		if name != authorization || len(lines) == 0 {
 			continue
 		}
-		for _, v := range h[name] {
-			if _, ok := Bearer(v); !ok {
-				return &Problem{
-					Title: "The request can be read in two ways", Status: http.StatusBadRequest,
-					Detail: "Authorization has more than one word behind Bearer, or something else than spaces before it.",
-				}
-			}
+		if _, ok := Bearer(lines[0]); !ok {
+			return Ambiguous("Authorization has more than one word behind Bearer, or something else than spaces before it.")
 		}
 	}
 	return nil
+}
+
+func severalLines(name string, n int) *Problem {
+	return Ambiguous(fmt.Sprintf("%s is there %d times. Send it once.", name, n))
 }

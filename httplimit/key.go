@@ -35,7 +35,7 @@ var (
 	factRoute  = &fact{Name: "route", Find: (*middleware).route}
 	factMethod = &fact{Name: "method", Find: func(_ *middleware, r *http.Request) string { return r.Method }}
 	factHost   = &fact{Name: "host", Find: func(_ *middleware, r *http.Request) string { return Hostname(r.Host) }}
-	factPath   = &fact{Name: "path", Find: func(_ *middleware, r *http.Request) string { return r.URL.Path }}
+	factPath   = &fact{Name: "path", Find: (*middleware).path}
 
 	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factHost, factPath}
 )
@@ -47,8 +47,9 @@ func ByIP() Key { return by(factIP) }
 
 // ByAPIKey is a counter for each API key, wherever [APIKeyHeaders] says that it
 // stands. The API key is a secret: counters are kept under a hash; see
-// [HashKey]. An Authorization with more than one word behind Bearer is answered with
-// 400, whatever [OnMissing] says: see [UnclearAPIKey].
+// [HashKey]. A request with several lines of one of these headers, or with more than one
+// word behind Bearer, is answered with 400, whatever [OnMissing] says: see
+// [UnclearAPIKey].
 func ByAPIKey() Key { return by(factAPIKey) }
 
 // ByUser is a counter for each user, whom the function finds in the request's
@@ -67,9 +68,11 @@ func ByRoute() Key { return by(factRoute) }
 // ByHeader is a counter for each value of a header that is not a secret, such as
 // the name of a tenant; the entry is the header's name in lower case. Clients
 // write headers as they like: use one that the proxy in front of the service
-// sets.
+// sets. A request with several lines of it is answered with 400.
 func ByHeader(name string) Key {
-	return ByFunc(strings.ToLower(name), func(r *http.Request) string { return r.Header.Get(name) })
+	f := newFact(strings.ToLower(name), func(r *http.Request) string { return r.Header.Get(name) })
+	f.Header = http.CanonicalHeaderKey(name)
+	return by(f)
 }
 
 // ByFunc is a counter for each value that find returns; "" is none. The entry's
@@ -127,11 +130,11 @@ func (m *middleware) ip(r *http.Request) string {
 func (m *middleware) route(r *http.Request) string {
 	switch {
 	case m.routeOf != nil:
-		return m.routeOf(r)
+		return m.routeOf(m.asRead(r))
 	case r.Pattern != "":
 		return r.Pattern
 	}
-	return r.Method + " " + r.URL.Path
+	return r.Method + " " + m.path(r)
 }
 
 // MuxRoute returns a function for [Route] that asks the mux which pattern it

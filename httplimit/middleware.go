@@ -140,14 +140,12 @@ func (m *middleware) find(r *http.Request, s *scratch) policy.Descriptor {
 // want of an identity, or of one that is clear.
 func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, facts policy.Descriptor, cost int64) (served bool, err error) {
 	s.checks = s.checks[:0]
-	if m.wantsKey {
-		if p := UnclearAPIKey(r.Header, m.keyHeaders); p != nil {
-			if m.hooks.Missing != nil {
-				m.hooks.Missing(r, factAPIKey.Name)
-			}
-			p.Write(w, r)
-			return true, nil
+	if p, entry := m.unclear(r); p != nil {
+		if entry != "" && m.hooks.Missing != nil {
+			m.hooks.Missing(r, entry)
 		}
+		p.Write(w, r)
+		return true, nil
 	}
 	for i := range m.limits {
 		l := &m.limits[i]
@@ -193,6 +191,23 @@ func (m *middleware) bind(w http.ResponseWriter, r *http.Request, s *scratch, fa
 		s.checks = outcome.Checks
 	}
 	return false, nil
+}
+
+// unclear returns what is to be said against a request that servers read in different
+// ways where something looks at it, and the entry that it has no clear value of, if there
+// is one; or nil.
+func (m *middleware) unclear(r *http.Request) (p *Problem, entry string) {
+	if m.wantsKey {
+		if p := UnclearAPIKey(r.Header, m.keyHeaders); p != nil {
+			return p, factAPIKey.Name
+		}
+	}
+	for _, f := range m.facts {
+		if f.Header != "" && len(r.Header[f.Header]) > 1 {
+			return severalLines(f.Header, len(r.Header[f.Header])), f.Name
+		}
+	}
+	return m.unclearPath(r), ""
 }
 
 // fallbackMark stands before the address in the key of a request that has no

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bindings"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -88,18 +89,21 @@ type settings struct {
 	hashKey    []byte
 	oldHashKey []byte
 	oldHashes  bool // there is an old hash key, even if it is empty
-	ipv6Bits   int
-	routeOf    func(*http.Request) string
-	cost       func(*http.Request) int64
-	settle     func(*http.Request, Response) int64
-	missing    Missing
-	failure    Failure
-	unenforced string
-	dialect    Dialect
-	maxDelay   time.Duration
-	denied     DeniedFunc
-	hooks      Hooks
-	problems   headgate.Problems
+	// readElsewhere says that another server reads paths, and forms how.
+	readElsewhere bool
+	forms         spelling.Forms
+	ipv6Bits      int
+	routeOf       func(*http.Request) string
+	cost          func(*http.Request) int64
+	settle        func(*http.Request, Response) int64
+	missing       Missing
+	failure       Failure
+	unenforced    string
+	dialect       Dialect
+	maxDelay      time.Duration
+	denied        DeniedFunc
+	hooks         Hooks
+	problems      headgate.Problems
 }
 
 // Limit binds every request by the rules, with counters kept for the key. Given
@@ -216,8 +220,7 @@ func OldHashKey(key []byte) Option {
 // middleware stands around the handlers of a mux, or else the method and the
 // path, "GET /v1/items/7". Around a whole mux use [MuxRoute]; for another router
 // ask that for its pattern. A path is the client's choice: as part of a key it
-// lets a client have as many counters as there are paths, and a rule for one path
-// does not bind another spelling of it that the router serves alike.
+// lets a client have as many counters as there are paths.
 func Route(route func(*http.Request) string) Option {
 	return func(s *settings) {
 		if route == nil {

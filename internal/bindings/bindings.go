@@ -19,6 +19,8 @@ type Fact[O, R any] struct {
 	// Find returns the value, or "" if the request has none. It is nil in a
 	// mistaken fact only.
 	Find func(with O, r R) string
+	// Header is the name of the header, in canonical form, if the value is one.
+	Header string
 }
 
 // Key is what a counter is kept for.

@@ -25,16 +25,12 @@ const maxProblem = 2048
 
 // Problems that are always the same. They are not changed.
 var (
-	ambiguousPath = &httplimit.Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: "Its path or its method may be taken for that of another route. Write the path plainly, and the method in capital letters."}
-	unreadableURI = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
+	ambiguousMethod = httplimit.Ambiguous("Its method has small letters, which some servers take for capital ones.")
+	unreadableURI   = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
 )
 
 func tooLong(entry string) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
-}
-
-func severalLines(name string, n int) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}
 }
 
 func uncountable(err *headgate.InvalidError) *httplimit.Problem {

@@ -34,6 +34,8 @@ import (
 //	                   user:X-Auth-User; any number of times
 //	route              the entry "route", instead of the one that is found
 //	cost               how many units the request takes
+//	paths              the forms of paths that the application reads as they say, with
+//	                   commas between them; see docs/forward-auth.md
 //	denied             the status of a denial, for a proxy that cannot pass on
 //	                   429: 401 or 403
 const Path = "/v1/auth"
@@ -71,6 +73,10 @@ type plan struct {
 	policy decide.Policy
 	names  *routes.Names
 	needed map[string]bool // the entries that the policy looks at
+	// readsPaths says that requests are told from each other by their paths,
+	// needsPath that something looks at the entry "path", and readsMethods that it
+	// matters what the method is.
+	readsPaths, needsPath, readsMethods bool
 }
 
 // New returns a handler that asks decider.
@@ -163,6 +169,9 @@ func (h *Handler) now() *plan {
 	for _, name := range policy.Entries() {
 		p.needed[name] = true
 	}
+	p.needsPath = p.needed["path"]
+	p.readsPaths = p.needsPath || p.needed["route"]
+	p.readsMethods = p.readsPaths || p.needed["method"]
 	var problems []string
 	if p.names, problems = routes.New(policy.Set); h.plan.CompareAndSwap(old, p) {
 		for _, problem := range problems {

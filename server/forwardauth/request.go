@@ -1,6 +1,7 @@
 package forwardauth
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/routes"
@@ -27,26 +29,65 @@ func (t *terms) check(h http.Header) (problems []string) {
 	return problems
 }
 
+// read finds the path and the route of the request that the headers of r describe. It
+// returns what there is to be said against them, or nil.
+func (t *terms) read(r *http.Request, plan *plan) (asked *http.Request, path, route string, refused *httplimit.Problem) {
+	asked = &http.Request{Method: first(r.Header[t.method]), Host: first(r.Header[t.host])}
+	raw, ok := pathOf(first(r.Header[t.uri]))
+	switch {
+	case !ok:
+		return asked, "", "", unreadableURI
+	case plan.readsMethods && !spelling.Method(asked.Method):
+		return asked, "", "", ambiguousMethod
+	case raw == "*" && asked.Method == http.MethodOptions:
+		return asked, raw, cmp.Or(t.route, routes.Unmatched), nil
+	}
+	p, err := spelling.Read(raw, t.forms)
+	switch {
+	case !plan.readsPaths, t.route != "" && !plan.needsPath:
+		// How it is spelled makes no difference.
+		return asked, p.Text, cmp.Or(t.route, routes.Unmatched), nil
+	case err != nil:
+	case p.Kept != nil && plan.needsPath:
+		err = &spelling.Error{Reason: spelling.Parameters, At: p.At}
+	case t.route != "":
+		route = t.route
+	default:
+		asked.URL = p.URL()
+		route, err = plan.names.Find(asked, &p)
+	}
+	if err != nil {
+		return asked, "", "", httplimit.Ambiguous(err.Error())
+	}
+	return asked, p.Text, route, nil
+}
+
+// pathOf is the path in the target of a request as it came, which may be a whole URL.
+func pathOf(target string) (raw string, ok bool) {
+	if target[0] != '/' && target != "*" {
+		if _, err := url.ParseRequestURI(target); err != nil {
+			return "", false
+		}
+		if _, target, ok = strings.Cut(target, "://"); !ok {
+			return "", false
+		}
+		if i := strings.IndexAny(target, `/?#\`); i >= 0 {
+			target = target[i:] // without the host
+		} else {
+			target = ""
+		}
+	}
+	raw, _, _ = strings.Cut(target, "?")
+	return raw, true
+}
+
 // describe fills in the descriptor of the request that the headers of r describe.
 // It returns why that cannot be decided on, or nil, and whether the policy looks at
 // the client's address and the proxy has not told it.
 func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused *httplimit.Problem, missing bool) {
-	u, err := url.ParseRequestURI(first(r.Header[t.uri]))
-	if err != nil {
-		return unreadableURI, false
-	}
-	asked := &http.Request{Method: first(r.Header[t.method]), Host: first(r.Header[t.host]), URL: u}
-	other := routes.Otherwise(asked)
-	route := t.route
-	if route == "" {
-		route = plan.names.Of(asked)
-		if other != nil && plan.names.Of(other) != route {
-			return ambiguousPath, false
-		}
-	}
-	path := routes.CleanPath(u.Path)
-	if other != nil && plan.needed["path"] && other.URL.Path != path {
-		return ambiguousPath, false
+	asked, path, route, refused := t.read(r, plan)
+	if refused != nil {
+		return refused, false
 	}
 	refused = t.twice(r.Header)
 	d := ask.Descriptor[:0]
@@ -80,14 +121,9 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 // lines by which it is counted, or several words for its key: the application might
 // believe the one that is not.
 func (t *terms) twice(h http.Header) *httplimit.Problem {
-	for _, name := range t.keys {
-		if len(h[name]) > 1 {
-			return severalLines(name, len(h[name]))
-		}
-	}
 	for i := range t.entries {
-		if name := t.entries[i].header; len(h[name]) > 1 {
-			return severalLines(name, len(h[name]))
+		if p := httplimit.UnclearAPIKey(h, []string{t.entries[i].header}); p != nil {
+			return p
 		}
 	}
 	return httplimit.UnclearAPIKey(h, t.keys)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -28,6 +29,7 @@ type terms struct {
 	route       string // or "", if it is found by the policy's patterns
 	cost        int64
 	denied      int // the status of a denial
+	forms       spelling.Forms
 }
 
 // fromHeader is an entry that is taken from a header.
@@ -66,6 +68,12 @@ var parameters = map[string]func(r *reader, text string){
 		n, err := strconv.ParseInt(text, 10, 64)
 		if r.cost = n; err != nil || n < 1 || n > headgate.MaxCount {
 			r.bad("is %q, must be a whole number from 1 to %d", text, int64(headgate.MaxCount))
+		}
+	},
+	"paths": func(r *reader, text string) {
+		var problem string
+		if r.forms, problem = spelling.ParseForms(strings.Split(text, ",")); problem != "" {
+			r.bad("is wrong: %s", problem)
 		}
 	},
 	"denied": func(r *reader, text string) {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -130,11 +129,6 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 		lists[1] = n.trusted
 	}
 	for _, list := range lists {
-		for _, name := range list {
-			if lines := h[name]; len(lines) > 1 {
-				return severalLines(name, len(lines))
-			}
-		}
 		if p := httplimit.UnclearAPIKey(h, list); p != nil {
 			return p
 		}
@@ -143,16 +137,9 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 		for token := range strings.SplitSeq(line, ",") {
 			name := http.CanonicalHeaderKey(strings.TrimSpace(token))
 			if slices.Contains(lists[0], name) || slices.Contains(lists[1], name) {
-				return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is not the connection's own.", name)}
+				return httplimit.Ambiguous(name + " is not the connection's own.")
 			}
 		}
 	}
 	return nil
-}
-
-// twoWays is what is wrong with a request that a server could take for another one.
-const twoWays = "The request can be read in two ways"
-
-func severalLines(name string, n int) *httplimit.Problem {
-	return &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: fmt.Sprintf("%s is there %d times. Send it once.", name, n)}
 }

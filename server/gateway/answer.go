@@ -40,7 +40,8 @@ var (
 	defect           = &httplimit.Problem{Title: "The request could not be handled", Status: http.StatusInternalServerError}
 	noRoute          = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway has no route for the request."}
 	methodNotAllowed = &httplimit.Problem{Title: "The method is not allowed", Status: http.StatusMethodNotAllowed, Detail: "The gateway passes on neither CONNECT nor TRACE."}
-	ambiguousPath    = &httplimit.Problem{Title: twoWays, Status: http.StatusBadRequest, Detail: "Its path or its method may be taken for that of another route. Write the path plainly, and the method in capital letters."}
+	ambiguousMethod  = httplimit.Ambiguous("Its method has small letters, which some servers take for capital ones.")
+	fragment         = httplimit.Ambiguous(`Servers read its path in different ways: there is a "#" in it.`)
 	bodySlow         = &httplimit.Problem{Title: "The request took too long", Status: http.StatusRequestTimeout, Detail: "Its body did not come in time."}
 	bodyBroken       = &httplimit.Problem{Title: "The request is not complete", Status: http.StatusBadRequest, Detail: "Its body ended before its time or is not framed as HTTP wants it."}
 	noAnswer         = &httplimit.Problem{Title: "The upstream server does not answer", Status: http.StatusBadGateway}

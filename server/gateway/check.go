@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/spelling"
 )
 
 // checker collects what is wrong with options.
@@ -63,6 +64,9 @@ func (o Options) withDefaults() (Options, []string) {
 		if !isHeaderName(name) || o.Upgrades[i] == "h2c" {
 			c.bad("connections cannot be upgraded to %q: it is not the name of a protocol, or the gateway would not see its requests", name)
 		}
+	}
+	if problem := spelling.Forms(o.Paths).Problem(); problem != "" {
+		c.bad("paths: %s", problem)
 	}
 	c.headers("", &o.Request)
 	c.headers("", &o.Response)

@@ -5,13 +5,16 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/concurrency"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/routes"
 )
 
 // exchange is one request and its answer, used again for the next one. It is the
@@ -22,19 +25,17 @@ type exchange struct {
 	proxy httputil.ReverseProxy
 	w     *writer
 
-	r     *http.Request
-	began time.Time // if it is to be logged
-	plan  *plan
-	route *route
-	name  string // the entry "route"
-	// otherPath is what a server may take the path for, if that is not what it is; "" if
-	// there is no other way to read it.
-	otherPath string
-	trusted   bool // the connection comes from a proxy that is believed
-	ip        string
-	ipKnown   bool
-	leaving   bool // the connection is to end after the answer
-	token     *token
+	r       *http.Request
+	began   time.Time // if it is to be logged
+	plan    *plan
+	route   *route
+	name    string // the entry "route"
+	path    string // the entry "path", if anything looks at it
+	trusted bool   // the connection comes from a proxy that is believed
+	ip      string
+	ipKnown bool
+	leaving bool // the connection is to end after the answer
+	token   *token
 
 	facts     policy.Descriptor
 	permits   []concurrency.Permit
@@ -125,15 +126,14 @@ func (x *exchange) serve() {
 // look finds the route and the token, and what there is to be said against the
 // request.
 func (x *exchange) look() {
-	var ambiguous bool
-	x.route, x.name, ambiguous, x.otherPath = x.g.find(x.r, x.plan.names)
+	wrong := x.read()
 	switch {
 	case x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace:
 		// The one is for another kind of proxy, the other shows the client what the
 		// gateway adds.
 		x.refuse(methodNotAllowed)
-	case ambiguous || noPath(x.r):
-		x.refuse(ambiguousPath)
+	case wrong != nil:
+		x.refuse(wrong)
 	case x.route == nil:
 		x.refuse(noRoute)
 	case x.route.maxBody > 0 && x.r.ContentLength > x.route.maxBody:
@@ -151,11 +151,42 @@ func (x *exchange) look() {
 	}
 }
 
-// noPath reports whether the request is for something without a path, such as x:admin,
-// which no rule would know and some server might take for one.
-func noPath(r *http.Request) bool {
-	p := r.URL.Path
-	return r.URL.Opaque != "" || p != "" && p[0] != '/' && (p != "*" || r.Method != http.MethodOptions)
+// read finds the route by the path, and what there is to be said against that and the
+// method, or nil. Where nothing looks at paths they are the upstream server's to read.
+func (x *exchange) read() *httplimit.Problem {
+	u := x.r.URL
+	x.route, x.name = x.g.whole, routes.Unmatched
+	whole := u.Path == "*" && x.r.Method == http.MethodOptions
+	switch {
+	case u.Opaque != "", u.Path != "" && u.Path[0] != '/' && !whole:
+		// No rule would know it, and some server might take it for a path.
+		return httplimit.Ambiguous((&spelling.Error{Reason: spelling.NoPath, At: 1}).Error())
+	case !x.plan.readsMethods:
+		return nil
+	case !spelling.Method(x.r.Method):
+		return ambiguousMethod
+	case !x.plan.readsPaths:
+		return nil
+	case strings.IndexByte(x.r.RequestURI, '#') >= 0:
+		return fragment
+	}
+	p, err := spelling.Path{Text: u.Path}, (*spelling.Error)(nil)
+	if !whole {
+		p, err = spelling.Read(u.EscapedPath(), x.g.forms)
+	}
+	if err != nil {
+		return httplimit.Ambiguous(err.Error())
+	}
+	x.path = p.Text
+	if p.Kept != nil && x.plan.needsPath {
+		return httplimit.Ambiguous((&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error())
+	}
+	f, err := x.g.find(x.r, &p, x.plan.names)
+	x.route, x.name = f.route, f.name
+	if err != nil {
+		return httplimit.Ambiguous(err.Error())
+	}
+	return nil
 }
 
 // refuse has the request refused once it has been charged; the first reason counts.

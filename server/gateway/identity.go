@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
-	"github.com/headgate/headgate/server/routes"
 )
 
 // fact is an entry of a request and how it is found; "" means that the request has
@@ -27,7 +26,7 @@ func facts(id *Identity) []fact {
 		{"route", func(x *exchange) string { return x.routeName() }},
 		{"method", func(x *exchange) string { return x.r.Method }},
 		{"host", func(x *exchange) string { return httplimit.Hostname(x.r.Host) }},
-		{"path", (*exchange).cleanPath},
+		{"path", func(x *exchange) string { return x.path }},
 		{"api_key", func(x *exchange) string { return httplimit.APIKey(x.r.Header, x.g.options.Identity.APIKey) }},
 	}
 	for name, header := range id.Headers {
@@ -76,19 +75,6 @@ func firstValue(h http.Header, name string) string {
 		return strings.TrimSpace(v[0])
 	}
 	return ""
-}
-
-// cleanPath is the path that a request leads to, as for its route. One that a server may
-// take for another path is refused: rules look at it.
-func (x *exchange) cleanPath() string {
-	p := routes.CleanPath(x.r.URL.Path)
-	if p == "" {
-		p = "/" // of http://host, as the server gets it
-	}
-	if x.otherPath != "" && x.otherPath != p {
-		x.refuse(ambiguousPath)
-	}
-	return p
 }
 
 // clientIP is the client's address; "" if it has none.

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/server/routes"
 )
 
@@ -21,6 +21,7 @@ import (
 type inner struct {
 	*shared
 	options   Options // checked, with defaults
+	forms     spelling.Forms
 	pools     []*pool
 	table     routes.Table      // of the routes
 	routes    map[string]*route // by pattern
@@ -94,7 +95,7 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 		problems = append(problems, "there is nobody to decide")
 	}
 	g := &inner{
-		shared: s, options: o, routes: make(map[string]*route), unused: make(chan struct{}),
+		shared: s, options: o, forms: spelling.Forms(o.Paths), routes: make(map[string]*route), unused: make(chan struct{}),
 		upgrading: upgrading{upgrades: &s.upgrades, idle: o.Clients.Upgraded, within: o.Clients.Response, protocols: o.Upgrades},
 	}
 	g.users.Store(1)
@@ -243,34 +244,35 @@ func (g *inner) headerEntries() (problems []string) {
 	return problems
 }
 
-// find returns the route of a request, nil if there is none, whether it may be of
-// another one, as it is written, and the path that a server may read in it, if that is
-// another one.
-func (g *inner) find(r *http.Request, n *routes.Names) (found *route, name string, ambiguous bool, path string) {
-	found, name = g.findAs(r, n)
-	if other := routes.Otherwise(r); other != nil {
-		path = other.URL.Path
-		route, as := g.findAs(other, n)
-		// No path has a zero byte for a good reason.
-		ambiguous = route != found || as != name || strings.IndexByte(r.URL.Path, 0) >= 0
-	}
-	return found, name, ambiguous, path
+// found is where a request belongs.
+type found struct {
+	route *route // nil if there is none
+	name  string // the entry "route"
 }
 
-func (g *inner) findAs(r *http.Request, n *routes.Names) (found *route, name string) {
-	found = g.whole
+// find returns where a request belongs by its path. The error says why that cannot be
+// told.
+func (g *inner) find(r *http.Request, p *spelling.Path, n *routes.Names) (found, *spelling.Error) {
+	return spelling.Of(p, func(p *spelling.Path) (f found, known bool) {
+		f = g.findAs(r, p, n)
+		return f, f.route != nil && f.name != routes.Unmatched
+	})
+}
+
+func (g *inner) findAs(r *http.Request, p *spelling.Path, n *routes.Names) found {
+	route := g.whole
 	if len(g.routes) > 0 {
-		if found = g.routes[g.table.Find(r)]; found == nil {
-			return nil, routes.Unmatched
+		if route = g.routes[g.table.Find(r, p)]; route == nil {
+			return found{nil, routes.Unmatched}
 		}
 		switch {
-		case found.Name != "":
-			return found, found.Name
+		case route.Name != "":
+			return found{route, route.Name}
 		case !n.More():
-			return found, found.Pattern
+			return found{route, route.Pattern}
 		}
 	}
-	return found, n.Of(r)
+	return found{route, n.Of(r, p)}
 }
 
 var errClosed = errors.New("gateway: it is being closed")

@@ -18,6 +18,10 @@ type Options struct {
 	// Routes are which requests there are. Without any, all requests go to the
 	// first upstream; with them, a request of no route is answered with 404.
 	Routes []Route
+	// Paths are the forms of paths that the upstream servers read as these say,
+	// combined by |. Others that servers read in different ways are answered with 400
+	// if anything looks at paths: Routes, or the entry "route" or "path".
+	Paths httplimit.PathForm
 	// Identity is how a request's entries are found.
 	Identity Identity
 	// Concurrency bounds how many requests are in progress.

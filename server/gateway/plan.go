@@ -16,6 +16,10 @@ type plan struct {
 	policy decide.Policy
 	names  *routes.Names
 	facts  []fact // those that anything looks at
+	// readsPaths says that requests are told from each other by their paths,
+	// needsPath that something looks at the entry "path", and readsMethods that it
+	// matters what the method is.
+	readsPaths, needsPath, readsMethods bool
 }
 
 // plan returns that of the policy in force, which is made anew after a change.
@@ -52,6 +56,9 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 	for _, name := range g.entries {
 		needed[name] = true
 	}
+	p.needsPath = needed["path"]
+	p.readsPaths = p.needsPath || needed["route"] || len(g.routes) > 0
+	p.readsMethods = p.readsPaths || needed["method"]
 	for _, f := range g.facts {
 		if needed[f.name] {
 			p.facts = append(p.facts, f)

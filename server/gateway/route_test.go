@@ -105,12 +105,14 @@ func TestPathsThatCanBeReadInTwoWays(t *testing.T) {
 		"/admin%2fx":              400,
 		"/public/%2e%2e/admin/x":  400,
 		"/public/..%2fadmin/x":    400,
-		"/public/%252e%252e/x":    200, // whatever it is, it is not of another route
+		"/public/%252e%252e/x":    400,
 		"/admin%5Cx":              400,
 		"/admin%255cx":            400,
 		"/admin;a=b/x":            400,
 		"/%61dmin/x":              200, // the route's, and plain once it is read
-		"/items/@scope%2Fpackage": 200,
+		"/items/@scope%2Fpackage": 400,
+		"//admin/x":               400,
+		"/x//y":                   200,
 		"/caf%C3%A9":              200,
 		"/100%25":                 200,
 		"/a;b=c":                  200,

@@ -6,7 +6,9 @@
 //
 //	names, problems := routes.New(set)
 //	...
-//	route := names.Of(r) // "GET /items/{id}", if a rule has match: { route: "GET /items/{id}" }
+//	path, wrong := spelling.Read(r.URL.EscapedPath(), 0)
+//	...
+//	route, wrong := names.Find(r, &path) // "GET /items/{id}", if a rule has match: { route: "GET /items/{id}" }
 //
 // Patterns are those of http.ServeMux, and of several that match the most specific
 // one counts. What no pattern matches has the route [Unmatched], all of it
@@ -15,6 +17,6 @@
 // # Caveats
 //
 // A server behind the transport may read a path in another way than this package
-// does. [Otherwise] tells of requests that can be read in two ways: where the two are
-// of different routes, refuse the request.
+// does. So it does not read paths: package internal/spelling does, and refuses those
+// that can be read in several ways.
 package routes

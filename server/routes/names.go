@@ -3,11 +3,10 @@ package routes
 import (
 	"fmt"
 	"net/http"
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -83,15 +82,16 @@ func New(set *policy.Set, others ...string) (n *Names, problems []string) {
 // More reports whether the policy names routes besides those in others.
 func (n *Names) More() bool { return n.more }
 
-// Of returns the entry of a request. It looks at its Method, Host and URL.
-func (n *Names) Of(r *http.Request) string {
-	if pattern := n.table.Find(r); pattern != "" {
+// Of returns the entry of a request whose path was read as p. It looks at its Method
+// and Host.
+func (n *Names) Of(r *http.Request, p *spelling.Path) string {
+	if pattern := n.table.Find(r, p); pattern != "" {
 		return pattern
 	}
 	if len(n.prefixes) > 0 {
 		// What begins like this satisfies the rules that ask for the beginning, and
 		// there are as many of them as the policy has.
-		text := r.Method + " " + path.Clean("/"+r.URL.Path)
+		text := r.Method + " " + p.Text
 		for _, p := range n.prefixes {
 			if strings.HasPrefix(text, p) {
 				return p + "*"
@@ -156,46 +156,11 @@ func routesOf(set *policy.Set) (in routesIn) {
 	return in
 }
 
-// Otherwise returns a request for the same as r, as a server would read it that
-// decodes its path more than once, ends it at a zero byte, takes a backslash for a
-// slash, or leaves parameters out, and to which methods are the same in small letters;
-// nil if r cannot be read in another way. Where the two are of different routes, a
-// client could pass for the one and be served by the other.
-func Otherwise(r *http.Request) *http.Request {
-	method, escaped := strings.ToUpper(r.Method), r.URL.EscapedPath()
-	if method == r.Method && !strings.ContainsAny(escaped, `%\;`) {
-		return nil
-	}
-	text := r.URL.Path
-	if again, err := url.PathUnescape(text); err == nil {
-		text = again
-	}
-	text, _, _ = strings.Cut(text, "\x00") // to what is written in C it ends there
-	text = strings.ReplaceAll(text, `\`, "/")
-	segments := strings.Split(text, "/")
-	for i, s := range segments {
-		segments[i], _, _ = strings.Cut(s, ";")
-	}
-	clean := path.Clean("/" + strings.Join(segments, "/"))
-	if strings.HasSuffix(text, "/") && clean != "/" {
-		clean += "/"
-	}
-	u := url.URL{Path: clean}
-	if method == r.Method && u.EscapedPath() == escaped {
-		return nil
-	}
-	return &http.Request{Method: method, Host: r.Host, URL: &u}
-}
-
-// CleanPath is the path that a request leads to, as for its route: without empty
-// segments, "." and "..", whose other spellings a rule would not know.
-func CleanPath(p string) string {
-	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
-		return p
-	}
-	clean := path.Clean(p)
-	if strings.HasSuffix(p, "/") && clean != "/" {
-		clean += "/"
-	}
-	return clean
+// Find returns the entry of a request whose path was read as p. Where that has two
+// readings it is the one that a pattern matches; the error says that two patterns do.
+func (n *Names) Find(r *http.Request, p *spelling.Path) (string, *spelling.Error) {
+	return spelling.Of(p, func(p *spelling.Path) (string, bool) {
+		route := n.Of(r, p)
+		return route, route != Unmatched
+	})
 }

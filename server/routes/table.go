@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/headgate/headgate/internal/spelling"
 )
 
 // Table finds the pattern of a request among those that were added. The zero Table
@@ -65,15 +67,16 @@ func register(mux *http.ServeMux, pattern string) (problem string) {
 	return ""
 }
 
-// Find returns the pattern that matches a request, or "". ServeMux would redirect
-// some requests to another spelling of their path; here they belong to the pattern
-// of that. Hosts are the same in capital letters and with a dot at the end.
-func (t *Table) Find(r *http.Request) string {
+// Find returns the pattern that matches a request whose path was read as p, or "".
+// ServeMux would redirect some requests to another spelling of their path; here they
+// belong to the pattern of that. Hosts are the same in capital letters and with a dot at
+// the end.
+func (t *Table) Find(r *http.Request, p *spelling.Path) string {
 	if t.mux == nil {
 		return ""
 	}
-	if host := plainHost(r.Host); host != r.Host {
-		r = &http.Request{Method: r.Method, Host: host, URL: r.URL}
+	if host := plainHost(r.Host); host != r.Host || !p.Is(r.URL) {
+		r = &http.Request{Method: r.Method, Host: host, URL: p.URL()}
 	}
 	_, pattern := t.mux.Handler(r)
 	if written, ok := t.written[pattern]; ok {

@@ -1,0 +1,114 @@
+package httplimit
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/headgate/headgate/internal/spelling"
+)
+
+// PathForm is a form of paths that servers read in different ways, together with what
+// the servers at hand do with it; see [Paths].
+type PathForm uint8
+
+// What servers may do with paths that others read differently.
+const (
+	// EncodedSlashes says that %2F and %5C are part of the segment that they stand
+	// in, as in /projects/group%2Fname.
+	EncodedSlashes = PathForm(spelling.EncodedSlashes)
+	// DoubleEncoding says that paths are decoded once: %2541 is the text %41, not A.
+	DoubleEncoding = PathForm(spelling.DoubleEncoding)
+	// LeadingSlashes says that //a is /a, or nothing that is served, but never the
+	// host a.
+	LeadingSlashes = PathForm(spelling.LeadingSlashes)
+	// CutParameters says that what stands behind a ; in a segment is cut off before
+	// anything is decoded, as Tomcat, Jetty and Spring do.
+	CutParameters = PathForm(spelling.CutParameters)
+	// KeptParameters says that ; is a character like any other. It excludes
+	// CutParameters.
+	KeptParameters = PathForm(spelling.KeptParameters)
+)
+
+// Paths says that another server than this program's router reads the paths of
+// requests, such as one behind a reverse proxy, and which forms it reads as stated. A
+// request is then answered with 400 if servers that do so read its path in different
+// ways, whatever limits look at; and a function given with [Route], such as [MuxRoute],
+// sees the request with the path as it is read.
+//
+// Without this option paths are refused only where something looks at the path itself:
+// the entry path of a [Policy], or the route of a request that has no pattern.
+func Paths(forms ...PathForm) Option {
+	return func(s *settings) {
+		s.readElsewhere = true
+		for _, f := range forms {
+			s.forms |= spelling.Forms(f)
+		}
+		if problem := s.forms.Problem(); problem != "" {
+			s.bad("Paths: %s", problem)
+		}
+	}
+}
+
+// Ambiguous is the problem of a request that servers read in different ways, so that it
+// could be counted by the one and served by the other: status 400. The detail says what
+// is wrong with it.
+func Ambiguous(detail string) *Problem {
+	return &Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: detail}
+}
+
+// readPath reads the path of a request. That of OPTIONS * is "*".
+func (m *middleware) readPath(r *http.Request) (spelling.Path, *spelling.Error) {
+	if r.URL.Path == "*" && r.Method == http.MethodOptions {
+		return spelling.Path{Text: "*"}, nil
+	}
+	return spelling.Read(r.URL.EscapedPath(), m.forms)
+}
+
+// path is the entry of that name.
+func (m *middleware) path(r *http.Request) string {
+	p, _ := m.readPath(r)
+	return p.Text
+}
+
+// usesPath reports whether something looks at the path of this request. How a pattern
+// matches a path is the business of the router that serves it.
+func (m *middleware) usesPath(r *http.Request) bool {
+	return m.readElsewhere || slices.Contains(m.facts, factPath) ||
+		m.routeOf == nil && r.Pattern == "" && slices.Contains(m.facts, factRoute)
+}
+
+// unclearPath returns what is to be said against a request whose path is looked at and
+// can be read in two ways, or nil.
+func (m *middleware) unclearPath(r *http.Request) *Problem {
+	if !m.usesPath(r) {
+		return nil
+	}
+	p, err := m.readPath(r)
+	switch {
+	case err != nil:
+		return Ambiguous(err.Error())
+	case p.Kept != nil:
+		return Ambiguous((&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error())
+	case m.forms&spelling.CutParameters != 0 && m.routeOf == nil && r.Pattern != "" && p.Cut:
+		// The pattern was found by the path with its parameters.
+		return Ambiguous(`Servers read its path in different ways: it has parameters, behind ";".`)
+	case !spelling.Method(r.Method):
+		return Ambiguous("Its method has small letters, which some servers take for capital ones.")
+	}
+	return nil
+}
+
+// asRead is the request with its path as it is read, for functions that ask a router.
+func (m *middleware) asRead(r *http.Request) *http.Request {
+	if !m.readElsewhere {
+		return r
+	}
+	p, err := m.readPath(r)
+	if err != nil || p.Is(r.URL) {
+		return r
+	}
+	read := *r
+	read.URL = p.URL()
+	read.URL.RawQuery = r.URL.RawQuery
+	return &read
+}

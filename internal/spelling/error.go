@@ -1,0 +1,66 @@
+package spelling
+
+import "fmt"
+
+// Reason is what servers disagree about in a path.
+type Reason uint8
+
+// The reasons.
+const (
+	// NoPath is what does not begin with a slash.
+	NoPath Reason = iota + 1
+	// Control is a control character, plain or encoded, or a space.
+	Control
+	// Escape is a % that two hexadecimal digits do not follow.
+	Escape
+	// Overlong is a character that is encoded with more bytes than it needs.
+	Overlong
+	// Fragment is a #.
+	Fragment
+	// Backslash is a \ that is not encoded.
+	Backslash
+	// Dots is a segment that is . or .., however it is written.
+	Dots
+	// Encoded is an encoded slash or backslash; see [EncodedSlashes].
+	Encoded
+	// Double is what is an escape when it has been decoded; see [DoubleEncoding].
+	Double
+	// Leading is more than one slash at the start; see [LeadingSlashes].
+	Leading
+	// Parameters is a ; by which a path is of one route with what follows it and of
+	// another without; see [CutParameters] and [KeptParameters].
+	Parameters
+)
+
+var reasons = [...]string{
+	NoPath:     "something else than a slash",
+	Control:    "a control character or a space",
+	Escape:     "an escape without two hexadecimal digits",
+	Overlong:   "a character that is encoded with too many bytes",
+	Fragment:   `a "#"`,
+	Backslash:  "a backslash",
+	Dots:       `a segment "." or ".."`,
+	Encoded:    "an encoded slash or backslash",
+	Double:     "a character that is encoded twice",
+	Leading:    "a second slash",
+	Parameters: `parameters, behind ";"`,
+}
+
+// String says it in a few words.
+func (r Reason) String() string {
+	if int(r) < len(reasons) && r != 0 {
+		return reasons[r]
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
+
+// Error is why a path is not read.
+type Error struct {
+	Reason Reason
+	At     int // the byte of the path where it stands, counted from 1
+}
+
+// Error says what stands where. It repeats nothing of the path.
+func (e *Error) Error() string {
+	return fmt.Sprintf("Servers read its path in different ways: its byte %d begins %s.", e.At, e.Reason)
+}
