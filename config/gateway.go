@@ -5,13 +5,18 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
 
 // Gateway is what a gateway file says. What it leaves out has its zero value.
 type Gateway struct {
-	Upstreams         []GatewayUpstream
-	Routes            []GatewayRoute
+	Upstreams []GatewayUpstream
+	Routes    []GatewayRoute
+	// Paths are forms of paths that the upstream servers read as they say:
+	// encoded_slashes, double_encoding, leading_slashes, and cut_parameters or
+	// kept_parameters.
+	Paths             []string
 	Identity          GatewayIdentity
 	Concurrency       []GatewayConcurrency
 	Settle            []GatewaySettle
@@ -187,6 +192,11 @@ func checkGateway(m *mistakes, root *node, g *Gateway) {
 			m.add(itemAt(root, "settle", i), "the rule %q is there twice; keep one", g.Settle[i].Rule)
 		}
 		rules[g.Settle[i].Rule] = true
+	}
+	if _, problem := spelling.ParseForms(g.Paths); problem != "" {
+		if n, ok := root.field("paths"); ok {
+			m.add(n.at, "paths: %s", problem)
+		}
 	}
 	if id := &g.Identity; len(id.TrustedHeaders) > 0 && len(id.Trust) == 0 {
 		if n, ok := root.field("identity"); ok {

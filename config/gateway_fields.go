@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -33,6 +34,8 @@ func gatewayFile() value[Gateway] {
 			func(into *Gateway, _ *node, v []entry[GatewayUpstream]) { into.Upstreams = good(v) }),
 		to("routes", "which requests there are; all others are answered with 404. Without any, every request goes to the first upstream", listOf(routeMapping(), 1, maxRoutes),
 			func(into *Gateway, _ *node, v []entry[GatewayRoute]) { into.Routes = good(v) }),
+		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400", listOf(word(spelling.Words()...), 1, len(spelling.Words())),
+			func(into *Gateway, _ *node, v []entry[string]) { into.Paths = good(v) }),
 		to("identity", "how the entries of a request are found", identityMapping(),
 			func(into *Gateway, _ *node, v GatewayIdentity) { into.Identity = v }),
 		to("concurrency", "how many requests may be in progress", listOf(concurrencyMapping(), 1, maxConcurrency),

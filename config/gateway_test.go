@@ -58,6 +58,7 @@ func TestGatewayFile(t *testing.T) {
 			{Pattern: "/reports/", Name: "reports", Upstream: "reports", MaxBody: -1, Request: GatewayHeaders{Set: []GatewayHeader{{Name: "X-Report", Value: "1"}}}},
 			{Pattern: "POST /upload", MaxBody: 1 << 30, Response: GatewayHeaders{Remove: []string{"Server"}}},
 		},
+		Paths: []string{"encoded_slashes", "cut_parameters"},
 		Identity: GatewayIdentity{
 			AddressHeader: "Forwarded", Trust: []string{"10.0.0.0/8", "unix"}, APIKey: []string{"X-Key"},
 			Headers: map[string]string{"tenant": "X-Tenant"}, TrustedHeaders: map[string]string{"user": "X-User"},

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/gateway"
 )
@@ -189,7 +190,12 @@ func (b *gatewayBuilder) path(name string) string {
 }
 
 func (b *gatewayBuilder) options(file *config.Gateway) gateway.Options {
+	forms, problem := spelling.ParseForms(file.Paths)
+	if problem != "" {
+		b.bad("paths: %s", problem)
+	}
 	o := gateway.Options{
+		Paths:    httplimit.PathForm(forms),
 		Identity: b.identity(&file.Identity),
 		Request:  headers(&file.Request), Response: headers(&file.Response),
 		MaxBody: file.MaxBody, MaxHeader: int(file.MaxHeader), MaxDelay: file.MaxDelay, Upgrades: file.Upgrades,
