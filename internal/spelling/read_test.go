@@ -168,7 +168,7 @@ func allForms() (all []spelling.Forms) {
 // oneReading says how a path that is read could be taken for one that is protected, and
 // is not read as that; "" if it could not.
 func oneReading(raw string, forms spelling.Forms) string {
-	raw, _, _ = strings.Cut(raw, "?") // as those who read paths do
+	raw = spellingtest.PathOf(raw)
 	p, err := spelling.Read(raw, forms)
 	if err != nil {
 		return ""

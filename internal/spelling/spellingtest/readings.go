@@ -106,6 +106,7 @@ var (
 	slashes  = regexp.MustCompile(`/{2,}`)
 	controls = regexp.MustCompile("[\t\r\n]")
 	host     = regexp.MustCompile(`^[/\\]{2}[^/\\?#]*`)
+	hosts    = regexp.MustCompile(`^[/\\]{2,}[^/\\?#]*`)
 	segment  = regexp.MustCompile(`;[^/]*`)
 )
 
@@ -190,8 +191,11 @@ func shortest(text string) []string {
 	return []string{text}
 }
 
-// withoutHost takes what follows two slashes for a host, as relative URLs have it.
-func withoutHost(text string) []string { return []string{host.ReplaceAllString(text, "")} }
+// withoutHost takes what follows two slashes for a host, as relative URLs have it, or what
+// follows all of them, as those of browsers do.
+func withoutHost(text string) []string {
+	return []string{host.ReplaceAllString(text, ""), hosts.ReplaceAllString(text, "")}
+}
 
 // cutEach cuts parameters off every segment.
 func cutEach(text string) []string { return []string{segment.ReplaceAllString(text, "")} }
