@@ -47,6 +47,22 @@ func Moved(s, advanced State, now int64) bool {
 	return !advanced.IsZero() && (advanced.Stamp < s.Stamp || s.Stamp == now && advanced.Extra < s.Extra)
 }
 
+// Reached returns the latest time at which the state is known to have been looked at or
+// changed, in microseconds: no earlier than a unit's refill, or a period, before that was. It
+// is 0 for a state that is fully free, and for one of a penalty, which does not tell.
+func Reached(l *headgate.Limit, s State) int64 {
+	if s.IsZero() {
+		return 0
+	}
+	switch l.Algorithm {
+	case headgate.FixedWindow:
+		return windowStart(l, s.Stamp)
+	case headgate.Penalty:
+		return 0
+	}
+	return s.Stamp
+}
+
 // Fits reports whether the limit admits cost at now. The state must have been
 // advanced to now.
 func Fits(l *headgate.Limit, s State, now, cost int64) bool {

@@ -141,3 +141,34 @@ func TestAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestReached: a state is never taken for one of later than it was decided at, nor of
+// earlier than the refill of a unit, or a period, before that.
+func TestReached(t *testing.T) {
+	const now, second = int64(1_800_000_000_123_456), int64(1_000_000)
+	for _, c := range []struct {
+		limit  headgate.Limit
+		within int64 // before now
+	}{
+		{headgate.PerSecond(10), second / 10},
+		{headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 10, Period: time.Second}, second / 10},
+		{headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: time.Minute}, 60 * second},
+		{headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: time.Minute, Align: headgate.AlignFirst}, 0},
+		{headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Align: headgate.AlignDay}, 24 * 3600 * second},
+		{headgate.Limit{Algorithm: headgate.SlidingCounter, Count: 10, Period: time.Minute}, 60 * second},
+	} {
+		l := one(t, c.limit)
+		if got := algorithm.Reached(l, algorithm.State{}); got != 0 {
+			t.Errorf("%v: a free state was reached at %d, want 0", c.limit.Algorithm, got)
+		}
+		s := algorithm.Charge(l, algorithm.State{}, now, 7)
+		if got := algorithm.Reached(l, s); got > now || got < now-c.within {
+			t.Errorf("%v: reached at %d, want at most %d before %d", c.limit.Algorithm, got, c.within, now)
+		}
+	}
+	rule := headgate.MustRule("r", headgate.PerHour(9), headgate.Limit{Algorithm: headgate.Penalty, Count: 2, Period: time.Minute, Block: time.Hour})
+	penalty := &rule.Limits()[1]
+	if got := algorithm.Reached(penalty, algorithm.Punish(penalty, algorithm.State{}, now)); got != 0 {
+		t.Errorf("penalty: reached at %d, want 0", got)
+	}
+}

@@ -2,6 +2,7 @@ package cas
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
@@ -10,7 +11,9 @@ import (
 // batch is one attempt: the calls of one turn are decided on it one after another,
 // each on what those before it have left.
 type batch struct {
-	now      int64
+	now      int64          // that it decides by
+	own      int64          // what the clock says: now, or as far before it as clocks may differ
+	skew     int64          // by how much they may, in µs
 	places   map[string]int // of the names of values
 	cells    []cell
 	maxValue int
@@ -81,6 +84,7 @@ func (b *batch) open(r *request) error {
 		}
 		r.pages = append(r.pages, p)
 	}
+	b.follow(r)
 	for i, p := range r.pages {
 		limits := r.checks[i].Rule.Limits()
 		for j := range limits {
@@ -99,6 +103,44 @@ func (b *batch) open(r *request) error {
 		}
 	}
 	return nil
+}
+
+// follow has the batch decide at the latest time that a counter of the request is known to
+// have been decided at, unless that lies farther in the future than clocks may differ.
+func (b *batch) follow(r *request) {
+	if b.skew == 0 {
+		return
+	}
+	for i, p := range r.pages {
+		limits := r.checks[i].Rule.Limits()
+		for j := range limits {
+			l := &limits[j]
+			at := algorithm.Reached(l, p.state(l))
+			if l.Algorithm == headgate.SlidingWindow && p.log != nil {
+				at = p.log.Newest()
+			}
+			if at <= b.own+b.skew {
+				b.now = max(b.now, at)
+			}
+		}
+	}
+}
+
+// wait puts times that begin at the batch's time on the clock of who is told them.
+func (b *batch) wait(decisions []headgate.Decision) {
+	behind := time.Duration(b.now-b.own) * time.Microsecond
+	if behind == 0 {
+		return
+	}
+	for i := range decisions {
+		d := &decisions[i]
+		if d.RetryAfter > 0 {
+			d.RetryAfter += behind
+		}
+		if d.ResetAfter > 0 {
+			d.ResetAfter += behind
+		}
+	}
 }
 
 // move changes a state without its expiry.

@@ -24,6 +24,7 @@ const (
 	maxPrefix  = 64
 	maxLanes   = 1024
 	maxPending = 1 << 20
+	maxSkew    = time.Minute
 )
 
 // Option changes a [Store] that is being made.
@@ -36,6 +37,7 @@ type settings struct {
 	lanes      int
 	maxPending int
 	clock      func() int64
+	skew       time.Duration
 }
 
 // WithPrefix keeps the values under another prefix, so that several installations can
@@ -63,6 +65,14 @@ func WithMaxPending(calls int) Option { return func(s *settings) { s.maxPending 
 // is then swept but when [Ledger.Sweep] is called.
 func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
+// WithSkew is for a database that tells no time, so that each node decides by a clock of
+// its own: by how much the clocks of nodes may differ, from 0 to a minute; 0 unless set. A
+// node that finds a counter at most so far in its own future decides by the counter's time:
+// else each turn of a node that is behind, and of one that is ahead, would let the
+// difference pass once more. A counter farther in the future was left by a clock that has
+// been set back since, and goes on from the node's own time.
+func WithSkew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
+
 func newSettings(options []Option) (settings, error) {
 	s := settings{prefix: DefaultPrefix, timeout: DefaultTimeout, lanes: DefaultLanes, maxPending: DefaultMaxPending}
 	for _, o := range options {
@@ -83,6 +93,9 @@ func newSettings(options []Option) (settings, error) {
 	}
 	if s.maxPending < 1 || s.maxPending > maxPending {
 		problems.Add("max_pending", "max pending is %d, must be 1 to %d", s.maxPending, maxPending)
+	}
+	if s.skew < 0 || s.skew > maxSkew {
+		problems.Add("skew", "the clocks of nodes may differ by %v, must be 0 to %v", s.skew, maxSkew)
 	}
 	if err := problems.Err("store"); err != nil {
 		return s, err

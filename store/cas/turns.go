@@ -246,6 +246,7 @@ func (t *turns) attempt(ctx context.Context, b *batch, names []string, calls []*
 	if b.now = a.Now(); t.store.settings.clock != nil {
 		b.now = t.store.settings.clock()
 	}
+	b.own, b.skew = b.now, t.store.settings.skew.Microseconds()
 	b.cells = make([]cell, len(names))
 	for i := range b.cells {
 		b.cells[i].raw = a.Value(i)

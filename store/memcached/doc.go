@@ -22,8 +22,9 @@
 // [*headgate.InvalidError]. For the same reason it is no [headgate.Ledger]: requests
 // have no ids, and there are no reservations.
 //
-// It tells no time, so that each node decides by its own clock. Keep them set by NTP:
-// a node whose clock is ahead by some seconds sees windows end that much early.
+// It tells no time, so that each node decides by its own clock. Keep them set by NTP: they
+// may differ by a second ([WithSkew]), and limits are exceeded without a bound where they
+// differ by more.
 //
 // It evicts what was used least when its memory is full, and an evicted counter is a
 // fresh allowance that nobody is told of. Start it with -M, which has it refuse

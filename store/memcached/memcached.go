@@ -57,7 +57,7 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	}
 	client := memcache.NewFromSelector(servers)
 	client.Timeout, client.MaxIdleConns = set.timeout, set.connections
-	casOptions := append(set.options, cas.WithTimeout(set.timeout), cas.WithLanes(set.connections))
+	casOptions := append(set.options, cas.WithTimeout(set.timeout), cas.WithLanes(set.connections), cas.WithSkew(set.skew))
 	b := &backend{client: client, connections: set.connections}
 	if set.clock != nil {
 		b.slack = time.Hour

@@ -17,10 +17,13 @@ const (
 	DefaultTimeout = 50 * time.Millisecond
 	// DefaultConnections is how many connections a store has to each server at most.
 	DefaultConnections = 16
+	// DefaultSkew is by how much the clocks of nodes may differ.
+	DefaultSkew = time.Second
 	// DefaultPort is where a server is that is named without a port.
 	DefaultPort = 11211
 
 	maxConnections = 1024
+	maxSkew        = time.Minute
 	// connectTimeout is how long Open waits for the servers.
 	connectTimeout = 2 * time.Second
 )
@@ -31,6 +34,7 @@ type Option func(*settings)
 type settings struct {
 	timeout     time.Duration
 	connections int
+	skew        time.Duration
 	clock       func() int64
 	options     []cas.Option
 }
@@ -65,8 +69,15 @@ func WithMaxPending(calls int) Option {
 // they would.
 func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
+// WithSkew sets by how much the clocks of nodes may differ: 0 to a minute, and the same on
+// all nodes. While they differ by less, a counter follows the clock that is ahead, and what
+// is admitted in a time T is what the limit admits in T and the difference. When they
+// differ by more, limits are exceeded without a bound. A clock that is set back by less
+// has counters stand still for so long.
+func WithSkew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
+
 func newSettings() settings {
-	return settings{timeout: DefaultTimeout, connections: DefaultConnections}
+	return settings{timeout: DefaultTimeout, connections: DefaultConnections, skew: DefaultSkew}
 }
 
 func (s *settings) check() error {
@@ -76,6 +87,9 @@ func (s *settings) check() error {
 	}
 	if s.connections < 1 || s.connections > maxConnections {
 		problems.Add("connections", "there are %d connections, must be 1 to %d", s.connections, maxConnections)
+	}
+	if s.skew < 0 || s.skew > maxSkew {
+		problems.Add("skew", "the skew is %v, must be 0s to %v", s.skew, maxSkew)
 	}
 	return problems.Err("memcached store")
 }
@@ -119,6 +133,12 @@ func parseURL(text string, set *settings) (hosts []string, err error) {
 				problems.Add("timeout", "timeout must be a time from 1ms to 1m, such as 50ms")
 			}
 			set.timeout = d
+		case "skew":
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				problems.Add("skew", "skew must be a time from 0s to 1m, such as 1s")
+			}
+			set.skew = d
 		case "connections":
 			n, err := strconv.Atoi(value)
 			if err != nil {
@@ -132,7 +152,7 @@ func parseURL(text string, set *settings) (hosts []string, err error) {
 			}
 			WithMaxPending(n)(set)
 		default:
-			problems.Add(name, "the parameter %q is unknown; there are connections, max_pending, prefix and timeout", name)
+			problems.Add(name, "the parameter %q is unknown; there are connections, max_pending, prefix, skew and timeout", name)
 		}
 	}
 	if problems != nil {

@@ -13,7 +13,7 @@ func TestCheckURL(t *testing.T) {
 	for _, url := range []string{
 		"memcached://127.0.0.1",
 		"memcached://127.0.0.1:11211",
-		"memcached://[::1]:11211,[::2],cache.internal?prefix=a:&timeout=20ms&connections=4&max_pending=10",
+		"memcached://[::1]:11211,[::2],cache.internal?prefix=a:&timeout=20ms&connections=4&max_pending=10&skew=200ms",
 	} {
 		if err := CheckURL(url); err != nil {
 			t.Errorf("%s: %v", url, err)
@@ -31,6 +31,8 @@ func TestCheckURL(t *testing.T) {
 		"memcached://a?connections=many":  "connections must be a number",
 		"memcached://a?connections=0":     "there are 0 connections",
 		"memcached://a?max_pending=a":     "max_pending must be a number",
+		"memcached://a?skew=little":       "skew must be",
+		"memcached://a?skew=-1s":          "the skew is -1s",
 		"memcached://a?database=3":        `"database" is unknown`,
 		"memcached://a?timeout=1ms;b=%zz": "cannot be read",
 	} {

@@ -23,14 +23,15 @@ import (
 // prefixes gives every store of a test its own counters on the shared server.
 var prefixes atomic.Int64
 
-// open returns a store with counters of its own. A nil clock is this process's.
+// open returns a store with counters of its own. A nil clock is this process's; another one
+// steps, and is followed at once.
 func open(t testing.TB, s *servers.Memcached, clock func() int64, options ...memcached.Option) *memcached.Store {
 	t.Helper()
 	options = append([]memcached.Option{
 		memcached.WithPrefix(fmt.Sprintf("t%d:", prefixes.Add(1))), memcached.WithTimeout(30 * time.Second),
 	}, options...)
 	if clock != nil {
-		options = append(options, memcached.WithClock(clock))
+		options = append(options, memcached.WithClock(clock), memcached.WithSkew(0))
 	}
 	store, err := memcached.Open(t.Context(), s.URL(), options...)
 	if err != nil {

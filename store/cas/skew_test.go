@@ -1,0 +1,104 @@
+package cas_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/cas"
+)
+
+// TestSkew: nodes whose clocks differ by no more than they are told admit together, in
+// a time T, what the limit admits in T and the difference, however often they take
+// turns at a counter.
+func TestSkew(t *testing.T) {
+	const (
+		second = int64(time.Second / time.Microsecond)
+		start  = 1_800_000_000 * second
+		step   = second / 1000
+		length = 20 * second
+	)
+	for _, limit := range []headgate.Limit{
+		headgate.Per(10, 10*time.Second),
+		headgate.PerSecond(50),
+		headgate.Per(10, 100*time.Millisecond).WithBurst(5),
+		{Algorithm: headgate.FixedWindow, Count: 10, Period: 5 * time.Second},
+		{Algorithm: headgate.FixedWindow, Count: 10, Period: 200 * time.Millisecond},
+		{Algorithm: headgate.FixedWindow, Count: 10, Period: 200 * time.Millisecond, Align: headgate.AlignFirst},
+		headgate.Sliding(10, 5*time.Second),
+		headgate.Sliding(10, 200*time.Millisecond),
+		{Algorithm: headgate.SlidingCounter, Count: 10, Period: 5 * time.Second},
+		{Algorithm: headgate.SlidingCounter, Count: 10, Period: 200 * time.Millisecond},
+	} {
+		for _, apart := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond, time.Second} {
+			t.Run(fmt.Sprintf("%v, %v apart", limit, apart), func(t *testing.T) {
+				now := start
+				f := newFake(1)
+				var nodes []*cas.Store
+				for _, ahead := range []int64{0, apart.Microseconds()} {
+					nodes = append(nodes, newStore(t, f, cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now + ahead })))
+				}
+				checks := []headgate.Check{{Rule: headgate.MustRule("r", limit), Key: "k"}}
+				admitted := int64(0)
+				for turn := 0; now < start+length; turn++ {
+					got, err := nodes[turn%len(nodes)].Take(t.Context(), headgate.OpTake, checks, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got[0].Allowed {
+						admitted++
+					}
+					now += step
+				}
+				// By the clock that is ahead, which goes on for so long.
+				elapsed := length + apart.Microseconds()
+				period := limit.Period.Microseconds()
+				most := limit.Capacity() + limit.Count*elapsed/period
+				if limit.Algorithm != headgate.TokenBucket {
+					most = limit.Count * (elapsed/period + 2)
+				}
+				least := limit.Count * (length - apart.Microseconds()) / period * 9 / 10
+				if admitted > most || admitted < least {
+					t.Errorf("%d units were admitted, at most %d may be, and at least %d", admitted, most, least)
+				}
+			})
+		}
+	}
+}
+
+// TestSkewBound: a counter that lies farther in the future than clocks may differ has
+// been left by a clock that was wrong and has been set back: it goes on from now.
+func TestSkewBound(t *testing.T) {
+	now := int64(1_800_000_000_000_000)
+	f := newFake(1)
+	s := newStore(t, f, cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now }))
+	limiter := headgate.New(s, headgate.MustRule("r", headgate.PerSecond(10)))
+	for _, back := range []time.Duration{time.Second, time.Second + time.Microsecond, time.Hour} {
+		if err := limiter.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := limiter.AllowN(t.Context(), "k", 10); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		before := now
+		now -= back.Microseconds()
+		d, err := limiter.Allow(t.Context(), "k")
+		at, retry := now, 100*time.Millisecond
+		if back <= time.Second {
+			at, retry = before, retry+back // until this node's clock is there
+		}
+		if err != nil || d.Allowed || d.At != at || d.RetryAfter != retry {
+			t.Errorf("set back by %v: %+v, %v; want a denial at %d for %v", back, d, err, at, retry)
+		}
+		now += retry.Microseconds() - 1
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || d.Allowed {
+			t.Errorf("set back by %v: a microsecond early: %+v, %v; want a denial", back, d, err)
+		}
+		now++
+		if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Errorf("set back by %v: in time: %+v, %v; want an admission", back, d, err)
+		}
+		now += 2 * time.Hour.Microseconds()
+	}
+}
