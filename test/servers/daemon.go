@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -147,6 +148,29 @@ func (d *Daemon) Resume() {
 	d.mustSignal(syscall.SIGCONT)
 }
 
+// SetClock sets the wall clock of the server and of all its processes so many whole seconds
+// ahead of the machine's, or back if they are negative; 0 is right again. Processes that it
+// starts later have that clock too; a server that is started again has one that is right. A
+// server that is down fails the test.
+func (d *Daemon) SetClock(ahead time.Duration) {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.process == nil {
+		d.t.Fatalf("servers: %s on port %d is down and has no clock", d.name, d.port)
+	}
+	pid := d.process.cmd.Process.Pid
+	err := SetClock(pid, ahead) // first: what it starts from now on has that clock
+	for _, child := range children(pid) {
+		if one := SetClock(child, ahead); runs(child) { // it may have ended by itself
+			err = errors.Join(err, one)
+		}
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 func (d *Daemon) mustSignal(sig syscall.Signal) {
 	d.t.Helper()
 	d.mu.Lock()
@@ -192,7 +216,7 @@ func children(pid int) []int {
 		if err != nil {
 			continue
 		}
-		if _, parent := stat(child); parent == strconv.Itoa(pid) {
+		if _, parent := stat(path); parent == strconv.Itoa(pid) {
 			found = append(found, child)
 		}
 	}
@@ -201,13 +225,14 @@ func children(pid int) []int {
 
 // runs reports whether a process has not ended, as far as the system's /proc tells.
 func runs(pid int) bool {
-	state, _ := stat(pid)
+	state, _ := stat(fmt.Sprintf("/proc/%d/stat", pid))
 	return state != "" && state != "Z" && state != "X" // what nobody has waited for is there as Z
 }
 
-// stat is the state of a process and its parent, or "" if there is none.
-func stat(pid int) (state, parent string) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// stat is the state of a process, or of a thread, and its parent, as its file in /proc says,
+// or "" if there is none.
+func stat(path string) (state, parent string) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", ""
 	}

@@ -20,6 +20,9 @@
 // [StartSentinel] starts a primary with replicas and the Sentinels that watch them,
 // and [StartCluster] a cluster; each of their servers can be broken like any other.
 //
+// [Server.SetClock] and [Daemon.SetClock] set the wall clock of one server, and [SetClock]
+// that of any process, on Linux and amd64.
+//
 // [StartPostgres] and [StartMemcached] start a [Daemon] of those that are no Redis, which
 // can be killed, paused and started again as well, and so does [StartPgBouncer], which
 // stands before a PostgreSQL. Both refuse to run as root, and are then run as the user

@@ -250,6 +250,21 @@ func (s *Server) Resume() {
 	s.mustSignal(syscall.SIGCONT)
 }
 
+// SetClock sets the server's wall clock so many whole seconds ahead of the machine's, or back
+// if they are negative; 0 is right again. A server that is started again has a clock that is
+// right. A server that is down fails the test.
+func (s *Server) SetClock(ahead time.Duration) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		s.t.Fatalf("servers: %s on port %d is down and has no clock", s.kind.Program(), s.port)
+	}
+	if err := SetClock(s.process.cmd.Process.Pid, ahead); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 func (s *Server) mustSignal(sig syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -222,4 +223,33 @@ func TestDoNeedsACommand(t *testing.T) {
 	if _, err := Start(t, Redis).Do(t.Context()); err == nil {
 		t.Error("no command is no error")
 	}
+}
+
+// TestSetClock: the clock of one server steps ahead and back, as often as it is told, and
+// nobody else's.
+func TestSetClock(t *testing.T) {
+	t.Parallel()
+	Each(t, func(t *testing.T, s *Server) {
+		other := Start(t, s.kind)
+		ahead := func(s *Server) time.Duration {
+			reply, err := s.Do(t.Context(), "TIME")
+			if err != nil {
+				t.Fatal(err)
+			}
+			seconds, err := strconv.ParseInt(fmt.Sprint(reply.([]any)[0]), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Until(time.Unix(seconds, 0))
+		}
+		for _, want := range []time.Duration{0, time.Hour, -time.Hour, 0} {
+			s.SetClock(want)
+			if got := ahead(s); got < want-time.Minute || got > want+time.Minute {
+				t.Errorf("the server is %v ahead, want %v", got, want)
+			}
+			if got := ahead(other); got < -time.Minute || got > time.Minute {
+				t.Errorf("another server is %v ahead", got)
+			}
+		}
+	})
 }
