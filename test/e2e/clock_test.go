@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
+)
+
+// TestClockSteps: a server that keeps its counters in memory decides by its own clock, and
+// when that steps under load it does what every store does: a step back frees and freezes
+// nothing, and a step ahead frees what time would have.
+func TestClockSteps(t *testing.T) {
+	t.Parallel()
+	s, c := serveGRPC(t, nil)
+	probe := []headgate.Check{{Rule: headgate.MustRule("probe", headgate.PerHour(10)), Key: "k"}}
+	stores.ClockSteps(t, c.Store(), headgate.Strict, func(ahead time.Duration) {
+		t.Helper()
+		if err := servers.SetClock(s.cmd.Process.Pid, ahead); err != nil {
+			t.Fatal(err)
+		}
+		want := time.Now().Add(ahead)
+		until(t, "the store follows its clock", func() bool {
+			out, err := c.Store().Take(t.Context(), headgate.OpPeek, probe, nil)
+			return err == nil && time.UnixMicro(out[0].At).Sub(want).Abs() < within
+		})
+	})
+}
+
+// TestSuspended: to a process a machine that was suspended is a wall clock that has gone
+// ahead of the monotonic one. What a server held of a lease before is not admitted after.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	store := servers.Start(t, servers.Redis)
+	policy := policyFile(t, `
+rules:
+  - name: leased
+    algorithm: sliding_window
+    limits: [100000 per 1h]
+    consistency: leased
+`)
+	s := serve(t, "--config", policy, "--store", patiently(store.URL()), "--store-timeout", "500ms")
+	ask := func() answer { return s.post(t, "/v1/check", `{"descriptor":{"route":"GET /"}}`) }
+	leased := func(a answer) bool { return strings.Contains(a.text, `"source":"lease"`) }
+	held := 0 // how often units were held while the store hung
+	for range 3 {
+		until(t, "requests are decided from a lease", func() bool { return leased(ask()) })
+		store.Pause()
+		if leased(ask()) { // on a busy machine the second is over in which they may be admitted
+			held++
+		}
+		if err := servers.SetClock(s.cmd.Process.Pid, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if a := ask(); a.status != http.StatusServiceUnavailable {
+			t.Errorf("after a minute in which the machine was suspended, without a store: %d %s", a.status, a.text)
+		}
+		if err := servers.SetClock(s.cmd.Process.Pid, 0); err != nil {
+			t.Fatal(err)
+		}
+		store.Resume()
+	}
+	t.Logf("units were held when the machine was suspended %d times of 3", held)
+}
