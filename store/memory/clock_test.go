@@ -71,3 +71,21 @@ func TestClock(t *testing.T) {
 		t.Errorf("the clock says %d after it was synchronised, between %d and %d", now, before, after)
 	}
 }
+
+// TestHeldUp: who was held up between reading the wall clock and the monotonic one does not
+// set the time back.
+func TestHeldUp(t *testing.T) {
+	c := newClock()
+	was := c.offset.Load()
+	const second = int64(time.Second)
+	for _, held := range []int64{apart, second, 3600 * second} {
+		before := 5 * second
+		mono := before + held // the wall clock was read at the beginning
+		if c.follow(before, mono, mono, was+before) || c.offset.Load() != was {
+			t.Errorf("held up by %d ns: the time goes back by %d", held, was-c.offset.Load())
+		}
+	}
+	if before := 7 * second; !c.follow(before, before+50, before+100, was+before+50+second) || c.offset.Load() != was+second {
+		t.Errorf("the clock was set ahead by a second, and time goes ahead by %d ns", c.offset.Load()-was)
+	}
+}
