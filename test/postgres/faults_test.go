@@ -22,10 +22,7 @@ import (
 // ask runs a statement past the store, and returns the one value that it has.
 func ask[T any](t *testing.T, s *servers.Postgres, sql string, args ...any) T {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := connect(t, s)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	rows, err := conn.Query(t.Context(), sql, args...)
 	if err != nil {
@@ -36,6 +33,15 @@ func ask[T any](t *testing.T, s *servers.Postgres, sql string, args ...any) T {
 		t.Fatal(err)
 	}
 	return value
+}
+
+func connect(t *testing.T, s *servers.Postgres) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 // TestProcesses: stores that share nothing but the server admit exactly the limit

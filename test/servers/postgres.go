@@ -15,13 +15,44 @@ import (
 )
 
 // Postgres is a running PostgreSQL server.
-type Postgres struct{ *Daemon }
+type Postgres struct {
+	*Daemon
+
+	data string // where it keeps its files
+	run  func(program string, args ...string) *exec.Cmd
+}
 
 // StartPostgres starts a PostgreSQL server with an empty database, and waits until it
 // serves. It fails the test if the programs are missing or it does not come up. The
 // server is killed, and its directory removed, when the test and its subtests end.
 // Settings are lines of its configuration, such as "max_connections=50".
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
+	t.Helper()
+	p := newPostgres(t)
+	p.do("initdb", "--auth=trust", "--username=headgate", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata="+p.data)
+	p.serve(settings)
+	return p
+}
+
+// StartReplica starts a server that follows this one, and waits until it serves what can be
+// read from it. [Postgres.Promote] has it take over.
+func (p *Postgres) StartReplica(settings ...string) *Postgres {
+	p.t.Helper()
+	r := newPostgres(p.t)
+	r.do("pg_basebackup", "--host="+loopback, "--port="+strconv.Itoa(p.port), "--username=headgate",
+		"--pgdata="+r.data, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+	r.serve(settings)
+	return r
+}
+
+// Promote makes a replica a server of its own that can be written, and waits until it is.
+func (p *Postgres) Promote() {
+	p.t.Helper()
+	p.do("pg_ctl", "promote", "--wait", "--pgdata="+p.data)
+}
+
+// newPostgres has a directory and nothing in it yet.
+func newPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	programs, err := postgresPrograms()
 	if err != nil {
@@ -45,7 +76,10 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 			t.Fatal(err)
 		}
 	}
-	data := filepath.Join(dir, "data")
+	d := &Daemon{t: t, name: "postgres", dir: dir}
+	d.ready = func(ctx context.Context) error {
+		return exec.CommandContext(ctx, filepath.Join(programs, "pg_isready"), "-q", "-U", "headgate", "-d", "postgres", "-h", loopback, "-p", strconv.Itoa(d.port)).Run()
+	}
 	run := func(program string, args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(programs, program), args...)
 		cmd.Dir, cmd.SysProcAttr = dir, attributes()
@@ -58,25 +92,30 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 		}
 		return cmd
 	}
-	if out, err := run("initdb", "--auth=trust", "--username=headgate", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata="+data).CombinedOutput(); err != nil {
-		t.Fatalf("servers: initdb: %v:\n%s", err, out)
+	return &Postgres{d, filepath.Join(dir, "data"), run}
+}
+
+// do runs a program to its end.
+func (p *Postgres) do(program string, args ...string) {
+	p.t.Helper()
+	if out, err := p.run(program, args...).CombinedOutput(); err != nil {
+		p.t.Fatalf("servers: %s: %v:\n%s", program, err, out)
 	}
-	d := &Daemon{t: t, name: "postgres", dir: dir}
-	d.command = func() *exec.Cmd {
+}
+
+func (p *Postgres) serve(settings []string) {
+	p.t.Helper()
+	p.command = func() *exec.Cmd {
 		args := []string{
-			"-D", data, "-p", strconv.Itoa(d.port), "-h", loopback,
+			"-D", p.data, "-p", strconv.Itoa(p.port), "-h", loopback,
 			"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=150",
 		}
 		for _, s := range settings {
 			args = append(args, "-c", s)
 		}
-		return run("postgres", args...)
+		return p.run("postgres", args...)
 	}
-	d.ready = func(ctx context.Context) error {
-		return exec.CommandContext(ctx, filepath.Join(programs, "pg_isready"), "-q", "-U", "headgate", "-d", "postgres", "-h", loopback, "-p", strconv.Itoa(d.port)).Run()
-	}
-	startDaemon(d)
-	return &Postgres{d}
+	startDaemon(p.Daemon)
 }
 
 // URL is the server's address as stores and clients are configured with it.
