@@ -17,7 +17,7 @@ func TestSkew(t *testing.T) {
 		second = int64(time.Second / time.Microsecond)
 		start  = 1_800_000_000 * second
 		step   = second / 1000
-		length = 20 * second
+		length = 5 * second
 	)
 	for _, limit := range []headgate.Limit{
 		headgate.Per(10, 10*time.Second),

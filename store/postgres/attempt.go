@@ -153,8 +153,11 @@ func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error
 	}
 	var tag pgconn.CommandTag
 	batch.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error { tag = t; return nil })
+	delete(a.conn.Conn().PgConn().CustomData(), warned)
 	err := a.send(ctx, &batch)
 	switch {
+	case tag.String() == "COMMIT" && a.b.durable && a.half(ctx):
+		return false, errHalf
 	case tag.String() == "COMMIT": // whatever became of the connection behind that
 		return true, nil
 	case err == nil:
@@ -165,6 +168,26 @@ func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error
 		err = fmt.Errorf("%w: nothing was charged", err)
 	}
 	return false, err
+}
+
+// half reports whether the server may have committed without waiting for its replicas. It
+// waits for those that are synchronous, and when the wait is ended, by the deadline of the
+// statement or by an administrator, it commits all the same: with a warning.
+func (a *attempt) half(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline) || a.conn.Conn().PgConn().CustomData()[warned] != nil
+}
+
+var errHalf = errors.New("the server has not waited for its replicas: the units are lost if one of them takes over")
+
+// warned is where a connection keeps the last warning of its server.
+const warned = "headgate warned"
+
+// noteWarning is what connections do with notices.
+func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" {
+		c.CustomData()[warned] = n.Message
+	}
 }
 
 // Cancel implements [cas.Attempt]: it ends what is left of the transaction, and gives the

@@ -44,6 +44,7 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.ConnConfig.OnNotice = noteWarning
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("%w: connecting to %s failed", headgate.ErrUnavailable, describe(config))
@@ -107,6 +108,8 @@ func net(host string, port uint16) string {
 type backend struct {
 	pool  *pgxpool.Pool
 	tries int // to begin, while connections turn out to be gone
+	// durable: a commit counts when the server has made it as safe as it was told to.
+	durable bool
 	// The statements. Locking takes its locks in the order of the array, before the
 	// clock is read and before the values are, which a statement of its own sees as
 	// they are by then.
@@ -135,7 +138,9 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	// is only late must not lose its connection. The server's times are 32 bits wide.
 	idle := max(2*min(set.timeout, math.MaxInt32/2*time.Millisecond), shortestIdle).Milliseconds()
 	local := fmt.Sprintf("SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', '%d', true), %s", idle, indexed)
-	if !set.durable {
+	if set.durable {
+		local += ", set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)"
+	} else {
 		local += ", set_config('synchronous_commit', 'off', true)"
 	}
 	// Without its schema: "headgate" and "public.headgate" may be one table, whose locks
@@ -145,7 +150,7 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 		name = set.table
 	}
 	return &backend{
-		pool: pool, tries: int(pool.Config().MaxConns) + 1, prefix: name, local: local,
+		pool: pool, tries: int(pool.Config().MaxConns) + 1, durable: set.durable, prefix: name, local: local,
 		lock: "SELECT count(pg_advisory_xact_lock(h)), " + clock + " FROM unnest($1::bigint[]) AS h",
 		read: "SELECT k, v FROM " + table + " WHERE k = ANY($1::bytea[])",
 		write: "INSERT INTO " + table + " AS t (k, v, expires, due) SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[])" +
