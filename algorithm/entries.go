@@ -1,9 +1,17 @@
 package algorithm
 
+import (
+	"cmp"
+	"slices"
+)
+
 // NewLog returns a log of the given entries, oldest first: never decreasing in Time,
-// increasing in Sum from more than zero. It keeps the slice, which nobody else may
-// change then.
-func NewLog(entries []Entry) *Log { return &Log{entries: entries} }
+// increasing in Sum from more than zero. Without spans it remembers nothing. It keeps the
+// slices, which nobody else may change then.
+func NewLog(entries []Entry, spans []Span) *Log {
+	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(b.Horizon, a.Horizon) })
+	return &Log{entries: entries, spans: spans}
+}
 
 // Entries appends what the log holds to dst, oldest first, with the Sum counted from
 // the first entry, and returns the extended slice: for stores that keep a log as
@@ -22,3 +30,6 @@ func (g *Log) Newest() int64 {
 	}
 	return 0
 }
+
+// Spans are the log's spans, the longest first. The caller must not change them.
+func (g *Log) Spans() []Span { return g.spans }

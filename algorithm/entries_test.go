@@ -1,6 +1,7 @@
 package algorithm_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,19 +13,19 @@ import (
 // said before, whatever it has forgotten.
 func TestEntries(t *testing.T) {
 	r := headgate.MustRule("r", headgate.Sliding(100, time.Second), headgate.Sliding(300, 3*time.Second))
-	horizon := algorithm.Horizon(r)
+	need := algorithm.NeedOf(r)
 	g := new(algorithm.Log)
 	for i := range int64(500) {
 		now := 1_000_000 + i*20_011
-		g.Trim(now - horizon)
+		g.Open(now, need)
 		g.Add(now, 1+i%3)
-		again := algorithm.NewLog(g.Entries(nil))
+		again := algorithm.NewLog(g.Entries(nil), slices.Clone(g.Spans()))
 		if again.Len() != g.Len() || again.Newest() != now {
 			t.Fatalf("%d entries, the newest at %d; want %d, %d", again.Len(), again.Newest(), g.Len(), now)
 		}
 		for j := range r.Limits() {
 			l := &r.Limits()[j]
-			if got, want := again.Facts(l, now+7, 5, horizon), g.Facts(l, now+7, 5, horizon); got != want {
+			if got, want := again.Facts(l, now+7, 5), g.Facts(l, now+7, 5); got != want {
 				t.Fatalf("entry %d, %v: %+v, want %+v", i, l, got, want)
 			}
 		}
@@ -34,20 +35,21 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestOweMerged: what is owed without growing is all there, from now on, and never
-// more than a log can hold.
-func TestOweMerged(t *testing.T) {
-	r := headgate.MustRule("r", headgate.Sliding(100, time.Second))
-	l, horizon := &r.Limits()[0], algorithm.Horizon(r)
-	g := algorithm.NewLog([]algorithm.Entry{{Time: 10, Sum: 3}, {Time: 20, Sum: 5}})
-	g.OweMerged(30, 4, horizon)
-	if f := g.Facts(l, 30, 0, horizon); g.Len() != 2 || f.Used != 9 || f.Newest != 30 {
-		t.Errorf("%d entries, %+v; want 2, 9 used, the newest at 30", g.Len(), f)
+// TestOwable: a log never holds more than a counter can.
+func TestOwable(t *testing.T) {
+	need := algorithm.Need{Horizon: 1_000_000, Count: 100}
+	g := new(algorithm.Log)
+	for _, want := range []int64{headgate.MaxCount - 5, 5, 0} {
+		owed := g.Owable(40, headgate.MaxCount-5, need)
+		if owed != want {
+			t.Fatalf("%d can be owed, want %d", owed, want)
+		}
+		if owed > 0 {
+			g.Open(40, need)
+			g.Add(40, owed)
+		}
 	}
-	for range 3 {
-		g.OweMerged(40, headgate.MaxCount, horizon)
-	}
-	if f := g.Facts(l, 40, 0, horizon); f.Used != headgate.MaxCount {
-		t.Errorf("%d are in use, want %d", f.Used, headgate.MaxCount)
+	if owed := g.Owable(1_000_040, 7, need); owed != 7 {
+		t.Errorf("%d can be owed when the window has passed, want 7", owed)
 	}
 }

@@ -29,11 +29,13 @@ type Entry struct {
 const EntryBytes = 16
 
 // Log is the state of a rule's sliding windows: the times of admitted requests,
-// oldest first. All windows of the rule search the same log. The zero Log is
-// empty. It is not safe for concurrent use.
+// oldest first. All windows of the rule search the same log, and so do those of every
+// other list of limits that the rule has for the same key. What it remembers is decided
+// by its spans; see [Span]. The zero Log is empty. It is not safe for concurrent use.
 type Log struct {
 	entries []Entry // never decreasing in Time, increasing in Sum
 	base    int64   // the Sum before the first entry
+	spans   []Span  // of different horizons, the longest first
 }
 
 // Len is the number of entries.
@@ -44,7 +46,7 @@ func (g *Log) Bytes() int { return cap(g.entries) * EntryBytes }
 
 // Clone returns a log of the same entries that shares no memory with this one.
 func (g *Log) Clone() *Log {
-	return &Log{entries: append([]Entry(nil), g.entries...), base: g.base}
+	return &Log{entries: slices.Clone(g.entries), base: g.base, spans: slices.Clone(g.spans)}
 }
 
 // WindowFacts are what a log knows of one window, enough for a [Decision].
@@ -52,45 +54,32 @@ type WindowFacts struct {
 	// Used is the number of units inside the window.
 	Used int64
 	// Blocking is the time of the unit that must leave before the cost fits. It
-	// is only set if the cost does not fit, but can.
+	// is only set if the cost does not fit, but can. Of a unit that is forgotten before
+	// it leaves it is the time of one that leaves then.
 	Blocking int64
-	// Newest is the time of the newest unit, if Used is not zero.
+	// Newest is the time of the newest unit, if Used is not zero; as Blocking is.
 	Newest int64
 }
 
-// Horizon is the longest of a rule's sliding windows, in microseconds: what its
-// log has to remember.
-func Horizon(r *headgate.Rule) int64 {
-	longest := int64(0)
-	for i := range r.Limits() {
-		if l := &r.Limits()[i]; l.Algorithm == headgate.SlidingWindow {
-			longest = max(longest, l.Micros())
-		}
-	}
-	return longest
-}
-
 // Facts reads from the log what there is to know of the window of l at now: whether
-// cost fits, and when it will. A unit admitted at t is inside until t + period. horizon
-// is that of the rule; see [Horizon].
-func (g *Log) Facts(l *headgate.Limit, now, cost, horizon int64) WindowFacts {
+// cost fits, and when it will. A unit admitted at t is inside until t + period, or until
+// the log forgets it, if the window is longer than what is remembered; see [Span]. The
+// log must not be Stepped.
+func (g *Log) Facts(l *headgate.Limit, now, cost int64) WindowFacts {
 	n := len(g.entries)
 	if n == 0 {
 		return WindowFacts{}
 	}
-	newest := g.entries[n-1].Time
-	// Only before the newest entry, when the clock has stepped back, does the
-	// horizon matter: entries that had left by then stay away.
-	first := g.after(max(now-l.Micros(), newest-horizon))
+	first := g.after(max(now-l.Micros(), g.forgotten(now)))
 	if first == n {
 		return WindowFacts{}
 	}
-	total := g.entries[n-1].Sum
-	f := WindowFacts{Used: total - g.before(first), Newest: min(newest, now)}
+	last := g.entries[n-1]
+	f := WindowFacts{Used: last.Sum - g.before(first), Newest: g.leaves(last.Time, l) - l.Micros()}
 	if f.Used+cost > l.Count && cost <= l.Count {
-		unit := total + cost - l.Count // the last unit, counted from the start of time, that must leave
+		unit := last.Sum + cost - l.Count // the last unit, counted from the start of time, that must leave
 		i := sort.Search(n, func(i int) bool { return g.entries[i].Sum >= unit })
-		f.Blocking = min(g.entries[i].Time, now)
+		f.Blocking = g.leaves(g.entries[i].Time, l) - l.Micros()
 	}
 	return f
 }
@@ -139,42 +128,45 @@ func (g *Log) Stepped(now int64) bool {
 // Clamp moves entries that lie in the future, because the clock has stepped back,
 // to now. It must be called when Stepped is true, whatever is decided: if it were
 // not, the log would stand still until the clock has caught up.
-func (g *Log) Clamp(now, horizon int64) {
+func (g *Log) Clamp(now int64) {
+	g.settle()
+	for i := len(g.entries) - 1; i >= 0 && g.entries[i].Time > now; i-- {
+		g.entries[i].Time = now
+	}
+	for i := range g.spans {
+		s := &g.spans[i]
+		s.Until = min(s.Until, now+s.Horizon+s.Horizon/spanSlack)
+	}
+}
+
+// settle forgets for good what was forgotten when the newest entry came, so that it
+// does not come back when that entry is moved or taken away.
+func (g *Log) settle() {
 	n := len(g.entries)
 	if n == 0 {
 		return
 	}
-	g.drop(g.after(g.entries[n-1].Time - horizon))
-	for i := len(g.entries) - 1; i >= 0 && g.entries[i].Time > now; i-- {
-		g.entries[i].Time = now
-	}
+	newest := g.entries[n-1].Time
+	g.drop(g.after(g.forgotten(newest)))
+	g.spans = slices.DeleteFunc(g.spans, func(s Span) bool { return s.Until <= newest })
 }
 
-// Add appends an entry to a log that is not Stepped.
+// Owable is how much of cost is counted that need not fit: no log ever holds more than
+// MaxCount units within the horizon of the list that is charged. The log must not be
+// Stepped.
+func (g *Log) Owable(now, cost int64, need Need) int64 {
+	live := g.before(len(g.entries)) - g.before(g.after(max(now-need.Horizon, g.forgotten(now))))
+	return min(cost, headgate.MaxCount-live)
+}
+
+// Add appends an entry to a log that was opened for it; see [Log.Open].
 func (g *Log) Add(now, cost int64) {
 	g.entries = append(g.entries, Entry{now, g.before(len(g.entries)) + cost})
 }
 
-// Owe is Add for units that need not fit. No log ever holds more than MaxCount
-// units within its horizon; what is beyond is not counted.
-func (g *Log) Owe(now, cost, horizon int64) {
-	if cost = g.owable(now, cost, horizon); cost > 0 {
-		g.Add(now, cost)
-	}
-}
-
-// owable is how much of cost is counted.
-func (g *Log) owable(now, cost, horizon int64) int64 {
-	live := g.before(len(g.entries)) - g.before(g.after(now-horizon))
-	return min(cost, headgate.MaxCount-live)
-}
-
-// Equal reports whether two logs hold the same.
-func (g *Log) Equal(o *Log) bool { return g.base == o.base && slices.Equal(g.entries, o.entries) }
-
-// Merge adds cost to the newest entry and moves that to now, so that the log
-// does not grow: for a store that has no memory left. The older units of the
-// entry leave their windows later than they would have, never earlier.
+// Merge is Add for a log that must not grow, because a store has no memory left: it
+// adds cost to the newest entry and moves that to now. The older units of the entry
+// leave their windows later than they would have, never earlier.
 func (g *Log) Merge(now, cost int64) {
 	n := len(g.entries)
 	if n == 0 {
@@ -185,16 +177,14 @@ func (g *Log) Merge(now, cost int64) {
 	g.entries[n-1].Time = max(now, g.entries[n-1].Time)
 }
 
-// OweMerged is Owe for a log that must not grow; see [Log.Merge].
-func (g *Log) OweMerged(now, cost, horizon int64) {
-	if cost = g.owable(now, cost, horizon); cost > 0 {
-		g.Merge(now, cost)
-	}
+// Equal reports whether two logs hold the same.
+func (g *Log) Equal(o *Log) bool {
+	return g.base == o.base && slices.Equal(g.entries, o.entries) && slices.Equal(g.spans, o.spans)
 }
 
-// Trim forgets entries at edge and before, once it is worth while, and frees
+// trim forgets entries at edge and before, once it is worth while, and frees
 // memory when little of it is in use.
-func (g *Log) Trim(edge int64) {
+func (g *Log) trim(edge int64) {
 	if n, dead := len(g.entries), g.after(edge); dead == n || dead*4 >= n {
 		g.drop(dead)
 	}
@@ -210,7 +200,7 @@ func (g *Log) drop(dead int) {
 		return
 	case dead < len(g.entries):
 	case cap(g.entries) > keptEntries:
-		*g = Log{}
+		g.entries, g.base = nil, 0
 		return
 	default: // a key that comes back now and then needs no new memory each time
 		g.entries, g.base = g.entries[:0], 0
@@ -227,10 +217,8 @@ func (g *Log) drop(dead int) {
 
 // Refund takes back cost units: the newest of those charged at the time at or
 // before, or of all if at is zero. Never more than the log holds is given back.
-func (g *Log) Refund(cost, at, horizon int64) {
-	if n := len(g.entries); n > 0 {
-		g.drop(g.after(g.entries[n-1].Time - horizon))
-	}
+func (g *Log) Refund(cost, at int64) {
+	g.settle()
 	last := len(g.entries) // entries from here on came after at
 	for at != 0 && last > 0 && g.entries[last-1].Time > at {
 		last--
@@ -254,6 +242,6 @@ func (g *Log) Refund(cost, at, horizon int64) {
 	}
 	g.entries = append(g.entries[:first], rest...)
 	if len(g.entries) == 0 {
-		g.base = 0
+		g.base, g.spans = 0, g.spans[:0]
 	}
 }

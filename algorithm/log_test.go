@@ -39,10 +39,12 @@ func TestLog(t *testing.T) {
 	for range 200 {
 		rule := headgate.MustRule("r", headgate.Sliding(1+rng.Int64N(60), time.Duration(1+rng.IntN(400))*time.Microsecond),
 			headgate.Sliding(1+rng.Int64N(60), time.Duration(1+rng.IntN(400))*time.Microsecond))
-		horizon := algorithm.Horizon(rule)
-		if want := max(rule.Limits()[0].Micros(), rule.Limits()[1].Micros()); horizon != want {
-			t.Fatalf("the horizon of %v is %d, want %d", rule, horizon, want)
+		need := algorithm.NeedOf(rule)
+		l, o := &rule.Limits()[0], &rule.Limits()[1]
+		if want := (algorithm.Need{Horizon: max(l.Micros(), o.Micros()), Count: max(l.Count, o.Count)}); need != want {
+			t.Fatalf("the need of %v is %v, want %v", rule, need, want)
 		}
+		horizon := need.Horizon
 		log, list, now := new(algorithm.Log), units{}, epoch
 		for step := range 400 {
 			now += rng.Int64N(20)
@@ -50,8 +52,6 @@ func TestLog(t *testing.T) {
 				now += horizon
 			}
 			switch rng.IntN(10) {
-			case 0:
-				log.Trim(now - horizon)
 			case 1:
 				cost, at := 1+rng.Int64N(30), int64(0)
 				if rng.IntN(2) == 0 {
@@ -63,14 +63,16 @@ func TestLog(t *testing.T) {
 					newest := list[len(list)-1]
 					list = slices.DeleteFunc(list, func(at int64) bool { return at <= newest-horizon })
 				}
-				log.Refund(cost, at, horizon)
+				log.Refund(cost, at)
 				list.refund(cost, at)
 			case 2:
 				copied := log.Clone()
+				copied.Open(now+1, algorithm.Need{Horizon: 2 * horizon, Count: 1})
 				copied.Add(now+1, 99)
-				copied.Refund(1000, 0, horizon)
+				copied.Refund(1000, 0)
 			default:
 				cost := 1 + rng.Int64N(7)
+				log.Open(now, need)
 				log.Add(now, cost)
 				for range cost {
 					list = append(list, now)
@@ -79,7 +81,7 @@ func TestLog(t *testing.T) {
 			for i := range rule.Limits() {
 				l, cost := &rule.Limits()[i], 1+rng.Int64N(70)
 				used := list.inside(l, now)
-				f := log.Facts(l, now, cost, horizon)
+				f := log.Facts(l, now, cost)
 				if f.Used != used || f.Fits(l, cost) != (used+cost <= l.Count) {
 					t.Fatalf("step %d, %v: %d units inside, cost %d fits %t; want %d", step, l, f.Used, cost, f.Fits(l, cost), used)
 				}
@@ -104,16 +106,19 @@ func TestLog(t *testing.T) {
 // TestLogMerge: units that were merged leave later than they came, never earlier.
 func TestLogMerge(t *testing.T) {
 	l := one(t, headgate.Sliding(10, 100*time.Microsecond))
-	log := new(algorithm.Log)
+	log, need := new(algorithm.Log), algorithm.Need{Horizon: 100, Count: 10}
+	log.Open(epoch, need)
 	log.Merge(epoch, 3) // into an empty log
+	log.Open(epoch+10, need)
 	log.Add(epoch+10, 2)
 	size := log.Bytes()
+	log.Open(epoch+50, need)
 	log.Merge(epoch+50, 4)
 	if log.Len() != 2 || log.Bytes() != size {
 		t.Errorf("%d entries in %d bytes after a merge, want 2 in %d", log.Len(), log.Bytes(), size)
 	}
 	for _, c := range []struct{ after, used int64 }{{50, 9}, {99, 9}, {100, 6}, {110, 6}, {149, 6}, {150, 0}} {
-		if f := log.Facts(l, epoch+c.after, 1, 100); f.Used != c.used {
+		if f := log.Facts(l, epoch+c.after, 1); f.Used != c.used {
 			t.Errorf("%d µs later %d units are inside, want %d", c.after, f.Used, c.used)
 		}
 	}
@@ -124,6 +129,7 @@ func TestLogClamp(t *testing.T) {
 	l := one(t, headgate.Sliding(10, 100*time.Microsecond))
 	log := new(algorithm.Log)
 	for _, after := range []int64{0, 60, 110, 120} {
+		log.Open(epoch+after, algorithm.Need{Horizon: 100, Count: 10})
 		log.Add(epoch+after, 1)
 	}
 	// By 120 µs, 0 and what came at 20 or before had left.
@@ -131,21 +137,18 @@ func TestLogClamp(t *testing.T) {
 	if !log.Stepped(now) || log.Stepped(epoch+120) {
 		t.Error("the log does not know whether the clock stepped back")
 	}
-	if f := log.Facts(l, now, 1, 100); f.Used != 3 || f.Newest != now {
-		t.Errorf("before the clamp: %+v, want 3 units, the newest now", f)
-	}
-	log.Clamp(now, 100)
-	if f := log.Facts(l, now, 9, 100); f.Used != 3 || f.Newest != now || f.Blocking != now || log.Stepped(now) {
+	log.Clamp(now)
+	if f := log.Facts(l, now, 9); f.Used != 3 || f.Newest != now || f.Blocking != now || log.Stepped(now) {
 		t.Errorf("after the clamp: %+v, want 3 units, one of 60 µs and two of now", f)
 	}
-	if f := log.Facts(l, epoch+160, 1, 100); f.Used != 2 {
+	if f := log.Facts(l, epoch+160, 1); f.Used != 2 {
 		t.Errorf("at 160 µs: %+v, want 2 units", f)
 	}
-	if f := log.Facts(l, now+100, 1, 100); f.Used != 0 {
+	if f := log.Facts(l, now+100, 1); f.Used != 0 {
 		t.Errorf("100 µs later: %+v, want none", f)
 	}
 	empty := new(algorithm.Log)
-	empty.Clamp(now, 100)
+	empty.Clamp(now)
 	if empty.Stepped(0) || empty.Len() != 0 {
 		t.Error("an empty log has stepped")
 	}
@@ -154,23 +157,25 @@ func TestLogClamp(t *testing.T) {
 // TestLogFreesMemory: a log that was long and is short gives its memory back.
 func TestLogFreesMemory(t *testing.T) {
 	log := new(algorithm.Log)
+	need := algorithm.Need{Horizon: 9_900, Count: 10_000}
 	for i := range int64(10_000) {
+		log.Open(epoch+i, need)
 		log.Add(epoch+i, 1)
 	}
 	if log.Bytes() < 10_000*algorithm.EntryBytes {
 		t.Fatalf("%d bytes for 10,000 entries", log.Bytes())
 	}
-	log.Trim(epoch + 9_899)
+	log.Open(epoch+19_799, need)
 	if log.Len() != 100 || log.Bytes() > 400*algorithm.EntryBytes {
 		t.Errorf("%d entries in %d bytes, want 100 in at most 6,400", log.Len(), log.Bytes())
 	}
-	log.Trim(epoch + 20_000)
+	log.Open(epoch+30_000, need)
 	if log.Len() != 0 || log.Bytes() != 0 {
 		t.Errorf("%d entries in %d bytes, want none", log.Len(), log.Bytes())
 	}
-	log.Add(epoch, 1)
+	log.Add(epoch+30_000, 1)
 	small := log.Bytes()
-	log.Trim(epoch + 1)
+	log.Open(epoch+50_000, need)
 	if log.Len() != 0 || log.Bytes() != small {
 		t.Errorf("%d entries in %d bytes, want none, and the room for the next", log.Len(), log.Bytes())
 	}

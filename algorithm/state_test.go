@@ -110,9 +110,10 @@ func TestDescribe(t *testing.T) {
 	// A window that was charged is described as it is then.
 	l := one(t, headgate.Sliding(5, time.Second))
 	log := new(algorithm.Log)
+	log.Open(epoch-400_000, algorithm.Need{Horizon: l.Micros(), Count: l.Count})
 	log.Add(epoch-400_000, 2)
 	var d headgate.Decision
-	log.Facts(l, epoch, 2, l.Micros()).Describe(&d, l, epoch, 2, true)
+	log.Facts(l, epoch, 2).Describe(&d, l, epoch, 2, true)
 	if want := (headgate.Decision{Limit: l, Allowed: true, Remaining: 1, ResetAfter: time.Second, At: epoch}); d != want {
 		t.Errorf("a charged window is described as %+v, want %+v", d, want)
 	}

@@ -91,7 +91,7 @@ func (b *batch) open(r *request) error {
 			l := &limits[j]
 			if l.Algorithm == headgate.SlidingWindow {
 				if p.log != nil && p.log.Stepped(b.now) {
-					p.log.Clamp(b.now, algorithm.Horizon(r.checks[i].Rule))
+					p.log.Clamp(b.now)
 					p.dirty = true
 				}
 				continue
@@ -185,11 +185,9 @@ func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []head
 		d := &dst[len(dst)-1]
 		charge := charge && refused&(1<<st.check) == 0
 		if st.limit.Algorithm == headgate.SlidingWindow {
-			horizon := algorithm.Horizon(c.Rule)
 			if charge && st.first {
-				p.addToLog(b.now, c.Units(), horizon)
+				p.addToLog(b.now, c.Units(), algorithm.NeedOf(c.Rule))
 			}
-			p.keepLog(horizon)
 			st.facts.Describe(d, st.limit, b.now, c.Units(), charge)
 			continue
 		}
@@ -217,14 +215,14 @@ func (b *batch) decide(r *request) (steps []step, refused, punished uint64, admi
 	admitted = true
 	for i := range r.checks {
 		c, p := &r.checks[i], r.pages[i]
-		limits, horizon := c.Rule.Limits(), algorithm.Horizon(c.Rule)
+		limits := c.Rule.Limits()
 		logged := false
 		for j := range limits {
 			st := step{limit: &limits[j], check: i}
 			if st.limit.Algorithm == headgate.SlidingWindow {
 				st.first, logged = !logged, true
 				if p.log != nil {
-					st.facts = p.log.Facts(st.limit, b.now, c.Units(), horizon)
+					st.facts = p.log.Facts(st.limit, b.now, c.Units())
 				}
 				st.fits = st.facts.Fits(st.limit, c.Units())
 			} else {
@@ -244,13 +242,13 @@ func (b *batch) decide(r *request) (steps []step, refused, punished uint64, admi
 	return steps, refused, punished, admitted
 }
 
-// addToLog charges a log, and forgets what none of the rule's windows looks at.
-func (p *page) addToLog(now, units, horizon int64) {
+// addToLog charges a log, and forgets what no list of limits needs any more.
+func (p *page) addToLog(now, units int64, need algorithm.Need) {
 	p.dirty = true
 	if p.log == nil {
 		p.log = new(algorithm.Log)
 	}
-	p.log.Trim(now - horizon)
+	p.log.Open(now, need)
 	if n := p.log.Len(); n > 0 && (p.full || n >= maxLog) {
 		p.log.Merge(now, units)
 		return
@@ -266,13 +264,13 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 		return
 	}
 	c, p := &r.checks[i], r.pages[i]
-	limits, horizon := c.Rule.Limits(), algorithm.Horizon(c.Rule)
+	limits := c.Rule.Limits()
 	logged := false
 	for j := range limits {
 		l := &limits[j]
 		if l.Algorithm == headgate.SlidingWindow {
 			if !logged {
-				p.changeLog(b.now, units, c.At, horizon)
+				p.changeLog(b.now, units, c.At, algorithm.NeedOf(c.Rule))
 			}
 			logged = true
 			continue
@@ -293,24 +291,18 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 	}
 }
 
-func (p *page) changeLog(now, units, at, horizon int64) {
-	switch {
-	case units < 0:
-		if p.log != nil {
-			p.log.Refund(-units, at, horizon)
-			p.dirty = true
-		}
-	case p.log != nil && (p.full || p.log.Len() >= maxLog):
-		p.log.Trim(now - horizon)
-		p.log.OweMerged(now, units, horizon)
+// changeLog charges a log units that need not fit, or takes them back if they are
+// negative.
+func (p *page) changeLog(now, units, at int64, need algorithm.Need) {
+	if p.log != nil && units < 0 {
+		p.log.Refund(-units, at)
 		p.dirty = true
-	default:
-		if p.log == nil {
-			p.log = new(algorithm.Log)
-		}
-		p.log.Trim(now - horizon)
-		p.log.Owe(now, units, horizon)
-		p.dirty = true
+	}
+	if p.log != nil {
+		units = p.log.Owable(now, units, need)
+	}
+	if units > 0 {
+		p.addToLog(now, units, need)
 	}
 }
 
@@ -318,17 +310,16 @@ func (p *page) changeLog(now, units, at, horizon int64) {
 func (b *batch) describe(r *request, dst []headgate.Decision) []headgate.Decision {
 	for i := range r.checks {
 		c, p := &r.checks[i], r.pages[i]
-		limits, horizon := c.Rule.Limits(), algorithm.Horizon(c.Rule)
+		limits := c.Rule.Limits()
 		for j := range limits {
 			l := &limits[j]
 			d := headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow}
 			if l.Algorithm == headgate.SlidingWindow {
 				var facts algorithm.WindowFacts
 				if p.log != nil {
-					facts = p.log.Facts(l, b.now, 0, horizon)
+					facts = p.log.Facts(l, b.now, 0)
 				}
 				facts.Describe(&d, l, b.now, 0, false)
-				p.keepLog(horizon)
 			} else {
 				s := algorithm.Advance(l, p.state(l), b.now)
 				algorithm.Describe(&d, l, s, s, b.now, 0, true)

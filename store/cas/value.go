@@ -13,8 +13,8 @@ import (
 const (
 	// version begins every value. Another one is not read.
 	version = 1
-	// maxSlots is how many states a value can hold: those of a rule's limits, and of
-	// what its limits were before they were changed.
+	// maxSlots is how many states a value can hold: those of a rule's limits, those of
+	// the other lists of limits that the rule has or had, and the spans of its log.
 	maxSlots = 8 * headgate.MaxLimits
 	// maxLog is how many entries a log can have. A window holds MaxLog units, but
 	// charges that need not fit go beyond.
@@ -29,11 +29,10 @@ const (
 // page is the value of one counter while it is decided: the states of the limits
 // of one rule, for one key.
 type page struct {
-	slots      []slot
-	log        *algorithm.Log
-	logExpires int64
-	dirty      bool // it must be written
-	full       bool // its log must not grow
+	slots []slot
+	log   *algorithm.Log
+	dirty bool // it must be written
+	full  bool // its log must not grow
 }
 
 // slot is the state of one limit.
@@ -81,53 +80,47 @@ func (p *page) keep(l *headgate.Limit, expires int64) {
 	}
 }
 
-// keepLog is keep for the log of a rule whose longest window is horizon.
-func (p *page) keepLog(horizon int64) {
-	if p.log == nil || p.log.Len() == 0 {
-		return
-	}
-	if expires := p.log.Newest() + horizon; p.logExpires+lateness < expires || p.dirty && p.logExpires < expires {
-		p.logExpires, p.dirty = expires, true
-	}
-}
-
 // settle forgets what has been free for long, and returns when all of it will be. It
 // reports false if nothing is left.
 func (p *page) settle(now int64) (expires int64, used bool) {
 	p.slots = slices.DeleteFunc(p.slots, func(s slot) bool { return s.state.IsZero() || s.expires+grace <= now })
-	if len(p.slots) > maxSlots { // more versions of a rule than anybody makes: the ones that are free first go
+	if most := maxSlots - algorithm.MaxSpans; len(p.slots) > most { // more versions of a rule than anybody makes: the ones that are free first go
 		slices.SortFunc(p.slots, func(a, b slot) int { return int(min(max(b.expires-a.expires, -1), 1)) })
-		p.slots = p.slots[:maxSlots]
+		p.slots = p.slots[:most]
 	}
-	if p.log != nil && (p.log.Len() == 0 || p.logExpires+grace <= now) {
+	if p.log != nil && (p.log.Len() == 0 || p.log.Until()+grace <= now) {
 		p.log = nil
 	}
 	for i := range p.slots {
 		expires = max(expires, p.slots[i].expires)
 	}
 	if p.log != nil {
-		expires = max(expires, p.logExpires)
+		expires = max(expires, p.log.Until())
 	}
 	return expires + grace, len(p.slots) > 0 || p.log != nil
 }
 
 // appendPage writes a page.
 func appendPage(b []byte, p *page) []byte {
-	b = append(b, version, byte(len(p.slots)))
+	var spans []algorithm.Span
+	if p.log != nil {
+		spans = p.log.Spans()
+	}
+	b = append(b, version, byte(len(p.slots)+len(spans)))
 	for i := range p.slots {
-		s := &p.slots[i]
-		b = binary.BigEndian.AppendUint64(b, s.id)
-		b = binary.AppendVarint(b, s.expires)
-		b = binary.AppendVarint(b, s.state.Stamp)
-		b = binary.AppendUvarint(b, uint64(s.state.Used))
-		b = binary.AppendUvarint(b, uint64(s.state.Extra))
+		b = appendSlot(b, &p.slots[i])
+	}
+	// An older version of this program keeps slots that it does not know until they
+	// expire.
+	for _, s := range spans {
+		b = appendSlot(b, &slot{s.Slot(), s.Until, s.State()})
 	}
 	if p.log == nil {
 		return binary.AppendUvarint(b, 0)
 	}
 	entries := p.log.Entries(nil)
 	b = binary.AppendUvarint(b, uint64(len(entries)))
-	b = binary.AppendVarint(b, p.logExpires)
+	b = binary.AppendVarint(b, p.log.Until())
 	var before algorithm.Entry
 	for i, e := range entries {
 		if i == 0 {
@@ -139,6 +132,14 @@ func appendPage(b []byte, p *page) []byte {
 		before = e
 	}
 	return b
+}
+
+func appendSlot(b []byte, s *slot) []byte {
+	b = binary.BigEndian.AppendUint64(b, s.id)
+	b = binary.AppendVarint(b, s.expires)
+	b = binary.AppendVarint(b, s.state.Stamp)
+	b = binary.AppendUvarint(b, uint64(s.state.Used))
+	return binary.AppendUvarint(b, uint64(s.state.Extra))
 }
 
 // maxTime bounds every time in a value, so that no sum of two overflows: a quarter of
@@ -159,11 +160,16 @@ func readPage(b []byte) (*page, error) {
 	if n > maxSlots {
 		return nil, fmt.Errorf("it has %d states, and can have %d", n, maxSlots)
 	}
+	var spans []algorithm.Span
 	for range n {
 		s := slot{id: r.uint64(), expires: r.time()}
 		s.state.Stamp = r.time()
 		s.state.Used, s.state.Extra = uint32(r.uint(headgate.MaxCount)), uint32(r.uint(1<<32-1))
-		p.slots = append(p.slots, s)
+		if span, ok := algorithm.SpanOf(s.id, s.state); !ok {
+			p.slots = append(p.slots, s)
+		} else if span.Horizon > 0 {
+			spans = append(spans, span)
+		}
 	}
 	if n = int(r.uint(maxLog)); n == 0 || r.err != nil {
 		return p, r.end()
@@ -171,7 +177,7 @@ func readPage(b []byte) (*page, error) {
 	if n > len(r.left)/2 { // before there is memory for them
 		return nil, fmt.Errorf("it has %d entries in %d bytes", n, len(r.left))
 	}
-	p.logExpires = r.time()
+	expires := r.time()
 	entries := make([]algorithm.Entry, n, n+n/4+4)
 	var e algorithm.Entry
 	for i := range entries {
@@ -187,7 +193,10 @@ func readPage(b []byte) (*page, error) {
 		e.Sum += cost
 		entries[i] = e
 	}
-	p.log = algorithm.NewLog(entries)
+	// An older version of this program kept the log until the longest window that it knew
+	// had left the newest entry behind.
+	spans = algorithm.Foreign(spans, e.Time, expires)
+	p.log = algorithm.NewLog(entries, spans)
 	return p, r.end()
 }
 

@@ -56,25 +56,20 @@ func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
 	}
 }
 
-// chargeLog charges the log of a rule, if the window is its first, and keeps it for
-// as long as the window.
+// chargeLog charges the log of a rule, if the window is its first.
 func (sh *shard) chargeLog(l *headgate.Limit, c *headgate.Check, hash uint64, now int64, first bool) {
+	if !first {
+		return
+	}
 	place, shared := sh.placeLog(c.Rule, hash, now)
 	e := sh.table.find(place)
-	if first {
-		if g, horizon := sh.log(e), algorithm.Horizon(c.Rule); g != nil {
-			sh.followClock(g, now, horizon)
-			if facts := g.Facts(l, now, c.Units(), horizon); shared && !facts.Fits(l, c.Units()) {
-				return
-			}
+	sh.followClock(e, now)
+	if shared {
+		if !sh.fitsLog(e, l, c.Units(), now) {
+			return
 		}
-		if shared {
-			sh.charging(&step{hash: place, limit: l}, now)
-		}
-		sh.insert(e, place)
-		sh.addToLog(e, c, now)
+		sh.charging(&step{hash: place, limit: l}, now)
 	}
-	if e.hash != 0 {
-		e.expires = max(e.expires, now+l.Micros())
-	}
+	sh.insert(e, place)
+	sh.addToLog(e, c, c.Units(), now)
 }

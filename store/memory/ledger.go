@@ -386,20 +386,18 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	if l.Algorithm == headgate.SlidingWindow {
 		place, shared := sh.placeLog(c.Rule, hash, now)
 		e := sh.table.find(place)
-		if first && units != 0 && (!shared || units > 0 && sh.fitsLog(e, l, c, units, now)) {
+		sh.followClock(e, now)
+		if first && units != 0 && (!shared || units > 0 && sh.fitsLog(e, l, units, now)) {
 			if shared {
 				sh.charging(&step{hash: place, limit: l}, now)
 			}
 			sh.settleLog(e, place, c, units, now)
 		}
-		horizon := algorithm.Horizon(c.Rule)
-		g := sh.log(e)
-		if g == nil {
-			g = new(algorithm.Log)
-		} else {
-			e.expires = max(e.expires, now+l.Micros())
+		var facts algorithm.WindowFacts
+		if g := sh.log(e); g != nil {
+			facts = g.Facts(l, now, 0)
 		}
-		g.Facts(l, now, 0, horizon).Describe(d, l, now, 0, false)
+		facts.Describe(d, l, now, 0, false)
 		d.Allowed, d.RetryAfter = true, 0
 		return
 	}
@@ -426,35 +424,36 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 }
 
 // fitsLog reports whether a log that keys share has room for so many units.
-func (sh *shard) fitsLog(e *entry, l *headgate.Limit, c *headgate.Check, units, now int64) bool {
+func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units, now int64) bool {
 	g := sh.log(e)
 	if g == nil {
 		return units <= l.Capacity()
 	}
-	facts := g.Facts(l, now, units, algorithm.Horizon(c.Rule))
-	return facts.Fits(l, units)
+	return g.Facts(l, now, units).Fits(l, units)
 }
 
+// settleLog charges a log units that need not fit, or takes them back if they are
+// negative.
 func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now int64) {
-	g, horizon := sh.log(e), algorithm.Horizon(c.Rule)
-	if g == nil {
-		if units <= 0 {
+	g := sh.log(e)
+	if units < 0 {
+		if g != nil {
+			sh.refundLog(g, -units, c.At)
+		}
+		return
+	}
+	if g != nil {
+		if units = g.Owable(now, units, algorithm.NeedOf(c.Rule)); units <= 0 {
 			return
 		}
-		g = new(algorithm.Log)
-		sh.insert(e, place)
-		sh.setLog(e, g)
 	}
-	sh.followClock(g, now, horizon)
+	sh.insert(e, place)
+	sh.addToLog(e, c, units, now)
+}
+
+// refundLog takes units of a log back.
+func (sh *shard) refundLog(g *algorithm.Log, units, at int64) {
 	before := g.Bytes()
-	g.Trim(now - horizon)
-	switch {
-	case units < 0:
-		g.Refund(-units, c.At, horizon)
-	case sh.mustMerge(g, now):
-		g.OweMerged(now, units, horizon)
-	default:
-		g.Owe(now, units, horizon)
-	}
+	g.Refund(units, at)
 	sh.budget.logs.Add(int64(g.Bytes() - before))
 }

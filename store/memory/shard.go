@@ -139,8 +139,8 @@ func (sh *shard) log(e *entry) *algorithm.Log {
 	return sh.logs[e.stamp]
 }
 
-// logBytes is what a log takes besides its entries: itself and its place.
-const logBytes = 48
+// logBytes is what a log takes besides its entries: itself, its first span and its place.
+const logBytes = 96
 
 // newLog is what there must be room for, or new keys share logs.
 const newLog = logBytes + 16*algorithm.EntryBytes
@@ -319,10 +319,10 @@ func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, now int64
 // lookAtLog is lookAtState for a sliding window.
 func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now int64) {
 	st.hash, st.shared = sh.placeLog(c.Rule, hash, now)
-	if g := sh.log(sh.table.find(st.hash)); g != nil {
-		horizon := algorithm.Horizon(c.Rule)
-		sh.followClock(g, now, horizon)
-		st.facts = g.Facts(st.limit, now, c.Units(), horizon)
+	e := sh.table.find(st.hash)
+	sh.followClock(e, now)
+	if g := sh.log(e); g != nil {
+		st.facts = g.Facts(st.limit, now, c.Units())
 	}
 	st.fits = st.facts.Fits(st.limit, c.Units())
 }
@@ -362,54 +362,53 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 	case charge:
 		if st.first {
 			sh.insert(e, st.hash)
-			sh.addToLog(e, c, now)
+			sh.addToLog(e, c, c.Units(), now)
 		}
-		e.expires = max(e.expires, now+st.limit.Micros())
 		st.facts.Describe(d, st.limit, now, c.Units(), true)
 	case op == headgate.OpRefund:
-		g := sh.log(e)
-		if g == nil {
-			g = new(algorithm.Log)
-		} else if st.first && !st.shared {
-			before := g.Bytes()
-			g.Refund(c.Units(), c.At, algorithm.Horizon(c.Rule))
-			sh.budget.logs.Add(int64(g.Bytes() - before))
+		var facts algorithm.WindowFacts
+		if g := sh.log(e); g != nil {
+			if st.first && !st.shared {
+				sh.refundLog(g, c.Units(), c.At)
+			}
+			facts = g.Facts(st.limit, now, 0)
 		}
-		g.Facts(st.limit, now, 0, algorithm.Horizon(c.Rule)).Describe(d, st.limit, now, 0, false)
+		facts.Describe(d, st.limit, now, 0, false)
 		d.Allowed, d.RetryAfter = true, 0
 	default:
-		sh.keep(e, now+st.limit.Micros())
 		st.facts.Describe(d, st.limit, now, c.Units(), false)
 	}
 }
 
-// followClock moves the entries of a log that lie in the future, because the clock
+// followClock moves what lies in the future in the log of an entry, because the clock
 // has stepped back, to now.
-func (sh *shard) followClock(g *algorithm.Log, now, horizon int64) {
-	if g.Stepped(now) {
+func (sh *shard) followClock(e *entry, now int64) {
+	if g := sh.log(e); g != nil && g.Stepped(now) {
 		before := g.Bytes()
-		g.Clamp(now, horizon)
+		g.Clamp(now)
 		sh.budget.logs.Add(int64(g.Bytes() - before))
 	}
 }
 
-// addToLog charges a log, and forgets what none of the rule's windows looks at.
-func (sh *shard) addToLog(e *entry, c *headgate.Check, now int64) {
+// addToLog charges a log, and keeps it until no list of limits that was charged to it
+// needs it any more.
+func (sh *shard) addToLog(e *entry, c *headgate.Check, units, now int64) {
 	g := sh.log(e)
 	if g == nil {
 		g = new(algorithm.Log)
 		sh.setLog(e, g)
 	}
 	before := g.Bytes()
-	g.Trim(now - algorithm.Horizon(c.Rule))
+	g.Open(now, algorithm.NeedOf(c.Rule))
 	if sh.mustMerge(g, now) {
-		g.Merge(now, c.Units())
+		g.Merge(now, units)
 	} else {
-		g.Add(now, c.Units())
+		g.Add(now, units)
 	}
 	if grown := g.Bytes() - before; grown != 0 {
 		sh.budget.logs.Add(int64(grown))
 	}
+	e.expires = max(e.expires, g.Until())
 }
 
 // mustMerge reports whether a log has to take an entry without growing: memory is

@@ -96,7 +96,7 @@ func (b *book) once(terms headgate.Terms, checks []headgate.Check, dst []headgat
 			return headgate.Reservation{}, dst, headgate.ErrNoReservation
 		}
 		limits := slices.EqualFunc(n.checks, checks, func(x, y headgate.Check) bool {
-			return x.Shadow == y.Shadow && x.Rule.String() == y.Rule.String()
+			return x.Shadow == y.Shadow && slices.Equal(x.Rule.Limits(), y.Rule.Limits())
 		})
 		if limits {
 			return n.reservation, append(dst, n.decisions...), nil

@@ -70,10 +70,16 @@ type history struct {
 	// single histories have one check in each request.
 	single bool
 	rules  []*headgate.Rule
-	past   []taken // what can be refunded
-	long   bool    // logs of hundreds of entries, which stores keep in other ways
-	late   int64   // the latest time so far
-	notes  notes   // requests with ids, unless the store remembers none
+	// lists are the lists of limits that each rule has for the same keys: by tariff, by
+	// an override, or because two versions of the policy are in use side by side. Each
+	// request draws one of them. Most histories have several.
+	lists [][]*headgate.Rule
+	// ever are all lists that each rule has had.
+	ever  [][]*headgate.Rule
+	past  []taken // what can be refunded
+	long  bool    // logs of hundreds of entries, which stores keep in other ways
+	late  int64   // the latest time so far
+	notes notes   // requests with ids, unless the store remembers none
 }
 
 // keys are few, so that histories come back to them.
@@ -90,8 +96,15 @@ func (h *history) run(store headgate.Store, steps int) error {
 	if h.long = h.rng.IntN(6) == 0; h.long {
 		h.rules, steps = h.rules[:1], 4*steps
 	}
+	h.lists, h.ever = make([][]*headgate.Rule, len(h.rules)), make([][]*headgate.Rule, len(h.rules))
+	several := h.rng.IntN(4) != 0
 	for i := range h.rules {
 		h.rules[i] = h.rule(fmt.Sprintf("r%d", i), known)
+		h.lists[i] = []*headgate.Rule{h.rules[i]}
+		for several && h.rng.IntN(5) != 0 && len(h.lists[i]) < 5 {
+			h.lists[i] = append(h.lists[i], h.another(h.lists[i], known))
+		}
+		h.ever[i] = slices.Clone(h.lists[i])
 	}
 	ledger, remembers := store.(headgate.Ledger)
 	h.notes.on = remembers && h.rng.IntN(3) == 0
@@ -103,13 +116,23 @@ func (h *history) run(store headgate.Store, steps int) error {
 	var got, want []headgate.Decision
 	for n := range steps {
 		h.tick()
-		if h.rng.IntN(40) == 0 {
+		if several {
+			for i := range h.rules {
+				h.rules[i] = h.lists[i][h.rng.IntN(len(h.lists[i]))]
+			}
+			if i := h.rng.IntN(len(h.rules)); h.rng.IntN(60) == 0 {
+				next := h.another(h.ever[i], known)
+				h.lists[i][h.rng.IntN(len(h.lists[i]))] = next
+				h.ever[i] = append(h.ever[i], next)
+			}
+		} else if h.rng.IntN(40) == 0 {
 			i := h.rng.IntN(len(h.rules))
 			busy, err := h.busy(others[0], h.rules[i])
 			if err != nil {
 				return fmt.Errorf("step %d: %w", n, err)
 			}
 			h.rules[i] = h.changed(h.rules[i], busy)
+			h.ever[i] = append(h.ever[i], h.rules[i])
 			// A store may forget a counter when it would have been free under the
 			// limits that it was charged under, unless it is looked at before.
 			for _, key := range keys {
@@ -127,6 +150,13 @@ func (h *history) run(store headgate.Store, steps int) error {
 			} else if done {
 				continue
 			}
+		}
+		if op == headgate.OpReset {
+			// A store need not know other lists than that of the request.
+			if err := h.reset(append(others, store), checks); err != nil {
+				return fmt.Errorf("step %d: %w", n, err)
+			}
+			continue
 		}
 		var err error
 		if got, err = store.Take(ctx, op, checks, got[:0]); err != nil {
@@ -147,6 +177,25 @@ func (h *history) run(store headgate.Store, steps int) error {
 		} else if op == headgate.OpTake && verdict.RetryAfter > 0 && verdict.RetryAfter < headgate.MaxPeriod && h.rng.IntN(2) == 0 {
 			// Come back when it fits, or a microsecond before.
 			h.clock.Add(verdict.RetryAfter - time.Duration(h.rng.IntN(2))*time.Microsecond)
+		}
+	}
+	return nil
+}
+
+// reset forgets what the keys of a request have used, under every list of its rules.
+func (h *history) reset(stores []headgate.Store, checks []headgate.Check) error {
+	for _, c := range checks {
+		for i := range h.rules {
+			if h.rules[i].Name() != c.Rule.Name() {
+				continue
+			}
+			for _, r := range h.ever[i] {
+				for _, s := range stores {
+					if _, err := s.Take(context.Background(), headgate.OpReset, []headgate.Check{{Rule: r, Key: c.Key}}, nil); err != nil {
+						return fmt.Errorf("%T: %w", s, err)
+					}
+				}
+			}
 		}
 	}
 	return nil
@@ -295,6 +344,89 @@ func (h *history) rule(name string, known bool) *headgate.Rule {
 			return r
 		}
 	}
+}
+
+// another makes up one more list of limits of a rule: one of those that there are with
+// other counts, in another order, with a limit more or less, or one of its own.
+func (h *history) another(lists []*headgate.Rule, known bool) *headgate.Rule {
+	like := lists[h.rng.IntN(len(lists))]
+	for {
+		limits := slices.Clone(like.Limits())
+		h.rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
+		switch h.rng.IntN(5) {
+		case 0:
+			limits = limits[:1+h.rng.IntN(len(limits))]
+		case 1:
+			limits = append(limits, h.limit(known))
+		case 2:
+			limits[h.rng.IntN(len(limits))] = h.limit(known)
+		case 3:
+			limits = h.rule(like.Name(), known).Limits()
+		}
+		for i := range limits {
+			h.recount(&limits[i])
+		}
+		agree(limits, lists)
+		if r, err := headgate.NewRule(like.Name(), limits...); err == nil && !ambiguous(r) {
+			return r
+		}
+	}
+}
+
+// recount gives a limit another count or burst.
+func (h *history) recount(l *headgate.Limit) {
+	if h.rng.IntN(2) == 0 {
+		return
+	}
+	switch l.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
+	case headgate.SlidingWindow:
+		l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))
+	case headgate.Penalty:
+		l.Count = 1 + h.rng.Int64N(4)
+	default:
+		l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
+	}
+}
+
+// agree gives limits that share a counter with one of another list what decides when it
+// is free: the rate of a bucket, and the blocks of a penalty. A store forgets a counter
+// that is free under the limit that charged it.
+func agree(limits []headgate.Limit, lists []*headgate.Rule) {
+	for i := range limits {
+		l := &limits[i]
+		for _, r := range lists {
+			for _, o := range r.Limits() {
+				if o.Algorithm != l.Algorithm || o.Period != l.Period {
+					continue
+				}
+				switch l.Algorithm {
+				case headgate.TokenBucket, headgate.LeakyBucket:
+					l.Burst = max(l.Burst, l.Count)
+					l.Count = o.Count
+				case headgate.Penalty:
+					l.Block, l.MaxBlock = o.Block, o.MaxBlock
+				}
+			}
+		}
+	}
+}
+
+// ambiguous reports whether two buckets of a rule would have their counters by their order.
+func ambiguous(r *headgate.Rule) bool {
+	seen := map[headgate.Limit]bool{}
+	for _, l := range r.Limits() {
+		shape := headgate.Limit{Algorithm: l.Algorithm, Period: l.Period}
+		if l.Algorithm != headgate.TokenBucket && l.Algorithm != headgate.LeakyBucket {
+			continue
+		}
+		if seen[shape] {
+			return true
+		}
+		seen[shape] = true
+	}
+	return false
 }
 
 // busy says of each limit of a rule whether units are in use under every key.

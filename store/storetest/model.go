@@ -129,7 +129,7 @@ func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Deci
 		}
 		var facts []algorithm.WindowFacts // of all windows, before any is charged
 		for j := range limits {
-			facts = append(facts, log.Facts(&limits[j], now, cost, algorithm.Horizon(c.Rule)))
+			facts = append(facts, log.Facts(&limits[j], now, cost))
 		}
 		logged := false
 		for j := range limits {
@@ -138,6 +138,7 @@ func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Deci
 			if l.Algorithm == headgate.SlidingWindow {
 				if charge && !logged {
 					logged = true
+					log.Open(now, algorithm.NeedOf(c.Rule))
 					log.Add(now, cost)
 					m.logs[counter{c.Rule.Name(), c.Key, 0}] = log
 				}
@@ -166,7 +167,7 @@ func (m *Model) follow(checks []headgate.Check, now int64) {
 	for i := range checks {
 		c := &checks[i]
 		if log := m.logs[counter{c.Rule.Name(), c.Key, 0}]; log != nil && log.Stepped(now) && hasWindow(c.Rule) {
-			log.Clamp(now, algorithm.Horizon(c.Rule))
+			log.Clamp(now)
 		}
 		for j := range c.Rule.Limits() {
 			l := &c.Rule.Limits()[j]
@@ -189,10 +190,12 @@ func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) 
 		if log == nil {
 			log = new(algorithm.Log)
 		}
+		need := algorithm.NeedOf(c.Rule)
 		if units < 0 {
-			log.Refund(-units, c.At, algorithm.Horizon(c.Rule))
-		} else {
-			log.Owe(now, units, algorithm.Horizon(c.Rule))
+			log.Refund(-units, c.At)
+		} else if owed := log.Owable(now, units, need); owed > 0 {
+			log.Open(now, need)
+			log.Add(now, owed)
 		}
 		m.logs[id] = log
 	}

@@ -96,7 +96,7 @@ func (o *Oracle) look(c *headgate.Check, now int64, anew bool) {
 			o.counters[id] = newObvious(l)
 		}
 		if log, ok := o.counters[id].(*obviousLog); ok {
-			log.longest = max(log.longest, l.Period.Microseconds())
+			log.list = c.Rule.Limits()
 		}
 		o.counters[id].follow(l, now)
 	}
@@ -345,16 +345,16 @@ func (s *obviousBucket) busy(l *headgate.Limit, now int64) int64 {
 	return up.Quo(up, full.Denom()).Int64()
 }
 
-// span is one window of the list that fixed windows and counters keep.
-type span struct{ begin, end, used int64 }
+// box is one window of those that fixed windows and counters keep.
+type box struct{ begin, end, used int64 }
 
 // obviousFixed is the window that was begun last.
-type obviousFixed struct{ last span }
+type obviousFixed struct{ last box }
 
 // current is the window that counts at now.
-func (s *obviousFixed) current(l *headgate.Limit, now int64) span {
+func (s *obviousFixed) current(l *headgate.Limit, now int64) box {
 	period := l.Period.Microseconds()
-	fresh := span{begin: now, end: now + period}
+	fresh := box{begin: now, end: now + period}
 	if l.Align == headgate.AlignUTC {
 		fresh.begin = now / period * period
 		fresh.end = fresh.begin + period
@@ -398,81 +398,22 @@ func (s *obviousFixed) busy(l *headgate.Limit, now int64) int64 {
 	return 0
 }
 
-// obviousLog has the time of every request and its units, as far back as the
-// longest window of its rule reached when the last one came.
-type obviousLog struct {
-	longest int64
-	charged []struct{ at, units int64 }
-}
-
-func (s *obviousLog) follow(_ *headgate.Limit, now int64) {
-	for i := range s.charged {
-		s.charged[i].at = min(s.charged[i].at, now)
-	}
-}
-
-func (s *obviousLog) free(l *headgate.Limit, now int64) int64 {
-	used := int64(0)
-	for _, c := range s.charged {
-		if c.at+l.Period.Microseconds() > now {
-			used += c.units
-		}
-	}
-	return l.Count - used
-}
-
-func (s *obviousLog) charge(_ *headgate.Limit, now, cost int64) {
-	live := int64(0)
-	for _, c := range s.charged {
-		if c.at > now-s.longest {
-			live += c.units
-		}
-	}
-	if cost = min(cost, headgate.MaxCount-live); cost <= 0 {
-		return
-	}
-	s.charged = append(s.charged, struct{ at, units int64 }{now, cost})
-	for s.charged[0].at <= now-s.longest {
-		s.charged = s.charged[1:]
-	}
-}
-
-func (s *obviousLog) refund(_ *headgate.Limit, _, cost, at, _ int64) {
-	for i := len(s.charged) - 1; i >= 0; i-- {
-		if c := &s.charged[i]; at == 0 || c.at <= at {
-			back := min(c.units, cost)
-			c.units -= back
-			cost -= back
-		}
-	}
-}
-
-func (s *obviousLog) busy(l *headgate.Limit, now int64) int64 {
-	longest := int64(0)
-	for _, c := range s.charged {
-		if c.units > 0 {
-			longest = max(longest, c.at+l.Period.Microseconds()-now)
-		}
-	}
-	return longest
-}
-
 // obviousCounter has the units of the window that was begun last and of the one
 // before.
-type obviousCounter struct{ last, before span }
+type obviousCounter struct{ last, before box }
 
-func (s *obviousCounter) current(l *headgate.Limit, now int64) (last, before span) {
+func (s *obviousCounter) current(l *headgate.Limit, now int64) (last, before box) {
 	period := l.Period.Microseconds()
 	begin := now / period * period
-	fresh := span{begin, begin + period, 0}
+	fresh := box{begin, begin + period, 0}
 	switch {
 	case s.last.used == 0 && s.before.used == 0 || now >= s.last.end+period:
-		return fresh, span{}
+		return fresh, box{}
 	case now >= s.last.end:
 		return fresh, s.last
 	case now < s.last.begin-period:
 		fresh.used = min(s.last.used+s.before.used, headgate.MaxCount)
-		return fresh, span{}
+		return fresh, box{}
 	}
 	return s.last, s.before
 }

@@ -71,7 +71,7 @@ func (s state) clone() state {
 // window, for one key. Time is the store's, as its answers tell it.
 func model(rule *headgate.Rule) porcupine.Model {
 	l := rule.Limits()
-	horizon := algorithm.Horizon(rule)
+	need := algorithm.NeedOf(rule)
 	remaining := func(s state, now int64) (r [limits]int64) {
 		var d headgate.Decision
 		for i, st := range []algorithm.State{s.bucket, s.window} {
@@ -79,14 +79,14 @@ func model(rule *headgate.Rule) porcupine.Model {
 			algorithm.Describe(&d, &l[i], before, before, now, 0, true)
 			r[i] = d.Remaining
 		}
-		s.log.Facts(&l[2], now, 0, horizon).Describe(&d, &l[2], now, 0, false)
+		s.log.Facts(&l[2], now, 0).Describe(&d, &l[2], now, 0, false)
 		r[2] = d.Remaining
 		return r
 	}
 	fits := func(s state, now, cost int64) bool {
 		return algorithm.Fits(&l[0], algorithm.Advance(&l[0], s.bucket, now), now, cost) &&
 			algorithm.Fits(&l[1], algorithm.Advance(&l[1], s.window, now), now, cost) &&
-			s.log.Facts(&l[2], now, cost, horizon).Fits(&l[2], cost)
+			s.log.Facts(&l[2], now, cost).Fits(&l[2], cost)
 	}
 	// change charges units, or gives them back.
 	change := func(s state, now, units, at int64, used [limits]int64) state {
@@ -95,9 +95,12 @@ func model(rule *headgate.Rule) porcupine.Model {
 		s.window = algorithm.Settle(&l[1], algorithm.Advance(&l[1], s.window, now), now, units, at, used[1])
 		switch {
 		case units < 0:
-			s.log.Refund(-units, at, horizon)
+			s.log.Refund(-units, at)
 		case units > 0:
-			s.log.Owe(now, units, horizon)
+			if owed := s.log.Owable(now, units, need); owed > 0 {
+				s.log.Open(now, need)
+				s.log.Add(now, owed)
+			}
 		}
 		return s
 	}

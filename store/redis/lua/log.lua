@@ -1,50 +1,117 @@
--- The log of sliding windows, and values written under another version of a
--- rule. Prepended to take.lua and refund.lua, which describe the format.
+-- The log of sliding windows, and values written under other limits. Prepended to
+-- take.lua and refund.lua, which describe the format. What spans are for stands in
+-- algorithm/span.go.
 
--- Finds a rule's slots in a value with other slots, by name. What the value has
--- besides is kept while it can matter: a version of the rule with these limits
--- may still be in use elsewhere. Returns the states of our slots.
-local function adopt(plan, spec, now)
+-- Reads a value whose slots are not just those of our limits: another version of the
+-- rule, a tariff or an override may have slots in it besides, and a log has spans. Sets
+-- names and texts, of all slots in the order of the value; mine, the places of ours in
+-- it; others, how many are neither ours nor spans; and spans. Returns the states of our
+-- slots.
+local function adopt(plan, spec)
   local value, slots = plan.value, plan.slots
   local count = string.byte(value, 1)
-  local found, names, others = {}, {}, {}
-  for j = 1, slots do found[string.sub(spec, 8 * j - 5, 8 * j + 2)] = j end
-  local ours = {}
-  for j = 1, slots do ours[j] = string.rep('\0', 15) end
-  for j = 1, count do
-    local name = string.sub(value, 8 * j - 6, 8 * j + 1)
-    local from = 2 + 8 * count + 15 * (j - 1)
-    local state = string.sub(value, from, from + 14)
-    if found[name] then
-      ours[found[name]] = state
-    elseif slots + #names < 32 then
-      -- The name holds the algorithm, in the upper half of its second byte, and
-      -- the period.
-      local algorithm, period = math.floor(string.byte(name, 2) / 16), struct.unpack('>I6', name, 3)
-      local stamp = struct.unpack('>I7', state)
-      local keep = stamp > now -- a fixed window that has not ended
-      if algorithm == 1 or algorithm == 2 then keep = now < stamp + 4 * period end
-      if algorithm == 5 then keep = now < stamp + 2 * period end
-      if algorithm == 6 then keep = now < stamp + 4 * period end
-      if keep then
-        names[#names + 1], others[#others + 1] = name, state
-        plan.ttl = math.max(plan.ttl, stamp + 4 * period - now)
+  local names, texts, mine, ours, places = {}, {}, {}, {}, {}
+  plan.names, plan.texts, plan.mine, plan.count = names, texts, mine, count
+  plan.log = 2 + 23 * count
+  for i = 1, count do
+    local name, from = string.sub(value, 8 * i - 6, 8 * i + 1), 15 * i + 8 * count - 13
+    local text = string.sub(value, from, from + 14)
+    names[i], texts[i], places[name] = name, text, i
+    local kind, horizon = struct.unpack('>I2I6', name)
+    if kind == 64 then
+      local stop, short, most = struct.unpack('>I7I4I4', text)
+      plan.spans[#plan.spans + 1] = {place = i, horizon = horizon, stop = stop, short = short, most = most}
+    end
+  end
+  plan.others = count - #plan.spans
+  for j = 1, slots do
+    local name = string.sub(spec, 8 * j - 5, 8 * j + 2)
+    local i = places[name]
+    if not i then
+      i = #names + 1
+      names[i], texts[i], plan.moves = name, string.rep('\0', 15), true
+    else
+      plan.others = plan.others - 1
+    end
+    mine[j], ours[j] = i, texts[i]
+  end
+  return table.concat(ours)
+end
+
+-- Puts states of ours among the others of a value, and returns all of them.
+local function join(plan, states)
+  if not plan.names then return states end
+  for j, i in ipairs(plan.mine) do plan.texts[i] = string.sub(states, 15 * j - 14, 15 * j) end
+  return table.concat(plan.texts)
+end
+
+-- For how long what is free is kept, so that a clock that steps back finds it again.
+local grace = 60000000
+
+-- The most slots in a value, spans included: as many as are read with the first bytes.
+local most_slots = 36
+
+-- Chooses the slots of a value that is written anew: ours, and others that are not free,
+-- for a version of the rule with these limits may still be in use. A bucket refills a
+-- unit in a period at least. For how long a penalty is remembered its slot does not tell.
+local function choose(plan, states, now)
+  local names, texts, others, ours = {}, {}, {}, {}
+  for j = 1, plan.slots do names[j] = string.sub(plan.own, 8 * j - 7, 8 * j) end
+  for _, i in ipairs(plan.mine or {}) do ours[i] = true end
+  for i = 1, #(plan.names or {}) do
+    local kind, period = struct.unpack('>xBI6', plan.names[i])
+    kind = math.floor(kind / 16)
+    if not ours[i] and kind ~= 4 then
+      local stamp, used, extra = struct.unpack('>I7I4I4', plan.texts[i])
+      local free = stamp
+      if kind == 1 or kind == 2 then free = stamp + used * period end
+      if kind == 5 then free = stamp + 2 * period end
+      if kind == 6 then free = now + used + extra end
+      if free + grace > now then others[#others + 1] = {i, stamp} end
+    end
+  end
+  local room = most_slots - plan.slots - #plan.spans
+  if #others > room then -- the ones that were charged last stay
+    table.sort(others, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b[1] end)
+  end
+  for i = 1, math.min(#others, room) do
+    names[#names + 1], texts[#texts + 1] = plan.names[others[i][1]], plan.texts[others[i][1]]
+  end
+  if plan.logged then
+    for _, s in ipairs(plan.spans) do
+      if s.stop + grace > now then
+        names[#names + 1] = struct.pack('>I2I6', 64, s.horizon)
+        texts[#texts + 1] = struct.pack('>I7I4I4', s.stop, s.short, s.most)
       end
     end
   end
-  plan.head = string.char(slots + #names) .. string.sub(spec, 3, 2 + 8 * slots) .. table.concat(names)
-  plan.others = table.concat(others)
-  plan.log = 2 + 23 * count
-  plan.foreign = true
-  return table.concat(ours)
+  return string.char(#names) .. table.concat(names) .. states .. table.concat(texts)
+end
+
+-- For how long a value is needed that has slots of others: for as long as they asked.
+local function lasting(plan, now, spare)
+  local ttl = plan.ttl
+  for _, s in ipairs(plan.spans) do ttl = math.max(ttl, s.stop - now) end
+  if (plan.others or 0) > 0 then
+    local left = redis.pcall('PTTL', plan.key)
+    if type(left) == 'number' then
+      ttl = math.max(ttl, (left - spare) * 1000)
+    else -- this user may not ask
+      for i = 1, #plan.names do
+        local kind, period = struct.unpack('>xBI6', plan.names[i])
+        if kind ~= 64 then ttl = math.max(ttl, struct.unpack('>I7', plan.texts[i]) + 4 * period - now) end
+      end
+    end
+  end
+  return math.ceil(math.min(ttl, 1e16) / 1000) + 1 + spare
 end
 
 -- A log of a rule that has no windows any more is kept until it would expire.
 local function keepLog(plan, now)
   if #plan.value >= plan.log + 12 then
     local expires = struct.unpack('>I7', plan.value, plan.log + 1)
-    if expires > now then
-      plan.kept = string.sub(plan.value, plan.log)
+    if expires + grace > now then
+      plan.kept, plan.logged = string.sub(plan.value, plan.log), true
       plan.ttl = math.max(plan.ttl, expires - now)
     end
   end
@@ -55,7 +122,7 @@ end
 -- last entries. plan.value has the first 1,024 bytes of the value, or all of it.
 local function open(plan)
   local value, from = plan.value, plan.log
-  plan.size, plan.n, plan.base, plan.expires = 6, 0, 0, 0
+  plan.size, plan.n, plan.base, plan.expires, plan.have = 6, 0, 0, 0, 0
   if #value < from + 12 then return end
   plan.size, plan.expires, plan.base = struct.unpack('>BI7I5', value, from)
   plan.first = from + 13 -- where entries begin, from 1
@@ -126,32 +193,84 @@ local function within(plan, count, period, nowlow)
   return high
 end
 
--- The longest of a rule's windows: what its log has to remember.
-local function horizon(plan, spec, pos)
-  local longest = 0
+-- The longest of a rule's windows, and the largest of their counts: what it needs of
+-- its log.
+local function needs(plan, spec, pos)
+  plan.longest, plan.most = 0, 0
   for j = 1, plan.windows do
-    local _, period = struct.unpack('>I4I7', spec, pos + 11 * (j - 1))
-    if period > longest then longest = period end
+    local count, period = struct.unpack('>I4I7', spec, pos + 11 * (j - 1))
+    plan.longest, plan.most = math.max(plan.longest, period), math.max(plan.most, count)
+  end
+end
+
+-- How far back a log remembers at a time.
+local function reach(plan, at)
+  local longest = 0
+  for _, s in ipairs(plan.spans) do
+    if s.stop > at and s.horizon > longest then longest = s.horizon end
   end
   return longest
 end
 
+-- A program that knows no spans has charged the log if that expires later than they end.
+local function inherit(plan, now, newest)
+  local expires = plan.expires
+  if plan.n == 0 or expires <= now - newest then return end
+  for _, s in ipairs(plan.spans) do
+    if s.stop >= expires then return end
+  end
+  plan.spans[#plan.spans + 1] = {horizon = expires - now + newest, stop = expires, short = 0, most = 1000000}
+  plan.moves = true
+end
+
+-- Drops the spans that had ended at a time and, if that is one of a clock that has stepped
+-- back since, has the others follow it.
+local function settle(plan, at, now)
+  local kept = {}
+  for _, s in ipairs(plan.spans) do
+    if s.stop > at then
+      if at > now then s.stop = math.min(s.stop, now + s.horizon + math.floor(s.horizon / 8)) end
+      kept[#kept + 1] = s
+    end
+  end
+  plan.spans = kept
+end
+
+-- The age at which a unit would leave a window when this one is forgotten or leaves it,
+-- whichever comes first.
+local function leaving(plan, age, period, now)
+  local left = 0
+  for _, s in ipairs(plan.spans) do
+    left = math.max(left, math.min(s.stop - now, s.horizon - age))
+  end
+  return math.max(age, period - left)
+end
+
 -- Decides the windows of a rule, whose limits stand in spec from pos on, and adds
 -- their facts to reply.
-local function look(plan, spec, pos, nowlow, reply)
+local function look(plan, spec, pos, nowlow, now, reply)
   open(plan)
-  local n, cost, fits = plan.n, plan.cost, true
-  local total, newest, reach = sum(plan, n), 0, nil
-  if n > 0 then newest = age(plan, n, nowlow) end
-  plan.live, plan.longest = n + 1, horizon(plan, spec, pos)
-  if newest < 0 then
-    -- The clock has stepped back. What had left by the newest entry stays away.
-    plan.stepped, reach, newest = true, newest + plan.longest, 0
+  needs(plan, spec, pos)
+  local n, cost, fits, newest = plan.n, plan.cost, true, 0
+  local total = sum(plan, n)
+  if n > 0 then
+    newest = age(plan, n, nowlow)
+    inherit(plan, now, newest)
   end
+  local far
+  if newest < 0 then
+    -- The clock has stepped back. What was forgotten by the newest entry stays so.
+    far = reach(plan, now - newest) + newest
+    settle(plan, now - newest, now)
+    plan.stepped, newest = true, 0
+  else
+    far = reach(plan, now)
+  end
+  plan.far, plan.live, plan.within = far, nil, nil
   for j = 1, plan.windows do
     local count, period = struct.unpack('>I4I7', spec, pos)
     pos = pos + 11
-    local first = within(plan, count, math.min(period, reach or period), nowlow)
+    local first = within(plan, count, math.min(period, far), nowlow)
     local used, blocking = total - sum(plan, first - 1), 0
     if used + cost > count then
       fits = false
@@ -166,16 +285,18 @@ local function look(plan, spec, pos, nowlow, reply)
             if sum(plan, middle) >= unit then high = middle else low = middle end
           end
         end
-        blocking = math.max(0, age(plan, high, nowlow))
+        blocking = leaving(plan, math.max(0, age(plan, high, nowlow)), period, now)
       end
     end
     if first <= n then
-      reply[#reply + 1] = struct.pack('>I4I6I6', used, blocking, newest)
+      reply[#reply + 1] = struct.pack('>I4I6I6', math.min(used, 4294967295), blocking, leaving(plan, newest, period, now))
     else
       reply[#reply + 1] = struct.pack('>I4I6I6', 0, 0, 0)
     end
-    if first < plan.live then plan.live = first end
+    if period == plan.longest then plan.within = first end
+    if period >= far then plan.live = first end
   end
+  if not plan.live then plan.live = within(plan, n, far, nowlow) end
   return fits
 end
 
@@ -186,18 +307,26 @@ local function entries(plan, i)
   return redis.call('GETRANGE', plan.key, plan.first - 1 + (i - 1) * plan.size, -1)
 end
 
--- Writes a whole value with a log.
-local function store(plan, size, base, text, now, spare)
-  local ttl = math.max(plan.ttl, plan.longest)
-  redis.call('SET', plan.key, plan.head .. plan.states .. (plan.others or '')
-    .. struct.pack('>BI7I5', size, now + ttl, base) .. text, 'PX', math.ceil(ttl / 1000) + 1 + spare)
+-- When the last span of a log ends.
+local function ends(plan)
+  local stop = 0
+  for _, s in ipairs(plan.spans) do stop = math.max(stop, s.stop) end
+  return stop
 end
 
--- The text with each entry turned into one of 11 bytes.
-local function widen(text)
+-- Writes a whole value with a log.
+local function store(plan, size, base, text, now, spare)
+  local ttl = lasting(plan, now, spare)
+  plan.logged = true
+  redis.call('SET', plan.key, choose(plan, plan.states, now) .. struct.pack('>BI7I5', size, ends(plan), base) .. text,
+    'PX', ttl)
+end
+
+-- The text with each entry turned into one of 11 bytes. So many units came before it.
+local function widen(text, units)
   local wide = {}
   for j = 1, #text / 6 do
-    wide[j] = string.sub(text, 6 * j - 5, 6 * j) .. struct.pack('>I5', j)
+    wide[j] = string.sub(text, 6 * j - 5, 6 * j) .. struct.pack('>I5', units + j)
   end
   return table.concat(wide)
 end
@@ -215,17 +344,101 @@ local function clamp(text, size, nowlow)
   return string.sub(text, 1, size * j) .. table.concat(late)
 end
 
--- Has a value with a log live for as long as it is needed.
-local function extend(plan, now, spare)
-  local ttl = math.max(plan.ttl, plan.longest)
-  if now + ttl > plan.expires then
-    -- Ask for an eighth more than is needed, so as not to ask each time.
+-- Writes the states of a value whose log stays where it is, and has it live for as long
+-- as it is needed. entry is appended to the log.
+local function update(plan, entry, now, spare)
+  local states, stop = join(plan, plan.states), ends(plan)
+  local from, lasts = 1 + 8 * plan.count, stop ~= plan.expires
+  if lasts then
+    redis.call('SETRANGE', plan.key, from, states .. struct.pack('>BI7', plan.size, stop))
+  elseif states ~= string.sub(plan.value, from + 1, from + #states) then
+    redis.call('SETRANGE', plan.key, from, states)
+  end
+  if entry ~= '' then redis.call('APPEND', plan.key, entry) end
+  if lasts or now + plan.ttl > stop then
     -- The server deletes the key at once if it was held up for so long that the time
     -- has passed: nothing must be written after that.
-    ttl = math.ceil(ttl * 1.125)
-    redis.call('SETRANGE', plan.key, plan.log, struct.pack('>I7', now + ttl))
-    redis.call('PEXPIRE', plan.key, math.ceil(ttl / 1000) + 1 + spare)
+    redis.call('PEXPIRE', plan.key, lasting(plan, now, spare))
   end
+end
+
+-- Sees to it that a charge is remembered for as long as its list of limits needs it.
+-- Returns whether the log is to be squeezed.
+local function cover(plan, now)
+  local longest, before, best = plan.longest, reach(plan, now), nil
+  for _, s in ipairs(plan.spans) do
+    if s.horizon >= longest and s.stop >= now + longest and (not best or s.horizon < best.horizon) then best = s end
+  end
+  if best then
+    best.most = math.max(best.most, plan.most)
+  else
+    best = {horizon = longest, stop = now + longest + math.floor(longest / 8), short = 0, most = plan.most}
+    local kept, shortest = {}, nil
+    for _, s in ipairs(plan.spans) do
+      if s.horizon > longest and s.stop > now then
+        kept[#kept + 1] = s
+        if not shortest or s.horizon < shortest.horizon then shortest = s end
+      else
+        if s.stop > now then
+          best.most, best.short = math.max(best.most, s.most), math.max(best.short, s.short)
+        end
+        if s.horizon == longest then
+          best.place = s.place
+        elseif s.place then
+          plan.texts[s.place] = string.rep('\0', 15)
+        end
+      end
+    end
+    if #kept < 4 then
+      kept[#kept + 1] = best
+    else
+      shortest.stop, shortest.most = math.max(shortest.stop, best.stop), math.max(shortest.most, best.most)
+      shortest.short = math.max(shortest.short, best.short)
+      if best.place then plan.texts[best.place] = string.rep('\0', 15) end
+      best = shortest
+    end
+    plan.spans = kept
+  end
+  local due = false
+  if longest < before then
+    best.short = best.short + 1
+    if best.short >= 1024 or sum(plan, plan.n) - sum(plan, plan.live - 1) > 2000000000 then
+      best.short, due = 0, true
+    end
+  end
+  for _, s in ipairs(plan.spans) do
+    if s.place then
+      plan.texts[s.place] = struct.pack('>I7I4I4', s.stop, s.short, s.most)
+    else
+      plan.moves = true
+    end
+  end
+  return due, longest > before
+end
+
+-- The first entry to keep of a log that is squeezed, and the sum of the units that are
+-- not. What is before the entry, and not left out, becomes part of it.
+local function squeeze(plan, now)
+  local n, live, most = plan.n, plan.live, 0
+  for _, s in ipairs(plan.spans) do
+    if s.stop > now then most = math.max(most, s.most) end
+  end
+  local total, out = sum(plan, n), sum(plan, live - 1)
+  local low, high = live - 1, n + 1 -- low has enough units behind it, high has not
+  while high - low > 1 do
+    local middle = math.floor((low + high) / 2)
+    if total - sum(plan, middle) >= most then low = middle else high = middle end
+  end
+  local first = low
+  while first >= live and first < n do -- units of one time stay together
+    local x, i = locate(plan, first)
+    local y, j = locate(plan, first + 1)
+    if string.sub(x, i, i + 5) ~= string.sub(y, j, j + 5) then break end
+    first = first - 1
+  end
+  first = math.max(live, math.min(first, plan.within - 1))
+  if total - out > 1000000000 then out = math.max(out, math.min(total - 1000000000, sum(plan, first) - 1)) end
+  return first, out
 end
 
 -- Charges the log of a check that is admitted, and stores the states of its
@@ -235,6 +448,7 @@ local function add(plan, nowlow, now, spare)
   local dead = plan.live - 1
   local stepped = plan.stepped
   local small = cost <= 8
+  local due, grows = cover(plan, now)
   if dead >= n then -- nothing to keep
     local entry = struct.pack('>I6', nowlow)
     if small then
@@ -246,17 +460,18 @@ local function add(plan, nowlow, now, spare)
   end
   local total = sum(plan, n)
   local text
-  if plan.foreign or stepped or size == 6 and not small or dead > 64 and dead > n / 8 then
-    text = entries(plan, plan.live)
-    local base = (plan.base + sum(plan, dead)) % 1099511627776
+  if plan.moves or due or stepped or grows and dead > 0 or size == 6 and not small or dead > 64 and dead > n / 8 then
+    local first, out = plan.live, sum(plan, dead)
+    if due then first, out = squeeze(plan, now) end
+    text = entries(plan, first)
+    plan.base = (plan.base + out) % 1099511627776
     if stepped then text = clamp(text, size, nowlow) end
+    total = total - out
     if size == 6 then
-      base, total = 0, total - dead
-      if not small then text, size = widen(text), 11 end
-    else
-      total = total - sum(plan, dead)
+      plan.base = 0
+      if not small or first - 1 > out then text, size = widen(text, first - 1 - out), 11 end
     end
-    plan.base, plan.size = base, size
+    plan.size = size
   end
   local entry = struct.pack('>I6', nowlow)
   if size == 6 then
@@ -268,7 +483,5 @@ local function add(plan, nowlow, now, spare)
     store(plan, size, plan.base, text .. entry, now, spare)
     return
   end
-  if plan.states ~= '' then redis.call('SETRANGE', plan.key, #plan.head, plan.states) end
-  redis.call('APPEND', plan.key, entry)
-  extend(plan, now, spare)
+  update(plan, entry, now, spare)
 end

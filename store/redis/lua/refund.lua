@@ -50,15 +50,14 @@ for i = 1, checks do
   local slots, windows = string.byte(spec, 1, 2)
   local names = 8 * slots
   local value = call('GET', key) or ''
-  local plan = {key = key, cost = 0, slots = slots, windows = windows, value = value, ttl = 0, longest = 0}
+  local plan = {key = key, cost = 0, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
   local states, at = value, 2 + names
-  plan.head = string.char(slots) .. sub(spec, 3, 2 + names)
-  plan.log = 2 + 23 * slots
+  plan.own, plan.count, plan.log = sub(spec, 3, 2 + names), slots, 2 + 23 * slots
   if value == '' then
     states, at = string.rep('\0', 15 * slots), 1
-  elseif sub(value, 1, 1 + names) ~= plan.head then
-    states, at = adopt(plan, spec, now), 1
+  elseif sub(value, 1, 1 + names) ~= string.char(slots) .. plan.own then
+    states, at = adopt(plan, spec), 1
   end
   if slots > 0 then reply[#reply + 1] = sub(states, at, at + 15 * slots - 1) end
 
@@ -191,22 +190,27 @@ for i = 1, checks do
   plan.idle = cost == 0 and more == 0
   if windows > 0 and more > 0 then
     local facts = {}
-    look(plan, spec, pos, nowlow, facts)
-    plan.cost = math.min(more, 1000000000 - (sum(plan, plan.n) - sum(plan, plan.live - 1)))
+    look(plan, spec, pos, nowlow, now, facts)
+    plan.cost = math.min(more, 1000000000 - (sum(plan, plan.n) - sum(plan, plan.within - 1)))
     plan.adds = plan.cost > 0
     for j = 1, windows do
       local used, _, newest = unpack('>I4I6I6', facts[j])
-      if plan.adds then used, newest = used + plan.cost, 0 end
+      if plan.adds then used, newest = math.min(used + plan.cost, 4294967295), 0 end
       reply[#reply + 1] = pack('>I4I6I6', used, 0, newest)
     end
-    if not plan.adds then text = entries(plan, 1) end
+    if not plan.adds then
+      text, plan.base = entries(plan, plan.live), (plan.base + sum(plan, plan.live - 1)) % 1099511627776
+      if plan.stepped then text = clamp(text, plan.size, nowlow) end
+    end
   elseif windows > 0 then
     open(plan)
-    plan.longest = horizon(plan, spec, pos)
     if plan.n > 0 then
-      -- What has left all windows by the newest entry is forgotten: it must not
-      -- come back when that one is gone.
-      local gone = within(plan, plan.n, age(plan, plan.n, nowlow) + plan.longest, nowlow) - 1
+      local newest = age(plan, plan.n, nowlow)
+      inherit(plan, now, newest)
+      -- What was forgotten by the newest entry stays so: it must not come back when that
+      -- one is gone.
+      local gone = within(plan, plan.n, newest + reach(plan, now - newest), nowlow) - 1
+      settle(plan, now - newest, now)
       -- The newest entry that may be given back, and the first that is emptied.
       local last = plan.n
       while when ~= 0 and last > 0 and when < now - math.max(0, age(plan, last, nowlow)) do last = last - 1 end
@@ -240,25 +244,26 @@ for i = 1, checks do
         text = table.concat(parts)
       end
       -- The facts are read from what is written: the log as it is now.
-      if age(plan, plan.n, nowlow) < 0 then text = clamp(text, size, nowlow) end
+      if newest < 0 then text = clamp(text, size, nowlow) end
       plan.value, plan.base = sub(plan.value, 1, plan.first - 1) .. text, base
       plan.n, plan.have, plan.tail = #text / size, #text / size, ''
     end
-    local spot = pos
+    local spot, far, newest = pos, reach(plan, now), 0
+    if plan.n > 0 then newest = math.max(0, age(plan, plan.n, nowlow)) end
     for j = 1, windows do
       local count, period = unpack('>I4I7', spec, spot)
       spot = spot + 11
-      local first = within(plan, count, period, nowlow)
-      local used, newest = sum(plan, plan.n) - sum(plan, first - 1), 0
-      if first <= plan.n then newest = math.max(0, age(plan, plan.n, nowlow)) end
-      reply[#reply + 1] = pack('>I4I6I6', used, 0, newest)
+      local first, late = within(plan, count, math.min(period, far), nowlow), 0
+      local used = sum(plan, plan.n) - sum(plan, first - 1)
+      if first <= plan.n then late = leaving(plan, newest, period, now) end
+      reply[#reply + 1] = pack('>I4I6I6', math.min(used, 4294967295), 0, late)
     end
   else
     keepLog(plan, now)
   end
 
   if value ~= '' and not plan.idle then
-    if not any and more == 0 and text == '' and (plan.others or '') == '' and not plan.kept then
+    if not any and more == 0 and text == '' and (plan.others or 0) == 0 and not plan.kept then
       plan.gone = true
     end
     plan.text = text
@@ -275,8 +280,8 @@ for i = 1, #plans do
     if plan.windows > 0 and (plan.text or '') ~= '' then
       store(plan, plan.size, plan.base, plan.text, now, spare)
     else
-      call('SET', plan.key, plan.head .. plan.states .. (plan.others or '') .. (plan.kept or ''),
-        'PX', ceil(plan.ttl / 1000) + 1 + spare)
+      local ttl = lasting(plan, now, spare)
+      call('SET', plan.key, choose(plan, plan.states, now) .. (plan.kept or ''), 'PX', ttl)
     end
   end
 end

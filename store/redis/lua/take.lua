@@ -24,9 +24,12 @@
 --
 -- A value is: the number of slots B, their names 8 bytes each, their states
 -- (stamp I7, used I4, extra I4), then perhaps a log. A log is: entry size B, when
--- the key expires I7, the sum before the first entry I5, entries. An entry of 6
+-- its last span ends I7, the sum before the first entry I5, entries. An entry of 6
 -- bytes is the time of one unit, modulo 2^48; one of 11 has the sum of all units
--- up to it, modulo 2^40, behind the time.
+-- up to it, modulo 2^40, behind the time. A span of the log is a slot named as that of
+-- a sliding window, whose period is the horizon: its stamp is when it ends, its used the
+-- charges under shorter lists, its extra the largest count. Programs that know no spans
+-- keep such slots until then.
 --
 -- A note is: its state (o open, s settled, x expired), the request 16 bytes, its
 -- limits 8 bytes, when it expires I7 and is forgotten I7, what it was settled at 16
@@ -67,18 +70,17 @@ for i = 1, checks do
   else
     value = call('GETRANGE', key, 0, 1023)
   end
-  local plan = {key = key, cost = cost, slots = slots, windows = windows, value = value, ttl = 0}
+  local plan = {key = key, cost = cost, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
 
-  -- Where our slots stand in the value. Another version of the rule may have
-  -- written it: then ours are looked up by name, and the others are kept.
+  -- Where our slots stand in the value. Other limits may have written it, and a log has
+  -- slots besides: then ours are looked up by name, and the others are kept.
   local states, at = value, 2 + names
-  plan.head = string.char(slots) .. sub(spec, 3, 2 + names)
-  plan.log = 2 + 23 * slots
+  plan.own, plan.count, plan.log = sub(spec, 3, 2 + names), slots, 2 + 23 * slots
   if value == '' then
     states, at = string.rep('\0', 15 * slots), 1
-  elseif sub(value, 1, 1 + names) ~= plan.head then
-    states, at = adopt(plan, spec, now), 1
+  elseif sub(value, 1, 1 + names) ~= string.char(slots) .. plan.own then
+    states, at = adopt(plan, spec), 1
   end
   if windows == 0 and #value > plan.log + 11 then keepLog(plan, now) end
   if slots > 0 then reply[#reply + 1] = sub(states, at, at + 15 * slots - 1) end
@@ -173,7 +175,7 @@ for i = 1, checks do
   plan.states = table.concat(new)
   at = at - 15 * slots
   if windows > 0 then
-    if not look(plan, spec, pos, nowlow, reply) then fits = false end
+    if not look(plan, spec, pos, nowlow, now, reply) then fits = false end
     if slots > 0 then plan.held = sub(states, at, at + 15 * slots - 1) end
   end
   if penalty and take and not fits and not blocked then
@@ -206,12 +208,11 @@ for i = 1, #plans do
     add(plan, nowlow, now, spare)
   elseif charge or plan.moved or plan.stepped then
     if not charge then plan.states = plan.moved or plan.held or '' end
-    if plan.windows > 0 and not plan.stepped and not plan.foreign and plan.expires > 0 then
+    if plan.windows > 0 and not plan.stepped and not plan.moves and plan.expires > 0 then
       -- The log stays as it is.
-      call('SETRANGE', plan.key, #plan.head, plan.states)
-      extend(plan, now, spare)
-    elseif plan.windows > 0 then
-      -- Only what had left by the newest entry may go: a clock that steps back may
+      update(plan, '', now, spare)
+    elseif plan.windows > 0 and plan.n > 0 then
+      -- Only what was forgotten by the newest entry may go: a clock that steps back may
       -- find the rest inside again. Without a step of the log's own, nothing goes.
       local first = 1
       if plan.stepped then first = plan.live end
@@ -219,8 +220,8 @@ for i = 1, #plans do
       if plan.stepped then text = clamp(text, plan.size, nowlow) end
       store(plan, plan.size, (plan.base + sum(plan, first - 1)) % 1099511627776, text, now, spare)
     else
-      call('SET', plan.key, plan.head .. plan.states .. (plan.others or '') .. (plan.kept or ''),
-        'PX', ceil(plan.ttl / 1000) + 1 + spare)
+      local ttl = lasting(plan, now, spare)
+      call('SET', plan.key, choose(plan, plan.states, now) .. (plan.kept or ''), 'PX', ttl)
     end
   end
 end

@@ -1,6 +1,8 @@
 -- One check of a rule whose limits are all sliding windows, at the price of a few
 -- units. It does what take.lua does, in the plain case: the log has entries of one
--- unit and the clock has not stepped back.
+-- unit and one span, and the clock has not stepped back. A value is then: 1 B, 64 I2,
+-- the span's horizon I6, when it ends I7, charges under shorter lists I4, its largest
+-- count I4, 6 B, when it ends I7, 0 I5, and from byte 38 on the time of each unit I6.
 --
 -- KEYS[1]  the log
 -- ARGV[1]  count I4, period I7 for each window, the longest period first
@@ -20,16 +22,17 @@ end
 local low48 = now % 281474976710656
 -- The head has the first 40 entries, which the longest window begins in unless
 -- the log has been idle; the tail has the last 40, which short windows do.
-local head = call('GETRANGE', key, 0, 253)
-local n, expires, tail, from = 0, 0, head, 9 -- entry i stands in tail at from + 6 i
-if #head >= 14 then
-  local slots, size
-  slots, size, expires = unpack('>BBI7', head)
-  if slots ~= 0 or size ~= 6 then return pack('>BI7', 3, now) end
-  if #head < 254 then
-    n = (#head - 14) / 6
+local head = call('GETRANGE', key, 0, 276)
+local n, tail, from = 0, head, 32 -- entry i stands in tail at from + 6 i
+local horizon, stop, short, most = 0, 0, 0, 0
+if #head >= 37 then
+  local slots, kind, size
+  slots, kind, horizon, stop, short, most, size = unpack('>BI2I6I7I4I4B', head)
+  if slots ~= 1 or kind ~= 64 or size ~= 6 or unpack('>I7', head, 26) ~= stop then return pack('>BI7', 3, now) end
+  if #head < 277 then
+    n = (#head - 37) / 6
   else
-    n = (call('STRLEN', key) - 14) / 6
+    n = (call('STRLEN', key) - 37) / 6
     if n > 40 then
       tail = call('GETRANGE', key, -240, -1)
       from = 1 - 6 * (n - 39)
@@ -43,10 +46,17 @@ if n > 0 then
   newest = (low48 - unpack('>I6', tail, from + 6 * n)) % 281474976710656
   if newest > 140737488355328 then return pack('>BI7', 3, now) end
 end
-local admitted, live, facts, longest = true, n + 1, '', 0
+local left = stop - now
+local longest = unpack('>I7', spec, 5)
+if left <= 0 then
+  n = 0 -- the log remembers nothing any more
+elseif horizon < longest then
+  return pack('>BI7', 3, now) -- it has to look back further than it did
+end
+local admitted, live, facts, largest = true, n + 1, '', 0
 for at = 1, #spec, 11 do
   local count, period = unpack('>I4I7', spec, at)
-  if at == 1 then longest = period end
+  if count > largest then largest = count end
   local used, blocking = 0, 0
   if n > 0 and newest < period then
     -- The first entry inside: high is inside, low is not, or 0. A full window
@@ -62,9 +72,9 @@ for at = 1, #spec, 11 do
         low = look
       end
     elseif look <= 40 then
-      if (low48 - unpack('>I6', head, 9 + 6 * look)) % 281474976710656 < period then
+      if (low48 - unpack('>I6', head, 32 + 6 * look)) % 281474976710656 < period then
         high = look
-        if look == 1 or (low48 - unpack('>I6', head, 3 + 6 * look)) % 281474976710656 >= period then
+        if look == 1 or (low48 - unpack('>I6', head, 26 + 6 * look)) % 281474976710656 >= period then
           low = look - 1
         end
       else
@@ -80,17 +90,17 @@ for at = 1, #spec, 11 do
         end
       end
       if low < 40 and high > 40 then
-        if (low48 - unpack('>I6', head, 249)) % 281474976710656 < period then high = 40 else low = 40 end
+        if (low48 - unpack('>I6', head, 272)) % 281474976710656 < period then high = 40 else low = 40 end
       end
       while high - low > 1 and low >= 40 and high <= n - 39 do
         local spot = low + high
         spot = (spot - spot % 2) / 2
-        local x = unpack('>I6', call('GETRANGE', key, 8 + 6 * spot, 13 + 6 * spot))
+        local x = unpack('>I6', call('GETRANGE', key, 31 + 6 * spot, 36 + 6 * spot))
         if (low48 - x) % 281474976710656 < period then high = spot else low = spot end
       end
     end
     local text, base = tail, from
-    if high <= 40 then text, base = head, 9 end
+    if high <= 40 then text, base = head, 32 end
     if high - low > 2 and low > 0 then
       -- Requests mostly come evenly: guess, then halve what is left.
       local oldest = (low48 - unpack('>I6', text, base + 6 * low)) % 281474976710656
@@ -127,40 +137,57 @@ for at = 1, #spec, 11 do
         -- The last unit that must leave.
         local unit, x = n + cost - count, nil
         if unit <= 40 then
-          x = unpack('>I6', head, 9 + 6 * unit)
+          x = unpack('>I6', head, 32 + 6 * unit)
         elseif unit >= n - 39 then
           x = unpack('>I6', tail, from + 6 * unit)
         else
-          x = unpack('>I6', call('GETRANGE', key, 8 + 6 * unit, 13 + 6 * unit))
+          x = unpack('>I6', call('GETRANGE', key, 31 + 6 * unit, 36 + 6 * unit))
         end
         blocking = (low48 - x) % 281474976710656
+        if blocking < period - left then blocking = period - left end
       end
     end
     if high < live then live = high end
-    facts = facts .. pack('>I4I6I6', used, blocking, newest)
+    local late = newest -- what is forgotten leaves no later than that
+    if late < period - left then late = period - left end
+    facts = facts .. pack('>I4I6I6', used, blocking, late)
   else
     if cost > count then admitted = false end
     facts = facts .. '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
   end
 end
 if not admitted then return pack('>BI7', 0, now) .. facts end
+local covered = left >= longest
+if not covered and left > 0 and horizon > longest then return pack('>BI7', 3, now) end -- it needs one more span
+local shorter = left > 0 and horizon > longest
+if shorter then
+  if short >= 1023 then return pack('>BI7', 3, now) end -- the log is to be squeezed
+  short = short + 1
+elseif left <= 0 then
+  short, most = 0, 0
+end
+local counts = shorter or most < largest
+if most < largest then most = largest end
+if not covered then
+  -- An eighth more than is needed, so as not to write it each time.
+  stop, horizon = now + longest + math.floor(longest / 8), longest
+end
 local entry = pack('>I6', low48)
 if cost > 1 then entry = string.rep(entry, cost) end
-if live > n or live > 33 and live > n / 8 then
-  -- Leave out what no window holds any more.
+if not shorter and (live > n or live > 33 and live > n / 8) then
+  -- Leave out what is forgotten.
   local rest = ''
-  if live <= n then rest = call('GETRANGE', key, 8 + 6 * live, -1) end
-  call('SET', key, pack('>BBI7I5', 0, 6, now + longest, 0) .. rest .. entry,
-    'PX', math.ceil(longest / 1000) + 1 + spare)
+  if live <= n then rest = call('GETRANGE', key, 31 + 6 * live, -1) end
+  call('SET', key, pack('>BI2I6I7I4I4BI7I5', 1, 64, horizon, stop, short, most, 6, stop, 0) .. rest .. entry,
+    'PX', math.ceil((stop - now) / 1000) + 1 + spare)
+elseif covered then
+  if counts then call('SETRANGE', key, 16, pack('>I4I4', short, most)) end
+  call('APPEND', key, entry)
 else
   call('APPEND', key, entry)
-  if now + longest > expires then
-    -- Ask for an eighth more than is needed, so as not to ask each time.
-    -- Nothing must be written after PEXPIRE: the server deletes the key at once if it
-    -- was held up for so long that the time has passed.
-    longest = math.ceil(longest * 1.125)
-    call('SETRANGE', key, 2, pack('>I7', now + longest))
-    call('PEXPIRE', key, math.ceil(longest / 1000) + 1 + spare)
-  end
+  call('SETRANGE', key, 9, pack('>I7I4I4BI7', stop, short, most, 6, stop))
+  -- Nothing must be written after PEXPIRE: the server deletes the key at once if it
+  -- was held up for so long that the time has passed.
+  call('PEXPIRE', key, math.ceil((stop - now) / 1000) + 1 + spare)
 end
 return pack('>BI7', 1, now) .. facts
