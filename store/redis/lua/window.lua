@@ -26,9 +26,9 @@ local head = call('GETRANGE', key, 0, 276)
 local n, tail, from = 0, head, 32 -- entry i stands in tail at from + 6 i
 local horizon, stop, short, most = 0, 0, 0, 0
 if #head >= 37 then
-  local slots, kind, size
-  slots, kind, horizon, stop, short, most, size = unpack('>BI2I6I7I4I4B', head)
-  if slots ~= 1 or kind ~= 64 or size ~= 6 or unpack('>I7', head, 26) ~= stop then return pack('>BI7', 3, now) end
+  local slots, kind, size, expires
+  slots, kind, horizon, stop, short, most, size, expires = unpack('>BI2I6I7I4I4BI7', head)
+  if slots ~= 1 or kind ~= 64 or size ~= 6 or expires ~= stop then return pack('>BI7', 3, now) end
   if #head < 277 then
     n = (#head - 37) / 6
   else
@@ -47,15 +47,15 @@ if n > 0 then
   if newest > 140737488355328 then return pack('>BI7', 3, now) end
 end
 local left = stop - now
-local longest = unpack('>I7', spec, 5)
-if left <= 0 then
-  n = 0 -- the log remembers nothing any more
-elseif horizon < longest then
-  return pack('>BI7', 3, now) -- it has to look back further than it did
-end
-local admitted, live, facts, largest = true, n + 1, '', 0
+if left <= 0 then n = 0 end -- the log remembers nothing any more
+local admitted, live, facts, longest, largest = true, n + 1, '', 0, 0
 for at = 1, #spec, 11 do
   local count, period = unpack('>I4I7', spec, at)
+  if at == 1 then
+    longest = period
+    -- Where the log has to look back further than it did, more is to be done.
+    if left > 0 and horizon < longest then return pack('>BI7', 3, now) end
+  end
   if count > largest then largest = count end
   local used, blocking = 0, 0
   if n > 0 and newest < period then
@@ -144,12 +144,12 @@ for at = 1, #spec, 11 do
           x = unpack('>I6', call('GETRANGE', key, 31 + 6 * unit, 36 + 6 * unit))
         end
         blocking = (low48 - x) % 281474976710656
-        if blocking < period - left then blocking = period - left end
+        if left < period - blocking then blocking = period - left end
       end
     end
     if high < live then live = high end
-    local late = newest -- what is forgotten leaves no later than that
-    if late < period - left then late = period - left end
+    local late = newest
+    if left < period - newest then late = period - left end -- it is forgotten before it leaves
     facts = facts .. pack('>I4I6I6', used, blocking, late)
   else
     if cost > count then admitted = false end
