@@ -164,9 +164,6 @@ func (d *Denials) glance(checks []headgate.Check, dst []glance) []glance {
 		if what == nothing {
 			continue
 		}
-		if what == denials && !d.news.wanted.Load() {
-			d.news.wanted.Store(true)
-		}
 		name := keyName(c.Rule, c.Key)
 		dst = append(dst, glance{check: i, what: what, name: name, age: d.table.generation(name)})
 	}
@@ -274,18 +271,16 @@ func (d *Denials) remember(c *headgate.Check, g *glance, decisions []headgate.De
 	})
 }
 
-// freed forgets a key of which units came back, here and everywhere. A reset is rare,
-// and told even if this process has not met a rule that would remember the key. A
-// refund lifts no block, but may change what the rule's other limits say.
-func (d *Denials) freed(c *headgate.Check, reset bool) {
-	if c.Rule == nil || !reset && !d.options.All && c.DenyCache != headgate.DenyCacheOn && !d.news.wanted.Load() && !penalizes(c.Rule) {
+// freed forgets a key of which units came back, here and in every other process. The
+// others are always told: only they know whether they remember a denial. This process may
+// have none of their rules, and what it recalls of a reservation has no DenyCache.
+func (d *Denials) freed(c *headgate.Check) {
+	if c.Rule == nil {
 		return
 	}
 	name := keyName(c.Rule, c.Key)
 	d.table.forget(name)
-	if c.DenyCache != headgate.DenyCacheOff {
-		d.news.tell(name)
-	}
+	d.news.tell(name)
 }
 
 // charged forgets what is remembered here of keys that were charged. What was denied
@@ -325,7 +320,7 @@ func (s denyCache) Take(ctx context.Context, op headgate.Op, checks []headgate.C
 		s.charged(checks, nil)
 	case !errors.Is(err, headgate.ErrInvalid): // one that failed otherwise may have counted
 		for i := range checks {
-			s.freed(&checks[i], op == headgate.OpReset)
+			s.freed(&checks[i])
 		}
 	}
 	return out, err
@@ -394,7 +389,7 @@ func (s *denyCacheLedger) Settle(ctx context.Context, r headgate.Reservation, un
 	s.charged(r.Checks, nil)
 	for i := range r.Checks {
 		if i < len(units) && units[i] < r.Checks[i].Units() {
-			s.freed(&r.Checks[i], false)
+			s.freed(&r.Checks[i])
 		}
 	}
 	return out, err

@@ -28,6 +28,9 @@ const (
 	// Messages that begin otherwise are those of another version.
 	newsVersion = 1
 	newsKeys    = 120 // in a message
+	// newsPause is the least time between two messages that are not full. Servers that
+	// give back a lot would otherwise send a message for nearly each key, to everybody.
+	newsPause = 10 * time.Millisecond
 	// newsQueue is how many keys may wait to be told of.
 	newsQueue = 1 << 13
 	// newsWithin bounds each attempt to send a message, of which there are newsTries
@@ -45,10 +48,9 @@ const (
 // for it: what finds no room in the queue is dropped and counted, and others
 // find out by their Trust.
 type news struct {
-	bus    Bus // nil if there is none
-	table  *denyTable
-	queue  chan uint64
-	wanted atomic.Bool // a rule has all its denials remembered
+	bus   Bus // nil if there is none
+	table *denyTable
+	queue chan uint64
 
 	published, dropped, received, unknown atomic.Int64
 	listening                             atomic.Bool
@@ -99,26 +101,46 @@ func (n *news) tell(name uint64) {
 	}
 }
 
-// speak sends what is in the queue, as much at a time as a message holds.
+// speak sends the keys in the queue. The first message after a while leaves at once, and
+// others when they are full or newsPause has passed.
 func (n *news) speak(ctx context.Context) {
 	names := make([]uint64, 0, newsKeys)
-	for {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastNewsWithin)
-			defer cancel()
-			for names = n.gather(names[:0]); len(names) > 0; names = n.gather(names[:0]) {
-				n.send(last, names)
-			}
-			return
 		case name := <-n.queue:
-			n.send(ctx, n.gather(append(names[:0], name)))
+			names = n.gather(ctx, append(names[:0], name), pause.C)
+			n.send(ctx, names)
+			pause.Reset(newsPause)
 		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastNewsWithin)
+	defer cancel()
+	for names = n.drain(names[:0]); len(names) > 0; names = n.drain(names[:0]) {
+		n.send(last, names)
 	}
 }
 
-// gather appends what else is in the queue.
-func (n *news) gather(names []uint64) []uint64 {
+// gather appends keys to names until there are enough for a message, or the pause has
+// ended and the queue is empty.
+func (n *news) gather(ctx context.Context, names []uint64, pause <-chan time.Time) []uint64 {
+	for len(names) < newsKeys {
+		select {
+		case name := <-n.queue:
+			names = append(names, name)
+			continue
+		case <-pause:
+		case <-ctx.Done():
+		}
+		break
+	}
+	return n.drain(names)
+}
+
+// drain appends the keys that are in the queue, as many as a message has room for.
+func (n *news) drain(names []uint64) []uint64 {
 	for len(names) < newsKeys {
 		select {
 		case name := <-n.queue:
