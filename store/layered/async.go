@@ -122,6 +122,8 @@ type AsyncStatus struct {
 	// Reports is how many calls were made in the background, and Failed how many of
 	// them had no answer.
 	Reports, Failed int64
+	// Returning is how many units are to be given back with one of the next reports.
+	Returning int64
 	// Doubtful is how many units were reported in calls that ended by their deadline.
 	// They may not have counted, and are not reported again.
 	Doubtful int64
@@ -138,6 +140,9 @@ func (a *Async) Status() AsyncStatus {
 		st.Asked += s.asked
 		for _, e := range s.entries {
 			st.Unreported += e.unreported + e.pending
+			for _, back := range e.returns {
+				st.Returning += back.units
+			}
 		}
 		s.mu.Unlock()
 	}
@@ -252,7 +257,7 @@ func (a *Async) forget(checks []headgate.Check) {
 		s.mu.Lock()
 		if e := s.find(&checks[i], a.options.Part); e != nil {
 			e.ignorant(a.options.Part)
-			e.unreported, e.doubtful = 0, 0
+			e.unreported, e.doubtful, e.returns = 0, 0, nil
 			e.forgotten++
 		}
 		s.mu.Unlock()

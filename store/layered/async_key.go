@@ -26,6 +26,8 @@ type asyncEntry struct {
 	unreported, pending, doubtful int64
 	forgotten                     uint32 // how often the key was reset
 
+	returns []asyncReturn // units to give back, in the order in which they are due
+
 	known  time.Duration // when the store answered last
 	until  time.Duration // how long the answer is good
 	at     int64         // the store's clock in the answer
@@ -98,6 +100,7 @@ const (
 	ask    outcome = iota // the store knows better
 	admit                 // it fits into what this node may admit by itself
 	refuse                // there is nothing left, for all that is known
+	later                 // a refund that the store is told of with a later report
 )
 
 // room is what there is of one limit at some time.

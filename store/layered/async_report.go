@@ -23,7 +23,7 @@ type reporter struct {
 
 	mu    sync.Mutex // guards what follows, and has rounds follow one another
 	first int        // the shard that a round begins with
-	batch [2]asyncBatch
+	batch [3]asyncBatch
 }
 
 // asyncBatch is one call of the reporter.
@@ -38,6 +38,7 @@ type asyncReport struct {
 	shard     *asyncShard
 	entry     *asyncEntry
 	units     int64
+	back      asyncReturn // what is given back, of a batch that does so
 	forgotten uint32
 }
 
@@ -45,9 +46,10 @@ type asyncReport struct {
 const (
 	charging = iota
 	looking
+	returning
 )
 
-var batchOps = [...]headgate.Op{charging: headgate.OpCharge, looking: headgate.OpPeek}
+var batchOps = [...]headgate.Op{charging: headgate.OpCharge, looking: headgate.OpPeek, returning: headgate.OpRefund}
 
 // failures is after how many calls without an answer a round ends.
 const failures = 2
@@ -75,7 +77,7 @@ func (r *reporter) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		// A timed-out context would say that a report may have counted.
-		_ = r.round(context.WithoutCancel(ctx))
+		_ = r.round(context.WithoutCancel(ctx), false)
 		if now := a.now(); next+a.options.Interval > now {
 			next += a.options.Interval
 		} else { // The process stood still, or the round took too long.
@@ -84,16 +86,17 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// round visits every key once. The error is that of the last call that failed.
-func (r *reporter) round(ctx context.Context) error {
+// round visits every key once. With last, refunds are sent that are not due yet. The error
+// is that of the last call that failed.
+func (r *reporter) round(ctx context.Context, last bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.async
 	r.first++
 	failed := 0
-	var last error
+	var failure error
 	for i := range a.shards {
-		r.collect(&a.shards[(r.first+i)%len(a.shards)])
+		r.collect(&a.shards[(r.first+i)%len(a.shards)], last)
 		final := i == len(a.shards)-1
 		for kind := range r.batch {
 			b := &r.batch[kind]
@@ -104,21 +107,27 @@ func (r *reporter) round(ctx context.Context) error {
 				}
 				if err := r.call(ctx, kind); err != nil {
 					failed++
-					last = err
+					failure = err
 				}
 			}
 		}
 	}
-	return last
+	return failure
 }
 
 // collect adds the keys of a shard that there is something to say of, and forgets
 // those that nobody has asked for lately.
-func (r *reporter) collect(s *asyncShard) {
+func (r *reporter) collect(s *asyncShard, last bool) {
 	now := r.async.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, e := range s.entries {
+		back, due := e.dueReturn(now, last)
+		if due {
+			b := &r.batch[returning]
+			b.reports = append(b.reports, asyncReport{shard: s, entry: e, back: back, forgotten: e.forgotten})
+			b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.key, Cost: back.units, At: back.at, OnError: e.onError})
+		}
 		report := asyncReport{shard: s, entry: e, forgotten: e.forgotten}
 		kind := looking
 		switch {
@@ -128,7 +137,7 @@ func (r *reporter) collect(s *asyncShard) {
 			e.unreported -= report.units
 			e.pending += report.units
 		case e.wanted && now < e.until:
-		case now-e.known >= staleAfter*r.async.options.Interval && e.pending == 0:
+		case now-e.known >= staleAfter*r.async.options.Interval && e.pending == 0 && len(e.returns) == 0 && !due:
 			delete(s.entries, name)
 			continue
 		default:
@@ -190,6 +199,10 @@ func (p *asyncReport) done(decisions []headgate.Decision, err error, o *AsyncOpt
 	e.pending -= p.units
 	switch {
 	case e.forgotten != p.forgotten:
+	case p.back.units > 0:
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			e.giveBack(p.back)
+		}
 	case err == nil:
 		// Nobody was denied by this: who comes when there is room is to find it.
 		e.answer(decisions, max(p.units, 1), p.units, o, 0, began, now)
@@ -223,6 +236,7 @@ func (r *reporter) drop(kind int) {
 		p.entry.pending -= p.units
 		if p.entry.forgotten == p.forgotten {
 			p.entry.unreported += p.units
+			p.entry.giveBack(p.back)
 		}
 		p.shard.mu.Unlock()
 	}
@@ -242,7 +256,8 @@ func (a *Async) Close(ctx context.Context) error {
 	}
 	a.reporter.cancel()
 	a.reporter.ended.Wait()
-	err := a.reporter.round(ctx)
+	// Refunds come last: they are for units that are in the store.
+	err := errors.Join(a.reporter.round(ctx, false), a.reporter.round(ctx, true))
 	if err != nil {
 		return fmt.Errorf("async: %d units were not reported: %w", a.Status().Unreported, err)
 	}

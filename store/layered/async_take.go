@@ -63,6 +63,12 @@ func (a *Async) several(ctx context.Context, op headgate.Op, checks []headgate.C
 		a.settle(op, checks, s, false)
 		return append(dst, s.local...), nil
 	}
+	if op == headgate.OpRefund {
+		if err := a.lookUp(ctx, checks, s); err != nil {
+			a.settle(op, checks, s, false)
+			return dst, err
+		}
+	}
 	for i := range checks {
 		if p := &s.parts[i]; p.said == ask {
 			s.checks = append(s.checks, checks[i])
@@ -83,6 +89,7 @@ func (a *Async) several(ctx context.Context, op headgate.Op, checks []headgate.C
 		}
 	}
 	a.settle(op, checks, s, admitted)
+	a.giveBackLater(checks, s)
 	return a.merge(op, checks, dst, s, admitted, began), nil
 }
 
@@ -94,6 +101,9 @@ func (a *Async) fromMemory(op headgate.Op, c *headgate.Check, place int, p *asyn
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	e := shard.find(c, a.options.Part)
+	if e == nil && op == headgate.OpRefund {
+		e = a.make(shard, c)
+	}
 	if e == nil || shard.closed {
 		return
 	}
@@ -101,11 +111,9 @@ func (a *Async) fromMemory(op headgate.Op, c *headgate.Check, place int, p *asyn
 	p.entry, p.forgotten = e, e.forgotten
 	e.onError = c.OnError
 	if op == headgate.OpRefund {
-		// Only what was admitted since the store was told is still here to be given back.
-		if units := c.Units(); now < e.until && e.unreported >= units && (c.At == 0 || c.At > e.at) {
-			p.said, p.aside = admit, units
-			e.unreported -= units
-			e.pending += units
+		a.refundFromMemory(c, e, p, now)
+		if p.said == later && now >= e.until {
+			return
 		}
 	} else if p.said = e.decide(c.Units(), &a.options, now); p.said == admit && op == headgate.OpTake {
 		p.aside = c.Units()

@@ -325,8 +325,8 @@ func TestAsyncOps(t *testing.T) {
 		if d := do(headgate.OpRefund, 7, d.At+1); d.Source != headgate.SourceLocal || d.Remaining != 1000-used {
 			t.Fatalf("refund of what is here: %+v", d)
 		}
-		if d := do(headgate.OpRefund, 100, 0); d.Source != headgate.SourceStore {
-			t.Fatalf("refund of what is not here: %+v", d)
+		if d := do(headgate.OpRefund, 100, 0); d.Source != headgate.SourceLocal || d.Remaining != 1000-used || a.Status().Returning != 100 {
+			t.Fatalf("refund of what is not here: %+v, %+v", d, a.Status())
 		}
 		do(headgate.OpReset, 0, 0)
 		if d := do(headgate.OpTake, 20, 0); d.Source != headgate.SourceStore || d.Remaining != 980 {
@@ -338,9 +338,10 @@ func TestAsyncOps(t *testing.T) {
 		}
 		d = do(headgate.OpTake, 5, 0)
 		time.Sleep(150 * time.Millisecond)
-		if d := do(headgate.OpRefund, 5, d.At); d.Source != headgate.SourceStore {
+		if d := do(headgate.OpRefund, 5, d.At); !d.Allowed {
 			t.Fatalf("refund of what was reported: %+v", d)
 		}
+		time.Sleep(500 * time.Millisecond)
 		if left := leftInStore(t, primary, c); left != 980 {
 			t.Errorf("%d left", left)
 		}
