@@ -13,7 +13,7 @@ var (
 	leaseServedDesc = prometheus.NewDesc("headgate_lease_served_total",
 		"Checks that were admitted with units taken in advance.", nil, nil)
 	leaseUnitsDesc = prometheus.NewDesc("headgate_lease_units_total",
-		"Units that were taken in advance. What: taken, returned (unused, in time), lost (unused, and not returned).", []string{"what"}, nil)
+		"Units that were taken in advance. What: taken, returned (unused), refilled (unused, and free already, since their bucket has refilled them), lost (unused, and not returned).", []string{"what"}, nil)
 	asyncKeysDesc = prometheus.NewDesc("headgate_async_keys",
 		"Keys that are decided from memory and reported to the store.", nil, nil)
 	asyncUnreportedDesc = prometheus.NewDesc("headgate_async_unreported_units",
@@ -60,6 +60,7 @@ func (l *layers) Collect(to chan<- prometheus.Metric) {
 	counter(leaseServedDesc, leases.Served)
 	counter(leaseUnitsDesc, leases.Taken, "taken")
 	counter(leaseUnitsDesc, leases.Returned, "returned")
+	counter(leaseUnitsDesc, leases.Refilled, "refilled")
 	counter(leaseUnitsDesc, leases.Lost, "lost")
 	reports := l.async.Status()
 	gauge(asyncKeysDesc, reports.Keys)

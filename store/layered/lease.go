@@ -138,18 +138,20 @@ type LeaseStats struct {
 	Leases, Taken int64
 	// Served is how many requests found units for a check here.
 	Served int64
-	// Returned is how many units were sent back, and Lost how many could not be.
-	Returned, Lost int64
+	// Returned is how many unused units were given back, and Refilled how many were not
+	// because their bucket has refilled them since: they are free already. Lost is how many
+	// stay in use although nobody has used them, because a call failed or a key was reset.
+	Returned, Refilled, Lost int64
 }
 
 // leaseCounts are what no lock guards.
-type leaseCounts struct{ leases, taken, returned, lost atomic.Int64 }
+type leaseCounts struct{ leases, taken, returned, refilled, lost atomic.Int64 }
 
 // Stats visits every key that is watched.
 func (l *Lease) Stats() LeaseStats {
 	s := LeaseStats{
 		Leases: l.counts.leases.Load(), Taken: l.counts.taken.Load(),
-		Returned: l.counts.returned.Load(), Lost: l.counts.lost.Load(),
+		Returned: l.counts.returned.Load(), Refilled: l.counts.refilled.Load(), Lost: l.counts.lost.Load(),
 	}
 	for i := range l.shards {
 		shard := &l.shards[i]
@@ -262,7 +264,8 @@ func (l *Lease) takeOne(ctx context.Context, checks []headgate.Check, dst []head
 	}
 	s.showAll(out[len(dst):], checks)
 	if watched {
-		l.note(c, out[len(dst):])
+		_, admitted := charged(out[len(dst):])
+		l.note(c, out[len(dst):], admitted)
 	}
 	return out, nil
 }
@@ -312,8 +315,9 @@ func (l *Lease) takeSeveral(ctx context.Context, checks []headgate.Check, dst []
 			l.putBack(s.held[:len(checks)])
 			return dst, err
 		}
-		_, admitted = charged(s.decisions)
-		l.learn(s, checks)
+		var taken uint64
+		taken, admitted = charged(s.decisions)
+		l.learn(s, checks, taken)
 	}
 	if !admitted {
 		l.putBack(s.held[:len(checks)])
@@ -401,8 +405,9 @@ func (s *leaseScratch) showAll(decisions []headgate.Decision, checks []headgate.
 	}
 }
 
-// learn notes what the store has left of keys that are watched.
-func (l *Lease) learn(s *leaseScratch, checks []headgate.Check) {
+// learn notes what the store has left of keys that are watched, and which checks it has
+// charged, a bit for each.
+func (l *Lease) learn(s *leaseScratch, checks []headgate.Check, taken uint64) {
 	for rest := s.decisions; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Check == rest[0].Check {
@@ -411,7 +416,7 @@ func (l *Lease) learn(s *leaseScratch, checks []headgate.Check) {
 		place := s.places[rest[0].Check]
 		if c := &checks[place]; c.Consistency == headgate.Leased {
 			if p := l.plans.of(c.Rule); p.hold != 0 {
-				l.note(c, rest[:n])
+				l.note(c, rest[:n], taken&(1<<rest[0].Check) != 0)
 			}
 		}
 		rest = rest[n:]

@@ -87,6 +87,7 @@ func (l *Lease) take(k *leasedKey, n int64, era uint64) {
 	}
 	l.counts.leases.Add(1)
 	l.counts.taken.Add(n)
+	k.charged(decisions, n, now)
 	limits := k.name.rule.Limits()
 	span := k.plan.usable(decisions)
 	for i := range decisions {

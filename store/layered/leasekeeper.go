@@ -33,8 +33,8 @@ type leaseKeeper struct {
 	next    atomic.Int64 // when to look at the keys, in ns since Lease.start
 
 	// What follows is the goroutine's own, and that of stop after it has ended.
-	parts   [2][]headgate.Check // to be given back in one call each: buckets last
-	sending []leftover          // what they give back
+	parts   [][]headgate.Check // what each call gives back; a call for each part of a rule
+	sending []leftover         // what they give back
 }
 
 // leftover is what is left of a batch, and no longer among what its key holds.
@@ -42,6 +42,7 @@ type leftover struct {
 	key   *leasedKey
 	era   uint64
 	batch batch
+	back  int64 // the most units that one of the calls gives back
 }
 
 func (k *leaseKeeper) start(l *Lease) {
@@ -77,7 +78,7 @@ func (k *leaseKeeper) giveBack(key *leasedKey, b *batch) {
 		return
 	}
 	select {
-	case k.returns <- leftover{key, key.era, *b}:
+	case k.returns <- leftover{key: key, era: key.era, batch: *b}:
 		key.returning += b.left
 	default:
 		k.lease.counts.lost.Add(b.left)
@@ -156,88 +157,67 @@ func (k *leaseKeeper) send(ctx context.Context, first leftover) error {
 
 // add adds a batch to the calls, unless its key was reset since.
 func (k *leaseKeeper) add(ctx context.Context, r leftover) error {
-	s, _ := k.lease.shard(r.key.name)
-	s.mu.Lock()
-	forgotten := r.era != r.key.era
-	s.mu.Unlock()
 	var err error
-	defer func() { k.sending = append(k.sending, r) }()
-	if forgotten {
-		return nil
-	}
-	for _, part := range r.key.plan.returns {
-		c := r.key.check
-		c.Rule, c.Cost, c.At = part.rule, r.batch.left, r.batch.at
-		n := 0
-		if part.buckets {
-			n = 1
-			k.lease.refilled(&c, &r.batch)
-			k.lease.counts.lost.Add(r.batch.left - c.Cost)
-			if c.Cost == 0 {
-				continue
-			}
+	for i := range k.sending {
+		if k.sending[i].key == r.key { // A call has a key only once.
+			err = k.flush(ctx)
+			break
 		}
-		for _, other := range k.parts[n] {
-			if other.Key == c.Key && other.Rule.Name() == c.Rule.Name() {
-				err = errors.Join(err, k.flush(ctx))
-				break
-			}
+	}
+	key := r.key
+	s, _ := k.lease.shard(key.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.era != key.era {
+		key.returning -= r.batch.left
+		return err
+	}
+	for n, part := range key.plan.returns {
+		c := key.check
+		c.Rule, c.Cost, c.At = part.rule, r.batch.left, r.batch.at
+		if part.bucket >= 0 {
+			l := &key.plan.strict.Limits()[part.bucket]
+			c.Cost, c.At = key.own[part.bucket].giveBack(l, r.batch.at, r.batch.left, k.lease.now().mono)
+		}
+		if c.Cost == 0 {
+			continue
+		}
+		r.back = max(r.back, c.Cost)
+		for len(k.parts) <= n {
+			k.parts = append(k.parts, nil)
 		}
 		k.parts[n] = append(k.parts[n], c)
 	}
+	k.lease.counts.refilled.Add(r.batch.left - r.back)
+	k.sending = append(k.sending, r)
 	return err
-}
-
-// refilled makes a refund to buckets one of what they have not refilled since the
-// units were charged, of nothing if they have refilled all. A store takes a
-// bucket to have been full when the units of a refund were charged, and what it has
-// refilled since to have been others' first. If it was not full, it would give back
-// what is free already. So what this node knows to be refilled is left out of the
-// cost, and the time of the charge is moved to where a full bucket would have had
-// refilled everything but these units by now: then it takes off what more is
-// refilled until the call arrives, however late that is.
-func (l *Lease) refilled(c *headgate.Check, b *batch) {
-	passed := l.now().mono - b.sent
-	limits := c.Rule.Limits()
-	for i := range limits {
-		c.Cost = min(c.Cost, b.left-refillUp(&limits[i], passed))
-	}
-	c.Cost = max(0, c.Cost)
-	at := b.at + passed.Microseconds()
-	for i := range limits {
-		// No later than for any of the buckets.
-		c.At = min(c.At, at-fillTime(&limits[i], limits[i].Capacity()-c.Cost))
-	}
-	if c.At <= 0 {
-		c.Cost = 0 // There is no such time: it takes longer to refill than there have been years.
-	}
 }
 
 // flush makes the calls. What they do not give back stays in use: a call that failed
 // may have been carried out, and is not repeated.
 func (k *leaseKeeper) flush(ctx context.Context) error {
 	var errs error
+	failed := 0 // a bit for each call
 	for n, checks := range k.parts {
 		if len(checks) == 0 {
 			continue
-		}
-		units := int64(0)
-		for i := range checks {
-			units += checks[i].Cost
 		}
 		ctx, cancel := context.WithTimeout(ctx, callWithin)
 		_, err := k.lease.store.Take(ctx, headgate.OpRefund, checks, nil)
 		cancel()
 		if err != nil {
-			k.lease.counts.lost.Add(units)
-			errs = errors.Join(errs, fmt.Errorf("giving back %d units: %w", units, err))
-		} else {
-			k.lease.counts.returned.Add(units)
+			errs, failed = errors.Join(errs, err), failed|1<<n
 		}
 		clear(checks)
 		k.parts[n] = checks[:0]
 	}
+	lost := int64(0)
 	for _, r := range k.sending {
+		if failed&(1<<len(r.key.plan.returns)-1) != 0 {
+			lost += r.back
+		} else {
+			k.lease.counts.returned.Add(r.back)
+		}
 		s, _ := k.lease.shard(r.key.name)
 		s.mu.Lock()
 		r.key.returning -= r.batch.left
@@ -245,7 +225,11 @@ func (k *leaseKeeper) flush(ctx context.Context) error {
 	}
 	clear(k.sending)
 	k.sending = k.sending[:0]
-	return errs
+	if errs != nil {
+		k.lease.counts.lost.Add(lost)
+		return fmt.Errorf("giving back %d units: %w", lost, errs)
+	}
+	return nil
 }
 
 // stop ends the goroutine. A call that is under way ends by itself, or with

@@ -67,6 +67,8 @@ type leasedKey struct {
 	plan  *leasePlan
 	check headgate.Check // what the store is asked, but for the cost
 
+	own []ownUse // of the strict rule's limits; only those of buckets are kept
+
 	batches []*batch // in the order in which they came; those at the front end first
 	left    int64    // of all of them
 	told    []headgate.Decision
@@ -182,7 +184,7 @@ func (l *Lease) warmUp(s *leaseShard, hash uint64, name leaseName, p *leasePlan,
 	name.key = strings.Clone(name.key)
 	check := headgate.Check{Rule: p.strict, Key: name.key, OnError: c.OnError, Consistency: headgate.Leased}
 	s.keys[name] = &leasedKey{
-		name: name, plan: p, check: check, cost: c.Units(),
+		name: name, plan: p, check: check, cost: c.Units(), own: make([]ownUse, len(p.strict.Limits())),
 		sampled: now.mono, rate: float64(hotTakes*c.Units()) / p.hold.Seconds(),
 	}
 	l.keeper.due(now.mono + idleKey)
@@ -288,14 +290,28 @@ func (a *aside) append(dst []headgate.Decision, c *headgate.Check, place int, no
 	return dst
 }
 
-// note notes what the store has left of a key, if that is watched.
-func (l *Lease) note(c *headgate.Check, decisions []headgate.Decision) {
+// note notes what the store has left of a key, if that is watched, and whether it has
+// charged the check.
+func (l *Lease) note(c *headgate.Check, decisions []headgate.Decision, charged bool) {
 	name := leaseName{c.Rule, c.Key}
 	s, _ := l.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.keys[name]; k != nil {
 		k.remaining = leastLeft(decisions)
+		if charged {
+			k.charged(decisions, c.Units(), l.now())
+		}
+	}
+}
+
+// charged notes units that the store has charged to the buckets of the key.
+func (k *leasedKey) charged(decisions []headgate.Decision, units int64, now instant) {
+	limits := k.plan.strict.Limits()
+	for i := range decisions {
+		if d := &decisions[i]; d.Source == headgate.SourceStore && limits[i].Algorithm == headgate.TokenBucket {
+			k.own[i].charged(&limits[i], d, units, now.mono)
+		}
 	}
 }
 
@@ -336,6 +352,7 @@ func (l *Lease) forget(checks []headgate.Check) {
 			k.era++
 			l.counts.lost.Add(k.left)
 			k.batches, k.left = nil, 0
+			clear(k.own)
 		}
 		s.mu.Unlock()
 	}

@@ -33,15 +33,17 @@ type leasePlan struct {
 	// hold is how long after their charge units may be admitted. Zero: the rule is
 	// not leased.
 	hold time.Duration
-	// returns are the parts of the strict rule that units are given back to.
+	// returns are the parts of the strict rule that units are given back to: each bucket by
+	// itself, and the others together.
 	returns []leaseReturn
 }
 
 // leaseReturn is some of a rule's limits, under its name.
 type leaseReturn struct {
 	rule *headgate.Rule
-	// buckets says that they are buckets, which refill what is held.
-	buckets bool
+	// bucket is the place of the only limit among those of the strict rule, if it is a
+	// bucket, which refills what is held. Otherwise it is -1.
+	bucket int
 }
 
 func newLeasePlan(rule *headgate.Rule) *leasePlan {
@@ -74,23 +76,26 @@ func newLeasePlan(rule *headgate.Rule) *leasePlan {
 		return none // A period that is as long as can be.
 	}
 	p := &leasePlan{strict: strict, hold: hold}
-	for _, buckets := range []bool{false, true} {
-		var some []headgate.Limit
-		for _, l := range limits {
-			if (l.Algorithm == headgate.TokenBucket) == buckets {
-				some = append(some, l)
+	var windows []headgate.Limit
+	add := func(bucket int, some ...headgate.Limit) bool {
+		part := strict
+		if len(some) < len(limits) {
+			if part, err = derive(rule, some); err != nil {
+				return false
 			}
 		}
-		switch {
-		case len(some) == len(limits):
-			p.returns = append(p.returns, leaseReturn{strict, buckets})
-		case len(some) > 0:
-			part, err := derive(rule, some)
-			if err != nil {
-				return none
-			}
-			p.returns = append(p.returns, leaseReturn{part, buckets})
+		p.returns = append(p.returns, leaseReturn{part, bucket})
+		return true
+	}
+	for i, l := range limits {
+		if l.Algorithm != headgate.TokenBucket {
+			windows = append(windows, l)
+		} else if !add(i, l) {
+			return none
 		}
+	}
+	if len(windows) > 0 && !add(-1, windows...) {
+		return none
 	}
 	return p
 }
