@@ -194,3 +194,25 @@ func sharedBucket(t *testing.T, mk Maker) {
 		}
 	}
 }
+
+// deepBucket: a bucket that needs a hundred of its periods to be free again is not forgotten
+// while other lists are charged.
+func deepBucket(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	deep := headgate.MustRule("r", headgate.Per(10, time.Minute).WithBurst(1000))
+	others := []*headgate.Rule{
+		headgate.MustRule("r", headgate.PerSecond(10)),
+		headgate.MustRule("r", headgate.Sliding(5, time.Second), headgate.PerSecond(10)),
+		headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 9, Period: time.Second}),
+		headgate.MustRule("r", headgate.Sliding(5, time.Second)),
+	}
+	s.want(headgate.OpTake, deep, "k", 1000, true, 0)
+	for i := range int64(90) {
+		s.wait(time.Minute)
+		if d := s.one(headgate.OpTake, others[i%4], "k", 1); !d.Allowed {
+			t.Fatalf("minute %d: %s", i, formatDecision(&d))
+		}
+		s.do(headgate.OpRefund, headgate.Check{Rule: others[(i+1)%4], Key: "k"})
+		s.want(headgate.OpPeek, deep, "k", 1000, false, 10*(i+1))
+	}
+}

@@ -106,15 +106,28 @@ local function lasting(plan, now, spare)
   return math.ceil(math.min(ttl, 1e16) / 1000) + 1 + spare
 end
 
--- A log of a rule that has no windows any more is kept until it would expire.
+-- A log of other lists, of a rule without windows, is kept until it would expire.
 local function keepLog(plan, now)
   if #plan.value >= plan.log + 12 then
     local expires = struct.unpack('>I7', plan.value, plan.log + 1)
     if expires + grace > now then
-      plan.kept, plan.logged = string.sub(plan.value, plan.log), true
+      plan.logged = true
       plan.ttl = math.max(plan.ttl, expires - now)
     end
   end
+end
+
+-- Writes a value of a rule without windows: only our states, if there is a log behind them.
+local function put(plan, now, spare)
+  local ttl = lasting(plan, now, spare)
+  if plan.logged and not plan.moves then
+    redis.call('SETRANGE', plan.key, 1 + 8 * plan.count, join(plan, plan.states))
+    redis.call('PEXPIRE', plan.key, ttl)
+    return
+  end
+  local kept = ''
+  if plan.logged then kept = redis.call('GETRANGE', plan.key, plan.log - 1, -1) end
+  redis.call('SET', plan.key, choose(plan, plan.states, now) .. kept, 'PX', ttl)
 end
 
 -- Opens the log behind a value's slots: sets size, of an entry; n, their number;

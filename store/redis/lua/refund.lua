@@ -263,7 +263,7 @@ for i = 1, checks do
   end
 
   if value ~= '' and not plan.idle then
-    if not any and more == 0 and text == '' and (plan.others or 0) == 0 and not plan.kept then
+    if not any and more == 0 and text == '' and (plan.others or 0) == 0 and not plan.logged then
       plan.gone = true
     end
     plan.text = text
@@ -280,8 +280,7 @@ for i = 1, #plans do
     if plan.windows > 0 and (plan.text or '') ~= '' then
       store(plan, plan.size, plan.base, plan.text, now, spare)
     else
-      local ttl = lasting(plan, now, spare)
-      call('SET', plan.key, choose(plan, plan.states, now) .. (plan.kept or ''), 'PX', ttl)
+      put(plan, now, spare)
     end
   end
 end

@@ -64,12 +64,7 @@ for i = 1, checks do
   local fits, shadow = true, cost < 0
   if shadow then cost = -cost end
   local names = 8 * slots
-  local value
-  if windows == 0 then
-    value = call('GET', key) or ''
-  else
-    value = call('GETRANGE', key, 0, 1023)
-  end
+  local value = call('GETRANGE', key, 0, 1023)
   local plan = {key = key, cost = cost, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
 
@@ -220,8 +215,7 @@ for i = 1, #plans do
       if plan.stepped then text = clamp(text, plan.size, nowlow) end
       store(plan, plan.size, (plan.base + sum(plan, first - 1)) % 1099511627776, text, now, spare)
     else
-      local ttl = lasting(plan, now, spare)
-      call('SET', plan.key, choose(plan, plan.states, now) .. (plan.kept or ''), 'PX', ttl)
+      put(plan, now, spare)
     end
   end
 end
