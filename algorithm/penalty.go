@@ -1,11 +1,35 @@
 package algorithm
 
-import "github.com/headgate/headgate"
+import (
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Of a penalty's Extra the lower bits count blocks, and the others are the longest block
+// of the lists of limits that have counted denials in it, in seconds, rounded up: a list
+// whose blocks are shorter must not shorten those of another one.
+const (
+	blocksBits = 6
+	blocksMask = 1<<blocksBits - 1
+	maxBlocks  = 32 // 2^32 milliseconds are more than any block
+)
+
+// seconds is the longest block of a penalty in seconds, rounded up.
+func seconds(l *headgate.Limit) uint32 { return uint32((l.Longest() + time.Second - 1) / time.Second) }
+
+// longestBlock is the longest block that a penalty of state s can be in, in µs.
+func longestBlock(l *headgate.Limit, s State) int64 {
+	if kept := s.Extra >> blocksBits; kept != 0 && kept != seconds(l) {
+		return int64(kept) * 1e6
+	}
+	return l.Longest().Microseconds()
+}
 
 // advancePenalty forgets a key that was not denied for as long as the longest
 // block. A clock that has stepped back blocks nobody for longer than that.
 func advancePenalty(l *headgate.Limit, s State, now int64) State {
-	longest := l.Longest().Microseconds()
+	longest := longestBlock(l, s)
 	if now >= s.Stamp+longest {
 		return State{}
 	}
@@ -27,6 +51,8 @@ func Punish(l *headgate.Limit, s State, now int64) State {
 	if now >= s.Stamp {
 		s.Stamp, s.Used = now+l.Micros(), 0
 	}
+	blocks := s.Extra & blocksMask
+	s.Extra = blocks | max(s.Extra>>blocksBits, seconds(l))<<blocksBits
 	if s.Used++; int64(s.Used) < l.Count {
 		return s
 	}
@@ -34,11 +60,13 @@ func Punish(l *headgate.Limit, s State, now int64) State {
 	// The bound is halved before the block is doubled, which would be too large for an
 	// integer after some blocks of half an hour and more.
 	block := l.Longest().Microseconds()
-	if first := l.Block.Microseconds(); first <= block>>s.Extra {
-		block = first << s.Extra
+	if first := l.Block.Microseconds(); first <= block>>blocks {
+		block = first << blocks
 	}
 	s.Stamp = now + block
-	s.Extra = min(s.Extra+1, 32) // 2^32 milliseconds are more than any block
+	if blocks < maxBlocks {
+		s.Extra++
+	}
 	return s
 }
 
@@ -48,7 +76,7 @@ func describePenalty(d *headgate.Decision, l *headgate.Limit, s State, now int64
 	if s.IsZero() {
 		return
 	}
-	d.ResetAfter = micros(s.Stamp + l.Longest().Microseconds() - now)
+	d.ResetAfter = micros(s.Stamp + longestBlock(l, s) - now)
 	if now < s.Stamp {
 		d.Remaining = max(0, l.Count-int64(s.Used))
 	}

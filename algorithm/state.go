@@ -10,8 +10,8 @@ import "github.com/headgate/headgate"
 //	leaky_bucket    were in use, in µs                              1/num µs, rounded down
 //	fixed_window    when the window ends        units in it         -
 //	sliding_counter when the window began       units in it         units in the window before
-//	penalty         when the block or, before   denials counted     blocks so far
-//	                it, the period ends
+//	penalty         when the block or, before   denials counted     blocks so far, and the
+//	                it, the period ends                             longest that there can be
 type State struct {
 	Stamp int64
 	Used  uint32

@@ -384,15 +384,16 @@ func (h *history) recount(l *headgate.Limit) {
 	case headgate.SlidingWindow:
 		l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))
 	case headgate.Penalty:
-		l.Count = 1 + h.rng.Int64N(4)
+		period := l.Period
+		*l = h.penalty()
+		l.Period = period
 	default:
 		l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
 	}
 }
 
-// agree gives limits that share a counter with one of another list what decides when it
-// is free: the rate of a bucket, and the blocks of a penalty. A store forgets a counter
-// that is free under the limit that charged it.
+// agree gives buckets that share a counter with one of another list the same rate. A store
+// forgets a counter that is free under the limit that charged it.
 func agree(limits []headgate.Limit, lists []*headgate.Rule) {
 	for i := range limits {
 		l := &limits[i]
@@ -401,12 +402,9 @@ func agree(limits []headgate.Limit, lists []*headgate.Rule) {
 				if o.Algorithm != l.Algorithm || o.Period != l.Period {
 					continue
 				}
-				switch l.Algorithm {
-				case headgate.TokenBucket, headgate.LeakyBucket:
+				if l.Algorithm == headgate.TokenBucket || l.Algorithm == headgate.LeakyBucket {
 					l.Burst = max(l.Burst, l.Count)
 					l.Count = o.Count
-				case headgate.Penalty:
-					l.Block, l.MaxBlock = o.Block, o.MaxBlock
 				}
 			}
 		}

@@ -216,3 +216,27 @@ func deepBucket(t *testing.T, mk Maker) {
 		s.want(headgate.OpPeek, deep, "k", 1000, false, 10*(i+1))
 	}
 }
+
+// blocksOfOthers: a list whose penalty blocks for a minute does not shorten the day for which
+// another list has blocked the key.
+func blocksOfOthers(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	login := headgate.MustRule("r", headgate.PerHour(1), headgate.Blocking(1, time.Minute, 24*time.Hour, 0))
+	read := headgate.MustRule("r", headgate.PerSecond(100), headgate.Blocking(9, time.Minute, time.Minute, 0))
+	s.do(headgate.OpTake, headgate.Check{Rule: login, Key: "k"})
+	s.do(headgate.OpTake, headgate.Check{Rule: login, Key: "k"}) // denied, and blocked
+	for i := range 23 {
+		for _, op := range []headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpCharge} {
+			s.do(op, headgate.Check{Rule: read, Key: "k"})
+		}
+		s.wait(time.Hour)
+		d := s.do(headgate.OpTake, headgate.Check{Rule: login, Key: "k"})
+		if want := time.Duration(23-i) * time.Hour; d[1].Allowed || d[1].RetryAfter != want {
+			t.Fatalf("after %d h: %s; want it blocked for %v", i+1, formatDecision(&d[1]), want)
+		}
+	}
+	s.wait(time.Hour)
+	if d := s.do(headgate.OpTake, headgate.Check{Rule: login, Key: "k"}); !headgate.NewVerdict(d).Allowed {
+		t.Errorf("after the day it is denied: %s", formatDecision(&d[1]))
+	}
+}

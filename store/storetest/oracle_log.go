@@ -147,10 +147,10 @@ func (s *obviousLog) squeeze(now, age int64) {
 	for _, a := range s.asked {
 		most = max(most, a.most)
 	}
-	later, all, last := int64(0), int64(0), int64(-1)
+	all, last := int64(0), int64(-1)
 	for i := len(s.charged) - 1; i >= 0; i-- {
 		c := s.charged[i]
-		if later = s.inside(now-c.at, now); last < 0 && c.at <= now-age && later >= most {
+		if last < 0 && c.at <= now-age && s.inside(now-c.at, now) >= most {
 			last = c.at
 		}
 		all += c.units

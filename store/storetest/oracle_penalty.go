@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"math"
+	"time"
 
 	"github.com/headgate/headgate"
 )
@@ -9,12 +10,28 @@ import (
 // obviousPenalty is a count of denials that ends at a time, or a block that does.
 type obviousPenalty struct {
 	denials, until int64
-	times          int // it has blocked
+	times          int           // it has blocked
+	most           time.Duration // the longest block of those who counted, in whole seconds
+}
+
+// longest is the longest block, in µs: the limit's own unless others have counted as well.
+func (s *obviousPenalty) longest(l *headgate.Limit) int64 {
+	if own := max(l.Block, l.MaxBlock); s.most == 0 || s.most == upToSecond(own) {
+		return own.Microseconds()
+	}
+	return s.most.Microseconds()
+}
+
+func upToSecond(d time.Duration) time.Duration {
+	if part := d % time.Second; part > 0 {
+		d += time.Second - part
+	}
+	return d
 }
 
 // at is the penalty as it stands at now.
 func (s *obviousPenalty) at(l *headgate.Limit, now int64) obviousPenalty {
-	if quiet := now - s.until; quiet >= max(l.Block, l.MaxBlock).Microseconds() {
+	if quiet := now - s.until; quiet >= s.longest(l) {
 		return obviousPenalty{}
 	}
 	return *s
@@ -38,6 +55,7 @@ func (s *obviousPenalty) punish(l *headgate.Limit, now int64) {
 		s.denials, s.until = 0, now+l.Period.Microseconds()
 	}
 	s.denials++
+	s.most = max(s.most, upToSecond(max(l.Block, l.MaxBlock)))
 	if s.denials < l.Count {
 		return
 	}
@@ -64,13 +82,13 @@ func (s *obviousPenalty) refund(l *headgate.Limit, now, _, _, _ int64) { *s = s.
 // follow: a block never lasts longer than it may from now.
 func (s *obviousPenalty) follow(l *headgate.Limit, now int64) {
 	if s.denials > 0 {
-		s.until = min(s.until, now+max(l.Block, l.MaxBlock, l.Period).Microseconds())
+		s.until = min(s.until, now+max(s.longest(l), l.Period.Microseconds()))
 	}
 }
 
 func (s *obviousPenalty) busy(l *headgate.Limit, now int64) int64 {
 	if p := s.at(l, now); p.denials > 0 {
-		return p.until + max(l.Block, l.MaxBlock).Microseconds() - now
+		return p.until + p.longest(l) - now
 	}
 	return 0
 }

@@ -45,6 +45,7 @@ func runCases(t *testing.T, mk Maker, single bool) {
 		{"a busy list beside a long window", busyBesideLong},
 		{"lists that share a bucket", sharedBucket},
 		{"a deep bucket beside other lists", deepBucket},
+		{"a list of shorter blocks shortens none", blocksOfOthers},
 		{"penalties block, longer each time", penaltyBlocks},
 		{"penalties count the denials of their rule", penaltyOfOthers},
 		{"a request with an id is charged once", onceAtOnce},

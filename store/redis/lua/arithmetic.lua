@@ -27,3 +27,11 @@ local function refilled(elapsed, num, den, extra)
   end
   return units, rest
 end
+
+-- The longest block of a penalty, in microseconds: that of its limit, unless lists with
+-- another one have counted denials in it. See algorithm/penalty.go.
+local function longest_block(own, extra)
+  local kept = math.floor(extra / 64)
+  if kept ~= 0 and kept ~= math.ceil(own / 1000000) then return kept * 1000000 end
+  return own
+end

@@ -70,13 +70,14 @@ for i = 1, checks do
     local back, reset = cost, 0
     if kind == 6 then
       back = 0
-      local reach = math.max(num * 1000, period)
-      if now >= stamp + num * 1000 then
+      local longest = longest_block(num * 1000, extra)
+      local reach = math.max(longest, period)
+      if now >= stamp + longest then
         used, extra = 0, 0
       elseif stamp > now + reach then
         stamp = now + reach
       end
-      reset = stamp + num * 1000 - now
+      reset = stamp + longest - now
     elseif used == 0 and extra == 0 then
       back = 0
     elseif kind == 1 then

@@ -132,7 +132,7 @@ for i = 1, checks do
       if used + weight + cost > capacity then fits = false end
       reset = stamp + 2 * period - now
     elseif kind == 6 then -- a penalty: den is the first block, num the longest in ms
-      local longest = num * 1000
+      local longest = longest_block(num * 1000, extra)
       local reach = math.max(longest, period)
       if now >= stamp + longest then
         stamp, used, extra = 0, 0, 0
@@ -140,7 +140,7 @@ for i = 1, checks do
         stamp, back = now + reach, true
       end
       blocked = used >= capacity and now < stamp
-      penalty = {j, stamp, used, extra, capacity, den, period, longest}
+      penalty = {j, stamp, used, extra, capacity, den, period, num * 1000}
       reset = stamp + longest - now
     else -- a fixed window: 2 aligned, 3 from the first request, 4 calendar
       local stop, length = now + period, period
@@ -178,14 +178,16 @@ for i = 1, checks do
     local most, block, period, longest = penalty[5], penalty[6], penalty[7], penalty[8]
     if now >= stamp then stamp, used = now + period, 0 end
     used = used + 1
+    local blocks = extra % 64
+    extra = blocks + 64 * math.max(floor(extra / 64), ceil(longest / 1000000))
     if used >= most then
-      used, stamp = most, now + math.min(block * 2 ^ extra, longest)
-      extra = math.min(extra + 1, 32)
+      used, stamp = most, now + math.min(block * 2 ^ blocks, longest)
+      if blocks < 32 then extra = extra + 1 end
     end
     moved = moved or {}
     moved[j] = pack('>I7I4I4', stamp, used, extra)
     plan.punished = true
-    plan.ttl = math.max(plan.ttl, stamp + longest - now)
+    plan.ttl = math.max(plan.ttl, stamp + longest_block(longest, extra) - now)
   end
   if blocked then fits = false end
   if moved then
