@@ -71,6 +71,47 @@ func TestListsShareAKey(t *testing.T) {
 	})
 }
 
+// TestManyLists: a value has room for 36 counters. Where the lists of a rule need more, each
+// list still counts in its own while it is in use, and those that are free last stay.
+func TestManyLists(t *testing.T) {
+	rule := func(i int) *headgate.Rule {
+		period := time.Hour + time.Duration(i)*time.Second
+		return headgate.MustRule("r", []headgate.Limit{
+			headgate.Per(10, period), {Algorithm: headgate.FixedWindow, Count: 10, Period: period, Align: headgate.AlignFirst},
+			{Algorithm: headgate.SlidingCounter, Count: 10, Period: 24 * period}, headgate.Sliding(1000, period),
+		}[i%4])
+	}
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store := stores.Open(t, dial(t, s), nil, redis.WithPrefix("many:"))
+		for i := range 70 {
+			r := rule(i)
+			for want := r.Limits()[0].Count - 1; want > r.Limits()[0].Count-4; want-- {
+				// In the sliding windows the units of all of them count.
+				if d := stores.Allow(t, store, r, "k"); !d.Allowed || i%4 != 3 && d.Remaining != want {
+					t.Fatalf("%v: %+v; want %d remaining", r, d, want)
+				}
+			}
+		}
+		for i := range 70 {
+			d, err := store.Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: rule(i), Key: "k"}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch used := d[0].Limit.Capacity() - d[0].Remaining; {
+			case i%4 == 2 && used != 3, i%4 == 3 && used < 51:
+				t.Errorf("%v: %d are used; want 3, or of a sliding window all that came under one", rule(i), used)
+			}
+		}
+		size, err := s.Do(t.Context(), "STRLEN", "many:r k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, ok := size.(int64); !ok || n == 0 || n > 36*23+14+51*6 {
+			t.Errorf("the value has %v bytes, want no more than 36 counters and a log of 51 units take", size)
+		}
+	})
+}
+
 // calls is how often a server has carried out a command.
 func calls(t *testing.T, s *servers.Server, command string) int {
 	t.Helper()

@@ -53,7 +53,8 @@ local most_slots = 36
 
 -- Chooses the slots of a value that is written anew: ours, and others that are not free,
 -- for a version of the rule with these limits may still be in use. A bucket refills a
--- unit in a period at least. For how long a penalty is remembered its slot does not tell.
+-- unit in a period at least; a penalty tells its longest block. Where there are too many,
+-- those that are free last stay.
 local function choose(plan, states, now)
   local names, texts, others, ours = {}, {}, {}, {}
   for j = 1, plan.slots do names[j] = string.sub(plan.own, 8 * j - 7, 8 * j) end
@@ -66,12 +67,12 @@ local function choose(plan, states, now)
       local free = stamp
       if kind == 1 or kind == 2 then free = stamp + used * period end
       if kind == 5 then free = stamp + 2 * period end
-      if kind == 6 then free = now + used + extra end
-      if free + grace > now then others[#others + 1] = {i, stamp} end
+      if kind == 6 then free = stamp + math.max(4 * period, math.floor(extra / 64) * 1000000) end
+      if free + grace > now then others[#others + 1] = {i, free} end
     end
   end
   local room = most_slots - plan.slots - #plan.spans
-  if #others > room then -- the ones that were charged last stay
+  if #others > room then
     table.sort(others, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b[1] end)
   end
   for i = 1, math.min(#others, room) do
