@@ -77,8 +77,10 @@ func TestManyLists(t *testing.T) {
 	rule := func(i int) *headgate.Rule {
 		period := time.Hour + time.Duration(i)*time.Second
 		return headgate.MustRule("r", []headgate.Limit{
-			headgate.Per(10, period), {Algorithm: headgate.FixedWindow, Count: 10, Period: period, Align: headgate.AlignFirst},
-			{Algorithm: headgate.SlidingCounter, Count: 10, Period: 24 * period}, headgate.Sliding(1000, period),
+			headgate.Per(10, period),
+			{Algorithm: headgate.FixedWindow, Count: 10, Period: period, Align: headgate.AlignFirst},
+			{Algorithm: headgate.SlidingCounter, Count: 10, Period: 24 * period},
+			headgate.Sliding(1000, period),
 		}[i%4])
 	}
 	servers.Each(t, func(t *testing.T, s *servers.Server) {

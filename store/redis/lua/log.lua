@@ -38,10 +38,21 @@ local function adopt(plan, spec)
   return table.concat(ours)
 end
 
--- Puts states of ours among the others of a value, and returns all of them.
+-- All states of a value, ours among the others and the spans of its log.
 local function join(plan, states)
-  if not plan.names then return states end
-  for j, i in ipairs(plan.mine) do plan.texts[i] = string.sub(states, 15 * j - 14, 15 * j) end
+  if not plan.names then
+    local s = plan.spans[1]
+    if not s or not s.place then return states end
+    return states .. struct.pack('>I7I4I4', s.stop, s.short, s.most)
+  end
+  for j = 1, #plan.mine do
+    local i = plan.mine[j]
+    plan.texts[i] = string.sub(states, 15 * j - 14, 15 * j)
+  end
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
+    if s.place then plan.texts[s.place] = struct.pack('>I7I4I4', s.stop, s.short, s.most) end
+  end
   return table.concat(plan.texts)
 end
 
@@ -79,7 +90,8 @@ local function choose(plan, states, now)
     names[#names + 1], texts[#texts + 1] = plan.names[others[i][1]], plan.texts[others[i][1]]
   end
   if plan.logged then
-    for _, s in ipairs(plan.spans) do
+    for k = 1, #plan.spans do
+      local s = plan.spans[k]
       if s.stop + grace > now then
         names[#names + 1] = struct.pack('>I2I6', 64, s.horizon)
         texts[#texts + 1] = struct.pack('>I7I4I4', s.stop, s.short, s.most)
@@ -92,7 +104,7 @@ end
 -- For how long a value is needed that has slots of others: for as long as they asked.
 local function lasting(plan, now, spare)
   local ttl = plan.ttl
-  for _, s in ipairs(plan.spans) do ttl = math.max(ttl, s.stop - now) end
+  for k = 1, #plan.spans do ttl = math.max(ttl, plan.spans[k].stop - now) end
   if (plan.others or 0) > 0 then
     local left = redis.pcall('PTTL', plan.key)
     if type(left) == 'number' then
@@ -220,7 +232,8 @@ end
 -- How far back a log remembers at a time.
 local function reach(plan, at)
   local longest = 0
-  for _, s in ipairs(plan.spans) do
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
     if s.stop > at and s.horizon > longest then longest = s.horizon end
   end
   return longest
@@ -230,7 +243,8 @@ end
 local function inherit(plan, now, newest)
   local expires = plan.expires
   if plan.n == 0 or expires <= now - newest then return end
-  for _, s in ipairs(plan.spans) do
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
     if s.stop >= expires then return end
   end
   plan.spans[#plan.spans + 1] = {horizon = expires - now + newest, stop = expires, short = 0, most = 1000000}
@@ -241,7 +255,8 @@ end
 -- back since, has the others follow it.
 local function settle(plan, at, now)
   local kept = {}
-  for _, s in ipairs(plan.spans) do
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
     if s.stop > at then
       if at > now then s.stop = math.min(s.stop, now + s.horizon + math.floor(s.horizon / 8)) end
       kept[#kept + 1] = s
@@ -254,7 +269,8 @@ end
 -- whichever comes first.
 local function leaving(plan, age, period, now)
   local left = 0
-  for _, s in ipairs(plan.spans) do
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
     left = math.max(left, math.min(s.stop - now, s.horizon - age))
   end
   return math.max(age, period - left)
@@ -324,7 +340,7 @@ end
 -- When the last span of a log ends.
 local function ends(plan)
   local stop = 0
-  for _, s in ipairs(plan.spans) do stop = math.max(stop, s.stop) end
+  for k = 1, #plan.spans do stop = math.max(stop, plan.spans[k].stop) end
   return stop
 end
 
@@ -380,7 +396,8 @@ end
 -- Returns whether the log is to be squeezed.
 local function cover(plan, now)
   local longest, before, best = plan.longest, reach(plan, now), nil
-  for _, s in ipairs(plan.spans) do
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
     if s.horizon >= longest and s.stop >= now + longest and (not best or s.horizon < best.horizon) then best = s end
   end
   if best then
@@ -388,7 +405,8 @@ local function cover(plan, now)
   else
     best = {horizon = longest, stop = now + longest + math.floor(longest / 8), short = 0, most = plan.most}
     local kept, shortest = {}, nil
-    for _, s in ipairs(plan.spans) do
+    for k = 1, #plan.spans do
+      local s = plan.spans[k]
       if s.horizon > longest and s.stop > now then
         kept[#kept + 1] = s
         if not shortest or s.horizon < shortest.horizon then shortest = s end
@@ -398,8 +416,10 @@ local function cover(plan, now)
         end
         if s.horizon == longest then
           best.place = s.place
-        elseif s.place then
+        elseif s.place and plan.names then
           plan.texts[s.place] = string.rep('\0', 15)
+        else
+          plan.moves = true
         end
       end
     end
@@ -408,7 +428,7 @@ local function cover(plan, now)
     else
       shortest.stop, shortest.most = math.max(shortest.stop, best.stop), math.max(shortest.most, best.most)
       shortest.short = math.max(shortest.short, best.short)
-      if best.place then plan.texts[best.place] = string.rep('\0', 15) end
+      if best.place then plan.texts[best.place] = string.rep('\0', 15) end -- there are more slots than ours
       best = shortest
     end
     plan.spans = kept
@@ -420,12 +440,9 @@ local function cover(plan, now)
       best.short, due = 0, true
     end
   end
-  for _, s in ipairs(plan.spans) do
-    if s.place then
-      plan.texts[s.place] = struct.pack('>I7I4I4', s.stop, s.short, s.most)
-    else
-      plan.moves = true
-    end
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
+    if not s.place then plan.moves = true end
   end
   return due, longest > before
 end
@@ -434,7 +451,8 @@ end
 -- not. What is before the entry, and not left out, becomes part of it.
 local function squeeze(plan, now)
   local n, live, most = plan.n, plan.live, 0
-  for _, s in ipairs(plan.spans) do
+  for k = 1, #plan.spans do
+    local s = plan.spans[k]
     if s.stop > now then most = math.max(most, s.most) end
   end
   local total, out = sum(plan, n), sum(plan, live - 1)

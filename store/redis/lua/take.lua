@@ -74,8 +74,16 @@ for i = 1, checks do
   plan.own, plan.count, plan.log = sub(spec, 3, 2 + names), slots, 2 + 23 * slots
   if value == '' then
     states, at = string.rep('\0', 15 * slots), 1
-  elseif sub(value, 1, 1 + names) ~= string.char(slots) .. plan.own then
-    states, at = adopt(plan, spec), 1
+  elseif sub(value, 2, 1 + names) ~= plan.own or string.byte(value) ~= slots then
+    local kind, horizon
+    if string.byte(value) == slots + 1 then kind, horizon = unpack('>I2I6', value, 2 + names) end
+    if kind == 64 and sub(value, 2, 1 + names) == plan.own then -- as it mostly is: a span behind ours
+      local stop, short, most = unpack('>I7I4I4', value, 10 + names + 15 * slots)
+      plan.count, plan.log, at = slots + 1, 25 + 23 * slots, 10 + names
+      plan.spans[1] = {place = slots + 1, horizon = horizon, stop = stop, short = short, most = most}
+    else
+      states, at = adopt(plan, spec), 1
+    end
   end
   if windows == 0 and #value > plan.log + 11 then keepLog(plan, now) end
   if slots > 0 then reply[#reply + 1] = sub(states, at, at + 15 * slots - 1) end
