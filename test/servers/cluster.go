@@ -239,14 +239,10 @@ func (c *Cluster) serving(slot uint16, reply any) *Server {
 	return nil
 }
 
-// ReplicaOf is the server that began as the replica of a primary of the start.
+// ReplicaOf is the other one of the two servers that began as a primary and its replica:
+// the replica of whichever of them is the primary now.
 func (c *Cluster) ReplicaOf(primary *Server) *Server {
-	for i, node := range c.Nodes[:primaries] {
-		if node == primary {
-			return c.Nodes[primaries+i]
-		}
-	}
-	return nil
+	return c.Nodes[(slices.Index(c.Nodes, primary)+primaries)%len(c.Nodes)]
 }
 
 // Migration is a slot on its way from one primary to another.

@@ -1,0 +1,40 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
+)
+
+// TestLayers: three nodes that lease from a PostgreSQL exceed no limit, and three that report
+// to it exceed limits by no more than they do with any other store.
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	s := servers.StartPostgres(t)
+	for _, c := range []struct {
+		consistency headgate.Consistency
+		over        func(*headgate.Limit) int64
+	}{
+		{headgate.Leased, func(*headgate.Limit) int64 { return 0 }},
+		{headgate.Async, func(l *headgate.Limit) int64 { return stores.AsyncExcess(l, 3) }},
+	} {
+		t.Run(c.consistency.String(), func(t *testing.T) {
+			var all []headgate.Store
+			for range 3 {
+				all = append(all, open(t, s, nil, postgres.WithPrefix(c.consistency.String()+":")))
+			}
+			nodes, served := stores.Layers(t, c.consistency, all...)
+			rules := stores.Brisk()
+			admitted := stores.Spend(t, nodes, rules, 3*time.Second, 5*time.Millisecond, func() bool { return false })
+			stores.Within(t, rules, admitted, c.over)
+			if served() == 0 {
+				t.Error("every request was decided by the store")
+			}
+			t.Logf("%d requests were decided without the store", served())
+		})
+	}
+}

@@ -1,0 +1,40 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
+)
+
+// TestRollout: while a rule is leased on two nodes, and strict on a third that has not
+// reloaded its policy yet, it is exceeded by no more than docs/consistency.md says: a bucket by
+// what refills while units are held, a sliding window by what the others hold, at most half,
+// and a fixed window by nothing.
+func TestRollout(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		var all []headgate.Store
+		for range 3 {
+			all = append(all, stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:")))
+		}
+		nodes, served := stores.Layers(t, headgate.Leased, all...)
+		nodes[2].Consistency = headgate.Strict
+		rules := stores.Brisk()
+		admitted := stores.Spend(t, nodes, rules, 3*time.Second, 2*time.Millisecond, func() bool { return false })
+		stores.Within(t, rules, admitted, func(l *headgate.Limit) int64 {
+			switch l.Algorithm {
+			case headgate.TokenBucket:
+				return l.Count / 50 // D is a fiftieth of the period
+			case headgate.SlidingWindow:
+				return l.Count / 2
+			}
+			return 0
+		})
+		if served() == 0 {
+			t.Error("nothing was leased")
+		}
+	})
+}

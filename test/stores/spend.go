@@ -1,0 +1,168 @@
+package stores
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered"
+)
+
+// Span is when the call for a unit began that was admitted, and when it had ended: the unit
+// was admitted in between.
+type Span struct{ Began, Ended time.Time }
+
+// Node is a store with the consistency that its server's policy asks for.
+type Node struct {
+	Store       headgate.Store
+	Consistency headgate.Consistency
+}
+
+// Spend has callers of every node take single units of every rule for so long, each with a
+// pause between, and returns what was admitted of each rule. Calls may fail while failing
+// reports true, and fail the test at any other time.
+func Spend(t testing.TB, nodes []Node, rules []*headgate.Rule, length, pause time.Duration, failing func() bool) [][]Span {
+	t.Helper()
+	const callers = 4
+	admitted := make([][]Span, len(rules))
+	var mu sync.Mutex // guards admitted
+	var all sync.WaitGroup
+	start := time.Now()
+	for _, node := range nodes {
+		for i, rule := range rules {
+			checks := []headgate.Check{{Rule: rule, Key: "k", Consistency: node.Consistency}}
+			for range callers {
+				all.Go(func() {
+					var mine []Span
+					for ; time.Since(start) < length; time.Sleep(pause) {
+						began := time.Now()
+						mayFail := failing()
+						out, err := node.Store.Take(t.Context(), headgate.OpTake, checks, nil)
+						switch {
+						case err != nil && !mayFail && !failing():
+							t.Errorf("%s: %v", rule.Name(), err)
+							return
+						case err == nil && headgate.NewVerdict(out).Allowed:
+							mine = append(mine, Span{began, time.Now()})
+						}
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					admitted[i] = append(admitted[i], mine...)
+				})
+			}
+		}
+	}
+	Ended(t, "no caller is stuck in a store", Waited(&all))
+	return admitted
+}
+
+// Excess is the most units by which the limit of a token bucket, a sliding window or a fixed
+// window of UTC was exceeded for certain, whenever within its span each was admitted.
+func Excess(l *headgate.Limit, spans []Span) int64 {
+	// For each time since which, in descending order, those that began later by their ends.
+	slices.SortFunc(spans, func(a, b Span) int { return b.Began.Compare(a.Began) })
+	worst := int64(math.MinInt64)
+	var ends []time.Time
+	for _, s := range spans {
+		place, _ := slices.BinarySearchFunc(ends, s.Ended, time.Time.Compare)
+		ends = slices.Insert(ends, place, s.Ended)
+		for i, end := range ends {
+			units, took := int64(i+1), end.Sub(s.Began)
+			var most int64
+			switch l.Algorithm {
+			case headgate.TokenBucket:
+				most = l.Capacity() + l.Count*int64(took)/int64(l.Period)
+			case headgate.FixedWindow:
+				if most = l.Count; s.Began.Truncate(l.Period) != end.Truncate(l.Period) {
+					continue
+				}
+			default:
+				if most = l.Count; took >= l.Period {
+					continue
+				}
+			}
+			worst = max(worst, units-most)
+		}
+	}
+	return max(0, worst)
+}
+
+// Layers puts a layer of that consistency, Leased or Async, around each store, as many nodes
+// that share their limits, and returns the nodes and a function that tells how many requests
+// they have decided without the stores. The layers are closed when the test ends.
+func Layers(t testing.TB, consistency headgate.Consistency, all ...headgate.Store) (nodes []Node, served func() int64) {
+	t.Helper()
+	var counts []func() int64
+	for _, store := range all {
+		var closing func(context.Context) error
+		switch consistency {
+		case headgate.Leased:
+			lease := layered.NewLease(store, layered.LeaseOptions{Nodes: func() int64 { return int64(len(all)) }})
+			nodes = append(nodes, Node{lease.Store(), consistency})
+			counts, closing = append(counts, func() int64 { return lease.Stats().Served }), lease.Close
+		case headgate.Async:
+			async, err := layered.NewAsync(store, layered.AsyncOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, Node{async.Store(), consistency})
+			counts, closing = append(counts, func() int64 { return async.Status().Local }), async.Close
+		default:
+			t.Fatalf("there is no layer for %v", consistency)
+		}
+		t.Cleanup(func() {
+			if err := closing(context.Background()); err != nil {
+				t.Logf("closing a layer: %v", err)
+			}
+		})
+	}
+	return nodes, func() (sum int64) {
+		for _, count := range counts {
+			sum += count()
+		}
+		return sum
+	}
+}
+
+// AsyncExcess is by how much so many nodes may exceed a limit that is async while they hear of
+// each other, as docs/consistency.md has it.
+func AsyncExcess(l *headgate.Limit, nodes int64) int64 {
+	most := float64(nodes) * layered.DefaultPart * float64(l.Capacity())
+	if l.Algorithm == headgate.TokenBucket {
+		stale := 3 * layered.DefaultInterval
+		most += float64(1+nodes) * float64(l.Count) * stale.Seconds() / l.Period.Seconds()
+	}
+	return int64(math.Ceil(most))
+}
+
+// Brisk are limits that are used up and come back many times while a test lasts, of each
+// algorithm that [Excess] knows.
+func Brisk() []*headgate.Rule {
+	return []*headgate.Rule{
+		headgate.MustRule("brisk.bucket", headgate.Per(500, time.Second)),
+		headgate.MustRule("brisk.sliding", headgate.Sliding(500, time.Second)),
+		headgate.MustRule("brisk.fixed", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 500, Period: time.Second}),
+	}
+}
+
+// Within holds what was admitted of each rule to its limit and what it may be exceeded by,
+// and to having been used up at least once.
+func Within(t testing.TB, rules []*headgate.Rule, admitted [][]Span, over func(*headgate.Limit) int64) {
+	t.Helper()
+	for i, rule := range rules {
+		l := &rule.Limits()[0]
+		excess, most := Excess(l, admitted[i]), over(l)
+		t.Logf("%s: %d units were admitted, %d too many at once, at most %d may be", rule.Name(), len(admitted[i]), excess, most)
+		if excess > most {
+			t.Errorf("%s: %d units too many were admitted, at most %d may be", rule.Name(), excess, most)
+		}
+		if int64(len(admitted[i])) < l.Count*9/10 {
+			t.Errorf("%s: %d units were admitted, and the limit is %d", rule.Name(), len(admitted[i]), l.Count)
+		}
+	}
+}

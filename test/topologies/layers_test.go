@@ -1,0 +1,58 @@
+package topologies
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
+)
+
+// TestLayersOnCluster: three nodes that lease from a Cluster exceed no limit, and three that
+// report to it exceed limits by no more than they do elsewhere, while a replica takes
+// over on purpose. A report that fails meanwhile is forgotten.
+func TestLayersOnCluster(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		c := servers.StartCluster(t, kind)
+		open := func(prefix string) (all []headgate.Store) {
+			for range 3 {
+				all = append(all, stores.OpenURL(t, c.URL(), redis.WithPrefix(prefix)))
+			}
+			return all
+		}
+		leasing, leased := stores.Layers(t, headgate.Leased, open("leased:")...)
+		reporting, local := stores.Layers(t, headgate.Async, open("async:")...)
+		rules := stores.Brisk()
+		var byLease, byReport [][]stores.Span
+		var all sync.WaitGroup
+		for _, run := range []struct {
+			nodes    []stores.Node
+			admitted *[][]stores.Span
+		}{{leasing, &byLease}, {reporting, &byReport}} {
+			all.Go(func() {
+				*run.admitted = stores.Spend(t, run.nodes, rules, 3*time.Second, 5*time.Millisecond, func() bool { return true })
+			})
+		}
+		time.Sleep(time.Second)
+		slot := slot(t, c, "leased:"+rules[1].Name()+" k")
+		old := c.Owner(slot)
+		stores.Until(t, "a replica has taken over", func() bool {
+			// It gives up by itself what takes it more than five seconds.
+			_, _ = c.ReplicaOf(old).Do(t.Context(), "CLUSTER", "FAILOVER")
+			for end := time.Now().Add(6 * time.Second); c.Owner(slot) == old && time.Now().Before(end); {
+				time.Sleep(20 * time.Millisecond)
+			}
+			return c.Owner(slot) != old
+		})
+		stores.Ended(t, "the callers have ended", stores.Waited(&all))
+		stores.Within(t, rules, byLease, func(*headgate.Limit) int64 { return 0 })
+		stores.Within(t, rules, byReport, func(l *headgate.Limit) int64 { return 2 * stores.AsyncExcess(l, 3) })
+		if leased() == 0 || local() == 0 {
+			t.Errorf("%d requests were decided by leases and %d by what nodes knew", leased(), local())
+		}
+		t.Logf("%d requests were decided by leases, and %d by what nodes knew", leased(), local())
+	})
+}
