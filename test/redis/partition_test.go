@@ -112,7 +112,8 @@ func TestCutOff(t *testing.T) {
 				for i := range nodes {
 					url := s.URL()
 					if i == 0 {
-						url = "redis://" + cable.addr
+						// A connection that has gone silent is given up after some three times as long.
+						url = "redis://" + cable.addr + "?connect_timeout=2s"
 					}
 					all = append(all, stores.OpenURL(t, url, redis.WithPrefix(prefix), redis.WithTimeout(200*time.Millisecond)))
 				}
