@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ func Faults(on Topology) []Fault {
 		{"stopped (SIGSTOP)", []Topology{Sentinel, Cluster}, stopped},
 		{"cut off from all but the callers", []Topology{Sentinel}, cutOff},
 		{"handed over (`SENTINEL FAILOVER`)", []Topology{Sentinel}, handedOver},
+		{"handed over, with writes paused before (`CLIENT PAUSE`)", []Topology{Sentinel}, handedOverPaused},
 		{"handed over (`CLUSTER FAILOVER`)", []Topology{Cluster}, handedOverCluster},
 		{"cut off, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(cutOff)},
 		{"`SENTINEL FAILOVER`, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(handedOver)},
@@ -172,13 +174,39 @@ func handedOver(tr *trial) {
 	tr.begin()
 	do(tr.t, tr.place.sentinel.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
 	tr.next = tr.place.successor(tr.slots[0], tr.target)
+	tr.relieved()
+	tr.gap = max(0, tr.units()-tr.marker.reached(tr.t, tr.next))
+	tr.place.whole()
+}
+
+// handedOverPaused: the primary takes no writes any more, its replicas have what it took
+// before, and only then is it relieved. Nothing can be lost.
+func handedOverPaused(tr *trial) {
+	tr.begin()
+	do(tr.t, tr.target, "CLIENT", "PAUSE", strconv.FormatInt(patience.Milliseconds(), 10), "WRITE")
+	until(tr.t, "the replicas have all", func() bool {
+		info := replication(tr.t, tr.target)
+		_, rest, _ := strings.Cut(info, "master_repl_offset:")
+		offset, _, _ := strings.Cut(rest, "\r\n")
+		return strings.Count(info, "state=online,offset="+offset+",") == len(tr.place.all())-1
+	})
+	do(tr.t, tr.place.sentinel.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
+	tr.next = tr.place.successor(tr.slots[0], tr.target)
+	tr.load.well(tr.t, "the store has found the new primary")
+	// What the Sentinels told the old one to do waits as well.
+	do(tr.t, tr.target, "CLIENT", "UNPAUSE")
+	tr.relieved()
+	tr.place.whole()
+}
+
+// relieved waits until the old primary is a replica.
+func (tr *trial) relieved() {
+	tr.t.Helper()
 	until(tr.t, "the old primary is a replica", func() bool {
 		// On the way there a Sentinel breaks all connections to it.
 		info, err := tr.target.Do(tr.t.Context(), "INFO", "replication")
 		return err == nil && strings.Contains(fmt.Sprint(info), "role:slave")
 	})
-	tr.gap = max(0, tr.units()-tr.marker.reached(tr.t, tr.next))
-	tr.place.whole()
 }
 
 // handedOverCluster: the old primary waits until the new one has everything.
