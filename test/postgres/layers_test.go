@@ -28,8 +28,10 @@ func TestLayers(t *testing.T) {
 				all = append(all, open(t, s, nil, postgres.WithPrefix(c.consistency.String()+":")))
 			}
 			nodes, served := stores.Layers(t, c.consistency, all...)
-			rules := stores.Brisk()
-			admitted := stores.Spend(t, nodes, rules, 3*time.Second, 5*time.Millisecond, func() bool { return false })
+			rules := stores.Brisk(3 * time.Second)
+			admitted := stores.Spend(t, nodes, rules, stores.Load{
+				Callers: 16, Pause: 5 * time.Millisecond, Length: 4 * time.Second, Enough: func() bool { return served() > 0 },
+			})
 			stores.Within(t, rules, admitted, c.over)
 			if served() == 0 {
 				t.Error("every request was decided by the store")

@@ -22,8 +22,10 @@ func TestRollout(t *testing.T) {
 		}
 		nodes, served := stores.Layers(t, headgate.Leased, all...)
 		nodes[2].Consistency = headgate.Strict
-		rules := stores.Brisk()
-		admitted := stores.Spend(t, nodes, rules, 3*time.Second, 2*time.Millisecond, func() bool { return false })
+		rules := stores.Brisk(time.Second)
+		admitted := stores.Spend(t, nodes, rules, stores.Load{
+			Callers: 4, Pause: 2 * time.Millisecond, Length: 3 * time.Second, Enough: func() bool { return served() > 0 },
+		})
 		stores.Within(t, rules, admitted, func(l *headgate.Limit) int64 {
 			switch l.Algorithm {
 			case headgate.TokenBucket:

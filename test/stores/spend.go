@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,32 +23,55 @@ type Node struct {
 	Consistency headgate.Consistency
 }
 
-// Spend has callers of every node take single units of every rule for so long, each with a
-// pause between, and returns what was admitted of each rule. Calls may fail while failing
-// reports true, and fail the test at any other time.
-func Spend(t testing.TB, nodes []Node, rules []*headgate.Rule, length, pause time.Duration, failing func() bool) [][]Span {
+// Load is what callers ask of each node and rule.
+type Load struct {
+	Callers int
+	Pause   time.Duration // between the requests of each
+	// Length is how long they ask at least: they go on, for two minutes at most, until the
+	// limits have been used up once and Enough, if there is one, reports true.
+	Length time.Duration
+	Enough func() bool
+	// MayFail says that calls may fail: else one that does fails the test.
+	MayFail bool
+}
+
+// Spend has callers of every node take single units of every rule, and returns what was
+// admitted of each rule.
+func Spend(t testing.TB, nodes []Node, rules []*headgate.Rule, load Load) [][]Span {
 	t.Helper()
-	const callers = 4
 	admitted := make([][]Span, len(rules))
 	var mu sync.Mutex // guards admitted
 	var all sync.WaitGroup
 	start := time.Now()
+	counts := make([]atomic.Int64, len(rules))
+	over := func() bool {
+		took := time.Since(start)
+		if took < load.Length || took > most {
+			return took > most
+		}
+		for i, rule := range rules {
+			if counts[i].Load() < rule.Limits()[0].Count*9/10 {
+				return false
+			}
+		}
+		return load.Enough == nil || load.Enough()
+	}
 	for _, node := range nodes {
 		for i, rule := range rules {
 			checks := []headgate.Check{{Rule: rule, Key: "k", Consistency: node.Consistency}}
-			for range callers {
+			for range load.Callers {
 				all.Go(func() {
 					var mine []Span
-					for ; time.Since(start) < length; time.Sleep(pause) {
+					for ; !over(); time.Sleep(load.Pause) {
 						began := time.Now()
-						mayFail := failing()
 						out, err := node.Store.Take(t.Context(), headgate.OpTake, checks, nil)
 						switch {
-						case err != nil && !mayFail && !failing():
+						case err != nil && !load.MayFail:
 							t.Errorf("%s: %v", rule.Name(), err)
 							return
 						case err == nil && headgate.NewVerdict(out).Allowed:
 							mine = append(mine, Span{began, time.Now()})
+							counts[i].Add(1)
 						}
 					}
 					mu.Lock()
@@ -140,13 +164,13 @@ func AsyncExcess(l *headgate.Limit, nodes int64) int64 {
 	return int64(math.Ceil(most))
 }
 
-// Brisk are limits that are used up and come back many times while a test lasts, of each
-// algorithm that [Excess] knows.
-func Brisk() []*headgate.Rule {
+// Brisk are limits of 500 units in a period, of each algorithm that [Excess] knows: they are
+// used up and come back while a test lasts.
+func Brisk(period time.Duration) []*headgate.Rule {
 	return []*headgate.Rule{
-		headgate.MustRule("brisk.bucket", headgate.Per(500, time.Second)),
-		headgate.MustRule("brisk.sliding", headgate.Sliding(500, time.Second)),
-		headgate.MustRule("brisk.fixed", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 500, Period: time.Second}),
+		headgate.MustRule("brisk.bucket", headgate.Per(500, period)),
+		headgate.MustRule("brisk.sliding", headgate.Sliding(500, period)),
+		headgate.MustRule("brisk.fixed", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 500, Period: period}),
 	}
 }
 

@@ -25,7 +25,7 @@ func TestLayersOnCluster(t *testing.T) {
 		}
 		leasing, leased := stores.Layers(t, headgate.Leased, open("leased:")...)
 		reporting, local := stores.Layers(t, headgate.Async, open("async:")...)
-		rules := stores.Brisk()
+		rules := stores.Brisk(time.Second)
 		var byLease, byReport [][]stores.Span
 		var all sync.WaitGroup
 		for _, run := range []struct {
@@ -33,7 +33,7 @@ func TestLayersOnCluster(t *testing.T) {
 			admitted *[][]stores.Span
 		}{{leasing, &byLease}, {reporting, &byReport}} {
 			all.Go(func() {
-				*run.admitted = stores.Spend(t, run.nodes, rules, 3*time.Second, 5*time.Millisecond, func() bool { return true })
+				*run.admitted = stores.Spend(t, run.nodes, rules, stores.Load{Callers: 4, Pause: 5 * time.Millisecond, Length: 3 * time.Second, MayFail: true})
 			})
 		}
 		time.Sleep(time.Second)
