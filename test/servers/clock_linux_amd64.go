@@ -58,16 +58,25 @@ var falseClock = []byte{
 // falseFunctions are where the functions begin in falseClock.
 var falseFunctions = map[string]int{"__vdso_clock_gettime": 0, "__vdso_gettimeofday": 0x1f, "__vdso_time": 0x36}
 
-// SetClock sets the wall clock of a process, and of no other, ahead of the machine's by whole
-// seconds, or back if they are negative; 0 is right again. Its monotonic clock stays as it is,
-// so that to the process a step ahead is what it sees when the machine was suspended. The
-// process is stopped meanwhile.
+// SetClock sets the wall clock of a process and of those that it has started, and of no
+// others, ahead of the machine's by whole seconds, or back if they are negative; 0 is right
+// again. Their monotonic clock stays as it is, so that to the process a step ahead is what it
+// sees when the machine was suspended. All of them are stopped meanwhile: no one of them sees
+// another time than the others.
 func SetClock(pid int, ahead time.Duration) error {
-	err := halt(pid)
-	if err == nil {
-		err = setClock(pid, ahead)
+	err := halt(pid) // first: it starts no others from here on
+	all := append(children(pid), pid)
+	for _, one := range all {
+		err = errors.Join(err, halt(one))
 	}
-	err = errors.Join(err, syscall.Kill(pid, syscall.SIGCONT))
+	for _, one := range all {
+		if err == nil && runs(one) { // it may have ended by itself
+			err = setClock(one, ahead)
+		}
+	}
+	for _, one := range all {
+		_ = syscall.Kill(one, syscall.SIGCONT) // so may it now
+	}
 	if err != nil {
 		return fmt.Errorf("servers: setting the clock of process %d: %w", pid, err)
 	}
@@ -77,19 +86,19 @@ func SetClock(pid int, ahead time.Duration) error {
 // halt stops a process, and waits until none of its threads runs: it might be in the middle
 // of what is written over.
 func halt(pid int) error {
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && runs(pid) {
 		return err
 	}
-	runs := func(thread string) bool {
+	going := func(thread string) bool {
 		state, _ := stat(thread)
-		return state != "T" && state != ""
+		return state != "T" && state != "Z" && state != ""
 	}
 	for until := time.Now().Add(startTime); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(threads, runs) {
+		if !slices.ContainsFunc(threads, going) {
 			return nil
 		}
 	}

@@ -2,7 +2,6 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -159,14 +158,7 @@ func (d *Daemon) SetClock(ahead time.Duration) {
 	if d.process == nil {
 		d.t.Fatalf("servers: %s on port %d is down and has no clock", d.name, d.port)
 	}
-	pid := d.process.cmd.Process.Pid
-	err := SetClock(pid, ahead) // first: what it starts from now on has that clock
-	for _, child := range children(pid) {
-		if one := SetClock(child, ahead); runs(child) { // it may have ended by itself
-			err = errors.Join(err, one)
-		}
-	}
-	if err != nil {
+	if err := SetClock(d.process.cmd.Process.Pid, ahead); err != nil {
 		d.t.Fatal(err)
 	}
 }
