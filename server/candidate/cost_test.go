@@ -95,10 +95,9 @@ func BenchmarkCompare(b *testing.B) {
 func BenchmarkDecide(b *testing.B) {
 	s := costStage(b)
 	d := &decide.Over{Rules: s.Policy, Store: memory.New()}
-	ask := decide.Ask{Descriptor: costs[0].descriptor}
-	var decisions []headgate.Decision
+	r := decide.Request{Ask: decide.Ask{Descriptor: costs[0].descriptor}, Given: decide.GivenDescriptor}
 	b.ReportAllocs()
 	for b.Loop() {
-		decisions, _ = decide.Decide(context.Background(), d, &ask, decisions[:0])
+		r.Decide(context.Background(), d)
 	}
 }

@@ -69,12 +69,12 @@ func next(before *decide.Policy, set *policy.Set) *decide.Policy {
 // ask has the service decide, and reports whether the request is admitted.
 func (s *stage) ask(op headgate.Op, d policy.Descriptor) bool {
 	s.t.Helper()
-	ask := decide.Ask{Op: op, Descriptor: d}
-	decisions, err := decide.Decide(s.t.Context(), s.Decider, &ask, nil)
-	if err != nil {
-		s.t.Fatal(err)
+	r := decide.Request{Ask: decide.Ask{Op: op, Descriptor: d}, Given: decide.GivenDescriptor}
+	out := r.Decide(s.t.Context(), s.Decider)
+	if out.Kind != decide.Decided {
+		s.t.Fatal(out.Err)
 	}
-	return ask.Denied == nil && headgate.NewVerdict(decisions).Allowed
+	return out.Verdict.Allowed
 }
 
 // takes has the service decide n requests of a user.

@@ -3,7 +3,6 @@ package candidate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -166,7 +165,8 @@ func TestPartialRefund(t *testing.T) {
 	d := policy.Descriptor{user("anna")}
 	s.takes(3, d...)
 	ask := decide.Ask{Op: headgate.OpRefund, Descriptor: d}
-	if err := ask.Resolve(s); err != nil {
+	ask.Policy = s.Policy()
+	if err := ask.Resolve(); err != nil {
 		t.Fatal(err)
 	}
 	ask.Checks = ask.Checks[1:]
@@ -196,7 +196,8 @@ func TestSettleByRule(t *testing.T) {
 	}
 	s := newStage(t, set(t, all(1000, 2)), set(t, all(60, 3)), Options{}).run()
 	ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}, Cost: 5}
-	if err := ask.Resolve(s); err != nil {
+	ask.Policy = s.Policy()
+	if err := ask.Resolve(); err != nil {
 		t.Fatal(err)
 	}
 	r, _, err := s.Reserve(t.Context(), headgate.Terms{}, &ask, nil)
@@ -225,7 +226,8 @@ func TestOnce(t *testing.T) {
 	once := func(id string) {
 		t.Helper()
 		ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}}
-		if err := ask.Resolve(s); err != nil {
+		ask.Policy = s.Policy()
+		if err := ask.Resolve(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.TakeOnce(t.Context(), headgate.Terms{ID: id}, &ask, nil); err != nil {
@@ -248,7 +250,8 @@ func TestReserve(t *testing.T) {
 	reserve := func(cost int64) headgate.Reservation {
 		t.Helper()
 		ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}, Cost: cost}
-		if err := ask.Resolve(s); err != nil {
+		ask.Policy = s.Policy()
+		if err := ask.Resolve(); err != nil {
 			t.Fatal(err)
 		}
 		r, _, err := s.Reserve(t.Context(), headgate.Terms{}, &ask, nil)
@@ -352,8 +355,9 @@ func TestFailures(t *testing.T) {
 	}
 	s = newStage(t, rules, rules, Options{}).run()
 	s.Decider = decide.Observe(&decide.Over{Rules: s.Policy, Store: broken{s.liveStore}}, s.trial.Hooks())
-	if _, err := decide.Decide(t.Context(), s, &decide.Ask{Descriptor: policy.Descriptor{user("down")}}, nil); !errors.Is(err, headgate.ErrUnavailable) {
-		t.Fatal(err)
+	request := decide.Request{Ask: decide.Ask{Descriptor: policy.Descriptor{user("down")}}, Given: decide.GivenDescriptor}
+	if out := request.Decide(t.Context(), s); out.Kind != decide.Unavailable {
+		t.Fatal(out.Err)
 	}
 	if r := s.report(); r.NotCompared != (NotCompared{Undecided: 1}) || r.Compared != 0 {
 		t.Errorf("%+v", r)

@@ -1,9 +1,16 @@
-// Package decide is what every transport of the service asks: the rules in force,
-// and a decision.
+// Package decide is the one room where a request becomes a decision, whatever protocol it
+// came by.
 //
-// A transport turns what it received into an [Ask], has [Decide] answer it, and
-// turns the verdict into what its callers understand. It knows neither stores nor
-// files.
+// # Basics
+//
+// A door of the service turns what it received into a [Request], has [Request.Decide] answer
+// it, and turns the [Outcome] into what its callers understand. A request of several
+// descriptors, as Envoy asks, is [Parts] instead. Doors know neither stores nor files; what
+// they ask is a [Decider], which [Observe] lets others look at.
+//
+// # Caveats
+//
+// A Request and its Outcome share memory that the next request uses again.
 package decide
 
 import (
@@ -76,7 +83,10 @@ type Ask struct {
 // Named is a check that a caller has named; see [policy.Set.Check].
 type Named struct {
 	Rule, Key string
-	Cost      int64
+	// Cost is how many units: 1 to headgate.MaxCount.
+	Cost int64
+	// Given says which of the fields the caller has sent.
+	Given Given
 }
 
 // Decider decides requests. Implementations are safe for concurrent use, and keep
@@ -103,25 +113,10 @@ type Decider interface {
 	Told(p *Parts, err error)
 }
 
-// Resolve fills in what the rules in force make of the ask's Descriptor and Cost:
-// Policy, Checks (from their beginning) and lists. The error is that of
-// [Policy.Decide].
-func (a *Ask) Resolve(d Decider) error {
-	a.Policy = d.Policy()
+// Resolve fills in what the ask's Policy makes of its Descriptor and Cost: Checks (from
+// their beginning) and lists. The error is that of [Policy.Decide].
+func (a *Ask) Resolve() error {
 	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Checks[:0])
 	a.Checks, a.Denied, a.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
-	for i := range a.Checks {
-		a.Checks[i].At = a.At
-	}
 	return err
-}
-
-// Decide resolves the ask and carries it out. A request that the deny list turns
-// away is no error: see [Ask.Denied]. An error is an [*headgate.InvalidError], or
-// wraps [headgate.ErrUnavailable].
-func Decide(ctx context.Context, d Decider, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := ask.Resolve(d); err != nil {
-		return dst, err
-	}
-	return d.Take(ctx, ask, dst)
 }

@@ -68,8 +68,8 @@ func TestObserve(t *testing.T) {
 		})
 		before := make([]headgate.Decision, 1)
 		ask := func(op headgate.Op, user string) *decide.Ask {
-			a := &decide.Ask{Op: op, Descriptor: policy.Descriptor{{Name: "user", Value: user}}}
-			if err := a.Resolve(d); err != nil {
+			a := &decide.Ask{Op: op, Descriptor: policy.Descriptor{{Name: "user", Value: user}}, Policy: d.Policy()}
+			if err := a.Resolve(); err != nil {
 				t.Fatal(err)
 			}
 			return a
@@ -115,11 +115,11 @@ func TestNoLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set} }, Store: plain{}}
-	ask := &decide.Ask{}
-	decisions, err := decide.Decide(t.Context(), d, ask, nil)
-	if err != nil || len(decisions) != 1 {
-		t.Errorf("%v, %v", decisions, err)
+	request := decide.Request{Given: decide.GivenDescriptor}
+	if out := request.Decide(t.Context(), d); out.Kind != decide.Decided || len(out.Verdict.Decisions) != 1 {
+		t.Errorf("%+v", out)
 	}
+	ask := &request.Ask
 	_, once := d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, ask, nil)
 	_, _, reserve := d.Reserve(t.Context(), headgate.Terms{}, ask, nil)
 	_, recall := d.Recall(t.Context(), "a")

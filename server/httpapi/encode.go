@@ -2,24 +2,10 @@ package httpapi
 
 import (
 	"strconv"
-	"sync"
-	"time"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/decide"
 )
-
-// texts holds what is always the same in the answers about one policy, so that
-// an answer is put together from parts that are there already. It is immutable.
-type texts struct {
-	set     decide.Policy
-	byLimit map[*headgate.Limit]*text
-	soft    bool // some rule warns
-	// rules is the whole policy. It is made when somebody asks, once: a large
-	// policy takes a while to write, and anybody may ask.
-	rules func() []byte
-}
 
 // text is what is always the same about one limit.
 type text struct {
@@ -28,116 +14,66 @@ type text struct {
 	size string // "capacity":…,"period_ms":…
 }
 
-func newTexts(set decide.Policy) *texts {
-	t := &texts{set: set, byLimit: make(map[*headgate.Limit]*text)}
-	t.rules = sync.OnceValue(func() []byte { return encodeRules(t) })
-	rules := set.Rules()
-	for i := range rules {
-		r := &rules[i]
-		t.soft = t.soft || r.Soft > 0
-		t.add(r.Limits)
-		if r.Tariff != nil {
-			t.add(r.Tariff.Other)
-			for j := range r.Tariff.Tiers {
-				t.add(r.Tariff.Tiers[j].Limits)
-			}
-		}
-		for j := range r.Overrides {
-			t.add(r.Overrides[j].Limits)
-		}
-	}
-	return t
+func newText(l decide.LimitText) text {
+	name := appendString([]byte(`"rule":`), l.Rule)
+	name = appendString(append(name, `,"limit":`...), l.Limit)
+	kind := appendString([]byte(`"algorithm":`), l.Algorithm)
+	size := strconv.AppendInt([]byte(`"capacity":`), l.Capacity, 10)
+	size = strconv.AppendInt(append(size, `,"period_ms":`...), l.PeriodMS, 10)
+	return text{name: string(name), kind: string(kind), size: string(size)}
 }
 
-// add makes the texts of a list of limits.
-func (t *texts) add(rule *headgate.Rule) {
-	if rule == nil {
-		return
-	}
-	limits := rule.Limits()
-	for i := range limits {
-		if l := &limits[i]; t.byLimit[l] == nil {
-			t.byLimit[l] = newText(rule, l)
-		}
-	}
-}
-
-// of returns the text of the decision's limit. A store may answer with a limit
-// that is not one of the policy's own: its text is made for the occasion.
-func (t *texts) of(d *headgate.Decision) *text {
-	if found, ok := t.byLimit[d.Limit]; ok {
-		return found
-	}
-	return newText(d.Rule, d.Limit)
-}
-
-func newText(rule *headgate.Rule, limit *headgate.Limit) *text {
-	name := appendString([]byte(`"rule":`), rule.Name())
-	name = appendString(append(name, `,"limit":`...), limit.String())
-	kind := appendString([]byte(`"algorithm":`), limit.Algorithm.String())
-	size := strconv.AppendInt([]byte(`"capacity":`), limit.Capacity(), 10)
-	size = strconv.AppendInt(append(size, `,"period_ms":`...), ceilMillis(time.Duration(limit.Micros())*time.Microsecond), 10)
-	return &text{name: string(name), kind: string(kind), size: string(size)}
-}
-
-// appendVerdict writes an object that holds the verdict's members. With at, it
-// also has the time of the decision, for a refund to name. It ends its line, as
-// every answer does, for those who read them in a terminal.
-func appendVerdict(b []byte, v *headgate.Verdict, t *texts, at bool) []byte {
-	return append(appendMembers(append(b, '{'), v, t, at), "}\n"...)
-}
-
-// appendMembers writes the verdict's members without the braces around them.
-func appendMembers(b []byte, v *headgate.Verdict, t *texts, at bool) []byte {
-	b = strconv.AppendBool(append(b, `"allowed":`...), v.Allowed)
-	if d := v.Deciding(); d != nil && !v.Allowed {
+// appendMembers writes the members of the answer without the braces around them. With at,
+// they have the time of the decision, for a refund to name.
+func (h *Handler) appendMembers(b []byte, p decide.Policy, o *decide.Outcome, at bool) []byte {
+	b = strconv.AppendBool(append(b, `"allowed":`...), o.Verdict.Allowed)
+	if d := o.DeniedBy(); d != nil {
 		b = append(b, `,"denied_by":{`...)
-		b = append(append(b, t.of(d).name...), '}')
+		b = append(append(b, h.texts.Of(p, d).name...), '}')
+	} else if o.Listed != nil {
+		b = append(appendString(append(b, `,"denied_by":{"list":`...), o.Listed.Name), '}')
 	}
-	b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), ceilMillis(v.RetryAfter), 10)
-	b = strconv.AppendInt(append(b, `,"delay_ms":`...), ceilMillis(v.Delay), 10)
-	if at && len(v.Decisions) > 0 {
-		b = strconv.AppendInt(append(b, `,"at":`...), v.Decisions[0].At, 10)
+	b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), o.RetryAfterMS(), 10)
+	b = strconv.AppendInt(append(b, `,"delay_ms":`...), o.DelayMS(), 10)
+	if at && o.At != 0 {
+		b = strconv.AppendInt(append(b, `,"at":`...), o.At, 10)
 	}
 	b = append(b, `,"decisions":[`...)
-	for i := range v.Decisions {
-		d := &v.Decisions[i]
+	for i := range o.Verdict.Decisions {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		text := t.of(d)
-		b = append(append(b, '{'), text.name...)
-		b = append(append(b, ','), text.kind...)
-		b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
-		if d.Source != headgate.SourceStore {
-			b = append(append(append(b, `,"source":"`...), d.Source.String()...), '"')
-		}
-		if d.Shadow {
-			b = append(b, `,"shadow":true`...)
-		}
-		if t.soft && t.set.Soft(d) {
-			b = append(b, `,"soft":true`...)
-		}
-		b = append(append(b, ','), text.size...)
-		b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
-		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), ceilMillis(d.RetryAfter), 10)
-		b = strconv.AppendInt(append(b, `,"reset_after_ms":`...), ceilMillis(d.ResetAfter), 10)
-		b = append(b, '}')
+		row := o.Row(i)
+		b = h.appendRow(b, p, &row)
 	}
-	return append(b, ']')
+	b = append(b, ']')
+	if o.Reservation != "" {
+		b = appendString(append(b, `,"reservation":{"id":`...), o.Reservation)
+		b = append(strconv.AppendInt(append(b, `,"expires_in_ms":`...), o.ExpiresInMS(), 10), '}')
+	}
+	return b
 }
 
-// ceilMillis is d in milliseconds, rounded up so that waiting that long is
-// enough. Never stays -1.
-func ceilMillis(d time.Duration) int64 {
-	if d == headgate.Never {
-		return -1
+func (h *Handler) appendRow(b []byte, p decide.Policy, row *decide.Row) []byte {
+	d := row.Decision
+	text := h.texts.Of(p, d)
+	b = append(append(b, '{'), text.name...)
+	b = append(append(b, ','), text.kind...)
+	b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
+	if row.Source != "" {
+		b = append(append(append(b, `,"source":"`...), row.Source...), '"')
 	}
-	ms := d / time.Millisecond
-	if d%time.Millisecond > 0 {
-		ms++
+	if d.Shadow {
+		b = append(b, `,"shadow":true`...)
 	}
-	return int64(ms)
+	if row.Soft {
+		b = append(b, `,"soft":true`...)
+	}
+	b = append(append(b, ','), text.size...)
+	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
+	b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), row.RetryAfterMS, 10)
+	b = strconv.AppendInt(append(b, `,"reset_after_ms":`...), row.ResetAfterMS, 10)
+	return append(b, '}')
 }
 
 const hexDigits = "0123456789abcdef"

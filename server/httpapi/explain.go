@@ -5,45 +5,19 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/decide"
 )
 
-// serveExplain says what binds a request and why, and charges nothing.
-func (h *Handler) serveExplain(w http.ResponseWriter, r *http.Request) {
-	s := h.pool.Get().(*scratch)
-	h.explain(w, r, s)
-	// Not deferred: after a panic somebody may still hold the scratch.
-	h.release(s)
-}
-
+// explain says what binds a request and why, and charges nothing.
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request, s *scratch) {
-	// None of the parameters of the other paths has a meaning here.
-	_, p := readQuery(r.URL.RawQuery, headgate.OpReset)
-	body, ok := s.receive(w, r, p)
-	if !ok {
+	_, p := readQuery(r.URL.RawQuery, noParameters)
+	if !s.receive(w, r, formCheck, p) {
 		return
 	}
-	decode(body, formCheck, &s.request, &s.faults)
-	if s.request.seen&hasChecks != 0 {
-		s.faults.add(http.StatusUnprocessableEntity, place{name: "checks"}, "cannot be explained; send the descriptor of a request")
-	}
-	if len(s.faults) != 0 {
-		writeProblem(w, faultsProblem(s.faults))
+	e, o := s.Explain(r.Context(), h.decider)
+	if o.Kind != decide.Decided {
+		writeUndecided(w, s.Faults, o)
 		return
-	}
-	set := h.decider.Policy()
-	e := set.Explain(s.request.descriptor, s.request.cost)
-	if e.Error == "" {
-		if checks := e.Checks(); len(checks) > 0 {
-			var err error
-			ask := decide.Ask{Op: headgate.OpPeek, Policy: set, Checks: checks}
-			if s.decisions, err = h.decider.Take(r.Context(), &ask, s.decisions); err != nil {
-				h.failed(w, r, err)
-				return
-			}
-		}
-		e.Observe(set.Set, s.decisions)
 	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)

@@ -51,7 +51,8 @@ type Handler struct {
 	decider decide.Decider
 	options Options
 	routes  map[string]*route
-	texts   atomic.Pointer[texts]
+	texts   *decide.Texts[text]
+	rules   atomic.Pointer[rulesText]
 	pool    sync.Pool // of *scratch
 }
 
@@ -75,17 +76,17 @@ func New(decider decide.Decider, options Options) *Handler {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{decider: decider, options: options}
+	h := &Handler{decider: decider, options: options, texts: decide.NewTexts(newText)}
 	h.pool.New = func() any { return new(scratch) }
 	h.routes = map[string]*route{
-		"/v1/check":     {http.MethodPost, deciding(headgate.OpTake)},
-		"/v1/peek":      {http.MethodPost, deciding(headgate.OpPeek)},
-		"/v1/refund":    {http.MethodPost, deciding(headgate.OpRefund)},
-		"/v1/reset":     {http.MethodPost, deciding(headgate.OpReset)},
-		"/v1/reserve":   {http.MethodPost, pooled((*Handler).reserve)},
-		"/v1/settle":    {http.MethodPost, pooled((*Handler).settle)},
-		"/v1/cancel":    {http.MethodPost, pooled((*Handler).cancel)},
-		"/v1/explain":   {http.MethodPost, (*Handler).serveExplain},
+		"/v1/check":     {http.MethodPost, deciding(headgate.OpTake, false)},
+		"/v1/peek":      {http.MethodPost, deciding(headgate.OpPeek, false)},
+		"/v1/refund":    {http.MethodPost, deciding(headgate.OpRefund, false)},
+		"/v1/reset":     {http.MethodPost, deciding(headgate.OpReset, false)},
+		"/v1/reserve":   {http.MethodPost, deciding(headgate.OpTake, true)},
+		"/v1/settle":    {http.MethodPost, settling(formSettle)},
+		"/v1/cancel":    {http.MethodPost, settling(formCancel)},
+		"/v1/explain":   {http.MethodPost, pooled((*Handler).explain)},
 		"/v1/reload":    {http.MethodPost, (*Handler).serveReload},
 		"/v1/rules":     {http.MethodGet, (*Handler).serveRules},
 		"/v1/candidate": {http.MethodGet, (*Handler).serveCandidate},

@@ -1,13 +1,12 @@
 package httpapi
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // problem is an answer that is no decision (RFC 9457).
@@ -18,7 +17,7 @@ type problem struct {
 	title  string
 	status int
 	detail string
-	faults faults
+	faults decide.Faults
 }
 
 // appendProblem writes the problem's object but for the closing brace, so that
@@ -43,8 +42,9 @@ func appendProblem(b []byte, p *problem) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(append(b, `{"field":`...), p.faults[i].Field)
-		b = append(appendString(append(b, `,"detail":`...), p.faults[i].Detail), '}')
+		field, text := fieldAndText(&p.faults[i])
+		b = appendString(append(b, `{"field":`...), field)
+		b = append(appendString(append(b, `,"detail":`...), text), '}')
 	}
 	return append(b, ']')
 }
@@ -53,60 +53,76 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	write(w, typeProblem, p.status, append(appendProblem(nil, p), "}\n"...))
 }
 
+// fieldAndText are what callers are told of a fault.
+func fieldAndText(f *decide.Fault) (field, text string) {
+	if field = f.Place.String(); field == "" {
+		field = "body"
+	}
+	if f.Kind == decide.UnknownRule {
+		return field, f.Text + "; GET /v1/rules lists the rules"
+	}
+	return field, f.Text
+}
+
+// faultStatuses are the statuses of requests with faults, by the gravest.
+var faultStatuses = [...]int{
+	decide.UnknownRule: http.StatusNotFound,
+	decide.OutOfRange:  http.StatusUnprocessableEntity,
+	decide.Malformed:   http.StatusBadRequest,
+}
+
 // faultsProblem is the problem of a request that has mistakes.
-func faultsProblem(list faults) *problem {
-	p := &problem{status: list.status(), faults: list, detail: "the request has a mistake"}
-	switch n := len(list); {
-	case n >= maxFaults:
-		p.detail = fmt.Sprintf("the request has at least %d mistakes", n)
-	case n > 1:
-		p.detail = fmt.Sprintf("the request has %d mistakes", n)
+func faultsProblem(list decide.Faults) *problem {
+	return &problem{status: faultStatuses[list.Kind()], faults: list, detail: list.Summary()}
+}
+
+// undecidedStatuses are the statuses of the other requests without a verdict.
+var undecidedStatuses = [...]int{
+	decide.Refused:       http.StatusUnprocessableEntity,
+	decide.Conflict:      http.StatusConflict,
+	decide.NoReservation: http.StatusNotFound,
+	decide.Unsupported:   http.StatusNotImplemented,
+	decide.Unavailable:   http.StatusServiceUnavailable,
+}
+
+// writeUndecided answers a request without a verdict.
+func writeUndecided(w http.ResponseWriter, list decide.Faults, o *decide.Outcome) {
+	switch o.Kind {
+	case decide.Gone: // Nobody reads an answer.
+	case decide.Faulty:
+		writeProblem(w, faultsProblem(list))
+	case decide.Unavailable:
+		p := httplimit.ReducedCapacity(decide.ComeBack)
+		w.Header()["Retry-After"] = []string{strconv.Itoa(int(decide.ComeBack / time.Second))}
+		writeProblem(w, &problem{kind: p.Type, title: p.Title, status: p.Status, detail: o.Text()})
+	default:
+		writeProblem(w, &problem{status: undecidedStatuses[o.Kind], detail: o.Text()})
 	}
-	return p
 }
 
-// comeBack is when a caller may try again after the store did not answer. The
-// store may be back at once or much later; nobody knows.
-const comeBack = time.Second
-
-// writeUnavailable answers for a store that did not decide.
-func writeUnavailable(w http.ResponseWriter) {
-	p := httplimit.ReducedCapacity(comeBack)
-	w.Header()["Retry-After"] = []string{strconv.Itoa(int(comeBack / time.Second))}
-	writeProblem(w, &problem{
-		kind: p.Type, title: p.Title, status: p.Status,
-		detail: "the store did not answer in time; whether the request was charged is not known",
-	})
-}
-
-// writeDenial answers 429 with the verdict in headers and in the body.
-func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, v *headgate.Verdict, t *texts, at bool) {
-	quota := httplimit.QuotaExceeded(v)
-	httplimit.WriteHeaders(w.Header(), h.options.Dialect, v)
-	b := appendProblem(s.out[:0], &problem{kind: quota.Type, title: quota.Title, status: quota.Status, detail: quota.Detail})
-	b = append(b, `,"violated-policies":[`...)
-	for i, name := range quota.ViolatedPolicies {
-		if i > 0 {
-			b = append(b, ',')
+// writeDenial answers 429 with the verdict in headers and in the body, or 403 where the
+// policy's deny list turns the request away, since waiting does not help then.
+func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, o *decide.Outcome, at bool) {
+	var b []byte
+	status := http.StatusForbidden
+	if o.Listed != nil {
+		b = appendProblem(s.out[:0], &problem{status: status, detail: "the policy's deny list turns the request away"})
+	} else {
+		quota := httplimit.QuotaExceeded(&o.Verdict)
+		status = quota.Status
+		httplimit.WriteHeaders(w.Header(), h.options.Dialect, &o.Verdict)
+		b = appendProblem(s.out[:0], &problem{kind: quota.Type, title: quota.Title, status: status, detail: quota.Detail})
+		b = append(b, `,"violated-policies":[`...)
+		for i, name := range quota.ViolatedPolicies {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(b, name)
 		}
-		b = appendString(b, name)
+		b = append(b, ']')
 	}
-	s.out = append(appendMembers(append(b, "],"...), v, t, at), "}\n"...)
-	write(w, typeProblem, quota.Status, s.out)
-}
-
-// writeListed answers a request that the policy's deny list turns away: no store
-// was asked, and waiting does not help.
-func (s *scratch) writeListed(w http.ResponseWriter, status bool) {
-	b, code, kind := append(s.out[:0], '{'), http.StatusOK, typeJSON
-	if status {
-		code, kind = http.StatusForbidden, typeProblem
-		b = append(appendProblem(s.out[:0], &problem{status: code, detail: "the policy's deny list turns the request away"}), ',')
-	}
-	b = append(b, `"allowed":false,"denied_by":{"list":`...)
-	b = appendString(b, s.ask.Denied.Name)
-	s.out = append(b, `},"retry_after_ms":-1,"delay_ms":0,"decisions":[]}`+"\n"...)
-	write(w, kind, code, s.out)
+	s.out = append(h.appendMembers(append(b, ','), s.Policy, o, at), "}\n"...)
+	write(w, typeProblem, status, s.out)
 }
 
 // The values are shared by all responses: nobody appends to a header's values

@@ -58,8 +58,7 @@ func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 		writeUnauthorized(w)
 		return
 	}
-	// None of the parameters of the other paths has a meaning here.
-	if _, p := readQuery(r.URL.RawQuery, headgate.OpReset); p != nil {
+	if _, p := readQuery(r.URL.RawQuery, noParameters); p != nil {
 		writeProblem(w, p)
 		return
 	}

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 func TestDecode(t *testing.T) {
@@ -76,8 +77,8 @@ func TestDecode(t *testing.T) {
 		{"twice", 0, `{"descriptor":{"a":"1","a":"1","b":"","b":""},"cost":1,"cost":1}`, "400 descriptor.a: is given twice\n400 descriptor.b: is given twice\n400 cost: is given twice"},
 		{"twice in a check", 0, `{"checks":[{"rule":"r","rule":"r","key":"k"}]}`, "400 checks[0].rule: is given twice"},
 
-		{"neither", 0, `{}`, `422 descriptor: is missing; send "descriptor" or "checks"`},
-		{"both", 0, `{"descriptor":{},"checks":[{"rule":"r","key":"k"}]}`, `422 checks: cannot be with "descriptor"; send one of them`},
+		{"neither", 0, `{}`, "422 descriptor: is missing; send a descriptor or checks"},
+		{"both", 0, `{"descriptor":{},"checks":[{"rule":"r","key":"k"}]}`, "422 checks: cannot be with a descriptor; send one of them"},
 		{"zero", 0, `{"descriptor":{},"cost":0}`, "422 cost: is 0, must be 1 to 1000000000"},
 		{"minus zero", 0, `{"descriptor":{},"cost":-0}`, "422 cost: is 0, must be 1 to 1000000000"},
 		{"too large", 0, `{"descriptor":{},"cost":1000000001}`, "422 cost: is 1000000001, must be 1 to 1000000000"},
@@ -96,12 +97,10 @@ func TestDecode(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var req request
-			var list faults
-			decode(tt.body, formOf(tt.op), &req, &list)
 			var lines []string
-			for _, f := range list {
-				lines = append(lines, fmt.Sprintf("%d %s: %s", f.status, f.Field, f.Detail))
+			for _, f := range read(tt.body, formOf(tt.op)).Faults {
+				field, text := fieldAndText(&f)
+				lines = append(lines, fmt.Sprintf("%d %s: %s", faultStatuses[f.Kind], field, text))
 			}
 			got := strings.Join(lines, "\n")
 			// The order of syntax and other mistakes is that of discovery.
@@ -110,6 +109,16 @@ func TestDecode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// read decodes a body and checks what it says, as far as it could be read.
+func read(body string, f form) *message {
+	m := new(message)
+	decode(body, f, m)
+	if len(m.Faults) == 0 {
+		m.Check()
+	}
+	return m
 }
 
 func sameLines(a, b string) bool {
@@ -129,27 +138,24 @@ func sameLines(a, b string) bool {
 }
 
 func TestDecodeValues(t *testing.T) {
-	var req request
-	var list faults
-	decode(`{"descriptor":{"b":"\u0000\u00e9","a":"\ud83d\ude00\/x"},"cost":7,"at":12}`, formRefund, &req, &list)
+	req := read(`{"descriptor":{"b":"\u0000\u00e9","a":"\ud83d\ude00\/x"},"cost":7,"at":12}`, formRefund)
 	want := policy.Descriptor{{Name: "b", Value: "\x00é"}, {Name: "a", Value: "😀/x"}}
-	if list != nil || req.cost != 7 || req.at != 12 || len(req.descriptor) != 2 || req.descriptor[0] != want[0] || req.descriptor[1] != want[1] {
-		t.Errorf("read %+v with mistakes %v, want %v", req, list, want)
+	if req.Faults != nil || req.Cost != 7 || req.At != 12 || !slices.Equal(req.Descriptor, want) {
+		t.Errorf("read %+v, want %v", req, want)
 	}
-	decode(`{"checks":[{"key":"k","rule":"r"},{"rule":"s","key":"","cost":3}]}`, formTake, &req, &list)
-	if list != nil || len(req.descriptor) != 0 || len(req.named) != 2 ||
-		req.named[0].rule != "r" || req.named[0].key != "k" || req.named[0].cost != 1 ||
-		req.named[1].rule != "s" || req.named[1].key != "" || req.named[1].cost != 3 {
-		t.Errorf("read %+v with mistakes %v", req, list)
+	req = read(`{"checks":[{"key":"k","rule":"r"},{"rule":"s","key":"","cost":3}]}`, formTake)
+	for i, want := range []decide.Named{{Rule: "r", Key: "k", Cost: 1}, {Rule: "s", Key: "", Cost: 3}} {
+		if req.Faults != nil || len(req.Descriptor) != 0 || len(req.Named) != 2 ||
+			req.Named[i].Rule != want.Rule || req.Named[i].Key != want.Key || req.Named[i].Cost != want.Cost {
+			t.Errorf("read %+v, want %+v", req, want)
+		}
 	}
 }
 
 func TestFaultsAreBounded(t *testing.T) {
-	var req request
-	var list faults
-	decode(`{`+strings.Repeat(`"x":1,`, 1000)+`"x":1}`, formTake, &req, &list)
-	if len(list) != maxFaults || list.status() != http.StatusBadRequest {
-		t.Errorf("%d mistakes with status %d, want %d with 400", len(list), list.status(), maxFaults)
+	list := read(`{`+strings.Repeat(`"x":1,`, 1000)+`"x":1}`, formTake).Faults
+	if len(list) != decide.MaxFaults || list.Kind() != decide.Malformed {
+		t.Errorf("%d mistakes of kind %d, want %d that are malformed", len(list), list.Kind(), decide.MaxFaults)
 	}
 }
 
@@ -176,26 +182,25 @@ func FuzzDecode(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		var req request
-		var list faults
-		decode(text, formRefund, &req, &list)
-		if len(list) == 0 {
-			sameAsStandard(t, text, &req)
+		req := read(text, formRefund)
+		if len(req.Faults) == 0 {
+			sameAsStandard(t, text, req)
 			return
 		}
-		for _, fault := range list {
-			if fault.Detail == "" || !utf8.ValidString(fault.Field) || !utf8.ValidString(fault.Detail) {
+		for _, fault := range req.Faults {
+			field, said := fieldAndText(&fault)
+			if said == "" || !utf8.ValidString(field) || !utf8.ValidString(said) {
 				t.Errorf("%q: mistake %+v is no text", text, fault)
 			}
-			stricter := strings.Contains(fault.Detail, "nest deeper") || strings.Contains(fault.Detail, "surrogate")
-			if strings.Contains(fault.Detail, "is not JSON") && !stricter && json.Valid([]byte(text)) {
-				t.Errorf("%q is JSON, but: %s", text, fault.Detail)
+			stricter := strings.Contains(said, "nest deeper") || strings.Contains(said, "surrogate")
+			if strings.Contains(said, "is not JSON") && !stricter && json.Valid([]byte(text)) {
+				t.Errorf("%q is JSON, but: %s", text, said)
 			}
 		}
 	})
 }
 
-func sameAsStandard(t *testing.T, text string, req *request) {
+func sameAsStandard(t *testing.T, text string, req *message) {
 	t.Helper()
 	var want body
 	dec := json.NewDecoder(strings.NewReader(text))
@@ -209,25 +214,25 @@ func sameAsStandard(t *testing.T, text string, req *request) {
 		}
 		return *p
 	}
-	if req.cost != number(want.Cost, 1) || req.at != number(want.At, 0) {
-		t.Errorf("%q: cost %d, at %d; encoding/json reads %+v", text, req.cost, req.at, want)
+	if req.Cost != number(want.Cost, 1) || req.At != number(want.At, 0) {
+		t.Errorf("%q: cost %d, at %d; encoding/json reads %+v", text, req.Cost, req.At, want)
 	}
 	if want.Descriptor != nil {
-		if len(*want.Descriptor) != len(req.descriptor) {
-			t.Errorf("%q: %d entries, encoding/json reads %d", text, len(req.descriptor), len(*want.Descriptor))
+		if len(*want.Descriptor) != len(req.Descriptor) {
+			t.Errorf("%q: %d entries, encoding/json reads %d", text, len(req.Descriptor), len(*want.Descriptor))
 		}
-		for _, e := range req.descriptor {
+		for _, e := range req.Descriptor {
 			if (*want.Descriptor)[e.Name] != e.Value {
 				t.Errorf("%q: entry %+v, encoding/json reads %q", text, e, (*want.Descriptor)[e.Name])
 			}
 		}
 	}
 	if want.Checks != nil {
-		if len(*want.Checks) != len(req.named) {
-			t.Fatalf("%q: %d checks, encoding/json reads %d", text, len(req.named), len(*want.Checks))
+		if len(*want.Checks) != len(req.Named) {
+			t.Fatalf("%q: %d checks, encoding/json reads %d", text, len(req.Named), len(*want.Checks))
 		}
 		for i, c := range *want.Checks {
-			if got := req.named[i]; *c.Rule != got.rule || *c.Key != got.key || number(c.Cost, 1) != got.cost {
+			if got := req.Named[i]; *c.Rule != got.Rule || *c.Key != got.Key || number(c.Cost, 1) != got.Cost {
 				t.Errorf("%q: check %+v, encoding/json reads %v", text, got, c)
 			}
 		}

@@ -4,15 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // serveRules shows the policy in force.
 func (h *Handler) serveRules(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, h.textsOf(h.decider.Policy()).rules())
+	writeJSON(w, http.StatusOK, h.rulesOf(h.decider.Policy()))
 }
 
 // shownPolicy is a policy with all that it has, but for what may be a secret: of a
@@ -118,10 +120,26 @@ type shownSubjects struct {
 	File  string `json:"file,omitempty"`
 }
 
-func encodeRules(t *texts) []byte {
-	set := t.set.Set
+// rulesText is the whole policy, as it is shown. It is written when somebody asks, once: a
+// large policy takes a while to write, and anybody may ask.
+type rulesText struct {
+	policy decide.Policy
+	text   func() []byte
+}
+
+func (h *Handler) rulesOf(p decide.Policy) []byte {
+	now := h.rules.Load()
+	if now == nil || now.policy != p {
+		now = &rulesText{p, sync.OnceValue(func() []byte { return encodeRules(p) })}
+		h.rules.Store(now)
+	}
+	return now.text()
+}
+
+func encodeRules(from decide.Policy) []byte {
+	set := from.Set
 	p := shownPolicy{
-		Version: t.set.Version, Hash: t.set.Hash, Rules: []shownRule{},
+		Version: from.Version, Hash: from.Hash, Rules: []shownRule{},
 		Allow: showList(set.Allowed()), Deny: showList(set.Denied()), Ignore: set.Ignored(),
 	}
 	rules := set.Rules()
@@ -212,7 +230,7 @@ func showLimits(r *headgate.Rule) []shownLimit {
 	shown := make([]shownLimit, len(limits))
 	for i := range limits {
 		l := &limits[i]
-		shown[i] = shownLimit{l.String(), l.Algorithm.String(), l.Capacity(), ceilMillis(time.Duration(l.Micros()) * time.Microsecond)}
+		shown[i] = shownLimit{l.String(), l.Algorithm.String(), l.Capacity(), decide.Millis(time.Duration(l.Micros()) * time.Microsecond)}
 	}
 	return shown
 }

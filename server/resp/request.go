@@ -174,15 +174,18 @@ func quoteNumber(text string) string {
 // wrong with them.
 func (k *call) resolve() bool {
 	ask := &k.ask
+	ask.Policy = k.conn.server.decider.Policy()
 	if k.wish.descriptor {
-		if err := ask.Resolve(k.conn.server.decider); err != nil {
+		if err := ask.Resolve(); err != nil {
 			k.refuse(err)
 			return false
+		}
+		for i := range ask.Checks {
+			ask.Checks[i].At = ask.At
 		}
 		k.own()
 		return true
 	}
-	ask.Policy = k.conn.server.decider.Policy()
 	var problems []string
 	for i := range ask.Named {
 		n := &ask.Named[i]

@@ -1,0 +1,321 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// Given is the set of the fields that a caller has sent, whatever their values.
+type Given uint16
+
+const (
+	// GivenDescriptor and GivenChecks say by what the request is to be decided.
+	GivenDescriptor Given = 1 << iota
+	GivenChecks
+	// GivenCost is the cost of the request, of a check or of a settlement.
+	GivenCost
+	// GivenAt and the two that follow are fields of the request.
+	GivenAt
+	GivenID
+	GivenLifetime
+	// GivenRule and GivenKey are fields of a check.
+	GivenRule
+	GivenKey
+	// GivenReservation and GivenStatus are fields of a settlement.
+	GivenReservation
+	GivenStatus
+)
+
+// Request is one request of a door. The door fills in what the caller asks for, calls
+// Decide, and tells the caller the [Outcome]. A Request can be used again after Reset,
+// and keeps the room that it took. It is not safe for concurrent use.
+type Request struct {
+	// Ask has what to do, the descriptor or the named checks, their costs and the time:
+	// Op, Descriptor, Named, Cost and At. A door may set the Policy, to one that it has
+	// taken from the Decider; otherwise it is the one in force.
+	Ask
+	// Given says which fields there are. Without GivenCost the cost is 1.
+	Given Given
+	// Beyond is how many entries or checks the caller sent beyond the bounds. The door
+	// does not have to keep them.
+	Beyond int
+	// Reserve makes the request, an OpTake, one whose cost is an estimate.
+	Reserve bool
+	// ID and LifetimeMS are the terms by which the request is remembered.
+	ID         string
+	LifetimeMS int64
+	// Unordered says that the door does not know the order of the descriptor's entries.
+	Unordered bool
+	// Borrowed says that the strings share the memory of more than the request, so that
+	// what is remembered has to be copied.
+	Borrowed bool
+
+	// Faults are the mistakes in the request. The door adds what it could not read;
+	// Decide adds the others.
+	Faults Faults
+
+	outcome   Outcome
+	decisions []headgate.Decision
+}
+
+// Reset forgets the request and its outcome.
+func (r *Request) Reset() {
+	clear(r.Descriptor)
+	clear(r.Named)
+	clear(r.Checks)
+	clear(r.Faults)
+	clear(r.decisions)
+	*r = Request{
+		Ask:    Ask{Descriptor: r.Descriptor[:0], Named: r.Named[:0], Checks: r.Checks[:0]},
+		Faults: r.Faults[:0], decisions: r.decisions[:0],
+	}
+}
+
+// maxAt bounds times to what any language's numbers hold exactly.
+const maxAt = 1 << 53
+
+// AddEntry adds an entry to the descriptor, or counts it if there are MaxEntries.
+func (r *Request) AddEntry(e policy.Entry) {
+	if len(r.Descriptor) == policy.MaxEntries {
+		r.Beyond++
+		return
+	}
+	r.Descriptor = append(r.Descriptor, e)
+}
+
+// AddCheck adds a check that the caller names, or counts it if there are MaxChecks.
+func (r *Request) AddCheck(n Named) {
+	if len(r.Named) == headgate.MaxChecks {
+		r.Beyond++
+		return
+	}
+	r.Named = append(r.Named, n)
+}
+
+// Decide checks the request, finds what binds it, and has it decided. The outcome is
+// valid until the request is used again.
+func (r *Request) Decide(ctx context.Context, d Decider) *Outcome {
+	r.Bind(d)
+	return r.Take(ctx, d)
+}
+
+// Bind is the first half of Decide: it finds what binds the request, or the faults.
+func (r *Request) Bind(d Decider) {
+	if r.Policy.Set == nil {
+		r.Policy = d.Policy()
+	}
+	if len(r.Faults) > 0 && r.Faults.Kind() == Malformed {
+		// Half of what could be found would follow from what could not be read.
+		return
+	}
+	r.Check()
+	r.bindNamed()
+	if r.Unordered && r.Policy.Nested != nil && len(r.Descriptor) > 2 {
+		r.Faults.Add(OutOfRange, Place{Name: "descriptor"}, "has no order here, which the policy asks for, a configuration of envoyproxy/ratelimit; send rule and key in checks")
+	}
+	if len(r.Faults) > 0 {
+		return
+	}
+	p := Place{Name: "checks"}
+	if r.Given&GivenDescriptor != 0 {
+		p.Name = "descriptor"
+		if err := r.Resolve(); err != nil {
+			r.Faults.AddError(p, false, err)
+			return
+		}
+	}
+	for i := range r.Checks {
+		r.Checks[i].At = r.At
+	}
+	// The store would refuse the same, but does not know the field.
+	if len(r.Checks) > 1 {
+		if err := headgate.Validate(headgate.OpTake, r.Checks); err != nil {
+			r.Faults.AddError(p, false, err)
+		}
+	}
+}
+
+// Take is the second half of Decide, for a request that was bound.
+func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
+	o := &r.outcome
+	*o = Outcome{request: r}
+	if len(r.Faults) > 0 {
+		o.Kind = Faulty
+		return o
+	}
+	terms := headgate.Terms{ID: r.ID, For: time.Duration(r.LifetimeMS) * time.Millisecond}
+	if r.Borrowed && (terms.ID != "" || r.Reserve) {
+		terms.ID = strings.Clone(terms.ID)
+		for i := range r.Checks {
+			r.Checks[i].Key = strings.Clone(r.Checks[i].Key)
+		}
+	}
+	var made headgate.Reservation
+	var err error
+	switch {
+	case r.Reserve:
+		if terms.For == 0 {
+			terms.For = r.Policy.Term(r.Checks)
+		}
+		made, r.decisions, err = d.Reserve(ctx, terms, &r.Ask, r.decisions[:0])
+	case r.Op == headgate.OpTake && terms.ID != "":
+		r.decisions, err = d.TakeOnce(ctx, terms, &r.Ask, r.decisions[:0])
+	default:
+		r.decisions, err = d.Take(ctx, &r.Ask, r.decisions[:0])
+	}
+	if err == nil && len(r.Checks) > 0 && len(r.decisions) == 0 && r.Op != headgate.OpReset {
+		// Without decisions a request passes, and this one must not.
+		err = headgate.ErrUnavailable
+	}
+	if err != nil {
+		o.fail(ctx, err)
+		return o
+	}
+	o.decide(r.decisions)
+	if r.Denied != nil && (r.Op == headgate.OpTake || r.Op == headgate.OpPeek) {
+		o.Listed = r.Denied
+		o.Verdict.Allowed, o.Verdict.RetryAfter = false, headgate.Never
+	}
+	o.reserved(&made)
+	return o
+}
+
+// GiveBack gives back what the request has charged under these of its checks.
+func (r *Request) GiveBack(ctx context.Context, d Decider, checks []headgate.Check) error {
+	ask := r.Ask
+	ask.Op, ask.Checks = headgate.OpRefund, checks
+	_, err := d.Take(ctx, &ask, nil)
+	return err
+}
+
+// Check finds what is wrong with the request whatever the rules are, and applies the
+// defaults. Decide calls it.
+func (r *Request) Check() {
+	f := &r.Faults
+	switch r.Given & (GivenDescriptor | GivenChecks) {
+	case 0:
+		f.Add(OutOfRange, Place{Name: "descriptor"}, "is missing; send a descriptor or checks")
+	case GivenDescriptor | GivenChecks:
+		f.Add(OutOfRange, Place{Name: "checks"}, "cannot be with a descriptor; send one of them")
+	case GivenDescriptor:
+		r.checkEntries()
+	case GivenChecks:
+		r.checkNamed()
+	}
+	switch {
+	case r.Given&GivenCost == 0:
+		r.Cost = 1
+	case r.Given&GivenChecks != 0:
+		f.Add(OutOfRange, Place{Name: "cost"}, "goes with a descriptor; here each of the checks has its own")
+	default:
+		f.number(Place{Name: "cost"}, r.Cost, 1, headgate.MaxCount, "")
+	}
+	if r.Given&GivenAt != 0 {
+		f.number(Place{Name: "at"}, r.At, 1, maxAt, ": microseconds since 1970, as the answer to the check gave them")
+	}
+	if n := len(r.ID); r.Given&GivenID != 0 && (n == 0 || n > headgate.MaxID) {
+		f.Add(OutOfRange, Place{Name: "id"}, "has %d bytes, must have 1 to %d", n, headgate.MaxID)
+	}
+	if r.Given&GivenLifetime != 0 {
+		f.number(Place{Name: "lifetime_ms"}, r.LifetimeMS, 1, headgate.MaxTerm.Milliseconds(), "")
+		if r.Given&GivenID == 0 && !r.Reserve {
+			f.Add(OutOfRange, Place{Name: "lifetime_ms"}, "goes with an id")
+		}
+	}
+}
+
+func (r *Request) checkEntries() {
+	f, p := &r.Faults, Place{Name: "descriptor"}
+	if r.Beyond > 0 {
+		f.Add(OutOfRange, p, "has %d entries, may have %d", len(r.Descriptor)+r.Beyond, policy.MaxEntries)
+	}
+	for i := range r.Descriptor {
+		e := &r.Descriptor[i]
+		at := Place{List: "descriptor", Name: e.Name}
+		if len(e.Name) == 0 || len(e.Name) > policy.MaxName {
+			f.Add(OutOfRange, at, "the name has %d bytes, must have 1 to %d", len(e.Name), policy.MaxName)
+		}
+		if len(e.Value) > policy.MaxValue {
+			f.Add(OutOfRange, at, "has %d bytes, may have %d", len(e.Value), policy.MaxValue)
+		}
+	}
+}
+
+func (r *Request) checkNamed() {
+	f := &r.Faults
+	if n := len(r.Named) + r.Beyond; n == 0 || r.Beyond > 0 {
+		f.Add(OutOfRange, Place{Name: "checks"}, "has %d checks, must have 1 to %d", n, headgate.MaxChecks)
+	}
+	for i := range r.Named {
+		n := &r.Named[i]
+		if n.Given&GivenRule == 0 {
+			f.Add(OutOfRange, check(i, "rule"), "is missing")
+		}
+		if n.Given&GivenKey == 0 {
+			f.Add(OutOfRange, check(i, "key"), `is missing; a rule with one counter for all has the key ""`)
+		}
+		switch {
+		case n.Given&GivenCost == 0:
+			n.Cost = 1
+		case n.Cost < 1 || n.Cost > headgate.MaxCount:
+			f.number(check(i, "cost"), n.Cost, 1, headgate.MaxCount, "")
+			n.Cost = 1 // The key may have mistakes of its own.
+		}
+	}
+}
+
+// bindNamed finds the checks that the caller names.
+func (r *Request) bindNamed() {
+	for i := range r.Named {
+		n := &r.Named[i]
+		if n.Given&GivenRule == 0 {
+			continue
+		}
+		checks, err := r.Policy.AppendCheck(r.Checks, n.Rule, n.Key, n.Cost)
+		switch {
+		case err == nil:
+			r.Checks = checks
+		case n.Given&GivenKey != 0 || errors.Is(err, policy.ErrUnknownRule):
+			r.Faults.AddError(check(i, ""), true, err)
+		}
+	}
+}
+
+// Explain says which rules bind the request and why, and charges nothing. Only the
+// descriptor and the cost of the request count. If the outcome is not Decided, there is
+// no explanation.
+func (r *Request) Explain(ctx context.Context, d Decider) (policy.Explanation, *Outcome) {
+	o := &r.outcome
+	*o = Outcome{request: r}
+	r.Policy = d.Policy()
+	malformed := len(r.Faults) > 0 && r.Faults.Kind() == Malformed
+	if !malformed && r.Given&GivenChecks != 0 {
+		r.Faults.Add(OutOfRange, Place{Name: "checks"}, "cannot be explained; send the descriptor of a request")
+	} else if !malformed {
+		r.Check()
+	}
+	if len(r.Faults) > 0 {
+		o.Kind = Faulty
+		return policy.Explanation{}, o
+	}
+	e := r.Policy.Explain(r.Descriptor, r.Cost)
+	if e.Error != "" {
+		return e, o
+	}
+	if checks := e.Checks(); len(checks) > 0 {
+		var err error
+		ask := Ask{Op: headgate.OpPeek, Policy: r.Policy, Checks: slices.Clip(checks)}
+		if r.decisions, err = d.Take(ctx, &ask, r.decisions[:0]); err != nil {
+			o.fail(ctx, err)
+			return e, o
+		}
+	}
+	e.Observe(r.Policy.Set, r.decisions)
+	return e, o
+}

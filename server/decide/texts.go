@@ -1,0 +1,86 @@
+package decide
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// LimitText is what is always the same in the answers about one limit.
+type LimitText struct {
+	Rule, Limit, Algorithm string
+	// Capacity is the largest cost that fits at once, and PeriodMS the period in
+	// milliseconds, rounded up.
+	Capacity, PeriodMS int64
+}
+
+// NewLimitText describes a limit of a rule.
+func NewLimitText(rule *headgate.Rule, limit *headgate.Limit) LimitText {
+	return LimitText{
+		Rule: rule.Name(), Limit: limit.String(), Algorithm: limit.Algorithm.String(),
+		Capacity: limit.Capacity(), PeriodMS: Millis(time.Duration(limit.Micros()) * time.Microsecond),
+	}
+}
+
+// Texts keeps for each limit of the policy in force what is always the same about it, in
+// the form T in which a door sends it. It is safe for concurrent use; make one with
+// [NewTexts].
+type Texts[T any] struct {
+	write func(LimitText) T
+	now   atomic.Pointer[policyTexts[T]]
+}
+
+// policyTexts are the texts of one policy. It is immutable.
+type policyTexts[T any] struct {
+	policy  Policy
+	byLimit map[*headgate.Limit]*T
+}
+
+// NewTexts returns texts that are written by the function.
+func NewTexts[T any](write func(LimitText) T) *Texts[T] { return &Texts[T]{write: write} }
+
+// Of returns the text of the decision's limit. The texts of all limits are written anew
+// when the policy has changed. A store may answer with a limit that is none of the
+// policy's: its text is written for the occasion.
+func (t *Texts[T]) Of(p Policy, d *headgate.Decision) *T {
+	now := t.now.Load()
+	if now == nil || now.policy != p {
+		now = t.all(p)
+		t.now.Store(now)
+	}
+	if text := now.byLimit[d.Limit]; text != nil {
+		return text
+	}
+	text := t.write(NewLimitText(d.Rule, d.Limit))
+	return &text
+}
+
+func (t *Texts[T]) all(p Policy) *policyTexts[T] {
+	made := &policyTexts[T]{policy: p, byLimit: make(map[*headgate.Limit]*T)}
+	add := func(r *headgate.Rule) {
+		if r == nil {
+			return
+		}
+		limits := r.Limits()
+		for i := range limits {
+			text := t.write(NewLimitText(r, &limits[i]))
+			made.byLimit[&limits[i]] = &text
+		}
+	}
+	rules := p.Rules()
+	for i := range rules {
+		r := &rules[i]
+		add(r.Limits)
+		if r.Tariff != nil {
+			add(r.Tariff.Other)
+			for j := range r.Tariff.Tiers {
+				add(r.Tariff.Tiers[j].Limits)
+			}
+		}
+		for j := range r.Overrides {
+			add(r.Overrides[j].Limits)
+		}
+	}
+	return made
+}
