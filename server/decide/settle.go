@@ -54,7 +54,7 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 
 func (s *Settlement) check(f *Faults) {
 	switch n := len(s.Reservation); {
-	case s.Given&GivenReservation == 0 || n == 0:
+	case n == 0:
 		f.Add(OutOfRange, Place{Name: "reservation"}, "is missing; send the id that the answer to the reservation gave")
 	case n > maxReservation:
 		f.Add(OutOfRange, Place{Name: "reservation"}, "has %d bytes, which no id of a reservation has", n)

@@ -4,17 +4,17 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // CheckBatch implements the service.
 func (s *Service) CheckBatch(ctx context.Context, r *headgatev1.CheckBatchRequest) (*headgatev1.CheckBatchResponse, error) {
 	n := len(r.GetRequests())
 	if n == 0 || n > MaxTogether {
-		return nil, faults{{codes.InvalidArgument, "requests", fmt.Sprintf("has %d requests, must have 1 to %d", n, MaxTogether)}}.status()
+		return nil, faultsStatus(decide.Faults{{Kind: decide.OutOfRange, Place: decide.Place{Name: "requests"}, Text: fmt.Sprintf("has %d requests, must have 1 to %d", n, MaxTogether)}})
 	}
 	results := make([]*headgatev1.CheckResult, n)
 	one := func(i int) {

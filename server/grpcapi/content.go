@@ -9,7 +9,11 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/api/content"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/server/decide"
 )
+
+// maxAt bounds times to what any language's numbers hold exactly.
+const maxAt = 1 << 53
 
 // ruleCache spares the work of making a rule for every check that brings it: a rule
 // is found by the bytes that it has on the wire.
@@ -77,20 +81,21 @@ func (t *take) addCheck(rule *headgate.Rule, err error, c headgate.Check, onErro
 		t.unread++
 		return
 	}
+	at := func(name string) decide.Place { return decide.Place{List: "checks", Index: i + 1, Name: name} }
 	switch {
 	case err != nil:
-		t.faults.refuse(checkField(i, "rule"), false, err)
+		t.faults.AddError(at("rule"), false, err)
 	case rule == nil:
-		t.faults.add(checkField(i, "rule"), "is missing")
+		t.faults.Add(decide.OutOfRange, at("rule"), "is missing")
 	}
 	if c.At < 0 || c.At > maxAt {
-		t.faults.add(checkField(i, "at"), "is %d, must be 1 to %d: microseconds since 1970", c.At, int64(maxAt))
+		t.faults.Add(decide.OutOfRange, at("at"), "is %d, must be 1 to %d: microseconds since 1970", c.At, int64(maxAt))
 	}
 	if c.Factor < 0 || c.Factor > headgate.MaxCount {
-		t.faults.add(checkField(i, "factor"), "is %d, must be 1 to %d", c.Factor, int64(headgate.MaxCount))
+		t.faults.Add(decide.OutOfRange, at("factor"), "is %d, must be 1 to %d", c.Factor, int64(headgate.MaxCount))
 	}
 	if onError < 0 || onError > int64(headgate.OnErrorLocal) {
-		t.faults.add(checkField(i, "on_error"), "is %d, which is none", onError)
+		t.faults.Add(decide.OutOfRange, at("on_error"), "is %d, which is none", onError)
 	} else {
 		c.OnError = headgate.OnError(onError)
 	}
@@ -101,10 +106,10 @@ func (t *take) addCheck(rule *headgate.Rule, err error, c headgate.Check, onErro
 // readTerms reads terms, and notes what is wrong with them.
 func (t *take) readTerms(m *headgatev1.Terms) headgate.Terms {
 	if n := len(m.GetId()); n > headgate.MaxID {
-		t.faults.add("terms.id", "has %d bytes, must have at most %d", n, headgate.MaxID)
+		t.faults.Add(decide.OutOfRange, decide.Place{List: "terms", Name: "id"}, "has %d bytes, must have at most %d", n, headgate.MaxID)
 	}
 	if most := headgate.MaxTerm.Milliseconds(); m.GetLifetimeMs() < 0 || m.GetLifetimeMs() > most {
-		t.faults.add("terms.lifetime_ms", "is %d, must be 1 to %d", m.GetLifetimeMs(), most)
+		t.faults.Add(decide.OutOfRange, decide.Place{List: "terms", Name: "lifetime_ms"}, "is %d, must be 1 to %d", m.GetLifetimeMs(), most)
 		return headgate.Terms{}
 	}
 	return headgate.Terms{ID: string(m.GetId()), For: time.Duration(m.GetLifetimeMs()) * time.Millisecond}

@@ -3,40 +3,23 @@ package grpcapi
 import (
 	"context"
 
-	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
-	"github.com/headgate/headgate/server/decide"
 )
 
 // Explain implements the service.
-func (s *Service) Explain(ctx context.Context, r *headgatev1.ExplainRequest) (*headgatev1.Explanation, error) {
-	sc := s.get()
-	sc.request.read(r.GetEntries(), nil, r.Cost)
-	answer, err := s.explain(ctx, sc)
-	s.put(sc)
+func (s *Service) Explain(ctx context.Context, m *headgatev1.ExplainRequest) (*headgatev1.Explanation, error) {
+	r := s.get()
+	read(r, m.GetEntries(), nil, m.Cost)
+	complete(r)
+	var answer *headgatev1.Explanation
+	e, o := r.Explain(ctx, s.decider)
+	err := statusOf(ctx, r.Faults, o)
+	if err == nil {
+		answer = newExplanation(&e)
+	}
+	s.put(r)
 	return answer, err
-}
-
-func (s *Service) explain(ctx context.Context, sc *scratch) (*headgatev1.Explanation, error) {
-	rules := s.decider.Policy()
-	sc.request.check(headgate.OpPeek, &sc.faults)
-	sc.request.checkOrder(rules, &sc.faults)
-	if len(sc.faults) > 0 {
-		return nil, sc.faults.status()
-	}
-	e := rules.Explain(sc.request.entries, sc.request.cost.or1())
-	if e.Error == "" {
-		if checks := e.Checks(); len(checks) > 0 {
-			var err error
-			ask := decide.Ask{Op: headgate.OpPeek, Policy: rules, Checks: checks}
-			if sc.decisions, err = s.decider.Take(ctx, &ask, sc.decisions); err != nil {
-				return nil, failed(ctx, err)
-			}
-		}
-		e.Observe(rules.Set, sc.decisions)
-	}
-	return newExplanation(&e), nil
 }
 
 func newExplanation(e *policy.Explanation) *headgatev1.Explanation {

@@ -38,8 +38,8 @@ type Service struct {
 
 	decider decide.Decider
 	options Options
-	texts   texts
-	pool    sync.Pool // of *scratch
+	texts   *decide.Texts[limitText]
+	pool    sync.Pool // of *decide.Request
 	buffers sync.Pool // of *[]byte
 	permits permits
 }
@@ -48,102 +48,123 @@ var _ headgatev1.HeadgateServer = (*Service)(nil)
 
 // New returns a service that asks decider.
 func New(decider decide.Decider, options Options) *Service {
-	s := &Service{decider: decider, options: options, permits: newPermits()}
-	s.pool.New = func() any { return new(scratch) }
+	s := &Service{decider: decider, options: options, permits: newPermits(), texts: decide.NewTexts(newLimitText)}
+	s.pool.New = func() any { return new(decide.Request) }
 	return s
 }
 
 // Register adds the service to a server.
 func (s *Service) Register(r grpc.ServiceRegistrar) { headgatev1.RegisterHeadgateServer(r, s) }
 
-// scratch is what one request needs and the next can use again.
-type scratch struct {
-	request   request
-	faults    faults
-	ask       decide.Ask
-	decisions []headgate.Decision
+func (s *Service) get() *decide.Request { return s.pool.Get().(*decide.Request) }
+
+// put gives the request back, without what it knows. It is not deferred: after a panic
+// somebody may still hold it.
+func (s *Service) put(r *decide.Request) {
+	r.Reset()
+	s.pool.Put(r)
 }
 
-func (s *Service) get() *scratch { return s.pool.Get().(*scratch) }
-
-// put gives the scratch back, without what it knows of the request. It is not
-// deferred: after a panic somebody may still hold the scratch.
-func (s *Service) put(sc *scratch) {
-	sc.reset()
-	s.pool.Put(sc)
-}
-
-func (sc *scratch) reset() {
-	sc.request.reset()
-	clear(sc.faults)
-	clear(sc.ask.Checks)
-	clear(sc.ask.Named)
-	clear(sc.decisions)
-	sc.ask = decide.Ask{Checks: sc.ask.Checks[:0], Named: sc.ask.Named[:0]}
-	sc.faults, sc.decisions = sc.faults[:0], sc.decisions[:0]
-}
-
-// decide answers the request that stands in the scratch. The error is a status.
-func (s *Service) decide(ctx context.Context, op headgate.Op, sc *scratch) error {
-	if err := s.resolve(op, sc); err != nil {
-		return err
-	}
-	var err error
-	if terms := sc.request.terms(); op == headgate.OpTake && terms.ID != "" {
-		sc.decisions, err = s.decider.TakeOnce(ctx, terms, &sc.ask, sc.decisions)
-	} else {
-		sc.decisions, err = s.decider.Take(ctx, &sc.ask, sc.decisions)
-	}
-	if err != nil {
-		return failed(ctx, err)
-	}
-	return nil
+// decide has the request decided, which has been read. The error is a status.
+func (s *Service) decide(ctx context.Context, op headgate.Op, r *decide.Request) (*decide.Outcome, error) {
+	complete(r)
+	r.Op = op
+	o := r.Decide(ctx, s.decider)
+	return o, statusOf(ctx, r.Faults, o)
 }
 
 // Check implements the service.
-func (s *Service) Check(ctx context.Context, r *headgatev1.CheckRequest) (*headgatev1.Verdict, error) {
-	sc := s.get()
-	sc.request.readCheck(r)
-	return s.verdict(ctx, headgate.OpTake, sc)
+func (s *Service) Check(ctx context.Context, m *headgatev1.CheckRequest) (*headgatev1.Verdict, error) {
+	r := s.get()
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	setTerms(r, m.GetId(), m.GetLifetimeMs())
+	return s.verdict(ctx, headgate.OpTake, r)
 }
 
 // Peek implements the service.
-func (s *Service) Peek(ctx context.Context, r *headgatev1.PeekRequest) (*headgatev1.Verdict, error) {
-	sc := s.get()
-	sc.request.read(r.GetEntries(), r.GetChecks(), r.Cost)
-	return s.verdict(ctx, headgate.OpPeek, sc)
+func (s *Service) Peek(ctx context.Context, m *headgatev1.PeekRequest) (*headgatev1.Verdict, error) {
+	r := s.get()
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	return s.verdict(ctx, headgate.OpPeek, r)
 }
 
 // Refund implements the service.
-func (s *Service) Refund(ctx context.Context, r *headgatev1.RefundRequest) (*headgatev1.Verdict, error) {
-	sc := s.get()
-	sc.request.read(r.GetEntries(), r.GetChecks(), r.Cost)
-	sc.request.at = r.GetAt()
-	return s.verdict(ctx, headgate.OpRefund, sc)
+func (s *Service) Refund(ctx context.Context, m *headgatev1.RefundRequest) (*headgatev1.Verdict, error) {
+	r := s.get()
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	if r.At = m.GetAt(); r.At != 0 {
+		r.Given |= decide.GivenAt
+	}
+	return s.verdict(ctx, headgate.OpRefund, r)
 }
 
-// verdict decides on the request in the scratch, puts the answer together, and
-// gives the scratch back.
-func (s *Service) verdict(ctx context.Context, op headgate.Op, sc *scratch) (v *headgatev1.Verdict, err error) {
-	if err = s.decide(ctx, op, sc); err == nil {
-		v = s.newVerdict(op, sc)
+// verdict decides on the request, puts the answer together, and gives the request back.
+func (s *Service) verdict(ctx context.Context, op headgate.Op, r *decide.Request) (v *headgatev1.Verdict, err error) {
+	o, err := s.decide(ctx, op, r)
+	if err == nil {
+		v = s.newVerdict(r.Policy, o)
 	}
-	s.put(sc)
+	s.put(r)
 	return v, err
 }
 
 // Reset implements the service.
-func (s *Service) Reset(ctx context.Context, r *headgatev1.ResetRequest) (*headgatev1.ResetResponse, error) {
-	sc := s.get()
-	sc.request.read(r.GetEntries(), r.GetChecks(), nil)
-	if err := s.decide(ctx, headgate.OpReset, sc); err != nil {
-		s.put(sc)
-		return nil, err
+func (s *Service) Reset(ctx context.Context, m *headgatev1.ResetRequest) (*headgatev1.ResetResponse, error) {
+	r := s.get()
+	read(r, m.GetEntries(), m.GetChecks(), nil)
+	var answer *headgatev1.ResetResponse
+	_, err := s.decide(ctx, headgate.OpReset, r)
+	if err == nil {
+		answer = &headgatev1.ResetResponse{Rules: make([]string, len(r.Checks))}
+		for i := range r.Checks {
+			answer.Rules[i] = r.Checks[i].Rule.Name()
+		}
 	}
-	answer := &headgatev1.ResetResponse{Rules: make([]string, len(sc.ask.Checks))}
-	for i := range sc.ask.Checks {
-		answer.Rules[i] = sc.ask.Checks[i].Rule.Name()
+	s.put(r)
+	return answer, err
+}
+
+// Reserve implements the service.
+func (s *Service) Reserve(ctx context.Context, m *headgatev1.ReserveRequest) (*headgatev1.ReserveResponse, error) {
+	r := s.get()
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	setTerms(r, m.GetId(), m.GetLifetimeMs())
+	r.Reserve = true
+	var answer *headgatev1.ReserveResponse
+	o, err := s.decide(ctx, headgate.OpTake, r)
+	if err == nil {
+		answer = &headgatev1.ReserveResponse{Verdict: s.newVerdict(r.Policy, o)}
+		if o.Reservation != "" {
+			answer.Reservation = &headgatev1.Reservation{Id: o.Reservation, ExpiresInMs: o.ExpiresInMS()}
+		}
 	}
-	s.put(sc)
-	return answer, nil
+	s.put(r)
+	return answer, err
+}
+
+// Settle implements the service.
+func (s *Service) Settle(ctx context.Context, m *headgatev1.SettleRequest) (*headgatev1.Verdict, error) {
+	to := decide.Settlement{Reservation: m.GetReservation(), Cost: m.GetCost(), Status: int64(m.GetStatus())}
+	if m.Cost != nil {
+		to.Given |= decide.GivenCost
+	}
+	if to.Status != 0 {
+		to.Given |= decide.GivenStatus
+	}
+	return s.settle(ctx, to)
+}
+
+// Cancel implements the service.
+func (s *Service) Cancel(ctx context.Context, m *headgatev1.CancelRequest) (*headgatev1.Verdict, error) {
+	return s.settle(ctx, decide.Settlement{Reservation: m.GetReservation(), Given: decide.GivenCost})
+}
+
+func (s *Service) settle(ctx context.Context, to decide.Settlement) (v *headgatev1.Verdict, err error) {
+	r := s.get()
+	o := r.Settle(ctx, s.decider, to)
+	if err = statusOf(ctx, r.Faults, o); err == nil {
+		v = s.newVerdict(r.Policy, o)
+	}
+	s.put(r)
+	return v, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 func TestCheckByName(t *testing.T) {
@@ -313,7 +314,7 @@ func TestManyMistakes(t *testing.T) {
 	if s := status.Convert(err); s.Code() != codes.InvalidArgument || !strings.Contains(s.Message(), "at least 32 mistakes") {
 		t.Errorf("got %v", err)
 	}
-	if _, _, fields := problem(t, err); len(fields) != maxFaults {
+	if _, _, fields := problem(t, err); len(fields) != decide.MaxFaults {
 		t.Errorf("%d fields are named", len(fields))
 	}
 }

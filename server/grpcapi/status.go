@@ -2,10 +2,6 @@ package grpcapi
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strconv"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -13,7 +9,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // Domain is that of the google.rpc.ErrorInfo in every error, and the Reasons are
@@ -40,81 +36,72 @@ const (
 	ReasonToken = "TOKEN"
 )
 
-// fault is one mistake in a request.
-type fault struct {
-	code   codes.Code
-	field  string
-	detail string
-}
-
-// faults are the mistakes of one request.
-type faults []fault
-
-// maxFaults bounds what one hostile request can make the answer hold.
-const maxFaults = 32
-
-func (f *faults) add(field, format string, args ...any) {
-	f.addAs(codes.InvalidArgument, field, fmt.Sprintf(format, args...))
-}
-
-func (f *faults) addAs(code codes.Code, field, detail string) {
-	if len(*f) < maxFaults {
-		*f = append(*f, fault{code, field, detail})
+// faultsStatus is the error of a request with mistakes.
+func faultsStatus(list decide.Faults) error {
+	code, reason := codes.InvalidArgument, ReasonInvalid
+	if list.Kind() == decide.UnknownRule {
+		code, reason = codes.NotFound, ReasonUnknownRule
 	}
-}
-
-// status is the error of a request with mistakes. One with values out of range is
-// that, whatever else is wrong: a rule that is not there may well be there once the
-// rest is right.
-func (f faults) status() error {
-	code, reason := codes.NotFound, ReasonUnknownRule
 	bad := new(errdetails.BadRequest)
-	for i := range f {
-		if f[i].code == codes.InvalidArgument {
-			code, reason = codes.InvalidArgument, ReasonInvalid
-		}
-		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f[i].field, Description: f[i].detail})
+	for i := range list {
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: field(list[i].Place), Description: list[i].Text})
 	}
-	text := "the request has a mistake: " + f[0].field + ": " + f[0].detail
-	switch n := len(f); {
-	case n >= maxFaults:
-		text = "the request has at least " + strconv.Itoa(n) + " mistakes, the first of them: " + f[0].field + ": " + f[0].detail
-	case n > 1:
-		text = "the request has " + strconv.Itoa(n) + " mistakes, the first of them: " + f[0].field + ": " + f[0].detail
+	text := list.Summary()
+	if len(list) > 1 {
+		text += ", the first of them"
 	}
-	return newStatus(code, reason, text, bad)
+	return newStatus(code, reason, text+": "+field(list[0].Place)+": "+list[0].Text, bad)
 }
 
-// comeBack is when a caller may try again after the store did not answer. The
-// store may be back at once or much later; nobody knows.
-const comeBack = time.Second
-
-// failed is the status of a request that was not decided. The error of a store is
-// for the log of whoever runs the server: it may name addresses that are no
-// caller's business.
-func failed(ctx context.Context, err error) error {
-	var invalid *headgate.InvalidError
-	switch {
-	case ctx.Err() != nil:
-		return status.FromContextError(ctx.Err()).Err()
-	case errors.As(err, &invalid):
-		var list faults
-		for _, problem := range invalid.Problems {
-			list.addAs(codes.InvalidArgument, invalid.Subject, problem.Text)
-		}
-		if list != nil {
-			return list.status()
-		}
-		return newStatus(codes.InvalidArgument, ReasonInvalid, headgate.Text(err))
-	case errors.Is(err, headgate.ErrConflict):
-		return newStatus(codes.Aborted, ReasonConflict, "the id belongs to another request, or the reservation was settled at another cost; nothing was charged")
-	case errors.Is(err, headgate.ErrNoReservation):
-		return newStatus(codes.NotFound, ReasonNoReservation, "there is no reservation of this id: it has expired, or there never was one")
-	case errors.Is(err, errors.ErrUnsupported):
-		return newStatus(codes.Unimplemented, ReasonNoLedger, "the server's store does not remember requests by an id")
+// field is the place as the messages have it, to which the descriptor is entries.
+func field(p decide.Place) string {
+	if p.List == "descriptor" {
+		p.List = "entries"
 	}
-	return newStatus(codes.Unavailable, ReasonUnavailable, "the store did not answer in time; whether the request was charged is not known",
-		&errdetails.RetryInfo{RetryDelay: durationpb.New(comeBack)})
+	if p.List == "" && p.Name == "descriptor" {
+		p.Name = "entries"
+	}
+	return p.String()
+}
+
+// undecided are the codes and reasons of requests without a verdict.
+var undecided = [...]struct {
+	code   codes.Code
+	reason string
+}{
+	decide.Refused:       {codes.InvalidArgument, ReasonInvalid},
+	decide.Conflict:      {codes.Aborted, ReasonConflict},
+	decide.NoReservation: {codes.NotFound, ReasonNoReservation},
+	decide.Unsupported:   {codes.Unimplemented, ReasonNoLedger},
+	decide.Unavailable:   {codes.Unavailable, ReasonUnavailable},
+}
+
+// statusOf is the error of a request without a verdict, or nil if it has one.
+func statusOf(ctx context.Context, list decide.Faults, o *decide.Outcome) error {
+	switch o.Kind {
+	case decide.Decided:
+		return nil
+	case decide.Faulty:
+		return faultsStatus(list)
+	case decide.Gone:
+		return status.FromContextError(ctx.Err()).Err()
+	case decide.Refused:
+		var refused decide.Faults
+		for _, problem := range o.Invalid.Problems {
+			refused.Add(decide.OutOfRange, decide.Place{Name: o.Invalid.Subject}, "%s", problem.Text)
+		}
+		if refused != nil {
+			return faultsStatus(refused)
+		}
+	case decide.Unavailable:
+		return newStatus(codes.Unavailable, ReasonUnavailable, o.Text(), &errdetails.RetryInfo{RetryDelay: durationpb.New(decide.ComeBack)})
+	}
+	return newStatus(undecided[o.Kind].code, undecided[o.Kind].reason, o.Text())
+}
+
+// failed is the status of a call that ended with an error.
+func failed(ctx context.Context, err error) error {
+	return statusOf(ctx, nil, decide.Fail(ctx, err))
 }
 
 // newStatus returns a status with an ErrorInfo and other details.

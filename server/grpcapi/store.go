@@ -71,7 +71,7 @@ func (s *Store) admit(ctx context.Context) error {
 // take is what one request needs and the next can use again.
 type take struct {
 	op        headgate.Op
-	faults    faults
+	faults    decide.Faults
 	unread    int // how many checks there are beyond headgate.MaxChecks
 	ask       decide.Ask
 	decisions []headgate.Decision
@@ -105,18 +105,18 @@ func (s *Store) do(ctx context.Context, t *take) error {
 // check returns what is wrong with the request, as a status.
 func (t *take) check() error {
 	if n := len(t.ask.Checks) + t.unread; n == 0 || t.unread > 0 {
-		t.faults.add("checks", "has %d checks, must have 1 to %d", n, headgate.MaxChecks)
+		t.faults.Add(decide.OutOfRange, decide.Place{Name: "checks"}, "has %d checks, must have 1 to %d", n, headgate.MaxChecks)
 	}
 	if t.op > headgate.OpCharge {
-		t.faults.add("op", "is %d, which is no operation", t.op)
+		t.faults.Add(decide.OutOfRange, decide.Place{Name: "op"}, "is %d, which is no operation", t.op)
 	}
 	if len(t.faults) > 0 {
-		return t.faults.status()
+		return faultsStatus(t.faults)
 	}
 	// The decider would say the same, but for requests of no checks.
 	if err := headgate.Validate(t.op, t.ask.Checks); err != nil {
-		t.faults.refuse("checks", false, err)
-		return t.faults.status()
+		t.faults.AddError(decide.Place{Name: "checks"}, false, err)
+		return faultsStatus(t.faults)
 	}
 	return nil
 }
@@ -146,6 +146,19 @@ func opOf(n int64) headgate.Op {
 	return headgate.Op(n)
 }
 
+// maxReservationID bounds what is looked for: stores add little to an id of
+// headgate.MaxID.
+const maxReservationID = 16 << 10
+
+func checkID(p decide.Place, id []byte, list *decide.Faults) {
+	switch {
+	case len(id) == 0:
+		list.Add(decide.OutOfRange, p, "is missing; a request that was denied has no reservation")
+	case len(id) > maxReservationID:
+		list.Add(decide.OutOfRange, p, "has %d bytes, which no id of a reservation has", len(id))
+	}
+}
+
 // TakeOnce implements the service.
 func (s *Store) TakeOnce(ctx context.Context, r *headgatev1.TakeOnceRequest) (*headgatev1.TakeResponse, error) {
 	if err := s.admit(ctx); err != nil {
@@ -160,7 +173,7 @@ func (s *Store) TakeOnce(ctx context.Context, r *headgatev1.TakeOnceRequest) (*h
 func (s *Store) takeOnce(ctx context.Context, t *take, r *headgatev1.TakeOnceRequest) (*headgatev1.TakeResponse, error) {
 	terms := t.readTerms(r.GetTerms())
 	if terms.ID == "" {
-		t.faults.add("terms.id", "is missing")
+		t.faults.Add(decide.OutOfRange, decide.Place{List: "terms", Name: "id"}, "is missing")
 	}
 	s.read(t, r.GetChecks())
 	if err := t.check(); err != nil {
@@ -209,9 +222,9 @@ func (s *Store) Recall(ctx context.Context, r *headgatev1.RecallRequest) (*headg
 	if err := s.admit(ctx); err != nil {
 		return nil, err
 	}
-	var list faults
-	if checkID("id", string(r.GetId()), &list); list != nil {
-		return nil, list.status()
+	var list decide.Faults
+	if checkID(decide.Place{Name: "id"}, r.GetId(), &list); list != nil {
+		return nil, faultsStatus(list)
 	}
 	made, err := s.decider.Recall(ctx, string(r.GetId()))
 	if err != nil {
@@ -237,14 +250,14 @@ func (s *Store) TakeSettle(ctx context.Context, r *headgatev1.TakeSettleRequest)
 
 func (s *Store) takeSettle(ctx context.Context, t *take, r *headgatev1.TakeSettleRequest) (*headgatev1.TakeResponse, error) {
 	s.read(t, r.GetReservation().GetChecks())
-	checkID("reservation.id", string(r.GetReservation().GetId()), &t.faults)
+	checkID(decide.Place{List: "reservation", Name: "id"}, r.GetReservation().GetId(), &t.faults)
 	if err := t.check(); err != nil {
 		return nil, err
 	}
 	made := headgate.Reservation{ID: string(r.GetReservation().GetId()), Expires: r.GetReservation().GetExpires(), Checks: t.ask.Checks}
 	if err := headgate.ValidateSettle(&made, r.GetUnits()); err != nil {
-		t.faults.refuse("units", false, err)
-		return nil, t.faults.status()
+		t.faults.AddError(decide.Place{Name: "units"}, false, err)
+		return nil, faultsStatus(t.faults)
 	}
 	decisions, err := s.decider.Settle(ctx, made, r.GetUnits(), t.decisions)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // CheckStream implements the service.
@@ -26,15 +28,16 @@ func (s *Service) CheckStream(stream grpc.BidiStreamingServer[headgatev1.CheckSt
 
 // answer is Check for a request of a stream.
 func (s *Service) answer(ctx context.Context, text string, out []byte) ([]byte, error) {
-	sc := s.get()
-	err := sc.request.decode(text)
+	r := s.get()
+	var o *decide.Outcome
+	err := decodeRequest(r, text)
 	if err == nil {
-		err = s.decide(ctx, headgate.OpTake, sc)
+		o, err = s.decide(ctx, headgate.OpTake, r)
 	}
 	if err == nil {
-		out = s.appendVerdict(out, headgate.OpTake, sc)
+		out = s.appendVerdict(out, r.Policy, o)
 	}
-	s.put(sc)
+	s.put(r)
 	return out, err
 }
 
@@ -54,66 +57,72 @@ const (
 	checkCost protowire.Number = 3
 )
 
-// decode reads a CheckRequest.
-func (r *request) decode(text string) error {
+// decodeRequest reads a CheckRequest.
+func decodeRequest(r *decide.Request, text string) error {
 	in := reader{text: text}
+	var id string
+	var lifetimeMS int64
+	r.Unordered = true
 	for {
 		field, kind, more := in.field()
 		switch {
 		case !more:
+			setTerms(r, id, lifetimeMS)
 			return in.err()
 		case field == requestEntries && kind == protowire.BytesType:
 			inner := reader{text: in.bytes()}
-			r.decodeEntry(&inner)
+			decodeEntry(r, &inner)
 			in.bad = in.bad || inner.bad
 		case field == requestChecks && kind == protowire.BytesType:
 			inner := reader{text: in.bytes()}
-			r.decodeCheck(&inner)
+			decodeCheck(r, &inner)
 			in.bad = in.bad || inner.bad
 		case field == requestCost && kind == protowire.VarintType:
-			r.cost = units{int64(in.varint()), true}
+			r.Cost = int64(in.varint())
+			r.Given |= decide.GivenCost
 		case field == requestID && kind == protowire.BytesType:
-			r.id = in.string()
+			id = in.string()
 		case field == requestLifetimeMS && kind == protowire.VarintType:
-			r.lifetimeMS = int64(in.varint())
+			lifetimeMS = int64(in.varint())
 		default:
 			in.skip(field, kind)
 		}
 	}
 }
 
-func (r *request) decodeEntry(in *reader) {
-	var name, value string
+func decodeEntry(r *decide.Request, in *reader) {
+	var e policy.Entry
 	for {
 		field, kind, more := in.field()
 		switch {
 		case !more:
-			r.addEntry(name, value)
+			addEntry(r, e)
 			return
 		case field == entryName && kind == protowire.BytesType:
-			name = in.string()
+			e.Name = in.string()
 		case field == entryValue && kind == protowire.BytesType:
-			value = in.string()
+			e.Value = in.string()
 		default:
 			in.skip(field, kind)
 		}
 	}
 }
 
-func (r *request) decodeCheck(in *reader) {
-	var c named
+func decodeCheck(r *decide.Request, in *reader) {
+	var c decide.Named
 	for {
 		field, kind, more := in.field()
 		switch {
 		case !more:
-			r.addCheck(c)
+			addCheck(r, c)
 			return
 		case field == checkRule && kind == protowire.BytesType:
-			c.rule = in.string()
+			c.Rule = in.string()
 		case field == checkKey && kind == protowire.BytesType:
-			c.key = in.string()
+			c.Key = in.string()
 		case field == checkCost && kind == protowire.VarintType:
-			c.cost = units{int64(in.varint()), true}
+			c.Cost = int64(in.varint())
+			c.Given |= decide.GivenCost
 		default:
 			in.skip(field, kind)
 		}

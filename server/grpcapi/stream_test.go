@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/server/decide"
 )
 
 type checkStream = grpc.BidiStreamingClient[headgatev1.CheckStreamRequest, headgatev1.CheckStreamResponse]
@@ -445,9 +446,9 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte("\x0a\x04\x0a\x01a\x12\x0b\x0c\x0a\x02\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var got, want request
+		var got, want decide.Request
 		m := new(headgatev1.CheckRequest)
-		generated, byHand := proto.Unmarshal(text, m), got.decode(string(text))
+		generated, byHand := proto.Unmarshal(text, m), decodeRequest(&got, string(text))
 		if generated != nil || byHand != nil {
 			// Where they may differ: what is no longer of use.
 			if generated == nil && byHand != nil {
@@ -455,18 +456,19 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		want.readCheck(m)
-		if len(want.entries)+want.beyond != len(got.entries)+got.beyond && len(got.entries) < 32 {
-			t.Fatalf("%q: %d entries, want %d", text, len(got.entries), len(want.entries))
+		read(&want, m.GetEntries(), m.GetChecks(), m.Cost)
+		setTerms(&want, m.GetId(), m.GetLifetimeMs())
+		if len(want.Descriptor)+want.Beyond != len(got.Descriptor)+got.Beyond && len(got.Descriptor) < 32 {
+			t.Fatalf("%q: %d entries, want %d", text, len(got.Descriptor), len(want.Descriptor))
 		}
-		if want.beyond == 0 {
-			for _, e := range want.entries {
-				if v, _ := got.entries.Get(e.Name); v != e.Value {
+		if want.Beyond == 0 {
+			for _, e := range want.Descriptor {
+				if v, _ := got.Descriptor.Get(e.Name); v != e.Value {
 					t.Fatalf("%q: entry %q is %q, want %q", text, e.Name, v, e.Value)
 				}
 			}
 		}
-		got.entries, want.entries, got.beyond, want.beyond = nil, nil, 0, 0
+		got.Descriptor, want.Descriptor, got.Beyond, want.Beyond = nil, nil, 0, 0
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Fatalf("%q:\ngot  %+v\nwant %+v", text, got, want)
 		}

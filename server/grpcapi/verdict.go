@@ -1,79 +1,65 @@
 package grpcapi
 
 import (
-	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/server/decide"
 )
 
-// listed reports whether the deny list answers the request.
-func (sc *scratch) listed(op headgate.Op) bool {
-	return sc.ask.Denied != nil && (op == headgate.OpTake || op == headgate.OpPeek)
-}
-
-// newVerdict is the answer to the request in the scratch.
-func (s *Service) newVerdict(op headgate.Op, sc *scratch) *headgatev1.Verdict {
-	if sc.listed(op) {
-		return &headgatev1.Verdict{DeniedBy: &headgatev1.DeniedBy{List: sc.ask.Denied.Name}, RetryAfterMs: -1}
+// newVerdict is the answer to a request that was decided by the policy.
+func (s *Service) newVerdict(p decide.Policy, o *decide.Outcome) *headgatev1.Verdict {
+	m := &headgatev1.Verdict{Allowed: o.Verdict.Allowed, RetryAfterMs: o.RetryAfterMS(), DelayMs: o.DelayMS(), At: o.At}
+	if d := o.DeniedBy(); d != nil {
+		text := s.texts.Of(p, d)
+		m.DeniedBy = &headgatev1.DeniedBy{Rule: text.Rule, Limit: text.Limit}
+	} else if o.Listed != nil {
+		m.DeniedBy = &headgatev1.DeniedBy{List: o.Listed.Name}
 	}
-	v := headgate.NewVerdict(sc.decisions)
-	t := s.texts.of(sc.ask.Policy)
-	m := &headgatev1.Verdict{Allowed: v.Allowed, RetryAfterMs: ceilMillis(v.RetryAfter), DelayMs: ceilMillis(v.Delay)}
-	if d := v.Deciding(); d != nil && !v.Allowed {
-		text := t.limit(d)
-		m.DeniedBy = &headgatev1.DeniedBy{Rule: text.rule, Limit: text.limit}
-	}
-	if len(v.Decisions) == 0 {
+	if len(o.Verdict.Decisions) == 0 {
 		return m
 	}
-	m.At = v.Decisions[0].At
-	all := make([]headgatev1.Decision, len(v.Decisions))
-	m.Decisions = make([]*headgatev1.Decision, len(v.Decisions))
-	for i := range v.Decisions {
-		d, text, to := &v.Decisions[i], t.limit(&v.Decisions[i]), &all[i]
-		to.Rule, to.Limit, to.Algorithm = text.rule, text.limit, text.algorithm
-		to.Capacity, to.PeriodMs = text.capacity, text.periodMS
-		to.Allowed, to.Shadow, to.Soft = d.Allowed, d.Shadow, t.policy.Soft(d)
-		to.Remaining, to.RetryAfterMs, to.ResetAfterMs = d.Remaining, ceilMillis(d.RetryAfter), ceilMillis(d.ResetAfter)
-		to.Source = sourceText(d.Source)
+	all := make([]headgatev1.Decision, len(o.Verdict.Decisions))
+	m.Decisions = make([]*headgatev1.Decision, len(all))
+	for i := range all {
+		row, to := o.Row(i), &all[i]
+		d, text := row.Decision, s.texts.Of(p, row.Decision)
+		to.Rule, to.Limit, to.Algorithm = text.Rule, text.Limit, text.Algorithm
+		to.Capacity, to.PeriodMs = text.Capacity, text.PeriodMS
+		to.Allowed, to.Shadow, to.Soft = d.Allowed, d.Shadow, row.Soft
+		to.Remaining, to.RetryAfterMs, to.ResetAfterMs = d.Remaining, row.RetryAfterMS, row.ResetAfterMS
+		to.Source = row.Source
 		m.Decisions[i] = to
 	}
 	return m
 }
 
 // appendVerdict appends what newVerdict says, as protobuf has it.
-func (s *Service) appendVerdict(b []byte, op headgate.Op, sc *scratch) []byte {
-	if sc.listed(op) {
-		b, start := begin(b, verdictDeniedBy)
-		b = appendText(b, deniedByList, sc.ask.Denied.Name)
-		return appendInt(end(b, start), verdictRetryAfterMS, -1)
-	}
-	v := headgate.NewVerdict(sc.decisions)
-	t := s.texts.of(sc.ask.Policy)
-	b = appendBool(b, verdictAllowed, v.Allowed)
-	if d := v.Deciding(); d != nil && !v.Allowed {
-		text := t.limit(d)
-		var start int
+func (s *Service) appendVerdict(b []byte, p decide.Policy, o *decide.Outcome) []byte {
+	b = appendBool(b, verdictAllowed, o.Verdict.Allowed)
+	var start int
+	if d := o.DeniedBy(); d != nil {
+		text := s.texts.Of(p, d)
 		b, start = begin(b, verdictDeniedBy)
-		b = appendText(b, deniedByRule, text.rule)
-		b = end(appendText(b, deniedByLimit, text.limit), start)
+		b = appendText(b, deniedByRule, text.Rule)
+		b = end(appendText(b, deniedByLimit, text.Limit), start)
+	} else if o.Listed != nil {
+		b, start = begin(b, verdictDeniedBy)
+		b = end(appendText(b, deniedByList, o.Listed.Name), start)
 	}
-	b = appendInt(b, verdictRetryAfterMS, ceilMillis(v.RetryAfter))
-	b = appendInt(b, verdictDelayMS, ceilMillis(v.Delay))
-	if len(v.Decisions) > 0 {
-		b = appendInt(b, verdictAt, v.Decisions[0].At)
-	}
-	for i := range v.Decisions {
-		d := &v.Decisions[i]
-		var start int
+	b = appendInt(b, verdictRetryAfterMS, o.RetryAfterMS())
+	b = appendInt(b, verdictDelayMS, o.DelayMS())
+	b = appendInt(b, verdictAt, o.At)
+	for i := range o.Verdict.Decisions {
+		row := o.Row(i)
+		d := row.Decision
 		b, start = begin(b, verdictDecisions)
-		b = append(b, t.limit(d).wire...)
+		b = append(b, s.texts.Of(p, d).wire...)
 		b = appendBool(b, decisionAllowed, d.Allowed)
 		b = appendInt(b, decisionRemaining, d.Remaining)
-		b = appendInt(b, decisionRetryAfterMS, ceilMillis(d.RetryAfter))
-		b = appendInt(b, decisionResetAfterMS, ceilMillis(d.ResetAfter))
+		b = appendInt(b, decisionRetryAfterMS, row.RetryAfterMS)
+		b = appendInt(b, decisionResetAfterMS, row.ResetAfterMS)
 		b = appendBool(b, decisionShadow, d.Shadow)
-		b = appendBool(b, decisionSoft, t.policy.Soft(d))
-		b = end(appendText(b, decisionSource, sourceText(d.Source)), start)
+		b = appendBool(b, decisionSoft, row.Soft)
+		b = end(appendText(b, decisionSource, row.Source), start)
 	}
 	return b
 }
