@@ -1,6 +1,9 @@
 package resp
 
-import "github.com/headgate/headgate"
+import (
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
+)
 
 func decisionCommands() []*command {
 	cost := param{name: "cost", token: "COST", optional: true}
@@ -55,62 +58,34 @@ func decisionCommands() []*command {
 	}
 }
 
-// wish is what a command asks for beside its checks.
-type wish struct {
-	op         headgate.Op
-	reserve    bool
-	descriptor bool // DESC was there
-	terms      headgate.Terms
+func (k *call) check()  { k.decide(headgate.OpTake) }
+func (k *call) peek()   { k.decide(headgate.OpPeek) }
+func (k *call) refund() { k.decide(headgate.OpRefund) }
+func (k *call) forget() { k.decide(headgate.OpReset) }
+
+func (k *call) reserve() {
+	k.request.Reserve = true
+	k.decide(headgate.OpTake)
 }
 
-func (k *call) check()  { k.decide(wish{op: headgate.OpTake}) }
-func (k *call) peek()   { k.decide(wish{op: headgate.OpPeek}) }
-func (k *call) refund() { k.decide(wish{op: headgate.OpRefund}) }
-func (k *call) forget() { k.decide(wish{op: headgate.OpReset}) }
-
-func (k *call) reserve() { k.decide(wish{op: headgate.OpTake, reserve: true}) }
-
 // decide reads the request, has it decided and answers.
-func (k *call) decide(w wish) {
-	k.wish = w
+func (k *call) decide(op headgate.Op) {
+	r := &k.request
+	r.Op = op
 	if problem := k.read(); problem != "" {
 		k.fail("ERR", k.command.name+": "+problem)
 		return
 	}
-	if !k.resolve() {
-		return
-	}
-	d, ctx := k.conn.server.decider, k.conn.server.ctx
-	var (
-		r   headgate.Reservation
-		err error
-	)
+	o := r.Decide(k.conn.server.ctx, k.conn.server.decider)
 	switch {
-	case w.reserve:
-		if k.wish.terms.For == 0 {
-			k.wish.terms.For = k.ask.Policy.Term(k.ask.Checks)
-		}
-		r, k.decisions, err = d.Reserve(ctx, k.wish.terms, &k.ask, k.decisions[:0])
-	case k.wish.terms.ID != "":
-		k.decisions, err = d.TakeOnce(ctx, k.wish.terms, &k.ask, k.decisions[:0])
-	default:
-		k.decisions, err = d.Take(ctx, &k.ask, k.decisions[:0])
-	}
-	switch {
-	case err != nil:
-		k.refuse(err)
-	case w.op != headgate.OpReset && k.undecided():
-		k.refuse(headgate.ErrUnavailable)
-	case w.op == headgate.OpReset:
-		k.out = appendArray(k.out, len(k.ask.Checks))
-		for i := range k.ask.Checks {
-			k.out = appendBulk(k.out, k.ask.Checks[i].Rule.Name())
+	case o.Kind != decide.Decided:
+		k.refuse(o)
+	case op == headgate.OpReset:
+		k.out = appendArray(k.out, len(r.Checks))
+		for i := range r.Checks {
+			k.out = appendBulk(k.out, r.Checks[i].Rule.Name())
 		}
 	default:
-		k.appendVerdict(&r)
+		k.appendVerdict(o)
 	}
 }
-
-// undecided reports whether checks were made of which no store has said anything.
-// Without decisions a request passes, and this one must not.
-func (k *call) undecided() bool { return len(k.ask.Checks) > 0 && len(k.decisions) == 0 }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -63,27 +62,19 @@ type call struct {
 	out     []byte
 	done    chan struct{} // has one element when a call in another goroutine is answered
 
-	ask       decide.Ask
-	decisions []headgate.Decision
-	wish      wish
+	request decide.Request
 }
 
 // begin makes the call ready for another command.
 func (k *call) begin() {
-	k.ask = decide.Ask{Checks: k.ask.Checks[:0], Named: k.ask.Named[:0], Descriptor: k.ask.Descriptor[:0]}
-	k.decisions, k.wish = k.decisions[:0], wish{}
+	k.request.Reset()
+	k.request.Borrowed = true
 }
 
 // release forgets what the calls were about, and keeps memory of the usual size.
 func (k *call) release() {
 	const usual = 64
 	k.begin()
-	clear(k.ask.Checks[:cap(k.ask.Checks)])
-	clear(k.ask.Named[:cap(k.ask.Named)])
-	clear(k.ask.Descriptor[:cap(k.ask.Descriptor)])
-	if cap(k.decisions) > usual {
-		k.decisions = nil
-	}
 	if cap(k.out) > usual*usual {
 		k.out = nil
 	}

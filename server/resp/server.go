@@ -69,7 +69,7 @@ type Server struct {
 	token     [sha256.Size]byte
 	commands  []*command
 	byName    map[string]*command
-	texts     texts
+	texts     *decide.Texts[text]
 	throttles throttles
 	calls     sync.Pool     // of *call
 	workers   chan struct{} // one in it for each goroutine that decides
@@ -110,6 +110,7 @@ func New(decider decide.Decider, options Options) *Server {
 	}
 	s := &Server{
 		decider:   decider,
+		texts:     decide.NewTexts(newText),
 		options:   options,
 		token:     sha256.Sum256([]byte(options.Token)),
 		workers:   make(chan struct{}, maxWorkers),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // ThrottleRule is the name of the rule that CL.THROTTLE counts under. A policy with
@@ -83,35 +84,34 @@ func (k *call) throttle() {
 			return
 		}
 	}
-	k.ask.Policy = k.conn.server.decider.Policy()
-	if k.ask.Policy.Rule(ThrottleRule) != nil {
+	server, r := k.conn.server, &k.request
+	r.Policy = server.decider.Policy()
+	if r.Policy.Rule(ThrottleRule) != nil {
 		k.fail("ERR", k.command.name+": the policy has a rule named "+ThrottleRule+", which is the name that CL.THROTTLE counts under")
 		return
 	}
-	rule, err := k.conn.server.throttles.rule(want)
+	rule, err := server.throttles.rule(want)
 	if err != nil {
-		k.refuse(err)
+		k.refuse(decide.Fail(server.ctx, err))
 		return
 	}
-	k.ask.Op = headgate.OpTake
+	r.Op = headgate.OpTake
 	if quantity == 0 {
-		k.ask.Op = headgate.OpPeek
+		r.Op = headgate.OpPeek
 	}
-	k.ask.Checks = append(k.ask.Checks[:0], headgate.Check{Rule: rule, Key: k.args[1], Cost: quantity})
-	k.decisions, err = k.conn.server.decider.Take(k.conn.server.ctx, &k.ask, k.decisions[:0])
-	if err == nil && k.undecided() {
-		err = headgate.ErrUnavailable
-	}
-	if err != nil {
-		k.refuse(err)
+	// The caller brings the limit, so that there is nothing to look for in the policy.
+	r.Checks = append(r.Checks, headgate.Check{Rule: rule, Key: k.args[1], Cost: quantity})
+	o := r.Take(server.ctx, server.decider)
+	if o.Kind != decide.Decided {
+		k.refuse(o)
 		return
 	}
-	d := &k.decisions[0]
+	d := &o.Verdict.Decisions[0]
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && quantity > 0 {
-		limited, retry = 1, ceil(d.RetryAfter, time.Second)
+		limited, retry = 1, decide.Ceil(d.RetryAfter, time.Second)
 	}
 	b := appendInt(appendArray(k.out, 5), limited)
 	b = appendInt(appendInt(b, want.maxBurst+1), d.Remaining)
-	k.out = appendInt(appendInt(b, retry), ceil(d.ResetAfter, time.Second))
+	k.out = appendInt(appendInt(b, retry), decide.Ceil(d.ResetAfter, time.Second))
 }

@@ -1,23 +1,10 @@
 package resp
 
 import (
-	"sync/atomic"
-	"time"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
 )
-
-// texts holds what is always the same in the answers about a limit.
-type texts struct {
-	// known is never changed once it stands here: a limit that is new gets a copy.
-	known atomic.Pointer[map[*headgate.Limit]*text]
-}
-
-// maxTexts bounds the known limits. Policies that are reloaded leave limits behind
-// that nobody asks about any more; beyond the bound all are forgotten, and those in
-// use are found again.
-const maxTexts = 16 << 10
 
 // text is what is always the same about one limit, written out.
 type text struct {
@@ -26,34 +13,13 @@ type text struct {
 	size   string // the capacity and the period
 }
 
-// of returns the text of the decision's limit.
-func (t *texts) of(d *headgate.Decision) *text {
-	known := t.known.Load()
-	if known != nil {
-		if found := (*known)[d.Limit]; found != nil {
-			return found
-		}
-	}
-	made := newText(d.Rule, d.Limit)
-	grown := make(map[*headgate.Limit]*text)
-	if known != nil && len(*known) < maxTexts {
-		for limit, text := range *known {
-			grown[limit] = text
-		}
-	}
-	grown[d.Limit] = made
-	// Whoever loses the race is found again at the next decision.
-	t.known.CompareAndSwap(known, &grown)
-	return made
-}
-
-func newText(rule *headgate.Rule, limit *headgate.Limit) *text {
-	denied := appendBulk(appendBulk(nil, "rule"), rule.Name())
-	denied = appendBulk(appendBulk(denied, "limit"), limit.String())
-	name := appendBulk(appendBulk(denied[:len(denied):len(denied)], "algorithm"), limit.Algorithm.String())
-	size := appendInt(appendBulk(nil, "capacity"), limit.Capacity())
-	size = appendInt(appendBulk(size, "period_ms"), ceilMillis(time.Duration(limit.Micros())*time.Microsecond))
-	return &text{string(denied), string(name), string(size)}
+func newText(l decide.LimitText) text {
+	denied := appendBulk(appendBulk(nil, "rule"), l.Rule)
+	denied = appendBulk(appendBulk(denied, "limit"), l.Limit)
+	name := appendBulk(appendBulk(denied[:len(denied):len(denied)], "algorithm"), l.Algorithm)
+	size := appendInt(appendBulk(nil, "capacity"), l.Capacity)
+	size = appendInt(appendBulk(size, "period_ms"), l.PeriodMS)
+	return text{string(denied), string(name), string(size)}
 }
 
 // The names of members, written out.
@@ -71,67 +37,58 @@ const (
 	nameSource     = "$6\r\nsource\r\n"
 )
 
-// appendVerdict answers with the verdict on the call's decisions: always the same
-// members in the same order, and those of a reservation behind them.
-func (k *call) appendVerdict(r *headgate.Reservation) {
-	v := headgate.NewVerdict(k.decisions)
-	if listed := k.ask.Denied; listed != nil && k.wish.op <= headgate.OpPeek {
-		v.Allowed, v.RetryAfter = false, headgate.Never
-	}
+// appendVerdict answers with the verdict: always the same members in the same order, and
+// those of a reservation behind them.
+func (k *call) appendVerdict(o *decide.Outcome) {
 	members := 6
-	if k.wish.reserve {
+	if k.request.Reserve {
 		members = 7
 	}
 	b := k.proto.appendMap(k.out, members)
-	b = k.proto.appendBool(append(b, nameAllowed...), v.Allowed)
-	b = k.appendDeniedBy(append(b, nameDeniedBy...), &v)
-	b = appendInt(append(b, nameRetryAfter...), ceilMillis(v.RetryAfter))
-	b = appendInt(append(b, nameDelay...), ceilMillis(v.Delay))
-	at := int64(0)
-	if len(v.Decisions) > 0 {
-		at = v.Decisions[0].At
+	b = k.proto.appendBool(append(b, nameAllowed...), o.Verdict.Allowed)
+	b = k.appendDeniedBy(append(b, nameDeniedBy...), o)
+	b = appendInt(append(b, nameRetryAfter...), o.RetryAfterMS())
+	b = appendInt(append(b, nameDelay...), o.DelayMS())
+	b = appendInt(append(b, nameAt...), o.At)
+	b = appendArray(append(b, nameDecisions...), len(o.Verdict.Decisions))
+	for i := range o.Verdict.Decisions {
+		row := o.Row(i)
+		b = k.appendRow(b, &row)
 	}
-	b = appendInt(append(b, nameAt...), at)
-	b = appendArray(append(b, nameDecisions...), len(v.Decisions))
-	for i := range v.Decisions {
-		b = k.appendDecision(b, &v.Decisions[i])
-	}
-	if k.wish.reserve {
-		b = k.appendReservation(appendBulk(b, "reservation"), r)
+	if k.request.Reserve {
+		b = k.appendReservation(appendBulk(b, "reservation"), o)
 	}
 	k.out = b
 }
 
 // appendReservation writes what was reserved, if anything was.
-func (k *call) appendReservation(b []byte, r *headgate.Reservation) []byte {
-	if r.ID == "" {
+func (k *call) appendReservation(b []byte, o *decide.Outcome) []byte {
+	if o.Reservation == "" {
 		return k.proto.appendNull(b)
 	}
-	left := time.Duration(r.Expires-k.decisions[0].At) * time.Microsecond
-	b = appendBulk(appendBulk(k.proto.appendMap(b, 2), "id"), r.ID)
-	return appendInt(appendBulk(b, "expires_in_ms"), left.Milliseconds())
+	b = appendBulk(appendBulk(k.proto.appendMap(b, 2), "id"), o.Reservation)
+	return appendInt(appendBulk(b, "expires_in_ms"), o.ExpiresInMS())
 }
 
 // appendDeniedBy writes the limit or the entry of the deny list that decided a
 // denial.
-func (k *call) appendDeniedBy(b []byte, v *headgate.Verdict) []byte {
-	d := v.Deciding()
-	switch {
-	case v.Allowed:
-		return k.proto.appendNull(b)
-	case k.ask.Denied != nil:
-		return appendBulk(appendBulk(k.proto.appendMap(b, 1), "list"), k.ask.Denied.Name)
-	case d == nil:
-		return k.proto.appendNull(b)
+func (k *call) appendDeniedBy(b []byte, o *decide.Outcome) []byte {
+	if o.Listed != nil {
+		return appendBulk(appendBulk(k.proto.appendMap(b, 1), "list"), o.Listed.Name)
 	}
-	return append(k.proto.appendMap(b, 2), k.conn.server.texts.of(d).denied...)
+	if d := o.DeniedBy(); d != nil {
+		return append(k.proto.appendMap(b, 2), k.text(d).denied...)
+	}
+	return k.proto.appendNull(b)
 }
 
-func (k *call) appendDecision(b []byte, d *headgate.Decision) []byte {
-	text := k.conn.server.texts.of(d)
-	soft := k.ask.Policy.Soft(d)
+func (k *call) text(d *headgate.Decision) *text { return k.conn.server.texts.Of(k.request.Policy, d) }
+
+func (k *call) appendRow(b []byte, row *decide.Row) []byte {
+	d := row.Decision
+	text := k.text(d)
 	members := 9
-	for _, more := range [...]bool{d.Shadow, soft, d.Source != headgate.SourceStore} {
+	for _, more := range [...]bool{d.Shadow, row.Soft, row.Source != ""} {
 		if more {
 			members++
 		}
@@ -140,33 +97,18 @@ func (k *call) appendDecision(b []byte, d *headgate.Decision) []byte {
 	b = k.proto.appendBool(append(b, nameAllowed...), d.Allowed)
 	b = append(b, text.size...)
 	b = appendInt(append(b, nameRemaining...), d.Remaining)
-	b = appendInt(append(b, nameRetryAfter...), ceilMillis(d.RetryAfter))
-	b = appendInt(append(b, nameResetAfter...), ceilMillis(d.ResetAfter))
+	b = appendInt(append(b, nameRetryAfter...), row.RetryAfterMS)
+	b = appendInt(append(b, nameResetAfter...), row.ResetAfterMS)
 	if d.Shadow {
 		b = k.proto.appendBool(append(b, nameShadow...), true)
 	}
-	if soft {
+	if row.Soft {
 		b = k.proto.appendBool(append(b, nameSoft...), true)
 	}
-	if d.Source != headgate.SourceStore {
-		b = appendBulk(append(b, nameSource...), d.Source.String())
+	if row.Source != "" {
+		b = appendBulk(append(b, nameSource...), row.Source)
 	}
 	return b
-}
-
-// ceilMillis is d in milliseconds, rounded up so that waiting that long is enough.
-// Never stays -1.
-func ceilMillis(d time.Duration) int64 { return ceil(d, time.Millisecond) }
-
-func ceil(d, unit time.Duration) int64 {
-	if d == headgate.Never {
-		return -1
-	}
-	n := d / unit
-	if d%unit > 0 {
-		n++
-	}
-	return int64(n)
 }
 
 // rules lists the policy in force. Of a condition it shows the entry and how many
@@ -203,11 +145,11 @@ func (k *call) appendRule(r *policy.Rule) {
 	limits := r.Limits.Limits()
 	b = appendArray(appendBulk(b, "limits"), len(limits))
 	for i := range limits {
-		l := &limits[i]
-		b = appendBulk(appendBulk(p.appendMap(b, 4), "limit"), l.String())
-		b = appendBulk(appendBulk(b, "algorithm"), l.Algorithm.String())
-		b = appendInt(appendBulk(b, "capacity"), l.Capacity())
-		b = appendInt(appendBulk(b, "period_ms"), ceilMillis(time.Duration(l.Micros())*time.Microsecond))
+		l := decide.NewLimitText(r.Limits, &limits[i])
+		b = appendBulk(appendBulk(p.appendMap(b, 4), "limit"), l.Limit)
+		b = appendBulk(appendBulk(b, "algorithm"), l.Algorithm)
+		b = appendInt(appendBulk(b, "capacity"), l.Capacity)
+		b = appendInt(appendBulk(b, "period_ms"), l.PeriodMS)
 	}
 	b = appendInt(appendBulk(b, "soft"), int64(r.Soft))
 	b = appendBulk(appendBulk(b, "mode"), r.Mode.String())
