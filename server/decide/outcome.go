@@ -72,7 +72,7 @@ type Outcome struct {
 	// Err is the error of a request that was not decided, for the log.
 	Err error
 
-	request *Request
+	policy Policy // that it was decided by
 }
 
 // Row is what callers are told of one limit that bound the request.
@@ -90,7 +90,7 @@ type Row struct {
 // Row returns what is told of the i-th of the verdict's decisions.
 func (o *Outcome) Row(i int) Row {
 	d := &o.Verdict.Decisions[i]
-	row := Row{Decision: d, Soft: o.request.Policy.Soft(d), RetryAfterMS: Millis(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter)}
+	row := Row{Decision: d, Soft: o.policy.Soft(d), RetryAfterMS: Millis(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter)}
 	if d.Source != headgate.SourceStore {
 		row.Source = d.Source.String()
 	}

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -44,6 +45,7 @@ type Parts struct {
 	decisions []headgate.Decision // of all parts
 	best      []headgate.Decision // what decides for each part
 	batches   [ops]batch
+	outcome   Outcome
 }
 
 // Part is one descriptor, what is asked of it, and what came of that.
@@ -93,7 +95,7 @@ func (p *Parts) Reset() {
 	clear(p.best)
 	p.Policy, p.Domain, p.Independent, p.List, p.Told = Policy{}, "", false, p.List[:0], p.Told[:0]
 	p.facts, p.checks, p.places, p.entries = p.facts[:0], p.checks[:0], p.places[:0], p.entries[:0]
-	p.decisions, p.best = p.decisions[:0], p.best[:0]
+	p.decisions, p.best, p.outcome = p.decisions[:0], p.best[:0], Outcome{}
 	for op := range p.batches {
 		p.batches[op].reset()
 	}
@@ -156,8 +158,39 @@ func (p *Parts) Key(part *Part, rule string) string {
 	return ""
 }
 
-// Resolve finds what binds each part. The error is that of [policy.Set.Bind] or
-// [policy.Set.Check], with the number of the descriptor.
+// DescriptorError is a mistake in one of several descriptors.
+type DescriptorError struct {
+	// Number is which descriptor it is, counted from 1.
+	Number int
+	Err    error
+}
+
+// Error names the descriptor and the mistake.
+func (e *DescriptorError) Error() string {
+	return fmt.Sprintf("descriptor %d: %s", e.Number, headgate.Text(e.Err))
+}
+
+// Unwrap returns the mistake.
+func (e *DescriptorError) Unwrap() error { return e.Err }
+
+// Decide resolves the parts and carries them out. The outcome is valid until the request
+// is used again.
+func (p *Parts) Decide(ctx context.Context, d Decider) *Outcome {
+	p.outcome = Outcome{policy: p.Policy}
+	err := p.Resolve()
+	if err == nil {
+		err = p.Take(ctx, d)
+	}
+	if err != nil {
+		p.outcome.fail(ctx, err)
+		return &p.outcome
+	}
+	p.outcome.decide(p.Told)
+	p.outcome.Verdict = p.Verdict()
+	return &p.outcome
+}
+
+// Resolve finds what binds each part. The error is a [*DescriptorError].
 func (p *Parts) Resolve() error {
 	known := p.Knows()
 	for i := range p.List {
@@ -175,7 +208,7 @@ func (p *Parts) Resolve() error {
 			err = p.match(part)
 		}
 		if err != nil {
-			return fmt.Errorf("descriptor %d: %w", i+1, err)
+			return &DescriptorError{i + 1, err}
 		}
 	}
 	if p.Policy.Nested != nil {

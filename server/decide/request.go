@@ -144,7 +144,7 @@ func (r *Request) Bind(d Decider) {
 // Take is the second half of Decide, for a request that was bound.
 func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 	o := &r.outcome
-	*o = Outcome{request: r}
+	*o = Outcome{policy: r.Policy}
 	if len(r.Faults) > 0 {
 		o.Kind = Faulty
 		return o
@@ -292,8 +292,8 @@ func (r *Request) bindNamed() {
 // no explanation.
 func (r *Request) Explain(ctx context.Context, d Decider) (policy.Explanation, *Outcome) {
 	o := &r.outcome
-	*o = Outcome{request: r}
 	r.Policy = d.Policy()
+	*o = Outcome{policy: r.Policy}
 	malformed := len(r.Faults) > 0 && r.Faults.Kind() == Malformed
 	if !malformed && r.Given&GivenChecks != 0 {
 		r.Faults.Add(OutOfRange, Place{Name: "checks"}, "cannot be explained; send the descriptor of a request")

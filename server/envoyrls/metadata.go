@@ -1,8 +1,6 @@
 package envoyrls
 
 import (
-	"time"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -10,15 +8,15 @@ import (
 
 // metadata writes what other filters, and access logs, are told: what decided,
 // and which shadows would have denied.
-func (q *scratch) metadata(w *writer, v *headgate.Verdict) {
-	w.boolEntry("allowed", v.Allowed)
-	q.deciding(w, v)
+func (q *scratch) metadata(w *writer, o *decide.Outcome) {
+	w.boolEntry("allowed", o.Verdict.Allowed)
+	q.deciding(w, o)
 	q.violations(w)
 	q.shadows(w)
 }
 
 // deciding writes which limit decided, and of which descriptor.
-func (q *scratch) deciding(w *writer, v *headgate.Verdict) {
+func (q *scratch) deciding(w *writer, o *decide.Outcome) {
 	i, p, d := q.parts.Deciding()
 	if p == nil {
 		return
@@ -33,16 +31,13 @@ func (q *scratch) deciding(w *writer, v *headgate.Verdict) {
 	w.textEntry("rule", d.Rule.Name())
 	w.textEntry("limit", d.Limit.String())
 	w.numberEntry("remaining", d.Remaining)
-	if !v.Allowed && v.RetryAfter != headgate.Never {
-		w.numberEntry("retry_after_ms", inMillis(v.RetryAfter))
+	if !o.Verdict.Allowed && o.Verdict.RetryAfter != headgate.Never {
+		w.numberEntry("retry_after_ms", o.RetryAfterMS())
 	}
-	if v.Delay > 0 {
-		w.numberEntry("delay_ms", inMillis(v.Delay))
+	if delay := o.DelayMS(); delay > 0 {
+		w.numberEntry("delay_ms", delay)
 	}
 }
-
-// inMillis rounds up.
-func inMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // violations writes the places of the descriptors that are beyond a limit in quota
 // mode, under the name and in the form that envoyproxy/ratelimit gives them.

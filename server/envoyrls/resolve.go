@@ -1,7 +1,6 @@
 package envoyrls
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/headgate/headgate"
@@ -28,8 +27,8 @@ func (q *scratch) reset() {
 	q.names = q.names[:0]
 }
 
-// resolve finds what binds each descriptor.
-func (s *Service) resolve(q *scratch) error {
+// ask fills in what is asked of each descriptor.
+func (s *Service) ask(q *scratch) error {
 	r := &q.request
 	q.parts.Policy, q.parts.Domain, q.parts.Independent = s.decider.Policy(), r.domain, s.options.Independent
 	known := q.parts.Knows()
@@ -40,26 +39,14 @@ func (s *Service) resolve(q *scratch) error {
 		if d.limited && known {
 			rule, err := s.overrides.rule(&d.limit)
 			if err != nil {
-				return &descriptorError{i + 1, err}
+				return &decide.DescriptorError{Number: i + 1, Err: err}
 			}
 			part.Brought, part.Nothing = rule, rule == nil
 		}
 		q.parts.List = append(q.parts.List, part)
 	}
-	return q.parts.Resolve()
+	return nil
 }
-
-// descriptorError is a mistake in one of the descriptors, which count from 1.
-type descriptorError struct {
-	number int
-	err    error
-}
-
-func (e *descriptorError) Error() string {
-	return fmt.Sprintf("descriptor %d: %s", e.number, headgate.Text(e.err))
-}
-
-func (e *descriptorError) Unwrap() error { return e.err }
 
 // operation is what a descriptor asks for, and of how many units, where the
 // request as a whole says so many. More of them than any limit has are as good as

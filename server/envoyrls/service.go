@@ -108,16 +108,17 @@ func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
 	if err := q.request.check(); err != nil {
 		return nil, err
 	}
-	if err := s.resolve(q); err != nil {
-		return nil, failed(ctx, err)
+	if err := s.ask(q); err != nil {
+		return nil, failed(ctx, decide.Fail(ctx, err))
 	}
-	if err := q.parts.Take(ctx, s.decider); err != nil {
-		return nil, failed(ctx, err)
+	o := q.parts.Decide(ctx, s.decider)
+	if o.Kind != decide.Decided {
+		return nil, failed(ctx, o)
 	}
 	if s.options.Measure != nil && q.parts.Policy.Nested != nil {
 		s.measure(q)
 	}
-	return s.write(q), nil
+	return s.write(q, o), nil
 }
 
 // measure tells of the descriptors that are measured by values. Peeks and refunds
@@ -160,18 +161,20 @@ func (r *request) check() error {
 	return nil
 }
 
-// failed is the error as callers get it. It repeats nothing of the store's, which
-// may name addresses.
-func failed(ctx context.Context, err error) error {
+// failed is the error that callers get where there is no verdict.
+func failed(ctx context.Context, o *decide.Outcome) error {
+	var descriptor *decide.DescriptorError
 	switch {
-	case ctx.Err() != nil:
+	case o.Kind == decide.Gone:
 		return status.FromContextError(ctx.Err()).Err()
-	case errors.Is(err, policy.ErrUnknownRule), errors.Is(err, headgate.ErrInvalid):
-		return status.Error(codes.InvalidArgument, headgate.Text(err))
-	case errors.Is(err, errOverrides):
-		return status.Error(codes.ResourceExhausted, headgate.Text(err))
-	case errors.Is(err, headgate.ErrUnavailable):
-		return status.Error(codes.Unavailable, "the store does not answer; whether the request was charged is not known")
+	case errors.Is(o.Err, errOverrides):
+		return status.Error(codes.ResourceExhausted, o.Err.Error())
+	case errors.As(o.Err, &descriptor):
+		return status.Error(codes.InvalidArgument, descriptor.Error())
+	case o.Kind == decide.Refused:
+		return status.Error(codes.InvalidArgument, o.Text())
+	case errors.Is(o.Err, headgate.ErrUnavailable):
+		return status.Error(codes.Unavailable, o.Text())
 	}
 	return status.Error(codes.Internal, "the request could not be decided")
 }

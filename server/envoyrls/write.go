@@ -19,17 +19,16 @@ type answer []byte
 const usual = 256
 
 // write makes the answer.
-func (s *Service) write(q *scratch) answer {
-	verdict := q.parts.Verdict()
+func (s *Service) write(q *scratch, o *decide.Outcome) answer {
 	w := writer{make([]byte, 0, usual)}
-	w.number(1, uint64(code(verdict.Allowed)))
+	w.number(1, uint64(code(o.Verdict.Allowed)))
 	for i := range q.parts.List {
 		mark := w.begin(2)
 		q.status(&w, &q.parts.List[i])
 		w.end(mark)
 	}
-	httplimit.WriteHeaders(q.header, s.options.Dialect, &verdict)
-	httplimit.WriteWarning(q.header, s.options.Dialect, &verdict, q.parts.Policy.Set)
+	httplimit.WriteHeaders(q.header, s.options.Dialect, &o.Verdict)
+	httplimit.WriteWarning(q.header, s.options.Dialect, &o.Verdict, q.parts.Policy.Set)
 	for name := range q.header {
 		q.names = append(q.names, name)
 	}
@@ -41,7 +40,7 @@ func (s *Service) write(q *scratch) answer {
 		w.end(mark)
 	}
 	mark := w.begin(6)
-	q.metadata(&w, &verdict)
+	q.metadata(&w, o)
 	w.end(mark)
 	return w.b
 }

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 )
 
@@ -33,8 +32,8 @@ func tooLong(entry string) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
 }
 
-func uncountable(err *headgate.InvalidError) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: err.Problems.String()}
+func uncountable(why string) *httplimit.Problem {
+	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: why}
 }
 
 // tellEvery is how often at most the log is told of proxies that ask in the wrong

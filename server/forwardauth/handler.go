@@ -2,7 +2,6 @@ package forwardauth
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -62,7 +61,7 @@ type Handler struct {
 	options Options
 	plan    atomic.Pointer[plan]
 	terms   known
-	pool    sync.Pool // of *scratch
+	pool    sync.Pool // of *decide.Request
 	// told and nobody are when the log was told last of a mistake and of a request
 	// without an address, in nanoseconds since 1970.
 	told, nobody atomic.Int64
@@ -88,14 +87,8 @@ func New(decider decide.Decider, options Options) *Handler {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &Handler{decider: decider, options: options}
-	h.pool.New = func() any { return new(scratch) }
+	h.pool.New = func() any { return new(decide.Request) }
 	return h
-}
-
-// scratch is what one request needs and the next can use again.
-type scratch struct {
-	ask       decide.Ask
-	decisions []headgate.Decision
 }
 
 // ServeHTTP answers one request. Its method and body do not matter.
@@ -105,24 +98,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.misconfigured(w, r, problems)
 		return
 	}
-	s := h.pool.Get().(*scratch)
-	h.serve(w, r, t, s)
-	// Not deferred: after a panic somebody may still hold the scratch.
-	clear(s.ask.Descriptor)
-	clear(s.ask.Checks)
-	clear(s.decisions)
-	s.ask = decide.Ask{Descriptor: s.ask.Descriptor[:0], Checks: s.ask.Checks[:0]}
-	s.decisions = s.decisions[:0]
-	h.pool.Put(s)
+	ask := h.pool.Get().(*decide.Request)
+	h.serve(w, r, t, ask)
+	// Not deferred: after a panic somebody may still hold the request.
+	ask.Reset()
+	h.pool.Put(ask)
 }
 
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, s *scratch) {
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, ask *decide.Request) {
 	if problems := t.check(r.Header); problems != nil {
 		h.misconfigured(w, r, problems)
 		return
 	}
 	plan := h.now()
-	refused, nameless := t.describe(r, plan, &s.ask)
+	refused, nameless := t.describe(r, plan, &ask.Ask)
 	if nameless {
 		h.nameless(r, t)
 	}
@@ -131,31 +120,32 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, s *scr
 		return
 	}
 	ctx := r.Context()
-	s.ask.Op, s.ask.Cost = headgate.OpTake, t.cost
-	if err := h.take(ctx, plan, s); err != nil {
-		h.undecided(ctx, w, r, t, err)
+	ask.Op, ask.Policy, ask.Cost, ask.Given = headgate.OpTake, plan.policy, t.cost, decide.GivenDescriptor|decide.GivenCost
+	o := ask.Decide(ctx, h.decider)
+	switch {
+	case o.Kind != decide.Decided:
+		h.undecided(w, r, t, ask.Faults, o)
 		return
-	}
-	if s.ask.Denied != nil {
+	case o.Listed != nil:
 		p := httplimit.Forbidden()
 		h.refuse(w, r, t, &p)
 		return
 	}
-	v := headgate.NewVerdict(s.decisions)
+	v := &o.Verdict
 	if v.Delay > 0 {
-		giveBack := func(ctx context.Context, checks []headgate.Check) { h.giveBack(ctx, s.ask, checks) }
-		if err := httplimit.Hold(ctx, &v, s.ask.Checks, h.options.MaxDelay, giveBack); err != nil {
+		giveBack := func(ctx context.Context, checks []headgate.Check) { h.giveBack(ctx, ask, checks) }
+		if err := httplimit.Hold(ctx, v, ask.Checks, h.options.MaxDelay, giveBack); err != nil {
 			w.WriteHeader(httplimit.StatusClientGone)
 			return
 		}
 	}
-	httplimit.WriteHeaders(w.Header(), h.options.Dialect, &v)
-	httplimit.WriteWarning(w.Header(), h.options.Dialect, &v, plan.policy.Set)
+	httplimit.WriteHeaders(w.Header(), h.options.Dialect, v)
+	httplimit.WriteWarning(w.Header(), h.options.Dialect, v, plan.policy.Set)
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	p := httplimit.QuotaExceeded(&v)
+	p := httplimit.QuotaExceeded(v)
 	h.refuse(w, r, t, &p)
 }
 
@@ -181,38 +171,24 @@ func (h *Handler) now() *plan {
 	return p
 }
 
-// take has the request decided by the policy of the plan.
-func (h *Handler) take(ctx context.Context, plan *plan, s *scratch) error {
-	found, err := plan.policy.Decide(s.ask.Descriptor, s.ask.Cost, s.ask.Checks[:0])
-	if err != nil {
-		return err
-	}
-	s.ask.Policy, s.ask.Checks, s.ask.Denied, s.ask.Allowed = plan.policy, found.Checks, found.Denied, found.Allowed
-	decisions, err := h.decider.Take(ctx, &s.ask, s.decisions[:0])
-	if err == nil {
-		s.decisions = decisions
-	}
-	return err
-}
-
 // giveBack gives back what a request took that did not wait.
-func (h *Handler) giveBack(ctx context.Context, ask decide.Ask, checks []headgate.Check) {
-	ask.Op, ask.Checks = headgate.OpRefund, checks
-	if _, err := h.decider.Take(ctx, &ask, nil); err != nil {
+func (h *Handler) giveBack(ctx context.Context, ask *decide.Request, checks []headgate.Check) {
+	if err := ask.GiveBack(ctx, h.decider, checks); err != nil {
 		h.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
 	}
 }
 
 // undecided answers where there is no verdict. What may pass without one is for
 // the rules and the service to say: then there is a verdict.
-func (h *Handler) undecided(ctx context.Context, w http.ResponseWriter, r *http.Request, t *terms, err error) {
-	var wrong *headgate.InvalidError
-	switch {
-	case ctx.Err() != nil:
+func (h *Handler) undecided(w http.ResponseWriter, r *http.Request, t *terms, faults decide.Faults, o *decide.Outcome) {
+	switch o.Kind {
+	case decide.Gone:
 		w.WriteHeader(httplimit.StatusClientGone)
-	case errors.As(err, &wrong):
+	case decide.Faulty:
 		// The rules are valid: it is the request that they cannot be applied to.
-		h.refuse(w, r, t, uncountable(wrong))
+		h.refuse(w, r, t, uncountable(strings.Join(faults.Texts(), "; ")))
+	case decide.Refused:
+		h.refuse(w, r, t, uncountable(o.Text()))
 	default:
 		p := httplimit.ReducedCapacity(httplimit.UnavailableFor)
 		p.Write(w, r)
