@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // request is an envoy.service.ratelimit.v3.RateLimitRequest. Its texts are any
@@ -58,152 +59,109 @@ func (r *request) next() *descriptor {
 }
 
 // read reads a message. The request is one that was reset.
-func (r *request) read(wire []byte) error {
-	f := fields{wire: wire, text: string(wire)}
-	for f.next() {
+func (r *request) read(message []byte) error {
+	in := wire.Read(string(message))
+	for {
+		field, kind, more := in.Field()
 		switch {
-		case f.isText(1):
-			r.domain = f.value
-		case f.isText(2):
+		case !more:
+			return in.Err()
+		case field == 1 && kind == protowire.BytesType:
+			r.domain = in.Bytes()
+		case field == 2 && kind == protowire.BytesType:
+			inner := in.Message()
 			// What goes beyond the bound is counted, and costs nothing else.
-			if r.sent++; r.sent > MaxDescriptors {
-				continue
+			if r.sent++; r.sent <= MaxDescriptors {
+				r.next().read(&inner)
+				in.Leave(&inner)
 			}
-			if err := r.next().read(f.message()); err != nil {
-				return err
-			}
-		case f.isNumber(3):
-			r.hits = uint32(f.n)
+		case field == 3 && kind == protowire.VarintType:
+			r.hits = uint32(in.Varint())
+		default:
+			in.Skip(field, kind)
 		}
 	}
-	return f.err
 }
 
-func (d *descriptor) read(f fields) error {
-	for f.next() {
-		var err error
+func (d *descriptor) read(in *wire.Reader) {
+	for {
+		field, kind, more := in.Field()
 		switch {
-		case f.isText(1):
-			if d.sent++; d.sent > MaxEntries {
-				continue
+		case !more:
+			return
+		case field == 1 && kind == protowire.BytesType:
+			inner := in.Message()
+			if d.sent++; d.sent <= MaxEntries {
+				d.entries = append(d.entries, readEntry(&inner))
+				in.Leave(&inner)
 			}
-			err = d.readEntry(f.message())
-		case f.isText(2):
+		case field == 2 && kind == protowire.BytesType:
 			d.limited = true
-			err = d.limit.read(f.message())
-		case f.isText(3):
+			inner := in.Message()
+			d.limit.read(&inner)
+			in.Leave(&inner)
+		case field == 3 && kind == protowire.BytesType:
 			d.hasHits = true
-			d.hits, err = readWrapped(f.message(), d.hits)
-		case f.isNumber(4):
-			d.negative = f.n != 0
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return f.err
-}
-
-func (d *descriptor) readEntry(f fields) error {
-	var e policy.Entry
-	for f.next() {
-		switch {
-		case f.isText(1):
-			e.Name = f.value
-		case f.isText(2):
-			e.Value = f.value
+			inner := in.Message()
+			d.hits = readWrapped(&inner, d.hits)
+			in.Leave(&inner)
+		case field == 4 && kind == protowire.VarintType:
+			d.negative = in.Varint() != 0
+		default:
+			in.Skip(field, kind)
 		}
 	}
-	d.entries = append(d.entries, e)
-	return f.err
 }
 
-func (o *override) read(f fields) error {
-	for f.next() {
+func readEntry(in *wire.Reader) (e policy.Entry) {
+	for {
+		field, kind, more := in.Field()
 		switch {
-		case f.isNumber(1):
-			o.count = uint32(f.n)
-		case f.isNumber(2):
-			o.unit = int32(f.n)
-		case f.isText(3):
+		case !more:
+			return e
+		case field == 1 && kind == protowire.BytesType:
+			e.Name = in.Bytes()
+		case field == 2 && kind == protowire.BytesType:
+			e.Value = in.Bytes()
+		default:
+			in.Skip(field, kind)
+		}
+	}
+}
+
+func (o *override) read(in *wire.Reader) {
+	for {
+		field, kind, more := in.Field()
+		switch {
+		case !more:
+			return
+		case field == 1 && kind == protowire.VarintType:
+			o.count = uint32(in.Varint())
+		case field == 2 && kind == protowire.VarintType:
+			o.unit = int32(in.Varint())
+		case field == 3 && kind == protowire.BytesType:
 			o.hasMultiplier = true
-			n, err := readWrapped(f.message(), uint64(o.multiplier))
-			if o.multiplier = uint32(n); err != nil {
-				return err
-			}
+			inner := in.Message()
+			o.multiplier = uint32(readWrapped(&inner, uint64(o.multiplier)))
+			in.Leave(&inner)
+		default:
+			in.Skip(field, kind)
 		}
 	}
-	return f.err
 }
 
 // readWrapped reads a google.protobuf.UInt64Value or UInt32Value, which has the
 // given value until it says another one.
-func readWrapped(f fields, n uint64) (uint64, error) {
-	for f.next() {
-		if f.isNumber(1) {
-			n = f.n
+func readWrapped(in *wire.Reader, n uint64) uint64 {
+	for {
+		field, kind, more := in.Field()
+		switch {
+		case !more:
+			return n
+		case field == 1 && kind == protowire.VarintType:
+			n = in.Varint()
+		default:
+			in.Skip(field, kind)
 		}
 	}
-	return n, f.err
 }
-
-// fields walks through the fields of a message. Of its two forms, what is read
-// is taken from the bytes, and what is kept from the text, which needs no copy
-// then.
-type fields struct {
-	wire []byte
-	text string
-	err  error
-
-	// What the field has: for a varint n, for a text or a message value, which is
-	// inner in bytes.
-	number protowire.Number
-	kind   protowire.Type
-	n      uint64
-	value  string
-	inner  []byte
-}
-
-// next goes to the next field. It reports false at the end, and where the message
-// is none.
-func (f *fields) next() bool {
-	if len(f.wire) == 0 || f.err != nil {
-		return false
-	}
-	var size int
-	if f.number, f.kind, size = protowire.ConsumeTag(f.wire); size < 0 {
-		f.err = protowire.ParseError(size)
-		return false
-	}
-	f.skip(size)
-	switch f.kind {
-	case protowire.VarintType:
-		f.n, size = protowire.ConsumeVarint(f.wire)
-	case protowire.BytesType:
-		f.inner, size = protowire.ConsumeBytes(f.wire)
-		if size >= 0 {
-			f.value = f.text[size-len(f.inner) : size]
-		}
-	default:
-		size = protowire.ConsumeFieldValue(f.number, f.kind, f.wire)
-	}
-	if size < 0 {
-		f.err = protowire.ParseError(size)
-		return false
-	}
-	f.skip(size)
-	return true
-}
-
-func (f *fields) skip(n int) { f.wire, f.text = f.wire[n:], f.text[n:] }
-
-func (f *fields) isText(number protowire.Number) bool {
-	return f.number == number && f.kind == protowire.BytesType
-}
-
-func (f *fields) isNumber(number protowire.Number) bool {
-	return f.number == number && f.kind == protowire.VarintType
-}
-
-// message is the field as a message of its own.
-func (f *fields) message() fields { return fields{wire: f.inner, text: f.value} }

@@ -2,20 +2,17 @@ package envoyrls
 
 import (
 	"math"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/headgate/headgate/server/wire"
 )
 
 // writer appends the fields of a message.
 type writer struct{ b []byte }
 
 // number appends a varint. Zero is what a field has that is not there.
-func (w *writer) number(field protowire.Number, n uint64) {
-	if n != 0 {
-		w.b = protowire.AppendVarint(protowire.AppendTag(w.b, field, protowire.VarintType), n)
-	}
-}
+func (w *writer) number(field protowire.Number, n uint64) { w.b = wire.AppendInt(w.b, field, int64(n)) }
 
 // bool and float append values that are there even if they are zero.
 func (w *writer) bool(field protowire.Number, v bool) {
@@ -31,22 +28,12 @@ func (w *writer) string(field protowire.Number, text string) {
 }
 
 // begin begins a message within, which lasts until end is called with the mark.
-// Most are shorter than 128 bytes: a byte is left for their length.
 func (w *writer) begin(field protowire.Number) (mark int) {
-	w.b = append(protowire.AppendTag(w.b, field, protowire.BytesType), 0)
-	return len(w.b)
+	w.b, mark = wire.Begin(w.b, field)
+	return mark
 }
 
-func (w *writer) end(mark int) {
-	n := len(w.b) - mark
-	if n < 0x80 {
-		w.b[mark-1] = byte(n)
-		return
-	}
-	length := protowire.AppendVarint(nil, uint64(n))
-	w.b[mark-1] = length[0]
-	w.b = slices.Insert(w.b, mark, length[1:]...)
-}
+func (w *writer) end(mark int) { w.b = wire.End(w.b, mark) }
 
 // textEntry, numberEntry and boolEntry append an entry of a
 // google.protobuf.Struct.

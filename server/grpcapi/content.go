@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/api/content"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // maxAt bounds times to what any language's numbers hold exactly.
@@ -30,7 +31,7 @@ const (
 	maxCachedRule = 1 << 10
 )
 
-// of returns the rule that stands in text. The error wraps errWire, or is an
+// of returns the rule that stands in text. The error wraps wire.ErrWire, or is an
 // [*headgate.InvalidError].
 func (c *ruleCache) of(text string) (*headgate.Rule, error) {
 	c.mu.RLock()
@@ -41,7 +42,7 @@ func (c *ruleCache) of(text string) (*headgate.Rule, error) {
 	}
 	m := new(headgatev1.Rule)
 	if err := proto.Unmarshal([]byte(text), m); err != nil {
-		return nil, errWire
+		return nil, wire.ErrWire
 	}
 	rule, err := content.Rule(m)
 	if err != nil || len(text) > maxCachedRule {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/headgate/headgate/server/wire"
 )
 
 // The fields that all streams have alike.
@@ -28,7 +30,7 @@ const (
 )
 
 // answerer appends the answer to one request of a stream, both as protobuf has
-// them. The error is a status, or wraps errWire.
+// them. The error is a status, or wraps wire.ErrWire.
 type answerer func(ctx context.Context, request string, out []byte) ([]byte, error)
 
 // exchange is one stream of numbered requests and their answers. A goroutine of
@@ -155,18 +157,18 @@ func (x *exchange) flush() error {
 // readItems appends the items of a message. All of it is read before any is
 // decided. The error is a status.
 func readItems(items []item, text string) ([]item, error) {
-	for r := (reader{text: text}); ; {
-		field, kind, more := r.field()
+	for r := wire.Read(text); ; {
+		field, kind, more := r.Field()
 		switch {
-		case !more && r.err() != nil:
-			return items, notProtobuf(r.err())
+		case !more && r.Err() != nil:
+			return items, notProtobuf(r.Err())
 		case !more:
 			return items, nil
 		case field != streamItems || kind != protowire.BytesType:
-			r.skip(field, kind)
+			r.Skip(field, kind)
 			continue
 		}
-		it, err := readItem(r.bytes())
+		it, err := readItem(r.Bytes())
 		if err != nil {
 			return items, notProtobuf(err)
 		}
@@ -184,35 +186,35 @@ type item struct {
 }
 
 func readItem(text string) (it item, err error) {
-	r := reader{text: text}
+	r := wire.Read(text)
 	for {
-		field, kind, more := r.field()
+		field, kind, more := r.Field()
 		switch {
 		case !more:
-			return it, r.err()
+			return it, r.Err()
 		case field == itemNumber && kind == protowire.VarintType:
-			it.number = r.varint()
+			it.number = r.Varint()
 		case field == itemRequest && kind == protowire.BytesType:
-			it.request = r.bytes()
+			it.request = r.Bytes()
 		default:
-			r.skip(field, kind)
+			r.Skip(field, kind)
 		}
 	}
 }
 
 // append decides one request and appends its result.
 func (x *exchange) append(out []byte, it item) []byte {
-	out, result := begin(out, streamItems)
+	out, result := wire.Begin(out, streamItems)
 	if it.number != 0 {
 		out = protowire.AppendVarint(protowire.AppendTag(out, resultNumber, protowire.VarintType), it.number)
 	}
 	before := len(out)
-	out, answer := begin(out, resultAnswer)
+	out, answer := wire.Begin(out, resultAnswer)
 	out, err := x.answer(x.ctx, it.request, out)
 	if err == nil {
-		return end(end(out, answer), result)
+		return wire.End(wire.End(out, answer), result)
 	}
-	if errors.Is(err, errWire) {
+	if errors.Is(err, wire.ErrWire) {
 		err = notProtobuf(err)
 	}
 	text, marshal := proto.Marshal(status.Convert(err).Proto())
@@ -221,7 +223,7 @@ func (x *exchange) append(out []byte, it item) []byte {
 		text, _ = proto.Marshal(status.New(status.Code(err), "").Proto())
 	}
 	out = protowire.AppendTag(out[:before], resultError, protowire.BytesType)
-	return end(protowire.AppendBytes(out, text), result)
+	return wire.End(protowire.AppendBytes(out, text), result)
 }
 
 func notProtobuf(err error) error {

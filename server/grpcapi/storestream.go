@@ -9,6 +9,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/api/content"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+
+	"github.com/headgate/headgate/server/wire"
 )
 
 // TakeStream implements the service.
@@ -70,25 +72,25 @@ const (
 
 // decode reads a TakeRequest.
 func (s *Store) decode(t *take, text string) error {
-	in := reader{text: text}
+	in := wire.Read(text)
 	for {
-		field, kind, more := in.field()
+		field, kind, more := in.Field()
 		switch {
 		case !more:
-			return in.err()
+			return in.Err()
 		case field == takeOp && kind == protowire.VarintType:
-			t.op = opOf(int64(in.varint()))
+			t.op = opOf(int64(in.Varint()))
 		case field == takeChecks && kind == protowire.BytesType:
-			inner := reader{text: in.bytes()}
+			inner := in.Message()
 			s.decodeCheck(t, &inner)
-			in.bad = in.bad || inner.bad
+			in.Leave(&inner)
 		default:
-			in.skip(field, kind)
+			in.Skip(field, kind)
 		}
 	}
 }
 
-func (s *Store) decodeCheck(t *take, in *reader) {
+func (s *Store) decodeCheck(t *take, in *wire.Reader) {
 	var (
 		c       headgate.Check
 		rule    *headgate.Rule
@@ -96,20 +98,20 @@ func (s *Store) decodeCheck(t *take, in *reader) {
 		onError int64
 	)
 	for {
-		field, kind, more := in.field()
+		field, kind, more := in.Field()
 		if !more {
 			t.addCheck(rule, err, c, onError)
 			return
 		}
 		switch {
 		case field == storeCheckRule && kind == protowire.BytesType:
-			rule, err = s.rules.of(in.bytes())
+			rule, err = s.rules.of(in.Bytes())
 		case field == storeCheckKey && kind == protowire.BytesType:
-			c.Key = in.bytes()
+			c.Key = in.Bytes()
 		case kind != protowire.VarintType:
-			in.skip(field, kind)
+			in.Skip(field, kind)
 		default:
-			switch n := in.varint(); field {
+			switch n := in.Varint(); field {
 			case storeCheckCost:
 				c.Cost = int64(n)
 			case storeCheckAt:
@@ -132,15 +134,15 @@ func appendDecisions(b []byte, decisions []headgate.Decision) []byte {
 	for i := range decisions {
 		d := &decisions[i]
 		var start int
-		b, start = begin(b, takeDecisions)
-		b = appendBool(b, storeDecisionAllowed, d.Allowed)
-		b = appendInt(b, storeDecisionRemaining, d.Remaining)
-		b = appendInt(b, storeDecisionRetryAfterUS, content.Micros(d.RetryAfter))
-		b = appendInt(b, storeDecisionResetAfterUS, content.Micros(d.ResetAfter))
-		b = appendInt(b, storeDecisionDelayUS, content.Micros(d.Delay))
-		b = appendInt(b, storeDecisionAt, d.At)
-		b = appendInt(b, storeDecisionSource, int64(d.Source))
-		b = end(appendInt(b, storeDecisionCheck, int64(d.Check)), start)
+		b, start = wire.Begin(b, takeDecisions)
+		b = wire.AppendBool(b, storeDecisionAllowed, d.Allowed)
+		b = wire.AppendInt(b, storeDecisionRemaining, d.Remaining)
+		b = wire.AppendInt(b, storeDecisionRetryAfterUS, content.Micros(d.RetryAfter))
+		b = wire.AppendInt(b, storeDecisionResetAfterUS, content.Micros(d.ResetAfter))
+		b = wire.AppendInt(b, storeDecisionDelayUS, content.Micros(d.Delay))
+		b = wire.AppendInt(b, storeDecisionAt, d.At)
+		b = wire.AppendInt(b, storeDecisionSource, int64(d.Source))
+		b = wire.End(wire.AppendInt(b, storeDecisionCheck, int64(d.Check)), start)
 	}
 	return b
 }

@@ -10,6 +10,7 @@ import (
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // CheckStream implements the service.
@@ -59,72 +60,72 @@ const (
 
 // decodeRequest reads a CheckRequest.
 func decodeRequest(r *decide.Request, text string) error {
-	in := reader{text: text}
+	in := wire.Read(text)
 	var id string
 	var lifetimeMS int64
 	r.Unordered = true
 	for {
-		field, kind, more := in.field()
+		field, kind, more := in.Field()
 		switch {
 		case !more:
 			setTerms(r, id, lifetimeMS)
-			return in.err()
+			return in.Err()
 		case field == requestEntries && kind == protowire.BytesType:
-			inner := reader{text: in.bytes()}
+			inner := in.Message()
 			decodeEntry(r, &inner)
-			in.bad = in.bad || inner.bad
+			in.Leave(&inner)
 		case field == requestChecks && kind == protowire.BytesType:
-			inner := reader{text: in.bytes()}
+			inner := in.Message()
 			decodeCheck(r, &inner)
-			in.bad = in.bad || inner.bad
+			in.Leave(&inner)
 		case field == requestCost && kind == protowire.VarintType:
-			r.Cost = int64(in.varint())
+			r.Cost = int64(in.Varint())
 			r.Given |= decide.GivenCost
 		case field == requestID && kind == protowire.BytesType:
-			id = in.string()
+			id = in.String()
 		case field == requestLifetimeMS && kind == protowire.VarintType:
-			lifetimeMS = int64(in.varint())
+			lifetimeMS = int64(in.Varint())
 		default:
-			in.skip(field, kind)
+			in.Skip(field, kind)
 		}
 	}
 }
 
-func decodeEntry(r *decide.Request, in *reader) {
+func decodeEntry(r *decide.Request, in *wire.Reader) {
 	var e policy.Entry
 	for {
-		field, kind, more := in.field()
+		field, kind, more := in.Field()
 		switch {
 		case !more:
 			addEntry(r, e)
 			return
 		case field == entryName && kind == protowire.BytesType:
-			e.Name = in.string()
+			e.Name = in.String()
 		case field == entryValue && kind == protowire.BytesType:
-			e.Value = in.string()
+			e.Value = in.String()
 		default:
-			in.skip(field, kind)
+			in.Skip(field, kind)
 		}
 	}
 }
 
-func decodeCheck(r *decide.Request, in *reader) {
+func decodeCheck(r *decide.Request, in *wire.Reader) {
 	var c decide.Named
 	for {
-		field, kind, more := in.field()
+		field, kind, more := in.Field()
 		switch {
 		case !more:
 			addCheck(r, c)
 			return
 		case field == checkRule && kind == protowire.BytesType:
-			c.Rule = in.string()
+			c.Rule = in.String()
 		case field == checkKey && kind == protowire.BytesType:
-			c.Key = in.string()
+			c.Key = in.String()
 		case field == checkCost && kind == protowire.VarintType:
-			c.Cost = int64(in.varint())
+			c.Cost = int64(in.Varint())
 			c.Given |= decide.GivenCost
 		default:
-			in.skip(field, kind)
+			in.Skip(field, kind)
 		}
 	}
 }

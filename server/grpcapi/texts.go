@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // limitText is what is always the same about one limit.
@@ -13,11 +14,11 @@ type limitText struct {
 }
 
 func newLimitText(l decide.LimitText) limitText {
-	b := appendText(nil, decisionRule, l.Rule)
-	b = appendText(b, decisionLimit, l.Limit)
-	b = appendText(b, decisionAlgorithm, l.Algorithm)
-	b = appendInt(b, decisionCapacity, l.Capacity)
-	return limitText{l, appendInt(b, decisionPeriodMS, l.PeriodMS)}
+	b := wire.AppendText(nil, decisionRule, l.Rule)
+	b = wire.AppendText(b, decisionLimit, l.Limit)
+	b = wire.AppendText(b, decisionAlgorithm, l.Algorithm)
+	b = wire.AppendInt(b, decisionCapacity, l.Capacity)
+	return limitText{l, wire.AppendInt(b, decisionPeriodMS, l.PeriodMS)}
 }
 
 // The fields of the messages that are written by hand.

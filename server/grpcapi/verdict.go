@@ -3,6 +3,7 @@ package grpcapi
 import (
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // newVerdict is the answer to a request that was decided by the policy.
@@ -34,32 +35,32 @@ func (s *Service) newVerdict(p decide.Policy, o *decide.Outcome) *headgatev1.Ver
 
 // appendVerdict appends what newVerdict says, as protobuf has it.
 func (s *Service) appendVerdict(b []byte, p decide.Policy, o *decide.Outcome) []byte {
-	b = appendBool(b, verdictAllowed, o.Verdict.Allowed)
+	b = wire.AppendBool(b, verdictAllowed, o.Verdict.Allowed)
 	var start int
 	if d := o.DeniedBy(); d != nil {
 		text := s.texts.Of(p, d)
-		b, start = begin(b, verdictDeniedBy)
-		b = appendText(b, deniedByRule, text.Rule)
-		b = end(appendText(b, deniedByLimit, text.Limit), start)
+		b, start = wire.Begin(b, verdictDeniedBy)
+		b = wire.AppendText(b, deniedByRule, text.Rule)
+		b = wire.End(wire.AppendText(b, deniedByLimit, text.Limit), start)
 	} else if o.Listed != nil {
-		b, start = begin(b, verdictDeniedBy)
-		b = end(appendText(b, deniedByList, o.Listed.Name), start)
+		b, start = wire.Begin(b, verdictDeniedBy)
+		b = wire.End(wire.AppendText(b, deniedByList, o.Listed.Name), start)
 	}
-	b = appendInt(b, verdictRetryAfterMS, o.RetryAfterMS())
-	b = appendInt(b, verdictDelayMS, o.DelayMS())
-	b = appendInt(b, verdictAt, o.At)
+	b = wire.AppendInt(b, verdictRetryAfterMS, o.RetryAfterMS())
+	b = wire.AppendInt(b, verdictDelayMS, o.DelayMS())
+	b = wire.AppendInt(b, verdictAt, o.At)
 	for i := range o.Verdict.Decisions {
 		row := o.Row(i)
 		d := row.Decision
-		b, start = begin(b, verdictDecisions)
+		b, start = wire.Begin(b, verdictDecisions)
 		b = append(b, s.texts.Of(p, d).wire...)
-		b = appendBool(b, decisionAllowed, d.Allowed)
-		b = appendInt(b, decisionRemaining, d.Remaining)
-		b = appendInt(b, decisionRetryAfterMS, row.RetryAfterMS)
-		b = appendInt(b, decisionResetAfterMS, row.ResetAfterMS)
-		b = appendBool(b, decisionShadow, d.Shadow)
-		b = appendBool(b, decisionSoft, row.Soft)
-		b = end(appendText(b, decisionSource, row.Source), start)
+		b = wire.AppendBool(b, decisionAllowed, d.Allowed)
+		b = wire.AppendInt(b, decisionRemaining, d.Remaining)
+		b = wire.AppendInt(b, decisionRetryAfterMS, row.RetryAfterMS)
+		b = wire.AppendInt(b, decisionResetAfterMS, row.ResetAfterMS)
+		b = wire.AppendBool(b, decisionShadow, d.Shadow)
+		b = wire.AppendBool(b, decisionSoft, row.Soft)
+		b = wire.End(wire.AppendText(b, decisionSource, row.Source), start)
 	}
 	return b
 }

@@ -70,9 +70,10 @@ func Rooms() []Room {
 		{"server/decide", []string{".", "policy"}},
 		{"server/candidate", []string{".", "policy", "server/decide"}},
 		{"server/routes", []string{".", "policy", "internal/spelling"}},
+		{"server/wire", nil},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/*", []string{".", "policy", "concurrency", "httplimit", "api", "internal/spelling", "server/decide", "server/routes"}},
+		{"server/*", []string{".", "policy", "concurrency", "httplimit", "api", "internal/spelling", "server/decide", "server/routes", "server/wire"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},
