@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // answer is a verdict as the HTTP API writes it, so that --json prints the same
@@ -40,7 +41,7 @@ type decision struct {
 
 // answerOf turns a verdict into an answer.
 func answerOf(v *headgate.Verdict) *answer {
-	a := &answer{Allowed: v.Allowed, RetryAfterMS: ceilMillis(v.RetryAfter), DelayMS: ceilMillis(v.Delay), Decisions: []decision{}}
+	a := &answer{Allowed: v.Allowed, RetryAfterMS: decide.Millis(v.RetryAfter), DelayMS: decide.Millis(v.Delay), Decisions: []decision{}}
 	if d := v.Deciding(); d != nil && !v.Allowed {
 		a.DeniedBy = &deniedBy{d.Rule.Name(), d.Limit.String()}
 	}
@@ -48,18 +49,10 @@ func answerOf(v *headgate.Verdict) *answer {
 		d := &v.Decisions[i]
 		a.Decisions = append(a.Decisions, decision{
 			d.Rule.Name(), d.Limit.String(), d.Limit.Algorithm.String(), d.Allowed, d.Limit.Capacity(),
-			ceilMillis(time.Duration(d.Limit.Micros()) * time.Microsecond), d.Remaining, ceilMillis(d.RetryAfter), ceilMillis(d.ResetAfter),
+			decide.Millis(time.Duration(d.Limit.Micros()) * time.Microsecond), d.Remaining, decide.Millis(d.RetryAfter), decide.Millis(d.ResetAfter),
 		})
 	}
 	return a
-}
-
-// ceilMillis is d in milliseconds, rounded up; Never stays -1.
-func ceilMillis(d time.Duration) int64 {
-	if d == headgate.Never {
-		return -1
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // print writes the answer for people.
