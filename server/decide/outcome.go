@@ -72,7 +72,7 @@ type Outcome struct {
 	// Err is the error of a request that was not decided, for the log.
 	Err error
 
-	policy Policy // that it was decided by
+	policy *Policy // that the request was decided by
 }
 
 // Row is what callers are told of one limit that bound the request.
@@ -134,6 +134,12 @@ func Fail(ctx context.Context, err error) *Outcome {
 	o := new(Outcome)
 	o.fail(ctx, err)
 	return o
+}
+
+// begin forgets an outcome before.
+func (o *Outcome) begin(p *Policy) {
+	*o = Outcome{}
+	o.policy = p
 }
 
 func (o *Outcome) fail(ctx context.Context, err error) {

@@ -176,7 +176,7 @@ func (e *DescriptorError) Unwrap() error { return e.Err }
 // Decide resolves the parts and carries them out. The outcome is valid until the request
 // is used again.
 func (p *Parts) Decide(ctx context.Context, d Decider) *Outcome {
-	p.outcome = Outcome{policy: p.Policy}
+	p.outcome.begin(&p.Policy)
 	err := p.Resolve()
 	if err == nil {
 		err = p.Take(ctx, d)

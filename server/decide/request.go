@@ -71,14 +71,23 @@ func (r *Request) Reset() {
 	clear(r.Checks)
 	clear(r.Faults)
 	clear(r.decisions)
-	*r = Request{
-		Ask:    Ask{Descriptor: r.Descriptor[:0], Named: r.Named[:0], Checks: r.Checks[:0]},
-		Faults: r.Faults[:0], decisions: r.decisions[:0],
-	}
+	descriptor, named, checks, faults, decisions := r.Descriptor[:0], r.Named[:0], r.Checks[:0], r.Faults[:0], r.decisions[:0]
+	*r = Request{} // Without a copy, which a literal with what is kept would be.
+	r.Descriptor, r.Named, r.Checks, r.Faults, r.decisions = descriptor, named, checks, faults, decisions
 }
 
 // maxAt bounds times to what any language's numbers hold exactly.
 const maxAt = 1 << 53
+
+// Entry returns the descriptor's entry of that name, or nil.
+func (r *Request) Entry(name string) *policy.Entry {
+	for i := range r.Descriptor {
+		if e := &r.Descriptor[i]; e.Name == name {
+			return e
+		}
+	}
+	return nil
+}
 
 // AddEntry adds an entry to the descriptor, or counts it if there are MaxEntries.
 func (r *Request) AddEntry(e policy.Entry) {
@@ -144,7 +153,7 @@ func (r *Request) Bind(d Decider) {
 // Take is the second half of Decide, for a request that was bound.
 func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 	o := &r.outcome
-	*o = Outcome{policy: r.Policy}
+	o.begin(&r.Policy)
 	if len(r.Faults) > 0 {
 		o.Kind = Faulty
 		return o
@@ -293,7 +302,7 @@ func (r *Request) bindNamed() {
 func (r *Request) Explain(ctx context.Context, d Decider) (policy.Explanation, *Outcome) {
 	o := &r.outcome
 	r.Policy = d.Policy()
-	*o = Outcome{policy: r.Policy}
+	o.begin(&r.Policy)
 	malformed := len(r.Faults) > 0 && r.Faults.Kind() == Malformed
 	if !malformed && r.Given&GivenChecks != 0 {
 		r.Faults.Add(OutOfRange, Place{Name: "checks"}, "cannot be explained; send the descriptor of a request")

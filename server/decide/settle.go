@@ -26,7 +26,7 @@ const maxReservation = 2 * headgate.MaxID
 // state of each limit.
 func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome {
 	o := &r.outcome
-	*o = Outcome{}
+	o.begin(&r.Policy)
 	if len(r.Faults) == 0 || r.Faults.Kind() != Malformed {
 		s.check(&r.Faults)
 	}
@@ -48,7 +48,6 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 		o.fail(ctx, err)
 		return o
 	}
-	o.policy = r.Policy
 	o.decide(r.decisions)
 	return o
 }

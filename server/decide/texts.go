@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 // LimitText is what is always the same in the answers about one limit.
@@ -33,7 +34,7 @@ type Texts[T any] struct {
 
 // policyTexts are the texts of one policy. It is immutable.
 type policyTexts[T any] struct {
-	policy  Policy
+	set     *policy.Set
 	byLimit map[*headgate.Limit]*T
 }
 
@@ -43,10 +44,10 @@ func NewTexts[T any](write func(LimitText) T) *Texts[T] { return &Texts[T]{write
 // Of returns the text of the decision's limit. The texts of all limits are written anew
 // when the policy has changed. A store may answer with a limit that is none of the
 // policy's: its text is written for the occasion.
-func (t *Texts[T]) Of(p Policy, d *headgate.Decision) *T {
+func (t *Texts[T]) Of(set *policy.Set, d *headgate.Decision) *T {
 	now := t.now.Load()
-	if now == nil || now.policy != p {
-		now = t.all(p)
+	if now == nil || now.set != set {
+		now = t.all(set)
 		t.now.Store(now)
 	}
 	if text := now.byLimit[d.Limit]; text != nil {
@@ -56,8 +57,8 @@ func (t *Texts[T]) Of(p Policy, d *headgate.Decision) *T {
 	return &text
 }
 
-func (t *Texts[T]) all(p Policy) *policyTexts[T] {
-	made := &policyTexts[T]{policy: p, byLimit: make(map[*headgate.Limit]*T)}
+func (t *Texts[T]) all(set *policy.Set) *policyTexts[T] {
+	made := &policyTexts[T]{set: set, byLimit: make(map[*headgate.Limit]*T)}
 	add := func(r *headgate.Rule) {
 		if r == nil {
 			return
@@ -68,7 +69,7 @@ func (t *Texts[T]) all(p Policy) *policyTexts[T] {
 			made.byLimit[&limits[i]] = &text
 		}
 	}
-	rules := p.Rules()
+	rules := set.Rules()
 	for i := range rules {
 		r := &rules[i]
 		add(r.Limits)

@@ -19,7 +19,7 @@ func TestTexts(t *testing.T) {
 	})
 	rule := headgate.MustRule("api", headgate.PerSecond(2), headgate.Sliding(30, 1500*time.Microsecond))
 	tier, override := headgate.MustRule("tiers", headgate.PerMinute(3)), headgate.MustRule("tiers", headgate.PerMinute(4))
-	made := func() decide.Policy {
+	made := func() *policy.Set {
 		set, err := policy.New([]policy.Rule{{Limits: rule}, {
 			Tariff:    &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "pro", Limits: tier}}},
 			Overrides: []policy.Override{{Match: []policy.Condition{policy.Equal("user", "anna")}, Limits: override}},
@@ -27,7 +27,7 @@ func TestTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return decide.Policy{Set: set}
+		return set
 	}
 	decision := func(r *headgate.Rule, i int) *headgate.Decision {
 		return &headgate.Decision{Rule: r, Limit: &r.Limits()[i]}

@@ -28,11 +28,9 @@ func read(r *decide.Request, entries map[string]string, checks []*headgatev1.Che
 // addEntry adds an entry. Of two with one name the later counts, as in any map of
 // protobuf.
 func addEntry(r *decide.Request, e policy.Entry) {
-	for i := range r.Descriptor {
-		if r.Descriptor[i].Name == e.Name {
-			r.Descriptor[i].Value = e.Value
-			return
-		}
+	if before := r.Entry(e.Name); before != nil {
+		before.Value = e.Value
+		return
 	}
 	r.AddEntry(e)
 }

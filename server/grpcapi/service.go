@@ -102,7 +102,7 @@ func (s *Service) Refund(ctx context.Context, m *headgatev1.RefundRequest) (*hea
 func (s *Service) verdict(ctx context.Context, op headgate.Op, r *decide.Request) (v *headgatev1.Verdict, err error) {
 	o, err := s.decide(ctx, op, r)
 	if err == nil {
-		v = s.newVerdict(r.Policy, o)
+		v = s.newVerdict(r.Policy.Set, o)
 	}
 	s.put(r)
 	return v, err
@@ -133,7 +133,7 @@ func (s *Service) Reserve(ctx context.Context, m *headgatev1.ReserveRequest) (*h
 	var answer *headgatev1.ReserveResponse
 	o, err := s.decide(ctx, headgate.OpTake, r)
 	if err == nil {
-		answer = &headgatev1.ReserveResponse{Verdict: s.newVerdict(r.Policy, o)}
+		answer = &headgatev1.ReserveResponse{Verdict: s.newVerdict(r.Policy.Set, o)}
 		if o.Reservation != "" {
 			answer.Reservation = &headgatev1.Reservation{Id: o.Reservation, ExpiresInMs: o.ExpiresInMS()}
 		}
@@ -163,7 +163,7 @@ func (s *Service) settle(ctx context.Context, to decide.Settlement) (v *headgate
 	r := s.get()
 	o := r.Settle(ctx, s.decider, to)
 	if err = statusOf(ctx, r.Faults, o); err == nil {
-		v = s.newVerdict(r.Policy, o)
+		v = s.newVerdict(r.Policy.Set, o)
 	}
 	s.put(r)
 	return v, err

@@ -36,7 +36,7 @@ func (s *Service) answer(ctx context.Context, text string, out []byte) ([]byte, 
 		o, err = s.decide(ctx, headgate.OpTake, r)
 	}
 	if err == nil {
-		out = s.appendVerdict(out, r.Policy, o)
+		out = s.appendVerdict(out, r.Policy.Set, o)
 	}
 	s.put(r)
 	return out, err

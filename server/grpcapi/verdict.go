@@ -2,15 +2,16 @@ package grpcapi
 
 import (
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/wire"
 )
 
-// newVerdict is the answer to a request that was decided by the policy.
-func (s *Service) newVerdict(p decide.Policy, o *decide.Outcome) *headgatev1.Verdict {
+// newVerdict is the answer to a request that was decided by the set.
+func (s *Service) newVerdict(set *policy.Set, o *decide.Outcome) *headgatev1.Verdict {
 	m := &headgatev1.Verdict{Allowed: o.Verdict.Allowed, RetryAfterMs: o.RetryAfterMS(), DelayMs: o.DelayMS(), At: o.At}
 	if d := o.DeniedBy(); d != nil {
-		text := s.texts.Of(p, d)
+		text := s.texts.Of(set, d)
 		m.DeniedBy = &headgatev1.DeniedBy{Rule: text.Rule, Limit: text.Limit}
 	} else if o.Listed != nil {
 		m.DeniedBy = &headgatev1.DeniedBy{List: o.Listed.Name}
@@ -22,7 +23,7 @@ func (s *Service) newVerdict(p decide.Policy, o *decide.Outcome) *headgatev1.Ver
 	m.Decisions = make([]*headgatev1.Decision, len(all))
 	for i := range all {
 		row, to := o.Row(i), &all[i]
-		d, text := row.Decision, s.texts.Of(p, row.Decision)
+		d, text := row.Decision, s.texts.Of(set, row.Decision)
 		to.Rule, to.Limit, to.Algorithm = text.Rule, text.Limit, text.Algorithm
 		to.Capacity, to.PeriodMs = text.Capacity, text.PeriodMS
 		to.Allowed, to.Shadow, to.Soft = d.Allowed, d.Shadow, row.Soft
@@ -34,11 +35,11 @@ func (s *Service) newVerdict(p decide.Policy, o *decide.Outcome) *headgatev1.Ver
 }
 
 // appendVerdict appends what newVerdict says, as protobuf has it.
-func (s *Service) appendVerdict(b []byte, p decide.Policy, o *decide.Outcome) []byte {
+func (s *Service) appendVerdict(b []byte, set *policy.Set, o *decide.Outcome) []byte {
 	b = wire.AppendBool(b, verdictAllowed, o.Verdict.Allowed)
 	var start int
 	if d := o.DeniedBy(); d != nil {
-		text := s.texts.Of(p, d)
+		text := s.texts.Of(set, d)
 		b, start = wire.Begin(b, verdictDeniedBy)
 		b = wire.AppendText(b, deniedByRule, text.Rule)
 		b = wire.End(wire.AppendText(b, deniedByLimit, text.Limit), start)
@@ -53,7 +54,7 @@ func (s *Service) appendVerdict(b []byte, p decide.Policy, o *decide.Outcome) []
 		row := o.Row(i)
 		d := row.Decision
 		b, start = wire.Begin(b, verdictDecisions)
-		b = append(b, s.texts.Of(p, d).wire...)
+		b = append(b, s.texts.Of(set, d).wire...)
 		b = wire.AppendBool(b, decisionAllowed, d.Allowed)
 		b = wire.AppendInt(b, decisionRemaining, d.Remaining)
 		b = wire.AppendInt(b, decisionRetryAfterMS, row.RetryAfterMS)

@@ -86,7 +86,7 @@ func (h *Handler) answer(w http.ResponseWriter, s *scratch, o *decide.Outcome, w
 			httplimit.WriteHeaders(w.Header(), h.options.Dialect, &o.Verdict)
 			httplimit.WriteWarning(w.Header(), h.options.Dialect, &o.Verdict, s.Policy.Set)
 		}
-		s.out = append(h.appendMembers(append(s.out[:0], '{'), s.Policy, o, want.at), "}\n"...)
+		s.out = append(h.appendMembers(append(s.out[:0], '{'), s.Policy.Set, o, want.at), "}\n"...)
 	}
 	writeJSON(w, http.StatusOK, s.out)
 }

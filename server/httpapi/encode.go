@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -25,11 +26,11 @@ func newText(l decide.LimitText) text {
 
 // appendMembers writes the members of the answer without the braces around them. With at,
 // they have the time of the decision, for a refund to name.
-func (h *Handler) appendMembers(b []byte, p decide.Policy, o *decide.Outcome, at bool) []byte {
+func (h *Handler) appendMembers(b []byte, set *policy.Set, o *decide.Outcome, at bool) []byte {
 	b = strconv.AppendBool(append(b, `"allowed":`...), o.Verdict.Allowed)
 	if d := o.DeniedBy(); d != nil {
 		b = append(b, `,"denied_by":{`...)
-		b = append(append(b, h.texts.Of(p, d).name...), '}')
+		b = append(append(b, h.texts.Of(set, d).name...), '}')
 	} else if o.Listed != nil {
 		b = append(appendString(append(b, `,"denied_by":{"list":`...), o.Listed.Name), '}')
 	}
@@ -44,7 +45,7 @@ func (h *Handler) appendMembers(b []byte, p decide.Policy, o *decide.Outcome, at
 			b = append(b, ',')
 		}
 		row := o.Row(i)
-		b = h.appendRow(b, p, &row)
+		b = h.appendRow(b, set, &row)
 	}
 	b = append(b, ']')
 	if o.Reservation != "" {
@@ -54,9 +55,9 @@ func (h *Handler) appendMembers(b []byte, p decide.Policy, o *decide.Outcome, at
 	return b
 }
 
-func (h *Handler) appendRow(b []byte, p decide.Policy, row *decide.Row) []byte {
+func (h *Handler) appendRow(b []byte, set *policy.Set, row *decide.Row) []byte {
 	d := row.Decision
-	text := h.texts.Of(p, d)
+	text := h.texts.Of(set, d)
 	b = append(append(b, '{'), text.name...)
 	b = append(append(b, ','), text.kind...)
 	b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)

@@ -121,7 +121,7 @@ func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, o *decide.Outco
 		}
 		b = append(b, ']')
 	}
-	s.out = append(h.appendMembers(append(b, ','), s.Policy, o, at), "}\n"...)
+	s.out = append(h.appendMembers(append(b, ','), s.Policy.Set, o, at), "}\n"...)
 	write(w, typeProblem, status, s.out)
 }
 

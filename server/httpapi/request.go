@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -207,7 +206,7 @@ func (d *decoder) entries() bool {
 		if !d.readString(p, &e.Value) {
 			return false
 		}
-		if slices.ContainsFunc(d.Descriptor, func(o policy.Entry) bool { return o.Name == e.Name }) {
+		if d.Entry(e.Name) != nil {
 			d.Faults.Add(decide.Malformed, p, "is given twice")
 		}
 		d.AddEntry(e)

@@ -2,7 +2,6 @@ package resp
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -65,7 +64,7 @@ func (k *call) pair(args []string, described bool) (problem string) {
 	case len(args) < 2:
 		return "there is a rule without a key; a rule with one counter for all has the key \"\""
 	case described:
-		if slices.ContainsFunc(r.Descriptor, func(e policy.Entry) bool { return e.Name == args[0] }) {
+		if r.Entry(args[0]) != nil {
 			return "the entry " + quote(args[0]) + " is given twice"
 		}
 		r.AddEntry(policy.Entry{Name: args[0], Value: args[1]})
