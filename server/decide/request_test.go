@@ -170,12 +170,20 @@ func TestFaults(t *testing.T) {
 		{"neither", decide.Request{}, decide.OutOfRange, "descriptor: is missing; send a descriptor or checks"},
 		{"cost", costing(by("anna"), 0), decide.OutOfRange, "cost: is 0, must be 1 to 1000000000"},
 		{"unknown rule", named(decide.Named{Rule: "jobs", Key: "k"}), decide.UnknownRule, `checks[0].rule: there is no rule "jobs"; there are users, job`},
-		{"both kinds", named(decide.Named{Rule: "jobs", Key: "k"}, decide.Named{Rule: "job", Key: long, Cost: -1, Given: decide.GivenCost}), decide.OutOfRange,
-			`checks[1].cost: is -1, must be 1 to 1000000000; checks[0].rule: there is no rule "jobs"; there are users, job; checks[1].key: the key has 1025 bytes, must have at most 1024`},
-		{"the same twice", named(decide.Named{Rule: "job", Key: "k"}, decide.Named{Rule: "job", Key: "k"}), decide.OutOfRange,
-			`checks: check 2 repeats the rule "job" and the key of check 1; add up their costs instead`},
-		{"entries", decide.Request{Ask: decide.Ask{Descriptor: policy.Descriptor{{Value: "v"}, {Name: "a", Value: strings.Repeat("v", policy.MaxValue+1)}}}, Given: decide.GivenDescriptor, Beyond: 31}, decide.OutOfRange,
-			"descriptor: has 33 entries, may have 32; descriptor: the name has 0 bytes, must have 1 to 64; descriptor.a: has 8193 bytes, may have 8192"},
+		{
+			"both kinds", named(decide.Named{Rule: "jobs", Key: "k"}, decide.Named{Rule: "job", Key: long, Cost: -1, Given: decide.GivenCost}), decide.OutOfRange,
+			`checks[1].cost: is -1, must be 1 to 1000000000; checks[0].rule: there is no rule "jobs"; there are users, job; checks[1].key: the key has 1025 bytes, must have at most 1024`,
+		},
+		{
+			"the same twice", named(decide.Named{Rule: "job", Key: "k"}, decide.Named{Rule: "job", Key: "k"}), decide.OutOfRange,
+			`checks: check 2 repeats the rule "job" and the key of check 1; add up their costs instead`,
+		},
+		{
+			"entries",
+			decide.Request{Ask: decide.Ask{Descriptor: policy.Descriptor{{Value: "v"}, {Name: "a", Value: strings.Repeat("v", policy.MaxValue+1)}}}, Given: decide.GivenDescriptor, Beyond: 31},
+			decide.OutOfRange,
+			"descriptor: has 33 entries, may have 32; descriptor: the name has 0 bytes, must have 1 to 64; descriptor.a: has 8193 bytes, may have 8192",
+		},
 		{"a lifetime alone", decide.Request{Given: decide.GivenDescriptor | decide.GivenLifetime, LifetimeMS: 1}, decide.OutOfRange, "lifetime_ms: goes with an id"},
 		{"not read", decide.Request{Faults: decide.Faults{{Kind: decide.Malformed, Place: decide.Place{Name: "x"}, Text: "is not a field"}}}, decide.Malformed, "x: is not a field"},
 	} {

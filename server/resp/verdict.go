@@ -82,7 +82,9 @@ func (k *call) appendDeniedBy(b []byte, o *decide.Outcome) []byte {
 	return k.proto.appendNull(b)
 }
 
-func (k *call) text(d *headgate.Decision) *text { return k.conn.server.texts.Of(k.request.Policy.Set, d) }
+func (k *call) text(d *headgate.Decision) *text {
+	return k.conn.server.texts.Of(k.request.Policy.Set, d)
+}
 
 func (k *call) appendRow(b []byte, row *decide.Row) []byte {
 	d := row.Decision
