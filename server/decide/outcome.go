@@ -106,15 +106,15 @@ func (o *Outcome) DeniedBy() *headgate.Decision {
 	return o.Verdict.Deciding()
 }
 
-// RetryAfterMS, DelayMS and ExpiresInMS are the times in milliseconds. Those to wait are
-// rounded up, and the one to be settled in is rounded down, so that nobody who heeds
-// them comes too early or too late.
+// RetryAfterMS is how long to wait before the request fits, in milliseconds, rounded up;
+// see [Millis].
 func (o *Outcome) RetryAfterMS() int64 { return Millis(o.Verdict.RetryAfter) }
 
-// DelayMS is documented at RetryAfterMS.
+// DelayMS is how long to hold the request, in milliseconds, rounded up.
 func (o *Outcome) DelayMS() int64 { return Millis(o.Verdict.Delay) }
 
-// ExpiresInMS is documented at RetryAfterMS.
+// ExpiresInMS is how long the reservation can be settled, in milliseconds, rounded down:
+// whoever settles by then is not too late.
 func (o *Outcome) ExpiresInMS() int64 { return o.ExpiresIn.Milliseconds() }
 
 // Text says why there is no verdict, in a sentence for the caller.

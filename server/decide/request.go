@@ -14,22 +14,18 @@ import (
 // Given is the set of the fields that a caller has sent, whatever their values.
 type Given uint16
 
+// The fields.
 const (
-	// GivenDescriptor and GivenChecks say by what the request is to be decided.
-	GivenDescriptor Given = 1 << iota
-	GivenChecks
-	// GivenCost is the cost of the request, of a check or of a settlement.
-	GivenCost
-	// GivenAt and the two that follow are fields of the request.
-	GivenAt
-	GivenID
-	GivenLifetime
-	// GivenRule and GivenKey are fields of a check.
-	GivenRule
-	GivenKey
-	// GivenReservation and GivenStatus are fields of a settlement.
-	GivenReservation
-	GivenStatus
+	GivenDescriptor  Given = 1 << iota // of a request: this or
+	GivenChecks                        // this, not both
+	GivenCost                          // of a request, a check or a settlement
+	GivenAt                            // of a request
+	GivenID                            // of a request
+	GivenLifetime                      // of a request
+	GivenRule                          // of a check
+	GivenKey                           // of a check
+	GivenReservation                   // of a settlement
+	GivenStatus                        // of a settlement
 )
 
 // Request is one request of a door. The door fills in what the caller asks for, calls
