@@ -42,7 +42,7 @@ const (
 func (k *call) appendVerdict(o *decide.Outcome) {
 	members := 6
 	if k.request.Reserve {
-		members = 7
+		members++
 	}
 	b := k.proto.appendMap(k.out, members)
 	b = k.proto.appendBool(append(b, nameAllowed...), o.Verdict.Allowed)
