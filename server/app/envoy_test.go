@@ -161,7 +161,7 @@ func TestEnvoyExplained(t *testing.T) {
 	if err != nil || len(e.GetSteps()) != 1 || e.GetSteps()[0].GetNode() != "edge.user" || !e.GetRules()[0].GetBinds() || e.GetRules()[1].GetDepth() != 2 {
 		t.Errorf("over gRPC: %v, %v", e, err)
 	}
-	if _, err := api.Explain(t.Context(), &headgatev1.ExplainRequest{Entries: map[string]string{"domain": "edge", "user": "anna", "path": "/xy"}}); err == nil || !strings.Contains(err.Error(), "have no order here") {
+	if _, err := api.Explain(t.Context(), &headgatev1.ExplainRequest{Entries: map[string]string{"domain": "edge", "user": "anna", "path": "/xy"}}); err == nil || !strings.Contains(err.Error(), "has no order here") {
 		t.Errorf("entries without an order: %v", err)
 	}
 }

@@ -121,9 +121,6 @@ func (r *Request) Bind(d Decider) {
 	}
 	r.Check()
 	r.bindNamed()
-	if r.Unordered && r.Policy.Nested != nil && len(r.Descriptor) > 2 {
-		r.Faults.Add(OutOfRange, Place{Name: "descriptor"}, "has no order here, which the policy asks for, a configuration of envoyproxy/ratelimit; send rule and key in checks")
-	}
 	if len(r.Faults) > 0 {
 		return
 	}
@@ -199,7 +196,7 @@ func (r *Request) GiveBack(ctx context.Context, d Decider, checks []headgate.Che
 	return err
 }
 
-// Check finds what is wrong with the request whatever the rules are, and applies the
+// Check finds what is wrong with the request before any rule is looked at, and applies the
 // defaults. Decide calls it.
 func (r *Request) Check() {
 	f := &r.Faults
@@ -249,6 +246,9 @@ func (r *Request) checkEntries() {
 		if len(e.Value) > policy.MaxValue {
 			f.Add(OutOfRange, at, "has %d bytes, may have %d", len(e.Value), policy.MaxValue)
 		}
+	}
+	if r.Unordered && r.Policy.Nested != nil && len(r.Descriptor) > 2 {
+		f.Add(OutOfRange, p, "has no order here, which the policy asks for, a configuration of envoyproxy/ratelimit; send rule and key in checks")
 	}
 }
 
