@@ -147,7 +147,7 @@ func (e *DeniedError) Error() string {
 		fmt.Fprintf(&b, " by rule %q, limit %q", e.Decision.Rule.Name(), e.Decision.Limit)
 	}
 	switch {
-	case e.Decision.RetryAfter == Never:
+	case e.Decision.RetryAfter == Never && e.Decision.Rule != nil:
 		b.WriteString(": the cost can never fit")
 	case e.Decision.RetryAfter > 0:
 		fmt.Fprintf(&b, ": fits in %v", e.Decision.RetryAfter.Round(time.Microsecond))

@@ -16,7 +16,7 @@
 //
 // # Caveats
 //
-// Loading says what is wrong; policy.Lint says what is valid and unlikely to be
+// Loading says what is wrong; package lint says what is valid and unlikely to be
 // meant. Run both.
 //
 // Unknown fields are mistakes, so that a misspelled limit is never a limit that

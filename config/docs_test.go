@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/lint"
 )
 
 // TestDocs: each file in examples/rules stands in docs/rules.md as it is, loads,
@@ -59,13 +60,13 @@ func TestDocs(t *testing.T) {
 			t.Errorf("the schema refuses %s:\n%v", name, err)
 		}
 		// The first example is one rule; the second shows what catches the rest.
-		for _, w := range policy.Lint(set) {
-			if w.Code != policy.CodeUncaught || name != "examples/rules/login.yml" {
+		for _, w := range lint.Warnings(set) {
+			if w.Code != lint.Uncaught || name != "examples/rules/login.yml" {
 				t.Error(w)
 			}
 		}
 	}
-	for _, c := range policy.Codes() {
+	for _, c := range lint.Codes() {
 		if !bytes.Contains(text, []byte("| `"+c.Code+"` |")) {
 			t.Errorf("%s does not tell of %s", page, c.Code)
 		}
@@ -198,7 +199,7 @@ func TestWalkThrough(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		for _, w := range policy.Lint(set) {
+		for _, w := range lint.Warnings(set) {
 			t.Error(w)
 		}
 	}

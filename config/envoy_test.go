@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/policy/nested"
 )
 
@@ -91,7 +92,7 @@ func TestReadEnvoy(t *testing.T) {
 	if pos := loaded.Set.Rule("mongo_cps.database_users").Pos.String(); pos != dir+"/mongo.yml:3:5" {
 		t.Errorf("the rule is at %s", pos)
 	}
-	for _, w := range policy.Lint(loaded.Set) {
+	for _, w := range lint.Warnings(loaded.Set) {
 		t.Errorf("a warning: %s %s %s", w.Code, w.Rule, w.Text)
 	}
 }

@@ -2,10 +2,12 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/lint"
 )
 
 // fileText is a file as it was read, before its rules are compiled.
@@ -134,11 +136,20 @@ const maxIgnored = 100
 
 func ignoreMapping() value[policy.Ignore] {
 	return object("an entry of ignore", []field[policy.Ignore]{
-		required(to("code", "the code of the warning, such as HG004", plainText(schema{"pattern": "^HG[0-9]{3}$"}, asWritten),
+		required(to("code", "the code of the warning, such as HG004", plainText(schema{"pattern": "^HG[0-9]{3}$"}, warningCode),
 			func(into *policy.Ignore, _ *node, v string) { into.Code = v })),
 		required(to("reason", "why the warning does not matter here", plainText(schema{"minLength": 1}, asWritten),
 			func(into *policy.Ignore, _ *node, v string) { into.Reason = v })),
 	})
+}
+
+// warningCode reads the code of a warning that there is.
+func warningCode(text string) (string, error) {
+	codes := lint.Codes()
+	if slices.ContainsFunc(codes, func(c lint.Code) bool { return c.Code == text }) {
+		return text, nil
+	}
+	return "", fmt.Errorf("there is no warning %s; there are %s to %s", policy.Quote(text), codes[0].Code, codes[len(codes)-1].Code)
 }
 
 // keepIgnored gives the entries that are complete, and keeps their places.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/lint"
 )
 
 // different names what two sets do not have in common, or is "" if they are the
@@ -178,7 +179,7 @@ func TestSample(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if warnings := policy.Lint(set); len(warnings) > 0 {
+	if warnings := lint.Warnings(set); len(warnings) > 0 {
 		t.Errorf("lint warns: %v", warnings)
 	}
 	Sample()[0] = 'x'
@@ -356,7 +357,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		policy.Lint(set)
+		lint.Warnings(set)
 		text, err := Format(set)
 		if err != nil {
 			t.Fatalf("what was loaded cannot be written: %v", err)

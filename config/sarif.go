@@ -5,14 +5,14 @@ import (
 	"net/url"
 	"path/filepath"
 
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/lint"
 )
 
 // SARIF writes mistakes and warnings of policy files as a report in the Static
 // Analysis Results Interchange Format 2.1.0, which code hosts show beside the
-// lines. Warnings that are silenced (see policy.LintAll) are in it as suppressed,
+// lines. Warnings that are silenced (see lint.All) are in it as suppressed,
 // with their reasons. The version is that of the tool.
-func SARIF(found []Mistake, warnings []policy.Warning, version string) ([]byte, error) {
+func SARIF(found []Mistake, warnings []lint.Warning, version string) ([]byte, error) {
 	results := []sarifResult{}
 	for _, m := range found {
 		results = append(results, sarifResult{
@@ -33,7 +33,7 @@ func SARIF(found []Mistake, warnings []policy.Warning, version string) ([]byte, 
 	}
 	driver := sarifDriver{Name: "headgate lint", Version: version}
 	driver.Rules = append(driver.Rules, sarifRule{"mistake", sarifText{"A server does not start with this policy."}})
-	for _, c := range policy.Codes() {
+	for _, c := range lint.Codes() {
 		driver.Rules = append(driver.Rules, sarifRule{c.Code, sarifText{c.About}})
 	}
 	var report sarifReport

@@ -67,10 +67,11 @@ func Not(c Condition) Condition {
 }
 
 // bare reports whether the condition asks for presence or absence only.
-func (c *Condition) bare() bool { return c.size() == 0 }
+func (c *Condition) bare() bool { return c.Size() == 0 }
 
-// size is how many values the condition has.
-func (c *Condition) size() int {
+// Size is how many values of all kinds the condition has: zero if it asks only that the
+// entry be present or absent.
+func (c *Condition) Size() int {
 	return len(c.Equals) + len(c.Prefixes) + len(c.Networks) + len(c.Hashes)
 }
 
@@ -79,20 +80,20 @@ func (c *Condition) check() string {
 	if p := checkEntryName(c.Entry); p != "" {
 		return p
 	}
-	if n := c.size(); n > MaxValues {
+	if n := c.Size(); n > MaxValues {
 		return fmt.Sprintf("entry %q: there are %d values, must be at most %d", c.Entry, n, MaxValues)
 	}
 	for _, values := range [][]string{c.Equals, c.Prefixes} {
 		for _, v := range values {
 			if v == "" || len(v) > MaxValue {
-				return fmt.Sprintf("entry %q: the value %s has %d bytes, must have 1 to %d; for a missing entry ask that it be absent", c.Entry, quote(v), len(v), MaxValue)
+				return fmt.Sprintf("entry %q: the value %s has %d bytes, must have 1 to %d; for a missing entry ask that it be absent", c.Entry, Quote(v), len(v), MaxValue)
 			}
 		}
 	}
 	if c.Entry == addressEntry {
 		for _, v := range c.Equals {
 			if strings.Contains(v, "/") {
-				return fmt.Sprintf("entry %q: %s is no network; write an address and a length, such as 192.0.2.0/24", c.Entry, quote(v))
+				return fmt.Sprintf("entry %q: %s is no network; write an address and a length, such as 192.0.2.0/24", c.Entry, Quote(v))
 			}
 		}
 	}

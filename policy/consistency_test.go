@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 )
 
 // TestConsistency: how a rule counts stands in its checks and is explained.
@@ -29,7 +30,7 @@ func TestConsistency(t *testing.T) {
 	if c, err := set.Check("named", "k", 1); err != nil || c.Consistency != headgate.Async || c.DenyCache != headgate.DenyCacheOff {
 		t.Errorf("got %+v, %v; want what the rule says", c, err)
 	}
-	e := set.Explain(policy.Descriptor{}, 1)
+	e := explain.Request(set, policy.Descriptor{}, 1)
 	if text := e.String(); strings.Count(text, "counted: leased") != 1 || strings.Count(text, "denials are remembered: yes") != 1 {
 		t.Errorf("it is explained as\n%s", text)
 	}

@@ -57,10 +57,10 @@ func (c *Costs) check(bad func(field, format string, args ...any)) {
 	}
 	for value, cost := range c.Values {
 		if value == "" || len(value) > MaxValue {
-			bad("cost", "the value %s has %d bytes, must have 1 to %d", quote(value), len(value), MaxValue)
+			bad("cost", "the value %s has %d bytes, must have 1 to %d", Quote(value), len(value), MaxValue)
 		}
 		if cost < 0 || cost > headgate.MaxCount {
-			bad("cost", "the cost of %s is %d, must be 0 to %d", quote(value), cost, headgate.MaxCount)
+			bad("cost", "the cost of %s is %d, must be 0 to %d", Quote(value), cost, headgate.MaxCount)
 		}
 	}
 	for _, bound := range []struct {
@@ -96,7 +96,7 @@ func (c *Costs) of(d Descriptor) (int64, string) {
 	if err != nil {
 		for i := range len(value) {
 			if value[i] < '0' || value[i] > '9' {
-				return most, fmt.Sprintf("the entry %q is %s, must be a whole number: the rule's cost is measured by it", c.Entry, quote(value))
+				return most, fmt.Sprintf("the entry %q is %s, must be a whole number: the rule's cost is measured by it", c.Entry, Quote(value))
 			}
 		}
 		return most, "" // More than 64 bits hold.

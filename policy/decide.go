@@ -175,13 +175,17 @@ func costError(subject string, cost int64) error {
 	return headgate.Invalid(subject, "cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 }
 
-// Match is [Set.Decide] for callers that want checks only: it returns dst with
-// a check for each rule that binds the request, none if the allow list lets it
-// pass, and a [*DeniedError] if the deny list denies it.
+// Match is [Set.Decide] for callers that want checks only: it returns dst with a check for
+// each rule that binds the request, and none if the allow list lets the request pass. If the
+// deny list denies the request, the error is a [*headgate.DeniedError] with the entry's name
+// in its Reason; no time to wait helps.
 func (s *Set) Match(d Descriptor, cost int64, dst []headgate.Check) ([]headgate.Check, error) {
 	out, err := s.Decide(d, cost, dst)
 	if err == nil && out.Denied != nil {
-		err = &DeniedError{out.Denied}
+		err = &headgate.DeniedError{
+			Decision: headgate.Decision{RetryAfter: headgate.Never},
+			Reason:   fmt.Sprintf("the entry %q of the deny list denies the request", out.Denied.Name),
+		}
 	}
 	return out.Checks, err
 }

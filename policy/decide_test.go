@@ -168,9 +168,9 @@ func TestMatchAndLists(t *testing.T) {
 	s := mustNew(t, []Rule{rule("all", nil)},
 		WithDenied(ListEntry{Name: "bad", Match: []Condition{Equal("user", "eve")}}),
 		WithAllowed(ListEntry{Name: "good", Match: []Condition{Equal("user", "ada")}}))
-	var denied *DeniedError
-	if checks, err := s.Match(facts("user=eve"), 1, nil); !errors.As(err, &denied) || !errors.Is(err, headgate.ErrDenied) || denied.Entry.Name != "bad" || len(checks) != 0 ||
-		err.Error() != `headgate: denied by "bad" of the deny list` {
+	var denied *headgate.DeniedError
+	if checks, err := s.Match(facts("user=eve"), 1, nil); !errors.As(err, &denied) || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter != headgate.Never || len(checks) != 0 ||
+		err.Error() != `headgate: denied; the entry "bad" of the deny list denies the request` {
 		t.Errorf("a denied request has %v, %v", checks, err)
 	}
 	if checks, err := s.Match(facts("user=ada"), 1, nil); err != nil || len(checks) != 0 {

@@ -55,7 +55,7 @@ func FromMap(m map[string]string) (Descriptor, error) {
 			problems.Add(e.Name, "%s", p)
 		}
 		if len(e.Value) > MaxValue {
-			problems.Add(e.Name, "entry %s: the value has %d bytes, must have at most %d", quote(e.Name), len(e.Value), MaxValue)
+			problems.Add(e.Name, "entry %s: the value has %d bytes, must have at most %d", Quote(e.Name), len(e.Value), MaxValue)
 		}
 	}
 	if err := problems.Err("descriptor"); err != nil {
@@ -67,21 +67,22 @@ func FromMap(m map[string]string) (Descriptor, error) {
 // checkEntryName returns what is wrong with an entry's name, or "".
 func checkEntryName(name string) string {
 	if name == "" || len(name) > MaxName {
-		return fmt.Sprintf("entry %s: the name has %d bytes, must have 1 to %d", quote(name), len(name), MaxName)
+		return fmt.Sprintf("entry %s: the name has %d bytes, must have 1 to %d", Quote(name), len(name), MaxName)
 	}
 	for i := range len(name) {
 		c := name[i]
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.', c == ':':
 		default:
-			return fmt.Sprintf("entry %s: the name has %q at byte %d; it may have letters, digits and _ - . : only", quote(name), c, i)
+			return fmt.Sprintf("entry %s: the name has %q at byte %d; it may have letters, digits and _ - . : only", Quote(name), c, i)
 		}
 	}
 	return ""
 }
 
-// quote quotes what came from outside for a message, and cuts what is long.
-func quote(s string) string {
+// Quote quotes a text that came from outside, for a message. It cuts the text after MaxName
+// bytes.
+func Quote(s string) string {
 	if len(s) > MaxName {
 		return fmt.Sprintf("%q...", s[:MaxName])
 	}

@@ -2,12 +2,12 @@
 //
 // A [Descriptor] holds the facts about a request: its api_key, ip, user, route
 // and whatever else a rule may look at. A [Set] holds all rules, compiled.
-// [Set.Match] turns the one into the checks that a headgate.Store takes.
+// [Set.Match] makes the checks that a headgate.Store takes out of the two.
 //
 // # Basics
 //
-// A [Rule] says what it applies to (Match), what it counts by (Per) and what it
-// admits (Limits):
+// A [Rule] says which requests it applies to (Match), by which entries it counts
+// them (Per) and how many it admits (Limits):
 //
 //	set, err := policy.New([]policy.Rule{{
 //		Match:  []policy.Condition{policy.Equal("route", "POST /v1/token")},
@@ -15,37 +15,44 @@
 //		Limits: headgate.MustRule("login", headgate.Sliding(20, time.Minute)),
 //	}}, policy.WithHashKey(key))
 //
-// Every rule that applies binds the request: there is no first match. A rule may
-// have its limits by the value of an entry (Tariff), other ones for some clients
-// (Overrides), its cost by an entry (Costs), and count without denying (Mode,
-// Enforce). A set may have lists that answer before any rule ([WithDenied],
-// [WithAllowed]), and a table that knows the clients ([WithSubjects]).
+// Every rule that applies binds the request, not only the first one. A rule may
+// choose its limits by the value of an entry (Tariff), give some clients other
+// limits (Overrides), take its cost from an entry (Costs), and count without
+// denying (Mode, Enforce). A set may have lists that answer a request before any
+// rule does ([WithDenied], [WithAllowed]), and a table of what is known about
+// clients ([WithSubjects]).
 //
-// Which method do you want? [Set.Decide] when the facts decide which rules bind,
-// and [Set.Match] if the checks are all that matters; [Set.Check] when the caller
-// names the rule and the key itself; [Set.Explain] to see why. [Lint] tells of
-// what is valid and yet cannot do what it seems to say, and [Footprints] what
-// the counters take in Redis.
+// There are three ways to ask a set:
+//
+//   - [Set.Decide] has the facts decide which rules bind. [Set.Match] is the same for
+//     callers that want the checks only, and [Set.Bind] is for requests with several
+//     descriptors.
+//   - [Set.Check] is for callers that name the rule and the key themselves.
+//   - [Set.Inspect] says of each rule why it binds a request or does not.
+//
+// Other packages look at a set from outside: package lint warns about what is valid
+// and yet cannot do what it seems to say, package explain tells people why a request
+// is decided as it is, and package footprint estimates what the counters take in
+// Redis.
 //
 // # Caveats
 //
 // A rule does not bind a request that lacks one of its Per entries, and an entry
-// with an empty value is a missing one: clients without an identity never share
-// one counter by accident. Give them a rule of their own, by [Absent]; [Lint]
-// warns when nothing else catches them.
+// with an empty value is a missing entry. Clients without an identity therefore never
+// share one counter by accident. Give them a rule of their own, with the condition
+// [Absent]; package lint warns if no rule binds them.
 //
 // Secret entries (api_key, token, authorization, and those of [WithSecrets])
 // appear in keys only as hashes. Without [WithHashKey] the hash has no key, so
 // that whoever reads the store can test guesses against it.
 //
-// The table of subjects knows better than the request: for clients that it has,
-// its entries replace those of the request. Clients that it has not keep what
-// they say of themselves, unless it has a row for all others.
+// For clients that are in the table of subjects, the table's entries replace those
+// of the request. A client that is not in the table keeps what it says about itself,
+// unless the table has a row for all others.
 //
-// Overrides and entries of lists end by the clock of this process, not by that of
-// the store: nodes whose clocks differ differ for that time.
+// Overrides and entries of lists end by the clock of this process, not by the store's
+// clock. If the clocks of two nodes differ, so do the times at which they end there.
 //
-// Whether an address may be believed is decided by whoever fills in the entry
-// "ip", not here. A text that is no address (one with a port, for instance) is
-// counted under itself.
+// Whether an address can be believed is for whoever fills in the entry "ip" to decide.
+// A text that is no address (one with a port, for instance) is counted as it is.
 package policy

@@ -24,7 +24,7 @@ type UnknownRuleError struct {
 // Error names the rule that is missing and some that are not.
 func (e *UnknownRuleError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "headgate: there is no rule %s", quote(e.Name))
+	fmt.Fprintf(&b, "headgate: there is no rule %s", Quote(e.Name))
 	if len(e.Known) == 0 {
 		b.WriteString("; the policy has no rules")
 		return b.String()

@@ -76,7 +76,7 @@ func (f *files) choose(list []demand, shared map[filed]int) int {
 		}
 		// To hash a value costs more than to look for it, and that more than one
 		// look at a table.
-		cost := [3]int{0, 2*len(c.Hashes) + min(1, len(c.Prefixes)+len(c.Networks)), c.size()}
+		cost := [3]int{0, 2*len(c.Hashes) + min(1, len(c.Prefixes)+len(c.Networks)), c.Size()}
 		for _, p := range c.patterns() {
 			cost[0] += shared[filed{c.Entry, p}] - 1
 			if e.deep[p] {

@@ -75,7 +75,7 @@ func newIndex(lists []*[]demand) index {
 // indexable reports whether the index can answer the demand. Beginnings and hashes
 // of addresses depend on how they are spelled, and are left to the demand.
 func (c *demand) indexable() bool {
-	return !c.Not && c.size() > 0 && (!c.address || len(c.Prefixes)+len(c.Hashes) == 0)
+	return !c.Not && c.Size() > 0 && (!c.address || len(c.Prefixes)+len(c.Hashes) == 0)
 }
 
 // candidates walks through some lists of places as if they were one.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/headgate/headgate"
 )
 
 // MaxListed is how many entries an allow list or a deny list may have.
@@ -27,18 +25,6 @@ type ListEntry struct {
 	// Pos is where the entry was written, for messages.
 	Pos Position
 }
-
-// DeniedError is a denial by the deny list in the shape of an error, for
-// [Set.Match], which has no other way to say it.
-type DeniedError struct{ Entry *ListEntry }
-
-// Error names the entry.
-func (e *DeniedError) Error() string {
-	return fmt.Sprintf("headgate: denied by %q of the deny list", e.Entry.Name)
-}
-
-// Is makes errors.Is(err, headgate.ErrDenied) true.
-func (e *DeniedError) Is(target error) bool { return target == headgate.ErrDenied }
 
 func cloneList(list []ListEntry) []ListEntry {
 	all := append([]ListEntry(nil), list...)
@@ -86,11 +72,11 @@ func (o *options) checkLists() []Mistake {
 func checkListName(name string) string {
 	const most = 128
 	if name == "" || len(name) > most {
-		return fmt.Sprintf("the name %s has %d bytes, must have 1 to %d", quote(name), len(name), most)
+		return fmt.Sprintf("the name %s has %d bytes, must have 1 to %d", Quote(name), len(name), most)
 	}
 	for i, c := range name {
 		if c <= ' ' || c == 0x7f || c == '{' || c == '}' || c == '\uFFFD' {
-			return fmt.Sprintf("the name %s has %q at byte %d; spaces, control characters and braces are not allowed", quote(name), c, i)
+			return fmt.Sprintf("the name %s has %q at byte %d; spaces, control characters and braces are not allowed", Quote(name), c, i)
 		}
 	}
 	return ""

@@ -19,7 +19,7 @@ func TestMistakes(t *testing.T) {
 		{Name: "b", Tariff: &Tariff{Entry: "tier"}},
 		{Limits: per("c", 1), Cost: 2, Costs: &Costs{Entry: "", Values: map[string]int64{"": -1}, Per: 5, Max: -1}},
 		{Limits: per("d", 1), Costs: &Costs{Entry: "x", Max: 5}, Soft: 100, Enforce: 101, Mode: 9},
-		{Limits: per("e", 1), Soft: -1, Enforce: 50, Mode: ModeShadow, Ignore: []Ignore{{"HG999", "x"}, {CodeUncaught, " "}}},
+		{Limits: per("e", 1), Soft: -1, Enforce: 50, Mode: ModeShadow, Ignore: []Ignore{{"", "x"}, {"HG004", " "}}},
 		{Limits: per("f", 1), Overrides: []Override{
 			{},
 			{Match: []Condition{Present("user"), Equal("user", "")}, Limits: per("g", 1)},
@@ -36,7 +36,7 @@ func TestMistakes(t *testing.T) {
 	},
 		WithDenied(ListEntry{Match: []Condition{Present("a b")}}, ListEntry{Name: "x"}),
 		WithAllowed(ListEntry{Name: "x", Match: []Condition{Present("user")}, Pos: Position{"p.yml", 3, 5}}, ListEntry{Name: long, Match: []Condition{Present("user")}}),
-		WithIgnored(Ignore{Code: CodeUncaught}),
+		WithIgnored(Ignore{Code: "HG004"}),
 		WithSubjects(Subjects{
 			Table: []Subject{
 				{Key: "k1", Entries: []Entry{{"tier", "a"}}, Pos: Position{"s.yml", 1, 1}},
@@ -84,7 +84,7 @@ rule "d": soft is 100%, must be 1% to 99%
 rule "d": enforce is 101%, must be 1% to 100%; for none write mode: shadow
 rule "e": soft is -1%, must be 1% to 99%
 rule "e": the rule is in mode shadow and cannot be enforced for 50% of its keys; drop one of the two
-rule "e": there is no warning "HG999"; there are HG001 to HG017
+rule "e": the code of the warning to ignore is missing; it is one such as HG004
 rule "e": the reason for ignoring HG004 is missing; say why it does not matter here
 rule "f": the override has no conditions and would replace the rule's limits for all; write them as the rule's
 rule "f": the override has no limits; make them with headgate.NewRule

@@ -55,25 +55,6 @@ func (n *networks) contains(value string) bool {
 	return false
 }
 
-// hold reports whether a network lies in one of them. Nil networks hold nothing.
-func (n *networks) hold(inner netip.Prefix) bool {
-	if n == nil {
-		return false
-	}
-	lengths := n.lengths6
-	if inner.Addr().Is4() {
-		lengths = n.lengths4
-	}
-	return slices.ContainsFunc(lengths, func(bits int) bool {
-		p, err := inner.Addr().Prefix(bits)
-		if err != nil || bits > inner.Bits() {
-			return false
-		}
-		_, found := n.known[p]
-		return found
-	})
-}
-
 // spelled returns the one spelling of an address, or the value itself if it is
 // none. It allocates only if the spelling differs.
 func spelled(value string) string {

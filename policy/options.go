@@ -84,7 +84,7 @@ func WithDenied(entries ...ListEntry) Option {
 	return func(o *options) { o.deny = append(o.deny, entries...) }
 }
 
-// WithIgnored silences warnings of [Lint] in the whole set.
+// WithIgnored silences warnings of package lint in the whole set.
 func WithIgnored(ignore ...Ignore) Option {
 	return func(o *options) { o.ignore = append(o.ignore, ignore...) }
 }

@@ -43,15 +43,15 @@ func ParsePart(s string) (Part, error) {
 		p.Bits4, err4 = prefixLength(words[1], 32)
 		p.Bits6, err6 = prefixLength(words[2], 128)
 	default:
-		return Part{}, headgate.Invalid("", "per", "key part %s: write it as user, ip/64 or ip/24/64", quote(s))
+		return Part{}, headgate.Invalid("", "per", "key part %s: write it as user, ip/64 or ip/24/64", Quote(s))
 	}
 	for _, err := range []error{err4, err6} {
 		if err != nil {
-			return Part{}, headgate.Invalid("", "per", "key part %s: %v", quote(s), err)
+			return Part{}, headgate.Invalid("", "per", "key part %s: %v", Quote(s), err)
 		}
 	}
 	if problem := p.check(); problem != "" {
-		return Part{}, headgate.Invalid("", "per", "key part %s: %s", quote(s), problem)
+		return Part{}, headgate.Invalid("", "per", "key part %s: %s", Quote(s), problem)
 	}
 	return p, nil
 }
@@ -86,8 +86,8 @@ func (p Part) check() string {
 	return checkEntryName(p.Entry)
 }
 
-// address reports whether the part's values are IP addresses.
-func (p Part) address() bool { return p.Entry == "ip" || p.Bits4 != 0 || p.Bits6 != 0 }
+// Address reports whether the part's values are IP addresses.
+func (p Part) Address() bool { return p.Entry == "ip" || p.Bits4 != 0 || p.Bits6 != 0 }
 
 // appendAddress appends the one spelling of the address, or of the network that
 // it is counted under. It reports false if the value is no address.

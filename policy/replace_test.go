@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 )
 
 // replacing has rules for one, two and three, of which each replaces the next, and
@@ -56,7 +57,7 @@ func TestReplaces(t *testing.T) {
 		if got := strings.Join(binds, " "); got != tt.binds || out.Checks[0].Key != "before" {
 			t.Errorf("with %q %s bind, want %s", tt.has, got, tt.binds)
 		}
-		e := set.Explain(d, 1)
+		e := explain.Request(set, d, 1)
 		var explained []string
 		for _, c := range e.Checks() {
 			explained = append(explained, c.Rule.Name())

@@ -73,7 +73,7 @@ type Rule struct {
 	// descriptors if this rule binds another one of them. A rule replaces others even
 	// if it is replaced itself, or in shadow.
 	Replaces []string
-	// Ignore silences warnings of [Lint].
+	// Ignore silences warnings of package lint about the rule.
 	Ignore []Ignore
 	// Direct marks a rule that no descriptor matches: callers name it and the
 	// key themselves. It has neither Match nor Per.
@@ -82,8 +82,8 @@ type Rule struct {
 	Pos Position
 }
 
-// factor is Cost with its default applied.
-func (r *Rule) factor() int64 { return max(r.Cost, 1) }
+// Factor is the rule's Cost with its default applied. Costs by an entry are not in it.
+func (r *Rule) Factor() int64 { return max(r.Cost, 1) }
 
 // clone returns a copy that is independent of the caller's slices.
 func (r *Rule) clone() Rule {
@@ -196,7 +196,7 @@ func (r *Rule) eachLimits(f func(field, which string, limits *headgate.Rule)) {
 	if r.Tariff != nil {
 		call("tariff", "the tariff's other limits", r.Tariff.Other)
 		for i := range r.Tariff.Tiers {
-			call(fmt.Sprintf("tariff.%d", i), "the tier "+quote(r.Tariff.Tiers[i].Value), r.Tariff.Tiers[i].Limits)
+			call(fmt.Sprintf("tariff.%d", i), "the tier "+Quote(r.Tariff.Tiers[i].Value), r.Tariff.Tiers[i].Limits)
 		}
 	}
 	for i := range r.Overrides[:min(len(r.Overrides), MaxOverrides)] {

@@ -35,7 +35,7 @@ func checkHash(text string) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("%s is no hash of a secret; it has %d letters, digits, - and _", quote(text), hashLength)
+	return fmt.Sprintf("%s is no hash of a secret; it has %d letters, digits, - and _", Quote(text), hashLength)
 }
 
 // hasher turns secret values into what may stand in a key. Its states are pooled

@@ -22,8 +22,8 @@ type Set struct {
 	hasher   *hasher
 	old      *hasher // while the hash key is being changed
 	now      func() time.Time
-	// demands are those of all rules, with what the index has answered already: for
-	// Explain, which anyone may ask. They are made when they are first needed.
+	// demands are the conditions of all rules, with those that the index answers, for
+	// Inspect. They are compiled when they are first needed.
 	demands  func() [][]demand
 	subjects *compiledSubjects // nil if there is no table
 	allow    *lists
@@ -157,9 +157,9 @@ func (s *Set) compile() {
 }
 
 func (s *Set) compileRule(r *Rule) compiled {
-	c := compiled{limits: r.Limits, factor: r.factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
+	c := compiled{limits: r.Limits, factor: r.Factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
-		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.address()}
+		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.Address()}
 		part.plain = !part.secret && !part.address
 		c.secret = c.secret || part.secret
 		c.parts = append(c.parts, part)
@@ -179,6 +179,13 @@ func (s *Set) compileRule(r *Rule) compiled {
 	}
 	return c
 }
+
+// Keyed reports whether secret values are hashed under a key.
+func (s *Set) Keyed() bool { return s.hasher.keyed }
+
+// Ended reports whether an override or an entry of a list that ends at until has ended, by
+// the set's clock. The zero time never ends.
+func (s *Set) Ended(until time.Time) bool { return ended(until, s.now) }
 
 // Secret reports whether the values of the entry are secret, so that hashes stand
 // for them.

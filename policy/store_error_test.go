@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 )
 
 // TestOnError: what a rule says of a store that does not answer stands in its
@@ -27,7 +28,7 @@ func TestOnError(t *testing.T) {
 	if c, err := set.Check("named", "k", 1); err != nil || c.OnError != headgate.OnErrorAllow {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	e := set.Explain(nil, 1)
+	e := explain.Request(set, nil, 1)
 	e.Observe(set, []headgate.Decision{
 		{Rule: checks[0].Rule, Limit: &checks[0].Rule.Limits()[0], Allowed: true, Source: headgate.SourceLocal},
 		{Rule: checks[1].Rule, Limit: &checks[1].Rule.Limits()[0], Check: 1, Allowed: true},

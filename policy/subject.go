@@ -130,13 +130,13 @@ func (t *Subjects) checkEntries(entries []Entry, bad func(format string, args ..
 			bad("%s", p)
 		}
 		if e.Value == "" || len(e.Value) > MaxValue {
-			bad("entry %s: the value has %d bytes, must have 1 to %d", quote(e.Name), len(e.Value), MaxValue)
+			bad("entry %s: the value has %d bytes, must have 1 to %d", Quote(e.Name), len(e.Value), MaxValue)
 		}
 		if e.Name == t.By {
-			bad("entry %s is what the table is looked up by, and cannot be set in it", quote(e.Name))
+			bad("entry %s is what the table is looked up by, and cannot be set in it", Quote(e.Name))
 		}
 		if slices.ContainsFunc(entries[:i], func(o Entry) bool { return o.Name == e.Name }) {
-			bad("entry %s is set twice; keep one", quote(e.Name))
+			bad("entry %s is set twice; keep one", Quote(e.Name))
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (t *Subjects) checkEntries(entries []Entry, bad func(format string, args ..
 // displayed is a value for messages: a secret is not shown.
 func displayed(value string, secret bool) string {
 	if _, hash := hashOf(value); !secret || hash {
-		return quote(value)
+		return Quote(value)
 	}
 	return "(a secret)"
 }

@@ -36,28 +36,3 @@ func TestTagsAgree(t *testing.T) {
 		t.Errorf("got %v, want nothing of a rule whose tags agree", err)
 	}
 }
-
-// TestLintOneNode: what a tag costs is told of rules by many keys.
-func TestLintOneNode(t *testing.T) {
-	keys := []Part{{Entry: "user"}}
-	set, err := New([]Rule{
-		{Limits: tagged(t, "alone", "x"), Per: keys},
-		{Limits: tagged(t, "both", "y"), Per: keys},
-		{Limits: tagged(t, "direct", "y"), Direct: true},
-		{Limits: tagged(t, "everyone", "y")},
-		{Limits: per("untagged", 1), Per: keys},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]string{}
-	for _, w := range Lint(set) {
-		if w.Code == CodeOneNode {
-			got[w.Rule] = w.Text
-		}
-	}
-	if len(got) != 3 || !strings.Contains(got["alone"], "gains nothing") ||
-		!strings.Contains(got["both"], `the slot "y"`) || !strings.Contains(got["both"], "the 2 other rules") || !strings.Contains(got["direct"], "the 2 other rules") {
-		t.Errorf("got %v", got)
-	}
-}

@@ -106,16 +106,16 @@ func (t *Tariff) check(name string, bad func(field, format string, args ...any))
 		tier, field := &t.Tiers[i], fmt.Sprintf("tariff.%d", i)
 		switch {
 		case tier.Value == "" || len(tier.Value) > MaxValue:
-			bad(field, "the tier %s has %d bytes, must have 1 to %d", quote(tier.Value), len(tier.Value), MaxValue)
+			bad(field, "the tier %s has %d bytes, must have 1 to %d", Quote(tier.Value), len(tier.Value), MaxValue)
 		case seen[tier.Value]:
-			bad(field, "the tier %s is set twice; keep one", quote(tier.Value))
+			bad(field, "the tier %s is set twice; keep one", Quote(tier.Value))
 		}
 		seen[tier.Value] = true
 		switch {
 		case tier.Limits == nil:
-			bad(field, "the tier %s has no limits; make them with headgate.NewRule", quote(tier.Value))
+			bad(field, "the tier %s has no limits; make them with headgate.NewRule", Quote(tier.Value))
 		case tier.Limits.Name() != name:
-			bad(field, "the name is %q but the limits of the tier %s were made for %q; counters can be kept under one name only", name, quote(tier.Value), tier.Limits.Name())
+			bad(field, "the name is %q but the limits of the tier %s were made for %q; counters can be kept under one name only", name, Quote(tier.Value), tier.Limits.Name())
 		}
 	}
 }

@@ -6,18 +6,19 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 )
 
-// Explain is [policy.Set.Explain] for one ordered descriptor, as [Tree.Decide] takes
+// Explain is [explain.Request] for one ordered descriptor, as [Tree.Decide] takes
 // it: where each of its entries leads, which limit that comes to, and why the others
 // do not bind it. It takes its time, and is not for the path of requests.
-func (t *Tree) Explain(d policy.Descriptor, cost int64) policy.Explanation {
-	e := policy.Explanation{Entries: t.explainEntries(d), Cost: max(cost, 1), Rules: []policy.ExplainedRule{}}
+func (t *Tree) Explain(d policy.Descriptor, cost int64) explain.Explanation {
+	e := explain.Explanation{Entries: t.explainEntries(d), Cost: max(cost, 1), Rules: []explain.Rule{}}
 	domain, entries, err := ordered(d, cost, nil)
 	if err != nil {
 		e.Error = headgate.Text(err)
 		for i := range t.limits {
-			e.Rules = append(e.Rules, policy.ExplainedRule{Rule: t.limits[i].name, Pos: t.limits[i].end().pos, Why: "the request cannot be decided"})
+			e.Rules = append(e.Rules, explain.Rule{Rule: t.limits[i].name, Pos: t.limits[i].end().pos, Why: "the request cannot be decided"})
 		}
 		return e
 	}
@@ -25,14 +26,14 @@ func (t *Tree) Explain(d policy.Descriptor, cost int64) policy.Explanation {
 	leaf, key := t.Find(domain, entries)
 	for i := range t.limits {
 		l := &t.limits[i]
-		r := policy.ExplainedRule{Rule: l.name, Pos: l.end().pos, Depth: len(l.way), LimitName: l.leaf.Name, Replaces: l.leaf.Replaces, Enforce: l.leaf.enforced()}
+		r := explain.Rule{Rule: l.name, Pos: l.end().pos, Depth: len(l.way), LimitName: l.leaf.Name, Replaces: l.leaf.Replaces, Enforce: l.leaf.enforced()}
 		if leaf == nil || l.leaf != leaf {
 			r.Why = t.why(l, domain, entries, way)
 			e.Rules = append(e.Rules, r)
 			continue
 		}
 		r.Quota = leaf.Quota && !leaf.Shadow && !leaf.Unlimited
-		listed := &policy.ExplainedList{Name: l.name, Pos: r.Pos}
+		listed := &explain.Listed{Name: l.name, Pos: r.Pos}
 		switch {
 		case leaf.Unlimited:
 			r.Binds, r.Admits, e.Allowed = true, "everything", listed
@@ -60,10 +61,10 @@ func (l *Leaf) enforced() int {
 	return 100
 }
 
-func (t *Tree) explainEntries(d policy.Descriptor) []policy.ExplainedEntry {
-	entries := make([]policy.ExplainedEntry, len(d))
+func (t *Tree) explainEntries(d policy.Descriptor) []explain.Entry {
+	entries := make([]explain.Entry, len(d))
 	for i, e := range d {
-		entries[i] = policy.ExplainedEntry{Name: e.Name, Value: e.Value, Secret: e.Value != "" && t.set.Secret(e.Name)}
+		entries[i] = explain.Entry{Name: e.Name, Value: e.Value, Secret: e.Value != "" && t.set.Secret(e.Name)}
 		if entries[i].Secret {
 			entries[i].Value = t.set.Hash(e.Name, e.Value)
 		}
@@ -72,10 +73,10 @@ func (t *Tree) explainEntries(d policy.Descriptor) []policy.ExplainedEntry {
 }
 
 // walk looks up one entry after the other, and returns the nodes that they lead to.
-func (t *Tree) walk(domain string, d policy.Descriptor, e *policy.Explanation) (way []*node) {
+func (t *Tree) walk(domain string, d policy.Descriptor, e *explain.Explanation) (way []*node) {
 	l := t.domains[domain]
 	for i := range d {
-		step := policy.ExplainedStep{Entry: d[i].Name}
+		step := explain.Step{Entry: d[i].Name}
 		var at *node
 		if l != nil {
 			at = l.find(&d[i])

@@ -8,12 +8,13 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 	"github.com/headgate/headgate/policy/nested"
 )
 
 // explained is what an explanation says of the way, of the rule that binds and of one
 // that does not.
-func explained(e *policy.Explanation, other string) string {
+func explained(e *explain.Explanation, other string) string {
 	var b strings.Builder
 	for _, s := range e.Steps {
 		fmt.Fprintf(&b, "%s>%s by %s, ", s.Entry, s.Node, s.By)
@@ -94,7 +95,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%v: %+v %s", tt.d, e.Verdict, e.String())
 		}
 	}
-	for _, bad := range []policy.Explanation{tree.Explain(d("user=a"), 1), tree.Explain(d("domain=d"), headgate.MaxCount+1)} {
+	for _, bad := range []explain.Explanation{tree.Explain(d("user=a"), 1), tree.Explain(d("domain=d"), headgate.MaxCount+1)} {
 		if bad.Error == "" || len(bad.Rules) != 12 || bad.Rules[0].Why == "" {
 			t.Errorf("%d rules, and the error %q", len(bad.Rules), bad.Error)
 		}

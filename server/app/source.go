@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 )
@@ -128,7 +129,7 @@ const maxWarnings = 100
 
 // warn tells the log what is unlikely to be meant in the policy in force.
 func (s *source) warn() {
-	warnings := policy.Lint(s.active.Load().Set)
+	warnings := lint.Warnings(s.active.Load().Set)
 	if more := len(warnings) - maxWarnings; more > 0 {
 		warnings = warnings[:maxWarnings]
 		all := "headgate lint " + s.file

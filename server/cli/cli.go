@@ -38,7 +38,7 @@ type root struct {
 	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
 	Doctor    doctor          `cmd:"" help:"Look at a store for what makes trouble."`
-	Lint      lint            `cmd:"" help:"Find mistakes and traps in policy files."`
+	Lint      lintRequest     `cmd:"" help:"Find mistakes and traps in policy files."`
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
 	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
 	Version   version         `cmd:"" help:"Say which build this is."`
@@ -186,7 +186,7 @@ func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return CodeOK
 	}
-	f := explain(err)
+	f := failureOf(err)
 	if f.places != "" {
 		fmt.Fprintln(stderr, f.places)
 	}
@@ -201,8 +201,8 @@ func report(stderr io.Writer, err error) int {
 	return f.code
 }
 
-// explain finds the exit code and the hint of an error from below.
-func explain(err error) *failure {
+// failureOf finds the exit code and the hint of an error from below.
+func failureOf(err error) *failure {
 	var (
 		f        *failure
 		settings *app.SettingsError

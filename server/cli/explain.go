@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 	"github.com/headgate/headgate/server/app"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -133,12 +134,12 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 }
 
 // checkExpectations finds those that can never be meant.
-func (k *explainRequest) checkExpectations(e *policy.Explanation) error {
+func (k *explainRequest) checkExpectations(e *explain.Explanation) error {
 	var problems []string
 	for _, want := range k.Expect {
 		name, isRule := strings.CutPrefix(want, "rule=")
 		switch {
-		case isRule && !slices.ContainsFunc(e.Rules, func(r policy.ExplainedRule) bool { return r.Rule == name }):
+		case isRule && !slices.ContainsFunc(e.Rules, func(r explain.Rule) bool { return r.Rule == name }):
 			problems = append(problems, fmt.Sprintf("--expect %s: the policy has no such rule", want))
 		case !isRule && want != "allow" && want != "deny":
 			problems = append(problems, fmt.Sprintf("--expect is %q, must be allow, deny or rule=NAME", want))
@@ -151,7 +152,7 @@ func (k *explainRequest) checkExpectations(e *policy.Explanation) error {
 }
 
 // observe asks the store where the limits stand, or a new one.
-func (k *explainRequest) observe(ctx context.Context, set *policy.Set, e *policy.Explanation) error {
+func (k *explainRequest) observe(ctx context.Context, set *policy.Set, e *explain.Explanation) error {
 	checks := e.Checks()
 	if len(checks) == 0 {
 		e.Observe(set, nil)
@@ -173,7 +174,7 @@ func (k *explainRequest) observe(ctx context.Context, set *policy.Set, e *policy
 }
 
 // compare says which expectations do not hold.
-func (k *explainRequest) compare(e *policy.Explanation) error {
+func (k *explainRequest) compare(e *explain.Explanation) error {
 	var wrong []string
 	for _, want := range k.Expect {
 		name, isRule := strings.CutPrefix(want, "rule=")
@@ -199,7 +200,7 @@ func (k *explainRequest) compare(e *policy.Explanation) error {
 }
 
 // unbound is why the rule does not bind the request, or "".
-func unbound(e *policy.Explanation, name string) string {
+func unbound(e *explain.Explanation, name string) string {
 	for i := range e.Rules {
 		if r := &e.Rules[i]; r.Rule == name && !r.Binds {
 			return r.Why

@@ -9,12 +9,13 @@ import (
 	"text/tabwriter"
 
 	"github.com/headgate/headgate/config"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/footprint"
+	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/server/app"
 )
 
-// lint is the command that reads policy files.
-type lint struct {
+// lintRequest is the command that reads policy files.
+type lintRequest struct {
 	Files  []string `arg:"" name:"file" help:"Policy files."`
 	Strict bool     `help:"Exit with 1 if there are warnings."`
 	Keys   hashKeys `embed:""`
@@ -24,7 +25,7 @@ type lint struct {
 }
 
 // Help is the detailed help.
-func (lint) Help() string {
+func (lintRequest) Help() string {
 	return "A mistake is what a server would not start with. A warning is what is valid and yet unlikely to be meant.\n\n" +
 		"Exit codes: 0 no mistakes; 1 warnings, with --strict; 2 mistakes."
 }
@@ -36,11 +37,11 @@ type lintedFile struct {
 	Mistakes []finding `json:"mistakes"`
 	Warnings []finding `json:"warnings"`
 	// Memory is about what each rule's counters take in Redis.
-	Memory []policy.Footprint `json:"memory,omitempty"`
+	Memory []footprint.Footprint `json:"memory,omitempty"`
 
 	// wrong and odd are what was found, as it was found.
 	wrong []config.Mistake
-	odd   []policy.Warning
+	odd   []lint.Warning
 }
 
 // finding is one mistake or warning. Line and column count from 1 and are 0 if
@@ -58,7 +59,7 @@ type finding struct {
 }
 
 // Run reads all files and prints what there is to say.
-func (l *lint) Run(c *call) error {
+func (l *lintRequest) Run(c *call) error {
 	if err := c.mistaken("headgate lint --help lists what there is"); err != nil {
 		return err
 	}
@@ -94,13 +95,13 @@ func (l *lint) Run(c *call) error {
 }
 
 // print writes the report in the format that was asked for.
-func (l *lint) print(c *call, files []lintedFile) error {
+func (l *lintRequest) print(c *call, files []lintedFile) error {
 	switch {
 	case l.JSON || l.Format == "json":
 		return printJSON(c.stdout, map[string]any{"files": files})
 	case l.Format == "sarif":
 		var wrong []config.Mistake
-		var odd []policy.Warning
+		var odd []lint.Warning
 		for i := range files {
 			wrong, odd = append(wrong, files[i].wrong...), append(odd, files[i].odd...)
 		}
@@ -137,8 +138,8 @@ func lintFile(name, hashKey, oldHashKey string) lintedFile {
 		return f
 	}
 	f.Rules = len(set.Rules())
-	f.Memory = policy.Footprints(set)
-	f.odd = policy.LintAll(set)
+	f.Memory = footprint.Of(set)
+	f.odd = lint.All(set)
 	for i := range f.odd {
 		w := &f.odd[i]
 		if w.Pos.File == "" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 	"github.com/headgate/headgate/policy/nested"
 )
 
@@ -44,11 +45,11 @@ func (p Policy) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (p
 	return p.Nested.Decide(d, cost, dst)
 }
 
-// Explain says what Decide does with the request, and why: see
-// [policy.Set.Explain] and [nested.Tree.Explain].
-func (p Policy) Explain(d policy.Descriptor, cost int64) policy.Explanation {
+// Explain says what Decide does with the request, and why: see [explain.Request] and
+// [nested.Tree.Explain].
+func (p Policy) Explain(d policy.Descriptor, cost int64) explain.Explanation {
 	if p.Nested == nil {
-		return p.Set.Explain(d, cost)
+		return explain.Request(p.Set, d, cost)
 	}
 	return p.Nested.Explain(d, cost)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 )
 
 // Given is the set of the fields that a caller has sent, whatever their values.
@@ -295,7 +296,7 @@ func (r *Request) bindNamed() {
 // Explain says which rules bind the request and why, and charges nothing. Only the
 // descriptor and the cost of the request count. If the outcome is not Decided, there is
 // no explanation.
-func (r *Request) Explain(ctx context.Context, d Decider) (policy.Explanation, *Outcome) {
+func (r *Request) Explain(ctx context.Context, d Decider) (explain.Explanation, *Outcome) {
 	o := &r.outcome
 	r.Policy = d.Policy()
 	o.begin(&r.Policy)
@@ -307,7 +308,7 @@ func (r *Request) Explain(ctx context.Context, d Decider) (policy.Explanation, *
 	}
 	if len(r.Faults) > 0 {
 		o.Kind = Faulty
-		return policy.Explanation{}, o
+		return explain.Explanation{}, o
 	}
 	e := r.Policy.Explain(r.Descriptor, r.Cost)
 	if e.Error != "" {

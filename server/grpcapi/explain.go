@@ -5,6 +5,7 @@ import (
 
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 )
 
 // Explain implements the service.
@@ -22,7 +23,7 @@ func (s *Service) Explain(ctx context.Context, m *headgatev1.ExplainRequest) (*h
 	return answer, err
 }
 
-func newExplanation(e *policy.Explanation) *headgatev1.Explanation {
+func newExplanation(e *explain.Explanation) *headgatev1.Explanation {
 	m := &headgatev1.Explanation{Cost: e.Cost, Error: e.Error, Denied: newList(e.Denied), Allowed: newList(e.Allowed)}
 	for _, entry := range e.Entries {
 		m.Entries = append(m.Entries, &headgatev1.ExplainedEntry{
@@ -41,7 +42,7 @@ func newExplanation(e *policy.Explanation) *headgatev1.Explanation {
 	return m
 }
 
-func newExplainedRule(r *policy.ExplainedRule) *headgatev1.ExplainedRule {
+func newExplainedRule(r *explain.Rule) *headgatev1.ExplainedRule {
 	m := &headgatev1.ExplainedRule{
 		Rule: r.Rule, Pos: newPosition(r.Pos), Binds: r.Binds, Why: r.Why, Key: r.Key, Hashed: r.Hashed, OldHashKey: r.OldHashKey,
 		Cost: r.Cost, Tier: r.Tier, Override: int32(r.Override), Shadow: r.Shadow, Enforce: int32(r.Enforce), Soft: int32(r.Soft),
@@ -60,7 +61,7 @@ func newExplainedRule(r *policy.ExplainedRule) *headgatev1.ExplainedRule {
 	return m
 }
 
-func newList(l *policy.ExplainedList) *headgatev1.ExplainedList {
+func newList(l *explain.Listed) *headgatev1.ExplainedList {
 	if l == nil {
 		return nil
 	}

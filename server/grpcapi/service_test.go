@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -418,5 +419,5 @@ func TestExplanationIsWhole(t *testing.T) {
 			}
 		}
 	}
-	compare("Explanation", reflect.TypeFor[policy.Explanation](), new(headgatev1.Explanation).ProtoReflect().Descriptor())
+	compare("Explanation", reflect.TypeFor[explain.Explanation](), new(headgatev1.Explanation).ProtoReflect().Descriptor())
 }

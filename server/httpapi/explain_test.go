@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/explain"
 )
 
 // TestExplain: the answer says what binds the request and where that stands, and
@@ -17,10 +18,10 @@ func TestExplain(t *testing.T) {
 	f := newFake(t)
 	h := New(over(f), Options{})
 	const body = `{"descriptor":{"route":"POST /v1/token","api_key":"geheim"},"cost":2}`
-	var e policy.Explanation
+	var e explain.Explanation
 	for range 9 {
 		w := post(h, "/v1/explain", body)
-		e = policy.Explanation{}
+		e = explain.Explanation{}
 		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != http.StatusOK {
 			t.Fatalf("%d %s, %v", w.Code, w.Body, err)
 		}

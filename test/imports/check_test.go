@@ -33,6 +33,9 @@ func TestCheck(t *testing.T) {
 		{"policy", Root, ".", ""},
 		{"policy", Root, "store/memory", "and not store/memory"},
 		{"policy", Root, "config", "and not config"},
+		{"policy", Root, "policy/lint", "and not policy/lint"},
+		{"policy/lint", Root, "policy", ""},
+		{"policy/lint", Root, "policy/explain", "and not policy/explain"},
 
 		{"store/memory", Root, "algorithm", ""},
 		{"store/memory", Root, "policy", "and not policy"},

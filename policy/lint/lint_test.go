@@ -1,13 +1,13 @@
-package policy
+package lint
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 func limit(t *testing.T, text string) headgate.Limit {
@@ -75,7 +75,7 @@ func TestLintLimits(t *testing.T) {
 		{[]string{"token_bucket: 1000000000 per 1us", "1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (1 units in 1us, not 1000000000); leave it out`},
 		{[]string{"token_bucket: 1000000000 per 1us", "token_bucket: 1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (1 units in 1us, not 1000000000); leave it out`},
 	} {
-		r := Rule{}
+		r := policy.Rule{}
 		var limits []headgate.Limit
 		for _, text := range c.limits {
 			limits = append(limits, limit(t, text))
@@ -85,8 +85,8 @@ func TestLintLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, w := range Lint(mustNew(t, []Rule{r})) {
-			if w.Code == CodeNeverBinds {
+		for _, w := range Warnings(mustNew(t, []policy.Rule{r})) {
+			if w.Code == NeverBinds {
 				got = append(got, w.Text)
 			}
 		}
@@ -97,29 +97,29 @@ func TestLintLimits(t *testing.T) {
 }
 
 func TestLintMatch(t *testing.T) {
-	user := func(c ...Condition) Rule { return rule("r", c) }
+	user := func(c ...policy.Condition) policy.Rule { return ruleOf("r", c) }
 	for _, c := range []struct {
-		rule Rule
+		rule policy.Rule
 		want string
 	}{
 		{user(), ""},
-		{user(Absent("user"), Present("user")), `it can never match: entry "user" must be both absent and present; drop one of the conditions`},
-		{user(Absent("user"), Equal("user", "ada")), `it can never match: entry "user" must be both absent and present; drop one of the conditions`},
-		{user(Absent("user"), Not(Equal("user", "ada"))), ""},
-		{rule("r", []Condition{Absent("user")}, "user"), `it can never match: entry "user" must be absent, but the rule counts by it; take it out of per, or drop the condition`},
-		{user(Equal("user", "ada"), Equal("user", "bob")), `it can never match: entry "user" must have a value out of 2 lists that have none in common; join them into one`},
-		{user(Equal("user", "ada", "eve"), Equal("user", "bob", "eve")), ""},
-		{user(Equal("user", "ada"), Prefix("user", "a")), ""},
-		{user(Prefix("user", "ad"), Prefix("user", "a")), ""},
-		{user(Prefix("user", "a"), Prefix("user", "b")), `it can never match: entry "user" must have a value out of 2 lists that have none in common; join them into one`},
-		{user(Equal("user", "a", "b", "c", "d"), Not(Prefix("user", "a", "b", "c", "d"))), `it can never match: entry "user" must have one of the values "a", "b", "c" and 1 more, and not has each of them; take them out of not`},
-		{user(Prefix("user", "svc-"), Not(Prefix("user", "svc"))), `it can never match: entry "user" must have one of the values "svc-*", and not has each of them; take them out of not`},
-		{user(Prefix("user", "svc-"), Not(Equal("user", "svc-a"))), ""},
-		{user(Equal("user", "ada"), Not(Equal("user", "bob"))), ""},
+		{user(policy.Absent("user"), policy.Present("user")), `it can never match: entry "user" must be both absent and present; drop one of the conditions`},
+		{user(policy.Absent("user"), policy.Equal("user", "ada")), `it can never match: entry "user" must be both absent and present; drop one of the conditions`},
+		{user(policy.Absent("user"), policy.Not(policy.Equal("user", "ada"))), ""},
+		{ruleOf("r", []policy.Condition{policy.Absent("user")}, "user"), `it can never match: entry "user" must be absent, but the rule counts by it; take it out of per, or drop the condition`},
+		{user(policy.Equal("user", "ada"), policy.Equal("user", "bob")), `it can never match: entry "user" must have a value out of 2 lists that have none in common; join them into one`},
+		{user(policy.Equal("user", "ada", "eve"), policy.Equal("user", "bob", "eve")), ""},
+		{user(policy.Equal("user", "ada"), policy.Prefix("user", "a")), ""},
+		{user(policy.Prefix("user", "ad"), policy.Prefix("user", "a")), ""},
+		{user(policy.Prefix("user", "a"), policy.Prefix("user", "b")), `it can never match: entry "user" must have a value out of 2 lists that have none in common; join them into one`},
+		{user(policy.Equal("user", "a", "b", "c", "d"), policy.Not(policy.Prefix("user", "a", "b", "c", "d"))), `it can never match: entry "user" must have one of the values "a", "b", "c" and 1 more, and not has each of them; take them out of not`},
+		{user(policy.Prefix("user", "svc-"), policy.Not(policy.Prefix("user", "svc"))), `it can never match: entry "user" must have one of the values "svc-*", and not has each of them; take them out of not`},
+		{user(policy.Prefix("user", "svc-"), policy.Not(policy.Equal("user", "svc-a"))), ""},
+		{user(policy.Equal("user", "ada"), policy.Not(policy.Equal("user", "bob"))), ""},
 	} {
 		got := ""
-		for _, w := range Lint(mustNew(t, []Rule{c.rule})) {
-			if w.Code != CodeNeverMatches {
+		for _, w := range Warnings(mustNew(t, []policy.Rule{c.rule})) {
+			if w.Code != NeverMatches {
 				t.Errorf("%+v: unexpected %v", c.rule.Match, w)
 			}
 			got += w.Text
@@ -131,37 +131,39 @@ func TestLintMatch(t *testing.T) {
 }
 
 func TestLintUncaught(t *testing.T) {
-	login := func(per ...string) Rule { return rule("login", []Condition{Equal("route", "POST /")}, per...) }
-	direct := rule("direct", nil)
+	login := func(per ...string) policy.Rule {
+		return ruleOf("login", []policy.Condition{policy.Equal("route", "POST /")}, per...)
+	}
+	direct := ruleOf("direct", nil)
 	direct.Direct = true
 	for _, c := range []struct {
 		name  string
-		rules []Rule
+		rules []policy.Rule
 		want  []string // the entries warned of
 	}{
-		{"alone", []Rule{login("user")}, []string{"user"}},
-		{"two entries", []Rule{login("user", "tenant")}, []string{"user", "tenant"}},
-		{"presence is demanded", []Rule{rule("r", []Condition{Present("user")}, "user")}, nil},
-		{"a value is demanded", []Rule{rule("r", []Condition{Equal("user", "ada")}, "user")}, nil},
-		{"another value", []Rule{rule("r", []Condition{Not(Equal("user", "ada"))}, "user")}, []string{"user"}},
-		{"one for all", []Rule{login("user"), rule("all", nil)}, nil},
-		{"the same entry", []Rule{login("user"), rule("all", nil, "user")}, []string{"user", "user"}},
-		{"absence", []Rule{login("user"), rule("x", []Condition{Absent("user"), Present("route")})}, nil},
-		{"absence and the route", []Rule{login("user"), rule("x", []Condition{Absent("user"), Equal("route", "POST /", "GET /")})}, nil},
-		{"absence and the route's prefix", []Rule{login("user"), rule("x", []Condition{Absent("user"), Prefix("route", "POST ")})}, nil},
-		{"absence and not a route", []Rule{login("user"), rule("x", []Condition{Not(Equal("route", "GET /"))})}, nil},
-		{"absence and not this route", []Rule{login("user"), rule("x", []Condition{Not(Prefix("route", "POST "))})}, []string{"user"}},
-		{"absence and another route", []Rule{login("user"), rule("x", []Condition{Absent("user"), Equal("route", "GET /")})}, []string{"user"}},
-		{"presence", []Rule{login("user"), rule("x", []Condition{Present("user")})}, []string{"user"}},
-		{"another entry", []Rule{login("user"), rule("x", []Condition{Present("tenant")})}, []string{"user"}},
-		{"absence of another on both", []Rule{rule("r", []Condition{Absent("tenant")}, "user"), rule("x", []Condition{Not(Equal("tenant", "t"))})}, nil},
-		{"not, twice", []Rule{rule("r", []Condition{Not(Equal("tenant", "t", "u"))}, "user"), rule("x", []Condition{Not(Equal("tenant", "t"))})}, nil},
-		{"not, the other way", []Rule{rule("r", []Condition{Not(Equal("tenant", "t"))}, "user"), rule("x", []Condition{Not(Equal("tenant", "t", "u"))})}, []string{"user"}},
-		{"direct rules catch nothing", []Rule{login("user"), direct}, []string{"user"}},
+		{"alone", []policy.Rule{login("user")}, []string{"user"}},
+		{"two entries", []policy.Rule{login("user", "tenant")}, []string{"user", "tenant"}},
+		{"presence is demanded", []policy.Rule{ruleOf("r", []policy.Condition{policy.Present("user")}, "user")}, nil},
+		{"a value is demanded", []policy.Rule{ruleOf("r", []policy.Condition{policy.Equal("user", "ada")}, "user")}, nil},
+		{"another value", []policy.Rule{ruleOf("r", []policy.Condition{policy.Not(policy.Equal("user", "ada"))}, "user")}, []string{"user"}},
+		{"one for all", []policy.Rule{login("user"), ruleOf("all", nil)}, nil},
+		{"the same entry", []policy.Rule{login("user"), ruleOf("all", nil, "user")}, []string{"user", "user"}},
+		{"absence", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Present("route")})}, nil},
+		{"absence and the route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Equal("route", "POST /", "GET /")})}, nil},
+		{"absence and the route's prefix", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Prefix("route", "POST ")})}, nil},
+		{"absence and not a route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("route", "GET /"))})}, nil},
+		{"absence and not this route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Not(policy.Prefix("route", "POST "))})}, []string{"user"}},
+		{"absence and another route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Equal("route", "GET /")})}, []string{"user"}},
+		{"presence", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Present("user")})}, []string{"user"}},
+		{"another entry", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Present("tenant")})}, []string{"user"}},
+		{"absence of another on both", []policy.Rule{ruleOf("r", []policy.Condition{policy.Absent("tenant")}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))})}, nil},
+		{"not, twice", []policy.Rule{ruleOf("r", []policy.Condition{policy.Not(policy.Equal("tenant", "t", "u"))}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))})}, nil},
+		{"not, the other way", []policy.Rule{ruleOf("r", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t", "u"))})}, []string{"user"}},
+		{"direct rules catch nothing", []policy.Rule{login("user"), direct}, []string{"user"}},
 	} {
 		var got []string
-		for _, w := range Lint(mustNew(t, c.rules)) {
-			if w.Code == CodeUncaught {
+		for _, w := range Warnings(mustNew(t, c.rules)) {
+			if w.Code == Uncaught {
 				got = append(got, strings.Split(w.Text, `"`)[1])
 			}
 		}
@@ -173,13 +175,13 @@ func TestLintUncaught(t *testing.T) {
 
 // TestLintText pins the order and the words of a report.
 func TestLintText(t *testing.T) {
-	heavy := Rule{
+	heavy := policy.Rule{
 		Limits: headgate.MustRule("heavy", headgate.Sliding(20, time.Minute), headgate.Per(50, time.Second).WithBurst(4)),
-		Cost:   5, Match: []Condition{Present("route")}, Per: []Part{{Entry: "token"}},
-		Pos: Position{"p.yml", 2, 5},
+		Cost:   5, Match: []policy.Condition{policy.Present("route")}, Per: []policy.Part{{Entry: "token"}},
+		Pos: policy.Position{File: "p.yml", Line: 2, Column: 5},
 	}
-	dead := rule("dead", []Condition{Absent("x"), Present("x")})
-	s := []Rule{dead, heavy, rule("keys", []Condition{Present("api_key")}, "api_key")}
+	dead := ruleOf("dead", []policy.Condition{policy.Absent("x"), policy.Present("x")})
+	s := []policy.Rule{dead, heavy, ruleOf("keys", []policy.Condition{policy.Present("api_key")}, "api_key")}
 	want := []string{
 		`HG002: rule "dead": it can never match: entry "x" must be both absent and present; drop one of the conditions`,
 		`p.yml:2:5: HG003: rule "heavy": limit "50 per 1s burst 4" holds at most 4 units but each request costs at least 5, so every request is denied; raise the limit or its burst to 5, or lower the cost`,
@@ -187,34 +189,18 @@ func TestLintText(t *testing.T) {
 		`p.yml:2:5: HG005: rule "heavy": it counts by the secret token, api_key (2 of 3 rules do), hashed without a key: whoever reads the store can test guesses; set one hash key of at least 16 bytes on all nodes`,
 	}
 	var got []string
-	for _, w := range Lint(mustNew(t, s)) {
+	for _, w := range Warnings(mustNew(t, s)) {
 		got = append(got, w.String())
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for _, w := range Lint(mustNew(t, s, WithHashKey(make([]byte, 16)))) {
-		if w.Code == CodePlainHash {
+	for _, w := range Warnings(mustNew(t, s, policy.WithHashKey(make([]byte, 16)))) {
+		if w.Code == PlainHash {
 			t.Errorf("with a hash key: %v", w)
 		}
 	}
-	if got := Lint(mustNew(t, nil)); got != nil {
+	if got := Warnings(mustNew(t, nil)); got != nil {
 		t.Errorf("an empty set: %v", got)
 	}
-}
-
-func ExampleLint() {
-	set, err := New([]Rule{{
-		Match:  []Condition{Absent("user")},
-		Limits: headgate.MustRule("anonymous", headgate.Sliding(20, time.Minute), headgate.Sliding(20, 3*time.Second)),
-	}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, w := range Lint(set) {
-		fmt.Println(w)
-	}
-	// Output:
-	// HG001: rule "anonymous": limit "20 per 3s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out
 }

@@ -1,4 +1,4 @@
-package policy
+package lint
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 // TestLintCircles reads who replaces whom from lines such as "a>b,c"; a name in
@@ -37,29 +38,29 @@ func TestLintCircles(t *testing.T) {
 			`rule "r1": it replaces rule "r2", which replaces rule "r3", which replaces rule "r4", which replaces rule "r5", which replaces the next of 3 more, the last of which replaces rule "r1"` + none,
 		}},
 	} {
-		var rules []Rule
-		var deny []ListEntry
+		var rules []policy.Rule
+		var deny []policy.ListEntry
 		for _, line := range strings.Fields(c.replaces) {
 			name, others, _ := strings.Cut(line, ">")
-			match := []Condition{Present(strings.ToLower(name))}
+			match := []policy.Condition{policy.Present(strings.ToLower(name))}
 			var replaces []string
 			if others != "" {
 				replaces = strings.Split(others, ",")
 			}
 			if strings.ToLower(name) != name {
-				deny = append(deny, ListEntry{Name: name, Match: match, Replaces: replaces})
+				deny = append(deny, policy.ListEntry{Name: name, Match: match, Replaces: replaces})
 				continue
 			}
-			rules = append(rules, Rule{Limits: headgate.MustRule(name, headgate.PerMinute(9)), Match: match, Replaces: replaces})
+			rules = append(rules, policy.Rule{Limits: headgate.MustRule(name, headgate.PerMinute(9)), Match: match, Replaces: replaces})
 		}
 		if len(rules) == 0 {
-			rules = append(rules, Rule{Limits: headgate.MustRule("all", headgate.PerMinute(9))})
+			rules = append(rules, policy.Rule{Limits: headgate.MustRule("all", headgate.PerMinute(9))})
 		}
-		s, err := New(rules, WithDenied(deny...))
+		s, err := policy.New(rules, policy.WithDenied(deny...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := lintedWith(s, CodeCircle); !reflect.DeepEqual(got, c.want) {
+		if got := lintedWith(s, Circle); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s\ngot  %s\nwant %s", c.replaces, strings.Join(got, "\n     "), strings.Join(c.want, "\n     "))
 		}
 	}
@@ -70,14 +71,14 @@ func TestLintCircles(t *testing.T) {
 func TestCircleBindsNothing(t *testing.T) {
 	t.Parallel()
 	for n := 2; n < 6; n++ {
-		rules := []Rule{{Limits: headgate.MustRule("all", headgate.PerMinute(9))}}
-		var d Descriptor
+		rules := []policy.Rule{{Limits: headgate.MustRule("all", headgate.PerMinute(9))}}
+		var d policy.Descriptor
 		for i := range n {
 			name := fmt.Sprint("r", i)
-			rules = append(rules, Rule{Limits: headgate.MustRule(name, headgate.PerMinute(9)), Match: []Condition{Present(name)}, Replaces: []string{fmt.Sprint("r", (i+1)%n)}})
-			d = append(d, Entry{name, "x"})
+			rules = append(rules, policy.Rule{Limits: headgate.MustRule(name, headgate.PerMinute(9)), Match: []policy.Condition{policy.Present(name)}, Replaces: []string{fmt.Sprint("r", (i+1)%n)}})
+			d = append(d, policy.Entry{Name: name, Value: "x"})
 		}
-		s, err := New(rules)
+		s, err := policy.New(rules)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestCircleBindsNothing(t *testing.T) {
 		if checks, err := s.Match(d, 1, nil); err != nil || len(checks) != 1 {
 			t.Errorf("of %d: all give %d checks, %v", n, len(checks), err)
 		}
-		if got := lintedWith(s, CodeCircle); len(got) != 1 {
+		if got := lintedWith(s, Circle); len(got) != 1 {
 			t.Errorf("of %d: %q", n, got)
 		}
 	}
@@ -101,7 +102,7 @@ func TestCircleBindsNothing(t *testing.T) {
 func TestLongWaysAround(t *testing.T) {
 	t.Parallel()
 	const n = 3000
-	rules := make([]Rule, n)
+	rules := make([]policy.Rule, n)
 	for i := range rules {
 		var replaces []string
 		for j := i + 1; j < min(i+50, n); j++ {
@@ -110,13 +111,13 @@ func TestLongWaysAround(t *testing.T) {
 		if i == n-1 {
 			replaces = []string{"r0"}
 		}
-		rules[i] = Rule{Limits: headgate.MustRule(fmt.Sprint("r", i), headgate.PerMinute(9)), Match: []Condition{Present("x")}, Replaces: replaces}
+		rules[i] = policy.Rule{Limits: headgate.MustRule(fmt.Sprint("r", i), headgate.PerMinute(9)), Match: []policy.Condition{policy.Present("x")}, Replaces: replaces}
 	}
-	s, err := New(rules)
+	s, err := policy.New(rules)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &linter{set: s}
+	l := newLinter(s)
 	l.circles()
 	told := make(map[string]bool)
 	last := len(l.warnings) - 1
@@ -124,12 +125,12 @@ func TestLongWaysAround(t *testing.T) {
 		t.Fatalf("%d warnings", last+1)
 	}
 	// The middles of these circles are left out of the texts, so that they are found again.
-	g := newReplacements(s)
+	g := newReplacements(l)
 	for _, w := range l.warnings[:last] {
-		at := int(s.names[w.Rule])
+		at := l.places[w.Rule]
 		circle, _ := g.circle(at)
 		for _, in := range circle {
-			told[g.names[in]] = true
+			told[g.nodes[in].name] = true
 		}
 	}
 	if want := fmt.Sprintf("it is in a circle of replaces as well, and so are %d others that are not listed;", n-len(told)-1); told[l.warnings[last].Rule] || !strings.HasPrefix(l.warnings[last].Text, want) {

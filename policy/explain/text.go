@@ -1,9 +1,11 @@
-package policy
+package explain
 
 import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/policy"
 )
 
 // String writes the explanation for people: what is known of the request, what
@@ -74,17 +76,17 @@ func (e *Explanation) stepText(i int) string {
 	return text + s.Node + at(s.Pos) + "\n"
 }
 
-func at(p Position) string {
-	if p == (Position{}) {
+func at(p policy.Position) string {
+	if p == (policy.Position{}) {
 		return ""
 	}
 	return fmt.Sprintf(" (%v)", p)
 }
 
-func (e *ExplainedEntry) text() string {
-	text := fmt.Sprintf("%s = %s", e.Name, quote(e.Value))
+func (e *Entry) text() string {
+	text := fmt.Sprintf("%s = %s", e.Name, policy.Quote(e.Value))
 	if e.Secret {
-		text = fmt.Sprintf("%s = (secret, %s%s)", e.Name, HashMark, e.Value)
+		text = fmt.Sprintf("%s = (secret, %s%s)", e.Name, policy.HashMark, e.Value)
 	}
 	switch {
 	case e.Replaced:
@@ -95,7 +97,7 @@ func (e *ExplainedEntry) text() string {
 	return text
 }
 
-func (r *ExplainedRule) text() string {
+func (r *Rule) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rule %q binds it%s\n", r.Rule, at(r.Pos))
 	switch {
@@ -173,7 +175,7 @@ func (r *ExplainedRule) text() string {
 	return b.String()
 }
 
-func (d *ExplainedDecision) text() string {
+func (d *Decision) text() string {
 	text := fmt.Sprintf("%d left, nothing used", d.Remaining)
 	if d.ResetAfter > 0 {
 		text = fmt.Sprintf("%d left, all free again in %v", d.Remaining, millis(d.ResetAfter))
@@ -196,7 +198,7 @@ func (d *ExplainedDecision) text() string {
 // millis writes milliseconds for people, such as "1h2m3.4s".
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-func (v *ExplainedVerdict) text() string {
+func (v *Verdict) text() string {
 	word := "denied"
 	if v.Allowed {
 		word = "allowed"

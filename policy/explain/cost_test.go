@@ -1,9 +1,11 @@
-package policy
+package explain
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/policy"
 )
 
 // TestExplainOfManyValues: anyone may ask why a rule does not bind, so that the answer
@@ -14,9 +16,9 @@ func TestExplainOfManyValues(t *testing.T) {
 	for i := range users {
 		users[i] = fmt.Sprint("user-", i)
 	}
-	s := mustNew(t, []Rule{rule("r", []Condition{Equal("user", users...)}, "user")})
+	s := mustNew(t, []policy.Rule{rule("r", []policy.Condition{policy.Equal("user", users...)}, "user")})
 	var e Explanation
-	explain := func() { e = s.Explain(Descriptor{{"user", "nobody"}}, 1) }
+	explain := func() { e = Request(s, policy.Descriptor{{Name: "user", Value: "nobody"}}, 1) }
 	explain()
 	if n := testing.AllocsPerRun(10, explain); n > 100 {
 		t.Errorf("%v allocations for a rule with %d values, want at most 100", n, values)
@@ -25,8 +27,8 @@ func TestExplainOfManyValues(t *testing.T) {
 	if why := e.Rules[0].Why; why != want {
 		t.Errorf("got %s, want %s", why, want)
 	}
-	secret := mustNew(t, []Rule{rule("r", []Condition{Equal("api_key", users...)}, "user")})
-	if why := secret.Explain(Descriptor{{"api_key", "nobody"}}, 1).Rules[0].Why; strings.Contains(why, "user-") || strings.Contains(why, "nobody") {
+	secret := mustNew(t, []policy.Rule{rule("r", []policy.Condition{policy.Equal("api_key", users...)}, "user")})
+	if why := Request(secret, policy.Descriptor{{Name: "api_key", Value: "nobody"}}, 1).Rules[0].Why; strings.Contains(why, "user-") || strings.Contains(why, "nobody") {
 		t.Errorf("secrets are shown: %s", why)
 	}
 }

@@ -1,40 +1,40 @@
-package policy
+package explain
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 // explained is a set that has one of everything.
-func explained(t testing.TB) *Set {
+func explained(t testing.TB) *policy.Set {
 	t.Helper()
-	api := rule("api", []Condition{Present("api_key")}, "api_key")
+	api := rule("api", []policy.Condition{policy.Present("api_key")}, "api_key")
 	api.Limits = nil
-	api.Tariff = &Tariff{Entry: "tier", Tiers: []Tier{{"pro", per("api", 600)}}, Other: per("api", 30)}
-	api.Overrides = []Override{{Match: []Condition{Equal("tenant", "acme")}, Limits: headgate.MustRule("api", headgate.PerMinute(900), headgate.PerSecond(90))}}
-	api.Soft, api.Pos = 80, Position{"p.yml", 2, 5}
+	api.Tariff = &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "pro", Limits: per("api", 600)}}, Other: per("api", 30)}
+	api.Overrides = []policy.Override{{Match: []policy.Condition{policy.Equal("tenant", "acme")}, Limits: headgate.MustRule("api", headgate.PerMinute(900), headgate.PerSecond(90))}}
+	api.Soft, api.Pos = 80, policy.Position{File: "p.yml", Line: 2, Column: 5}
 	closed := rule("closed", nil, "user")
 	closed.Limits = nil
-	closed.Tariff = &Tariff{Entry: "tier", Tiers: []Tier{{"gold", per("closed", 9)}}}
-	login := rule("login", []Condition{Equal("route", "POST /a", "POST /b"), Not(Prefix("user", "svc-"))}, "ip")
-	export := rule("export", []Condition{Equal("route", "GET /export")})
-	export.Costs = &Costs{Entry: "size", Values: map[string]int64{"none": 0}, Other: 7}
-	export.Mode = ModeShadow
+	closed.Tariff = &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "gold", Limits: per("closed", 9)}}}
+	login := rule("login", []policy.Condition{policy.Equal("route", "POST /a", "POST /b"), policy.Not(policy.Prefix("user", "svc-"))}, "ip")
+	export := rule("export", []policy.Condition{policy.Equal("route", "GET /export")})
+	export.Costs = &policy.Costs{Entry: "size", Values: map[string]int64{"none": 0}, Other: 7}
+	export.Mode = policy.ModeShadow
 	partly := rule("partly", nil, "user")
 	partly.Enforce = 50
 	direct := rule("direct", nil)
 	direct.Direct = true
-	return mustNew(t, []Rule{api, closed, login, export, partly, direct}, atNoon(),
-		WithHashKey(make([]byte, 32)),
-		WithSubjects(Subjects{Table: []Subject{{Key: "k1", Entries: []Entry{{"tier", "pro"}}}}}),
-		WithDenied(ListEntry{Name: "bad", Match: []Condition{Equal("user", "eve")}, Pos: Position{"p.yml", 9, 3}}),
-		WithAllowed(ListEntry{Name: "good", Match: []Condition{Equal("user", "ada")}}))
+	return mustNew(t, []policy.Rule{api, closed, login, export, partly, direct}, atNoon(),
+		policy.WithHashKey(make([]byte, 32)),
+		policy.WithSubjects(policy.Subjects{Table: []policy.Subject{{Key: "k1", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}}}}),
+		policy.WithDenied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("user", "eve")}, Pos: policy.Position{File: "p.yml", Line: 9, Column: 3}}),
+		policy.WithAllowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("user", "ada")}}))
 }
 
 func TestExplain(t *testing.T) {
@@ -129,7 +129,7 @@ do not bind it
   direct: it is reached by its name only
 `},
 	} {
-		e := s.Explain(facts(c.d), 2)
+		e := Request(s, facts(c.d), 2)
 		if got := e.String(); got != c.want {
 			t.Errorf("%s\ngot\n%s\nwant\n%s", c.d, got, c.want)
 		}
@@ -154,7 +154,7 @@ func TestExplainErrors(t *testing.T) {
 		-1:                    "cannot be decided: request: the cost is -1, must be 1 to 1000000000",
 		headgate.MaxCount + 1: "cannot be decided: request: the cost is 1000000001, must be 1 to 1000000000",
 	} {
-		e := s.Explain(facts("route=GET /export"), cost)
+		e := Request(s, facts("route=GET /export"), cost)
 		if got := e.String(); e.Error == "" || !strings.Contains(got, want) || strings.Contains(got, "no rule binds it") {
 			t.Errorf("cost %d: %s", cost, got)
 		}
@@ -164,7 +164,7 @@ func TestExplainErrors(t *testing.T) {
 // TestObserve: what a store says is shown at each limit, and who decides.
 func TestObserve(t *testing.T) {
 	s := explained(t)
-	e := s.Explain(facts("api_key=k2,tenant=acme,user=kim"), 1)
+	e := Request(s, facts("api_key=k2,tenant=acme,user=kim"), 1)
 	checks := e.Checks()
 	var decisions []headgate.Decision
 	for i := range checks {
@@ -191,33 +191,38 @@ func TestObserve(t *testing.T) {
 	if got := e.String(); !strings.Contains(got, "can never hold the cost") || e.Verdict.RetryAfter != -1 {
 		t.Errorf("a cost that never fits: %s", got)
 	}
-	none := s.Explain(facts("user=eve"), 1)
+	none := Request(s, facts("user=eve"), 1)
 	none.Observe(s, nil)
 	if none.Verdict.Allowed || !strings.HasSuffix(none.String(), "\ndenied\n") {
 		t.Errorf("denied by a list: %s", none.String())
 	}
 }
 
-func ExampleSet_Explain() {
-	set, err := New([]Rule{{
-		Match:  []Condition{Equal("route", "POST /v1/token")},
-		Per:    []Part{{Entry: "user"}},
-		Limits: headgate.MustRule("login", headgate.Sliding(20, time.Minute)),
-	}})
-	if err != nil {
-		fmt.Println(err)
-		return
+// TestOldHashKey: a rule that binds a request under two keys is explained twice.
+func TestOldHashKey(t *testing.T) {
+	oldKey, newKey := []byte("an old key of 16"), []byte("a new key of 16 .")
+	s := mustNew(t, []policy.Rule{rule("client", nil, "api_key"), rule("pair", nil, "ip", "api_key"), rule("plain", nil, "ip")},
+		policy.WithHashKey(newKey), policy.WithOldHashKey(oldKey))
+	e := Request(s, facts("api_key=k1,ip=192.0.2.1"), 1)
+	if n := len(e.Checks()); n != 5 {
+		t.Errorf("explained are %d checks, want 5:\n%s", n, e.String())
 	}
-	e := set.Explain(Descriptor{{"route", "GET /"}, {"user", "ada"}}, 1)
-	fmt.Print(e.String())
-	// Output:
-	// the request has
-	//   route = "GET /"
-	//   user = "ada"
-	// and costs 1
-	//
-	// no rule binds it
-	//
-	// do not bind it
-	//   login: route is "GET /", must be "POST /v1/token"
+	if text := e.String(); strings.Count(text, "hashed with the old hash key") != 2 || strings.Contains(text, `"k1"`) {
+		t.Errorf("explained as\n%s", text)
+	}
+}
+
+// TestReplaced: a rule that another one replaces does not bind, and is told why.
+func TestReplaced(t *testing.T) {
+	vip := rule("vip", []policy.Condition{policy.Present("user")}, "user")
+	vip.Replaces = []string{"all"}
+	s := mustNew(t, []policy.Rule{rule("all", nil), vip})
+	e := Request(s, facts("user=kim"), 1)
+	out, err := s.Decide(facts("user=kim"), 1, nil)
+	if err != nil || !reflect.DeepEqual(e.Checks(), out.Checks) {
+		t.Errorf("it explains %v, and decides %v, %v", e.Checks(), out.Checks, err)
+	}
+	if why := e.Rules[0].Why; e.Rules[0].Binds || why != `the rule "vip" binds the request and replaces it` {
+		t.Errorf("the replaced rule binds: %v, %q", e.Rules[0].Binds, why)
+	}
 }

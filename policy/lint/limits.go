@@ -1,13 +1,13 @@
-package policy
+package lint
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/bits"
 	"slices"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 // limitList is one of the lists of limits that a rule may bind a request with.
@@ -16,8 +16,8 @@ type limitList struct {
 	limits []headgate.Limit
 }
 
-// limitLists are all lists of the rule's limits.
-func (r *Rule) limitLists() []limitList {
+// limitLists returns all lists of the rule's limits.
+func limitLists(r *rule) []limitList {
 	var all []limitList
 	// Penalties limit no units, and nothing that is said of limits holds for them.
 	list := func(where string, limits *headgate.Rule) {
@@ -28,7 +28,7 @@ func (r *Rule) limitLists() []limitList {
 	} else {
 		for i := range r.Tariff.Tiers {
 			t := &r.Tariff.Tiers[i]
-			list(fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, quote(t.Value)), t.Limits)
+			list(fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, policy.Quote(t.Value)), t.Limits)
 		}
 		if r.Tariff.Other != nil {
 			list(fmt.Sprintf("for every other %s, ", r.Tariff.Entry), r.Tariff.Other)
@@ -44,10 +44,10 @@ func withoutPenalties(limits []headgate.Limit) []headgate.Limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l headgate.Limit) bool { return l.Algorithm == headgate.Penalty })
 }
 
-// lintLimits warns of limits that can never bind. Of two limits that make each
+// limits warns of limits that can never bind. Of two limits that make each
 // other useless the later one is named.
-func lintLimits(r *Rule, warn warnFunc) {
-	for _, list := range r.limitLists() {
+func limits(r *rule, warn warnFunc) {
+	for _, list := range limitLists(r) {
 		limits := list.limits
 		for i := range limits {
 			for j := range limits {
@@ -58,43 +58,11 @@ func lintLimits(r *Rule, warn warnFunc) {
 				if why == "" || i < j && useless(&limits[i], &limits[j]) != "" {
 					continue
 				}
-				warn(CodeNeverBinds, "%slimit %q can never bind: %s", list.where, &limits[i], why)
+				warn(NeverBinds, "%slimit %q can never bind: %s", list.where, &limits[i], why)
 				break
 			}
 		}
 	}
-}
-
-// lintCost warns of limits that hold less than a request costs.
-func lintCost(r *Rule, warn warnFunc) {
-	// The dearest request: nothing else is sure to come.
-	cost, who := r.factor(), "each request costs at least"
-	if c := r.Costs; c != nil {
-		cost, who = c.Other, fmt.Sprintf("a request with another %s, or none, costs at least", c.Entry)
-		if c.Per > 0 {
-			cost = 1
-		}
-		for _, v := range slices.Sorted(maps.Keys(c.Values)) {
-			if c.Values[v] > cost {
-				cost, who = c.Values[v], fmt.Sprintf("a request with the %s %s costs at least", c.Entry, quote(v))
-			}
-		}
-	}
-	for _, list := range r.limitLists() {
-		for i := range list.limits {
-			if l := &list.limits[i]; l.Capacity() < cost {
-				warn(CodeNeverFits, "%slimit %q holds at most %d units but %s %d, so every %srequest is denied; raise the limit or its burst to %d, or lower the cost",
-					list.where, l, l.Capacity(), who, cost, such(r), cost)
-			}
-		}
-	}
-}
-
-func such(r *Rule) string {
-	if r.Costs != nil {
-		return "such "
-	}
-	return ""
 }
 
 // useless says why b never denies, nor delays, what a admits, as the start of a

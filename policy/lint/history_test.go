@@ -1,4 +1,4 @@
-package policy
+package lint
 
 import (
 	"math/rand/v2"

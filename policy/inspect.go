@@ -1,0 +1,112 @@
+package policy
+
+import "github.com/headgate/headgate"
+
+// Binding is what one rule has to do with a request: the checks by which the rule binds
+// it or, if there are none, the first reason for that.
+type Binding struct {
+	// Rule is the rule. It is shared and must not be changed.
+	Rule *Rule
+	// Checks are those by which the rule binds the request: one, or two while the hash
+	// key is being changed, the second being under the old key.
+	Checks []headgate.Check
+	// Override is the number, from 1, of the override whose limits apply; zero for none.
+	Override int
+	// Tier is the tier whose limits apply, as [Set.Tier] returns it; empty if the rule
+	// has no tariff, or an override applies.
+	Tier string
+
+	// Unmet is the first condition of the rule that does not hold.
+	Unmet *Condition
+	// Lacks is the first entry that the rule counts by and the request lacks.
+	Lacks string
+	// NoTier says that the rule has no limits for the request's tier.
+	NoTier bool
+	// Free says that the request costs nothing under the rule.
+	Free bool
+	// Err is why the cost under the rule cannot be told.
+	Err error
+	// ReplacedBy is the name of the rule that binds the request and replaces this one.
+	ReplacedBy string
+}
+
+// Inspect says what each rule has to do with the request, in the order of the rules. It
+// agrees with [Set.Decide] about every request that no list answers and that can be
+// decided. It looks at all rules, without the index that Decide has, and is not for the
+// path of requests.
+func (s *Set) Inspect(d Descriptor, cost int64) []Binding {
+	d = s.known(d)
+	all := make([]Binding, len(s.rules))
+	var bound []headgate.Check
+	for i := range all {
+		all[i] = s.inspect(int32(i), d, cost)
+		bound = append(bound, all[i].Checks...)
+	}
+	for i := range all {
+		b := &all[i]
+		if len(b.Checks) == 0 {
+			continue
+		}
+		if b.ReplacedBy = s.replacing(&b.Checks[0], bound); b.ReplacedBy != "" {
+			b.Checks = nil
+		}
+	}
+	return all
+}
+
+// inspect is Inspect for one rule, and for a descriptor that has the table's entries.
+// It does not know whether another rule replaces this one.
+func (s *Set) inspect(i int32, d Descriptor, cost int64) Binding {
+	r, c := &s.rules[i], &s.compiled[i]
+	b := Binding{Rule: r}
+	if r.Direct {
+		return b
+	}
+	// The conditions in c lack the one that the index answers.
+	demands := s.demands()[i]
+	for j := range demands {
+		if !demands[j].holds(d) {
+			b.Unmet = &demands[j].Condition
+			return b
+		}
+	}
+	for _, p := range r.Per {
+		if _, ok := d.Get(p.Entry); !ok {
+			b.Lacks = p.Entry
+			return b
+		}
+	}
+	check, binds, err := s.check(c, d, cost)
+	switch {
+	case err != nil:
+		b.Err = err
+		return b
+	case !binds:
+		b.NoTier = c.more != nil && s.limits(c, d) == nil
+		b.Free = !b.NoTier
+		return b
+	}
+	b.Checks = append(b.Checks, check)
+	if old, ok := s.oldCheck(c, d, &check); ok {
+		b.Checks = append(b.Checks, old)
+	}
+	if c.more == nil {
+		return b
+	}
+	if j, found := c.more.overrides.find(d, s.now); found {
+		b.Override = j + 1
+	} else if r.Tariff != nil {
+		b.Tier = s.tier(r.Tariff, d)
+	}
+	return b
+}
+
+// Known returns what the table of subjects says of the client that sent the request. It
+// is shared and must not be changed. These entries replace those of the request that
+// have the same names.
+func (s *Set) Known(d Descriptor) Descriptor {
+	if s.subjects == nil {
+		return nil
+	}
+	return s.subjects.find(d)
+}

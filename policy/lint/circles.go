@@ -1,0 +1,215 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/policy"
+)
+
+// maxCircleSteps is how much work goes into finding the shortest circles: about a tenth of a
+// second. Policies that people write take a few hundred steps.
+const maxCircleSteps = 20_000_000
+
+// circles warns of rules and entries of the deny list that replace each other in a circle,
+// so that a request which meets them all is bound by none of them. Each of them is in at
+// least one warning. A warning has the shortest circle through the rule or entry that it
+// begins with. If finding those takes long, the last warning says how many are left.
+func (l *linter) circles() {
+	g := newReplacements(l)
+	told := make([]bool, len(g.nodes))
+	steps := 0
+	for from := range g.nodes {
+		if told[from] || len(g.next[from]) == 0 {
+			continue
+		}
+		warn := l.about(g.nodes[from].rule(), g.nodes[from].pos)
+		if steps > maxCircleSteps {
+			left := 0
+			for at := range told {
+				if !told[at] && len(g.next[at]) > 0 {
+					left++
+				}
+			}
+			warn(Circle, "%s is in a circle of replaces as well, and so are %d others that are not listed; mend those that are, and look again", g.nodes[from].subject(), left-1)
+			return
+		}
+		circle, looked := g.circle(from)
+		steps += looked + len(g.nodes)
+		for _, at := range circle {
+			told[at] = true
+		}
+		warn(Circle, "%s: %s by none of them; take one of the names out of replaces", g.chain(circle), g.effect(circle))
+	}
+}
+
+// replacements is a graph of who replaces whom. Its nodes are the rules, in their order,
+// and the entries of the deny list. Nothing replaces entries of the allow list, so that they
+// are in no circle.
+type replacements struct {
+	nodes []replacement
+	next  [][]int // the nodes that each one replaces, as far as they are in a circle with it
+}
+
+// replacement is a rule or an entry of the deny list.
+type replacement struct {
+	name  string
+	entry bool
+	pos   policy.Position
+}
+
+func newReplacements(l *linter) *replacements {
+	deny := l.set.Denied()
+	g := &replacements{nodes: make([]replacement, 0, len(l.rules)+len(deny))}
+	entries := make(map[string]int, len(deny))
+	for i := range l.rules {
+		g.nodes = append(g.nodes, replacement{l.rules[i].Name, false, l.rules[i].Pos})
+	}
+	for i := range deny {
+		entries[deny[i].Name] = len(g.nodes)
+		g.nodes = append(g.nodes, replacement{deny[i].Name, true, deny[i].Pos})
+	}
+	g.next = make([][]int, len(g.nodes))
+	link := func(from int, names []string) {
+		for _, name := range names {
+			if to, ok := l.places[name]; ok {
+				g.next[from] = append(g.next[from], to)
+			} else if to, ok := entries[name]; ok {
+				g.next[from] = append(g.next[from], to)
+			}
+		}
+	}
+	for i := range l.rules {
+		link(i, l.rules[i].Replaces)
+	}
+	for i := range deny {
+		link(len(l.rules)+i, deny[i].Replaces)
+	}
+	g.keepCircles()
+	return g
+}
+
+// keepCircles removes all edges that are in no circle: those between strongly connected
+// components, which Tarjan's algorithm finds. Of most policies nothing is left.
+func (g *replacements) keepCircles() {
+	var (
+		order     = make([]int, len(g.next)) // in which nodes are visited, from 1
+		low       = make([]int, len(g.next)) // the first node in order that is reached and open
+		component = make([]int, len(g.next)) // by the order of its first node; 0 if it is open
+		open      []int
+		count     int
+		visit     func(at int)
+	)
+	visit = func(at int) {
+		count++
+		order[at], low[at] = count, count
+		open = append(open, at)
+		for _, to := range g.next[at] {
+			if order[to] == 0 {
+				visit(to)
+				low[at] = min(low[at], low[to])
+			} else if component[to] == 0 {
+				low[at] = min(low[at], order[to])
+			}
+		}
+		if low[at] < order[at] {
+			return
+		}
+		for component[at] == 0 {
+			last := open[len(open)-1]
+			open = open[:len(open)-1]
+			component[last] = order[at]
+		}
+	}
+	for at := range g.next {
+		if order[at] == 0 {
+			visit(at)
+		}
+	}
+	for from, next := range g.next {
+		g.next[from] = slices.DeleteFunc(next, func(to int) bool { return component[to] != component[from] })
+	}
+}
+
+// circle returns the shortest way from a node that is in a circle back to it, beginning
+// with it, and how many edges it has looked at.
+func (g *replacements) circle(start int) (way []int, steps int) {
+	from := make([]int, len(g.next)) // the node that each was reached from, plus 1
+	for queue := []int{start}; ; queue = queue[1:] {
+		at := queue[0]
+		for _, to := range g.next[at] {
+			steps++
+			if to == start {
+				for ; at != start; at = from[at] - 1 {
+					way = append(way, at)
+				}
+				way = append(way, start)
+				slices.Reverse(way)
+				return way, steps
+			}
+			if from[to] == 0 {
+				from[to] = at + 1
+				queue = append(queue, to)
+			}
+		}
+	}
+}
+
+// rule is the rule's name, or "" for an entry.
+func (r *replacement) rule() string {
+	if r.entry {
+		return ""
+	}
+	return r.name
+}
+
+// title names the node within a sentence.
+func (r *replacement) title() string {
+	if r.entry {
+		return fmt.Sprintf("the entry %s of the deny list", policy.Quote(r.name))
+	}
+	return "rule " + policy.Quote(r.name)
+}
+
+// subject names the node at the beginning of a warning, which says its rule already.
+func (r *replacement) subject() string {
+	if r.entry {
+		return r.title()
+	}
+	return "it"
+}
+
+// chain writes who replaces whom. It leaves out the middle of a long circle.
+func (g *replacements) chain(circle []int) string {
+	const most = 6
+	var b strings.Builder
+	b.WriteString(g.nodes[circle[0]].subject())
+	for i, at := range circle[1:] {
+		if rest := len(circle) - 1 - i; i == most-2 && rest > 2 {
+			fmt.Fprintf(&b, " replaces the next of %d more, the last of which", rest)
+			break
+		}
+		fmt.Fprintf(&b, " replaces %s, which", g.nodes[at].title())
+	}
+	fmt.Fprintf(&b, " replaces %s", g.nodes[circle[0]].title())
+	return b.String()
+}
+
+// effect says what becomes of a request. The lists answer a request with one descriptor
+// before anything is replaced, so that entries are replaced only in requests with several.
+func (g *replacements) effect(circle []int) string {
+	entries := 0
+	for _, at := range circle {
+		if g.nodes[at].entry {
+			entries++
+		}
+	}
+	switch entries {
+	case 0:
+		return "a request that meets all of these is limited"
+	case len(circle):
+		return "a request of Envoy that meets all of these, each with another descriptor, is denied"
+	}
+	return "a request of Envoy that meets all of these, the entries with descriptors of their own, is limited or denied"
+}

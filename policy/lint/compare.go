@@ -1,0 +1,301 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// maxSteps is how much work goes into finding requests that no rule binds, and once more
+// into finding rules that are in each other's way: about half a second. Policies that people
+// write take a few steps for each rule.
+const maxSteps = 10_000_000
+
+// budget bounds the work of comparing rules.
+type budget struct {
+	steps  int
+	unseen []bool // by the place of each rule: whether it was not compared with all others
+}
+
+// spend adds the steps that a rule takes, and reports whether the budget is used up. The
+// rule is then not to be compared further.
+func (b *budget) spend(r *rule, steps int) bool {
+	b.steps += steps
+	if b.steps > maxSteps {
+		b.unseen[r.place] = true
+	}
+	return b.steps > maxSteps
+}
+
+// compared are the codes of warnings that come of comparing rules.
+var compared = []string{Uncaught, Unreachable, Shadowed, Twice}
+
+// mayLack reports whether warnings with the code may be missing.
+func (b *budget) mayLack(code string) bool {
+	return slices.Contains(b.unseen, true) && slices.Contains(compared, code)
+}
+
+// effort is about how many steps it takes to compare two lists of conditions. The values
+// of one condition are looked up among those of the other.
+func effort(a, b []condition) int {
+	size := func(list []condition) (n int) {
+		for i := range list {
+			n += len(list[i].values.list)
+		}
+		return n
+	}
+	return 1 + len(a)*len(b) + min(size(a), size(b))
+}
+
+// compare warns of what only shows when rules are compared with each other, and with the
+// lists.
+func (l *linter) compare() {
+	l.uncaught()
+	l.budget.steps = 0
+	l.overlaps()
+	first, others := slices.Index(l.budget.unseen, true), -1
+	if first < 0 {
+		return
+	}
+	for _, unseen := range l.budget.unseen {
+		if unseen {
+			others++
+		}
+	}
+	l.aboutRule(&l.rules[first])(Unseen, "it has not been compared with all other rules, and neither have %d others: too many of them match requests that others match as well; what %s would say of them may be missing",
+		others, strings.Join(compared, ", "))
+}
+
+// uncaught warns of rules that do not bind requests without an entry which they count by,
+// where no other rule binds these requests.
+func (l *linter) uncaught() {
+	// A rule with an open tariff, and one that callers name, cannot be relied on.
+	var catchers []*rule
+	var matches [][]condition
+	for i := range l.rules {
+		if r := &l.rules[i]; !r.Direct && (r.Tariff == nil || r.Tariff.Other != nil) {
+			catchers, matches = append(catchers, r), append(matches, r.match)
+		}
+	}
+	likely := newGroups(matches)
+	for i := range l.rules {
+		r := &l.rules[i]
+		if r.never != "" {
+			continue
+		}
+		for _, p := range r.Per {
+			if !requires(r, p.Entry) && !l.caught(r, p.Entry, catchers, likely) {
+				l.aboutRule(r)(Uncaught, "it does not bind requests without %q, and no other rule does; add one for them, with match: { %s: absent }, or require the entry here, with match: { %s: present }, if they are to pass freely",
+					p.Entry, p.Entry, p.Entry)
+			}
+		}
+	}
+}
+
+// requires reports whether the rule's conditions demand that the entry be there.
+func requires(r *rule, entry string) bool {
+	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool { return c.Entry == entry && !c.Not })
+}
+
+// caught reports whether another rule binds the requests that the rule does not bind for
+// want of the entry. Other entries that the other rule counts by are taken to be there:
+// there is a warning about them as well. It reports true if the budget is used up.
+func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups) bool {
+	if l.budget.spend(r, 1) {
+		return true
+	}
+	lacking := append(slices.Clip(r.match), absent(entry))
+	return slices.ContainsFunc(likely.implied(lacking), func(i int) bool {
+		c := catchers[i]
+		if c == r || slices.ContainsFunc(c.Per, func(p policy.Part) bool { return p.Entry == entry }) {
+			return l.budget.spend(r, 1)
+		}
+		return l.budget.spend(r, effort(lacking, c.match)) || implied(lacking, c.match)
+	})
+}
+
+// overlaps warns of rules that are in the way of each other, or in that of a list.
+func (l *linter) overlaps() {
+	deny, allow := newAnswers("deny", l.set.Denied()), newAnswers("allow", l.set.Allowed())
+	var plain []*rule
+	var matches [][]condition
+	for i := range l.rules {
+		r := &l.rules[i]
+		if r.Direct || r.never != "" || l.unreachable(r, deny) || l.unreachable(r, allow) {
+			continue
+		}
+		// The limits of other rules are not the same for all requests.
+		if r.Tariff == nil && r.Costs == nil && len(r.Overrides) == 0 && r.Enforced() == 100 {
+			plain, matches = append(plain, r), append(matches, r.match)
+		}
+	}
+	likely := newGroups(matches)
+	shapes := make(map[string]*alike)
+	for _, r := range plain {
+		if l.shadowed(r, plain, likely) {
+			continue
+		}
+		s := shape(r)
+		if shapes[s] == nil {
+			shapes[s] = new(alike)
+		}
+		l.twice(r, shapes[s])
+		shapes[s].add(r)
+	}
+}
+
+// answers are the entries of one list that have no end.
+type answers struct {
+	list    string
+	names   []string
+	matches [][]condition
+	likely  *groups
+}
+
+func newAnswers(name string, list []policy.ListEntry) *answers {
+	a := &answers{list: name}
+	for i := range list {
+		if e := &list[i]; e.Until.IsZero() {
+			a.names, a.matches = append(a.names, e.Name), append(a.matches, newConditions(e.Match))
+		}
+	}
+	a.likely = newGroups(a.matches)
+	return a
+}
+
+// unreachable warns of a rule whose requests are all answered by an entry of the list. It
+// reports whether the rule is not to be looked at further.
+func (l *linter) unreachable(r *rule, list *answers) bool {
+	if l.budget.spend(r, 1) {
+		return true
+	}
+	for _, i := range list.likely.implied(r.bound) {
+		if l.budget.spend(r, effort(r.bound, list.matches[i])) {
+			return true
+		}
+		if implied(r.bound, list.matches[i]) {
+			l.aboutRule(r)(Unreachable, "it is never reached: the entry %q of the %s list answers every request that it matches", list.names[i], list.list)
+			return true
+		}
+	}
+	return false
+}
+
+// shadowed warns of the rule's limits that another rule makes useless: one that counts the
+// same requests, and maybe more, under the same counter or a wider one. It reports whether
+// there are such limits.
+func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
+	if l.budget.spend(r, 1) {
+		return false
+	}
+	limits := withoutPenalties(r.Limits.Limits())
+	told := make([]bool, len(limits))
+	found := 0
+	for _, i := range likely.implied(r.bound) {
+		other := others[i]
+		// A rule that may be replaced does not deny at those times.
+		if other == r || other.replaced || other.Factor() != r.Factor() || !wider(other.Per, r.Per) {
+			if l.budget.spend(r, 1) {
+				break
+			}
+			continue
+		}
+		if l.budget.spend(r, effort(r.bound, other.match)) {
+			break
+		}
+		if !implied(r.bound, other.match) {
+			continue
+		}
+		// Of two rules that count the same requests, the later one is told of.
+		same := other.place > r.place && wider(r.Per, other.Per) && implied(other.bound, r.match)
+		for j := range limits {
+			if told[j] {
+				continue
+			}
+			by, why := makesUseless(other.Limits, &limits[j])
+			if why == "" || same && useless(&limits[j], by) != "" {
+				continue
+			}
+			told[j] = true
+			found++
+			l.aboutRule(r)(Shadowed, "limit %q can never bind, because rule %q counts all its requests as well: %s", &limits[j], other.Name, why)
+		}
+		if found == len(limits) {
+			break
+		}
+	}
+	return found > 0
+}
+
+// makesUseless returns which of the rule's limits makes the other one useless,
+// and why; "" if none does.
+func makesUseless(r *headgate.Rule, other *headgate.Limit) (*headgate.Limit, string) {
+	limits := withoutPenalties(r.Limits())
+	for i := range limits {
+		if why := useless(&limits[i], other); why != "" {
+			return &limits[i], why
+		}
+	}
+	return nil, ""
+}
+
+// wider reports whether all requests that are counted under one key of b are counted under
+// one key of a.
+func wider(a, b []policy.Part) bool {
+	return !slices.ContainsFunc(a, func(p policy.Part) bool {
+		return !slices.ContainsFunc(b, func(q policy.Part) bool {
+			return p.Entry == q.Entry && notLonger(p.Bits4, q.Bits4) && notLonger(p.Bits6, q.Bits6)
+		})
+	})
+}
+
+// notLonger reports whether a prefix length is at most another; zero is a whole address.
+func notLonger(a, b int) bool { return a == b || a != 0 && (b == 0 || a < b) }
+
+// alike has rules of one shape.
+type alike struct {
+	rules  []*rule
+	likely groups
+}
+
+func (a *alike) add(r *rule) {
+	a.likely.add(len(a.rules), r.match)
+	a.rules = append(a.rules, r)
+}
+
+// shape writes what the rule counts by and its limits.
+func shape(r *rule) string {
+	var b strings.Builder
+	for _, p := range r.Per {
+		fmt.Fprintf(&b, "%s/%d/%d ", p.Entry, p.Bits4, p.Bits6)
+	}
+	fmt.Fprintf(&b, "cost %d ", r.Factor())
+	limits := r.Limits.Limits()
+	for i := range limits {
+		fmt.Fprintf(&b, "%v %v, ", limits[i].Algorithm, &limits[i])
+	}
+	return b.String()
+}
+
+// twice warns of a rule that counts some requests which an earlier rule of the same shape
+// counts.
+func (l *linter) twice(r *rule, earlier *alike) {
+	if len(earlier.rules) == 0 || l.budget.spend(r, 1) {
+		return
+	}
+	for _, i := range earlier.likely.meeting(r.match) {
+		other := earlier.rules[i]
+		if l.budget.spend(r, effort(other.match, r.match)) {
+			return
+		}
+		if apart(other.match, r.match) || slices.Contains(other.Replaces, r.Name) || slices.Contains(r.Replaces, other.Name) ||
+			contradiction(slices.Concat(other.match, r.match), r.Per, l.set.Secret) != "" {
+			continue
+		}
+		l.aboutRule(r)(Twice, "it has the key and the limits of rule %q, and a request that both match is counted by each under a counter of its own; make one rule of them, or let their match exclude each other", other.Name)
+		return
+	}
+}
