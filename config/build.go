@@ -113,27 +113,25 @@ func (c *compiler) pos(at place) policy.Position {
 }
 
 func (c *compiler) rule(at place, t *ruleText) {
-	r := policy.Rule{
-		Match: t.match, Per: t.per, Cost: t.cost.number, Costs: t.cost.costs,
-		Soft: t.soft, Mode: t.mode, Enforce: t.enforce,
-		GiveBackOn: t.giveBack, ChargeOn: t.chargeOn, Reservation: t.reserve, OnError: t.onError, Consistency: t.counts, DenyCache: t.denyCache, Replaces: t.replaces, Ignore: t.ignore, Pos: c.pos(at),
-	}
-	l := limitsCompiler{c: c, t: t, name: t.name}
+	r := t.rule
+	r.Cost, r.Costs, r.Pos = t.cost.number, t.cost.costs, c.pos(at)
+	l := limitsCompiler{c: c, t: t, name: t.rule.Name}
 	// With its own name, if it is one, the rule can be found to repeat that of
 	// another.
-	if _, err := headgate.NewRule(t.name, standIn()); err != nil {
+	if _, err := headgate.NewRule(t.rule.Name, standIn()); err != nil {
 		l.name = fmt.Sprintf("line-%d-column-%d", at.line, at.column)
 		var invalid *headgate.InvalidError
 		if place, given := t.places["name"]; given && errors.As(err, &invalid) {
 			c.add(place, "%s", invalid.Problems)
 		}
 	}
-	l.tag = c.tag(t)
+	r.Name, l.tag = l.name, c.tag(t)
 	own := t.places["limits"]
 	if t.limits.entry == "" {
 		r.Limits = l.compile(t.limits.list, own)
 	} else {
 		r.Tariff = &policy.Tariff{Entry: t.limits.entry}
+		t.places.keep(own, "tariff")
 		for i := range t.limits.tiers {
 			tier := &t.limits.tiers[i]
 			limits := l.compile(tier.limits, own)
@@ -196,8 +194,7 @@ func (c *compiler) short(at place, t *shortText) {
 			list[i].value, list[i].good = limitText{limit: limit, chosen: true}, true
 		}
 	}
-	c.rule(at, &ruleText{places: t.places, name: t.name, limits: limitsText{list: list}})
-	c.rules[len(c.rules)-1].Direct = true
+	c.rule(at, &ruleText{places: t.places, rule: policy.Rule{Name: t.name, Direct: true}, limits: limitsText{list: list}})
 }
 
 // limitsCompiler compiles the lists of limits of one rule.

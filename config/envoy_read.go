@@ -89,8 +89,11 @@ func envoyUnit() value[time.Duration] {
 	return value[time.Duration]{choice.schema, func(r *reader, name string, n *node) (time.Duration, bool) {
 		lower := *n
 		lower.text = strings.ToLower(n.text)
-		i, ok := choice.read(r, name, &lower)
-		return lengths[i], ok
+		unit, ok := choice.read(r, name, &lower)
+		if !ok {
+			return 0, false
+		}
+		return lengths[slices.Index(names, unit)], true
 	}}
 }
 

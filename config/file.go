@@ -113,22 +113,23 @@ func listMapping(title string) value[listText] {
 			func(into *listText, _ *node, v time.Time) { into.entry.Until = v }),
 		to("replaces", "the names of rules, and of entries of deny, that do not bind a request of which this entry answers one of several descriptors", listOf(someText(), 1, policy.MaxReplaces),
 			func(into *listText, n *node, v []entry[string]) {
-				into.entry.Replaces = keepNames(&into.places, n, v)
+				into.places.keep(n.at, "replaces")
+				into.entry.Replaces = keepGood(&into.places, "replaces", v)
 			}),
 	})
 }
 
-// keepNames gives the names of a list of replaces, and keeps their places.
-func keepNames(p *places, n *node, v []entry[string]) []string {
-	p.keep(n.at, "replaces")
-	var names []string
+// keepGood returns the entries of a list that could be read, and keeps their places under
+// the field.
+func keepGood[T any](p *places, field string, v []entry[T]) []T {
+	var all []T
 	for i := range v {
 		if v[i].good {
-			p.keep(v[i].at, fmt.Sprintf("replaces.%d", len(names)))
-			names = append(names, v[i].value)
+			p.keep(v[i].at, fmt.Sprintf("%s.%d", field, len(all)))
+			all = append(all, v[i].value)
 		}
 	}
-	return names
+	return all
 }
 
 // maxIgnored is how many warnings one rule or file can silence.

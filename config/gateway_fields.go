@@ -34,7 +34,7 @@ func gatewayFile() value[Gateway] {
 			func(into *Gateway, _ *node, v []entry[GatewayUpstream]) { into.Upstreams = good(v) }),
 		to("routes", "which requests there are; all others are answered with 404. Without any, every request goes to the first upstream", listOf(routeMapping(), 1, maxRoutes),
 			func(into *Gateway, _ *node, v []entry[GatewayRoute]) { into.Routes = good(v) }),
-		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400", listOf(word(spelling.Words()...), 1, len(spelling.Words())),
+		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400", listOf(oneOf(spelling.Words()...), 1, len(spelling.Words())),
 			func(into *Gateway, _ *node, v []entry[string]) { into.Paths = good(v) }),
 		to("identity", "how the entries of a request are found", identityMapping(),
 			func(into *Gateway, _ *node, v GatewayIdentity) { into.Identity = v }),
@@ -93,9 +93,9 @@ func upstreamMapping() value[GatewayUpstream] {
 		required(to("targets", "its servers: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS", listOf(targetText(), 1, maxTargets),
 			func(into *t, _ *node, v []entry[string]) { into.Targets = good(v) })),
 		to("balance", "how a target is chosen: round_robin or least_connections", oneOf("round_robin", "least_connections"),
-			func(into *t, _ *node, v int) { into.LeastConnections = v == 1 }),
+			func(into *t, _ *node, v string) { into.LeastConnections = v == "least_connections" }),
 		to("host", "which host is sent to the target: client, the one that the client has asked for, or target, its own", oneOf("client", "target"),
-			func(into *t, _ *node, v int) { into.TargetHost = v == 1 }),
+			func(into *t, _ *node, v string) { into.TargetHost = v == "target" }),
 		to("health", "how targets are looked after", health, func(into *t, _ *node, v t) {
 			into.HealthPath, into.HealthEvery, into.HealthTimeout, into.UpAfter, into.DownAfter = v.HealthPath, v.HealthEvery, v.HealthTimeout, v.UpAfter, v.DownAfter
 		}),
@@ -148,7 +148,7 @@ func identityMapping() value[GatewayIdentity] {
 		required(to("trust", "those proxies: prefixes such as 10.0.0.0/8, addresses, or unix", listOf(filledText(), 1, maxTargets), func(into *t, _ *node, v []entry[string]) { into.Trust = good(v) })),
 	})
 	parts := []string{CertCommonName, CertDNSName, CertURI, CertEmail, CertFingerprint}
-	certificate := mapOf("an entry", policy.MaxEntries, word(parts...))
+	certificate := mapOf("an entry", policy.MaxEntries, oneOf(parts...))
 	return object("identity", []field[t]{
 		to("address", "which proxies are believed about the client's address", address, func(into *t, _ *node, v t) { into.AddressHeader, into.Trust = v.AddressHeader, v.Trust }),
 		to("api_key", "the headers that the entry api_key is taken from", listOf(headerText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
@@ -249,22 +249,10 @@ func filledText() value[string] {
 	})
 }
 
-// word is one of some words.
-func word(choices ...string) value[string] {
-	v := oneOf(choices...)
-	return value[string]{v.schema, func(r *reader, name string, n *node) (string, bool) {
-		i, ok := v.read(r, name, n)
-		if !ok {
-			return "", false
-		}
-		return choices[i], true
-	}}
-}
-
 // algorithmText is an algorithm by which tokens are signed so that who verifies them
 // cannot make them.
 func algorithmText() value[string] {
-	return word("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+	return oneOf("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 }
 
 // headerText is the name of a header.

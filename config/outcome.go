@@ -49,6 +49,6 @@ func reservationMapping() value[policy.Reservation] {
 		to("for", "how long a reservation may take to be settled, such as 5m; 1m if left out", periodText(),
 			func(into *policy.Reservation, _ *node, v time.Duration) { into.For = v }),
 		to("abandoned", "what becomes of one that nobody settles: it stays charged as estimated (charge, the default), or its units are given back (give_back)", oneOf(abandonedCharge, abandonedGiveBack),
-			func(into *policy.Reservation, _ *node, v int) { into.GiveBack = v == 1 }),
+			func(into *policy.Reservation, _ *node, v string) { into.GiveBack = v == abandonedGiveBack }),
 	})
 }

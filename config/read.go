@@ -189,18 +189,23 @@ func plainText[T any](s schema, parse func(text string) (T, error)) value[T] {
 	}}
 }
 
-// oneOf is one of some words; each stands for its place.
-func oneOf(choices ...string) value[int] {
-	return value[int]{schema{"type": "string", "enum": choices}, func(r *reader, name string, n *node) (int, bool) {
-		if i := slices.Index(choices, n.text); n.kind == text && i >= 0 {
-			return i, true
+// oneOf is one of some choices, each of which is written as its String.
+func oneOf[T any](choices ...T) value[T] {
+	words := make([]string, len(choices))
+	for i, c := range choices {
+		words[i] = fmt.Sprint(c)
+	}
+	return value[T]{schema{"type": "string", "enum": words}, func(r *reader, name string, n *node) (T, bool) {
+		if i := slices.Index(words, n.text); n.kind == text && i >= 0 {
+			return choices[i], true
 		}
 		advice := ""
-		if meant := closest(n.text, choices); meant != "" {
+		if meant := closest(n.text, words); meant != "" {
 			advice = fmt.Sprintf("; did you mean %q?", meant)
 		}
-		r.add(n.at, "%s is %s, must be one of %s%s", name, describe(n), strings.Join(choices, ", "), advice)
-		return 0, false
+		r.add(n.at, "%s is %s, must be one of %s%s", name, describe(n), strings.Join(words, ", "), advice)
+		var none T
+		return none, false
 	}}
 }
 

@@ -1,8 +1,7 @@
 package config
 
 import (
-	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -11,31 +10,19 @@ import (
 
 // ruleText is one entry of the field rules.
 type ruleText struct {
-	// places has a place for each field that was given, by the rule itself or by
-	// the one that it is like; inherited has the latter.
+	// places has a place for each field that was given, by the rule itself or by the rule
+	// that it is like. inherited has the places of the latter.
 	places    places
 	inherited map[place]bool
-	name      string
+	// rule has the fields that can be read as they are. The others depend on each other.
+	rule      policy.Rule
 	like      string
-	match     []policy.Condition
-	per       []policy.Part
 	algorithm headgate.Algorithm
 	limits    limitsText
+	overrides []entry[overrideText]
 	cost      costText
 	zone      *time.Location
-	overrides []entry[overrideText]
-	soft      int
-	mode      policy.Mode
-	enforce   int
-	giveBack  policy.Statuses
-	chargeOn  policy.Statuses
-	reserve   policy.Reservation
-	onError   headgate.OnError
-	counts    headgate.Consistency
-	denyCache headgate.DenyCache
 	slot      string
-	replaces  []string
-	ignore    []policy.Ignore
 }
 
 // limitsText is a list of limits, or a tariff: several lists by the value of an
@@ -62,115 +49,120 @@ type overrideText struct {
 
 const aboutLimits = "what may pass, such as [20 per 60s, 5 per 3s], all of them checked and charged together; or such lists by the value of an entry, as { tier: { pro: [...], \"*\": [...] } }"
 
+// ruleField is a field of a rule: how it is read, and how a rule takes it from the rule
+// that it is like.
+type ruleField struct {
+	field[ruleText]
+	// take copies the field; nil if a rule does not take it.
+	take func(into, base *ruleText)
+	// with are fields that say one thing together with this one: a rule that has one of
+	// them takes none of them.
+	with []string
+}
+
+// own is a field that is kept at a place in the rule as it is read.
+func own[V any](name, about string, v value[V], at func(*ruleText) *V) ruleField {
+	return kept(name, about, v, at, func(_ *places, _ *node, read V) V { return read })
+}
+
+// kept is a field that is kept at a place in the rule as what keep makes of it. Keep also
+// keeps the places of what the field consists of.
+func kept[V, W any](name, about string, v value[V], at func(*ruleText) *W, keep func(p *places, n *node, read V) W) ruleField {
+	return ruleField{
+		field: to(name, about, v, func(into *ruleText, n *node, read V) {
+			into.places.keep(n.at, name)
+			*at(into) = keep(&into.places, n, read)
+		}),
+		take: func(into, base *ruleText) { *at(into) = *at(base) },
+	}
+}
+
+// together are fields that say one thing.
+func together(fields ...ruleField) []ruleField {
+	for i := range fields {
+		for _, f := range fields {
+			fields[i].with = append(fields[i].with, f.name)
+		}
+	}
+	return fields
+}
+
+// itself is a field that a rule does not take from another one.
+func itself(f ruleField) ruleField {
+	f.take = nil
+	return f
+}
+
+// ruleFields are the fields of a rule.
+func ruleFields() []ruleField {
+	name := itself(own("name", "the name that counters are kept under: 1 to 128 bytes without spaces and braces", nameText(),
+		func(t *ruleText) *string { return &t.rule.Name }))
+	name.required = true
+	return slices.Concat(
+		[]ruleField{
+			name,
+			itself(own("like", "the name of another rule, which has the fields that are not given here", nameText(),
+				func(t *ruleText) *string { return &t.like })),
+			kept("match", "what entries of the request must be, such as { route: POST /v1/token }; every request if left out", matchMapping("leave it out to match every request, or with like what the other rule matches"),
+				func(t *ruleText) *[]policy.Condition { return &t.rule.Match },
+				func(p *places, n *node, v []entry[policy.Condition]) []policy.Condition {
+					return keepMatch(p, n, v, "match")
+				}),
+			kept("per", "the entries that counters are kept by, such as [api_key] or [ip/64]; one counter for all if left out", listOf(partText(), 1, policy.MaxParts),
+				func(t *ruleText) *[]policy.Part { return &t.rule.Per },
+				func(p *places, _ *node, v []entry[policy.Part]) []policy.Part { return keepGood(p, "per", v) }),
+			own("algorithm", "the arithmetic of the limits that do not name their own; token_bucket if left out", algorithmName(),
+				func(t *ruleText) *headgate.Algorithm { return &t.algorithm }),
+			own("limits", aboutLimits, limitsValue(),
+				func(t *ruleText) *limitsText { return &t.limits }),
+			own("overrides", "other limits for some of the requests; of those that hold, the first counts", listOf(overrideMapping(), 1, policy.MaxOverrides),
+				func(t *ruleText) *[]entry[overrideText] { return &t.overrides }),
+			own("cost", "what the cost of each request is multiplied by, as a number, as a table by an entry, or by a measure; 1 if left out", costValue(),
+				func(t *ruleText) *costText { return &t.cost }),
+			own("time_zone", "the time zone of calendar windows that do not name their own, such as Europe/Berlin; UTC if left out", zoneText(),
+				func(t *ruleText) **time.Location { return &t.zone }),
+			own("soft", "from how much of a limit on to warn, such as 80%", percent(1, 99),
+				func(t *ruleText) *int { return &t.rule.Soft }),
+		},
+		together(
+			own("mode", "whether the rule may deny (enforce, the default), counts only (shadow), or counts and tells callers what is beyond it (quota)", oneOf(policy.ModeEnforce, policy.ModeShadow, policy.ModeQuota),
+				func(t *ruleText) *policy.Mode { return &t.rule.Mode }),
+			own("enforce", "for how many of the keys the rule may deny, such as 25%; it is in shadow for the others", percent(1, 100),
+				func(t *ruleText) *int { return &t.rule.Enforce }),
+		),
+		together(
+			own("give_back_on", "the HTTP statuses of requests that do not stay charged, such as [304, 5xx]", statusList(),
+				func(t *ruleText) *policy.Statuses { return &t.rule.GiveBackOn }),
+			own("charge_on", "the HTTP statuses of the only requests that stay charged, such as [401, 403]", statusList(),
+				func(t *ruleText) *policy.Statuses { return &t.rule.ChargeOn }),
+		),
+		[]ruleField{
+			own("reservation", "what becomes of requests whose cost is settled later, such as { for: 5m, abandoned: give_back }", reservationMapping(),
+				func(t *ruleText) *policy.Reservation { return &t.rule.Reservation }),
+			own("on_store_error", "what becomes of requests while the store does not answer: they are let in (allow), turned away (deny), or counted by each server, up to its share of the limits (local); what the server is told if left out", oneOf(headgate.OnErrorAllow, headgate.OnErrorDeny, headgate.OnErrorLocal),
+				func(t *ruleText) *headgate.OnError { return &t.rule.OnError }),
+			own("consistency", "how exactly the rule counts: every decision is the store's (strict), keys that are asked for often are decided from units taken in advance, never too many (leased), or all are decided at once and counted a moment later, a few too many (async); strict if left out", oneOf(headgate.Strict, headgate.Leased, headgate.Async),
+				func(t *ruleText) *headgate.Consistency { return &t.rule.Consistency }),
+			own("deny_cache", "whether a key that was denied is denied from memory until its time comes: on or off; what the server is told if left out", oneOf(headgate.DenyCacheOn, headgate.DenyCacheOff),
+				func(t *ruleText) *headgate.DenyCache { return &t.rule.DenyCache }),
+			own("slot", "a tag: a Redis Cluster keeps all counters of all rules with the same tag on one node, and requests under several of them are one call; spread over all nodes if left out", tagText(),
+				func(t *ruleText) *string { return &t.slot }),
+			kept("replaces", "the names of other rules, which do not bind a request that this one binds, and of entries of deny, which do not deny what has several descriptors", listOf(someText(), 1, policy.MaxReplaces),
+				func(t *ruleText) *[]string { return &t.rule.Replaces },
+				func(p *places, _ *node, v []entry[string]) []string { return keepGood(p, "replaces", v) }),
+			itself(kept("ignore", "warnings that are silenced, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
+				func(t *ruleText) *[]policy.Ignore { return &t.rule.Ignore },
+				func(p *places, _ *node, v []entry[policy.Ignore]) []policy.Ignore { return keepIgnored(p, v) })),
+		},
+	)
+}
+
 func ruleMapping() value[ruleText] {
-	v := object("a rule", []field[ruleText]{
-		required(to("name", "the name that counters are kept under: 1 to 128 bytes without spaces and braces", nameText(),
-			func(into *ruleText, n *node, v string) {
-				into.name = v
-				into.places.keep(n.at, "name")
-			})),
-		to("like", "the name of another rule, which has the fields that are not given here", nameText(),
-			func(into *ruleText, n *node, v string) {
-				into.like = v
-				into.places.keep(n.at, "like")
-			}),
-		to("match", "what entries of the request must be, such as { route: POST /v1/token }; every request if left out", matchMapping("leave it out to match every request, or with like what the other rule matches"),
-			func(into *ruleText, n *node, v []entry[policy.Condition]) {
-				into.match = keepMatch(&into.places, n, v, "match")
-			}),
-		to("per", "the entries that counters are kept by, such as [api_key] or [ip/64]; one counter for all if left out", listOf(partText(), 1, policy.MaxParts),
-			func(into *ruleText, n *node, v []entry[policy.Part]) {
-				into.places.keep(n.at, "per")
-				for _, p := range v {
-					if p.good {
-						into.places.keep(p.at, fmt.Sprintf("per.%d", len(into.per)))
-						into.per = append(into.per, p.value)
-					}
-				}
-			}),
-		to("algorithm", "the arithmetic of the limits that do not name their own; token_bucket if left out", algorithmName(),
-			func(into *ruleText, n *node, v int) {
-				into.algorithm = headgate.Algorithm(v)
-				into.places.keep(n.at, "algorithm")
-			}),
-		to("limits", aboutLimits, limitsValue(),
-			func(into *ruleText, n *node, v limitsText) {
-				into.limits = v
-				into.places.keep(n.at, "limits")
-				into.places.keep(n.at, "tariff")
-			}),
-		to("overrides", "other limits for some of the requests; of those that hold, the first counts", listOf(overrideMapping(), 1, policy.MaxOverrides),
-			func(into *ruleText, n *node, v []entry[overrideText]) {
-				into.overrides = v
-				into.places.keep(n.at, "overrides")
-			}),
-		to("cost", "what the cost of each request is multiplied by, as a number, as a table by an entry, or by a measure; 1 if left out", costValue(),
-			func(into *ruleText, n *node, v costText) {
-				into.cost = v
-				into.places.keep(n.at, "cost")
-			}),
-		to("time_zone", "the time zone of calendar windows that do not name their own, such as Europe/Berlin; UTC if left out", zoneText(),
-			func(into *ruleText, n *node, v *time.Location) {
-				into.zone = v
-				into.places.keep(n.at, "time_zone")
-			}),
-		to("soft", "from how much of a limit on to warn, such as 80%", percent(1, 99),
-			func(into *ruleText, n *node, v int) {
-				into.soft = v
-				into.places.keep(n.at, "soft")
-			}),
-		to("mode", "whether the rule may deny (enforce, the default), counts only (shadow), or counts and tells callers what is beyond it (quota)", oneOf(policy.ModeEnforce.String(), policy.ModeShadow.String(), policy.ModeQuota.String()),
-			func(into *ruleText, n *node, v int) {
-				into.mode = policy.Mode(v)
-				into.places.keep(n.at, "mode")
-			}),
-		to("enforce", "for how many of the keys the rule may deny, such as 25%; it is in shadow for the others", percent(1, 100),
-			func(into *ruleText, n *node, v int) {
-				into.enforce = v
-				into.places.keep(n.at, "enforce")
-			}),
-		to("give_back_on", "the HTTP statuses of requests that do not stay charged, such as [304, 5xx]", statusList(),
-			func(into *ruleText, n *node, v policy.Statuses) {
-				into.giveBack = v
-				into.places.keep(n.at, "give_back_on")
-			}),
-		to("charge_on", "the HTTP statuses of the only requests that stay charged, such as [401, 403]", statusList(),
-			func(into *ruleText, n *node, v policy.Statuses) {
-				into.chargeOn = v
-				into.places.keep(n.at, "charge_on")
-			}),
-		to("reservation", "what becomes of requests whose cost is settled later, such as { for: 5m, abandoned: give_back }", reservationMapping(),
-			func(into *ruleText, n *node, v policy.Reservation) {
-				into.reserve = v
-				into.places.keep(n.at, "reservation")
-			}),
-		to("on_store_error", "what becomes of requests while the store does not answer: they are let in (allow), turned away (deny), or counted by each server, up to its share of the limits (local); what the server is told if left out", oneOf(headgate.OnErrorAllow.String(), headgate.OnErrorDeny.String(), headgate.OnErrorLocal.String()),
-			func(into *ruleText, n *node, v int) {
-				into.onError = headgate.OnErrorAllow + headgate.OnError(v)
-				into.places.keep(n.at, "on_store_error")
-			}),
-		to("consistency", "how exactly the rule counts: every decision is the store's (strict), keys that are asked for often are decided from units taken in advance, never too many (leased), or all are decided at once and counted a moment later, a few too many (async); strict if left out", oneOf(headgate.Strict.String(), headgate.Leased.String(), headgate.Async.String()),
-			func(into *ruleText, n *node, v int) {
-				into.counts = headgate.Consistency(v)
-				into.places.keep(n.at, "consistency")
-			}),
-		to("deny_cache", "whether a key that was denied is denied from memory until its time comes: on or off; what the server is told if left out", oneOf(headgate.DenyCacheOn.String(), headgate.DenyCacheOff.String()),
-			func(into *ruleText, n *node, v int) {
-				into.denyCache = headgate.DenyCacheOn + headgate.DenyCache(v)
-				into.places.keep(n.at, "deny_cache")
-			}),
-		to("slot", "a tag: a Redis Cluster keeps all counters of all rules with the same tag on one node, and requests under several of them are one call; spread over all nodes if left out", tagText(),
-			func(into *ruleText, n *node, v string) {
-				into.slot = v
-				into.places.keep(n.at, "slot")
-			}),
-		to("replaces", "the names of other rules, which do not bind a request that this one binds, and of entries of deny, which do not deny what has several descriptors", listOf(someText(), 1, policy.MaxReplaces),
-			func(into *ruleText, n *node, v []entry[string]) {
-				into.replaces = keepNames(&into.places, n, v)
-			}),
-		to("ignore", "warnings that are silenced, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
-			func(into *ruleText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),
-	})
+	var fields []field[ruleText]
+	for _, f := range ruleFields() {
+		fields = append(fields, f.field)
+	}
+	v := object("a rule", fields)
 	v.schema["anyOf"] = []schema{{"required": []string{"limits"}}, {"required": []string{"like"}}}
 	return value[ruleText]{v.schema, func(r *reader, name string, n *node) (ruleText, bool) {
 		t, ok := v.read(r, name, n)
@@ -245,173 +237,4 @@ func limitsValue() value[limitsText] {
 		}
 		return t, true
 	}}
-}
-
-// maxAdvised is for how many names that are not there the one that was meant is looked
-// for among ten thousand.
-const maxAdvised = 20
-
-// inherit gives every rule with like the fields that it has not, in any order of
-// the rules.
-func inherit(m *mistakes, rules []entry[ruleText]) {
-	byName := make(map[string]*ruleText)
-	var names []string
-	for i := range rules {
-		t := &rules[i].value
-		if _, taken := byName[t.name]; rules[i].good && !taken && t.name != "" {
-			byName[t.name] = t
-			names = append(names, t.name)
-		}
-	}
-	const under, done = 1, 2
-	total := 0   // what all rules come to
-	advised := 0 // how many names have been compared with all others
-	state := make(map[*ruleText]int)
-	var expand func(t *ruleText, path []string)
-	expand = func(t *ruleText, path []string) {
-		path = append(path, t.name)
-		if t.like == "" || state[t] == done {
-			return
-		}
-		state[t] = under
-		base := byName[t.like]
-		switch {
-		case base == nil:
-			advice := "it must be another rule of this file"
-			if advised++; advised <= maxAdvised {
-				if meant := closest(t.like, names); meant != "" {
-					advice = fmt.Sprintf("did you mean %q?", meant)
-				}
-			}
-			m.add(t.places["like"], "there is no rule %q to be like; %s", t.like, advice)
-		case state[base] == under:
-			m.add(t.places["like"], "the rule is like itself: %s; break the circle", circle(path, t.like))
-		default:
-			expand(base, path)
-			if total > maxNodes {
-				break // Told already.
-			}
-			t.take(base)
-			if total += t.size(); total > maxNodes {
-				m.add(t.places["like"], "with what rules are like written out this has more than %d values", maxNodes)
-			}
-		}
-		state[t] = done
-	}
-	for i := range rules {
-		if rules[i].good {
-			expand(&rules[i].value, nil)
-		}
-	}
-}
-
-// size is about how many values the rule has.
-func (t *ruleText) size() int {
-	conditions := func(all []policy.Condition) (n int) {
-		for i := range all {
-			c := &all[i]
-			n += 1 + len(c.Equals) + len(c.Prefixes) + len(c.Networks) + len(c.Hashes)
-		}
-		return n
-	}
-	n := 1 + conditions(t.match) + len(t.per) + len(t.limits.list)
-	for i := range t.limits.tiers {
-		n += 1 + len(t.limits.tiers[i].limits)
-	}
-	for i := range t.overrides {
-		n += 1 + conditions(t.overrides[i].value.match) + len(t.overrides[i].value.limits)
-	}
-	if t.cost.costs != nil {
-		n += len(t.cost.costs.Values)
-	}
-	return n
-}
-
-// circle writes the part of the path that goes around.
-func circle(path []string, back string) string {
-	text := back
-	for i := len(path) - 1; i >= 0; i-- {
-		text = path[i] + " is like " + text
-		if path[i] == back {
-			break
-		}
-	}
-	return text
-}
-
-// take copies from base the fields that t has not.
-func (t *ruleText) take(base *ruleText) {
-	lacks := func(field string) bool {
-		_, given := t.places[field]
-		return !given
-	}
-	taken := make(places)
-	from := func(fields ...string) bool {
-		for _, f := range fields {
-			if !lacks(f) {
-				return false
-			}
-		}
-		for f, at := range base.places {
-			for _, field := range fields {
-				if f == field || len(f) > len(field) && f[:len(field)+1] == field+"." {
-					taken[f] = at
-				}
-			}
-		}
-		return true
-	}
-	if from("match") {
-		t.match = base.match
-	}
-	if from("per") {
-		t.per = base.per
-	}
-	if from("algorithm") {
-		t.algorithm = base.algorithm
-	}
-	if from("limits", "tariff") {
-		t.limits = base.limits
-	}
-	if from("overrides") {
-		t.overrides = base.overrides
-	}
-	if from("cost") {
-		t.cost = base.cost
-	}
-	if from("time_zone") {
-		t.zone = base.zone
-	}
-	if from("soft") {
-		t.soft = base.soft
-	}
-	if from("mode", "enforce") {
-		t.mode, t.enforce = base.mode, base.enforce
-	}
-	if from("give_back_on", "charge_on") {
-		t.giveBack, t.chargeOn = base.giveBack, base.chargeOn
-	}
-	if from("reservation") {
-		t.reserve = base.reserve
-	}
-	if from("on_store_error") {
-		t.onError = base.onError
-	}
-	if from("consistency") {
-		t.counts = base.counts
-	}
-	if from("deny_cache") {
-		t.denyCache = base.denyCache
-	}
-	if from("slot") {
-		t.slot = base.slot
-	}
-	if from("replaces") {
-		t.replaces = base.replaces
-	}
-	maps.Copy(t.places, taken)
-	t.inherited = make(map[place]bool, len(taken))
-	for _, at := range taken {
-		t.inherited[at] = true
-	}
 }

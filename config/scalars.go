@@ -22,18 +22,18 @@ func zoneText() value[*time.Location] {
 	return plainText(schema{"minLength": 1}, headgate.LoadLocation)
 }
 
-func algorithmName() value[int] {
-	var choices []string
+func algorithmName() value[headgate.Algorithm] {
+	var choices []headgate.Algorithm
 	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {
-		choices = append(choices, a.String())
+		choices = append(choices, a)
 	}
 	return oneOf(choices...)
 }
 
-func alignName() value[int] {
-	var choices []string
+func alignName() value[headgate.Alignment] {
+	var choices []headgate.Alignment
 	for a := headgate.AlignUTC; a <= headgate.AlignYear; a++ {
-		choices = append(choices, a.String())
+		choices = append(choices, a)
 	}
 	return oneOf(choices...)
 }
