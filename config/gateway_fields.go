@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"regexp"
@@ -11,124 +12,127 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
 
-// The bounds of a gateway file.
+// The bounds of what only a gateway file has.
 const (
-	maxUpstreams   = 1000
-	maxTargets     = 256
-	maxRoutes      = 10_000
-	maxHeaders     = 64
-	maxConcurrency = 64
-	maxSettle      = 64
-	maxPermits     = 1_000_000
-	maxWait        = 24 * time.Hour
+	maxNames = 64 // of headers, protocols and algorithms in one list
+	minSize  = 1 << 10
 )
 
 // gatewayFile has the fields of a gateway file.
-func gatewayFile() value[Gateway] {
-	return object("a gateway file", []field[Gateway]{
-		to("upstreams", "the pools of servers that requests go to; the first one takes what no route sends elsewhere", listOf(upstreamMapping(), 1, maxUpstreams),
-			func(into *Gateway, _ *node, v []entry[GatewayUpstream]) { into.Upstreams = good(v) }),
-		to("routes", "which requests there are; all others are answered with 404. Without any, every request goes to the first upstream", listOf(routeMapping(), 1, maxRoutes),
-			func(into *Gateway, _ *node, v []entry[GatewayRoute]) { into.Routes = good(v) }),
-		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400", listOf(oneOf(spelling.Words()...), 1, len(spelling.Words())),
-			func(into *Gateway, _ *node, v []entry[string]) { into.Paths = good(v) }),
+func gatewayFile() value[gatewayfile.Settings] {
+	type t = gatewayfile.Settings
+	return object("a gateway file", []field[t]{
+		to("upstreams", "the pools of servers that requests go to; the first one takes what no route sends elsewhere", listOf(upstreamMapping(), 1, gatewayfile.MaxUpstreams),
+			func(into *t, _ *node, v []entry[gatewayfile.Upstream]) { into.Upstreams = good(v) }),
+		to("routes", "which requests there are; all others are answered with 404. Without any, every request goes to the first upstream", listOf(routeMapping(), 1, gatewayfile.MaxRoutes),
+			func(into *t, _ *node, v []entry[gatewayfile.Route]) { into.Routes = good(v) }),
+		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400", pathForms(),
+			func(into *t, _ *node, v httplimit.PathForm) { into.Paths = v }),
 		to("identity", "how the entries of a request are found", identityMapping(),
-			func(into *Gateway, _ *node, v GatewayIdentity) { into.Identity = v }),
-		to("concurrency", "how many requests may be in progress", listOf(concurrencyMapping(), 1, maxConcurrency),
-			func(into *Gateway, _ *node, v []entry[GatewayConcurrency]) { into.Concurrency = good(v) }),
-		to("settle", "the rules under which requests are charged an estimate, and their real cost when they have ended", listOf(settleMapping(), 1, maxSettle),
-			func(into *Gateway, _ *node, v []entry[GatewaySettle]) { into.Settle = good(v) }),
+			func(into *t, _ *node, v gatewayfile.Identity) { into.Identity = v }),
+		to("concurrency", "how many requests may be in progress", listOf(concurrencyMapping(), 1, gatewayfile.MaxBounds),
+			func(into *t, _ *node, v []entry[gatewayfile.Concurrency]) { into.Concurrency = good(v) }),
+		to("settle", "the rules under which requests are charged an estimate, and their real cost when they have ended", listOf(settleMapping(), 1, gatewayfile.MaxSettle),
+			func(into *t, _ *node, v []entry[gatewayfile.Settle]) { into.Settle = good(v) }),
 		to("request_headers", "what is changed in requests on their way to the upstream", headersMapping(),
-			func(into *Gateway, _ *node, v GatewayHeaders) { into.Request = v }),
+			func(into *t, _ *node, v gatewayfile.Headers) { into.Request = v }),
 		to("response_headers", "what is changed in answers on their way to the client", headersMapping(),
-			func(into *Gateway, _ *node, v GatewayHeaders) { into.Response = v }),
+			func(into *t, _ *node, v gatewayfile.Headers) { into.Response = v }),
 		to("max_body", "the largest body of a request, such as 10MiB, or unlimited, which is the default", sizeText(1, math.MaxInt64, 0),
-			func(into *Gateway, _ *node, v int64) { into.MaxBody = v }),
-		to("max_header", "the largest headers of a request, such as 32KiB", sizeText(1<<10, 1<<20, noWord),
-			func(into *Gateway, _ *node, v int64) { into.MaxHeader = v }),
+			func(into *t, _ *node, v int64) { into.MaxBody = v }),
+		to("max_header", "the largest headers of a request, such as 32KiB", sizeText(minSize, 1<<20, noWord),
+			func(into *t, _ *node, v int64) { into.MaxHeader = int(v) }),
 		to("max_delay", "how long at most a request is held for a leaky bucket", waitText(),
-			func(into *Gateway, _ *node, v time.Duration) { into.MaxDelay = v }),
-		to("upgrades", "the protocols that connections may be upgraded to; [websocket] if left out", listOf(filledText(), 0, maxHeaders),
-			func(into *Gateway, _ *node, v []entry[string]) { into.Upgrades = append([]string{}, good(v)...) }),
+			func(into *t, _ *node, v time.Duration) { into.MaxDelay = v }),
+		to("upgrades", "the protocols that connections may be upgraded to; [websocket] if left out", listOf(filledText(), 0, maxNames),
+			func(into *t, _ *node, v []entry[string]) { into.Upgrades = append([]string{}, good(v)...) }),
 		to("clients", "how long clients may take", clientsMapping(),
-			func(into *Gateway, _ *node, v GatewayClients) { into.Clients = v }),
+			func(into *t, _ *node, v gatewayfile.Clients) { into.Clients = v }),
 		to("connections", "how many connections there may be to clients", connectionsMapping(),
-			func(into *Gateway, _ *node, v GatewayConnections) { into.Connections = v }),
+			func(into *t, _ *node, v gatewayfile.Connections) { into.Connections = v }),
 	})
 }
 
-func upstreamMapping() value[GatewayUpstream] {
-	type t = GatewayUpstream
-	health := object("health", []field[t]{
-		required(to("path", "what is asked for, such as /healthz; an answer of 200 to 399 is well", filledText(),
-			func(into *t, _ *node, v string) { into.HealthPath = v })),
-		to("every", "how often", waitText(), func(into *t, _ *node, v time.Duration) { into.HealthEvery = v }),
-		to("timeout", "how long an answer may take", waitText(), func(into *t, _ *node, v time.Duration) { into.HealthTimeout = v }),
-		to("up_after", "how many good answers in a row bring a target back", wholeNumber(1, 1000), func(into *t, _ *node, v int64) { into.UpAfter = v }),
-		to("down_after", "how many bad ones take it out", wholeNumber(1, 1000), func(into *t, _ *node, v int64) { into.DownAfter = v }),
+func upstreamMapping() value[gatewayfile.Upstream] {
+	type t = gatewayfile.Upstream
+	return object("an upstream", []field[t]{
+		required(to("name", "what routes, logs and metrics call it", filledText(), func(into *t, _ *node, v string) { into.Name = v })),
+		required(to("targets", "its servers: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS", listOf(targetText(), 1, gatewayfile.MaxTargets),
+			func(into *t, _ *node, v []entry[string]) { into.Targets = good(v) })),
+		to("balance", "how a target is chosen: round_robin or least_connections", oneOf(gatewayfile.RoundRobin, gatewayfile.LeastConnections),
+			func(into *t, _ *node, v gatewayfile.Balance) { into.Balance = v }),
+		to("host", "which host is sent to the target: client, the one that the client has asked for, or target, its own", oneOf("client", "target"),
+			func(into *t, _ *node, v string) { into.TargetHost = v == "target" }),
+		to("health", "how targets are looked after", healthMapping(), func(into *t, _ *node, v gatewayfile.Health) { into.Health = &v }),
+		to("eject", "when a target that does not answer is passed over", ejectMapping(), func(into *t, _ *node, v gatewayfile.Eject) { into.Eject = v }),
+		to("timeouts", "how long its servers may take", timeoutsMapping(), func(into *t, _ *node, v gatewayfile.Timeouts) { into.Timeouts = v }),
+		to("tls", "how https targets are spoken to", tlsMapping(), func(into *t, _ *node, v gatewayfile.TLSFiles) { into.Files = v }),
 	})
-	eject := object("eject", []field[t]{
-		to("after", "how many failures in a row it takes", wholeNumber(1, 1_000_000), func(into *t, _ *node, v int64) { into.EjectAfter = v }),
-		to("for", "for how long, the first time", waitText(), func(into *t, _ *node, v time.Duration) { into.EjectFor = v }),
+}
+
+func healthMapping() value[gatewayfile.Health] {
+	type t = gatewayfile.Health
+	return object("health", []field[t]{
+		required(to("path", "what is asked for, such as /healthz; an answer of 200 to 399 is well", filledText(), func(into *t, _ *node, v string) { into.Path = v })),
+		to("every", "how often", waitText(), func(into *t, _ *node, v time.Duration) { into.Every = v }),
+		to("timeout", "how long an answer may take", waitText(), func(into *t, _ *node, v time.Duration) { into.Timeout = v }),
+		to("up_after", "how many good answers in a row bring a target back", count(1, 1000), func(into *t, _ *node, v int) { into.UpAfter = v }),
+		to("down_after", "how many bad ones take it out", count(1, 1000), func(into *t, _ *node, v int) { into.DownAfter = v }),
 	})
-	timeouts := object("timeouts", []field[t]{
-		to("dial", "for a connection", waitText(), func(into *t, _ *node, v time.Duration) { into.DialTimeout = v }),
-		to("response_header", "for the answer to begin", waitText(), func(into *t, _ *node, v time.Duration) { into.ResponseHeaderTimeout = v }),
-		to("idle", "for which the answer may pause", waitText(), func(into *t, _ *node, v time.Duration) { into.IdleTimeout = v }),
+}
+
+func ejectMapping() value[gatewayfile.Eject] {
+	type t = gatewayfile.Eject
+	return object("eject", []field[t]{
+		to("after", "how many failures in a row it takes", count(1, 1_000_000), func(into *t, _ *node, v int) { into.After = v }),
+		to("for", "for how long, the first time", waitText(), func(into *t, _ *node, v time.Duration) { into.For = v }),
+	})
+}
+
+func timeoutsMapping() value[gatewayfile.Timeouts] {
+	type t = gatewayfile.Timeouts
+	return object("timeouts", []field[t]{
+		to("dial", "for a connection", waitText(), func(into *t, _ *node, v time.Duration) { into.Dial = v }),
+		to("response_header", "for the answer to begin", waitText(), func(into *t, _ *node, v time.Duration) { into.ResponseHeader = v }),
+		to("idle", "for which the answer may pause", waitText(), func(into *t, _ *node, v time.Duration) { into.Idle = v }),
 		to("keep_alive", "for which a connection is kept that nobody uses", waitText(), func(into *t, _ *node, v time.Duration) { into.KeepAlive = v }),
 	})
-	tls := object("tls", []field[t]{
+}
+
+func tlsMapping() value[gatewayfile.TLSFiles] {
+	type t = gatewayfile.TLSFiles
+	return object("tls", []field[t]{
 		to("ca", "a file with the authorities that the targets' certificates are from", filledText(), func(into *t, _ *node, v string) { into.CA = v }),
 		to("cert", "a file with the certificate that the gateway shows", filledText(), func(into *t, _ *node, v string) { into.Cert = v }),
 		to("key", "a file with its key", filledText(), func(into *t, _ *node, v string) { into.Key = v }),
 		to("server_name", "the name in the targets' certificates, if it is not that of the target", filledText(), func(into *t, _ *node, v string) { into.ServerName = v }),
 	})
-	// Each of the inner mappings fills its own part.
-	return object("an upstream", []field[t]{
-		required(to("name", "what routes, logs and metrics call it", filledText(), func(into *t, _ *node, v string) { into.Name = v })),
-		required(to("targets", "its servers: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS", listOf(targetText(), 1, maxTargets),
-			func(into *t, _ *node, v []entry[string]) { into.Targets = good(v) })),
-		to("balance", "how a target is chosen: round_robin or least_connections", oneOf("round_robin", "least_connections"),
-			func(into *t, _ *node, v string) { into.LeastConnections = v == "least_connections" }),
-		to("host", "which host is sent to the target: client, the one that the client has asked for, or target, its own", oneOf("client", "target"),
-			func(into *t, _ *node, v string) { into.TargetHost = v == "target" }),
-		to("health", "how targets are looked after", health, func(into *t, _ *node, v t) {
-			into.HealthPath, into.HealthEvery, into.HealthTimeout, into.UpAfter, into.DownAfter = v.HealthPath, v.HealthEvery, v.HealthTimeout, v.UpAfter, v.DownAfter
-		}),
-		to("eject", "when a target that does not answer is passed over", eject,
-			func(into *t, _ *node, v t) { into.EjectAfter, into.EjectFor = v.EjectAfter, v.EjectFor }),
-		to("timeouts", "how long its servers may take", timeouts, func(into *t, _ *node, v t) {
-			into.DialTimeout, into.ResponseHeaderTimeout, into.IdleTimeout, into.KeepAlive = v.DialTimeout, v.ResponseHeaderTimeout, v.IdleTimeout, v.KeepAlive
-		}),
-		to("tls", "how https targets are spoken to", tls,
-			func(into *t, _ *node, v t) {
-				into.CA, into.Cert, into.Key, into.ServerName = v.CA, v.Cert, v.Key, v.ServerName
-			}),
-	})
 }
 
-func routeMapping() value[GatewayRoute] {
-	type t = GatewayRoute
+func routeMapping() value[gatewayfile.Route] {
+	type t = gatewayfile.Route
 	return object("a route", []field[t]{
 		required(to("match", "which requests: [METHOD ][HOST]/[PATH], such as GET /items/{id} or /static/", filledText(), func(into *t, _ *node, v string) { into.Pattern = v })),
 		to("name", "the entry route of its requests; the pattern if left out", filledText(), func(into *t, _ *node, v string) { into.Name = v }),
 		to("upstream", "the name of the upstream; the first one if left out", filledText(), func(into *t, _ *node, v string) { into.Upstream = v }),
 		to("max_body", "the largest body, such as 1MiB, or unlimited", sizeText(1, math.MaxInt64, -1), func(into *t, _ *node, v int64) { into.MaxBody = v }),
-		to("request_headers", "what is changed in requests, after what is changed in all", headersMapping(), func(into *t, _ *node, v GatewayHeaders) { into.Request = v }),
-		to("response_headers", "what is changed in answers, after what is changed in all", headersMapping(), func(into *t, _ *node, v GatewayHeaders) { into.Response = v }),
+		to("request_headers", "what is changed in requests, after what is changed in all", headersMapping(), func(into *t, _ *node, v gatewayfile.Headers) { into.Request = v }),
+		to("response_headers", "what is changed in answers, after what is changed in all", headersMapping(), func(into *t, _ *node, v gatewayfile.Headers) { into.Response = v }),
 	})
 }
 
-func headersMapping() value[GatewayHeaders] {
-	type t = GatewayHeaders
+func headersMapping() value[gatewayfile.Headers] {
+	type t = gatewayfile.Headers
 	return object("headers", []field[t]{
-		to("set", `headers to set, such as { X-Tier: pro, X-User: "{user}" }; what stands in braces is an entry`, mapOf("a header", maxHeaders, filledText()), func(into *t, _ *node, v map[string]string) {
-			for _, name := range sortedKeys(v) {
-				h := GatewayHeader{Name: name, Value: v[name]}
+		to("set", `headers to set, such as { X-Tier: pro, X-User: "{user}" }; what stands in braces is an entry`, mapOf("a header", gatewayfile.MaxChanges, filledText()), func(into *t, _ *node, v map[string]string) {
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				h := gatewayfile.Header{Name: name, Value: v[name]}
 				if inner, ok := strings.CutPrefix(v[name], "{"); ok {
 					if inner, ok = strings.CutSuffix(inner, "}"); ok {
 						h.Entry, h.Value = inner, ""
@@ -137,33 +141,36 @@ func headersMapping() value[GatewayHeaders] {
 				into.Set = append(into.Set, h)
 			}
 		}),
-		to("remove", "headers to remove", listOf(headerText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Remove = good(v) }),
+		to("remove", "headers to remove", listOf(headerText(), 1, gatewayfile.MaxChanges), func(into *t, _ *node, v []entry[string]) { into.Remove = good(v) }),
 	})
 }
 
-func identityMapping() value[GatewayIdentity] {
-	type t = GatewayIdentity
-	address := object("address", []field[t]{
-		to("header", "the header in which trusted proxies hand on the client's address: X-Forwarded-For if left out, Forwarded, or one with a single address", headerText(), func(into *t, _ *node, v string) { into.AddressHeader = v }),
-		required(to("trust", "those proxies: prefixes such as 10.0.0.0/8, addresses, or unix", listOf(filledText(), 1, maxTargets), func(into *t, _ *node, v []entry[string]) { into.Trust = good(v) })),
-	})
-	parts := []string{CertCommonName, CertDNSName, CertURI, CertEmail, CertFingerprint}
-	certificate := mapOf("an entry", policy.MaxEntries, oneOf(parts...))
+func identityMapping() value[gatewayfile.Identity] {
+	type t = gatewayfile.Identity
+	parts := oneOf(gatewayfile.CommonName, gatewayfile.DNSName, gatewayfile.URI, gatewayfile.Email, gatewayfile.Fingerprint)
 	return object("identity", []field[t]{
-		to("address", "which proxies are believed about the client's address", address, func(into *t, _ *node, v t) { into.AddressHeader, into.Trust = v.AddressHeader, v.Trust }),
-		to("api_key", "the headers that the entry api_key is taken from", listOf(headerText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
+		to("address", "which proxies are believed about the client's address", addressMapping(), func(into *t, _ *node, v gatewayfile.Address) { into.Address = v }),
+		to("api_key", "the headers that the entry api_key is taken from", listOf(headerText(), 1, maxNames), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
 		to("headers", "entries and the header that each is taken from, whoever sent it", mapOf("an entry", policy.MaxEntries, headerText()), func(into *t, _ *node, v map[string]string) { into.Headers = v }),
-		to("trusted_headers", "entries and the header that each is taken from, if a trusted proxy sent it", mapOf("an entry", policy.MaxEntries, headerText()), func(into *t, _ *node, v map[string]string) { into.TrustedHeaders = v }),
-		to("certificate", "entries and the part of the client's certificate that each is taken from: "+strings.Join(parts, ", "), certificate, func(into *t, _ *node, v map[string]string) { into.Certificate = v }),
-		to("jwt", "how tokens are verified, and which entries are taken from them", jwtMapping(), func(into *t, _ *node, v GatewayJWT) { into.JWT = &v }),
+		to("trusted_headers", "entries and the header that each is taken from, if a trusted proxy sent it", mapOf("an entry", policy.MaxEntries, headerText()), func(into *t, _ *node, v map[string]string) { into.Trusted = v }),
+		to("certificate", "entries and the part of the client's certificate that each is taken from: common_name, dns_name, uri, email, fingerprint", mapOf("an entry", policy.MaxEntries, parts), func(into *t, _ *node, v map[string]gatewayfile.CertificateField) { into.Certificate = v }),
+		to("jwt", "how tokens are verified, and which entries are taken from them", jwtMapping(), func(into *t, _ *node, v gatewayfile.JWT) { into.JWT = &v }),
 	})
 }
 
-func jwtMapping() value[GatewayJWT] {
-	type t = GatewayJWT
+func addressMapping() value[gatewayfile.Address] {
+	type t = gatewayfile.Address
+	return object("address", []field[t]{
+		to("header", "the header in which trusted proxies hand on the client's address: X-Forwarded-For if left out, Forwarded, or one with a single address", headerText(), func(into *t, _ *node, v string) { into.Header = v }),
+		required(to("trust", "those proxies: prefixes such as 10.0.0.0/8, addresses, or unix", listOf(filledText(), 1, gatewayfile.MaxTargets), func(into *t, _ *node, v []entry[string]) { into.Trust = good(v) })),
+	})
+}
+
+func jwtMapping() value[gatewayfile.JWT] {
+	type t = gatewayfile.JWT
 	return object("jwt", []field[t]{
 		required(to("keys", "a JSON Web Key Set: an https:// URL, or a file", filledText(), func(into *t, _ *node, v string) { into.Keys = v })),
-		to("algorithms", "those that are accepted; [RS256, ES256, EdDSA] if left out", listOf(algorithmText(), 1, maxHeaders), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
+		to("algorithms", "those that are accepted; [RS256, ES256, EdDSA] if left out", listOf(algorithmText(), 1, maxNames), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
 		to("issuer", "what iss must be", filledText(), func(into *t, _ *node, v string) { into.Issuer = v }),
 		to("audience", "what aud must have", filledText(), func(into *t, _ *node, v string) { into.Audience = v }),
 		to("header", "where the token is; Authorization if left out", headerText(), func(into *t, _ *node, v string) { into.Header = v }),
@@ -174,8 +181,8 @@ func jwtMapping() value[GatewayJWT] {
 	})
 }
 
-func concurrencyMapping() value[GatewayConcurrency] {
-	type t = GatewayConcurrency
+func concurrencyMapping() value[gatewayfile.Concurrency] {
+	type t = gatewayfile.Concurrency
 	return object("a bound", []field[t]{
 		required(to("name", "what answers and logs call it", nameText(), func(into *t, _ *node, v string) { into.Name = v })),
 		to("match", "which requests it is for, as in a rule; all if left out", matchMapping("leave it out for all requests"), func(into *t, _ *node, v []entry[policy.Condition]) {
@@ -184,12 +191,12 @@ func concurrencyMapping() value[GatewayConcurrency] {
 			}
 		}),
 		to("per", "by what they are counted, as in a rule; all together if left out", listOf(partText(), 1, policy.MaxParts), func(into *t, _ *node, v []entry[policy.Part]) { into.Per = good(v) }),
-		required(to("limit", "how many may be in progress", wholeNumber(1, maxPermits), func(into *t, _ *node, v int64) { into.Limit = v })),
+		required(to("limit", "how many may be in progress", count(1, gatewayfile.MaxConcurrency), func(into *t, _ *node, v int) { into.Limit = v })),
 	})
 }
 
-func settleMapping() value[GatewaySettle] {
-	type t = GatewaySettle
+func settleMapping() value[gatewayfile.Settle] {
+	type t = gatewayfile.Settle
 	return object("a settlement", []field[t]{
 		required(to("rule", "the name of the rule", nameText(), func(into *t, _ *node, v string) { into.Rule = v })),
 		to("header", "the header, or the trailer, of the answer that says the cost; the bytes that the client is sent count if left out", headerText(), func(into *t, _ *node, v string) { into.Header = v }),
@@ -199,8 +206,8 @@ func settleMapping() value[GatewaySettle] {
 	})
 }
 
-func clientsMapping() value[GatewayClients] {
-	type t = GatewayClients
+func clientsMapping() value[gatewayfile.Clients] {
+	type t = gatewayfile.Clients
 	return object("clients", []field[t]{
 		to("header", "for the headers of a request", waitText(), func(into *t, _ *node, v time.Duration) { into.Header = v }),
 		to("body", "for which a body may pause", waitText(), func(into *t, _ *node, v time.Duration) { into.Body = v }),
@@ -211,11 +218,11 @@ func clientsMapping() value[GatewayClients] {
 	})
 }
 
-func connectionsMapping() value[GatewayConnections] {
-	type t = GatewayConnections
+func connectionsMapping() value[gatewayfile.Connections] {
+	type t = gatewayfile.Connections
 	return object("connections", []field[t]{
-		to("total", "for all clients", wholeNumber(1, 1_000_000), func(into *t, _ *node, v int64) { into.Total = v }),
-		to("per_address", "for each address, IPv6 by its /64", wholeNumber(1, 1_000_000), func(into *t, _ *node, v int64) { into.PerAddress = v }),
+		to("total", "for all clients", count(1, 1_000_000), func(into *t, _ *node, v int) { into.Total = v }),
+		to("per_address", "for each address, IPv6 by its /64", count(1, 1_000_000), func(into *t, _ *node, v int) { into.PerAddress = v }),
 	})
 }
 
@@ -230,15 +237,6 @@ func good[T any](v []entry[T]) []T {
 	return all
 }
 
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // filledText is a text that is not empty.
 func filledText() value[string] {
 	return plainText(schema{"minLength": 1}, func(s string) (string, error) {
@@ -247,6 +245,22 @@ func filledText() value[string] {
 		}
 		return s, nil
 	})
+}
+
+// pathForms are forms of paths that do not exclude each other.
+func pathForms() value[httplimit.PathForm] {
+	words := listOf(oneOf(spelling.Words()...), 1, len(spelling.Words()))
+	return value[httplimit.PathForm]{words.schema, func(r *reader, name string, n *node) (httplimit.PathForm, bool) {
+		list, ok := words.read(r, name, n)
+		if !ok {
+			return 0, false
+		}
+		forms, problem := spelling.ParseForms(good(list))
+		if problem != "" {
+			r.add(n.at, "%s: %s", name, problem)
+		}
+		return httplimit.PathForm(forms), problem == ""
+	}}
 }
 
 // algorithmText is an algorithm by which tokens are signed so that who verifies them
@@ -283,14 +297,14 @@ func targetText() value[string] {
 }
 
 // mapOf maps names of something to values.
-func mapOf(what string, most int, v value[string]) value[map[string]string] {
+func mapOf[T any](what string, most int, v value[T]) value[map[string]T] {
 	s := schema{"type": "object", "additionalProperties": v.schema, "minProperties": 1, "maxProperties": most}
-	return value[map[string]string]{s, func(r *reader, name string, n *node) (map[string]string, bool) {
+	return value[map[string]T]{s, func(r *reader, name string, n *node) (map[string]T, bool) {
 		if n.kind != mapping || len(n.fields) == 0 || len(n.fields) > most {
 			r.add(n.at, "%s is %s, must be a mapping with 1 to %d fields, each of them %s", name, describe(n), most, what)
 			return nil, false
 		}
-		all := make(map[string]string, len(n.fields))
+		all := make(map[string]T, len(n.fields))
 		for _, p := range n.fields {
 			if _, twice := all[p.name]; twice {
 				r.add(p.at, "%s %q is there twice; keep one", what, p.name)
@@ -313,7 +327,7 @@ func trueOrFalse() value[bool] {
 	}}
 }
 
-// waitText is a duration of 1ms to maxWait.
+// waitText is a duration of 1ms to gatewayfile.Longest.
 func waitText() value[time.Duration] {
 	s := schema{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`}
 	return value[time.Duration]{s, func(r *reader, name string, n *node) (time.Duration, bool) {
@@ -323,7 +337,7 @@ func waitText() value[time.Duration] {
 			r.add(n.at, "%s is %s without a unit; write %ss if seconds are meant", name, n.text, n.text)
 		case n.kind != text || err != nil:
 			r.add(n.at, "%s is %s, must be a time such as 500ms, 30s or 1m30s", name, describe(n))
-		case d < time.Millisecond || d > maxWait:
+		case d < time.Millisecond || d > gatewayfile.Longest:
 			r.add(n.at, "%s is %s, must be 1ms to 24h", name, n.text)
 		default:
 			return d, true

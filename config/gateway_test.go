@@ -15,6 +15,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -43,52 +45,56 @@ func TestGatewayFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Gateway{
-		Upstreams: []GatewayUpstream{
+	want := &gatewayfile.Settings{
+		Upstreams: []gatewayfile.Upstream{
 			{
-				Name: "api", Targets: []string{"http://127.0.0.1:9001", "h2c://127.0.0.1:9002"}, LeastConnections: true, TargetHost: true,
-				HealthPath: "/healthz", HealthEvery: 2 * time.Second, HealthTimeout: 500 * time.Millisecond, UpAfter: 1, DownAfter: 4,
-				EjectAfter: 3, EjectFor: 5 * time.Second,
-				DialTimeout: time.Second, ResponseHeaderTimeout: 90 * time.Second, IdleTimeout: 10 * time.Minute, KeepAlive: 20 * time.Second,
+				Name: "api", Targets: []string{"http://127.0.0.1:9001", "h2c://127.0.0.1:9002"}, Balance: gatewayfile.LeastConnections, TargetHost: true,
+				Health:   &gatewayfile.Health{Path: "/healthz", Every: 2 * time.Second, Timeout: 500 * time.Millisecond, UpAfter: 1, DownAfter: 4},
+				Eject:    gatewayfile.Eject{After: 3, For: 5 * time.Second},
+				Timeouts: gatewayfile.Timeouts{Dial: time.Second, ResponseHeader: 90 * time.Second, Idle: 10 * time.Minute, KeepAlive: 20 * time.Second},
 			},
-			{Name: "reports", Targets: []string{"https://reports.internal:8443"}, CA: "ca.pem", Cert: "cert.pem", Key: "key.pem", ServerName: "reports"},
+			{
+				Name: "reports", Targets: []string{"https://reports.internal:8443"},
+				Files: gatewayfile.TLSFiles{CA: "ca.pem", Cert: "cert.pem", Key: "key.pem", ServerName: "reports"},
+			},
 		},
-		Routes: []GatewayRoute{
+		Routes: []gatewayfile.Route{
 			{Pattern: "GET /items/{id}"},
-			{Pattern: "/reports/", Name: "reports", Upstream: "reports", MaxBody: -1, Request: GatewayHeaders{Set: []GatewayHeader{{Name: "X-Report", Value: "1"}}}},
-			{Pattern: "POST /upload", MaxBody: 1 << 30, Response: GatewayHeaders{Remove: []string{"Server"}}},
+			{Pattern: "/reports/", Name: "reports", Upstream: "reports", MaxBody: -1, Request: gatewayfile.Headers{Set: []gatewayfile.Header{{Name: "X-Report", Value: "1"}}}},
+			{Pattern: "POST /upload", MaxBody: 1 << 30, Response: gatewayfile.Headers{Remove: []string{"Server"}}},
 		},
-		Paths: []string{"encoded_slashes", "cut_parameters"},
-		Identity: GatewayIdentity{
-			AddressHeader: "Forwarded", Trust: []string{"10.0.0.0/8", "unix"}, APIKey: []string{"X-Key"},
-			Headers: map[string]string{"tenant": "X-Tenant"}, TrustedHeaders: map[string]string{"user": "X-User"},
-			Certificate: map[string]string{"device": CertFingerprint},
-			JWT: &GatewayJWT{
+		Paths: httplimit.EncodedSlashes | httplimit.CutParameters,
+		Identity: gatewayfile.Identity{
+			Address: gatewayfile.Address{Header: "Forwarded", Trust: []string{"10.0.0.0/8", "unix"}}, APIKey: []string{"X-Key"},
+			Headers: map[string]string{"tenant": "X-Tenant"}, Trusted: map[string]string{"user": "X-User"},
+			Certificate: map[string]gatewayfile.CertificateField{"device": gatewayfile.Fingerprint},
+			JWT: &gatewayfile.JWT{
 				Keys: "https://issuer.example/keys", Algorithms: []string{"ES256"}, Issuer: "https://issuer.example", Audience: "api", Header: "X-Token",
 				Leeway: 10 * time.Second, Refresh: time.Hour, Claims: map[string]string{"subject": "sub", "tier": "https://issuer.example/tier"}, Required: true,
 			},
 		},
-		Concurrency: []GatewayConcurrency{
+		Concurrency: []gatewayfile.Concurrency{
 			{
 				Name: "per-client", Match: []policy.Condition{{Entry: "route", Equals: []string{"/reports/", "POST /upload"}}},
 				Per: []policy.Part{{Entry: "api_key"}, {Entry: "ip", Bits4: 24, Bits6: 64}}, Limit: 10,
 			},
 			{Name: "all", Limit: 5000},
 		},
-		Settle: []GatewaySettle{
+		Settle: []gatewayfile.Settle{
 			{Rule: "traffic", Per: 1024, Estimate: 64},
 			{Rule: "model-tokens", Header: "X-Model-Tokens", Keep: true, Estimate: 500},
 		},
-		Request:  GatewayHeaders{Remove: []string{"Cookie"}, Set: []GatewayHeader{{Name: "X-Gateway", Value: "headgate"}, {Name: "X-Tier", Entry: "tier"}}},
-		Response: GatewayHeaders{Remove: []string{"Server", "X-Powered-By"}},
+		Request:  gatewayfile.Headers{Remove: []string{"Cookie"}, Set: []gatewayfile.Header{{Name: "X-Gateway", Value: "headgate"}, {Name: "X-Tier", Entry: "tier"}}},
+		Response: gatewayfile.Headers{Remove: []string{"Server", "X-Powered-By"}},
 		MaxBody:  10 << 20, MaxHeader: 16 << 10, MaxDelay: 3 * time.Second, Upgrades: []string{"websocket", "mqtt"},
-		Clients:     GatewayClients{Header: 5 * time.Second, Body: 20 * time.Second, MinRate: 1 << 10, Response: 15 * time.Second, Idle: time.Minute, Upgraded: time.Hour},
-		Connections: GatewayConnections{Total: 100_000, PerAddress: 50},
+		Clients:     gatewayfile.Clients{Header: 5 * time.Second, Body: 20 * time.Second, MinRate: 1 << 10, Response: 15 * time.Second, Idle: time.Minute, Upgraded: time.Hour},
+		Connections: gatewayfile.Connections{Total: 100_000, PerAddress: 50},
 	}
-	if !reflect.DeepEqual(got, want) {
-		a, _ := json.MarshalIndent(got, "", " ")
-		b, _ := json.MarshalIndent(want, "", " ")
-		t.Errorf("got\n%s\nwant\n%s", a, b)
+	for i, f := range reflect.VisibleFields(reflect.TypeFor[gatewayfile.Settings]()) {
+		g, w := reflect.ValueOf(*got).Field(i).Interface(), reflect.ValueOf(*want).Field(i).Interface()
+		if !reflect.DeepEqual(g, w) {
+			t.Errorf("%s is\n%+v\nwant\n%+v", f.Name, g, w)
+		}
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -170,6 +170,15 @@ func wholeNumber(least, most int64) value[int64] {
 	}}
 }
 
+// count is a small integer within bounds, both included.
+func count(least, most int) value[int] {
+	v := wholeNumber(int64(least), int64(most))
+	return value[int]{v.schema, func(r *reader, name string, n *node) (int, bool) {
+		x, ok := v.read(r, name, n)
+		return int(x), ok
+	}}
+}
+
 // plainText is a text that parse makes a T of. Its errors say what to do.
 func plainText[T any](s schema, parse func(text string) (T, error)) value[T] {
 	all := schema{"type": "string"}

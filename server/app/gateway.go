@@ -14,8 +14,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/gateway"
 )
@@ -124,7 +124,7 @@ func (s *GatewaySettings) mistakes() (problems []string) {
 // mistakes in them, and the names of the files that were to be read.
 func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 	files := gatewayFiles(s)
-	file := new(config.Gateway)
+	file := new(gatewayfile.Settings)
 	if s.File != "" {
 		var err error
 		file, err = config.ReadGateway(s.File)
@@ -143,37 +143,37 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 	case len(file.Upstreams) == 0 && len(s.Upstreams) == 0:
 		problems = append(problems, "gateway: there is no upstream; give one, such as --upstream http://127.0.0.1:9000")
 	case len(file.Upstreams) == 0:
-		file.Upstreams = []config.GatewayUpstream{{Name: "default", Targets: s.Upstreams}}
+		file.Upstreams = []gateway.Upstream{{Name: "default", Targets: s.Upstreams}}
 	}
-	id := &file.Identity
+	address := &file.Identity.Address
 	switch {
-	case len(id.Trust) > 0 && len(s.Trust) > 0:
+	case len(address.Trust) > 0 && len(s.Trust) > 0:
 		problems = append(problems, "gateway: the gateway file says which proxies are trusted, and so does the command; leave one of them out")
 	case len(s.Trust) > 0:
-		id.Trust, id.AddressHeader = s.Trust, s.TrustHeader
-	case len(id.Trust) == 0 && s.TrustHeader != "":
+		address.Trust, address.Header = s.Trust, s.TrustHeader
+	case len(address.Trust) == 0 && s.TrustHeader != "":
 		problems = append(problems, "gateway: there is a header that proxies write, but none of them is trusted")
 	}
-	b := &gatewayBuilder{dir: filepath.Dir(s.File)}
-	options := b.options(file)
-	problems = append(problems, b.problems...)
+	b := &gatewayBuilder{dir: filepath.Dir(s.File), problems: problems, files: files}
 	for i := range file.Upstreams {
-		u := &file.Upstreams[i]
-		for _, name := range []string{u.CA, u.Cert, u.Key} {
-			if name != "" {
-				files = append(files, b.path(name))
-			}
-		}
+		b.upstream(&file.Upstreams[i])
 	}
-	if problems != nil {
-		return options, files, &SettingsError{problems}
+	b.identity(&file.Identity)
+	options := gateway.Options{
+		Upstreams: file.Upstreams, Routes: file.Routes, Paths: file.Paths, Identity: file.Identity, Concurrency: file.Concurrency, Settle: file.Settle,
+		Request: file.Request, Response: file.Response, MaxBody: file.MaxBody, MaxHeader: file.MaxHeader, MaxDelay: file.MaxDelay,
+		Upgrades: file.Upgrades, Clients: file.Clients, Connections: file.Connections,
 	}
-	return options, files, nil
+	if b.problems != nil {
+		return options, b.files, &SettingsError{b.problems}
+	}
+	return options, b.files, nil
 }
 
-// gatewayBuilder makes options of a gateway file.
+// gatewayBuilder makes what the gateway works with of what its file names.
 type gatewayBuilder struct {
-	dir      string // of the file: names of files in it are seen from there
+	dir      string // of the file: names of files in it are relative to it
+	files    []string
 	problems []string
 }
 
@@ -181,127 +181,57 @@ func (b *gatewayBuilder) bad(format string, args ...any) {
 	b.problems = append(b.problems, "gateway: "+fmt.Sprintf(format, args...))
 }
 
-// path is the name of a file in the gateway file, seen from here.
+// path is the name of a file in the gateway file, as seen from here.
 func (b *gatewayBuilder) path(name string) string {
-	if name == "" || filepath.IsAbs(name) {
-		return name
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(b.dir, name)
 	}
-	return filepath.Join(b.dir, name)
+	return name
 }
 
-func (b *gatewayBuilder) options(file *config.Gateway) gateway.Options {
-	forms, problem := spelling.ParseForms(file.Paths)
-	if problem != "" {
-		b.bad("paths: %s", problem)
+// upstream makes the TLS of the upstream.
+func (b *gatewayBuilder) upstream(u *gateway.Upstream) {
+	f := &u.Files
+	if f.CA == "" && f.Cert == "" && f.ServerName == "" {
+		return
 	}
-	o := gateway.Options{
-		Paths:    httplimit.PathForm(forms),
-		Identity: b.identity(&file.Identity),
-		Request:  headers(&file.Request), Response: headers(&file.Response),
-		MaxBody: file.MaxBody, MaxHeader: int(file.MaxHeader), MaxDelay: file.MaxDelay, Upgrades: file.Upgrades,
-		Clients:     gateway.Clients(file.Clients),
-		Connections: gateway.Connections{Total: int(file.Connections.Total), PerAddress: int(file.Connections.PerAddress)},
-	}
-	for i := range file.Upstreams {
-		o.Upstreams = append(o.Upstreams, b.upstream(&file.Upstreams[i]))
-	}
-	for i := range file.Routes {
-		r := &file.Routes[i]
-		o.Routes = append(o.Routes, gateway.Route{
-			Pattern: r.Pattern, Name: r.Name, Upstream: r.Upstream, MaxBody: r.MaxBody,
-			Request: headers(&r.Request), Response: headers(&r.Response),
-		})
-	}
-	for _, c := range file.Concurrency {
-		o.Concurrency = append(o.Concurrency, gateway.Concurrency{Name: c.Name, Match: c.Match, Per: c.Per, Limit: int(c.Limit)})
-	}
-	for _, one := range file.Settle {
-		o.Settle = append(o.Settle, gateway.Settle(one))
-	}
-	return o
-}
-
-func (b *gatewayBuilder) upstream(u *config.GatewayUpstream) gateway.Upstream {
-	made := gateway.Upstream{
-		Name: u.Name, Targets: u.Targets, TargetHost: u.TargetHost,
-		Eject:    gateway.Eject{After: int(u.EjectAfter), For: u.EjectFor},
-		Timeouts: gateway.Timeouts{Dial: u.DialTimeout, ResponseHeader: u.ResponseHeaderTimeout, Idle: u.IdleTimeout, KeepAlive: u.KeepAlive},
-		TLS:      b.tls(u),
-	}
-	if u.LeastConnections {
-		made.Balance = gateway.LeastConnections
-	}
-	if u.HealthPath != "" {
-		made.Health = &gateway.Health{Path: u.HealthPath, Every: u.HealthEvery, Timeout: u.HealthTimeout, UpAfter: int(u.UpAfter), DownAfter: int(u.DownAfter)}
-	}
-	return made
-}
-
-func (b *gatewayBuilder) tls(u *config.GatewayUpstream) *tls.Config {
-	if u.CA == "" && u.Cert == "" && u.ServerName == "" {
-		return nil
-	}
-	made := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.ServerName}
-	if u.CA != "" {
-		made.RootCAs = x509.NewCertPool()
-		if text, err := os.ReadFile(b.path(u.CA)); err != nil {
+	u.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
+	if f.CA != "" {
+		path := b.path(f.CA)
+		b.files = append(b.files, path)
+		u.TLS.RootCAs = x509.NewCertPool()
+		if text, err := os.ReadFile(path); err != nil {
 			b.bad("upstream %q: the authorities cannot be read: %v", u.Name, err)
-		} else if !made.RootCAs.AppendCertsFromPEM(text) {
-			b.bad("upstream %q: %s has no certificate in PEM form", u.Name, u.CA)
+		} else if !u.TLS.RootCAs.AppendCertsFromPEM(text) {
+			b.bad("upstream %q: %s has no certificate in PEM form", u.Name, f.CA)
 		}
 	}
-	if u.Cert != "" {
-		pair, err := LoadKeyPair(b.path(u.Cert), b.path(u.Key))
+	if f.Cert != "" {
+		cert, key := b.path(f.Cert), b.path(f.Key)
+		b.files = append(b.files, cert, key)
+		pair, err := LoadKeyPair(cert, key)
 		if err != nil {
-			b.bad("upstream %q: the certificate %s with the key %s: %v", u.Name, u.Cert, u.Key, err)
+			b.bad("upstream %q: the certificate %s with the key %s: %v", u.Name, f.Cert, f.Key, err)
 		}
-		made.Certificates = []tls.Certificate{pair}
+		u.TLS.Certificates = []tls.Certificate{pair}
 	}
-	return made
 }
 
-// certificateFields are the parts of a certificate by their names in a file.
-var certificateFields = map[string]gateway.CertificateField{
-	config.CertCommonName: gateway.CommonName, config.CertDNSName: gateway.DNSName, config.CertURI: gateway.URI,
-	config.CertEmail: gateway.Email, config.CertFingerprint: gateway.Fingerprint,
-}
-
-func (b *gatewayBuilder) identity(id *config.GatewayIdentity) gateway.Identity {
-	made := gateway.Identity{APIKey: id.APIKey, Headers: id.Headers, Trusted: id.TrustedHeaders}
-	if len(id.Trust) > 0 {
+// identity makes the resolver of addresses, and finds the file with the keys of tokens.
+func (b *gatewayBuilder) identity(id *gateway.Identity) {
+	if len(id.Address.Trust) > 0 {
 		source := httplimit.XForwardedFor
-		if id.AddressHeader != "" {
-			source = httplimit.Source(id.AddressHeader)
+		if id.Address.Header != "" {
+			source = httplimit.Source(id.Address.Header)
 		}
-		resolver, err := httplimit.NewResolver(source, id.Trust...)
+		resolver, err := httplimit.NewResolver(source, id.Address.Trust...)
 		var invalid *headgate.InvalidError
 		if errors.As(err, &invalid) {
 			b.problems = append(b.problems, prefixed("gateway: ", invalid.Problems.Texts())...)
 		}
-		made.Resolver = resolver
+		id.Resolver = resolver
 	}
-	for entry, part := range id.Certificate {
-		if made.Certificate == nil {
-			made.Certificate = make(map[string]gateway.CertificateField)
-		}
-		made.Certificate[entry] = certificateFields[part]
+	if j := id.JWT; j != nil && !strings.HasPrefix(j.Keys, "http://") && !strings.HasPrefix(j.Keys, "https://") {
+		j.Keys = b.path(j.Keys)
 	}
-	if j := id.JWT; j != nil {
-		made.JWT = &gateway.JWT{
-			Keys: j.Keys, Algorithms: j.Algorithms, Issuer: j.Issuer, Audience: j.Audience, Leeway: j.Leeway,
-			Header: j.Header, Claims: j.Claims, Required: j.Required, Refresh: j.Refresh,
-		}
-		if !strings.HasPrefix(j.Keys, "http://") && !strings.HasPrefix(j.Keys, "https://") {
-			made.JWT.Keys = b.path(j.Keys)
-		}
-	}
-	return made
-}
-
-func headers(h *config.GatewayHeaders) gateway.Headers {
-	made := gateway.Headers{Remove: h.Remove}
-	for _, s := range h.Set {
-		made.Set = append(made.Set, gateway.Header(s))
-	}
-	return made
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/spelling"
 )
@@ -25,8 +26,8 @@ func (c *checker) bad(format string, args ...any) {
 // within sets a duration to its default, and says if it is out of bounds.
 func (c *checker) within(what string, d *time.Duration, otherwise time.Duration) {
 	*d = cmp.Or(*d, otherwise)
-	if *d < time.Millisecond || *d > longest {
-		c.bad("%s is %v, must be 1ms to %v", what, *d, longest)
+	if *d < time.Millisecond || *d > gatewayfile.Longest {
+		c.bad("%s is %v, must be 1ms to %v", what, *d, gatewayfile.Longest)
 	}
 }
 
@@ -38,20 +39,20 @@ func (o Options) withDefaults() (Options, []string) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.MaxDelay = cmp.Or(o.MaxDelay, httplimit.DefaultMaxDelay)
-	o.MaxHeader = cmp.Or(o.MaxHeader, DefaultMaxHeader)
+	o.MaxHeader = cmp.Or(o.MaxHeader, gatewayfile.DefaultMaxHeader)
 	if o.MaxHeader < 1<<10 || o.MaxHeader > 1<<20 {
 		c.bad("the bound on headers is %d bytes, must be %d to %d", o.MaxHeader, 1<<10, 1<<20)
 	}
 	if o.MaxBody < 0 {
 		c.bad("the bound on bodies is %d bytes, must not be negative", o.MaxBody)
 	}
-	c.within("clients: the time for headers", &o.Clients.Header, DefaultClientHeader)
-	c.within("clients: the time for a body", &o.Clients.Body, DefaultClientBody)
-	c.within("clients: the time for a response", &o.Clients.Response, DefaultClientResponse)
-	c.within("clients: the time between requests", &o.Clients.Idle, DefaultClientIdle)
-	c.within("clients: the time of silence after an upgrade", &o.Clients.Upgraded, DefaultUpgraded)
-	o.Clients.MinRate = cmp.Or(o.Clients.MinRate, DefaultMinRate)
-	o.Connections.Total = cmp.Or(o.Connections.Total, DefaultConnections)
+	c.within("clients: the time for headers", &o.Clients.Header, gatewayfile.DefaultClientHeader)
+	c.within("clients: the time for a body", &o.Clients.Body, gatewayfile.DefaultClientBody)
+	c.within("clients: the time for a response", &o.Clients.Response, gatewayfile.DefaultClientResponse)
+	c.within("clients: the time between requests", &o.Clients.Idle, gatewayfile.DefaultClientIdle)
+	c.within("clients: the time of silence after an upgrade", &o.Clients.Upgraded, gatewayfile.DefaultUpgraded)
+	o.Clients.MinRate = cmp.Or(o.Clients.MinRate, gatewayfile.DefaultMinRate)
+	o.Connections.Total = cmp.Or(o.Connections.Total, gatewayfile.DefaultConnections)
 	if o.Connections.Total < 0 || o.Connections.PerAddress < 0 {
 		c.bad("connections: there may be %d, and %d for each address; neither may be negative", o.Connections.Total, o.Connections.PerAddress)
 	}
@@ -108,12 +109,12 @@ func (c *checker) upstreams(all []Upstream) {
 		if u.Balance >= balances {
 			c.bad("%s: balance %d is unknown", what, u.Balance)
 		}
-		c.within(what+": the time to dial", &u.Timeouts.Dial, DefaultDial)
-		c.within(what+": the time for an answer to begin", &u.Timeouts.ResponseHeader, DefaultResponseHeader)
-		c.within(what+": the time for which an answer may pause", &u.Timeouts.Idle, DefaultIdle)
-		c.within(what+": the time for which a connection is kept", &u.Timeouts.KeepAlive, DefaultKeepAlive)
-		u.Eject.After = cmp.Or(u.Eject.After, DefaultEjectAfter)
-		c.within(what+": the time for which a target is passed over", &u.Eject.For, DefaultEjectFor)
+		c.within(what+": the time to dial", &u.Timeouts.Dial, gatewayfile.DefaultDial)
+		c.within(what+": the time for an answer to begin", &u.Timeouts.ResponseHeader, gatewayfile.DefaultResponseHeader)
+		c.within(what+": the time for which an answer may pause", &u.Timeouts.Idle, gatewayfile.DefaultIdle)
+		c.within(what+": the time for which a connection is kept", &u.Timeouts.KeepAlive, gatewayfile.DefaultKeepAlive)
+		u.Eject.After = cmp.Or(u.Eject.After, gatewayfile.DefaultEjectAfter)
+		c.within(what+": the time for which a target is passed over", &u.Eject.For, gatewayfile.DefaultEjectFor)
 		if u.Eject.After < 1 {
 			c.bad("%s: a target is passed over after %d failures, must be at least 1", what, u.Eject.After)
 		}
@@ -126,8 +127,8 @@ func (c *checker) upstreams(all []Upstream) {
 }
 
 func (c *checker) health(what string, h *Health) {
-	c.within(what+": the time between looks", &h.Every, DefaultHealthEvery)
-	c.within(what+": the time for a look", &h.Timeout, DefaultHealthTimeout)
+	c.within(what+": the time between looks", &h.Every, gatewayfile.DefaultHealthEvery)
+	c.within(what+": the time for a look", &h.Timeout, gatewayfile.DefaultHealthTimeout)
 	h.UpAfter, h.DownAfter = cmp.Or(h.UpAfter, 2), cmp.Or(h.DownAfter, 3)
 	if h.UpAfter < 1 || h.DownAfter < 1 {
 		c.bad("%s: a target is up after %d looks and down after %d, both must be at least 1", what, h.UpAfter, h.DownAfter)
@@ -298,13 +299,13 @@ func (c *checker) jwt(j *JWT) {
 	if !isHeaderName(j.Header) {
 		c.bad("identity: tokens come in %q, which is not the name of a header", j.Header)
 	}
-	j.Leeway = cmp.Or(j.Leeway, DefaultLeeway)
+	j.Leeway = cmp.Or(j.Leeway, gatewayfile.DefaultLeeway)
 	if j.Leeway < 0 || j.Leeway > MaxLeeway {
 		c.bad("identity: the clocks of tokens may differ by %v, must be at most %v", j.Leeway, MaxLeeway)
 	}
-	j.Refresh = cmp.Or(j.Refresh, DefaultRefresh)
-	if j.Refresh < time.Second || j.Refresh > longest {
-		c.bad("identity: keys are fetched every %v, must be 1s to %v", j.Refresh, longest)
+	j.Refresh = cmp.Or(j.Refresh, gatewayfile.DefaultRefresh)
+	if j.Refresh < time.Second || j.Refresh > gatewayfile.Longest {
+		c.bad("identity: keys are fetched every %v, must be 1s to %v", j.Refresh, gatewayfile.Longest)
 	}
 	j.Claims = maps.Clone(j.Claims)
 }

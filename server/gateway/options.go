@@ -1,12 +1,11 @@
 package gateway
 
 import (
-	"crypto/tls"
 	"log/slog"
 	"time"
 
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/policy"
 )
 
 // Options are what a gateway is told. Upstreams are required; the zero value of
@@ -43,7 +42,7 @@ type Options struct {
 	// Connections bounds how many clients are connected.
 	Connections Connections
 	// MaxHeader bounds the headers of a request, in bytes. Zero means
-	// DefaultMaxHeader.
+	// gatewayfile.DefaultMaxHeader.
 	MaxHeader int
 	// Dialect is how clients are told their limits.
 	Dialect httplimit.Dialect
@@ -68,263 +67,67 @@ func (o Options) Mistakes() []string {
 	return problems
 }
 
-// Upstream is a pool of servers that answer alike.
-type Upstream struct {
-	// Name is what routes, logs and metrics call it. Empty means "default".
-	Name string
-	// Targets are the servers: http://host:port, https://host:port, or
-	// h2c://host:port for HTTP/2 without TLS.
-	Targets []string
-	// Balance is how one of them is chosen.
-	Balance Balance
-	// TargetHost has the target's own host sent as the Host of each request, instead
-	// of the client's.
-	TargetHost bool
-	// Health is how targets are looked after. Nil means that nobody looks.
-	Health *Health
-	// Eject is when a target that fails is passed over.
-	Eject Eject
-	// Timeouts bound what the pool's servers may take.
-	Timeouts Timeouts
-	// TLS is how https targets are spoken to. Nil means the system's authorities.
-	TLS *tls.Config
-}
-
-// Balance is how a pool chooses among its targets.
-type Balance uint8
-
-const (
-	// RoundRobin takes one target after the other.
-	RoundRobin Balance = iota
-	// LeastConnections takes the target with the fewest requests in progress.
-	LeastConnections
-
-	balances // the number of choices
+// The settings that a gateway file has too. Package gatewayfile describes their fields.
+type (
+	// Upstream is a pool of servers that answer alike.
+	Upstream = gatewayfile.Upstream
+	// Balance is how a pool chooses among its targets.
+	Balance = gatewayfile.Balance
+	// Health is how a pool asks its targets whether they are well.
+	Health = gatewayfile.Health
+	// Eject is when a target that fails in use is passed over.
+	Eject = gatewayfile.Eject
+	// Timeouts bound how long a pool's servers may take.
+	Timeouts = gatewayfile.Timeouts
+	// Route is some of the requests.
+	Route = gatewayfile.Route
+	// Headers is a change of headers.
+	Headers = gatewayfile.Headers
+	// Header is one header to set.
+	Header = gatewayfile.Header
+	// Identity is how the entries of a request are found.
+	Identity = gatewayfile.Identity
+	// CertificateField is a part of a client's certificate.
+	CertificateField = gatewayfile.CertificateField
+	// JWT is how tokens are verified and what is taken from them.
+	JWT = gatewayfile.JWT
+	// Concurrency bounds how many requests are in progress.
+	Concurrency = gatewayfile.Concurrency
+	// Settle makes what requests cost under one rule an estimate that is settled later.
+	Settle = gatewayfile.Settle
+	// Clients is how long clients may take.
+	Clients = gatewayfile.Clients
+	// Connections bounds how many connections there are to clients.
+	Connections = gatewayfile.Connections
 )
 
-// Health is how a pool asks its targets whether they are well: an answer of 200
-// to 399 in time is well.
-type Health struct {
-	// Path is what is asked for, such as "/healthz". Required.
-	Path string
-	// Every is how often, DefaultHealthEvery if zero; Timeout how long an answer may
-	// take, DefaultHealthTimeout if zero.
-	Every, Timeout time.Duration
-	// UpAfter and DownAfter are how many answers in a row change what is thought of
-	// a target. Zero means two and three. The first answer of all counts at once.
-	UpAfter, DownAfter int
-}
-
-// Eject is when a target that fails in use is passed over, as long as there are
-// others. What counts is that there is no answer: no connection, one that breaks,
-// or none in time. A status of any kind is an answer.
-type Eject struct {
-	// After is how many failures in a row it takes. Zero means DefaultEjectAfter.
-	After int
-	// For is how long it lasts the first time; twice as long each further time in a
-	// row, up to MaxEject. Zero means DefaultEjectFor.
-	For time.Duration
-}
-
-// Timeouts bound what a pool's servers may take. Each is 1ms to 24h.
-type Timeouts struct {
-	// Dial is for a connection, with its TLS handshake.
-	Dial time.Duration
-	// ResponseHeader is for the answer to begin, once the request has been sent.
-	ResponseHeader time.Duration
-	// Idle is how long an answer may pause within its body, and how long a server may
-	// take nothing of a request.
-	Idle time.Duration
-	// KeepAlive is how long a connection is kept that nobody uses.
-	KeepAlive time.Duration
-}
-
-// Route is some of the requests.
-type Route struct {
-	// Pattern is which: [METHOD ][HOST]/[PATH], as http.ServeMux has it. Required.
-	Pattern string
-	// Name is the entry "route" of its requests. Empty means the pattern or, where
-	// the policy names patterns of its own, the one of all that matches best.
-	Name string
-	// Upstream is the name of where its requests go. Empty means the first one.
-	Upstream string
-	// MaxBody takes the place of that in [Options]; a negative one has no bound.
-	MaxBody int64
-	// Request and Response are done after those in [Options].
-	Request, Response Headers
-}
-
-// Headers is a change of headers. What is removed is removed first.
-type Headers struct {
-	Remove []string
-	Set    []Header
-}
-
-// Header is one header to set. A header that is set replaces what was there.
-type Header struct {
-	Name, Value string
-	// Entry names, instead of Value, an entry of the request whose value is taken.
-	// A request that lacks it lacks the header too.
-	Entry string
-}
-
-// Identity is how the entries of a request are found, beside ip, route, method,
-// host and path, which every request has.
-type Identity struct {
-	// Resolver finds the client's address. Nil means the peer of the connection.
-	Resolver *httplimit.Resolver
-	// APIKey are the headers that api_key is taken from; see
-	// [httplimit.APIKey]. Nil means Authorization and X-API-Key or, if tokens come
-	// in Authorization, X-API-Key alone.
-	APIKey []string
-	// Headers has entries that are taken from a header, whoever sent it: by the
-	// entry's name the header's.
-	Headers map[string]string
-	// Trusted has entries that are taken from a header if the connection comes from
-	// a proxy that the Resolver trusts. From everybody else, the header is
-	// removed.
-	Trusted map[string]string
-	// Certificate has entries that are taken from the client's certificate.
-	Certificate map[string]CertificateField
-	// JWT has entries that are taken from a token. Nil means none.
-	JWT *JWT
-}
-
-// CertificateField is a part of a client's certificate.
-type CertificateField uint8
-
+// The choices of a [Balance].
 const (
-	// CommonName is that of the subject.
-	CommonName CertificateField = iota
-	// DNSName is the first DNS name among the subject's alternatives.
-	DNSName
-	// URI is the first URI among them, such as a SPIFFE ID.
-	URI
-	// Email is the first address of mail among them.
-	Email
-	// Fingerprint is the SHA-256 of the certificate, in hexadecimal digits.
-	Fingerprint
+	RoundRobin       = gatewayfile.RoundRobin
+	LeastConnections = gatewayfile.LeastConnections
 
-	certificateFields // the number of them
+	balances = LeastConnections + 1
 )
 
-// JWT is how tokens are verified and what is taken from them. A token without an
-// end is not accepted.
-type JWT struct {
-	// Keys is a JSON Web Key Set: an https:// or http:// URL, or the name of a file.
-	// Required.
-	Keys string
-	// Algorithms are those that are accepted; nil means RS256, ES256 and EdDSA.
-	// HMAC is not among what can be accepted.
-	Algorithms []string
-	// Issuer and Audience are what the token must have. Empty means anything.
-	Issuer, Audience string
-	// Leeway is by how much clocks may differ, up to MaxLeeway. Zero means
-	// DefaultLeeway.
-	Leeway time.Duration
-	// Header is where the token is, behind the word Bearer if that is Authorization.
-	// Empty means Authorization.
-	Header string
-	// Claims are the entries and the claim that each is taken from: a text, a number
-	// or true and false.
-	Claims map[string]string
-	// Required has requests without a token answered with 401. One with a token that
-	// is not valid always is.
-	Required bool
-	// Refresh is how often the keys of a URL are fetched. Zero means DefaultRefresh.
-	Refresh time.Duration
-}
-
-// Concurrency bounds how many requests are in progress at the same time, an
-// upgraded connection such as a WebSocket being one as long as it lasts.
-type Concurrency struct {
-	// Name is what answers and logs call it. Required.
-	Name string
-	// Match and Per are those of a [policy.Rule]: which requests, and by what they
-	// are counted. Without Per there is one count for all.
-	Match []policy.Condition
-	Per   []policy.Part
-	// Limit is how many: 1 to MaxConcurrency.
-	Limit int
-}
-
-// Settle makes what requests cost under one rule an estimate, which is reserved, and
-// settles it when they have ended: what was estimated too much is given back, and what
-// is missing is charged whether it fits or not.
-type Settle struct {
-	// Rule is the name of the rule. Required. Its own cost multiplies what stands here.
-	Rule string
-	// Header is the header, or the trailer, of the upstream server's answer that says
-	// the cost: one whole number. If it does not, the estimate stays. Empty means that
-	// the bytes count which the client is sent: of the answer's body, and all after an
-	// upgrade.
-	Header string
-	// Keep leaves the header in the answer. Without it clients do not see it.
-	Keep bool
-	// Per is how many bytes, or how much of what the header says, cost one unit, as a
-	// part of that does: 1 to headgate.MaxCount. Zero means 1.
-	Per int64
-	// Estimate is how many units are reserved: 1 to headgate.MaxCount. Zero means 1.
-	Estimate int64
-}
-
-// Clients is how long clients may take. Each is 1ms to 24h.
-type Clients struct {
-	// Header is for the headers of a request.
-	Header time.Duration
-	// Body is how long a request's body may pause, and how long one of known length
-	// may take before MinRate holds.
-	Body time.Duration
-	// MinRate is how many bytes a second, on average, a body of known length must
-	// come with. Negative means none.
-	MinRate int64
-	// Response is for a client to take a part of the response.
-	Response time.Duration
-	// Idle is how long a connection may be silent between requests.
-	Idle time.Duration
-	// Upgraded is how long an upgraded connection may be silent.
-	Upgraded time.Duration
-}
-
-// Connections bounds how many connections there are to clients. One too many is
-// closed at once.
-type Connections struct {
-	// Total is for all; zero means DefaultConnections.
-	Total int
-	// PerAddress is for each address, IPv6 by its /64. Proxies that the Resolver
-	// trusts are not bound by it. Zero means no bound.
-	PerAddress int
-}
-
-// The defaults and bounds of [Options].
+// The fields of a client's certificate.
 const (
-	DefaultMaxHeader      = 32 << 10
-	DefaultConnections    = 10_000
-	DefaultDial           = 2 * time.Second
-	DefaultResponseHeader = 30 * time.Second
-	DefaultIdle           = 5 * time.Minute
-	DefaultKeepAlive      = 90 * time.Second
-	DefaultHealthEvery    = 5 * time.Second
-	DefaultHealthTimeout  = time.Second
-	DefaultEjectAfter     = 5
-	DefaultEjectFor       = 10 * time.Second
-	DefaultClientHeader   = 10 * time.Second
-	DefaultClientBody     = 30 * time.Second
-	DefaultClientResponse = 30 * time.Second
-	DefaultClientIdle     = 2 * time.Minute
-	DefaultUpgraded       = 10 * time.Minute
-	DefaultMinRate        = 128
-	DefaultLeeway         = 30 * time.Second
-	DefaultRefresh        = 10 * time.Minute
+	CommonName  = gatewayfile.CommonName
+	DNSName     = gatewayfile.DNSName
+	URI         = gatewayfile.URI
+	Email       = gatewayfile.Email
+	Fingerprint = gatewayfile.Fingerprint
 
-	MaxUpstreams   = 1000
-	MaxTargets     = 256
-	MaxRoutes      = 10_000
-	MaxConcurrency = 1_000_000
-	MaxSettle      = 64
-	MaxLeeway      = 5 * time.Minute
-	MaxEject       = 5 * time.Minute
-	// MaxChanges is how many headers one change may set, and how many it may remove.
-	MaxChanges = 64
-	longest    = 24 * time.Hour
+	certificateFields = Fingerprint + 1
+)
+
+// The bounds of the options.
+const (
+	MaxUpstreams   = gatewayfile.MaxUpstreams
+	MaxTargets     = gatewayfile.MaxTargets
+	MaxRoutes      = gatewayfile.MaxRoutes
+	MaxConcurrency = gatewayfile.MaxConcurrency
+	MaxSettle      = gatewayfile.MaxSettle
+	MaxLeeway      = gatewayfile.MaxLeeway
+	MaxEject       = gatewayfile.MaxEject
+	MaxChanges     = gatewayfile.MaxChanges
 )

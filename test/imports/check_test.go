@@ -57,6 +57,9 @@ func TestCheck(t *testing.T) {
 
 		{"config", module, "policy", ""},
 		{"config", module, "server/app", "and not server/app"},
+		{"config/gatewayfile", module, "config", "and not config"},
+		{"server/gateway", module, "config/gatewayfile", ""},
+		{"server/gateway", module, "config", "and not config"},
 
 		{"server/httpapi", module, "policy", ""},
 		{"server/httpapi", module, "store/memory", "and not store/memory"},

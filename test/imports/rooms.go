@@ -58,7 +58,9 @@ func Rooms() []Room {
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
 		{"telemetry/*", adapter},
 
-		{"config", []string{".", "policy", "policy/lint", "policy/nested", "internal/spelling"}},
+		// The types of a gateway file, which the gateway's options are made of.
+		{"config/gatewayfile", []string{".", "policy", "httplimit"}},
+		{"config", []string{".", "policy", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
 
 		// What is said over gRPC, and the library's side of it: a Store like those
 		// of store/*, but for what stands behind the wire.
@@ -68,7 +70,7 @@ func Rooms() []Room {
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
 			".", "concurrency", "algorithm", "policy", "policy/lint", "policy/nested", "store/*", "store/postgres", "store/memcached",
-			"httplimit", "grpclimit", "telemetry/*", "config", "internal/spelling", "server/decide", "server/candidate", "server/routes", "server/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
@@ -78,6 +80,7 @@ func Rooms() []Room {
 		{"server/wire", nil},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
+		{"server/gateway", []string{".", "policy", "concurrency", "httplimit", "config/gatewayfile", "internal/spelling", "server/decide", "server/routes"}},
 		{"server/*", []string{".", "policy", "policy/explain", "policy/nested", "concurrency", "httplimit", "api", "internal/spelling", "server/decide", "server/routes", "server/wire"}},
 
 		// Nothing that users import may import these.
