@@ -11,12 +11,16 @@ type groups struct {
 	found   []int // what the last call returned
 }
 
-// group has the lists that demand something of one entry.
+// group has the lists that demand something of one entry, each in ascending order.
 type group struct {
-	// whole has the lists that demand one of some whole values, by each of these. others
-	// has the other lists, and all has both.
-	whole       map[string][]int
-	others, all []int
+	// demand has the lists that demand one of some values, by each of these. lengths and
+	// bits are those of the prefixes and networks among the values, each once.
+	demand        map[pattern][]int
+	lengths, bits []int
+	// present has the lists that demand presence only.
+	present []int
+	// mixed has all lists but those that demand one of some whole values, and all has all.
+	mixed, all []int
 }
 
 // newGroups groups the lists under their places.
@@ -31,9 +35,9 @@ func newGroups(lists [][]condition) *groups {
 // whole reports whether the condition demands one of some whole values.
 func (c *condition) whole() bool { return !c.Not && c.values.kinds == wholeKind }
 
-// add puts a list into its group: that of a condition with whole values, since such a group
-// offers the fewest lists, else that of one with other values, else that of one which
-// demands presence.
+// add puts a list into its group: that of a condition with whole values, since such a
+// condition is met by the fewest others, else that of one with other values, else that of
+// one which demands presence.
 func (g *groups) add(i int, list []condition) {
 	at := slices.IndexFunc(list, func(c condition) bool { return c.whole() })
 	if at < 0 {
@@ -50,19 +54,32 @@ func (g *groups) add(i int, list []condition) {
 	if g.entries == nil {
 		g.entries = make(map[string]*group)
 	}
-	to := g.entries[c.Entry]
-	if to == nil {
-		to = &group{whole: make(map[string][]int)}
-		g.entries[c.Entry] = to
+	in := g.entries[c.Entry]
+	if in == nil {
+		in = &group{demand: make(map[pattern][]int)}
+		g.entries[c.Entry] = in
 	}
-	to.all = append(to.all, i)
+	in.all = append(in.all, i)
 	if !c.whole() {
-		to.others = append(to.others, i)
-		return
+		in.mixed = append(in.mixed, i)
+	}
+	if c.bare() {
+		in.present = append(in.present, i)
 	}
 	for _, p := range c.values.list {
-		to.whole[p.text] = append(to.whole[p.text], i)
+		in.demand[p] = append(in.demand[p], i)
 	}
+	in.lengths, in.bits = with(in.lengths, c.values.lengths), with(in.bits, c.values.bits)
+}
+
+// with adds what is missing to a list of different numbers.
+func with(list, more []int) []int {
+	for _, n := range more {
+		if !slices.Contains(list, n) {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // implied returns the lists that may follow from the given conditions, in ascending order.
@@ -75,10 +92,13 @@ func (g *groups) implied(given []condition) []int {
 		if c.Not || in == nil {
 			continue
 		}
-		g.found = append(g.found, in.others...)
-		if !c.bare() && c.values.list[0].kind == wholeKind {
-			// What follows from each of the values follows from the first one.
-			g.found = append(g.found, in.whole[c.values.list[0].text]...)
+		g.found = append(g.found, in.present...)
+		if c.bare() {
+			continue
+		}
+		// What follows from each of the values follows from the first one.
+		for p := range covering(c.values.list[0], in.lengths, in.bits) {
+			g.found = append(g.found, in.demand[p]...)
 		}
 	}
 	return g.sorted()
@@ -94,9 +114,9 @@ func (g *groups) meeting(match []condition) []int {
 			g.found = append(g.found, in.all...)
 			continue
 		}
-		g.found = append(g.found, in.others...)
+		g.found = append(g.found, in.mixed...)
 		for _, p := range match[at].values.list {
-			g.found = append(g.found, in.whole[p.text]...)
+			g.found = append(g.found, in.demand[p]...)
 		}
 	}
 	return g.sorted()

@@ -25,8 +25,8 @@
 // There are no false alarms about limits: one that is said never to bind never denies a
 // request that the others admit. There may be limits that never bind without a warning.
 //
-// Comparing rules stops after about half a second of work. What was not compared is told
-// with the code [Unseen].
+// Comparing rules stops after about a second of work. What was not compared is told with the
+// code [Unseen].
 package lint
 
 import (

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -92,34 +93,45 @@ func address(text string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), err == nil
 }
 
-// cover reports whether every value that meets the pattern is known to meet one of v.
-func (v *values) cover(p pattern) bool {
-	if v.known[p] {
-		return true
-	}
-	switch p.kind {
-	case hashKind:
-		return false
-	case networkKind:
-		return v.hold(p.network)
-	case wholeKind:
-		if len(v.bits) > 0 {
-			if a, ok := address(p.text); ok && v.hold(netip.PrefixFrom(a, a.BitLen())) {
-				return true
+// covering yields the patterns that are met by every value that meets p: p itself, the
+// prefixes of these lengths, and the networks of these bits.
+func covering(p pattern, lengths, bits []int) iter.Seq[pattern] {
+	return func(yield func(pattern) bool) {
+		if !yield(p) || p.kind == hashKind {
+			return
+		}
+		network := p.network
+		if p.kind == wholeKind && len(bits) > 0 {
+			if a, ok := address(p.text); ok {
+				network = netip.PrefixFrom(a, a.BitLen())
+			}
+		}
+		if network.IsValid() {
+			for _, n := range bits {
+				if outer, err := network.Addr().Prefix(n); err == nil && n <= network.Bits() && !yield(pattern{kind: networkKind, network: outer}) {
+					return
+				}
+			}
+		}
+		if p.kind == networkKind {
+			return
+		}
+		for _, n := range lengths {
+			if n <= len(p.text) && !yield(pattern{kind: prefixKind, text: p.text[:n]}) {
+				return
 			}
 		}
 	}
-	return slices.ContainsFunc(v.lengths, func(n int) bool {
-		return n <= len(p.text) && v.known[pattern{kind: prefixKind, text: p.text[:n]}]
-	})
 }
 
-// hold reports whether one of the networks in v holds the network.
-func (v *values) hold(inner netip.Prefix) bool {
-	return slices.ContainsFunc(v.bits, func(bits int) bool {
-		outer, err := inner.Addr().Prefix(bits)
-		return err == nil && bits <= inner.Bits() && v.known[pattern{kind: networkKind, network: outer}]
-	})
+// cover reports whether every value that meets the pattern is known to meet one of v.
+func (v *values) cover(p pattern) bool {
+	for q := range covering(p, v.lengths, v.bits) {
+		if v.known[q] {
+			return true
+		}
+	}
+	return false
 }
 
 // coverAll reports whether every value that meets one of o is known to meet one of v.
