@@ -7,12 +7,12 @@
 //		return err // policy.yml:8:14: limit "20 pr 60s": write it as ...
 //	}
 //
-// A file has rules, as docs/rules.md describes them, or the short form, limits,
-// or both; lists that allow and deny; and a table of clients, which may be a file
-// of its own. [ReadGateway] reads what a gateway is told, in the same way. [Read] tells which files a policy was made of, and its hash.
-// [Schema] describes the file to editors; headgate.schema.json is its copy.
-// [Format] writes a set as a file. [SARIF] writes mistakes and warnings for code
-// hosts. [Sample] is a file to begin with.
+// A file has rules, as docs/rules.md describes them, or the short form (limits), or both;
+// lists that allow and deny; and a table of clients, which may be a file of its own.
+// [Read] also says which files a policy was made of, and its hash. [Schema] describes the
+// file to editors; headgate.schema.json is its copy. [Format] writes a set as a file,
+// [SARIF] writes mistakes and warnings for code hosts, and [Sample] is a file to begin
+// with. [ReadGateway] reads the gateway file in the same way.
 //
 // # Caveats
 //

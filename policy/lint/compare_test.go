@@ -126,7 +126,7 @@ func TestImplicationsAreSound(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(11, 12))
 	follow, apart := 0, 0
-	for range 100 {
+	for range 25 {
 		rules := make([]policy.Rule, 40)
 		for i := range rules {
 			rules[i] = ruleOf(fmt.Sprint("r", i), drawConditions(random))
