@@ -15,6 +15,21 @@ func TestRealServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	type question struct {
+		raw   string
+		forms spelling.Forms
+	}
+	asProtected := make(map[question]map[string]bool) // it may be read as what these rules protect
+	may := func(raw string, forms spelling.Forms, rule string) bool {
+		q := question{raw, forms}
+		if asProtected[q] == nil {
+			asProtected[q] = make(map[string]bool)
+			for _, reading := range spellingtest.Readings(raw, forms) {
+				asProtected[q][spellingtest.Protected(reading)] = true
+			}
+		}
+		return asProtected[q][rule]
+	}
 	reached := 0
 	for _, s := range servers {
 		for _, target := range targets {
@@ -27,11 +42,7 @@ func TestRealServers(t *testing.T) {
 				if forms&^s.Forms != 0 {
 					continue // It is not true of the server.
 				}
-				among := false
-				for _, reading := range spellingtest.Readings(raw, forms) {
-					among = among || spellingtest.Protected(reading) == read
-				}
-				beyond := spellingtest.Beyond(s.Name, target)
+				among, beyond := may(raw, forms, read), spellingtest.Beyond(s.Name, target)
 				if protected && !among && !beyond || beyond && among && forms == s.Forms {
 					t.Errorf("%s reads %q as %s; among the readings by %b: %v, beyond them: %v", s.Name, target, read, forms, among, beyond)
 					continue

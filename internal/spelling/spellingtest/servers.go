@@ -67,8 +67,12 @@ func Beyond(server, target string) bool {
 
 // PathOf is the path in a target, as it came.
 func PathOf(target string) string {
-	if _, rest, ok := strings.Cut(target, "://"); ok {
-		target = rest[strings.IndexByte(rest, '/'):]
+	if _, rest, ok := strings.Cut(target, "://"); ok && target[0] != '/' {
+		host := strings.IndexAny(rest, `/?#\`)
+		if host < 0 {
+			return "/"
+		}
+		target = rest[host:]
 	}
 	path, _, _ := strings.Cut(target, "?")
 	return path

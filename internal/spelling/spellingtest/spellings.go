@@ -2,7 +2,10 @@ package spellingtest
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/spelling"
 )
 
 // parts are what [Spellings] are made of: those of protected paths, and what servers
@@ -45,4 +48,16 @@ func Spellings(random *rand.Rand) string {
 		text = "/" + text
 	}
 	return text
+}
+
+// GotAround returns the path for which a server that does what the forms say could take a
+// target that was passed on to it, if that is protected by a rule under which the request
+// was not counted; "" if there is none.
+func GotAround(target string, forms spelling.Forms, counted ...string) string {
+	for _, reading := range Readings(PathOf(target), forms) {
+		if rule := Protected(reading); rule != "" && !slices.Contains(counted, rule) {
+			return reading
+		}
+	}
+	return ""
 }
