@@ -87,13 +87,10 @@ function limit(options = {}) {
         }
         return false;
       }
-      if (unclear(req, keyHeaders)) {
+      const detail = unclear(req, keyHeaders);
+      if (detail) {
         if (!res.headersSent) {
-          send(req, res, {
-            title: 'The request can be read in two ways',
-            status: 400,
-            detail: 'Authorization has more than one word behind Bearer, or something else than spaces before it.',
-          });
+          send(req, res, { title: 'The request can be read in two ways', status: 400, detail });
         }
         return false;
       }
@@ -206,12 +203,22 @@ function send(req, res, problem) {
   res.end(req.method === 'HEAD' ? undefined : body);
 }
 
-// unclear reports whether an Authorization whose scheme is Bearer has more than one word
-// of visible ASCII behind it: servers do not agree on which of them is the token, and
-// "Bearer k 1" and "Bearer k 2" are to be no two clients.
+// unclear says what is wrong with a request that has several API keys, of which servers
+// take one or another, or undefined. Several lines are several keys: Node.js joins those of
+// X-API-Key and takes the first Authorization. So are several words of visible ASCII behind
+// Bearer: "Bearer k 1" and "Bearer k 2" are to be no two clients.
 function unclear(req, names) {
+  for (const name of names) {
+    const lines = (req.headersDistinct[name] || []).length;
+    if (lines > 1) {
+      return `${name} is there ${lines} times. Send it once.`;
+    }
+  }
   const value = req.headers.authorization || '';
-  return names.includes('authorization') && /^[^!-~]*bearer[^!-~]/i.test(value) && !/^[ \t]*bearer *[!-~]*[ \t]*$/i.test(value);
+  if (names.includes('authorization') && /^[^!-~]*bearer[^!-~]/i.test(value) && !/^[ \t]*bearer *[!-~]*[ \t]*$/i.test(value)) {
+    return 'Authorization has more than one word behind Bearer, or something else than spaces before it.';
+  }
+  return undefined;
 }
 
 function apiKey(req, names) {

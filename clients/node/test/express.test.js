@@ -137,6 +137,10 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
       const a = await ask(`${base}/api/items/7`, { headers: { authorization, 'x-api-key': 'k2' } });
       assert.deepEqual([a.status, JSON.parse(a.text).title], [400, 'The request can be read in two ways'], authorization);
     }
+    for (const headers of [{ 'x-api-key': ['k1', 'k2'] }, { authorization: ['Bearer k1', 'Bearer k2'] }, { 'x-api-key': ['k1', 'k1'], authorization: 'Bearer k1' }]) {
+      const a = await ask(`${base}/api/items/7`, { headers });
+      assert.deepEqual([a.status, JSON.parse(a.text).detail.replace(/^\S+ /, '')], [400, 'is there 2 times. Send it once.'], JSON.stringify(headers));
+    }
     assert.equal(descriptors.length, 2);
     for (const [authorization, want] of [['Bearer', 'k2'], ['Bearers k1 1', 'k2'], ['Digest a b', 'k2'], ['BEARER   k1', 'k1']]) {
       await ask(`${base}/api/items/7`, { headers: { authorization, 'x-api-key': 'k2' } });
