@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"context"
 	"crypto/x509"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -137,14 +136,18 @@ func (r *reader) apiKey(c *Call) string {
 	return ""
 }
 
-// unclear reports whether the metadata have an authorization that cannot be read in one
-// way only; see [httplimit.Bearer].
+// unclear reports whether the metadata have several values where the API key stands, or an
+// authorization that cannot be read in one way only; see [httplimit.UnclearAPIKey].
 func (r *reader) unclear(c *Call) bool {
-	if !slices.Contains(r.apiKeys, authorization) {
-		return false
-	}
-	for _, v := range c.Metadata(authorization) {
-		if _, ok := httplimit.Bearer(v); !ok {
+	for _, name := range r.apiKeys {
+		values := c.Metadata(name)
+		if len(values) > 1 {
+			return true
+		}
+		if name != authorization || len(values) == 0 {
+			continue
+		}
+		if _, ok := httplimit.Bearer(values[0]); !ok {
 			return true
 		}
 	}

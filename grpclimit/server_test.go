@@ -188,6 +188,10 @@ func TestUnclearAPIKey(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 	}
+	two := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "k1", "x-api-key", "k2")
+	if _, err := api.UnaryCall(two, new(testpb.SimpleRequest)); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("two keys: %v", err)
+	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Basic k1", "authorization", "Bearer k1 1")
 	if _, err := api.UnaryCall(ctx, new(testpb.SimpleRequest)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("in the second line: %v", err)

@@ -75,7 +75,7 @@ func errNobody(entry string, apiKeys []string) error {
 }
 
 func errUnclear() error {
-	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "authorization has more than one word behind Bearer, or something else than spaces before it.")
+	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "The API key is there several times, or authorization has more than one word behind Bearer, or something else than spaces before it.")
 }
 
 func errUnavailable() error {
