@@ -228,7 +228,7 @@ func ask(addr, method, target string, headers ...string) (status int, body strin
 	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
 		return 0, "", err
 	}
-	text := method + " " + target + " HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n"
+	text := method + " " + target + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: 0\r\nConnection: close\r\n"
 	for _, line := range headers {
 		text += line + "\r\n"
 	}
