@@ -86,6 +86,7 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 		x.leaving = true
 		delete(h, "Connection")
 	}
+	x.leaving = x.leaving || r.ProtoMajor == 1 && oneOnly(r)
 	if x.g.options.AccessLog {
 		x.began = time.Now()
 	}
@@ -95,6 +96,27 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 		// request.
 		_ = x.w.control.SetReadDeadline(time.Now().Add(x.g.options.Clients.Body))
 	}
+}
+
+// oneOnly reports whether the connection must end after the request over HTTP/1, since the
+// next proxy could see it end elsewhere (RFC 9112, section 6.1): net/http does not tell
+// whether a Content-Length stood beside the Transfer-Encoding that it went by, or a
+// Transfer-Encoding in a message of HTTP/1.0, which has none.
+func oneOnly(r *http.Request) bool {
+	return len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1)
+}
+
+// noLength reports whether a request of HTTP/1.0 may have a body that was not read as one:
+// its method has one, and there is no length.
+func noLength(r *http.Request) bool {
+	if r.ProtoAtLeast(1, 1) || r.Header["Content-Length"] != nil {
+		return false
+	}
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+		return true
+	}
+	return false
 }
 
 func hasBody(r *http.Request) bool {
@@ -134,6 +156,8 @@ func (x *exchange) look() {
 		x.refuse(methodNotAllowed)
 	case wrong != nil:
 		x.refuse(wrong)
+	case noLength(x.r):
+		x.refuse(lengthRequired)
 	case x.route == nil:
 		x.refuse(noRoute)
 	case x.route.maxBody > 0 && x.r.ContentLength > x.route.maxBody:
