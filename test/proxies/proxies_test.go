@@ -104,9 +104,11 @@ func TestClientsCannotForge(t *testing.T) {
 			{"as another method", "GET", "/search/b", []string{"X-Forwarded-Method", "DELETE", "X-Original-Method", "DELETE"}, 429},
 			{"as another URI", "GET", "/search/b", []string{"X-Forwarded-Uri", "/", "X-Original-URI", "/"}, 429},
 			{"in other letters", "GET", "/%73earch/b", nil, 429},
-			{"with two slashes", "GET", "//search/b", nil, 429},
-			{"by a detour", "GET", "/x/../search/b", nil, 429},
-			{"with a slash in the name", "GET", "/search/b%2Fc", nil, 403},
+			{"with two slashes", "GET", "/search//b", nil, 429},
+			{"with two slashes at the start", "GET", "//search/b", nil, 400},
+			{"by a detour", "GET", "/x/../search/b", nil, 400},
+			{"with a slash in the name", "GET", "/search/b%2Fc", nil, 400},
+			{"two keys", "POST", "/v1/token", []string{"X-Api-Key", "k1", "X-Api-Key", "k2"}, 400},
 			{"HEAD", "HEAD", "/search/b", nil, 429},
 			{"another route", "GET", "/searches/b", nil, 200},
 			{"a key", "POST", "/v1/token", []string{"Authorization", "Bearer k1"}, 200},
@@ -117,8 +119,11 @@ func TestClientsCannotForge(t *testing.T) {
 		} {
 			a := p.ask(t, tt.method, tt.path, "", tt.header...)
 			want := tt.want
-			if want == 403 && tt.path == "/search/b%2Fc" && name != "nginx" {
-				want = 400 // nginx cannot pass it on
+			switch {
+			case want == 400 && name == "nginx":
+				want = 403 // nginx cannot pass it on
+			case name == "traefik" && (tt.path == "//search/b" || tt.path == "/x/../search/b"):
+				want = 429 // Traefik makes /search/b of it before it asks, and passes that on.
 			}
 			if a.status != want {
 				t.Errorf("%s, %s %s: %d, want %d\n%v\n%s", tt.name, tt.method, tt.path, a.status, want, a.header, a.body)
