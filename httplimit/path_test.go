@@ -107,7 +107,7 @@ func TestSpellingsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(11, 3))
-	for range 2000 {
+	for range 1000 {
 		targets = append(targets, spellingtest.Spellings(random))
 	}
 	for _, a := range attackedBy(t, 0, EncodedSlashes|CutParameters, EncodedSlashes|DoubleEncoding|LeadingSlashes|KeptParameters) {

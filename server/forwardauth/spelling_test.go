@@ -76,7 +76,7 @@ func TestSpellingsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(11, 2))
-	for range 2500 {
+	for range 1000 {
 		targets = append(targets, spellingtest.Spellings(random))
 	}
 	for _, a := range attackedBy(t, "", "encoded_slashes,cut_parameters", "encoded_slashes,double_encoding,leading_slashes,kept_parameters") {

@@ -102,7 +102,7 @@ func TestSpellingsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(11, 1))
-	for range 1500 {
+	for range 1000 {
 		targets = append(targets, spellingtest.Spellings(random))
 	}
 	for _, rules := range protecting() {

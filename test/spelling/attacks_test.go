@@ -171,8 +171,10 @@ func TestAttacks(t *testing.T) {
 			}
 			app.turn(applications["node"])
 			for _, lines := range [][]string{
-				{"X-Api-Key: a", "X-Api-Key: b"}, {"x-api-key: a", "X-API-KEY: a"},
-				{"Authorization: Bearer a", "Authorization: Bearer b"}, {"Authorization: Bearer a b"},
+				{"X-Api-Key: a", "X-Api-Key: b"},
+				{"x-api-key: a", "X-API-KEY: a"},
+				{"Authorization: Bearer a", "Authorization: Bearer b"},
+				{"Authorization: Bearer a b"},
 			} {
 				status, _, err := ask(addr, http.MethodPost, "/v2/keyed", lines...)
 				// nginx cannot pass on 400.
