@@ -32,7 +32,9 @@ func (c *Call) Context() context.Context { return c.ctx }
 // Metadata returns the values of a key in the metadata that came with the call or,
 // in a client, that goes with it. Names have no upper case here. The slice must not
 // be changed.
-func (c *Call) Metadata(name string) []string {
+func (c *Call) Metadata(name string) []string { return c.metadata()[name] }
+
+func (c *Call) metadata() metadata.MD {
 	if !c.read {
 		if c.read = true; c.out {
 			c.md, _ = metadata.FromOutgoingContext(c.ctx)
@@ -40,7 +42,7 @@ func (c *Call) Metadata(name string) []string {
 			c.md, _ = metadata.FromIncomingContext(c.ctx)
 		}
 	}
-	return c.md[name]
+	return c.md
 }
 
 // Service is the service's name, such as "package.Service".

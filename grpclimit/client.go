@@ -13,20 +13,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/internal/admission"
 )
 
 // Client limits the calls that a gRPC client makes. It is safe for concurrent use;
 // make one with [NewClient].
 type Client struct {
 	clientSettings
-	store   headgate.Store
-	calls   compiled
-	streams compiled // their messages
-	facts   []*fact
-	pauses  pauses
-	sleep   func(context.Context, time.Duration) error
+	calls    *admission.Gate[*Call]
+	messages *admission.Gate[*Call] // of streams
+	pauses   pauses
 }
 
 // NewClient returns interceptors that hold calls back until the store admits them
@@ -34,31 +30,42 @@ type Client struct {
 // servers say. The error is a [*headgate.InvalidError] with every mistake in the
 // options.
 func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
-	c := &Client{store: store, sleep: sleep, clientSettings: clientSettings{
-		settings: settings{ipv6Bits: httplimit.DefaultIPv6Prefix, reader: reader{resolver: new(resolver), apiKeys: []string{authorization, "x-api-key"}}},
+	c := &Client{clientSettings: clientSettings{
+		settings: newSettings(store),
 		maxWait:  DefaultMaxWait,
 		maxPause: DefaultMaxPause,
 		pauseBy:  Combine(ByTarget(), ByMethod()),
 	}}
+	s := &c.settings
 	for _, o := range options {
 		o(&c.clientSettings)
 	}
-	if store == nil && len(c.limits)+len(c.messages) > 0 {
-		c.bad("the store is nil, which limits need")
+	if store == nil && len(s.limits)+len(s.messageLimits) > 0 {
+		s.Bad("store", "the store is nil, which limits need")
 	}
-	w := newCompiler(&c.settings, []*fact{factAPIKey, factRoute, factMethod, factService, factTarget})
-	c.calls, c.streams = w.compile("ClientLimit", c.limits), w.compile("ClientMessageLimit", c.messages)
-	c.facts = w.Facts()
-	for _, l := range append(append([]binding{{Key: c.pauseBy.of}}, c.limits...), c.messages...) {
+	// A call that lacks what is counted by is not bound.
+	s.Missing, s.OneWait = PassMissing, true
+	s.Hooks = admission.Hooks[*Call]{Failed: c.told.Failed, Waited: c.told.Waited}
+	s.Known, s.Finders = []*fact{factAPIKey, factRoute, factMethod, factService, factTarget}, s.reader.finders()
+	gates := admission.New(&s.Options,
+		admission.Group[*Call]{Option: "ClientLimit", Bindings: s.limits, Cost: s.cost, CostOption: "ClientCost"},
+		admission.Group[*Call]{Option: "ClientMessageLimit", Bindings: s.messageLimits, Cost: s.cost, CostOption: "ClientCost"})
+	for _, f := range c.pauseBy.of.Facts {
+		if s.Found(f).Find == nil {
+			s.Bad("PauseBy", "PauseBy: the entry %q needs a function that finds it", f.Name)
+		}
+	}
+	for _, l := range append(append([]admission.Binding[*Call]{{Key: c.pauseBy.of}}, s.limits...), s.messageLimits...) {
 		for _, f := range l.Key.Facts {
 			if f == factIP || f == factCertificate || f == factHost {
-				c.bad("a client's own calls have no %s to count by", f.Name)
+				s.Bad("", "a client's own calls have no %s to count by", f.Name)
 			}
 		}
 	}
-	if err := c.problems.Err("interceptor"); err != nil {
+	if err := s.Problems.Err("interceptor"); err != nil {
 		return nil, err
 	}
+	c.calls, c.messages = gates[0], gates[1]
 	return c, nil
 }
 
@@ -110,11 +117,9 @@ type clientStream struct {
 
 // SendMsg implements [grpc.ClientStream].
 func (s *clientStream) SendMsg(m any) error {
-	if len(s.limits.messages) > 0 {
-		c := &Call{Method: s.call.Method, Message: m, Target: s.call.Target, ctx: s.Context(), out: true}
-		if err := s.limits.fit(c, &s.limits.streams, s.limits.maxWait); err != nil {
-			return err
-		}
+	c := &Call{Method: s.call.Method, Message: m, Target: s.call.Target, ctx: s.Context(), out: true}
+	if err := s.limits.fit(c, s.limits.messages, s.limits.maxWait); err != nil {
+		return err
 	}
 	return s.ClientStream.SendMsg(m)
 }
@@ -138,7 +143,7 @@ func (c *Client) admit(call *Call) error {
 		}
 		// Not all who wait are to come back in one moment.
 		wait := pause + rand.N(pause/10+1)
-		if wait > left || ends(call.ctx, wait) {
+		if wait > left || admission.EndsWithin(call.ctx, wait) {
 			return c.refuse(call, newStatus(codes.ResourceExhausted, ReasonPaused, fmt.Sprintf("The server wants no such call for another %v.", pause.Round(time.Millisecond)), retryIn(pause)),
 				headgate.Decision{RetryAfter: pause})
 		}
@@ -147,77 +152,33 @@ func (c *Client) admit(call *Call) error {
 		}
 		left -= wait
 	}
-	return c.fit(call, &c.calls, left)
+	return c.fit(call, c.calls, left)
 }
 
 // fit holds a call or message back until it fits its limits, at most for so long.
-func (c *Client) fit(call *Call, limits *compiled, left time.Duration) error {
-	if len(limits.bindings) == 0 {
+func (c *Client) fit(call *Call, limits *admission.Gate[*Call], left time.Duration) error {
+	if !limits.Limits() {
 		return nil
 	}
-	cost := int64(1)
-	if c.cost != nil {
-		if cost = c.cost(call); cost == 0 {
-			return nil
-		}
-	}
-	if cost < 0 || cost > headgate.MaxCount {
-		return c.undecided(call, costError("ClientCost", call, cost))
-	}
-	var facts policy.Descriptor
-	for _, f := range c.facts {
-		if v := f.Find(&c.reader, call); v != "" {
-			facts = append(facts, policy.Entry{Name: f.Name, Value: v})
-		}
-	}
-	checks, err := limits.set.Match(facts, cost, nil)
-	if err != nil {
-		return c.undecided(call, err)
-	}
-	if len(checks) == 0 {
+	a := limits.Try(call.ctx, call, left)
+	defer a.Free()
+	switch a.Outcome {
+	case admission.Passed, admission.Open:
 		return nil
+	case admission.Denied:
+		return c.refuse(call, Exhausted(&a.Verdict), *a.Verdict.Deciding())
 	}
-	for {
-		decisions, err := c.store.Take(call.ctx, headgate.OpTake, checks, nil)
-		if err != nil {
-			return c.undecided(call, err)
-		}
-		v := headgate.NewVerdict(decisions)
-		if v.Delay > 0 {
-			giveBack := func(ctx context.Context, checks []headgate.Check) { c.giveBack(ctx, call, checks) }
-			if err := httplimit.Hold(call.ctx, &v, checks, left, giveBack); err != nil {
-				return status.FromContextError(err).Err()
-			}
-			if v.Allowed {
-				c.waited(call, v.Delay)
-			}
-		}
-		if v.Allowed {
-			return nil
-		}
-		wait := v.RetryAfter
-		if wait == headgate.Never || wait > left || ends(call.ctx, wait) {
-			return c.refuse(call, Exhausted(&v), *v.Deciding())
-		}
-		if err := c.hold(call, wait); err != nil {
-			return err
-		}
-		left -= wait
-	}
+	return undecided(a)
 }
 
 func (c *Client) hold(call *Call, d time.Duration) error {
-	if err := c.sleep(call.ctx, d); err != nil {
+	if err := admission.Sleep(call.ctx, d); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	c.waited(call, d)
-	return nil
-}
-
-func (c *Client) waited(call *Call, d time.Duration) {
 	if c.told.Waited != nil {
 		c.told.Waited(call, d)
 	}
+	return nil
 }
 
 // refuse is what a call ends with that is not made.
@@ -227,30 +188,6 @@ func (c *Client) refuse(call *Call, err error, d headgate.Decision) error {
 		c.told.Denied(call, refused)
 	}
 	return refused
-}
-
-// undecided deals with a call that the store had no answer for: it returns what the
-// call ends with, or nil if it is made.
-func (c *Client) undecided(call *Call, err error) error {
-	if call.ctx.Err() != nil {
-		return status.FromContextError(call.ctx.Err()).Err()
-	}
-	if c.told.Failed != nil {
-		c.told.Failed(call, err)
-	}
-	switch {
-	case errors.Is(err, headgate.ErrInvalid):
-		return errBroken()
-	case c.failure == FailClosed:
-		return errUnavailable()
-	}
-	return nil
-}
-
-func (c *Client) giveBack(ctx context.Context, call *Call, checks []headgate.Check) {
-	if _, err := c.store.Take(ctx, headgate.OpRefund, checks, nil); err != nil && c.told.Failed != nil {
-		c.told.Failed(call, fmt.Errorf("give back what a call took: %w", err))
-	}
 }
 
 // heed notes when the server wants calls back, and reports whether it has said so.
@@ -272,7 +209,7 @@ func (c *Client) heed(call *Call, err error) bool {
 func (c *Client) pauseKey(call *Call) string {
 	key := ""
 	for _, f := range c.pauseBy.of.Facts {
-		key += f.Find(&c.reader, call) + "\x00"
+		key += c.Found(f).Find(call) + "\x00"
 	}
 	return key
 }

@@ -40,7 +40,7 @@ func TestClientLimit(t *testing.T) {
 	s := new(service)
 	waited := 0
 	api := calling(t, memory.New(), s, ClientLimit(ByTarget(), headgate.MustRule("r", headgate.Per(1, 20*time.Millisecond))),
-		WithClientHooks(ClientHooks{Waited: func(*Call, time.Duration) { waited++ }}))
+		ObserveClient(ClientHooks{Waited: func(*Call, time.Duration) { waited++ }}))
 	for range 3 {
 		if err := call(t, api); err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestClientLimit(t *testing.T) {
 	var denied []error
 	s = new(service)
 	api = calling(t, stopped(), s, ClientLimit(Combine(ByTarget(), ByMethod()), one("r")),
-		WithClientHooks(ClientHooks{Denied: func(_ *Call, err error) { denied = append(denied, err) }}))
+		ObserveClient(ClientHooks{Denied: func(_ *Call, err error) { denied = append(denied, err) }}))
 	if err := call(t, api); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestRetryInfo(t *testing.T) {
 	for _, code := range []codes.Code{codes.ResourceExhausted, codes.Unavailable} {
 		s := &service{answer: refusing(code, time.Hour)}
 		paused := 0
-		api := calling(t, nil, s, MaxWait(0), WithClientHooks(ClientHooks{Paused: func(*Call, time.Duration) { paused++ }}))
+		api := calling(t, nil, s, MaxWait(0), ObserveClient(ClientHooks{Paused: func(*Call, time.Duration) { paused++ }}))
 		if err := call(t, api); status.Code(err) != code || errors.Is(err, headgate.ErrDenied) {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestClientStreams(t *testing.T) {
 
 func TestClientStoreError(t *testing.T) {
 	failed := 0
-	hooks := WithClientHooks(ClientHooks{Failed: func(*Call, error) { failed++ }})
+	hooks := ObserveClient(ClientHooks{Failed: func(*Call, error) { failed++ }})
 	down := failing{headgate.ErrUnavailable}
 	if err := call(t, calling(t, down, new(service), ClientLimit(Everyone(), one("r")), hooks)); err != nil {
 		t.Errorf("open: %v", err)

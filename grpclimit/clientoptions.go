@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/admission"
 )
 
 // The defaults of the options of [NewClient].
@@ -48,12 +49,16 @@ type clientSettings struct {
 // rules must admit a call, or none is charged. A call that does not fit waits; see
 // [MaxWait]. A call that lacks what is counted by is not bound.
 func ClientLimit(key Key, rules ...*headgate.Rule) ClientOption {
-	return func(s *clientSettings) { s.limits = append(s.limits, binding{Key: key.of, Rules: rules}) }
+	return func(s *clientSettings) {
+		s.limits = append(s.limits, admission.Binding[*Call]{Key: key.of, Rules: rules})
+	}
 }
 
 // ClientMessageLimit binds every message that is sent over a stream.
 func ClientMessageLimit(key Key, rules ...*headgate.Rule) ClientOption {
-	return func(s *clientSettings) { s.messages = append(s.messages, binding{Key: key.of, Rules: rules}) }
+	return func(s *clientSettings) {
+		s.messageLimits = append(s.messageLimits, admission.Binding[*Call]{Key: key.of, Rules: rules})
+	}
 }
 
 // ClientCost sets how many units a call or message takes: 1 to headgate.MaxCount, or
@@ -61,9 +66,7 @@ func ClientMessageLimit(key Key, rules ...*headgate.Rule) ClientOption {
 // 1.
 func ClientCost(cost func(*Call) int64) ClientOption {
 	return func(s *clientSettings) {
-		if cost == nil {
-			s.bad("ClientCost needs a function")
-		}
+		s.Needs("ClientCost", cost != nil)
 		s.cost = cost
 	}
 }
@@ -75,7 +78,7 @@ func ClientCost(cost func(*Call) int64) ClientOption {
 func MaxWait(d time.Duration) ClientOption {
 	return func(s *clientSettings) {
 		if d < 0 {
-			s.bad("MaxWait is %v, must not be negative", d)
+			s.Bad("MaxWait", "MaxWait is %v, must not be negative", d)
 		}
 		s.maxWait = d
 	}
@@ -86,7 +89,7 @@ func MaxWait(d time.Duration) ClientOption {
 func MaxPause(d time.Duration) ClientOption {
 	return func(s *clientSettings) {
 		if d < 0 {
-			s.bad("MaxPause is %v, must not be negative", d)
+			s.Bad("MaxPause", "MaxPause is %v, must not be negative", d)
 		}
 		s.maxPause = d
 	}
@@ -97,12 +100,7 @@ func MaxPause(d time.Duration) ClientOption {
 func PauseBy(key Key) ClientOption {
 	return func(s *clientSettings) {
 		if !key.of.Made {
-			s.bad("PauseBy has an empty Key; make one with a By function, Everyone or Combine")
-		}
-		for _, f := range key.of.Facts {
-			if f.Find == nil {
-				s.bad("PauseBy: the entry %q needs a function that finds it", f.Name)
-			}
+			s.Bad("PauseBy", "PauseBy has an empty Key; make one with a By function, Everyone or Combine")
 		}
 		s.pauseBy = key
 	}
@@ -115,7 +113,7 @@ func Retries(n int) ClientOption {
 	return func(s *clientSettings) {
 		const most = 100
 		if n < 0 || n > most {
-			s.bad("Retries is %d, must be 0 to %d", n, most)
+			s.Bad("Retries", "Retries is %d, must be 0 to %d", n, most)
 		}
 		s.retries = n
 	}
@@ -124,10 +122,10 @@ func Retries(n int) ClientOption {
 // OnClientStoreError says what happens to a call when the store cannot decide. The
 // default is [FailOpen].
 func OnClientStoreError(choice Failure) ClientOption {
-	return func(s *clientSettings) { OnStoreError(choice)(&s.settings) }
+	return func(s *clientSettings) { s.Failure = choice }
 }
 
-// WithClientHooks sets the hooks.
-func WithClientHooks(hooks ClientHooks) ClientOption {
+// ObserveClient sets the hooks of a client.
+func ObserveClient(hooks ClientHooks) ClientOption {
 	return func(s *clientSettings) { s.told = hooks }
 }

@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/bindings"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
 )
 
 // Key says what a counter is kept for. Make one with the By functions,
@@ -16,36 +16,43 @@ import (
 // policy.Rule of the same name whose Per has the same entries, and as by package
 // httplimit: secrets are hashed, addresses brought to one form, and several values
 // joined so that no two combinations meet.
-type Key struct{ of bindings.Key[*reader, *Call] }
+type Key struct{ of admission.Key[*Call] }
 
 // fact is an entry of the descriptor and how to find it in a call.
-type fact = bindings.Fact[*reader, *Call]
-
-// binding is rules that count by one key.
-type binding = bindings.Binding[*reader, *Call]
+type fact = admission.Fact[*Call]
 
 // by is a key of the values of facts.
-func by(facts ...*fact) Key { return Key{bindings.Key[*reader, *Call]{Facts: facts, Made: true}} }
+func by(facts ...*fact) Key { return Key{admission.By(facts...)} }
 
 // reader finds what needs options to be found.
 type reader struct {
-	resolver *resolver
+	resolver resolver
 	apiKeys  []string // names of metadata, in lower case
 }
 
-// The facts that every server knows; see [Policy].
+// The facts that every server knows; see [Policy]. Those without a function are found by
+// a reader.
 var (
-	factAPIKey      = &fact{Name: "api_key", Find: (*reader).apiKey}
-	factIP          = &fact{Name: "ip", Find: (*reader).ip}
-	factRoute       = &fact{Name: "route", Find: func(_ *reader, c *Call) string { return c.Method }}
-	factMethod      = &fact{Name: "method", Find: func(_ *reader, c *Call) string { _, name := split(c.Method); return name }}
-	factService     = &fact{Name: "service", Find: func(_ *reader, c *Call) string { return c.Service() }}
-	factHost        = &fact{Name: "host", Find: func(_ *reader, c *Call) string { return httplimit.Hostname(c.first(":authority")) }}
-	factCertificate = &fact{Name: "certificate", Find: func(_ *reader, c *Call) string { return certificate(c) }}
-	factTarget      = &fact{Name: "target", Find: func(_ *reader, c *Call) string { return c.Target }}
-
-	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factService, factHost, factCertificate}
+	factAPIKey      = &fact{Name: "api_key"}
+	factIP          = &fact{Name: "ip"}
+	factRoute       = &fact{Name: "route", Find: func(c *Call) string { return c.Method }}
+	factMethod      = &fact{Name: "method", Find: func(c *Call) string { _, name := split(c.Method); return name }}
+	factService     = &fact{Name: "service", Find: (*Call).Service}
+	factHost        = &fact{Name: "host", Find: func(c *Call) string { return identity.Hostname(c.first(":authority")) }}
+	factCertificate = &fact{Name: "certificate", Find: certificate}
+	factTarget      = &fact{Name: "target", Find: func(c *Call) string { return c.Target }}
 )
+
+// finders find the facts that depend on options.
+func (r *reader) finders() map[*fact]fact {
+	return map[*fact]fact{
+		factAPIKey: {
+			Find:    func(c *Call) string { return identity.APIKey(c.metadata(), r.apiKeys) },
+			Unclear: received(func(c *Call) string { return identity.Unclear(c.metadata(), r.apiKeys) }),
+		},
+		factIP: {Find: r.ip},
+	}
+}
 
 // ByIP is a counter for each client address, as [TrustProxies] finds it, with
 // IPv6 addresses counted by their prefix; see [IPv6Prefix]. Only a peer that has
@@ -54,8 +61,9 @@ func ByIP() Key { return by(factIP) }
 
 // ByAPIKey is a counter for each API key, wherever [APIKeyMetadata] says that it
 // stands. The API key is a secret: counters are kept under a hash; see
-// [HashKey]. A server ends a call that has more than one word behind Bearer in its
-// authorization with INVALID_ARGUMENT, whatever [OnMissing] says: see [httplimit.Bearer].
+// [HashKey]. A call that a server receives with several values of one of these keys, or
+// with more than one word behind Bearer, ends with INVALID_ARGUMENT, whatever [OnMissing]
+// says: services do not agree on which of them is the key.
 func ByAPIKey() Key { return by(factAPIKey) }
 
 // ByCertificate is a counter for each client certificate that TLS has verified: by
@@ -67,7 +75,7 @@ func ByCertificate() Key { return by(factCertificate) }
 func ByUser(user func(context.Context) string) Key {
 	f := &fact{Name: "user"}
 	if user != nil {
-		f.Find = func(_ *reader, c *Call) string { return user(c.ctx) }
+		f.Find = func(c *Call) string { return user(c.ctx) }
 	}
 	return by(f)
 }
@@ -84,17 +92,33 @@ func ByTarget() Key { return by(factTarget) }
 
 // ByMetadata is a counter for each value of a key in the metadata that is not a
 // secret, such as the name of a tenant; the entry is that key. Clients write metadata
-// as they like: use one that the proxy in front of the service sets.
+// as they like: use one that the proxy in front of the service sets. A call that a
+// server receives with several values of it ends with INVALID_ARGUMENT.
 func ByMetadata(name string) Key {
 	name = strings.ToLower(name)
-	return ByFunc(name, func(c *Call) string { return c.first(name) })
+	return by(&fact{
+		Name:    name,
+		Find:    func(c *Call) string { return c.first(name) },
+		Unclear: received(func(c *Call) string { return identity.SeveralLines(c.metadata(), name) }),
+	})
+}
+
+// received has unclear asked of the calls that a server receives. What a client sends
+// itself is what the client means.
+func received(unclear func(*Call) string) func(*Call) string {
+	return func(c *Call) string {
+		if c.out {
+			return ""
+		}
+		return unclear(c)
+	}
 }
 
 // ByFunc is a counter for each value that find returns; "" is none. The entry's
 // name, such as "tenant", has letters, digits and _ - . : only. Values of the
 // entries "token" and "authorization" are hashed, as API keys are.
 func ByFunc(entry string, find func(*Call) string) Key {
-	return by(newFact(entry, find))
+	return by(&fact{Name: entry, Find: find})
 }
 
 // Everyone is one counter that all calls share.
@@ -103,55 +127,11 @@ func Everyone() Key { return by() }
 // Combine is a counter for each combination of values, such as those of ByUser
 // and ByMethod. All of them must be present.
 func Combine(keys ...Key) Key {
-	parts := make([]bindings.Key[*reader, *Call], len(keys))
+	parts := make([]admission.Key[*Call], len(keys))
 	for i := range keys {
 		parts[i] = keys[i].of
 	}
-	return Key{bindings.Combine(parts...)}
-}
-
-func newFact(name string, find func(*Call) string) *fact {
-	f := &fact{Name: name}
-	if find != nil {
-		f.Find = func(_ *reader, c *Call) string { return find(c) }
-	}
-	return f
-}
-
-// authorization is the key whose API key follows the word Bearer.
-const authorization = "authorization"
-
-// apiKey returns the first API key that the metadata holds.
-func (r *reader) apiKey(c *Call) string {
-	for _, name := range r.apiKeys {
-		for _, v := range c.Metadata(name) {
-			if name == authorization {
-				v, _ = httplimit.Bearer(v)
-			}
-			if v = strings.Trim(v, " \t"); v != "" {
-				return v
-			}
-		}
-	}
-	return ""
-}
-
-// unclear reports whether the metadata have several values where the API key stands, or an
-// authorization that cannot be read in one way only; see [httplimit.UnclearAPIKey].
-func (r *reader) unclear(c *Call) bool {
-	for _, name := range r.apiKeys {
-		values := c.Metadata(name)
-		if len(values) > 1 {
-			return true
-		}
-		if name != authorization || len(values) == 0 {
-			continue
-		}
-		if _, ok := httplimit.Bearer(values[0]); !ok {
-			return true
-		}
-	}
-	return false
+	return Key{admission.Combine(parts...)}
 }
 
 // ip returns the client's whole address as text.

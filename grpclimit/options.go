@@ -1,7 +1,6 @@
 package grpclimit
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -9,40 +8,70 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
+	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy"
+)
+
+// The defaults of the options.
+const (
+	// DefaultMaxDelay is how long a call is held for a leaky bucket unless [MaxDelay]
+	// says otherwise.
+	DefaultMaxDelay = admission.DefaultMaxDelay
+	// DefaultIPv6Prefix is how many bits of an IPv6 address count.
+	DefaultIPv6Prefix = admission.DefaultIPv6Prefix
+)
+
+// Dialect is the set of headers that tell a client its limits, as in package httplimit.
+// Its values are the same.
+type Dialect = notice.Dialect
+
+// The dialects.
+const (
+	XRateLimit      = notice.XRateLimit      // x-ratelimit-limit, -remaining and -reset
+	RateLimitTriple = notice.RateLimitTriple // ratelimit-limit, -remaining and -reset
+	Draft11         = notice.Draft11         // ratelimit-policy and ratelimit
+	NoHeaders       = notice.NoHeaders       // only the retry-after of a denial
+)
+
+// Source is the name of the metadata in which trusted proxies hand on the client's
+// address, as in package httplimit: [XForwardedFor], [Forwarded], or another name for a
+// single address. It is a string.
+type Source = identity.Source
+
+// The sources whose form is known.
+const (
+	XForwardedFor = identity.XForwardedFor
+	Forwarded     = identity.Forwarded // RFC 7239
 )
 
 // Missing says what happens to a call without the identity that a [Limit] counts by.
 // Whatever it is, such calls never share one counter.
-type Missing uint8
+type Missing = admission.Missing
 
 const (
 	// DenyMissing turns the call away: with UNAUTHENTICATED if it has no API key,
 	// no user or no certificate, with INVALID_ARGUMENT if something else is
 	// missing. It is the default.
-	DenyMissing Missing = iota
+	DenyMissing = admission.DenyMissing
 	// CountMissingByIP counts the call by the client's address instead, apart
 	// from all other keys. A call that has none is turned away.
-	CountMissingByIP
+	CountMissingByIP = admission.CountMissingByIP
 	// PassMissing lets the call past the limit. Other limits still bind it.
-	PassMissing
-
-	missings // the number of choices
+	PassMissing = admission.PassMissing
 )
 
 // Failure says what happens to a call when the store cannot decide.
-type Failure uint8
+type Failure = admission.Failure
 
 const (
 	// FailOpen lets the call in; see [UnenforcedHeader]. It is the default: the
 	// limiter's failure is not the service's.
-	FailOpen Failure = iota
+	FailOpen = admission.FailOpen
 	// FailClosed turns the call away with UNAVAILABLE and a google.rpc.RetryInfo
-	// of httplimit.UnavailableFor.
-	FailClosed
-
-	failures // the number of choices
+	// of 5 s.
+	FailClosed = admission.FailClosed
 )
 
 // Hooks are told what the interceptors did. Any of them may be nil. They run in the
@@ -84,42 +113,41 @@ type Option func(*settings)
 
 // settings are the options as given, before they are checked.
 type settings struct {
-	limits      []binding
-	messages    []binding
-	set         *policy.Set
-	facts       []*fact
-	describe    func(*Call, policy.Descriptor) policy.Descriptor
-	reader      reader
-	hashKey     []byte
-	oldHashKey  []byte
-	oldHashes   bool // there is an old hash key, even if it is empty
-	ipv6Bits    int
-	cost        func(*Call) int64
-	messageCost func(*Call) int64
-	settle      func(*Call, End) int64
-	missing     Missing
-	failure     Failure
-	unenforced  string
-	dialect     httplimit.Dialect
-	maxDelay    time.Duration
-	hold        time.Duration
-	denied      DeniedFunc
-	hooks       Hooks
-	problems    headgate.Problems
+	admission.Options[*Call]
+	limits        []admission.Binding[*Call]
+	messageLimits []admission.Binding[*Call]
+	reader        reader
+	cost          func(*Call) int64
+	messageCost   func(*Call) int64
+	settle        func(*Call, End) int64
+	unenforced    string
+	dialect       Dialect
+	hold          time.Duration
+	denied        DeniedFunc
+}
+
+// newSettings are the defaults of servers and clients.
+func newSettings(store headgate.Store) settings {
+	return settings{
+		Options: admission.Options[*Call]{Store: store, IPv6Bits: DefaultIPv6Prefix, Address: factIP},
+		reader:  reader{resolver: newResolver(new(identity.Resolver)), apiKeys: []string{"authorization", "x-api-key"}},
+	}
 }
 
 // Limit binds every call by the rules, with counters kept for the key. Given
 // several times, by different keys, all of the rules must admit a call, or none is
 // charged.
 func Limit(key Key, rules ...*headgate.Rule) Option {
-	return func(s *settings) { s.limits = append(s.limits, binding{Key: key.of, Rules: rules}) }
+	return func(s *settings) { s.limits = append(s.limits, admission.Binding[*Call]{Key: key.of, Rules: rules}) }
 }
 
 // MessageLimit binds every message that a client sends over a stream by the rules,
 // besides the limits of the stream's opening. A message that is denied ends the
 // stream, unless [HoldMessages] has it wait.
 func MessageLimit(key Key, rules ...*headgate.Rule) Option {
-	return func(s *settings) { s.messages = append(s.messages, binding{Key: key.of, Rules: rules}) }
+	return func(s *settings) {
+		s.messageLimits = append(s.messageLimits, admission.Binding[*Call]{Key: key.of, Rules: rules})
+	}
 }
 
 // Policy binds calls by the rules of a policy. The facts that the rules may look at
@@ -131,22 +159,14 @@ func MessageLimit(key Key, rules ...*headgate.Rule) Option {
 // the HTTP status that stands for it: RESOURCE_EXHAUSTED as 429, for instance. Policy
 // and [Limit] may be used together.
 func Policy(set *policy.Set) Option {
-	return func(s *settings) {
-		switch {
-		case set == nil:
-			s.bad("Policy: the set is nil")
-		case s.set != nil:
-			s.bad("Policy is given twice; put all rules into one set")
-		}
-		s.set = set
-	}
+	return func(s *settings) { s.AddPolicy(set) }
 }
 
 // Fact adds an entry to what a policy's rules may look at, such as "user" or
 // "tier". The function is called for each call if a rule mentions the entry; ""
 // means that the call has none. It takes the place of a built-in fact of that name.
 func Fact(entry string, find func(*Call) string) Option {
-	return func(s *settings) { s.facts = append(s.facts, newFact(entry, find)) }
+	return func(s *settings) { s.Facts = append(s.Facts, &fact{Name: entry, Find: find}) }
 }
 
 // Describe has the last word on the descriptor that a policy and the limits see:
@@ -156,25 +176,19 @@ func Fact(entry string, find func(*Call) string) Option {
 // others. Prefer [Fact], which costs nothing where no rule needs it.
 func Describe(describe func(c *Call, facts policy.Descriptor) policy.Descriptor) Option {
 	return func(s *settings) {
-		if describe == nil {
-			s.bad("Describe needs a function")
-		}
-		s.describe = describe
+		s.Needs("Describe", describe != nil)
+		s.Describe = describe
 	}
 }
 
 // TrustProxies believes the client's address that the named metadata gives, if the
-// connection comes from one of the proxies; see httplimit.NewResolver. Without it
-// the client is the peer of the connection, whatever metadata say.
-func TrustProxies(source httplimit.Source, proxies ...string) Option {
+// connection comes from one of the proxies; the header and the proxies are written as
+// in package httplimit. Without it the client is the peer of the connection, whatever metadata say.
+func TrustProxies(source Source, proxies ...string) Option {
 	return func(s *settings) {
-		r, err := newResolver(source, proxies)
-		var invalid *headgate.InvalidError
-		if errors.As(err, &invalid) {
-			s.problems = append(s.problems, invalid.Problems...)
-			return
-		}
-		s.reader.resolver = r
+		r, problems := identity.NewResolver(source, proxies)
+		s.Problems = append(s.Problems, problems...)
+		s.reader.resolver = newResolver(r)
 	}
 }
 
@@ -182,12 +196,7 @@ func TrustProxies(source httplimit.Source, proxies ...string) Option {
 // The default is 64, the least that a subscriber gets. Rules of a [Policy] say it
 // themselves.
 func IPv6Prefix(bits int) Option {
-	return func(s *settings) {
-		if bits < 1 || bits > 128 {
-			s.bad("IPv6Prefix is %d, must be 1 to 128", bits)
-		}
-		s.ipv6Bits = bits
-	}
+	return func(s *settings) { s.IPv6Bits = bits }
 }
 
 // APIKeyMetadata says where the API key stands; the first key of the metadata that
@@ -198,11 +207,11 @@ func APIKeyMetadata(keys ...string) Option {
 	return func(s *settings) {
 		s.reader.apiKeys = nil
 		if len(keys) == 0 {
-			s.bad("APIKeyMetadata needs the name of a key")
+			s.Bad("APIKeyMetadata", "APIKeyMetadata needs the name of a key")
 		}
 		for _, key := range keys {
 			if !validKey(key) {
-				s.bad("APIKeyMetadata: %q is not the name of a key of metadata", key)
+				s.Bad("APIKeyMetadata", "APIKeyMetadata: %q is not the name of a key of metadata", key)
 			}
 			s.reader.apiKeys = append(s.reader.apiKeys, strings.ToLower(key))
 		}
@@ -213,20 +222,14 @@ func APIKeyMetadata(keys ...string) Option {
 // policy.MaxHashKey bytes. All nodes that share counters must have the same.
 // Without it whoever reads the store can test guesses. A [Policy] has its own.
 func HashKey(key []byte) Option {
-	return func(s *settings) {
-		if len(key) == 0 {
-			s.bad("HashKey is empty; leave the option out to hash without a key")
-			return
-		}
-		s.hashKey = slices.Clone(key)
-	}
+	return func(s *settings) { s.SetHashKey(key) }
 }
 
 // OldHashKey sets the key before, while it is being changed on one node after the
 // other, for [Limit]: see [policy.WithOldHashKey]. An empty one says that there was
 // none. A [Policy] has its own.
 func OldHashKey(key []byte) Option {
-	return func(s *settings) { s.oldHashKey, s.oldHashes = slices.Clone(key), true }
+	return func(s *settings) { s.OldHashKey, s.Rotates = slices.Clone(key), true }
 }
 
 // Cost sets how many units a call takes: 1 to headgate.MaxCount, or 0 for a call
@@ -234,9 +237,7 @@ func OldHashKey(key []byte) Option {
 // INTERNAL. The default is 1.
 func Cost(cost func(*Call) int64) Option {
 	return func(s *settings) {
-		if cost == nil {
-			s.bad("Cost needs a function")
-		}
+		s.Needs("Cost", cost != nil)
 		s.cost = cost
 	}
 }
@@ -245,9 +246,7 @@ func Cost(cost func(*Call) int64) Option {
 // call's Message.
 func MessageCost(cost func(*Call) int64) Option {
 	return func(s *settings) {
-		if cost == nil {
-			s.bad("MessageCost needs a function")
-		}
+		s.Needs("MessageCost", cost != nil)
 		s.messageCost = cost
 	}
 }
@@ -259,7 +258,7 @@ func MessageCost(cost func(*Call) int64) Option {
 func HoldMessages(most time.Duration) Option {
 	return func(s *settings) {
 		if most <= 0 {
-			s.bad("HoldMessages is %v, must be more than 0", most)
+			s.Bad("HoldMessages", "HoldMessages is %v, must be more than 0", most)
 		}
 		s.hold = most
 	}
@@ -273,9 +272,7 @@ func HoldMessages(most time.Duration) Option {
 // [headgate.Ledger]. Settling takes one more call to it.
 func Settle(cost func(c *Call, end End) int64) Option {
 	return func(s *settings) {
-		if cost == nil {
-			s.bad("Settle needs a function")
-		}
+		s.Needs("Settle", cost != nil)
 		s.settle = cost
 	}
 }
@@ -283,24 +280,14 @@ func Settle(cost func(c *Call, end End) int64) Option {
 // OnMissing says what happens to a call without the identity that a [Limit] counts
 // by. The default is [DenyMissing].
 func OnMissing(choice Missing) Option {
-	return func(s *settings) {
-		if choice >= missings {
-			s.bad("OnMissing: choice %d is unknown", choice)
-		}
-		s.missing = choice
-	}
+	return func(s *settings) { s.Missing = choice }
 }
 
 // OnStoreError says what happens to a call when the store cannot decide. The
 // default is [FailOpen]. A rule of a [Policy] that says deny has its way. For what else
 // rules say, put a fallback of package layered around the store.
 func OnStoreError(choice Failure) Option {
-	return func(s *settings) {
-		if choice >= failures {
-			s.bad("OnStoreError: choice %d is unknown", choice)
-		}
-		s.failure = choice
-	}
+	return func(s *settings) { s.Failure = choice }
 }
 
 // UnenforcedHeader names a key of the response's metadata, such as
@@ -309,7 +296,7 @@ func OnStoreError(choice Failure) Option {
 func UnenforcedHeader(key string) Option {
 	return func(s *settings) {
 		if !validKey(key) {
-			s.bad("UnenforcedHeader: %q is not the name of a key of metadata", key)
+			s.Bad("UnenforcedHeader", "UnenforcedHeader: %q is not the name of a key of metadata", key)
 		}
 		s.unenforced = strings.ToLower(key)
 	}
@@ -317,11 +304,11 @@ func UnenforcedHeader(key string) Option {
 
 // Headers sets the dialect in which clients are told their limits, in the headers
 // of an admitted call and the trailers of a denied one. The default is
-// httplimit.XRateLimit.
-func Headers(dialect httplimit.Dialect) Option {
+// [XRateLimit].
+func Headers(dialect Dialect) Option {
 	return func(s *settings) {
-		if _, err := httplimit.ParseDialect(dialect.String()); err != nil {
-			s.bad("Headers: dialect %d is unknown", dialect)
+		if !dialect.Known() {
+			s.Bad("Headers", "Headers: dialect %d is unknown", dialect)
 		}
 		s.dialect = dialect
 	}
@@ -329,33 +316,24 @@ func Headers(dialect httplimit.Dialect) Option {
 
 // MaxDelay sets how long at most a call or message is held for a leaky bucket. One
 // that would have to wait longer, or beyond its deadline, is denied, and what it took
-// is given back. The default is httplimit.DefaultMaxDelay; 0 never holds a call.
+// is given back. The default is [DefaultMaxDelay]; 0 never holds a call.
 func MaxDelay(d time.Duration) Option {
-	return func(s *settings) {
-		if d < 0 {
-			s.bad("MaxDelay is %v, must not be negative", d)
-		}
-		s.maxDelay = d
-	}
+	return func(s *settings) { s.MaxDelay = d }
 }
 
 // OnDenied sets what a denied call ends with.
 func OnDenied(answer DeniedFunc) Option {
 	return func(s *settings) {
-		if answer == nil {
-			s.bad("OnDenied needs a function")
-		}
+		s.Needs("OnDenied", answer != nil)
 		s.denied = answer
 	}
 }
 
-// WithHooks sets the hooks.
-func WithHooks(hooks Hooks) Option {
-	return func(s *settings) { s.hooks = hooks }
-}
-
-func (s *settings) bad(format string, args ...any) {
-	s.problems.Add("", format, args...)
+// Observe sets the hooks that are told what happens.
+func Observe(hooks Hooks) Option {
+	return func(s *settings) {
+		s.Hooks = admission.Hooks[*Call]{Denied: hooks.Denied, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
+	}
 }
 
 // validKey reports whether metadata can have a key of that name in any case.

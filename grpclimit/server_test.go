@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -106,8 +106,8 @@ func TestNeverFits(t *testing.T) {
 }
 
 func TestDialects(t *testing.T) {
-	for dialect, want := range map[httplimit.Dialect]string{
-		httplimit.XRateLimit: "x-ratelimit-limit", httplimit.RateLimitTriple: "ratelimit-limit", httplimit.Draft11: "ratelimit-policy", httplimit.NoHeaders: "",
+	for dialect, want := range map[Dialect]string{
+		XRateLimit: "x-ratelimit-limit", RateLimitTriple: "ratelimit-limit", Draft11: "ratelimit-policy", NoHeaders: "",
 	} {
 		api := limited(t, stopped(), new(service), Limit(Everyone(), one("r")), Headers(dialect))
 		var header metadata.MD
@@ -161,7 +161,7 @@ func TestIdentity(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			api := limited(t, stopped(), new(service), Limit(c.key, one("r")), TrustProxies(httplimit.XForwardedFor, "127.0.0.0/8"))
+			api := limited(t, stopped(), new(service), Limit(c.key, one("r")), TrustProxies(XForwardedFor, "127.0.0.0/8"))
 			ask := func(pairs md) error {
 				_, err := api.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), pairs...), new(testpb.SimpleRequest))
 				return err
@@ -195,6 +195,13 @@ func TestUnclearAPIKey(t *testing.T) {
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Basic k1", "authorization", "Bearer k1 1")
 	if _, err := api.UnaryCall(ctx, new(testpb.SimpleRequest)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("in the second line: %v", err)
+	}
+	for _, name := range []string{"authorization", "x-api-key", "x-tenant"} {
+		api := limited(t, stopped(), new(service), Limit(Combine(ByAPIKey(), ByMetadata("X-Tenant")), one("r")), OnMissing(PassMissing))
+		ctx := metadata.AppendToOutgoingContext(t.Context(), name, "Bearer", name, "Bearer")
+		if _, err := api.UnaryCall(ctx, new(testpb.SimpleRequest)); status.Convert(err).Message() != name+" is there 2 times. Send it once." {
+			t.Errorf("two values of %s: %v", name, err)
+		}
 	}
 	api = limited(t, stopped(), new(service), Limit(ByAPIKey(), one("r")), OnMissing(PassMissing), APIKeyMetadata("x-api-key"))
 	for i, line := range lines {
@@ -287,7 +294,7 @@ func TestMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			missed := 0
-			hooks := WithHooks(Hooks{Missing: func(*Call, string) { missed++ }})
+			hooks := Observe(Hooks{Missing: func(*Call, string) { missed++ }})
 			api := limited(t, stopped(), new(service), Limit(c.key, one("r")), hooks)
 			if code, reason, _ := said(call(t, api)); code != c.want || reason != ReasonNoIdentity {
 				t.Errorf("got %v %s", code, reason)
@@ -312,7 +319,7 @@ func TestMissing(t *testing.T) {
 
 func TestStoreError(t *testing.T) {
 	var failed []error
-	hooks := WithHooks(Hooks{Failed: func(_ *Call, err error) { failed = append(failed, err) }})
+	hooks := Observe(Hooks{Failed: func(_ *Call, err error) { failed = append(failed, err) }})
 	down := failing{fmt.Errorf("%w: nobody there", headgate.ErrUnavailable)}
 	api := limited(t, down, new(service), Limit(Everyone(), one("r")), UnenforcedHeader("X-RateLimit-Unenforced"), hooks)
 	var header metadata.MD
@@ -320,7 +327,7 @@ func TestStoreError(t *testing.T) {
 		t.Errorf("open: %v, %v", err, header)
 	}
 	api = limited(t, down, new(service), Limit(Everyone(), one("r")), OnStoreError(FailClosed), hooks)
-	if code, reason, delay := said(call(t, api)); code != codes.Unavailable || reason != ReasonUnavailable || delay != httplimit.UnavailableFor {
+	if code, reason, delay := said(call(t, api)); code != codes.Unavailable || reason != ReasonUnavailable || delay != admission.UnavailableFor {
 		t.Errorf("closed: %v %s %v", code, reason, delay)
 	}
 	// A rule that says deny has its way.
@@ -391,7 +398,7 @@ func TestPolicy(t *testing.T) {
 	}
 	var soft int
 	api := limited(t, stopped(), new(service), Policy(set), Fact("user", func(c *Call) string { return strings.Join(c.Metadata("user"), "") }),
-		WithHooks(Hooks{Soft: func(*Call, headgate.Decision) { soft++ }}))
+		Observe(Hooks{Soft: func(*Call, headgate.Decision) { soft++ }}))
 	ask := func(user string) (metadata.MD, error) {
 		var header metadata.MD
 		_, err := api.UnaryCall(metadata.AppendToOutgoingContext(t.Context(), "user", user), new(testpb.SimpleRequest), grpc.Header(&header))
@@ -458,7 +465,7 @@ func TestOnDenied(t *testing.T) {
 	api := limited(t, stopped(), new(service), Limit(Everyone(), one("r")),
 		OnDenied(func(c *Call, v headgate.Verdict) error {
 			return status.Error(codes.Unavailable, c.Method+" "+v.Deciding().Rule.Name())
-		}), WithHooks(Hooks{Denied: func(c *Call, _ headgate.Verdict) { denied = append(denied, c.Method) }}))
+		}), Observe(Hooks{Denied: func(c *Call, _ headgate.Verdict) { denied = append(denied, c.Method) }}))
 	if err := call(t, api); err != nil {
 		t.Fatal(err)
 	}

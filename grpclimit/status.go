@@ -14,7 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/notice"
 )
 
 // The google.rpc.ErrorInfo of what the interceptors end calls with: the domain, and
@@ -49,7 +50,7 @@ func Exhausted(v *headgate.Verdict) error {
 	if v.RetryAfter != headgate.Never {
 		details = append(details, retryIn(v.RetryAfter))
 	}
-	text := httplimit.QuotaExceeded(v).Detail
+	text := notice.QuotaExceeded(v).Detail
 	if text == "" {
 		text = "The call is denied."
 	}
@@ -74,13 +75,13 @@ func errNobody(entry string, apiKeys []string) error {
 	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "The call has no "+entry+", which its limit is counted by.")
 }
 
-func errUnclear() error {
-	return newStatus(codes.InvalidArgument, ReasonNoIdentity, "The API key is there several times, or authorization has more than one word behind Bearer, or something else than spaces before it.")
+func errUnclear(why string) error {
+	return newStatus(codes.InvalidArgument, ReasonNoIdentity, why)
 }
 
 func errUnavailable() error {
 	return newStatus(codes.Unavailable, ReasonUnavailable, "The rate limiter could not decide on the call.",
-		retryIn(httplimit.UnavailableFor))
+		retryIn(admission.UnavailableFor))
 }
 
 // retryIn says when a call may come back.
@@ -103,10 +104,10 @@ func newStatus(code codes.Code, reason, text string, details ...protoadapt.Messa
 
 // headers are those of the dialect, as metadata has them.
 func (s *Server) headers(v *headgate.Verdict) metadata.MD {
-	h := make(http.Header, 4)
-	httplimit.WriteHeaders(h, s.dialect, v)
-	if s.set != nil {
-		httplimit.WriteWarning(h, s.dialect, v, s.set)
+	h := make(map[string][]string, 4)
+	notice.WriteHeaders(h, s.dialect, v)
+	if s.Policy != nil {
+		notice.WriteWarning(h, s.dialect, v, s.Policy)
 	}
 	delete(h, "Cache-Control") // Nothing caches answers of gRPC.
 	if len(h) == 0 {
@@ -132,21 +133,12 @@ func lower(name string) string {
 	return strings.ToLower(name)
 }
 
-// tell tells the client of an admitted call its limits, and the hook of those that
-// are a warning.
+// tell tells the client of an admitted call its limits.
 func (s *Server) tell(c *Call, v *headgate.Verdict) {
 	if md := s.headers(v); md != nil {
 		// It fails only if the headers are sent already, by what stands before
 		// this interceptor.
 		_ = grpc.SetHeader(c.ctx, md)
-	}
-	if s.set == nil || s.hooks.Soft == nil || !s.set.Warns() {
-		return
-	}
-	for i := range v.Decisions {
-		if d := &v.Decisions[i]; d.Allowed && s.set.Soft(d) {
-			s.hooks.Soft(c, *d)
-		}
 	}
 }
 

@@ -118,7 +118,7 @@ func TestAccessLog(t *testing.T) {
 		httplimit.Limit(httplimit.Combine(httplimit.ByIP(), httplimit.ByRoute()), rule("page", perPage)),
 		httplimit.Limit(httplimit.Everyone(), rule("everyone", everyone)),
 		httplimit.TrustProxies(httplimit.XForwardedFor, "127.0.0.1"),
-		httplimit.WithHooks(httplimit.Hooks{Denied: func(_ *http.Request, v headgate.Verdict) {
+		httplimit.Observe(httplimit.Hooks{Denied: func(_ *http.Request, v headgate.Verdict) {
 			for _, d := range v.Decisions {
 				if !d.Allowed {
 					denials[d.Rule.Name()+" "+d.Limit.String()]++

@@ -5,6 +5,7 @@
 package httplimit
 
 import (
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -22,6 +23,11 @@ func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
 var empty = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// request is one from that address, with the headers.
+func request(remote string, header map[string][]string) *http.Request {
+	return &http.Request{Method: "GET", RemoteAddr: remote, Header: maps.Clone(http.Header(header))}
+}
 
 // cases are admitted requests with what each may allocate.
 func cases(t testing.TB) []allocCase {

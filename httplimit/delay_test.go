@@ -23,13 +23,15 @@ func paced() *headgate.Rule {
 // was asked for, and wait says how it ends.
 func delayed(t *testing.T, c *clock, slept *[]time.Duration, wait func(context.Context) error, opts ...Option) http.Handler {
 	t.Helper()
-	m, err := newMiddleware(c.store(), opts)
+	sleep := func(s *settings) {
+		s.Sleep = func(ctx context.Context, d time.Duration) error {
+			*slept = append(*slept, d)
+			return wait(ctx)
+		}
+	}
+	m, err := newMiddleware(c.store(), append(opts, sleep))
 	if err != nil {
 		t.Fatal(err)
-	}
-	m.sleep = func(ctx context.Context, d time.Duration) error {
-		*slept = append(*slept, d)
-		return wait(ctx)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, hello) })
 }
@@ -153,7 +155,7 @@ func TestRefundThatFails(t *testing.T) {
 		return inner.Take(ctx, op, checks, dst)
 	})
 	var failed error
-	h := mustNew(t, store, Limit(ByIP(), paced()), WithHooks(Hooks{Failed: func(_ *http.Request, err error) { failed = err }}))
+	h := mustNew(t, store, Limit(ByIP(), paced()), Observe(Hooks{Failed: func(_ *http.Request, err error) { failed = err }}))
 	ask(h, "192.0.2.1:1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -114,7 +114,7 @@ func TestMissingIdentity(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			told := 0
-			opts := append([]Option{Limit(tt.key, one("rule")), WithHooks(Hooks{Missing: func(*http.Request, string) { told++ }})}, tt.opts...)
+			opts := append([]Option{Limit(tt.key, one("rule")), Observe(Hooks{Missing: func(*http.Request, string) { told++ }})}, tt.opts...)
 			h := mustNew(t, newClock().store(), opts...)
 			for i, code := range tt.codes {
 				w := ask(h, tt.remote)
@@ -317,18 +317,5 @@ func TestRoutes(t *testing.T) {
 				t.Errorf("route %q, want %q", key, tt.want)
 			}
 		})
-	}
-}
-
-func TestHostname(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"Example.COM": "example.com", "example.com:8080": "example.com", "example.com.": "example.com",
-		"example.com:": "example.com", "example.com:000080": "example.com", "example.com.:80": "example.com", "a:b": "a:b",
-		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8::1]": "[2001:db8::1]", "": "",
-	} {
-		if got := Hostname(in); got != want {
-			t.Errorf("Hostname(%q) = %q, want %q", in, got, want)
-		}
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/headgate/headgate/internal/bindings"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
 )
 
 // Key says what a counter is kept for. Make one with the By functions,
@@ -13,29 +14,23 @@ import (
 // policy.Rule of the same name whose Per has the same entries: secrets are
 // hashed, addresses brought to one form, and several values joined so that no
 // two combinations meet.
-type Key struct {
-	of bindings.Key[*middleware, *http.Request]
-}
+type Key struct{ of admission.Key[*http.Request] }
 
 // fact is an entry of the descriptor and how to find it in a request.
-type fact = bindings.Fact[*middleware, *http.Request]
-
-// binding is rules that count by one key.
-type binding = bindings.Binding[*middleware, *http.Request]
+type fact = admission.Fact[*http.Request]
 
 // by is a key of the values of facts.
-func by(facts ...*fact) Key {
-	return Key{bindings.Key[*middleware, *http.Request]{Facts: facts, Made: true}}
-}
+func by(facts ...*fact) Key { return Key{admission.By(facts...)} }
 
-// The facts that every middleware knows; see [Policy].
+// The facts that every middleware knows; see [Policy]. Those without a function are found
+// by options; see [settings.finders].
 var (
-	factAPIKey = &fact{Name: "api_key", Find: (*middleware).apiKey}
-	factIP     = &fact{Name: "ip", Find: (*middleware).ip}
-	factRoute  = &fact{Name: "route", Find: (*middleware).route}
-	factMethod = &fact{Name: "method", Find: func(_ *middleware, r *http.Request) string { return r.Method }}
-	factHost   = &fact{Name: "host", Find: func(_ *middleware, r *http.Request) string { return Hostname(r.Host) }}
-	factPath   = &fact{Name: "path", Find: (*middleware).path}
+	factAPIKey = &fact{Name: "api_key"}
+	factIP     = &fact{Name: "ip"}
+	factRoute  = &fact{Name: "route"}
+	factMethod = &fact{Name: "method", Find: func(r *http.Request) string { return r.Method }}
+	factHost   = &fact{Name: "host", Find: func(r *http.Request) string { return identity.Hostname(r.Host) }}
+	factPath   = &fact{Name: "path"}
 
 	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factHost, factPath}
 )
@@ -48,8 +43,8 @@ func ByIP() Key { return by(factIP) }
 // ByAPIKey is a counter for each API key, wherever [APIKeyHeaders] says that it
 // stands. The API key is a secret: counters are kept under a hash; see
 // [HashKey]. A request with several lines of one of these headers, or with more than one
-// word behind Bearer, is answered with 400, whatever [OnMissing] says: see
-// [UnclearAPIKey].
+// word behind Bearer, is answered with 400, whatever [OnMissing] says: servers do not
+// agree on which of them is the key.
 func ByAPIKey() Key { return by(factAPIKey) }
 
 // ByUser is a counter for each user, whom the function finds in the request's
@@ -57,7 +52,7 @@ func ByAPIKey() Key { return by(factAPIKey) }
 func ByUser(user func(context.Context) string) Key {
 	f := &fact{Name: "user"}
 	if user != nil {
-		f.Find = func(_ *middleware, r *http.Request) string { return user(r.Context()) }
+		f.Find = func(r *http.Request) string { return user(r.Context()) }
 	}
 	return by(f)
 }
@@ -70,16 +65,18 @@ func ByRoute() Key { return by(factRoute) }
 // write headers as they like: use one that the proxy in front of the service
 // sets. A request with several lines of it is answered with 400.
 func ByHeader(name string) Key {
-	f := newFact(strings.ToLower(name), func(r *http.Request) string { return r.Header.Get(name) })
-	f.Header = http.CanonicalHeaderKey(name)
-	return by(f)
+	return by(&fact{
+		Name:    strings.ToLower(name),
+		Find:    func(r *http.Request) string { return r.Header.Get(name) },
+		Unclear: func(r *http.Request) string { return identity.SeveralLines(r.Header, http.CanonicalHeaderKey(name)) },
+	})
 }
 
 // ByFunc is a counter for each value that find returns; "" is none. The entry's
 // name, such as "tenant", has letters, digits and _ - . : only. Values of the
 // entries "token" and "authorization" are hashed, as API keys are.
 func ByFunc(entry string, find func(*http.Request) string) Key {
-	return by(newFact(entry, find))
+	return by(&fact{Name: entry, Find: find})
 }
 
 // Everyone is one counter that all requests share.
@@ -88,53 +85,61 @@ func Everyone() Key { return by() }
 // Combine is a counter for each combination of values, such as those of ByUser
 // and ByRoute. All of them must be present.
 func Combine(keys ...Key) Key {
-	parts := make([]bindings.Key[*middleware, *http.Request], len(keys))
+	parts := make([]admission.Key[*http.Request], len(keys))
 	for i := range keys {
 		parts[i] = keys[i].of
 	}
-	return Key{bindings.Combine(parts...)}
+	return Key{admission.Combine(parts...)}
 }
 
-func newFact(name string, find func(*http.Request) string) *fact {
-	f := &fact{Name: name}
-	if find != nil {
-		f.Find = func(_ *middleware, r *http.Request) string { return find(r) }
+// finders find the facts that depend on options.
+func (s *settings) finders() map[*fact]fact {
+	path := fact{Find: s.path, Unclear: s.unclearPath}
+	route := fact{Find: s.route, Unclear: s.unclearRoute}
+	if s.readElsewhere { // It is asked of every request then.
+		path.Unclear, route.Unclear = nil, nil
 	}
-	return f
+	return map[*fact]fact{
+		factAPIKey: {
+			Find:    func(r *http.Request) string { return identity.APIKey(r.Header, s.keyHeaders) },
+			Unclear: func(r *http.Request) string { return identity.Unclear(r.Header, s.keyHeaders) },
+		},
+		factIP:    {Find: s.ip},
+		factRoute: route,
+		factPath:  path,
+	}
 }
-
-// apiKey returns the first API key that the configured headers hold.
-func (m *middleware) apiKey(r *http.Request) string { return APIKey(r.Header, m.keyHeaders) }
 
 // ip returns the client's whole address as text. Where the request has that very
 // text it is shared instead of made anew.
-func (m *middleware) ip(r *http.Request) string {
-	a, ok := m.resolver.Client(r)
+func (s *settings) ip(r *http.Request) string {
+	lines := r.Header[string(s.resolver.Source())]
+	a, ok := s.resolver.Client(r.RemoteAddr, lines)
 	if !ok {
 		return ""
 	}
 	var buf [64]byte
 	b := a.AppendTo(buf[:0])
-	if s := r.RemoteAddr; len(s) >= len(b) && s[:len(b)] == string(b) {
-		return s[:len(b)]
+	if remote := r.RemoteAddr; len(remote) >= len(b) && remote[:len(b)] == string(b) {
+		return remote[:len(b)]
 	}
-	if lines := r.Header[string(m.resolver.source)]; len(lines) > 0 {
-		if s := lines[len(lines)-1]; strings.HasSuffix(s, string(b)) {
-			return s[len(s)-len(b):]
+	if len(lines) > 0 {
+		if last := lines[len(lines)-1]; strings.HasSuffix(last, string(b)) {
+			return last[len(last)-len(b):]
 		}
 	}
 	return string(b)
 }
 
 // route is the pattern that the mux matched, or what [Route] says.
-func (m *middleware) route(r *http.Request) string {
+func (s *settings) route(r *http.Request) string {
 	switch {
-	case m.routeOf != nil:
-		return m.routeOf(m.asRead(r))
+	case s.routeOf != nil:
+		return s.routeOf(s.asRead(r))
 	case r.Pattern != "":
 		return r.Pattern
 	}
-	return r.Method + " " + m.path(r)
+	return r.Method + " " + s.path(r)
 }
 
 // MuxRoute returns a function for [Route] that asks the mux which pattern it
@@ -152,13 +157,3 @@ func MuxRoute(mux *http.ServeMux) func(*http.Request) string {
 
 // Unmatched is the route of requests that [MuxRoute] finds no pattern for.
 const Unmatched = "unmatched"
-
-// Hostname is the host of a request without a port and in lower case, so that one
-// host has one spelling.
-func Hostname(host string) string {
-	// A port may have leading zeros, or no digits at all.
-	if colon := strings.LastIndexByte(host, ':'); colon >= 0 && strings.Trim(host[colon+1:], "0123456789") == "" {
-		host = host[:colon]
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
-}

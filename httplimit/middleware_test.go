@@ -69,7 +69,7 @@ func TestDeniedAndAllowed(t *testing.T) {
 	var denied int
 	h := mustNew(t, c.store(),
 		Limit(ByIP(), headgate.MustRule("client", headgate.Sliding(2, time.Minute))),
-		WithHooks(Hooks{Denied: func(_ *http.Request, v headgate.Verdict) {
+		Observe(Hooks{Denied: func(_ *http.Request, v headgate.Verdict) {
 			if v.Allowed || len(v.Decisions) != 1 {
 				t.Errorf("hook got %+v", v)
 			}
@@ -112,7 +112,7 @@ func TestCost(t *testing.T) {
 		return n
 	}
 	h := mustNew(t, newClock().store(), Limit(ByIP(), headgate.MustRule("rule", headgate.PerHour(10))), Cost(cost),
-		WithHooks(Hooks{Failed: func(_ *http.Request, err error) { failed = err }}))
+		Observe(Hooks{Failed: func(_ *http.Request, err error) { failed = err }}))
 	for i, tt := range []struct {
 		cost string
 		code int
@@ -173,7 +173,7 @@ func TestStoreErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			failed := 0
-			h := mustNew(t, tt.store, append(tt.opts, Limit(ByIP(), one("rule")), WithHooks(Hooks{Failed: func(*http.Request, error) { failed++ }}))...)
+			h := mustNew(t, tt.store, append(tt.opts, Limit(ByIP(), one("rule")), Observe(Hooks{Failed: func(*http.Request, error) { failed++ }}))...)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(tt.ctx))
 			if w.Code != tt.code || w.Header().Get("Retry-After") != tt.retry || w.Header().Get("X-Unenforced") != tt.note || failed != tt.failed {

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/bindings"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
@@ -15,42 +16,35 @@ import (
 const (
 	// DefaultMaxDelay is how long a request is held for a leaky bucket unless
 	// [MaxDelay] says otherwise.
-	DefaultMaxDelay = 30 * time.Second
+	DefaultMaxDelay = admission.DefaultMaxDelay
 	// DefaultIPv6Prefix is how many bits of an IPv6 address count.
-	DefaultIPv6Prefix = 64
-	// UnavailableFor is the Retry-After of a request that is turned away because
-	// the store did not answer: long enough not to add to its trouble.
-	UnavailableFor = 5 * time.Second
+	DefaultIPv6Prefix = admission.DefaultIPv6Prefix
 )
 
 // Missing says what happens to a request without the identity that a [Limit]
 // counts by. Whatever it is, such requests never share one counter.
-type Missing uint8
+type Missing = admission.Missing
 
 const (
 	// DenyMissing turns the request away: with 401 if it has no API key or no
 	// user, with 400 if something else is missing. It is the default.
-	DenyMissing Missing = iota
+	DenyMissing = admission.DenyMissing
 	// CountMissingByIP counts the request by the client's address instead,
 	// apart from all other keys. A request that has none is turned away.
-	CountMissingByIP
+	CountMissingByIP = admission.CountMissingByIP
 	// PassMissing lets the request past the limit. Other limits still bind it.
-	PassMissing
-
-	missings // the number of choices
+	PassMissing = admission.PassMissing
 )
 
 // Failure says what happens to a request when the store cannot decide.
-type Failure uint8
+type Failure = admission.Failure
 
 const (
 	// FailOpen lets the request in; see [UnenforcedHeader]. It is the default:
 	// the limiter's failure is not the service's.
-	FailOpen Failure = iota
+	FailOpen = admission.FailOpen
 	// FailClosed turns the request away with 503 and a Retry-After of 5 s.
-	FailClosed
-
-	failures // the number of choices
+	FailClosed = admission.FailClosed
 )
 
 // Hooks are told what the middleware did. Any of them may be nil. They run in
@@ -80,37 +74,28 @@ type Option func(*settings)
 
 // settings are the options as given, before they are checked.
 type settings struct {
-	limits     []binding
-	set        *policy.Set
-	facts      []*fact
-	describe   func(*http.Request, policy.Descriptor) policy.Descriptor
-	resolver   *Resolver
+	admission.Options[*http.Request]
+	limits     []admission.Binding[*http.Request]
+	resolver   *identity.Resolver
 	keyHeaders []string
-	hashKey    []byte
-	oldHashKey []byte
-	oldHashes  bool // there is an old hash key, even if it is empty
+	routeOf    func(*http.Request) string
 	// readElsewhere says that another server reads paths, and forms how.
 	readElsewhere bool
 	forms         spelling.Forms
-	ipv6Bits      int
-	routeOf       func(*http.Request) string
 	cost          func(*http.Request) int64
 	settle        func(*http.Request, Response) int64
-	missing       Missing
-	failure       Failure
 	unenforced    string
 	dialect       Dialect
-	maxDelay      time.Duration
 	denied        DeniedFunc
-	hooks         Hooks
-	problems      headgate.Problems
 }
 
 // Limit binds every request by the rules, with counters kept for the key. Given
 // several times, by different keys, all of the rules must admit a request, or
 // none is charged.
 func Limit(key Key, rules ...*headgate.Rule) Option {
-	return func(s *settings) { s.limits = append(s.limits, binding{Key: key.of, Rules: rules}) }
+	return func(s *settings) {
+		s.limits = append(s.limits, admission.Binding[*http.Request]{Key: key.of, Rules: rules})
+	}
 }
 
 // Policy binds requests by the rules of a policy. The facts that the rules may
@@ -120,15 +105,7 @@ func Limit(key Key, rules ...*headgate.Rule) Option {
 // not bind a request that lacks an entry it counts by. Policy and [Limit] may be
 // used together.
 func Policy(set *policy.Set) Option {
-	return func(s *settings) {
-		switch {
-		case set == nil:
-			s.bad("Policy: the set is nil")
-		case s.set != nil:
-			s.bad("Policy is given twice; put all rules into one set")
-		}
-		s.set = set
-	}
+	return func(s *settings) { s.AddPolicy(set) }
 }
 
 // Fact adds an entry to what a policy's rules may look at, such as "user" or
@@ -136,7 +113,7 @@ func Policy(set *policy.Set) Option {
 // "" means that the request has none. It takes the place of a built-in fact of
 // that name.
 func Fact(entry string, find func(*http.Request) string) Option {
-	return func(s *settings) { s.facts = append(s.facts, newFact(entry, find)) }
+	return func(s *settings) { s.Facts = append(s.Facts, &fact{Name: entry, Find: find}) }
 }
 
 // Describe has the last word on the descriptor that a policy and the limits see:
@@ -146,10 +123,8 @@ func Fact(entry string, find func(*http.Request) string) Option {
 // others. Prefer [Fact], which costs nothing where no rule needs it.
 func Describe(describe func(r *http.Request, facts policy.Descriptor) policy.Descriptor) Option {
 	return func(s *settings) {
-		if describe == nil {
-			s.bad("Describe needs a function")
-		}
-		s.describe = describe
+		s.Needs("Describe", describe != nil)
+		s.Describe = describe
 	}
 }
 
@@ -158,8 +133,8 @@ func Describe(describe func(r *http.Request, facts policy.Descriptor) policy.Des
 // client is the peer of the connection, whatever headers say.
 func TrustProxies(source Source, proxies ...string) Option {
 	return func(s *settings) {
-		res, problems := newResolver(source, proxies)
-		s.problems = append(s.problems, problems...)
+		res, problems := identity.NewResolver(source, proxies)
+		s.Problems = append(s.Problems, problems...)
 		s.resolver = res
 	}
 }
@@ -168,12 +143,7 @@ func TrustProxies(source Source, proxies ...string) Option {
 // The default is 64, the least that a subscriber gets. Rules of a [Policy] say it
 // themselves.
 func IPv6Prefix(bits int) Option {
-	return func(s *settings) {
-		if bits < 1 || bits > 128 {
-			s.bad("IPv6Prefix is %d, must be 1 to 128", bits)
-		}
-		s.ipv6Bits = bits
-	}
+	return func(s *settings) { s.IPv6Bits = bits }
 }
 
 // APIKeyHeaders says where the API key stands; the first header that has one
@@ -184,11 +154,11 @@ func APIKeyHeaders(names ...string) Option {
 	return func(s *settings) {
 		s.keyHeaders = nil
 		if len(names) == 0 {
-			s.bad("APIKeyHeaders needs the name of a header")
+			s.Bad("APIKeyHeaders", "APIKeyHeaders needs the name of a header")
 		}
 		for _, name := range names {
-			if !validFieldName(name) {
-				s.bad("APIKeyHeaders: %q is not the name of a header", name)
+			if !identity.ValidHeader(name) {
+				s.Bad("APIKeyHeaders", "APIKeyHeaders: %q is not the name of a header", name)
 			}
 			s.keyHeaders = append(s.keyHeaders, http.CanonicalHeaderKey(name))
 		}
@@ -199,20 +169,14 @@ func APIKeyHeaders(names ...string) Option {
 // policy.MaxHashKey bytes. All nodes that share counters must have the same.
 // Without it whoever reads the store can test guesses. A [Policy] has its own.
 func HashKey(key []byte) Option {
-	return func(s *settings) {
-		if len(key) == 0 {
-			s.bad("HashKey is empty; leave the option out to hash without a key")
-			return
-		}
-		s.hashKey = slices.Clone(key)
-	}
+	return func(s *settings) { s.SetHashKey(key) }
 }
 
 // OldHashKey sets the key before, while it is being changed on one node after the
 // other, for [Limit]: see [policy.WithOldHashKey]. An empty one says that there was
 // none. A [Policy] has its own.
 func OldHashKey(key []byte) Option {
-	return func(s *settings) { s.oldHashKey, s.oldHashes = slices.Clone(key), true }
+	return func(s *settings) { s.OldHashKey, s.Rotates = slices.Clone(key), true }
 }
 
 // Route sets how a request's route is found. The default is the pattern that
@@ -223,9 +187,7 @@ func OldHashKey(key []byte) Option {
 // lets a client have as many counters as there are paths.
 func Route(route func(*http.Request) string) Option {
 	return func(s *settings) {
-		if route == nil {
-			s.bad("Route needs a function")
-		}
+		s.Needs("Route", route != nil)
 		s.routeOf = route
 	}
 }
@@ -235,9 +197,7 @@ func Route(route func(*http.Request) string) Option {
 // answered with 500. The default is 1.
 func Cost(cost func(*http.Request) int64) Option {
 	return func(s *settings) {
-		if cost == nil {
-			s.bad("Cost needs a function")
-		}
+		s.Needs("Cost", cost != nil)
 		s.cost = cost
 	}
 }
@@ -245,33 +205,23 @@ func Cost(cost func(*http.Request) int64) Option {
 // OnMissing says what happens to a request without the identity that a [Limit]
 // counts by. The default is [DenyMissing].
 func OnMissing(choice Missing) Option {
-	return func(s *settings) {
-		if choice >= missings {
-			s.bad("OnMissing: choice %d is unknown", choice)
-		}
-		s.missing = choice
-	}
+	return func(s *settings) { s.Missing = choice }
 }
 
 // OnStoreError says what happens to a request when the store cannot decide. The
-// default is [FailOpen]. A rule of a [Policy] that says deny has its way: see
-// [FailsClosed]. For what else rules say, put a fallback of package layered around the
+// default is [FailOpen]. A rule of a [Policy] that says deny has its way, unless it
+// is in shadow. For what else rules say, put a fallback of package layered around the
 // store.
 func OnStoreError(choice Failure) Option {
-	return func(s *settings) {
-		if choice >= failures {
-			s.bad("OnStoreError: choice %d is unknown", choice)
-		}
-		s.failure = choice
-	}
+	return func(s *settings) { s.Failure = choice }
 }
 
 // UnenforcedHeader names a response header, such as "X-RateLimit-Unenforced",
 // that is set to "store-unavailable" where [FailOpen] lets a request in.
 func UnenforcedHeader(name string) Option {
 	return func(s *settings) {
-		if !validFieldName(name) {
-			s.bad("UnenforcedHeader: %q is not the name of a header", name)
+		if !identity.ValidHeader(name) {
+			s.Bad("UnenforcedHeader", "UnenforcedHeader: %q is not the name of a header", name)
 		}
 		s.unenforced = http.CanonicalHeaderKey(name)
 	}
@@ -281,8 +231,8 @@ func UnenforcedHeader(name string) Option {
 // is [XRateLimit].
 func Headers(dialect Dialect) Option {
 	return func(s *settings) {
-		if dialect >= dialects {
-			s.bad("Headers: dialect %d is unknown", dialect)
+		if !dialect.Known() {
+			s.Bad("Headers", "Headers: dialect %d is unknown", dialect)
 		}
 		s.dialect = dialect
 	}
@@ -293,32 +243,23 @@ func Headers(dialect Dialect) Option {
 // what it took is given back. The default is [DefaultMaxDelay]; 0 never holds a
 // request.
 func MaxDelay(d time.Duration) Option {
-	return func(s *settings) {
-		if d < 0 {
-			s.bad("MaxDelay is %v, must not be negative", d)
-		}
-		s.maxDelay = d
-	}
+	return func(s *settings) { s.MaxDelay = d }
 }
 
 // OnDenied sets what answers a denied request. The default is a problem document
 // (RFC 9457) with status 429; see [QuotaExceeded].
 func OnDenied(answer DeniedFunc) Option {
 	return func(s *settings) {
-		if answer == nil {
-			s.bad("OnDenied needs a function")
-		}
+		s.Needs("OnDenied", answer != nil)
 		s.denied = answer
 	}
 }
 
-// WithHooks sets the hooks.
-func WithHooks(hooks Hooks) Option {
-	return func(s *settings) { s.hooks = hooks }
-}
-
-func (s *settings) bad(format string, args ...any) {
-	s.problems.Add("", format, args...)
+// Observe sets the hooks that are told what happens.
+func Observe(hooks Hooks) Option {
+	return func(s *settings) {
+		s.Hooks = admission.Hooks[*http.Request]{Denied: hooks.Denied, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
+	}
 }
 
 // New returns a middleware that lets through what the store admits. It works
@@ -336,45 +277,37 @@ func New(store headgate.Store, opts ...Option) (func(http.Handler) http.Handler,
 }
 
 func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
-	s := settings{
-		resolver:   &Resolver{},
-		keyHeaders: []string{authorization, "X-Api-Key"},
-		ipv6Bits:   DefaultIPv6Prefix,
-		maxDelay:   DefaultMaxDelay,
+	m := &middleware{settings: settings{
+		Options: admission.Options[*http.Request]{
+			Store: store, IPv6Bits: DefaultIPv6Prefix, MaxDelay: DefaultMaxDelay,
+			Known: known, Address: factIP,
+		},
+		resolver:   new(identity.Resolver),
+		keyHeaders: []string{identity.Authorization, "X-Api-Key"},
 		denied: func(w http.ResponseWriter, r *http.Request, v headgate.Verdict) {
 			p := QuotaExceeded(&v)
 			p.Write(w, r)
 		},
-	}
+	}}
+	s := &m.settings
 	for _, opt := range opts {
-		opt(&s)
+		opt(s)
 	}
 	if store == nil {
-		s.bad("the store is nil")
+		s.Bad("store", "the store is nil")
 	}
-	if len(s.limits) == 0 && s.set == nil {
-		s.bad("nothing is limited; give a Limit or a Policy")
+	if len(s.limits) == 0 && s.Policy == nil {
+		s.Bad("", "nothing is limited; give a Limit or a Policy")
 	}
-	m := &middleware{settings: s, store: store, sleep: sleep}
-	if s.settle != nil {
-		if m.ledger, _ = store.(headgate.Ledger); m.ledger == nil && store != nil {
-			m.bad("Settle needs a store that remembers requests, and %T does not", store)
-		}
+	s.Finders = s.finders()
+	if s.readElsewhere {
+		s.Unclear = s.unclearPath
 	}
-	c := bindings.New(bindings.Options[*middleware, *http.Request]{
-		Set: m.set, Facts: m.facts, Known: known, Address: factIP, IPv6Bits: m.ipv6Bits, Described: m.describe != nil,
-		HashKey: m.hashKey, OldHashKey: m.oldHashKey, OldHashes: m.oldHashes, Bad: m.bad,
-	})
-	if m.missing == CountMissingByIP {
-		c.Need(factIP)
-	}
-	own := c.Compile("Limit", m.limits)
-	m.facts = c.Facts()
-	m.wantsKey = slices.Contains(m.facts, factAPIKey)
-	if err := m.problems.Err("middleware"); err != nil {
+	m.gate = admission.New(&s.Options, admission.Group[*http.Request]{
+		Option: "Limit", Bindings: s.limits, Cost: s.cost, CostOption: "Cost", UsesPolicy: true, Settles: s.settle != nil,
+	})[0]
+	if err := s.Problems.Err("middleware"); err != nil {
 		return nil, err
 	}
-	m.own = own
-	m.pool.New = func() any { return new(scratch) }
 	return m, nil
 }

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/headgate/headgate/internal/spelling"
 )
@@ -44,66 +43,57 @@ func Paths(forms ...PathForm) Option {
 			s.forms |= spelling.Forms(f)
 		}
 		if problem := s.forms.Problem(); problem != "" {
-			s.bad("Paths: %s", problem)
+			s.Bad("Paths", "Paths: %s", problem)
 		}
 	}
 }
 
-// Ambiguous is the problem of a request that servers read in different ways, so that it
-// could be counted by the one and served by the other: status 400. The detail says what
-// is wrong with it.
-func Ambiguous(detail string) *Problem {
-	return &Problem{Title: "The request can be read in two ways", Status: http.StatusBadRequest, Detail: detail}
-}
-
 // readPath reads the path of a request. That of OPTIONS * is "*".
-func (m *middleware) readPath(r *http.Request) (spelling.Path, *spelling.Error) {
+func (s *settings) readPath(r *http.Request) (spelling.Path, *spelling.Error) {
 	if r.URL.Path == "*" && r.Method == http.MethodOptions {
 		return spelling.Path{Text: "*"}, nil
 	}
-	return spelling.Read(r.URL.EscapedPath(), m.forms)
+	return spelling.Read(r.URL.EscapedPath(), s.forms)
 }
 
 // path is the entry of that name.
-func (m *middleware) path(r *http.Request) string {
-	p, _ := m.readPath(r)
+func (s *settings) path(r *http.Request) string {
+	p, _ := s.readPath(r)
 	return p.Text
 }
 
-// usesPath reports whether something looks at the path of this request. How a pattern
-// matches a path is the business of the router that serves it.
-func (m *middleware) usesPath(r *http.Request) bool {
-	return m.readElsewhere || slices.Contains(m.facts, factPath) ||
-		m.routeOf == nil && r.Pattern == "" && slices.Contains(m.facts, factRoute)
+// unclearRoute is unclearPath for a route that is made of the path. How a pattern matches a
+// path is the business of the router that serves it.
+func (s *settings) unclearRoute(r *http.Request) string {
+	if s.routeOf != nil || r.Pattern != "" {
+		return ""
+	}
+	return s.unclearPath(r)
 }
 
-// unclearPath returns what is to be said against a request whose path is looked at and
-// can be read in two ways, or nil.
-func (m *middleware) unclearPath(r *http.Request) *Problem {
-	if !m.usesPath(r) {
-		return nil
-	}
-	p, err := m.readPath(r)
+// unclearPath returns why the path of a request can be read in two ways, or "".
+func (s *settings) unclearPath(r *http.Request) string {
+	p, err := s.readPath(r)
 	switch {
 	case err != nil:
-		return Ambiguous(err.Error())
+		return err.Error()
 	case p.Kept != nil:
-		return Ambiguous((&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error())
-	case m.forms&spelling.CutParameters != 0 && m.routeOf == nil && r.Pattern != "" && p.Cut:
+		return (&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error()
+	case s.forms&spelling.CutParameters != 0 && s.routeOf == nil && r.Pattern != "" && p.Cut:
 		// The pattern was found by the path with its parameters.
-		return Ambiguous(`Servers read its path in different ways: it has parameters, behind ";".`)
+		return `Servers read its path in different ways: it has parameters, behind ";".`
 	case !spelling.Method(r.Method):
-		return Ambiguous("Its method has small letters, which some servers take for capital ones.")
+		return "Its method has small letters, which some servers take for capital ones."
 	}
-	return nil
+	return ""
 }
 
 // asRead is the request with its path as it is read, for functions that ask a router.
-func (m *middleware) asRead(r *http.Request) *http.Request {
-	if !m.readElsewhere {
+func (s *settings) asRead(r *http.Request) *http.Request {
+	if !s.readElsewhere {
 		return r
 	}
-	p, err := m.readPath(r)
+	p, err := s.readPath(r)
 	if err != nil || p.Is(r.URL) {
 		return r
 	}

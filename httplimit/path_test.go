@@ -200,7 +200,7 @@ func TestSeveralLinesOfAnIdentity(t *testing.T) {
 		"API keys nobody counts by": {ByIP(), []string{"X-API-Key", "a", "X-API-Key", "b"}, 200},
 	} {
 		told := ""
-		h := mustNew(t, newClock().store(), Limit(tt.key, one("rule")), WithHooks(Hooks{Missing: func(_ *http.Request, entry string) { told = entry }}))
+		h := mustNew(t, newClock().store(), Limit(tt.key, one("rule")), Observe(Hooks{Missing: func(_ *http.Request, entry string) { told = entry }}))
 		if w := ask(h, "203.0.113.7:1", tt.header...); w.Code != tt.code || (told != "") != (tt.code == 400) {
 			t.Errorf("%s: %d %s, told of %q, want %d", name, w.Code, w.Body, told, tt.code)
 		}

@@ -2,18 +2,18 @@ package httplimit
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/notice"
 )
 
 // The problem types (RFC 9457) that the IETF's rate-limit draft defines.
 const (
-	TypeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	TypeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	TypeQuotaExceeded   = notice.TypeQuotaExceeded
+	TypeReducedCapacity = notice.TypeReducedCapacity
 )
 
 // StatusClientGone is the status of an answer to a client that went away, as
@@ -40,50 +40,7 @@ type Problem struct {
 }
 
 // QuotaExceeded is the problem of a denial: status 429.
-func QuotaExceeded(v *headgate.Verdict) Problem {
-	p := Problem{
-		Type:         TypeQuotaExceeded,
-		Title:        "The assigned quota is exceeded",
-		Status:       http.StatusTooManyRequests,
-		RetryAfterMS: ceilMillis(v.RetryAfter),
-	}
-	items := v.Decisions
-	for i := range items {
-		if items[i].Allowed || items[i].Shadow || items[i].Limit == nil {
-			continue
-		}
-		p.ViolatedPolicies = append(p.ViolatedPolicies, string(appendName(nil, items, i)))
-	}
-	if d := v.Deciding(); d != nil && d.Rule != nil && !d.Allowed {
-		if d.RetryAfter == headgate.Never {
-			p.Detail = fmt.Sprintf("The request costs more than rule %q can ever admit (%s).", d.Rule.Name(), d.Limit)
-		} else if d.Limit.Algorithm == headgate.Penalty {
-			p.Detail = fmt.Sprintf("Rule %q blocks who was denied too often (%s); the block ends in %v.", d.Rule.Name(), d.Limit, time.Duration(ceilMillis(d.RetryAfter))*time.Millisecond)
-		} else {
-			p.Detail = fmt.Sprintf("Rule %q admits %s; the request fits in %v.", d.Rule.Name(), d.Limit, time.Duration(ceilMillis(d.RetryAfter))*time.Millisecond)
-		}
-	}
-	return p
-}
-
-// ReducedCapacity is the problem of a request that was turned away because
-// nothing could be decided: status 503. retryAfter is when to come back.
-func ReducedCapacity(retryAfter time.Duration) Problem {
-	return Problem{
-		Type:         TypeReducedCapacity,
-		Title:        "Capacity is reduced for the moment",
-		Status:       http.StatusServiceUnavailable,
-		Detail:       "The rate limiter could not decide on the request.",
-		RetryAfterMS: ceilMillis(max(0, retryAfter)),
-	}
-}
-
-// Forbidden is the problem of a request that a policy's deny list turns away:
-// status 403. It does not say which entry of the list did: the client is not to
-// find its way around it.
-func Forbidden() Problem {
-	return Problem{Title: "The request is not allowed", Status: http.StatusForbidden}
-}
+func QuotaExceeded(v *headgate.Verdict) Problem { return Problem(notice.QuotaExceeded(v)) }
 
 // Write sends the problem as the response to r, without a body if that was a
 // HEAD request. The response is marked as not to be stored; a Retry-After that
@@ -101,7 +58,7 @@ func (p *Problem) Write(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	if p.RetryAfterMS > 0 && h["Retry-After"] == nil {
-		setRetryAfter(h, time.Duration(p.RetryAfterMS)*time.Millisecond)
+		notice.SetRetryAfter(h, time.Duration(p.RetryAfterMS)*time.Millisecond)
 	}
 	w.WriteHeader(p.Status)
 	if r.Method == http.MethodHead {

@@ -37,7 +37,7 @@ func TestWarning(t *testing.T) {
 		httplimit.XRateLimit: name, httplimit.RateLimitTriple: plain, httplimit.Draft11: plain, httplimit.NoHeaders: "",
 	} {
 		var told []string
-		limit, err := httplimit.New(memory.New(), httplimit.Policy(softSet(t)), httplimit.Headers(dialect), httplimit.WithHooks(httplimit.Hooks{
+		limit, err := httplimit.New(memory.New(), httplimit.Policy(softSet(t)), httplimit.Headers(dialect), httplimit.Observe(httplimit.Hooks{
 			Soft: func(_ *http.Request, d headgate.Decision) { told = append(told, d.Rule.Name()+" "+d.Limit.String()) },
 		}))
 		if err != nil {

@@ -188,9 +188,9 @@ type Identity struct {
 	// Resolver finds the client's address. Nil means the peer of the connection. A gateway
 	// file gives Address instead.
 	Resolver *httplimit.Resolver
-	// APIKey are the headers that api_key is taken from; see
-	// [httplimit.APIKey]. Nil means Authorization and X-API-Key or, if tokens come
-	// in Authorization, X-API-Key alone.
+	// APIKey are the headers that api_key is taken from, in canonical form. The first
+	// header that has a key counts; in Authorization the key follows Bearer. Nil means
+	// Authorization and X-API-Key or, if tokens come in Authorization, X-API-Key alone.
 	APIKey []string
 	// Headers has entries that are taken from a header, whoever sent it: by the
 	// entry's name the header's.

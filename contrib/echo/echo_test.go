@@ -93,7 +93,7 @@ func TestContext(t *testing.T) {
 	var got []string
 	limit, err := echolimit.New(memory.New(),
 		httplimit.Limit(httplimit.ByFunc("id", func(r *http.Request) string { return echolimit.Context(r).Param("id") }), headgate.MustRule("item", headgate.PerHour(1))),
-		httplimit.WithHooks(httplimit.Hooks{Denied: func(r *http.Request, _ headgate.Verdict) {
+		httplimit.Observe(httplimit.Hooks{Denied: func(r *http.Request, _ headgate.Verdict) {
 			got = append(got, fmt.Sprint(echolimit.Context(r).Path(), " ", r.Context().Value("kept"), " ", r.Context().Value("absent")))
 		}}))
 	if err != nil {

@@ -116,7 +116,7 @@ func TestContext(t *testing.T) {
 	type key struct{}
 	limit, err := fiberlimit.New(memory.New(),
 		httplimit.Limit(httplimit.ByFunc("id", func(r *http.Request) string { return fiberlimit.Context(r).Params("id") }), headgate.MustRule("item", headgate.PerHour(1))),
-		httplimit.WithHooks(httplimit.Hooks{Denied: func(r *http.Request, _ headgate.Verdict) {
+		httplimit.Observe(httplimit.Hooks{Denied: func(r *http.Request, _ headgate.Verdict) {
 			kept = r
 			got = append(got, fmt.Sprint(fiberlimit.Context(r).FullPath(), " ", r.Context().Value("kept"), " ", r.Context().Value(key{}), " ", r.Context().Value("absent")))
 		}}))

@@ -108,7 +108,7 @@ func newHandler(log *slog.Logger, headers httplimit.Dialect, replay bool) (http.
 		httplimit.TrustProxies(httplimit.XForwardedFor, "127.0.0.0/8", "::1"),
 		httplimit.Cost(cost),
 		httplimit.Headers(headers),
-		httplimit.WithHooks(httplimit.Hooks{
+		httplimit.Observe(httplimit.Hooks{
 			Failed: func(r *http.Request, err error) {
 				log.ErrorContext(r.Context(), "no decision", "method", r.Method, "path", r.URL.Path, "err", err)
 			},

@@ -31,7 +31,7 @@ func storeErrors(t *testing.T, mk Maker) {
 		t.Run(tt.name, func(t *testing.T) {
 			failed := make(chan error, 1)
 			s := newSubjectOn(t, mk, failing{fmt.Errorf("take: %w", tt.err)}, append(tt.opts, httplimit.Limit(httplimit.ByIP(), one("rule")),
-				httplimit.WithHooks(httplimit.Hooks{Failed: func(_ *http.Request, err error) { failed <- err }}))...)
+				httplimit.Observe(httplimit.Hooks{Failed: func(_ *http.Request, err error) { failed <- err }}))...)
 			a := s.get()
 			if a.status != tt.code || a.lines() != tt.want || (a.body == "item 7") != (tt.code == 200) {
 				t.Errorf("%d %s\n%s\nwant %d\n%s", a.status, a.body, a.lines(), tt.code, tt.want)
@@ -75,7 +75,7 @@ func hooks(t *testing.T, mk Maker) {
 		defer mu.Unlock()
 		told = append(told, fmt.Sprintf(format, args...))
 	}
-	s := newSubject(t, mk, trusted, httplimit.Limit(httplimit.ByHeader("X-Tenant"), one("rule")), httplimit.WithHooks(httplimit.Hooks{
+	s := newSubject(t, mk, trusted, httplimit.Limit(httplimit.ByHeader("X-Tenant"), one("rule")), httplimit.Observe(httplimit.Hooks{
 		Denied: func(r *http.Request, v headgate.Verdict) {
 			note("denied %s %s?%s of %s: %v %d", r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("X-Tenant"), v.Allowed, len(v.Decisions))
 		},

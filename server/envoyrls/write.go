@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -28,7 +29,7 @@ func (s *Service) write(q *scratch, o *decide.Outcome) answer {
 		w.end(mark)
 	}
 	httplimit.WriteHeaders(q.header, s.options.Dialect, &o.Verdict)
-	httplimit.WriteWarning(q.header, s.options.Dialect, &o.Verdict, q.parts.Policy.Set)
+	notice.WriteWarning(q.header, s.options.Dialect, &o.Verdict, q.parts.Policy.Set)
 	for name := range q.header {
 		q.names = append(q.names, name)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/notice"
 )
 
 // ProblemHeader has the problem document of a refusal for a proxy that cannot
@@ -24,7 +25,7 @@ const maxProblem = 2048
 
 // Problems that are always the same. They are not changed.
 var (
-	ambiguousMethod = httplimit.Ambiguous("Its method has small letters, which some servers take for capital ones.")
+	ambiguousMethod = ambiguous("Its method has small letters, which some servers take for capital ones.")
 	unreadableURI   = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
 )
 
@@ -34,6 +35,12 @@ func tooLong(entry string) *httplimit.Problem {
 
 func uncountable(why string) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: why}
+}
+
+// ambiguous is the problem of a request that servers read in different ways.
+func ambiguous(detail string) *httplimit.Problem {
+	p := httplimit.Problem(notice.Ambiguous(detail))
+	return &p
 }
 
 // tellEvery is how often at most the log is told of proxies that ask in the wrong

@@ -11,6 +11,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/routes"
 )
@@ -127,20 +129,19 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, ask *d
 		h.undecided(w, r, t, ask.Faults, o)
 		return
 	case o.Listed != nil:
-		p := httplimit.Forbidden()
+		p := httplimit.Problem(notice.Forbidden())
 		h.refuse(w, r, t, &p)
 		return
 	}
 	v := &o.Verdict
 	if v.Delay > 0 {
-		giveBack := func(ctx context.Context, checks []headgate.Check) { h.giveBack(ctx, ask, checks) }
-		if err := httplimit.Hold(ctx, v, ask.Checks, h.options.MaxDelay, giveBack); err != nil {
+		if err := h.hold(ctx, ask, v); err != nil {
 			w.WriteHeader(httplimit.StatusClientGone)
 			return
 		}
 	}
 	httplimit.WriteHeaders(w.Header(), h.options.Dialect, v)
-	httplimit.WriteWarning(w.Header(), h.options.Dialect, v, plan.policy.Set)
+	notice.WriteWarning(w.Header(), h.options.Dialect, v, plan.policy.Set)
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -171,11 +172,28 @@ func (h *Handler) now() *plan {
 	return p
 }
 
-// giveBack gives back what a request took that did not wait.
-func (h *Handler) giveBack(ctx context.Context, ask *decide.Request, checks []headgate.Check) {
-	if err := ask.GiveBack(ctx, h.decider, checks); err != nil {
-		h.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
+// hold has an admitted request wait for its leaky bucket. A wait that would be too long
+// becomes a denial. The error is the context's.
+func (h *Handler) hold(ctx context.Context, ask *decide.Request, v *headgate.Verdict) error {
+	c := admission.Charge{Store: refunds{ask, h.decider}, MaxDelay: h.options.MaxDelay, Checks: ask.Checks, Verdict: *v}
+	err := c.Hold(ctx)
+	*v = c.Verdict
+	if c.Lost != nil {
+		h.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", c.Lost))
 	}
+	return err
+}
+
+// refunds is the store of a request that was decided: all that is left to do is to give
+// back what the request took.
+type refunds struct {
+	ask     *decide.Request
+	decider decide.Decider
+}
+
+// Take implements [headgate.Store] for [headgate.OpRefund].
+func (s refunds) Take(ctx context.Context, _ headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return dst, s.ask.GiveBack(ctx, s.decider, checks)
 }
 
 // undecided answers where there is no verdict. What may pass without one is for
@@ -190,7 +208,7 @@ func (h *Handler) undecided(w http.ResponseWriter, r *http.Request, t *terms, fa
 	case decide.Refused:
 		h.refuse(w, r, t, uncountable(o.Text()))
 	default:
-		p := httplimit.ReducedCapacity(httplimit.UnavailableFor)
+		p := httplimit.Problem(notice.ReducedCapacity(admission.UnavailableFor))
 		p.Write(w, r)
 	}
 }

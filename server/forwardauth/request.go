@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -57,7 +58,7 @@ func (t *terms) read(r *http.Request, plan *plan) (asked *http.Request, path, ro
 		route, err = plan.names.Find(asked, &p)
 	}
 	if err != nil {
-		return asked, "", "", httplimit.Ambiguous(err.Error())
+		return asked, "", "", ambiguous(err.Error())
 	}
 	return asked, p.Text, route, nil
 }
@@ -100,7 +101,7 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 			refused = tooLong(name)
 		}
 	}
-	add("api_key", httplimit.APIKey(r.Header, t.keys))
+	add("api_key", identity.APIKey(r.Header, t.keys))
 	a, ok := t.client(r)
 	if ok {
 		add("ip", a.String())
@@ -108,7 +109,7 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 	missing = !ok && plan.needed["ip"]
 	add("route", route)
 	add("method", asked.Method)
-	add("host", httplimit.Hostname(asked.Host))
+	add("host", identity.Hostname(asked.Host))
 	add("path", path)
 	for i := range t.entries {
 		add(t.entries[i].entry, strings.TrimSpace(first(r.Header[t.entries[i].header])))
@@ -122,11 +123,14 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 // believe the one that is not.
 func (t *terms) twice(h http.Header) *httplimit.Problem {
 	for i := range t.entries {
-		if p := httplimit.UnclearAPIKey(h, []string{t.entries[i].header}); p != nil {
-			return p
+		if why := identity.Unclear(h, []string{t.entries[i].header}); why != "" {
+			return ambiguous(why)
 		}
 	}
-	return httplimit.UnclearAPIKey(h, t.keys)
+	if why := identity.Unclear(h, t.keys); why != "" {
+		return ambiguous(why)
+	}
+	return nil
 }
 
 // client is the address of the client, as the proxy that asks tells it.

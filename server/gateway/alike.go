@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 )
 
 // names are headers whose meaning the gateway answers for. They are not changed once
@@ -129,15 +130,15 @@ func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 		lists[1] = n.trusted
 	}
 	for _, list := range lists {
-		if p := httplimit.UnclearAPIKey(h, list); p != nil {
-			return p
+		if why := identity.Unclear(h, list); why != "" {
+			return ambiguous(why)
 		}
 	}
 	for _, line := range h["Connection"] {
 		for token := range strings.SplitSeq(line, ",") {
 			name := http.CanonicalHeaderKey(strings.TrimSpace(token))
 			if slices.Contains(lists[0], name) || slices.Contains(lists[1], name) {
-				return httplimit.Ambiguous(name + " is not the connection's own.")
+				return ambiguous(name + " is not the connection's own.")
 			}
 		}
 	}

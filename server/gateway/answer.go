@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/notice"
 )
 
 // outcome is what has become of a request, for the log and the metrics.
@@ -40,8 +40,8 @@ var (
 	defect           = &httplimit.Problem{Title: "The request could not be handled", Status: http.StatusInternalServerError}
 	noRoute          = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway has no route for the request."}
 	methodNotAllowed = &httplimit.Problem{Title: "The method is not allowed", Status: http.StatusMethodNotAllowed, Detail: "The gateway passes on neither CONNECT nor TRACE."}
-	ambiguousMethod  = httplimit.Ambiguous("Its method has small letters, which some servers take for capital ones.")
-	fragment         = httplimit.Ambiguous(`Servers read its path in different ways: there is a "#" in it.`)
+	ambiguousMethod  = ambiguous("Its method has small letters, which some servers take for capital ones.")
+	fragment         = ambiguous(`Servers read its path in different ways: there is a "#" in it.`)
 	lengthRequired   = &httplimit.Problem{Title: "The request has no length", Status: http.StatusLengthRequired, Detail: "A body of HTTP/1.0 has a Content-Length."}
 	bodySlow         = &httplimit.Problem{Title: "The request took too long", Status: http.StatusRequestTimeout, Detail: "Its body did not come in time."}
 	bodyBroken       = &httplimit.Problem{Title: "The request is not complete", Status: http.StatusBadRequest, Detail: "Its body ended before its time or is not framed as HTTP wants it."}
@@ -59,8 +59,10 @@ func bodyTooLarge(most int64) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("Its body may have %d bytes.", most)}
 }
 
-func uncountable(err *headgate.InvalidError) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: err.Problems.String()}
+// ambiguous is the problem of a request that servers read in different ways.
+func ambiguous(detail string) *httplimit.Problem {
+	p := httplimit.Problem(notice.Ambiguous(detail))
+	return &p
 }
 
 // unauthorized is the problem of a token that is not accepted. Which of its parts
@@ -86,7 +88,7 @@ const busyFor = time.Second
 // has in progress is the client's to end, what everybody has is nobody's.
 func tooBusy(full *busyLimit) *httplimit.Problem {
 	if len(full.Per) == 0 {
-		p := httplimit.ReducedCapacity(busyFor)
+		p := httplimit.Problem(notice.ReducedCapacity(busyFor))
 		p.Detail = fmt.Sprintf("As many requests are in progress as %q admits (%d).", full.Name, full.Limit)
 		p.ViolatedPolicies = []string{full.Name}
 		return &p
@@ -112,8 +114,8 @@ func (x *exchange) answer(p *httplimit.Problem) {
 // tell tells the client of its limits.
 func (x *exchange) tell(h http.Header) {
 	if x.decided {
-		httplimit.WriteHeaders(h, x.g.options.Dialect, &x.verdict)
-		httplimit.WriteWarning(h, x.g.options.Dialect, &x.verdict, x.plan.policy.Set)
+		httplimit.WriteHeaders(h, x.g.options.Dialect, &x.charge.Verdict)
+		notice.WriteWarning(h, x.g.options.Dialect, &x.charge.Verdict, x.plan.policy.Set)
 	}
 	if x.outcome == open {
 		h["X-Ratelimit-Unenforced"] = []string{"store-unavailable"}

@@ -79,8 +79,8 @@ func (x *exchange) enter() (*busyLimit, error) {
 	if b == nil {
 		return nil, nil
 	}
-	checks, err := b.set.Match(x.facts, 1, x.checks[:0])
-	x.checks = checks
+	checks, err := b.set.Match(x.facts, 1, x.charge.Checks[:0])
+	x.charge.Checks = checks
 	if err != nil {
 		return nil, err
 	}

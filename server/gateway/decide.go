@@ -3,100 +3,88 @@ package gateway
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/server/decide"
 )
 
-// admit has the request decided, and holds it for a leaky bucket. It reports false
-// if it has answered the request.
+// admit has the request decided by the policy that the plan is for, and holds it for a
+// leaky bucket. It reports false if it has answered the request.
 func (x *exchange) admit() bool {
-	ctx := x.r.Context()
-	if err := x.take(ctx); err != nil {
-		return x.undecided(ctx, err)
+	ctx, c := x.r.Context(), &x.charge
+	found, err := x.plan.policy.Decide(x.facts, 1, c.Checks[:0])
+	if err != nil {
+		return x.cannotCount(err)
 	}
-	if x.ask.Denied != nil {
-		x.outcome = listed
-		p := httplimit.Forbidden()
-		x.answer(&p)
-		return false
+	c.Checks, c.Ledger = found.Checks, nil
+	if x.g.settling.estimate(c.Checks) {
+		c.Ledger, c.Terms.For = c.Store.(*counters), x.plan.policy.Term(c.Checks)
 	}
-	x.verdict, x.decided = headgate.NewVerdict(x.decisions), true
-	if x.verdict.Delay > 0 {
-		if err := httplimit.Hold(ctx, &x.verdict, x.checks, x.g.options.MaxDelay, x.giveBack); err != nil {
-			return x.gone(err)
-		}
+	x.ask = decide.Ask{
+		Op: headgate.OpTake, Descriptor: x.facts, Cost: 1,
+		Policy: x.plan.policy, Checks: c.Checks, Denied: found.Denied, Allowed: found.Allowed,
 	}
-	if x.verdict.Allowed {
-		if slices.ContainsFunc(x.decisions, func(d headgate.Decision) bool { return d.Source == headgate.SourceOpen }) {
+	outcome, err := c.Decide(ctx)
+	if c.Lost != nil {
+		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", c.Lost))
+	}
+	if outcome == admission.Passed && found.Denied != nil {
+		outcome = admission.Listed
+	}
+	x.decided = outcome == admission.Passed || outcome == admission.Denied
+	switch outcome {
+	case admission.Passed:
+		if slices.ContainsFunc(c.Verdict.Decisions, func(d headgate.Decision) bool { return d.Source == headgate.SourceOpen }) {
 			x.outcome = open
 		}
 		return true
-	}
-	x.outcome = denied
-	p := httplimit.QuotaExceeded(&x.verdict)
-	x.answer(&p)
-	return false
-}
-
-// take asks the decider, by the policy that the plan is for. What is to be settled is
-// reserved.
-func (x *exchange) take(ctx context.Context) error {
-	found, err := x.plan.policy.Decide(x.facts, 1, x.checks[:0])
-	if err != nil {
-		return err
-	}
-	x.checks = found.Checks
-	x.ask = decide.Ask{
-		Op: headgate.OpTake, Descriptor: x.facts, Cost: 1,
-		Policy: x.plan.policy, Checks: found.Checks, Denied: found.Denied, Allowed: found.Allowed,
-	}
-	var decisions []headgate.Decision
-	if x.g.settling.estimate(found.Checks) {
-		terms := headgate.Terms{For: x.plan.policy.Term(found.Checks)}
-		x.reservation, decisions, err = x.g.decider.Reserve(ctx, terms, &x.ask, x.decisions[:0])
-	} else {
-		decisions, err = x.g.decider.Take(ctx, &x.ask, x.decisions[:0])
-	}
-	if err == nil {
-		x.decisions = decisions
-	}
-	return err
-}
-
-// undecided deals with a request that there is no verdict on. It reports false if
-// it has answered it.
-func (x *exchange) undecided(ctx context.Context, err error) bool {
-	var wrong *headgate.InvalidError
-	switch {
-	case ctx.Err() != nil:
-		// A client that hangs up while the store is asked must not get past the
-		// limits by it.
-		return x.gone(ctx.Err())
-	case errors.As(err, &wrong):
-		// The rules are valid: it is the request that they cannot be applied to.
-		x.outcome = refused
-		x.answer(uncountable(wrong))
-		return false
-	}
-	if x.g.options.OnStoreError != httplimit.FailClosed && !httplimit.FailsClosed(x.checks) {
+	case admission.Open:
 		x.outcome = open
 		return true
+	case admission.Ended:
+		return x.gone(err)
+	case admission.Broken:
+		// The rules are valid: it is the request that they cannot be applied to.
+		return x.cannotCount(err)
 	}
-	x.outcome = unavailable
-	p := httplimit.ReducedCapacity(httplimit.UnavailableFor)
+	x.turnDown(outcome)
+	return false
+}
+
+// turnDown answers a request that a list or a limit does not let in, or on which there is
+// no decision.
+func (x *exchange) turnDown(why admission.Outcome) {
+	var p httplimit.Problem
+	switch why {
+	case admission.Listed:
+		x.outcome, p = listed, httplimit.Problem(notice.Forbidden())
+	case admission.Denied:
+		x.outcome, p = denied, httplimit.QuotaExceeded(&x.charge.Verdict)
+	default:
+		x.outcome, p = unavailable, httplimit.Problem(notice.ReducedCapacity(admission.UnavailableFor))
+	}
+	x.answer(&p)
+}
+
+// cannotCount answers a request that the rules cannot be applied to. It returns false.
+func (x *exchange) cannotCount(err error) bool {
+	x.outcome = refused
+	p := httplimit.Problem(notice.Uncountable(err))
 	x.answer(&p)
 	return false
 }
 
-// gone answers a request whose context has ended.
+// gone answers a request whose context has ended. It returns false.
 func (x *exchange) gone(err error) bool {
 	x.outcome = clientGone
 	if errors.Is(err, context.DeadlineExceeded) {
 		x.outcome = unavailable
-		p := httplimit.ReducedCapacity(httplimit.UnavailableFor)
+		p := httplimit.Problem(notice.ReducedCapacity(admission.UnavailableFor))
 		p.Detail = "The request's deadline came before the rate limiter's decision."
 		x.answer(&p)
 		return false
@@ -107,12 +95,33 @@ func (x *exchange) gone(err error) bool {
 
 // turnAway answers a request for which there is no permit.
 func (x *exchange) turnAway(full *busyLimit, err error) {
-	var wrong *headgate.InvalidError
-	if errors.As(err, &wrong) {
-		x.outcome = refused
-		x.answer(uncountable(wrong))
+	if err != nil {
+		x.cannotCount(err)
 		return
 	}
 	x.outcome = shed
 	x.answer(tooBusy(full))
+}
+
+// counters are the counters as one exchange reaches them: through the decider, which is
+// told what each call is for. They are a [headgate.Store] and an [admission.Ledger].
+type counters exchange
+
+// Take implements [headgate.Store].
+func (c *counters) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if op == headgate.OpTake {
+		return c.g.decider.Take(ctx, &c.ask, dst)
+	}
+	ask := decide.Ask{Op: op, Descriptor: c.facts, Cost: 1, Policy: c.plan.policy, Checks: checks}
+	return c.g.decider.Take(ctx, &ask, dst)
+}
+
+// Reserve implements [admission.Ledger].
+func (c *counters) Reserve(ctx context.Context, terms headgate.Terms, _ []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	return c.g.decider.Reserve(ctx, terms, &c.ask, dst)
+}
+
+// Settle implements [admission.Ledger].
+func (c *counters) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return c.g.decider.Settle(ctx, r, units, dst)
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/concurrency"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -37,19 +37,13 @@ type exchange struct {
 	leaving bool // the connection is to end after the answer
 	token   *token
 
-	facts     policy.Descriptor
-	permits   []concurrency.Permit
-	checks    []headgate.Check
-	ask       decide.Ask
-	decisions []headgate.Decision
-	verdict   headgate.Verdict
-	decided   bool // the verdict is one
-	// reservation is of what the request has taken, if its cost is to be settled, and
-	// returned says that everything was given back.
-	reservation headgate.Reservation
-	returned    bool
-	costs       []reported // what the upstream server says that the request has cost
-	heard       bool       // it has answered
+	facts   policy.Descriptor
+	permits []concurrency.Permit
+	ask     decide.Ask
+	charge  admission.Charge
+	decided bool       // the charge's verdict is to be told
+	costs   []reported // what the upstream server says that the request has cost
+	heard   bool       // it has answered
 	// refusal is the answer to a request that the rules admit and the gateway does
 	// not, with the verdict that is told of it.
 	refusal *httplimit.Problem
@@ -64,6 +58,7 @@ type exchange struct {
 
 func newExchange(g *inner) *exchange {
 	x := &exchange{g: g, costs: make([]reported, len(g.settling.headers))}
+	x.charge = admission.Charge{Store: (*counters)(x), Failure: g.options.OnStoreError, MaxDelay: g.options.MaxDelay}
 	within := g.options.Clients.Response
 	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrading: &g.upgrading, watch: g.watchers.newWatch()}
 	x.w.informing, x.ended = x.inform, x.trailed
@@ -184,7 +179,7 @@ func (x *exchange) read() *httplimit.Problem {
 	switch {
 	case u.Opaque != "", u.Path != "" && u.Path[0] != '/' && !whole:
 		// No rule would know it, and some server might take it for a path.
-		return httplimit.Ambiguous((&spelling.Error{Reason: spelling.NoPath, At: 1}).Error())
+		return ambiguous((&spelling.Error{Reason: spelling.NoPath, At: 1}).Error())
 	case !x.plan.readsMethods:
 		return nil
 	case !spelling.Method(x.r.Method):
@@ -199,16 +194,16 @@ func (x *exchange) read() *httplimit.Problem {
 		p, err = spelling.Read(u.EscapedPath(), x.g.forms)
 	}
 	if err != nil {
-		return httplimit.Ambiguous(err.Error())
+		return ambiguous(err.Error())
 	}
 	x.path = p.Text
 	if p.Kept != nil && x.plan.needsPath {
-		return httplimit.Ambiguous((&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error())
+		return ambiguous((&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error())
 	}
 	f, err := x.g.find(x.r, &p, x.plan.names)
 	x.route, x.name = f.route, f.name
 	if err != nil {
-		return httplimit.Ambiguous(err.Error())
+		return ambiguous(err.Error())
 	}
 	return nil
 }
@@ -269,11 +264,11 @@ func (x *exchange) end() {
 // reset forgets the request, so that the pool keeps nothing of it alive.
 func (x *exchange) reset() {
 	clear(x.facts)
-	clear(x.checks[:cap(x.checks)])
-	clear(x.decisions)
+	clear(x.charge.Checks[:cap(x.charge.Checks)]) // Those of permits have stood there before.
+	x.charge.Reset()
 	clear(x.costs)
 	*x = exchange{
 		g: x.g, proxy: x.proxy, w: x.w, ended: x.ended,
-		costs: x.costs, facts: x.facts[:0], permits: x.permits[:0], checks: x.checks[:0], decisions: x.decisions[:0],
+		costs: x.costs, facts: x.facts[:0], permits: x.permits[:0], charge: x.charge,
 	}
 }

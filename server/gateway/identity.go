@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -25,9 +25,9 @@ func facts(id *Identity) []fact {
 		{"ip", (*exchange).clientIP},
 		{"route", func(x *exchange) string { return x.routeName() }},
 		{"method", func(x *exchange) string { return x.r.Method }},
-		{"host", func(x *exchange) string { return httplimit.Hostname(x.r.Host) }},
+		{"host", func(x *exchange) string { return identity.Hostname(x.r.Host) }},
 		{"path", func(x *exchange) string { return x.path }},
-		{"api_key", func(x *exchange) string { return httplimit.APIKey(x.r.Header, x.g.options.Identity.APIKey) }},
+		{"api_key", func(x *exchange) string { return identity.APIKey(x.r.Header, x.g.options.Identity.APIKey) }},
 	}
 	for name, header := range id.Headers {
 		all = append(all, fact{name, func(x *exchange) string { return firstValue(x.r.Header, header) }})

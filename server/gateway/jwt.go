@@ -16,7 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 )
 
 // Algorithms are those that tokens may be signed by: the asymmetric ones, so that
@@ -117,7 +117,7 @@ var (
 // none is needed.
 func (t *tokens) of(ctx context.Context, text string) (*token, error) {
 	if t.Header == authorization {
-		text, _ = httplimit.Bearer(text)
+		text, _ = identity.Bearer(text)
 	}
 	// What is no JWS at all may be a key of another kind, which is not for us to
 	// judge.

@@ -19,7 +19,7 @@ func (x *exchange) log(status int, sent, received int64, cut bool) {
 	case x.ask.Allowed != nil:
 		attrs = append(attrs, slog.String("list", x.ask.Allowed.Name))
 	case x.decided:
-		if d := x.verdict.Deciding(); d != nil {
+		if d := x.charge.Verdict.Deciding(); d != nil {
 			attrs = append(attrs, slog.String("rule", d.Rule.Name()), slog.String("limit", d.Limit.String()), slog.Int64("remaining", d.Remaining))
 		}
 	}

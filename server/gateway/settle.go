@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,12 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/policy"
-	"github.com/headgate/headgate/server/decide"
 )
 
 // settlement is what has become of a reservation, for the metrics.
@@ -147,79 +144,37 @@ func amount(text string) (n int64, ok bool) {
 	return int64(u), true
 }
 
-// settleWithin bounds what is done about a request that has ended.
-const settleWithin = time.Second
-
-// giveBack gives back what a request has taken.
-func (x *exchange) giveBack(ctx context.Context, checks []headgate.Check) {
-	x.returned = true
-	var err error
-	if r := &x.reservation; r.ID != "" {
-		_, err = x.g.decider.Settle(ctx, *r, make([]int64, len(r.Checks)), nil)
-	} else {
-		err = x.again(ctx, headgate.OpRefund, checks)
-	}
-	if err != nil {
-		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
-	}
-}
-
-// again charges or gives back what the request has cost under these checks.
-func (x *exchange) again(ctx context.Context, op headgate.Op, checks []headgate.Check) error {
-	ask := decide.Ask{Op: op, Descriptor: x.facts, Cost: 1, Policy: x.plan.policy, Checks: checks}
-	_, err := x.g.decider.Take(ctx, &ask, nil)
-	return err
-}
-
 // settle settles what a request has cost that has ended with this status and sent so
 // many bytes, and gives back what it is not charged for.
 func (x *exchange) settle(status int, sent int64) {
-	if !x.decided || !x.verdict.Allowed || x.returned {
+	c := &x.charge
+	if !c.Unsettled() {
 		return
 	}
-	reserved := x.reservation.ID != ""
-	if !reserved && !x.plan.policy.Awaits(x.ask.Checks) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), settleWithin)
-	defer cancel()
-	if reserved {
-		x.settleReserved(ctx, status, sent)
-		return
-	}
-	var back []headgate.Check
-	for _, c := range httplimit.Charged(x.ask.Checks, x.decisions) {
-		if !x.plan.policy.Charged(&c, status) {
-			back = append(back, c)
+	ctx := x.r.Context()
+	if c.Reservation.ID == "" {
+		if set := x.plan.policy.Set; set.Awaits(c.Checks) {
+			if err := c.Refund(ctx, admission.Uncharged(set, c.Charged(), status)); err != nil {
+				x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
+			}
 		}
+		return
 	}
-	if len(back) > 0 {
-		x.giveBack(ctx, back)
-	}
-}
-
-// settleReserved settles the reservation. One that has expired meanwhile can no longer
-// be: then what is missing is charged, or whoever makes an answer last would get the
-// rest of it for nothing.
-func (x *exchange) settleReserved(ctx context.Context, status int, sent int64) {
 	units, result := x.units(status, sent)
-	_, err := x.g.decider.Settle(ctx, x.reservation, units, nil)
-	if errors.Is(err, headgate.ErrNoReservation) {
-		result, err = late, nil
-		if missing := x.reservation.Late(units); missing != nil {
-			err = x.again(ctx, headgate.OpCharge, missing)
-		}
-	}
-	if err != nil {
+	isLate, err := c.Settle(ctx, units)
+	switch {
+	case err != nil:
 		result = unsettled
 		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request has cost could not be settled", slog.Any("error", err))
+	case isLate:
+		result = late
 	}
 	x.g.counts.settlements[result].Add(1)
 }
 
 // units are what the checks of the reservation have cost.
 func (x *exchange) units(status int, sent int64) ([]int64, settlement) {
-	r, result := &x.reservation, settled
+	r, result := &x.charge.Reservation, settled
 	units := make([]int64, len(r.Checks))
 	for i := range r.Checks {
 		c := &r.Checks[i]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -84,7 +85,7 @@ func (h *Handler) answer(w http.ResponseWriter, s *scratch, o *decide.Outcome, w
 	default:
 		if want.status {
 			httplimit.WriteHeaders(w.Header(), h.options.Dialect, &o.Verdict)
-			httplimit.WriteWarning(w.Header(), h.options.Dialect, &o.Verdict, s.Policy.Set)
+			notice.WriteWarning(w.Header(), h.options.Dialect, &o.Verdict, s.Policy.Set)
 		}
 		s.out = append(h.appendMembers(append(s.out[:0], '{'), s.Policy.Set, o, want.at), "}\n"...)
 	}

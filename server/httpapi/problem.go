@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -92,7 +93,7 @@ func writeUndecided(w http.ResponseWriter, list decide.Faults, o *decide.Outcome
 	case decide.Faulty:
 		writeProblem(w, faultsProblem(list))
 	case decide.Unavailable:
-		p := httplimit.ReducedCapacity(decide.ComeBack)
+		p := notice.ReducedCapacity(decide.ComeBack)
 		w.Header()["Retry-After"] = []string{strconv.Itoa(int(decide.ComeBack / time.Second))}
 		writeProblem(w, &problem{kind: p.Type, title: p.Title, status: p.Status, detail: o.Text()})
 	default:

@@ -23,13 +23,17 @@ type Room struct {
 // Rooms is the table of the project's rooms, from the lowest layer to the
 // highest. Where two rooms match a package, the first one is its room.
 func Rooms() []Room {
-	adapter := []string{".", "policy", "concurrency", "internal/bindings"}
+	adapter := []string{".", "policy", "concurrency", "internal/admission", "internal/identity", "internal/notice"}
 	return []Room{
 		{".", nil},
 		{"concurrency", nil},
 
-		// What middleware and interceptors do alike with their options.
-		{"internal/bindings", []string{".", "policy"}},
+		// The one way of a request through middleware and interceptors.
+		{"internal/admission", []string{".", "policy"}},
+		// What requests say of who has sent them, and what clients are told, over HTTP
+		// and gRPC alike.
+		{"internal/identity", []string{"."}},
+		{"internal/notice", []string{".", "policy"}},
 		// The one reading of a request's path.
 		{"internal/spelling", nil},
 		// What the tests of several modules share; only they import it.
@@ -53,8 +57,7 @@ func Rooms() []Room {
 		// The suite for adapters is the only part that needs a store.
 		{"httplimit/httplimittest", []string{".", "policy", "httplimit", "store/memory"}},
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
-		// gRPC's metadata has the headers that HTTP has.
-		{"grpclimit", append([]string{"httplimit"}, adapter...)},
+		{"grpclimit", adapter},
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
 		{"telemetry/*", adapter},
 
@@ -80,8 +83,8 @@ func Rooms() []Room {
 		{"server/wire", nil},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/gateway", []string{".", "policy", "concurrency", "httplimit", "config/gatewayfile", "internal/spelling", "server/decide", "server/routes"}},
-		{"server/*", []string{".", "policy", "policy/explain", "policy/nested", "concurrency", "httplimit", "api", "internal/spelling", "server/decide", "server/routes", "server/wire"}},
+		{"server/gateway", []string{".", "policy", "concurrency", "internal/admission", "internal/identity", "internal/notice", "httplimit", "config/gatewayfile", "internal/spelling", "server/decide", "server/routes"}},
+		{"server/*", []string{".", "policy", "policy/explain", "policy/nested", "concurrency", "internal/admission", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "server/decide", "server/routes", "server/wire"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},

@@ -1,8 +1,6 @@
-package httplimit
+package notice
 
 import (
-	"net/http"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 )
@@ -19,7 +17,7 @@ const (
 // dialects without an X, RateLimit-Warning, with the names of those limits as
 // [Draft11] has them, each in quotes. Without such a limit, for a denial, and in
 // the dialect [NoHeaders] it writes nothing. The rules are those of the set.
-func WriteWarning(h http.Header, dialect Dialect, v *headgate.Verdict, set *policy.Set) {
+func WriteWarning(h map[string][]string, dialect Dialect, v *headgate.Verdict, set *policy.Set) {
 	if !v.Allowed || dialect == NoHeaders || !set.Warns() {
 		return
 	}
@@ -44,21 +42,4 @@ func WriteWarning(h http.Header, dialect Dialect, v *headgate.Verdict, set *poli
 		name = xWarning
 	}
 	h[name] = []string{string(b)}
-}
-
-// warn tells client and hook of the limits of an admitted request that are a
-// warning.
-func (m *middleware) warn(w http.ResponseWriter, r *http.Request, v *headgate.Verdict) {
-	if m.set == nil || !m.set.Warns() {
-		return
-	}
-	WriteWarning(w.Header(), m.dialect, v, m.set)
-	if m.hooks.Soft == nil {
-		return
-	}
-	for i := range v.Decisions {
-		if d := &v.Decisions[i]; d.Allowed && m.set.Soft(d) {
-			m.hooks.Soft(r, *d)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package httplimit
+package identity
 
 import (
 	"net/netip"
@@ -71,7 +71,7 @@ func forwardedFor(element string) (a netip.Addr, ok bool) {
 // followed it.
 func cutPair(s string) (name, value, rest string, more, ok bool) {
 	name, s, ok = strings.Cut(s, "=")
-	if name = strings.TrimLeft(name, " \t"); !ok || !validFieldName(name) {
+	if name = strings.TrimLeft(name, " \t"); !ok || !ValidHeader(name) {
 		return "", "", "", false, false
 	}
 	if strings.HasPrefix(s, `"`) {

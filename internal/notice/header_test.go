@@ -1,16 +1,16 @@
-package httplimit
+package notice
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
 )
 
 // lines writes headers as they would be sent, sorted.
@@ -178,8 +178,9 @@ func TestUntilMore(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		c := newClock()
-		store := c.store()
+		var clock atomic.Int64
+		clock.Store(1_763_712_000_000_000)
+		store := memory.New(memory.WithClock(clock.Load))
 		limit := headgate.Limit{
 			Algorithm: []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket}[rng.IntN(2)],
 			Count:     1 + rng.Int64N(1000),
@@ -201,11 +202,11 @@ func TestUntilMore(t *testing.T) {
 			}
 			more := untilMore(&d)
 			before := max(0, more-2*time.Microsecond)
-			c.advance(before)
+			clock.Add(before.Microseconds())
 			if early := look(headgate.OpPeek, 1); early.Remaining > d.Remaining && before > 0 {
 				t.Fatalf("%s %v: %d left, %d already %v before %v", limit.Algorithm, &limit, d.Remaining, early.Remaining, more-before, more)
 			}
-			c.advance(more - before)
+			clock.Add((more - before).Microseconds())
 			if now := look(headgate.OpPeek, 1); now.Remaining <= d.Remaining {
 				t.Fatalf("%s %v: %d left, and still %d after %v", limit.Algorithm, &limit, d.Remaining, now.Remaining, more)
 			}
@@ -222,62 +223,6 @@ func TestDialectNames(t *testing.T) {
 	}
 	if _, err := ParseDialect("x-rate-limit"); err == nil || !strings.Contains(err.Error(), "ratelimit-triple") {
 		t.Errorf("an unknown dialect: %v", err)
-	}
-}
-
-func TestProblem(t *testing.T) {
-	t.Parallel()
-	rule := headgate.MustRule("login", headgate.Sliding(20, time.Minute), headgate.Sliding(5, 3*time.Second))
-	verdict := func(retry time.Duration) *headgate.Verdict {
-		v := headgate.NewVerdict([]headgate.Decision{
-			decisionOf(rule, 0, headgate.Decision{Allowed: true, Remaining: 15}),
-			decisionOf(rule, 1, headgate.Decision{RetryAfter: retry}),
-		})
-		return &v
-	}
-	for _, tt := range []struct {
-		name    string
-		problem Problem
-		body    string
-		retry   string
-	}{
-		{
-			"denied", QuotaExceeded(verdict(1_839_001 * time.Microsecond)),
-			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The assigned quota is exceeded","status":429,` +
-				`"detail":"Rule \"login\" admits 5 per 3s; the request fits in 1.84s.","violated-policies":["login per 3s"],"retry_after_ms":1840}`, "2",
-		},
-		{
-			"never", QuotaExceeded(verdict(headgate.Never)),
-			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The assigned quota is exceeded","status":429,` +
-				`"detail":"The request costs more than rule \"login\" can ever admit (5 per 3s).","violated-policies":["login per 3s"],"retry_after_ms":-1}`, "",
-		},
-		{
-			"unavailable", ReducedCapacity(5 * time.Second),
-			`{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Capacity is reduced for the moment","status":503,` +
-				`"detail":"The rate limiter could not decide on the request.","retry_after_ms":5000}`, "5",
-		},
-		{"another", Problem{Title: "Not found", Status: 404}, `{"title":"Not found","status":404}`, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			w := httptest.NewRecorder()
-			tt.problem.Write(w, httptest.NewRequest("GET", "/", nil))
-			if got := strings.TrimSpace(w.Body.String()); got != tt.body {
-				t.Errorf("body\n%s\nwant\n%s", got, tt.body)
-			}
-			if !json.Valid(w.Body.Bytes()) {
-				t.Error("the body is not JSON")
-			}
-			h := w.Header()
-			if w.Code != tt.problem.Status || h.Get("Content-Type") != "application/problem+json" || h.Get("Cache-Control") != "no-store" || h.Get("Retry-After") != tt.retry {
-				t.Errorf("status %d, headers\n%s", w.Code, lines(h))
-			}
-			head := httptest.NewRecorder()
-			tt.problem.Write(head, httptest.NewRequest("HEAD", "/", nil))
-			if head.Body.Len() != 0 || head.Header().Get("Content-Length") != h.Get("Content-Length") {
-				t.Errorf("HEAD: %d bytes of body, Content-Length %q, GET has %q", head.Body.Len(), head.Header().Get("Content-Length"), h.Get("Content-Length"))
-			}
-		})
 	}
 }
 

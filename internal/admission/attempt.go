@@ -1,0 +1,260 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// Outcome is what has become of a request.
+type Outcome uint8
+
+const (
+	// Passed means that the limits admit the request, or nothing binds it.
+	Passed Outcome = iota
+	// Open means that the store did not answer, and the request is let in without a decision.
+	Open
+	// Lacking means that the request lacks the entry that a binding counts by.
+	Lacking
+	// Unclear means that servers read the request in different ways, and a rule looks at
+	// what they do not agree on.
+	Unclear
+	// Listed means that the policy's deny list turns the request away.
+	Listed
+	// Denied means that a limit denies the request.
+	Denied
+	// Unavailable means that the store did not answer, and the request is not let in
+	// without it.
+	Unavailable
+	// Ended means that the request's context ended before there was a decision.
+	Ended
+	// Broken means that the program has made a check that no store could take.
+	Broken
+)
+
+// Attempt is a request that wants to pass a gate, and what came of it. It belongs to a
+// pool: call Free once it was answered.
+type Attempt[R any] struct {
+	Outcome Outcome
+	// Entry is, for Lacking and Unclear, the name of the entry, if it is about one. Why is,
+	// for Unclear, what to tell the client.
+	Entry, Why string
+	// Err is the error behind Open, Unavailable, Ended and Broken. Hooks were told of it.
+	Err error
+	// Passage is, for Passed, what is to be told how the request ends; nil if nothing
+	// depends on that.
+	Passage *Passage[R]
+	// Charge has the verdict, for Passed and Denied.
+	Charge
+
+	gate  *Gate[R]
+	facts policy.Descriptor
+}
+
+// Try decides on a request. If the limits deny it, Try waits until it fits, for as long
+// as it may wait.
+func (g *Gate[R]) Try(ctx context.Context, r R, wait time.Duration) *Attempt[R] {
+	a := g.pool.Get().(*Attempt[R])
+	a.Outcome = a.decide(ctx, r, wait)
+	switch a.Outcome {
+	case Passed:
+		a.Verdict.Allowed = true // also where nothing binds the request
+		a.warn(r)
+		a.Passage = a.newPassage(ctx, r)
+	case Denied:
+		if g.Hooks.Denied != nil {
+			g.Hooks.Denied(r, a.Verdict)
+		}
+	case Open, Unavailable, Broken:
+		g.failed(r, a.Err)
+	}
+	return a
+}
+
+// Free gives the attempt back to its pool.
+func (a *Attempt[R]) Free() {
+	clear(a.facts[:cap(a.facts)])
+	a.Entry, a.Why, a.Err, a.Passage = "", "", nil, nil
+	a.Reset()
+	a.gate.pool.Put(a)
+}
+
+// decide takes a request from its facts to the outcome.
+func (a *Attempt[R]) decide(ctx context.Context, r R, wait time.Duration) Outcome {
+	cost := int64(1)
+	if find := a.gate.group.Cost; find != nil {
+		if cost = find(r); cost == 0 {
+			return Passed
+		}
+		if a.Err = costError(a.gate.group.CostOption, cost); a.Err != nil {
+			return Broken
+		}
+	}
+	facts, legible := a.find(r)
+	if !legible {
+		return Unclear
+	}
+	if outcome := a.bind(r, facts, cost); outcome != Passed || len(a.Checks) == 0 {
+		return outcome
+	}
+	if a.Ledger != nil && a.gate.rules != nil {
+		a.Terms.For = a.gate.rules.Term(a.Checks)
+	}
+	return a.take(ctx, r, wait)
+}
+
+// costError returns what is wrong with a cost that the function of an option returned, or
+// nil.
+func costError(option string, cost int64) error {
+	if cost >= 0 && cost <= headgate.MaxCount {
+		return nil
+	}
+	return fmt.Errorf("%w: the function of %s returned %d, must be 0 to %d", headgate.ErrInvalid, option, cost, headgate.MaxCount)
+}
+
+// find returns the facts of the request. It reports false if one of them is unclear. They
+// stand in the attempt, unless Describe returns a slice of its own.
+func (a *Attempt[R]) find(r R) (facts policy.Descriptor, legible bool) {
+	g := a.gate
+	a.facts = a.facts[:0]
+	for i := range g.facts {
+		f := &g.facts[i]
+		if f.Unclear != nil {
+			if a.Why = f.Unclear(r); a.Why != "" {
+				a.Entry = f.Name
+				g.missing(r, f.Name)
+				return nil, false
+			}
+		}
+		if v := f.Find(r); v != "" {
+			a.facts = append(a.facts, policy.Entry{Name: f.Name, Value: v})
+		}
+	}
+	if g.Unclear != nil {
+		if a.Why = g.Unclear(r); a.Why != "" {
+			return nil, false
+		}
+	}
+	if g.Describe != nil {
+		return g.Describe(r, a.facts), true
+	}
+	return a.facts, true
+}
+
+// bind fills in the checks.
+func (a *Attempt[R]) bind(r R, facts policy.Descriptor, cost int64) Outcome {
+	g := a.gate
+	a.Checks = a.Checks[:0]
+	for i := range g.group.Bindings {
+		b := &g.group.Bindings[i]
+		if entry := b.Key.lacks(facts); entry != "" && !a.excuse(r, facts, b, entry, cost) {
+			a.Entry = entry
+			return Lacking
+		}
+	}
+	if len(g.group.Bindings) > 0 {
+		if a.Checks, a.Err = g.own.Match(facts, cost, a.Checks); a.Err != nil {
+			return Broken
+		}
+	}
+	if g.rules == nil {
+		return Passed
+	}
+	found, err := g.rules.Decide(facts, cost, a.Checks)
+	switch {
+	case err != nil:
+		a.Err = err
+		return Broken
+	case found.Denied != nil:
+		return Listed
+	case found.Allowed == nil:
+		a.Checks = found.Checks
+	}
+	return Passed
+}
+
+// excuse reports whether a request may go on that lacks the entry. It may be counted by
+// its address then.
+func (a *Attempt[R]) excuse(r R, facts policy.Descriptor, b *Binding[R], entry string, cost int64) bool {
+	a.gate.missing(r, entry)
+	switch a.gate.Missing {
+	case PassMissing: // Rules do not bind a request that lacks an entry.
+		return true
+	case CountMissingByIP:
+		key := a.gate.fallbackKey(facts)
+		for _, rule := range b.Rules {
+			if key != "" {
+				a.Checks = append(a.Checks, headgate.Check{Rule: rule, Key: key, Cost: cost})
+			}
+		}
+		return key != ""
+	}
+	return false
+}
+
+// fallbackMark stands before the address in the key of a request that has no identity of
+// its own, so that it meets no user or tenant by that name: no header can hold it.
+const fallbackMark = "\x1fip:"
+
+// fallbackKey returns the key of a request that is counted by its address, or "". As in
+// the keys of policies, IPv4 has one form, IPv6 counts by its first bits, and zones do
+// not matter.
+func (g *Gate[R]) fallbackKey(facts policy.Descriptor) string {
+	text, _ := facts.Get(g.Address.Name)
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return ""
+	}
+	if a = a.Unmap().WithZone(""); a.Is6() && g.IPv6Bits < 128 {
+		if p, err := a.Prefix(g.IPv6Bits); err == nil {
+			return fallbackMark + p.String()
+		}
+	}
+	return fallbackMark + a.String()
+}
+
+// take has the store decide, again and again if a denied request may wait.
+func (a *Attempt[R]) take(ctx context.Context, r R, wait time.Duration) Outcome {
+	g := a.gate
+	for {
+		if g.OneWait {
+			a.MaxDelay = wait
+		}
+		var outcome Outcome
+		outcome, a.Err = a.Decide(ctx)
+		if a.Lost != nil {
+			g.failed(r, a.Lost)
+		}
+		if outcome == Passed {
+			g.waited(r, a.Verdict.Delay)
+		}
+		// Never is less than 0, and what would have had to be held longer than it
+		// may wait in all does not fit later either.
+		again := a.Verdict.RetryAfter
+		if outcome != Denied || again <= 0 || again > wait || a.tooLate && g.OneWait || EndsWithin(ctx, again) {
+			return outcome
+		}
+		if a.Err = a.wait(ctx, again); a.Err != nil {
+			return Ended
+		}
+		g.waited(r, again)
+		wait -= again
+	}
+}
+
+// warn tells the hook which limits of an admitted request are a warning.
+func (a *Attempt[R]) warn(r R) {
+	g := a.gate
+	if g.rules == nil || g.Hooks.Soft == nil || !g.rules.Warns() {
+		return
+	}
+	for i := range a.Verdict.Decisions {
+		if d := &a.Verdict.Decisions[i]; d.Allowed && g.rules.Soft(d) {
+			g.Hooks.Soft(r, *d)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package admission
+
+import (
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// Group is what one gate limits by, besides the options of all gates.
+type Group[R any] struct {
+	// Option is the name of the option that has made the bindings, for mistakes.
+	Option   string
+	Bindings []Binding[R]
+	// Cost is how many units a request takes; nil for one. CostOption is the name of
+	// the option that has set it.
+	Cost       func(R) int64
+	CostOption string
+	// UsesPolicy has the rules of [Options.Policy] bind as well.
+	UsesPolicy bool
+	// Settles makes the cost an estimate, which is reserved: see [Passage.End].
+	Settles bool
+}
+
+// Gate decides on requests. It is immutable and safe for concurrent use; make it with
+// [New].
+type Gate[R any] struct {
+	*Options[R]
+	group Group[R]
+	own   *policy.Set // the bindings
+	rules *policy.Set // the policy, if it binds here
+	facts []Fact[R]   // that some rule needs
+	pool  sync.Pool   // of *Attempt[R]
+}
+
+// New returns a gate for each group, in their order. If there are Problems in the options
+// then, the gates must not be used.
+func New[R any](o *Options[R], groups ...Group[R]) []*Gate[R] {
+	o.check()
+	c := newCompiler(o)
+	gates := make([]*Gate[R], len(groups))
+	for i, group := range groups {
+		g := &Gate[R]{Options: o, group: group, own: c.compile(group.Option, group.Bindings)}
+		if group.UsesPolicy {
+			g.rules = o.Policy
+		}
+		charge := Charge{Store: o.Store, Failure: o.Failure, MaxDelay: o.MaxDelay, Sleep: o.Sleep}
+		if group.Settles {
+			if ledger, ok := o.Store.(headgate.Ledger); ok {
+				charge.Ledger = ledger
+			} else if o.Store != nil {
+				o.Bad("Settle", "Settle needs a store that remembers requests, and %T does not", o.Store)
+			}
+		}
+		g.pool.New = func() any { return &Attempt[R]{gate: g, Charge: charge} }
+		gates[i] = g
+	}
+	facts := c.facts()
+	for _, g := range gates {
+		g.facts = facts
+	}
+	return gates
+}
+
+// Limits reports whether the gate has anything to limit by.
+func (g *Gate[R]) Limits() bool { return len(g.group.Bindings) > 0 || g.rules != nil }
+
+func (g *Gate[R]) missing(r R, entry string) {
+	if g.Hooks.Missing != nil {
+		g.Hooks.Missing(r, entry)
+	}
+}
+
+func (g *Gate[R]) failed(r R, err error) {
+	if g.Hooks.Failed != nil {
+		g.Hooks.Failed(r, err)
+	}
+}
+
+func (g *Gate[R]) waited(r R, d time.Duration) {
+	if d > 0 && g.Hooks.Waited != nil {
+		g.Hooks.Waited(r, d)
+	}
+}
