@@ -1,4 +1,4 @@
-module github.com/headgate/headgate/examples/frameworks
+module github.com/headgate/headgate/examples
 
 go 1.26.0
 
@@ -7,15 +7,22 @@ require (
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/headgate/headgate v0.0.0
+	github.com/headgate/headgate/api v0.0.0
+	github.com/headgate/headgate/client v0.0.0
 	github.com/headgate/headgate/contrib/chi v0.0.0
 	github.com/headgate/headgate/contrib/echo v0.0.0
 	github.com/headgate/headgate/contrib/fiber v0.0.0
 	github.com/headgate/headgate/contrib/gin v0.0.0
+	github.com/headgate/headgate/grpclimit v0.0.0
+	github.com/headgate/headgate/store/memcached v0.0.0
+	github.com/headgate/headgate/store/postgres v0.0.0
 	github.com/labstack/echo/v5 v5.3.1
+	google.golang.org/grpc v1.85.0
 )
 
 require (
 	github.com/andybalholm/brotli v1.2.0 // indirect
+	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c // indirect
 	github.com/bytedance/gopkg v0.1.3 // indirect
 	github.com/bytedance/sonic v1.15.0 // indirect
 	github.com/bytedance/sonic/loader v0.5.0 // indirect
@@ -30,6 +37,10 @@ require (
 	github.com/gofiber/schema v1.7.0 // indirect
 	github.com/gofiber/utils/v2 v2.0.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.18.4 // indirect
 	github.com/klauspost/cpuid/v2 v2.3.0 // indirect
@@ -49,17 +60,24 @@ require (
 	github.com/valyala/fasthttp v1.69.0 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
 	golang.org/x/arch v0.22.0 // indirect
-	golang.org/x/crypto v0.54.0 // indirect
-	golang.org/x/net v0.57.0 // indirect
-	golang.org/x/sys v0.47.0 // indirect
-	golang.org/x/text v0.40.0 // indirect
-	google.golang.org/protobuf v1.36.10 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace (
-	github.com/headgate/headgate => ../..
-	github.com/headgate/headgate/contrib/chi => ../../contrib/chi
-	github.com/headgate/headgate/contrib/echo => ../../contrib/echo
-	github.com/headgate/headgate/contrib/fiber => ../../contrib/fiber
-	github.com/headgate/headgate/contrib/gin => ../../contrib/gin
+	github.com/headgate/headgate => ..
+	github.com/headgate/headgate/api => ../api
+	github.com/headgate/headgate/client => ../client
+	github.com/headgate/headgate/contrib/chi => ../contrib/chi
+	github.com/headgate/headgate/contrib/echo => ../contrib/echo
+	github.com/headgate/headgate/contrib/fiber => ../contrib/fiber
+	github.com/headgate/headgate/contrib/gin => ../contrib/gin
+	github.com/headgate/headgate/grpclimit => ../grpclimit
+	github.com/headgate/headgate/store/memcached => ../store/memcached
+	github.com/headgate/headgate/store/postgres => ../store/postgres
 )
