@@ -21,3 +21,6 @@ replace (
 	github.com/headgate/headgate => ../
 	github.com/headgate/headgate/api => ../api
 )
+
+// The client for Node.js.
+ignore ./node

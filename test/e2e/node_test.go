@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/test/scripts"
 )
 
-const nodeDir = "../../clients/node"
+const nodeDir = "../../client/node"
 
 // The tests of the package for Node.js, against this program and real releases of
 // Express.
