@@ -77,7 +77,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if a.store, err = openStore(ctx, s, a.nodes.Observe); err != nil {
 		return nil, err
 	}
-	if a.layers, err = a.newLayers(ctx); err != nil {
+	if a.layers, err = a.newLayers(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	if a.layers != nil {
@@ -156,7 +156,7 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 // observe has the store's answers told to the hooks, and its failures to the log.
 func (a *App) observe(store headgate.Store, hooks headgate.Hooks) headgate.Store {
 	if a.without != nil {
-		hooks = (&refusals{logger: a.settings.Logger, status: a.without.Status}).hooks(hooks)
+		hooks = (&refusals{logger: a.settings.Logger, status: a.without.Stats}).hooks(hooks)
 	} else {
 		hooks = newFailures(a.settings.Logger).hooks(hooks)
 	}

@@ -11,19 +11,19 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 )
 
 // withoutStore is what decides while the store does not answer. The memory store
 // always does, and has none.
 type withoutStore struct {
-	*layered.Fallback
+	*fallback.Layer
 	otherwise headgate.OnError // of rules that do not say it
 }
 
 // newWithoutStore makes what decides while the store does not answer.
-func (a *App) newWithoutStore(ctx context.Context) (*withoutStore, error) {
+func (a *App) newWithoutStore() (*withoutStore, error) {
 	s := &a.settings
 	if s.Store == memoryStore {
 		return nil, nil
@@ -34,8 +34,8 @@ func (a *App) newWithoutStore(ctx context.Context) (*withoutStore, error) {
 		options = append(options, memory.WithMaxBytes(s.MemoryMiB<<20))
 	}
 	log := &storeLog{logger: s.Logger, otherwise: otherwise, rules: func() []policy.Rule { return a.Policy().Rules() }}
-	f, err := layered.NewFallback(ctx, a.store.Store, memory.New(options...), layered.FallbackOptions{
-		Default: otherwise, Learn: s.Learn, Changed: log.changed, Decided: (&sickPart{logger: s.Logger}).decided,
+	f, err := fallback.New(a.store.Store, fallback.Options{
+		Local: memory.New(options...), Default: otherwise, Learn: s.Learn, Changed: log.changed, Decided: (&sickPart{logger: s.Logger}).decided,
 	})
 	if err != nil {
 		return nil, err
@@ -49,13 +49,6 @@ func (a *App) decisive() headgate.Store {
 		return a.store.Store
 	}
 	return a.layers.store()
-}
-
-// close ends what decides without the store.
-func (w *withoutStore) close() {
-	if w != nil {
-		w.Close()
-	}
 }
 
 // parseOnError reads what is written in rules; "" is deny.
@@ -97,8 +90,8 @@ func (w *withoutStore) detail() string {
 	if w == nil {
 		return ""
 	}
-	switch s := w.Status(); {
-	case s.State == layered.Open:
+	switch s := w.Stats(); {
+	case s.State == fallback.Open:
 		return "the store does not answer; rules do what on_store_error says"
 	case s.Learning:
 		return "the store has lost its data; this server's share of each limit is enforced as well"
@@ -115,7 +108,7 @@ type storeLog struct {
 
 	// What follows is of the outage that there is. Changes follow one another.
 	began  time.Time
-	before layered.Status
+	before fallback.Stats
 	told   time.Time // When it was last told that the store comes and goes.
 	again  int64     // How often it has gone again since then.
 	back   bool      // It was told that the store answers again.
@@ -124,22 +117,22 @@ type storeLog struct {
 // flapsEvery is how often it is told that the store comes and goes.
 const flapsEvery = time.Minute
 
-func (l *storeLog) changed(was, is layered.Status) {
+func (l *storeLog) changed(was, is fallback.Stats) {
 	switch {
 	case was.State == is.State:
-	case is.State == layered.Open && was.State == layered.HalfOpen:
+	case is.State == fallback.Open && was.State == fallback.HalfOpen:
 		l.again++
 		if now := time.Now(); now.Sub(l.told) >= flapsEvery {
 			l.logger.Error("the store has stopped answering again", slog.Any("error", is.Cause), slog.Int64("times", l.again))
 			l.told, l.again = now, 0
 		}
-	case is.State == layered.Open:
+	case is.State == fallback.Open:
 		l.began, l.before, l.told, l.again, l.back = time.Now(), is, time.Time{}, 0, false
 		allow, deny, local := modes(l.rules(), l.otherwise)
 		l.logger.Error("the store does not answer; rules do what on_store_error says", slog.Any("error", is.Cause),
 			slog.Int("rules_that_allow", allow), slog.Int("rules_that_deny", deny), slog.Int("rules_that_count_locally", local), slog.Int64("nodes", is.Nodes))
-	case is.State == layered.HalfOpen && l.back:
-	case is.State == layered.HalfOpen:
+	case is.State == fallback.HalfOpen && l.back:
+	case is.State == fallback.HalfOpen:
 		l.back = true
 		l.logger.Info("the store answers again, and is asked about a growing part of the requests")
 	default:
@@ -156,7 +149,7 @@ func (l *storeLog) changed(was, is layered.Status) {
 	}
 	switch {
 	case (was.NodesError == nil) == (is.NodesError == nil):
-	case is.NodesError != nil && is.State == layered.Closed:
+	case is.NodesError != nil && is.State == fallback.Closed:
 		l.logger.Warn("the servers that share the store cannot be counted; shares are those of the last count", slog.Any("error", is.NodesError), slog.Int64("nodes", is.Nodes))
 	case is.NodesError == nil:
 		l.logger.Info("the servers that share the store are counted again", slog.Int64("nodes", is.Nodes))
@@ -168,7 +161,7 @@ func (l *storeLog) changed(was, is layered.Status) {
 // another's.
 type refusals struct {
 	logger *slog.Logger
-	status func() layered.Status
+	status func() fallback.Stats
 
 	mu    sync.Mutex // Guards what follows, which only failures touch.
 	count int64
@@ -183,7 +176,7 @@ func (r *refusals) hooks(h headgate.Hooks) headgate.Hooks {
 	failed := h.Failed
 	h.Failed = func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
 		failed(ctx, op, checks, err, took)
-		if ctx.Err() == nil && errors.Is(err, headgate.ErrUnavailable) && r.status().State == layered.Closed {
+		if ctx.Err() == nil && errors.Is(err, headgate.ErrUnavailable) && r.status().State == fallback.Closed {
 			r.add(err)
 		}
 	}

@@ -3,7 +3,7 @@ package app
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/fallback"
 )
 
 // The metrics of what decides without the store. They are read when they are asked
@@ -43,7 +43,7 @@ func (w *withoutStore) Describe(to chan<- *prometheus.Desc) {
 
 // Collect is part of [prometheus.Collector].
 func (w *withoutStore) Collect(to chan<- prometheus.Metric) {
-	s := w.Status()
+	s := w.Stats()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -56,7 +56,7 @@ func (w *withoutStore) Collect(to chan<- prometheus.Metric) {
 		}
 		return 0
 	}
-	for _, state := range []layered.State{layered.Closed, layered.Open, layered.HalfOpen} {
+	for _, state := range []fallback.State{fallback.Closed, fallback.Open, fallback.HalfOpen} {
 		gauge(breakerDesc, yes(s.State == state), state.String())
 	}
 	counter(openedDesc, s.Opened)

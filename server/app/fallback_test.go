@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/policy"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/fallback"
 )
 
 // lines counts the lines of a log that hold the text.
@@ -22,22 +22,22 @@ func TestLogOfAStoreThatComesAndGoes(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		log := new(buffer)
 		l := &storeLog{logger: slog.New(slog.NewTextHandler(log, nil)), otherwise: headgate.OnErrorLocal, rules: func() []policy.Rule { return nil }}
-		at := layered.Status{State: layered.Closed}
-		to := func(state layered.State) {
-			next := layered.Status{State: state, Cause: errors.New("a deadline")}
+		at := fallback.Stats{State: fallback.Closed}
+		to := func(state fallback.State) {
+			next := fallback.Stats{State: state, Cause: errors.New("a deadline")}
 			l.changed(at, next)
 			at = next
 		}
 		const flaps = 300
 		for range 2 {
-			to(layered.Open)
+			to(fallback.Open)
 			for range flaps {
-				to(layered.HalfOpen)
-				to(layered.Open)
+				to(fallback.HalfOpen)
+				to(fallback.Open)
 				time.Sleep(200 * time.Millisecond)
 			}
-			to(layered.HalfOpen)
-			to(layered.Closed)
+			to(fallback.HalfOpen)
+			to(fallback.Closed)
 		}
 		for text, want := range map[string]int{
 			"the store does not answer":             2,
@@ -49,12 +49,12 @@ func TestLogOfAStoreThatComesAndGoes(t *testing.T) {
 				t.Errorf("%q was told %d times, want %d:\n%s", text, got, want, log)
 			}
 		}
-		to(layered.Open)
-		to(layered.HalfOpen)
-		to(layered.Open)
+		to(fallback.Open)
+		to(fallback.HalfOpen)
+		to(fallback.Open)
 		time.Sleep(flapsEvery)
-		to(layered.HalfOpen)
-		to(layered.Open)
+		to(fallback.HalfOpen)
+		to(fallback.Open)
 		if got := lines(log, "the store has stopped answering again"); got != 4 {
 			t.Errorf("an outage that goes on is told %d times in all, want 4:\n%s", got, log)
 		}

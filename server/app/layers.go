@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/async"
+	"github.com/headgate/headgate/store/layered/denycache"
+	"github.com/headgate/headgate/store/layered/lease"
 )
 
 // layers are what stands around a store across a network, from the inside out: what
@@ -16,31 +20,42 @@ import (
 // than any of them.
 type layers struct {
 	without *withoutStore
-	lease   *layered.Lease
-	async   *layered.Async
-	denials *layered.Denials
+	lease   *lease.Layer
+	async   *async.Layer
+	denials *denycache.Layer
+	all     []layered.Layer // from the inside out
 	logger  *slog.Logger
 }
 
 // newLayers makes the layers, or nil for the memory store.
-func (a *App) newLayers(ctx context.Context) (*layers, error) {
-	without, err := a.newWithoutStore(ctx)
+func (a *App) newLayers() (*layers, error) {
+	without, err := a.newWithoutStore()
 	if err != nil || without == nil {
 		return nil, err
 	}
-	l := &layers{without: without, logger: a.settings.Logger}
-	l.lease = layered.NewLease(without.Store(), layered.LeaseOptions{Nodes: without.Nodes})
-	if l.async, err = layered.NewAsync(l.lease.Store(), layered.AsyncOptions{}); err != nil {
+	l := &layers{without: without, logger: a.settings.Logger, all: []layered.Layer{without}}
+	add := func(layer layered.Layer, failed error) {
+		if err = errors.Join(err, failed); failed == nil {
+			l.all = append(l.all, layer)
+		}
+	}
+	var failed error
+	l.lease, failed = lease.New(l.store(), lease.Options{Nodes: without.Nodes})
+	add(l.lease, failed)
+	l.async, failed = async.New(l.store(), async.Options{})
+	add(l.async, failed)
+	bus, _ := a.store.Store.(denycache.Bus)
+	l.denials, failed = denycache.New(l.store(), denycache.Options{All: a.settings.DenyCache, Bus: bus})
+	add(l.denials, failed)
+	if err != nil {
 		l.close()
 		return nil, err
 	}
-	bus, _ := a.store.Store.(layered.Bus)
-	l.denials = layered.NewDenials(l.async.Store(), layered.DenyCacheOptions{All: a.settings.DenyCache, Bus: bus})
 	return l, nil
 }
 
 // store is the store to ask.
-func (l *layers) store() headgate.Store { return l.denials.Store() }
+func (l *layers) store() headgate.Store { return l.all[len(l.all)-1].Store() }
 
 // returnWithin is how long a server that ends tries to report what it has admitted,
 // and to give back what it holds.
@@ -55,14 +70,10 @@ func (l *layers) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), returnWithin)
 	defer cancel()
 	var err error
-	if l.denials != nil {
-		l.denials.Close()
+	for _, layer := range slices.Backward(l.all) {
+		err = errors.Join(err, layer.Close(ctx))
 	}
-	if l.async != nil {
-		err = errors.Join(err, l.async.Close(ctx))
-	}
-	if err = errors.Join(err, l.lease.Close(ctx)); err != nil {
+	if err != nil {
 		l.logger.Warn("units were not given back, and admissions not reported, before the end", slog.Any("error", err))
 	}
-	l.without.close()
 }

@@ -8,6 +8,11 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/async"
+	"github.com/headgate/headgate/store/layered/denycache"
+	"github.com/headgate/headgate/store/layered/fallback"
+	"github.com/headgate/headgate/store/layered/internal/layertest"
+	"github.com/headgate/headgate/store/layered/lease"
 )
 
 // TestFreed tries every way by which units become free with every layer that remembers
@@ -18,9 +23,9 @@ func TestFreed(t *testing.T) {
 	const (
 		message = 20 * time.Millisecond // to arrive, and to wait for the one before it
 		expires = 3 * time.Second       // of reservations
-		trust   = layered.DefaultTrust
-		reports = 4 * layered.DefaultInterval // until an asynchronous server hears of it
-		refunds = 4 * layered.DefaultInterval // until an asynchronous server sends a refund
+		trust   = denycache.DefaultTrust
+		reports = 4 * async.DefaultInterval // until an asynchronous server hears of it
+		refunds = 4 * async.DefaultInterval // until an asynchronous server sends a refund
 	)
 	limit := func(count int64) headgate.Limit {
 		return headgate.Limit{Algorithm: headgate.FixedWindow, Count: count, Period: time.Hour, Align: headgate.AlignFirst}
@@ -92,7 +97,7 @@ func TestFreed(t *testing.T) {
 		},
 		{name: "leased", consistency: headgate.Leased, rule: rule},
 		{name: "leased, deny cache", consistency: headgate.Leased, rule: rule, cache: headgate.DenyCacheOn, within: map[string]time.Duration{
-			"refund": message, "reset": message, "settle": message, "cancel": message, "expiry": layered.LeasedTrust,
+			"refund": message, "reset": message, "settle": message, "cancel": message, "expiry": denycache.LeasedTrust,
 		}},
 		{name: "async", consistency: headgate.Async, rule: rule, within: map[string]time.Duration{
 			"refund": refunds + reports, "reset": reports, "settle": reports, "cancel": reports, "expiry": reports, "raise": reports, "override": reports,
@@ -104,14 +109,29 @@ func TestFreed(t *testing.T) {
 		for _, w := range ways {
 			t.Run(layer.name+" "+w.name, func(t *testing.T) {
 				bubbletest.Test(t, func(t *testing.T) {
-					store, bus := newScripted(), newWire(time.Millisecond)
+					store, bus := layertest.NewScripted(), layertest.NewWire(time.Millisecond)
 					server := func(all bool) headgate.Ledger {
-						f := with(t, store, layered.FallbackOptions{Default: headgate.OnErrorLocal})
-						l := leaseOf(t, f.Store(), layered.LeaseOptions{})
-						a := asyncAround(t, l.Store(), layered.AsyncOptions{})
-						d := layered.NewDenials(a.Store(), layered.DenyCacheOptions{All: all, Bus: bus})
-						t.Cleanup(d.Close)
-						return d.Store().(headgate.Ledger)
+						f := layertest.Fallback(t, store, fallback.Options{Default: headgate.OnErrorLocal})
+						inside := f.Store()
+						for _, around := range []func() (layered.Layer, error){
+							func() (layered.Layer, error) { return lease.New(inside, lease.Options{}) },
+							func() (layered.Layer, error) { return async.New(inside, async.Options{}) },
+							func() (layered.Layer, error) {
+								return denycache.New(inside, denycache.Options{All: all, Bus: bus})
+							},
+						} {
+							layer, err := around()
+							if err != nil {
+								t.Fatal(err)
+							}
+							t.Cleanup(func() {
+								if err := layer.Close(context.Background()); err != nil {
+									t.Error(err)
+								}
+							})
+							inside = layer.Store()
+						}
+						return inside.(headgate.Ledger)
 					}
 					denies, fresh, other := server(layer.all), server(false), server(false)
 					bubbletest.Wait() // all listen
@@ -122,12 +142,12 @@ func TestFreed(t *testing.T) {
 					if s.reserved, _, err = other.Reserve(t.Context(), headgate.Terms{For: expires}, []headgate.Check{half}, nil); err != nil {
 						t.Fatal(err)
 					}
-					start, spent := time.Now(), spend(t, denies, s.check)
+					start, spent := time.Now(), layertest.Spend(t, denies, s.check)
 					if spent != 50 {
 						t.Fatalf("%d units are left of 50", spent)
 					}
 					for range 20 { // what is remembered is, and what is told is told
-						if take(t, denies, s.check).Allowed {
+						if layertest.Take(t, denies, s.check).Allowed {
 							t.Fatal("admitted before anything is free")
 						}
 						time.Sleep(30 * time.Millisecond)
@@ -144,13 +164,13 @@ func TestFreed(t *testing.T) {
 					for _, name := range layer.denied {
 						if name == w.name {
 							time.Sleep(time.Minute)
-							if take(t, denies, s.check).Allowed {
+							if layertest.Take(t, denies, s.check).Allowed {
 								t.Error("admitted, though the key is blocked")
 							}
 							return
 						}
 					}
-					for !take(t, denies, s.check).Allowed {
+					for !layertest.Take(t, denies, s.check).Allowed {
 						if waited := time.Since(freed); waited >= layer.within[w.name] {
 							t.Fatalf("still denied %v after units were freed, at most %v is promised", waited, layer.within[w.name])
 						}

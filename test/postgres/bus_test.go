@@ -18,12 +18,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/denycache"
 	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/test/servers"
 )
 
-var _ layered.Bus = (*postgres.Store)(nil)
+var _ denycache.Bus = (*postgres.Store)(nil)
 
 // await waits until something is so.
 func await(t *testing.T, what string, so func() bool) {
@@ -37,11 +37,14 @@ func await(t *testing.T, what string, so func() bool) {
 
 // remembering are denials of a store that are believed for an hour, unless somebody says
 // that they are over.
-func remembering(t *testing.T, store *postgres.Store) *layered.Denials {
+func remembering(t *testing.T, store *postgres.Store) *denycache.Layer {
 	t.Helper()
-	d := layered.NewDenials(store, layered.DenyCacheOptions{All: true, Trust: time.Hour, Bus: store})
-	t.Cleanup(d.Close)
-	await(t, "a server listens", func() bool { return d.Status().Listening })
+	d, err := denycache.New(store, denycache.Options{All: true, Trust: time.Hour, Bus: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close(context.Background()) })
+	await(t, "a server listens", func() bool { return d.Stats().Listening })
 	return d
 }
 
@@ -72,10 +75,10 @@ func TestNewsTravel(t *testing.T) {
 			return headgate.NewVerdict(got).Allowed
 		})
 	}
-	if got := elsewhere.Status(); got.Received != 0 || !got.Listening {
+	if got := elsewhere.Stats(); got.Received != 0 || !got.Listening {
 		t.Errorf("a server of another prefix has heard something: %+v", got)
 	}
-	if got := here.Status(); got.Published != 2 || got.Dropped != 0 {
+	if got := here.Stats(); got.Published != 2 || got.Dropped != 0 {
 		t.Errorf("who gave back: %+v", got)
 	}
 }
@@ -93,7 +96,7 @@ func TestNewsAfterRestart(t *testing.T) {
 		}
 	}
 	s.Kill()
-	await(t, "it is known that nobody listens", func() bool { return !d.Status().Listening && d.Status().Error != nil })
+	await(t, "it is known that nobody listens", func() bool { return !d.Stats().Listening && d.Stats().Error != nil })
 	if got, err := d.Store().Take(t.Context(), headgate.OpTake, c, nil); err != nil || got[0].Source != headgate.SourceCache {
 		t.Errorf("got %+v, %v; want a denial from memory", got, err)
 	}
@@ -103,7 +106,7 @@ func TestNewsAfterRestart(t *testing.T) {
 		_, err := store.Take(t.Context(), headgate.OpReset, c, nil)
 		return err == nil
 	})
-	await(t, "it listens again", func() bool { return d.Status().Listening })
+	await(t, "it listens again", func() bool { return d.Stats().Listening })
 	if got, err := d.Store().Take(t.Context(), headgate.OpTake, c, nil); err != nil || !headgate.NewVerdict(got).Allowed {
 		t.Errorf("got %+v, %v; want what was freed meanwhile to be admitted", got, err)
 	}
@@ -248,17 +251,20 @@ func TestDeaf(t *testing.T) {
 	if err := subscribe(func() { t.Error("it is ready, and hears nothing") }); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "pooler") {
 		t.Errorf("got %v, want ErrUnavailable that says why", err)
 	}
-	d := layered.NewDenials(store, layered.DenyCacheOptions{All: true, Bus: store})
-	defer d.Close()
-	await(t, "the reason is known", func() bool { return d.Status().Error != nil })
-	if d.Status().Listening {
+	d, err := denycache.New(store, denycache.Options{All: true, Bus: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(t.Context())
+	await(t, "the reason is known", func() bool { return d.Stats().Error != nil })
+	if d.Stats().Listening {
 		t.Error("it listens, and hears nothing")
 	}
 	if _, err := d.Store().Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(9))}}, nil); err != nil {
 		t.Error(err)
 	}
 	through.deaf.Store(false)
-	await(t, "it listens", func() bool { return d.Status().Listening })
+	await(t, "it listens", func() bool { return d.Stats().Listening })
 	began := false
 	if err := subscribe(func() { began = true; through.deaf.Store(true) }); !errors.Is(err, headgate.ErrUnavailable) || !began {
 		t.Errorf("began %t, got %v; want ErrUnavailable once the line is deaf", began, err)

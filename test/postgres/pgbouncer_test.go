@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/denycache"
 	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/store/storetest"
 	"github.com/headgate/headgate/test/servers"
@@ -169,13 +169,16 @@ func TestPgBouncerNews(t *testing.T) {
 	sessions := openThrough(t, servers.StartPgBouncer(t, s, "session").URL()+"?pool_max_conns=4&connect_timeout=60", prefix)
 	transactions := openThrough(t, servers.StartPgBouncer(t, s, "transaction").URL()+unprepared, prefix)
 	there := remembering(t, sessions)
-	here := layered.NewDenials(transactions, layered.DenyCacheOptions{All: true, Bus: transactions})
-	defer here.Close()
+	here, err := denycache.New(transactions, denycache.Options{All: true, Bus: transactions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close(t.Context())
 	await(t, "the reason is known why nothing is heard", func() bool {
-		err := here.Status().Error
+		err := here.Stats().Error
 		return err != nil && strings.Contains(err.Error(), "pooler")
 	})
-	if here.Status().Listening {
+	if here.Stats().Listening {
 		t.Error("it listens, and hears nothing")
 	}
 	c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(3, 30*24*time.Hour)), Key: "k"}}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/async"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
@@ -21,9 +21,9 @@ import (
 const asyncNodes = 16
 
 // asyncNode is an Async around a store of its own on the server.
-func asyncNode(t *testing.T, s *servers.Server, options layered.AsyncOptions) *layered.Async {
+func asyncNode(t *testing.T, s *servers.Server, options async.Options) *async.Layer {
 	t.Helper()
-	a, err := layered.NewAsync(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:")), options)
+	a, err := async.New(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:")), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ type admittedAt int64
 
 // asyncLoad asks nodes from several goroutines for single units, for a while and until
 // at least so many were admitted: on a busy machine reports take their time.
-func asyncLoad(t *testing.T, nodes []*layered.Async, c headgate.Check, length, pause time.Duration, least int64) (admitted []admittedAt, asked int) {
+func asyncLoad(t *testing.T, nodes []*async.Layer, c headgate.Check, length, pause time.Duration, least int64) (admitted []admittedAt, asked int) {
 	t.Helper()
 	var mu sync.Mutex // guards admitted and asked
 	var all sync.WaitGroup
@@ -97,14 +97,14 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 		t.Run(fmt.Sprint(limit.Algorithm, " ", limit.Period), func(t *testing.T) {
 			servers.Each(t, func(t *testing.T, s *servers.Server) {
 				c := headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Consistency: headgate.Async}
-				var nodes []*layered.Async
+				var nodes []*async.Layer
 				for range asyncNodes {
-					nodes = append(nodes, asyncNode(t, s, layered.AsyncOptions{}))
+					nodes = append(nodes, asyncNode(t, s, async.Options{}))
 				}
 				admitted, asked := asyncLoad(t, nodes, c, length, 2*time.Millisecond, rate*95/100)
 				local := int64(0)
 				for _, a := range nodes {
-					local += a.Status().Local
+					local += a.Stats().Local
 					if err := a.Close(t.Context()); err != nil {
 						t.Error(err)
 					}
@@ -119,8 +119,8 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 					last = at
 					worst = max(worst, used-rate)
 				}
-				stale := 3 * float64(layered.DefaultInterval.Microseconds())
-				bound := asyncNodes*layered.DefaultPart*rate + (asyncNodes+1)*refill*stale
+				stale := 3 * float64(async.DefaultInterval.Microseconds())
+				bound := asyncNodes*async.DefaultPart*rate + (asyncNodes+1)*refill*stale
 				t.Logf("%d of %d admitted, %d checks from memory; %.0f too many, at most %.0f", len(admitted), asked, local, worst, bound)
 				if worst > bound {
 					t.Errorf("%.0f units too many, at most %.0f", worst, bound)
@@ -135,7 +135,7 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 					return // What has been refilled since is not known here.
 				}
 				// Units that were not admitted fit; those that were do not.
-				a := asyncNode(t, s, layered.AsyncOptions{})
+				a := asyncNode(t, s, async.Options{})
 				defer closeAsync(t, a)
 				c.Consistency = headgate.Strict
 				d, err := a.Store().Take(t.Context(), headgate.OpPeek, []headgate.Check{c}, nil)
@@ -150,7 +150,7 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 	}
 }
 
-func closeAsync(t *testing.T, a *layered.Async) {
+func closeAsync(t *testing.T, a *async.Layer) {
 	t.Helper()
 	if err := a.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -163,9 +163,9 @@ func TestAsyncLongRun(t *testing.T) {
 	const rate, length = 500, 4 * time.Second
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(rate)), Key: "k", Consistency: headgate.Async}
-		var nodes []*layered.Async
+		var nodes []*async.Layer
 		for range asyncNodes {
-			a := asyncNode(t, s, layered.AsyncOptions{Part: 1}) // as much too many as can be
+			a := asyncNode(t, s, async.Options{Part: 1}) // as much too many as can be
 			defer closeAsync(t, a)
 			nodes = append(nodes, a)
 		}
@@ -183,7 +183,7 @@ func TestAsyncLongRun(t *testing.T) {
 			may := rate + rate*passed.Seconds()
 			t.Logf("%d of %d admitted in %v, may be %.0f", len(admitted), asked, passed, may)
 			// What nodes may hold at the end comes on top: by then nobody has paid it back.
-			most := 1.01*may + rate*3*layered.DefaultInterval.Seconds()
+			most := 1.01*may + rate*3*async.DefaultInterval.Seconds()
 			if float64(len(admitted)) <= most {
 				return
 			}
@@ -198,7 +198,7 @@ func TestAsyncLongRun(t *testing.T) {
 func TestAsyncThroughAnOutage(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		patient := stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"))
-		a, err := layered.NewAsync(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"), redis.WithTimeout(2*time.Second)), layered.AsyncOptions{})
+		a, err := async.New(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"), redis.WithTimeout(2*time.Second)), async.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestAsyncThroughAnOutage(t *testing.T) {
 		var by headgate.Source
 		defer func() {
 			if t.Failed() {
-				t.Logf("the last decision was of source %v, error %v; %+v", by, last, a.Status())
+				t.Logf("the last decision was of source %v, error %v; %+v", by, last, a.Stats())
 			}
 		}()
 		take := func() (headgate.Source, error) {
@@ -237,13 +237,13 @@ func TestAsyncThroughAnOutage(t *testing.T) {
 			source, err := take()
 			return err == nil && source == headgate.SourceLocal
 		})
-		stores.Until(t, "that all is reported", func() bool { return a.Status().Unreported == 0 })
+		stores.Until(t, "that all is reported", func() bool { return a.Stats().Unreported == 0 })
 		d, err := patient.Take(t.Context(), headgate.OpPeek, c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// A call that was cut off may have counted, or not.
-		if used, doubtful := 100_000-d[0].Remaining, a.Status().Doubtful; used+doubtful < admitted {
+		if used, doubtful := 100_000-d[0].Remaining, a.Stats().Doubtful; used+doubtful < admitted {
 			t.Errorf("%d were admitted, and the server knows of %d; of %d it may know", admitted, used, doubtful)
 		}
 	})

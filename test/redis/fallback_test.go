@@ -11,23 +11,24 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
 )
 
-// fallback is a node: a fallback around a store of its own on the server, with a
+// fallbackNode is a node: a fallback around a store of its own on the server, with a
 // deadline for its calls.
-func fallback(t *testing.T, s *servers.Server, timeout time.Duration, options layered.FallbackOptions) *layered.Fallback {
+func fallbackNode(t *testing.T, s *servers.Server, timeout time.Duration, options fallback.Options) *fallback.Layer {
 	t.Helper()
 	store := stores.OpenBriskly(t, s.URL(), timeout)
-	f, err := layered.NewFallback(t.Context(), store, memory.New(), options)
+	options.Local = memory.New()
+	f, err := fallback.New(store, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Close)
+	t.Cleanup(func() { f.Close(context.Background()) })
 	return f
 }
 
@@ -82,28 +83,28 @@ func TestFallbackFaults(t *testing.T) {
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			servers.Each(t, func(t *testing.T, s *servers.Server) {
-				f := fallback(t, s, 100*time.Millisecond, layered.FallbackOptions{Default: headgate.OnErrorLocal, Beat: 50 * time.Millisecond})
+				f := fallbackNode(t, s, 100*time.Millisecond, fallback.Options{Default: headgate.OnErrorLocal, Beat: 50 * time.Millisecond})
 				var l traffic
 				l.start(t, 32, f.Store(), headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000)), Key: "k"})
 				defer l.stop()
 				stores.Until(t, "decisions of the store", func() bool { return l.by(headgate.SourceStore) > 1000 })
-				opened := f.Status().Opened // on a machine that is busy
+				opened := f.Stats().Opened // on a machine that is busy
 				fault.begin(t, s)
-				stores.Until(t, "an open breaker", func() bool { return f.Status().State == layered.Open })
+				stores.Until(t, "an open breaker", func() bool { return f.Stats().State == fallback.Open })
 				goroutines, decided := runtime.NumGoroutine(), l.by(headgate.SourceStore)
-				failed := f.Status().ProbesFailed
-				stores.Until(t, "probes that fail", func() bool { return f.Status().ProbesFailed >= failed+5 })
+				failed := f.Stats().ProbesFailed
+				stores.Until(t, "probes that fail", func() bool { return f.Stats().ProbesFailed >= failed+5 })
 				if now := runtime.NumGoroutine(); now > goroutines+10 {
 					t.Errorf("%d goroutines, and %d before", now, goroutines)
 				}
-				if s := f.Status(); s.State != layered.Open || s.Opened > opened+3 || l.by(headgate.SourceStore) > decided+100 {
+				if s := f.Stats(); s.State != fallback.Open || s.Opened > opened+3 || l.by(headgate.SourceStore) > decided+100 {
 					t.Errorf("while it lasts: %+v", s)
 				}
 				fault.end(t, s)
-				stores.Until(t, "a closed breaker", func() bool { return f.Status().State == layered.Closed })
+				stores.Until(t, "a closed breaker", func() bool { return f.Stats().State == fallback.Closed })
 				again := l.by(headgate.SourceStore)
 				stores.Until(t, "decisions of the store", func() bool { return l.by(headgate.SourceStore) > again+1000 })
-				stores.Until(t, "that nothing is owed", func() bool { return f.Status().Debts == 0 || f.Status().State != layered.Closed })
+				stores.Until(t, "that nothing is owed", func() bool { return f.Stats().Debts == 0 || f.Stats().State != fallback.Closed })
 			})
 		})
 	}
@@ -115,14 +116,14 @@ func TestFallbackOfSeveralNodes(t *testing.T) {
 	const nodes, before, limit = 4, 20, 100
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(limit, time.Hour)), Key: "k"}
-		var all []*layered.Fallback
+		var all []*fallback.Layer
 		for range nodes {
 			// Far more than a busy machine holds one up, of both: a node that is missed has
 			// no share, and a call that misses its deadline is decided by another's.
-			all = append(all, fallback(t, s, 10*time.Second, layered.FallbackOptions{Default: headgate.OnErrorLocal, Beat: 2 * time.Second}))
+			all = append(all, fallbackNode(t, s, 10*time.Second, fallback.Options{Default: headgate.OnErrorLocal, Beat: 2 * time.Second}))
 		}
 		for _, f := range all {
-			stores.Until(t, "that all are counted", func() bool { return f.Status().Nodes == nodes })
+			stores.Until(t, "that all are counted", func() bool { return f.Stats().Nodes == nodes })
 		}
 		spend := func(most int) (admitted int) {
 			for i := range most {
@@ -146,7 +147,7 @@ func TestFallbackOfSeveralNodes(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				defer cancel()
 				_, _ = f.Store().Take(ctx, headgate.OpTake, other, nil)
-				return f.Status().State == layered.Open
+				return f.Stats().State == fallback.Open
 			})
 		}
 		// Each has admitted 5 of its 25.
@@ -155,7 +156,7 @@ func TestFallbackOfSeveralNodes(t *testing.T) {
 		}
 		s.Resume()
 		for _, f := range all {
-			stores.Until(t, "a closed breaker, and nothing owed", func() bool { return f.Status().State == layered.Closed && f.Status().Debts == 0 })
+			stores.Until(t, "a closed breaker, and nothing owed", func() bool { return f.Stats().State == fallback.Closed && f.Stats().Debts == 0 })
 		}
 		if got := spend(10 * limit); got != 0 {
 			t.Errorf("%d were admitted besides when the store was back", got)
@@ -166,9 +167,9 @@ func TestFallbackOfSeveralNodes(t *testing.T) {
 // TestFallbackLearns: a server that comes back empty gives nobody a fresh start.
 func TestFallbackLearns(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		f := fallback(t, s, 10*time.Second, layered.FallbackOptions{Learn: time.Hour, Default: headgate.OnErrorAllow, Beat: 50 * time.Millisecond})
+		f := fallbackNode(t, s, 10*time.Second, fallback.Options{Learn: time.Hour, Default: headgate.OnErrorAllow, Beat: 50 * time.Millisecond})
 		// It was empty when we came, too.
-		stores.Until(t, "learning", func() bool { return f.Status().Learning })
+		stores.Until(t, "learning", func() bool { return f.Stats().Learning })
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(50, time.Hour)), Key: "k"}
 		var first traffic
 		first.start(t, 8, f.Store(), c)
@@ -176,7 +177,7 @@ func TestFallbackLearns(t *testing.T) {
 		stores.Until(t, "50 admitted", func() bool { return first.admitted.Load() >= 50 })
 		s.Kill()
 		s.Restart()
-		stores.Until(t, "a closed breaker", func() bool { return f.Status().State == layered.Closed })
+		stores.Until(t, "a closed breaker", func() bool { return f.Stats().State == fallback.Closed })
 		first.stop()
 		if got := first.admitted.Load() - first.by(headgate.SourceOpen); got != 50 {
 			t.Errorf("%d units of 50 were admitted over an empty restart, and %d let in meanwhile", got, first.by(headgate.SourceOpen))
@@ -193,17 +194,17 @@ func TestFallbackOfARestrictedUser(t *testing.T) {
 		if _, _, err := store.Members(t.Context(), "n", time.Second); !errors.Is(err, headgate.ErrUnavailable) {
 			t.Errorf("members: %v", err)
 		}
-		f, err := layered.NewFallback(t.Context(), store, memory.New(), layered.FallbackOptions{Nodes: 3})
+		f, err := fallback.New(store, fallback.Options{Local: memory.New(), Nodes: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
+		defer f.Close(t.Context())
 		for range 20 {
 			if d := stores.Allow(t, f.Store(), headgate.MustRule("r", headgate.PerHour(100)), "k"); d.Source != headgate.SourceStore {
 				t.Fatalf("got %+v", d)
 			}
 		}
-		if s := f.Status(); s.State != layered.Closed || s.NodesError == nil || s.Nodes != 3 {
+		if s := f.Stats(); s.State != fallback.Closed || s.NodesError == nil || s.Nodes != 3 {
 			t.Errorf("got %+v", s)
 		}
 	})

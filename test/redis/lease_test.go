@@ -16,7 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/lease"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
@@ -79,7 +79,10 @@ func leaser(url string) error {
 		return err
 	}
 	defer store.Close()
-	lease := layered.NewLease(store, layered.LeaseOptions{Nodes: func() int64 { return leasers }})
+	leases, err := lease.New(store, lease.Options{Nodes: func() int64 { return leasers }})
+	if err != nil {
+		return err
+	}
 	var failure atomic.Pointer[error]
 	var all sync.WaitGroup
 	for i, rule := range leasedRules() {
@@ -88,7 +91,7 @@ func leaser(url string) error {
 			all.Go(func() {
 				// Not by the clock: who was held up has not been denied meanwhile.
 				for denied := 0; denied < 200; {
-					out, err := lease.Store().Take(ctx, headgate.OpTake, checks, nil)
+					out, err := leases.Store().Take(ctx, headgate.OpTake, checks, nil)
 					switch {
 					case err != nil:
 						failure.Store(&err)
@@ -109,10 +112,10 @@ func leaser(url string) error {
 	if err := failure.Load(); err != nil {
 		return *err
 	}
-	if s := lease.Stats(); s.Served == 0 {
+	if s := leases.Stats(); s.Served == 0 {
 		return fmt.Errorf("nothing was leased: %+v", s)
 	}
-	return lease.Close(ctx)
+	return leases.Close(ctx)
 }
 
 // TestLeasesOfProcesses: several processes lease from one server, and one of them is

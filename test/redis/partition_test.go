@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
@@ -125,18 +125,18 @@ func TestCutOff(t *testing.T) {
 			for i, n := range leasing {
 				leased[i] = n.Store
 			}
-			fallbacks := make([]*layered.Fallback, nodes)
+			fallbacks := make([]*fallback.Layer, nodes)
 			for i, store := range local {
 				// The last count of the nodes holds as long as the test lasts.
-				f, err := layered.NewFallback(t.Context(), store, memory.New(), layered.FallbackOptions{Default: headgate.OnErrorLocal, Beat: time.Second})
+				f, err := fallback.New(store, fallback.Options{Local: memory.New(), Default: headgate.OnErrorLocal, Beat: time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(f.Close)
+				t.Cleanup(func() { _ = f.Close(context.Background()) })
 				fallbacks[i], local[i] = f, f.Store()
 			}
 			stores.Until(t, "the nodes know of each other", func() bool {
-				return !slices.ContainsFunc(fallbacks, func(f *layered.Fallback) bool { return f.Status().Nodes < nodes })
+				return !slices.ContainsFunc(fallbacks, func(f *fallback.Layer) bool { return f.Stats().Nodes < nodes })
 			})
 			loads := map[string]*load{"strict": spend(t, strict, headgate.Strict, limit), "leased": spend(t, leased, headgate.Leased, limit), "local": spend(t, local, headgate.Strict, limit)}
 			reach := func(what string, enough func(*load) bool) {
@@ -154,12 +154,12 @@ func TestCutOff(t *testing.T) {
 			cable.loseRequests.Store(direction.requests)
 			cable.loseAnswers.Store(direction.answers)
 			stores.Until(t, "the node that is cut off knows it", func() bool {
-				return loads["strict"].failed.Load() > 0 && fallbacks[0].Status().State == layered.Open
+				return loads["strict"].failed.Load() > 0 && fallbacks[0].Stats().State == fallback.Open
 			})
 			reach("the limits are used up", func(l *load) bool { return l.denied.Load() > 100 })
 			cable.loseRequests.Store(false)
 			cable.loseAnswers.Store(false)
-			stores.Until(t, "the store decides again", func() bool { return fallbacks[0].Status().State == layered.Closed })
+			stores.Until(t, "the store decides again", func() bool { return fallbacks[0].Stats().State == fallback.Closed })
 			for _, l := range loads {
 				l.denied.Store(0)
 			}

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/async"
+	"github.com/headgate/headgate/store/layered/lease"
 )
 
 // Span is when the call for a unit began that was admitted, and when it had ended: the unit
@@ -126,16 +127,19 @@ func Layers(t testing.TB, consistency headgate.Consistency, all ...headgate.Stor
 		var closing func(context.Context) error
 		switch consistency {
 		case headgate.Leased:
-			lease := layered.NewLease(store, layered.LeaseOptions{Nodes: func() int64 { return int64(len(all)) }})
-			nodes = append(nodes, Node{lease.Store(), consistency})
-			counts, closing = append(counts, func() int64 { return lease.Stats().Served }), lease.Close
-		case headgate.Async:
-			async, err := layered.NewAsync(store, layered.AsyncOptions{})
+			layer, err := lease.New(store, lease.Options{Nodes: func() int64 { return int64(len(all)) }})
 			if err != nil {
 				t.Fatal(err)
 			}
-			nodes = append(nodes, Node{async.Store(), consistency})
-			counts, closing = append(counts, func() int64 { return async.Status().Local }), async.Close
+			nodes = append(nodes, Node{layer.Store(), consistency})
+			counts, closing = append(counts, func() int64 { return layer.Stats().Served }), layer.Close
+		case headgate.Async:
+			layer, err := async.New(store, async.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, Node{layer.Store(), consistency})
+			counts, closing = append(counts, func() int64 { return layer.Stats().Local }), layer.Close
 		default:
 			t.Fatalf("there is no layer for %v", consistency)
 		}
@@ -156,9 +160,9 @@ func Layers(t testing.TB, consistency headgate.Consistency, all ...headgate.Stor
 // AsyncExcess is by how much so many nodes may exceed a limit that is async while they hear of
 // each other, as docs/consistency.md has it.
 func AsyncExcess(l *headgate.Limit, nodes int64) int64 {
-	most := float64(nodes) * layered.DefaultPart * float64(l.Capacity())
+	most := float64(nodes) * async.DefaultPart * float64(l.Capacity())
 	if l.Algorithm == headgate.TokenBucket {
-		stale := 3 * layered.DefaultInterval
+		stale := 3 * async.DefaultInterval
 		most += float64(1+nodes) * float64(l.Count) * stale.Seconds() / l.Period.Seconds()
 	}
 	return int64(math.Ceil(most))

@@ -1,6 +1,7 @@
 package topologies
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,7 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/denycache"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
@@ -19,21 +20,25 @@ import (
 // memory of denials that it trusts for so long that only the others end it.
 type node struct {
 	*redis.Store
-	denials *layered.Denials
+	denials *denycache.Layer
 }
 
 func newNode(t *testing.T, url string) *node {
 	t.Helper()
 	store := stores.OpenURL(t, url, redis.WithPrefix("nodes:"))
-	n := &node{store, layered.NewDenials(store, layered.DenyCacheOptions{Bus: store, Trust: time.Hour})}
-	t.Cleanup(n.denials.Close) // before the store's
+	denials, err := denycache.New(store, denycache.Options{Bus: store, Trust: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{store, denials}
+	t.Cleanup(func() { denials.Close(context.Background()) }) // before the store's
 	n.listens(t)
 	return n
 }
 
 func (n *node) listens(t *testing.T) {
 	t.Helper()
-	stores.Until(t, "a node hears the others", func() bool { return n.denials.Status().Listening })
+	stores.Until(t, "a node hears the others", func() bool { return n.denials.Stats().Listening })
 }
 
 // take asks a node, again while the servers are busy with themselves.
@@ -84,7 +89,7 @@ func (n *node) admits(t *testing.T, c headgate.Check, by *node) time.Duration {
 		}
 		time.Sleep(100 * time.Microsecond)
 	}
-	t.Fatalf("denied for two minutes: %+v, freed by %+v", n.denials.Status(), by.denials.Status())
+	t.Fatalf("denied for two minutes: %+v, freed by %+v", n.denials.Stats(), by.denials.Stats())
 	return 0
 }
 
@@ -206,8 +211,11 @@ func TestNewsNeedNoPermission(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		denials := layered.NewDenials(store, layered.DenyCacheOptions{Bus: store})
-		defer denials.Close()
+		denials, err := denycache.New(store, denycache.Options{Bus: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer denials.Close(t.Context())
 		c := remembered("r")
 		n := &node{store, denials}
 		n.deny(t, c)
@@ -215,8 +223,8 @@ func TestNewsNeedNoPermission(t *testing.T) {
 		if !n.take(t, headgate.OpTake, c).Allowed {
 			t.Error("denied after a reset")
 		}
-		stores.Until(t, "something is dropped", func() bool { return denials.Status().Dropped > 0 })
-		if status := denials.Status(); status.Listening || !errors.Is(status.Error, headgate.ErrUnavailable) || !strings.Contains(status.Error.Error(), "NOPERM") {
+		stores.Until(t, "something is dropped", func() bool { return denials.Stats().Dropped > 0 })
+		if status := denials.Stats(); status.Listening || !errors.Is(status.Error, headgate.ErrUnavailable) || !strings.Contains(status.Error.Error(), "NOPERM") {
 			t.Errorf("%+v, want that the server does not permit it", status)
 		}
 	}, servers.Password("admin"))

@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 			}
 			for way := range ways {
 				hot, cold := o.Hot[way][0], o.Cold[way][0]
-				if hot.Decisions == 0 || cold.Calls == 0 || way == strict && hot.Calls == 0 || way == async && hot.Calls >= hot.Decisions {
+				if hot.Decisions == 0 || cold.Calls == 0 || way == strict && hot.Calls == 0 || way == asynchronous && hot.Calls >= hot.Decisions {
 					t.Errorf("%s: hot %+v, cold %+v", wayNames[way], hot, cold)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/internal/redisbench"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/async"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/redis"
 )
@@ -87,14 +87,14 @@ func exact(ctx context.Context, s *redisbench.Server, plan Plan, limit headgate.
 	if err != nil {
 		return e, err
 	}
-	layers := make([]*layered.Async, nodes)
+	layers := make([]*async.Layer, nodes)
 	for i := range layers {
 		store, err := redis.Open(ctx, "redis://"+s.Addr, redis.WithTimeout(unhurried))
 		if err != nil {
 			return e, err
 		}
 		defer store.Close()
-		if layers[i], err = layered.NewAsync(store, layered.AsyncOptions{}); err != nil {
+		if layers[i], err = async.New(store, async.Options{}); err != nil {
 			return e, err
 		}
 		defer func() { err = errors.Join(err, layers[i].Close(ctx)) }()
@@ -123,7 +123,7 @@ func exact(ctx context.Context, s *redisbench.Server, plan Plan, limit headgate.
 		})
 		watching.Go(func() {
 			for ; !stop.Load(); time.Sleep(tick) {
-				held := layer.Status().Unreported
+				held := layer.Stats().Unreported
 				mu.Lock()
 				e.Held = max(e.Held, held)
 				mu.Unlock()
@@ -146,7 +146,7 @@ func exact(ctx context.Context, s *redisbench.Server, plan Plan, limit headgate.
 }
 
 // ask asks one node for a while, and the twin for the same.
-func ask(ctx context.Context, layer *layered.Async, twin *memory.Store, rule *headgate.Rule, plan Plan, rate func(time.Duration) float64, start time.Time) (admitted []letIn, e Exact, err error) {
+func ask(ctx context.Context, layer *async.Layer, twin *memory.Store, rule *headgate.Rule, plan Plan, rate func(time.Duration) float64, start time.Time) (admitted []letIn, e Exact, err error) {
 	store := layer.Store()
 	checks := []headgate.Check{{Rule: rule, Key: "k", Consistency: headgate.Async}}
 	var dst []headgate.Decision

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/internal/closedloop"
 	"github.com/headgate/headgate/bench/internal/report"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/async"
 )
 
 // Markdown returns the tables.
@@ -31,7 +31,7 @@ func (o *Outcome) Markdown() string {
 	b.WriteString(t.String())
 	fmt.Fprintf(&b, "\nNodes that share one key, and are asked together for %d times what its limit admits, for %v; a report every %v, a part of 1/%.0f. \"Too many\" is the most by which the limit was ever exceeded: "+
 		"of a window's count, or of what the bucket admits in that time. \"Of strict\" is how much was admitted of what a strict limiter admits of the same requests. "+
-		"\"Held\" is the most that one node had not reported: what is forgotten if it dies then.\n\n", overload, o.Plan.Length, layered.DefaultInterval, 1/layered.DefaultPart)
+		"\"Held\" is the most that one node had not reported: what is forgotten if it dies then.\n\n", overload, o.Plan.Length, async.DefaultInterval, 1/async.DefaultPart)
 	t = report.Table{Columns: []string{"limit", "load", "nodes", "too many, units", "too many", "of strict", "held, units", "Redis calls a decision"}}
 	for i := range o.Exact {
 		e := &o.Exact[i]
@@ -46,9 +46,9 @@ func (o *Outcome) Markdown() string {
 // Bars holds the figures against the bounds that the project has set itself.
 func (o *Outcome) Bars() []report.Bar {
 	bars := []report.Bar{
-		{What: "hot key: throughput ÷ strict", Bound: 10, Got: closedloop.Relative(o.Hot[async], o.Hot[strict], closedloop.Sample.PerSecond)},
-		{What: "cold keys: client CPU ÷ strict", Bound: 1.05, AtMost: true, Got: closedloop.Relative(o.Cold[async], o.Cold[strict], closedloop.Sample.Each)},
-		{What: "cold keys: time of a decision ÷ strict", Bound: 1.05, AtMost: true, Got: 1 / closedloop.Relative(o.Cold[async], o.Cold[strict], closedloop.Sample.PerSecond)},
+		{What: "hot key: throughput ÷ strict", Bound: 10, Got: closedloop.Relative(o.Hot[asynchronous], o.Hot[strict], closedloop.Sample.PerSecond)},
+		{What: "cold keys: client CPU ÷ strict", Bound: 1.05, AtMost: true, Got: closedloop.Relative(o.Cold[asynchronous], o.Cold[strict], closedloop.Sample.Each)},
+		{What: "cold keys: time of a decision ÷ strict", Bound: 1.05, AtMost: true, Got: 1 / closedloop.Relative(o.Cold[asynchronous], o.Cold[strict], closedloop.Sample.PerSecond)},
 	}
 	for _, a := range []headgate.Algorithm{headgate.TokenBucket, headgate.SlidingWindow} {
 		worst := math.NaN()

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/closedloop"
 	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/workload"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/async"
 	"github.com/headgate/headgate/store/redis"
 )
 
@@ -50,7 +50,7 @@ func (p Plan) progress(format string, args ...any) {
 // The ways to ask.
 const (
 	strict = iota
-	async
+	asynchronous
 	ways
 )
 
@@ -97,7 +97,7 @@ func (o *Outcome) throughput(ctx context.Context, s *redisbench.Server) (err err
 		return err
 	}
 	defer store.Close()
-	layer, err := layered.NewAsync(store, layered.AsyncOptions{})
+	layer, err := async.New(store, async.Options{})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/closedloop"
 	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/workload"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/denycache"
 	"github.com/headgate/headgate/store/redis"
 )
 
@@ -68,7 +68,7 @@ func check(rule *headgate.Rule, key string) headgate.Check {
 }
 
 // Run measures both ways on the server.
-func Run(ctx context.Context, s *redisbench.Server, plan Plan) (*Outcome, error) {
+func Run(ctx context.Context, s *redisbench.Server, plan Plan) (_ *Outcome, err error) {
 	o := &Outcome{Version: s.Version, Plan: plan}
 	alone, err := redis.Open(ctx, "redis://"+s.Addr, redis.WithTimeout(unhurried), redis.WithCombining(0))
 	if err != nil {
@@ -80,8 +80,11 @@ func Run(ctx context.Context, s *redisbench.Server, plan Plan) (*Outcome, error)
 		return nil, fmt.Errorf("denycachebench: %w", err)
 	}
 	defer store.Close()
-	denials := layered.NewDenials(store, layered.DenyCacheOptions{Bus: store, Trust: time.Hour})
-	defer denials.Close()
+	denials, err := denycache.New(store, denycache.Options{Bus: store, Trust: time.Hour})
+	if err != nil {
+		return nil, fmt.Errorf("denycachebench: %w", err)
+	}
+	defer func() { err = errors.Join(err, denials.Close(ctx)) }()
 	b := &bench{ctx: ctx, server: s, plan: plan, stores: [ways]headgate.Store{alone, store, denials.Store()}}
 	if err := b.prepare(denials); err != nil {
 		return nil, err
@@ -118,10 +121,10 @@ var errWrong = errors.New("denycachebench: a decision is wrong")
 
 // prepare has the cache remember keys, that of the flood among them. It waits until
 // the bus is connected, for then what was remembered is forgotten.
-func (b *bench) prepare(denials *layered.Denials) error {
-	for start := time.Now(); !denials.Status().Listening; time.Sleep(time.Millisecond) {
+func (b *bench) prepare(denials *denycache.Layer) error {
+	for start := time.Now(); !denials.Stats().Listening; time.Sleep(time.Millisecond) {
 		if time.Since(start) > unhurried {
-			return fmt.Errorf("denycachebench: no connection to the bus: %w", denials.Status().Error)
+			return fmt.Errorf("denycachebench: no connection to the bus: %w", denials.Stats().Error)
 		}
 	}
 	for i := range b.plan.Denied {
@@ -139,7 +142,7 @@ func (b *bench) prepare(denials *layered.Denials) error {
 			}
 		}
 	}
-	if n := denials.Status().Keys; n != int64(b.plan.Denied) {
+	if n := denials.Stats().Keys; n != int64(b.plan.Denied) {
 		return fmt.Errorf("denycachebench: %d keys are remembered, not %d", n, b.plan.Denied)
 	}
 	return nil

@@ -25,7 +25,7 @@ func (o *Outcome) Markdown() string {
 		if n := worst(c.pairs); n > 0 {
 			over = fmt.Sprint(n)
 		}
-		t.Add(c.name+", leased", report.Number(median(c.pairs, lease, Sample.PerSecond)), report.Times(gain(c.pairs)), report.Number(median(c.pairs, lease, calls)), over)
+		t.Add(c.name+", leased", report.Number(median(c.pairs, ofLeased, Sample.PerSecond)), report.Times(gain(c.pairs)), report.Number(median(c.pairs, ofLeased, calls)), over)
 	}
 	b.WriteString(t.String())
 	fmt.Fprintf(&b, "\n**A limit that is in the way**: %s units a second, bursts of %s; %d nodes of %d callers with connections of their own, one of which is dropped in the middle of each run with what it holds.\n\n",
@@ -40,8 +40,8 @@ func (o *Outcome) Markdown() string {
 	return b.String()
 }
 
-func strict(p Pair) Sample { return p.Strict }
-func lease(p Pair) Sample  { return p.Leased }
+func strict(p Pair) Sample   { return p.Strict }
+func ofLeased(p Pair) Sample { return p.Leased }
 
 func calls(s Sample) float64 { return float64(s.Calls) / float64(s.Decisions) }
 

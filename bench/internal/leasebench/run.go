@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/internal/redisbench"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/lease"
 	"github.com/headgate/headgate/store/redis"
 )
 
@@ -166,9 +166,12 @@ func leased(ctx context.Context, store headgate.Store, plan Plan, name string, k
 		return Sample{}, err
 	}
 	c := &counted{Store: store}
-	lease := layered.NewLease(c, layered.LeaseOptions{})
-	defer func() { err = errors.Join(err, lease.Close(ctx)) }()
-	return slice(ctx, lease.Store(), c, plan, headgate.Check{Rule: rule, Consistency: headgate.Leased}, keys)
+	layer, err := lease.New(c, lease.Options{})
+	if err != nil {
+		return Sample{}, err
+	}
+	defer func() { err = errors.Join(err, layer.Close(ctx)) }()
+	return slice(ctx, layer.Store(), c, plan, headgate.Check{Rule: rule, Consistency: headgate.Leased}, keys)
 }
 
 // slice has callers ask for as long as a slice lasts.
@@ -267,16 +270,19 @@ func node(ctx context.Context, addr string, plan Plan, rule *headgate.Rule, dies
 	defer store.Close()
 	way := &cutOff{Store: store}
 	calls := &counted{Store: way}
-	lease := layered.NewLease(calls, layered.LeaseOptions{Nodes: func() int64 { return int64(plan.Nodes) }})
+	layer, err := lease.New(calls, lease.Options{Nodes: func() int64 { return int64(plan.Nodes) }})
+	if err != nil {
+		return c, err
+	}
 	span := plan.Slice
 	if dies {
 		span /= 2
 	}
 	check := headgate.Check{Rule: rule, Consistency: headgate.Leased}
-	c.Asked, c.Admitted, err = load(ctx, lease.Store(), max(1, plan.Callers/plan.Nodes), check, []string{"hot"}, began.Add(span))
+	c.Asked, c.Admitted, err = load(ctx, layer.Store(), max(1, plan.Callers/plan.Nodes), check, []string{"hot"}, began.Add(span))
 	c.Calls = calls.calls.Load()
 	way.cut.Store(dies)
-	if gone := lease.Close(ctx); !dies {
+	if gone := layer.Close(ctx); !dies {
 		err = errors.Join(err, gone)
 	}
 	return c, err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/internal/redisbench"
-	"github.com/headgate/headgate/store/layered"
+	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/redis"
 )
@@ -84,13 +84,13 @@ func open(ctx context.Context, s *redisbench.Server, i int, timeout time.Duratio
 	if ways[i].bare {
 		return w, nil
 	}
-	f, err := layered.NewFallback(ctx, store, memory.New(), layered.FallbackOptions{Default: ways[i].mode, Nodes: nodes})
+	f, err := fallback.New(store, fallback.Options{Local: memory.New(), Default: ways[i].mode, Nodes: nodes})
 	if err != nil {
 		store.Close()
 		return nil, err
 	}
 	w.store, w.close = f.Store(), func() {
-		f.Close()
+		_ = f.Close(ctx) // never fails
 		store.Close()
 	}
 	return w, nil

@@ -1,0 +1,151 @@
+package async
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// A refund may arrive at another node than the one that admitted the units, and before that
+// one has reported them. The store would find nothing to give back. So refunds are kept until
+// every node has had the time to report, and then sent with this node's own reports.
+const (
+	// returnAfter is for how many intervals a refund is kept, at least.
+	returnAfter = 2
+	// mostReturns is how many refunds of one key are kept apart.
+	mostReturns = 8
+)
+
+// refund is units to give back.
+type refund struct {
+	units int64
+	at    int64 // when they were charged, on the store's clock
+	due   time.Duration
+	// current has a bit for each fixed window of the rule that began before the units were
+	// charged and has not ended.
+	current uint64
+}
+
+// giveBack keeps a refund. Those that are due at the same time become one, as charged at the
+// earliest of their times, unless only some of them are of the window that there is now.
+// So do others if there are too many.
+func (e *entry) giveBack(back refund) {
+	if back.units == 0 {
+		return
+	}
+	full := len(e.refunds) >= mostReturns
+	for i := len(e.refunds) - 1; i >= 0; i-- {
+		one := &e.refunds[i]
+		if one.current == back.current && (one.due == back.due || full) || full && i == 0 {
+			one.units = min(one.units+back.units, headgate.MaxCount)
+			one.at, one.due, one.current = min(one.at, back.at), max(one.due, back.due), one.current&back.current
+			return
+		}
+	}
+	e.refunds = append(e.refunds, back)
+}
+
+// current says which of the key's fixed windows are the ones that units were charged in at
+// that time; see [refund].
+func (e *entry) current(at int64) (bits uint64) {
+	limits := e.rule.Limits()
+	for i := range limits {
+		if l := &limits[i]; l.Algorithm == headgate.FixedWindow && at >= e.limits[i].ends-l.Micros() {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// dueReturn takes out the first refund if it is due, or in any case with last.
+func (e *entry) dueReturn(now time.Duration, last bool) (_ refund, due bool) {
+	if len(e.refunds) == 0 || !last && now < e.refunds[0].due {
+		return refund{}, false
+	}
+	back := e.refunds[0]
+	e.refunds = append(e.refunds[:0], e.refunds[1:]...)
+	return back, true
+}
+
+// refundFromMemory takes back units that the store does not know of, and otherwise has the
+// refund kept. The key's shard is locked.
+func (a *Layer) refundFromMemory(c *headgate.Check, e *entry, p *part, now time.Duration) {
+	p.said = later
+	units := c.Units()
+	if now < e.until && e.unreported >= units && (c.At == 0 || c.At > e.at) {
+		p.said, p.aside = admit, units
+		e.unreported -= units
+		e.pending += units
+	}
+}
+
+// lookUp asks the store for the state of keys that units are given back to later, where this
+// node does not know it.
+func (a *Layer) lookUp(ctx context.Context, checks []headgate.Check, s *scratch) error {
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.said != later || p.to > p.from {
+			continue
+		}
+		p.from = len(s.local)
+		began := a.now()
+		var err error
+		if s.local, err = a.inner.Take(ctx, headgate.OpPeek, checks[i:i+1], s.local); err != nil {
+			return err
+		}
+		p.to = len(s.local)
+		for j := p.from; j < p.to; j++ {
+			d := &s.local[j]
+			d.Check, d.Allowed, d.RetryAfter = i, true, 0
+		}
+		shard := a.shard(p.hash)
+		shard.mu.Lock()
+		if p.entry.forgotten == p.forgotten {
+			p.entry.answer(s.local[p.from:p.to], checks[i].Units(), 0, &a.options, 0, began, a.now())
+		}
+		shard.mu.Unlock()
+	}
+	return nil
+}
+
+// giveBackLater keeps the refunds of a request until they are due.
+func (a *Layer) giveBackLater(checks []headgate.Check, s *scratch) {
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.said != later {
+			continue
+		}
+		c := &checks[i]
+		back := refund{units: c.Units(), at: c.At}
+		if back.at == 0 {
+			back.at = s.local[p.from].At
+		}
+		interval := a.options.Interval
+		if slidesOnly(c.Rule) {
+			// They are in the log as of when they were reported, not admitted.
+			back.at += (returnAfter * interval).Microseconds()
+		}
+		// Those of one interval are due together.
+		back.due = (a.now()/interval + 1 + returnAfter) * interval
+		shard := a.shard(p.hash)
+		shard.mu.Lock()
+		// Of a key that was forgotten meanwhile, and has lost its place, they stay in use.
+		if e := a.make(shard, c); e != nil && (e != p.entry || e.forgotten == p.forgotten) {
+			back.current = e.current(back.at)
+			e.giveBack(back)
+		}
+		shard.mu.Unlock()
+	}
+}
+
+// slidesOnly reports whether all limits of a rule are sliding windows.
+func slidesOnly(r *headgate.Rule) bool {
+	limits := r.Limits()
+	for i := range limits {
+		if limits[i].Algorithm != headgate.SlidingWindow {
+			return false
+		}
+	}
+	return true
+}

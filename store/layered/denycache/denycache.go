@@ -1,0 +1,382 @@
+package denycache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
+)
+
+// Options change a [Layer]. The zero Options are good for a server.
+type Options struct {
+	// All has every denial remembered that says when to come again, for checks whose
+	// DenyCache does not say. Without it only the blocks of a [headgate.Penalty] are.
+	All bool
+	// Trust is how long a denial is believed without asking the store again: units may have
+	// come back in a way that this process has not heard of. Zero means DefaultTrust.
+	// Denials of checks that are counted by leases are believed for LeasedTrust at most:
+	// other processes return units without a word.
+	Trust time.Duration
+	// MaxKeys is how many keys are remembered. Zero means DefaultMaxKeys.
+	MaxKeys int
+	// Bus tells the other processes which keys to forget, and this one what they say.
+	// Without it they find out when Trust is over.
+	Bus Bus
+}
+
+// The defaults of [Options].
+const (
+	DefaultTrust   = 10 * time.Second
+	DefaultMaxKeys = 1 << 16
+)
+
+// LeasedTrust bounds how long a denial of a check with [headgate.Leased] is believed.
+const LeasedTrust = time.Second
+
+// Layer remembers what the store inside has denied. Make one with [New]. It is safe for
+// concurrent use.
+type Layer struct {
+	inner   headgate.Store
+	options Options
+	table   table
+	news    news
+}
+
+// New returns a layer around a store. Close it when it is no longer needed.
+func New(inner headgate.Store, options Options) (*Layer, error) {
+	o := options
+	o.Trust, o.MaxKeys = cmp.Or(o.Trust, DefaultTrust), cmp.Or(o.MaxKeys, DefaultMaxKeys)
+	var problems headgate.Problems
+	if inner == nil {
+		problems.Add("store", "it needs a store")
+	}
+	if o.Trust < 0 {
+		problems.Add("trust", "trust is %v, must be above 0", o.Trust)
+	}
+	if o.MaxKeys < 0 {
+		problems.Add("max_keys", "max keys is %d, must be 1 or more", o.MaxKeys)
+	}
+	if err := problems.Err("deny cache"); err != nil {
+		return nil, err
+	}
+	d := &Layer{inner: inner, options: o}
+	d.table.init(o.MaxKeys)
+	d.news.start(o.Bus, &d.table)
+	return d, nil
+}
+
+// Store returns the store to ask: a [headgate.Ledger] if the one inside is one.
+func (d *Layer) Store() headgate.Store {
+	if inner, ok := d.inner.(headgate.Ledger); ok {
+		return &ledger{store{d}, inner}
+	}
+	return store{d}
+}
+
+// Close ends the connection to the bus, after a last message if some key is to be told. An
+// error says that the context ended before that. The store goes on, and trusts what it
+// remembers for [Options.Trust]. Closing again does nothing.
+func (d *Layer) Close(ctx context.Context) error { return d.news.close(ctx) }
+
+// Stats are counts since a layer was made, but for Keys, Listening and Error, which are of
+// now.
+type Stats struct {
+	// Keys is how many are remembered, with those whose time is over.
+	Keys int64
+	// Published is how many keys the other processes were told to forget, and Dropped how
+	// many they were not, because the bus was too slow or did not answer.
+	Published, Dropped int64
+	// Received is how many messages came, this process's own among them, and Unknown how
+	// many of them could not be read.
+	Received, Unknown int64
+	// Listening says whether messages arrive. There is no bus if it is false and Error is
+	// nil.
+	Listening bool
+	// Error is why messages did not arrive or could not be sent the last time.
+	Error error
+}
+
+// Stats returns what became of the layer so far.
+func (d *Layer) Stats() Stats {
+	s := d.news.stats()
+	s.Keys = d.table.count.Load()
+	return s
+}
+
+// remembers is what of a check may be remembered.
+type remembers uint8
+
+const (
+	nothing remembers = iota
+	blocks            // denials by a penalty, whatever the cost
+	denials           // all that say when to come again, for their cost
+)
+
+// rememberable says what may be remembered of a check.
+func (d *Layer) rememberable(c *headgate.Check) remembers {
+	switch {
+	case c.Shadow, c.Rule == nil, c.DenyCache == headgate.DenyCacheOff:
+		return nothing
+	case layer.Penalizes(c.Rule):
+		return blocks
+	case c.DenyCache != headgate.DenyCacheOn && !d.options.All:
+		return nothing
+	case c.Consistency != headgate.Strict && c.Consistency != headgate.Leased:
+		return nothing // it is not the store that denies
+	}
+	return denials
+}
+
+// glance is what is known of a check before the store is asked.
+type glance struct {
+	check int
+	what  remembers
+	hash  uint64     // of the counter, by which all processes know it
+	age   generation // of what is remembered of it
+	known bool       // something is
+}
+
+// fewGlances is how many need no memory of their own.
+const fewGlances = 8
+
+// glance appends the checks of which something may be remembered.
+func (d *Layer) glance(checks []headgate.Check, dst []glance) []glance {
+	for i := range checks {
+		c := &checks[i]
+		what := d.rememberable(c)
+		if what == nothing {
+			continue
+		}
+		hash := layer.CounterOf(c).Hash()
+		dst = append(dst, glance{check: i, what: what, hash: hash, age: d.table.generation(hash)})
+	}
+	return dst
+}
+
+// recall appends the decisions of the checks that are sure to deny.
+func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Duration, dst []headgate.Decision) (_ []headgate.Decision, found bool) {
+	before, blocked := len(dst), false
+	for i := range glances {
+		g := &glances[i]
+		c := &checks[g.check]
+		e, ok := d.table.find(g, c, now)
+		if !ok {
+			continue
+		}
+		blocked = blocked || e.blocked
+		same, passed := e.cost == c.Units(), (now - e.told).Truncate(time.Microsecond)
+		for _, one := range e.decisions {
+			if !same && one.Limit.Algorithm != headgate.Penalty {
+				continue // it is of another cost
+			}
+			one.Check, one.Source = g.check, headgate.SourceCache
+			one.At += passed.Microseconds()
+			one.Delay = max(0, one.Delay-passed)
+			if one.RetryAfter > 0 {
+				one.RetryAfter -= passed
+			}
+			if one.ResetAfter -= passed; one.ResetAfter <= 0 {
+				one.ResetAfter, one.Remaining = 0, one.Limit.Capacity()
+			}
+			dst = append(dst, one)
+		}
+	}
+	if len(dst) == before {
+		return dst, false
+	}
+	if !blocked {
+		for i := range checks {
+			if layer.Penalizes(checks[i].Rule) {
+				return dst[:before], false
+			}
+		}
+	}
+	return dst, true
+}
+
+// note remembers the denials among the decisions.
+func (d *Layer) note(checks []headgate.Check, glances []glance, decisions []headgate.Decision, asked time.Duration) {
+	for i := range glances {
+		g := &glances[i]
+		first := 0
+		for first < len(decisions) && decisions[first].Check != g.check {
+			first++
+		}
+		last := first
+		for last < len(decisions) && decisions[last].Check == g.check {
+			last++
+		}
+		d.remember(&checks[g.check], g, decisions[first:last], asked)
+	}
+}
+
+func admits(decisions []headgate.Decision) bool {
+	for i := range decisions {
+		if !decisions[i].Allowed && !decisions[i].Shadow {
+			return false
+		}
+	}
+	return true
+}
+
+// remember keeps what the store said of one check, if that denies.
+func (d *Layer) remember(c *headgate.Check, g *glance, decisions []headgate.Decision, asked time.Duration) {
+	wait, never, blocked := time.Duration(0), false, false
+	for i := range decisions {
+		one := &decisions[i]
+		switch {
+		case one.Source != headgate.SourceStore:
+			return
+		case one.Allowed:
+			continue
+		case one.RetryAfter <= 0:
+			never = true
+			continue
+		case wait == 0 || one.RetryAfter < wait:
+			// A limit that has let go before the others no longer denies.
+			wait = one.RetryAfter
+		}
+		blocked = blocked || one.Limit.Algorithm == headgate.Penalty
+	}
+	if wait == 0 || !blocked && (never || g.what != denials) {
+		return
+	}
+	trust := d.options.Trust
+	if c.Consistency == headgate.Leased {
+		trust = min(trust, LeasedTrust)
+	}
+	// The store has decided at some time since it was asked: the denial is believed from
+	// the first moment at which that may have been, so that it never outlasts the
+	// store's, and its times are told from the last, so that nobody comes too early.
+	d.table.keep(g, c, denial{
+		cost: c.Units(), blocked: blocked, told: d.table.now(), until: asked + min(wait, trust),
+		decisions: append([]headgate.Decision(nil), decisions...),
+	})
+}
+
+// freed forgets a key of which units came back, here and in every other process. The
+// others are always told: only they know whether they remember a denial. This process may
+// have none of their rules, and what it recalls of a reservation has no DenyCache.
+func (d *Layer) freed(c *headgate.Check) {
+	if c.Rule == nil {
+		return
+	}
+	hash := layer.CounterOf(c).Hash()
+	d.table.forget(hash)
+	d.news.publish(hash)
+}
+
+// charged forgets what is remembered here of keys that were charged. What was denied
+// still is, but by other numbers. Glances are those of the checks, if there are any.
+func (d *Layer) charged(checks []headgate.Check, glances []glance) {
+	if d.table.count.Load() == 0 {
+		return
+	}
+	for i := range checks {
+		c := &checks[i]
+		switch {
+		case len(glances) > 0 && glances[0].check == i:
+			if glances[0].known {
+				d.table.drop(glances[0].hash)
+			}
+			glances = glances[1:]
+		case c.Rule != nil && (c.Shadow || c.DenyCache == headgate.DenyCacheOff || d.rememberable(c) != nothing):
+			d.table.drop(layer.CounterOf(c).Hash())
+		}
+	}
+}
+
+// store is a store with a memory in front of it.
+type store struct{ *Layer }
+
+// Take implements [headgate.Store].
+func (s store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	switch op {
+	case headgate.OpTake:
+		return s.take(ctx, checks, dst)
+	case headgate.OpPeek:
+		return s.inner.Take(ctx, op, checks, dst)
+	}
+	out, err := s.inner.Take(ctx, op, checks, dst)
+	switch {
+	case op == headgate.OpCharge:
+		s.charged(checks, nil)
+	case !errors.Is(err, headgate.ErrInvalid): // one that failed otherwise may have counted
+		for i := range checks {
+			s.freed(&checks[i])
+		}
+	}
+	return out, err
+}
+
+// take answers from memory, if that is sure to deny, and else remembers what the store
+// says.
+func (s store) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	var room [fewGlances]glance
+	glances := s.glance(checks, room[:0])
+	var asked time.Duration
+	if len(glances) > 0 {
+		asked = s.table.now()
+		if s.table.count.Load() > 0 && ctx.Err() == nil && headgate.Validate(headgate.OpTake, checks) == nil {
+			if out, found := s.recall(checks, glances, asked, dst); found {
+				return out, nil
+			}
+		}
+	}
+	before := len(dst)
+	out, err := s.inner.Take(ctx, headgate.OpTake, checks, dst)
+	switch {
+	case err != nil:
+	case admits(out[before:]):
+		s.charged(checks, glances)
+	default:
+		s.note(checks, glances, out[before:], asked)
+	}
+	return out, err
+}
+
+// ledger is a ledger with a memory in front of it.
+type ledger struct {
+	store
+	inner headgate.Ledger
+}
+
+func (s *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	before := len(dst)
+	out, err := s.inner.TakeOnce(ctx, terms, checks, dst)
+	if err != nil || admits(out[before:]) {
+		s.charged(checks, nil)
+	}
+	return out, err
+}
+
+func (s *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	before := len(dst)
+	r, out, err := s.inner.Reserve(ctx, terms, checks, dst)
+	if err != nil || admits(out[before:]) {
+		s.charged(checks, nil)
+	}
+	return r, out, err
+}
+
+func (s *ledger) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
+	return s.inner.Recall(ctx, id)
+}
+
+// Settle implements [headgate.Ledger].
+func (s *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	out, err := s.inner.Settle(ctx, r, units, dst)
+	if errors.Is(err, headgate.ErrConflict) || errors.Is(err, headgate.ErrInvalid) {
+		return out, err
+	}
+	s.charged(r.Checks, nil)
+	for i := range r.Checks {
+		if i < len(units) && units[i] < r.Checks[i].Units() {
+			s.freed(&r.Checks[i])
+		}
+	}
+	return out, err
+}

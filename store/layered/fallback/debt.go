@@ -1,0 +1,239 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
+)
+
+// debts are what was admitted locally and the primary does not know of.
+type debts struct {
+	most    int
+	size    atomic.Int64 // of keys, to be read without mu
+	dropped atomic.Int64
+
+	mu   sync.Mutex // guards all that follows
+	keys map[layer.Counter]*debt
+}
+
+// debt is what one key has taken of one rule.
+type debt struct {
+	rule   *headgate.Rule
+	units  int64
+	due    time.Time // when to charge a part of it
+	misses int       // how often in a row the primary had no room
+}
+
+func (d *debts) init(most int) {
+	d.most, d.keys = most, make(map[layer.Counter]*debt)
+}
+
+// add adds units to the debt of a check, or takes them off. Where there is no place
+// the units are dropped.
+func (d *debts) add(c *headgate.Check, units int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := layer.CounterOf(c)
+	one := d.keys[at]
+	switch {
+	case one != nil:
+		one.rule, one.units = c.Rule, min(one.units+units, headgate.MaxCount)
+		if one.units <= 0 {
+			d.remove(at)
+		}
+	case units <= 0:
+	case len(d.keys) >= d.most:
+		d.dropped.Add(1)
+	default:
+		d.keys[at.Own()] = &debt{rule: c.Rule, units: units}
+		d.size.Store(int64(len(d.keys)))
+	}
+}
+
+// grow adds units to a debt that there is.
+func (d *debts) grow(at layer.Counter, units int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one := d.keys[at]; one != nil {
+		one.units = min(one.units+units, headgate.MaxCount)
+	}
+}
+
+func (d *debts) remove(at layer.Counter) {
+	delete(d.keys, at)
+	d.size.Store(int64(len(d.keys)))
+}
+
+// look returns what a key owes; nil and zero if nothing.
+func (d *debts) look(at layer.Counter) (*headgate.Rule, int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one := d.keys[at]; one != nil {
+		return one.rule, one.units
+	}
+	return nil, 0
+}
+
+// misses is how often in a row tight limits may have no room for a debt to a wide one
+// until it is dropped: the client itself needs all that they admit.
+const misses = 3
+
+// paid takes units off a debt. What is left is due after the pause, unless it was
+// not possible to charge any for too often.
+func (d *debts) paid(at layer.Counter, units int64, pause time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := d.keys[at]
+	if one == nil {
+		return
+	}
+	one.units -= units
+	one.due = time.Now().Add(pause)
+	one.misses++
+	if units > 0 {
+		one.misses = 0
+	}
+	if one.units <= 0 || one.misses >= misses {
+		d.remove(at)
+	}
+}
+
+// payAtOnce is how many debts are looked at in one round.
+const payAtOnce = 64
+
+// due returns debts that are due, and how long until there is another.
+func (d *debts) due() (keys []layer.Counter, next time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	next = time.Minute
+	for at, one := range d.keys {
+		switch wait := one.due.Sub(now); {
+		case wait > 0:
+			next = min(next, wait)
+		case len(keys) == payAtOnce:
+			return keys, payEvery
+		default:
+			keys = append(keys, at)
+		}
+	}
+	return keys, max(next, payEvery)
+}
+
+// pay charges some of the debts to the primary, until it fails. It returns how
+// long until it is worth while to go on, or false if there are none.
+func (k *keeper) pay(ctx context.Context) (next time.Duration, more bool) {
+	f := k.fallback
+	if f.debts.size.Load() == 0 {
+		return 0, false
+	}
+	keys, next := f.debts.due()
+	for _, at := range keys {
+		if ctx.Err() != nil {
+			break
+		}
+		if f.payOne(ctx, at) != nil {
+			return k.fallback.options.MaxRetry, true
+		}
+	}
+	return next, f.debts.size.Load() > 0
+}
+
+// payOne charges a part of what a key owes. An error is the primary's.
+func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
+	rule, units := f.debts.look(at)
+	if rule == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
+	defer cancel()
+	part, widest := f.part(ctx, rule, at.Key, units)
+	if part == 0 {
+		f.debts.paid(at, units, 0) // No window holds any of it any more.
+		return nil
+	}
+	check := []headgate.Check{{Rule: rule, Key: at.Key}}
+	// A denial would count as the client's, where there is a penalty.
+	room, err := f.inner.Take(ctx, headgate.OpPeek, check, nil)
+	if err != nil {
+		return err
+	}
+	if room[widest].Remaining == 0 {
+		f.debts.paid(at, units, 0) // It is full, which is all that a debt can make it.
+		return nil
+	}
+	if part = min(part, left(room)); part == 0 {
+		f.debts.paid(at, 0, pause(rule))
+		return nil
+	}
+	check[0].Cost = part
+	taken, err := f.inner.Take(ctx, headgate.OpTake, check, nil)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		f.debts.paid(at, part, pause(rule)) // It may have counted, and is not repeated.
+	case err == nil && headgate.NewVerdict(taken).Allowed:
+		f.counts.handed.Add(part)
+		f.debts.paid(at, part, pause(rule))
+	case err == nil:
+		f.debts.paid(at, 0, pause(rule))
+	}
+	return err
+}
+
+// part is how much of a debt to charge at once. That is what this node's own
+// counters still hold of it; of a rule with several limits what all of them hold,
+// and else a quarter of what the tightest admits, so that a debt to a long window
+// leaves the short ones some room. The limit that holds most of it is the widest.
+func (f *Layer) part(ctx context.Context, rule *headgate.Rule, key string, units int64) (part int64, widest int) {
+	share := f.shares.Load().Of(rule)
+	decisions, err := f.options.Local.Take(ctx, headgate.OpPeek, []headgate.Check{{Rule: share, Key: key}}, nil)
+	if err != nil {
+		return 0, 0
+	}
+	const none = headgate.MaxCount + 1
+	most, least, quarter := int64(0), int64(none), int64(none)
+	limits := rule.Limits()
+	for i := range decisions {
+		if d := &decisions[i]; d.Limit.Algorithm != headgate.Penalty {
+			used := d.Limit.Capacity() - d.Remaining
+			if used > most {
+				most, widest = used, i
+			}
+			least = min(least, used)
+			quarter = min(quarter, max(1, limits[i].Capacity()/4))
+		}
+	}
+	if most == least {
+		return min(units, most), widest
+	}
+	return min(units, most, max(least, quarter)), widest
+}
+
+// left is how many units all of the limits have left.
+func left(decisions []headgate.Decision) int64 {
+	least := int64(headgate.MaxCount)
+	for i := range decisions {
+		if d := &decisions[i]; d.Limit.Algorithm != headgate.Penalty {
+			least = min(least, d.Remaining)
+		}
+	}
+	return least
+}
+
+// pause is how long until the next part of a debt is charged: the shortest of the
+// rule's periods, within reason.
+func pause(rule *headgate.Rule) time.Duration {
+	shortest := time.Minute
+	limits := rule.Limits()
+	for i := range limits {
+		if l := &limits[i]; l.Algorithm != headgate.Penalty {
+			shortest = min(shortest, time.Duration(l.Micros())*time.Microsecond)
+		}
+	}
+	return max(shortest, 100*time.Millisecond)
+}

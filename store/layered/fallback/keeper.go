@@ -1,0 +1,166 @@
+package fallback
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
+)
+
+const (
+	// firstRetry is the time between the first two probes; it doubles up to
+	// Options.MaxRetry.
+	firstRetry = 20 * time.Millisecond
+	// payEvery is the time between two rounds of charging debts.
+	payEvery = 20 * time.Millisecond
+)
+
+// keeper does what no request should wait for: it counts nodes, probes a primary
+// that does not answer, and charges debts to one that does again. It makes one call
+// at a time.
+type keeper struct {
+	fallback *Layer
+	roused   chan struct{} // the breaker has opened
+	cancel   context.CancelFunc
+	ended    sync.WaitGroup
+	last     context.Context // of what is said at the end
+	abandon  context.CancelFunc
+
+	nodesError atomic.Pointer[error]
+
+	// What follows is the goroutine's own.
+	nextBeat   time.Time
+	retry      time.Duration // grows until the breaker is closed again
+	fewerSince time.Time     // since when fewer nodes are counted than before; zero if not
+	learnUntil time.Time
+	probed     []headgate.Decision
+}
+
+func (k *keeper) start(f *Layer) {
+	k.fallback, k.roused, k.retry = f, make(chan struct{}, 1), firstRetry
+	ctx, cancel := context.WithCancel(context.Background())
+	k.beat(ctx)
+	k.nextBeat = time.Now().Add(layer.Jittered(f.options.Beat))
+	k.cancel = cancel
+	k.last, k.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	k.ended.Go(func() { k.run(ctx) })
+}
+
+// stop ends the goroutine. What it still has to say at the end ends with the context.
+func (k *keeper) stop(ctx context.Context) {
+	k.cancel()
+	stop := context.AfterFunc(ctx, k.abandon)
+	defer stop()
+	k.ended.Wait()
+	k.abandon()
+}
+
+// rouse has the keeper look at the breaker. It does not wait.
+func (k *keeper) rouse() {
+	select {
+	case k.roused <- struct{}{}:
+	default:
+	}
+}
+
+func (k *keeper) run(ctx context.Context) {
+	defer k.leave(k.last)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.roused:
+			timer.Reset(rand.N(k.retry))
+		case <-timer.C:
+			timer.Reset(k.step(ctx))
+		}
+	}
+}
+
+// step does what the state of the breaker asks for, and returns when to come
+// again.
+func (k *keeper) step(ctx context.Context) time.Duration {
+	b := &k.fallback.breaker
+	word := b.word.Load()
+	switch stateOf(word) {
+	case Open:
+		well, wait := k.probe(ctx), layer.Jittered(k.retry)
+		// Until it is closed: what comes and goes is not back.
+		k.retry = min(2*k.retry, k.fallback.options.MaxRetry)
+		if !well {
+			return wait
+		}
+		// Before the first request: it may have lost its data.
+		k.beat(ctx)
+		k.nextBeat = time.Now().Add(layer.Jittered(k.fallback.options.Beat))
+		b.change(word, HalfOpen, nil)
+		return payEvery
+	case HalfOpen:
+		if b.now()-b.began.Load() >= int64(b.ramp) {
+			b.change(word, Closed, nil)
+		}
+		_, _ = k.pay(ctx)
+		return payEvery
+	}
+	k.retry = firstRetry
+	if !time.Now().Before(k.nextBeat) {
+		k.beat(ctx)
+		k.nextBeat = time.Now().Add(layer.Jittered(k.fallback.options.Beat))
+	}
+	if k.learnUntil.Before(time.Now()) && k.fallback.learning.Load() {
+		k.learn()
+		k.fallback.announce()
+	}
+	wait := time.Until(k.nextBeat)
+	if k.fallback.learning.Load() {
+		wait = min(wait, time.Until(k.learnUntil))
+	}
+	wait = max(wait, time.Millisecond)
+	if next, more := k.pay(ctx); more {
+		wait = min(wait, next)
+	}
+	return wait
+}
+
+// probeRule is what probes take units of: it can be admitted at any rate that
+// probes are sent at, and is forgotten at once.
+var probeRule = headgate.MustRule("headgate.probe", headgate.PerSecond(1_000_000))
+
+// probe reports whether the primary can do what requests need: look and write. A
+// replica that only reads has not come back.
+func (k *keeper) probe(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
+	defer cancel()
+	var err error
+	k.probed, err = k.fallback.inner.Take(ctx, headgate.OpTake, []headgate.Check{{Rule: probeRule, Key: k.fallback.options.Node}}, k.probed[:0])
+	k.fallback.counts.probes.Add(1)
+	if err != nil {
+		k.fallback.counts.probesFailed.Add(1)
+	}
+	return err == nil
+}
+
+// leave charges the debts that it can at once, and tells the others that the node
+// is gone.
+func (k *keeper) leave(ctx context.Context) {
+	if stateOf(k.fallback.breaker.word.Load()) == Open {
+		return // Nobody would answer.
+	}
+	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
+	defer cancel()
+	// What is not due yet is lost: it is what long windows would know of keys that
+	// short ones had no room for.
+	for next, more := k.pay(ctx); more && next <= payEvery && ctx.Err() == nil; next, more = k.pay(ctx) {
+		time.Sleep(payEvery)
+	}
+	if members := k.fallback.options.Members; members != nil {
+		// If they are not told they find out.
+		_, _, _ = members.Members(ctx, k.fallback.options.Node, 0)
+	}
+}

@@ -1,0 +1,66 @@
+package fallback
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate/store/layered/internal/layer"
+)
+
+// Members is what a primary may offer, so that those who share it can count each
+// other.
+type Members interface {
+	// Members notes that the node is there for ttl from now, and forgets those
+	// whose time is over. It returns how many are there, and for how long the store
+	// has had its data: since somebody first asked, or since it lost them. A ttl of
+	// zero notes that the node is gone.
+	Members(ctx context.Context, node string, ttl time.Duration) (nodes int64, age time.Duration, err error)
+}
+
+const (
+	// missedBeats is how many beats a node misses until the others take it for
+	// gone.
+	missedBeats = 3
+)
+
+// beat counts the nodes, and finds out whether the primary has lost its data.
+func (k *keeper) beat(ctx context.Context) {
+	f := k.fallback
+	if f.options.Members == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
+	defer cancel()
+	nodes, age, err := f.options.Members.Members(ctx, f.options.Node, missedBeats*f.options.Beat)
+	if err != nil {
+		k.fewerSince = time.Time{}
+		k.nodesError.Store(&err)
+		f.announce()
+		return
+	}
+	k.nodesError.Store(nil)
+	k.counted(max(nodes, f.options.Nodes))
+	k.learnUntil = time.Now().Add(f.options.Learn - age)
+	k.learn()
+	f.announce()
+}
+
+// counted takes the number of nodes over. More are believed at once; fewer only
+// when that has been the number for as long as it takes until every node that is
+// there was heard of: a store that was away knows of none at first.
+func (k *keeper) counted(nodes int64) {
+	was := k.fallback.shares.Load().nodes
+	switch now := time.Now(); {
+	case nodes >= was:
+		k.fewerSince = time.Time{}
+	case k.fewerSince.IsZero():
+		k.fewerSince = now
+	}
+	if nodes > was || nodes < was && time.Since(k.fewerSince) >= missedBeats*k.fallback.options.Beat {
+		k.fallback.shares.Store(newShares(nodes))
+		k.fewerSince = time.Time{}
+	}
+}
+
+// learn begins or ends the time in which the primary's admissions are not enough.
+func (k *keeper) learn() { k.fallback.learning.Store(time.Now().Before(k.learnUntil)) }

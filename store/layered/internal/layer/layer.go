@@ -1,0 +1,92 @@
+// Package layer has what the layers around a store agree on: what names a counter, what the
+// decisions of the store inside say of a request, how rules are derived from rules, and how
+// calls are made that no request waits for.
+package layer
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Counter names a counter of the store: a rule, in whichever version, and a key.
+type Counter struct {
+	Rule uint64 // [headgate.Rule.ID]
+	Key  string
+}
+
+// CounterOf names the counter of a check.
+func CounterOf(c *headgate.Check) Counter { return Counter{c.Rule.ID(), c.Key} }
+
+// Own returns the counter with a key that is no part of a larger text. The caller's key may
+// be part of the body of a request, which would stay in memory with it.
+func (c Counter) Own() Counter { return Counter{c.Rule, strings.Clone(c.Key)} }
+
+// Hash is the 64-bit FNV-1a hash of the rule's name, a space and the key, the same in every
+// process.
+func (c Counter) Hash() uint64 {
+	const prime = 1099511628211
+	h := (c.Rule ^ ' ') * prime // The ID is the hash of the name.
+	for i := range len(c.Key) {
+		h = (h ^ uint64(c.Key[i])) * prime
+	}
+	return h
+}
+
+// Charged returns which checks a take has charged, a bit for each, and whether it has
+// admitted the request.
+func Charged(decisions []headgate.Decision) (checks uint64, admitted bool) {
+	refused := uint64(0)
+	admitted = true
+	for i := range decisions {
+		d := &decisions[i]
+		checks |= 1 << d.Check
+		if !d.Allowed {
+			refused |= 1 << d.Check
+			admitted = admitted && d.Shadow
+		}
+	}
+	if !admitted {
+		return 0, false
+	}
+	return checks &^ refused, true
+}
+
+// Penalizes reports whether a rule has a penalty, which has to count each denial.
+func Penalizes(r *headgate.Rule) bool {
+	limits := r.Limits()
+	for i := range limits {
+		if limits[i].Algorithm == headgate.Penalty {
+			return true
+		}
+	}
+	return false
+}
+
+// ErrNotAsked is in the error of a request that was not sent to the store, so that the store
+// has charged nothing for it.
+var ErrNotAsked = errors.New("the store is not asked for now")
+
+// CallWithin bounds each call that no request waits for, in case the store has a longer
+// deadline or none.
+const CallWithin = time.Second
+
+// Jittered is a random time between half of d and d, so that processes that began together
+// do not go on together.
+func Jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// Sleep waits for d. It returns false if the context ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,105 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
+)
+
+// sickPause is how long after a call that failed, or was not decided by the store,
+// requests are left to the store and what is around it.
+const sickPause = 100 * time.Millisecond
+
+// fill sees to it that more units are taken, if they are worth it, and returns a
+// channel that is closed when that has ended. The key's shard is locked.
+func (l *Layer) fill(k *hotKey, now instant) <-chan struct{} {
+	if k.filling != nil {
+		return k.filling
+	}
+	if now.mono < k.notBefore || l.closed.Load() {
+		return nil
+	}
+	n := k.size(now, max(1, l.options.Nodes()))
+	if n < 2*k.cost {
+		return nil
+	}
+	k.filling, k.coming = make(chan struct{}), n
+	era := k.era
+	l.fills.Go(func() { l.take(k, n, era) })
+	return k.filling
+}
+
+// size is how many units to take, and what may be held then. The key's shard is locked.
+func (k *hotKey) size(now instant, nodes int64) int64 {
+	passed := now.mono - k.sampled
+	seen := float64(k.asked) / max(passed, time.Millisecond).Seconds()
+	settled := passed >= k.plan.hold/16
+	switch {
+	case settled:
+		k.rate = max(seen, (k.rate+seen)/2)
+	case passed >= time.Millisecond && k.asked >= hotTakes*k.cost && seen > k.rate:
+		// So short a time may be a burst.
+		k.rate = min(seen, 4*k.rate)
+		settled = true
+	}
+	if settled {
+		k.asked, k.sampled = 0, now.mono
+	}
+	wanted := int64(min(k.rate*k.plan.hold.Seconds()/fillPart, headgate.MaxCount))
+	k.most = k.remaining / (roomPart * nodes)
+	return min(wanted, k.most-k.left-k.returning)
+}
+
+// take takes units in advance.
+func (l *Layer) take(k *hotKey, n int64, era uint64) {
+	ctx, cancel := context.WithTimeout(l.calls, layer.CallWithin)
+	defer cancel()
+	c := k.check // Nobody changes it.
+	c.Cost = n
+	sent := l.now()
+	decisions, err := l.inner.Take(ctx, headgate.OpTake, []headgate.Check{c}, nil)
+	now := l.now()
+
+	s, _ := l.shard(k.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() {
+		close(k.filling)
+		k.filling, k.coming = nil, 0
+	}()
+	switch {
+	case err != nil || len(decisions) == 0 || decisions[0].Source != headgate.SourceStore:
+		// The units may be charged somewhere, and stay so: what does not know of
+		// them must not be given any.
+		k.notBefore = now.mono + sickPause
+		if !errors.Is(err, layer.ErrNotAsked) {
+			l.counts.lost.Add(n)
+		}
+		return
+	case k.era != era:
+		return // It may have been before the reset.
+	}
+	k.remaining = leastLeft(decisions)
+	if !headgate.NewVerdict(decisions).Allowed {
+		return
+	}
+	l.counts.leases.Add(1)
+	l.counts.taken.Add(n)
+	k.charged(decisions, n, now)
+	limits := k.name.rule.Limits()
+	span := k.plan.usable(decisions)
+	for i := range decisions {
+		decisions[i].Rule, decisions[i].Limit = k.name.rule, &limits[i]
+	}
+	b := &batch{left: n, at: decisions[0].At, sent: sent.mono, end: sent.add(span)}
+	if b.end.reached(now) {
+		// A window is about to end, or the call took too long.
+		k.notBefore = now.mono + k.plan.hold/16
+	}
+	k.batches, k.left = append(k.batches, b), k.left+n
+	k.told, k.toldAt, k.low = decisions, now.mono, n/lowPart
+	l.keeper.due(b.end.mono)
+}

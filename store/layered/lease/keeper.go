@@ -1,0 +1,256 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
+)
+
+const (
+	// idleKey is for how long a key is watched that nobody asks for.
+	idleKey = 2 * time.Second
+	// sweepPause is the least time between two looks at all keys.
+	sweepPause = 5 * time.Millisecond
+	// returnsAtOnce is how many batches one call gives back, and returnsWaiting how
+	// many may wait for one.
+	returnsAtOnce  = headgate.MaxChecks
+	returnsWaiting = 1 << 10
+)
+
+// keeper gives back what was not used. One goroutine makes one call at a time.
+type keeper struct {
+	lease   *Layer
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+	failure error // of the call that was under way at the end, to be read after ended
+	returns chan leftover
+	roused  chan struct{}
+	next    atomic.Int64 // when to look at the keys, in ns since Layer.start
+
+	// What follows is the goroutine's own, and that of stop after it has ended.
+	parts   [][]headgate.Check // what each call gives back; a call for each part of a rule
+	sending []leftover         // what they give back
+}
+
+// leftover is what is left of a batch, and no longer among what its key holds.
+type leftover struct {
+	key   *hotKey
+	era   uint64
+	batch batch
+	back  int64 // the most units that one of the calls gives back
+}
+
+func (k *keeper) start(l *Layer) {
+	k.lease = l
+	k.returns, k.roused = make(chan leftover, returnsWaiting), make(chan struct{}, 1)
+	k.next.Store(int64(idleKey))
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	k.ended.Go(func() { k.run(ctx) })
+}
+
+// due has the keeper look at the keys at a time at the latest.
+func (k *keeper) due(at time.Duration) {
+	for {
+		next := k.next.Load()
+		if int64(at) >= next {
+			return
+		}
+		if k.next.CompareAndSwap(next, int64(at)) {
+			break
+		}
+	}
+	select {
+	case k.roused <- struct{}{}:
+	default:
+	}
+}
+
+// giveBack has what is left of a batch given back. It does not wait; the shard of
+// the key is locked. What there is no place for stays in use.
+func (k *keeper) giveBack(key *hotKey, b *batch) {
+	if b.left <= 0 {
+		return
+	}
+	select {
+	case k.returns <- leftover{key: key, era: key.era, batch: *b}:
+		key.returning += b.left
+	default:
+		k.lease.counts.lost.Add(b.left)
+	}
+	b.left = 0
+}
+
+func (k *keeper) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-k.returns:
+			// The end does not stop a call: what one gives back that was cut off is lost.
+			if err := k.send(k.lease.calls, r); ctx.Err() != nil {
+				k.failure = err
+			} // Else it is counted, and all that can be done.
+			continue
+		case <-k.roused:
+		case <-timer.C:
+		}
+		now := k.lease.now()
+		if now.mono >= time.Duration(k.next.Load()) {
+			k.next.Store(int64(now.mono + idleKey))
+			k.sweep(now, false)
+		}
+		timer.Reset(max(sweepPause, time.Duration(k.next.Load())-now.mono))
+	}
+}
+
+// sweep ends batches whose time is over, or all, and forgets keys that nobody asks
+// for. When much waits to be given back it leaves the rest for later.
+func (k *keeper) sweep(now instant, all bool) {
+	for i := range k.lease.shards {
+		s := &k.lease.shards[i]
+		s.mu.Lock()
+		for name, key := range s.keys {
+			if len(k.returns) > returnsWaiting/2 {
+				s.mu.Unlock()
+				k.due(now.mono)
+				return
+			}
+			if all {
+				for _, b := range key.batches {
+					b.end = now
+				}
+			}
+			k.lease.retire(key, now)
+			for _, b := range key.batches {
+				k.due(b.end.mono)
+			}
+			cold := key.rate*key.plan.hold.Seconds() < float64(hotTakes*key.cost)/4
+			if len(key.batches) == 0 && key.filling == nil && key.returning == 0 && (cold || now.mono-key.sampled >= idleKey) {
+				delete(s.keys, name)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// send gives back a batch, and those that wait with it as far as one call can.
+func (k *keeper) send(ctx context.Context, first leftover) error {
+	errs := k.add(ctx, first)
+	for range returnsAtOnce - 1 {
+		select {
+		case r := <-k.returns:
+			errs = errors.Join(errs, k.add(ctx, r))
+		default:
+			return errors.Join(errs, k.flush(ctx))
+		}
+	}
+	return errors.Join(errs, k.flush(ctx))
+}
+
+// add adds a batch to the calls, unless its key was reset since.
+func (k *keeper) add(ctx context.Context, r leftover) error {
+	var err error
+	for i := range k.sending {
+		if k.sending[i].key == r.key { // A call has a key only once.
+			err = k.flush(ctx)
+			break
+		}
+	}
+	key := r.key
+	s, _ := k.lease.shard(key.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.era != key.era {
+		key.returning -= r.batch.left
+		return err
+	}
+	for n, part := range key.plan.returns {
+		c := key.check
+		c.Rule, c.Cost, c.At = part.rule, r.batch.left, r.batch.at
+		if part.bucket >= 0 {
+			l := &key.plan.strict.Limits()[part.bucket]
+			c.Cost, c.At = key.own[part.bucket].giveBack(l, r.batch.at, r.batch.left, k.lease.now().mono)
+		}
+		if c.Cost == 0 {
+			continue
+		}
+		r.back = max(r.back, c.Cost)
+		for len(k.parts) <= n {
+			k.parts = append(k.parts, nil)
+		}
+		k.parts[n] = append(k.parts[n], c)
+	}
+	k.lease.counts.refilled.Add(r.batch.left - r.back)
+	k.sending = append(k.sending, r)
+	return err
+}
+
+// flush makes the calls. What they do not give back stays in use: a call that failed
+// may have been carried out, and is not repeated.
+func (k *keeper) flush(ctx context.Context) error {
+	var errs error
+	failed := 0 // a bit for each call
+	for n, checks := range k.parts {
+		if len(checks) == 0 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
+		_, err := k.lease.inner.Take(ctx, headgate.OpRefund, checks, nil)
+		cancel()
+		if err != nil {
+			errs, failed = errors.Join(errs, err), failed|1<<n
+		}
+		clear(checks)
+		k.parts[n] = checks[:0]
+	}
+	lost := int64(0)
+	for _, r := range k.sending {
+		if failed&(1<<len(r.key.plan.returns)-1) != 0 {
+			lost += r.back
+		} else {
+			k.lease.counts.returned.Add(r.back)
+		}
+		s, _ := k.lease.shard(r.key.name)
+		s.mu.Lock()
+		r.key.returning -= r.batch.left
+		s.mu.Unlock()
+	}
+	clear(k.sending)
+	k.sending = k.sending[:0]
+	if errs != nil {
+		k.lease.counts.lost.Add(lost)
+		return fmt.Errorf("giving back %d units: %w", lost, errs)
+	}
+	return nil
+}
+
+// stop ends the goroutine. A call that is under way ends by itself, or with
+// Layer.calls.
+func (k *keeper) stop() {
+	k.cancel()
+	k.ended.Wait()
+}
+
+// rest gives back everything, after stop.
+func (k *keeper) rest(ctx context.Context) error {
+	errs := k.failure
+	for more := true; more; {
+		k.sweep(k.lease.now(), true)
+		select {
+		case r := <-k.returns:
+			errs = errors.Join(errs, k.send(ctx, r))
+		default:
+			more = false
+		}
+	}
+	return errs
+}

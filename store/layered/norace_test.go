@@ -1,5 +1,0 @@
-//go:build !race
-
-package layered_test
-
-const raceEnabled = false
