@@ -18,7 +18,10 @@
 // you need, in this order: a fallback right around the store that may fail, then leases, then
 // async, and the deny cache outermost. Close them from the outside in.
 //
-//	without, err := fallback.New(redis, fallback.Options{Local: memory.New(), Default: headgate.OnErrorLocal})
+//	without, err := fallback.New(redis, fallback.Options{
+//		Local:   memory.New(),
+//		Default: headgate.OnErrorLocal,
+//	})
 //	if err != nil {
 //		return err
 //	}

@@ -153,10 +153,10 @@ func (a *Layer) Stats() Stats {
 	return st
 }
 
-// Take implements [headgate.Store]. When a check is denied from memory, the store is
-// not asked, and those checks that only it can decide have no decision; but it is if a
-// rule of the request has a penalty, which counts denials. It does not
-// allocate for a single check that is decided from memory, if dst has room.
+// Take implements [headgate.Store]. If a check is denied from memory, the store is not asked,
+// and the checks that only it can decide have no decision. It is asked nevertheless if a rule
+// of the request has a penalty, which counts denials. Take does not allocate for a single check
+// that is decided from memory, if dst has room.
 func (a store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	concerned := false
 	for i := range checks {
@@ -177,19 +177,19 @@ func (a store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	}
 	if len(checks) == 1 && op != headgate.OpRefund {
 		hash := a.hash(&checks[0])
-		out, known, decided := a.single(op, hash, &checks[0], dst)
+		out, known, decided := a.takeSingle(op, hash, &checks[0], dst)
 		switch {
 		case decided:
 			return out, nil
 		case !known:
-			return a.unknown(ctx, op, hash, checks, dst)
+			return a.askFirst(ctx, op, hash, checks, dst)
 		}
 	}
-	return a.several(ctx, op, checks, dst)
+	return a.takeSeveral(ctx, op, checks, dst)
 }
 
-// countsAsync reports whether a check is decided from memory. A limit that needs the
-// store's answer has all of its rule counted strictly.
+// countsAsync reports whether a check may be decided from memory. A rule is counted strictly
+// if any of its limits needs the store's answer to each request.
 func countsAsync(c *headgate.Check) bool {
 	if c.Consistency != headgate.Async || c.Rule == nil {
 		return false
@@ -203,7 +203,7 @@ func countsAsync(c *headgate.Check) bool {
 	return true
 }
 
-// now is the time since the layer was made: it never steps.
+// now is the time since the layer was made. It is monotonic.
 func (a *Layer) now() time.Duration { return time.Since(a.start) }
 
 // untilNext is the time until the next report.
@@ -217,7 +217,7 @@ func (a *Layer) hash(c *headgate.Check) uint64 {
 
 func (a *Layer) shard(hash uint64) *keyShard { return &a.shards[hash%uint64(len(a.shards))] }
 
-// find returns what is known of a check's key, or nil. The shard is locked.
+// find returns the entry of a check's counter, or nil. The shard is locked.
 func (s *keyShard) find(c *headgate.Check, part float64) *entry {
 	e := s.entries[layer.CounterOf(c)]
 	switch {
@@ -231,16 +231,16 @@ func (s *keyShard) find(c *headgate.Check, part float64) *entry {
 	return e
 }
 
-// lately reports whether a key was asked for not long ago, and notes that it was. One
-// that was not is not worth the memory.
-func (a *Layer) lately(hash uint64) bool {
+// askedLately reports whether a key was asked for not long ago, and notes that it is asked for
+// now. A key that was not is not worth an entry.
+func (a *Layer) askedLately(hash uint64) bool {
 	tag := uint32(hash>>32) | 1
 	return a.seen[hash/uint64(len(a.shards))%uint64(len(a.seen))].Swap(tag) == tag
 }
 
-// make returns what is known of the key, for an answer of the store to it, or nil if
-// there is no room. The shard is locked.
-func (a *Layer) make(s *keyShard, c *headgate.Check) *entry {
+// entryFor returns the entry of a check's counter, and makes one if there is none. It returns
+// nil if there is no room for it. The shard is locked.
+func (a *Layer) entryFor(s *keyShard, c *headgate.Check) *entry {
 	if e := s.find(c, a.options.Part); e != nil || s.closed {
 		return e
 	}
@@ -254,23 +254,22 @@ func (a *Layer) make(s *keyShard, c *headgate.Check) *entry {
 	return e
 }
 
-// forget drops what is known and owed of keys that were reset.
+// forget drops what is known of keys that were reset, and what the store was to be told.
 func (a *Layer) forget(checks []headgate.Check) {
 	for i := range checks {
 		s := a.shard(a.hash(&checks[i]))
 		s.mu.Lock()
 		if e := s.find(&checks[i], a.options.Part); e != nil {
-			e.ignorant(a.options.Part)
+			e.forgetAnswer(a.options.Part)
 			e.unreported, e.doubtful, e.refunds = 0, 0, nil
-			e.forgotten++
+			e.resets++
 		}
 		s.mu.Unlock()
 	}
 }
 
-// single decides one check from memory, if it can. known says whether there is
-// anything in memory about it.
-func (a *Layer) single(op headgate.Op, hash uint64, c *headgate.Check, dst []headgate.Decision) (_ []headgate.Decision, known, decided bool) {
+// takeSingle decides one check from memory if it can. known says whether the key has an entry.
+func (a *Layer) takeSingle(op headgate.Op, hash uint64, c *headgate.Check, dst []headgate.Decision) (_ []headgate.Decision, known, decided bool) {
 	s := a.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,11 +280,11 @@ func (a *Layer) single(op headgate.Op, hash uint64, c *headgate.Check, dst []hea
 	}
 	now := a.now()
 	said := e.decide(c.Units(), &a.options, now)
-	if said == ask {
+	if said == askStore {
 		return dst, true, false
 	}
 	s.local++
-	e.wanted, e.onError = true, c.OnError
+	e.asked, e.onError = true, c.OnError
 	charged := said == admit && op == headgate.OpTake
 	if charged {
 		e.unreported += c.Units()
@@ -293,10 +292,10 @@ func (a *Layer) single(op headgate.Op, hash uint64, c *headgate.Check, dst []hea
 	return e.describe(dst, c, 0, charged, 0, &a.options, now, a.untilNext(now)), true, true
 }
 
-// unknown has the store decide one check of which nothing is known. One of a long tail
-// pays for no more than finding that out.
-func (a *Layer) unknown(ctx context.Context, op headgate.Op, hash uint64, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if !a.lately(hash) {
+// askFirst has the store decide one check whose key has no entry. The answer is remembered if
+// the key was asked for lately, so that keys of a long tail cost no more than this.
+func (a *Layer) askFirst(ctx context.Context, op headgate.Op, hash uint64, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if !a.askedLately(hash) {
 		return a.inner.Take(ctx, op, checks, dst)
 	}
 	began := a.now()
@@ -306,6 +305,6 @@ func (a *Layer) unknown(ctx context.Context, op headgate.Op, hash uint64, checks
 	}
 	decisions := out[len(dst):]
 	held, _ := layer.Charged(decisions)
-	a.learn(op, &checks[0], &part{hash: hash}, decisions, op == headgate.OpTake && held != 0, began, a.now())
+	a.settleAsked(op, &checks[0], &part{hash: hash}, decisions, op == headgate.OpTake && held != 0, began, a.now())
 	return out, nil
 }

@@ -8,51 +8,56 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// entry is what this node knows of one key, and what it has admitted.
+// entry is what this node knows of one key and what it has admitted. The lock of its shard
+// guards it.
 type entry struct {
 	rule    *headgate.Rule
 	onError headgate.OnError
 	limits  []limitState
 
-	// unreported is what was admitted here since the store was told, pending what it
-	// is just being told or is set aside for a request, and doubtful what it was told
-	// without an answer since the last one: it may have counted.
+	// unreported is what was admitted here since the last report. pending is what a report or
+	// a request is taking to the store at this moment. doubtful is what was reported since
+	// the last answer in calls that had none: the store may have counted it.
 	unreported, pending, doubtful int64
-	forgotten                     uint32 // how often the key was reset
+	// refunds is what is to be given back, in the order in which it is due.
+	refunds []keptRefund
+	resets  uint32 // how often the key was reset
 
-	refunds []refund // units to give back, in the order in which they are due
+	// What follows is of the store's last answer.
+	answered   time.Duration // when it came; zero if there is none
+	goodUntil  time.Duration // until when decisions may be made from it
+	storeTime  int64         // the store's clock in it
+	asked      bool          // a request was decided from it, so that the next report renews it
+	callFailed bool          // a later call for the key failed
 
-	known  time.Duration // when the store answered last
-	until  time.Duration // how long the answer is good
-	at     int64         // the store's clock in the answer
-	wanted bool          // somebody asked for the key since then
-	failed bool          // the last call for the key failed
-
-	fraction float64 // of all units, those that were admitted here
-	others   float64 // units that others take, per microsecond
+	fraction float64 // the part of all units that is admitted here
+	others   float64 // units that other nodes admit in a microsecond
 	sample   sample
 }
 
-// sample is the demand since a while ago: what fraction and others are made of.
+// sample is the demand for a key since a while ago, which fraction and others are made of.
 type sample struct {
 	since int64   // on the store's clock
 	own   float64 // units that the store has charged for this node
-	// least and most are what it has charged for all of them: a bucket that was full
-	// in between does not tell exactly.
+	// least and most bound the units that the store has charged for all nodes. They differ
+	// if a bucket may have been full in between, when it refills nothing.
 	least, most float64
 }
 
 // limitState is what is known of one limit.
 type limitState struct {
-	level float64       // units left in the store at its last answer, negative if overdrawn
-	rate  float64       // units refilled per microsecond; zero for windows
-	ends  int64         // when its counter is free again, on the store's clock; 0 if it is
-	free  time.Duration // until when the store has no room for short units
-	short int64         // 0 if it has
+	level float64 // units left at the store's last answer, negative if overdrawn
+	rate  float64 // units refilled in a microsecond; zero for windows
+	ends  int64   // when the limit is fully free again, on the store's clock; 0 if it is
+	// The store has said that it admits no cost of short or more until free. Short is zero
+	// if it has said nothing of the kind.
+	short int64
+	free  time.Duration
 }
 
-// bend is how much a new sample changes what was known of the demand.
-const bend = 0.5
+// sampleWeight is how much a new sample counts in what is known of the demand. What was known
+// before counts for the rest.
+const sampleWeight = 0.5
 
 func (e *entry) init(rule *headgate.Rule, part float64) {
 	e.rule = rule
@@ -64,20 +69,20 @@ func (e *entry) init(rule *headgate.Rule, part float64) {
 			e.limits[i].rate = float64(num) / float64(den)
 		}
 	}
-	e.ignorant(part)
+	e.forgetAnswer(part)
 }
 
-// ignorant forgets what is known, but not what is owed.
-func (e *entry) ignorant(part float64) {
-	e.at, e.until, e.known = 0, 0, 0
-	e.wanted = false
+// forgetAnswer forgets what the store has said, but not what it is to be told.
+func (e *entry) forgetAnswer(part float64) {
+	e.storeTime, e.goodUntil, e.answered = 0, 0, 0
+	e.asked = false
 	e.fraction, e.others, e.sample = min(e.fraction, part), 0, sample{}
 	if e.fraction <= 0 {
 		e.fraction = part
 	}
 }
 
-// sameLimits reports whether two rules of one name count alike.
+// sameLimits reports whether two versions of a rule count alike.
 func sameLimits(a, b *headgate.Rule) bool {
 	return a == b || a.Name() == b.Name() && a.Tag() == b.Tag() && slices.Equal(a.Limits(), b.Limits())
 }
@@ -87,31 +92,33 @@ func nobodyCounts(decisions []headgate.Decision) bool {
 	return len(decisions) > 0 && decisions[0].Source == headgate.SourceOpen
 }
 
-// outcome is what this node can say of a check.
+// outcome is what this node decides about a check.
 type outcome uint8
 
 const (
-	ask    outcome = iota // the store knows better
-	admit                 // it fits into what this node may admit by itself
-	refuse                // there is nothing left, for all that is known
-	later                 // a refund that the store is told of with a later report
+	askStore    outcome = iota // this node knows too little
+	admit                      // the cost fits into what this node may admit by itself
+	deny                       // the store would deny it, by all that is known
+	refundLater                // a refund that is sent with a later report; see refund.go
 )
 
-// room is what there is of one limit at some time.
+// room is how many units of one limit are free at a time.
 type room struct {
-	own    float64 // what this node may admit by itself
-	likely float64 // what is left, if the others go on as before
-	most   float64 // what is left, if they do nothing
+	own    float64 // of those, what this node may admit without asking
+	likely float64 // if the other nodes went on as before
+	most   float64 // if the other nodes admitted nothing
 }
 
-// room works out what there is. age is the time since the answer, and interval that
-// between two reports, in microseconds.
+// room estimates what is free of a limit. age is the time since the store's answer, and
+// interval the time between two reports, both in microseconds. See docs/consistency.md for
+// the budget that own is.
 func (e *entry) room(i int, part, age, interval float64) room {
 	l := &e.limits[i]
 	out := float64(e.unreported + e.pending + e.doubtful)
 	missing := max(0, float64(e.rule.Limits()[i].Capacity())-l.level+out)
 	refilled := min(l.rate*age, missing) // More than is missing is never refilled.
-	// What others have admitted and the store did not know: half an interval's worth.
+	// Other nodes had admitted units that the store did not know of when it answered: on
+	// average those of half an interval.
 	hidden := math.Floor(e.others * interval / 2)
 	base := l.level - hidden
 	own := e.fraction * base
@@ -121,59 +128,59 @@ func (e *entry) room(i int, part, age, interval float64) room {
 	most := l.level + refilled - float64(e.unreported)
 	drain := e.others
 	if limit := &e.rule.Limits()[i]; limit.Algorithm == headgate.SlidingWindow || limit.Algorithm == headgate.SlidingCounter {
-		drain = max(0, drain-leaving(limit, l.level)) // Only to ask: it may leave otherwise.
+		drain = max(0, drain-leaving(limit, l.level)) // An estimate: units may leave in bursts.
 	}
 	gone := hidden + math.Floor(drain*age)
 	return room{
 		own: own + e.fraction*refilled - out,
-		// What others take is missing as well, and is refilled.
+		// A bucket refills what other nodes take as well, so that more is missing.
 		likely: most - refilled + min(l.rate*age, missing+gone) - gone,
 		most:   most,
 	}
 }
 
-// leaving is how many units leave a sliding window in a microsecond, if they came
-// evenly.
+// leaving is how many units leave a sliding window in a microsecond if they came evenly.
 func leaving(l *headgate.Limit, level float64) float64 {
 	return (float64(l.Count) - level) / float64(l.Micros())
 }
 
-// decide says whether units fit all limits.
+// decide decides a cost by what is known of all limits.
 func (e *entry) decide(units int64, o *Options, now time.Duration) outcome {
-	if now >= e.until {
-		return ask
+	if now >= e.goodUntil {
+		return askStore
 	}
-	age, each := micros(now-e.known), micros(o.Interval)
+	age, each := micros(now-e.answered), micros(o.Interval)
 	result := admit
 	for i := range e.limits {
 		r := e.room(i, o.Part, age, each)
 		switch {
 		case r.own >= float64(units):
 		case !e.limits[i].worthAsking(r, units, now):
-			return refuse
+			return deny
 		default:
-			result = ask
+			result = askStore
 		}
 	}
 	return result
 }
 
-// worthAsking reports whether the store may have room that this node has not. Where
-// it had none it is not asked again for a while.
+// worthAsking reports whether the store might admit a cost that this node must not admit by
+// itself. After it has denied such a cost it is not asked again for a while.
 func (k *limitState) worthAsking(r room, units int64, now time.Duration) bool {
 	return r.likely >= float64(units) && (k.short == 0 || units < k.short || now >= k.free)
 }
 
-// pause is the least time between two calls in which the store denies a key: an
-// eighth of an interval.
+// pause is the least time between a denial by the store and the next call that asks it for the
+// same key.
 func (o *Options) pause() time.Duration { return o.Interval / 8 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// describe appends a decision for each limit, as of now. If charged is true the units
-// are counted already, but for those aside. next is the time until the next report.
+// describe appends a decision for each limit, as of now. If charged is true, the cost was
+// admitted and is among the unreported units, except for aside units, which are pending. next
+// is the time until the next report.
 func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, charged bool, aside int64, o *Options, now, next time.Duration) []headgate.Decision {
-	age := micros(now - e.known)
+	age := micros(now - e.answered)
 	limits := c.Rule.Limits()
 	units := c.Units()
 	for i := range limits {
@@ -182,7 +189,7 @@ func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, 
 		r.most -= float64(aside)
 		d := headgate.Decision{
 			Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, Source: headgate.SourceLocal, Allowed: true,
-			At: e.at + int64(age), Remaining: int64(min(max(0, r.most), float64(l.Capacity()))),
+			At: e.storeTime + int64(age), Remaining: int64(min(max(0, r.most), float64(l.Capacity()))),
 		}
 		switch missing := float64(l.Capacity()) - r.most; {
 		case k.rate > 0:
@@ -202,8 +209,8 @@ func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, 
 	return dst
 }
 
-// retry is when a denied cost may come again: after the next report, or when the
-// limit has room at the earliest.
+// retry is after which time a denied cost may come again. That is after the next report, or
+// when the limit can have room at the earliest, whichever is later.
 func (k *limitState) retry(l *headgate.Limit, units int64, r room, d *headgate.Decision, now, next time.Duration) time.Duration {
 	if units > l.Capacity() {
 		return headgate.Never
@@ -221,35 +228,35 @@ func (k *limitState) retry(l *headgate.Limit, units int64, r room, d *headgate.D
 	return next
 }
 
-// duration turns microseconds into a duration, rounded up: MaxRefill at most.
+// duration is a number of microseconds, rounded up, and at most MaxRefill.
 func duration(us float64) time.Duration {
 	return time.Duration(math.Ceil(min(us, micros(headgate.MaxRefill)))) * time.Microsecond
 }
 
-// answer takes over what the store has said of the key, in a call that began at some
-// time and has just ended; charged is what it has charged for this node, and pause how
-// long it is not asked again at least if it denies.
-func (e *entry) answer(decisions []headgate.Decision, units, charged int64, o *Options, pause, began, now time.Duration) {
+// learn takes over an answer of the store, to a call that began at one time and has just
+// ended. units is the cost that the store was asked for, charged what it has charged for this
+// node, and pause for how long it is not asked again, at least, if it has denied.
+func (e *entry) learn(decisions []headgate.Decision, units, charged int64, o *Options, pause, began, now time.Duration) {
 	if len(decisions) == 0 || !sameLimits(decisions[0].Rule, e.rule) {
 		return // The rule was changed since the store was asked.
 	}
 	for i := range decisions {
 		if decisions[i].Source != headgate.SourceStore {
-			return // somebody who stood in for the store knows no more than this node
+			return // A fallback has decided, which knows no more than this node.
 		}
 	}
 	at := decisions[0].At
-	switch late := e.at - at; {
+	switch late := e.storeTime - at; {
 	case late <= 0:
 	case late < int64(time.Second/time.Microsecond):
 		e.sample.own += float64(charged) // An answer that came in after a later one.
 		return
 	default: // The store's clock was set back.
-		e.ignorant(o.Part)
+		e.forgetAnswer(o.Part)
 	}
-	known := e.at != 0 && now-e.known < staleAfter*o.Interval
+	known := e.storeTime != 0 && now-e.answered < staleAfter*o.Interval
 	if !known {
-		e.ignorant(o.Part)
+		e.forgetAnswer(o.Part)
 		e.sample.since = at
 	}
 	least, most := math.Inf(1), math.Inf(1)
@@ -257,16 +264,15 @@ func (e *entry) answer(decisions []headgate.Decision, units, charged int64, o *O
 	for i := range decisions {
 		d, k := &decisions[i], &e.limits[i]
 		was := *k
-		k.learn(d, units, began, pause)
-		if at == e.at {
-			// Several calls in one microsecond: nobody knows which was the last, but
-			// that it left least.
+		k.update(d, units, began, pause)
+		if at == e.storeTime {
+			// Of several calls in one microsecond the last one left the least.
 			k.level = min(k.level, was.level)
 		}
 		if d.Limit.Algorithm == headgate.FixedWindow && d.ResetAfter > 0 {
 			until = min(until, began+d.ResetAfter)
 		}
-		if a, b, valid := k.taken(&was, d, float64(at-e.at)); known && valid && b < most {
+		if a, b, valid := k.taken(&was, d, float64(at-e.storeTime)); known && valid && b < most {
 			least, most = a, b
 		}
 	}
@@ -276,29 +282,30 @@ func (e *entry) answer(decisions []headgate.Decision, units, charged int64, o *O
 		e.sample.least += max(own, least)
 		e.sample.most += max(own, most)
 	}
-	e.known, e.until, e.at = now, until, at
-	e.wanted, e.failed, e.doubtful = false, false, 0
+	e.answered, e.goodUntil, e.storeTime = now, until, at
+	e.asked, e.callFailed, e.doubtful = false, false, 0
 	if passed := at - e.sample.since; float64(passed) >= 0.9*micros(o.Interval) {
-		e.close(float64(passed))
+		e.endSample(float64(passed))
 		e.sample = sample{since: at}
 	}
 }
 
-// close makes a sample part of what is known of the demand.
-func (e *entry) close(passed float64) {
+// endSample makes the sample, which lasted so many microseconds, part of what is known of the
+// demand.
+func (e *entry) endSample(passed float64) {
 	s := &e.sample
 	if s.most > 0 {
-		e.fraction += bend * (s.own/s.most - e.fraction)
+		e.fraction += sampleWeight * (s.own/s.most - e.fraction)
 	}
-	e.others += bend * ((s.least-s.own)/passed - e.others)
+	e.others += sampleWeight * ((s.least-s.own)/passed - e.others)
 }
 
-// learn takes over the state of a limit.
-func (k *limitState) learn(d *headgate.Decision, units int64, began, pause time.Duration) {
+// update takes over the state of a limit from the store's decision about a cost.
+func (k *limitState) update(d *headgate.Decision, units int64, began, pause time.Duration) {
 	k.level = float64(d.Remaining)
 	if k.rate > 0 {
-		// A part of a unit, and how much it is overdrawn, show in how long it takes to
-		// refill, which is rounded up.
+		// Remaining has whole units and is never negative. The time until the bucket is full
+		// tells fractions and by how much it is overdrawn; it is rounded up.
 		exact := float64(d.Limit.Capacity()) - micros(d.ResetAfter)*k.rate
 		if d.Remaining > 0 {
 			exact = max(exact, k.level)
@@ -307,7 +314,7 @@ func (k *limitState) learn(d *headgate.Decision, units int64, began, pause time.
 	}
 	var free time.Duration
 	if k.short > 0 && k.short <= units {
-		free = k.free // What others were told stays true.
+		free = k.free // The earlier denial of a smaller cost still holds.
 	}
 	k.ends, k.free, k.short = 0, 0, 0
 	if d.ResetAfter > 0 {
@@ -318,8 +325,8 @@ func (k *limitState) learn(d *headgate.Decision, units int64, began, pause time.
 	}
 }
 
-// taken is what all nodes have taken of a limit since it was as it was, so many
-// microseconds ago: at least and at most.
+// taken bounds what all nodes have taken of a limit since its state was another one, passed
+// microseconds ago. It is valid if the two states can be compared.
 func (k *limitState) taken(was *limitState, d *headgate.Decision, passed float64) (least, most float64, valid bool) {
 	capacity := float64(d.Limit.Capacity())
 	switch d.Limit.Algorithm {

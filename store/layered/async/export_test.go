@@ -26,6 +26,6 @@ func Refuses(limit headgate.Limit, left, others float64, after time.Duration) bo
 	o := Options{Interval: DefaultInterval, Part: DefaultPart}
 	var e entry
 	e.init(headgate.MustRule("r", limit), o.Part)
-	e.limits[0].level, e.others, e.until = left, others/1e6, after+1
-	return e.decide(1, &o, after) == refuse
+	e.limits[0].level, e.others, e.goodUntil = left, others/1e6, after+1
+	return e.decide(1, &o, after) == deny
 }

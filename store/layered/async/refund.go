@@ -18,7 +18,7 @@ const (
 )
 
 // refund is units to give back.
-type refund struct {
+type keptRefund struct {
 	units int64
 	at    int64 // when they were charged, on the store's clock
 	due   time.Duration
@@ -30,7 +30,7 @@ type refund struct {
 // giveBack keeps a refund. Those that are due at the same time become one, as charged at the
 // earliest of their times, unless only some of them are of the window that there is now.
 // So do others if there are too many.
-func (e *entry) giveBack(back refund) {
+func (e *entry) giveBack(back keptRefund) {
 	if back.units == 0 {
 		return
 	}
@@ -59,9 +59,9 @@ func (e *entry) current(at int64) (bits uint64) {
 }
 
 // dueReturn takes out the first refund if it is due, or in any case with last.
-func (e *entry) dueReturn(now time.Duration, last bool) (_ refund, due bool) {
+func (e *entry) dueReturn(now time.Duration, last bool) (_ keptRefund, due bool) {
 	if len(e.refunds) == 0 || !last && now < e.refunds[0].due {
-		return refund{}, false
+		return keptRefund{}, false
 	}
 	back := e.refunds[0]
 	e.refunds = append(e.refunds[:0], e.refunds[1:]...)
@@ -71,9 +71,9 @@ func (e *entry) dueReturn(now time.Duration, last bool) (_ refund, due bool) {
 // refundFromMemory takes back units that the store does not know of, and otherwise has the
 // refund kept. The key's shard is locked.
 func (a *Layer) refundFromMemory(c *headgate.Check, e *entry, p *part, now time.Duration) {
-	p.said = later
+	p.said = refundLater
 	units := c.Units()
-	if now < e.until && e.unreported >= units && (c.At == 0 || c.At > e.at) {
+	if now < e.goodUntil && e.unreported >= units && (c.At == 0 || c.At > e.storeTime) {
 		p.said, p.aside = admit, units
 		e.unreported -= units
 		e.pending += units
@@ -85,7 +85,7 @@ func (a *Layer) refundFromMemory(c *headgate.Check, e *entry, p *part, now time.
 func (a *Layer) lookUp(ctx context.Context, checks []headgate.Check, s *scratch) error {
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said != later || p.to > p.from {
+		if p.said != refundLater || p.to > p.from {
 			continue
 		}
 		p.from = len(s.local)
@@ -101,8 +101,8 @@ func (a *Layer) lookUp(ctx context.Context, checks []headgate.Check, s *scratch)
 		}
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
-		if p.entry.forgotten == p.forgotten {
-			p.entry.answer(s.local[p.from:p.to], checks[i].Units(), 0, &a.options, 0, began, a.now())
+		if p.entry.resets == p.resets {
+			p.entry.learn(s.local[p.from:p.to], checks[i].Units(), 0, &a.options, 0, began, a.now())
 		}
 		shard.mu.Unlock()
 	}
@@ -113,11 +113,11 @@ func (a *Layer) lookUp(ctx context.Context, checks []headgate.Check, s *scratch)
 func (a *Layer) giveBackLater(checks []headgate.Check, s *scratch) {
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said != later {
+		if p.said != refundLater {
 			continue
 		}
 		c := &checks[i]
-		back := refund{units: c.Units(), at: c.At}
+		back := keptRefund{units: c.Units(), at: c.At}
 		if back.at == 0 {
 			back.at = s.local[p.from].At
 		}
@@ -131,7 +131,7 @@ func (a *Layer) giveBackLater(checks []headgate.Check, s *scratch) {
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
 		// Of a key that was forgotten meanwhile, and has lost its place, they stay in use.
-		if e := a.make(shard, c); e != nil && (e != p.entry || e.forgotten == p.forgotten) {
+		if e := a.entryFor(shard, c); e != nil && (e != p.entry || e.resets == p.resets) {
 			back.current = e.current(back.at)
 			e.giveBack(back)
 		}

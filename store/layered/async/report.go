@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// reporter tells the store what was admitted, and asks it about keys that are wanted.
-// It makes one call at a time.
+// reporter tells the store what was admitted and what is given back, and asks it about keys
+// that were decided from memory. One goroutine makes one call at a time.
 type reporter struct {
 	async        *Layer
 	cancel       context.CancelFunc
@@ -22,8 +22,8 @@ type reporter struct {
 	made, failed atomic.Int64
 	doubtful     atomic.Int64
 
-	mu    sync.Mutex // guards what follows, and has rounds follow one another
-	first int        // the shard that a round begins with
+	mu    sync.Mutex // guards what follows; held for a whole round
+	first int        // the shard that the last round began with
 	batch [3]batch
 }
 
@@ -36,11 +36,11 @@ type batch struct {
 
 // report is one key of a batch.
 type report struct {
-	shard     *keyShard
-	entry     *entry
-	units     int64
-	back      refund // what is given back, of a batch that does so
-	forgotten uint32
+	shard  *keyShard
+	entry  *entry
+	units  int64
+	back   keptRefund // what is given back, of a batch that does so
+	resets uint32
 }
 
 // What the batches are for.
@@ -52,7 +52,7 @@ const (
 
 var batchOps = [...]headgate.Op{charging: headgate.OpCharge, looking: headgate.OpPeek, returning: headgate.OpRefund}
 
-// failures is after how many calls without an answer a round ends.
+// failures is after how many calls without an answer a round gives up.
 const failures = 2
 
 func (r *reporter) begin(a *Layer) {
@@ -116,8 +116,8 @@ func (r *reporter) round(ctx context.Context, last bool) error {
 	return failure
 }
 
-// collect adds the keys of a shard that there is something to say of, and forgets
-// those that nobody has asked for lately.
+// collect adds the keys of a shard to the batches, and forgets those that nobody has asked for
+// since staleAfter intervals. With last, it adds refunds that are not due yet.
 func (r *reporter) collect(s *keyShard, last bool) {
 	now := r.async.now()
 	s.mu.Lock()
@@ -126,10 +126,10 @@ func (r *reporter) collect(s *keyShard, last bool) {
 		back, due := e.dueReturn(now, last)
 		if due {
 			b := &r.batch[returning]
-			b.reports = append(b.reports, report{shard: s, entry: e, back: back, forgotten: e.forgotten})
+			b.reports = append(b.reports, report{shard: s, entry: e, back: back, resets: e.resets})
 			b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: back.units, At: back.at, OnError: e.onError})
 		}
-		report := report{shard: s, entry: e, forgotten: e.forgotten}
+		report := report{shard: s, entry: e, resets: e.resets}
 		kind := looking
 		switch {
 		case e.unreported > 0:
@@ -137,21 +137,21 @@ func (r *reporter) collect(s *keyShard, last bool) {
 			report.units = min(e.unreported, headgate.MaxCount)
 			e.unreported -= report.units
 			e.pending += report.units
-		case e.wanted && now < e.until:
-		case now-e.known >= staleAfter*r.async.options.Interval && e.pending == 0 && len(e.refunds) == 0 && !due:
+		case e.asked && now < e.goodUntil:
+		case now-e.answered >= staleAfter*r.async.options.Interval && e.pending == 0 && len(e.refunds) == 0 && !due:
 			delete(s.entries, name)
 			continue
 		default:
 			continue
 		}
-		e.wanted = false
+		e.asked = false
 		b := &r.batch[kind]
 		b.reports = append(b.reports, report)
 		b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: report.units, OnError: e.onError})
 	}
 }
 
-// call makes one call for as many keys as it can be made for.
+// call makes one call for the first keys of a batch, as many as a call can have.
 func (r *reporter) call(ctx context.Context, kind int) error {
 	a, b := r.async, &r.batch[kind]
 	n := min(len(b.reports), headgate.MaxChecks)
@@ -189,36 +189,36 @@ func (r *reporter) call(ctx context.Context, kind int) error {
 	return err
 }
 
-// errUnheard is the failure of a report that whatever stands before the store let pass.
+// errUnheard is the failure of a report that a fallback has let pass.
 var errUnheard = fmt.Errorf("%w: nobody counts", headgate.ErrUnavailable)
 
-// done takes over the answer for one key.
+// done takes over the answer for one key, or the error.
 func (p *report) done(decisions []headgate.Decision, err error, o *Options, began, now time.Duration) {
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	e := p.entry
 	e.pending -= p.units
 	switch {
-	case e.forgotten != p.forgotten:
+	case e.resets != p.resets:
 	case p.back.units > 0:
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			e.giveBack(p.back)
 		}
 	case err == nil:
-		// Nobody was denied by this: who comes when there is room is to find it.
-		e.answer(decisions, max(p.units, 1), p.units, o, 0, began, now)
+		// No request was denied by this, so that the next one need not wait with asking.
+		e.learn(decisions, max(p.units, 1), p.units, o, 0, began, now)
 	case errors.Is(err, context.DeadlineExceeded):
-		// It may have counted, and is not repeated. Until the store answers again it
-		// counts against what this node may admit.
+		// The store may have charged the units, so they are not reported again. Until its
+		// next answer they count against what this node may admit.
 		e.doubtful += p.units
-		e.failed = true
+		e.callFailed = true
 	default:
 		e.unreported += p.units
-		e.failed = true
+		e.callFailed = true
 	}
 }
 
-// cut takes the first reports off.
+// cut takes the first n keys out of the batch.
 func (b *batch) cut(n int) {
 	left := copy(b.reports, b.reports[n:])
 	clear(b.reports[left:])
@@ -228,14 +228,14 @@ func (b *batch) cut(n int) {
 	b.checks = b.checks[:left]
 }
 
-// drop puts back what was collected and is not reported now.
+// drop puts back what was collected for a batch whose call is not made in this round.
 func (r *reporter) drop(kind int) {
 	b := &r.batch[kind]
 	for i := range b.reports {
 		p := &b.reports[i]
 		p.shard.mu.Lock()
 		p.entry.pending -= p.units
-		if p.entry.forgotten == p.forgotten {
+		if p.entry.resets == p.resets {
 			p.entry.unreported += p.units
 			p.entry.giveBack(p.back)
 		}
@@ -244,9 +244,8 @@ func (r *reporter) drop(kind int) {
 	b.cut(len(b.reports))
 }
 
-// Close ends the reports, after a last one that ends by the context. From then on all
-// checks are decided by the store. An error says how many units the store was not told
-// of, and wraps its own.
+// Close ends the reports, after a last one that ends with the context. From then on the store
+// decides all checks. An error says how many units were not reported, and wraps the store's.
 // Closing again reports what is left.
 func (a *Layer) Close(ctx context.Context) error {
 	for i := range a.shards {

@@ -8,73 +8,72 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// scratch is what one request needs and the next can use again.
+// scratch is memory that one request uses and the next one can use again.
 type scratch struct {
-	parts     []part
-	checks    []headgate.Check    // for the store
-	places    []int               // of those among the checks of the request
-	local     []headgate.Decision // made from memory
-	decisions []headgate.Decision // made by the store
+	parts     []part              // of each check of the request
+	checks    []headgate.Check    // what the store is asked
+	local     []headgate.Decision // what was decided from memory
+	decisions []headgate.Decision // what the store has decided
 }
 
-// part is what becomes of one check.
+// part is what becomes of one check of a request.
 type part struct {
-	hash      uint64
-	entry     *entry // nil if nothing is known, or the check is strict
-	async     bool
-	said      outcome
-	aside     int64 // units that were set aside until the request is decided
-	carried   int64 // units of earlier requests that the store is told of with this one
-	forgotten uint32
-	from, to  int // its decisions among the local ones
+	hash     uint64
+	entry    *entry // nil if nothing is known, or the check is strict
+	async    bool
+	said     outcome
+	aside    int64 // units that were set aside until the request is decided
+	carried  int64 // units of earlier requests that the store is told of with this one
+	resets   uint32
+	from, to int // its decisions among the local ones
 }
 
-func (a *Layer) get() *scratch {
+func (a *Layer) getScratch() *scratch {
 	s, _ := a.pool.Get().(*scratch)
-	s.parts, s.checks, s.places = s.parts[:0], s.checks[:0], s.places[:0]
+	s.parts, s.checks = s.parts[:0], s.checks[:0]
 	s.local, s.decisions = s.local[:0], s.decisions[:0]
 	return s
 }
 
-// put returns the scratch to the pool without the request's keys.
-func (a *Layer) put(s *scratch) {
+// putScratch returns the scratch to the pool, without the request's keys, which it must not
+// keep alive.
+func (a *Layer) putScratch(s *scratch) {
 	clear(s.checks)
 	clear(s.parts)
 	a.pool.Put(s)
 }
 
-// several decides a request of which some is decided from memory: that first, setting
-// units aside, and then the rest by the store, all or none.
-func (a *Layer) several(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	s := a.get()
-	defer a.put(s)
-	refused, counted := false, false
+// takeSeveral decides a request some of whose checks are decided from memory. Those come first,
+// and their units are set aside. Then the store decides the others. All are charged or none.
+func (a *Layer) takeSeveral(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	s := a.getScratch()
+	defer a.putScratch(s)
+	refused, penalized := false, false
 	for i := range checks {
-		counted = counted || op == headgate.OpTake && layer.Penalizes(checks[i].Rule)
+		penalized = penalized || op == headgate.OpTake && layer.Penalizes(checks[i].Rule)
 	}
 	for i := range checks {
 		s.parts = append(s.parts, part{})
 		p := &s.parts[i]
 		if p.async = countsAsync(&checks[i]); p.async {
-			a.fromMemory(op, &checks[i], i, p, s, counted)
-			refused = refused || p.said == refuse && !checks[i].Shadow
+			a.fromMemory(op, &checks[i], i, p, s, penalized)
+			refused = refused || p.said == deny && !checks[i].Shadow
 		}
 	}
 	if refused {
-		a.settle(op, checks, s, false)
+		a.settleLocal(op, checks, s, false)
 		return append(dst, s.local...), nil
 	}
 	if op == headgate.OpRefund {
 		if err := a.lookUp(ctx, checks, s); err != nil {
-			a.settle(op, checks, s, false)
+			a.settleLocal(op, checks, s, false)
 			return dst, err
 		}
 	}
 	for i := range checks {
-		if p := &s.parts[i]; p.said == ask {
+		if p := &s.parts[i]; p.said == askStore {
 			s.checks = append(s.checks, checks[i])
-			s.places = append(s.places, i)
-			a.carry(op, &s.checks[len(s.checks)-1], p)
+			a.carryUnreported(op, &s.checks[len(s.checks)-1], p)
 		}
 	}
 	admitted := true
@@ -82,52 +81,52 @@ func (a *Layer) several(ctx context.Context, op headgate.Op, checks []headgate.C
 	if len(s.checks) > 0 {
 		var err error
 		if s.decisions, err = a.inner.Take(ctx, op, s.checks, s.decisions); err != nil {
-			a.failed(op, checks, s)
+			a.undo(op, checks, s)
 			return dst, err
 		}
 		if op == headgate.OpTake {
 			_, admitted = layer.Charged(s.decisions)
 		}
 	}
-	a.settle(op, checks, s, admitted)
+	a.settleLocal(op, checks, s, admitted)
 	a.giveBackLater(checks, s)
 	return a.merge(op, checks, dst, s, admitted, began), nil
 }
 
-// fromMemory decides a check from memory, if it can, and sets its units aside. If
-// another rule of the request has a penalty, it does not deny: that is to count denials.
-func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part, s *scratch, counted bool) {
+// fromMemory decides a check from memory if it can, and sets its units aside. It does not deny
+// if penalized is true: then a rule of the request has a penalty, which has to count the denial.
+func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part, s *scratch, penalized bool) {
 	p.hash = a.hash(c)
 	shard := a.shard(p.hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	e := shard.find(c, a.options.Part)
 	if e == nil && op == headgate.OpRefund {
-		e = a.make(shard, c)
+		e = a.entryFor(shard, c)
 	}
 	if e == nil || shard.closed {
 		return
 	}
 	now := a.now()
-	p.entry, p.forgotten = e, e.forgotten
+	p.entry, p.resets = e, e.resets
 	e.onError = c.OnError
 	if op == headgate.OpRefund {
 		a.refundFromMemory(c, e, p, now)
-		if p.said == later && now >= e.until {
+		if p.said == refundLater && now >= e.goodUntil {
 			return
 		}
 	} else if p.said = e.decide(c.Units(), &a.options, now); p.said == admit && op == headgate.OpTake {
 		p.aside = c.Units()
 		e.pending += p.aside
 	}
-	if p.said == refuse && counted {
-		p.said = ask
+	if p.said == deny && penalized {
+		p.said = askStore
 	}
-	if p.said == ask {
+	if p.said == askStore {
 		return
 	}
 	shard.local++
-	e.wanted = true
+	e.asked = true
 	p.from = len(s.local)
 	aside := p.aside
 	if op == headgate.OpRefund {
@@ -137,9 +136,9 @@ func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part
 	p.to = len(s.local)
 }
 
-// carry adds to a check that the store is asked for what it does not know of the key
-// yet: what it then says is exact.
-func (a *Layer) carry(op headgate.Op, c *headgate.Check, p *part) {
+// carryUnreported adds the unreported units of the key to a check that the store is asked for,
+// so that the store's answer takes them into account.
+func (a *Layer) carryUnreported(op headgate.Op, c *headgate.Check, p *part) {
 	if !p.async {
 		return
 	}
@@ -153,8 +152,8 @@ func (a *Layer) carry(op headgate.Op, c *headgate.Check, p *part) {
 	}
 	p.aside = c.Units()
 	e.pending += p.aside
-	// After a call that failed the store may know of it.
-	if more := e.unreported; more > 0 && !e.failed && p.aside+more <= e.capacity() {
+	// After a call that failed the store may know of them already.
+	if more := e.unreported; more > 0 && !e.callFailed && p.aside+more <= e.capacity() {
 		p.carried = more
 		e.unreported -= more
 		e.pending += more
@@ -162,7 +161,7 @@ func (a *Layer) carry(op headgate.Op, c *headgate.Check, p *part) {
 	}
 }
 
-// capacity is the largest cost that all limits can hold.
+// capacity is the largest cost that fits all limits of the key.
 func (e *entry) capacity() int64 {
 	least := int64(headgate.MaxCount)
 	limits := e.rule.Limits()
@@ -172,12 +171,12 @@ func (e *entry) capacity() int64 {
 	return least
 }
 
-// settle charges or refunds what was set aside of the checks decided from memory, or
-// has it as it was.
-func (a *Layer) settle(op headgate.Op, checks []headgate.Check, s *scratch, done bool) {
+// settleLocal ends what was set aside for the checks that were decided from memory. If done is
+// false the request was not admitted, or the refund was not made, and nothing has changed.
+func (a *Layer) settleLocal(op headgate.Op, checks []headgate.Check, s *scratch, done bool) {
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said == ask || p.aside == 0 {
+		if p.said == askStore || p.aside == 0 {
 			continue
 		}
 		shard := a.shard(p.hash)
@@ -194,35 +193,35 @@ func (a *Layer) settle(op headgate.Op, checks []headgate.Check, s *scratch, done
 	}
 }
 
-// failed has everything as it was, as the store has not decided.
-func (a *Layer) failed(op headgate.Op, checks []headgate.Check, s *scratch) {
-	a.settle(op, checks, s, false)
+// undo makes everything as it was, because the store has not decided.
+func (a *Layer) undo(op headgate.Op, checks []headgate.Check, s *scratch) {
+	a.settleLocal(op, checks, s, false)
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.entry == nil || p.said != ask {
+		if p.entry == nil || p.said != askStore {
 			continue
 		}
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
 		e := p.entry
 		e.pending -= p.aside + p.carried
-		e.failed = true
-		if e.forgotten == p.forgotten {
+		e.callFailed = true
+		if e.resets == p.resets {
 			e.unreported += p.carried
 		}
 		shard.mu.Unlock()
 	}
 }
 
-// merge takes over what the store has said, and appends all decisions in the order of
-// the checks.
+// merge takes over what the store has decided, and appends all decisions in the order of the
+// checks.
 func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.Decision, s *scratch, admitted bool, began time.Duration) []headgate.Decision {
 	now := a.now()
 	rest := s.decisions
 	asked := 0
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said != ask {
+		if p.said != askStore {
 			dst = append(dst, s.local[p.from:p.to]...)
 			continue
 		}
@@ -234,8 +233,8 @@ func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.De
 		own := rest[:n]
 		rest = rest[n:]
 		asked++
-		if p.async && (p.entry != nil || a.lately(p.hash)) {
-			a.learn(op, &checks[i], p, own, admitted && fits && op == headgate.OpTake, began, now)
+		if p.async && (p.entry != nil || a.askedLately(p.hash)) {
+			a.settleAsked(op, &checks[i], p, own, admitted && fits && op == headgate.OpTake, began, now)
 		}
 		for j := range own {
 			own[j].Check = i
@@ -245,9 +244,9 @@ func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.De
 	return dst
 }
 
-// learn takes over what the store has said of one check, and has the decisions be
-// of that alone.
-func (a *Layer) learn(op headgate.Op, c *headgate.Check, p *part, decisions []headgate.Decision, charged bool, began, now time.Duration) {
+// settleAsked ends what the store was asked about one check. It takes over what the store has
+// said, and makes the decisions ones of this check alone, without the carried units.
+func (a *Layer) settleAsked(op headgate.Op, c *headgate.Check, p *part, decisions []headgate.Decision, charged bool, began, now time.Duration) {
 	shard := a.shard(p.hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
@@ -260,18 +259,18 @@ func (a *Layer) learn(op headgate.Op, c *headgate.Check, p *part, decisions []he
 	}
 	if e != nil {
 		e.pending -= p.aside + p.carried
-		e.failed = e.failed || unheard
-		if e.forgotten != p.forgotten {
+		e.callFailed = e.callFailed || unheard
+		if e.resets != p.resets {
 			return
 		}
 		if !charged {
 			e.unreported += p.carried
 		}
-	} else if e = a.make(shard, c); e == nil {
+	} else if e = a.entryFor(shard, c); e == nil {
 		return
 	}
 	if op != headgate.OpRefund {
-		e.answer(decisions, c.Units(), units, &a.options, a.options.pause(), began, now)
+		e.learn(decisions, c.Units(), units, &a.options, a.options.pause(), began, now)
 	}
 	if charged {
 		return

@@ -197,8 +197,8 @@ func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Durat
 	return dst, true
 }
 
-// note remembers the denials among the decisions.
-func (d *Layer) note(checks []headgate.Check, glances []glance, decisions []headgate.Decision, asked time.Duration) {
+// rememberDenials remembers the denials among the decisions.
+func (d *Layer) rememberDenials(checks []headgate.Check, glances []glance, decisions []headgate.Decision, asked time.Duration) {
 	for i := range glances {
 		g := &glances[i]
 		first := 0
@@ -209,7 +209,7 @@ func (d *Layer) note(checks []headgate.Check, glances []glance, decisions []head
 		for last < len(decisions) && decisions[last].Check == g.check {
 			last++
 		}
-		d.remember(&checks[g.check], g, decisions[first:last], asked)
+		d.rememberCheck(&checks[g.check], g, decisions[first:last], asked)
 	}
 }
 
@@ -222,8 +222,8 @@ func admits(decisions []headgate.Decision) bool {
 	return true
 }
 
-// remember keeps what the store said of one check, if that denies.
-func (d *Layer) remember(c *headgate.Check, g *glance, decisions []headgate.Decision, asked time.Duration) {
+// rememberCheck keeps what the store said of one check, if that denies.
+func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate.Decision, asked time.Duration) {
 	wait, never, blocked := time.Duration(0), false, false
 	for i := range decisions {
 		one := &decisions[i]
@@ -257,10 +257,10 @@ func (d *Layer) remember(c *headgate.Check, g *glance, decisions []headgate.Deci
 	})
 }
 
-// freed forgets a key of which units came back, here and in every other process. The
+// forgetFreed forgets a key of which units came back, here and in every other process. The
 // others are always told: only they know whether they remember a denial. This process may
 // have none of their rules, and what it recalls of a reservation has no DenyCache.
-func (d *Layer) freed(c *headgate.Check) {
+func (d *Layer) forgetFreed(c *headgate.Check) {
 	if c.Rule == nil {
 		return
 	}
@@ -269,9 +269,9 @@ func (d *Layer) freed(c *headgate.Check) {
 	d.news.publish(hash)
 }
 
-// charged forgets what is remembered here of keys that were charged. What was denied
+// forgetCharged forgets what is remembered here of keys that were charged. What was denied
 // still is, but by other numbers. Glances are those of the checks, if there are any.
-func (d *Layer) charged(checks []headgate.Check, glances []glance) {
+func (d *Layer) forgetCharged(checks []headgate.Check, glances []glance) {
 	if d.table.count.Load() == 0 {
 		return
 	}
@@ -303,10 +303,10 @@ func (s store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	out, err := s.inner.Take(ctx, op, checks, dst)
 	switch {
 	case op == headgate.OpCharge:
-		s.charged(checks, nil)
+		s.forgetCharged(checks, nil)
 	case !errors.Is(err, headgate.ErrInvalid): // one that failed otherwise may have counted
 		for i := range checks {
-			s.freed(&checks[i])
+			s.forgetFreed(&checks[i])
 		}
 	}
 	return out, err
@@ -331,9 +331,9 @@ func (s store) take(ctx context.Context, checks []headgate.Check, dst []headgate
 	switch {
 	case err != nil:
 	case admits(out[before:]):
-		s.charged(checks, glances)
+		s.forgetCharged(checks, glances)
 	default:
-		s.note(checks, glances, out[before:], asked)
+		s.rememberDenials(checks, glances, out[before:], asked)
 	}
 	return out, err
 }
@@ -348,7 +348,7 @@ func (s *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []he
 	before := len(dst)
 	out, err := s.inner.TakeOnce(ctx, terms, checks, dst)
 	if err != nil || admits(out[before:]) {
-		s.charged(checks, nil)
+		s.forgetCharged(checks, nil)
 	}
 	return out, err
 }
@@ -357,7 +357,7 @@ func (s *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []hea
 	before := len(dst)
 	r, out, err := s.inner.Reserve(ctx, terms, checks, dst)
 	if err != nil || admits(out[before:]) {
-		s.charged(checks, nil)
+		s.forgetCharged(checks, nil)
 	}
 	return r, out, err
 }
@@ -372,10 +372,10 @@ func (s *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 	if errors.Is(err, headgate.ErrConflict) || errors.Is(err, headgate.ErrInvalid) {
 		return out, err
 	}
-	s.charged(r.Checks, nil)
+	s.forgetCharged(r.Checks, nil)
 	for i := range r.Checks {
 		if i < len(units) && units[i] < r.Checks[i].Units() {
-			s.freed(&r.Checks[i])
+			s.forgetFreed(&r.Checks[i])
 		}
 	}
 	return out, err

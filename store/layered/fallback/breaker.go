@@ -37,9 +37,8 @@ func (s State) String() string {
 }
 
 const (
-	// quiet is how long a row of failures lasts before it opens the breaker. A
-	// store that answers anybody ends the row: one that is only sick in part is
-	// asked.
+	// quiet is how long failures in a row must last to open the breaker. Any answer ends the
+	// row, so that a store of which only a part is sick is still asked.
 	quiet = 5 * time.Millisecond
 	// halfOpenFailures is how many failures in a row open a half-open breaker
 	// again.
@@ -49,15 +48,15 @@ const (
 	rampFloor = 16
 )
 
-// breaker decides whether the store is asked. Only failures and changes of state
-// cost more than a look at two words.
+// breaker decides whether the store is asked. While the store answers that costs two atomic
+// loads.
 type breaker struct {
 	failures int64         // in a row, that open it
 	ramp     time.Duration // how long it is half open
 	base     time.Time     // what times are counted from, in ns
 
-	// word has the state in its two lowest bits, and the number of the changes
-	// above: calls that began before the last change have no say.
+	// word has the state in its two lowest bits and the number of changes above them, so
+	// that calls that began before the last change can be told and ignored.
 	word  atomic.Uint64
 	row   atomic.Int64 // failures since the store last answered
 	since atomic.Int64 // when the row began
@@ -73,8 +72,7 @@ func (b *breaker) now() int64 { return int64(time.Since(b.base)) }
 
 func stateOf(word uint64) State { return State(word & 3) }
 
-// enter reports whether a request may ask the store. What it returns is to be
-// handed to leave.
+// enter reports whether a request may ask the store. The word is for failed.
 func (b *breaker) enter() (word uint64, ask bool) {
 	word = b.word.Load()
 	switch stateOf(word) {

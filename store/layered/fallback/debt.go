@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// debts are what was admitted locally and the primary does not know of.
+// debts are units that were admitted locally and that the primary does not know of.
 type debts struct {
 	most    int
 	size    atomic.Int64 // of keys, to be read without mu
@@ -79,8 +79,8 @@ func (d *debts) look(at layer.Counter) (*headgate.Rule, int64) {
 	return nil, 0
 }
 
-// misses is how often in a row tight limits may have no room for a debt to a wide one
-// until it is dropped: the client itself needs all that they admit.
+// misses is how many times in a row a rule's tight limits may have no room for a debt that is owed
+// to a wide one. Then the debt is dropped: the client itself needs all that they admit.
 const misses = 3
 
 // paid takes units off a debt. What is left is due after the pause, unless it was

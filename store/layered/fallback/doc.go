@@ -6,7 +6,10 @@
 // Make a [Layer] right around the store that may fail, inside of all other layers, and ask
 // its Store:
 //
-//	without, err := fallback.New(redis, fallback.Options{Local: memory.New(), Default: headgate.OnErrorLocal})
+//	without, err := fallback.New(redis, fallback.Options{
+//		Local:   memory.New(),
+//		Default: headgate.OnErrorLocal,
+//	})
 //	if err != nil {
 //		return err
 //	}

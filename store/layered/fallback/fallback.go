@@ -213,7 +213,7 @@ type store struct{ *Layer }
 func (f store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	word, ask := f.breaker.enter()
 	if !ask {
-		return f.without(ctx, op, checks, dst, *f.breaker.refusal.Load(), f.options.Local.Take)
+		return f.decideWithout(ctx, op, checks, dst, *f.breaker.refusal.Load(), f.options.Local.Take)
 	}
 	if f.learning.Load() && op <= headgate.OpPeek {
 		return f.learn(ctx, word, op, checks, dst, func(dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -223,18 +223,18 @@ func (f store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	waited := stopwatch(ctx)
 	out, err := f.inner.Take(ctx, op, checks, dst)
 	if err != nil {
-		if f.ill(ctx, word, err, waited) {
-			return f.without(ctx, op, checks, dst, err, f.options.Local.Take)
+		if f.noteError(ctx, word, err, waited) {
+			return f.decideWithout(ctx, op, checks, dst, err, f.options.Local.Take)
 		}
 		return out, err
 	}
 	f.breaker.answered()
-	f.follow(ctx, op, checks, out[len(dst):])
+	f.mirror(ctx, op, checks, out[len(dst):])
 	return out, nil
 }
 
-// stopwatch is when a call began, if it matters: the zero time if the context has
-// no deadline.
+// stopwatch returns the time. It returns the zero time if the context has no deadline: the time is
+// only needed to judge a deadline.
 func stopwatch(ctx context.Context) time.Time {
 	if _, has := ctx.Deadline(); has {
 		return time.Now()
@@ -242,14 +242,13 @@ func stopwatch(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// patience is how long a store must have had to answer for a caller's own deadline
-// to speak against it.
+// patience is how long a store must have had to answer before a caller's own deadline counts as
+// its failure.
 const patience = 5 * time.Millisecond
 
-// ill notes an error of the primary. It reports whether the request is to be
-// decided without it: an error that is an answer is the caller's, and a caller who
-// is gone needs no decision.
-func (f *Layer) ill(ctx context.Context, word uint64, err error, began time.Time) bool {
+// noteError notes an error of the primary. It reports whether the request is to be decided
+// without the primary. That is not so if the error is an answer, or if the caller is gone.
+func (f *Layer) noteError(ctx context.Context, word uint64, err error, began time.Time) bool {
 	ended := ctx.Err()
 	switch {
 	case errors.Is(err, headgate.ErrConflict), errors.Is(err, headgate.ErrNoReservation):

@@ -19,9 +19,9 @@ const (
 	payEvery = 20 * time.Millisecond
 )
 
-// keeper does what no request should wait for: it counts nodes, probes a primary
-// that does not answer, and charges debts to one that does again. It makes one call
-// at a time.
+// keeper does in the background what no request should wait for. It counts nodes, probes a
+// primary that does not answer, and charges debts to one that answers again. It makes one call at
+// a time.
 type keeper struct {
 	fallback *Layer
 	roused   chan struct{} // the breaker has opened
@@ -83,8 +83,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// step does what the state of the breaker asks for, and returns when to come
-// again.
+// step does what the state of the breaker demands, and returns after which time to do the next
+// step.
 func (k *keeper) step(ctx context.Context) time.Duration {
 	b := &k.fallback.breaker
 	word := b.word.Load()
@@ -128,12 +128,12 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 	return wait
 }
 
-// probeRule is what probes take units of: it can be admitted at any rate that
-// probes are sent at, and is forgotten at once.
+// probeRule is what probes take units of. It admits probes at any rate, and the store soon
+// forgets it.
 var probeRule = headgate.MustRule("headgate.probe", headgate.PerSecond(1_000_000))
 
-// probe reports whether the primary can do what requests need: look and write. A
-// replica that only reads has not come back.
+// probe reports whether the primary can do what requests need: read and write. One that is a
+// read-only replica now has not come back.
 func (k *keeper) probe(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
 	defer cancel()

@@ -62,35 +62,34 @@ func (l *ledger) decide(ctx context.Context, checks []headgate.Check, dst []head
 	word, may := l.breaker.enter()
 	switch {
 	case !may:
-		return l.without(ctx, headgate.OpTake, checks, dst, *l.breaker.refusal.Load(), take)
+		return l.decideWithout(ctx, headgate.OpTake, checks, dst, *l.breaker.refusal.Load(), take)
 	case l.learning.Load():
 		return l.learn(ctx, word, headgate.OpTake, checks, dst, ask, take)
 	}
 	waited := stopwatch(ctx)
 	out, err := ask(dst)
 	if err != nil {
-		if l.ill(ctx, word, err, waited) {
-			return l.without(ctx, headgate.OpTake, checks, dst, err, take)
+		if l.noteError(ctx, word, err, waited) {
+			return l.decideWithout(ctx, headgate.OpTake, checks, dst, err, take)
 		}
 		return out, err
 	}
 	l.breaker.answered()
-	l.follow(ctx, headgate.OpTake, checks, out[len(dst):])
+	l.mirror(ctx, headgate.OpTake, checks, out[len(dst):])
 	return out, nil
 }
 
-// mark ends the id of a reservation that was made without the primary, by this
-// node.
+// mark is the end of the ids of reservations that this node has made without the primary.
 func (l *ledger) mark() string { return "~" + l.options.Node[:min(8, len(l.options.Node))] }
 
-// isLocal returns the id that the local store knows the reservation by.
+// isLocal reports whether a reservation is the local store's, and the id that it has there.
 func (l *ledger) isLocal(id string) (string, bool) {
 	own, found := strings.CutSuffix(id, l.mark())
 	return own, found && l.local != nil
 }
 
-// Recall implements [headgate.Ledger]. Of a reservation that another node has made
-// without the primary there is none here.
+// Recall implements [headgate.Ledger]. A reservation that another node has made without the
+// primary cannot be found here.
 func (l *ledger) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
 	if own, found := l.isLocal(id); found {
 		r, err := l.local.Recall(ctx, own)
@@ -102,7 +101,7 @@ func (l *ledger) Recall(ctx context.Context, id string) (headgate.Reservation, e
 		}
 	}
 	var r headgate.Reservation
-	err := l.must(ctx, func() (err error) {
+	err := l.askOnly(ctx, func() (err error) {
 		r, err = l.inner.Recall(ctx, id)
 		return err
 	})
@@ -110,7 +109,7 @@ func (l *ledger) Recall(ctx context.Context, id string) (headgate.Reservation, e
 }
 
 // Settle implements [headgate.Ledger]. A reservation of the primary can only be
-// settled while that answers; settling again later is safe.
+// settled while the primary answers. Settling it again later is safe.
 func (l *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := headgate.ValidateSettle(&r, units); err != nil {
 		return dst, err
@@ -124,20 +123,19 @@ func (l *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		}
 	}
 	var out []headgate.Decision
-	err := l.must(ctx, func() (err error) {
+	err := l.askOnly(ctx, func() (err error) {
 		out, err = l.inner.Settle(ctx, r, units, dst)
 		return err
 	})
 	if err != nil {
 		return dst, err
 	}
-	l.followSettle(ctx, &r, units)
+	l.mirrorSettlement(ctx, &r, units)
 	return out, nil
 }
 
-// settledLocally adds to what is owed what a reservation cost more than was
-// estimated. That it cost less is seen when the debt is charged: it is never more
-// than what the local store holds.
+// settledLocally adds to the debt what a reservation has cost beyond its estimate. If it has cost
+// less, the debt is not reduced here: no more of it is charged than the local store holds.
 func (l *ledger) settledLocally(r *headgate.Reservation, units []int64, dst, out []headgate.Decision) []headgate.Decision {
 	for i := len(dst); i < len(out); i++ {
 		out[i].Source = headgate.SourceLocal
@@ -150,24 +148,24 @@ func (l *ledger) settledLocally(r *headgate.Reservation, units []int64, dst, out
 	return out
 }
 
-// followSettle has the local store follow a settlement of the primary's.
-func (l *ledger) followSettle(ctx context.Context, r *headgate.Reservation, units []int64) {
+// mirrorSettlement has the local store follow a settlement of the primary's.
+func (l *ledger) mirrorSettlement(ctx context.Context, r *headgate.Reservation, units []int64) {
 	for i, n := range units {
 		c := r.Checks[i]
 		switch more := n - c.Units(); {
 		case more > 0:
 			c.Cost = more
 			d := headgate.Decision{Allowed: true}
-			l.follow(ctx, headgate.OpTake, []headgate.Check{c}, []headgate.Decision{d})
+			l.mirror(ctx, headgate.OpTake, []headgate.Check{c}, []headgate.Decision{d})
 		case more < 0:
 			c.Cost = -more
-			l.follow(ctx, headgate.OpRefund, []headgate.Check{c}, nil)
+			l.mirror(ctx, headgate.OpRefund, []headgate.Check{c}, nil)
 		}
 	}
 }
 
-// must makes a call that nobody can make instead of the primary.
-func (l *ledger) must(ctx context.Context, call func() error) error {
+// askOnly makes a call that only the primary can answer.
+func (l *ledger) askOnly(ctx context.Context, call func() error) error {
 	word, may := l.breaker.enter()
 	if !may {
 		l.counts.refused.Add(1)
@@ -176,7 +174,7 @@ func (l *ledger) must(ctx context.Context, call func() error) error {
 	waited := stopwatch(ctx)
 	err := call()
 	if err != nil {
-		if l.ill(ctx, word, err, waited) {
+		if l.noteError(ctx, word, err, waited) {
 			l.counts.refused.Add(1)
 		}
 		return err

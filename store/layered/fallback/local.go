@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// taking is the Take of a store, or something like it.
+// taking carries out an operation as [headgate.Store.Take] does.
 type taking func(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error)
 
 func (f *Layer) get() *scratch {
@@ -17,8 +17,8 @@ func (f *Layer) get() *scratch {
 	return s
 }
 
-// put returns the scratch to the pool without the request's keys, which it must
-// not keep alive.
+// put returns the scratch to the pool, without the request's keys, which it must not keep
+// alive.
 func (f *Layer) put(s *scratch) {
 	clear(s.checks)
 	f.pool.Put(s)
@@ -31,9 +31,9 @@ func (s *scratch) share(table *shares, c *headgate.Check, place int) {
 	s.places = append(s.places, place)
 }
 
-// without decides a request that the primary does not decide, for the reason
-// given: by the OnError of its checks.
-func (f *Layer) without(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision, cause error, take taking) ([]headgate.Decision, error) {
+// decideWithout decides a request without the primary, by the OnError of its checks. cause is why
+// the primary does not decide it.
+func (f *Layer) decideWithout(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision, cause error, take taking) ([]headgate.Decision, error) {
 	if err := headgate.Validate(op, checks); err != nil {
 		return dst, err
 	}
@@ -122,7 +122,7 @@ func (f *Layer) owe(op headgate.Op, checks []headgate.Check, s *scratch) {
 	}
 }
 
-// appendOpen lets a check pass without a decision. As nothing is known of its
+// appendOpen appends decisions of a check that is let in uncounted. As nothing is known of its
 // limits, they seem free.
 func appendOpen(dst []headgate.Decision, c *headgate.Check, check int) []headgate.Decision {
 	limits := c.Rule.Limits()
@@ -136,8 +136,8 @@ func appendOpen(dst []headgate.Decision, c *headgate.Check, check int) []headgat
 	return dst
 }
 
-// triesAgain is when a request may come back that costs more than this node's
-// share holds, but not more than the limit: the store may be back by then.
+// triesAgain is after which time a request may come back whose cost fits its limit, but not this
+// node's share of it. The store may be back by then.
 const triesAgain = time.Second
 
 // appendLocal appends decisions of the local store, whose checks stood at these
@@ -167,9 +167,9 @@ func fits(c *headgate.Check) bool {
 	return true
 }
 
-// follow has the local store follow what the primary did, so that it knows what
+// mirror has the local store follow what the primary did, so that it knows what
 // this node has admitted when it is to decide.
-func (f *Layer) follow(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision) {
+func (f *Layer) mirror(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision) {
 	if op == headgate.OpPeek || !f.keeps(checks) {
 		return
 	}
@@ -241,8 +241,8 @@ func (f *Layer) learn(ctx context.Context, word uint64, op headgate.Op, checks [
 	if op == headgate.OpTake && !admitted {
 		f.giveBack(ctx, s, held)
 	}
-	if err != nil && f.ill(ctx, word, err, waited) {
-		return f.without(ctx, op, checks, dst, err, take)
+	if err != nil && f.noteError(ctx, word, err, waited) {
+		return f.decideWithout(ctx, op, checks, dst, err, take)
 	}
 	return out, err
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// Members is what a primary may offer, so that those who share it can count each
-// other.
+// Members is what a store may offer so that the nodes that share it can count each other.
 type Members interface {
 	// Members notes that the node is there for ttl from now, and forgets those
 	// whose time is over. It returns how many are there, and for how long the store
@@ -45,9 +44,9 @@ func (k *keeper) beat(ctx context.Context) {
 	f.announce()
 }
 
-// counted takes the number of nodes over. More are believed at once; fewer only
-// when that has been the number for as long as it takes until every node that is
-// there was heard of: a store that was away knows of none at first.
+// counted takes over the number of nodes. More nodes are believed at once. Fewer are believed only
+// after that has been the number for as long as every node needs to be counted, because a store
+// that was away knows of none at first.
 func (k *keeper) counted(nodes int64) {
 	was := k.fallback.shares.Load().nodes
 	switch now := time.Now(); {

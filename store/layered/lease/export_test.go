@@ -8,7 +8,7 @@ import (
 
 // HeldOf is how many units of a key are held.
 func (l *Layer) HeldOf(rule *headgate.Rule, key string) int64 {
-	return l.holds(&headgate.Check{Rule: rule, Key: key})
+	return l.heldUnits(&headgate.Check{Rule: rule, Key: key})
 }
 
 // Enforced is what the store is asked to enforce for a rule that is leased.

@@ -13,8 +13,8 @@ import (
 // requests are left to the store and what is around it.
 const sickPause = 100 * time.Millisecond
 
-// fill sees to it that more units are taken, if they are worth it, and returns a
-// channel that is closed when that has ended. The key's shard is locked.
+// fill begins a call that takes more units if that is worth it, unless one is under way. It returns
+// a channel that is closed when the call has ended, or nil. The key's shard is locked.
 func (l *Layer) fill(k *hotKey, now instant) <-chan struct{} {
 	if k.filling != nil {
 		return k.filling
@@ -28,11 +28,12 @@ func (l *Layer) fill(k *hotKey, now instant) <-chan struct{} {
 	}
 	k.filling, k.coming = make(chan struct{}), n
 	era := k.era
-	l.fills.Go(func() { l.take(k, n, era) })
+	l.fills.Go(func() { l.takeInAdvance(k, n, era) })
 	return k.filling
 }
 
-// size is how many units to take, and what may be held then. The key's shard is locked.
+// size is how many units to take. It also sets the most units that may be held then. The key's
+// shard is locked.
 func (k *hotKey) size(now instant, nodes int64) int64 {
 	passed := now.mono - k.sampled
 	seen := float64(k.asked) / max(passed, time.Millisecond).Seconds()
@@ -53,8 +54,8 @@ func (k *hotKey) size(now instant, nodes int64) int64 {
 	return min(wanted, k.most-k.left-k.returning)
 }
 
-// take takes units in advance.
-func (l *Layer) take(k *hotKey, n int64, era uint64) {
+// takeInAdvance makes the call that takes units.
+func (l *Layer) takeInAdvance(k *hotKey, n int64, era uint64) {
 	ctx, cancel := context.WithTimeout(l.calls, layer.CallWithin)
 	defer cancel()
 	c := k.check // Nobody changes it.
@@ -72,8 +73,8 @@ func (l *Layer) take(k *hotKey, n int64, era uint64) {
 	}()
 	switch {
 	case err != nil || len(decisions) == 0 || decisions[0].Source != headgate.SourceStore:
-		// The units may be charged somewhere, and stay so: what does not know of
-		// them must not be given any.
+		// The units may be charged in the store or in what decided instead, and stay so. They
+		// are not given back, since it may not have charged them.
 		k.notBefore = now.mono + sickPause
 		if !errors.Is(err, layer.ErrNotAsked) {
 			l.counts.lost.Add(n)

@@ -72,8 +72,8 @@ func (k *keeper) due(at time.Duration) {
 	}
 }
 
-// giveBack has what is left of a batch given back. It does not wait; the shard of
-// the key is locked. What there is no place for stays in use.
+// giveBack puts what is left of a batch into the queue of what is given back. It does not wait. If
+// the queue is full the units stay in use. The key's shard is locked.
 func (k *keeper) giveBack(key *hotKey, b *batch) {
 	if b.left <= 0 {
 		return
@@ -112,8 +112,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// sweep ends batches whose time is over, or all, and forgets keys that nobody asks
-// for. When much waits to be given back it leaves the rest for later.
+// sweep ends the batches whose time is over, or all of them, and forgets keys that nobody asks for.
+// When half of the queue is full it leaves the rest for later.
 func (k *keeper) sweep(now instant, all bool) {
 	for i := range k.lease.shards {
 		s := &k.lease.shards[i]
@@ -142,7 +142,7 @@ func (k *keeper) sweep(now instant, all bool) {
 	}
 }
 
-// send gives back a batch, and those that wait with it as far as one call can.
+// send gives back a batch together with those in the queue, as many as one call can have.
 func (k *keeper) send(ctx context.Context, first leftover) error {
 	errs := k.add(ctx, first)
 	for range returnsAtOnce - 1 {

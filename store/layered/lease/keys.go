@@ -27,14 +27,14 @@ const (
 	warmCells = 1 << 14
 )
 
-// warmth counts requests for keys that are not watched, by their hash: two that
-// share a cell are both taken for hotter than they are, which costs nothing but a
-// place among those that are watched.
+// warmth counts requests for keys that are not watched, by the hash of the key. Two keys that
+// share a cell are both taken for hotter than they are. That costs a place among the watched keys,
+// and nothing else.
 type warmth [warmCells]atomic.Uint32
 
-// rise counts a request, and reports whether there were hotTakes of them within the
-// span of time. A cell is a time in spans and a count; a few that are lost because
-// several callers count at once do not matter.
+// rise counts a request, and reports whether there were hotTakes requests within a span of time. A
+// cell holds the number of the current span and a count. Counts that are lost because several
+// callers change a cell at once do not matter.
 func (w *warmth) rise(hash uint64, now, span time.Duration) bool {
 	cell := &w[hash%warmCells]
 	epoch := uint32(now/span) << 8
@@ -55,7 +55,8 @@ type keyShard struct {
 	served int64
 }
 
-// version names a key by its rule as it is now: other limits are another rule.
+// version names the counter of one version of a rule. Its units were taken under the limits of
+// that version, so that they can be used for no other.
 type version struct {
 	rule *headgate.Rule
 	key  string
@@ -113,9 +114,9 @@ func (l *Layer) shard(name version) (*keyShard, uint64) {
 	return &l.shards[hash>>58], hash
 }
 
-// setAside takes the units of a check out of what is held, if the key is watched. If
-// it cannot, it returns a channel that is closed when there may be more, or nil if
-// the store is to be asked. It counts the request if it is new.
+// setAside takes the units of a check out of what is held, if the key is watched. If there are not
+// enough, it returns a channel that is closed when there may be more, or nil if the store is to be
+// asked. It counts the request if isNew is true.
 func (l *Layer) setAside(a *aside, p *plan, c *headgate.Check, now instant, isNew bool) (found, watched bool, fill <-chan struct{}) {
 	name := version{c.Rule, c.Key}
 	s, hash := l.shard(name)
@@ -132,7 +133,7 @@ func (l *Layer) setAside(a *aside, p *plan, c *headgate.Check, now instant, isNe
 		k.asked += c.Units()
 		k.cost = c.Units()
 	}
-	if !l.out(k, a, c.Units(), now) {
+	if !l.takeOut(k, a, c.Units(), now) {
 		return false, true, l.fill(k, now)
 	}
 	s.served++
@@ -142,8 +143,8 @@ func (l *Layer) setAside(a *aside, p *plan, c *headgate.Check, now instant, isNe
 	return true, true, nil
 }
 
-// prepare counts a request, and returns a channel to wait for if the units of a check
-// are not held but may soon be.
+// prepare counts a request for a check. If its units are not held but may be soon, it returns a
+// channel to wait for.
 func (l *Layer) prepare(c *headgate.Check) <-chan struct{} {
 	if c.Consistency != headgate.Leased {
 		return nil
@@ -191,9 +192,9 @@ func (l *Layer) warmUp(s *keyShard, hash uint64, name version, p *plan, c *headg
 	return true
 }
 
-// out takes units out of the batches that have not ended, if there are enough. Those
-// at the front go first: two hold them, or the request is for the store.
-func (l *Layer) out(k *hotKey, a *aside, units int64, now instant) bool {
+// takeOut takes units out of batches that have not ended, the oldest first. It reports false and
+// takes nothing if the first two batches do not hold enough.
+func (l *Layer) takeOut(k *hotKey, a *aside, units int64, now instant) bool {
 	l.retire(k, now)
 	if k.left < units {
 		return false
@@ -260,8 +261,9 @@ func (l *Layer) putBack(held []aside) {
 	}
 }
 
-// restore puts units back into a batch, which may be gone by now, and its key too.
-// If others were taken in their place they are given back.
+// restore puts units back into a batch. They are given back to the store if the batch has ended,
+// if the key is no longer watched, or if so many others were taken meanwhile that they are too
+// many.
 func (l *Layer) restore(s *keyShard, k *hotKey, b *batch, units int64) {
 	if k.left+k.coming+k.returning+units > k.most || l.closed.Load() || s.keys[k.name] != k || b.end.reached(l.now()) {
 		rest := *b
@@ -290,9 +292,9 @@ func (a *aside) append(dst []headgate.Decision, c *headgate.Check, place int, no
 	return dst
 }
 
-// note notes what the store has left of a key, if that is watched, and whether it has
+// noteAnswer notes what the store has left of a key, if that is watched, and whether it has
 // charged the check.
-func (l *Layer) note(c *headgate.Check, decisions []headgate.Decision, charged bool) {
+func (l *Layer) noteAnswer(c *headgate.Check, decisions []headgate.Decision, charged bool) {
 	name := version{c.Rule, c.Key}
 	s, _ := l.shard(name)
 	s.mu.Lock()
@@ -315,8 +317,8 @@ func (k *hotKey) charged(decisions []headgate.Decision, units int64, now instant
 	}
 }
 
-// leastLeft is how much the store has left by its own word, and nothing if any limit
-// was decided by anybody else.
+// leastLeft is how much the store has left by its own decisions. It is zero if anybody else has
+// decided a limit.
 func leastLeft(decisions []headgate.Decision) int64 {
 	least := int64(headgate.MaxCount)
 	for i := range decisions {
@@ -328,8 +330,8 @@ func leastLeft(decisions []headgate.Decision) int64 {
 	return least
 }
 
-// holds is how many units of a key are held.
-func (l *Layer) holds(c *headgate.Check) int64 {
+// heldUnits is how many units of a key are held.
+func (l *Layer) heldUnits(c *headgate.Check) int64 {
 	name := version{c.Rule, c.Key}
 	s, _ := l.shard(name)
 	s.mu.Lock()

@@ -80,8 +80,9 @@ func (l *Layer) Store() headgate.Store {
 	return store{l}
 }
 
-// Close gives back what is held. What is asked afterwards is decided by the store inside. It returns an error if not all could be given back before
-// the context ended: what could not stays in use. Closing again does nothing.
+// Close gives back what is held. What is asked afterwards is decided by the store inside. An error
+// says that not all could be given back before the context ended; the rest stays in use. Closing
+// again does nothing.
 func (l *Layer) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
 		return nil
@@ -155,26 +156,6 @@ func (t instant) add(d time.Duration) instant { return instant{t.mono + d, t.wal
 // reached reports whether t is over by either clock at now.
 func (t instant) reached(now instant) bool { return now.mono >= t.mono || now.wall >= t.wall }
 
-// scratch is what one call needs and the next can use again.
-type scratch struct {
-	checks    []headgate.Check
-	decisions []headgate.Decision
-	places    []int // of the checks, among those of the request
-	held      [headgate.MaxChecks]aside
-}
-
-func (l *Layer) get() *scratch {
-	s, _ := l.pool.Get().(*scratch)
-	s.checks, s.decisions, s.places = s.checks[:0], s.decisions[:0], s.places[:0]
-	return s
-}
-
-// put returns the scratch to the pool without what it must not keep alive.
-func (l *Layer) put(s *scratch) {
-	clear(s.checks)
-	l.pool.Put(s)
-}
-
 func anyLeased(checks []headgate.Check) bool {
 	for i := range checks {
 		if checks[i].Consistency == headgate.Leased {
@@ -240,7 +221,7 @@ func (l *Layer) takeOne(ctx context.Context, checks []headgate.Check, dst []head
 	s.showAll(out[len(dst):], checks)
 	if watched {
 		_, admitted := layer.Charged(out[len(dst):])
-		l.note(c, out[len(dst):], admitted)
+		l.noteAnswer(c, out[len(dst):], admitted)
 	}
 	return out, nil
 }
@@ -308,47 +289,6 @@ func (l *Layer) takeSeveral(ctx context.Context, checks []headgate.Check, dst []
 	return dst, nil
 }
 
-// add adds a check of the request to what the store is asked, under the rule that it is
-// to enforce.
-func (s *scratch) add(c *headgate.Check, enforced *headgate.Rule, place int) {
-	s.checks = append(s.checks, *c)
-	s.checks[len(s.checks)-1].Rule = enforced
-	s.places = append(s.places, place)
-}
-
-// enforced is the rule that the store is asked to enforce for a check.
-func (l *Layer) enforced(c *headgate.Check) *headgate.Rule {
-	if c.Consistency != headgate.Leased {
-		return c.Rule
-	}
-	return l.plans.Of(c.Rule).strict
-}
-
-// show appends the store's decisions of a check of the request, as those of the
-// rule that the caller knows, and returns those that are left.
-func (s *scratch) show(dst, from []headgate.Decision, checks []headgate.Check, place int) (out, rest []headgate.Decision) {
-	n := 0
-	for n < len(from) && s.places[from[n].Check] == place {
-		n++
-	}
-	before := len(dst)
-	dst = append(dst, from[:n]...)
-	for i := before; i < len(dst); i++ {
-		relabel(&dst[i], &s.checks[dst[i].Check], &checks[place], place, i-before)
-	}
-	return dst, from[n:]
-}
-
-// relabel makes the store's decision of a check, for so many a limit, one of the rule
-// that the caller knows.
-func relabel(d *headgate.Decision, asked, c *headgate.Check, place, limit int) {
-	// A layer that decided by another rule yet names its limits.
-	if enforced := asked.Rule.Limits(); limit < len(enforced) && d.Limit == &enforced[limit] {
-		d.Limit = &c.Rule.Limits()[limit]
-	}
-	d.Rule, d.Check = c.Rule, place
-}
-
 // ask has the store carry out op for all checks.
 func (l *Layer) ask(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	s := l.get()
@@ -359,25 +299,6 @@ func (l *Layer) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 		s.showAll(out[len(dst):], checks)
 	}
 	return out, err
-}
-
-// addAll adds what the store is asked about the checks of the request.
-func (s *scratch) addAll(l *Layer, checks []headgate.Check) {
-	for i := range checks {
-		s.add(&checks[i], l.enforced(&checks[i]), i)
-	}
-}
-
-// showAll makes the store's decisions those of the rules that the caller knows.
-func (s *scratch) showAll(decisions []headgate.Decision, checks []headgate.Check) {
-	limit := 0
-	for i := range decisions {
-		place := decisions[i].Check
-		if limit++; i == 0 || place != decisions[i-1].Check {
-			limit = 0
-		}
-		relabel(&decisions[i], &s.checks[place], &checks[place], place, limit)
-	}
 }
 
 // learn notes what the store has left of keys that are watched, and which checks it has
@@ -391,7 +312,7 @@ func (l *Layer) learn(s *scratch, checks []headgate.Check, taken uint64) {
 		place := s.places[rest[0].Check]
 		if c := &checks[place]; c.Consistency == headgate.Leased {
 			if p := l.plans.Of(c.Rule); p.hold != 0 {
-				l.note(c, rest[:n], taken&(1<<rest[0].Check) != 0)
+				l.noteAnswer(c, rest[:n], taken&(1<<rest[0].Check) != 0)
 			}
 		}
 		rest = rest[n:]
@@ -411,7 +332,7 @@ func (l *Layer) peek(ctx context.Context, checks []headgate.Check, dst []headgat
 		if c.Consistency != headgate.Leased || d.Source != headgate.SourceStore {
 			continue
 		}
-		held := l.holds(c)
+		held := l.heldUnits(c)
 		d.Remaining = min(d.Remaining+held, d.Limit.Capacity())
 		if !d.Allowed && held >= c.Units() {
 			d.Allowed, d.RetryAfter = true, 0
