@@ -150,6 +150,35 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 	}
 }
 
+// TestAsyncRefundsElsewhere: every unit that is refunded at another node comes back, although
+// the node that admitted it has not reported it yet.
+func TestAsyncRefundsElsewhere(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		here, there := asyncNode(t, s, async.Options{}), asyncNode(t, s, async.Options{})
+		defer closeAsync(t, here)
+		defer closeAsync(t, there)
+		store := stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"))
+		for _, limit := range []headgate.Limit{headgate.Per(100_000, 300*24*time.Hour), headgate.Sliding(100_000, time.Hour)} {
+			c := headgate.Check{Rule: headgate.MustRule("refunds"+limit.Algorithm.String(), limit), Key: "k", Consistency: headgate.Async}
+			for range 300 {
+				d, err := here.Store().Take(t.Context(), headgate.OpTake, []headgate.Check{c}, nil)
+				if err != nil || !d[0].Allowed {
+					t.Fatal(d, err)
+				}
+				back := c
+				back.At = d[0].At
+				if _, err := there.Store().Take(t.Context(), headgate.OpRefund, []headgate.Check{back}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stores.Until(t, "that all units are back", func() bool {
+				d, err := store.Take(t.Context(), headgate.OpPeek, []headgate.Check{c}, nil)
+				return err == nil && d[0].Remaining == limit.Capacity()
+			})
+		}
+	})
+}
+
 func closeAsync(t *testing.T, a *async.Layer) {
 	t.Helper()
 	if err := a.Close(t.Context()); err != nil {
