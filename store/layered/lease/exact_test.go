@@ -104,3 +104,33 @@ func TestLeaseLosesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestLeaseCountsWhatIsCharged: a node has in use what the store has charged for it, and no
+// shadow that the store has refused, or it would give back what others have used.
+func TestLeaseCountsWhatIsCharged(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+		l := open(t, store, lease.Options{})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(10_000, 300*24*time.Hour)), Key: "k", Consistency: headgate.Leased, Shadow: true}
+		for l.OwnUse(c.Rule, c.Key) < 0 {
+			hot(t, l.Store(), c, 1)
+		}
+		all := headgate.Check{Rule: l.Enforced(c.Rule), Key: "k", Cost: 9000}
+		if !layertest.Take(t, store, all).Allowed {
+			t.Fatal("nothing is left")
+		}
+		strict := headgate.Check{Rule: headgate.MustRule("strict", headgate.PerSecond(1000)), Key: "k"}
+		for _, beside := range [][]headgate.Check{{c}, {strict, c}} {
+			beside[len(beside)-1].Cost = 5000 // more than is left
+			before := l.OwnUse(c.Rule, c.Key)
+			for range 10 {
+				if _, err := l.Store().Take(t.Context(), headgate.OpTake, beside, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if after := l.OwnUse(c.Rule, c.Key); before < 0 || after > before {
+				t.Errorf("%d checks: %d units in use before refused shadows, %d after", len(beside), before, after)
+			}
+		}
+	})
+}

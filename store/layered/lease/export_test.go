@@ -16,3 +16,15 @@ func (l *Layer) Enforced(rule *headgate.Rule) *headgate.Rule { return l.plans.Of
 
 // Hold is for how long units of a rule may be held.
 func (l *Layer) Hold(rule *headgate.Rule) time.Duration { return l.plans.Of(rule).hold }
+
+// OwnUse is how many units of a watched key's first limit, a bucket, this node has in use.
+func (l *Layer) OwnUse(rule *headgate.Rule, key string) int64 {
+	name := version{rule, key}
+	s, _ := l.shard(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.keys[name]; k != nil {
+		return int64(k.own[0].state.Used)
+	}
+	return -1
+}

@@ -220,8 +220,8 @@ func (l *Layer) takeOne(ctx context.Context, checks []headgate.Check, dst []head
 	}
 	s.showAll(out[len(dst):], checks)
 	if watched {
-		_, admitted := layer.Charged(out[len(dst):])
-		l.noteAnswer(c, out[len(dst):], admitted)
+		taken, _ := layer.Charged(out[len(dst):])
+		l.noteAnswer(c, out[len(dst):], taken != 0)
 	}
 	return out, nil
 }
