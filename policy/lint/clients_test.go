@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -341,5 +342,34 @@ func TestLintOneNode(t *testing.T) {
 	if len(got) != 3 || !strings.Contains(got["alone"], "gains nothing") ||
 		!strings.Contains(got["both"], `the slot "y"`) || !strings.Contains(got["both"], "the 2 other rules") || !strings.Contains(got["direct"], "the 2 other rules") {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestLintSharedLists(t *testing.T) {
+	byEntry := func(entry string, lists ...[]headgate.Limit) policy.Rule {
+		r := policy.Rule{Tariff: &policy.Tariff{Entry: entry, Other: headgate.MustRule("r", headgate.PerMinute(60))}}
+		for i, list := range lists {
+			r.Tariff.Tiers = append(r.Tariff.Tiers, policy.Tier{Value: strconv.Itoa(i), Limits: headgate.MustRule("r", list...)})
+		}
+		return r
+	}
+	sliding := func(count int64, period time.Duration) []headgate.Limit {
+		return []headgate.Limit{headgate.Sliding(count, period)}
+	}
+	for name, c := range map[string]struct {
+		rule policy.Rule
+		want string // in the warning
+	}{
+		"windows of one log":                 {byEntry("method", sliding(100, time.Second), sliding(5, time.Hour)), `limits "100 per 1s" and "5 per 1h", for different values of method, share`},
+		"buckets of one period":              {byEntry("route", []headgate.Limit{headgate.PerSecond(100)}, []headgate.Limit{headgate.PerSecond(5)}), `limits "100 per 1s" and "5 per 1s", for different values of route, share`},
+		"the list for every other value":     {byEntry("path", []headgate.Limit{headgate.PerMinute(5)}), `limits "5 per 1m" and "60 per 1m"`},
+		"buckets of different periods":       {byEntry("route", []headgate.Limit{headgate.PerSecond(100)}, []headgate.Limit{headgate.PerHour(5)}), ""},
+		"the same limit":                     {byEntry("route", sliding(100, time.Second), sliding(100, time.Second)), ""},
+		"tiers, which clients do not choose": {byEntry("tier", sliding(100, time.Second), sliding(5, time.Hour)), ""},
+	} {
+		got := lintedWith(mustNew(t, []policy.Rule{c.rule}), SharedLists)
+		if (len(got) == 1) != (c.want != "") || len(got) > 1 || c.want != "" && !strings.Contains(got[0], c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

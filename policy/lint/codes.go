@@ -45,6 +45,9 @@ const (
 	// Unseen marks the first of the rules that were not compared with all others, because
 	// that would take too long.
 	Unseen = "HG017"
+	// SharedLists marks a tariff by an entry that clients choose with each request, whose
+	// lists share counters.
+	SharedLists = "HG018"
 )
 
 // Code is a kind of warning.
@@ -74,5 +77,6 @@ func Codes() []Code {
 		{OneNode, "A rule by many keys has a tag, so that a cluster keeps all its counters on one node."},
 		{Circle, "Rules or entries of the deny list replace each other in a circle, so that none of them holds."},
 		{Unseen, "A rule has not been compared with all others, because there are too many that it may have to do with."},
+		{SharedLists, "Lists of limits by an entry that clients choose with each request share counters."},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -17,6 +18,7 @@ func (l *linter) rule(r *rule) {
 	costs(r, warn)
 	forgeableParts(r, warn)
 	openTariff(r, warn)
+	sharedLists(r, warn)
 	l.oneNode(r, warn)
 	l.clearSecrets(r, warn)
 	for j := range r.Overrides {
@@ -129,6 +131,39 @@ func openTariff(r *rule, warn warnFunc) {
 		}
 	}
 	warn(OpenTariff, "it does not bind requests with another %s than it has limits for, nor those without one; add \"*\" with limits for them", t.Entry)
+}
+
+// chosen are the entries that a client chooses anew with each request. A tier is none of
+// them.
+var chosen = []string{"route", "method", "path", "host", "service"}
+
+// sharedLists warns of limits for different requests that share a counter. That is right
+// for tiers, where a client is to keep what it has used. Between requests that one client
+// sends in turn it surprises: windows count what other lists have admitted, and a bucket
+// refills at the rate of the list that asks.
+func sharedLists(r *rule, warn warnFunc) {
+	if r.Tariff == nil || !slices.Contains(chosen, r.Tariff.Entry) {
+		return
+	}
+	var before []headgate.Limit
+	for _, list := range limitLists(r) {
+		for i := range list.limits {
+			l := &list.limits[i]
+			for j := range before {
+				if o := &before[j]; *o != *l && shareCounter(o, l) {
+					warn(SharedLists, "limits %q and %q, for different values of %s, share a counter: what is admitted by one counts in the other; write a rule for each %s, with a condition on it",
+						o, l, r.Tariff.Entry, r.Tariff.Entry)
+					return
+				}
+			}
+		}
+		before = append(before, list.limits...)
+	}
+}
+
+// shareCounter reports whether limits of two lists of one rule are kept in one counter.
+func shareCounter(a, b *headgate.Limit) bool {
+	return a.Slot() == b.Slot() || a.Algorithm == headgate.SlidingWindow && b.Algorithm == headgate.SlidingWindow
 }
 
 // headers are names of headers in which proxies pass on an address, and which
