@@ -6,7 +6,8 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/concurrency"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -20,7 +21,7 @@ type busy struct {
 // busyLimit is one bound.
 type busyLimit struct {
 	Concurrency
-	permits *concurrency.Keyed
+	permits *permits.Gate
 }
 
 // newBusy returns the bounds, and what is wrong with them; nil if there are none.
@@ -38,8 +39,11 @@ func newBusy(all []Concurrency, hashKey []byte) (*busy, []string) {
 			continue
 		}
 		rules = append(rules, policy.Rule{Match: c.Match, Per: c.Per, Limits: rule})
-		if c.Limit > 0 {
-			b.limits[rule] = &busyLimit{c, concurrency.NewKeyed(c.Limit)}
+		gate, err := permits.New(permits.Config{
+			Name: c.Name, Limit: int64(c.Limit), MaxKeys: headgate.MaxCount,
+		})
+		if err == nil { // else the options have been found wrong
+			b.limits[rule] = &busyLimit{c, gate}
 		}
 	}
 	set, err := policy.New(rules, policy.WithHashKey(hashKey))
@@ -65,8 +69,10 @@ func (b *busy) adopt(others *busy) {
 	for _, l := range b.limits {
 		for _, other := range others.limits {
 			if l.Name == other.Name && slices.Equal(l.Per, other.Per) {
-				l.permits = other.permits
-				l.permits.SetLimit(l.Limit)
+				// The limit is one that the options were found right with.
+				if err := other.permits.SetLimit(int64(l.Limit)); err == nil {
+					l.permits = other.permits
+				}
 			}
 		}
 	}
@@ -86,10 +92,14 @@ func (x *exchange) enter() (*busyLimit, error) {
 	}
 	for i := range checks {
 		limit := b.limits[checks[i].Rule]
-		permit, ok := limit.permits.Acquire(checks[i].Key)
-		if !ok {
+		permit, err := limit.permits.TryAcquire(x.r.Context(), flow.Request{Key: checks[i].Key})
+		switch _, full := errors.AsType[*flow.Rejection](err); {
+		case full:
 			x.leave()
 			return limit, nil
+		case err != nil:
+			x.leave()
+			return nil, err
 		}
 		x.permits = append(x.permits, permit)
 	}
@@ -98,8 +108,8 @@ func (x *exchange) enter() (*busyLimit, error) {
 
 // leave gives the permits back.
 func (x *exchange) leave() {
-	for i := range x.permits {
-		x.permits[i].Release()
+	for _, permit := range x.permits {
+		permit.Done(flow.Ignore)
 	}
 	x.permits = x.permits[:0]
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/concurrency"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/spelling"
@@ -38,7 +38,7 @@ type exchange struct {
 	token   *token
 
 	facts   policy.Descriptor
-	permits []concurrency.Permit
+	permits []flow.Permit
 	ask     decide.Ask
 	charge  admission.Charge
 	decided bool       // the charge's verdict is to be told

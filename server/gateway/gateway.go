@@ -3,13 +3,13 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
-	"math"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/headgate/headgate/concurrency"
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -34,7 +34,7 @@ type shared struct {
 	counts    counts
 	buffers   buffers
 	upgrades  upgrades
-	addresses *concurrency.Keyed // connections to clients, by their addresses
+	addresses *permits.Gate // connections to clients, by their addresses
 	// hashKey is what secrets are hashed under in the keys by which requests in
 	// progress are counted. Nobody else needs it.
 	hashKey []byte
@@ -47,7 +47,12 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 	g := &Gateway{closing: make(chan struct{})}
 	g.decider, g.hashKey = decider, []byte(rand.Text())
 	g.upgrades.open = make(map[*upgraded]struct{})
-	g.addresses = concurrency.NewKeyed(math.MaxInt)
+	var err error
+	if g.addresses, err = permits.New(permits.Config{
+		Name: "connections", Limit: headgate.MaxCount, MaxKeys: headgate.MaxCount,
+	}); err != nil {
+		return nil, err
+	}
 	first, err := newInner(ctx, &g.shared, options, nil)
 	if err != nil {
 		return nil, err
@@ -98,9 +103,10 @@ func (g *Gateway) Replace(ctx context.Context, options Options) error {
 func (g *Gateway) putLocked(next *inner) {
 	bound := next.options.Connections.PerAddress
 	if bound == 0 {
-		bound = math.MaxInt
+		bound = headgate.MaxCount
 	}
-	g.addresses.SetLimit(bound)
+	// The number was found right with the options.
+	_ = g.addresses.SetLimit(int64(min(bound, headgate.MaxCount)))
 	next.start()
 	g.living = append(g.living, next)
 	g.current.Store(next)

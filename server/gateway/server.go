@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/concurrency"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 )
 
@@ -238,15 +238,15 @@ func (l *listener) keep(c net.Conn) (*conn, bool) {
 	o := &l.g.current.Load().options
 	// They are counted even if there is no bound, as there may be one later.
 	if key, ok := address(c.RemoteAddr(), o.Identity.Resolver); ok {
-		permit, ok := l.g.addresses.Acquire(key)
-		if !ok {
+		permit, err := l.g.addresses.TryAcquire(context.Background(), flow.Request{Key: key})
+		if err != nil {
 			return nil, false
 		}
 		kept.permit = permit
 	}
 	if l.g.counts.conns.Add(1) > int64(o.Connections.Total) {
 		l.g.counts.conns.Add(-1)
-		kept.permit.Release()
+		kept.permit.Done(flow.Ignore)
 		return nil, false
 	}
 	return kept, true
@@ -273,13 +273,13 @@ type conn struct {
 	net.Conn
 	g      *Gateway
 	once   sync.Once
-	permit concurrency.Permit
+	permit flow.Permit
 }
 
 // Close implements [net.Conn].
 func (c *conn) Close() error {
 	c.once.Do(func() {
-		c.permit.Release()
+		c.permit.Done(flow.Ignore)
 		c.g.counts.conns.Add(-1)
 	})
 	return c.Conn.Close()

@@ -23,10 +23,9 @@ type Room struct {
 // Rooms is the table of the project's rooms, from the lowest layer to the
 // highest. Where two rooms match a package, the first one is its room.
 func Rooms() []Room {
-	adapter := []string{".", "policy", "concurrency", "internal/admission", "internal/identity", "internal/notice"}
+	adapter := []string{".", "policy", "flow", "internal/admission", "internal/identity", "internal/notice"}
 	return []Room{
 		{".", nil},
-		{"concurrency", nil},
 
 		// The one way of a request through middleware and interceptors.
 		{"internal/admission", []string{".", "policy"}},
@@ -46,6 +45,8 @@ func Rooms() []Room {
 		{"policy/footprint", []string{".", "policy"}},
 		{"policy/nested", []string{".", "policy", "policy/explain"}},
 		{"policy", []string{"."}},
+		// Gates know neither rules nor doors, and each kind of gate only the vocabulary.
+		{"flow", []string{"."}},
 
 		// A store knows no rules, and none of the other stores: those that wrap
 		// a Store are handed it. Databases that compare and set are behind one seam.
@@ -76,7 +77,7 @@ func Rooms() []Room {
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
-			".", "concurrency", "algorithm", "policy", "policy/lint", "policy/nested", "store/*", "store/layered/*", "store/postgres", "store/memcached",
+			".", "flow", "algorithm", "policy", "policy/lint", "policy/nested", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate"}},
@@ -87,8 +88,8 @@ func Rooms() []Room {
 		{"server/wire", nil},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/gateway", []string{".", "policy", "concurrency", "internal/admission", "internal/identity", "internal/notice", "httplimit", "config/gatewayfile", "internal/spelling", "server/decide", "server/routes"}},
-		{"server/*", []string{".", "policy", "policy/explain", "policy/nested", "concurrency", "internal/admission", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "server/decide", "server/routes", "server/wire"}},
+		{"server/gateway", []string{".", "policy", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "config/gatewayfile", "internal/spelling", "server/decide", "server/routes"}},
+		{"server/*", []string{".", "policy", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "server/decide", "server/routes", "server/wire"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},

@@ -1,0 +1,248 @@
+package waiting
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/headgate/headgate/flow"
+)
+
+// model is a line that is obvious: all waiters in one list in the order in which they
+// came, and nothing kept that can be worked out. Only which queue a waiter is in, and
+// how much was served from each, is kept as the line keeps it.
+type model struct {
+	max     int
+	waiters []*Waiter
+	queueOf map[*Waiter]*queue
+	served  map[*queue]int64
+	owner   map[*queue]uint64
+	virtual [flow.Classes]int64
+}
+
+func (m *model) in(q *queue) []*Waiter {
+	var in []*Waiter
+	for _, w := range m.waiters {
+		if m.queueOf[w] == q {
+			in = append(in, w)
+		}
+	}
+	return in
+}
+
+// victim is who gives way to a waiter of that rank in that queue, nil if nobody.
+func (m *model) victim(rank int, q *queue) *Waiter {
+	least := slices.MaxFunc(m.waiters, func(a, b *Waiter) int { return a.Rank - b.Rank }).Rank
+	if least < rank {
+		return nil
+	}
+	longest := 0
+	for _, w := range m.waiters {
+		if w.Rank == least {
+			longest = max(longest, len(m.in(m.queueOf[w])))
+		}
+	}
+	if least == rank && longest <= len(m.in(q))+1 {
+		return nil
+	}
+	// Of equally long queues, any will do.
+	for _, w := range slices.Backward(m.waiters) {
+		if own := m.in(m.queueOf[w]); w.Rank == least && len(own) == longest && own[len(own)-1] == w {
+			return w
+		}
+	}
+	panic("nobody is in the longest queue")
+}
+
+func (m *model) push(w *Waiter, q *queue, hash uint64) {
+	if len(m.in(q)) == 0 {
+		if m.owner[q] != hash || m.served[q] < m.virtual[w.Rank] {
+			m.served[q] = m.virtual[w.Rank]
+		}
+		m.owner[q] = hash
+	}
+	m.waiters = append(m.waiters, w)
+	m.queueOf[w] = q
+}
+
+func (m *model) remove(w *Waiter) {
+	m.waiters = slices.DeleteFunc(m.waiters, func(o *Waiter) bool { return o == w })
+}
+
+// turn is who is next of a class among the heads of queues, up to a cost.
+func (m *model) turn(rank int, room int64) *Waiter {
+	var best *Waiter
+	for _, w := range m.waiters {
+		q := m.queueOf[w]
+		if w.Rank != rank || m.in(q)[0] != w || w.Request.Units() > room {
+			continue
+		}
+		if best == nil || m.served[q] < m.served[m.queueOf[best]] {
+			best = w // of equals, the one that came first stays
+		}
+	}
+	return best
+}
+
+// fitting is who is to be served next, by the rule as the line's comment states it.
+func (m *model) fitting(room, limit int64, passed map[*Waiter]int64) *Waiter {
+	var blocked []*Waiter
+	for rank := range flow.Classes {
+		first := m.turn(rank, limit)
+		if first != nil && first.Request.Units() > room {
+			blocked = append(blocked, first)
+		}
+		next := m.turn(rank, min(room, limit))
+		if next == nil {
+			continue
+		}
+		for _, w := range blocked {
+			if passed[w]+next.Request.Units() > limit {
+				return nil
+			}
+		}
+		for _, w := range blocked {
+			passed[w] += next.Request.Units()
+		}
+		return next
+	}
+	return nil
+}
+
+func TestLineAgainstModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		const limit = 8
+		longest, queues := 1+random.IntN(12), 1+random.IntN(20)
+		l := New(longest, queues)
+		m := &model{max: longest, queueOf: map[*Waiter]*queue{}, served: map[*queue]int64{}, owner: map[*queue]uint64{}}
+		passed := map[*Waiter]int64{}
+		for step := range 300 {
+			switch op := random.IntN(10); {
+			case op < 5:
+				w := NewWaiter()
+				w.Reset(flow.Request{
+					Class: flow.ClassOfRank(random.IntN(flow.Classes)), Cost: 1 + random.Int64N(limit),
+				}, 0)
+				hash := uint64(random.IntN(6)) * 0x1234567
+				c := &l.classes[w.Rank]
+				if c.queues == nil {
+					c.queues = make([]queue, queues)
+				}
+				q := c.deal(hash)
+				var victim *Waiter
+				ok := true
+				if len(m.waiters) == longest {
+					victim = m.victim(w.Rank, q)
+					ok = victim != nil
+				}
+				displaced, pushed := l.Push(w, hash)
+				if pushed != ok || (displaced == nil) != (victim == nil) {
+					t.Fatalf("seed %d, step %d: Push: %v, %v, want %v, %v", seed, step, displaced, pushed, victim, ok)
+				}
+				if victim != nil {
+					if displaced.Rank != victim.Rank ||
+						len(m.in(m.queueOf[displaced])) != len(m.in(m.queueOf[victim])) {
+						t.Fatalf("seed %d, step %d: displaced %+v, want one like %+v", seed, step, displaced, victim)
+					}
+					m.remove(displaced)
+				}
+				if pushed {
+					m.push(w, q, hash)
+				}
+			case op < 6 && len(m.waiters) > 0:
+				w := m.waiters[random.IntN(len(m.waiters))]
+				l.Remove(w)
+				m.remove(w)
+			default:
+				room := random.Int64N(limit + 1)
+				want := m.fitting(room, limit, passed)
+				got := l.Fitting(room, limit)
+				if got != want {
+					t.Fatalf("seed %d, step %d: Fitting(%d): %+v, want %+v", seed, step, room, got, want)
+				}
+				if got != nil {
+					q := m.queueOf[got]
+					m.virtual[got.Rank] = m.served[q]
+					m.served[q] += got.Request.Units()
+					l.Take(got)
+					m.remove(got)
+				}
+			}
+			if l.Len() != len(m.waiters) {
+				t.Fatalf("seed %d, step %d: %d wait, want %d", seed, step, l.Len(), len(m.waiters))
+			}
+			for rank := range flow.Classes {
+				var oldest *Waiter
+				n := 0
+				for _, w := range slices.Backward(m.waiters) {
+					if w.Rank == rank {
+						oldest = w
+						n++
+					}
+				}
+				if l.Oldest(rank) != oldest || l.LenClass(rank) != n {
+					t.Fatalf("seed %d, step %d: class %d: oldest %p of %d, want %p of %d",
+						seed, step, rank, l.Oldest(rank), l.LenClass(rank), oldest, n)
+				}
+			}
+		}
+	}
+}
+
+// A tenant that is always waiting gets its part beside one who has a thousand times as
+// many waiting, and beside one who comes back the moment it was served.
+func TestTenantsTakeTurns(t *testing.T) {
+	t.Parallel()
+	l := New(2000, 64)
+	push := func(hash uint64, cost int64) {
+		w := NewWaiter()
+		w.Reset(flow.Request{Cost: cost}, 0)
+		if _, ok := l.Push(w, hash); !ok {
+			t.Fatal("the line is full")
+		}
+	}
+	served := map[uint64]int64{}
+	for range 1000 {
+		push(1, 1)
+	}
+	push(2, 1)
+	push(3, 5)
+	for range 600 {
+		w := l.Fitting(10, 10)
+		l.Take(w)
+		served[w.flow] += w.Request.Units()
+		if w.flow != 1 {
+			push(w.flow, w.Request.Units())
+		}
+	}
+	for hash, n := range served {
+		if n < 270 || n > 290 {
+			t.Errorf("tenant %d got %d units: %v", hash, n, served)
+		}
+	}
+}
+
+// Newest is what a line under pressure asks for: the last of the queue whose turn it is.
+func TestTurnNewest(t *testing.T) {
+	t.Parallel()
+	l := New(10, 4)
+	var all []*Waiter
+	for range 3 {
+		w := NewWaiter()
+		w.Reset(flow.Request{}, 0)
+		l.Push(w, 7)
+		all = append(all, w)
+	}
+	rank := flow.Critical.Rank()
+	if got := l.Turn(rank, 1, true); got != all[2] {
+		t.Errorf("newest: %p, want %p", got, all[2])
+	}
+	if got := l.Turn(rank, 1, false); got != all[0] {
+		t.Errorf("oldest: %p, want %p", got, all[0])
+	}
+	if l.Turn(rank, 0, true) != nil {
+		t.Error("somebody's turn came who does not fit")
+	}
+}

@@ -1,0 +1,243 @@
+package permits
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/internal/waiting"
+)
+
+// Config says how much may be in progress.
+type Config struct {
+	// Name is for rejections and errors.
+	Name string
+	// Limit is how many permits there are for each key, 1 to headgate.MaxCount.
+	Limit int64
+	// Shared has one set of permits for all requests, whatever their keys. Requests
+	// without a tenant are then told apart by their keys to be served in turn.
+	Shared bool
+	// Queue is how many requests may wait for each key, or for all if Shared. Zero
+	// means that nobody waits.
+	Queue int
+	// MaxWait is how long a request may wait. Zero means as long as its context lasts.
+	MaxWait time.Duration
+	// MaxKeys is how many keys may be in use at a time. Zero means DefaultMaxKeys.
+	MaxKeys int
+}
+
+// DefaultMaxKeys is the MaxKeys of a Config that has none.
+const DefaultMaxKeys = 1 << 20
+
+func (c *Config) validate() error {
+	var problems headgate.Problems
+	if c.Limit < 1 || c.Limit > headgate.MaxCount {
+		problems.Add("limit", "the limit is %d, must be 1 to %d", c.Limit, headgate.MaxCount)
+	}
+	if c.Queue < 0 {
+		problems.Add("queue", "the queue is %d, must be 0 or more", c.Queue)
+	}
+	if c.MaxWait < 0 {
+		problems.Add("max_wait", "the longest wait is %v, must be 0 or more", c.MaxWait)
+	}
+	if c.MaxKeys < 0 {
+		problems.Add("max_keys", "the number of keys is %d, must be 1 or more, or 0 for %d", c.MaxKeys, DefaultMaxKeys)
+	}
+	return problems.Err(fmt.Sprintf("permits %q", c.Name))
+}
+
+// Gate has permits by key. It is a [flow.Gate], safe for concurrent use; make one
+// with [New].
+type Gate struct {
+	config Config
+	limit  atomic.Int64
+	keys   atomic.Int64 // in use
+	held   atomic.Int64 // for how long a permit is held on average, in nanoseconds
+	seed   maphash.Seed
+	shards []shard // one, or a power of two
+	// shared is the entry of a gate without keys.
+	shared *entry
+}
+
+// New returns a gate. The error is a [*headgate.InvalidError].
+func New(config Config) (*Gate, error) {
+	if config.MaxKeys == 0 {
+		config.MaxKeys = DefaultMaxKeys
+	}
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	g := &Gate{config: config, seed: maphash.MakeSeed()}
+	g.limit.Store(config.Limit)
+	n := shards
+	if config.Shared {
+		n = 1
+	}
+	g.shards = make([]shard, n)
+	for i := range g.shards {
+		g.shards[i].of = g
+	}
+	if config.Shared {
+		g.shared = &entry{}
+	}
+	return g, nil
+}
+
+// Limit is how many permits each key has, or all keys together if they are shared.
+func (g *Gate) Limit() int64 { return g.limit.Load() }
+
+// SetLimit changes how many permits there are. Permits that are taken stay so: where
+// more are taken than that, there is none until enough are given back. Requests that
+// wait and cost more than the new limit are refused. The error is a
+// [*headgate.InvalidError], and nothing changes then.
+func (g *Gate) SetLimit(limit int64) error {
+	c := g.config
+	c.Limit = limit
+	if err := c.validate(); err != nil {
+		return err
+	}
+	g.limit.Store(limit)
+	for i := range g.shards {
+		g.shards[i].resized(limit)
+	}
+	return nil
+}
+
+// Acquire implements [flow.Gate]. Without a queue it is TryAcquire.
+func (g *Gate) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	return g.take(ctx, &r, g.config.Queue > 0)
+}
+
+// TryAcquire implements [flow.Gate].
+func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	return g.take(ctx, &r, false)
+}
+
+func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permit, error) {
+	if err := r.Validate(); err != nil {
+		return flow.Permit{}, err
+	}
+	if outer, ok := ctx.Value(g).(*binding); ok {
+		inside, free := outer.permits(r.Key, g.config.Shared)
+		if free {
+			return flow.Permit{}, nil
+		}
+		wait = wait && !inside
+	}
+	if !wait {
+		return g.shard(r.Key).try(r)
+	}
+	if err := ctx.Err(); err != nil {
+		return flow.Permit{}, flow.Ended(ctx, g.config.Name)
+	}
+	return g.wait(ctx, r)
+}
+
+// wait takes a permit now or in its turn.
+func (g *Gate) wait(ctx context.Context, r *flow.Request) (flow.Permit, error) {
+	s := g.shard(r.Key)
+	p, w, err := s.join(r, maphash.String(g.seed, r.Flow()))
+	if w == nil {
+		return p, err
+	}
+	switch end := w.Wait(ctx, g.config.MaxWait); end {
+	case waiting.Settled:
+		p, err = w.Permit, w.Err
+	default:
+		if !s.withdraw(w, end) {
+			// It was settled in the same moment.
+			w.Consume()
+		}
+		p, err = w.Permit, w.Err
+		if end == waiting.Canceled {
+			p.Done(flow.Unused)
+			p, err = flow.Permit{}, flow.Ended(ctx, g.config.Name)
+		}
+	}
+	s.recycle(w)
+	return p, err
+}
+
+// Keys is for how many keys something is in progress or waits.
+func (g *Gate) Keys() int { return int(g.keys.Load()) }
+
+// InUse is how many permits of the key are taken.
+func (g *Gate) InUse(key string) int64 {
+	s := g.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.find(key); e != nil {
+		return e.inUse
+	}
+	return 0
+}
+
+// Stats is a snapshot; the shards of the keys are looked at one after the other.
+func (g *Gate) Stats() flow.Stats {
+	sum := flow.Stats{Limit: g.Limit(), Keys: g.keys.Load()}
+	for i := range g.shards {
+		g.shards[i].addTo(&sum)
+	}
+	return sum
+}
+
+func (g *Gate) shard(key string) *shard {
+	if g.shared != nil {
+		return &g.shards[0]
+	}
+	return &g.shards[maphash.String(g.seed, key)%shards]
+}
+
+// binding is what a context remembers of the gate's permits.
+type binding struct {
+	permit flow.Permit
+	key    string
+	outer  *binding
+}
+
+// permits reports whether the context holds a permit, and whether a request for the
+// key is part of what it was given for.
+func (b *binding) permits(key string, shared bool) (inside, free bool) {
+	for ; b != nil; b = b.outer {
+		if b.permit.Held() {
+			inside = true
+			if shared || b.key == key {
+				return true, true
+			}
+		}
+	}
+	return inside, false
+}
+
+// retryAfter estimates when a request of that cost fits, from how long permits are
+// held: as if they ended evenly, and who waits came first. Zero means not known.
+func (g *Gate) retryAfter(cost int64, waiting int) time.Duration {
+	held := float64(g.held.Load())
+	if held == 0 {
+		return 0
+	}
+	d := time.Duration(held * float64(cost+int64(waiting)) / float64(g.limit.Load()))
+	return min(max(d.Round(time.Millisecond), time.Millisecond), maxRetryAfter)
+}
+
+// maxRetryAfter bounds what is only an estimate.
+const maxRetryAfter = time.Minute
+
+// timed is of how many permits one is timed: reading the clock costs as much as the
+// rest of taking a permit.
+const timed = 16
+
+// learn takes in for how long a permit was held.
+func (g *Gate) learn(held time.Duration) {
+	before := g.held.Load()
+	after := before + (int64(held)-before)/8
+	if before == 0 {
+		after = int64(held)
+	}
+	// One that comes between is lost, which an average can bear.
+	g.held.CompareAndSwap(before, max(after, 1))
+}

@@ -1,0 +1,352 @@
+package permits
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/internal/waiting"
+)
+
+const (
+	// shards is how many locks the keys are spread over. A lock is held for a look
+	// into a map, so that a few times the number of processors is enough.
+	shards = 64
+	// spare is how many unused values a shard keeps of each kind. What is more than
+	// that is left to the garbage collector.
+	spare = 1024
+)
+
+// shard is some of the keys.
+type shard struct {
+	mu sync.Mutex // guards what follows
+	of *Gate
+
+	entries  map[string]*entry
+	takings  []*taking         // to be used again
+	unused   []*entry          // likewise
+	waiters  []*waiting.Waiter // likewise
+	waits    int
+	taken    int64
+	admitted uint64
+	rejected [flow.Reasons]uint64
+	done     [flow.Outcomes]uint64
+	// last is the newest rejection. It is returned again while it is still true.
+	last *flow.Rejection
+
+	// The shards' locks stand on cache lines of their own.
+	_ [64]byte
+}
+
+// entry is one key in use.
+type entry struct {
+	key   string
+	inUse int64
+	line  *waiting.Line // of those who wait; nil before somebody has
+}
+
+// taking is what the gate remembers of a permit.
+type taking struct {
+	flow.Slot
+	in    *shard
+	entry *entry
+	cost  int64
+	since time.Time // if this one is timed
+}
+
+// find returns the entry of a key, or nil.
+func (s *shard) find(key string) *entry {
+	if s.of.shared != nil {
+		return s.of.shared
+	}
+	return s.entries[key]
+}
+
+// enter returns the entry of a key, made if need be, or nil if there are too many.
+func (s *shard) enter(key string) *entry {
+	if e := s.find(key); e != nil {
+		return e
+	}
+	if s.of.keys.Add(1) > int64(s.of.config.MaxKeys) {
+		s.of.keys.Add(-1)
+		return nil
+	}
+	var e *entry
+	if n := len(s.unused); n > 0 {
+		e, s.unused = s.unused[n-1], s.unused[:n-1]
+		e.key = key
+	} else {
+		e = &entry{key: key}
+	}
+	if s.entries == nil {
+		s.entries = make(map[string]*entry)
+	}
+	s.entries[key] = e
+	return e
+}
+
+// leave drops the entry if nobody uses it.
+func (s *shard) leave(e *entry) {
+	if e.inUse > 0 || e == s.of.shared || e.line != nil && e.line.Len() > 0 {
+		return
+	}
+	delete(s.entries, e.key)
+	s.of.keys.Add(-1)
+	e.key, e.line = "", nil
+	if len(s.unused) < spare {
+		s.unused = append(s.unused, e)
+	}
+}
+
+// try takes a permit without waiting.
+func (s *shard) try(r *flow.Request) (flow.Permit, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.enter(r.Key)
+	if e == nil {
+		return flow.Permit{}, s.refuse(nil, r, flow.ReasonKeys)
+	}
+	if p, ok := s.direct(e, r); ok {
+		return p, nil
+	}
+	err := s.refuse(e, r, flow.ReasonBusy)
+	s.leave(e)
+	return flow.Permit{}, err
+}
+
+// direct takes a permit if it is free and nobody waits who comes first.
+func (s *shard) direct(e *entry, r *flow.Request) (flow.Permit, bool) {
+	if r.Units() > s.of.limit.Load()-e.inUse {
+		return flow.Permit{}, false
+	}
+	if e.line != nil && e.line.Best() <= r.Class.Rank() {
+		return flow.Permit{}, false
+	}
+	return s.grant(e, r.Units()), true
+}
+
+func (s *shard) grant(e *entry, cost int64) flow.Permit {
+	var t *taking
+	if n := len(s.takings); n > 0 {
+		t, s.takings = s.takings[n-1], s.takings[:n-1]
+	} else {
+		t = &taking{in: s}
+	}
+	e.inUse += cost
+	s.taken += cost
+	t.entry, t.cost = e, cost
+	if s.admitted%timed == 0 {
+		t.since = time.Now()
+	}
+	s.admitted++
+	return t.Issue(t)
+}
+
+// join takes a permit, or puts a waiter in line.
+func (s *shard) join(r *flow.Request, hash uint64) (flow.Permit, *waiting.Waiter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.enter(r.Key)
+	if e == nil {
+		return flow.Permit{}, nil, s.refuse(nil, r, flow.ReasonKeys)
+	}
+	if p, ok := s.direct(e, r); ok {
+		return p, nil, nil
+	}
+	defer s.leave(e)
+	if r.Units() > s.of.limit.Load() {
+		return flow.Permit{}, nil, s.refuse(e, r, flow.ReasonTooLarge)
+	}
+	if e.line == nil {
+		e.line = waiting.New(s.of.config.Queue, s.of.queues())
+	}
+	w := s.waiter(r)
+	displaced, ok := e.line.Push(w, hash)
+	if !ok {
+		s.keep(w)
+		return flow.Permit{}, nil, s.refuse(e, r, flow.ReasonQueueFull)
+	}
+	s.waits++
+	if displaced != nil {
+		s.waits--
+		displaced.Settle(flow.Permit{}, s.refuse(e, &displaced.Request, flow.ReasonDisplaced))
+	}
+	// It may be its turn at once: those before it may be too large to fit.
+	s.serve(e)
+	return flow.Permit{}, w, nil
+}
+
+// queues is how many queues each class of a line has: few for each of many keys.
+func (g *Gate) queues() int {
+	if g.config.Shared {
+		return 64
+	}
+	return 16
+}
+
+// serve gives the free permits of a key to those whose turn it is.
+func (s *shard) serve(e *entry) {
+	if e.line == nil {
+		return
+	}
+	for e.line.Len() > 0 {
+		limit := s.of.limit.Load()
+		w := e.line.Fitting(limit-e.inUse, limit)
+		if w == nil {
+			return
+		}
+		e.line.Take(w)
+		s.waits--
+		w.Settle(s.grant(e, w.Request.Units()), nil)
+	}
+}
+
+// withdraw takes a waiter out of the line whose waiting has ended, and settles it. It
+// reports false if the waiter was settled before.
+func (s *shard) withdraw(w *waiting.Waiter, end waiting.End) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !w.InLine() {
+		return false
+	}
+	e := s.find(w.Request.Key)
+	e.line.Remove(w)
+	s.waits--
+	if end == waiting.TimedOut {
+		w.Err = s.refuse(e, &w.Request, flow.ReasonWaited)
+	}
+	// What was kept free for it may now fit another.
+	s.serve(e)
+	s.leave(e)
+	return true
+}
+
+// GiveBack implements [flow.Holder].
+func (t *taking) GiveBack(outcome flow.Outcome) {
+	s := t.in
+	if !t.since.IsZero() {
+		if outcome != flow.Unused {
+			s.of.learn(time.Since(t.since))
+		}
+		t.since = time.Time{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := t.entry
+	e.inUse -= t.cost
+	s.taken -= t.cost
+	s.done[outcome]++
+	t.entry = nil
+	if len(s.takings) < spare {
+		s.takings = append(s.takings, t)
+	}
+	s.serve(e)
+	s.leave(e)
+}
+
+// Bind implements [flow.Holder].
+func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
+	g := t.in.of
+	t.in.mu.Lock()
+	defer t.in.mu.Unlock()
+	if t.entry == nil {
+		return ctx // given back in the meantime
+	}
+	outer, _ := ctx.Value(g).(*binding)
+	return context.WithValue(ctx, g, &binding{p, t.entry.key, outer})
+}
+
+// resized gives what a new limit has made free, and refuses what can no longer fit.
+func (s *shard) resized(limit int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of.shared != nil {
+		s.refit(s.of.shared, limit)
+	}
+	for _, e := range s.entries {
+		s.refit(e, limit)
+	}
+}
+
+func (s *shard) refit(e *entry, limit int64) {
+	if e.line == nil {
+		return
+	}
+	for rank := range flow.Classes {
+		for w := e.line.Oldest(rank); w != nil; {
+			next := e.line.After(w)
+			if w.Request.Units() > limit {
+				e.line.Remove(w)
+				s.waits--
+				w.Settle(flow.Permit{}, s.refuse(e, &w.Request, flow.ReasonTooLarge))
+			}
+			w = next
+		}
+	}
+	s.serve(e)
+	s.leave(e)
+}
+
+// refuse counts a rejection and returns it.
+func (s *shard) refuse(e *entry, r *flow.Request, reason flow.Reason) *flow.Rejection {
+	g := s.of
+	is := flow.Rejection{Gate: g.config.Name, Reason: reason, Retry: true, Limit: g.limit.Load()}
+	if e != nil {
+		is.InUse = e.inUse
+		if e.line != nil {
+			is.Waiting = int64(e.line.Len())
+		}
+	}
+	if r.Units() > is.Limit {
+		is.Reason, is.RetryAfter, is.Retry = flow.ReasonTooLarge, headgate.Never, false
+	} else if e != nil {
+		is.RetryAfter = g.retryAfter(r.Units(), int(is.Waiting))
+	}
+	s.rejected[is.Reason]++
+	if s.last == nil || *s.last != is {
+		s.last = new(flow.Rejection)
+		*s.last = is
+	}
+	return s.last
+}
+
+func (s *shard) waiter(r *flow.Request) *waiting.Waiter {
+	var w *waiting.Waiter
+	if n := len(s.waiters); n > 0 {
+		w, s.waiters = s.waiters[n-1], s.waiters[:n-1]
+	} else {
+		w = waiting.NewWaiter()
+	}
+	w.Reset(*r, 0)
+	return w
+}
+
+// keep has a waiter used again.
+func (s *shard) keep(w *waiting.Waiter) {
+	w.Reset(flow.Request{}, 0)
+	if len(s.waiters) < spare {
+		s.waiters = append(s.waiters, w)
+	}
+}
+
+func (s *shard) recycle(w *waiting.Waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep(w)
+}
+
+func (s *shard) addTo(sum *flow.Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum.InUse += s.taken
+	sum.Waiting += int64(s.waits)
+	sum.Admitted += s.admitted
+	for i, n := range s.rejected {
+		sum.Rejected[i] += n
+	}
+	for i, n := range s.done {
+		sum.Done[i] += n
+	}
+}

@@ -1,0 +1,110 @@
+package flow
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Rate returns a gate that charges the limiter for each request, by the request's Key
+// and Cost. It ignores tenant and class. The name is for its rejections.
+//
+// A denial is a [*Rejection] with [ReasonRate], the exact RetryAfter, and the decision
+// in its Cause. Neither method waits for units to become free. Acquire holds a request
+// for the delay of a leaky bucket; TryAcquire refuses what would have to be held. When
+// the store fails, its error is returned: wrap the store so that it fails open or
+// closed if the gate should.
+//
+// What is charged stays charged, whatever the outcome, except for [Unused], which is
+// refunded. The refund has a second to reach the store; if it does not, the charge
+// stays until the limit has refilled.
+func Rate(name string, limiter *headgate.Limiter) Gate {
+	g := &rate{name: name, limiter: limiter}
+	g.pool.New = func() any { return &charged{of: g} }
+	return g
+}
+
+type rate struct {
+	name    string
+	limiter *headgate.Limiter
+	pool    sync.Pool // of *charged
+}
+
+// charged is what a rate remembers of a permit: how to refund it.
+type charged struct {
+	Slot
+	of   *rate
+	key  string
+	cost int64
+	at   int64 // of the decision
+}
+
+// refundWithin bounds a refund, whose caller's context may have ended.
+const refundWithin = time.Second
+
+func (g *rate) Acquire(ctx context.Context, r Request) (Permit, error) {
+	p, delay, err := g.take(ctx, &r)
+	if err != nil || delay == 0 {
+		return p, err
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return p, nil
+	case <-ctx.Done():
+		p.Done(Unused)
+		return Permit{}, Ended(ctx, g.name)
+	}
+}
+
+func (g *rate) TryAcquire(ctx context.Context, r Request) (Permit, error) {
+	p, delay, err := g.take(ctx, &r)
+	if err != nil || delay == 0 {
+		return p, err
+	}
+	p.Done(Unused)
+	return Permit{}, &Rejection{
+		Gate: g.name, Reason: ReasonRate, RetryAfter: delay, Retry: true,
+		Cause: &headgate.DeniedError{Reason: fmt.Sprintf("it would have to be held for %v", delay)},
+	}
+}
+
+// take charges the request, and returns for how long it has to be held.
+func (g *rate) take(ctx context.Context, r *Request) (Permit, time.Duration, error) {
+	if err := r.Validate(); err != nil {
+		return Permit{}, 0, err
+	}
+	d, err := g.limiter.AllowN(ctx, r.Key, r.Units())
+	if err != nil {
+		return Permit{}, 0, fmt.Errorf("flow: gate %q: asking its limiter: %w", g.name, err)
+	}
+	if !d.Allowed {
+		return Permit{}, 0, &Rejection{
+			Gate: g.name, Reason: ReasonRate, RetryAfter: d.RetryAfter,
+			Retry: d.RetryAfter != headgate.Never, Cause: &headgate.DeniedError{Decision: d},
+		}
+	}
+	h := g.pool.Get().(*charged)
+	h.key, h.cost, h.at = r.Key, r.Units(), d.At
+	return h.Issue(h), d.Delay, nil
+}
+
+// GiveBack implements [Holder].
+func (h *charged) GiveBack(outcome Outcome) {
+	if outcome == Unused {
+		ctx, cancel := context.WithTimeout(context.Background(), refundWithin)
+		defer cancel()
+		// The charge stays if the store cannot be reached, as Rate says.
+		_ = h.of.limiter.Refund(ctx, h.key, h.cost, h.at)
+	}
+	h.key = "" // a pooled charge must not keep the caller's key alive
+	h.of.pool.Put(h)
+}
+
+// Bind implements [Holder]. A rate charges what is asked within a request like
+// everything else.
+func (h *charged) Bind(ctx context.Context, _ Permit) context.Context { return ctx }
