@@ -18,7 +18,11 @@
 // Classes are served strictly in order. A class waits as long as a higher one does.
 package waiting
 
-import "github.com/headgate/headgate/flow"
+import (
+	"time"
+
+	"github.com/headgate/headgate/flow"
+)
 
 // hand is how many queues a flow may use.
 const hand = 8
@@ -48,6 +52,10 @@ type queue struct {
 	// served is the units that were served from the queue, counted from the virtual
 	// time at which it was last empty. It may wrap: only differences count.
 	served uint64
+	// since is when the queue last had nobody in it who had waited for long, and stands
+	// that this was too long ago; see Stale.
+	since  time.Duration
+	stands bool
 }
 
 // New returns a line for up to limit waiters, with that many queues for each class.
@@ -62,11 +70,21 @@ func (l *Line) Len() int { return l.n }
 // LenClass is how many of the class with this rank wait.
 func (l *Line) LenClass(rank int) int { return l.classes[rank].n }
 
-// Ahead is how many wait that are of the rank's class or of one that matters more.
-func (l *Line) Ahead(rank int) int {
+// Ahead is how many would be served before a waiter that comes now, if nobody came
+// after it: all of the classes that matter more, and of its own class all in its queue,
+// and as many in each other queue.
+func (l *Line) Ahead(rank int, hash uint64) int {
 	n := 0
-	for r := 0; r <= rank; r++ {
+	for r := range rank {
 		n += l.classes[r].n
+	}
+	c := &l.classes[rank]
+	if c.n == 0 {
+		return n
+	}
+	own := c.deal(hash)
+	for i := range c.queues {
+		n += min(c.queues[i].n, own.n+1)
 	}
 	return n
 }
@@ -91,7 +109,7 @@ func (l *Line) Push(w *Waiter, hash uint64) (displaced *Waiter, ok bool) {
 		if q.flow != hash || int64(q.served-c.served) < 0 {
 			q.served = c.served
 		}
-		q.flow = hash
+		q.flow, q.since, q.stands = hash, w.Since, false
 	}
 	l.seq++
 	w.flow, w.in, w.seq = hash, q, l.seq
@@ -191,6 +209,44 @@ func (l *Line) Take(w *Waiter) {
 	l.Remove(w)
 }
 
+// Moved notes that w, which is to be taken, had not waited for long: its queue moves.
+func (l *Line) Moved(w *Waiter, now time.Duration) { w.in.since = now }
+
+// Stale is a waiter of the class that has waited for longer than it may, or nil. It may
+// wait as usual for as long as its queue moves, now and then at least. A queue that has
+// not moved for as long stands until it is empty: in it one may wait for a short time
+// only, and the newest is served first.
+func (l *Line) Stale(rank int, now, usual, short time.Duration) *Waiter {
+	c := &l.classes[rank]
+	if c.n == 0 {
+		return nil
+	}
+	for i := range c.queues {
+		q := &c.queues[i]
+		if q.n == 0 {
+			continue
+		}
+		allowed := usual
+		if q.stands = q.stands || now-q.since >= usual; q.stands {
+			allowed = short
+		}
+		if now-q.head.Since > allowed {
+			return q.head
+		}
+	}
+	return nil
+}
+
+// Stands reports whether the queue that a flow of the class would use now stands.
+func (l *Line) Stands(rank int, hash uint64) bool {
+	c := &l.classes[rank]
+	if c.n == 0 {
+		return false
+	}
+	q := c.deal(hash)
+	return q.n > 0 && q.stands
+}
+
 // Best is the rank of the most important class that waits, or flow.Classes if nobody
 // does.
 func (l *Line) Best() int {
@@ -206,9 +262,9 @@ func (l *Line) Best() int {
 func (l *Line) Oldest(rank int) *Waiter { return l.classes[rank].oldest }
 
 // Turn is the waiter of the class whose turn it is, or nil: of the queue that was
-// served the least, the first one, or the last one if newest is set. Only waiters that
-// cost at most room are looked at.
-func (l *Line) Turn(rank int, room int64, newest bool) *Waiter {
+// served the least, the first one, or the last one if the queue stands. Only waiters
+// that cost at most room are looked at.
+func (l *Line) Turn(rank int, room int64) *Waiter {
 	c := &l.classes[rank]
 	if c.n == 0 {
 		return nil
@@ -216,7 +272,7 @@ func (l *Line) Turn(rank int, room int64, newest bool) *Waiter {
 	var best *Waiter
 	for i := range c.queues {
 		w := c.queues[i].head
-		if newest {
+		if c.queues[i].stands {
 			w = c.queues[i].tail
 		}
 		if w == nil || w.Request.Units() > room {
@@ -245,14 +301,14 @@ func (l *Line) Fitting(room, limit int64) *Waiter {
 	}
 	var overtaken [flow.Classes]*Waiter
 	for rank := range l.classes {
-		first := l.Turn(rank, limit, false)
+		first := l.Turn(rank, limit)
 		if first == nil {
 			continue
 		}
 		best := first
 		if first.Request.Units() > room {
 			overtaken[rank] = first
-			best = l.Turn(rank, room, false)
+			best = l.Turn(rank, room)
 		}
 		if best != nil {
 			cost := best.Request.Units()

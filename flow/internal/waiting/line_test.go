@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/flow"
 )
@@ -224,8 +225,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// Newest is what a line under pressure asks for: the last of the queue whose turn it is.
-func TestTurnNewest(t *testing.T) {
+func TestStandingQueue(t *testing.T) {
 	t.Parallel()
 	l := New(10, 4)
 	var all []*Waiter
@@ -236,13 +236,26 @@ func TestTurnNewest(t *testing.T) {
 		all = append(all, w)
 	}
 	rank := flow.Critical.Rank()
-	if got := l.Turn(rank, 1, true); got != all[2] {
-		t.Errorf("newest: %p, want %p", got, all[2])
+	const usual, short = 100 * time.Millisecond, 5 * time.Millisecond
+	if w := l.Stale(rank, usual-1, usual, short); w != nil || l.Turn(rank, 1) != all[0] || l.Stands(rank, 7) {
+		t.Errorf("a queue that moves: %p is stale, and it is the turn of %p", w, l.Turn(rank, 1))
 	}
-	if got := l.Turn(rank, 1, false); got != all[0] {
-		t.Errorf("oldest: %p, want %p", got, all[0])
+	l.Moved(all[0], 50*time.Millisecond)
+	l.Take(all[0])
+	if w := l.Stale(rank, usual, usual, short); w != nil || l.Stands(rank, 7) {
+		t.Errorf("a queue that has moved: %p is stale", w)
 	}
-	if l.Turn(rank, 0, true) != nil {
-		t.Error("somebody's turn came who does not fit")
+	if w := l.Stale(rank, usual+50*time.Millisecond, usual, short); w != all[1] || !l.Stands(rank, 7) {
+		t.Errorf("a queue that stands: %p is stale, want %p", w, all[1])
+	}
+	if l.Turn(rank, 1) != all[2] || l.Turn(rank, 0) != nil {
+		t.Errorf("it is the turn of %p, want the newest, %p", l.Turn(rank, 1), all[2])
+	}
+	l.Remove(all[1])
+	l.Remove(all[2])
+	all[0].Reset(flow.Request{}, time.Second)
+	l.Push(all[0], 7)
+	if l.Stale(rank, time.Second, usual, short) != nil || l.Stands(rank, 7) {
+		t.Error("a queue that was empty still stands")
 	}
 }

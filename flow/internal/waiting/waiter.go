@@ -12,6 +12,8 @@ type Waiter struct {
 	// Request is what the caller asks for, and Rank that of its class.
 	Request flow.Request
 	Rank    int
+	// Context is the caller's, for gates that ask another one on its behalf.
+	Context context.Context
 	// Since is when it began to wait, on the gate's clock.
 	Since time.Duration
 	// Passed is how many units have overtaken it because they fit and it did not.
@@ -36,7 +38,7 @@ func NewWaiter() *Waiter { return &Waiter{settled: make(chan struct{}, 1)} }
 // Reset prepares the waiter for a request.
 func (w *Waiter) Reset(r flow.Request, now time.Duration) {
 	w.Request, w.Rank, w.Since, w.Passed = r, r.Class.Rank(), now, 0
-	w.Permit, w.Err = flow.Permit{}, nil
+	w.Permit, w.Err, w.Context = flow.Permit{}, nil, nil
 }
 
 // Settle answers the waiter, which must be out of the line. The gate's lock is held.

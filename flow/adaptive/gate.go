@@ -1,0 +1,159 @@
+package adaptive
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/flow"
+)
+
+// Gate lets in as many units as an estimator finds to be good. It is a [flow.Gate]
+// without keys and without a queue, safe for concurrent use; make one with [New].
+type Gate struct {
+	name  string
+	epoch time.Time
+	// changed is called with the lock held when the limit has changed; it may be nil.
+	changed func(before, after int64)
+
+	mu        sync.Mutex // guards what follows
+	estimator Estimator
+	limit     int64
+	inUse     int64
+	average   time.Duration // of the durations of successes
+	admitted  uint64
+	rejected  [flow.Reasons]uint64
+	done      [flow.Outcomes]uint64
+	unused    []*taking
+	last      *flow.Rejection // returned again while it is still true
+}
+
+// spare is how many takings a gate keeps to use again.
+const spare = 1024
+
+// taking is what the gate remembers of a permit.
+type taking struct {
+	flow.Slot
+	of       *Gate
+	cost     int64
+	inFlight int64
+	start    time.Duration
+}
+
+// Option changes how a [Gate] works.
+type Option func(*Gate)
+
+// OnLimit has f called after each change of the limit. It runs under the gate's lock:
+// it must be quick and must not call the gate.
+func OnLimit(f func(before, after int64)) Option { return func(g *Gate) { g.changed = f } }
+
+// New returns a gate over the estimator, which nobody else may use from then on. The
+// name is for its rejections.
+func New(name string, estimator Estimator, options ...Option) *Gate {
+	g := &Gate{name: name, epoch: time.Now(), estimator: estimator, limit: max(estimator.Limit(), 1)}
+	for _, o := range options {
+		o(g)
+	}
+	return g
+}
+
+// Limit is how many units may be in use now.
+func (g *Gate) Limit() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.limit
+}
+
+// Acquire implements [flow.Gate]. It never waits; for a queue put a gate of package
+// shed in front.
+func (g *Gate) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	return g.TryAcquire(ctx, r)
+}
+
+// TryAcquire implements [flow.Gate].
+func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	if err := r.Validate(); err != nil {
+		return flow.Permit{}, err
+	}
+	if outer, ok := ctx.Value(g).(flow.Permit); ok && outer.Held() {
+		return flow.Permit{}, nil
+	}
+	now := time.Since(g.epoch)
+	cost := r.Units()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// What costs more than the whole limit passes alone: the limit moves, and such a
+	// request would otherwise depend on where it happens to stand.
+	if cost > g.limit-g.inUse && g.inUse > 0 {
+		return flow.Permit{}, g.refuse()
+	}
+	var t *taking
+	if n := len(g.unused); n > 0 {
+		t, g.unused = g.unused[n-1], g.unused[:n-1]
+	} else {
+		t = &taking{of: g}
+	}
+	g.inUse += cost
+	g.admitted++
+	t.cost, t.inFlight, t.start = cost, g.inUse, now
+	return t.Issue(t), nil
+}
+
+// refuse counts a rejection and returns it.
+func (g *Gate) refuse() *flow.Rejection {
+	is := flow.Rejection{Gate: g.name, Reason: flow.ReasonBusy, Limit: g.limit, InUse: g.inUse}
+	if g.average > 0 {
+		// By then all that is in progress now has ended, on average. Rounding keeps
+		// the rejection the same for a while.
+		is.RetryAfter = max(g.average.Round(10*time.Millisecond), 10*time.Millisecond)
+	}
+	g.rejected[flow.ReasonBusy]++
+	if g.last == nil || *g.last != is {
+		g.last = new(flow.Rejection)
+		*g.last = is
+	}
+	return g.last
+}
+
+// GiveBack implements [flow.Holder].
+func (t *taking) GiveBack(outcome flow.Outcome) {
+	g := t.of
+	now := time.Since(g.epoch)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inUse -= t.cost
+	g.done[outcome]++
+	rtt := now - t.start
+	if outcome == flow.Success {
+		if g.average == 0 {
+			g.average = rtt
+		}
+		g.average += (rtt - g.average) / 16
+	}
+	if outcome != flow.Unused {
+		limit := max(g.estimator.Update(Sample{t.start, rtt, t.inFlight, outcome}), 1)
+		if before := g.limit; limit != before {
+			g.limit = limit
+			if g.changed != nil {
+				g.changed(before, limit)
+			}
+		}
+	}
+	if len(g.unused) < spare {
+		g.unused = append(g.unused, t)
+	}
+}
+
+// Bind implements [flow.Holder].
+func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
+	return context.WithValue(ctx, t.of, p)
+}
+
+// Stats is a snapshot.
+func (g *Gate) Stats() flow.Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return flow.Stats{
+		Limit: g.limit, InUse: g.inUse, Admitted: g.admitted, Rejected: g.rejected, Done: g.done,
+	}
+}

@@ -1,0 +1,379 @@
+package shed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/internal/waiting"
+)
+
+// Config says how a [Gate] queues and sheds.
+type Config struct {
+	// Name is for rejections and errors.
+	Name string
+	// Queue is how many requests may wait. Zero means 1000.
+	Queue int
+	// Interval is how long a request of a sheddable class may wait. Zero means 100 ms.
+	// Requests of critical classes may wait two and a half times as long.
+	Interval time.Duration
+	// Target is how long a request of a sheddable class may wait in a queue that
+	// stands: nobody has passed it within Target for an Interval. Zero means 5 ms. In
+	// queues of critical classes it is one and a half times the Interval.
+	Target time.Duration
+	// Signals say how short the process is of something.
+	Signals []Signal
+	// Sample is how often signals are read. Zero means 100 ms.
+	Sample time.Duration
+	// SignalFailed is told when a signal cannot be read, which counts as no pressure
+	// then. It may be nil. It is called by the goroutine of some request.
+	SignalFailed func(error)
+	// Seed decides on which requests pressure sheds.
+	Seed uint64
+}
+
+func (c *Config) fill() error {
+	var problems headgate.Problems
+	check := func(ok bool, field, format string, args ...any) {
+		if !ok {
+			problems.Add(field, format, args...)
+		}
+	}
+	check(c.Queue >= 0, "queue", "the queue is %d, must be 1 or more, or 0 for 1000", c.Queue)
+	check(c.Interval >= 0, "interval", "the interval is %v, must be more than 0, or 0 for 100 ms", c.Interval)
+	check(c.Target >= 0, "target", "the target is %v, must be more than 0, or 0 for 5 ms", c.Target)
+	check(c.Sample >= 0, "sample", "the time between samples is %v, must be more than 0, or 0 for 100 ms", c.Sample)
+	if c.Queue == 0 {
+		c.Queue = 1000
+	}
+	if c.Interval == 0 {
+		c.Interval = 100 * time.Millisecond
+	}
+	if c.Target == 0 {
+		c.Target = min(5*time.Millisecond, c.Interval)
+	}
+	if c.Sample == 0 {
+		c.Sample = 100 * time.Millisecond
+	}
+	check(c.Target <= c.Interval, "target", "the target is %v, must be at most the interval, %v", c.Target, c.Interval)
+	return problems.Err(fmt.Sprintf("shedding %q", c.Name))
+}
+
+const (
+	// queues is how many queues each class has.
+	queues = 64
+	// lookAgain is how often the gate behind is asked for those who wait when requests come,
+	// beside when a permit is given back: it may have got room by itself.
+	lookAgain = time.Millisecond
+	// spare is how many unused values are kept of each kind.
+	spare = 1024
+)
+
+// Gate is a queue in front of a gate. It is a [flow.Gate], safe for concurrent use;
+// make one with [New].
+type Gate struct {
+	inner  flow.Gate
+	config Config
+	seed   maphash.Seed
+	epoch  time.Time
+
+	sampled  atomic.Int64  // when signals were read last, in nanoseconds since epoch
+	pressure atomic.Uint64 // in millionths
+
+	mu       sync.Mutex // guards what follows
+	random   *rand.Rand
+	line     *waiting.Line
+	turn     time.Duration // how long it takes on average until the next one is served
+	asked    time.Duration // when the gate behind was asked for those who wait
+	servedAt time.Duration // when one was served while others waited
+	work     time.Duration // how long successes take on average
+	inUse    int64
+	admitted uint64
+	rejected [flow.Reasons]uint64
+	done     [flow.Outcomes]uint64
+	waiters  []*waiting.Waiter // to be used again
+	unused   []*taking         // likewise
+	last     *flow.Rejection   // returned again while it is still true
+}
+
+// taking is what the gate remembers of a permit.
+type taking struct {
+	flow.Slot
+	of     *Gate
+	permit flow.Permit
+	cost   int64
+	began  time.Duration
+}
+
+// New returns a queue in front of the gate. The error is a [*headgate.InvalidError].
+func New(gate flow.Gate, config Config) (*Gate, error) {
+	if err := config.fill(); err != nil {
+		return nil, err
+	}
+	return &Gate{
+		inner: gate, config: config, seed: maphash.MakeSeed(), epoch: time.Now(),
+		random: rand.New(rand.NewPCG(config.Seed, 0)), line: waiting.New(config.Queue, queues),
+	}, nil
+}
+
+// Acquire implements [flow.Gate].
+func (g *Gate) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	return g.take(ctx, &r, true)
+}
+
+// TryAcquire implements [flow.Gate].
+func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	return g.take(ctx, &r, false)
+}
+
+func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permit, error) {
+	if err := r.Validate(); err != nil {
+		return flow.Permit{}, err
+	}
+	if outer, ok := ctx.Value(g).(flow.Permit); ok && outer.Held() {
+		return flow.Permit{}, nil
+	}
+	if ctx.Err() != nil {
+		return flow.Permit{}, flow.Ended(ctx, g.config.Name)
+	}
+	now := time.Since(g.epoch)
+	g.sample(now)
+	p, w, err := g.join(ctx, r, now, wait)
+	if w == nil {
+		return p, err
+	}
+	within, _ := g.patience(w.Rank)
+	end := w.Wait(ctx, within)
+	if end != waiting.Settled && !g.withdraw(w, end) {
+		w.Consume()
+	}
+	p, err = w.Permit, w.Err
+	if end == waiting.Canceled {
+		p.Done(flow.Unused)
+		p, err = flow.Permit{}, flow.Ended(ctx, g.config.Name)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.keep(w)
+	return p, err
+}
+
+// join takes a permit, refuses the request, or puts a waiter in line.
+func (g *Gate) join(
+	ctx context.Context, r *flow.Request, now time.Duration, mayWait bool,
+) (flow.Permit, *waiting.Waiter, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	rank := r.Class.Rank()
+	if g.pressed(rank) {
+		return flow.Permit{}, nil, g.refuse(flow.ReasonPressure)
+	}
+	g.sweep(now)
+	if now-g.asked >= lookAgain {
+		g.serve(now)
+	}
+	busy := g.line.Best() <= rank
+	if !busy {
+		inner, err := g.inner.TryAcquire(ctx, *r)
+		if err == nil {
+			return g.grant(inner, r.Units(), now), nil, nil
+		}
+		if !isBusy(err) {
+			return flow.Permit{}, nil, err
+		}
+	}
+	if !mayWait {
+		return flow.Permit{}, nil, g.refuse(flow.ReasonBusy)
+	}
+	hash := maphash.String(g.seed, r.Flow())
+	wait := time.Duration(g.line.Ahead(rank, hash)) * g.turn
+	if g.line.Stands(rank, hash) {
+		wait = 0 // the newest goes first
+	}
+	if g.late(ctx, now, wait) {
+		return flow.Permit{}, nil, g.refuse(flow.ReasonLate)
+	}
+	w := g.waiter(ctx, r, now)
+	displaced, ok := g.line.Push(w, hash)
+	if displaced != nil {
+		displaced.Settle(flow.Permit{}, g.refuse(flow.ReasonDisplaced))
+	}
+	if !ok {
+		g.keep(w)
+		return flow.Permit{}, nil, g.refuse(flow.ReasonQueueFull)
+	}
+	return flow.Permit{}, w, nil
+}
+
+// isBusy reports whether a gate refused what it may admit a little later.
+func isBusy(err error) bool {
+	rejection, ok := errors.AsType[*flow.Rejection](err)
+	return ok && rejection.Reason == flow.ReasonBusy
+}
+
+// patience is how long requests of a class may wait, and how long in a queue that
+// stands.
+func (g *Gate) patience(rank int) (usual, short time.Duration) {
+	if i := g.config.Interval; rank <= flow.Critical.Rank() {
+		return 5 * i / 2, 3 * i / 2
+	}
+	return g.config.Interval, g.config.Target
+}
+
+// late reports whether work that begins after a wait would end too late.
+func (g *Gate) late(ctx context.Context, now, wait time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && now+wait+g.work > deadline.Sub(g.epoch)
+}
+
+// sweep refuses who has waited too long.
+func (g *Gate) sweep(now time.Duration) {
+	for rank := range flow.Classes {
+		usual, short := g.patience(rank)
+		for w := g.line.Stale(rank, now, usual, short); w != nil; w = g.line.Stale(rank, now, usual, short) {
+			g.line.Remove(w)
+			w.Settle(flow.Permit{}, g.refuse(flow.ReasonWaited))
+		}
+	}
+}
+
+// serve asks the gate behind for those whose turn it is.
+func (g *Gate) serve(now time.Duration) {
+	g.asked = now
+	for rank := range flow.Classes {
+		_, short := g.patience(rank)
+		for w := g.line.Turn(rank, headgate.MaxCount); w != nil; w = g.line.Turn(rank, headgate.MaxCount) {
+			if g.late(w.Context, now, 0) {
+				g.line.Remove(w)
+				w.Settle(flow.Permit{}, g.refuse(flow.ReasonLate))
+				continue
+			}
+			inner, err := g.inner.TryAcquire(w.Context, w.Request)
+			if isBusy(err) {
+				return
+			}
+			if now-w.Since < short {
+				g.line.Moved(w, now)
+			}
+			g.line.Take(w)
+			if err != nil {
+				w.Settle(flow.Permit{}, err)
+				continue
+			}
+			// An average over some turns, which the time of an empty queue is no part of.
+			if g.servedAt > 0 {
+				g.turn += (now - g.servedAt - g.turn) / 16
+			}
+			if g.servedAt = now; g.line.Len() == 0 {
+				g.servedAt = 0
+			}
+			w.Settle(g.grant(inner, w.Request.Units(), now), nil)
+		}
+	}
+}
+
+// withdraw takes a waiter out of the line whose waiting has ended. It reports false if
+// the waiter was settled before.
+func (g *Gate) withdraw(w *waiting.Waiter, end waiting.End) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !w.InLine() {
+		return false
+	}
+	g.line.Remove(w)
+	if end == waiting.TimedOut {
+		w.Err = g.refuse(flow.ReasonWaited)
+	}
+	return true
+}
+
+func (g *Gate) grant(inner flow.Permit, cost int64, now time.Duration) flow.Permit {
+	var t *taking
+	if n := len(g.unused); n > 0 {
+		t, g.unused = g.unused[n-1], g.unused[:n-1]
+	} else {
+		t = &taking{of: g}
+	}
+	t.permit, t.cost, t.began = inner, cost, now
+	g.admitted++
+	g.inUse += cost
+	return t.Issue(t)
+}
+
+// GiveBack implements [flow.Holder].
+func (t *taking) GiveBack(outcome flow.Outcome) {
+	g := t.of
+	t.permit.Done(outcome)
+	now := time.Since(g.epoch)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if outcome == flow.Success {
+		if g.work == 0 {
+			g.work = now - t.began
+		}
+		g.work += (now - t.began - g.work) / 16
+	}
+	g.inUse -= t.cost
+	g.done[outcome]++
+	t.permit = flow.Permit{}
+	if len(g.unused) < spare {
+		g.unused = append(g.unused, t)
+	}
+	g.sweep(now)
+	g.serve(now)
+}
+
+// Bind implements [flow.Holder].
+func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
+	return context.WithValue(ctx, t.of, p)
+}
+
+// refuse counts a rejection and returns it.
+func (g *Gate) refuse(reason flow.Reason) *flow.Rejection {
+	is := flow.Rejection{Gate: g.config.Name, Reason: reason, InUse: g.inUse, Waiting: int64(g.line.Len())}
+	// Not before those who wait now have gone, and the queue has had time to empty.
+	is.RetryAfter = max(g.config.Interval, time.Duration(g.line.Len())*g.turn).Round(10 * time.Millisecond)
+	g.rejected[reason]++
+	if g.last == nil || *g.last != is {
+		g.last = new(flow.Rejection)
+		*g.last = is
+	}
+	return g.last
+}
+
+func (g *Gate) waiter(ctx context.Context, r *flow.Request, now time.Duration) *waiting.Waiter {
+	var w *waiting.Waiter
+	if n := len(g.waiters); n > 0 {
+		w, g.waiters = g.waiters[n-1], g.waiters[:n-1]
+	} else {
+		w = waiting.NewWaiter()
+	}
+	w.Reset(*r, now)
+	w.Context = ctx
+	return w
+}
+
+// keep has a waiter used again.
+func (g *Gate) keep(w *waiting.Waiter) {
+	w.Reset(flow.Request{}, 0)
+	if len(g.waiters) < spare {
+		g.waiters = append(g.waiters, w)
+	}
+}
+
+// Stats is a snapshot. The Limit is that of the gate behind, which this one does not
+// know.
+func (g *Gate) Stats() flow.Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return flow.Stats{
+		InUse: g.inUse, Waiting: int64(g.line.Len()), Admitted: g.admitted, Rejected: g.rejected, Done: g.done,
+	}
+}

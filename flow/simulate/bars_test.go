@@ -1,0 +1,210 @@
+package simulate_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/flow/adaptive"
+	"github.com/headgate/headgate/flow/shed"
+	"github.com/headgate/headgate/flow/simulate"
+	"github.com/headgate/headgate/internal/bubbletest"
+)
+
+var clock = simulate.Clock{Sleep: time.Sleep, Settle: bubbletest.Wait}
+
+// optimum is the limit at which the server of the scenarios is busy and nothing waits.
+const optimum = 20
+
+// subject is what is held to the bars: the limit alone, or with a queue in front.
+type subject struct {
+	initial int64
+	queue   bool
+}
+
+func (s subject) run(t *testing.T, scenario simulate.Scenario) *simulate.Result {
+	t.Helper()
+	var r *simulate.Result
+	bubbletest.Test(t, func(t *testing.T) {
+		estimator, err := adaptive.NewKnee(adaptive.KneeConfig{Initial: s.initial, Seed: scenario.Seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := adaptive.New("limit", estimator)
+		of := simulate.Subject{Name: "knee", Gate: limit, Limit: func() float64 { return float64(limit.Limit()) }}
+		if s.queue {
+			if of.Gate, err = shed.New(limit, shed.Config{Name: "queue"}); err != nil {
+				t.Fatal(err)
+			}
+			of.Waits = true
+		}
+		r = simulate.Run(clock, scenario, of)
+	})
+	return r
+}
+
+// seeds has f called with versions of a scenario in which other things happen.
+func seeds(s simulate.Scenario, f func(simulate.Scenario)) {
+	for range runs {
+		f(s)
+		s.Seed += 100
+	}
+}
+
+// highest is the highest mean of the limit over any stretch of that length.
+func highest(r *simulate.Result, stretch time.Duration) float64 {
+	most := 0.0
+	for at := r.Scenario.From; at+stretch <= r.Scenario.Length; at += stretch {
+		_, mean, _ := r.Limits(at, at+stretch)
+		most = max(most, mean)
+	}
+	return most
+}
+
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	quiet := subject{}.run(t, simulate.Quiet()).Latency(0.99)
+	for _, s := range []subject{{}, {initial: 100}, {queue: true}} {
+		seeds(simulate.Overload(), func(scenario simulate.Scenario) {
+			r := s.run(t, scenario)
+			good, p99 := r.Goodput(scenario.From, scenario.Length), r.Latency(0.99)
+			t.Logf("%+v: goodput %.3f, p99 %v, unloaded %v", s, good, p99, quiet)
+			if good < 0.95 || p99 > 2*quiet {
+				t.Errorf("%+v, seed %d: goodput %.3f, p99 %v; want 0.95, %v", s, scenario.Seed, good, p99, 2*quiet)
+			}
+		})
+	}
+}
+
+// How soon the limit and the goodput follow when the capacity changes. Chance moves
+// them, so the bars are for the median of some runs.
+func TestCapacityChanges(t *testing.T) {
+	t.Parallel()
+	for _, scenario := range []simulate.Scenario{simulate.Halved(), simulate.Slowed()} {
+		var down, up, back []time.Duration
+		first := scenario.Seed
+		for seed := range uint64(5) {
+			scenario.Seed = first + 100*seed
+			r := subject{}.run(t, scenario)
+			near := func(from, to time.Duration) time.Duration {
+				if d := r.Reaches(from, to, 0.2); d >= 0 {
+					return d
+				}
+				return to - from
+			}
+			down = append(down, near(simulate.HalvedAt, simulate.BackAt))
+			up = append(up, near(simulate.BackAt, scenario.Length))
+			back = append(back, r.Recovers(simulate.BackAt, scenario.Length, 0.95))
+			if good := r.Goodput(scenario.From, scenario.Length); good < 0.95 {
+				t.Errorf("%s, seed %d: goodput %.3f, want 0.95", scenario.Name, scenario.Seed, good)
+			}
+			if most := highest(r, 10*time.Second); most > 1.5*optimum {
+				t.Errorf("%s, seed %d: a mean limit of %.1f", scenario.Name, scenario.Seed, most)
+			}
+		}
+		t.Logf("%s: near the optimum after %v, and %v, 95 %% of goodput after %v", scenario.Name, down, up, back)
+		for _, took := range [][]time.Duration{down, up, back} {
+			slices.Sort(took)
+		}
+		if down[2] > 3*time.Second || up[2] > 3*time.Second || back[2] < 0 || back[2] > 2*time.Second {
+			t.Errorf("%s: near the optimum after %v and %v, goodput back after %v; want 3 s, 3 s, 2 s",
+				scenario.Name, down[2], up[2], back[2])
+		}
+	}
+}
+
+func TestNoDriftAndNoCollapse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		scenario simulate.Scenario
+		stretch  time.Duration
+		good     float64 // of the capacity
+	}{
+		{simulate.Long(), time.Minute, 0.95},
+		{simulate.Timeouts(), 10 * time.Second, 0.95},
+		{simulate.FastFailures(), 10 * time.Second, 0.95},
+	} {
+		for _, s := range []subject{{}, {initial: 100}} {
+			if c.stretch == time.Minute && s.initial != 0 {
+				continue // half an hour once is enough
+			}
+			r := s.run(t, c.scenario)
+			good, most := r.Goodput(c.scenario.From, c.scenario.Length), highest(r, c.stretch)
+			t.Logf("%s, %+v: goodput %.3f, highest limit %.1f", c.scenario.Name, s, good, most)
+			if good < c.good || most > 1.5*optimum {
+				t.Errorf("%s, %+v: goodput %.3f, want %.2f; highest mean limit %.1f, want %.0f",
+					c.scenario.Name, s, good, c.good, most, 1.5*optimum)
+			}
+		}
+	}
+}
+
+func TestIdleThenBurst(t *testing.T) {
+	t.Parallel()
+	for _, s := range []subject{{}, {queue: true}} {
+		seeds(simulate.Burst(), func(scenario simulate.Scenario) {
+			if r := s.run(t, scenario); r.All.Refused > 0 || r.All.Good < r.All.Calls {
+				t.Errorf("%+v, seed %d: %+v, want nothing refused", s, scenario.Seed, r.All)
+			}
+		})
+	}
+}
+
+// What fails whatever the limit is must not lower it.
+func TestFailuresThatAreNotTheLimits(t *testing.T) {
+	t.Parallel()
+	r := subject{}.run(t, simulate.Stalled())
+	if share := float64(r.All.Good) / float64(r.All.Calls); share < 0.79 || r.All.Refused > r.All.Calls/1000 {
+		t.Errorf("%.3f of the calls are good, want 0.8; %+v", share, r.All)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	seeds(simulate.Classes(), func(scenario simulate.Scenario) {
+		r := subject{queue: true}.run(t, scenario)
+		critical := r.Classes[1]
+		share := float64(critical.Good) / float64(critical.Calls)
+		good := r.Goodput(scenario.From, scenario.Length)
+		t.Logf("critical %.5f, goodput %.3f", share, good)
+		if share < 0.999 || good < 0.95 {
+			t.Errorf("seed %d: %.5f of the critical calls are good, want 0.999; goodput %.3f", scenario.Seed, share, good)
+		}
+	})
+}
+
+func TestNoisyTenant(t *testing.T) {
+	t.Parallel()
+	seeds(simulate.NoisyTenant(), func(scenario simulate.Scenario) {
+		r := subject{queue: true}.run(t, scenario)
+		if jain, good := r.Jain(), r.Goodput(scenario.From, scenario.Length); jain < 0.95 || good < 0.95 {
+			t.Errorf("seed %d: Jain's index %.3f, goodput %.3f, want 0.95", scenario.Seed, jain, good)
+		}
+	})
+}
+
+func TestLayersOfRetries(t *testing.T) {
+	t.Parallel()
+	tries := func(obedient bool) float64 {
+		r := subject{}.run(t, simulate.Layers(obedient))
+		return float64(r.All.Tries) / float64(r.All.Calls)
+	}
+	marked, unmarked := tries(true), tries(false)
+	if marked > 1.1 || unmarked < 10 {
+		t.Errorf("%.2f tries a call with marks, %.2f without; want 1.1, and many", marked, unmarked)
+	}
+}
+
+// The same scenario and the same subject have the same result.
+func TestRunIsDeterministic(t *testing.T) {
+	t.Parallel()
+	scenario := simulate.Classes()
+	scenario.Length = 10 * time.Second
+	for _, s := range []subject{{}, {queue: true}} {
+		a, b := s.run(t, scenario), s.run(t, scenario)
+		if !reflect.DeepEqual(a.Points, b.Points) || !reflect.DeepEqual(a.All, b.All) || a.Latency(0.5) != b.Latency(0.5) {
+			t.Errorf("%+v: %+v, then %+v", s, a.All, b.All)
+		}
+	}
+}

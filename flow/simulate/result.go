@@ -1,0 +1,173 @@
+package simulate
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/flow"
+)
+
+// step is the time between two points of a result.
+const step = 100 * time.Millisecond
+
+// Point is what happened in one step of time.
+type Point struct {
+	At time.Duration
+	// Limit is the gate's limit at that time, NaN if it has none, and InServer how
+	// many requests the server had.
+	Limit    float64
+	InServer int
+	// Good is how many calls were answered in time during the step.
+	Good int
+}
+
+// Share is what became of some of the calls.
+type Share struct {
+	// Calls is how many were made, Tries how many attempts that took, Refused how many
+	// of those the gate refused, and Good how many calls were answered in time.
+	Calls, Tries, Refused, Good int
+}
+
+// Result is what came of a simulation. Its numbers are of the time that the scenario
+// measures.
+type Result struct {
+	Scenario Scenario
+	Subject  string
+	Points   []Point
+	All      Share
+	Classes  [flow.Classes]Share
+	Tenants  map[string]*Share
+	// latencies are of the attempts that were let in and did not fail at once, from when
+	// they were sent until they were answered or given up.
+	latencies []time.Duration
+	sorted    bool
+}
+
+func newResult(s Scenario, subject string) *Result {
+	return &Result{Scenario: s, Subject: subject, Tenants: make(map[string]*Share)}
+}
+
+// count calls f with each share that the call belongs to, if it is measured.
+func (r *Result) count(c *call, f func(*Share)) {
+	if c.came < r.Scenario.From || c.came >= r.Scenario.To {
+		return
+	}
+	tenant := r.Tenants[c.load.Tenant]
+	if tenant == nil {
+		tenant = &Share{}
+		r.Tenants[c.load.Tenant] = tenant
+	}
+	f(&r.All)
+	f(&r.Classes[c.load.Class.Rank()])
+	f(tenant)
+}
+
+func (r *Result) came(c *call)    { r.count(c, func(s *Share) { s.Calls++ }) }
+func (r *Result) sent(c *call)    { r.count(c, func(s *Share) { s.Tries++ }) }
+func (r *Result) refused(c *call) { r.count(c, func(s *Share) { s.Refused++ }) }
+
+func (r *Result) good(a *attempt, now time.Duration) {
+	if i := int(now / step); i < len(r.Points) {
+		r.Points[i].Good++
+	}
+	r.count(a.call, func(s *Share) { s.Good++ })
+	r.took(a, now)
+}
+
+// took notes how long an attempt took that was let in.
+func (r *Result) took(a *attempt, now time.Duration) {
+	if a.came >= r.Scenario.From && a.came < r.Scenario.To {
+		r.latencies = append(r.latencies, now-a.sent)
+		r.sorted = false
+	}
+}
+
+func (r *Result) look(at time.Duration, limit float64, inServer int) {
+	r.Points = append(r.Points, Point{At: at, Limit: limit, InServer: inServer})
+}
+
+// Latency is the given quantile, 0 to 1, of the time from sending to the answer, or to
+// the deadline if that came first, of what was let in and did not fail at once. It is
+// zero if there is nothing.
+func (r *Result) Latency(quantile float64) time.Duration {
+	if len(r.latencies) == 0 {
+		return 0
+	}
+	if !r.sorted {
+		slices.Sort(r.latencies)
+		r.sorted = true
+	}
+	return r.latencies[int(quantile*float64(len(r.latencies)-1))]
+}
+
+// Goodput is how many calls were answered in time between two instants, as a share of
+// what the server can do.
+func (r *Result) Goodput(from, to time.Duration) float64 {
+	good, can := 0.0, 0.0
+	for _, p := range r.Points {
+		if p.At < from || p.At >= to {
+			continue
+		}
+		good += float64(p.Good)
+		server := &r.Scenario.Server
+		can += float64(server.Workers(p.At)) * step.Seconds() / server.Work(p.At).Seconds()
+	}
+	return good / can
+}
+
+// Limits is the smallest, the mean and the largest limit between two instants.
+func (r *Result) Limits(from, to time.Duration) (least, mean, most float64) {
+	least, most = math.Inf(1), math.Inf(-1)
+	n := 0.0
+	for _, p := range r.Points {
+		if p.At < from || p.At >= to {
+			continue
+		}
+		least, most = min(least, p.Limit), max(most, p.Limit)
+		mean += p.Limit
+		n++
+	}
+	return least, mean / n, most
+}
+
+// Reaches is how long it takes from an instant on until the limit is within that share
+// of the number of workers, on average over a second. It is negative if it is not before
+// to.
+func (r *Result) Reaches(from, to time.Duration, share float64) time.Duration {
+	return r.first(from, to, func(at time.Duration) bool {
+		_, mean, _ := r.Limits(at, at+time.Second)
+		optimum := float64(r.Scenario.Server.Workers(at))
+		return math.Abs(mean-optimum) <= share*optimum
+	})
+}
+
+// Recovers is how long it takes from an instant on until the goodput of half a second
+// is at least that share of what the server can do, and on average stays so until to.
+// It is negative if it does not.
+func (r *Result) Recovers(from, to time.Duration, share float64) time.Duration {
+	return r.first(from, to, func(at time.Duration) bool {
+		return r.Goodput(at, at+time.Second/2) >= share && r.Goodput(at, to) >= share
+	})
+}
+
+// first is how long it takes from an instant on until something holds.
+func (r *Result) first(from, to time.Duration, holds func(at time.Duration) bool) time.Duration {
+	for at := from; at < to-time.Second; at += step {
+		if holds(at) {
+			return at - from
+		}
+	}
+	return -1
+}
+
+// Jain is Jain's index of fairness over the good calls of the tenants: 1 if all had
+// the same, 1/n if one of n had everything.
+func (r *Result) Jain() float64 {
+	var sum, squares float64
+	for _, s := range r.Tenants {
+		sum += float64(s.Good)
+		squares += float64(s.Good) * float64(s.Good)
+	}
+	return sum * sum / (float64(len(r.Tenants)) * squares)
+}

@@ -1,0 +1,255 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/flow"
+)
+
+// Clock is the time in which a simulation runs: that of a bubble of testing/synctest,
+// which moves when everybody waits. Gates read it with time.Now.
+type Clock struct {
+	// Sleep is time.Sleep.
+	Sleep func(time.Duration)
+	// Settle waits until all goroutines but the caller's wait: synctest.Wait.
+	Settle func()
+}
+
+// Subject is what is simulated.
+type Subject struct {
+	Name string
+	Gate flow.Gate
+	// Waits says that the gate's Acquire may wait. It takes more time to simulate.
+	Waits bool
+	// Limit returns the gate's limit, or is nil if it has none.
+	Limit func() float64
+}
+
+// Run has the subject stand before the scenario's server, and returns what came of
+// it. It must run within a bubble, in which the gate was made too.
+func Run(clock Clock, s Scenario, subject Subject) *Result {
+	if s.To == 0 {
+		s.To = s.Length
+	}
+	r := &run{
+		Scenario: s, clock: clock, subject: subject, began: time.Now(),
+		result: newResult(s, subject.Name),
+	}
+	for i := range s.Loads {
+		r.arrivals(&s.Loads[i], rand.New(rand.NewPCG(s.Seed, uint64(i))))
+	}
+	r.events.add(0, r.look)
+	for len(r.events.heap) > 0 {
+		e := r.events.next()
+		if e.at > r.now {
+			clock.Sleep(e.at - r.now)
+			r.now = e.at
+		}
+		e.do()
+		if subject.Waits {
+			r.answers()
+		}
+	}
+	return r.result
+}
+
+// run is a simulation that runs.
+type run struct {
+	Scenario
+	clock   Clock
+	subject Subject
+	began   time.Time
+	now     time.Duration
+	events  events
+	result  *Result
+
+	busy     int        // workers
+	backlog  []*attempt // first come, first served, from first on
+	first    int
+	inServer int
+
+	waiting int // at the gate
+	mu      sync.Mutex
+	box     []answer // of goroutines that waited at the gate
+}
+
+// call is what a client wants, in one try or several.
+type call struct {
+	load  *Load
+	came  time.Duration
+	tries int
+	work  float64 // of the server's mean
+	stall bool
+}
+
+// attempt is one try of a call.
+type attempt struct {
+	*call
+	sent   time.Duration
+	permit flow.Permit
+	over   bool // answered, or given up
+}
+
+type answer struct {
+	a      *attempt
+	permit flow.Permit
+	err    error
+}
+
+// arrivals schedules the calls of a load one after the other: a Poisson process of the
+// peak rate, of which as many count as the rate says.
+func (r *run) arrivals(l *Load, random *rand.Rand) {
+	at := time.Duration(0)
+	var next func()
+	schedule := func() {
+		at += time.Duration(random.ExpFloat64() / l.Peak * float64(time.Second))
+		if at < r.Length {
+			r.events.add(at, next)
+		}
+	}
+	next = func() {
+		keep := random.Float64()*l.Peak < l.Rate(at)
+		work := math.Exp(random.NormFloat64()*r.Server.Spread - r.Server.Spread*r.Server.Spread/2)
+		stall := random.Float64() < r.Server.Stalls
+		if keep {
+			c := &call{load: l, came: at, work: work, stall: stall}
+			r.result.came(c)
+			r.send(c)
+		}
+		schedule()
+	}
+	schedule()
+}
+
+// send has a call try once.
+func (r *run) send(c *call) {
+	c.tries++
+	a := &attempt{call: c, sent: r.now}
+	r.result.sent(c)
+	request := flow.Request{Tenant: c.load.Tenant, Class: c.load.Class}
+	if !r.subject.Waits {
+		permit, err := r.subject.Gate.TryAcquire(context.Background(), request)
+		r.decided(answer{a, permit, err})
+		return
+	}
+	r.waiting++
+	go func() {
+		ctx, cancel := context.WithDeadline(context.Background(), r.began.Add(a.sent+c.load.Deadline))
+		defer cancel()
+		permit, err := r.subject.Gate.Acquire(ctx, request)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.box = append(r.box, answer{a, permit, err})
+	}()
+}
+
+// answers takes in what the gate has told those who waited.
+func (r *run) answers() {
+	for {
+		r.clock.Settle()
+		r.mu.Lock()
+		box := r.box
+		r.box = nil
+		r.mu.Unlock()
+		if len(box) == 0 {
+			return
+		}
+		// Several may have been let in at once, and told it in any order.
+		slices.SortFunc(box, func(a, b answer) int { return cmp.Compare(a.a.sent, b.a.sent) })
+		for _, got := range box {
+			r.waiting--
+			r.decided(got)
+		}
+	}
+}
+
+// decided goes on with an attempt that the gate has let in or refused.
+func (r *run) decided(got answer) {
+	a := got.a
+	if got.err != nil {
+		rejection, refused := errors.AsType[*flow.Rejection](got.err)
+		r.failed(a.call, refused, refused && !rejection.Retry)
+		return
+	}
+	a.permit = got.permit
+	if a.load.Deadline > 0 {
+		r.events.add(a.sent+a.load.Deadline, func() { r.end(a, flow.Overload) })
+	}
+	if r.Server.Fails != nil && r.Server.Fails(r.now, r.inServer) {
+		r.events.add(r.now+time.Millisecond, func() { r.end(a, flow.Ignore) })
+		return
+	}
+	if a.stall {
+		return
+	}
+	r.inServer++
+	r.backlog = append(r.backlog, a)
+	r.work()
+}
+
+// work has free workers begin what waits in the server.
+func (r *run) work() {
+	for r.busy < r.Server.Workers(r.now) && r.first < len(r.backlog) {
+		a := r.backlog[r.first]
+		r.backlog[r.first] = nil
+		if r.first++; r.first == len(r.backlog) {
+			r.backlog, r.first = r.backlog[:0], 0
+		}
+		r.busy++
+		took := time.Duration(a.work * float64(r.Server.Work(r.now)))
+		r.events.add(r.now+took, func() {
+			r.busy--
+			r.inServer--
+			r.end(a, flow.Success)
+			r.work()
+		})
+	}
+}
+
+// end gives the permit of an attempt back, once.
+func (r *run) end(a *attempt, outcome flow.Outcome) {
+	if a.over {
+		return
+	}
+	a.over = true
+	a.permit.Done(outcome)
+	if outcome == flow.Success {
+		r.result.good(a, r.now)
+		return
+	}
+	if outcome == flow.Overload {
+		r.result.took(a, r.now)
+	}
+	r.failed(a.call, false, false)
+}
+
+// failed tries a call again that has failed, if its client does.
+func (r *run) failed(c *call, refused, never bool) {
+	if refused {
+		r.result.refused(c)
+	}
+	if c.tries < c.load.Tries && !(never && c.load.Obedient) {
+		r.events.add(r.now+c.load.Pause, func() { r.send(c) })
+	}
+}
+
+// look notes the limit, and what is in the server, at regular instants.
+func (r *run) look() {
+	limit := math.NaN()
+	if r.subject.Limit != nil {
+		limit = r.subject.Limit()
+	}
+	r.result.look(r.now, limit, r.inServer)
+	// The number of workers may have grown.
+	r.work()
+	if next := r.now + step; next <= r.Length {
+		r.events.add(next, r.look)
+	}
+}

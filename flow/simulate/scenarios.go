@@ -1,0 +1,176 @@
+package simulate
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/flow"
+)
+
+// The server of all scenarios has so many workers, and takes so long for a request. It
+// gets capacity requests done in a second, and the best limit is the number of workers.
+const (
+	workers  = 20
+	duration = 50 * time.Millisecond
+	capacity = float64(workers) * float64(time.Second) / float64(duration)
+)
+
+func server() Server {
+	return Server{Workers: Constant(workers), Work: Constant(duration), Spread: 0.5}
+}
+
+// load is a stream of times capacity.
+func load(times float64) Load {
+	return Load{Rate: Constant(times * capacity), Peak: times * capacity, Deadline: time.Second}
+}
+
+// Overload has ten times as many requests as the server can do for a minute, after ten
+// quiet seconds.
+func Overload() Scenario {
+	l := load(10)
+	l.Rate = Between(10*time.Second, 70*time.Second, 10*capacity, capacity/2)
+	return Scenario{
+		Name: "overload ×10", Seed: 1, Length: 70 * time.Second, From: 10 * time.Second,
+		Server: server(), Loads: []Load{l},
+	}
+}
+
+// Quiet is half of what the server can do. It shows how long requests take without
+// overload.
+func Quiet() Scenario {
+	return Scenario{
+		Name: "quiet", Seed: 2, Length: 60 * time.Second, From: 10 * time.Second,
+		Server: server(), Loads: []Load{load(0.5)},
+	}
+}
+
+// HalvedAt and BackAt are when the capacity of the scenarios Halved and Slowed changes.
+const (
+	HalvedAt = 30 * time.Second
+	BackAt   = 60 * time.Second
+)
+
+// Halved loses half of its workers for half a minute, under a load that is always too
+// much.
+func Halved() Scenario {
+	s := server()
+	s.Workers = Between(HalvedAt, BackAt, workers/2, workers)
+	return Scenario{
+		Name: "half the workers", Seed: 3, Length: 90 * time.Second, From: 10 * time.Second,
+		Server: s, Loads: []Load{load(1.5)},
+	}
+}
+
+// Slowed takes twice as long for everything for half a minute: the best limit stays.
+func Slowed() Scenario {
+	s := server()
+	s.Work = Between(HalvedAt, BackAt, 2*duration, duration)
+	return Scenario{
+		Name: "twice as slow", Seed: 4, Length: 90 * time.Second, From: 10 * time.Second,
+		Server: s, Loads: []Load{load(1.5)},
+	}
+}
+
+// Long is a fifth too much for half an hour.
+func Long() Scenario {
+	return Scenario{
+		Name: "30 min at 1.2×", Seed: 5, Length: 30 * time.Minute, From: time.Minute,
+		Server: server(), Loads: []Load{load(1.2)},
+	}
+}
+
+// Timeouts has callers that give up after a time in which a server with too much to do
+// answers nobody: all that the gate sees takes exactly as long.
+func Timeouts() Scenario {
+	l := load(3)
+	l.Deadline = 200 * time.Millisecond
+	return Scenario{
+		Name: "stable timeouts", Seed: 6, Length: 2 * time.Minute, From: time.Minute,
+		Server: server(), Loads: []Load{l},
+	}
+}
+
+// FastFailures has a server that fails within a millisecond when it has too much to do.
+func FastFailures() Scenario {
+	s := server()
+	s.Fails = func(_ time.Duration, inServer int) bool { return inServer >= 3*workers }
+	return Scenario{
+		Name: "fast 500s", Seed: 7, Length: 2 * time.Minute, From: 30 * time.Second,
+		Server: s, Loads: []Load{load(3)},
+	}
+}
+
+// Burst has nothing to do for ten minutes, and then four fifths of what it can.
+func Burst() Scenario {
+	const idle, burst = time.Minute, 11 * time.Minute
+	l := load(0.8)
+	l.Rate = func(at time.Duration) float64 {
+		switch {
+		case at < idle:
+			return capacity / 2
+		case at < burst:
+			return 0
+		}
+		return 0.8 * capacity
+	}
+	return Scenario{
+		Name: "idle, then a burst", Seed: 8, Length: burst + 10*time.Second, From: burst,
+		Server: server(), Loads: []Load{l},
+	}
+}
+
+// Stalled has a part of the requests never answered, whatever the load: lowering the
+// limit does not help.
+func Stalled() Scenario {
+	s := server()
+	s.Stalls = 0.2
+	l := load(0.7)
+	l.Deadline = 300 * time.Millisecond
+	return Scenario{
+		Name: "a fifth never answered", Seed: 9, Length: 2 * time.Minute, From: 30 * time.Second,
+		Server: s, Loads: []Load{l},
+	}
+}
+
+// Classes has more requests than can be done, of which the critical ones are four
+// fifths of what can.
+func Classes() Scenario {
+	critical, rest := load(0.8), load(9.2)
+	rest.Class = flow.Sheddable
+	return Scenario{
+		Name: "critical 0.8×, rest 9.2×", Seed: 10, Length: 30 * time.Second, From: 5 * time.Second,
+		Server: server(), Loads: []Load{critical, rest},
+	}
+}
+
+// NoisyTenant has ten tenants that share the server, one of whom sends a hundred times
+// what the others do.
+func NoisyTenant() Scenario {
+	s := Scenario{
+		Name: "a tenant at ×100", Seed: 11, Length: 30 * time.Second, From: 5 * time.Second,
+		Server: server(),
+	}
+	for _, tenant := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
+		l := load(0.1)
+		l.Tenant = tenant
+		s.Loads = append(s.Loads, l)
+	}
+	noisy := load(10)
+	noisy.Tenant = "noisy"
+	s.Loads = append(s.Loads, noisy)
+	return s
+}
+
+// Layers has calls that reach the server through five layers of services, each of
+// which tries three times: up to 243 times in all.
+func Layers(obedient bool) Scenario {
+	l := load(1.5)
+	l.Tries, l.Pause, l.Obedient = 243, 10*time.Millisecond, obedient
+	name := "five layers of three tries"
+	if obedient {
+		name += ", marked"
+	}
+	return Scenario{
+		Name: name, Seed: 12, Length: 20 * time.Second, From: 5 * time.Second, To: 15 * time.Second,
+		Server: server(), Loads: []Load{l},
+	}
+}
