@@ -78,14 +78,23 @@ func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, err
 	if outer, ok := ctx.Value(g).(flow.Permit); ok && outer.Held() {
 		return flow.Permit{}, nil
 	}
-	now := time.Since(g.epoch)
-	cost := r.Units()
+	t, rejection := g.enter(r.Units())
+	if t == nil {
+		return flow.Permit{}, rejection
+	}
+	// The clock is read without the lock, and not for what is refused.
+	t.start = time.Since(g.epoch)
+	return t.Issue(t), nil
+}
+
+// enter counts the request as in progress, or returns why not.
+func (g *Gate) enter(cost int64) (*taking, *flow.Rejection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// What costs more than the whole limit passes alone: the limit moves, and such a
 	// request would otherwise depend on where it happens to stand.
 	if cost > g.limit-g.inUse && g.inUse > 0 {
-		return flow.Permit{}, g.refuse()
+		return nil, g.refuse()
 	}
 	var t *taking
 	if n := len(g.unused); n > 0 {
@@ -95,8 +104,8 @@ func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, err
 	}
 	g.inUse += cost
 	g.admitted++
-	t.cost, t.inFlight, t.start = cost, g.inUse, now
-	return t.Issue(t), nil
+	t.cost, t.inFlight = cost, g.inUse
+	return t, nil
 }
 
 // refuse counts a rejection and returns it.

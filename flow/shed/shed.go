@@ -94,6 +94,7 @@ type Gate struct {
 	asked    time.Duration // when the gate behind was asked for those who wait
 	servedAt time.Duration // when one was served while others waited
 	work     time.Duration // how long successes take on average
+	spread   time.Duration // how far they are from that on average
 	inUse    int64
 	admitted uint64
 	rejected [flow.Reasons]uint64
@@ -110,6 +111,7 @@ type taking struct {
 	permit flow.Permit
 	cost   int64
 	began  time.Duration
+	waited bool
 }
 
 // New returns a queue in front of the gate. The error is a [*headgate.InvalidError].
@@ -183,7 +185,7 @@ func (g *Gate) join(
 	if !busy {
 		inner, err := g.inner.TryAcquire(ctx, *r)
 		if err == nil {
-			return g.grant(inner, r.Units(), now), nil, nil
+			return g.grant(inner, r.Units(), now, false), nil, nil
 		}
 		if !isBusy(err) {
 			return flow.Permit{}, nil, err
@@ -227,11 +229,14 @@ func (g *Gate) patience(rank int) (usual, short time.Duration) {
 	return g.config.Interval, g.config.Target
 }
 
-// late reports whether work that begins after a wait would end too late.
+// late reports whether work that begins after a wait would probably end too late.
 func (g *Gate) late(ctx context.Context, now, wait time.Duration) bool {
 	deadline, ok := ctx.Deadline()
-	return ok && now+wait+g.work > deadline.Sub(g.epoch)
+	return ok && now+wait+g.ample() > deadline.Sub(g.epoch)
 }
+
+// ample is a time in which nearly all work is done.
+func (g *Gate) ample() time.Duration { return g.work + 3*g.spread }
 
 // sweep refuses who has waited too long.
 func (g *Gate) sweep(now time.Duration) {
@@ -274,7 +279,7 @@ func (g *Gate) serve(now time.Duration) {
 			if g.servedAt = now; g.line.Len() == 0 {
 				g.servedAt = 0
 			}
-			w.Settle(g.grant(inner, w.Request.Units(), now), nil)
+			w.Settle(g.grant(inner, w.Request.Units(), now, true), nil)
 		}
 	}
 }
@@ -294,14 +299,14 @@ func (g *Gate) withdraw(w *waiting.Waiter, end waiting.End) bool {
 	return true
 }
 
-func (g *Gate) grant(inner flow.Permit, cost int64, now time.Duration) flow.Permit {
+func (g *Gate) grant(inner flow.Permit, cost int64, now time.Duration, waited bool) flow.Permit {
 	var t *taking
 	if n := len(g.unused); n > 0 {
 		t, g.unused = g.unused[n-1], g.unused[:n-1]
 	} else {
 		t = &taking{of: g}
 	}
-	t.permit, t.cost, t.began = inner, cost, now
+	t.permit, t.cost, t.began, t.waited = inner, cost, now, waited
 	g.admitted++
 	g.inUse += cost
 	return t.Issue(t)
@@ -310,16 +315,10 @@ func (g *Gate) grant(inner flow.Permit, cost int64, now time.Duration) flow.Perm
 // GiveBack implements [flow.Holder].
 func (t *taking) GiveBack(outcome flow.Outcome) {
 	g := t.of
-	t.permit.Done(outcome)
 	now := time.Since(g.epoch)
+	t.permit.Done(g.learn(t, now, outcome))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if outcome == flow.Success {
-		if g.work == 0 {
-			g.work = now - t.began
-		}
-		g.work += (now - t.began - g.work) / 16
-	}
 	g.inUse -= t.cost
 	g.done[outcome]++
 	t.permit = flow.Permit{}
@@ -328,6 +327,26 @@ func (t *taking) GiveBack(outcome flow.Outcome) {
 	}
 	g.sweep(now)
 	g.serve(now)
+}
+
+// learn takes in how long work took, and returns its outcome as far as the gate behind is
+// concerned. Work that waited here and then timed out, with less than twice the time that
+// nearly all work takes, says nothing about what is behind the gate: the wait took its
+// time.
+func (g *Gate) learn(t *taking, now time.Duration, outcome flow.Outcome) flow.Outcome {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	took := now - t.began
+	switch {
+	case outcome == flow.Success && g.work == 0:
+		g.work = took
+	case outcome == flow.Success:
+		g.spread += ((took - g.work).Abs() - g.spread) / 16
+		g.work += (took - g.work) / 16
+	case outcome == flow.Overload && t.waited && took < 2*g.ample():
+		return flow.Ignore
+	}
+	return outcome
 }
 
 // Bind implements [flow.Holder].

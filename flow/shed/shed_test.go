@@ -274,6 +274,51 @@ func TestNestedAndErrors(t *testing.T) {
 	})
 }
 
+// A timeout of work that had waited in the queue is not held against the gate behind, if
+// the wait left it little time.
+func TestOverloadAfterAWait(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		inner, err := permits.New(permits.Config{Limit: 1, Shared: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := New(inner, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			held time.Duration
+			want flow.Outcome
+		}{{80 * time.Millisecond, flow.Ignore}, {time.Second, flow.Overload}} {
+			for range 100 { // so that work is known to take 50 ms, always
+				p, err := g.Acquire(t.Context(), flow.Request{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(50 * time.Millisecond)
+				p.Done(flow.Success)
+			}
+			first := ask(t.Context(), g, flow.Request{})
+			second := ask(t.Context(), g, flow.Request{})
+			before := inner.Stats().Done
+			first.done(flow.Overload) // it had not waited
+			if after := inner.Stats().Done; after[flow.Overload] != before[flow.Overload]+1 {
+				t.Errorf("without a wait: %v, then %v", before, after)
+			}
+			before = inner.Stats().Done
+			time.Sleep(c.held)
+			second.done(flow.Overload)
+			if after := inner.Stats().Done; after[c.want] != before[c.want]+1 {
+				t.Errorf("%v after a wait: %v, then %v", c.held, before, after)
+			}
+			if s := g.Stats(); s.Done[flow.Overload] == 0 {
+				t.Errorf("the gate itself counts what it was told: %+v", s)
+			}
+		}
+	})
+}
+
 // level is a signal that says what it is told to.
 type level struct {
 	pressure float64

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/flow/adaptive"
+	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/flow/shed"
 	"github.com/headgate/headgate/flow/simulate"
 	"github.com/headgate/headgate/internal/bubbletest"
@@ -14,8 +15,8 @@ import (
 
 var clock = simulate.Clock{Sleep: time.Sleep, Settle: bubbletest.Wait}
 
-// optimum is the limit at which the server of the scenarios is busy and nothing waits.
-const optimum = 20
+// optimum is the best limit for the server of the scenarios.
+var optimum = simulate.Best(20)
 
 // subject is what is held to the bars: the limit alone, or with a queue in front.
 type subject struct {
@@ -125,8 +126,8 @@ func TestNoDriftAndNoCollapse(t *testing.T) {
 		{simulate.Timeouts(), 10 * time.Second, 0.95},
 		{simulate.FastFailures(), 10 * time.Second, 0.95},
 	} {
-		for _, s := range []subject{{}, {initial: 100}} {
-			if c.stretch == time.Minute && s.initial != 0 {
+		for _, s := range []subject{{}, {initial: 100}, {queue: true}} {
+			if c.stretch == time.Minute && s != (subject{}) {
 				continue // half an hour once is enough
 			}
 			r := s.run(t, c.scenario)
@@ -193,6 +194,31 @@ func TestLayersOfRetries(t *testing.T) {
 	marked, unmarked := tries(true), tries(false)
 	if marked > 1.1 || unmarked < 10 {
 		t.Errorf("%.2f tries a call with marks, %.2f without; want 1.1, and many", marked, unmarked)
+	}
+}
+
+// The best limit is what it is said to be: a little less gets less done.
+func TestBest(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{10, 20} {
+		scenario := simulate.Halved()
+		scenario.Server.Workers = simulate.Constant(workers)
+		good := func(limit int64) float64 {
+			var r *simulate.Result
+			bubbletest.Test(t, func(t *testing.T) {
+				fixed, err := permits.New(permits.Config{Limit: limit, Shared: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r = simulate.Run(clock, scenario, simulate.Subject{Gate: fixed})
+			})
+			return r.Goodput(scenario.From, scenario.Length)
+		}
+		best := int64(simulate.Best(workers))
+		t.Logf("%d workers: %d: %.3f, %d: %.3f", workers, best, good(best), best-1, good(best-1))
+		if good(best) < 0.97 || good(best-1) >= 0.97 {
+			t.Errorf("%d workers: %d: %.3f, %d: %.3f; want 0.97, and less", workers, best, good(best), best-1, good(best-1))
+		}
 	}
 }
 

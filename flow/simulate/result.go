@@ -132,12 +132,12 @@ func (r *Result) Limits(from, to time.Duration) (least, mean, most float64) {
 }
 
 // Reaches is how long it takes from an instant on until the limit is within that share
-// of the number of workers, on average over a second. It is negative if it is not before
+// of the best one ([Best]), on average over a second. It is negative if it is not before
 // to.
 func (r *Result) Reaches(from, to time.Duration, share float64) time.Duration {
 	return r.first(from, to, func(at time.Duration) bool {
 		_, mean, _ := r.Limits(at, at+time.Second)
-		optimum := float64(r.Scenario.Server.Workers(at))
+		optimum := Best(r.Scenario.Server.Workers(at))
 		return math.Abs(mean-optimum) <= share*optimum
 	})
 }
@@ -162,12 +162,16 @@ func (r *Result) first(from, to time.Duration, holds func(at time.Duration) bool
 }
 
 // Jain is Jain's index of fairness over the good calls of the tenants: 1 if all had
-// the same, 1/n if one of n had everything.
+// the same, 1/n if one of n had everything. It
+// is 0 if nobody had anything.
 func (r *Result) Jain() float64 {
 	var sum, squares float64
 	for _, s := range r.Tenants {
 		sum += float64(s.Good)
 		squares += float64(s.Good) * float64(s.Good)
+	}
+	if squares == 0 {
+		return 0
 	}
 	return sum * sum / (float64(len(r.Tenants)) * squares)
 }
