@@ -62,6 +62,10 @@ bench: ## measure Headgate beside its peers and write docs/benchmarks.md (needs 
 	scripts/install-test-programs
 	cd bench && $(GO) run ./cmd/bench $(ARGS)
 
+.PHONY: simulate
+simulate: ## put adaptive limits and their peers before a simulated server and write docs/flow-simulation.md (minutes)
+	cd bench/flow && $(GO) test -count=1 -timeout=60m -v -run '^TestWrite$$' . -args -write $(CURDIR)/docs
+
 .PHONY: chaos
 chaos: ## break Redis and Valkey under load, in every topology, and write the table of docs/failures.md (six minutes)
 	scripts/install-test-programs

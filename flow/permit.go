@@ -41,8 +41,8 @@ func (o Outcome) String() string {
 
 // Permit is the right to have something in progress. It is a small value, and may be
 // copied: of all copies together, the first Done counts and all others do nothing.
-// The zero Permit holds nothing, and its methods do nothing. All methods may be
-// called concurrently.
+// The zero Permit holds nothing, and its methods do nothing. Done and Held may be
+// called concurrently; Context must not be called at the same time as Done.
 //
 // Give a permit back whatever happens:
 //
@@ -92,7 +92,8 @@ type Holder interface {
 	// GiveBack is called once for each permit, by its first Done. After that call
 	// the slot may be issued again.
 	GiveBack(outcome Outcome)
-	// Bind returns a context by which the gate recognizes the permit.
+	// Bind returns a context by which the gate recognizes the permit. It is called
+	// before GiveBack, never at the same time.
 	Bind(ctx context.Context, p Permit) context.Context
 }
 

@@ -249,11 +249,6 @@ func (t *taking) GiveBack(outcome flow.Outcome) {
 // Bind implements [flow.Holder].
 func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
 	g := t.in.of
-	t.in.mu.Lock()
-	defer t.in.mu.Unlock()
-	if t.entry == nil {
-		return ctx // given back in the meantime
-	}
 	outer, _ := ctx.Value(g).(*binding)
 	return context.WithValue(ctx, g, &binding{p, t.entry.key, outer})
 }

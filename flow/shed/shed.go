@@ -351,7 +351,7 @@ func (g *Gate) learn(t *taking, now time.Duration, outcome flow.Outcome) flow.Ou
 
 // Bind implements [flow.Holder].
 func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
-	return context.WithValue(ctx, t.of, p)
+	return context.WithValue(t.permit.Context(ctx), t.of, p)
 }
 
 // refuse counts a rejection and returns it.

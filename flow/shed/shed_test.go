@@ -259,8 +259,10 @@ func TestNestedAndErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err := g.Acquire(outer.Context(t.Context()), flow.Request{}); err != nil || p.Held() {
-			t.Errorf("inside itself: %v, held %t", err, p.Held())
+		for name, gate := range map[string]flow.Gate{"itself": g, "the gate behind": g.inner} {
+			if p, err := gate.Acquire(outer.Context(t.Context()), flow.Request{}); err != nil || p.Held() {
+				t.Errorf("inside %s: %v, held %t", name, err, p.Held())
+			}
 		}
 		// What the gate behind refuses for another reason than being busy does not wait.
 		_, err = g.Acquire(t.Context(), flow.Request{Cost: 3})
