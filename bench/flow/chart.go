@@ -14,7 +14,7 @@ import (
 // The measures of a chart: two panels, the limit above the goodput, and names below.
 const (
 	width, panel, left, right, top, gap = 860.0, 190.0, 50.0, 34.0, 30.0, 46.0
-	legend                       = 3
+	legend                              = 3
 )
 
 var colors = []string{
