@@ -107,6 +107,42 @@ func TestAsyncRefundsAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestAsyncAllRefundsAtTheEnd: when the layer ends, all refunds of a key are sent, however many
+// of them wait.
+func TestAsyncAllRefundsAtTheEnd(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		const refunds = 12 // more than are kept apart
+		store := layertest.NewScripted()
+		a, err := async.New(store, async.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := anAsync(headgate.Sliding(1000, time.Hour))
+		charge := c
+		charge.Cost = 10 * refunds
+		layertest.Take(t, store, charge)
+		// No refund is sent before the end, and each is due in another interval.
+		c.Cost = 10
+		for range refunds {
+			if _, err := a.Store().Take(t.Context(), headgate.OpRefund, []headgate.Check{c}, nil); err != nil {
+				t.Fatal(err)
+			}
+			store.Feel(layertest.Refuses)
+			time.Sleep(async.DefaultInterval)
+			store.Feel(layertest.Well)
+		}
+		if waiting := a.Stats().Returning; waiting != 10*refunds {
+			t.Fatalf("%d units wait, want all %d", waiting, 10*refunds)
+		}
+		if err := a.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if left := leftInStore(t, store, c); left != 1000 || a.Stats().Returning != 0 {
+			t.Errorf("%d left, want 1000; %+v", left, a.Stats())
+		}
+	})
+}
+
 // TestAsyncRefundsOfEndedWindows: units of a window that has ended are not given back to the
 // one after it, and those of that one are.
 func TestAsyncRefundsOfEndedWindows(t *testing.T) {

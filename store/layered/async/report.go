@@ -87,8 +87,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// round visits every key once. With last, refunds are sent that are not due yet. The error
-// is that of the last call that failed.
+// round visits every key once, and sends at most one refund of each. With last, refunds are
+// sent that are not due yet. The error is that of the last call that failed.
 func (r *reporter) round(ctx context.Context, last bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,9 +244,9 @@ func (r *reporter) drop(kind int) {
 	b.cut(len(b.reports))
 }
 
-// Close ends the reports, after a last one that ends with the context. From then on the store
-// decides all checks. An error says how many units were not reported, and wraps the store's.
-// Closing again reports what is left.
+// Close ends the reports, after the last ones, which end with the context. From then on the
+// store decides all checks. An error says how many units were not reported and how many were
+// not given back, and wraps the store's. Closing again reports what is left.
 func (a *Layer) Close(ctx context.Context) error {
 	for i := range a.shards {
 		s := &a.shards[i]
@@ -257,9 +257,17 @@ func (a *Layer) Close(ctx context.Context) error {
 	a.reporter.cancel()
 	a.reporter.ended.Wait()
 	// Refunds come last: they are for units that are in the store.
-	err := errors.Join(a.reporter.round(ctx, false), a.reporter.round(ctx, true))
-	if err != nil {
-		return fmt.Errorf("async: %d units were not reported: %w", a.Stats().Unreported, err)
+	errs := a.reporter.round(ctx, false)
+	for range mostReturns { // A round gives back one refund of each key.
+		err := a.reporter.round(ctx, true)
+		errs = errors.Join(errs, err)
+		if err != nil || a.Stats().Returning == 0 {
+			break
+		}
+	}
+	if errs != nil {
+		st := a.Stats()
+		return fmt.Errorf("async: %d units were not reported, and %d not given back: %w", st.Unreported, st.Returning, errs)
 	}
 	return nil
 }
