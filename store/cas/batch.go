@@ -164,6 +164,7 @@ type step struct {
 
 // take carries out an operation that is not OpReset on a request that was opened.
 func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []headgate.Decision {
+	before := len(dst)
 	switch op {
 	case headgate.OpRefund:
 		for i := range r.checks {
@@ -206,6 +207,7 @@ func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []head
 			p.keep(st.limit, expires)
 		}
 	}
+	b.wait(dst[before:])
 	return dst
 }
 
@@ -308,6 +310,7 @@ func (p *page) changeLog(now, units, at int64, need algorithm.Need) {
 
 // describe says how each limit stands, to a request that nothing denies.
 func (b *batch) describe(r *request, dst []headgate.Decision) []headgate.Decision {
+	before := len(dst)
 	for i := range r.checks {
 		c, p := &r.checks[i], r.pages[i]
 		limits := c.Rule.Limits()
@@ -329,6 +332,7 @@ func (b *batch) describe(r *request, dst []headgate.Decision) []headgate.Decisio
 			dst = append(dst, d)
 		}
 	}
+	b.wait(dst[before:])
 	return dst
 }
 

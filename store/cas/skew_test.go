@@ -102,3 +102,45 @@ func TestSkewBound(t *testing.T) {
 		now += 2 * time.Hour.Microseconds()
 	}
 }
+
+// TestSkewOfRemembered: requests that are remembered, and their settlements, tell the same
+// times as those that are not.
+func TestSkewOfRemembered(t *testing.T) {
+	const behind = 400 * time.Millisecond
+	now := int64(1_800_000_000_000_000)
+	l := newLedger(t, newFake(manyKeys), cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now }))
+	c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(10)), Key: "k", Cost: 10}
+	terms := func(id string) headgate.Terms { return headgate.Terms{ID: id, For: time.Minute} }
+	made, _, err := l.Reserve(t.Context(), terms("first"), []headgate.Check{c}, nil)
+	if err != nil || made.ID == "" {
+		t.Fatalf("%+v, %v", made, err)
+	}
+	now -= behind.Microseconds()
+	for _, one := range []struct {
+		name string
+		ask  func(headgate.Check) ([]headgate.Decision, error)
+	}{
+		{"Take", func(c headgate.Check) ([]headgate.Decision, error) {
+			return l.Take(t.Context(), headgate.OpTake, []headgate.Check{c}, nil)
+		}},
+		{"TakeOnce", func(c headgate.Check) ([]headgate.Decision, error) {
+			return l.TakeOnce(t.Context(), terms("second"), []headgate.Check{c}, nil)
+		}},
+		{"TakeOnce repeated", func(c headgate.Check) ([]headgate.Decision, error) {
+			return l.TakeOnce(t.Context(), terms("second"), []headgate.Check{c}, nil)
+		}},
+		{"Reserve", func(c headgate.Check) ([]headgate.Decision, error) {
+			_, d, err := l.Reserve(t.Context(), terms("third"), []headgate.Check{c}, nil)
+			return d, err
+		}},
+	} {
+		d, err := one.ask(c)
+		if err != nil || len(d) != 1 || d[0].Allowed || d[0].RetryAfter != time.Second+behind || d[0].ResetAfter != time.Second+behind {
+			t.Errorf("%s: %+v, %v; want a denial for %v", one.name, d, err, time.Second+behind)
+		}
+	}
+	d, err := l.Settle(t.Context(), made, []int64{5}, nil)
+	if want := time.Second/2 + behind; err != nil || len(d) != 1 || d[0].ResetAfter != want {
+		t.Errorf("Settle: %+v, %v; want a reset after %v", d, err, want)
+	}
+}

@@ -48,7 +48,6 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 			return err
 		}
 		decisions = b.take(op, r, decisions)
-		b.wait(decisions)
 		return nil
 	})
 	if err != nil {
