@@ -74,12 +74,28 @@ func unhex(c byte) byte {
 }
 
 // overlong is where a text writes a character with more bytes than it needs, which some
-// decoders take for that character; -1 if it does not. Other bytes that are not UTF-8
-// may be another encoding's.
+// decoders take for that character; -1 if it does not. Old decoders know forms of five and
+// six bytes, too. Other bytes that are not UTF-8 may be another encoding's.
 func overlong(text string) int {
 	for i := range len(text) - 1 {
-		c, next := text[i], text[i+1]
-		if next&0xc0 == 0x80 && (c == 0xc0 || c == 0xc1 || c == 0xe0 && next < 0xa0 || c == 0xf0 && next < 0x90) {
+		next := text[i+1]
+		if next&0xc0 != 0x80 {
+			continue
+		}
+		least := byte(0) // for the second byte of a character that needs as many
+		switch text[i] {
+		case 0xc0, 0xc1:
+			return i
+		case 0xe0:
+			least = 0xa0
+		case 0xf0:
+			least = 0x90
+		case 0xf8:
+			least = 0x88
+		case 0xfc:
+			least = 0x84
+		}
+		if next < least {
 			return i
 		}
 	}

@@ -118,6 +118,8 @@ func TestReadRefuses(t *testing.T) {
 		{"/%c0%ae%c0%ae/x", 0, spelling.Overlong, 2},
 		{"/a%e0%80%af", 0, spelling.Overlong, 3},
 		{"/%f0%80%80%af", 0, spelling.Overlong, 2},
+		{"/a/%f8%80%80%80%ae", 0, spelling.Overlong, 4},
+		{"/%fc%80%80%80%80%af", 0, spelling.Overlong, 2},
 	} {
 		p, err := spelling.Read(tt.raw, tt.forms)
 		if err == nil || err.Reason != tt.reason || err.At != tt.at {
