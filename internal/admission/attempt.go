@@ -43,7 +43,8 @@ type Attempt[R any] struct {
 	// Entry is, for Lacking and Unclear, the name of the entry, if it is about one. Why is,
 	// for Unclear, what to tell the client.
 	Entry, Why string
-	// Err is the error behind Open, Unavailable, Ended and Broken. Hooks were told of it.
+	// Err is the error behind Open, Unavailable, Ended and Broken. Hooks were told of it,
+	// but for Ended.
 	Err error
 	// Passage is, for Passed, what is to be told how the request ends; nil if nothing
 	// depends on that.

@@ -17,7 +17,7 @@ const (
 	mostReturns = 8
 )
 
-// refund is units to give back.
+// keptRefund is units to give back.
 type keptRefund struct {
 	units int64
 	at    int64 // when they were charged, on the store's clock
@@ -47,7 +47,7 @@ func (e *entry) giveBack(back keptRefund) {
 }
 
 // current says which of the key's fixed windows are the ones that units were charged in at
-// that time; see [refund].
+// that time; see [keptRefund].
 func (e *entry) current(at int64) (bits uint64) {
 	limits := e.rule.Limits()
 	for i := range limits {
