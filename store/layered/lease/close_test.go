@@ -87,6 +87,48 @@ func TestLeaseCloseWhileReturning(t *testing.T) {
 	}
 }
 
+// slowToTake is a store that takes a while to take units of one rule.
+type slowToTake struct {
+	headgate.Store
+	rule *headgate.Rule
+}
+
+func (s *slowToTake) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if checks[0].Rule == s.rule {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return s.Store.Take(ctx, op, checks, dst)
+}
+
+// TestLeaseCloseBeforeDenial: units that a request had set aside, and puts back after the layer
+// was closed, are counted: nobody gives them back.
+func TestLeaseCloseBeforeDenial(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		leased := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(100_000, time.Hour)), Key: "k", Consistency: headgate.Leased}
+		strict := headgate.Check{Rule: headgate.MustRule("strict", headgate.Sliding(1, time.Hour)), Cost: 2}
+		l := openUnclosed(t, &slowToTake{memory.New(), strict.Rule}, lease.Options{})
+		for l.Stats().Held == 0 {
+			layertest.Take(t, l.Store(), leased)
+		}
+		served := l.Stats().Served
+		denied := make(chan bool)
+		go func() {
+			d, err := l.Store().Take(context.Background(), headgate.OpTake, []headgate.Check{leased, strict}, nil)
+			denied <- err == nil && len(d) == 2 && d[0].Source == headgate.SourceLease && !d[1].Allowed
+		}()
+		time.Sleep(time.Millisecond)
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !<-denied {
+			t.Fatal("the request was not denied")
+		}
+		if s := l.Stats(); s.Lost != 1 || s.Taken != served+s.Returned+s.Lost {
+			t.Errorf("%+v; %d were served, and 1 is lost", s, served)
+		}
+	})
+}
+
 // TestLeaseManyRules: a key whose limit was used up is leased again when it is free,
 // although so many rules came in between that the plan of its own was forgotten.
 func TestLeaseManyRules(t *testing.T) {

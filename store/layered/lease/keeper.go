@@ -32,6 +32,7 @@ type keeper struct {
 	returns chan leftover
 	roused  chan struct{}
 	next    atomic.Int64 // when to look at the keys, in ns since Layer.start
+	over    atomic.Bool  // nothing is given back any more
 
 	// What follows is the goroutine's own, and that of stop after it has ended.
 	parts   [][]headgate.Check // what each call gives back; a call for each part of a rule
@@ -73,18 +74,22 @@ func (k *keeper) due(at time.Duration) {
 }
 
 // giveBack puts what is left of a batch into the queue of what is given back. It does not wait. If
-// the queue is full the units stay in use. The key's shard is locked.
+// the queue is full, or the layer was closed, the units stay in use. The key's shard is locked.
 func (k *keeper) giveBack(key *hotKey, b *batch) {
 	if b.left <= 0 {
 		return
 	}
-	select {
-	case k.returns <- leftover{key: key, era: key.era, batch: *b}:
-		key.returning += b.left
-	default:
-		k.lease.counts.lost.Add(b.left)
-	}
+	rest := leftover{key: key, era: key.era, batch: *b}
 	b.left = 0
+	if !k.over.Load() {
+		select {
+		case k.returns <- rest:
+			key.returning += rest.batch.left
+			return
+		default:
+		}
+	}
+	k.lease.counts.lost.Add(rest.batch.left)
 }
 
 func (k *keeper) run(ctx context.Context) {
@@ -240,7 +245,8 @@ func (k *keeper) stop() {
 	k.ended.Wait()
 }
 
-// rest gives back everything, after stop.
+// rest gives back everything, after stop. What a request puts back that ends later is counted as
+// lost.
 func (k *keeper) rest(ctx context.Context) error {
 	errs := k.failure
 	for more := true; more; {
@@ -251,6 +257,11 @@ func (k *keeper) rest(ctx context.Context) error {
 		default:
 			more = false
 		}
+	}
+	k.over.Store(true)
+	k.lease.awaitShards()
+	for len(k.returns) > 0 {
+		errs = errors.Join(errs, k.send(ctx, <-k.returns))
 	}
 	return errs
 }

@@ -87,17 +87,21 @@ func (l *Layer) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	for i := range l.shards {
-		// Whoever is in there may be about to begin a call; nobody is afterwards.
-		l.shards[i].mu.Lock()
-		l.shards[i].mu.Unlock() //nolint:staticcheck // see above
-	}
+	l.awaitShards() // Whoever is in there may be about to begin a call; nobody is afterwards.
 	stop := context.AfterFunc(ctx, l.abandon)
 	l.fills.Wait()
 	l.keeper.stop()
 	stop()
 	l.abandon()
 	return l.keeper.rest(ctx)
+}
+
+// awaitShards waits until everybody has left each shard who was in there.
+func (l *Layer) awaitShards() {
+	for i := range l.shards {
+		l.shards[i].mu.Lock()
+		l.shards[i].mu.Unlock() //nolint:staticcheck // It is enough to have had the lock.
+	}
 }
 
 // Stats are counts since a layer was made, but for Keys and Held, which are of
@@ -113,7 +117,8 @@ type Stats struct {
 	Served int64
 	// Returned is how many unused units were given back, and Refilled how many were not
 	// because their bucket has refilled them since: they are free already. Lost is how many
-	// stay in use although nobody has used them, because a call failed or a key was reset.
+	// stay in use although nobody has used them, because a call failed, a key was reset or a
+	// request put them back after the layer was closed.
 	Returned, Refilled, Lost int64
 }
 
