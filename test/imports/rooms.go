@@ -64,7 +64,7 @@ func Rooms() []Room {
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
-		{"telemetry/*", adapter},
+		{"telemetry/*", []string{"."}},
 
 		// The types of a gateway file, which the gateway's options are made of.
 		{"config/gatewayfile", []string{".", "policy", "httplimit"}},
