@@ -24,7 +24,10 @@ const (
 // X-Forwarded-: those of proxies about the client, and those that exchange the path, which would lead past the rules for it.
 // They are taken off what does not come from a trusted proxy.
 var onlyTrusted = []string{
-	"X-Original-Url", "X-Rewrite-Url", "Client-Ip", "X-Client-Ip", "True-Client-Ip", "X-Cluster-Client-Ip", "Proxy-Client-Ip", "Wl-Proxy-Client-Ip",
+	"X-Original-Url", "X-Rewrite-Url", "X-Original-Path", "X-Envoy-Original-Path", "X-Replaced-Path", "X-Waws-Unencoded-Url",
+	// Gunicorn, for one, cuts the first of them off the path.
+	"Script-Name", "Path-Info", "X-Script-Name",
+	"Client-Ip", "X-Client-Ip", "True-Client-Ip", "X-Cluster-Client-Ip", "Proxy-Client-Ip", "Wl-Proxy-Client-Ip",
 	"X-Forwarded", "X-Original-Host", "X-Original-Method", "X-Original-Uri", "X-Original-Forwarded-For",
 	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "X-Appengine-User-Ip", "X-Azure-Clientip", "X-Envoy-External-Address",
 }

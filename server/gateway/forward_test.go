@@ -50,7 +50,7 @@ func (a answer) saw(t *testing.T, headers ...string) {
 var claims = []string{
 	"X-Forwarded-For: 203.0.113.7", "X-Forwarded-For: 198.51.100.2", "X-Forwarded-Host: public.example", "X-Forwarded-Proto: https",
 	"Forwarded: for=203.0.113.7", "X-Real-IP: 203.0.113.9", "X-Original-URL: /admin", "X-Forwarded-Prefix: /x", "True-Client-IP: 203.0.113.8",
-	"X-User: root",
+	"X-User: root", "Script-Name: /x", "X-Script-Name: /x",
 }
 
 func TestForwardedByAStranger(t *testing.T) {
@@ -64,7 +64,7 @@ func TestForwardedByAStranger(t *testing.T) {
 	g := serveGateway(t, decider(t, nil), o)
 	get(t, client(t), g.url+"/p?q", append(claims, "Host: shop.example:81")...).saw(t,
 		"X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: shop.example:81", "X-Forwarded-Proto: http", "X-Real-IP: 127.0.0.1",
-		"Forwarded: ", "X-Original-Url: ", "X-Forwarded-Prefix: ", "True-Client-Ip: ", "X-User: ", "Seen-Host: shop.example:81", "Seen-Uri: /p?q")
+		"Forwarded: ", "X-Original-Url: ", "X-Forwarded-Prefix: ", "True-Client-Ip: ", "X-User: ", "Script-Name: ", "X-Script-Name: ", "Seen-Host: shop.example:81", "Seen-Uri: /p?q")
 }
 
 func TestForwardedByATrustedProxy(t *testing.T) {
@@ -75,7 +75,22 @@ func TestForwardedByATrustedProxy(t *testing.T) {
 	get(t, client(t), g.url+"/", claims...).saw(t,
 		"X-Forwarded-For: 203.0.113.7, 198.51.100.2, 127.0.0.1", "X-Forwarded-Host: public.example", "X-Forwarded-Proto: https",
 		// The list that is believed is X-Forwarded-For.
-		"X-Real-IP: 198.51.100.2", "Forwarded: ", "X-Original-Url: /admin", "X-User: root")
+		"X-Real-IP: 198.51.100.2", "Forwarded: ", "X-Original-Url: /admin", "X-User: root", "Script-Name: /x")
+}
+
+// Gunicorn takes the path behind what one of these headers says, whoever sends it.
+func TestNobodyMovesThePath(t *testing.T) {
+	t.Parallel()
+	for _, trusted := range []string{"127.0.0.1", "192.0.2.1"} {
+		o := to(upstream(t, echo).URL)
+		r, err := httplimit.NewResolver(httplimit.XForwardedFor, trusted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Identity.Resolver = r
+		g := serveGateway(t, decider(t, nil), o)
+		get(t, client(t), g.url+"/x/v1/token", "SCRIPT_NAME: /x", "PATH_INFO: /v1/token", "Script_Name: /x").saw(t, "SCRIPT_NAME: ", "PATH_INFO: ", "Script_name: ")
+	}
 }
 
 func TestForwardedAsRFC7239(t *testing.T) {
