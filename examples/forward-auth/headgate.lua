@@ -39,9 +39,12 @@ local function ask(txn)
     return core.httpclient():get({ url = base .. "/v1/auth", headers = headers, timeout = timeout })
 end
 
--- Whether it is Headgate that has answered, and not HAProxy in its place.
+-- Whether it is Headgate that has answered, and not HAProxy in its place, which says
+-- 5xx. A 400 or 431 that is no problem document is of Headgate's HTTP server, which does not
+-- take what the client has sent: no client may have it fail like this and pass uncounted.
 local function answered(answer)
-    if answer.status == 200 then
+    local status = answer.status or 0
+    if status == 200 or 400 <= status and status < 500 then
         return true
     end
     local kind = answer.headers and answer.headers["content-type"]
