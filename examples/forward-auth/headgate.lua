@@ -1,18 +1,15 @@
 -- Has HAProxy ask Headgate whether a request may pass:
 --
 --     global
---         lua-load-per-thread headgate.lua http://127.0.0.1:8080 open 1000
+--         lua-load-per-thread headgate.lua
 --     frontend ...
---         http-request lua.headgate
+--         http-request lua.headgate http://127.0.0.1:8080 open 1000
 --
 -- The arguments are Headgate's address, what becomes of requests while it does not
--- answer ("open" or "closed"), and how long it may take, in milliseconds. A request
+-- answer ("open" or "closed"), and how long it may take, in milliseconds. They are those of
+-- the action, as some HAProxy 2.6 hand none on to the file. A request
 -- that is denied is answered here. Of one that passes, the variables txn.hg_limit,
 -- txn.hg_remaining and txn.hg_reset have what its client is to be told.
-
-local base, failure, timeout = ...
-base = base or "http://127.0.0.1:8080"
-timeout = tonumber(timeout or 1000)
 
 -- The headers of a client that Headgate looks at. All others stay here.
 local passed = { "authorization", "x-api-key" }
@@ -24,7 +21,7 @@ local told = {
     "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset", "ratelimit", "ratelimit-policy",
 }
 
-local function ask(txn)
+local function ask(txn, base, timeout)
     local given = txn.http:req_get_headers()
     local headers = {
         ["x-forwarded-method"] = { txn.sf:method() },
@@ -36,7 +33,7 @@ local function ask(txn)
         -- All lines of it: Headgate refuses a request that has two keys.
         headers[name] = given[name]
     end
-    return core.httpclient():get({ url = base .. "/v1/auth", headers = headers, timeout = timeout })
+    return core.httpclient():get({ url = base .. "/v1/auth", headers = headers, timeout = tonumber(timeout) })
 end
 
 -- Whether it is Headgate that has answered, and not HAProxy in its place, which says
@@ -51,12 +48,12 @@ local function answered(answer)
     return kind ~= nil and kind[0] == "application/problem+json"
 end
 
-core.register_action("headgate", { "http-req" }, function(txn)
-    local answer = ask(txn)
+core.register_action("headgate", { "http-req" }, function(txn, base, failure, timeout)
+    local answer = ask(txn, base, timeout)
     local reply = txn:reply()
     if not answered(answer) then
         core.Warning("headgate does not answer at " .. base)
-        if failure ~= "closed" then
+        if failure == "open" then
             return
         end
         reply:set_status(503)
@@ -80,4 +77,4 @@ core.register_action("headgate", { "http-req" }, function(txn)
         reply:set_body(answer.body)
     end
     txn:done(reply)
-end, 0)
+end, 3)

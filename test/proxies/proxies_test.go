@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/headgate/headgate/test/scripts"
 	"github.com/headgate/headgate/test/servers"
 )
 
@@ -190,6 +191,21 @@ func TestHeadgateIsGone(t *testing.T) {
 			t.Errorf("%d %q, want %d", a.status, a.body, want)
 		}
 	})
+}
+
+// HAProxy passes nothing on without a Headgate, if it is told so.
+func TestHAProxyIsClosed(t *testing.T) {
+	t.Parallel()
+	p := &peer{name: "haproxy"}
+	p.Script = scripts.Serving(t, func() *scripts.Script {
+		proxy := address(t)
+		p.url = "http://" + proxy
+		return scripts.Start(t, "../../examples/forward-auth/run",
+			[]string{"PROGRAM=none", "FAILURE=closed", "PROXY=" + proxy, "APP=" + address(t), "HEADGATE=" + address(t)}, p.name)
+	}, func(s *scripts.Script) bool { return s.Await("(?m)^haproxy is ready") != nil })
+	if a := p.ask(t, http.MethodGet, "/", ""); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") != "5" {
+		t.Errorf("%d %v %q, want 503", a.status, a.header, a.body)
+	}
 }
 
 // A rule that must not be passed while the store is gone, is not.
