@@ -33,7 +33,7 @@ const (
 )
 
 var reasons = [...]string{
-	NoPath:     "something else than a slash",
+	NoPath:     "no slash at the start",
 	Control:    "a control character or a space",
 	Escape:     "an escape without two hexadecimal digits",
 	Overlong:   "a character that is encoded with too many bytes",
@@ -60,7 +60,10 @@ type Error struct {
 	At     int // the byte of the path where it stands, counted from 1
 }
 
-// Error says what stands where. It repeats nothing of the path.
+// Error says what stands where, and what to do. It repeats nothing of the path.
 func (e *Error) Error() string {
-	return fmt.Sprintf("Servers read its path in different ways: its byte %d begins %s.", e.At, e.Reason)
+	if e.Reason == NoPath {
+		return fmt.Sprintf("The path has %s.", e.Reason)
+	}
+	return fmt.Sprintf("Byte %d of the path begins %s, which servers read in different ways. Send a path without it.", e.At, e.Reason)
 }

@@ -41,7 +41,7 @@ var (
 	noRoute          = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway has no route for the request."}
 	methodNotAllowed = &httplimit.Problem{Title: "The method is not allowed", Status: http.StatusMethodNotAllowed, Detail: "The gateway passes on neither CONNECT nor TRACE."}
 	ambiguousMethod  = ambiguous("Its method has small letters, which some servers take for capital ones.")
-	fragment         = ambiguous(`Servers read its path in different ways: there is a "#" in it.`)
+	fragment         = ambiguous(`Servers read its path in different ways: there is a "#" in it. Send a path without it.`)
 	lengthRequired   = &httplimit.Problem{Title: "The request has no length", Status: http.StatusLengthRequired, Detail: "A body of HTTP/1.0 has a Content-Length."}
 	bodySlow         = &httplimit.Problem{Title: "The request took too long", Status: http.StatusRequestTimeout, Detail: "Its body did not come in time."}
 	bodyBroken       = &httplimit.Problem{Title: "The request is not complete", Status: http.StatusBadRequest, Detail: "Its body ended before its time or is not framed as HTTP wants it."}

@@ -190,11 +190,11 @@ func TestWhatIsSaidOfAPath(t *testing.T) {
 	t.Parallel()
 	g := serveGateway(t, decider(t, protecting()[0]), to(upstream(t, hello).URL))
 	for target, want := range map[string]string{
-		"/abc/%2e%2e/def":  `its byte 6 begins a segment \".\" or \"..\"`,
-		"/abc%2Fdef":       "its byte 5 begins an encoded slash or backslash",
-		"/abc;d/v1":        `its byte 5 begins parameters`,
-		"/abc/def%00<b>":   "its byte 9 begins a control character",
-		"http://h//abc/de": "its byte 2 begins a second slash",
+		"/abc/%2e%2e/def":  `Byte 6 of the path begins a segment \".\" or \"..\"`,
+		"/abc%2Fdef":       "Byte 5 of the path begins an encoded slash or backslash",
+		"/abc;d/v1":        `Byte 5 of the path begins parameters`,
+		"/abc/def%00<b>":   "Byte 9 of the path begins a control character",
+		"http://h//abc/de": "Byte 2 of the path begins a second slash",
 	} {
 		res, err := http.ReadResponse(raw(t, g.addr, "POST "+target+" HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"), nil)
 		if err != nil {
