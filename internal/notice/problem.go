@@ -1,7 +1,6 @@
 package notice
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -72,14 +71,9 @@ func Forbidden() Problem {
 }
 
 // Uncountable is the problem of a request that the rules cannot be applied to: status 400.
-// The error is the [*headgate.InvalidError] that says why.
-func Uncountable(err error) Problem {
-	p := Problem{Title: "The request cannot be counted", Status: 400}
-	var wrong *headgate.InvalidError
-	if errors.As(err, &wrong) {
-		p.Detail = wrong.Problems.String()
-	}
-	return p
+// The detail says why.
+func Uncountable(detail string) Problem {
+	return Problem{Title: "The request cannot be counted", Status: 400, Detail: detail}
 }
 
 // Ambiguous is the problem of a request that servers read in different ways, so that it

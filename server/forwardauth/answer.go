@@ -33,8 +33,10 @@ func tooLong(entry string) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
 }
 
-func uncountable(why string) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request cannot be counted", Status: http.StatusBadRequest, Detail: why}
+// uncountable is the problem of a request that the rules cannot be applied to.
+func uncountable(detail string) *httplimit.Problem {
+	p := httplimit.Problem(notice.Uncountable(detail))
+	return &p
 }
 
 // ambiguous is the problem of a request that servers read in different ways.

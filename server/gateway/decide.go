@@ -74,7 +74,11 @@ func (x *exchange) turnDown(why admission.Outcome) {
 // cannotCount answers a request that the rules cannot be applied to. It returns false.
 func (x *exchange) cannotCount(err error) bool {
 	x.outcome = refused
-	p := httplimit.Problem(notice.Uncountable(err))
+	detail := ""
+	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+		detail = wrong.Problems.String()
+	}
+	p := httplimit.Problem(notice.Uncountable(detail))
 	x.answer(&p)
 	return false
 }
