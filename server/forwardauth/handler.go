@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/server/decide"
-	"github.com/headgate/headgate/server/routes"
 )
 
 // Path is where proxies ask. Behind it and a slash may stand parameters, in the

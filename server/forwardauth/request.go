@@ -10,10 +10,10 @@ import (
 
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/identity"
+	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
-	"github.com/headgate/headgate/server/routes"
 )
 
 // check looks for what the proxy must set and has not, or not alone. It returns

@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
-	"github.com/headgate/headgate/server/routes"
 )
 
 // exchange is one request and its answer, used again for the next one. It is the

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
-	"github.com/headgate/headgate/server/routes"
 )
 
 // inner is what a gateway is by one version of its options. It does not change once

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
-	"github.com/headgate/headgate/server/routes"
 )
 
 // plan is what is worked out of the options for one version of the policy. It is
