@@ -84,8 +84,16 @@ lint: $(GOLANGCI_LINT) ## check style, mistakes, import rules, and that every go
 	@status=0; for dir in $(MODULES); do \
 		echo "lint $${dir#$(CURDIR)/}"; cd "$$dir"; \
 		$(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./... || status=1; \
-		GOWORK=off $(GO) mod tidy -diff || status=1; \
-	done; exit $$status
+	done; $(GO) run ./release tidy || status=1; exit $$status
+
+.PHONY: tidy
+tidy: ## make every go.mod and go.sum as `go mod tidy` wants them, without a version to fetch
+	$(GO) run ./release tidy -write
+
+.PHONY: release
+release: ## check that every module stands on its own, and print the tags that would publish them
+	$(GO) run ./release check
+	$(GO) run ./release tags
 
 .PHONY: format
 format: $(GOFUMPT) ## rewrite the Go files as gofumpt wants them

@@ -3,7 +3,7 @@ module github.com/headgate/headgate/api
 go 1.26.0
 
 require (
-	github.com/headgate/headgate v0.0.0
+	github.com/headgate/headgate v0.1.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
@@ -14,5 +14,3 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 )
-
-replace github.com/headgate/headgate => ../

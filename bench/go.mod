@@ -6,11 +6,11 @@ require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/go-redis/redis_rate/v10 v10.0.1
-	github.com/headgate/headgate v0.0.0
-	github.com/headgate/headgate/api v0.0.0
-	github.com/headgate/headgate/store/memcached v0.0.0
-	github.com/headgate/headgate/store/postgres v0.0.0
-	github.com/headgate/headgate/store/redis v0.0.0
+	github.com/headgate/headgate v0.1.0
+	github.com/headgate/headgate/api v0.1.0
+	github.com/headgate/headgate/store/memcached v0.1.0
+	github.com/headgate/headgate/store/postgres v0.1.0
+	github.com/headgate/headgate/store/redis v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/sethvargo/go-limiter v0.7.1
@@ -41,12 +41,4 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
-)
-
-replace (
-	github.com/headgate/headgate => ../
-	github.com/headgate/headgate/api => ../api
-	github.com/headgate/headgate/store/memcached => ../store/memcached
-	github.com/headgate/headgate/store/postgres => ../store/postgres
-	github.com/headgate/headgate/store/redis => ../store/redis
 )

@@ -3,8 +3,8 @@ module github.com/headgate/headgate/client
 go 1.26.0
 
 require (
-	github.com/headgate/headgate v0.0.0
-	github.com/headgate/headgate/api v0.0.0
+	github.com/headgate/headgate v0.1.0
+	github.com/headgate/headgate/api v0.1.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0
@@ -15,11 +15,6 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/headgate/headgate => ../
-	github.com/headgate/headgate/api => ../api
 )
 
 // The client for Node.js.

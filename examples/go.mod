@@ -6,16 +6,16 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/headgate/headgate v0.0.0
-	github.com/headgate/headgate/api v0.0.0
-	github.com/headgate/headgate/client v0.0.0
-	github.com/headgate/headgate/contrib/chi v0.0.0
-	github.com/headgate/headgate/contrib/echo v0.0.0
-	github.com/headgate/headgate/contrib/fiber v0.0.0
-	github.com/headgate/headgate/contrib/gin v0.0.0
-	github.com/headgate/headgate/grpclimit v0.0.0
-	github.com/headgate/headgate/store/memcached v0.0.0
-	github.com/headgate/headgate/store/postgres v0.0.0
+	github.com/headgate/headgate v0.1.0
+	github.com/headgate/headgate/api v0.1.0
+	github.com/headgate/headgate/client v0.1.0
+	github.com/headgate/headgate/contrib/chi v0.1.0
+	github.com/headgate/headgate/contrib/echo v0.1.0
+	github.com/headgate/headgate/contrib/fiber v0.1.0
+	github.com/headgate/headgate/contrib/gin v0.1.0
+	github.com/headgate/headgate/grpclimit v0.1.0
+	github.com/headgate/headgate/store/memcached v0.1.0
+	github.com/headgate/headgate/store/postgres v0.1.0
 	github.com/labstack/echo/v5 v5.3.1
 	google.golang.org/grpc v1.85.0
 )
@@ -67,17 +67,4 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/headgate/headgate => ..
-	github.com/headgate/headgate/api => ../api
-	github.com/headgate/headgate/client => ../client
-	github.com/headgate/headgate/contrib/chi => ../contrib/chi
-	github.com/headgate/headgate/contrib/echo => ../contrib/echo
-	github.com/headgate/headgate/contrib/fiber => ../contrib/fiber
-	github.com/headgate/headgate/contrib/gin => ../contrib/gin
-	github.com/headgate/headgate/grpclimit => ../grpclimit
-	github.com/headgate/headgate/store/memcached => ../store/memcached
-	github.com/headgate/headgate/store/postgres => ../store/postgres
 )

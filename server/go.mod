@@ -6,14 +6,14 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/go-jose/go-jose/v4 v4.1.8
-	github.com/headgate/headgate v0.0.0
-	github.com/headgate/headgate/api v0.0.0
-	github.com/headgate/headgate/client v0.0.0
-	github.com/headgate/headgate/config v0.0.0
-	github.com/headgate/headgate/store/memcached v0.0.0
-	github.com/headgate/headgate/store/postgres v0.0.0
-	github.com/headgate/headgate/store/redis v0.0.0
-	github.com/headgate/headgate/telemetry/prom v0.0.0
+	github.com/headgate/headgate v0.1.0
+	github.com/headgate/headgate/api v0.1.0
+	github.com/headgate/headgate/client v0.1.0
+	github.com/headgate/headgate/config v0.1.0
+	github.com/headgate/headgate/store/memcached v0.1.0
+	github.com/headgate/headgate/store/postgres v0.1.0
+	github.com/headgate/headgate/store/redis v0.1.0
+	github.com/headgate/headgate/telemetry/prom v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	go.uber.org/goleak v1.3.0
@@ -43,15 +43,4 @@ require (
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
-)
-
-replace (
-	github.com/headgate/headgate => ../
-	github.com/headgate/headgate/api => ../api
-	github.com/headgate/headgate/client => ../client
-	github.com/headgate/headgate/config => ../config
-	github.com/headgate/headgate/store/memcached => ../store/memcached
-	github.com/headgate/headgate/store/postgres => ../store/postgres
-	github.com/headgate/headgate/store/redis => ../store/redis
-	github.com/headgate/headgate/telemetry/prom => ../telemetry/prom
 )

@@ -7,12 +7,12 @@ require (
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
 	github.com/coder/websocket v1.8.15
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
-	github.com/headgate/headgate v0.0.0
-	github.com/headgate/headgate/api v0.0.0
-	github.com/headgate/headgate/client v0.0.0
-	github.com/headgate/headgate/store/memcached v0.0.0
-	github.com/headgate/headgate/store/postgres v0.0.0
-	github.com/headgate/headgate/store/redis v0.0.0
+	github.com/headgate/headgate v0.1.0
+	github.com/headgate/headgate/api v0.1.0
+	github.com/headgate/headgate/client v0.1.0
+	github.com/headgate/headgate/store/memcached v0.1.0
+	github.com/headgate/headgate/store/postgres v0.1.0
+	github.com/headgate/headgate/store/redis v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -34,13 +34,4 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
-)
-
-replace (
-	github.com/headgate/headgate => ..
-	github.com/headgate/headgate/api => ../api
-	github.com/headgate/headgate/client => ../client
-	github.com/headgate/headgate/store/memcached => ../store/memcached
-	github.com/headgate/headgate/store/postgres => ../store/postgres
-	github.com/headgate/headgate/store/redis => ../store/redis
 )

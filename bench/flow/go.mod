@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-kratos/aegis v0.2.0
-	github.com/headgate/headgate v0.0.0
+	github.com/headgate/headgate v0.1.0
 	golang.org/x/sync v0.24.0
 )
 
@@ -21,5 +21,3 @@ require (
 	github.com/yusufpapurcu/wmi v1.2.2 // indirect
 	golang.org/x/sys v0.24.0 // indirect
 )
-
-replace github.com/headgate/headgate => ../../

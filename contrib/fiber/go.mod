@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/headgate/headgate v0.0.0
+	github.com/headgate/headgate v0.1.0
 	github.com/valyala/fasthttp v1.69.0
 )
 
@@ -24,5 +24,3 @@ require (
 	golang.org/x/sys v0.41.0 // indirect
 	golang.org/x/text v0.34.0 // indirect
 )
-
-replace github.com/headgate/headgate => ../..

@@ -96,6 +96,7 @@ func Rooms() []Room {
 		{"bench", []string{Anything}},
 		{"test", []string{Anything}},
 		{"examples", []string{Anything}},
+		{"release", nil},
 	}
 }
 

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// stranger is somebody who has Go and a module proxy with our modules, and no clone of the
+// repository.
+type stranger struct {
+	release *Release
+	env     []string
+	dir     string
+}
+
+func newStranger(t *testing.T) *stranger {
+	t.Helper()
+	r, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	proxy := filepath.Join(dir, "proxy")
+	if err := r.Publish(proxy); err != nil {
+		t.Fatal(err)
+	}
+	env, err := Environment(t.Context(), proxy, filepath.Join(dir, "cache"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := filepath.Join(dir, "work")
+	if err := os.Mkdir(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return &stranger{r, append(env, "GOBIN="+work), work}
+}
+
+// run is a go command, which must succeed.
+func (s *stranger) run(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Env = s.dir, s.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// The library is fetched from a proxy into a new module, and README's ten lines run there.
+func TestLibrary(t *testing.T) {
+	t.Parallel()
+	s := newStranger(t)
+	readme, err := os.ReadFile(filepath.Join(s.release.Top, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
+	if lines == nil {
+		t.Fatal("README.md has no Go code")
+	}
+	program := `package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func try(ctx context.Context) error {
+` + string(lines[1]) + `	return nil
+}
+
+func main() { fmt.Println(time.Minute, try(context.Background())) }
+`
+	if err := os.WriteFile(filepath.Join(s.dir, "main.go"), []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t, "mod", "init", "example.com/try")
+	s.run(t, "get", prefix+"@"+s.release.Version, prefix+"/store/redis@"+s.release.Version)
+	if out := s.run(t, "run", "."); out != "1m0s <nil>\n" {
+		t.Errorf("README's lines printed %q", out)
+	}
+}
+
+// The program is installed from a proxy with one command, knows its version, and serves.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	s := newStranger(t)
+	s.run(t, "install", prefix+"/server/cmd/headgate@"+s.release.Version)
+	program := filepath.Join(s.dir, "headgate")
+	out, err := exec.CommandContext(t.Context(), program, "version").CombinedOutput()
+	if want := "headgate " + s.release.Version + " ("; err != nil || !strings.HasPrefix(string(out), want) {
+		t.Errorf("headgate version: %q, %v; want %q...", out, err, want)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	serve := exec.CommandContext(ctx, program, "serve", "--listen", "127.0.0.1:0")
+	serve.Dir = s.dir
+	log, err := serve.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = serve.Wait() }()
+	var said bytes.Buffer
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if _, rest, ok := strings.Cut(lines.Text(), "msg=serving address="); ok {
+			address := strings.Fields(rest)[0]
+			out, err := exec.CommandContext(ctx, program, "check", "auth.createToken", "k", "--server", address).CombinedOutput()
+			if err != nil || !bytes.Contains(out, []byte("allowed")) {
+				t.Errorf("headgate check: %v\n%s", err, out)
+			}
+			return
+		}
+	}
+	t.Fatalf("headgate serve ended:\n%s", said.String())
+}
+
+// What a stranger could not import is refused before a tag is there.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ gomod, want string }{
+		"good":    {"module " + prefix + "/x\nrequire " + prefix + " v0.1.0\n", ""},
+		"replace": {"module " + prefix + "/x\nreplace " + prefix + " => ../\n", "x/go.mod:2: replaces " + prefix},
+		"version": {"module " + prefix + "/x\nrequire " + prefix + "/api v0.0.0\n", "x/go.mod:2: requires " + prefix + "/api v0.0.0, must be v0.1.0"},
+		"syntax":  {"module\n", "x/go.mod:1"},
+	} {
+		m := &Module{path: prefix + "/x", dir: "x", gomod: []byte(c.gomod)}
+		err := m.check("v0.1.0")
+		if (err != nil) != (c.want != "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestTags(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"tags"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range []string{" v0.1.0\n", " store/redis/v0.1.0\n", "git push --atomic origin v0.1.0 api/v0.1.0 "} {
+		if !strings.Contains(out.String(), tag) {
+			t.Errorf("%q is missing in\n%s", tag, out.String())
+		}
+	}
+	for _, tag := range []string{"test/v", "bench/", "examples/v", "release/v"} {
+		if strings.Contains(out.String(), tag) {
+			t.Errorf("%q is a tag in\n%s", tag, out.String())
+		}
+	}
+	for _, args := range [][]string{nil, {"tag"}, {"tags", "x"}, {"proxy"}} {
+		if err := run(t.Context(), args, &out); !errors.Is(err, errUsage) {
+			t.Errorf("%q: %v, want %v", args, err, errUsage)
+		}
+	}
+}
