@@ -29,12 +29,13 @@ const (
 // Store keeps counters in this process. It is safe for concurrent use. Make one
 // with [New].
 type Store struct {
-	shards [shards]shard // first, so that they begin with cache lines
-	seed   maphash.Seed
-	clock  func() int64 // nil: own
-	own    *clock
-	budget budget
-	ledger ledger
+	shards  [shards]shard // first, so that they begin with cache lines
+	seed    maphash.Seed
+	clock   func() int64 // nil: own
+	own     *clock
+	budget  budget
+	ledger  ledger
+	permits permits
 }
 
 // Option changes a [Store] that is being made.
@@ -72,6 +73,7 @@ func New(options ...Option) *Store {
 		s.shards[i].resize(minSize, 0)
 	}
 	s.ledger.init(set.maxBytes)
+	s.permits.most = set.maxBytes / permitShare
 	return s
 }
 

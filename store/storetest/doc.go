@@ -18,6 +18,8 @@
 // compares random requests with the [Model], built on package algorithm, and the
 // [Oracle], which shares nothing with it.
 //
+// [RunPermits] does the same for stores that keep permits for several processes.
+//
 // # Vectors
 //
 // A vector is a text file that a person can check by hand:

@@ -7,7 +7,7 @@
 // The tests build the binary once and start as many servers of it as they need,
 // each on a free port of the loopback interface:
 //
-//	s := serve(t, "--store", store.URL())
+//	s := serve(t, "--store", database.URL())
 //	s.check(t, `{"checks":[{"rule":"login","key":"k"}]}`)
 //
 // # Caveats

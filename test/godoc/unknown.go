@@ -93,6 +93,10 @@ func (p *packages) read(root fs.FS, file string) error {
 	return nil
 }
 
+// assigned is the beginning of a line that makes variables. One that is called like a
+// package stands for it in the rest of the code.
+var assigned = regexp.MustCompile(`(?m)^\s*(\w+(?:, \w+)*)\s*:=`)
+
 // qualified is an exported name of a package. What stands before the dot is more
 // than that in a().B and a.b.C.
 var qualified = regexp.MustCompile(`(?:^|[^\w.)\]])(\w+)\.([A-Z]\w*)`)
@@ -105,8 +109,14 @@ func (p *packages) unknown(text string) []string {
 		if !ok {
 			continue
 		}
+		variables := make(map[string]bool)
+		for _, match := range assigned.FindAllStringSubmatch(code.Text, -1) {
+			for _, name := range strings.Split(match[1], ", ") {
+				variables[name] = true
+			}
+		}
 		for _, match := range qualified.FindAllStringSubmatch(code.Text, -1) {
-			if names, ours := p.names[match[1]]; ours && !names[match[2]] {
+			if names, ours := p.names[match[1]]; ours && !names[match[2]] && !variables[match[1]] {
 				unknown = append(unknown, match[1]+"."+match[2])
 			}
 		}

@@ -20,6 +20,7 @@ func TestUnknown(t *testing.T) {
 		"gate/gate_test.go":     file("package gate\n\nfunc Every() {}\n"),
 		"gate/testdata/bad.go":  file("not Go"),
 		"other/other.go":        file("package other\n\ntype Thing int\n\nfunc (Thing) Every() {}\n"),
+		"same/doc.go":           file("// Package same:\n//\n//\tgate, err := other.Open()\n//\tdefer gate.Close()\npackage same\n"),
 		"other/doc.go":          file("// Package other:\n//\n//\tvar _ other.Thing = other.Every\npackage other\n"),
 		"examples/http/main.go": file("// Package http is an example:\n//\n//\thttp.Serve(gate.Nothing)\npackage http\n"),
 		"node_modules/x/odd.go": file("not Go either"),
@@ -28,7 +29,7 @@ func TestUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(got)
-	if want := []string{"examples/http/main.go: gate.Nothing", "gate/doc.go: gate.Every", "other/doc.go: other.Every"}; !slices.Equal(got, want) {
+	if want := []string{"examples/http/main.go: gate.Nothing", "gate/doc.go: gate.Every", "other/doc.go: other.Every", "same/doc.go: other.Open"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
