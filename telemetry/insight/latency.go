@@ -1,0 +1,175 @@
+package insight
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Latency knows how long calls to a store took, in minutes for [Kept]. It is safe for
+// concurrent use; the zero Latency is ready.
+type Latency struct {
+	series [minutes]latencyMinute
+	cause  atomic.Pointer[storeFailure]
+}
+
+type latencyMinute struct {
+	minute  atomic.Int64
+	errors  atomic.Int64
+	buckets [latencyBuckets]atomic.Uint32
+}
+
+type storeFailure struct {
+	at   time.Time
+	text string
+}
+
+// Buckets are a quarter of a power of two wide, from 1 µs on.
+const (
+	latencyParts   = 4
+	latencyBuckets = 25 * latencyParts
+)
+
+// latencyBucket is the place of a duration.
+func latencyBucket(took time.Duration) int {
+	// In quarters of a microsecond, so that there are two bits behind the first one.
+	n := uint64(max(took, 0)) * latencyParts / 1000
+	if n < latencyParts {
+		return 0
+	}
+	exponent := bits.Len64(n) - 3
+	return min(exponent*latencyParts+int(n>>exponent)%latencyParts+1, latencyBuckets-1)
+}
+
+// latencyBound is the upper bound of a bucket.
+func latencyBound(bucket int) time.Duration {
+	exponent, part := bucket/latencyParts, bucket%latencyParts
+	return time.Duration(uint64(latencyParts+part)<<exponent) * time.Microsecond / latencyParts
+}
+
+// Hooks are hooks for [headgate.Observe] that tell the given ones as well. The clock is the
+// process's own.
+func (l *Latency) Hooks(h headgate.Hooks) headgate.Hooks {
+	decided, failed := h.Decided, h.Failed
+	return headgate.Hooks{
+		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
+			if decided != nil {
+				decided(ctx, op, checks, decisions, took)
+			}
+			l.Add(time.Now(), took)
+		},
+		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
+			if failed != nil {
+				failed(ctx, op, checks, err, took)
+			}
+			now := time.Now()
+			l.Add(now, took)
+			if ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, headgate.ErrConflict) {
+				l.Fail(now, err)
+			}
+		},
+	}
+}
+
+// Add adds one call.
+func (l *Latency) Add(now time.Time, took time.Duration) {
+	l.at(now).buckets[latencyBucket(took)].Add(1)
+}
+
+// Fail notes that a call has failed.
+func (l *Latency) Fail(now time.Time, err error) {
+	l.at(now).errors.Add(1)
+	l.cause.Store(&storeFailure{now, headgate.Text(err)})
+}
+
+// at is the minute of the time. A call that ends as a minute begins may be lost.
+func (l *Latency) at(now time.Time) *latencyMinute {
+	minute := minuteOf(now)
+	m := &l.series[minute%minutes]
+	if was := m.minute.Load(); was != minute && m.minute.CompareAndSwap(was, minute) {
+		m.errors.Store(0)
+		for i := range m.buckets {
+			m.buckets[i].Store(0)
+		}
+	}
+	return m
+}
+
+// StoreMinute is how long the calls of a minute took.
+type StoreMinute struct {
+	// At is when it began, in seconds since 1970.
+	At     int64 `json:"at"`
+	Calls  int64 `json:"calls"`
+	Errors int64 `json:"errors"`
+	// P50, P99 and P999 are percentiles in microseconds, too high by a quarter at most; zero
+	// if there were no calls.
+	P50  int64 `json:"p50_us"`
+	P99  int64 `json:"p99_us"`
+	P999 int64 `json:"p999_us"`
+}
+
+// StoreReport is how long calls took, and how many failed.
+type StoreReport struct {
+	// Range is of all calls within the range, and At where it begins.
+	Range   StoreMinute   `json:"range"`
+	Minutes []StoreMinute `json:"minutes"`
+	// LastError is the text of the last failure, and LastErrorAt its time in milliseconds
+	// since 1970; zero if there was none.
+	LastError   string `json:"last_error,omitempty"`
+	LastErrorAt int64  `json:"last_error_at,omitempty"`
+}
+
+// Report reports the calls up to now.
+func (l *Latency) Report(now time.Time, of time.Duration) StoreReport {
+	last, n := minuteOf(now), within(of)
+	var r StoreReport
+	var all [latencyBuckets]int64
+	for m := max(last-minutes+1, 0); m <= last; m++ {
+		at := &l.series[m%minutes]
+		one := StoreMinute{At: m * 60}
+		var buckets [latencyBuckets]int64
+		if at.minute.Load() == m {
+			one.Errors = at.errors.Load()
+			for i := range buckets {
+				buckets[i] = int64(at.buckets[i].Load())
+			}
+		}
+		one.fill(&buckets)
+		r.Minutes = append(r.Minutes, one)
+		if m > last-n {
+			r.Range.Errors += one.Errors
+			for i := range all {
+				all[i] += buckets[i]
+			}
+		}
+	}
+	r.Range.At = (last - n + 1) * 60
+	r.Range.fill(&all)
+	if f := l.cause.Load(); f != nil {
+		r.LastError, r.LastErrorAt = f.text, f.at.UnixMilli()
+	}
+	return r
+}
+
+// fill sets the percentiles.
+func (s *StoreMinute) fill(buckets *[latencyBuckets]int64) {
+	for _, n := range buckets {
+		s.Calls += n
+	}
+	for _, q := range []struct {
+		part int64 // of a thousand
+		to   *int64
+	}{{500, &s.P50}, {990, &s.P99}, {999, &s.P999}} {
+		need, sum := (s.Calls*q.part+999)/1000, int64(0)
+		for i := 0; i < len(buckets) && s.Calls > 0; i++ {
+			if sum += buckets[i]; sum >= need {
+				*q.to = latencyBound(i).Microseconds()
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package insight
+
+import (
+	"sync"
+
+	"github.com/headgate/headgate"
+)
+
+// outcome is what became of a check.
+type outcome uint8
+
+const (
+	wasAllowed   outcome = iota // charged
+	wasDenied                   // one of its limits denied the request
+	wasShadow                   // one of its limits would have, if it were enforced
+	wasUncharged                // another check denied the request
+)
+
+// record is one check and what became of it.
+type record struct {
+	rule     *headgate.Rule
+	limit    *headgate.Limit // that decided
+	hash     uint64          // of the key, once the record is counted
+	cost     int64
+	capacity int64
+	// remaining is what the limit had left; of a denial, before and after.
+	remaining int64
+	// What follows is set for denials only.
+	retryAfter, at, version int64
+
+	from, to int32 // of its key
+	outcome  outcome
+	door     uint8
+	source   headgate.Source
+}
+
+const (
+	bufferRecords = 256
+	bufferKeys    = 8 << 10
+)
+
+// buffer holds records until they are counted.
+type buffer struct {
+	n, used  int
+	told     bool // of requests
+	requests [maxDoors]counts
+	records  [bufferRecords]record
+	keys     [bufferKeys]byte
+}
+
+func (b *buffer) idle() bool { return b.n == 0 && !b.told }
+
+// empty forgets the records. The rules that they name stay alive until the places are
+// used again, which are few.
+func (b *buffer) empty() {
+	b.n, b.used = 0, 0
+	if b.told {
+		b.requests, b.told = [maxDoors]counts{}, false
+	}
+}
+
+// stripe is a buffer that usually one processor alone writes to.
+type stripe struct {
+	mu     sync.Mutex // taken before the recorder's
+	buffer *buffer
+	_      [64]byte // no two of them share a cache line
+}
+
+// Decided records the decisions on the checks of one request to take units, as
+// [headgate.Store] returns them, which were made by this version of the policy. It keeps
+// neither slice, and does not wait for anything but a buffer to be counted.
+func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headgate.Decision) {
+	if len(decisions) == 0 {
+		return
+	}
+	admitted, shadow := true, false
+	for i := range decisions {
+		if o := &decisions[i]; !o.Allowed {
+			if o.Shadow {
+				shadow = true
+			} else {
+				admitted = false
+			}
+		}
+	}
+	r := d.r
+	s := r.lent.Get().(*stripe)
+	s.mu.Lock()
+	q := &s.buffer.requests[d.id]
+	s.buffer.told = true
+	if admitted {
+		q.allowed++
+	} else {
+		q.denied++
+	}
+	if shadow {
+		q.shadow++
+	}
+	for i := 0; i < len(decisions); {
+		// The decisions of a check follow one another.
+		check := decisions[i].Check
+		tightest := i
+		for i++; i < len(decisions) && decisions[i].Check == check; i++ {
+			if outranks(&decisions[i], &decisions[tightest]) {
+				tightest = i
+			}
+		}
+		if uint(check) >= uint(len(checks)) {
+			continue
+		}
+		s.room(r, len(checks[check].Key))
+		s.buffer.write(d.id, version, &checks[check], &decisions[tightest], admitted)
+	}
+	s.mu.Unlock()
+	r.lent.Put(s)
+}
+
+// outranks says which of the limits of one check has more to say: one that denies, for
+// longer; or the one of which the smaller part is left.
+func outranks(d, o *headgate.Decision) bool {
+	switch {
+	case d.Allowed != o.Allowed:
+		return !d.Allowed
+	case !d.Allowed:
+		return o.RetryAfter != headgate.Never && (d.RetryAfter == headgate.Never || d.RetryAfter > o.RetryAfter)
+	case d.Limit.Algorithm == headgate.Penalty:
+		return false
+	case o.Limit.Algorithm == headgate.Penalty:
+		return true
+	}
+	// Neither product is larger than 10^18.
+	return d.Remaining*o.Limit.Capacity() < o.Remaining*d.Limit.Capacity()
+}
+
+// room makes room for a record whose key has so many bytes.
+func (s *stripe) room(r *Recorder, key int) {
+	if b := s.buffer; b.n < bufferRecords && b.used+min(key, headgate.MaxKey) <= bufferKeys {
+		return
+	}
+	select {
+	case b := <-r.free:
+		// There are as many places in the channel as there are buffers beside the stripes'.
+		r.full <- s.buffer
+		s.buffer = b
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	default:
+		r.count(s.buffer)
+	}
+}
+
+func (b *buffer) write(door uint8, version int64, check *headgate.Check, d *headgate.Decision, admitted bool) {
+	to := &b.records[b.n]
+	b.n++
+	to.rule, to.limit = d.Rule, d.Limit
+	to.cost, to.capacity, to.remaining = check.Units(), d.Limit.Capacity(), d.Remaining
+	to.from = int32(b.used)
+	// A longer key is none that a store takes.
+	b.used += copy(b.keys[b.used:], check.Key[:min(len(check.Key), headgate.MaxKey)])
+	to.to = int32(b.used)
+	to.door, to.source = door, d.Source
+	switch {
+	case !d.Allowed:
+		to.outcome = wasDenied
+		if d.Shadow {
+			to.outcome = wasShadow
+		}
+		to.retryAfter, to.at, to.version = int64(d.RetryAfter), d.At, version
+	case admitted:
+		to.outcome = wasAllowed
+	default:
+		to.outcome = wasUncharged
+	}
+}

@@ -1,0 +1,216 @@
+package insight
+
+import "unsafe"
+
+// sketch follows the keys with the largest sums of weights, in bounded memory (Space-Saving;
+// Metwally et al., 2005). A key that is new takes the place of the one with the smallest
+// count and starts from that count, which is its error: the count is too high by that at
+// most. The counts add up to the total, so the smallest of m is at most total/m.
+//
+// Keys are told apart by a 64-bit hash with a secret seed.
+type sketch struct {
+	entries  []entry
+	index    []uint16 // open addressing by hash: place in entries plus one, 0 if free
+	most     int      // entries at most
+	total    int64
+	least    int64 // a lower bound of all counts
+	cursor   int   // where the search for the smallest count goes on
+	room     int   // bytes that keys may still take
+	replaced bool  // some key has lost its place
+}
+
+// entry is one key that is followed.
+type entry struct {
+	hash   uint64
+	count  int64
+	error  int64
+	key    []byte
+	minute uint32 // weight within the current minute
+	used   uint16 // of the limit after the last decision, in thousandths
+	tier   uint8
+	cut    bool // key is only the beginning of the key
+}
+
+const (
+	entryBytes = int(unsafe.Sizeof(entry{}))
+	// firstEntries is how many entries a sketch has room for at first.
+	firstEntries = 8
+)
+
+// budget lends memory. It reports false if there is not so much left.
+type budget func(bytes int) bool
+
+// add adds weight to a key and returns its entry, which is valid until the next add. It is
+// nil if there is no memory for a single entry.
+func (s *sketch) add(hash uint64, key []byte, weight int64, memory budget) *entry {
+	s.total += weight
+	place := s.find(hash)
+	if place >= 0 {
+		e := &s.entries[place]
+		e.count += weight
+		e.minute = addMinute(e.minute, weight)
+		return e
+	}
+	if len(s.entries) < cap(s.entries) || s.grow(memory) {
+		// What reset has left there keeps the memory of its key.
+		s.entries = s.entries[:len(s.entries)+1]
+		e := &s.entries[len(s.entries)-1]
+		*e = entry{hash: hash, count: weight, key: e.key, minute: addMinute(0, weight)}
+		s.setKey(e, key, memory)
+		s.insert(hash, len(s.entries)-1)
+		return e
+	}
+	if len(s.entries) == 0 {
+		return nil
+	}
+	place = s.smallest()
+	e := &s.entries[place]
+	s.remove(e.hash)
+	s.replaced = true
+	*e = entry{hash: hash, count: e.count + weight, error: e.count, key: e.key, minute: addMinute(0, weight)}
+	s.setKey(e, key, memory)
+	s.insert(hash, place)
+	return e
+}
+
+// addMinute adds and stays within 32 bits.
+func addMinute(sum uint32, weight int64) uint32 {
+	return uint32(min(int64(sum)+weight, 1<<32-1))
+}
+
+// grow makes room for more entries, as long as no key has lost its place for want of it.
+func (s *sketch) grow(memory budget) bool {
+	now := cap(s.entries)
+	next := min(max(2*now, firstEntries), s.most)
+	if s.replaced || next <= now || !memory(sketchBytes(next)-sketchBytes(now)) {
+		return false
+	}
+	s.entries = append(make([]entry, 0, next), s.entries...)
+	s.index = make([]uint16, indexLen(next))
+	for i := range s.entries {
+		s.insert(s.entries[i].hash, i)
+	}
+	return true
+}
+
+// indexLen is a power of two that leaves half of the index free.
+func indexLen(entries int) int {
+	n := 2
+	for n < 2*entries {
+		n *= 2
+	}
+	return n
+}
+
+// sketchBytes is what so many entries take, without their keys.
+func sketchBytes(entries int) int {
+	if entries == 0 {
+		return 0
+	}
+	return entries*entryBytes + 2*indexLen(entries)
+}
+
+// smallest finds an entry with the smallest count. Counts only grow, so the search goes on
+// where it has stopped, and looks for a new smallest count after a whole round.
+func (s *sketch) smallest() int {
+	for range 2 {
+		for range s.entries {
+			if s.cursor++; s.cursor >= len(s.entries) {
+				s.cursor = 0
+			}
+			if s.entries[s.cursor].count <= s.least {
+				return s.cursor
+			}
+		}
+		s.least = s.entries[0].count
+		for i := range s.entries {
+			s.least = min(s.least, s.entries[i].count)
+		}
+	}
+	return s.cursor
+}
+
+// setKey copies the key into the entry. What does not fit into the room is cut off.
+func (s *sketch) setKey(e *entry, key []byte, memory budget) {
+	if more := len(key) - cap(e.key); more > 0 {
+		// Whole units of 16 bytes, as the allocator has them.
+		size := (len(key) + 15) &^ 15
+		if more = size - cap(e.key); more <= s.room && memory(more) {
+			s.room -= more
+			e.key = make([]byte, 0, size)
+		} else {
+			key, e.cut = key[:cap(e.key)], true
+		}
+	}
+	e.key = append(e.key[:0], key...)
+}
+
+func (s *sketch) slot(hash uint64) int { return int(hash) & (len(s.index) - 1) }
+
+// find returns the place of a key, or -1.
+func (s *sketch) find(hash uint64) int {
+	if len(s.index) == 0 {
+		return -1
+	}
+	mask := len(s.index) - 1
+	for i := s.slot(hash); s.index[i] != 0; i = (i + 1) & mask {
+		if place := int(s.index[i]) - 1; s.entries[place].hash == hash {
+			return place
+		}
+	}
+	return -1
+}
+
+func (s *sketch) insert(hash uint64, place int) {
+	mask := len(s.index) - 1
+	i := s.slot(hash)
+	for s.index[i] != 0 {
+		i = (i + 1) & mask
+	}
+	s.index[i] = uint16(place + 1)
+}
+
+// remove takes a key that is there out of the index, and moves up those behind it that
+// would not be found any more.
+func (s *sketch) remove(hash uint64) {
+	mask := len(s.index) - 1
+	hole := s.slot(hash)
+	for s.entries[s.index[hole]-1].hash != hash {
+		hole = (hole + 1) & mask
+	}
+	for i := (hole + 1) & mask; s.index[i] != 0; i = (i + 1) & mask {
+		home := s.slot(s.entries[s.index[i]-1].hash)
+		if (i-home)&mask >= (i-hole)&mask {
+			s.index[hole] = s.index[i]
+			hole = i
+		}
+	}
+	s.index[hole] = 0
+}
+
+// absent is the largest true sum of a key that is not followed.
+func (s *sketch) absent() int64 {
+	if !s.replaced {
+		return s.lost()
+	}
+	least := s.entries[0].count
+	for i := range s.entries {
+		least = min(least, s.entries[i].count)
+	}
+	return least
+}
+
+// lost is what was counted without an entry, because there was no memory for one.
+func (s *sketch) lost() int64 {
+	if len(s.entries) == 0 {
+		return s.total
+	}
+	return 0
+}
+
+// reset forgets all keys and keeps their memory.
+func (s *sketch) reset() {
+	s.entries = s.entries[:0]
+	clear(s.index)
+	s.total, s.least, s.cursor, s.replaced = 0, 0, 0, false
+}

@@ -1,0 +1,172 @@
+package insight
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"testing"
+)
+
+func unlimited(int) bool { return true }
+
+// zipf draws from 0 to n-1, with the probability of i proportional to (i+1)^-s. The one of
+// math/rand/v2 adds an offset to i.
+type zipf struct{ sums []float64 }
+
+func newZipf(s float64, n int) *zipf {
+	z := &zipf{make([]float64, n)}
+	sum := 0.0
+	for i := range n {
+		sum += math.Pow(float64(i+1), -s)
+		z.sums[i] = sum
+	}
+	return z
+}
+
+func (z *zipf) draw(r *rand.Rand) int {
+	return sort.SearchFloat64s(z.sums, r.Float64()*z.sums[len(z.sums)-1])
+}
+
+// checkBounds compares every count of a sketch with the true one.
+func checkBounds(t *testing.T, s *sketch, seed maphash.Seed, truth map[string]int64) {
+	t.Helper()
+	m := int64(len(s.entries))
+	var sum int64
+	listed := make(map[string]bool)
+	for i := range s.entries {
+		e := &s.entries[i]
+		is := truth[string(e.key)]
+		if e.count-e.error > is || is > e.count {
+			t.Fatalf("%q has %d, and the sketch says %d with an error of %d", e.key, is, e.count, e.error)
+		}
+		if e.error > s.total/m {
+			t.Fatalf("the error %d of %q is more than %d/%d", e.error, e.key, s.total, m)
+		}
+		if maphash.Bytes(seed, e.key) != e.hash || s.find(e.hash) != i {
+			t.Fatalf("%q is not found where it is", e.key)
+		}
+		sum += e.count
+		listed[string(e.key)] = true
+	}
+	if sum != s.total {
+		t.Fatalf("the counts add up to %d, and the total is %d", sum, s.total)
+	}
+	absent := s.absent()
+	for key, is := range truth {
+		if !listed[key] && is > absent {
+			t.Fatalf("%q has %d and is not listed, and absent ones have at most %d", key, is, absent)
+		}
+	}
+}
+
+func TestSketchBounds(t *testing.T) {
+	t.Parallel()
+	for trial := range uint64(60) {
+		random := rand.New(rand.NewPCG(trial, 1))
+		seed := maphash.MakeSeed()
+		s := &sketch{most: 1 + random.IntN(60), room: 1 << 20}
+		truth := make(map[string]int64)
+		keys := newZipf(random.Float64()*1.5, 1+random.IntN(500))
+		// Some trials run out of memory in the middle.
+		left := 1 << 20
+		if trial%3 == 0 {
+			left = 2000 + random.IntN(3000)
+		}
+		lend := func(n int) bool {
+			if n > left {
+				return false
+			}
+			left -= n
+			return true
+		}
+		s.room = 1 << 20
+		for range 3000 {
+			key := fmt.Sprint(keys.draw(random))
+			weight := 1 + random.Int64N(5)
+			s.add(maphash.String(seed, key), []byte(key), weight, lend)
+			truth[key] += weight
+		}
+		for i := range s.entries {
+			if s.entries[i].cut {
+				s.entries[i].key = nil
+			}
+		}
+		if slices.ContainsFunc(s.entries, func(e entry) bool { return e.key == nil }) {
+			continue // A key was cut for want of memory: it has no name to look up.
+		}
+		checkBounds(t, s, seed, truth)
+		s.reset()
+		if s.add(7, []byte("x"), 2, lend); s.total != 2 || len(s.entries) != 1 || s.find(7) != 0 || s.absent() != 0 {
+			t.Fatalf("after reset there is %+v", s)
+		}
+	}
+}
+
+// TestSketchWorstCase has a stream that makes every new key evict one.
+func TestSketchWorstCase(t *testing.T) {
+	t.Parallel()
+	seed := maphash.MakeSeed()
+	s := &sketch{most: bounds[byUse].most, room: bounds[byUse].room}
+	truth := make(map[string]int64)
+	for i := range 20_000 {
+		key := fmt.Sprint(i % 1000)
+		s.add(maphash.String(seed, key), []byte(key), 1, unlimited)
+		truth[key]++
+	}
+	checkBounds(t, s, seed, truth)
+}
+
+func TestSketchRecall(t *testing.T) {
+	t.Parallel()
+	const keys, draws = 1_000_000, 2_000_000
+	random := rand.New(rand.NewPCG(7, 11))
+	z := newZipf(1.1, keys)
+	seed := maphash.MakeSeed()
+	for _, view := range []int{byUse, byDenied} {
+		s := &sketch{most: bounds[view].most, room: bounds[view].room}
+		truth := make(map[string]int64)
+		for range draws {
+			key := fmt.Sprintf("client-%d", z.draw(random))
+			s.add(maphash.String(seed, key), []byte(key), 1, unlimited)
+			truth[key]++
+		}
+		checkBounds(t, s, seed, truth)
+		all := make([]string, 0, len(truth))
+		for key := range truth {
+			all = append(all, key)
+		}
+		slices.SortFunc(all, func(a, b string) int { return cmp.Compare(truth[b], truth[a]) })
+		largest := s.sorted()[:20]
+		for _, key := range all[:20] {
+			if !slices.ContainsFunc(largest, func(e entry) bool { return string(e.key) == key }) {
+				t.Errorf("view %d: %q is one of the 20 largest, with %d, and is not found", view, key, truth[key])
+			}
+		}
+	}
+}
+
+// TestSketchLongKeys has keys beyond the room cut off, and told apart all the same.
+func TestSketchLongKeys(t *testing.T) {
+	t.Parallel()
+	s := &sketch{most: 4, room: 100}
+	lent := 0
+	lend := func(n int) bool { lent += n; return true }
+	long := make([]byte, 80)
+	a := s.add(1, long, 3, lend)
+	if a.cut || len(a.key) != 80 {
+		t.Fatalf("the first key is %q", a.key)
+	}
+	if b := s.add(2, long, 1, lend); !b.cut || b.count != 1 {
+		t.Fatalf("the second key is %+v", b)
+	}
+	if c := s.add(1, long, 1, lend); c.count != 4 {
+		t.Fatalf("the first key has %d", c.count)
+	}
+	if lent > 100+sketchBytes(4) {
+		t.Fatalf("it took %d bytes", lent)
+	}
+}
