@@ -40,6 +40,7 @@ type App struct {
 	certificates *certificates
 	gateway      *gatewaySource // nil without a gateway file
 	reserve      reserve
+	insights     *insights // nil if they are not wanted
 	doors        []*door
 	draining     atomic.Bool
 	// ending is closed, by end, before the doors are shut: calls that would last
@@ -86,6 +87,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if s.Candidate != "" {
 		a.trial, err = newTrial(ctx, &s, a.Policy)
 	}
+	a.insights = a.newInsights()
 	if err == nil {
 		err = a.openDoors(ctx)
 	}
@@ -115,12 +117,12 @@ func (a *App) openDoors(ctx context.Context) error {
 	}
 	a.add("http", a.settings.Listen, s)
 	if a.settings.Gateway != nil {
-		if err := a.openGateway(ctx, decider, registry); err != nil {
+		if err := a.openGateway(ctx, a.seen(decider, "gateway"), registry); err != nil {
 			return err
 		}
 	}
 	if a.settings.RESPListen != "" {
-		a.add("resp", a.settings.RESPListen, a.newRESP(decider, registry))
+		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), registry))
 	}
 	if a.settings.GRPCListen != "" {
 		dialect, err := httplimit.ParseDialect(a.settings.Dialect)
@@ -129,8 +131,8 @@ func (a *App) openDoors(ctx context.Context) error {
 		}
 		// A line for each service.
 		services := []func(grpc.ServiceRegistrar){
-			envoyrls.New(decider, envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add}).Register,
-			grpcapi.New(decider, a.grpcOptions()).Register,
+			envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add}).Register,
+			grpcapi.New(a.seen(decider, "grpc"), a.grpcOptions()).Register,
 			a.newGRPCStore(store, recorder, registry),
 		}
 		a.add("grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
@@ -142,6 +144,9 @@ func (a *App) openDoors(ctx context.Context) error {
 func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
 	if a.layers != nil {
 		registry.MustRegister(a.layers, a.nodes)
+	}
+	if a.insights != nil {
+		registry.MustRegister(a.insights)
 	}
 	soft := newSoftHits(registry)
 	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, a.throttleHooks(recorder.Hooks(), registry))}
@@ -159,6 +164,9 @@ func (a *App) observe(store headgate.Store, hooks headgate.Hooks) headgate.Store
 		hooks = (&refusals{logger: a.settings.Logger, status: a.without.Stats}).hooks(hooks)
 	} else {
 		hooks = newFailures(a.settings.Logger).hooks(hooks)
+	}
+	if a.insights != nil {
+		hooks = a.insights.store.Hooks(hooks)
 	}
 	return headgate.Observe(store, hooks)
 }
@@ -179,7 +187,7 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 	}
 	logger := a.settings.Logger
 	s := &http.Server{
-		Handler: a.leaving(httpapi.New(decider, httpapi.Options{
+		Handler: a.leaving(httpapi.New(a.seen(decider, "http"), httpapi.Options{
 			Ready:  a.newReady(),
 			Detail: a.detail,
 			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
@@ -189,7 +197,7 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 				}
 				return now, result == changed, nil
 			}, Candidate: a.candidateReport()},
-			Auth:      forwardauth.New(decider, forwardauth.Options{Dialect: dialect, Logger: logger}),
+			Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
 			Metrics:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}),
 			Dialect:   dialect,
 			Logger:    logger,
@@ -338,6 +346,9 @@ func (a *App) Close() error {
 		a.closeDoors()
 		if a.trial != nil {
 			a.trial.close()
+		}
+		if a.insights != nil {
+			a.insights.Close()
 		}
 		a.layers.close()
 		a.closed = a.store.Close()

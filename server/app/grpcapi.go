@@ -47,5 +47,5 @@ func (a *App) newGRPCStore(store headgate.Store, recorder *prom.Recorder, regist
 		Failed: recorded.Failed,
 	}
 	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, hooks)}
-	return grpcapi.NewStore(over, grpcapi.StoreOptions{Options: a.grpcOptions(), Token: a.settings.GRPCStoreToken}).Register
+	return grpcapi.NewStore(a.seen(over, "grpc-store"), grpcapi.StoreOptions{Options: a.grpcOptions(), Token: a.settings.GRPCStoreToken}).Register
 }

@@ -105,6 +105,9 @@ type Settings struct {
 	// AdminToken is what callers of POST /v1/reload show: 16 to 1024 bytes of
 	// visible ASCII. Empty means that nobody may call it.
 	AdminToken string
+	// NoInsight has nobody told which keys use the rules most and which are denied;
+	// see [insight.Recorder].
+	NoInsight bool
 	// Version is what the metrics call this build.
 	Version string
 	// Logger takes what the operator should know. Nil means none.

@@ -29,6 +29,7 @@ type service struct {
 	Memory          int64         `help:"Bound on the counters in memory, in MiB: those of the memory store, or of rules that are counted locally. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
 	Keys            hashKeys      `embed:""`
 	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
+	Insight         bool          `help:"Know which keys use each rule most, which are denied and why, in bounded memory. On by default." default:"true" negatable:"" env:"HEADGATE_INSIGHT"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
 	LogFormat       string        `help:"Format of the log: text or json." type:"choice" of:"text json" default:"text" env:"HEADGATE_LOG_FORMAT"`
 	DrainDelay      time.Duration `help:"How long /readyz says no before the listener closes at shutdown, so that balancers look elsewhere." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
@@ -54,6 +55,7 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.Store, to.StoreTimeout, to.Learn, to.MemoryMiB = s.Store, s.StoreTimeout, s.Learn, s.Memory
 	to.DenyCache = s.DenyCache == headgate.DenyCacheOn.String()
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
+	to.NoInsight = !s.Insight
 	to.HeapReserve = heapReserve()
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
 }
