@@ -1,0 +1,258 @@
+package shared
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/internal/waiting"
+	"github.com/headgate/headgate/store"
+)
+
+const (
+	// maxPlaces is how many callers of a process have a place in the store's line for a key
+	// before others wait in the process: enough to take what becomes free without a gap,
+	// and few enough for the store to bear those who ask again.
+	maxPlaces = 8
+	// keepPlace is how long the store keeps a place for a caller that does not ask again:
+	// that long the first of the line holds up the rest if its process has crashed.
+	keepPlace = 2 * time.Second
+	// askFirst is after how long the first of the line asks again, on average. Where
+	// permits are held for less than four times that, it asks the more often, down to
+	// askSoonest. askLast is the longest for those behind it.
+	askFirst   = 20 * time.Millisecond
+	askSoonest = 2 * time.Millisecond
+	askLast    = 500 * time.Millisecond
+	// callWithin bounds each call to the store, which has a shorter deadline of its own.
+	callWithin = 5 * time.Second
+	// queues is how many queues each class of a key's line has.
+	queues = 16
+)
+
+// attempt is one caller on its way to a permit.
+type attempt struct {
+	g     *Gate
+	e     *entry
+	r     *flow.Request
+	ctx   context.Context //nolint:containedctx // the attempt lasts as long as the call it belongs to
+	until time.Time       // when it stops waiting; zero is never
+
+	holder string
+}
+
+// once asks the store once.
+func (a *attempt) once() (flow.Permit, error) {
+	p, answer, err := a.ask(0)
+	switch {
+	case err != nil:
+		a.forget()
+		return a.failed(err)
+	case p.Held():
+		return p, nil
+	}
+	return flow.Permit{}, a.g.refuse(a.r, flow.ReasonBusy, answer, nil)
+}
+
+// ask makes one call to the store. A permit that holds nothing is a refusal.
+func (a *attempt) ask(wait time.Duration) (flow.Permit, store.PermitAnswer, error) {
+	g := a.g
+	if a.holder == "" {
+		a.holder = g.name()
+	}
+	// A call that its caller gives up may count all the same, so it is made to the end.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), callWithin)
+	defer cancel()
+	began := time.Now()
+	answer, err := g.permits.Acquire(ctx, store.PermitRequest{
+		Key: g.config.Prefix + a.r.Key, Holder: a.holder, Cost: a.r.Units(), Limit: g.config.Limit,
+		TTL: g.config.TTL, Queue: g.config.Queue, Wait: wait,
+	})
+	if err != nil || !answer.Granted() {
+		return flow.Permit{}, answer, err
+	}
+	end := began.Add(answer.Lease.Remaining - g.config.Margin)
+	if !time.Now().Before(end) {
+		return flow.Permit{}, answer, fmt.Errorf("the answer took %v, and the lease is for %v: %w",
+			time.Since(began).Round(time.Millisecond), g.config.TTL, ErrEnded)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hold(a.e, a.r.Units(), &answer.Lease, end), answer, nil
+}
+
+// forget has what the store may have granted, or the place in its line, given back: the
+// caller goes without knowing what it has.
+func (a *attempt) forget() {
+	if a.holder == "" {
+		return
+	}
+	g := a.g
+	h := &holding{gate: g, lease: store.Lease{Key: g.config.Prefix + a.r.Key, Holder: a.holder}, state: leaving}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h.setEnd(time.Now().Add(g.config.TTL))
+	g.schedule(h, time.Now())
+}
+
+// wait takes a permit now or in its turn.
+func (a *attempt) wait() (flow.Permit, error) {
+	g := a.g
+	queued, err := a.queue()
+	if err != nil {
+		return flow.Permit{}, err
+	}
+	placed := queued // it counts among those with a place
+	defer func() {
+		if placed {
+			g.next(a.e)
+		}
+	}()
+	lastHeard := time.Now()
+	for {
+		keep := keepPlace
+		last := !a.until.IsZero() && !time.Now().Before(a.until)
+		if last {
+			keep = 0
+		}
+		p, answer, err := a.ask(keep)
+		switch {
+		case err != nil && (!placed || last || time.Since(lastHeard) > keepPlace):
+			a.forget()
+			return a.failed(err)
+		case err != nil:
+			answer.Ahead = 1
+		case p.Held() && a.ctx.Err() != nil:
+			p.Done(flow.Unused)
+			return flow.Permit{}, flow.Ended(a.ctx, g.config.Name)
+		case p.Held():
+			return p, nil
+		case last:
+			return flow.Permit{}, g.refuse(a.r, flow.ReasonWaited, answer, nil)
+		case !answer.Waiting:
+			return flow.Permit{}, g.refuse(a.r, flow.ReasonQueueFull, answer, nil)
+		default:
+			lastHeard = time.Now()
+		}
+		if !placed {
+			placed = true
+			g.mu.Lock()
+			a.e.places++
+			g.mu.Unlock()
+		}
+		if err := a.pause(answer.Ahead); err != nil {
+			a.forget()
+			return flow.Permit{}, err
+		}
+	}
+}
+
+// pause waits until it is time to ask again.
+func (a *attempt) pause(ahead int) error {
+	d := min(a.g.askAfter()*time.Duration(ahead+1), askLast)
+	d = d/2 + rand.N(d)
+	if !a.until.IsZero() {
+		d = min(d, max(time.Until(a.until), 0))
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-a.e.freed:
+	case <-a.g.closing:
+		return fmt.Errorf("flow: gate %q: %w", a.g.config.Name, ErrClosed)
+	case <-a.ctx.Done():
+		return flow.Ended(a.ctx, a.g.config.Name)
+	}
+	return nil
+}
+
+// askAfter is after how long the first of the line asks again.
+func (g *Gate) askAfter() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.average == 0 {
+		return askFirst
+	}
+	return min(max(g.average/4, askSoonest), askFirst)
+}
+
+// queue waits in this process while as many as may have a place in the store's line. It
+// reports whether the caller counts among those then.
+func (a *attempt) queue() (bool, error) {
+	g, e := a.g, a.e
+	g.mu.Lock()
+	if e.places < maxPlaces && (e.line == nil || e.line.Len() == 0) {
+		g.mu.Unlock()
+		return false, nil
+	}
+	if e.line == nil {
+		e.line = waiting.New(g.config.Queue, queues)
+	}
+	w := waiting.NewWaiter()
+	w.Reset(*a.r, 0)
+	displaced, ok := e.line.Push(w, maphash.String(g.seed, a.r.Flow()))
+	if !ok {
+		defer g.mu.Unlock()
+		return false, g.refuseLocked(a.r, flow.ReasonQueueFull, store.PermitAnswer{InUse: e.inUse, Line: e.line.Len()}, nil)
+	}
+	if displaced != nil {
+		displaced.Settle(flow.Permit{}, g.refuseLocked(&displaced.Request, flow.ReasonDisplaced, store.PermitAnswer{InUse: e.inUse, Line: e.line.Len()}, nil))
+	}
+	g.mu.Unlock()
+	within := time.Duration(0)
+	if !a.until.IsZero() {
+		within = max(time.Until(a.until), 1)
+	}
+	end := w.Wait(a.ctx, within)
+	if end == waiting.Settled {
+		return w.Err == nil, w.Err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if w.InLine() {
+		e.line.Remove(w)
+		if end == waiting.TimedOut {
+			return false, g.refuseLocked(a.r, flow.ReasonWaited, store.PermitAnswer{InUse: e.inUse, Line: e.line.Len()}, nil)
+		}
+		return false, flow.Ended(a.ctx, g.config.Name)
+	}
+	// It was settled in the same moment.
+	w.Consume()
+	if end == waiting.Canceled && w.Err == nil {
+		g.nextLocked(e)
+		return false, flow.Ended(a.ctx, g.config.Name)
+	}
+	return w.Err == nil, w.Err
+}
+
+// next hands the turn of a caller that has left the store's line to one that waits in this
+// process.
+func (g *Gate) next(e *entry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.nextLocked(e)
+}
+
+func (g *Gate) nextLocked(e *entry) {
+	e.places--
+	if e.line == nil || e.places >= maxPlaces {
+		return
+	}
+	if w := e.line.Fitting(g.config.Limit, g.config.Limit); w != nil {
+		e.line.Take(w)
+		e.places++
+		w.Settle(flow.Permit{}, nil)
+	}
+}
+
+// turnAway has those who wait in this process go: the gate is closed.
+func (g *Gate) turnAway(e *entry) {
+	for e.line != nil && e.line.Len() > 0 {
+		w := e.line.Fitting(g.config.Limit, g.config.Limit)
+		e.line.Remove(w)
+		w.Settle(flow.Permit{}, fmt.Errorf("flow: gate %q: %w", g.config.Name, ErrClosed))
+	}
+}

@@ -1,0 +1,212 @@
+package shared
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/store"
+)
+
+// holding is what the gate remembers of a permit.
+type holding struct {
+	flow.Slot
+	gate  *Gate
+	entry *entry
+	cost  int64
+	since time.Time
+	// end is when the lease counts as lost, in time since the gate was made. It is read
+	// without the lock.
+	end atomic.Int64
+
+	// The gate's lock guards what follows.
+	lease   store.Lease
+	state   state
+	why     error // it was lost
+	cancels []context.CancelCauseFunc
+	calling bool      // the heartbeat calls the store for it
+	at      time.Time // when the heartbeat is to look at it
+	index   int       // in the events, if scheduled
+	queued  bool      // it is scheduled
+}
+
+// state is what is known of the lease of a permit.
+type state uint8
+
+const (
+	local   state = iota // there is none: the store did not answer
+	leased               // it is renewed
+	lost                 // the store has none, or has not renewed it in time
+	given                // the permit was given back
+	leaving              // the permit was given back, and the store has yet to hear it
+)
+
+func (h *holding) setEnd(t time.Time) { h.end.Store(int64(t.Sub(h.gate.start))) }
+
+func (h *holding) endsAt() time.Time { return h.gate.start.Add(time.Duration(h.end.Load())) }
+
+const (
+	// firstRenewal is the part of the TTL after which a lease is renewed for the first
+	// time: early, so that a lease that cannot be renewed is noticed early. nextRenewal is
+	// that for all others.
+	firstRenewal = 6
+	nextRenewal  = 3
+	// releaseWithin bounds how long giving a permit back may take. What is not heard by
+	// then is repeated by the heartbeat.
+	releaseWithin = time.Second
+)
+
+// hold returns the permit of a lease, or of none. The gate is locked.
+func (g *Gate) hold(e *entry, cost int64, l *store.Lease, end time.Time) flow.Permit {
+	now := time.Now()
+	h := &holding{gate: g, entry: e, cost: cost, since: now}
+	e.users++
+	e.inUse += cost
+	g.held++
+	g.stats.Admitted++
+	if l == nil {
+		g.stats.Local++
+		return h.Issue(h)
+	}
+	h.lease, h.state = *l, leased
+	h.setEnd(end)
+	if g.over { // it was closed while the store was asked
+		h.state, h.why = lost, h.lostBy(ErrClosed)
+		return h.Issue(h)
+	}
+	g.stats.Leases++
+	g.schedule(h, now.Add(min(g.config.TTL/firstRenewal, end.Sub(now)/2)))
+	return h.Issue(h)
+}
+
+// GiveBack implements [flow.Holder]. It returns when the store has heard it, or after a
+// second: the heartbeat repeats it then.
+func (h *holding) GiveBack(outcome flow.Outcome) {
+	g := h.gate
+	g.mu.Lock()
+	release := h.state == leased || h.state == lost && time.Now().Before(h.endsAt().Add(g.config.Margin))
+	if h.state == leased {
+		g.stats.Leases--
+	}
+	h.state = given
+	g.unschedule(h)
+	cancels := h.cancels
+	h.cancels = nil
+	g.stats.Done[outcome]++
+	if outcome != flow.Unused {
+		g.learn(time.Since(h.since))
+	}
+	g.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel(nil)
+	}
+	if release {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
+		_, err := g.permits.Release(ctx, h.lease.Key, h.lease.Holder, h.lease.Epoch)
+		cancel()
+		if err != nil {
+			g.mu.Lock()
+			g.stats.Failed++
+			again := &holding{gate: g, lease: h.lease, state: leaving}
+			again.end.Store(h.end.Load())
+			g.schedule(again, time.Now().Add(g.pause()))
+			g.mu.Unlock()
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := h.entry
+	e.inUse -= h.cost
+	if e.places > 0 {
+		select {
+		case e.freed <- struct{}{}:
+		default: // somebody is about to ask already
+		}
+	}
+	g.leaveLocked(e)
+	g.held--
+	g.drain()
+}
+
+// learn takes in for how long a permit was held. The gate is locked.
+func (g *Gate) learn(held time.Duration) {
+	if g.average == 0 {
+		g.average = held
+	}
+	g.average = max(g.average+(held-g.average)/8, 1)
+}
+
+// lose notes that a lease is lost, and returns whom to tell once the gate is unlocked. The
+// gate is locked.
+func (g *Gate) lose(h *holding, cause error) loss {
+	why := h.lostBy(cause)
+	h.state, h.why = lost, why
+	g.unschedule(h)
+	g.stats.Leases--
+	g.stats.Lost++
+	cancels := h.cancels
+	h.cancels = nil
+	return loss{why, cancels, g.config.Lost}
+}
+
+func (h *holding) lostBy(cause error) *LostError {
+	return &LostError{
+		Gate: h.gate.config.Name, Key: h.entry.key, Holder: h.lease.Holder, Epoch: h.lease.Epoch, Cause: cause,
+	}
+}
+
+// loss is a lease that was lost, and who is to be told.
+type loss struct {
+	why     *LostError
+	cancels []context.CancelCauseFunc
+	hook    func(*LostError)
+}
+
+type losses []loss
+
+func (l *losses) add(one loss) { *l = append(*l, one) }
+
+// tell ends the contexts of permits whose leases were lost. The gate is not locked.
+func (l losses) tell() {
+	for _, one := range l {
+		for _, cancel := range one.cancels {
+			cancel(one.why)
+		}
+		if one.hook != nil {
+			one.hook(one.why)
+		}
+	}
+}
+
+// overdue deals with a lease that could not be renewed in time: it is lost, or the work
+// goes on without it if the gate is to do so. The gate is locked.
+func (g *Gate) overdue(h *holding, all *losses) {
+	if g.config.OnError == headgate.OnErrorAllow || g.config.OnError == headgate.OnErrorLocal {
+		h.state = local
+		g.unschedule(h)
+		g.stats.Leases--
+		g.stats.Local++
+		return
+	}
+	all.add(g.lose(h, ErrEnded))
+}
+
+// check looks whether the lease has come to its end without anybody having noticed, as
+// when the process was stopped, and returns why the permit was lost, if it was.
+func (h *holding) check() error {
+	g := h.gate
+	if time.Since(g.start) < time.Duration(h.end.Load()) {
+		return nil
+	}
+	var all losses
+	g.mu.Lock()
+	if h.state == leased && !time.Now().Before(h.endsAt()) {
+		g.overdue(h, &all)
+	}
+	why := h.why
+	g.mu.Unlock()
+	all.tell()
+	return why
+}
