@@ -12,10 +12,10 @@ type Check struct {
 	// Cost is the number of units, 1 to MaxCount. Zero means one; a request that
 	// costs nothing needs no check.
 	Cost int64
-	// At is, for OpRefund, the At of the decision that charged the units, so
-	// that they are given back where they were charged: a fixed window that has
-	// ended since has nothing to give back. Zero means "just now".
-	At int64
+	// At is, for OpRefund, the At of the decision that charged the units. They are
+	// given back where they were charged, so a fixed window that has ended since
+	// then gets nothing back. Zero means "just now".
+	At Instant
 	// Shadow makes the check count and never deny: its limits have no say in the
 	// verdict. It is charged if they and the enforced checks of the request admit
 	// it, so that its counters are what enforcement would have made of them.
@@ -23,16 +23,24 @@ type Check struct {
 	// GiveBack has the units given back when a reservation expires that nobody has
 	// settled; see [Ledger]. Without it they stay charged as estimated.
 	GiveBack bool
-	// OnError is what to do with the check while the store does not answer.
-	OnError OnError
-	// Consistency is how the check is counted, and DenyCache whether its denials
-	// are remembered in this process. Both are for the layers that do so; a store
-	// itself counts strictly.
-	Consistency Consistency
-	DenyCache   DenyCache
 	// Factor is what one unit of the request's own cost costs under the rule, for
 	// [Reservation.Units]. Zero means one.
 	Factor int64
+
+	// Hints are for the layers around a store. A store itself ignores them.
+	Hints
+}
+
+// Hints say how the layers around a store may treat a check. The zero Hints ask for
+// nothing: the store decides each request, and its errors are returned. Layers are in
+// the packages below store/layered.
+type Hints struct {
+	// OnError is what to do with the check while the store does not answer.
+	OnError OnError
+	// Consistency is how the check is counted.
+	Consistency Consistency
+	// DenyCache is whether denials of the check are remembered in this process.
+	DenyCache DenyCache
 }
 
 // Units is the cost with its default applied.
@@ -128,78 +136,4 @@ func (d DenyCache) String() string {
 		return denyCacheNames[d]
 	}
 	return fmt.Sprintf("deny_cache(%d)", uint8(d))
-}
-
-// Validate returns an [*InvalidError] if no store could take the checks. Stores
-// call it first, so that all of them refuse the same input with the same words.
-func Validate(op Op, checks []Check) error {
-	// The usual request is valid: nothing is formatted for it.
-	if op >= ops || len(checks) == 0 || len(checks) > MaxChecks {
-		return validate(op, checks)
-	}
-	for i := range checks {
-		if !checks[i].valid() || repeats(checks, i) >= 0 {
-			return validate(op, checks)
-		}
-	}
-	return nil
-}
-
-// repeats returns the first check with the counters of check i, or -1.
-func repeats(checks []Check, i int) int {
-	c := &checks[i]
-	for j := range checks[:i] {
-		if o := &checks[j]; o.Rule != nil && o.Key == c.Key && o.Rule.name == c.Rule.name {
-			return j
-		}
-	}
-	return -1
-}
-
-// Validate returns an [*InvalidError] if no store could take the check.
-func (c *Check) Validate() error {
-	if c.valid() {
-		return nil
-	}
-	return validate(OpTake, []Check{*c})
-}
-
-func (c *Check) valid() bool {
-	return c.Rule != nil && len(c.Rule.limits) != 0 && len(c.Key) <= MaxKey && c.Cost >= 0 && c.Cost <= MaxCount
-}
-
-func validate(op Op, checks []Check) error {
-	var problems Problems
-	if op >= ops {
-		problems.Add("op", "operation %d is unknown", op)
-	}
-	if len(checks) == 0 || len(checks) > MaxChecks {
-		problems.Add("checks", "there are %d checks, must be 1 to %d", len(checks), MaxChecks)
-	}
-	for i := range checks {
-		c := &checks[i]
-		if i >= MaxChecks {
-			break
-		}
-		at := fmt.Sprintf("checks[%d]", i)
-		name := ""
-		if c.Rule == nil || len(c.Rule.limits) == 0 {
-			problems.Add(at+".rule", "check %d has no rule; make one with NewRule", i+1)
-		} else {
-			name = " (" + c.Rule.name + ")"
-		}
-		if len(c.Key) > MaxKey {
-			problems.Add(at+".key", "check %d%s: the key has %d bytes, must have at most %d", i+1, name, len(c.Key), MaxKey)
-		}
-		if c.Cost < 0 || c.Cost > MaxCount {
-			problems.Add(at+".cost", "check %d%s: the cost is %d, must be 1 to %d", i+1, name, c.Cost, MaxCount)
-		}
-		if !c.valid() {
-			continue
-		}
-		if j := repeats(checks, i); j >= 0 {
-			problems.Add(at, "check %d repeats the rule %q and the key of check %d; add up their costs instead", i+1, c.Rule.name, j+1)
-		}
-	}
-	return problems.Err("request")
 }

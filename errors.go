@@ -102,11 +102,6 @@ func (p Problems) Texts() []string {
 // String joins the texts with semicolons.
 func (p Problems) String() string { return strings.Join(p.Texts(), "; ") }
 
-// Text returns the text of an error without "headgate: " at its beginning: for
-// programs that name the origin of the error themselves. It is for people. Programs
-// tell errors apart with errors.Is and errors.As.
-func Text(err error) string { return strings.TrimPrefix(err.Error(), "headgate: ") }
-
 // ConflictError says why an id cannot be used for a request or a settlement. Nothing was
 // charged.
 type ConflictError struct {

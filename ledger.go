@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"time"
 )
@@ -54,9 +53,8 @@ type Reservation struct {
 	// ID is what [Ledger.Recall] finds the reservation by, in any process: the id
 	// of the terms, or a longer one that begins with it.
 	ID string
-	// Expires is when it can no longer be settled, on the store's clock in
-	// microseconds since the Unix epoch.
-	Expires int64
+	// Expires is when it can no longer be settled, on the store's clock.
+	Expires Instant
 	// Checks are those that were charged, shadows that did not fit left out. Their
 	// At is when.
 	Checks []Check
@@ -64,37 +62,6 @@ type Reservation struct {
 	// checks in their order, so that what has been refilled since is not given back
 	// again. It may be nil: not known.
 	Used []int64
-}
-
-// NewReservation returns the reservation that a ledger makes for an admitted request.
-// The decisions say which of its checks were charged, and when. The reservation is
-// zero if none was: all were shadows that did not fit.
-func NewReservation(id string, expires int64, checks []Check, decisions []Decision) Reservation {
-	r := Reservation{ID: id, Expires: expires}
-	refused := uint64(0)
-	for i := range decisions {
-		if !decisions[i].Allowed {
-			refused |= 1 << decisions[i].Check
-		}
-	}
-	last := -1 // the check of the decision before
-	for i := range decisions {
-		if d := &decisions[i]; d.Check != last && refused&(1<<d.Check) == 0 {
-			c := checks[d.Check]
-			c.At = d.At
-			r.Checks = append(r.Checks, c)
-			last = d.Check
-		}
-	}
-	if len(r.Checks) == 0 {
-		return Reservation{}
-	}
-	for i := range decisions {
-		if d := &decisions[i]; refused&(1<<d.Check) == 0 {
-			r.Used = append(r.Used, d.Limit.Capacity()-d.Remaining)
-		}
-	}
-	return r
 }
 
 // Units returns what each check of the reservation costs in a request of the
@@ -109,25 +76,6 @@ func (r *Reservation) Units(cost int64) []int64 {
 		units[i] = int64(lo)
 	}
 	return units
-}
-
-// Late is for a reservation that expired before it was settled at these units, one
-// number for each of its checks. It returns checks for an [OpCharge] of what is
-// missing: what is beyond the estimate, and all units of a check that got them back
-// at the expiry, by GiveBack. What was estimated too much stays charged. There may be
-// no such checks.
-func (r *Reservation) Late(units []int64) []Check {
-	var missing []Check
-	for i, c := range r.Checks {
-		estimate := c.Units()
-		if c.GiveBack {
-			estimate = 0
-		}
-		if c.Cost, c.At = units[i]-estimate, 0; c.Cost > 0 {
-			missing = append(missing, c)
-		}
-	}
-	return missing
 }
 
 // Ledger is a [Store] that remembers requests by an id, so that they can be
@@ -165,46 +113,4 @@ type Ledger interface {
 	// state of each limit to dst. All zeros cancel the reservation. Settling
 	// again with the same units changes nothing and gets the same answer.
 	Settle(ctx context.Context, r Reservation, units []int64, dst []Decision) ([]Decision, error)
-}
-
-// ValidateOnce returns an [*InvalidError] if no ledger could take the checks under
-// these terms.
-func ValidateOnce(terms *Terms, checks []Check) error {
-	if terms.ID == "" {
-		return Invalid("request", "id", "it has no id to be remembered by")
-	}
-	if err := terms.Validate(); err != nil {
-		return err
-	}
-	return Validate(OpTake, checks)
-}
-
-// ValidateSettle returns an [*InvalidError] if no ledger could settle the
-// reservation at these units.
-func ValidateSettle(r *Reservation, units []int64) error {
-	var problems Problems
-	if r.ID == "" || len(r.Checks) == 0 {
-		problems.Add("id", "there is no reservation: the request was denied, or nothing bound it")
-	}
-	if len(units) != len(r.Checks) {
-		problems.Add("units", "there are %d costs for %d checks", len(units), len(r.Checks))
-	}
-	limits := 0
-	for i := range r.Checks {
-		if r.Checks[i].Rule != nil {
-			limits += len(r.Checks[i].Rule.limits)
-		}
-	}
-	if len(r.Used) != 0 && len(r.Used) != limits {
-		problems.Add("used", "there are %d numbers of units in use for %d limits", len(r.Used), limits)
-	}
-	for i, n := range units {
-		if n < 0 || n > MaxCount {
-			problems.Add(fmt.Sprintf("units[%d]", i), "cost %d is %d, must be 0 to %d", i+1, n, MaxCount)
-		}
-	}
-	if err := problems.Err("settlement"); err != nil {
-		return err
-	}
-	return Validate(OpTake, r.Checks)
 }

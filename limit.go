@@ -176,9 +176,6 @@ func Blocking(denials int64, period, block, most time.Duration) Limit {
 	return Limit{Algorithm: Penalty, Count: denials, Period: period, Block: block, MaxBlock: most}
 }
 
-// Longest is MaxBlock with its default applied.
-func (l *Limit) Longest() time.Duration { return max(l.Block, l.MaxBlock) }
-
 // WithBurst returns the limit with another burst.
 func (l Limit) WithBurst(burst int64) Limit {
 	l.Burst = burst
@@ -280,7 +277,7 @@ func (l *Limit) checkBlock(problems *Problems) {
 	}
 	switch {
 	case l.Algorithm != Penalty && (l.Block != 0 || l.MaxBlock != 0):
-		problems.Add("block", "block is %v to %v, but %s blocks nobody; a penalty does", l.Block, l.Longest(), l.Algorithm)
+		problems.Add("block", "block is %v to %v, but %s blocks nobody; a penalty does", l.Block, max(l.Block, l.MaxBlock), l.Algorithm)
 	case l.Algorithm != Penalty:
 	case !fits(l.Block):
 		problems.Add("block", "block is %v, must be whole milliseconds from 1ms to %v", l.Block, MaxBlockTime)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,10 +14,15 @@ import (
 // concurrent use.
 type Limiter struct {
 	store  Store
-	single SingleStore // store, if it is one and there is one rule with one limit
+	single singleStore // store, if it is one and there is one rule with one limit
 	rules  []*Rule
 	pool   sync.Pool // of *scratch
 	sleep  func(context.Context, time.Duration) error
+}
+
+// singleStore is what package store calls Single.
+type singleStore interface {
+	TakeSingle(ctx context.Context, rule *Rule, key string, cost int64) (Decision, error)
 }
 
 // scratch is what one call needs and the next can use again, so that Allow
@@ -30,15 +36,19 @@ type scratch struct {
 // without a rule, or with two rules of one name: mistakes in the program, not in
 // its input.
 func New(store Store, rules ...*Rule) *Limiter {
-	if store == nil || len(rules) == 0 {
-		panic("headgate: New needs a store and at least one rule")
+	if store == nil || len(rules) == 0 || len(rules) > MaxChecks {
+		panic(fmt.Sprintf("headgate: New needs a store and 1 to %d rules", MaxChecks))
 	}
 	l := &Limiter{store: store, rules: append([]*Rule(nil), rules...), sleep: sleep}
-	checks := l.checksFor("", 1)
-	if err := Validate(OpTake, checks); err != nil {
-		panic(err.Error())
+	for i, r := range rules {
+		switch {
+		case r == nil || len(r.limits) == 0:
+			panic(fmt.Sprintf("headgate: New: rule %d is not made by NewRule", i+1))
+		case slices.ContainsFunc(rules[:i], func(o *Rule) bool { return o.name == r.name }):
+			panic(fmt.Sprintf("headgate: New: two rules have the name %q", r.name))
+		}
 	}
-	if single, ok := store.(SingleStore); ok && len(rules) == 1 && len(rules[0].limits) == 1 {
+	if single, ok := store.(singleStore); ok && len(rules) == 1 && len(rules[0].limits) == 1 {
 		l.single = single
 	}
 	l.pool.New = func() any {
@@ -82,7 +92,7 @@ func (l *Limiter) Peek(ctx context.Context, key string, n int64) (Decision, erro
 // Refund gives n units back to key. Pass the At of the decision that charged
 // them, so that units whose window has ended are not given back twice; zero
 // means "just now".
-func (l *Limiter) Refund(ctx context.Context, key string, n, at int64) error {
+func (l *Limiter) Refund(ctx context.Context, key string, n int64, at Instant) error {
 	if n == 0 {
 		return noUnits()
 	}
@@ -193,7 +203,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 // cancelled.
 const giveBackWithin = time.Second
 
-func (l *Limiter) giveBack(ctx context.Context, key string, n, at int64) error {
+func (l *Limiter) giveBack(ctx context.Context, key string, n int64, at Instant) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
 	return l.Refund(ctx, key, n, at)

@@ -57,7 +57,7 @@ func TestLimiter(t *testing.T) {
 		case "peek":
 			d, err = l.Peek(ctx, "k", step.n)
 		case "refund":
-			err = l.Refund(ctx, "k", step.n, clock.Now())
+			err = l.Refund(ctx, "k", step.n, headgate.Instant(clock.Now()))
 		case "reset":
 			err = l.Reset(ctx, "k")
 		case "wait":
@@ -66,7 +66,7 @@ func TestLimiter(t *testing.T) {
 		if err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
-		if step.rule != nil && (d.Allowed != step.allowed || d.Rule != step.rule || d.Remaining != step.remaining || d.RetryAfter != step.retry || d.At != clock.Now()) {
+		if step.rule != nil && (d.Allowed != step.allowed || d.Rule != step.rule || d.Remaining != step.remaining || d.RetryAfter != step.retry || int64(d.At) != clock.Now()) {
 			t.Fatalf("step %d, %s %d: %+v; want %+v", i, step.do, step.n, d, step)
 		}
 	}

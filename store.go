@@ -20,15 +20,6 @@ type Store interface {
 	Take(ctx context.Context, op Op, checks []Check, dst []Decision) ([]Decision, error)
 }
 
-// SingleStore is what a [Store] may offer besides: its Take for the most common
-// request. A [Limiter] of one rule with one limit uses it.
-type SingleStore interface {
-	Store
-	// TakeSingle is Take with OpTake for one check, whose rule has one limit. A
-	// cost of zero means one.
-	TakeSingle(ctx context.Context, rule *Rule, key string, cost int64) (Decision, error)
-}
-
 // Op is what a [Store] is asked to do with the checks of a request.
 type Op uint8
 

@@ -50,10 +50,17 @@ type Decision struct {
 	// Delay is how long an admitted request is to be held so that units leave
 	// at the limit's rate. Only leaky_bucket sets it.
 	Delay time.Duration
-	// At is the store's clock at the decision, in microseconds since the Unix
-	// epoch.
-	At int64
+	// At is the store's clock at the decision.
+	At Instant
 }
+
+// Instant is a point in time on a store's clock: microseconds since the Unix epoch.
+// Zero means that it is not known, or "now" where a point in time is asked for.
+// Instants of stores with different clocks cannot be compared.
+type Instant int64
+
+// Time returns the instant as a [time.Time] in the local time zone.
+func (i Instant) Time() time.Time { return time.UnixMicro(int64(i)) }
 
 // Never is the RetryAfter of a cost that can never fit.
 const Never time.Duration = -1

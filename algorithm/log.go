@@ -103,7 +103,7 @@ func (f WindowFacts) Fits(l *headgate.Limit, cost int64) bool { return f.Used+co
 // Describe fills d as the function Describe does. charged says whether cost has
 // been added to the log since the facts were read.
 func (f WindowFacts) Describe(d *headgate.Decision, l *headgate.Limit, now, cost int64, charged bool) {
-	d.Limit, d.Allowed, d.At = l, f.Fits(l, cost), now
+	d.Limit, d.Allowed, d.At = l, f.Fits(l, cost), headgate.Instant(now)
 	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
 	switch {
 	case charged:

@@ -16,14 +16,16 @@ const (
 )
 
 // seconds is the longest block of a penalty in seconds, rounded up.
-func seconds(l *headgate.Limit) uint32 { return uint32((l.Longest() + time.Second - 1) / time.Second) }
+func seconds(l *headgate.Limit) uint32 {
+	return uint32((max(l.Block, l.MaxBlock) + time.Second - 1) / time.Second)
+}
 
 // longestBlock is the longest block that a penalty of state s can be in, in µs.
 func longestBlock(l *headgate.Limit, s State) int64 {
 	if kept := s.Extra >> blocksBits; kept != 0 && kept != seconds(l) {
 		return int64(kept) * 1e6
 	}
-	return l.Longest().Microseconds()
+	return max(l.Block, l.MaxBlock).Microseconds()
 }
 
 // advancePenalty forgets a key that was not denied for as long as the longest
@@ -59,7 +61,7 @@ func Punish(l *headgate.Limit, s State, now int64) State {
 	s.Used = uint32(l.Count)
 	// The bound is halved before the block is doubled, which would be too large for an
 	// integer after some blocks of half an hour and more.
-	block := l.Longest().Microseconds()
+	block := max(l.Block, l.MaxBlock).Microseconds()
 	if first := l.Block.Microseconds(); first <= block>>blocks {
 		block = first << blocks
 	}

@@ -164,7 +164,7 @@ func Again(decisions []headgate.Decision, admitted bool) {
 // without the charge. It sets every field except Rule and Check. fits is what
 // [Fits] said of the limit.
 func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cost int64, fits bool) {
-	d.Limit, d.Allowed, d.At = l, fits, now
+	d.Limit, d.Allowed, d.At = l, fits, headgate.Instant(now)
 	d.RetryAfter, d.Delay = 0, 0
 	used := int64(s.Used)
 	var reset int64

@@ -125,7 +125,7 @@ func (f *fake) take(ctx context.Context, r *headgatev1.TakeRequest) (*headgatev1
 	m := new(headgatev1.TakeResponse)
 	for _, d := range decisions {
 		m.Decisions = append(m.Decisions, &headgatev1.StoreDecision{
-			Check: int32(d.Check), Allowed: d.Allowed, Remaining: d.Remaining, At: d.At, RetryAfterUs: content.Micros(d.RetryAfter), ResetAfterUs: content.Micros(d.ResetAfter),
+			Check: int32(d.Check), Allowed: d.Allowed, Remaining: d.Remaining, At: int64(d.At), RetryAfterUs: content.Micros(d.RetryAfter), ResetAfterUs: content.Micros(d.ResetAfter),
 		})
 	}
 	return m, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/api/content"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/store"
 )
 
 // Store is a server that keeps counters for rules of the caller's own; see
@@ -47,7 +48,7 @@ func pinged() *headgate.Rule { return headgate.MustRule("headgate.ping", headgat
 
 // Take implements [headgate.Store].
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	messages, err := s.messages(checks)
@@ -69,7 +70,7 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 
 // TakeOnce implements [headgate.Ledger].
 func (s *Store) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return dst, err
 	}
 	messages, err := s.messages(checks)
@@ -89,7 +90,7 @@ func (s *Store) Reserve(ctx context.Context, terms headgate.Terms, checks []head
 	if err := terms.Validate(); err != nil {
 		return none, dst, err
 	}
-	if err := headgate.Validate(headgate.OpTake, checks); err != nil {
+	if err := store.Validate(headgate.OpTake, checks); err != nil {
 		return none, dst, err
 	}
 	messages, err := s.messages(checks)
@@ -122,7 +123,7 @@ func (s *Store) Recall(ctx context.Context, id string) (headgate.Reservation, er
 
 // Settle implements [headgate.Ledger].
 func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateSettle(&r, units); err != nil {
+	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
 	m, err := content.Reservation(&r)
@@ -200,7 +201,7 @@ func decisions(checks []headgate.Check, from []*headgatev1.StoreDecision, dst []
 			}
 			dst = append(dst, headgate.Decision{
 				Rule: c.Rule, Limit: &limits[j], Check: place, Allowed: m.GetAllowed(), Shadow: c.Shadow,
-				Source: headgate.Source(m.GetSource()), Remaining: m.GetRemaining(), At: m.GetAt(),
+				Source: headgate.Source(m.GetSource()), Remaining: m.GetRemaining(), At: headgate.Instant(m.GetAt()),
 				RetryAfter: content.Duration(m.GetRetryAfterUs()), ResetAfter: content.Duration(m.GetResetAfterUs()), Delay: content.Duration(m.GetDelayUs()),
 			})
 		}
@@ -220,7 +221,7 @@ func errDecisions(got, want int) error {
 // reservation is the one that the message means. Rules that are among those of the
 // checks are these very rules, and not others alike.
 func (s *Store) reservation(doing string, m *headgatev1.StoreReservation, checks []headgate.Check) (headgate.Reservation, error) {
-	r := headgate.Reservation{ID: string(m.GetId()), Expires: m.GetExpires()}
+	r := headgate.Reservation{ID: string(m.GetId()), Expires: headgate.Instant(m.GetExpires())}
 	for _, from := range m.GetChecks() {
 		c := content.Check(from)
 		c.OnError = headgate.OnError(from.GetOnError())

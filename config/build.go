@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -220,7 +221,7 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place) *headgate.R
 		}
 		limit, err := e.value.resolve(l.t.algorithm, l.t.zone)
 		if err != nil {
-			l.tell(e.at, own, headgate.Text(err))
+			l.tell(e.at, own, errtext.Text(err))
 			continue
 		}
 		l.zoned = l.zoned || limit.Location != nil && limit.Location == l.t.zone

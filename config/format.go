@@ -367,7 +367,7 @@ func sameLimit(a, b *headgate.Limit) bool {
 		return l.Location.String()
 	}
 	return a.Algorithm == b.Algorithm && a.Count == b.Count && a.Period == b.Period &&
-		a.Capacity() == b.Capacity() && a.Align == b.Align && zone(a) == zone(b) && a.Block == b.Block && a.Longest() == b.Longest()
+		a.Capacity() == b.Capacity() && a.Align == b.Align && zone(a) == zone(b) && a.Block == b.Block && max(a.Block, a.MaxBlock) == max(b.Block, b.MaxBlock)
 }
 
 // quote writes a text in double quotes, which JSON and YAML have in common.

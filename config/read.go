@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 )
 
 // reader reads one file's nodes. Its methods add to the mistakes and report
@@ -191,7 +191,7 @@ func plainText[T any](s schema, parse func(text string) (T, error)) value[T] {
 		}
 		x, err := parse(n.text)
 		if err != nil {
-			r.add(n.at, "%s", headgate.Text(err))
+			r.add(n.at, "%s", errtext.Text(err))
 			return zero, false
 		}
 		return x, true

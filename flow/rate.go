@@ -39,7 +39,7 @@ type charged struct {
 	of   *rate
 	key  string
 	cost int64
-	at   int64 // of the decision
+	at   headgate.Instant // of the decision
 }
 
 // refundWithin bounds a refund, whose caller's context may have ended.

@@ -164,7 +164,7 @@ func TestRefundThatFails(t *testing.T) {
 	if w.Code != StatusClientGone || !errors.Is(failed, headgate.ErrUnavailable) {
 		t.Errorf("%d, error %v", w.Code, failed)
 	}
-	if len(refunds) != 1 || refunds[0].At != c.micros.Load() {
+	if len(refunds) != 1 || int64(refunds[0].At) != c.micros.Load() {
 		t.Errorf("refunds %+v, want one at %d", refunds, c.micros.Load())
 	}
 }

@@ -120,7 +120,7 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 	}
 	// Neither exceeds MaxCount, so that the product fits.
 	units := min(max(cost, 1)*factor, headgate.MaxCount)
-	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}
+	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, Hints: headgate.Hints{OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}}
 	if r.more != nil {
 		c.Shadow = !enforced(limits.Name(), key, r.more.percent)
 	}

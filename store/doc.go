@@ -2,6 +2,11 @@
 //
 // # Basics
 //
+// [Validate], [ValidateOnce] and [ValidateSettle] are what every [headgate.Store] and
+// [headgate.Ledger] begins with, so that all of them refuse the same input with the same
+// words. [NewReservation] makes the reservation of an admitted request. A store may offer
+// [Single] besides. Package store/storetest shows whether a store keeps its promises.
+//
 // [Permits] is what a store offers that keeps permits for several processes: leases of
 // at most so many units for each key, which end by themselves when their holder is gone.
 // Callers use a gate that is made of it.

@@ -98,7 +98,7 @@ func Message(r *headgate.Rule) (*headgatev1.Rule, error) {
 // CheckMessage is the check, whose rule the caller has as a message already.
 func CheckMessage(c *headgate.Check, rule *headgatev1.Rule) *headgatev1.StoreCheck {
 	return &headgatev1.StoreCheck{
-		Rule: rule, Key: []byte(c.Key), Cost: c.Cost, At: c.At, Shadow: c.Shadow,
+		Rule: rule, Key: []byte(c.Key), Cost: c.Cost, At: int64(c.At), Shadow: c.Shadow,
 		GiveBack: c.GiveBack, OnError: headgatev1.OnError(c.OnError), Factor: c.Factor,
 	}
 }
@@ -107,13 +107,13 @@ func CheckMessage(c *headgate.Check, rule *headgatev1.Rule) *headgatev1.StoreChe
 // whose number may be none.
 func Check(m *headgatev1.StoreCheck) headgate.Check {
 	return headgate.Check{
-		Key: string(m.GetKey()), Cost: m.GetCost(), At: m.GetAt(), Shadow: m.GetShadow(), GiveBack: m.GetGiveBack(), Factor: m.GetFactor(),
+		Key: string(m.GetKey()), Cost: m.GetCost(), At: headgate.Instant(m.GetAt()), Shadow: m.GetShadow(), GiveBack: m.GetGiveBack(), Factor: m.GetFactor(),
 	}
 }
 
 // Reservation is the reservation as a message.
 func Reservation(r *headgate.Reservation) (*headgatev1.StoreReservation, error) {
-	m := &headgatev1.StoreReservation{Id: []byte(r.ID), Expires: r.Expires}
+	m := &headgatev1.StoreReservation{Id: []byte(r.ID), Expires: int64(r.Expires)}
 	for i := range r.Checks {
 		rule, err := Message(r.Checks[i].Rule)
 		if err != nil {

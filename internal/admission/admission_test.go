@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -209,7 +210,7 @@ func TestFallbackKey(t *testing.T) {
 // nothing back. A refund without checks would be an error.
 func TestNothingToGiveBack(t *testing.T) {
 	open := storeFunc(func(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-		if err := headgate.Validate(op, checks); err != nil {
+		if err := store.Validate(op, checks); err != nil {
 			return dst, err
 		}
 		return append(dst, headgate.Decision{Rule: checks[0].Rule, Limit: &checks[0].Rule.Limits()[0], Allowed: true, Source: headgate.SourceOpen, Delay: time.Hour}), nil

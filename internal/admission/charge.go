@@ -206,11 +206,29 @@ func (c *Charge) Settle(ctx context.Context, units []int64) (late bool, err erro
 	_, err = c.Ledger.Settle(ctx, c.Reservation, units, nil)
 	if errors.Is(err, headgate.ErrNoReservation) {
 		late, err = true, nil
-		if missing := c.Reservation.Late(units); missing != nil {
+		if missing := owed(&c.Reservation, units); missing != nil {
 			_, err = c.Store.Take(ctx, headgate.OpCharge, missing, nil)
 		}
 	}
 	return late, wrap("settle what a request has cost", err)
+}
+
+// owed returns the checks for an OpCharge of what is missing from a reservation that expired
+// before it was settled at these units, one number for each of its checks: what is beyond the
+// estimate, and all units of a check that got them back at the expiry, by GiveBack. What was
+// estimated too much stays charged. There may be no such checks.
+func owed(r *headgate.Reservation, units []int64) []headgate.Check {
+	var missing []headgate.Check
+	for i, c := range r.Checks {
+		estimate := c.Units()
+		if c.GiveBack {
+			estimate = 0
+		}
+		if c.Cost, c.At = units[i]-estimate, 0; c.Cost > 0 {
+			missing = append(missing, c)
+		}
+	}
+	return missing
 }
 
 // Uncharged returns those of the checks that do not count by the rules of the set, since

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -174,7 +175,7 @@ func Request(s *policy.Set, d policy.Descriptor, cost int64) Explanation {
 	out, err := s.Decide(d, cost, nil)
 	switch {
 	case err != nil:
-		e.Error = headgate.Text(err)
+		e.Error = errtext.Text(err)
 	case out.Denied != nil:
 		e.Denied = &Listed{out.Denied.Name, out.Denied.Pos}
 		e.Rules = unasked(s, fmt.Sprintf("the entry %q of the deny list answers first", out.Denied.Name))
@@ -250,7 +251,7 @@ func why(s *policy.Set, d policy.Descriptor, b *policy.Binding) string {
 	case b.Lacks != "":
 		return fmt.Sprintf("it counts by %s, which is absent", b.Lacks)
 	case b.Err != nil:
-		return headgate.Text(b.Err)
+		return errtext.Text(b.Err)
 	case b.NoTier:
 		entry := b.Rule.Tariff.Entry
 		value, ok := d.Get(entry)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/explain"
 )
@@ -16,7 +16,7 @@ func (t *Tree) Explain(d policy.Descriptor, cost int64) explain.Explanation {
 	e := explain.Explanation{Entries: t.explainEntries(d), Cost: max(cost, 1), Rules: []explain.Rule{}}
 	domain, entries, err := ordered(d, cost, nil)
 	if err != nil {
-		e.Error = headgate.Text(err)
+		e.Error = errtext.Text(err)
 		for i := range t.limits {
 			e.Rules = append(e.Rules, explain.Rule{Rule: t.limits[i].name, Pos: t.limits[i].end().pos, Why: "the request cannot be decided"})
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -312,7 +313,7 @@ func (c *compiler) leaf(domain, path string, way []step, nodes []*node) *Leaf {
 	var err error
 	leaf.Rule, err = headgate.NewRule(name, headgate.Limit{Algorithm: headgate.FixedWindow, Count: leaf.Count, Period: leaf.Period})
 	if err != nil {
-		c.add(n.Pos, "%s", headgate.Text(err))
+		c.add(n.Pos, "%s", errtext.Text(err))
 	}
 	return leaf
 }

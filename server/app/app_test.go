@@ -479,7 +479,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	take(t.Context(), 3)
 	inner.err = context.Canceled
 	take(gone, 3) // the callers' doing
-	inner.err = headgate.Validate(headgate.OpTake, nil)
+	inner.err = headgate.Invalid("request", "checks", "there are none")
 	take(t.Context(), 3)
 	if log.Len() != 0 {
 		t.Errorf("logged without a failure: %s", &log)

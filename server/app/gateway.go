@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/gateway"
 )
@@ -133,7 +134,7 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 		case errors.As(err, &wrong):
 			return gateway.Options{}, files, &GatewayFileError{wrong}
 		case err != nil:
-			return gateway.Options{}, files, &SettingsError{[]string{"gateway file: " + headgate.Text(err)}}
+			return gateway.Options{}, files, &SettingsError{[]string{"gateway file: " + errtext.Text(err)}}
 		}
 	}
 	var problems []string

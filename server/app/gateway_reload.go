@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/gateway"
 )
 
@@ -131,7 +132,7 @@ func (s *gatewaySource) reloadLocked(reason string) (result, error) {
 	if err != nil {
 		s.counts[failed].Add(1)
 		s.failed.Store(&failedReload{time.Now(), err})
-		why := slog.String("error", headgate.Text(err))
+		why := slog.String("error", errtext.Text(err))
 		var file *GatewayFileError
 		if errors.As(err, &file) {
 			for _, m := range file.Err.Mistakes {

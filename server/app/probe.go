@@ -15,7 +15,7 @@ type probe struct {
 }
 
 func newProbe(store headgate.Store) *probe {
-	return &probe{store, headgate.Check{Rule: headgate.MustRule("headgate.readyz", headgate.PerSecond(1)), OnError: headgate.OnErrorDeny}}
+	return &probe{store, headgate.Check{Rule: headgate.MustRule("headgate.readyz", headgate.PerSecond(1)), Hints: headgate.Hints{OnError: headgate.OnErrorDeny}}}
 }
 
 func (p *probe) ready(ctx context.Context) error {

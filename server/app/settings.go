@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/errtext"
 )
 
 // Settings are what the service can be told. The zero Settings serve the sample
@@ -240,7 +241,7 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("memory: is %d MiB, must be 1 to %d", s.MemoryMiB, mostMiB)
 	}
 	if _, err := httplimit.ParseDialect(s.Dialect); err != nil {
-		bad("headers: %s", headgate.Text(err))
+		bad("headers: %s", errtext.Text(err))
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > time.Hour {
 		bad("drain delay: is %v, must be 0s to 1h", s.DrainDelay)

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/server/decide"
@@ -239,7 +239,7 @@ func (s *source) tell(reason string, err error) {
 	because, kept := slog.String("because", reason), s.now()
 	var file *config.Error
 	if !errors.As(err, &file) {
-		s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.String("error", headgate.Text(err)))
+		s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.String("error", errtext.Text(err)))
 		return
 	}
 	for _, m := range file.Mistakes {
@@ -268,7 +268,7 @@ func (s *source) detail() string {
 
 // reloadError is the error of a reload for whoever asked for it.
 func reloadError(err error) *httpapi.ReloadError {
-	e := &httpapi.ReloadError{Fixed: errors.Is(err, ErrNotReloadable), Detail: headgate.Text(err)}
+	e := &httpapi.ReloadError{Fixed: errors.Is(err, ErrNotReloadable), Detail: errtext.Text(err)}
 	var file *config.Error
 	if errors.As(err, &file) {
 		what := "policy"

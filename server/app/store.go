@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
@@ -23,7 +24,7 @@ type unavailable struct {
 }
 
 func (e *unavailable) Error() string {
-	return e.what + ": " + headgate.Text(e.err)
+	return e.what + ": " + errtext.Text(e.err)
 }
 
 func (e *unavailable) Unwrap() []error { return []error{ErrUnavailable, e.err} }

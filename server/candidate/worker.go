@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -129,7 +130,7 @@ func (w *worker) mirror(ctx context.Context, j *job) error {
 		return nil
 	}
 	for i := range w.checks {
-		w.checks[i].At = j.at
+		w.checks[i].At = headgate.Instant(j.at)
 	}
 	if j.kind == refund {
 		// A refund may be of some rules only: of those that give back what ends with
@@ -204,7 +205,7 @@ func (w *worker) cannot(j *job, candidate decide.Policy, err error) {
 	if errors.As(err, &unknown) {
 		by.Rule = strings.Clone(unknown.Name)
 	}
-	why := headgate.Text(err)
+	why := errtext.Text(err)
 	w.each(j, candidate, func(f *figures) {
 		f.outcomes[undecidable].Add(1)
 		f.why.Store(&why)

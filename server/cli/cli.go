@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/app"
 )
@@ -81,7 +82,7 @@ func (c *call) mistake(err error) {
 	case errors.As(err, &f):
 		c.mistakes = append(c.mistakes, f.text+"; "+f.hint)
 	case err != nil:
-		c.mistakes = append(c.mistakes, headgate.Text(err))
+		c.mistakes = append(c.mistakes, errtext.Text(err))
 	}
 }
 
@@ -219,19 +220,19 @@ func failureOf(err error) *failure {
 		// As every tool writes them, so that editors find the places.
 		return &failure{code: CodeUsage, places: file.Error(), text: "the policy has " + count(len(file.Mistakes), "mistake"), hint: "docs/rules.md describes the file"}
 	case errors.Is(err, policy.ErrUnknownRule):
-		return usage(headgate.Text(err), "names are those in the policy file; GET /v1/rules of a server lists them")
+		return usage(errtext.Text(err), "names are those in the policy file; GET /v1/rules of a server lists them")
 	case errors.As(err, &invalid):
 		return usage(joinLines(invalid.Problems.Texts()), checkHint)
 	case errors.Is(err, headgate.ErrUnavailable):
-		return &failure{code: CodeUnavailable, text: headgate.Text(err), hint: "see whether it runs, and whether address, user, password and database are right"}
+		return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see whether it runs, and whether address, user, password and database are right"}
 	case errors.Is(err, app.ErrUnavailable):
 		hint := "see whether it is there and can be read"
 		if errors.As(err, &address) && address.Op == "listen" {
 			hint = "see which process has it, or give another one to the flag that names it"
 		}
-		return &failure{code: CodeUnavailable, text: headgate.Text(err), hint: hint}
+		return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: hint}
 	case isFileError(err):
-		return usage(headgate.Text(err), "give the path of a policy file, or leave --config out for the sample policy")
+		return usage(errtext.Text(err), "give the path of a policy file, or leave --config out for the sample policy")
 	}
-	return &failure{code: CodeNo, text: headgate.Text(err)}
+	return &failure{code: CodeNo, text: errtext.Text(err)}
 }

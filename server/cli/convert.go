@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/internal/errtext"
 )
 
 // convert is the command that writes policy files.
@@ -48,7 +48,7 @@ func envoyFailure(err error) error {
 	case errors.As(err, &file):
 		return &failure{code: CodeUsage, places: file.Error(), text: "the configuration has " + count(len(file.Mistakes), "mistake"), hint: "docs/envoy.md says what is read"}
 	case isFileError(err):
-		return usage(headgate.Text(err), "give the directory of the configuration of envoyproxy/ratelimit")
+		return usage(errtext.Text(err), "give the directory of the configuration of envoyproxy/ratelimit")
 	}
 	return err
 }

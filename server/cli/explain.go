@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/explain"
 	"github.com/headgate/headgate/server/app"
@@ -125,7 +126,7 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 	}
 	d, err := policy.FromMap(entries)
 	if err != nil {
-		problems = append(problems, headgate.Text(err))
+		problems = append(problems, errtext.Text(err))
 	}
 	if problems != nil {
 		return nil, usage(joinLines(problems), explainHint)

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 )
 
 // hashKeys are the flags of every command that reads policies.
@@ -45,14 +45,14 @@ func secretOf(what, given, file string) (string, error) {
 	const hint = "the file has the secret, and nothing else, on one line"
 	info, err := os.Stat(file)
 	if err != nil {
-		return "", usage("the "+what+" cannot be read: "+headgate.Text(err), hint)
+		return "", usage("the "+what+" cannot be read: "+errtext.Text(err), hint)
 	}
 	if info.Mode().IsRegular() && info.Size() > maxSecretFile {
 		return "", usage(fmt.Sprintf("the file with the %s, %s, has %d bytes, must have at most %d", what, file, info.Size(), maxSecretFile), hint)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", usage("the "+what+" cannot be read: "+headgate.Text(err), hint)
+		return "", usage("the "+what+" cannot be read: "+errtext.Text(err), hint)
 	}
 	secret := strings.TrimRight(string(text), "\r\n")
 	if secret == "" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/app"
 )
 
@@ -92,7 +93,7 @@ func taken(err error, s *app.Settings) error {
 	if from == nil {
 		return err
 	}
-	return &failure{code: CodeUnavailable, text: headgate.Text(err), hint: "see which process has it, or give another one to " + strings.Join(from, " or ")}
+	return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see which process has it, or give another one to " + strings.Join(from, " or ")}
 }
 
 // serve makes the service and serves until the call's context ends. Serving is

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -92,7 +93,7 @@ func (f *Faults) AddError(p Place, fields bool, err error) {
 		if fields {
 			p.Name = "rule"
 		}
-		f.Add(UnknownRule, p, "%s", headgate.Text(err))
+		f.Add(UnknownRule, p, "%s", errtext.Text(err))
 	case errors.As(err, &invalid):
 		for _, problem := range invalid.Problems {
 			if fields {
@@ -101,7 +102,7 @@ func (f *Faults) AddError(p Place, fields bool, err error) {
 			f.Add(OutOfRange, p, "%s", problem.Text)
 		}
 	default:
-		f.Add(OutOfRange, p, "%s", headgate.Text(err))
+		f.Add(OutOfRange, p, "%s", errtext.Text(err))
 	}
 }
 

@@ -163,13 +163,13 @@ func (o *Outcome) fail(ctx context.Context, err error) {
 func (o *Outcome) decide(decisions []headgate.Decision) {
 	o.Verdict = headgate.NewVerdict(decisions)
 	if len(decisions) > 0 {
-		o.At = decisions[0].At
+		o.At = int64(decisions[0].At)
 	}
 }
 
 func (o *Outcome) reserved(made *headgate.Reservation) {
 	if o.Reservation = made.ID; made.ID != "" {
-		o.ExpiresIn = time.Duration(made.Expires-o.At) * time.Microsecond
+		o.ExpiresIn = time.Duration(int64(made.Expires)-o.At) * time.Microsecond
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/nested"
 )
@@ -167,7 +168,7 @@ type DescriptorError struct {
 
 // Error names the descriptor and the mistake.
 func (e *DescriptorError) Error() string {
-	return fmt.Sprintf("descriptor %d: %s", e.Number, headgate.Text(e.Err))
+	return fmt.Sprintf("descriptor %d: %s", e.Number, errtext.Text(e.Err))
 }
 
 // Unwrap returns the mistake.

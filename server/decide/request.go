@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/explain"
+	"github.com/headgate/headgate/store"
 )
 
 // Given is the set of the fields that a caller has sent, whatever their values.
@@ -134,11 +135,11 @@ func (r *Request) Bind(d Decider) {
 		}
 	}
 	for i := range r.Checks {
-		r.Checks[i].At = r.At
+		r.Checks[i].At = headgate.Instant(r.At)
 	}
 	// The store would refuse the same, but does not know the field.
 	if len(r.Checks) > 1 {
-		if err := headgate.Validate(headgate.OpTake, r.Checks); err != nil {
+		if err := store.Validate(headgate.OpTake, r.Checks); err != nil {
 			r.Faults.AddError(p, false, err)
 		}
 	}

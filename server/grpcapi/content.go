@@ -125,7 +125,7 @@ func newDecisions(decisions []headgate.Decision) []*headgatev1.StoreDecision {
 	out := make([]*headgatev1.StoreDecision, len(decisions))
 	for i := range decisions {
 		d, to := &decisions[i], &all[i]
-		to.Allowed, to.Remaining, to.At = d.Allowed, d.Remaining, d.At
+		to.Allowed, to.Remaining, to.At = d.Allowed, d.Remaining, int64(d.At)
 		to.RetryAfterUs, to.ResetAfterUs, to.DelayUs = content.Micros(d.RetryAfter), content.Micros(d.ResetAfter), content.Micros(d.Delay)
 		to.Source, to.Check = headgatev1.Source(d.Source), int32(d.Check)
 		out[i] = to

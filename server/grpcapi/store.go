@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/api/content"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/store"
 )
 
 // StoreOptions are what a [Store] may be given.
@@ -114,7 +115,7 @@ func (t *take) check() error {
 		return faultsStatus(t.faults)
 	}
 	// The decider would say the same, but for requests of no checks.
-	if err := headgate.Validate(t.op, t.ask.Checks); err != nil {
+	if err := store.Validate(t.op, t.ask.Checks); err != nil {
 		t.faults.AddError(decide.Place{Name: "checks"}, false, err)
 		return faultsStatus(t.faults)
 	}
@@ -254,8 +255,8 @@ func (s *Store) takeSettle(ctx context.Context, t *take, r *headgatev1.TakeSettl
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	made := headgate.Reservation{ID: string(r.GetReservation().GetId()), Expires: r.GetReservation().GetExpires(), Checks: t.ask.Checks}
-	if err := headgate.ValidateSettle(&made, r.GetUnits()); err != nil {
+	made := headgate.Reservation{ID: string(r.GetReservation().GetId()), Expires: headgate.Instant(r.GetReservation().GetExpires()), Checks: t.ask.Checks}
+	if err := store.ValidateSettle(&made, r.GetUnits()); err != nil {
 		t.faults.AddError(decide.Place{Name: "units"}, false, err)
 		return nil, faultsStatus(t.faults)
 	}

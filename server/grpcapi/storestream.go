@@ -115,7 +115,7 @@ func (s *Store) decodeCheck(t *take, in *wire.Reader) {
 			case storeCheckCost:
 				c.Cost = int64(n)
 			case storeCheckAt:
-				c.At = int64(n)
+				c.At = headgate.Instant(n)
 			case storeCheckShadow:
 				c.Shadow = n != 0
 			case storeCheckGiveBack:
@@ -140,7 +140,7 @@ func appendDecisions(b []byte, decisions []headgate.Decision) []byte {
 		b = wire.AppendInt(b, storeDecisionRetryAfterUS, content.Micros(d.RetryAfter))
 		b = wire.AppendInt(b, storeDecisionResetAfterUS, content.Micros(d.ResetAfter))
 		b = wire.AppendInt(b, storeDecisionDelayUS, content.Micros(d.Delay))
-		b = wire.AppendInt(b, storeDecisionAt, d.At)
+		b = wire.AppendInt(b, storeDecisionAt, int64(d.At))
 		b = wire.AppendInt(b, storeDecisionSource, int64(d.Source))
 		b = wire.End(wire.AppendInt(b, storeDecisionCheck, int64(d.Check)), start)
 	}

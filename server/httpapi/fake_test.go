@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/store"
 )
 
 // samplePolicy has a rule of every kind that the API treats differently.
@@ -71,7 +72,7 @@ func (f *fake) TakeOnce(ctx context.Context, terms headgate.Terms, checks []head
 
 func (f *fake) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
 	dst, err := f.TakeOnce(ctx, terms, checks, dst)
-	r := headgate.Reservation{ID: reserved, Expires: fakeNow + terms.Term().Microseconds(), Checks: append([]headgate.Check(nil), checks...)}
+	r := headgate.Reservation{ID: reserved, Expires: headgate.Instant(fakeNow + terms.Term().Microseconds()), Checks: append([]headgate.Check(nil), checks...)}
 	if err != nil || !headgate.NewVerdict(dst).Allowed {
 		return headgate.Reservation{}, dst, err
 	}
@@ -126,7 +127,7 @@ func (f *fake) Take(_ context.Context, op headgate.Op, checks []headgate.Check, 
 	if f.err != nil {
 		return dst, f.err
 	}
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	before := len(dst)

@@ -108,7 +108,7 @@ func TestRefundAt(t *testing.T) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 		for _, c := range f.checks {
-			if c.At != at {
+			if int64(c.At) != at {
 				t.Errorf("%s: the store got %d", body, c.At)
 			}
 		}

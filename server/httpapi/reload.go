@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -98,7 +98,7 @@ func appendVersion(b []byte, p decide.Policy) []byte {
 func writeReloadProblem(w http.ResponseWriter, err error, kept decide.Policy) {
 	var why *ReloadError
 	if !errors.As(err, &why) {
-		why = &ReloadError{Detail: headgate.Text(err)}
+		why = &ReloadError{Detail: errtext.Text(err)}
 	}
 	p := &problem{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("%s; version %d stays in force", why.Detail, kept.Version)}
 	if why.Fixed {

@@ -272,7 +272,7 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 		l := &limits[j]
 		if l.Algorithm == headgate.SlidingWindow {
 			if !logged {
-				p.changeLog(b.now, units, c.At, algorithm.NeedOf(c.Rule))
+				p.changeLog(b.now, units, int64(c.At), algorithm.NeedOf(c.Rule))
 			}
 			logged = true
 			continue
@@ -283,7 +283,7 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 		}
 		stored := p.state(l)
 		before := algorithm.Advance(l, stored, b.now)
-		after := algorithm.Settle(l, before, b.now, units, c.At, known)
+		after := algorithm.Settle(l, before, b.now, units, int64(c.At), known)
 		if after == stored {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/store"
 )
 
 var _ headgate.Ledger = (*Ledger)(nil)
@@ -131,7 +132,7 @@ var errPending = errors.New("units are to be given back first")
 // once takes, to reserve or not. Denials of a request that has no id of its own are
 // not remembered: it will not be repeated.
 func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
-	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return headgate.Reservation{}, dst, err
 	}
 	r, name := l.request(checks), l.noteName(terms.ID)
@@ -229,7 +230,7 @@ func (l *Ledger) Recall(ctx context.Context, id string) (headgate.Reservation, e
 
 // Settle implements [headgate.Ledger].
 func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateSettle(&r, units); err != nil {
+	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
 	q, name, units := l.request(r.Checks), l.noteName(r.ID), slices.Clone(units)
@@ -240,7 +241,7 @@ func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		switch {
 		case err != nil:
 			return err
-		case n == nil || n.expires != r.Expires || b.now >= n.forgotten(): // or the id was used again
+		case n == nil || n.expires != int64(r.Expires) || b.now >= n.forgotten(): // or the id was used again
 			return headgate.ErrNoReservation
 		}
 		kept, err := n.reservation(r.ID, q.checks)

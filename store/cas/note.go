@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // note is what is remembered of a request, limits and all, so that it can be settled
@@ -51,7 +52,7 @@ const settledFor = 60_000_000
 func newNote(terms *headgate.Terms, reserve bool, checks []headgate.Check, decisions []headgate.Decision) *note {
 	n := &note{
 		reserved: reserve, admitted: headgate.NewVerdict(decisions).Allowed,
-		term: terms.Term().Microseconds(), at: decisions[0].At, told: answers(decisions),
+		term: terms.Term().Microseconds(), at: int64(decisions[0].At), told: answers(decisions),
 	}
 	n.expires = n.at + n.term
 	for i := range checks {
@@ -78,7 +79,7 @@ func decisions(dst []headgate.Decision, all []answer, at int64, checks []headgat
 		for j := range limits {
 			a := &all[j]
 			dst = append(dst, headgate.Decision{
-				Rule: checks[i].Rule, Limit: &limits[j], Check: i, Shadow: checks[i].Shadow, At: at,
+				Rule: checks[i].Rule, Limit: &limits[j], Check: i, Shadow: checks[i].Shadow, At: headgate.Instant(at),
 				Allowed: a.allowed, Remaining: a.remaining, RetryAfter: a.retryAfter, ResetAfter: a.resetAfter, Delay: a.delay,
 			})
 		}
@@ -167,7 +168,7 @@ func (n *note) reservation(id string, like []headgate.Check) (headgate.Reservati
 			return headgate.Reservation{}, fmt.Errorf("%w: the note of a request cannot be read: %w", headgate.ErrUnavailable, err)
 		}
 	}
-	return headgate.NewReservation(id, n.expires, checks, decisions(nil, n.told, n.at, checks)), nil
+	return store.NewReservation(id, headgate.Instant(n.expires), checks, decisions(nil, n.told, n.at, checks)), nil
 }
 
 func (c *noted) rule(like []headgate.Check) (*headgate.Rule, error) {

@@ -88,7 +88,7 @@ func TestSkewBound(t *testing.T) {
 		if back <= time.Second {
 			at, retry = before, retry+back // until this node's clock is there
 		}
-		if err != nil || d.Allowed || d.At != at || d.RetryAfter != retry {
+		if err != nil || d.Allowed || int64(d.At) != at || d.RetryAfter != retry {
 			t.Errorf("set back by %v: %+v, %v; want a denial at %d for %v", back, d, err, at, retry)
 		}
 		now += retry.Microseconds() - 1

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // Store keeps counters in a [Backend]. It is safe for concurrent use. Make one with
@@ -57,7 +58,7 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 }
 
 func (s *Store) validate(op headgate.Op, checks []headgate.Check) error {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return err
 	}
 	if most := s.backend.MaxKeys(); len(checks) > most {

@@ -135,7 +135,7 @@ func TestFreed(t *testing.T) {
 					}
 					denies, fresh, other := server(layer.all), server(false), server(false)
 					bubbletest.Wait() // all listen
-					s := &scene{fresh: fresh, check: headgate.Check{Rule: layer.rule, Key: "k", Consistency: layer.consistency, DenyCache: layer.cache}}
+					s := &scene{fresh: fresh, check: headgate.Check{Rule: layer.rule, Key: "k", Hints: headgate.Hints{Consistency: layer.consistency, DenyCache: layer.cache}}}
 					half := s.check
 					half.Cost, half.GiveBack = 50, true
 					var err error

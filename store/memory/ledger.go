@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/store"
 )
 
 var _ headgate.Ledger = (*Store)(nil)
@@ -196,7 +197,7 @@ func (s *Store) Reserve(_ context.Context, terms headgate.Terms, checks []headga
 // are not remembered: it will not be repeated.
 func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
 	var none headgate.Reservation
-	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return none, dst, err
 	}
 	s.catchUp()
@@ -218,10 +219,10 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 	if n.admitted = headgate.NewVerdict(n.decisions).Allowed; !n.admitted && !named {
 		return none, dst, nil
 	}
-	n.expires = n.decisions[0].At + terms.Term().Microseconds()
+	n.expires = int64(n.decisions[0].At) + terms.Term().Microseconds()
 	n.event = n.expires
 	if reserve && n.admitted {
-		n.reservation = headgate.NewReservation(n.id, n.expires, n.checks, n.decisions)
+		n.reservation = store.NewReservation(n.id, headgate.Instant(n.expires), n.checks, n.decisions)
 		if !n.gives() {
 			n.event = n.expires + settledFor
 		}
@@ -316,7 +317,7 @@ func (s *Store) Recall(_ context.Context, id string) (headgate.Reservation, erro
 
 // Settle implements [headgate.Ledger].
 func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateSettle(&r, units); err != nil {
+	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
 	s.catchUp()
@@ -326,7 +327,7 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	s.sweepStripe(st, s.clockNow())
 	n := st.notes[r.ID]
 	switch {
-	case n == nil || n.reservation.ID == "" || n.expires != r.Expires: // or the id was used again
+	case n == nil || n.reservation.ID == "" || n.expires != int64(r.Expires): // or the id was used again
 		return dst, headgate.ErrNoReservation
 	case n.units != nil && slices.Equal(n.units, units):
 		return append(dst, n.settled...), nil
@@ -414,7 +415,7 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 		sh.charging(&step{hash: place, limit: l}, now)
 	}
 	if changes {
-		after = algorithm.Settle(l, before, now, units, c.At, used)
+		after = algorithm.Settle(l, before, now, units, int64(c.At), used)
 	}
 	algorithm.Describe(d, l, before, after, now, 0, true)
 	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
@@ -438,7 +439,7 @@ func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now
 	g := sh.log(e)
 	if units < 0 {
 		if g != nil {
-			sh.refundLog(g, -units, c.At)
+			sh.refundLog(g, -units, int64(c.At))
 		}
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/store"
 )
 
 // The bounds of [WithMaxBytes].
@@ -96,7 +97,7 @@ type step struct {
 // Take implements [headgate.Store]. It does not allocate if dst has room, but
 // for the growth of its tables and logs.
 func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	s.catchUp()
@@ -118,10 +119,10 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 	return s.take(op, checks, []uint64{hash}, s.timeIn(now, sh), dst), nil
 }
 
-// TakeSingle implements [headgate.SingleStore].
+// TakeSingle implements [store.Single].
 func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (d headgate.Decision, err error) {
 	c := headgate.Check{Rule: rule, Key: key, Cost: cost}
-	if err := c.Validate(); err != nil {
+	if err := store.ValidateCheck(&c); err != nil {
 		return d, err
 	}
 	if len(rule.Limits()) != 1 {

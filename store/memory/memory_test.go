@@ -179,7 +179,7 @@ func TestTakeSingle(t *testing.T) {
 			allowed         bool
 		}{{0, 2, true}, {2, 0, true}, {1, 0, false}, {4, 0, false}} {
 			d, err := s.TakeSingle(t.Context(), r, "k", want.cost)
-			if err != nil || d.Allowed != want.allowed || d.Remaining != want.remaining || d.Rule != r || d.Limit != &r.Limits()[0] || d.At != clock.Now() {
+			if err != nil || d.Allowed != want.allowed || d.Remaining != want.remaining || d.Rule != r || d.Limit != &r.Limits()[0] || int64(d.At) != clock.Now() {
 				t.Errorf("%v, step %d: %+v, %v; want %+v", r, i, d, err, want)
 			}
 		}

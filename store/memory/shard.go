@@ -338,7 +338,7 @@ func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *hea
 		after = algorithm.Charge(st.limit, after, now, c.Units())
 	case op == headgate.OpRefund:
 		if !st.shared { // what others have used of it is not this key's to give back
-			after = algorithm.Refund(st.limit, after, now, c.Units(), c.At, 0)
+			after = algorithm.Refund(st.limit, after, now, c.Units(), int64(c.At), 0)
 		}
 		fits = true
 	}
@@ -369,7 +369,7 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 		var facts algorithm.WindowFacts
 		if g := sh.log(e); g != nil {
 			if st.first && !st.shared {
-				sh.refundLog(g, c.Units(), c.At)
+				sh.refundLog(g, c.Units(), int64(c.At))
 			}
 			facts = g.Facts(st.limit, now, 0)
 		}

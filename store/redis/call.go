@@ -45,7 +45,7 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		b = appendInt(b, cost)
 		ends = append(ends, len(b))
 		if op == headgate.OpRefund {
-			b = appendInt(b, c.At)
+			b = appendInt(b, int64(c.At))
 			ends = append(ends, len(b), len(b)) // and it is not known how many were in use
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // On a cluster a script call reaches the keys of one slot. A request whose keys
@@ -178,7 +179,7 @@ func (s *Store) giveBack(ctx context.Context, groups []group) {
 // are known to have been: a bucket could give back to one what it has refilled for
 // another.
 func passing(id string, checks []headgate.Check, decisions []headgate.Decision) headgate.Reservation {
-	r := headgate.NewReservation(id, 0, checks, decisions)
+	r := store.NewReservation(id, 0, checks, decisions)
 	r.Used = r.Used[:0]
 	for i := range r.Checks {
 		for range r.Checks[i].Rule.Limits() {

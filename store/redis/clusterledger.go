@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // On a cluster a request that has an id is taken slot by slot, as any other, and
@@ -130,7 +131,7 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 	if err != nil || !reserve || !admitted {
 		return none, dst, err
 	}
-	return headgate.NewReservation(id, expires, checks, dst[before:]), dst, nil
+	return store.NewReservation(id, headgate.Instant(expires), checks, dst[before:]), dst, nil
 }
 
 // askOnce asks for checks whose counters are in one slot, to be noted.
@@ -254,5 +255,5 @@ func (s *Store) readCluster(ctx context.Context, id string) (recalled, error) {
 	if err != nil {
 		return recalled{}, err
 	}
-	return recalled{first.open, first.now >= first.expires, headgate.NewReservation(id, first.expires, first.checks, decisions)}, nil
+	return recalled{first.open, first.now >= first.expires, store.NewReservation(id, headgate.Instant(first.expires), first.checks, decisions)}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/store"
 )
 
 var _ headgate.Ledger = (*Store)(nil)
@@ -109,7 +110,7 @@ func (s *Store) Reserve(ctx context.Context, terms headgate.Terms, checks []head
 
 func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
 	var none headgate.Reservation
-	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return none, dst, err
 	}
 	ctx, cancel, err := s.deadlines.limit(ctx)
@@ -157,7 +158,7 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 		if err != nil || !reserve || r.status != statusAdmitted {
 			return none, dst, err
 		}
-		return headgate.NewReservation(terms.ID, r.now+terms.Term().Microseconds(), checks, dst[before:]), dst, nil
+		return store.NewReservation(terms.ID, headgate.Instant(r.now+terms.Term().Microseconds()), checks, dst[before:]), dst, nil
 	}
 	return none, dst, jumps(headgate.OpTake)
 }
@@ -245,7 +246,7 @@ func (s *Store) read(ctx context.Context, id string) (recalled, error) {
 	if err != nil {
 		return recalled{}, err
 	}
-	return recalled{n.open, n.now >= n.expires, headgate.NewReservation(id, n.expires, n.checks, decisions)}, nil
+	return recalled{n.open, n.now >= n.expires, store.NewReservation(id, headgate.Instant(n.expires), n.checks, decisions)}, nil
 }
 
 // readNote reads a note. The error is ErrNoReservation if there is none.
@@ -305,7 +306,7 @@ func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
 
 // Settle implements [headgate.Ledger].
 func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateSettle(&r, units); err != nil {
+	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
 	ctx, cancel, err := s.deadlines.limit(ctx)
@@ -366,7 +367,7 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 		ends = append(ends, len(b))
 		b = appendInt(b, c.Units()-units[i])
 		ends = append(ends, len(b))
-		b = appendInt(b, c.At)
+		b = appendInt(b, int64(c.At))
 		ends = append(ends, len(b))
 		limits := c.Rule.Limits()
 		for j := range limits {
@@ -392,7 +393,7 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 	// On a cluster each node has its own idea of when the reservation expires.
 	expires := ""
 	if s.clustered == nil {
-		expires = string(appendUint56(nil, r.Expires))
+		expires = string(appendUint56(nil, int64(r.Expires)))
 	}
 	return s.exec(ctx, headgate.OpRefund, s.refund, append(keys, s.noteKey(r.ID, keys[0])),
 		append(args, expires, string(h.Sum(nil)[:16])))
@@ -426,7 +427,7 @@ func (r reply) settled(res *headgate.Reservation, units []int64, dst []headgate.
 				if len(used) > 0 {
 					known = used[j]
 				}
-				after = algorithm.Settle(l, before, r.now, more, c.At, known)
+				after = algorithm.Settle(l, before, r.now, more, int64(c.At), known)
 			}
 			algorithm.Describe(&dst[first+j], l, before, after, r.now, 0, true)
 		}

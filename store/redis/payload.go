@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // A note holds the checks of a reservation, limits and all, so that it can be
@@ -113,7 +114,7 @@ func readChecks(text string) ([]headgate.Check, error) {
 		}
 		checks = append(checks, c)
 	}
-	return checks, headgate.Validate(headgate.OpTake, checks)
+	return checks, store.Validate(headgate.OpTake, checks)
 }
 
 func (r *reader) limits() ([]headgate.Limit, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // The scripts. A script may be a file, or several behind one another.
@@ -193,7 +194,7 @@ func answered(err error) error {
 // [WithTimeout], or by the context's own deadline if that is earlier. A context
 // that is cancelled during the call is not heeded: the call may have counted.
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	ctx, cancel, err := s.deadlines.limit(ctx)

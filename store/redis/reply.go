@@ -150,7 +150,7 @@ func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before al
 	case charged:
 		after = algorithm.Charge(l, before, now, cost)
 	case op == headgate.OpRefund:
-		after, fits = algorithm.Refund(l, before, now, cost, c.At, 0), true
+		after, fits = algorithm.Refund(l, before, now, cost, int64(c.At), 0), true
 	}
 	algorithm.Describe(d, l, before, after, now, cost, fits)
 	if op == headgate.OpRefund {

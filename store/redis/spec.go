@@ -70,7 +70,7 @@ func appendSlot(b []byte, l *headgate.Limit, near int64) []byte {
 	case l.Algorithm == headgate.Penalty:
 		// The longest block fits in 32 bits as milliseconds.
 		kind = kindPenalty
-		num, den = l.Longest().Milliseconds(), l.Block.Microseconds()
+		num, den = max(l.Block, l.MaxBlock).Milliseconds(), l.Block.Microseconds()
 	case l.Algorithm == headgate.SlidingCounter:
 		kind = kindCounter
 	case l.Algorithm != headgate.FixedWindow:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/store"
 )
 
 // book is the plainest way to remember requests: everything in one map, under the
@@ -110,11 +111,11 @@ func (b *book) once(terms headgate.Terms, checks []headgate.Check, dst []headgat
 	dst = b.take(headgate.OpTake, checks, dst)
 	n := &booked{checks: slices.Clone(checks), decisions: slices.Clone(dst[before:]), reserved: reserve, term: terms.Term()}
 	n.admitted = headgate.NewVerdict(n.decisions).Allowed
-	n.expires = n.decisions[0].At + terms.Term().Microseconds()
+	n.expires = int64(n.decisions[0].At) + terms.Term().Microseconds()
 	n.forgotten = n.expires
 	if reserve && n.admitted {
 		n.forgotten += settledFor
-		n.reservation = headgate.Reservation{ID: terms.ID, Expires: n.expires}
+		n.reservation = headgate.Reservation{ID: terms.ID, Expires: headgate.Instant(n.expires)}
 		for i, c := range checks {
 			used, fits := []int64(nil), true
 			for _, d := range n.decisions {
@@ -147,7 +148,7 @@ func (b *book) recall(id string) (headgate.Reservation, error) {
 func (b *book) finish(r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
 	n := b.notes[r.ID]
 	switch {
-	case n == nil || n.reservation.ID == "" || n.expires != r.Expires:
+	case n == nil || n.reservation.ID == "" || n.expires != int64(r.Expires):
 		return dst, headgate.ErrNoReservation
 	case n.units != nil && slices.Equal(n.units, units):
 		return append(dst, n.settled...), nil
@@ -164,7 +165,7 @@ func (b *book) finish(r headgate.Reservation, units []int64, dst []headgate.Deci
 
 // TakeOnce implements [headgate.Ledger].
 func (b *book) TakeOnce(_ context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return dst, err
 	}
 	b.mu.Lock()
@@ -179,7 +180,7 @@ func (b *book) Reserve(_ context.Context, terms headgate.Terms, checks []headgat
 	if terms.ID == "" {
 		terms.ID = rand.Text()
 	}
-	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return headgate.Reservation{}, dst, err
 	}
 	b.mu.Lock()
@@ -198,7 +199,7 @@ func (b *book) Recall(_ context.Context, id string) (headgate.Reservation, error
 
 // Settle implements [headgate.Ledger].
 func (b *book) Settle(_ context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateSettle(&r, units); err != nil {
+	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
 	b.mu.Lock()

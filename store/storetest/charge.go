@@ -212,14 +212,14 @@ func refundNeverOverCredits(t *testing.T, mk Maker) {
 		room := l.Capacity()
 		// Of what was never used nothing comes back.
 		for _, at := range []int64{0, s.clock.Now(), s.clock.Now() - 5, s.clock.Now() + 1e9} {
-			s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: headgate.MaxCount, At: at})
+			s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: headgate.MaxCount, At: headgate.Instant(at)})
 			s.want(headgate.OpPeek, r, "k", 1, true, room)
 		}
 		// Of what was used no more than that.
 		for range 3 {
 			took := s.want(headgate.OpTake, r, "k", 2, true, room-2)
-			for _, at := range []int64{took.At, 0, took.At} {
-				d := s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: room + 5, At: at})[0]
+			for _, at := range []int64{int64(took.At), 0, int64(took.At)} {
+				d := s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: room + 5, At: headgate.Instant(at)})[0]
 				if d.Remaining != room || d.ResetAfter != 0 {
 					t.Fatalf("all is given back: %s; want %d remaining", formatDecision(&d), room)
 				}

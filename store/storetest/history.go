@@ -253,7 +253,7 @@ func (h *history) request() (headgate.Op, []headgate.Check) {
 		c := headgate.Check{Rule: h.rules[i], Key: keys[h.rng.IntN(len(keys))], Cost: h.cost(h.rules[i]), Shadow: h.rng.IntN(8) == 0}
 		if op == headgate.OpRefund && len(h.past) > 0 && h.rng.IntN(2) == 0 {
 			if p := h.past[len(h.past)-1-h.rng.IntN(min(len(h.past), 6))]; p.check.Rule.Name() == c.Rule.Name() {
-				c.Key, c.Cost, c.At = p.check.Key, p.check.Cost, p.at
+				c.Key, c.Cost, c.At = p.check.Key, p.check.Cost, headgate.Instant(p.at)
 			}
 		}
 		checks = append(checks, c)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // Cases about what goes in and comes out.
@@ -44,7 +45,7 @@ func invalidRequests(t *testing.T, mk Maker) {
 			if !errors.As(err, &invalid) || !errors.Is(err, headgate.ErrInvalid) || len(got) != 0 {
 				t.Fatalf("got %d decisions and error %v, want an *InvalidError", len(got), err)
 			}
-			if want := headgate.Validate(c.op, c.checks).Error(); err.Error() != want {
+			if want := store.Validate(c.op, c.checks).Error(); err.Error() != want {
 				t.Errorf("error %q\nwant  %q", err, want)
 			}
 			s.want(headgate.OpPeek, r, "k", 1, true, 9)

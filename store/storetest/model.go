@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/store"
 )
 
 // Model is a [headgate.Store] over maps, built from nothing but the steps of
@@ -36,7 +37,7 @@ func NewModel(clock func() int64) *Model {
 
 // Take implements [headgate.Store].
 func (m *Model) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	m.mu.Lock()
@@ -192,7 +193,7 @@ func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) 
 		}
 		need := algorithm.NeedOf(c.Rule)
 		if units < 0 {
-			log.Refund(-units, c.At)
+			log.Refund(-units, int64(c.At))
 		} else if owed := log.Owable(now, units, need); owed > 0 {
 			log.Open(now, need)
 			log.Add(now, owed)
@@ -209,7 +210,7 @@ func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) 
 			before = used[j]
 		}
 		id := counter{c.Rule.Name(), c.Key, l.Slot()}
-		m.states[id] = algorithm.Settle(l, algorithm.Advance(l, m.states[id], now), now, units, c.At, before)
+		m.states[id] = algorithm.Settle(l, algorithm.Advance(l, m.states[id], now), now, units, int64(c.At), before)
 	}
 }
 

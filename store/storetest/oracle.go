@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // Oracle is a [headgate.Store] that is as slow and obvious as can be: buckets in
@@ -46,7 +47,7 @@ func NewOracle(clock func() int64) *Oracle {
 
 // Take implements [headgate.Store].
 func (o *Oracle) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	o.mu.Lock()
@@ -119,7 +120,7 @@ func (o *Oracle) change(checks []headgate.Check, units [][]int64, dst []headgate
 			}
 			switch more := units[i][0]; {
 			case more < 0:
-				o.counter(c, l).refund(l, now, -more, c.At, units[i][1+j])
+				o.counter(c, l).refund(l, now, -more, int64(c.At), units[i][1+j])
 			case more > 0:
 				o.counter(c, l).charge(l, now, more)
 			}
@@ -127,7 +128,7 @@ func (o *Oracle) change(checks []headgate.Check, units [][]int64, dst []headgate
 		for j := range c.Rule.Limits() {
 			l := &c.Rule.Limits()[j]
 			dst = append(dst, headgate.Decision{
-				Rule: c.Rule, Limit: l, Check: i, Shadow: c.Shadow, At: now, Allowed: true,
+				Rule: c.Rule, Limit: l, Check: i, Shadow: c.Shadow, At: headgate.Instant(now), Allowed: true,
 				Remaining: o.remaining(c, l, now), ResetAfter: tell(o.counter(c, l).busy(l, now)),
 			})
 		}
@@ -152,7 +153,7 @@ func (o *Oracle) carryOut(op headgate.Op, c *headgate.Check, place int, admitted
 		if p, ok := s.(*obviousPenalty); ok && op == headgate.OpTake && denied && !p.blocks(l, now) {
 			p.punish(l, now)
 		}
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, At: now, Allowed: op == headgate.OpRefund || op == headgate.OpCharge})
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, At: headgate.Instant(now), Allowed: op == headgate.OpRefund || op == headgate.OpCharge})
 		d := &dst[len(dst)-1]
 		if d.Allowed {
 			continue
@@ -179,7 +180,7 @@ func (o *Oracle) carryOut(op headgate.Op, c *headgate.Check, place int, admitted
 		}
 		switch {
 		case op == headgate.OpRefund:
-			s.refund(l, now, cost, c.At, 0)
+			s.refund(l, now, cost, int64(c.At), 0)
 		case op == headgate.OpCharge || op == headgate.OpTake && admitted:
 			s.charge(l, now, cost)
 		}

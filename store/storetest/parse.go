@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // ParseVector reads the text of a vector. Its error has every mistake, each with
@@ -263,7 +264,7 @@ func (p *parser) checks(op headgate.Op, words []string) ([]headgate.Check, error
 		}
 		checks = append(checks, c)
 	}
-	return checks, headgate.Validate(op, checks)
+	return checks, store.Validate(op, checks)
 }
 
 func (p *parser) check(op headgate.Op, words []string) (headgate.Check, error) {
@@ -291,10 +292,11 @@ func (p *parser) check(op headgate.Op, words []string) (headgate.Check, error) {
 		words = words[1:]
 	}
 	if len(words) > 0 && op == headgate.OpRefund && strings.HasPrefix(words[0], "@") {
-		var err error
-		if c.At, err = p.time(words[0][1:]); err != nil {
+		at, err := p.time(words[0][1:])
+		if err != nil {
 			return c, err
 		}
+		c.At = headgate.Instant(at)
 		words = words[1:]
 	}
 	if len(words) > 0 {
@@ -326,7 +328,7 @@ func wants(step *Step, words []string) ([]headgate.Decision, error) {
 			}
 			var part []string
 			part, words = cutAt(words, ";")
-			d := headgate.Decision{Rule: r, Limit: &r.Limits()[j], Check: i, Shadow: step.Checks[i].Shadow, At: step.Now}
+			d := headgate.Decision{Rule: r, Limit: &r.Limits()[j], Check: i, Shadow: step.Checks[i].Shadow, At: headgate.Instant(step.Now)}
 			if err := outcome(&d, part); err != nil {
 				return nil, fmt.Errorf("limit %d of rule %s: %w", j+1, r.Name(), err)
 			}

@@ -48,7 +48,7 @@ func (s *subject) do(op headgate.Op, checks ...headgate.Check) []headgate.Decisi
 				s.t.Fatalf("%s: %d decisions, want one for each limit of %d checks", op, len(got), len(checks))
 			}
 			d := &got[i]
-			if d.Rule != checks[c].Rule || d.Limit != &limits[l] || d.Check != c || d.At != s.clock.Now() {
+			if d.Rule != checks[c].Rule || d.Limit != &limits[l] || d.Check != c || int64(d.At) != s.clock.Now() {
 				s.t.Fatalf("decision %d is of check %d, rule %v, limit %v, at %d; want check %d, rule %v, limit %v, at %d", i, d.Check, d.Rule, d.Limit, d.At,
 					c, checks[c].Rule, &limits[l], s.clock.Now())
 			}

@@ -66,15 +66,15 @@ at -1h reset two/k -> done
 	}
 	two := first.Checks[1].Rule
 	for i, want := range []headgate.Decision{
-		{Rule: first.Checks[0].Rule, Limit: &first.Checks[0].Rule.Limits()[0], Allowed: true, Remaining: 3, ResetAfter: 400 * time.Millisecond, At: first.Now},
-		{Rule: two, Limit: &two.Limits()[0], Check: 1, Shadow: true, Remaining: 1000, RetryAfter: headgate.Never, At: first.Now},
-		{Rule: two, Limit: &two.Limits()[1], Check: 1, Shadow: true, Allowed: true, Remaining: 4, Delay: time.Microsecond, At: first.Now},
+		{Rule: first.Checks[0].Rule, Limit: &first.Checks[0].Rule.Limits()[0], Allowed: true, Remaining: 3, ResetAfter: 400 * time.Millisecond, At: headgate.Instant(first.Now)},
+		{Rule: two, Limit: &two.Limits()[0], Check: 1, Shadow: true, Remaining: 1000, RetryAfter: headgate.Never, At: headgate.Instant(first.Now)},
+		{Rule: two, Limit: &two.Limits()[1], Check: 1, Shadow: true, Allowed: true, Remaining: 4, Delay: time.Microsecond, At: headgate.Instant(first.Now)},
 	} {
 		if first.Want[i] != want {
 			t.Errorf("outcome %d: %+v\nwant %+v", i, first.Want[i], want)
 		}
 	}
-	if want := time.Date(2024, 3, 31, 1, 0, 0, 0, time.UTC).UnixMicro(); refund.Now != want || refund.Checks[0].At != want-3_600_000_000 || refund.Checks[0].Cost != 10 || refund.Checks[0].Key != "" {
+	if want := time.Date(2024, 3, 31, 1, 0, 0, 0, time.UTC).UnixMicro(); refund.Now != want || int64(refund.Checks[0].At) != want-3_600_000_000 || refund.Checks[0].Cost != 10 || refund.Checks[0].Key != "" {
 		t.Errorf("%+v, want a refund at %d of what was charged an hour before", refund, want)
 	}
 	if reset.Now != origin.Add(-time.Hour).UnixMicro() || reset.Want != nil || reset.Op != headgate.OpReset {

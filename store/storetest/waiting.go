@@ -110,7 +110,7 @@ func delaysAreEven(t *testing.T, mk Maker) {
 		// The bucket never runs empty here, so unit n leaves n sevenths of a second
 		// after the start, rounded up.
 		want := (sent*1_000_000 + 6) / 7
-		if got := d.At + d.Delay.Microseconds() - start; got != want {
+		if got := int64(d.At) + d.Delay.Microseconds() - start; got != want {
 			t.Fatalf("request %d of cost %d leaves %d µs after the start, want %d: %s", i, cost, got, want, formatDecision(&d))
 		}
 		sent += cost

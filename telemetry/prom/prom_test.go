@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
@@ -100,7 +101,7 @@ func TestErrors(t *testing.T) {
 		{fmt.Errorf("%w: connection refused", headgate.ErrUnavailable), "unavailable"},
 		{context.DeadlineExceeded, "unavailable"},
 		{fmt.Errorf("%w: %w", headgate.ErrUnavailable, context.Canceled), "canceled"},
-		{headgate.Validate(headgate.OpTake, nil), "invalid"},
+		{store.Validate(headgate.OpTake, nil), "invalid"},
 		{errors.New("broken"), "other"},
 	}
 	for _, tt := range tests {

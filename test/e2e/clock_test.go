@@ -26,7 +26,7 @@ func TestClockSteps(t *testing.T) {
 		want := time.Now().Add(ahead)
 		until(t, "the store follows its clock", func() bool {
 			out, err := c.Store().Take(t.Context(), headgate.OpPeek, probe, nil)
-			return err == nil && time.UnixMicro(out[0].At).Sub(want).Abs() < within
+			return err == nil && time.UnixMicro(int64(out[0].At)).Sub(want).Abs() < within
 		})
 	})
 }

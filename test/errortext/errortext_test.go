@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 		{"an answer's error", "a/a.go", `if client.Do().Error() != nil {}`, 0},
 		{"a test", "a/a_test.go", `_ = strings.Contains(err.Error(), "x")`, 0},
 		{"for tests", "test/a/a.go", `_ = strings.Contains(err.Error(), "x")`, 0},
-		{"what may", "errors.go", `_ = strings.Contains(err.Error(), "x")`, 0},
+		{"what may", "internal/errtext/errtext.go", `_ = strings.Contains(err.Error(), "x")`, 0},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {

@@ -96,7 +96,7 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(limit.Algorithm, " ", limit.Period), func(t *testing.T) {
 			servers.Each(t, func(t *testing.T, s *servers.Server) {
-				c := headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Consistency: headgate.Async}
+				c := headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}
 				var nodes []*async.Layer
 				for range asyncNodes {
 					nodes = append(nodes, asyncNode(t, s, async.Options{}))
@@ -159,7 +159,7 @@ func TestAsyncRefundsElsewhere(t *testing.T) {
 		defer closeAsync(t, there)
 		store := stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"))
 		for _, limit := range []headgate.Limit{headgate.Per(100_000, 300*24*time.Hour), headgate.Sliding(100_000, time.Hour)} {
-			c := headgate.Check{Rule: headgate.MustRule("refunds"+limit.Algorithm.String(), limit), Key: "k", Consistency: headgate.Async}
+			c := headgate.Check{Rule: headgate.MustRule("refunds"+limit.Algorithm.String(), limit), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}
 			for range 300 {
 				d, err := here.Store().Take(t.Context(), headgate.OpTake, []headgate.Check{c}, nil)
 				if err != nil || !d[0].Allowed {
@@ -191,7 +191,7 @@ func closeAsync(t *testing.T, a *async.Layer) {
 func TestAsyncLongRun(t *testing.T) {
 	const rate, length = 500, 4 * time.Second
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(rate)), Key: "k", Consistency: headgate.Async}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(rate)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}
 		var nodes []*async.Layer
 		for range asyncNodes {
 			a := asyncNode(t, s, async.Options{Part: 1}) // as much too many as can be
@@ -232,7 +232,7 @@ func TestAsyncThroughAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closeAsync(t, a)
-		c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(100_000, 300*24*time.Hour)), Key: "k", Consistency: headgate.Async}}
+		c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(100_000, 300*24*time.Hour)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}}
 		admitted := int64(0)
 		var last error
 		var by headgate.Source

@@ -86,7 +86,7 @@ func leaser(url string) error {
 	var failure atomic.Pointer[error]
 	var all sync.WaitGroup
 	for i, rule := range leasedRules() {
-		checks := []headgate.Check{{Rule: rule, Key: "shared", Consistency: headgate.Leased}}
+		checks := []headgate.Check{{Rule: rule, Key: "shared", Hints: headgate.Hints{Consistency: headgate.Leased}}}
 		for range leaserCallers {
 			all.Go(func() {
 				// Not by the clock: who was held up has not been denied meanwhile.

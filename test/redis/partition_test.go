@@ -193,7 +193,7 @@ type load struct {
 func spend(t *testing.T, nodes []headgate.Store, consistency headgate.Consistency, limit int64) *load {
 	l := new(load)
 	rule := headgate.MustRule("cut", headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: 24 * time.Hour, Align: headgate.AlignFirst})
-	checks := []headgate.Check{{Rule: rule, Key: "k", Consistency: consistency}}
+	checks := []headgate.Check{{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: consistency}}}
 	for _, store := range nodes {
 		for range 2 {
 			l.all.Go(func() {

@@ -33,7 +33,7 @@ func ClockSteps(t testing.TB, store headgate.Store, consistency headgate.Consist
 	rules := stepRules()
 	admitted := make([]atomic.Int64, len(rules))
 	take := func(ctx context.Context, op headgate.Op, rule int) (headgate.Decision, error) {
-		out, err := store.Take(ctx, op, []headgate.Check{{Rule: rules[rule], Key: "k", Consistency: consistency}}, nil)
+		out, err := store.Take(ctx, op, []headgate.Check{{Rule: rules[rule], Key: "k", Hints: headgate.Hints{Consistency: consistency}}}, nil)
 		if err != nil {
 			return headgate.Decision{}, err
 		}

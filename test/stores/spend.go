@@ -59,7 +59,7 @@ func Spend(t testing.TB, nodes []Node, rules []*headgate.Rule, load Load) [][]Sp
 	}
 	for _, node := range nodes {
 		for i, rule := range rules {
-			checks := []headgate.Check{{Rule: rule, Key: "k", Consistency: node.Consistency}}
+			checks := []headgate.Check{{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: node.Consistency}}}
 			for range load.Callers {
 				all.Go(func() {
 					var mine []Span

@@ -94,7 +94,7 @@ func (n *node) admits(t *testing.T, c headgate.Check, by *node) time.Duration {
 }
 
 func remembered(rule string) headgate.Check {
-	return headgate.Check{Rule: headgate.MustRule(rule, headgate.PerHour(3)), Key: "k", DenyCache: headgate.DenyCacheOn}
+	return headgate.Check{Rule: headgate.MustRule(rule, headgate.PerHour(3)), Key: "k", Hints: headgate.Hints{DenyCache: headgate.DenyCacheOn}}
 }
 
 // freedEverywhere has one node free a key in every way, and the other notice.

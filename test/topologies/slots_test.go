@@ -299,7 +299,7 @@ func TestRefundsAdmitNothing(t *testing.T) {
 				}
 				if headgate.NewVerdict(out).Allowed {
 					mu.Lock()
-					admitted = append(admitted, out[0].At)
+					admitted = append(admitted, int64(out[0].At))
 					mu.Unlock()
 				}
 				if len(ask) == 1 && n%(2*burst) == 0 {

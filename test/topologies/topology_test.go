@@ -131,7 +131,7 @@ func histories(t *testing.T, client rueidis.Client) {
 			if headgate.NewVerdict(got).Allowed {
 				past = slices.Clone(checks)
 				for i := range past {
-					past[i].At = clock.Now()
+					past[i].At = headgate.Instant(clock.Now())
 				}
 			} else {
 				denied++

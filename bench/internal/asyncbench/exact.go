@@ -148,7 +148,7 @@ func exact(ctx context.Context, s *redisbench.Server, plan Plan, limit headgate.
 // ask asks one node for a while, and the twin for the same.
 func ask(ctx context.Context, layer *async.Layer, twin *memory.Store, rule *headgate.Rule, plan Plan, rate func(time.Duration) float64, start time.Time) (admitted []letIn, e Exact, err error) {
 	store := layer.Store()
-	checks := []headgate.Check{{Rule: rule, Key: "k", Consistency: headgate.Async}}
+	checks := []headgate.Check{{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}}
 	var dst []headgate.Decision
 	due, last := 0.0, time.Duration(0)
 	for last < plan.Length {
@@ -173,7 +173,7 @@ func ask(ctx context.Context, layer *async.Layer, twin *memory.Store, rule *head
 			e.Admitted++
 			at := time.Now().UnixMicro()
 			if dst[0].Source == headgate.SourceStore {
-				at = dst[0].At
+				at = int64(dst[0].At)
 			}
 			admitted = append(admitted, letIn{at})
 		}

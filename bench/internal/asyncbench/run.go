@@ -105,7 +105,7 @@ func (o *Outcome) throughput(ctx context.Context, s *redisbench.Server) (err err
 	stores := [ways]headgate.Store{store, layer.Store()}
 	load := closedloop.Load{
 		Callers: o.Plan.Callers, Slice: o.Plan.Slice, Admitted: true,
-		Check: headgate.Check{Rule: loose, Consistency: headgate.Async},
+		Check: headgate.Check{Rule: loose, Hints: headgate.Hints{Consistency: headgate.Async}},
 	}
 	var next atomic.Int64
 	for round := range o.Plan.Rounds {

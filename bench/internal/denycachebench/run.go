@@ -64,7 +64,7 @@ var (
 )
 
 func check(rule *headgate.Rule, key string) headgate.Check {
-	return headgate.Check{Rule: rule, Key: key, DenyCache: headgate.DenyCacheOn}
+	return headgate.Check{Rule: rule, Key: key, Hints: headgate.Hints{DenyCache: headgate.DenyCacheOn}}
 }
 
 // Run measures both ways on the server.

@@ -171,7 +171,7 @@ func leased(ctx context.Context, store headgate.Store, plan Plan, name string, k
 		return Sample{}, err
 	}
 	defer func() { err = errors.Join(err, layer.Close(ctx)) }()
-	return slice(ctx, layer.Store(), c, plan, headgate.Check{Rule: rule, Consistency: headgate.Leased}, keys)
+	return slice(ctx, layer.Store(), c, plan, headgate.Check{Rule: rule, Hints: headgate.Hints{Consistency: headgate.Leased}}, keys)
 }
 
 // slice has callers ask for as long as a slice lasts.
@@ -278,7 +278,7 @@ func node(ctx context.Context, addr string, plan Plan, rule *headgate.Rule, dies
 	if dies {
 		span /= 2
 	}
-	check := headgate.Check{Rule: rule, Consistency: headgate.Leased}
+	check := headgate.Check{Rule: rule, Hints: headgate.Hints{Consistency: headgate.Leased}}
 	c.Asked, c.Admitted, err = load(ctx, layer.Store(), max(1, plan.Callers/plan.Nodes), check, []string{"hot"}, began.Add(span))
 	c.Calls = calls.calls.Load()
 	way.cut.Store(dies)

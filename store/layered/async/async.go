@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -95,18 +96,18 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 // requests that are remembered, and their settlements.
 func (a *Layer) Store() headgate.Store {
 	if inner, ok := a.inner.(headgate.Ledger); ok {
-		return &ledger{inner, store{a}}
+		return &ledger{inner, outer{a}}
 	}
-	return store{a}
+	return outer{a}
 }
 
-// store is the store inside, with decisions from memory in front of it.
-type store struct{ *Layer }
+// outer is the store inside, with decisions from memory in front of it.
+type outer struct{ *Layer }
 
 // ledger is a ledger with decisions from memory in front of it.
 type ledger struct {
 	headgate.Ledger
-	store store
+	store outer
 }
 
 // Take implements [headgate.Store].
@@ -157,7 +158,7 @@ func (a *Layer) Stats() Stats {
 // and the checks that only it can decide have no decision. It is asked nevertheless if a rule
 // of the request has a penalty, which counts denials. Take does not allocate for a single check
 // that is decided from memory, if dst has room.
-func (a store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (a outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	concerned := false
 	for i := range checks {
 		concerned = concerned || countsAsync(&checks[i])
@@ -172,7 +173,7 @@ func (a store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 		}
 		return out, err
 	}
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	if len(checks) == 1 && op != headgate.OpRefund {

@@ -44,7 +44,7 @@ func TestAsyncConformance(t *testing.T) {
 
 // anAsync is a check that is counted asynchronously.
 func anAsync(limits ...headgate.Limit) headgate.Check {
-	return headgate.Check{Rule: headgate.MustRule("async", limits...), Key: "k", Consistency: headgate.Async}
+	return headgate.Check{Rule: headgate.MustRule("async", limits...), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}
 }
 
 // knownIn takes single units until they are decided from memory, and returns how many.
@@ -250,7 +250,7 @@ func TestAsyncAllOrNone(t *testing.T) {
 		strict := headgate.Check{Rule: headgate.MustRule("strict", headgate.Sliding(10, time.Hour)), Key: "k"}
 		charged := knownIn(t, a.Store(), async)
 		for i := range 15 {
-			d, err := a.Store().Take(t.Context(), headgate.OpTake, []headgate.Check{async, strict, {Rule: async.Rule, Key: "other", Consistency: headgate.Async}}, nil)
+			d, err := a.Store().Take(t.Context(), headgate.OpTake, []headgate.Check{async, strict, {Rule: async.Rule, Key: "other", Hints: headgate.Hints{Consistency: headgate.Async}}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -306,7 +306,7 @@ func TestAsyncOps(t *testing.T) {
 		do := func(op headgate.Op, cost, at int64) headgate.Decision {
 			t.Helper()
 			c := c
-			c.Cost, c.At = cost, at
+			c.Cost, c.At = cost, headgate.Instant(at)
 			d, err := a.Store().Take(t.Context(), op, []headgate.Check{c}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -324,7 +324,7 @@ func TestAsyncOps(t *testing.T) {
 		if d.Source != headgate.SourceLocal {
 			t.Fatalf("take: %+v", d)
 		}
-		if d := do(headgate.OpRefund, 7, d.At+1); d.Source != headgate.SourceLocal || d.Remaining != 1000-used {
+		if d := do(headgate.OpRefund, 7, int64(d.At)+1); d.Source != headgate.SourceLocal || d.Remaining != 1000-used {
 			t.Fatalf("refund of what is here: %+v", d)
 		}
 		if d := do(headgate.OpRefund, 100, 0); d.Source != headgate.SourceLocal || d.Remaining != 1000-used || a.Stats().Returning != 100 {
@@ -340,7 +340,7 @@ func TestAsyncOps(t *testing.T) {
 		}
 		d = do(headgate.OpTake, 5, 0)
 		time.Sleep(150 * time.Millisecond)
-		if d := do(headgate.OpRefund, 5, d.At); !d.Allowed {
+		if d := do(headgate.OpRefund, 5, int64(d.At)); !d.Allowed {
 			t.Fatalf("refund of what was reported: %+v", d)
 		}
 		time.Sleep(500 * time.Millisecond)

@@ -24,11 +24,11 @@ type entry struct {
 	resets  uint32 // how often the key was reset
 
 	// What follows is of the store's last answer.
-	answered   time.Duration // when it came; zero if there is none
-	goodUntil  time.Duration // until when decisions may be made from it
-	storeTime  int64         // the store's clock in it
-	asked      bool          // a request was decided from it, so that the next report renews it
-	callFailed bool          // a later call for the key failed
+	answered   time.Duration    // when it came; zero if there is none
+	goodUntil  time.Duration    // until when decisions may be made from it
+	storeTime  headgate.Instant // the store's clock in it
+	asked      bool             // a request was decided from it, so that the next report renews it
+	callFailed bool             // a later call for the key failed
 
 	fraction float64 // the part of all units that is admitted here
 	others   float64 // units that other nodes admit in a microsecond
@@ -37,8 +37,8 @@ type entry struct {
 
 // sample is the demand for a key since a while ago, which fraction and others are made of.
 type sample struct {
-	since int64   // on the store's clock
-	own   float64 // units that the store has charged for this node
+	since headgate.Instant // on the store's clock
+	own   float64          // units that the store has charged for this node
 	// least and most bound the units that the store has charged for all nodes. They differ
 	// if a bucket may have been full in between, when it refills nothing.
 	least, most float64
@@ -46,9 +46,9 @@ type sample struct {
 
 // limitState is what is known of one limit.
 type limitState struct {
-	level float64 // units left at the store's last answer, negative if overdrawn
-	rate  float64 // units refilled in a microsecond; zero for windows
-	ends  int64   // when the limit is fully free again, on the store's clock; 0 if it is
+	level float64          // units left at the store's last answer, negative if overdrawn
+	rate  float64          // units refilled in a microsecond; zero for windows
+	ends  headgate.Instant // when the limit is fully free again, on the store's clock; 0 if it is
 	// The store has said that it admits no cost of short or more until free. Short is zero
 	// if it has said nothing of the kind.
 	short int64
@@ -189,7 +189,7 @@ func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, 
 		r.most -= float64(aside)
 		d := headgate.Decision{
 			Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, Source: headgate.SourceLocal, Allowed: true,
-			At: e.storeTime + int64(age), Remaining: int64(min(max(0, r.most), float64(l.Capacity()))),
+			At: e.storeTime + headgate.Instant(age), Remaining: int64(min(max(0, r.most), float64(l.Capacity()))),
 		}
 		switch missing := float64(l.Capacity()) - r.most; {
 		case k.rate > 0:
@@ -248,7 +248,7 @@ func (e *entry) learn(decisions []headgate.Decision, units, charged int64, o *Op
 	at := decisions[0].At
 	switch late := e.storeTime - at; {
 	case late <= 0:
-	case late < int64(time.Second/time.Microsecond):
+	case late < headgate.Instant(time.Second/time.Microsecond):
 		e.sample.own += float64(charged) // An answer that came in after a later one.
 		return
 	default: // The store's clock was set back.
@@ -318,7 +318,7 @@ func (k *limitState) update(d *headgate.Decision, units int64, began, pause time
 	}
 	k.ends, k.free, k.short = 0, 0, 0
 	if d.ResetAfter > 0 {
-		k.ends = d.At + d.ResetAfter.Microseconds()
+		k.ends = d.At + headgate.Instant(d.ResetAfter.Microseconds())
 	}
 	if d.RetryAfter > 0 {
 		k.free, k.short = max(free, began+max(d.RetryAfter, pause)), units

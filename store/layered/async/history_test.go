@@ -147,7 +147,7 @@ type asyncCluster struct {
 func newAsyncCluster(t *testing.T, nodes int, limit headgate.Limit, options async.Options) *asyncCluster {
 	store := memory.New(memory.WithMaxBytes(memory.MinMaxBytes), memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 	c := &asyncCluster{t: t, options: options, begin: time.Now()}
-	c.check = headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Consistency: headgate.Async}
+	c.check = headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}
 	for range nodes {
 		n := &asyncNode{asyncLine: &asyncLine{store: store}}
 		n.start(t, options)
@@ -188,7 +188,7 @@ func (c *asyncCluster) ask(i int, seed uint64, load asyncLoad, length, step time
 			if err != nil || !d[0].Allowed {
 				continue
 			}
-			one := asyncLet{at: d[0].At, units: check.Cost, node: i, fraction: a.Fraction(&check)}
+			one := asyncLet{at: int64(d[0].At), units: check.Cost, node: i, fraction: a.Fraction(&check)}
 			if d[0].Source == headgate.SourceLocal {
 				one.at = time.Now().UnixMicro()
 			}

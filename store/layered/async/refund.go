@@ -20,7 +20,7 @@ const (
 // keptRefund is units to give back.
 type keptRefund struct {
 	units int64
-	at    int64 // when they were charged, on the store's clock
+	at    headgate.Instant // when they were charged, on the store's clock
 	due   time.Duration
 	// current has a bit for each fixed window of the rule that began before the units were
 	// charged and has not ended.
@@ -48,10 +48,10 @@ func (e *entry) giveBack(back keptRefund) {
 
 // current says which of the key's fixed windows are the ones that units were charged in at
 // that time; see [keptRefund].
-func (e *entry) current(at int64) (bits uint64) {
+func (e *entry) current(at headgate.Instant) (bits uint64) {
 	limits := e.rule.Limits()
 	for i := range limits {
-		if l := &limits[i]; l.Algorithm == headgate.FixedWindow && at >= e.limits[i].ends-l.Micros() {
+		if l := &limits[i]; l.Algorithm == headgate.FixedWindow && at >= e.limits[i].ends-headgate.Instant(l.Micros()) {
 			bits |= 1 << i
 		}
 	}
@@ -124,7 +124,7 @@ func (a *Layer) giveBackLater(checks []headgate.Check, s *scratch) {
 		interval := a.options.Interval
 		if slidesOnly(c.Rule) {
 			// They are in the log as of when they were reported, not admitted.
-			back.at += (returnAfter * interval).Microseconds()
+			back.at += headgate.Instant((returnAfter * interval).Microseconds())
 		}
 		// Those of one interval are due together.
 		back.due = (a.now()/interval + 1 + returnAfter) * interval

@@ -38,7 +38,7 @@ func TestAsyncRefunds(t *testing.T) {
 							do := func(op headgate.Op, a *async.Layer, at int64) headgate.Decision {
 								t.Helper()
 								c := c
-								c.At = at
+								c.At = headgate.Instant(at)
 								d, err := a.Store().Take(t.Context(), op, []headgate.Check{c}, nil)
 								if err != nil || len(d) != 1 || !d[0].Allowed {
 									t.Fatal(d, err)
@@ -50,7 +50,7 @@ func TestAsyncRefunds(t *testing.T) {
 								if !named {
 									at = 0
 								}
-								time.AfterFunc(after, func() { do(headgate.OpRefund, there, at) })
+								time.AfterFunc(after, func() { do(headgate.OpRefund, there, int64(at)) })
 								time.Sleep(time.Millisecond)
 							}
 							time.Sleep(after + time.Second)
@@ -153,7 +153,7 @@ func TestAsyncRefundsOfEndedWindows(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 55*time.Second)))
 		var ats []int64
 		for range 200 { // from five seconds before a window's end to as long after it
-			ats = append(ats, layertest.Take(t, a.Store(), c).Decisions[0].At)
+			ats = append(ats, int64(layertest.Take(t, a.Store(), c).Decisions[0].At))
 			time.Sleep(50 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
@@ -165,7 +165,7 @@ func TestAsyncRefundsOfEndedWindows(t *testing.T) {
 			}
 			back++
 			one := c
-			one.At = at
+			one.At = headgate.Instant(at)
 			if i%7 == 0 { // most of both windows come back together
 				time.Sleep(10 * time.Millisecond)
 			}

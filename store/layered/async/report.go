@@ -127,7 +127,7 @@ func (r *reporter) collect(s *keyShard, last bool) {
 		if due {
 			b := &r.batch[returning]
 			b.reports = append(b.reports, report{shard: s, entry: e, back: back, resets: e.resets})
-			b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: back.units, At: back.at, OnError: e.onError})
+			b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: back.units, At: back.at, Hints: headgate.Hints{OnError: e.onError}})
 		}
 		report := report{shard: s, entry: e, resets: e.resets}
 		kind := looking
@@ -147,7 +147,7 @@ func (r *reporter) collect(s *keyShard, last bool) {
 		e.asked = false
 		b := &r.batch[kind]
 		b.reports = append(b.reports, report)
-		b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: report.units, OnError: e.onError})
+		b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: report.units, Hints: headgate.Hints{OnError: e.onError}})
 	}
 }
 

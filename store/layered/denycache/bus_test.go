@@ -103,7 +103,7 @@ func TestAllNodesForget(t *testing.T) {
 			bubbletest.Test(t, func(t *testing.T) {
 				f := newFleet(t, 3, delay, denycache.Options{})
 				defer f.close()
-				c := headgate.Check{Rule: rule, Key: "k", DenyCache: headgate.DenyCacheOn}
+				c := headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{DenyCache: headgate.DenyCacheOn}}
 				two := c
 				two.Cost = 2
 				r, _, err := f.nodes[0].Store().(headgate.Ledger).Reserve(t.Context(), headgate.Terms{For: time.Hour}, []headgate.Check{two}, nil)
@@ -188,7 +188,7 @@ func TestNewsNeverWait(t *testing.T) {
 			} else {
 				f.wire.Fail(errors.New("no permission"))
 			}
-			c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", DenyCache: headgate.DenyCacheOn}
+			c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", Hints: headgate.Hints{DenyCache: headgate.DenyCacheOn}}
 			f.deny(1, c)
 			start := time.Now()
 			const refunds = 20_000
@@ -219,7 +219,7 @@ func TestConnectingForgets(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2, 0, denycache.Options{Trust: time.Hour})
 		defer f.close()
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", DenyCache: headgate.DenyCacheOn}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", Hints: headgate.Hints{DenyCache: headgate.DenyCacheOn}}
 		f.deny(1, c)
 		f.wire.Cut()
 		f.do(0, headgate.OpRefund, c)
@@ -237,7 +237,7 @@ func TestForeignNews(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1, 0, denycache.Options{})
 		defer f.close()
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", DenyCache: headgate.DenyCacheOn}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(5)), Key: "k", Hints: headgate.Hints{DenyCache: headgate.DenyCacheOn}}
 		f.deny(0, c)
 		foreign := [][]byte{nil, {}, {1}, {2, 1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 3}, append([]byte{1}, make([]byte, 8*121)...), bytes.Repeat([]byte{0xff}, 1<<20)}
 		for _, m := range foreign {
@@ -342,7 +342,7 @@ func TestNeverDeniesWhatIsFree(t *testing.T) {
 				time.Sleep(time.Duration(rng.Int64N(int64(2 * delay))))
 				bubbletest.Wait()
 				node, i := rng.IntN(len(f.nodes)), rng.IntN(len(rules))
-				c := headgate.Check{Rule: rules[i], Key: fmt.Sprint(rng.IntN(keys)), Cost: 1 + rng.Int64N(2), DenyCache: headgate.DenyCacheOn}
+				c := headgate.Check{Rule: rules[i], Key: fmt.Sprint(rng.IntN(keys)), Cost: 1 + rng.Int64N(2), Hints: headgate.Hints{DenyCache: headgate.DenyCacheOn}}
 				name := c.Rule.Name() + c.Key
 				store := f.nodes[node].Store().(headgate.Ledger)
 				var err error

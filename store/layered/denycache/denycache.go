@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -71,9 +72,9 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 // Store returns the store to ask: a [headgate.Ledger] if the one inside is one.
 func (d *Layer) Store() headgate.Store {
 	if inner, ok := d.inner.(headgate.Ledger); ok {
-		return &ledger{store{d}, inner}
+		return &ledger{outer{d}, inner}
 	}
-	return store{d}
+	return outer{d}
 }
 
 // Close ends the connection to the bus, after a last message if some key is to be told. An
@@ -173,7 +174,7 @@ func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Durat
 				continue // it is of another cost
 			}
 			one.Check, one.Source = g.check, headgate.SourceCache
-			one.At += passed.Microseconds()
+			one.At += headgate.Instant(passed.Microseconds())
 			one.Delay = max(0, one.Delay-passed)
 			if one.RetryAfter > 0 {
 				one.RetryAfter -= passed
@@ -289,11 +290,11 @@ func (d *Layer) forgetCharged(checks []headgate.Check, glances []glance) {
 	}
 }
 
-// store is a store with a memory in front of it.
-type store struct{ *Layer }
+// outer is the store inside, with a memory of denials in front of it.
+type outer struct{ *Layer }
 
 // Take implements [headgate.Store].
-func (s store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (s outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	switch op {
 	case headgate.OpTake:
 		return s.take(ctx, checks, dst)
@@ -314,13 +315,13 @@ func (s store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 
 // take answers from memory, if that is sure to deny, and else remembers what the store
 // says.
-func (s store) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (s outer) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	var room [fewGlances]glance
 	glances := s.glance(checks, room[:0])
 	var asked time.Duration
 	if len(glances) > 0 {
 		asked = s.table.now()
-		if s.table.count.Load() > 0 && ctx.Err() == nil && headgate.Validate(headgate.OpTake, checks) == nil {
+		if s.table.count.Load() > 0 && ctx.Err() == nil && store.Validate(headgate.OpTake, checks) == nil {
 			if out, found := s.recall(checks, glances, asked, dst); found {
 				return out, nil
 			}
@@ -340,7 +341,7 @@ func (s store) take(ctx context.Context, checks []headgate.Check, dst []headgate
 
 // ledger is a ledger with a memory in front of it.
 type ledger struct {
-	store
+	outer
 	inner headgate.Ledger
 }
 

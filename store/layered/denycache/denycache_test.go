@@ -216,7 +216,7 @@ func TestDenyCachePerCheck(t *testing.T) {
 			bubbletest.Test(t, func(t *testing.T) {
 				primary := newCounting()
 				store := open(t, primary, denycache.Options{All: test.all}).Store()
-				checks := []headgate.Check{{Rule: test.rule, Key: "k", DenyCache: test.cache, Consistency: test.consistency, Shadow: test.shadow}}
+				checks := []headgate.Check{{Rule: test.rule, Key: "k", Hints: headgate.Hints{DenyCache: test.cache, Consistency: test.consistency}, Shadow: test.shadow}}
 				asks := func() bool {
 					before := primary.calls
 					if _, err := store.Take(t.Context(), headgate.OpTake, checks, nil); err != nil {

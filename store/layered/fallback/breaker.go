@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -104,7 +105,7 @@ func (b *breaker) failed(word uint64, err error) {
 	switch {
 	case stateOf(word) == HalfOpen && row >= halfOpenFailures,
 		stateOf(word) == Closed && row >= b.failures && now-b.since.Load() >= int64(quiet):
-		text := headgate.Text(err)
+		text := errtext.Text(err)
 		refusal := fmt.Errorf("%w: %w, since %d calls in a row failed, the last with: %s", headgate.ErrUnavailable, layer.ErrNotAsked, row, text)
 		b.change(word, Open, &refusal)
 	}

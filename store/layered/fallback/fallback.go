@@ -180,11 +180,11 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 // Store returns the store to ask: a [headgate.Ledger] if the one inside is one.
 func (f *Layer) Store() headgate.Store {
 	if inner, ok := f.inner.(headgate.Ledger); ok {
-		l := &ledger{store: store{f}, inner: inner}
+		l := &ledger{outer: outer{f}, inner: inner}
 		l.local, _ = f.options.Local.(headgate.Ledger)
 		return l
 	}
-	return store{f}
+	return outer{f}
 }
 
 // Close ends the probes, charges what is owed to the store as far as that can be done at
@@ -203,14 +203,14 @@ func (f *Layer) onError(c *headgate.Check) headgate.OnError {
 	return c.OnError
 }
 
-// store is the store inside, with a fallback.
-type store struct{ *Layer }
+// outer is the store inside, with a fallback.
+type outer struct{ *Layer }
 
 // Take implements [headgate.Store]. An error wraps [headgate.ErrUnavailable] if the
 // primary does not answer and the checks want no decision without it. While the
 // primary answers, and for checks that are not decided locally, it does not allocate
 // unless the primary does.
-func (f store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (f outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	word, ask := f.breaker.enter()
 	if !ask {
 		return f.decideWithout(ctx, op, checks, dst, *f.breaker.refusal.Load(), f.options.Local.Take)

@@ -182,7 +182,7 @@ func TestBlip(t *testing.T) {
 func TestOnError(t *testing.T) {
 	a, b := headgate.MustRule("a", headgate.PerMinute(2)), headgate.MustRule("b", headgate.PerMinute(2), headgate.PerHour(1))
 	check := func(r *headgate.Rule, o headgate.OnError, shadow bool) headgate.Check {
-		return headgate.Check{Rule: r, Key: "k", OnError: o, Shadow: shadow}
+		return headgate.Check{Rule: r, Key: "k", Hints: headgate.Hints{OnError: o}, Shadow: shadow}
 	}
 	const (
 		ret   = headgate.OnErrorReturn

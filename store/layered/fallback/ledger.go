@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
 // ledger is a ledger with a fallback.
 type ledger struct {
-	store
+	outer
 	inner headgate.Ledger
 	local headgate.Ledger // nil if the local store is none
 }
@@ -111,7 +112,7 @@ func (l *ledger) Recall(ctx context.Context, id string) (headgate.Reservation, e
 // Settle implements [headgate.Ledger]. A reservation of the primary can only be
 // settled while the primary answers. Settling it again later is safe.
 func (l *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.ValidateSettle(&r, units); err != nil {
+	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
 	if own, found := l.isLocal(r.ID); found {

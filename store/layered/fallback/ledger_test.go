@@ -151,7 +151,7 @@ func TestNothingToSettle(t *testing.T) {
 		l := f.Store().(headgate.Ledger)
 		layertest.Fail(t, f, primary, layertest.Refuses)
 		for onError, want := range map[headgate.OnError]headgate.Source{headgate.OnErrorAllow: headgate.SourceOpen, headgate.OnErrorLocal: headgate.SourceLocal} {
-			checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(10)), Key: "k", OnError: onError}}
+			checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(10)), Key: "k", Hints: headgate.Hints{OnError: onError}}}
 			r, d, err := l.Reserve(t.Context(), headgate.Terms{ID: "x"}, checks, nil)
 			if err != nil || r.ID != "" || !d[0].Allowed || d[0].Source != want {
 				t.Errorf("%v: %+v, %+v, %v", onError, r, d, err)

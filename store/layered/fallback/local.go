@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -34,7 +35,7 @@ func (s *scratch) share(table *shares, c *headgate.Check, place int) {
 // decideWithout decides a request without the primary, by the OnError of its checks. cause is why
 // the primary does not decide it.
 func (f *Layer) decideWithout(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision, cause error, take taking) ([]headgate.Decision, error) {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	if op == headgate.OpReset || ctx.Err() != nil {
@@ -130,7 +131,7 @@ func appendOpen(dst []headgate.Decision, c *headgate.Check, check int) []headgat
 	for i := range limits {
 		dst = append(dst, headgate.Decision{
 			Rule: c.Rule, Limit: &limits[i], Check: check, Allowed: true, Shadow: c.Shadow,
-			Source: headgate.SourceOpen, Remaining: limits[i].Capacity(), At: now,
+			Source: headgate.SourceOpen, Remaining: limits[i].Capacity(), At: headgate.Instant(now),
 		})
 	}
 	return dst
@@ -213,7 +214,7 @@ func (f *Layer) keeps(checks []headgate.Check) bool {
 // learn decides a request while the primary has forgotten what it admitted: the
 // request must fit this node's share as well.
 func (f *Layer) learn(ctx context.Context, word uint64, op headgate.Op, checks []headgate.Check, dst []headgate.Decision, ask func([]headgate.Decision) ([]headgate.Decision, error), take taking) ([]headgate.Decision, error) {
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	s := f.get()

@@ -63,7 +63,7 @@ func TestNeverMoreThanTheShare(t *testing.T) {
 			for i := range limits {
 				limits[i] = randomLimit(r)
 			}
-			c := headgate.Check{Rule: headgate.MustRule("r", limits...), Key: "k", OnError: headgate.OnErrorLocal}
+			c := headgate.Check{Rule: headgate.MustRule("r", limits...), Key: "k", Hints: headgate.Hints{OnError: headgate.OnErrorLocal}}
 			primary := layertest.NewScripted()
 			f := layertest.Fallback(t, primary, fallback.Options{Nodes: nodes})
 			for range r.IntN(200) {

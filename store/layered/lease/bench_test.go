@@ -33,7 +33,7 @@ func BenchmarkLease(b *testing.B) {
 			l := openUnclosed(b, instantStore{}, lease.Options{})
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				checks := []headgate.Check{{Rule: rule, Consistency: headgate.Leased}}
+				checks := []headgate.Check{{Rule: rule, Hints: headgate.Hints{Consistency: headgate.Leased}}}
 				var dst []headgate.Decision
 				for i := 0; pb.Next(); i++ {
 					checks[0].Key = texts[i*7919%keys]

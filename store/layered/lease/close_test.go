@@ -18,7 +18,7 @@ func warmLease(t *testing.T, s headgate.Store, keys int) {
 	t.Helper()
 	rule := headgate.MustRule("r", headgate.Sliding(100_000, time.Hour))
 	for i := range keys {
-		check := []headgate.Check{{Rule: rule, Key: fmt.Sprint("k", i), Consistency: headgate.Leased}}
+		check := []headgate.Check{{Rule: rule, Key: fmt.Sprint("k", i), Hints: headgate.Hints{Consistency: headgate.Leased}}}
 		for range 12 {
 			if _, err := s.Take(t.Context(), headgate.OpTake, check, nil); err != nil {
 				t.Fatal(err)
@@ -104,7 +104,7 @@ func (s *slowToTake) Take(ctx context.Context, op headgate.Op, checks []headgate
 // was closed, are counted: nobody gives them back.
 func TestLeaseCloseBeforeDenial(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
-		leased := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(100_000, time.Hour)), Key: "k", Consistency: headgate.Leased}
+		leased := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(100_000, time.Hour)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		strict := headgate.Check{Rule: headgate.MustRule("strict", headgate.Sliding(1, time.Hour)), Cost: 2}
 		l := openUnclosed(t, &slowToTake{memory.New(), strict.Rule}, lease.Options{})
 		for l.Stats().Held == 0 {
@@ -138,7 +138,7 @@ func TestLeaseManyRules(t *testing.T) {
 		rule := headgate.MustRule("r", headgate.PerSecond(10_000))
 		leased := func(requests int) (n int) {
 			for range requests {
-				if layertest.Take(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Consistency: headgate.Leased}).Decisions[0].Source == headgate.SourceLease {
+				if layertest.Take(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}).Decisions[0].Source == headgate.SourceLease {
 					n++
 				}
 				time.Sleep(200 * time.Microsecond)
@@ -151,7 +151,7 @@ func TestLeaseManyRules(t *testing.T) {
 		}
 		leased(500) // The units that are held, and then those of the store one by one.
 		for i := range 4200 {
-			layertest.Take(t, l.Store(), headgate.Check{Rule: headgate.MustRule(fmt.Sprint("r", i), headgate.PerSecond(10_000)), Key: "k", Consistency: headgate.Leased})
+			layertest.Take(t, l.Store(), headgate.Check{Rule: headgate.MustRule(fmt.Sprint("r", i), headgate.PerSecond(10_000)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}})
 		}
 		leased(10_000)
 		if n := leased(1000); n < 900 {

@@ -60,7 +60,7 @@ func TestLeaseLosesNothing(t *testing.T) {
 					rng := rand.New(rand.NewPCG(seed, 4))
 					store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 					l := open(t, store, lease.Options{})
-					c := headgate.Check{Rule: headgate.MustRule("r", limits...), Key: "k", Consistency: headgate.Leased}
+					c := headgate.Check{Rule: headgate.MustRule("r", limits...), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 					strict := l.Enforced(c.Rule)
 					used := int64(0) // of leases
 					var buckets []bucketOf
@@ -74,7 +74,7 @@ func TestLeaseLosesNothing(t *testing.T) {
 							v := layertest.Take(t, l.Store(), c)
 							if v.Allowed {
 								for i := range buckets {
-									buckets[i].admitted = append(buckets[i].admitted, passage{v.Decisions[0].At, c.Cost})
+									buckets[i].admitted = append(buckets[i].admitted, passage{int64(v.Decisions[0].At), c.Cost})
 								}
 							}
 							if v.Decisions[0].Source == headgate.SourceLease {
@@ -91,7 +91,7 @@ func TestLeaseLosesNothing(t *testing.T) {
 					}
 					for i, d := range left {
 						// The store rounds up to whole units, and times to microseconds.
-						want, _ := buckets[i].inUse(d.At).Float64()
+						want, _ := buckets[i].inUse(int64(d.At)).Float64()
 						if got := float64(d.Limit.Capacity() - d.Remaining); got < want-0.001 || got >= want+1.02 {
 							t.Errorf("%v: %v units in use, want %.3f", d.Limit, got, want)
 						}
@@ -111,7 +111,7 @@ func TestLeaseCountsWhatIsCharged(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(10_000, 300*24*time.Hour)), Key: "k", Consistency: headgate.Leased, Shadow: true}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(10_000, 300*24*time.Hour)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}, Shadow: true}
 		for l.OwnUse(c.Rule, c.Key) < 0 {
 			hot(t, l.Store(), c, 1)
 		}

@@ -252,7 +252,7 @@ func newCrowd(t testing.TB, seed uint64) *crowd {
 func (w *crowd) request(cost int64) []headgate.Check {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := headgate.Check{Rule: w.rules[w.r.IntN(len(w.rules))], Key: w.keys[w.r.IntN(len(w.keys))], Cost: cost, Consistency: headgate.Leased}
+	c := headgate.Check{Rule: w.rules[w.r.IntN(len(w.rules))], Key: w.keys[w.r.IntN(len(w.keys))], Cost: cost, Hints: headgate.Hints{Consistency: headgate.Leased}}
 	if w.r.IntN(8) == 0 {
 		c.Cost += w.r.Int64N(4)
 	}
@@ -261,7 +261,7 @@ func (w *crowd) request(cost int64) []headgate.Check {
 		w.tally.mixed++
 		other := headgate.Check{Rule: strictRule, Key: "s", Shadow: w.r.IntN(3) == 0}
 		if len(w.rules) > 1 && w.r.IntN(2) == 0 {
-			other = headgate.Check{Rule: w.rules[0], Key: c.Key, Consistency: headgate.Leased, Shadow: w.r.IntN(3) == 0}
+			other = headgate.Check{Rule: w.rules[0], Key: c.Key, Hints: headgate.Hints{Consistency: headgate.Leased}, Shadow: w.r.IntN(3) == 0}
 			checks[0].Rule = w.rules[1]
 		}
 		checks = append(checks, other)
@@ -329,14 +329,14 @@ func (w *crowd) do(n *node, checks []headgate.Check) bool {
 		}
 		at := first[i].At
 		if first[i].Source == headgate.SourceLease {
-			at = now
+			at = headgate.Instant(now)
 			if mark.at != 0 { // The rest of the request was asked then.
-				at = mark.at
+				at = headgate.Instant(mark.at)
 			}
 			w.charged[counted{c.Rule.Name(), c.Key}] -= c.Units()
 			w.tally.served++
 		}
-		w.ledger(c).admit(at, c.Units())
+		w.ledger(c).admit(int64(at), c.Units())
 	}
 	// Some are given back at once, or a little later.
 	if c := &checks[0]; !w.plain && len(checks) == 1 && w.r.IntN(60) == 0 && !n.dead {
@@ -359,9 +359,9 @@ func (w *crowd) refunded(c *headgate.Check, now int64, d *headgate.Decision) {
 	g := w.ledger(c)
 	at := d.At
 	if d.Source == headgate.SourceLease {
-		at = now
+		at = headgate.Instant(now)
 	}
-	if i := slices.Index(g.admitted, passage{at, c.Units()}); i >= 0 {
+	if i := slices.Index(g.admitted, passage{int64(at), c.Units()}); i >= 0 {
 		g.admitted = slices.Delete(g.admitted, i, i+1)
 	}
 	w.tally.refunds++

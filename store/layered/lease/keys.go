@@ -93,9 +93,9 @@ type hotKey struct {
 // batch is units that were charged together.
 type batch struct {
 	left int64
-	at   int64         // when they were charged, on the store's clock
-	sent time.Duration // when they were asked for
-	end  instant       // until when they may be admitted
+	at   headgate.Instant // when they were charged, on the store's clock
+	sent time.Duration    // when they were asked for
+	end  instant          // until when they may be admitted
 }
 
 // aside is units that were taken out of batches for one check of a request.
@@ -183,7 +183,7 @@ func (l *Layer) warmUp(s *keyShard, hash uint64, name version, p *plan, c *headg
 	}
 	// The caller's text may be part of something large.
 	name.key = strings.Clone(name.key)
-	check := headgate.Check{Rule: p.strict, Key: name.key, OnError: c.OnError, Consistency: headgate.Leased}
+	check := headgate.Check{Rule: p.strict, Key: name.key, Hints: headgate.Hints{OnError: c.OnError, Consistency: headgate.Leased}}
 	s.keys[name] = &hotKey{
 		name: name, plan: p, check: check, cost: c.Units(), own: make([]ownUse, len(p.strict.Limits())),
 		sampled: now.mono, rate: float64(hotTakes*c.Units()) / p.hold.Seconds(),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -75,9 +76,9 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 // Store returns the store to ask: a [headgate.Ledger] if the one inside is one.
 func (l *Layer) Store() headgate.Store {
 	if inner, ok := l.inner.(headgate.Ledger); ok {
-		return &ledger{store{l}, inner}
+		return &ledger{outer{l}, inner}
 	}
-	return store{l}
+	return outer{l}
 }
 
 // Close gives back what is held. What is asked afterwards is decided by the store inside. An error
@@ -170,19 +171,19 @@ func anyLeased(checks []headgate.Check) bool {
 	return false
 }
 
-// store is the store inside, with leases in front of it.
-type store struct{ *Layer }
+// outer is the store inside, with leases in front of it.
+type outer struct{ *Layer }
 
 // Take implements [headgate.Store]. A request that is decided here does not allocate
 // if dst has room.
-func (l store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (l outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if op == headgate.OpReset {
 		return l.reset(ctx, checks, dst)
 	}
 	if !anyLeased(checks) {
 		return l.inner.Take(ctx, op, checks, dst)
 	}
-	if err := headgate.Validate(op, checks); err != nil {
+	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
 	switch {
@@ -349,7 +350,7 @@ func (l *Layer) peek(ctx context.Context, checks []headgate.Check, dst []headgat
 // reset forgets what is held of the keys, and has the store forget them. What this
 // node is just taking in advance may be from before the reset, and is not used.
 func (l *Layer) reset(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := headgate.Validate(headgate.OpReset, checks); err != nil {
+	if err := store.Validate(headgate.OpReset, checks); err != nil {
 		return dst, err
 	}
 	l.forget(checks)

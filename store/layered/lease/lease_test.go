@@ -149,7 +149,7 @@ func TestLeaseServesHotKeys(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		store := layertest.NewScripted()
 		l := open(t, store, lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(100_000)), Key: "k", Consistency: headgate.Leased}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(100_000)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		sources := hot(t, l.Store(), c, 2000)
 		if sources[headgate.SourceLease] < 1900 || sources[headgate.SourceStore] < 8 {
 			t.Errorf("decided by: %v", sources)
@@ -175,7 +175,7 @@ func TestLeaseLeavesColdKeysAlone(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		store := layertest.NewScripted()
 		l := open(t, store, lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1000)), Key: "k", Consistency: headgate.Leased}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1000)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		for range 300 {
 			layertest.Take(t, l.Store(), c)
 			time.Sleep(5 * time.Millisecond)
@@ -204,11 +204,11 @@ func TestLeaseGivesBack(t *testing.T) {
 					store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 					l := openUnclosed(t, store, lease.Options{})
 					rule := headgate.MustRule("r", limits...)
-					hot(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Consistency: headgate.Leased}, 1000)
+					hot(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}, 1000)
 					if s := l.Stats(); s.Held == 0 {
 						t.Fatalf("nothing is held: %+v", s)
 					}
-					peeked, err := l.Store().Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: rule, Key: "k", Consistency: headgate.Leased}}, nil)
+					peeked, err := l.Store().Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}}, nil)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -252,7 +252,7 @@ func TestLeaseGivesNothingBackTwice(t *testing.T) {
 		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
 		rule := headgate.MustRule("r", headgate.PerSecond(10_000))
-		hot(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Consistency: headgate.Leased}, 300)
+		hot(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}, 300)
 		if l.HeldOf(rule, "k") == 0 {
 			t.Fatal("nothing is held")
 		}
@@ -292,7 +292,7 @@ func TestLeaseIsAllOrNothing(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 100_000, Period: time.Hour}), Key: "k", Consistency: headgate.Leased}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 100_000, Period: time.Hour}), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		hot(t, l.Store(), c, 1000)
 		other := headgate.Check{Rule: headgate.MustRule("strict", headgate.Sliding(5, time.Hour)), Key: "k"}
 		for i := range 50 {
@@ -314,7 +314,7 @@ func TestLeaseReset(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1000, Period: time.Hour}), Key: "k", Consistency: headgate.Leased}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1000, Period: time.Hour}), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		hot(t, l.Store(), c, 300)
 		if l.HeldOf(c.Rule, "k") == 0 {
 			t.Fatal("nothing is held")
@@ -337,7 +337,7 @@ func TestLeaseWaits(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		store := layertest.NewScripted()
 		l := openUnclosed(t, store, lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Minute)), Key: "k", Consistency: headgate.Leased}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Minute)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		hot(t, l.Store(), c, 2000)
 		store.Feel(layertest.Hangs)
 		for l.HeldOf(c.Rule, "k") > 0 {
@@ -362,9 +362,9 @@ func TestLeaseInvalid(t *testing.T) {
 	l := open(t, layertest.NewScripted(), lease.Options{})
 	rule := headgate.MustRule("r", headgate.PerSecond(1000))
 	for op, checks := range map[headgate.Op][]headgate.Check{
-		headgate.OpTake:  {{Rule: rule, Key: "k", Consistency: headgate.Leased}, {Rule: rule, Key: "k", Consistency: headgate.Leased}},
-		headgate.OpReset: {{Rule: rule, Key: strings.Repeat("k", headgate.MaxKey+1), Consistency: headgate.Leased}},
-		headgate.OpPeek:  {{Consistency: headgate.Leased}},
+		headgate.OpTake:  {{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}, {Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}},
+		headgate.OpReset: {{Rule: rule, Key: strings.Repeat("k", headgate.MaxKey+1), Hints: headgate.Hints{Consistency: headgate.Leased}}},
+		headgate.OpPeek:  {{Hints: headgate.Hints{Consistency: headgate.Leased}}},
 	} {
 		if _, err := l.Store().Take(t.Context(), op, checks, nil); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%v: %v", op, err)
@@ -380,7 +380,7 @@ func TestLeaseLedger(t *testing.T) {
 		t.Fatal("it is no ledger")
 	}
 	rule := headgate.MustRule("r", headgate.Per(1000, 300*24*time.Hour))
-	checks := []headgate.Check{{Rule: rule, Key: "k", Cost: 4, Consistency: headgate.Leased}}
+	checks := []headgate.Check{{Rule: rule, Key: "k", Cost: 4, Hints: headgate.Hints{Consistency: headgate.Leased}}}
 	for range 2 {
 		d, err := l.TakeOnce(t.Context(), headgate.Terms{ID: "one"}, checks, nil)
 		if err != nil || d[0].Rule != rule || d[0].Limit != &rule.Limits()[0] || d[0].Remaining != 999-4 {
@@ -417,7 +417,7 @@ func TestLeaseTogether(t *testing.T) {
 			callers.Go(func() {
 				var dst []headgate.Decision
 				for i := range 4000 {
-					c := headgate.Check{Rule: rule, Key: "k", Consistency: headgate.Leased}
+					c := headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 					op := headgate.OpTake
 					if i%500 == 499 {
 						op = headgate.OpPeek
@@ -464,7 +464,7 @@ func TestLeaseAllocations(t *testing.T) {
 		t.Log("the race detector makes sync.Pool forget; its allocations are not ours")
 	}
 	l := open(t, instantStore{}, lease.Options{})
-	checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerSecond(100_000_000)), Key: "k", Consistency: headgate.Leased}}
+	checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerSecond(100_000_000)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}}
 	dst := make([]headgate.Decision, 0, 4)
 	got := testing.AllocsPerRun(50_000, func() {
 		if _, err := l.Store().Take(context.Background(), headgate.OpTake, checks, dst); err != nil {
@@ -498,7 +498,7 @@ func TestLeaseSteadyLoad(t *testing.T) {
 						r := rand.New(rand.NewPCG(1, uint64(n)))
 						for range each * seconds {
 							time.Sleep(time.Duration(r.ExpFloat64() * float64(time.Second) / each))
-							if !layertest.Take(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Consistency: headgate.Leased}).Allowed {
+							if !layertest.Take(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}).Allowed {
 								denied.Add(1)
 							}
 						}

@@ -5,11 +5,12 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // ledger is a ledger with leases in front of it. It decides the requests that are remembered.
 type ledger struct {
-	store
+	outer
 	inner headgate.Ledger
 }
 
@@ -20,7 +21,7 @@ func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []he
 	if !anyLeased(checks) {
 		return l.inner.TakeOnce(ctx, terms, checks, dst)
 	}
-	if err := headgate.ValidateOnce(&terms, checks); err != nil {
+	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return dst, err
 	}
 	s := l.get()
@@ -67,7 +68,7 @@ func validateReserve(terms *headgate.Terms, checks []headgate.Check) error {
 	if err := terms.Validate(); err != nil {
 		return err
 	}
-	return headgate.Validate(headgate.OpTake, checks)
+	return store.Validate(headgate.OpTake, checks)
 }
 
 // Recall implements [headgate.Ledger]. The checks have the rules that the store
@@ -81,7 +82,7 @@ func (l *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 	if !anyLeased(r.Checks) {
 		return l.inner.Settle(ctx, r, units, dst)
 	}
-	if err := headgate.ValidateSettle(&r, units); err != nil {
+	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
 	s := l.get()

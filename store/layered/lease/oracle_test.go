@@ -168,7 +168,7 @@ func (w *crowd) judgeDenial(c *headgate.Check, d *headgate.Decision) {
 			}
 		}
 		// A unit was charged before it was admitted, and is counted for longer here.
-		if used := inUse(l, g.admitted, d.At); used+c.Units() <= l.Capacity()-slack {
+		if used := inUse(l, g.admitted, int64(d.At)); used+c.Units() <= l.Capacity()-slack {
 			w.wrong = append(w.wrong, fmt.Sprintf("%v of %v: a cost of %d denied at %d with %d in use of %d, and at most %d held", l, c.Rule, c.Units(), d.At, used, l.Capacity(), slack))
 		}
 	}

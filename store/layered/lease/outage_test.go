@@ -18,7 +18,7 @@ func TestLeaseWhileTheStoreIsGone(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		store := layertest.NewScripted()
 		l := openUnclosed(t, store, lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Hour)), Key: "k", Consistency: headgate.Leased}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Hour)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		hot(t, l.Store(), c, 500)
 		held := l.HeldOf(c.Rule, "k")
 		store.Feel(layertest.Refuses)
@@ -66,7 +66,7 @@ func TestLeaseOverFallback(t *testing.T) {
 			primary := layertest.NewScripted()
 			f := layertest.Fallback(t, primary, fallback.Options{Nodes: 2})
 			l := openUnclosed(t, f.Store(), lease.Options{Nodes: func() int64 { return 2 }})
-			c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(100_000, time.Hour)), Key: "k", Consistency: headgate.Leased, OnError: onError}
+			c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(100_000, time.Hour)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased, OnError: onError}}
 			if sources := hot(t, l.Store(), c, 500); sources[headgate.SourceLease] == 0 {
 				t.Fatalf("decided by: %v", sources)
 			}
@@ -98,7 +98,7 @@ func TestLeaseLosesNothingUnasked(t *testing.T) {
 		primary := layertest.NewScripted()
 		f := layertest.Fallback(t, primary, fallback.Options{})
 		l := open(t, f.Store(), lease.Options{})
-		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Hour)), Key: "k", Consistency: headgate.Leased, OnError: headgate.OnErrorDeny}
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(1_000_000, time.Hour)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased, OnError: headgate.OnErrorDeny}}
 		hot(t, l.Store(), c, 500)
 		primary.Feel(layertest.Refuses)
 		ask := func(n int) {

@@ -68,12 +68,12 @@ func (u *ownUse) fell(at, units int64) {
 // charged notes units that the store has charged. If it then had less in use than this node
 // alone, somebody has reset the key, or given back what this node has admitted.
 func (u *ownUse) charged(l *headgate.Limit, d *headgate.Decision, units int64, now time.Duration) {
-	u.advance(l, d.At)
+	u.advance(l, int64(d.At))
 	if others := int64(u.state.Used) - max(0, l.Capacity()-d.Remaining-units); others > 0 {
-		u.state = algorithm.Refund(l, u.state, d.At, others, 0, 0)
+		u.state = algorithm.Refund(l, u.state, int64(d.At), others, 0, 0)
 	}
-	u.fell(d.At, u.atLeast())
-	u.state = algorithm.Charge(l, u.state, d.At, units)
+	u.fell(int64(d.At), u.atLeast())
+	u.state = algorithm.Charge(l, u.state, int64(d.At), units)
 	u.heard = now
 }
 
@@ -81,14 +81,14 @@ func (u *ownUse) charged(l *headgate.Limit, d *headgate.Decision, units int64, n
 // they are. The units were charged at the given time. A refund of them names the time that is
 // returned, at which this node's units would have made the bucket full. So the store gives
 // back no more than this node has in use when the refund arrives.
-func (u *ownUse) giveBack(l *headgate.Limit, charged, unused int64, now time.Duration) (units, at int64) {
+func (u *ownUse) giveBack(l *headgate.Limit, charged headgate.Instant, unused int64, now time.Duration) (units int64, at headgate.Instant) {
 	if passed := now - u.heard; passed > 0 {
 		u.advance(l, u.at+passed.Microseconds())
 		u.heard = now
 	}
 	units = min(unused, int64(u.state.Used))
 	for i := range u.lows {
-		if u.lows[i].at > charged {
+		if u.lows[i].at > int64(charged) {
 			units = min(units, u.lows[i].units)
 			break
 		}
@@ -96,7 +96,7 @@ func (u *ownUse) giveBack(l *headgate.Limit, charged, unused int64, now time.Dur
 	if units == 0 {
 		return 0, 0
 	}
-	at = u.state.Stamp - fillTime(l, l.Capacity()-int64(u.state.Used))
+	at = headgate.Instant(u.state.Stamp - fillTime(l, l.Capacity()-int64(u.state.Used)))
 	if at <= 0 {
 		return 0, 0 // It takes longer to refill than there have been years.
 	}

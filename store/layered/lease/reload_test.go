@@ -99,7 +99,7 @@ func TestLeaseReload(t *testing.T) {
 				hold := lease.Hold(rule)
 				var g ledgerOf
 				take := func(consistency headgate.Consistency, units int64) bool {
-					checks := []headgate.Check{{Rule: rule, Key: "k", Cost: units, Consistency: consistency}}
+					checks := []headgate.Check{{Rule: rule, Key: "k", Cost: units, Hints: headgate.Hints{Consistency: consistency}}}
 					out, err := lease.Store().Take(t.Context(), headgate.OpTake, checks, nil)
 					if err != nil {
 						t.Fatal(err)

@@ -46,7 +46,7 @@ func (w *crowd) reserve(n *node) {
 		return
 	}
 	w.mu.Lock()
-	w.ledger(c).admit(out[0].At, c.Units())
+	w.ledger(c).admit(int64(out[0].At), c.Units())
 	w.tally.reserved++
 	w.mu.Unlock()
 	time.Sleep(time.Duration(w.roll(30)) * time.Millisecond)
@@ -64,7 +64,7 @@ func (w *crowd) reserve(n *node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := w.ledger(c)
-	if i := slices.Index(g.admitted, passage{out[0].At, c.Units()}); i >= 0 && units < c.Units() {
+	if i := slices.Index(g.admitted, passage{int64(out[0].At), c.Units()}); i >= 0 && units < c.Units() {
 		g.admitted[i].units = units
 		g.gifts += c.Units() - units // what plain refunds of others may have freed already
 	}

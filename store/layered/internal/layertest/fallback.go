@@ -30,7 +30,7 @@ func Fallback(t *testing.T, primary headgate.Store, options fallback.Options) *f
 func Fail(t *testing.T, f *fallback.Layer, primary *Scripted, h Health) {
 	t.Helper()
 	primary.Feel(h)
-	c := headgate.Check{Rule: headgate.MustRule("trigger", headgate.PerSecond(1000)), OnError: headgate.OnErrorAllow}
+	c := headgate.Check{Rule: headgate.MustRule("trigger", headgate.PerSecond(1000)), Hints: headgate.Hints{OnError: headgate.OnErrorAllow}}
 	for range 1000 {
 		if f.Stats().State == fallback.Open {
 			return

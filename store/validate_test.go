@@ -1,12 +1,14 @@
-package headgate_test
+package store_test
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 func TestValidate(t *testing.T) {
@@ -36,13 +38,13 @@ func TestValidate(t *testing.T) {
 		{headgate.OpTake, []headgate.Check{{Rule: r, Key: "k"}, {Rule: r, Key: "k"}}, `check 2 repeats the rule "r" and the key of check 1; add up their costs instead`},
 		{
 			9,
-			[]headgate.Check{{Key: long, Cost: -2}, {Rule: r, Key: "k"}, {Rule: r, Key: long, Cost: -3}, {Rule: headgate.MustRule("r", headgate.Per(1, day)), Key: "k"}},
+			[]headgate.Check{{Key: long, Cost: -2}, {Rule: r, Key: "k"}, {Rule: r, Key: long, Cost: -3}, {Rule: headgate.MustRule("r", headgate.Per(1, 24*time.Hour)), Key: "k"}},
 			"operation 9 is unknown; check 1 has no rule; make one with NewRule; check 1: the key has 1025 bytes, must have at most 1024; check 1: the cost is -2, must be 1 to 1000000000; " +
 				"check 3 (r): the key has 1025 bytes, must have at most 1024; check 3 (r): the cost is -3, must be 1 to 1000000000; " +
 				`check 4 repeats the rule "r" and the key of check 2; add up their costs instead`,
 		},
 	} {
-		err := headgate.Validate(c.op, c.checks)
+		err := store.Validate(c.op, c.checks)
 		if c.want == "" {
 			if err != nil {
 				t.Errorf("%v", err)
@@ -53,15 +55,35 @@ func TestValidate(t *testing.T) {
 			t.Errorf("error %v\nwant  %s", err, want)
 		}
 		if len(c.checks) == 1 && c.op == headgate.OpTake {
-			if single := c.checks[0].Validate(); single == nil || single.Error() != err.Error() {
-				t.Errorf("Check.Validate says %v, Validate %v", single, err)
+			if single := store.ValidateCheck(&c.checks[0]); single == nil || single.Error() != err.Error() {
+				t.Errorf("ValidateCheck says %v, Validate %v", single, err)
 			}
 		}
 	}
-	if err := (&headgate.Check{Rule: r}).Validate(); err != nil {
+	if err := store.ValidateCheck(&headgate.Check{Rule: r}); err != nil {
 		t.Error(err)
 	}
-	if n := testing.AllocsPerRun(100, func() { _ = headgate.Validate(headgate.OpTake, many[:1]) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = store.Validate(headgate.OpTake, many[:1]) }); n != 0 {
 		t.Errorf("%v allocations to validate one check, want 0", n)
+	}
+}
+
+func TestValidateOnce(t *testing.T) {
+	checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(9)), Key: "k"}}
+	for want, terms := range map[string]headgate.Terms{
+		"":                               {ID: strings.Repeat("i", headgate.MaxID), For: headgate.MaxTerm},
+		"it has no id":                   {},
+		"the id has 257 bytes":           {ID: strings.Repeat("i", headgate.MaxID+1)},
+		"to be remembered for 24h0m1s":   {ID: "a", For: headgate.MaxTerm + time.Second},
+		"to be remembered for 1.5ms":     {ID: "a", For: 1500 * time.Microsecond},
+		"to be remembered for -1s, must": {ID: "a", For: -time.Second},
+	} {
+		err := store.ValidateOnce(&terms, checks)
+		if want == "" && err != nil || want != "" && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%+v: error %v, want %q", terms, err, want)
+		}
+	}
+	if err := store.ValidateOnce(&headgate.Terms{ID: "a"}, nil); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("no checks: error %v", err)
 	}
 }

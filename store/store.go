@@ -1,0 +1,47 @@
+package store
+
+import (
+	"context"
+
+	"github.com/headgate/headgate"
+)
+
+// Single is what a [headgate.Store] may offer besides: its Take for the most common
+// request. A [headgate.Limiter] of one rule with one limit uses it.
+type Single interface {
+	headgate.Store
+	// TakeSingle is Take with OpTake for one check, whose rule has one limit. A
+	// cost of zero means one.
+	TakeSingle(ctx context.Context, rule *headgate.Rule, key string, cost int64) (headgate.Decision, error)
+}
+
+// NewReservation returns the reservation that a ledger makes for an admitted request.
+// The decisions say which of its checks were charged, and when. The reservation is
+// zero if none was: all were shadows that did not fit.
+func NewReservation(id string, expires headgate.Instant, checks []headgate.Check, decisions []headgate.Decision) headgate.Reservation {
+	r := headgate.Reservation{ID: id, Expires: expires}
+	refused := uint64(0)
+	for i := range decisions {
+		if !decisions[i].Allowed {
+			refused |= 1 << decisions[i].Check
+		}
+	}
+	last := -1 // the check of the decision before
+	for i := range decisions {
+		if d := &decisions[i]; d.Check != last && refused&(1<<d.Check) == 0 {
+			c := checks[d.Check]
+			c.At = d.At
+			r.Checks = append(r.Checks, c)
+			last = d.Check
+		}
+	}
+	if len(r.Checks) == 0 {
+		return headgate.Reservation{}
+	}
+	for i := range decisions {
+		if d := &decisions[i]; refused&(1<<d.Check) == 0 {
+			r.Used = append(r.Used, d.Limit.Capacity()-d.Remaining)
+		}
+	}
+	return r
+}
