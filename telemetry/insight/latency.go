@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 )
 
 // Latency knows how long calls to a store took, in minutes for [Kept]. It is safe for
@@ -83,7 +84,7 @@ func (l *Latency) Add(now time.Time, took time.Duration) {
 // Fail notes that a call has failed.
 func (l *Latency) Fail(now time.Time, err error) {
 	l.at(now).errors.Add(1)
-	l.cause.Store(&storeFailure{now, headgate.Text(err)})
+	l.cause.Store(&storeFailure{now, errtext.Text(err)})
 }
 
 // at is the minute of the time. A call that ends as a minute begins may be lost.

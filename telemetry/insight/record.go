@@ -167,7 +167,7 @@ func (b *buffer) write(door uint8, version int64, check *headgate.Check, d *head
 		if d.Shadow {
 			to.outcome = wasShadow
 		}
-		to.retryAfter, to.at, to.version = int64(d.RetryAfter), d.At, version
+		to.retryAfter, to.at, to.version = int64(d.RetryAfter), int64(d.At), version
 	case admitted:
 		to.outcome = wasAllowed
 	default:

@@ -70,7 +70,7 @@ func Rooms() []Room {
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
-		{"telemetry/*", []string{"."}},
+		{"telemetry/*", []string{".", "internal/errtext"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
 		{"config/gatewayfile", []string{".", "policy", "httplimit"}},
