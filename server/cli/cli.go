@@ -43,6 +43,9 @@ type root struct {
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
 	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
 	Version   version         `cmd:"" help:"Say which build this is."`
+
+	Completion completion `cmd:"" help:"Print what makes bash, zsh or fish complete commands and flags."`
+	Man        man        `cmd:"" help:"Print the manual page."`
 }
 
 // call is what a command needs of the process.
@@ -50,6 +53,8 @@ type call struct {
 	ctx            context.Context
 	stdout, stderr io.Writer
 	version        string
+	// model is the command line that the call was parsed with.
+	model *kong.Application
 	// flags are those given on the command line rather than in the environment.
 	flags map[string]bool
 	// mistakes are what is wrong with single flags. Every command that has flags with
@@ -149,7 +154,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 		}
 		return report(stderr, usage(joinLines(append(problems, err.Error())), usageHint(err)))
 	}
-	c := &call{ctx: ctx, stdout: stdout, stderr: stderr, version: version, flags: make(map[string]bool), mistakes: read.wrong(parsed)}
+	c := &call{ctx: ctx, stdout: stdout, stderr: stderr, version: version, model: parser.Model, flags: make(map[string]bool), mistakes: read.wrong(parsed)}
 	for _, element := range parsed.Path {
 		if element.Flag != nil {
 			c.flags[element.Flag.Name] = true
