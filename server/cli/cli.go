@@ -42,6 +42,7 @@ type root struct {
 	Lint      lintRequest     `cmd:"" help:"Find mistakes and traps in policy files."`
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
 	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
+	Health    health          `cmd:"" help:"Ask a server whether it can decide."`
 	Version   version         `cmd:"" help:"Say which build this is."`
 
 	Completion completion `cmd:"" help:"Print what makes bash, zsh or fish complete commands and flags."`

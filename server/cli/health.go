@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// health is the command that asks a server how it is, for containers without another program.
+type health struct {
+	Remote  remote        `embed:""`
+	Live    bool          `help:"Ask only whether the server runs, not whether it can decide. A supervisor that restarts the server must ask this: a restart does not bring the store back."`
+	Timeout time.Duration `help:"How long to wait for the answer." default:"2s"`
+}
+
+// Help is the detailed help.
+func (health) Help() string {
+	return "Asks a server whether it can decide (GET /readyz), or with --live whether it runs (GET /healthz).\n\n" +
+		"Exit codes: 0 it does; 1 it cannot decide; 2 a mistake in the command; 3 the server does not answer."
+}
+
+// Run asks, and prints what the server says.
+func (h *health) Run(c *call) error {
+	c.inTime(h.Timeout)
+	if err := c.mistaken("headgate health --help lists what there is"); err != nil {
+		return err
+	}
+	u, err := h.Remote.url(c)
+	if err != nil {
+		return err
+	}
+	path := "readyz"
+	if h.Live {
+		path = "healthz"
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, h.Timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath(path).String(), nil)
+	if err != nil {
+		return notURL()
+	}
+	status, text, err := h.Remote.send(u, request)
+	if err != nil {
+		return err
+	}
+	switch status {
+	case http.StatusOK:
+		var said struct{ Status, Detail string }
+		if json.Unmarshal(text, &said) != nil || said.Status == "" {
+			return notHeadgate(u, status)
+		}
+		fmt.Fprintln(c.stdout, strings.Join(slices.DeleteFunc([]string{said.Status, said.Detail}, func(s string) bool { return s == "" }), ": "))
+		return nil
+	case http.StatusServiceUnavailable:
+		return &failure{code: CodeNo, text: fmt.Sprintf("the server at %s cannot decide", u.Host), hint: "its log says why"}
+	}
+	return notHeadgate(u, status)
+}

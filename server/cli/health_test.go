@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestHealth(t *testing.T) {
+	for name, c := range map[string]struct {
+		status     int
+		body       string
+		args       []string
+		path, want string
+		code       int
+	}{
+		"ready":         {http.StatusOK, `{"status":"ready"}`, nil, "/readyz", "ready\n", CodeOK},
+		"detail":        {http.StatusOK, `{"status":"ready","detail":"deciding locally"}`, nil, "/readyz", "ready: deciding locally\n", CodeOK},
+		"live":          {http.StatusOK, `{"status":"ok"}`, []string{"--live"}, "/healthz", "ok\n", CodeOK},
+		"not ready":     {http.StatusServiceUnavailable, `{}`, nil, "/readyz", "cannot decide", CodeNo},
+		"somebody else": {http.StatusOK, "<html>", nil, "/readyz", "is no Headgate server", CodeUnavailable},
+		"not found":     {http.StatusNotFound, "", nil, "/readyz", "is no Headgate server", CodeUnavailable},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != c.path {
+				t.Errorf("%s: asked for %s, want %s", name, r.URL.Path, c.path)
+			}
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, c.body)
+		}))
+		var out bytes.Buffer
+		code := Run(t.Context(), append([]string{"health", "--server", server.URL}, c.args...), &out, &out, "")
+		server.Close()
+		if code != c.code || !strings.Contains(out.String(), c.want) {
+			t.Errorf("%s: exit code %d, %q; want %d, %q", name, code, out.String(), c.code, c.want)
+		}
+	}
+}
