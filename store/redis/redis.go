@@ -50,7 +50,7 @@ type Store struct {
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
-	bucket, buckets, window, take, refund, recall *rueidis.Lua
+	bucket, buckets, window, take, refund, recall, permits *rueidis.Lua
 
 	sweeping  sweeping
 	observing observing
@@ -127,6 +127,7 @@ func newStore(client rueidis.Client, set settings) *Store {
 		take:    rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
 		refund:  rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
 		recall:  rueidis.NewLuaScript(recallLua),
+		permits: rueidis.NewLuaScript(permitsLua),
 	}
 	ways := 1
 	if client.Mode() == rueidis.ClientModeCluster {

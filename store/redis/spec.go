@@ -104,11 +104,15 @@ func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
 		b = append(b, tag...)
 		b = append(b, '}')
 	}
-	b = append(b, ' ')
+	return appendEscaped(append(b, ' '), c.Key)
+}
+
+// appendEscaped writes a key without the signs that mean a hash slot to a cluster.
+func appendEscaped(b []byte, key string) []byte {
 	plain := 0 // from where on the key is still to be written as it is
-	for i := range len(c.Key) {
+	for i := range len(key) {
 		var written string
-		switch c.Key[i] {
+		switch key[i] {
 		case '{':
 			written = "%7B"
 		case '}':
@@ -118,11 +122,11 @@ func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
 		default:
 			continue
 		}
-		b = append(b, c.Key[plain:i]...)
+		b = append(b, key[plain:i]...)
 		b = append(b, written...)
 		plain = i + 1
 	}
-	return append(b, c.Key[plain:]...)
+	return append(b, key[plain:]...)
 }
 
 func appendUint56(b []byte, v int64) []byte {
