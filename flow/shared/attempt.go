@@ -2,11 +2,13 @@ package shared
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/flow/internal/waiting"
 	"github.com/headgate/headgate/store"
@@ -56,12 +58,37 @@ func (a *attempt) once() (flow.Permit, error) {
 	return flow.Permit{}, a.g.refuse(a.r, flow.ReasonBusy, answer, nil)
 }
 
-// ask makes one call to the store. A permit that holds nothing is a refusal.
+// ask asks the store, again if there is no answer for once: the holder's name makes it the
+// same request. A permit that holds nothing is a refusal.
 func (a *attempt) ask(wait time.Duration) (flow.Permit, store.PermitAnswer, error) {
 	g := a.g
 	if a.holder == "" {
 		a.holder = g.name()
 	}
+	for try := 1; ; try++ {
+		p, answer, err := a.call(wait)
+		switch {
+		case err == nil:
+			g.troubled.Store(false)
+		case try == tries || !errors.Is(err, headgate.ErrUnavailable) || a.ctx.Err() != nil:
+			g.troubled.Store(true)
+		case !g.troubled.Load():
+			time.Sleep(tryAfter/2 + rand.N(tryAfter))
+			continue
+		}
+		return p, answer, err
+	}
+}
+
+const (
+	// tries is how often a store that has answered before is asked, tryAfter apart.
+	tries    = 3
+	tryAfter = 5 * time.Millisecond
+)
+
+// call makes one call to the store.
+func (a *attempt) call(wait time.Duration) (flow.Permit, store.PermitAnswer, error) {
+	g := a.g
 	// A call that its caller gives up may count all the same, so it is made to the end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), callWithin)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -25,6 +26,8 @@ type Gate struct {
 	start   time.Time      // that times are counted from
 	closing chan struct{}  // closed by Close
 	working sync.WaitGroup // the heartbeat, and the calls that it makes
+	// troubled is whether the store had no answer the last time.
+	troubled atomic.Bool
 
 	mu      sync.Mutex // guards what follows, and the entries
 	entries map[string]*entry

@@ -1,0 +1,35 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/storetest"
+	"github.com/headgate/headgate/test/servers"
+	"github.com/headgate/headgate/test/stores"
+)
+
+func TestPermits(t *testing.T) {
+	s := servers.StartPostgres(t)
+	storetest.RunPermits(t, 40, func(t testing.TB, clock func() int64) store.Permits { return open(t, s, clock) })
+}
+
+// TestPermitsByTheServersClock: a lease ends by the server's clock, and its row goes.
+func TestPermitsByTheServersClock(t *testing.T) {
+	s := servers.StartPostgres(t)
+	permits := open(t, s, nil)
+	before := time.Now()
+	a, err := permits.Acquire(t.Context(), store.PermitRequest{Key: "k", Holder: "h", Limit: 1, TTL: time.Second})
+	if err != nil || !a.Granted() || a.Lease.Remaining != time.Second {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	stores.Until(t, "the lease ends", func() bool {
+		h, err := permits.Holders(t.Context(), "k")
+		return err == nil && len(h.Leases) == 0
+	})
+	if d := time.Since(before); d < time.Second {
+		t.Errorf("it ends after %v", d)
+	}
+	stores.Until(t, "the row is gone", func() bool { return ask[int64](t, s, "SELECT count(*) FROM headgate") == 0 })
+}
