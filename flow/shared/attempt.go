@@ -19,9 +19,13 @@ const (
 	// before others wait in the process: enough to take what becomes free without a gap,
 	// and few enough for the store to bear those who ask again.
 	maxPlaces = 8
-	// keepPlace is how long the store keeps a place for a caller that does not ask again:
-	// that long the first of the line holds up the rest if its process has crashed.
+	// keepPlace is how long at most the store keeps a place for a caller that does not ask
+	// again. Until then a process that has crashed holds up those behind it, so the place
+	// of a caller that will ask soon is kept for keepAsks of its pauses only, or for
+	// keepFirst if that is longer.
 	keepPlace = 2 * time.Second
+	keepFirst = 500 * time.Millisecond
+	keepAsks  = 8
 	// askFirst is after how long the first of the line asks again, on average. Where
 	// permits are held for less than four times that, it asks the more often, down to
 	// askSoonest. askLast is the longest for those behind it.
@@ -138,8 +142,9 @@ func (a *attempt) wait() (flow.Permit, error) {
 		}
 	}()
 	lastHeard := time.Now()
+	pause := askLast
 	for {
-		keep := keepPlace
+		keep := min(max(keepAsks*pause, keepFirst), keepPlace)
 		last := !a.until.IsZero() && !time.Now().Before(a.until)
 		if last {
 			keep = 0
@@ -150,7 +155,7 @@ func (a *attempt) wait() (flow.Permit, error) {
 			a.forget()
 			return a.failed(err)
 		case err != nil:
-			answer.Ahead = 1
+			answer.Ahead = 1 // or whatever it is: it asks again soon
 		case p.Held() && a.ctx.Err() != nil:
 			p.Done(flow.Unused)
 			return flow.Permit{}, flow.Ended(a.ctx, g.config.Name)
@@ -169,16 +174,16 @@ func (a *attempt) wait() (flow.Permit, error) {
 			a.e.places++
 			g.mu.Unlock()
 		}
-		if err := a.pause(answer.Ahead); err != nil {
+		pause = min(g.askAfter()*time.Duration(answer.Ahead+1), askLast)
+		if err := a.pause(pause); err != nil {
 			a.forget()
 			return flow.Permit{}, err
 		}
 	}
 }
 
-// pause waits until it is time to ask again.
-func (a *attempt) pause(ahead int) error {
-	d := min(a.g.askAfter()*time.Duration(ahead+1), askLast)
+// pause waits until it is time to ask again, after about so long.
+func (a *attempt) pause(d time.Duration) error {
 	d = d/2 + rand.N(d)
 	if !a.until.IsZero() {
 		d = min(d, max(time.Until(a.until), 0))
