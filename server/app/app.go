@@ -21,8 +21,10 @@ import (
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
 	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/server/gateway"
 	"github.com/headgate/headgate/server/grpcapi"
 	"github.com/headgate/headgate/server/httpapi"
+	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
@@ -40,7 +42,9 @@ type App struct {
 	certificates *certificates
 	gateway      *gatewaySource // nil without a gateway file
 	reserve      reserve
-	insights     *insights // nil if they are not wanted
+	insights     *insights        // nil if they are not wanted
+	gated        *gateway.Gateway // nil without a gateway
+	audit        insightapi.Audit
 	doors        []*door
 	draining     atomic.Bool
 	// ending is closed, by end, before the doors are shut: calls that would last
@@ -192,11 +196,12 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 			Detail: a.detail,
 			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
 				now, result, err := a.reload("an admin asked for it")
+				a.audit.Add(insightapi.Entry{What: "reload", Detail: "through the HTTP API", OK: err == nil})
 				if err != nil {
 					return now, false, reloadError(err)
 				}
 				return now, result == changed, nil
-			}, Candidate: a.candidateReport()},
+			}, Candidate: a.candidateReport(), Insight: a.insightPaths()},
 			Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
 			Metrics:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}),
 			Dialect:   dialect,

@@ -62,7 +62,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 		g.Close()
 		return checkError(err)
 	}
-	a.source.check = g.Check
+	a.source.check, a.gated = g.Check, g
 	registry.MustRegister(g)
 	if s.File != "" {
 		source.gateway, a.gateway = g, source

@@ -1,11 +1,21 @@
 package app
 
 import (
+	"context"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/httpapi"
+	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
@@ -48,6 +58,127 @@ func tierOf(set *policy.Set, limits *headgate.Rule) string {
 		}
 	}
 	return "*"
+}
+
+// limitTexts are the limits as they are written in rules.
+func limitTexts(rule *headgate.Rule) []string {
+	list := make([]string, len(rule.Limits()))
+	for i := range list {
+		list[i] = rule.Limits()[i].String()
+	}
+	return list
+}
+
+// insightAPI answers questions about what is known, or is nil if nothing is.
+func (a *App) insightAPI() *insightapi.Handler {
+	if a.insights == nil {
+		return nil
+	}
+	store := a.decisive()
+	o := insightapi.Options{
+		Recorder: a.insights.Recorder, Name: a.settings.instance(), Policy: a.Policy,
+		Take: func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error) {
+			return store.Take(ctx, op, checks, nil)
+		},
+		Store: a.storeStatus, Changes: a.source.history.last, Audit: &a.audit, Gates: a.gates,
+	}
+	a.audit.Logger = a.settings.Logger
+	if a.trial != nil {
+		o.Candidate = func() any { return a.trial.report(true) }
+	}
+	if len(a.settings.Peers) > 0 {
+		o.Peers = &insightapi.Peers{URLs: a.settings.Peers, Token: a.settings.AdminToken}
+	}
+	return insightapi.New(o)
+}
+
+// insightPaths are the answers to administrators; nil if there are none.
+func (a *App) insightPaths() httpapi.Insight {
+	if a.insights == nil {
+		return nil
+	}
+	return a.insightAPI()
+}
+
+// instance is what people call this instance.
+func (s *Settings) instance() string {
+	if s.Instance != "" {
+		return s.Instance
+	}
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return s.Listen
+}
+
+// gates are those of the gateway.
+func (a *App) gates() []insightapi.Gate {
+	if a.gated == nil {
+		return nil
+	}
+	list := []insightapi.Gate{}
+	for name, s := range a.gated.Gates() {
+		var rejected uint64
+		for _, n := range s.Rejected {
+			rejected += n
+		}
+		list = append(list, insightapi.Gate{
+			Name: name, Kind: "permits", Limit: s.Limit, Held: s.InUse, Keys: s.Keys, Waiting: s.Waiting, Rejected: int64(min(rejected, math.MaxInt64)),
+		})
+	}
+	slices.SortFunc(list, func(a, b insightapi.Gate) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// storeStatus is how the store does.
+func (a *App) storeStatus(of time.Duration) insightapi.Store {
+	out := insightapi.Store{Name: a.StoreName(), State: "ok", StoreReport: a.insights.store.Report(time.Now(), of), Figures: []insightapi.Figure{}}
+	if a.layers == nil {
+		return out
+	}
+	group := ""
+	add := func(name string, value int64, help string) {
+		out.Figures = append(out.Figures, insightapi.Figure{Group: group, Name: name, Value: value, Help: help})
+	}
+	s := a.without.Stats()
+	switch {
+	case s.State != fallback.Closed:
+		out.State = s.State.String()
+	case s.Learning:
+		out.State = "learning"
+	}
+	group = "Breaker"
+	add("opened", s.Opened, "How often the breaker has opened.")
+	add("failures", s.Failures, "Calls that failed although the store was asked.")
+	add("probes failed", s.ProbesFailed, "Probes of a store that did not answer.")
+	add("nodes", s.Nodes, "Servers that share the store.")
+	group = "Without the store"
+	add("refused", s.Refused, "Requests that got no decision.")
+	add("let in", s.Open, "Requests that were let in without a decision.")
+	add("local", s.Local, "Requests that were decided by this server's share.")
+	add("debts", int64(s.Debts), "Keys of which units that were admitted locally are still to be charged.")
+	add("debts dropped", s.DebtsDropped, "Local admissions that will not be charged.")
+	add("handed back", s.HandedBack, "Units that were charged afterwards.")
+	group = "Leases"
+	l := a.layers.lease.Stats()
+	add("keys", int64(l.Keys), "Keys of which units are taken in advance.")
+	add("held", l.Held, "Units that were taken in advance and are not used yet.")
+	add("served", l.Served, "Checks that were admitted with such units.")
+	add("lost", l.Lost, "Units that were neither used nor given back.")
+	group = "Asynchronous rules"
+	r := a.layers.async.Stats()
+	add("keys", r.Keys, "Keys that are decided from memory.")
+	add("unreported", r.Unreported, "Units that the store does not know of yet.")
+	add("reports failed", r.Failed, "Reports that the store did not answer.")
+	group = "Deny cache"
+	d := a.layers.denials.Stats()
+	listening := int64(0)
+	if d.Listening {
+		listening = 1
+	}
+	add("keys", d.Keys, "Denials that are remembered.")
+	add("listening", listening, "1 while messages of the other servers arrive.")
+	return out
 }
 
 // seen has what a door asks for recorded. Without insight it is the decider itself.

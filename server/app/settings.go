@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/server/insightapi"
 )
 
 // Settings are what the service can be told. The zero Settings serve the sample
@@ -109,6 +110,12 @@ type Settings struct {
 	// NoInsight has nobody told which keys use the rules most and which are denied;
 	// see [insight.Recorder].
 	NoInsight bool
+	// Peers are the URLs of the HTTP APIs of the other instances, whose insight is merged
+	// with that of this one. A host name that has several addresses stands for an instance
+	// at each of them. They have the same AdminToken.
+	Peers []string
+	// Instance is what people call this instance. Empty means the name of the host.
+	Instance string
 	// Version is what the metrics call this build.
 	Version string
 	// Logger takes what the operator should know. Nil means none.
@@ -216,6 +223,14 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if s.EnvoyConfig != "" && s.PolicyFile != "" {
 		bad("envoy config: there is a policy file as well; give one of them")
+	}
+	for _, peer := range s.Peers {
+		if p := insightapi.CheckPeer(peer); p != "" {
+			bad("peer: %s", p)
+		}
+	}
+	if len(s.Peers) > 0 && s.AdminToken == "" {
+		bad("peer: there is no admin token, without which instances do not tell each other anything")
 	}
 	if p := checkTLS(&s); p != "" {
 		bad("tls: %s", p)

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
+	"github.com/headgate/headgate/server/insightapi"
 )
 
 // source is where a policy comes from, and which version of it is in force.
@@ -42,6 +43,8 @@ type source struct {
 
 	mu     sync.Mutex // Guards what follows, and has reloads follow each other.
 	origin origin
+
+	history history
 }
 
 // failedReload is a reload that did not work.
@@ -121,6 +124,9 @@ func isRegular(file string) bool {
 func (s *source) put(p decide.Policy) {
 	s.active.Store(&p)
 	s.succeeded.Store(time.Now().UnixMilli())
+	if p.Version == 1 {
+		s.history.add(insightapi.Change{Version: p.Version, Hash: p.Hash, Because: "the start"})
+	}
 }
 
 // maxWarnings is how many warnings are told of one by one: a policy may have two for each
@@ -220,6 +226,9 @@ func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 		return now, unchanged, nil
 	}
 	s.counts[changed].Add(1)
+	if before.Set != nil {
+		s.history.add(difference(before.Set, now, reason))
+	}
 	s.logger.Info("the policy has changed", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash), slog.Int("rules", len(now.Rules())), slog.String("before", before.Hash))
 	s.warn()
 	return now, changed, nil
@@ -230,6 +239,9 @@ func (s *source) fail(reason string, err error) {
 	s.counts[failed].Add(1)
 	if s.fixed == "" || s.now().Set == nil {
 		s.failed.Store(&failedReload{time.Now(), err})
+	}
+	if now := s.now(); now.Set != nil {
+		s.history.add(insightapi.Change{Version: now.Version, Hash: now.Hash, Because: reason, Failed: reloadError(err).Detail})
 	}
 	s.tell(reason, err)
 }

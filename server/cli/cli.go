@@ -40,6 +40,8 @@ type root struct {
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
 	Doctor    doctor          `cmd:"" help:"Look at a store for what makes trouble."`
 	Lint      lintRequest     `cmd:"" help:"Find mistakes and traps in policy files."`
+	Top       topReport       `cmd:"" help:"Show who uses which rule most, and who is denied."`
+	Tail      tailReport      `cmd:"" help:"Show denials as they happen, with their reasons."`
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
 	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
 	Health    health          `cmd:"" help:"Ask a server whether it can decide."`

@@ -76,6 +76,11 @@ func (r *remote) url(c *call) (*url.URL, error) {
 
 // send sends a request to a server, and returns what it answers.
 func (r *remote) send(u *url.URL, request *http.Request) (status int, text []byte, err error) {
+	return r.sendUpTo(u, request, maxAnswer)
+}
+
+// sendUpTo is send for an answer that may have so many bytes.
+func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status int, text []byte, err error) {
 	secure, err := r.tls()
 	if err != nil {
 		return 0, nil, err
@@ -103,7 +108,7 @@ func (r *remote) send(u *url.URL, request *http.Request) (status int, text []byt
 		return 0, nil, gone(u, err)
 	}
 	defer response.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	text, err = io.ReadAll(io.LimitReader(response.Body, most))
 	if err != nil {
 		return 0, nil, gone(u, err)
 	}

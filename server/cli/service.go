@@ -31,6 +31,8 @@ type service struct {
 	Keys            hashKeys      `embed:""`
 	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Insight         bool          `help:"Know which keys use each rule most, which are denied and why, in bounded memory. On by default." default:"true" negatable:"" env:"HEADGATE_INSIGHT"`
+	Peer            []string      `help:"URL of the HTTP API of another instance, whose insight is shown with that of this one; needs the admin token, which all instances share. A host name with several addresses stands for an instance at each of them. May be given several times." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
+	Instance        string        `help:"What to call this instance where several are shown. The host's name if left out." placeholder:"NAME" env:"HEADGATE_INSTANCE"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
 	LogFormat       string        `help:"Format of the log: text or json." type:"choice" of:"text json" default:"text" env:"HEADGATE_LOG_FORMAT"`
 	DrainDelay      time.Duration `help:"How long /readyz says no before the listener closes at shutdown, so that balancers look elsewhere." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
@@ -56,7 +58,7 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.Store, to.StoreTimeout, to.Learn, to.MemoryMiB = s.Store, s.StoreTimeout, s.Learn, s.Memory
 	to.DenyCache = s.DenyCache == headgate.DenyCacheOn.String()
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
-	to.NoInsight = !s.Insight
+	to.NoInsight, to.Peers, to.Instance = !s.Insight, s.Peer, s.Instance
 	to.HeapReserve = heapReserve()
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
 }

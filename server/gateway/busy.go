@@ -113,3 +113,16 @@ func (x *exchange) leave() {
 	}
 	x.permits = x.permits[:0]
 }
+
+// Gates are the bounds in force, by their names, each with what it counts.
+func (g *Gateway) Gates() map[string]flow.Stats {
+	b := g.current.Load().busy
+	if b == nil {
+		return nil
+	}
+	all := make(map[string]flow.Stats, len(b.limits))
+	for _, l := range b.limits {
+		all[l.Name] = l.permits.Stats()
+	}
+	return all
+}

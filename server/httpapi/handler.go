@@ -99,6 +99,11 @@ func New(decider decide.Decider, options Options) *Handler {
 			h.options.Auth.ServeHTTP(w, r)
 		}}
 	}
+	if options.Admin.Insight != nil {
+		for path, method := range options.Admin.Insight.Paths() {
+			h.routes[path] = &route{method, (*Handler).serveInsight}
+		}
+	}
 	if options.Metrics != nil {
 		h.routes["/metrics"] = &route{http.MethodGet, func(h *Handler, w http.ResponseWriter, r *http.Request) {
 			h.options.Metrics.ServeHTTP(w, r)

@@ -24,6 +24,28 @@ type Admin struct {
 	// Candidate returns what is known of the candidate, with the keys of clients
 	// or without, as what encodes to JSON. Nil means that there is none.
 	Candidate func(keys bool) any
+	// Insight answers who uses what and who is denied, and why. Nil means that there are no
+	// such paths.
+	Insight Insight
+}
+
+// Insight answers some paths.
+type Insight interface {
+	http.Handler
+	// Paths are the paths, each with its method.
+	Paths() map[string]string
+}
+
+// serveInsight lets those with the token ask.
+func (h *Handler) serveInsight(w http.ResponseWriter, r *http.Request) {
+	switch token := h.options.Admin.Token; {
+	case token == "":
+		writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token"})
+	case !authorized(r.Header["Authorization"], token):
+		writeUnauthorized(w)
+	default:
+		h.options.Admin.Insight.ServeHTTP(w, r)
+	}
 }
 
 // ReloadError is why the policy in force stays in force.

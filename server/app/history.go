@@ -1,0 +1,112 @@
+package app
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/insightapi"
+)
+
+// maxChanges is how many changes of a policy are remembered, and maxDiffering how many
+// rules of each.
+const (
+	maxChanges   = 50
+	maxDiffering = 100
+)
+
+// history has the last changes of a policy. It is safe for concurrent use.
+type history struct {
+	mu      sync.Mutex
+	changes []insightapi.Change // the newest first
+}
+
+// add adds a change, whose time is now.
+func (h *history) add(c insightapi.Change) {
+	c.At = time.Now().UnixMilli()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.changes) == maxChanges {
+		h.changes = h.changes[:maxChanges-1]
+	}
+	h.changes = slices.Insert(h.changes, 0, c)
+}
+
+// last are the changes that are remembered, the newest first.
+func (h *history) last() []insightapi.Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.changes)
+}
+
+// difference is the change from one version of the rules to the next.
+func difference(before *policy.Set, after decide.Policy, because string) insightapi.Change {
+	c := insightapi.Change{Version: after.Version, Hash: after.Hash, Because: because}
+	old, now := before.Rules(), after.Rules()
+	for i := range now {
+		was := before.Rule(now[i].Name)
+		switch {
+		case was == nil:
+			c.Added = append(c.Added, now[i].Name)
+		case !sameRule(*was, now[i]):
+			c.Changed = append(c.Changed, insightapi.RuleChanged{Rule: now[i].Name, Before: inWords(was), After: inWords(&now[i])})
+		}
+	}
+	for i := range old {
+		if after.Rule(old[i].Name) == nil {
+			c.Removed = append(c.Removed, old[i].Name)
+		}
+	}
+	c.Added, c.Removed = c.Added[:min(len(c.Added), maxDiffering)], c.Removed[:min(len(c.Removed), maxDiffering)]
+	c.Changed = c.Changed[:min(len(c.Changed), maxDiffering)]
+	return c
+}
+
+// sameRule compares two rules, wherever they were written.
+func sameRule(a, b policy.Rule) bool {
+	a.Pos, b.Pos = policy.Position{}, policy.Position{}
+	a.Overrides, b.Overrides = withoutPlaces(a.Overrides), withoutPlaces(b.Overrides)
+	return reflect.DeepEqual(a, b)
+}
+
+func withoutPlaces(list []policy.Override) []policy.Override {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Pos = policy.Position{}
+	}
+	return list
+}
+
+// inWords is a rule in a line: what people look for when a rule has changed.
+func inWords(r *policy.Rule) string {
+	var limits []string
+	add := func(of string, shown []string) {
+		limits = append(limits, of+strings.Join(shown, ", "))
+	}
+	if t := r.Tariff; t != nil {
+		for i := range t.Tiers {
+			add(policy.Quote(t.Tiers[i].Value)+": ", limitTexts(t.Tiers[i].Limits))
+		}
+		if t.Other != nil {
+			add("others: ", limitTexts(t.Other))
+		}
+	} else {
+		add("", limitTexts(r.Limits))
+	}
+	text := strings.Join(limits, "; ")
+	if r.Mode != policy.ModeEnforce {
+		text += ", mode " + r.Mode.String()
+	}
+	if len(r.Per) > 0 {
+		names := make([]string, len(r.Per))
+		for i := range r.Per {
+			names[i] = r.Per[i].Entry
+		}
+		text += ", per " + strings.Join(names, ", ")
+	}
+	return text
+}

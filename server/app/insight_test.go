@@ -1,0 +1,114 @@
+package app
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/server/insightapi"
+)
+
+// insight asks a path below /v1/insight/ with the admin token.
+func (r *running) insight(t *testing.T, path string, to any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.base+"/v1/insight/"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+adminToken)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(to); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d, %v", path, response.StatusCode, err)
+	}
+}
+
+const tariff = `rules:
+  - name: login
+    per: [user]
+    limits:
+      tier: { pro: [4 per 1h], "*": [2 per 1h] }
+`
+
+// TestInsight: what the doors decide is known, with tiers, doors and the change of a policy.
+func TestInsight(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "live.yaml")
+	write(t, file, tariff)
+	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken, Instance: "one", lookEvery: time.Millisecond})
+	for range 5 {
+		r.do(t, "POST", "/v1/check", `{"descriptor":{"user":"anna","tier":"pro"}}`)
+		r.do(t, "POST", "/v1/check", `{"descriptor":{"user":"ben"}}`)
+		r.do(t, "POST", "/v1/peek", `{"descriptor":{"user":"ben"}}`)
+	}
+	var now insightapi.Now
+	r.insight(t, "now", &now)
+	if len(now.Doors) != 1 || now.Doors[0].Door != "http" || now.Doors[0].Allowed != 6 || now.Doors[0].Denied != 4 || now.Instances[0].Name != "one" {
+		t.Errorf("now: %+v", now)
+	}
+	var rule insightapi.RuleReport
+	r.insight(t, "rule?rule=login", &rule)
+	tiers := make(map[string]int64)
+	for _, tier := range rule.Tiers {
+		tiers[tier.Tier] = tier.Denied
+	}
+	if tiers["pro"] != 1 || tiers["*"] != 3 || rule.Rule.Denied.Keys[0].Tier != "*" || len(rule.Policy.Tiers) != 2 {
+		t.Errorf("tiers: %+v", rule)
+	}
+	var key insightapi.KeyReport
+	r.insight(t, "key?rule=login&key="+rule.Rule.Denied.Keys[1].Key.ID(), &key)
+	if key.Key.Raw != "anna" || len(key.States) != 1 || key.States[0].Capacity != 4 || key.States[0].Remaining != 0 || key.Denials[0].Door != "http" || key.Denials[0].Version != 1 {
+		t.Errorf("key: %+v", key)
+	}
+	var store insightapi.Stores
+	r.insight(t, "store", &store)
+	if s := store.Stores[0]; s.State != "ok" || s.Range.Calls < 15 || s.Range.Errors != 0 || s.Range.P99 == 0 {
+		t.Errorf("store: %+v", s.Range)
+	}
+
+	write(t, file, strings.Replace(tariff, "4 per", "8 per", 1)+"  - name: other\n    limits: [5 per 1s]\n")
+	deadline := time.Now().Add(within)
+	for r.Policy().Version == 1 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	write(t, file, "rules: 7\n")
+	var policy insightapi.PolicyReport
+	for deadline := time.Now().Add(within); len(policy.Changes) < 3 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		r.insight(t, "policy", &policy)
+	}
+	if c := policy.Changes; len(c) < 3 || c[0].Failed == "" || c[0].Version != 2 || len(c[1].Added) != 1 || c[1].Added[0] != "other" ||
+		len(c[1].Changed) != 1 || c[1].Changed[0].Before != `"pro": 4 per 1h; others: 2 per 1h, per user` || c[len(c)-1].Because != "the start" {
+		t.Errorf("changes: %+v", c)
+	}
+	r.metrics(t, `headgate_insight_left_out_total{what="decisions"} 0`)
+
+	if status, _ := r.do(t, "GET", "/v1/insight/now", ""); status != http.StatusUnauthorized {
+		t.Errorf("without a token: status %d", status)
+	}
+	r.reload(t, adminToken)
+	var audit insightapi.AuditReport
+	if r.insight(t, "audit", &audit); len(audit.Entries) != 1 || audit.Entries[0].What != "reload" || audit.Entries[0].OK {
+		t.Errorf("audit: %+v", audit)
+	}
+}
+
+func TestNoInsight(t *testing.T) {
+	t.Parallel()
+	r := start(t, Settings{NoInsight: true, AdminToken: adminToken})
+	if status, _ := r.do(t, "GET", "/v1/insight/now", ""); status != http.StatusNotFound {
+		t.Errorf("status %d", status)
+	}
+	if _, metrics := r.do(t, "GET", "/metrics", ""); strings.Contains(metrics, "headgate_insight") {
+		t.Error("there are metrics of what is not there")
+	}
+	r = start(t, Settings{})
+	if status, _ := r.do(t, "GET", "/v1/insight/now", ""); status != http.StatusForbidden {
+		t.Errorf("without an admin token: status %d", status)
+	}
+}

@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/telemetry/insight"
+)
+
+// insightFlags are those of commands that show what a server knows of keys.
+type insightFlags struct {
+	Remote         remote        `embed:""`
+	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
+	Timeout        time.Duration `help:"How long to wait for an answer." default:"5s"`
+	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
+}
+
+// asker asks the paths below /v1/insight/ of a server.
+type asker struct {
+	flags *insightFlags
+	url   *url.URL
+	token string
+}
+
+// open reads the flags.
+func (f *insightFlags) open(c *call) (*asker, error) {
+	c.inTime(f.Timeout)
+	token := c.token("admin token", "HEADGATE_ADMIN_TOKEN", f.AdminTokenFile)
+	if err := c.mistaken("the command's --help lists what there is"); err != nil {
+		return nil, err
+	}
+	u, err := f.Remote.url(c)
+	return &asker{f, u, token}, err
+}
+
+// ask asks, and decodes the answer; the text of it is returned as well.
+func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.flags.Timeout)
+	defer cancel()
+	at := a.url.JoinPath(insightapi.Prefix, path)
+	at.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, notURL()
+	}
+	if a.token != "" {
+		request.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	status, text, err := a.flags.Remote.sendUpTo(a.url, request, maxInsight)
+	if err != nil {
+		return nil, err
+	}
+	if status == http.StatusOK {
+		if err := json.Unmarshal(text, to); err != nil {
+			return nil, notHeadgate(a.url, status)
+		}
+		return text, nil
+	}
+	var problem struct {
+		Title  string `json:"title"`
+		Detail string `json:"detail"`
+	}
+	if err := json.Unmarshal(text, &problem); err != nil || problem.Title == "" {
+		return nil, notHeadgate(a.url, status)
+	}
+	detail := shown(problem.Detail)
+	if unquoted, err := strconv.Unquote(detail); err == nil && unquoted == problem.Detail && strings.ContainsAny(problem.Detail, `"'`) {
+		detail = problem.Detail
+	}
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return nil, usage(detail, "give the token that the server was started with to --admin-token-file, or in HEADGATE_ADMIN_TOKEN")
+	case http.StatusBadRequest:
+		return nil, usage(detail, "the command's --help lists what there is")
+	case http.StatusNotFound:
+		return nil, &failure{code: CodeNo, text: detail, hint: "the server may have been started with --no-insight"}
+	}
+	return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s does not say: %s", a.url.Host, detail), hint: "its log says more"}
+}
+
+// maxInsight bounds the answers of insight, in bytes.
+const maxInsight = 16 << 20
+
+// topReport is the command that shows who uses what.
+type topReport struct {
+	insightFlags `embed:""`
+
+	Rule  string        `arg:"" optional:"" help:"Rule whose keys to show. Without one, the rules are shown."`
+	Range time.Duration `help:"How far to look back: 1m to 2h." default:"10m"`
+	Limit int           `help:"How many rules or keys to show at most: 1 to 500. Default: ${default}" placeholder:"N" default:"20"`
+	Watch time.Duration `help:"Show it anew so often, until interrupted. 0s is once." default:"0s"`
+}
+
+// Help is the detailed help.
+func (topReport) Help() string {
+	return "Shows the rules that deny most or, of one rule, the keys that use it most and are denied most. Counts of keys may be too high by what stands behind ±, and never too low.\n\n" +
+		"Exit codes: 0 shown; 1 nothing is known; 2 a mistake, such as another token; 3 the server does not answer.\n\n" +
+		"Examples:\n" +
+		"  headgate top\n" +
+		"  headgate top login --range 1h\n" +
+		"  headgate top --watch 2s"
+}
+
+// Run asks and prints the answer.
+func (k *topReport) Run(c *call) error {
+	c.within("range", k.Range >= time.Minute && k.Range <= insight.Kept, fmt.Sprintf("%v, must be 1m to 2h", k.Range))
+	c.within("limit", k.Limit >= 1 && k.Limit <= 500, fmt.Sprintf("%d, must be 1 to 500", k.Limit))
+	c.within("watch", k.Watch == 0 || k.Watch >= time.Second, fmt.Sprintf("%v, must be 1s or more", k.Watch))
+	a, err := k.open(c)
+	if err != nil {
+		return err
+	}
+	for {
+		var page strings.Builder
+		if err := k.page(c.ctx, a, &page); err != nil {
+			return err
+		}
+		if k.Watch > 0 && !k.JSON {
+			fmt.Fprint(c.stdout, "\x1b[H\x1b[2J") // Clears the screen.
+		}
+		fmt.Fprint(c.stdout, page.String())
+		if k.Watch == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(k.Watch):
+		case <-c.ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (k *topReport) page(ctx context.Context, a *asker, to io.Writer) error {
+	query := url.Values{"range": {k.Range.String()}, "limit": {strconv.Itoa(k.Limit)}}
+	if k.Rule == "" {
+		var now insightapi.Now
+		text, err := a.ask(ctx, "now", query, &now)
+		switch {
+		case err != nil:
+		case k.JSON:
+			_, err = to.Write(text)
+		default:
+			printNow(to, &now)
+		}
+		return err
+	}
+	query.Set("rule", k.Rule)
+	var rule insightapi.RuleReport
+	text, err := a.ask(ctx, "rule", query, &rule)
+	switch {
+	case err != nil:
+	case k.JSON:
+		_, err = to.Write(text)
+	default:
+		k.printRule(to, &rule)
+	}
+	return err
+}
+
+func printInstances(w io.Writer, list []insightapi.Instance) {
+	for _, i := range list {
+		if !i.OK {
+			fmt.Fprintf(w, "missing: the instance %s: %s\n", shown(i.Name), plain(i.Error))
+		}
+	}
+}
+
+// plain is a text of a server, without what a terminal would obey.
+func plain(s string) string {
+	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s {
+		return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	}
+	return s
+}
+
+func printNow(w io.Writer, n *insightapi.Now) {
+	printInstances(w, n.Instances)
+	var sum insight.Counts
+	for _, d := range n.Doors {
+		sum.Add(d.Counts)
+	}
+	fmt.Fprintf(w, "last %s: %d requests admitted, %d denied (%s), %d denied in shadow\n", plain(n.Range), sum.Allowed, sum.Denied, orNone(share(sum.Denied, sum.Allowed+sum.Denied)), sum.Shadow)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\nDENIED\tBEFORE\tSHADOW\tALLOWED\t  RULE")
+	for _, r := range n.Rules {
+		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t  %s\n", r.Denied, r.Before.Denied, r.Shadow, r.Allowed, shown(r.Rule))
+	}
+	_ = table.Flush() // What a table writes, it hands to w, whose errors nobody could be told.
+	if more := n.All - len(n.Rules); more > 0 {
+		fmt.Fprintf(w, "and %s more\n", count(more, "rule"))
+	}
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+func (k *topReport) printRule(w io.Writer, r *insightapi.RuleReport) {
+	printInstances(w, r.Instances)
+	fmt.Fprintf(w, "%s, last %v: %d checks admitted, %d denied, %d denied in shadow\n", shown(r.Rule.Rule), k.Range, r.Allowed, r.Counts.Denied, r.Counts.Shadow)
+	if r.Policy != nil {
+		fmt.Fprintf(w, "limits: %s\n", plain(strings.Join(r.Policy.Limits, ", ")))
+	}
+	for _, t := range []struct {
+		title string
+		top   insight.Top
+	}{{"DENIED", r.Rule.Denied}, {"USE", r.Use}, {"DENIED IN SHADOW", r.Rule.Shadow}, {"NEAR THE LIMIT", r.Near}} {
+		if len(t.top.Keys) == 0 {
+			continue
+		}
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(table, "\n%s\t±\tSHARE\tUSED\tTIER\tKEY\n", t.title)
+		for _, key := range t.top.Keys[:min(len(t.top.Keys), k.Limit)] {
+			fmt.Fprintf(table, "%d\t%d\t%s\t%d %%\t%s\t%s\n", key.Count, key.Error, share(key.Count, t.top.Total), (key.Used+5)/10, plain(key.Tier), key.Key.Text())
+		}
+		_ = table.Flush()
+		if t.top.Absent > 0 {
+			fmt.Fprintf(w, "any other key: at most %d\n", t.top.Absent)
+		}
+	}
+}

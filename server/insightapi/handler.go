@@ -1,0 +1,376 @@
+package insightapi
+
+import (
+	"context"
+	_ "embed" // for openAPI
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/telemetry/insight"
+)
+
+// openAPI describes the paths. The test of this package writes it, with -update.
+//
+//go:embed openapi.json
+var openAPI []byte
+
+// Prefix is what all paths begin with.
+const Prefix = "/v1/insight/"
+
+// Options are what a [Handler] works with. Recorder, Policy and Take are required.
+type Options struct {
+	Recorder *insight.Recorder
+	// Name is what people call this instance.
+	Name string
+	// Policy is the policy in force.
+	Policy func() decide.Policy
+	// Take asks the store, for the state of a key and to reset it.
+	Take func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error)
+	// Store, Changes, Candidate and Gates are of this instance; nil means that there is none.
+	Store     func(of time.Duration) Store
+	Changes   func() []Change
+	Candidate func() any
+	Gates     func() []Gate
+	// Audit has what was done here; nil means that nothing is kept.
+	Audit *Audit
+	// Peers are the other instances; nil means none.
+	Peers *Peers
+}
+
+// Handler answers the paths below [Prefix]. It is safe for concurrent use.
+type Handler struct {
+	o      Options
+	routes map[string]route
+}
+
+type route struct {
+	method string
+	serve  func(*Handler, *query) (any, *failure)
+}
+
+// New returns a handler.
+func New(o Options) *Handler {
+	if o.Audit == nil {
+		o.Audit = new(Audit)
+	}
+	return &Handler{o: o, routes: map[string]route{
+		"now":     {http.MethodGet, (*Handler).now},
+		"rule":    {http.MethodGet, (*Handler).rule},
+		"clients": {http.MethodGet, (*Handler).clients},
+		"key":     {http.MethodGet, (*Handler).key},
+		"denials": {http.MethodGet, (*Handler).denials},
+		"store":   {http.MethodGet, (*Handler).store},
+		"policy":  {http.MethodGet, (*Handler).policy},
+		"flow":    {http.MethodGet, (*Handler).flow},
+		"audit":   {http.MethodGet, (*Handler).audit},
+		"reset":   {http.MethodPost, (*Handler).reset},
+
+		"openapi.json": {http.MethodGet, func(*Handler, *query) (any, *failure) { return json.RawMessage(openAPI), nil }},
+	}}
+}
+
+// Paths are the paths that are answered, each with its method.
+func (h *Handler) Paths() map[string]string {
+	all := make(map[string]string, len(h.routes))
+	for path, route := range h.routes {
+		all[Prefix+path] = route.method
+	}
+	return all
+}
+
+// failure is an answer that says what is wrong.
+type failure struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+func wrong(status int, detail string) *failure {
+	return &failure{http.StatusText(status), status, detail}
+}
+
+// query is a request that is understood so far.
+type query struct {
+	ctx    context.Context
+	r      *http.Request
+	values url.Values
+	path   string
+	local  bool          // only this instance
+	of     time.Duration // the range
+	limit  int
+}
+
+const (
+	defaultRange = 10 * time.Minute
+	defaultLimit = 50
+	maxLimit     = 500
+	maxBody      = 16 << 10
+)
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer, problem := h.answer(w, r)
+	status, kind := http.StatusOK, "application/json"
+	if problem != nil {
+		answer, status, kind = problem, problem.Status, "application/problem+json"
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		// It holds texts, numbers and lists of them, all of which encode.
+		panic(err)
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // There is nobody to tell.
+}
+
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (any, *failure) {
+	path := strings.TrimPrefix(r.URL.Path, Prefix)
+	to, ok := h.routes[path]
+	switch {
+	case !ok:
+		return nil, wrong(http.StatusNotFound, "there is nothing at this path; /v1/insight/openapi.json lists what there is")
+	case r.Method != to.method && (r.Method != http.MethodHead || to.method != http.MethodGet):
+		w.Header().Set("Allow", to.method)
+		return nil, wrong(http.StatusMethodNotAllowed, "this path takes "+to.method)
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, wrong(http.StatusBadRequest, "the query is not understood; it may have escapes that are not complete")
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	q := &query{ctx: r.Context(), r: r, values: values, path: path, local: values.Get("instances") == "this", of: defaultRange, limit: defaultLimit}
+	if text := values.Get("range"); text != "" {
+		if q.of, err = time.ParseDuration(text); err != nil || q.of < time.Minute || q.of > insight.Kept {
+			return nil, wrong(http.StatusBadRequest, "range must be a duration from 1m to 2h, such as 10m")
+		}
+	}
+	if text := values.Get("limit"); text != "" {
+		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > maxLimit {
+			return nil, wrong(http.StatusBadRequest, "limit must be a number from 1 to "+strconv.Itoa(maxLimit))
+		}
+	}
+	return to.serve(h, q)
+}
+
+// Now is what GET now answers.
+type Now struct {
+	insight.Overview
+	Instances []Instance `json:"instances"`
+	Range     string     `json:"range"`
+}
+
+func (h *Handler) now(q *query) (any, *failure) {
+	own := h.o.Recorder.Overview(q.of, q.limit)
+	parts, instances := ask[insight.Overview](h, q)
+	for _, p := range parts {
+		own.Merge(p, q.limit)
+	}
+	return h.whole(q, own, func() any { return Now{own, instances, q.of.String()} })
+}
+
+// RuleReport is what GET rule answers.
+type RuleReport struct {
+	insight.Rule
+	// Policy is the rule as it is in force; nil if it is not in the policy.
+	Policy    *ShownRule `json:"policy"`
+	Instances []Instance `json:"instances"`
+}
+
+func (h *Handler) rule(q *query) (any, *failure) {
+	name := q.values.Get("rule")
+	if name == "" {
+		return nil, wrong(http.StatusBadRequest, "rule is missing; give the name of one")
+	}
+	own, known := h.o.Recorder.Rule(name, q.of)
+	parts, instances := ask[insight.Rule](h, q)
+	for _, p := range parts {
+		if p.Rule == "" {
+			continue
+		}
+		if !known {
+			own, known = p, true
+			continue
+		}
+		own.Merge(p)
+	}
+	shown := showRule(h.o.Policy(), name)
+	if !known && !q.local {
+		if shown == nil {
+			return nil, wrong(http.StatusNotFound, "no rule of this name is in force, and none was used lately")
+		}
+		own.Rule, own.Minutes, own.Limits, own.Tiers, own.Used = name, []insight.Minute{}, []insight.LimitCounts{}, []insight.TierCounts{}, []int64{}
+		for _, t := range []*insight.Top{&own.Use, &own.Denied, &own.Shadow, &own.Near} {
+			t.Keys = []insight.Key{}
+		}
+	}
+	return h.whole(q, own, func() any { return RuleReport{own, shown, instances} })
+}
+
+// Clients is what GET clients answers.
+type Clients struct {
+	insight.Heat
+	Instances []Instance `json:"instances"`
+}
+
+func (h *Handler) clients(q *query) (any, *failure) {
+	name := q.values.Get("rule")
+	if name == "" {
+		return nil, wrong(http.StatusBadRequest, "rule is missing; give the name of one")
+	}
+	own, _ := h.o.Recorder.Heat(name, q.of, q.limit)
+	parts, instances := ask[insight.Heat](h, q)
+	for _, p := range parts {
+		if own.Begin == 0 {
+			own = p
+		} else {
+			own.Merge(p, q.limit)
+		}
+	}
+	own.Rule = name
+	if own.Rows == nil {
+		own.Rows = []insight.HeatRow{}
+	}
+	return h.whole(q, own, func() any { return Clients{own, instances} })
+}
+
+// Denials is what GET denials answers.
+type Denials struct {
+	// Denials are in the order of time.
+	Denials []insight.Denial `json:"denials"`
+	// Next is what to give as "after" to go on.
+	Next string `json:"next"`
+	// Lost is how many denials were forgotten between "after" and the first of these.
+	Lost      int64      `json:"lost"`
+	Instances []Instance `json:"instances,omitempty"`
+}
+
+func (h *Handler) denials(q *query) (any, *failure) {
+	after, ok := readCursor(q.values.Get("after"))
+	if !ok {
+		return nil, wrong(http.StatusBadRequest, "after must be what an answer before had as next")
+	}
+	var key insight.Name
+	if id := q.values.Get("key"); id != "" {
+		var err error
+		if key, err = insight.ParseID(id); err != nil {
+			return nil, wrong(http.StatusBadRequest, "key must be the id of a key")
+		}
+	}
+	from, known := after[h.o.Recorder.Node()]
+	if !known {
+		from = -1
+	}
+	var own Denials
+	rule := q.values.Get("rule")
+	if !known && (rule != "" || q.values.Get("key") != "") {
+		// The last ones that fit, however long ago they were.
+		own.Denials = h.o.Recorder.Search(func(r, k string) bool {
+			return (rule == "" || r == rule) && (q.values.Get("key") == "" || k == key.Raw)
+		}, q.limit)
+		if last, _ := h.o.Recorder.Denials(-1, 1); len(last) == 1 {
+			from = last[0].Seq
+		}
+	} else {
+		own.Denials, own.Lost = h.o.Recorder.Denials(from, q.limit)
+		from = max(from, 0)
+		if n := len(own.Denials); n > 0 {
+			from = own.Denials[n-1].Seq
+		}
+	}
+	after[h.o.Recorder.Node()] = from
+	parts, instances := ask[Denials](h, q)
+	lists := [][]insight.Denial{own.Denials}
+	for _, p := range parts {
+		lists = append(lists, p.Denials)
+		own.Lost += p.Lost
+		theirs, _ := readCursor(p.Next)
+		for node, seq := range theirs {
+			if node != h.o.Recorder.Node() {
+				after[node] = seq
+			}
+		}
+	}
+	own.Denials = insight.MergeDenials(lists...)
+	own.keep(func(d *insight.Denial) bool {
+		return (rule == "" || d.Rule == rule) && (q.values.Get("key") == "" || d.Key.Raw == key.Raw)
+	})
+	own.Next, own.Instances = writeCursor(after), instances
+	return h.whole(q, own, func() any { return own })
+}
+
+func (d *Denials) keep(fits func(*insight.Denial) bool) {
+	kept := make([]insight.Denial, 0, len(d.Denials))
+	for i := range d.Denials {
+		if fits(&d.Denials[i]) {
+			kept = append(kept, d.Denials[i])
+		}
+	}
+	d.Denials = kept
+}
+
+// Stores is what GET store answers: each instance has its own view of the store.
+type Stores struct {
+	Stores    []Store    `json:"stores"`
+	Instances []Instance `json:"instances"`
+}
+
+func (h *Handler) store(q *query) (any, *failure) {
+	var own Store
+	if h.o.Store != nil {
+		own = h.o.Store(q.of)
+	}
+	own.Instance = h.o.Name
+	parts, instances := ask[Store](h, q)
+	return h.whole(q, own, func() any { return Stores{append([]Store{own}, parts...), instances} })
+}
+
+// FlowReport is what GET flow answers.
+type FlowReport struct {
+	Gates     []Gate     `json:"gates"`
+	Instances []Instance `json:"instances"`
+}
+
+func (h *Handler) flow(q *query) (any, *failure) {
+	own := []Gate{}
+	if h.o.Gates != nil {
+		own = append(own, h.o.Gates()...)
+	}
+	for i := range own {
+		own[i].Instance = h.o.Name
+	}
+	parts, instances := ask[[]Gate](h, q)
+	all := own
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return h.whole(q, own, func() any { return FlowReport{all, instances} })
+}
+
+// AuditReport is what GET audit answers.
+type AuditReport struct {
+	Entries   []Entry    `json:"entries"`
+	Instances []Instance `json:"instances"`
+}
+
+func (h *Handler) audit(q *query) (any, *failure) {
+	own := h.o.Audit.Entries()
+	for i := range own {
+		own[i].Instance = h.o.Name
+	}
+	parts, instances := ask[[]Entry](h, q)
+	all := own
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	newestFirst(all)
+	return h.whole(q, own, func() any { return AuditReport{all, instances} })
+}

@@ -1,0 +1,239 @@
+package insightapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/telemetry/insight"
+)
+
+// node is an instance with a store of its own.
+type node struct {
+	*httptest.Server
+	store    headgate.Store
+	recorder *insight.Recorder
+	audit    *insightapi.Audit
+	set      *policy.Set
+}
+
+const token = "an admin's token" //nolint:gosec // of the test
+
+func newNode(t *testing.T, name string, peers ...string) *node {
+	t.Helper()
+	free, pro := headgate.MustRule("api", headgate.PerMinute(2)), headgate.MustRule("api", headgate.PerMinute(100))
+	set, err := policy.New([]policy.Rule{
+		{Limits: headgate.MustRule("login", headgate.Sliding(3, time.Minute), headgate.Per(100, time.Hour)), Per: []policy.Part{{Entry: "user"}}},
+		{Name: "api", Per: []policy.Part{{Entry: "user"}}, Tariff: &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "pro", Limits: pro}}, Other: free}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{recorder: insight.New(insight.Options{}), audit: new(insightapi.Audit), set: set}
+	t.Cleanup(n.recorder.Close)
+	n.store = headgate.Observe(memory.New(), n.recorder.Hooks())
+	h := insightapi.New(insightapi.Options{
+		Recorder: n.recorder, Name: name, Audit: n.audit,
+		Policy: func() decide.Policy { return decide.Policy{Set: set, Version: 7, Hash: "abc"} },
+		Take: func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error) {
+			return n.store.Take(ctx, op, checks, nil)
+		},
+		Peers: &insightapi.Peers{URLs: peers, Token: token},
+	})
+	n.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			http.Error(w, "no", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(n.Close)
+	return n
+}
+
+// take takes a unit so many times.
+func (n *node) take(t *testing.T, rule, key string, times int) {
+	t.Helper()
+	for range times {
+		checks := []headgate.Check{{Rule: n.set.Rule(rule).Limits, Key: key}}
+		if _, err := n.store.Take(context.Background(), headgate.OpTake, checks, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ask asks, and returns the status.
+func (n *node) ask(t *testing.T, method, path, body string, to any) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, n.URL+insightapi.Prefix+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := n.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(to); err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return response.StatusCode
+}
+
+func TestInstancesAreMerged(t *testing.T) {
+	t.Parallel()
+	second := newNode(t, "second")
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	first := newNode(t, "first", second.URL, other.URL, gone.URL)
+	first.take(t, "login", "alice", 5)
+	second.take(t, "login", "alice", 4)
+	second.take(t, "login", "bob", 1)
+
+	var now insightapi.Now
+	if status := first.ask(t, "GET", "now", "", &now); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	if len(now.Rules) != 1 || now.Rules[0].Allowed != 7 || now.Rules[0].Denied != 3 {
+		t.Errorf("rules: %+v", now.Rules)
+	}
+	if fmt.Sprintln(now.Instances[0].Name, now.Instances[1].Name, now.Instances[0].OK, now.Instances[1].OK, now.Instances[2].OK, now.Instances[3].OK) != "first second true true false false\n" {
+		t.Errorf("instances: %+v", now.Instances)
+	}
+	if e := now.Instances[2].Error; e != "it answers with status 404" {
+		t.Errorf("the one that is no instance: %q", e)
+	}
+	if e := now.Instances[3].Error; !strings.HasPrefix(e, "it does not answer: ") {
+		t.Errorf("the one that is gone: %q", e)
+	}
+	var rule insightapi.RuleReport
+	first.ask(t, "GET", "rule?rule=login", "", &rule)
+	if len(rule.Rule.Denied.Keys) != 1 || rule.Rule.Denied.Keys[0].Count != 3 || len(rule.Use.Keys) != 2 || rule.Policy.Limits[0] != "3 per 1m" {
+		t.Errorf("the rule: %+v", rule)
+	}
+	var clients insightapi.Clients
+	first.ask(t, "GET", "clients?rule=login&range=5m", "", &clients)
+	if len(clients.Rows) != 2 || clients.Rows[0].Key.Raw != "alice" || clients.Rows[0].Use[4]+clients.Rows[0].Use[3] != 6 {
+		t.Errorf("clients: %+v", clients)
+	}
+	var denials, more insightapi.Denials
+	first.ask(t, "GET", "denials", "", &denials)
+	if len(denials.Denials) != 2 || denials.Denials[0].Node == denials.Denials[1].Node {
+		t.Errorf("denials: %+v", denials)
+	}
+	second.take(t, "login", "bob", 3)
+	first.ask(t, "GET", "denials?after="+url.QueryEscape(denials.Next), "", &more)
+	if len(more.Denials) != 1 || more.Denials[0].Key.Raw != "bob" {
+		t.Errorf("denials after these: %+v", more)
+	}
+	// An instance that is named twice, or is the one that asks, counts once.
+	second.take(t, "api", "x", 1)
+	third := newNode(t, "third", second.URL, second.URL)
+	third.ask(t, "GET", "now", "", &now)
+	if len(now.Instances) != 2 || now.Rules[len(now.Rules)-1].Allowed != 1 {
+		t.Errorf("an instance that is named twice: %+v", now)
+	}
+}
+
+func TestKey(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "only")
+	key := "<b>\x00\u202e" + strings.Repeat("k", 900)
+	n.take(t, "login", key, 5)
+	n.take(t, "api", key, 1)
+	id := insight.Name{Raw: key}.ID()
+	var report insightapi.KeyReport
+	n.ask(t, "GET", "key?rule=login&key="+id, "", &report)
+	if len(report.States) != 3 || report.States[0].Limit != "3 per 1m" || report.States[0].Remaining != 0 || report.States[0].RetryAfterMS < 50_000 || report.States[1].Remaining != 97 {
+		t.Errorf("states: %+v", report.States)
+	}
+	if s := report.States[2]; s.Rule != "api" || s.Tier != "" || s.Capacity != 2 || s.Remaining != 1 {
+		t.Errorf("the rule that counts by the same: %+v", s)
+	}
+	if len(report.Denials) != 1 || report.Key.Raw != key || report.Counts[0].Denied.Count != 2 {
+		t.Errorf("the key: %+v", report)
+	}
+
+	var problem struct{ Detail string }
+	for body, status := range map[string]int{
+		`{"rule":"login","key":"` + id + `"}`:                       http.StatusUnprocessableEntity,
+		`{"rule":"login","key":"` + id + `","confirm":"yes"}`:       http.StatusUnprocessableEntity,
+		`{"rule":"nothing","key":"` + id + `","confirm":"nothing"}`: http.StatusNotFound,
+		`{"rule":"login","key":"%","confirm":"login"}`:              http.StatusBadRequest,
+		`[]`: http.StatusBadRequest,
+	} {
+		if got := n.ask(t, "POST", "reset", body, &problem); got != status || problem.Detail == "" {
+			t.Errorf("%s: status %d, %q", body, got, problem.Detail)
+		}
+	}
+	if got := len(n.audit.Entries()); got != 0 {
+		t.Errorf("%d entries before anything was done", got)
+	}
+	var done struct{ Reset []string }
+	if got := n.ask(t, "POST", "reset", `{"rule":"login","key":"`+id+`","confirm":"login"}`, &done); got != http.StatusOK || len(done.Reset) != 1 {
+		t.Errorf("status %d, %v", got, done.Reset)
+	}
+	report = insightapi.KeyReport{}
+	n.ask(t, "GET", "key?rule=login&key="+id, "", &report)
+	if report.States[0].Remaining != 3 || report.States[1].Remaining != 100 {
+		t.Errorf("after the reset: %+v", report.States)
+	}
+	if e := n.audit.Entries(); len(e) != 1 || e[0].What != "reset" || !e[0].OK || strings.ContainsAny(e[0].Detail, "\x00\u202e") {
+		t.Errorf("the audit: %+v", e)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "only")
+	for path, status := range map[string]int{
+		"nothing": 404, "now?range=1s": 400, "now?range=x": 400, "now?limit=0": 400, "now?limit=501": 400, "now?%zz": 400,
+		"rule": 400, "rule?rule=x": 404, "clients": 400, "key?rule=login&key=!": 400, "key?rule=x&key=": 404, "denials?after=x": 400, "denials?key=!": 400, "reset": 405,
+		"store": 200, "policy": 200, "flow": 200, "audit": 200, "openapi.json": 200, "rule?rule=api": 200, "clients?rule=api": 200,
+	} {
+		var problem struct{ Detail string }
+		if got := n.ask(t, "GET", path, "", &problem); got != status || status >= 400 && problem.Detail == "" {
+			t.Errorf("%s: status %d, %q", path, got, problem.Detail)
+		}
+	}
+}
+
+// TestNames has a name with several addresses, and one with none.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	second := newNode(t, "second")
+	u, _ := url.Parse(second.URL)
+	first := newNode(t, "first")
+	h := insightapi.New(insightapi.Options{
+		Recorder: first.recorder, Name: "first", Policy: func() decide.Policy { return decide.Policy{Set: first.set} },
+		Peers: &insightapi.Peers{URLs: []string{"http://all.internal:" + u.Port(), "http://none.internal:1"}, Token: token, Resolve: func(_ context.Context, host string) ([]string, error) {
+			if host == "all.internal" {
+				return []string{"127.0.0.1", "127.0.0.1"}, nil
+			}
+			return nil, fmt.Errorf("no such host %s", host)
+		}},
+	})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/insight/flow", nil))
+	var report insightapi.FlowReport
+	if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Instances) != 3 || !report.Instances[1].OK || report.Instances[2].OK || report.Instances[2].Error != "its name has no address" {
+		t.Errorf("instances: %+v", report.Instances)
+	}
+}

@@ -1,0 +1,243 @@
+package insightapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/telemetry/insight"
+)
+
+// KeyReport is what GET key answers.
+type KeyReport struct {
+	Rule string       `json:"rule"`
+	Key  insight.Name `json:"key"`
+	// States are the limits of the rule and of others that count by the same.
+	States []State `json:"states"`
+	// Counts are what the key had lately, by rule.
+	Counts []KeyCounts `json:"counts"`
+	// Denials are its last ones, the newest first.
+	Denials   []insight.Denial `json:"denials"`
+	Instances []Instance       `json:"instances"`
+}
+
+// State is how much of one limit the key has used.
+type State struct {
+	Rule  string `json:"rule"`
+	Mode  string `json:"mode"`
+	Tier  string `json:"tier,omitempty"`
+	Limit string `json:"limit"`
+	// Algorithm, Capacity and PeriodMS are the limit's.
+	Algorithm string `json:"algorithm"`
+	Capacity  int64  `json:"capacity"`
+	PeriodMS  int64  `json:"period_ms"`
+	Remaining int64  `json:"remaining"`
+	// RetryAfterMS is how long it takes until one more unit fits, and ResetAfterMS until
+	// all of the limit is free again, in milliseconds.
+	RetryAfterMS int64  `json:"retry_after_ms"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	Source       string `json:"source"`
+	// Error says why the state is not known; "" if it is.
+	Error string `json:"error,omitempty"`
+}
+
+// KeyCounts are what a key had under one rule within the last two hours; see
+// [insight.Key].
+type KeyCounts struct {
+	Rule   string       `json:"rule"`
+	Use    *insight.Key `json:"use,omitempty"`
+	Denied *insight.Key `json:"denied,omitempty"`
+	Shadow *insight.Key `json:"shadow,omitempty"`
+}
+
+const (
+	keyDenials  = 50
+	alikeRules  = 16
+	stateWithin = 2 * time.Second
+)
+
+// keyOf reads which key is meant.
+func (h *Handler) keyOf(rule, id string) (*policy.Rule, insight.Name, *failure) {
+	key, err := insight.ParseID(id)
+	if err != nil || len(key.Raw) > headgate.MaxKey {
+		return nil, key, wrong(http.StatusBadRequest, "key must be the id of a key")
+	}
+	of := h.o.Policy().Rule(rule)
+	if of == nil {
+		return nil, key, wrong(http.StatusNotFound, "no rule of this name is in force")
+	}
+	return of, key, nil
+}
+
+func (h *Handler) key(q *query) (any, *failure) {
+	if q.local {
+		// What another instance needs: the denials.
+		return nil, wrong(http.StatusBadRequest, "the state of a key is asked of one instance only")
+	}
+	rule, key, problem := h.keyOf(q.values.Get("rule"), q.values.Get("key"))
+	if problem != nil {
+		return nil, problem
+	}
+	out := KeyReport{Rule: rule.Name, Key: key, States: []State{}, Counts: []KeyCounts{}}
+	ctx, cancel := context.WithTimeout(q.ctx, stateWithin)
+	defer cancel()
+	p := h.o.Policy()
+	for _, one := range alike(p, rule) {
+		counts := h.counts(one.Name, key.Raw)
+		tier := q.values.Get("tier")
+		if of := counts.tier(); of != "" {
+			tier = of
+		}
+		if counts.Use != nil || counts.Denied != nil || counts.Shadow != nil {
+			out.Counts = append(out.Counts, counts)
+		} else if one != rule {
+			continue // It may count by the same, but never this key.
+		}
+		out.States = append(out.States, h.states(ctx, p, one, key.Raw, tier)...)
+	}
+	denied := *q
+	denied.path, denied.limit, denied.values = "denials", keyDenials, cloneValues(q.values)
+	denied.values.Del("after")
+	denied.values.Del("rule")
+	answer, _ := h.denials(&denied)
+	found, _ := answer.(Denials)
+	slices.Reverse(found.Denials)
+	out.Denials, out.Instances = found.Denials, found.Instances
+	return out, nil
+}
+
+// alike are the rule and those that count by the same entries.
+func alike(p decide.Policy, rule *policy.Rule) []*policy.Rule {
+	same := []*policy.Rule{rule}
+	entries := func(r *policy.Rule) (names []string) {
+		for i := range r.Per {
+			names = append(names, r.Per[i].Entry)
+		}
+		return names
+	}
+	if len(rule.Per) == 0 {
+		return same
+	}
+	all := p.Rules()
+	for i := range all {
+		if r := &all[i]; r.Name != rule.Name && len(same) < alikeRules && slices.Equal(entries(r), entries(rule)) {
+			same = append(same, r)
+		}
+	}
+	return same
+}
+
+// counts are what is known of the key.
+func (h *Handler) counts(rule, key string) KeyCounts {
+	c := KeyCounts{Rule: rule}
+	r, ok := h.o.Recorder.Rule(rule, insight.Kept)
+	if !ok {
+		return c
+	}
+	find := func(t insight.Top) *insight.Key {
+		if i := slices.IndexFunc(t.Keys, func(k insight.Key) bool { return k.Key.Raw == key }); i >= 0 {
+			return &t.Keys[i]
+		}
+		return nil
+	}
+	c.Use, c.Denied, c.Shadow = find(r.Use), find(r.Denied), find(r.Shadow)
+	return c
+}
+
+func (c *KeyCounts) tier() string {
+	for _, k := range []*insight.Key{c.Denied, c.Use, c.Shadow} {
+		if k != nil && k.Tier != "" {
+			return k.Tier
+		}
+	}
+	return ""
+}
+
+// limitsOf are the limits of a tier of the rule.
+func limitsOf(p decide.Policy, rule *policy.Rule, tier string) *headgate.Rule {
+	if t := rule.Tariff; t != nil {
+		for i := range t.Tiers {
+			value := t.Tiers[i].Value
+			if value == tier || p.Secret(t.Entry) && p.Set.Hash(t.Entry, value) == tier {
+				return t.Tiers[i].Limits
+			}
+		}
+		if t.Other != nil {
+			return t.Other
+		}
+	}
+	return rule.Limits
+}
+
+// states asks the store what the key has used.
+func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule, key, tier string) []State {
+	limits := limitsOf(p, rule, tier)
+	check := headgate.Check{Rule: limits, Key: key, Cost: 1, Hints: headgate.Hints{Consistency: rule.Consistency, DenyCache: rule.DenyCache}}
+	decisions, err := h.o.Take(ctx, headgate.OpPeek, []headgate.Check{check})
+	all := limits.Limits()
+	states := make([]State, len(all))
+	for i := range all {
+		l := &all[i]
+		states[i] = State{
+			Rule: rule.Name, Mode: rule.Mode.String(), Tier: tier, Limit: l.String(), Algorithm: l.Algorithm.String(),
+			Capacity: l.Capacity(), PeriodMS: l.Micros() / 1000, Error: "the store does not say",
+		}
+		if err != nil {
+			states[i].Error = errtext.Text(err)
+		}
+		for j := range decisions {
+			if d := &decisions[j]; d.Limit == l || d.Source == headgate.SourceLocal && j == i {
+				states[i].Remaining, states[i].Source, states[i].Error = d.Remaining, d.Source.String(), ""
+				states[i].RetryAfterMS, states[i].ResetAfterMS = decide.Millis(d.RetryAfter), decide.Millis(d.ResetAfter)
+			}
+		}
+	}
+	return states
+}
+
+// reset forgets what a key has used under a rule. Who asks has to say it twice: "confirm"
+// repeats the name of the rule.
+func (h *Handler) reset(q *query) (any, *failure) {
+	var body struct {
+		Rule    string `json:"rule"`
+		Key     string `json:"key"`
+		Confirm string `json:"confirm"`
+	}
+	strict := json.NewDecoder(q.r.Body)
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&body); err != nil {
+		return nil, wrong(http.StatusBadRequest, "the body must be an object with rule, key (its id) and confirm")
+	}
+	rule, key, problem := h.keyOf(body.Rule, body.Key)
+	if problem != nil {
+		return nil, problem
+	}
+	if body.Confirm != rule.Name {
+		return nil, wrong(http.StatusUnprocessableEntity, "confirm must repeat the name of the rule: what the key has used is forgotten for good")
+	}
+	entry := Entry{Who: q.r.RemoteAddr, What: "reset", Detail: "rule " + rule.Name + ", key " + key.Text(), OK: true}
+	ctx, cancel := context.WithTimeout(q.ctx, stateWithin)
+	defer cancel()
+	// All limits of a rule are counted under its name, whatever the tier.
+	_, err := h.o.Take(ctx, headgate.OpReset, []headgate.Check{{Rule: rule.Limits, Key: key.Raw, Cost: 1}})
+	if err != nil {
+		entry.OK = false
+		h.o.Audit.Add(entry)
+		status := http.StatusServiceUnavailable
+		if errors.Is(err, headgate.ErrInvalid) {
+			status = http.StatusUnprocessableEntity
+		}
+		return nil, wrong(status, errtext.Text(err))
+	}
+	h.o.Audit.Add(entry)
+	return struct {
+		Reset []string `json:"reset"`
+	}{[]string{rule.Name}}, nil
+}

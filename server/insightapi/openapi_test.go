@@ -1,0 +1,162 @@
+package insightapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/telemetry/insight"
+)
+
+var update = flag.Bool("update", false, "write openapi.json")
+
+type object = map[string]any
+
+// described is what a path answers, and what can be asked of it.
+var described = map[string]struct {
+	summary    string
+	answer     any
+	parameters []string
+}{
+	"now":     {"The rules to look at first, and all requests of the last two hours", Now{}, []string{"range", "limit", "instances"}},
+	"rule":    {"One rule: who uses it, who is denied, and by which of its limits", RuleReport{}, []string{"rule", "range", "instances"}},
+	"clients": {"The busiest keys of a rule, minute by minute", Clients{}, []string{"rule", "range", "limit", "instances"}},
+	"key":     {"What one key has used of each limit, and its last denials", KeyReport{}, []string{"rule", "key", "tier"}},
+	"denials": {"Recent denials, with the reason of each", Denials{}, []string{"after", "limit", "rule", "key", "instances"}},
+	"store":   {"How the store does, seen from each instance", Stores{}, []string{"range", "instances"}},
+	"policy":  {"The policy in force, its last changes, and the candidate", PolicyReport{}, []string{"limit"}},
+	"flow":    {"The gates that bound how much is in progress", FlowReport{}, []string{"instances"}},
+	"audit":   {"What people did", AuditReport{}, []string{"instances"}},
+	"reset":   {"Forget what a key has used under a rule", object{"reset": []string{}}, nil},
+}
+
+var parameters = map[string]string{
+	"range":     "How far to look back: 1m to 2h, such as 10m, which is the default.",
+	"limit":     "How many entries to answer at most: 1 to 500. The default is 50.",
+	"instances": "\"this\" asks this instance alone; the answer then is {\"instance\": …, \"part\": …}.",
+	"rule":      "The name of a rule.",
+	"key":       "The id of a key, as answers have it.",
+	"tier":      "The tier that the key has, if it is known.",
+	"after":     "What the answer before had as next; without it the last denials are answered.",
+}
+
+// schema describes a type as encoding/json writes it.
+func schema(t reflect.Type) object {
+	switch {
+	case t == reflect.TypeFor[insight.Name]():
+		return object{"type": "object", "description": "A key: its id, from which its bytes can be had, and a text for people.", "properties": object{
+			"id": object{"type": "string"}, "text": object{"type": "string"}, "cut": object{"type": "boolean"},
+		}, "required": []string{"id", "text"}}
+	case t.Kind() == reflect.Pointer:
+		return object{"oneOf": []any{schema(t.Elem()), object{"type": "null"}}}
+	}
+	switch t.Kind() { //nolint:exhaustive // The others do not occur, and fail.
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int, reflect.Int64:
+		return object{"type": "integer"}
+	case reflect.Slice:
+		return object{"type": "array", "items": schema(t.Elem())}
+	case reflect.Interface:
+		return object{}
+	case reflect.Struct:
+		properties, required := object{}, []string{}
+		for _, f := range reflect.VisibleFields(t) {
+			name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous || !f.IsExported() || len(f.Index) > 1 && shadowed(t, f) {
+				continue
+			}
+			properties[name] = schema(f.Type)
+			if !strings.Contains(rest, "omitempty") {
+				required = append(required, name)
+			}
+		}
+		return object{"type": "object", "properties": properties, "required": required}
+	}
+	panic("no schema for " + t.String())
+}
+
+// shadowed says that encoding/json writes another field of the same name.
+func shadowed(t reflect.Type, f reflect.StructField) bool {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	for _, o := range reflect.VisibleFields(t) {
+		if other, _, _ := strings.Cut(o.Tag.Get("json"), ","); other == name && len(o.Index) < len(f.Index) {
+			return true
+		}
+	}
+	return false
+}
+
+func document() object {
+	paths := object{}
+	for path, d := range described {
+		list := []any{}
+		for _, name := range d.parameters {
+			list = append(list, object{"name": name, "in": "query", "description": parameters[name], "schema": object{"type": "string"}, "required": (name == "rule" && path != "denials") || (name == "key" && path == "key")})
+		}
+		answer := object{"type": "object", "properties": object{"reset": object{"type": "array", "items": object{"type": "string"}}}, "required": []string{"reset"}}
+		if path != "reset" {
+			answer = schema(reflect.TypeOf(d.answer))
+		}
+		problem := object{"$ref": "#/components/responses/Problem"}
+		operation := object{
+			"operationId": path, "summary": d.summary, "parameters": list, "security": []any{object{"admin": []string{}}},
+			"responses": object{
+				"200": object{"description": "The answer.", "content": object{"application/json": object{"schema": answer}}},
+				"400": problem, "401": problem, "403": problem, "404": problem,
+			},
+		}
+		method := "get"
+		if path == "reset" {
+			method = "post"
+			operation["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": object{
+				"type": "object", "required": []string{"rule", "key", "confirm"}, "additionalProperties": false,
+				"properties": object{"rule": object{"type": "string"}, "key": object{"type": "string", "description": "The id of the key."}, "confirm": object{"type": "string", "description": "The name of the rule, again."}},
+			}}}}
+			operation["responses"].(object)["422"], operation["responses"].(object)["503"] = problem, problem
+		}
+		paths[Prefix+path] = object{method: operation}
+	}
+	return object{
+		"openapi": "3.1.0",
+		"info":    object{"title": "Headgate: insight", "version": "1", "summary": "Who uses what, who is denied, and why.", "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+		"paths":   paths,
+		"components": object{
+			"securitySchemes": object{"admin": object{"type": "http", "scheme": "bearer"}},
+			"responses": object{"Problem": object{"description": "Why there is no answer (RFC 9457).", "content": object{"application/problem+json": object{"schema": object{
+				"type": "object", "required": []string{"title", "status", "detail"},
+				"properties": object{"title": object{"type": "string"}, "status": object{"type": "integer"}, "detail": object{"type": "string"}},
+			}}}}},
+		},
+	}
+}
+
+func TestDocument(t *testing.T) {
+	want, err := json.MarshalIndent(document(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, '\n')
+	if *update {
+		if err := os.WriteFile("openapi.json", want, 0o644); err != nil { //nolint:gosec // It is for everybody.
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(openAPI, want) {
+		t.Error("openapi.json does not describe what is answered; run this test with -update")
+	}
+	for path, method := range New(Options{}).Paths() {
+		d, known := described[strings.TrimPrefix(path, Prefix)]
+		if path != Prefix+"openapi.json" && (!known || d.summary == "" || method != http.MethodGet && !strings.HasSuffix(path, "/reset")) {
+			t.Errorf("%s is not described", path)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package insightapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Peers are the other instances of the service.
+type Peers struct {
+	// URLs are where their HTTP APIs are. A host name that has several addresses stands for
+	// an instance at each of them. This instance may be among them.
+	URLs []string
+	// Token is their admin token.
+	Token string
+	// Client asks them; nil means one without anything special.
+	Client *http.Client
+	// Resolve finds the addresses of a host name; nil means that of the system.
+	Resolve func(ctx context.Context, host string) ([]string, error)
+}
+
+// Instance is one instance that was asked.
+type Instance struct {
+	Name string `json:"name"`
+	// Node is another one after each start.
+	Node    string `json:"node,omitempty"`
+	Version int64  `json:"version,omitempty"`
+	Hash    string `json:"hash,omitempty"`
+	// OK says that it answered; else Error says why not.
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+// part is what an instance answers to another one.
+type part[T any] struct {
+	Instance Instance `json:"instance"`
+	Part     T        `json:"part"`
+}
+
+const (
+	// peerTimeout is how long an instance may take.
+	peerTimeout = 2 * time.Second
+	maxPeers    = 64
+	maxAnswer   = 16 << 20
+)
+
+func (h *Handler) self() Instance {
+	p := h.o.Policy()
+	return Instance{Name: h.o.Name, Node: h.o.Recorder.Node(), Version: p.Version, Hash: p.Hash, OK: true}
+}
+
+// whole is the answer: for another instance the part of this one.
+func (h *Handler) whole(q *query, own any, all func() any) (any, *failure) {
+	if q.local {
+		return part[any]{h.self(), own}, nil
+	}
+	return all(), nil
+}
+
+// ask asks the other instances what this one was asked, and returns the parts of those
+// that answered. The first instance is this one.
+func ask[T any](h *Handler, q *query) ([]T, []Instance) {
+	instances := []Instance{h.self()}
+	if q.local || h.o.Peers == nil {
+		return nil, instances
+	}
+	ctx, cancel := context.WithTimeout(q.ctx, peerTimeout)
+	defer cancel()
+	values := cloneValues(q.values)
+	values.Set("instances", "this")
+	targets, failed := h.o.Peers.targets(ctx)
+	answers := make([]part[T], len(targets))
+	var all sync.WaitGroup
+	for i, target := range targets {
+		all.Go(func() {
+			u := *target.JoinPath(Prefix, q.path)
+			u.RawQuery = values.Encode()
+			if err := h.o.Peers.get(ctx, u.String(), &answers[i]); err != nil {
+				answers[i].Instance = Instance{Name: target.Host, Error: err.Error()}
+				return
+			}
+			answers[i].Instance.OK = true
+			if answers[i].Instance.Name == "" {
+				answers[i].Instance.Name = target.Host
+			}
+		})
+	}
+	all.Wait()
+	var parts []T
+	for i := range answers {
+		one := &answers[i]
+		if one.Instance.OK {
+			known := func(of Instance) bool { return of.Node == one.Instance.Node }
+			if slices.ContainsFunc(instances, known) {
+				continue // itself, or one that has two addresses
+			}
+			parts = append(parts, one.Part)
+		}
+		instances = append(instances, one.Instance)
+	}
+	return parts, append(instances, failed...)
+}
+
+func cloneValues(of url.Values) url.Values {
+	to := make(url.Values, len(of)+1)
+	for name, list := range of {
+		to[name] = slices.Clone(list)
+	}
+	return to
+}
+
+// targets are the instances to ask, and those whose names could not be resolved.
+func (p *Peers) targets(ctx context.Context) (list []*url.URL, failed []Instance) {
+	resolve := p.Resolve
+	if resolve == nil {
+		resolve = net.DefaultResolver.LookupHost
+	}
+	for _, text := range p.URLs {
+		u, err := url.Parse(text)
+		if err != nil {
+			continue // Checked before.
+		}
+		if u.Scheme == "https" || net.ParseIP(u.Hostname()) != nil {
+			// The certificate is for the name.
+			list = append(list, u)
+			continue
+		}
+		addresses, err := resolve(ctx, u.Hostname())
+		if err != nil {
+			failed = append(failed, Instance{Name: u.Host, Error: "its name has no address"})
+			continue
+		}
+		slices.Sort(addresses)
+		for _, address := range addresses {
+			at := *u
+			at.Host = net.JoinHostPort(address, portOf(u))
+			list = append(list, &at)
+		}
+	}
+	return list[:min(len(list), maxPeers)], failed
+}
+
+func portOf(u *url.URL) string {
+	if port := u.Port(); port != "" {
+		return port
+	}
+	return "80"
+}
+
+var errAnswer = errors.New("its answer is not understood")
+
+// get reads what a peer answers.
+func (p *Peers) get(ctx context.Context, from string, to any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return errAnswer
+	}
+	if p.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+p.Token)
+	}
+	client := p.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	response, err := client.Do(request)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("it did not answer within %v", peerTimeout)
+	case err != nil:
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err
+		}
+		return fmt.Errorf("it does not answer: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers with status %d", response.StatusCode)
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(to); err != nil {
+		return errAnswer
+	}
+	return nil
+}
+
+// CheckPeer returns what is wrong with the URL of an instance, or "".
+func CheckPeer(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.User != nil {
+		return "it is not the URL of an instance, such as http://headgate.internal:8080"
+	}
+	return ""
+}
+
+// readCursor reads which denials of each node were seen: NODE.SEQ, with commas between.
+func readCursor(text string) (map[string]int64, bool) {
+	cursor := make(map[string]int64)
+	if text == "" {
+		return cursor, true
+	}
+	for pair := range strings.SplitSeq(text, ",") {
+		node, number, ok := strings.Cut(pair, ".")
+		seq, err := strconv.ParseInt(number, 10, 64)
+		if !ok || err != nil || seq < 0 || node == "" || len(cursor) > maxPeers {
+			return nil, false
+		}
+		cursor[node] = seq
+	}
+	return cursor, true
+}
+
+func writeCursor(cursor map[string]int64) string {
+	pairs := make([]string, 0, len(cursor))
+	for node, seq := range cursor {
+		pairs = append(pairs, node+"."+strconv.FormatInt(seq, 10))
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, ",")
+}

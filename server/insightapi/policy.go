@@ -1,0 +1,160 @@
+package insightapi
+
+import (
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/telemetry/insight"
+)
+
+// PolicyReport is what GET policy answers.
+type PolicyReport struct {
+	Version int64  `json:"version"`
+	Hash    string `json:"hash"`
+	// Rules are the first of those in force, and All is how many there are.
+	Rules []ShownRule `json:"rules"`
+	All   int         `json:"all_rules"`
+	// Changes are the last ones, the newest first.
+	Changes []Change `json:"changes"`
+	// Candidate is what GET /v1/candidate answers; null without one.
+	Candidate any        `json:"candidate"`
+	Instances []Instance `json:"instances"`
+}
+
+// ShownRule is a rule for people.
+type ShownRule struct {
+	Rule   string   `json:"rule"`
+	Mode   string   `json:"mode"`
+	Match  []string `json:"match"`
+	Per    []string `json:"per"`
+	Limits []string `json:"limits"`
+	// Tiers are the limits by tariff.
+	Tiers []ShownTier `json:"tiers,omitempty"`
+	Place string      `json:"place,omitempty"`
+}
+
+// ShownTier is one tier of a tariff.
+type ShownTier struct {
+	Tier   string   `json:"tier"`
+	Limits []string `json:"limits"`
+}
+
+// Change is one change of the policy in force, or a reload that failed.
+type Change struct {
+	// At is when, in milliseconds since 1970.
+	At      int64  `json:"at"`
+	Version int64  `json:"version"`
+	Hash    string `json:"hash"`
+	// Because is why the files were read.
+	Because string `json:"because"`
+	// Failed says what was wrong, if nothing was changed for that reason.
+	Failed string `json:"failed,omitempty"`
+	// Added, Removed and Changed are the rules that differ.
+	Added   []string      `json:"added,omitempty"`
+	Removed []string      `json:"removed,omitempty"`
+	Changed []RuleChanged `json:"changed,omitempty"`
+}
+
+// RuleChanged is a rule that was changed: the two versions of what differs.
+type RuleChanged struct {
+	Rule   string `json:"rule"`
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// Gate bounds how much is in progress.
+type Gate struct {
+	Instance string `json:"instance"`
+	Name     string `json:"name"`
+	Kind     string `json:"kind"`
+	// Limit is how many permits there are for each key, Held how many are held by all
+	// keys, and Keys how many keys hold any.
+	Limit int64 `json:"limit"`
+	Held  int64 `json:"held"`
+	Keys  int64 `json:"keys"`
+	// Waiting is how many wait for one, and Rejected how many were turned away.
+	Waiting  int64 `json:"waiting"`
+	Rejected int64 `json:"rejected"`
+}
+
+// Store is how the store does, seen from one instance.
+type Store struct {
+	Instance string `json:"instance"`
+	Name     string `json:"name"`
+	// State is "ok", "open" (it is not asked), "half_open" or "learning".
+	State string `json:"state"`
+	insight.StoreReport
+	// Figures are numbers with names, in the order to show them.
+	Figures []Figure `json:"figures"`
+}
+
+// Figure is a number with a name and a meaning.
+type Figure struct {
+	Group string `json:"group"`
+	Name  string `json:"name"`
+	Value int64  `json:"value"`
+	Help  string `json:"help"`
+}
+
+func (h *Handler) policy(q *query) (any, *failure) {
+	if q.local {
+		return part[struct{}]{h.self(), struct{}{}}, nil
+	}
+	p := h.o.Policy()
+	rules := p.Rules()
+	out := PolicyReport{Version: p.Version, Hash: p.Hash, All: len(rules), Rules: []ShownRule{}, Changes: []Change{}}
+	if q.values.Get("limit") == "" {
+		q.limit = maxLimit
+	}
+	for i := range rules[:min(len(rules), q.limit)] {
+		out.Rules = append(out.Rules, *show(&rules[i]))
+	}
+	if h.o.Changes != nil {
+		out.Changes = append(out.Changes, h.o.Changes()...)
+	}
+	if h.o.Candidate != nil {
+		out.Candidate = h.o.Candidate()
+	}
+	_, out.Instances = ask[struct{}](h, q)
+	return out, nil
+}
+
+func showRule(p decide.Policy, name string) *ShownRule {
+	if r := p.Rule(name); r != nil {
+		return show(r)
+	}
+	return nil
+}
+
+// show shows what is no secret: of a condition the entry alone.
+func show(r *policy.Rule) *ShownRule {
+	s := &ShownRule{Rule: r.Name, Mode: r.Mode.String(), Match: []string{}, Per: []string{}, Limits: texts(r.Limits)}
+	for i := range r.Match {
+		s.Match = append(s.Match, r.Match[i].Entry)
+	}
+	for i := range r.Per {
+		s.Per = append(s.Per, r.Per[i].Entry)
+	}
+	if t := r.Tariff; t != nil {
+		for i := range t.Tiers {
+			s.Tiers = append(s.Tiers, ShownTier{t.Tiers[i].Value, texts(t.Tiers[i].Limits)})
+		}
+		if t.Other != nil {
+			s.Tiers = append(s.Tiers, ShownTier{"*", texts(t.Other)})
+		}
+	}
+	if r.Pos != (policy.Position{}) {
+		s.Place = r.Pos.String()
+	}
+	return s
+}
+
+func texts(limits *headgate.Rule) []string {
+	list := []string{}
+	if limits != nil {
+		for i := range limits.Limits() {
+			list = append(list, limits.Limits()[i].String())
+		}
+	}
+	return list
+}
