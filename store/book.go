@@ -95,7 +95,7 @@ func (b *Book) Acquire(r *PermitRequest, now int64) (PermitAnswer, error) {
 		case int64(len(h.Slots)) != cost:
 			return PermitAnswer{}, ErrOtherCost
 		default:
-			return b.answer(PermitAnswer{Lease: h.lease(r.Key, now)}, now), nil
+			return b.answer(PermitAnswer{Lease: h.lease(r.Key, now)}), nil
 		}
 	}
 	place := slices.IndexFunc(b.Line, func(p Place) bool { return p.Holder == r.Holder })
@@ -110,7 +110,7 @@ func (b *Book) Acquire(r *PermitRequest, now int64) (PermitAnswer, error) {
 		if place >= 0 {
 			b.Line = slices.Delete(b.Line, place, place+1)
 		}
-		return b.answer(PermitAnswer{Lease: b.grant(r, now).lease(r.Key, now)}, now), nil
+		return b.answer(PermitAnswer{Lease: b.grant(r, now).lease(r.Key, now)}), nil
 	}
 	ttl := r.Wait.Microseconds()
 	switch {
@@ -119,12 +119,12 @@ func (b *Book) Acquire(r *PermitRequest, now int64) (PermitAnswer, error) {
 	case ttl == 0:
 	case place >= 0:
 		b.Line[place].Until, b.Line[place].TTL = now+ttl, ttl
-		return b.answer(PermitAnswer{Waiting: true, Ahead: ahead}, now), nil
+		return b.answer(PermitAnswer{Waiting: true, Ahead: ahead}), nil
 	case len(b.Line) < r.Queue:
 		b.Line = append(b.Line, Place{Holder: r.Holder, Until: now + ttl, TTL: ttl, Cost: cost})
-		return b.answer(PermitAnswer{Waiting: true, Ahead: ahead}, now), nil
+		return b.answer(PermitAnswer{Waiting: true, Ahead: ahead}), nil
 	}
-	return b.answer(PermitAnswer{}, now), nil
+	return b.answer(PermitAnswer{}), nil
 }
 
 // turn reports whether the cost may be granted to somebody who has these places ahead,
@@ -181,13 +181,8 @@ func (b *Book) grant(r *PermitRequest, now int64) *Held {
 }
 
 // answer adds to an answer how the key stands.
-func (b *Book) answer(a PermitAnswer, now int64) PermitAnswer {
+func (b *Book) answer(a PermitAnswer) PermitAnswer {
 	a.InUse, a.Line = b.inUse(), len(b.Line)
-	for i := range b.Leases {
-		if ends := micros(b.Leases[i].Until - now); i == 0 || ends < a.Ends {
-			a.Ends = ends
-		}
-	}
 	return a
 }
 

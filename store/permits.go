@@ -187,9 +187,6 @@ type PermitAnswer struct {
 	// holders wait.
 	InUse int64
 	Line  int
-	// Ends is when the lease that ends first does so, unless it is renewed or released:
-	// zero if nothing is held.
-	Ends time.Duration
 }
 
 // Granted reports whether the holder has a lease.

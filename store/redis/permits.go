@@ -1,10 +1,12 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -44,7 +46,7 @@ func (s *Store) Acquire(ctx context.Context, r store.PermitRequest) (store.Permi
 		return store.PermitAnswer{}, err
 	}
 	status := got.int()
-	a := store.PermitAnswer{InUse: got.int(), Line: int(got.int()), Ends: got.duration(), Ahead: int(got.int())}
+	a := store.PermitAnswer{InUse: got.int(), Line: int(got.int()), Ahead: int(got.int())}
 	switch status {
 	case permitGranted:
 		a.Lease = got.lease(r.Key, r.Holder)
@@ -115,6 +117,8 @@ func (s *Store) Holders(ctx context.Context, key string) (all store.PermitHolder
 		l.Slots = got.slots(int(got.int()))
 		all.Leases = append(all.Leases, l)
 	}
+	// A hash has no order; epochs are in that of the grants.
+	slices.SortFunc(all.Leases, func(a, b store.Lease) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	for range line {
 		all.Waiting = append(all.Waiting, store.Ticket{Holder: got.string(), Cost: got.int(), Remaining: got.duration()})
 	}

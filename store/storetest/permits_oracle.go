@@ -104,11 +104,6 @@ func (o *permitOracle) acquire(r store.PermitRequest, now, epoch int64) (a store
 			return
 		}
 		a.InUse, a.Line = k.inUse(), len(k.line)
-		for _, c := range k.cells {
-			if c != nil && (a.Ends == 0 || time.Duration(c.ends-now)*time.Microsecond < a.Ends) {
-				a.Ends = time.Duration(c.ends-now) * time.Microsecond
-			}
-		}
 	}()
 	if c := k.leaseOf(r.Holder); c != nil {
 		a.Lease = k.lease(r.Key, c, now)
