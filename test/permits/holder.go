@@ -72,7 +72,7 @@ func hold(setting string) error {
 	for i := range workers {
 		all.Go(func() {
 			w := worker{name: fmt.Sprintf("%d.%d", os.Getpid(), i), careless: i == 0}
-			if err := w.work(ctx, gate, parts[1]); err != nil {
+			if err := w.work(ctx, gate, parts[1]); err != nil && !errors.Is(err, context.Canceled) {
 				errs <- err
 			}
 		})
@@ -124,12 +124,13 @@ func (w *worker) work(ctx context.Context, gate *shared.Gate, resource string) e
 		r := flow.Request{Key: keys[rand.N(len(keys))], Cost: 1 + rand.Int64N(2)}
 		permit, err := gate.Acquire(ctx, r)
 		switch _, rejected := errors.AsType[*flow.Rejection](err); {
+		case err == nil:
+		case ctx.Err() != nil: // the trial is over
+			return context.Cause(ctx)
 		case rejected || errors.Is(err, headgate.ErrUnavailable) || errors.Is(err, shared.ErrEnded):
 			time.Sleep(time.Millisecond)
 			continue
-		case err != nil && ctx.Err() != nil:
-			return nil
-		case err != nil:
+		default:
 			return err
 		}
 		err = w.write(permit.Context(ctx), r.Key)

@@ -1,7 +1,6 @@
 package permits
 
 import (
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -86,11 +85,9 @@ func (n *Line) forward(from, to net.Conn) {
 			}
 		}
 		if err != nil {
-			if err != io.EOF {
-				n.mu.Lock()
-				delete(n.open, from)
-				n.mu.Unlock()
-			}
+			n.mu.Lock()
+			delete(n.open, from)
+			n.mu.Unlock()
 			return
 		}
 	}
