@@ -26,6 +26,7 @@
 //
 //   - [Rate] says how often, by a [headgate.Limiter].
 //   - Package permits says how much at once, for each key.
+//   - Package shared says the same over all processes that share a store.
 //   - Package adaptive finds out how much at once is good.
 //   - Package shed puts a queue in front of a gate, and decides who waits and who goes.
 //

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"os"
@@ -34,14 +33,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: reports URL ADDRESS")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
-		log.Fatal(err)
+	if err := run(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, url, address string) error {
+func run(url, address string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	db, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (s *reports) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(context.Cause(ctx), shared.ErrLost) {
 			err = context.Cause(ctx)
 		}
-		log.Print(err)
+		fmt.Fprintln(os.Stderr, "a report was not finished:", err)
 		http.Error(w, "the report was not finished", http.StatusServiceUnavailable)
 		return
 	}

@@ -29,7 +29,8 @@
 //
 // # Caveats
 //
-// Permits are of this process: two processes admit twice as much.
+// Permits are of this process: two processes admit twice as much. Package shared has
+// permits that processes share.
 //
 // Higher classes are served first for as long as there are any. Bound the wait of the
 // lower ones with MaxWait, or by their contexts.
