@@ -40,8 +40,9 @@ type Result struct {
 	// Looks is how often the store was asked for all holders.
 	Looks int
 	// Back is how long after a process was killed the store was asked for the last time
-	// and still listed what the process held. The longest of all.
-	Back time.Duration
+	// and still listed what the process held: the longest of all, and of those during
+	// which the store's clock was stepped.
+	Back, BackStepped time.Duration
 }
 
 const processes = 8
@@ -56,6 +57,7 @@ type trials struct {
 	mu     sync.Mutex // guards what follows
 	left   int        // trials that are still to be made
 	named  int
+	steps  int // of the store's clock
 	result Result
 }
 
@@ -189,10 +191,10 @@ func (r *trials) faults(line *Line) {
 				r.finish(p)
 				return
 			}
+			steps := r.stepped(0)
 			p.signal(syscall.SIGKILL)
-			at := time.Now()
 			_ = p.cmd.Wait() // it was killed
-			r.freed(p.name, at)
+			r.freed(p.name, time.Now(), steps)
 			p = r.start(line)
 		case 3, 4:
 			if r.next("stopped beyond the TTL") {
@@ -220,8 +222,16 @@ func (r *trials) faults(line *Line) {
 	}
 }
 
+// stepped adds to the steps of the store's clock, and returns how many there were.
+func (r *trials) stepped(more int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps += more
+	return r.steps
+}
+
 // freed waits until nothing is held by a process that was killed.
-func (r *trials) freed(name string, since time.Time) {
+func (r *trials) freed(name string, since time.Time, steps int) {
 	last := since
 	stores.Until(r.t, "what a killed process held is free", func() bool {
 		asked := time.Now()
@@ -241,7 +251,11 @@ func (r *trials) freed(name string, since time.Time) {
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.result.Back = max(r.result.Back, last.Sub(since))
+	if r.steps == steps {
+		r.result.Back = max(r.result.Back, last.Sub(since))
+	} else {
+		r.result.BackStepped = max(r.result.BackStepped, last.Sub(since))
+	}
 }
 
 // finish has a process end in good order.
@@ -257,12 +271,15 @@ func (r *trials) clock() {
 	for {
 		time.Sleep(2*ttl + rand.N(4*ttl))
 		if !r.next("the store's clock steps") {
+			r.stepped(1)
 			r.place.SetClock(0)
 			return
 		}
 		// As far as a step back is harmless for fences: while something is held of each
 		// key, or was shortly before, epochs grow whatever the clock says.
+		r.stepped(1)
 		r.place.SetClock(time.Duration(rand.N(4)) * time.Second)
+		r.stepped(1)
 	}
 }
 
