@@ -1,5 +1,5 @@
-// Package servers starts real servers for tests: Redis and Valkey, PostgreSQL and
-// memcached.
+// Package servers starts real servers for tests: Redis and Valkey, PostgreSQL, memcached
+// and Kafka.
 //
 // # Basics
 //
@@ -23,10 +23,10 @@
 // [Server.SetClock] and [Daemon.SetClock] set the wall clock of one server, and [SetClock]
 // that of any process, on Linux and amd64.
 //
-// [StartPostgres] and [StartMemcached] start a [Daemon] of those that are no Redis, which
-// can be killed, paused and started again as well, and so does [StartPgBouncer], which
-// stands before a PostgreSQL. Both refuse to run as root, and are then run as the user
-// postgres or nobody.
+// [StartPostgres], [StartMemcached] and [StartKafka] start a [Daemon] of those that are no
+// Redis, which can be killed, paused and started again as well, and so does
+// [StartPgBouncer], which stands before a PostgreSQL. PostgreSQL and PgBouncer refuse to run
+// as root, and are then run as the user postgres or nobody.
 //
 // A server listens on a free port of the loopback interface only, keeps its
 // files in the test's own directory, saves nothing unless told to, and is killed

@@ -1,0 +1,144 @@
+package servers
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Kafka is a running Apache Kafka: one process that is broker and controller.
+type Kafka struct{ *Daemon }
+
+// kafkaTool is the directory in bin/tools that holds Kafka's classes.
+const kafkaTool = "kafka-4.1.0"
+
+// StartKafka starts a Kafka without topics, and waits until it serves. It fails the test
+// if Java or Kafka's classes are missing or it does not come up. The server is killed when
+// the test and its subtests end. Settings are lines of its configuration, such as
+// "message.max.bytes=100000".
+func StartKafka(t testing.TB, settings ...string) *Kafka {
+	t.Helper()
+	java, err := exec.LookPath("java")
+	if err != nil {
+		t.Fatalf("servers: java is not installed (%v): run `make test`, which installs it, or `apt-get install default-jdk-headless`", err)
+	}
+	classes, err := tool(kafkaTool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{t: t, name: "kafka", dir: t.TempDir()}
+	controller := Port(t)
+	properties := filepath.Join(d.dir, "server.properties")
+	run := func(heap, class string, args ...string) *exec.Cmd {
+		cmd := exec.Command(java, append([]string{
+			heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
+			"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classes + "/*", class,
+		}, args...)...)
+		cmd.Dir, cmd.SysProcAttr = d.dir, attributes()
+		return cmd
+	}
+	formatted := false
+	d.command = func() *exec.Cmd {
+		// Its port is another one if the first was taken meanwhile.
+		text := kafkaProperties(d.dir, d.Addr(), controller, settings)
+		if err := os.WriteFile(properties, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !formatted {
+			id := make([]byte, 16)
+			_, _ = rand.Read(id) // never fails
+			format := run("-Xmx128m", "kafka.tools.StorageTool", "format",
+				"-t", base64.RawURLEncoding.EncodeToString(id), "-c", properties)
+			if out, err := format.CombinedOutput(); err != nil {
+				t.Fatalf("servers: formatting Kafka's storage: %v:\n%s", err, out)
+			}
+			formatted = true
+		}
+		return run("-Xmx512m", "kafka.Kafka", properties)
+	}
+	d.ready = d.identifyKafka
+	startDaemon(d)
+	return &Kafka{d}
+}
+
+// tool is a directory in bin/tools, which scripts/install-test-programs has filled.
+func tool(name string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("servers: %w", err)
+	}
+	for {
+		found := filepath.Join(dir, "bin", "tools", name)
+		if _, err := os.Stat(found); err == nil {
+			return found, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("servers: there is no bin/tools/%s: run `make test`, which installs it, or scripts/install-test-programs", name)
+		}
+		dir = parent
+	}
+}
+
+func kafkaProperties(dir, addr string, controller int, settings []string) string {
+	quorum := fmt.Sprintf("%s:%d", loopback, controller)
+	lines := append([]string{
+		"process.roles=broker,controller",
+		"node.id=1",
+		"controller.quorum.voters=1@" + quorum,
+		"listeners=PLAINTEXT://" + addr + ",CONTROLLER://" + quorum,
+		"advertised.listeners=PLAINTEXT://" + addr,
+		"controller.listener.names=CONTROLLER",
+		"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"log.dirs=" + filepath.Join(dir, "data"),
+		"auto.create.topics.enable=false",
+		"default.replication.factor=1",
+		"offsets.topic.replication.factor=1",
+		"offsets.topic.num.partitions=1",
+		"transaction.state.log.replication.factor=1",
+		"transaction.state.log.min.isr=1",
+		"group.initial.rebalance.delay.ms=0",
+		"group.min.session.timeout.ms=1000",
+	}, settings...)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// identifyKafka returns an error unless a Kafka answers on the port.
+func (d *Daemon) identifyKafka(ctx context.Context) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", d.Addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	const mark = 0x68656164
+	ask := []byte{0, 0, 0, 10, 0, 18, 0, 0} // its length; ApiVersions, version 0
+	ask = binary.BigEndian.AppendUint32(ask, mark)
+	ask = append(ask, 0xff, 0xff) // no name of a client
+	if _, err := conn.Write(ask); err != nil {
+		return err
+	}
+	answer := make([]byte, 8)
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return err
+	}
+	if binary.BigEndian.Uint32(answer[4:]) != mark {
+		return errors.New("something that is no Kafka answers on its port")
+	}
+	return nil
+}
