@@ -1,0 +1,387 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+)
+
+// Order says which records must be handled one after the other.
+type Order uint8
+
+const (
+	// ByKey handles records of a partition that have the same key in the order of
+	// their offsets, and others side by side. Records without a key (a null key, not
+	// an empty one) have no order. It is the zero Order.
+	ByKey Order = iota
+	// ByPartition handles the records of a partition in the order of their offsets.
+	ByPartition
+	// Unordered handles records in any order.
+	Unordered
+)
+
+// Exhausted says what becomes of a record that no attempt could handle.
+type Exhausted uint8
+
+const (
+	// ToDeadLetter produces the record to Config.DeadLetter. It is the zero Exhausted.
+	ToDeadLetter Exhausted = iota
+	// Block keeps trying for as long as the partition is assigned. What must come after
+	// the record waits for it, and its partition is paused sooner or later.
+	Block
+	// Discard counts the record as done. Hooks.Discarded hears of it.
+	Discard
+)
+
+// Config says what to consume and how. New refuses one that cannot work.
+type Config struct {
+	// Brokers are addresses to begin with, such as "127.0.0.1:9092".
+	Brokers []string
+	// Group is the consumer group.
+	Group string
+	// Topics are the topics to consume. They must exist. Those of Retry.Tiers are
+	// consumed as well, and are not listed here.
+	Topics []string
+	// Options are further options of the client: TLS, SASL, balancers, offsets to
+	// begin at. The Consumer sets the callbacks of the assignment, commits, and the
+	// sizes of fetches itself, whatever is set here.
+	Options []kgo.Opt
+
+	// Handle does the work of one record. Several calls run at a time. The record is
+	// done when Handle returns nil; any error is an attempt that failed, and so is a
+	// panic. The context ends when Timeout has passed, and when the record must be
+	// given up because its partition has gone to another consumer or Run has to end:
+	// what Handle returns after that does not count.
+	//
+	// A record may be handled more than once: see the package comment.
+	Handle func(ctx context.Context, r *kgo.Record) error
+	// Timeout ends the context of each call of Handle. Zero means no limit.
+	Timeout time.Duration
+	// Order says which records are handled one after the other.
+	Order Order
+
+	// Workers is how many records may be handled at a time, 1 to 100,000. Zero means 64.
+	Workers int
+	// Gate decides whether a record may be handled now: by a rate, by permits, by an
+	// adaptive limit, or by a chain of them. Records that it refuses wait, and others
+	// with another Request.Key go first. The Consumer calls TryAcquire only, so a queue
+	// in the gate is not used. Nil lets everything in.
+	Gate flow.Gate
+	// Request says how to ask the gate for a record. Records whose requests have the
+	// same Key wait for each other at the gate. Nil asks with the zero Request.
+	Request func(r *kgo.Record) flow.Request
+	// Outcome tells the gate how an attempt ended. Nil means DefaultOutcome.
+	Outcome func(err error) flow.Outcome
+
+	// MaxBytes is the memory for records, whether they are being fetched, wait, or are
+	// being handled: 1 MiB or more. Each record counts with its key, value, headers and
+	// 256 bytes. Zero means 64 MiB. A single batch that is larger still passes alone.
+	MaxBytes int64
+	// MaxRecords is how many records may wait or be handled, 1 to 10,000,000. Zero means
+	// 10,000. Records that are done count until all before them in their partition are.
+	MaxRecords int
+	// Pause says when partitions are paused, so that they leave room to others.
+	Pause Pause
+	// Behind sheds records of partitions that are too far behind. The zero Behind does not.
+	Behind Behind
+
+	// Retry says how often and when to try again.
+	Retry Retry
+	// DeadLetter is the topic for records that no attempt could handle. It must exist.
+	DeadLetter string
+	// Exhausted says what becomes of them. ToDeadLetter, which is the zero value, needs
+	// DeadLetter.
+	Exhausted Exhausted
+
+	// Drain is how long records that are being handled may take to end when their
+	// partition is revoked and when Run ends. After that their contexts end. Zero means
+	// 20 seconds; at most 5 minutes.
+	Drain time.Duration
+	// CommitEvery is the time between commits. Zero means 1 second.
+	CommitEvery time.Duration
+	// Hooks are told what happens.
+	Hooks Hooks
+}
+
+// Pause says when a partition is paused: not fetched any more, until it has worked off
+// enough. A partition is paused when any of the thresholds is reached, and resumed when
+// it is below Resume of all of them. It is paused at most once every Every, so that
+// thresholds which are too low do not make it flap: in between, MaxBytes and MaxRecords
+// bound it together with all others.
+//
+// There is no threshold for lag: a paused partition falls further behind, and would stay
+// paused. See Behind.
+type Pause struct {
+	// Records is how many records of one partition may wait or be handled, and Bytes
+	// their size, counted as in MaxBytes. Zero means as much as is free: a partition is
+	// paused when it holds as much as there is left for all others.
+	Records int
+	Bytes   int64
+	// Age is how long the oldest record may have been waiting or handled in this
+	// process. Zero means no bound.
+	Age time.Duration
+	// Resume is the part of a threshold, above 0 and below 1, at which to resume. Zero
+	// means 0.5.
+	Resume float64
+	// Dwell is how long a pause lasts at least. Zero means 1 second.
+	Dwell time.Duration
+	// Every is the time between the beginnings of two pauses of a partition, at least.
+	// Zero means 30 seconds.
+	Every time.Duration
+}
+
+// Behind says what to do with records of a partition that is too far behind. Exactly one
+// of Skip, Sample and Topic says what.
+type Behind struct {
+	// Lag is at how many records behind the end of its partition shedding begins, and
+	// Until where it ends. Until must be less than Lag; zero means half of it.
+	Lag, Until int64
+	// Skip counts records as done without handling them.
+	Skip bool
+	// Sample handles one record of so many, 2 or more, and skips the others.
+	Sample int
+	// Topic is where records are produced to instead of being handled. It must exist.
+	Topic string
+	// Keep reports records that are handled in any case. Nil keeps none.
+	Keep func(r *kgo.Record) bool
+}
+
+// Retry says how often and when to try a record again.
+type Retry struct {
+	// InPlace is how often to try again at once, keeping the order, before the record
+	// goes to the first tier, or is exhausted where there is none. It does not apply to
+	// records from tiers.
+	InPlace int
+	// Backoff is the wait before the first try again; it doubles with each, up to
+	// MaxBackoff, and is shortened by up to a half at random. Zero means 100 ms and 10 s.
+	// An error that says when to come again, see Later, makes it longer, never shorter.
+	Backoff, MaxBackoff time.Duration
+	// Tiers are retry topics, in the order in which a record passes them. The order of
+	// records is not kept there.
+	Tiers []Tier
+}
+
+// Tier is a retry topic. Two groups that consume the same topic need tiers of their own.
+type Tier struct {
+	// Topic must exist.
+	Topic string
+	// Delay is how long a record waits in the topic, 100 ms or more.
+	Delay time.Duration
+}
+
+// Defaults and bounds of a Config.
+const (
+	DefaultWorkers    = 64
+	DefaultMaxBytes   = 64 << 20
+	DefaultMaxRecords = 10_000
+	DefaultDrain      = 20 * time.Second
+
+	minBytes   = 1 << 20
+	maxWorkers = 100_000
+	maxRecords = 10_000_000
+	maxDrain   = 5 * time.Minute
+	minDelay   = 100 * time.Millisecond
+	maxName    = 249 // of a topic, as Kafka has it
+)
+
+// or sets a value that is zero to its default.
+func or[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}
+
+// complete fills in what is left out.
+func (c *Config) complete() {
+	or(&c.Workers, DefaultWorkers)
+	or(&c.MaxBytes, DefaultMaxBytes)
+	or(&c.MaxRecords, DefaultMaxRecords)
+	or(&c.Drain, DefaultDrain)
+	or(&c.CommitEvery, time.Second)
+	or(&c.Pause.Resume, 0.5)
+	or(&c.Pause.Dwell, time.Second)
+	or(&c.Pause.Every, 30*time.Second)
+	or(&c.Behind.Until, c.Behind.Lag/2)
+	or(&c.Retry.Backoff, 100*time.Millisecond)
+	or(&c.Retry.MaxBackoff, max(10*time.Second, c.Retry.Backoff))
+	if c.Outcome == nil {
+		c.Outcome = DefaultOutcome
+	}
+	if c.Request == nil {
+		c.Request = func(*kgo.Record) flow.Request { return flow.Request{} }
+	}
+}
+
+// validate expects a Config that is complete.
+func (c *Config) validate() error {
+	var p headgate.Problems
+	if len(c.Brokers) == 0 {
+		p.Add("brokers", "there are no brokers, must be at least one address")
+	}
+	if c.Group == "" {
+		p.Add("group", "the group is empty, must be the name of a consumer group")
+	}
+	if c.Handle == nil {
+		p.Add("handle", "there is no function to handle records with")
+	}
+	if c.Order > Unordered {
+		p.Add("order", "the order is %d, must be %d to %d", c.Order, ByKey, Unordered)
+	}
+	between(&p, "workers", "the number of workers", int64(c.Workers), 1, maxWorkers)
+	if c.MaxBytes < minBytes {
+		p.Add("max_bytes", "the memory is %d bytes, must be %d or more", c.MaxBytes, minBytes)
+	}
+	between(&p, "max_records", "the number of records", int64(c.MaxRecords), 1, maxRecords)
+	if c.Timeout < 0 {
+		p.Add("timeout", "the timeout is %v, must be 0 or more", c.Timeout)
+	}
+	if c.Drain < 0 || c.Drain > maxDrain {
+		p.Add("drain", "the time to drain is %v, must be more than 0 and at most %v", c.Drain, maxDrain)
+	}
+	if c.CommitEvery < 0 {
+		p.Add("commit_every", "the time between commits is %v, must be more than 0", c.CommitEvery)
+	}
+	c.Pause.validate(&p, c)
+	c.Behind.validate(&p)
+	c.Retry.validate(&p)
+	c.validateTopics(&p)
+	return p.Err("kafka")
+}
+
+func between(p *headgate.Problems, field, what string, n, least, most int64) {
+	if n < least || n > most {
+		p.Add(field, "%s is %d, must be %d to %d", what, n, least, most)
+	}
+}
+
+func (s *Pause) validate(p *headgate.Problems, c *Config) {
+	if s.Records < 0 || s.Records > c.MaxRecords {
+		p.Add("pause.records", "a partition is paused at %d records, must be 1 to max_records (%d), or 0 for as many as are free",
+			s.Records, c.MaxRecords)
+	}
+	if s.Bytes < 0 || s.Bytes > c.MaxBytes {
+		p.Add("pause.bytes", "a partition is paused at %d bytes, must be 1 to max_bytes (%d), or 0 for as many as are free",
+			s.Bytes, c.MaxBytes)
+	}
+	if s.Age < 0 {
+		p.Add("pause.age", "a partition is paused at an age of %v, must be 0 or more", s.Age)
+	}
+	if !(s.Resume > 0 && s.Resume < 1) { // NaN too
+		p.Add("pause.resume", "a partition is resumed at %v of a threshold, must be above 0 and below 1", s.Resume)
+	}
+	if s.Dwell < 0 {
+		p.Add("pause.dwell", "the shortest pause is %v, must be more than 0", s.Dwell)
+	}
+	if s.Every < s.Dwell {
+		p.Add("pause.every", "a partition is paused every %v at most, must be pause.dwell (%v) or more", s.Every, s.Dwell)
+	}
+}
+
+func (b *Behind) validate(p *headgate.Problems) {
+	ways := 0
+	for _, chosen := range []bool{b.Skip, b.Sample != 0, b.Topic != ""} {
+		if chosen {
+			ways++
+		}
+	}
+	switch {
+	case b.Lag < 0:
+		p.Add("behind.lag", "the lag is %d, must be 1 or more, or 0 to shed nothing", b.Lag)
+	case b.Lag == 0 && ways > 0:
+		p.Add("behind.lag", "the lag is 0, but behind says what to shed: it must be 1 or more")
+	case b.Lag > 0 && ways != 1:
+		p.Add("behind", "%d of skip, sample and topic are set, must be exactly 1", ways)
+	}
+	if b.Sample < 0 || b.Sample == 1 {
+		p.Add("behind.sample", "one record of %d is handled, must be one of 2 or more", b.Sample)
+	}
+	if b.Lag > 0 && (b.Until < 0 || b.Until >= b.Lag) {
+		p.Add("behind.until", "shedding ends at a lag of %d, must be 0 or more and below the lag where it begins (%d)", b.Until, b.Lag)
+	}
+}
+
+func (r *Retry) validate(p *headgate.Problems) {
+	if r.InPlace < 0 {
+		p.Add("retry.in_place", "the number of tries in place is %d, must be 0 or more", r.InPlace)
+	}
+	if r.Backoff < 0 {
+		p.Add("retry.backoff", "the backoff is %v, must be more than 0", r.Backoff)
+	}
+	if r.MaxBackoff < r.Backoff {
+		p.Add("retry.max_backoff", "the longest backoff is %v, must be the first backoff (%v) or more", r.MaxBackoff, r.Backoff)
+	}
+	for i, tier := range r.Tiers {
+		if tier.Delay < minDelay {
+			p.Add(fmt.Sprintf("retry.tiers[%d].delay", i), "the delay is %v, must be %v or more", tier.Delay, minDelay)
+		}
+	}
+}
+
+// validateTopics looks at all topics together: a record must not come back to where it
+// has been.
+func (c *Config) validateTopics(p *headgate.Problems) {
+	used := make(map[string]string) // topic to field
+	check := func(field, topic string) {
+		if topic == "" || len(topic) > maxName || topic == "." || topic == ".." || strings.ContainsFunc(topic, notInName) {
+			p.Add(field, "the topic is %q, must be 1 to %d of letters, digits, \".\", \"_\" and \"-\"", topic, maxName)
+			return
+		}
+		if other, ok := used[topic]; ok {
+			p.Add(field, "the topic %q is also %s, must be another one", topic, other)
+			return
+		}
+		used[topic] = field
+	}
+	if len(c.Topics) == 0 {
+		p.Add("topics", "there are no topics, must be at least one")
+	}
+	for i, topic := range c.Topics {
+		check(fmt.Sprintf("topics[%d]", i), topic)
+	}
+	for i, tier := range c.Retry.Tiers {
+		check(fmt.Sprintf("retry.tiers[%d].topic", i), tier.Topic)
+	}
+	if c.Behind.Topic != "" {
+		check("behind.topic", c.Behind.Topic)
+	}
+	switch {
+	case c.Exhausted > Discard:
+		p.Add("exhausted", "exhausted is %d, must be %d to %d", c.Exhausted, ToDeadLetter, Discard)
+	case c.Exhausted != ToDeadLetter && c.DeadLetter != "":
+		p.Add("dead_letter", "there is a dead-letter topic %q, but exhausted says that records do not go there", c.DeadLetter)
+	case c.Exhausted == ToDeadLetter && c.DeadLetter == "":
+		p.Add("dead_letter", "there is no dead-letter topic: name one, or say with exhausted that records which fail block or are discarded")
+	case c.DeadLetter != "":
+		check("dead_letter", c.DeadLetter)
+	}
+}
+
+// notInName reports what Kafka does not allow in the name of a topic.
+func notInName(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+}
+
+// allTopics are the topics that must exist, by the field that names them.
+func (c *Config) allTopics() map[string]string {
+	all := make(map[string]string)
+	for i, topic := range c.Topics {
+		all[topic] = fmt.Sprintf("topics[%d]", i)
+	}
+	for i, tier := range c.Retry.Tiers {
+		all[tier.Topic] = fmt.Sprintf("retry.tiers[%d].topic", i)
+	}
+	if c.Behind.Topic != "" {
+		all[c.Behind.Topic] = "behind.topic"
+	}
+	if c.DeadLetter != "" {
+		all[c.DeadLetter] = "dead_letter"
+	}
+	return all
+}

@@ -1,0 +1,138 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestWindow finishes records in every order that lanes allow, beside an obvious oracle:
+// what is committed ends before the first record that is not done, a record begins only
+// when those of its key before it are done, and what is counted is what is left.
+func TestWindow(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		order := Order(rng.IntN(3))
+		p := newPartition(context.Background(), "t", 0, -1)
+		var ready []*item
+		done := make(map[int64]bool)
+		var all []*item
+		next := int64(rng.IntN(100))
+		first := next
+		for len(all) < 100 || len(ready) > 0 {
+			if len(all) < 100 && rng.IntN(2) == 0 {
+				var key []byte
+				if k := rng.IntN(5); k > 0 {
+					key = fmt.Append(nil, k)
+				}
+				it := &item{record: &kgo.Record{Key: key, Offset: next}, of: p, size: 1 + rng.Int64N(100)}
+				it.done = rng.IntN(10) == 0 // shed
+				done[next] = it.done
+				next += 1 + rng.Int64N(3) // compacted topics have gaps
+				all = append(all, it)
+				if p.add(it, order) {
+					ready = append(ready, it)
+				}
+			} else if len(ready) > 0 {
+				i := rng.IntN(len(ready))
+				it := ready[i]
+				ready = slices.Delete(ready, i, i+1)
+				for _, before := range all {
+					same := order == ByPartition || order == ByKey && it.record.Key != nil && string(before.record.Key) == string(it.record.Key)
+					if before.record.Offset < it.record.Offset && same && !before.done {
+						t.Fatalf("seed %d: offset %d before %d", seed, it.record.Offset, before.record.Offset)
+					}
+				}
+				done[it.record.Offset] = true
+				if n := p.finish(it); n != nil {
+					ready = append(ready, n)
+				}
+			}
+			p.advance()
+			var left int
+			var bytes int64
+			commit := int64(-1)
+			for _, it := range all {
+				if left > 0 || !it.done {
+					left++
+					bytes += it.size
+				} else {
+					commit = it.record.Offset + 1
+				}
+			}
+			if len(p.window) != left || p.bytes != bytes || p.next.Offset != commit {
+				t.Fatalf("seed %d: %d records, %d bytes, commit %d, want %d, %d, %d (from %d)",
+					seed, len(p.window), p.bytes, p.next.Offset, left, bytes, commit, first)
+			}
+		}
+		if len(p.lanes) != 0 {
+			t.Fatalf("seed %d: %d lanes are left", seed, len(p.lanes))
+		}
+	}
+}
+
+func TestQueue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var q queue[int]
+	var oracle []int
+	for i := range 10_000 {
+		switch n := rng.IntN(5); {
+		case n < 2 || len(oracle) == 0:
+			q.push(i)
+			oracle = append(oracle, i)
+		case n < 4:
+			if got := q.pop(); got != oracle[0] {
+				t.Fatalf("popped %d, want %d", got, oracle[0])
+			}
+			oracle = oracle[1:]
+		default:
+			q.unpop(i)
+			oracle = slices.Insert(oracle, 0, i)
+		}
+		if q.len() != len(oracle) {
+			t.Fatalf("%d are in the queue, want %d", q.len(), len(oracle))
+		}
+	}
+}
+
+func TestFetchSize(t *testing.T) {
+	for _, tt := range []struct {
+		budget           int64
+		brokers          int
+		expansion        float64
+		whole, partition int32
+	}{
+		{64 << 20, 1, 1, 8 << 20, 1 << 20},
+		{64 << 20, 4, 1, 2 << 20, 1 << 19},
+		{64 << 20, 1, 8, 1 << 20, 1 << 18},
+		{64 << 20, 0, 0, 8 << 20, 1 << 20},
+		{1 << 20, 3, 1000, 32 << 10, 8 << 10},
+		{1 << 40, 1, 1, 50 << 20, 1 << 20},
+	} {
+		whole, partition := fetchSize(tt.budget, tt.brokers, tt.expansion)
+		if whole != tt.whole || partition != tt.partition {
+			t.Errorf("fetchSize(%d, %d, %v) is %d and %d, want %d and %d",
+				tt.budget, tt.brokers, tt.expansion, whole, partition, tt.whole, tt.partition)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	c := &Consumer{config: Config{Retry: Retry{Backoff: 100 * time.Millisecond, MaxBackoff: 5 * time.Second}}}
+	for tries := 1; tries < 100; tries++ {
+		most := 5 * time.Second
+		if tries < 7 {
+			most = min(most, 100*time.Millisecond<<(tries-1))
+		}
+		for range 100 {
+			if d := c.backoff(tries); d < most/2 || d > most {
+				t.Fatalf("backoff %d is %v, want %v to %v", tries, d, most/2, most)
+			}
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package kafka
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/headgate/headgate/flow"
+)
+
+// run handles the record of an item, or produces its letter, and settles what comes next.
+func (c *Consumer) run(it *item, permit flow.Permit) {
+	if it.letter != nil {
+		err := c.produce(it.of.ctx, it.letter)
+		c.lock()
+		defer c.unlock()
+		defer c.end(it)
+		c.produced(it, err)
+		return
+	}
+	began := time.Now()
+	c.attempt(it, permit, func(err error) {
+		took := time.Since(began)
+		if h := c.config.Hooks.Handled; h != nil {
+			h(it.record, err, took)
+		}
+		c.lock()
+		defer c.unlock()
+		defer c.end(it)
+		c.freed()
+		c.counts.Handled++
+		if err != nil {
+			c.counts.Failed++
+		}
+		switch {
+		case err == nil:
+			c.done(it)
+		case it.of.ctx.Err() != nil:
+			// It was told to stop: this was no attempt, and whoever has the partition
+			// next will handle the record.
+		default:
+			c.fail(it, err)
+		}
+	})
+}
+
+// attempt calls the handler and settles its error, even if the handler panics or ends
+// its goroutine: what was counted as running must not stay so.
+func (c *Consumer) attempt(it *item, permit flow.Permit, settle func(err error)) {
+	var err error
+	returned := false
+	defer func() {
+		if !returned {
+			err = &PanicError{Value: recover(), Stack: debug.Stack()}
+		}
+		permit.Done(c.config.Outcome(err))
+		settle(err)
+	}()
+	ctx := permit.Context(it.of.ctx)
+	if c.config.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.config.Timeout)
+		defer cancel()
+	}
+	err = c.config.Handle(ctx, it.record)
+	returned = true
+}
+
+// done marks an item as done, sends the next of its lane on its way and gives room back.
+// The caller holds the lock.
+func (c *Consumer) done(it *item) {
+	p := it.of
+	next := p.finish(it)
+	c.release(p)
+	if next != nil && p.wants(next) {
+		c.submit(next)
+	}
+}
+
+// fail decides what comes after an attempt that failed. The caller holds the lock.
+func (c *Consumer) fail(it *item, err error) {
+	it.tries++
+	p, retry := it.of, &c.config.Retry
+	switch tier := p.tier + 1; {
+	case hopeless(err):
+		c.exhaust(it, err)
+	case p.tier < 0 && it.tries <= retry.InPlace:
+		c.again(it, err)
+	case tier < len(retry.Tiers):
+		to := retry.Tiers[tier]
+		c.send(it, c.letter(it, to.Topic, err, time.Now().Add(to.Delay)), func() {
+			c.counts.Delayed++
+			if h := c.config.Hooks.Retried; h != nil {
+				c.tell(func() { h(it.record, to.Topic, to.Delay, err) })
+			}
+		})
+	default:
+		c.exhaust(it, err)
+	}
+}
+
+func (c *Consumer) exhaust(it *item, err error) {
+	switch c.config.Exhausted {
+	case Block:
+		c.again(it, err)
+	case Discard:
+		c.counts.Discarded++
+		if h := c.config.Hooks.Discarded; h != nil {
+			c.tell(func() { h(it.record, err) })
+		}
+		c.done(it)
+	default:
+		c.send(it, c.letter(it, c.config.DeadLetter, err, time.Time{}), func() {
+			c.counts.DeadLettered++
+			if h := c.config.Hooks.DeadLettered; h != nil {
+				c.tell(func() { h(it.record, err) })
+			}
+		})
+	}
+}
+
+// again has the item tried again after a while. It keeps its lane, so that nothing
+// overtakes it.
+func (c *Consumer) again(it *item, err error) {
+	wait := max(c.backoff(it.tries), later(comeAgain(err)))
+	c.counts.Retried++
+	if h := c.config.Hooks.Retried; h != nil {
+		c.tell(func() { h(it.record, "", wait, err) })
+	}
+	c.wait(it, wait)
+}
+
+// wait submits an item later, unless its partition is gone by then.
+func (c *Consumer) wait(it *item, d time.Duration) {
+	it.parked = true
+	time.AfterFunc(d, func() {
+		c.lock()
+		defer c.unlock()
+		if it.parked = false; !it.of.gone {
+			c.submit(it)
+		}
+	})
+}
+
+// backoff doubles with each try, up to the longest, and is shortened by up to a half.
+func (c *Consumer) backoff(tries int) time.Duration {
+	r := &c.config.Retry
+	d := r.MaxBackoff
+	if tries < 32 {
+		if grown := r.Backoff << (tries - 1); grown>>(tries-1) == r.Backoff {
+			d = min(d, grown)
+		}
+	}
+	return d - rand.N(d/2+1)
+}

@@ -1,0 +1,87 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/headgate/headgate/contrib/kafka"
+)
+
+// TestConsumer has one broker for all that do not break it.
+func TestConsumer(t *testing.T) {
+	k := start(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, k *cluster)
+	}{
+		{"orders", orders},
+		{"retry topics", retryTopics},
+		{"in place", inPlace},
+		{"letters that are too large", letterTooLarge},
+		{"discarded", discard},
+		{"stuck handler", stuckHandler},
+		{"stuck partition", stuckPartition},
+		{"thresholds", thresholds},
+		{"memory", bounded},
+		{"larger than the budget", largerThanBudget},
+		{"keys", keys},
+		{"many partitions", manyPartitions},
+		{"rate", rate},
+		{"permits", limited},
+		{"behind", behind},
+		{"topics that are missing", missingTopics},
+		{"killed", killed},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, k.of(t)) })
+	}
+}
+
+func orders(t *testing.T, k *cluster) {
+	for name, order := range map[string]kafka.Order{"by key": kafka.ByKey, "by partition": kafka.ByPartition, "unordered": kafka.Unordered} {
+		t.Run(name, func(t *testing.T) {
+			topic := k.topic(fmt.Sprintf("orders-%d", order), 2)
+			const count, keys = 2000, 7
+			var records []*kgo.Record
+			for i := range count {
+				records = append(records, record(topic, int32(i%2), fmt.Sprint(i%keys), i))
+			}
+			k.produce(records...)
+			s := newSeen()
+			var running, most [2]atomic.Int32
+			k := k.of(t)
+			c := k.run(kafka.Config{
+				Group: topic, Topics: []string{topic}, Order: order, Workers: 16,
+				Handle: func(_ context.Context, r *kgo.Record) error {
+					s.add(r)
+					n := running[r.Partition].Add(1)
+					defer running[r.Partition].Add(-1)
+					for m := most[r.Partition].Load(); n > m && !most[r.Partition].CompareAndSwap(m, n); m = most[r.Partition].Load() {
+					}
+					return nil
+				},
+			})
+			await(t, "all records are handled", func() bool { return s.distinct() == count })
+			if err := c.end(); err != nil {
+				t.Fatal(err)
+			}
+			if got := k.committed(topic, topic); got != count {
+				t.Errorf("%d records are committed, want %d", got, count)
+			}
+			for key, offsets := range s.order {
+				if order == kafka.ByKey && !slices.IsSorted(offsets) {
+					t.Errorf("records of key %s were handled in the order %v", key, offsets)
+				}
+			}
+			for i := range most {
+				if n := most[i].Load(); order == kafka.ByPartition && n != 1 {
+					t.Errorf("%d records of partition %d were handled at a time, want 1", n, i)
+				}
+			}
+		})
+	}
+}
