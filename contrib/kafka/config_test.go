@@ -117,8 +117,10 @@ func FuzzOriginOf(f *testing.F) {
 	f.Add("", "-1", "99999999999999999999", "yesterday", "x")
 	f.Fuzz(func(t *testing.T, topic, partition, offset, at, attempts string) {
 		r := &kgo.Record{Headers: []kgo.RecordHeader{
-			{Key: kafka.HeaderTopic, Value: []byte(topic)}, {Key: kafka.HeaderPartition, Value: []byte(partition)},
-			{Key: kafka.HeaderOffset, Value: []byte(offset)}, {Key: kafka.HeaderTimestamp, Value: []byte(at)},
+			{Key: kafka.HeaderTopic, Value: []byte(topic)},
+			{Key: kafka.HeaderPartition, Value: []byte(partition)},
+			{Key: kafka.HeaderOffset, Value: []byte(offset)},
+			{Key: kafka.HeaderTimestamp, Value: []byte(at)},
 			{Key: kafka.HeaderAttempts, Value: []byte(attempts)},
 		}}
 		o, ok := kafka.OriginOf(r)

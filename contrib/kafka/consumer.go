@@ -104,8 +104,8 @@ func New(config Config) (*Consumer, error) {
 // returns nil then, or an error that is [ErrAbandoned].
 //
 // Before it begins it asks the brokers, for as long as it takes, whether all topics exist; if
-// one does not for 10 seconds, it returns a [*headgate.InvalidError]. All other trouble is told to
-// Hooks.Error, and waited out. Run may be called once.
+// one does not for 10 seconds, it returns a [*headgate.InvalidError]. All other trouble is
+// told to Hooks.Error, and waited out. Run may be called once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("kafka: Run was called before")
@@ -122,7 +122,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.checkTopics(ctx); err != nil {
 		c.client.CloseAllowingRebalance()
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was told to end before it could begin
+			return nil // it was told to end before it could begin
 		}
 		return err
 	}

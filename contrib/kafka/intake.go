@@ -15,12 +15,12 @@ var errBehind = errors.New("the partition is too far behind")
 
 // poll fetches and takes in until the context ends. It never waits for a handler: only
 // for records to come, and for room. While there is no room the client fetches ahead as
-// much as intake.fetch allows, and the group's heartbeats go on, which do not need the
+// much as fetchSize allows, and the group's heartbeats go on, which do not need the
 // loop.
 func (c *Consumer) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
-		n, err := c.hasRoom(ctx)
-		if err != nil {
+		n := c.hasRoom(ctx)
+		if n == 0 {
 			break
 		}
 		fetches := c.client.PollRecords(ctx, n)
@@ -37,8 +37,9 @@ func (c *Consumer) poll(ctx context.Context) error {
 	return nil
 }
 
-// hasRoom waits until records may be taken in, and returns how many.
-func (c *Consumer) hasRoom(ctx context.Context) (int, error) {
+// hasRoom waits until records may be taken in, and returns how many; 0 if the context has
+// ended.
+func (c *Consumer) hasRoom(ctx context.Context) int {
 	for {
 		c.lock()
 		n, bytes := c.config.MaxRecords-c.records, c.byteRoom()
@@ -46,12 +47,12 @@ func (c *Consumer) hasRoom(ctx context.Context) (int, error) {
 		if n > 0 && bytes >= 0 {
 			// Half of it, so that the first partition that comes does not take all
 			// before it can be paused.
-			return max(n/2, min(n, c.config.MaxRecords/100), 1), nil
+			return max(n/2, min(n, c.config.MaxRecords/100), 1)
 		}
 		select {
 		case <-c.room:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return 0
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,4 +195,18 @@ func (s *seen) distinct() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.records)
+}
+
+// peak counts what goes on at a time, and the most that it was.
+type peak struct{ now, most atomic.Int64 }
+
+// enter counts one, until what it returns is called.
+func (p *peak) enter() func() {
+	n := p.now.Add(1)
+	for m := p.most.Load(); n > m; m = p.most.Load() {
+		if p.most.CompareAndSwap(m, n) {
+			break
+		}
+	}
+	return func() { p.now.Add(-1) }
 }

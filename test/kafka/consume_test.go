@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -52,16 +51,13 @@ func orders(t *testing.T, k *cluster) {
 			}
 			k.produce(records...)
 			s := newSeen()
-			var running, most [2]atomic.Int32
+			var running [2]peak
 			k := k.of(t)
 			c := k.run(kafka.Config{
 				Group: topic, Topics: []string{topic}, Order: order, Workers: 16,
 				Handle: func(_ context.Context, r *kgo.Record) error {
 					s.add(r)
-					n := running[r.Partition].Add(1)
-					defer running[r.Partition].Add(-1)
-					for m := most[r.Partition].Load(); n > m && !most[r.Partition].CompareAndSwap(m, n); m = most[r.Partition].Load() {
-					}
+					defer running[r.Partition].enter()()
 					return nil
 				},
 			})
@@ -77,8 +73,8 @@ func orders(t *testing.T, k *cluster) {
 					t.Errorf("records of key %s were handled in the order %v", key, offsets)
 				}
 			}
-			for i := range most {
-				if n := most[i].Load(); order == kafka.ByPartition && n != 1 {
+			for i := range running {
+				if n := running[i].most.Load(); order == kafka.ByPartition && n != 1 {
 					t.Errorf("%d records of partition %d were handled at a time, want 1", n, i)
 				}
 			}

@@ -111,15 +111,12 @@ func limited(t *testing.T, k *cluster) {
 		t.Run(name, func(t *testing.T) {
 			k := k.of(t)
 			topic := k.topic("limited-"+name, 3)
-			var running, most atomic.Int64
+			var running peak
 			c := k.run(kafka.Config{
 				Topics: []string{topic}, Gate: gate, Order: kafka.Unordered,
 				Request: func(r *kgo.Record) flow.Request { return flow.Request{Key: string(r.Key)} },
 				Handle: func(_ context.Context, r *kgo.Record) error {
-					n := running.Add(1)
-					defer running.Add(-1)
-					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-					}
+					defer running.enter()()
 					time.Sleep(100 * time.Microsecond)
 					if r.Offset%10 == 0 {
 						panic("now and then")
@@ -140,7 +137,7 @@ func limited(t *testing.T, k *cluster) {
 			if s := gate.Stats(); s.InUse != 0 || s.Admitted != 3000 {
 				t.Errorf("the gate has %+v, want nothing in use and 3000 admitted", s)
 			}
-			if n := most.Load(); name == "fixed" && n > 3 || name == "by-key" && n > 5 {
+			if n := running.most.Load(); name == "fixed" && n > 3 || name == "by-key" && n > 5 {
 				t.Errorf("%d handlers ran at a time", n)
 			}
 		})

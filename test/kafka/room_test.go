@@ -205,7 +205,8 @@ func largerThanBudget(t *testing.T, k *cluster) {
 // keys has records with an empty key, which have an order, and without a key, which have none.
 func keys(t *testing.T, k *cluster) {
 	topic := k.topic("keys", 1)
-	var running, most, null atomic.Int32
+	var running peak
+	var null atomic.Int32
 	wait := make(chan struct{})
 	var once sync.Once
 	c := k.run(kafka.Config{
@@ -218,9 +219,8 @@ func keys(t *testing.T, k *cluster) {
 				<-wait // until all of them are being handled
 				return nil
 			}
-			most.Store(max(most.Load(), running.Add(1)))
+			defer running.enter()()
 			time.Sleep(time.Millisecond)
-			running.Add(-1)
 			return nil
 		},
 	})
@@ -228,7 +228,7 @@ func keys(t *testing.T, k *cluster) {
 		k.produce(&kgo.Record{Topic: topic, Value: []byte("v")}, &kgo.Record{Topic: topic, Key: []byte{}, Value: nil})
 	}
 	await(t, "all are done", func() bool { return k.committed(topic, topic) == 10 })
-	if n := most.Load(); n != 1 {
+	if n := running.most.Load(); n != 1 {
 		t.Errorf("%d records with the empty key were handled at a time, want 1", n)
 	}
 	if s := c.Stats(); s.Records != 0 || s.Bytes != 0 || s.Running != 0 {
