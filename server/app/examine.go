@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/store/redis/doctor"
 )
 
 // Examination is what was found out about a store.
@@ -71,7 +72,7 @@ func Examine(ctx context.Context, url string) (*Examination, error) {
 	if err != nil {
 		return nil, &unavailable{"the store " + describeStore(url) + " does not answer", err}
 	}
-	e := &Examination{Store: describeStore(url), Sampled: d.Sampled, Memory: []RuleMemory{}, bad: d.Worst() == redis.Bad}
+	e := &Examination{Store: describeStore(url), Sampled: d.Sampled, Memory: []RuleMemory{}, bad: d.Worst() == doctor.Bad}
 	for _, f := range d.Findings {
 		e.Findings = append(e.Findings, Finding{f.Node, f.What, f.Level.String(), f.Text, f.Fix})
 	}

@@ -3,13 +3,12 @@ package redis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 // MaxMessage is the longest message that [Store.Publish] sends, in bytes.
@@ -27,7 +26,7 @@ func (s *Store) Publish(ctx context.Context, message []byte) error {
 	if len(message) > MaxMessage {
 		return headgate.Invalid("message", "", "it has %d bytes, must have at most %d", len(message), MaxMessage)
 	}
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return unavailable("publish", err)
 	}
@@ -40,13 +39,9 @@ func (s *Store) Publish(ctx context.Context, message []byte) error {
 	// twice is no harm.
 	err = unavailable("publish", rueidis.ErrNoAddr)
 	for _, node := range s.client.Nodes() {
-		if err = s.pending.begin(); err != nil {
-			return unavailable("publish", err)
-		}
-		_, err = bounded(ctx, func() (struct{}, error) {
+		_, err = guard.Do(ctx, s.guards.Any(), func() (struct{}, error) {
 			return struct{}{}, node.Do(ctx, node.B().Publish().Channel(s.channel()).Message(text).Build()).Error()
 		})
-		s.pending.end(err)
 		if err == nil {
 			return nil
 		}
@@ -76,7 +71,7 @@ func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(messag
 		}
 	})
 	// Connecting does not heed the context.
-	_, err := bounded(hooked, func() (struct{}, error) {
+	_, err := guard.Bounded(hooked, func() (struct{}, error) {
 		return struct{}{}, s.client.Receive(hooked, s.client.B().Subscribe().Channel(s.channel()).Build(), func(m rueidis.PubSubMessage) {
 			if !over.Load() {
 				receive([]byte(m.Message))
@@ -90,36 +85,4 @@ func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(messag
 		err = errors.New("the connection has ended")
 	}
 	return unavailable("subscribe", err)
-}
-
-// diagnoseBus says whether messages arrive.
-func (s *Store) diagnoseBus(ctx context.Context, d *Diagnosis) {
-	ctx, cancel := context.WithTimeout(ctx, max(time.Second, s.deadlines.timeout))
-	defer cancel()
-	heard := make(chan struct{}, 1)
-	err := s.Subscribe(ctx, func() {
-		select {
-		case heard <- struct{}{}:
-			cancel()
-		default:
-		}
-	}, func([]byte) {})
-	select {
-	case <-heard:
-		// The context has ended because messages would arrive now. A message of
-		// nothing is one that nobody knows, and passed over.
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, s.deadlines.timeout))
-		defer cancel()
-		err = s.Publish(within, nil)
-	default:
-	}
-	if err == nil {
-		d.add("", "messages", Fine, "servers can tell each other what was refunded and reset", "")
-		return
-	}
-	fix := "see which server does not answer"
-	if replies(err, "NOPERM") {
-		fix = "allow the user +publish, +subscribe and the channels of its prefix; docs/redis.md has the list"
-	}
-	d.add("", "messages", Doubtful, fmt.Sprintf("servers cannot tell each other what was refunded and reset: %v; of keys whose denials are remembered they find out some seconds later", err), fix)
 }

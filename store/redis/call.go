@@ -2,12 +2,14 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 // call runs take.lua, for a request that is to be remembered if there is a note, or
@@ -71,45 +73,55 @@ func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []st
 	return keys, args
 }
 
-// begin admits a call for a key or refuses it. An admitted one must end, and it is to be
-// known when it began.
-func (s *Store) begin(key string) (began time.Time, err error) {
-	began = time.Now()
-	if s.clustered != nil {
-		if err := s.refuses(key); err != nil {
-			return began, err
-		}
+// guard is the guard of the server that has a key, as of the last few seconds.
+func (s *Store) guard(key string) *guard.Server {
+	if s.clustered == nil {
+		return s.guards.Any()
 	}
-	return began, s.pending.begin()
-}
-
-// end notes how a call for a key ended.
-func (s *Store) end(key string, began time.Time, err error) {
-	s.pending.end(err)
-	s.heard(key, began, err)
+	return s.placesNow().guard(slotOf(key), s.guards.Any())
 }
 
 func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
-	began, err := s.begin(keys[0])
-	if err != nil {
-		return reply{}, unavailable(op.String(), err)
-	}
+	to, came := s.guard(keys[0]), time.Now()
 	if script == s.refund {
 		// What gives back, settles or reports is not held up by decisions.
-		text, err := s.run(ctx, script, keys, args)
-		s.end(keys[0], began, err)
+		if err := to.Begin(); err != nil {
+			return reply{}, unavailable(op.String(), err)
+		}
+		text, err := s.run(ctx, to, script, keys, args)
+		to.End(came, err)
 		return read(op, text, err)
 	}
-	lane := s.lane(keys[0], began)
-	if began, err = lane.enter(ctx, began); err != nil {
-		s.pending.drop()
+	began, waited, err := to.Enter(ctx, came)
+	switch {
+	case err != nil && waited:
 		return reply{}, &overtaken{op, err}
+	case err != nil:
+		return reply{}, unavailable(op.String(), err)
 	}
-	text, err := s.run(ctx, script, keys, args)
-	lane.leave(began, err)
-	s.end(keys[0], began, err)
+	text, err := s.run(ctx, to, script, keys, args)
+	to.Leave(began, err)
 	return read(op, text, err)
 }
+
+// overtaken is the error of a decision that was not sent because more asked than were
+// answered in time. There can be many, so that nothing is formatted for them.
+type overtaken struct {
+	op    headgate.Op
+	ended error // the context's end, or the store's
+}
+
+// Error says what happened.
+func (e *overtaken) Error() string {
+	why := e.ended
+	if !errors.Is(why, guard.ErrClosed) {
+		why = fmt.Errorf("more ask than are answered in time; it was not sent: %w", why)
+	}
+	return unavailable(e.op.String(), why).Error()
+}
+
+// Unwrap returns what it is.
+func (e *overtaken) Unwrap() []error { return []error{headgate.ErrUnavailable, e.ended} }
 
 // read reads a script's answer.
 func read(op headgate.Op, text string, err error) (reply, error) {
@@ -119,8 +131,8 @@ func read(op headgate.Op, text string, err error) (reply, error) {
 	return parseReply(text)
 }
 
-// run calls a script, whoever counts the call as pending.
-func (s *Store) run(ctx context.Context, script *rueidis.Lua, keys, args []string) (text string, err error) {
+// run calls a script of the server with the guard, which has admitted the call.
+func (s *Store) run(ctx context.Context, to *guard.Server, script *rueidis.Lua, keys, args []string) (text string, err error) {
 	if s.observing.tell != nil {
 		op := headgate.OpTake
 		if script == s.refund {
@@ -128,12 +140,12 @@ func (s *Store) run(ctx context.Context, script *rueidis.Lua, keys, args []strin
 		}
 		defer func(start time.Time) { s.observe(slotOf(keys[0]), op.String(), start, err) }(time.Now())
 	}
-	if s.doubt.now(ctx) {
-		text, err = bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })
+	if to.Unsure(ctx) {
+		text, err = guard.Bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })
 	} else {
 		text, err = script.Exec(ctx, s.client, keys, args).ToString()
 	}
-	s.doubt.note(ctx, err)
+	to.Heard(ctx, err)
 	return text, err
 }
 
@@ -147,17 +159,18 @@ func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
 
 // do sends a command of which only the error matters.
 func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed) error {
-	if err := s.pending.begin(); err != nil {
+	to, slot := s.guards.Any(), command.Slot()
+	if s.clustered != nil {
+		to = s.placesNow().guard(slot, to)
+	}
+	if err := to.Begin(); err != nil {
 		return unavailable(doing, err)
 	}
-	start, slot := time.Time{}, command.Slot()
+	began := time.Now()
+	_, err := guard.Bounded(ctx, func() (struct{}, error) { return struct{}{}, s.client.Do(ctx, command).Error() })
+	to.End(began, err)
 	if s.observing.tell != nil {
-		start = time.Now()
-	}
-	_, err := bounded(ctx, func() (struct{}, error) { return struct{}{}, s.client.Do(ctx, command).Error() })
-	s.pending.end(err)
-	if s.observing.tell != nil {
-		s.observe(slot, doing, start, err)
+		s.observe(slot, doing, began, err)
 	}
 	if err != nil {
 		return unavailable(doing, err)

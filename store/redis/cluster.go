@@ -21,7 +21,6 @@ import (
 // clustered is what a store on a cluster has besides.
 type clustered struct {
 	suspects suspects
-	hangs    hangs
 	tasks    tasks
 }
 
@@ -195,7 +194,7 @@ func (s *Store) refundFor(ctx context.Context, r *headgate.Reservation) {
 	_, _ = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() (struct{}, error) {
 		// With a deadline of its own: the caller's may have passed while a node did
 		// not answer.
-		ctx, cancel, err := s.deadlines.limit(context.Background())
+		ctx, cancel, err := s.deadlines.Limit(context.Background())
 		if err != nil {
 			return struct{}{}, err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
 // Decisions that are in flight at the same time share script calls: a call has its
@@ -86,7 +87,7 @@ func newCombiner(s *Store, from int64) *combiner {
 // matter for sharing: a shared call ends by its deadline, too, and callers who are late
 // would be later with calls of their own.
 func (s *Store) one(ctx context.Context, shape shape, c *headgate.Check) (reply, error) {
-	if s.combiner.pays(s.pending.calls.Load()) {
+	if s.combiner.pays(s.guards.Any().Calls()) {
 		if r, err := s.combiner.decide(ctx, shape, c); r.status != statusRefused {
 			return r, err
 		}
@@ -114,15 +115,15 @@ func (c *combiner) pays(calls int64) bool {
 // decide has a check decided by a shared call. The status is statusRefused if it
 // needs a call of its own.
 func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Check) (reply, error) {
-	pending := &c.store.pending
-	if err := pending.begin(); err != nil {
+	to := c.store.guards.Any()
+	if err := to.Begin(); err != nil {
 		return reply{}, unavailable(headgate.OpTake.String(), err)
 	}
 	s := c.seats.Get().(*seat)
 	s.set(shape, c.store.prefix, check)
 	s.until, _ = ctx.Deadline()
 	if !c.join(s) {
-		pending.end(nil)
+		to.End(time.Time{}, nil)
 		return reply{status: statusRefused}, nil
 	}
 	select {
@@ -131,13 +132,13 @@ func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Chec
 		// What it may have charged stays charged, as by a call of its own. The
 		// seat is not used again.
 		s.left.Store(true)
-		pending.end(ctx.Err())
+		to.End(time.Time{}, ctx.Err())
 		return reply{}, unavailable(headgate.OpTake.String(), ctx.Err())
 	}
 	r, err := s.reply, s.err
 	s.reply, s.err = reply{}, nil
 	c.seats.Put(s)
-	pending.end(err)
+	to.End(time.Time{}, err)
 	return r, err
 }
 
@@ -230,12 +231,12 @@ func (c *combiner) board(batch []*seat) []*seat {
 // those that are not sent are not charged.
 func (c *combiner) late(now time.Time) bool {
 	first := c.waiting[0].until
-	return !first.IsZero() && first.Sub(now) < c.store.deadlines.timeout/4
+	return !first.IsZero() && first.Sub(now) < c.store.deadlines.Timeout/4
 }
 
 // consider gives sharing up when it has not paid for a while.
 func (c *combiner) consider() {
-	c.peak = max(c.peak, c.store.pending.calls.Load())
+	c.peak = max(c.peak, c.store.guards.Any().Calls())
 	if c.batches++; c.batches < calmBatches {
 		return
 	}
@@ -273,11 +274,11 @@ func (c *combiner) call(batch []*seat) {
 	}
 }
 
-func isCrossSlot(err error) bool { return replies(err, "CROSSSLOT") }
+func isCrossSlot(err error) bool { return refusal.Is(err, "CROSSSLOT") }
 
 // ask makes a call, by the deadline that calls have which begin now.
 func (c *combiner) ask(batch []*seat) (string, error) {
-	shared, release, err := c.store.deadlines.limit(c.ctx)
+	shared, release, err := c.store.deadlines.Limit(c.ctx)
 	if err != nil {
 		return "", err
 	}
@@ -286,7 +287,7 @@ func (c *combiner) ask(batch []*seat) (string, error) {
 	ctx, cancel := context.WithDeadline(c.ctx, end)
 	defer cancel()
 	keys, args := c.arguments(batch)
-	return c.store.run(ctx, c.script, keys, args)
+	return c.store.run(ctx, c.store.guards.Any(), c.script, keys, args)
 }
 
 // arguments makes the arguments of batch.lua, cut from one string.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 // FuzzSharedReply: whatever a server answers to a shared call, every seat gets an
@@ -80,7 +81,7 @@ func TestSharedReply(t *testing.T) {
 // TestCombinerConsiders: sharing begins when many are in flight, goes on while there
 // are nearly as many, and ends when there have been few for some calls.
 func TestCombinerConsiders(t *testing.T) {
-	s := new(Store)
+	s := &Store{guards: guard.New(guard.Options{Most: 1 << 10})}
 	c := newCombiner(s, 32)
 	defer c.end()
 	if c.pays(30) {
@@ -90,7 +91,15 @@ func TestCombinerConsiders(t *testing.T) {
 		t.Error("32 in flight do not share calls, or not for long")
 	}
 	calls := func(n int64) {
-		s.pending.calls.Store(n)
+		one := s.guards.Any()
+		for one.Calls() > n {
+			one.End(time.Now(), nil)
+		}
+		for one.Calls() < n {
+			if err := one.Begin(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for range calmBatches {
 			c.consider()
 		}
@@ -135,7 +144,7 @@ func TestSeatKeepsNothing(t *testing.T) {
 // TestBoard: seats leave in their order, no more at a time than the server may work at,
 // and without those whom nobody waits for.
 func TestBoard(t *testing.T) {
-	c := newCombiner(new(Store), 1)
+	c := newCombiner(&Store{guards: guard.New(guard.Options{Most: 1 << 10})}, 1)
 	defer c.end()
 	var want []*seat
 	for i := range 600 {
@@ -176,14 +185,14 @@ func TestBoard(t *testing.T) {
 // first has little time left, the last leave first, among themselves in their order, and
 // those who are gone leave no trace.
 func TestBoardWhenLate(t *testing.T) {
-	store := new(Store)
-	store.deadlines.timeout = time.Minute
+	store := &Store{guards: guard.New(guard.Options{Most: 1 << 10})}
+	store.deadlines.Timeout = time.Minute
 	for _, late := range []bool{false, true} {
 		c := newCombiner(store, 1)
 		defer c.end()
 		first := time.Now().Add(time.Hour)
 		if late {
-			first = time.Now().Add(store.deadlines.timeout / 8)
+			first = time.Now().Add(store.deadlines.Timeout / 8)
 		}
 		var all []*seat
 		for i := range 3 * batchWork {

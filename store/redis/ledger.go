@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 var _ headgate.Ledger = (*Store)(nil)
@@ -113,7 +114,7 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return none, dst, err
 	}
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return none, dst, unavailable("take", err)
 	}
@@ -215,7 +216,7 @@ type noted struct {
 
 // Recall implements [headgate.Ledger].
 func (s *Store) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return headgate.Reservation{}, unavailable("recall", err)
 	}
@@ -287,14 +288,9 @@ func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
 	if s.clock != nil {
 		now = strconv.FormatInt(s.clock(), 10)
 	}
-	began, err := s.begin(key)
-	if err != nil {
-		return "", unavailable("recall", err)
-	}
-	text, err := bounded(ctx, func() (string, error) {
+	text, err := guard.Do(ctx, s.guard(key), func() (string, error) {
 		return s.recall.Exec(ctx, s.client, []string{key}, []string{now}).ToString()
 	})
-	s.end(key, began, err)
 	if err != nil {
 		return "", unavailable("recall", err)
 	}
@@ -309,7 +305,7 @@ func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int6
 	if err := store.ValidateSettle(&r, units); err != nil {
 		return dst, err
 	}
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return dst, unavailable("settle", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 //go:embed lua/members.lua
@@ -30,24 +31,21 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 		return 0, 0, headgate.Invalid("node", "",
 			"its name has %d bytes and its time to live is %v, must be 1 to %d and up to %v", len(node), ttl, maxNode, time.Hour)
 	}
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return 0, 0, unavailable("members", err)
 	}
 	defer cancel()
-	if err := s.pending.begin(); err != nil {
-		return 0, 0, unavailable("members", err)
-	}
 	now := ""
 	if s.clock != nil {
 		now = string(appendInt(nil, s.clock()))
 	}
 	// Nodes ask every few seconds: nothing is gained by keeping the script.
 	script, args := rueidis.NewLuaScript(membersLua), []string{node, string(appendInt(nil, ttl.Microseconds())), now}
-	got, err := bounded(ctx, func() ([]int64, error) {
-		return script.Exec(ctx, s.client, []string{s.prefix + " members"}, args).AsIntSlice()
+	key := s.prefix + " members"
+	got, err := guard.Do(ctx, s.guard(key), func() ([]int64, error) {
+		return script.Exec(ctx, s.client, []string{key}, args).AsIntSlice()
 	})
-	s.pending.end(err)
 	switch {
 	case err != nil:
 		return 0, 0, unavailable("members", err)

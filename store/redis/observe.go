@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 // Observer is told of each call that a store makes for decisions and what belongs to
@@ -39,6 +41,8 @@ type places struct {
 	until time.Time
 	nodes []string
 	slots []uint16 // by slot, the node's place in nodes behind 1; nil if all are on one
+	// guards are those of the nodes, in their order.
+	guards []*guard.Server
 }
 
 const slotCount = 1 << 14
@@ -53,6 +57,24 @@ func (p *places) node(slot uint16) string {
 		return p.nodes[p.slots[slot]-1]
 	}
 	return ""
+}
+
+// guard returns the guard of the node that serves a slot, or what it is given if that is not
+// known.
+func (p *places) guard(slot uint16, otherwise *guard.Server) *guard.Server {
+	if p == nil || slot >= slotCount || len(p.slots) == 0 || p.slots[slot] == 0 {
+		return otherwise
+	}
+	return p.guards[p.slots[slot]-1]
+}
+
+// placesNow is where slots are, as of the last few seconds. Nobody waits for it.
+func (s *Store) placesNow() *places {
+	p, now := s.observing.places.Load(), time.Now()
+	if p == nil || now.After(p.until) {
+		p = s.look(p, now)
+	}
+	return p
 }
 
 // observe tells of a call to the node of a slot.
@@ -77,9 +99,9 @@ func (s *Store) look(known *places, now time.Time) *places {
 			p := &places{}
 			if reply, err := s.client.Do(ctx, s.client.B().Arbitrary("CLUSTER", "SLOTS").Build()).ToArray(); err == nil {
 				p = readPlaces(reply)
-				s.clustered.hangs.keep(p.nodes)
+				p.guards = s.guards.Of(p.nodes)
 			} else if known != nil {
-				p.nodes, p.slots = known.nodes, known.slots
+				p.nodes, p.slots, p.guards = known.nodes, known.slots, known.guards
 			}
 			p.until = time.Now().Add(placesLast)
 			s.observing.places.Store(p)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
 // The defaults of a store.
@@ -15,8 +16,8 @@ const (
 	// for a decision, with a quarter of them left for all else. On a busy machine
 	// most calls that take longer than 10 ms take longer than 20 ms too.
 	DefaultTimeout = 15 * time.Millisecond
-	// DefaultMaxPending is how many calls may be without an answer at a time, on
-	// a client that the caller made with rueidis's own settings: its queue has
+	// DefaultMaxPending is how many calls to one server may be without an answer at a
+	// time, on a client that the caller made with rueidis's own settings: its queue has
 	// 1,024 places, and who finds none waits without a deadline.
 	DefaultMaxPending = 960
 	// DefaultCombineFrom is how many calls must be without an answer for decisions
@@ -28,20 +29,19 @@ const (
 type Option func(*settings)
 
 type settings struct {
-	prefix     string
-	part       string
-	timeout    time.Duration
-	clock      func() int64
-	maxPending int64 // 0: as many as the client's queue has room for
-
-	combineFrom int64 // 0: never
-	observer    Observer
+	// MaxPending is 0 for as many as the client's queue has room for, and CombineFrom 0
+	// for never.
+	target.Settings
+	part     string
+	timeout  time.Duration
+	clock    func() int64
+	observer Observer
 }
 
 // WithPrefix keeps the counters under another prefix, so that several
 // installations can share a server: up to 64 bytes, without braces, which mean a
 // hash slot to a cluster. It goes before the parameter prefix of a URL.
-func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
+func WithPrefix(prefix string) Option { return func(s *settings) { s.Prefix = prefix } }
 
 // WithPart keeps the store's counters apart from those of other stores of the same
 // installation: with the part "x", those of the prefix "hg:" stand under "hg-x:". It
@@ -51,14 +51,14 @@ func WithPart(name string) Option { return func(s *settings) { s.part = name } }
 // WithTimeout sets the deadline of each call: more than zero.
 func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithMaxPending bounds how many calls may be without an answer at a time; more
-// are refused at once with [headgate.ErrUnavailable]. A call that has ended by its
-// deadline counts until the server answers again. It must be less than the places
-// in the client's queue, 2 to the power of its RingScaleEachConn. The clients that
+// WithMaxPending bounds how many calls to one server may be without an answer at a
+// time. More are refused at once with [headgate.ErrUnavailable]. A call that has ended
+// by its deadline counts until the server answers again. The bound must be less than the
+// places in the client's queue, 2 to the power of its RingScaleEachConn. The clients that
 // [Open] makes have room for 15/16 of what the parameter queue of their URL says:
 // 15,360, or 3,840 for a cluster. It goes before the parameter max_pending of a URL.
 func WithMaxPending(calls int) Option {
-	return func(s *settings) { s.maxPending = max(int64(calls), -1) }
+	return func(s *settings) { s.MaxPending = max(int64(calls), -1) }
 }
 
 // WithCombining has decisions share script calls from so many calls without an answer
@@ -68,7 +68,7 @@ func WithMaxPending(calls int) Option {
 // cost of up to 8, on a single server or Sentinel; all others have calls of their own,
 // as on a cluster. It goes before the parameter combine_from of a URL.
 func WithCombining(from int) Option {
-	return func(s *settings) { s.combineFrom = max(int64(from), 0) }
+	return func(s *settings) { s.CombineFrom = max(int64(from), 0) }
 }
 
 // WithClock makes the scripts decide by the given clock, in microseconds since
@@ -77,7 +77,7 @@ func WithCombining(from int) Option {
 func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
 func newSettings(options ...Option) settings {
-	set := settings{prefix: DefaultPrefix, timeout: DefaultTimeout, combineFrom: DefaultCombineFrom}
+	set := settings{Settings: target.Settings{Prefix: DefaultPrefix, CombineFrom: DefaultCombineFrom}, timeout: DefaultTimeout}
 	set.apply(options)
 	return set
 }
@@ -91,20 +91,20 @@ func (s *settings) apply(options []Option) {
 // fullPrefix is what the names of all counters begin with.
 func (s *settings) fullPrefix() string {
 	if s.part == "" {
-		return s.prefix
+		return s.Prefix
 	}
-	return strings.TrimSuffix(s.prefix, ":") + "-" + s.part + ":"
+	return strings.TrimSuffix(s.Prefix, ":") + "-" + s.part + ":"
 }
 
 // check returns what is wrong with the settings for a client whose queue has so
 // many places, or 0 if that is not known, and sets the default that depends on it.
 func (s *settings) check(queue int64) error {
 	var problems headgate.Problems
-	if len(s.prefix) > 64 {
-		problems.Add("prefix", "the prefix has %d bytes, must have at most 64", len(s.prefix))
+	if len(s.Prefix) > 64 {
+		problems.Add("prefix", "the prefix has %d bytes, must have at most 64", len(s.Prefix))
 	}
-	if i := strings.IndexAny(s.prefix, "{}"); i >= 0 {
-		problems.Add("prefix", "the prefix has %q at byte %d; to keep a rule in one hash slot of a cluster, give it a tag", s.prefix[i], i)
+	if i := strings.IndexAny(s.Prefix, "{}"); i >= 0 {
+		problems.Add("prefix", "the prefix has %q at byte %d; to keep a rule in one hash slot of a cluster, give it a tag", s.Prefix[i], i)
 	}
 	if len(s.part) > 64 || strings.ContainsAny(s.part, "{}") {
 		problems.Add("part", "the part has %d bytes or braces, must have at most 64 and none", len(s.part))
@@ -112,14 +112,14 @@ func (s *settings) check(queue int64) error {
 	if s.timeout <= 0 {
 		problems.Add("timeout", "the timeout is %v, must be more than 0", s.timeout)
 	}
-	if s.maxPending == 0 {
-		s.maxPending = queue - queue/16
+	if s.MaxPending == 0 {
+		s.MaxPending = queue - queue/16
 	}
-	if s.maxPending < 1 {
-		problems.Add("max_pending", "max pending is %d, must be 1 or more", s.maxPending)
+	if s.MaxPending < 1 {
+		problems.Add("max_pending", "max pending is %d, must be 1 or more", s.MaxPending)
 	}
-	if queue > 0 && s.maxPending >= queue {
-		problems.Add("max_pending", "max pending is %d, must be less than the %d places of the queue", s.maxPending, queue)
+	if queue > 0 && s.MaxPending >= queue {
+		problems.Add("max_pending", "max pending is %d, must be less than the %d places of the queue", s.MaxPending, queue)
 	}
 	return problems.Err("redis store")
 }

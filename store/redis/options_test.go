@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
 func TestSettings(t *testing.T) {
@@ -16,11 +17,11 @@ func TestSettings(t *testing.T) {
 		queue int64
 		want  []string
 	}{
-		{"two mistakes", settings{prefix: strings.Repeat("p", 65), timeout: -time.Second}, 0, []string{"65 bytes", "-1s"}},
-		{"braces", settings{prefix: "a{b}:", timeout: 1}, 1024, []string{`'{' at byte 1`}},
+		{"two mistakes", settings{Settings: target.Settings{Prefix: strings.Repeat("p", 65)}, timeout: -time.Second}, 0, []string{"65 bytes", "-1s"}},
+		{"braces", settings{Settings: target.Settings{Prefix: "a{b}:"}, timeout: 1}, 1024, []string{`'{' at byte 1`}},
 		{"braces in the part", settings{part: "{x}", timeout: 1}, 1024, []string{"the part has 3 bytes or braces"}},
-		{"no place in the queue", settings{timeout: 1, maxPending: 1024}, 1024, []string{"1024 places"}},
-		{"no calls at all", settings{timeout: 1, maxPending: -1}, 1024, []string{"max pending is -1"}},
+		{"no place in the queue", settings{timeout: 1, Settings: target.Settings{MaxPending: 1024}}, 1024, []string{"1024 places"}},
+		{"no calls at all", settings{timeout: 1, Settings: target.Settings{MaxPending: -1}}, 1024, []string{"max pending is -1"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -40,10 +41,10 @@ func TestSettings(t *testing.T) {
 		t.Errorf("the prefix of a part is %q", got)
 	}
 	set := newSettings()
-	if err := set.check(1 << 14); err != nil || set.maxPending != 15360 || set.prefix != "hg:" || set.timeout != 15*time.Millisecond || set.combineFrom != 32 {
+	if err := set.check(1 << 14); err != nil || set.MaxPending != 15360 || set.Prefix != "hg:" || set.timeout != 15*time.Millisecond || set.CombineFrom != 32 {
 		t.Errorf("the defaults are %+v, %v", set, err)
 	}
-	if set := newSettings(WithCombining(-1)); set.combineFrom != 0 {
-		t.Errorf("decisions share calls from %d on, want never", set.combineFrom)
+	if set := newSettings(WithCombining(-1)); set.CombineFrom != 0 {
+		t.Errorf("decisions share calls from %d on, want never", set.CombineFrom)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 //go:embed lua/permits.lua
@@ -127,7 +128,7 @@ func (s *Store) Holders(ctx context.Context, key string) (all store.PermitHolder
 
 // permit makes a call of permits.lua. It is not held up by decisions about rates.
 func (s *Store) permit(ctx context.Context, doing, op, key, holder string, numbers ...int64) (*permitReply, error) {
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return nil, unavailable(doing, err)
 	}
@@ -143,21 +144,10 @@ func (s *Store) permit(ctx context.Context, doing, op, key, holder string, numbe
 	for _, n := range numbers {
 		args = append(args, string(appendInt(nil, n)))
 	}
-	began, err := s.begin(name)
-	if err != nil {
-		return nil, unavailable(doing, err)
-	}
-	call := func() ([]rueidis.RedisMessage, error) {
+	began := time.Now()
+	got, err := guard.Call(ctx, s.guard(name), func() ([]rueidis.RedisMessage, error) {
 		return s.permits.Exec(ctx, s.client, []string{name}, args).ToArray()
-	}
-	var got []rueidis.RedisMessage
-	if s.doubt.now(ctx) {
-		got, err = bounded(ctx, call)
-	} else {
-		got, err = call()
-	}
-	s.doubt.note(ctx, err)
-	s.end(name, began, err)
+	})
 	if s.observing.tell != nil {
 		s.observe(slotOf(name), doing, began, err)
 	}

@@ -12,6 +12,10 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/redis/doctor"
+	"github.com/headgate/headgate/store/redis/internal/guard"
+	"github.com/headgate/headgate/store/redis/internal/refusal"
+	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
 // The scripts. A script may be a file, or several behind one another.
@@ -40,13 +44,11 @@ var (
 type Store struct {
 	client    rueidis.Client
 	owned     bool
-	target    *target // what the URL says; nil if there is none
+	target    *target.Target // what the URL says; nil if there is none
 	prefix    string
-	deadlines deadlines
-	pending   pending
-	doubt     doubt
+	deadlines guard.Deadlines
+	guards    *guard.Servers
 	combiner  *combiner // nil: every decision has a call of its own
-	lanes     []lane
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
@@ -73,22 +75,21 @@ var _ headgate.Store = (*Store)(nil)
 // when it is no longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	set := newSettings()
-	t, err := parseURL(url, &set)
+	t, err := target.Parse(url, &set.Settings)
 	if err != nil {
 		return nil, err
 	}
 	set.apply(options)
-	if err := set.check(t.queue); err != nil {
+	if err := set.check(t.Queue); err != nil {
 		return nil, err
 	}
-	client, links, err := t.client(ctx, &set)
+	client, links, err := t.Connect(ctx, set.timeout, set.fullPrefix())
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(client, set)
+	s := newStore(client, set, links.Note)
 	s.owned, s.target = true, t
-	s.pending.links = links
-	if err := s.greet(ctx, max(t.connectTimeout, set.timeout)); err != nil {
+	if err := s.greet(ctx, max(t.ConnectTimeout, set.timeout)); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -114,44 +115,38 @@ func New(client rueidis.Client, options ...Option) (*Store, error) {
 	if err := set.check(0); err != nil {
 		return nil, err
 	}
-	return newStore(client, set), nil
+	return newStore(client, set, nil), nil
 }
 
-func newStore(client rueidis.Client, set settings) *Store {
+// newStore returns a store over a client. If refused is not nil, it is told of the errors
+// that calls end with.
+func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
+	clustering := client.Mode() == rueidis.ClientModeCluster
 	s := &Store{
-		client: client, prefix: set.fullPrefix(), deadlines: deadlines{timeout: set.timeout}, clock: set.clock,
-		pending: pending{most: set.maxPending}, observing: observing{tell: set.observer},
-		bucket:  rueidis.NewLuaScript(arithmeticLua + bucketLua),
-		buckets: rueidis.NewLuaScript(arithmeticLua + bucketsLua),
-		window:  rueidis.NewLuaScript(windowLua),
-		take:    rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
-		refund:  rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
-		recall:  rueidis.NewLuaScript(recallLua),
-		permits: rueidis.NewLuaScript(permitsLua),
+		client: client, prefix: set.fullPrefix(), deadlines: guard.Deadlines{Timeout: set.timeout}, clock: set.clock,
+		guards:    guard.New(guard.Options{Timeout: set.timeout, Most: set.MaxPending, Refused: refused, Nodes: clustering}),
+		observing: observing{tell: set.observer},
+		bucket:    rueidis.NewLuaScript(arithmeticLua + bucketLua),
+		buckets:   rueidis.NewLuaScript(arithmeticLua + bucketsLua),
+		window:    rueidis.NewLuaScript(windowLua),
+		take:      rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
+		refund:    rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
+		recall:    rueidis.NewLuaScript(recallLua),
+		permits:   rueidis.NewLuaScript(permitsLua),
 	}
-	ways := 1
-	if client.Mode() == rueidis.ClientModeCluster {
-		ways = clusterLanes
+	if clustering {
 		s.clustered = &clustered{suspects: suspects{seed: maphash.MakeSeed()}}
-		s.doubt.lasts = doubtLasts
-	} else if set.combineFrom > 0 {
-		s.combiner = newCombiner(s, set.combineFrom)
-	}
-	s.lanes = make([]lane, ways)
-	for i := range s.lanes {
-		s.lanes[i].timeout = set.timeout
+	} else if set.CombineFrom > 0 {
+		s.combiner = newCombiner(s, set.CombineFrom)
 	}
 	return s
 }
 
 // Close ends the connections, if [Open] made them. Calls that come later fail.
 func (s *Store) Close() {
-	s.pending.close()
-	for i := range s.lanes {
-		s.lanes[i].end()
-	}
+	s.guards.Close()
 	s.sweeping.end()
-	s.deadlines.close()
+	s.deadlines.Close()
 	s.combiner.end()
 	if s.owned {
 		s.client.Close()
@@ -167,7 +162,7 @@ func (s *Store) Prefix() string { return s.prefix }
 // Ping asks whether the server, or a node of the cluster, answers within the store's
 // deadline.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return unavailable("ping", err)
 	}
@@ -179,16 +174,31 @@ func (s *Store) ping(ctx context.Context) error {
 	if s.clustered != nil {
 		return s.pingAny(ctx)
 	}
-	return answered(s.do(ctx, "ping", s.client.B().Ping().Build()))
+	return refusal.Answered(s.do(ctx, "ping", s.client.B().Ping().Build()))
 }
 
-// answered is nil for the error of a PING that was answered: a server that cannot save
-// refuses even that with MISCONF.
-func answered(err error) error {
-	if replies(err, "MISCONF") {
-		return nil
-	}
+// CheckURL returns what is wrong with a URL for [Open], an [*headgate.InvalidError]
+// that lists every mistake, without looking at the files it names. It does not
+// repeat what may be secret: passwords, or what could be the rest of one.
+func CheckURL(url string) error {
+	_, err := target.Parse(url, new(target.Settings))
 	return err
+}
+
+// DescribeURL is the URL without what may be secret in it, for logs: scheme,
+// addresses, database and the name of the primary. It is "a store" if the URL is
+// none that [Open] takes.
+func DescribeURL(url string) string {
+	t, err := target.Parse(url, new(target.Settings))
+	if err != nil {
+		return "a store"
+	}
+	return t.String()
+}
+
+// Diagnose looks for what makes trouble in operation. See [doctor.Diagnose].
+func (s *Store) Diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
+	return doctor.Diagnose(ctx, doctor.Subject{Store: s, Client: s.client, Target: s.target, Prefix: s.prefix, Timeout: s.deadlines.Timeout})
 }
 
 // Take implements [headgate.Store]. Every call ends within the deadline of
@@ -198,7 +208,7 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
-	ctx, cancel, err := s.deadlines.limit(ctx)
+	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
 		return dst, unavailable(op.String(), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 // Reservations whose units are given back when nobody settles them stand in a
@@ -108,16 +109,12 @@ func (s *Store) Sweep(ctx context.Context) error {
 }
 
 func (s *Store) due(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.timeout))
+	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.Timeout))
 	defer cancel()
-	if err := s.pending.begin(); err != nil {
-		return nil, unavailable("sweep", err)
-	}
 	now := strconv.FormatInt(s.likely(), 10)
-	ids, err := bounded(ctx, func() ([]string, error) {
+	ids, err := guard.Do(ctx, s.guard(s.dueKey()), func() ([]string, error) {
 		return s.client.Do(ctx, s.client.B().Zrangebyscore().Key(s.dueKey()).Min("-inf").Max(now).Limit(0, sweepBatch).Build()).AsStrSlice()
 	})
-	s.pending.end(err)
 	if err != nil {
 		return nil, unavailable("sweep", err)
 	}
@@ -126,7 +123,7 @@ func (s *Store) due(ctx context.Context) ([]string, error) {
 
 // abandon settles a reservation that has expired by the choice of its checks.
 func (s *Store) abandon(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.timeout))
+	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.Timeout))
 	defer cancel()
 	r, err := s.read(ctx, id)
 	switch {

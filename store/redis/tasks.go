@@ -9,6 +9,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/refusal"
+	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
 // within returns what do returns, or the context's end if that comes first. Then
@@ -91,9 +93,9 @@ func (s *Store) pingNodes(ctx context.Context, ask, wait int) error {
 			break
 		}
 		if !s.clustered.tasks.start(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(s.deadlines.timeout, defaultConnectTimeout))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(s.deadlines.Timeout, target.DefaultConnectTimeout))
 			defer cancel()
-			answers <- answered(node.Do(ctx, node.B().Ping().Build()).Error())
+			answers <- refusal.Answered(node.Do(ctx, node.B().Ping().Build()).Error())
 		}) {
 			answers <- rueidis.ErrClosing
 		}

@@ -12,8 +12,8 @@ import (
 
 // may lists the files that may read the text of an error, each for a reason.
 var may = []string{
-	"internal/errtext/errtext.go", // It takes the library's name off, for people.
-	"store/redis/refusal.go",      // Redis sends errors as text and has no other code.
+	"internal/errtext/errtext.go",             // It takes the library's name off, for people.
+	"store/redis/internal/refusal/refusal.go", // Redis sends errors as text and has no other code.
 }
 
 // outside are directories whose programs are for tests, measurements and examples, or

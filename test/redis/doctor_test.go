@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/store/redis/doctor"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
 )
@@ -34,7 +35,7 @@ func TestDiagnose(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		find := func(what string) redis.Finding {
+		find := func(what string) doctor.Finding {
 			t.Helper()
 			d, err := store.Diagnose(t.Context())
 			if err != nil {
@@ -46,10 +47,10 @@ func TestDiagnose(t *testing.T) {
 				}
 			}
 			t.Fatalf("nothing is said of %s: %+v", what, d.Findings)
-			return redis.Finding{}
+			return doctor.Finding{}
 		}
 		for _, what := range []string{"permissions", "version", "eviction", "latency", "script time", "clock"} {
-			if f := find(what); f.Level == redis.Bad || f.Text == "" {
+			if f := find(what); f.Level == doctor.Bad || f.Text == "" {
 				t.Errorf("%s: %+v", what, f)
 			}
 		}
@@ -76,11 +77,11 @@ func TestDiagnose(t *testing.T) {
 		}
 		do("CONFIG", "SET", "maxmemory", "200mb")
 		do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-		if f := find("eviction"); f.Level != redis.Bad || !strings.Contains(f.Text, "allkeys-lru at 200 MiB") || !strings.Contains(f.Fix, "noeviction") {
+		if f := find("eviction"); f.Level != doctor.Bad || !strings.Contains(f.Text, "allkeys-lru at 200 MiB") || !strings.Contains(f.Fix, "noeviction") {
 			t.Errorf("an evicting server: %+v", f)
 		}
 		do("CONFIG", "SET", "maxmemory-policy", "noeviction")
-		if f := find("eviction"); f.Level == redis.Bad {
+		if f := find("eviction"); f.Level == doctor.Bad {
 			t.Errorf("a server that does not evict: %+v", f)
 		}
 
@@ -96,7 +97,7 @@ func TestDiagnose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f := d.Findings[0]; f.What != "permissions" || f.Level != redis.Bad || !strings.Contains(f.Fix, "ACL LOG") || d.Worst() != redis.Bad {
+			if f := d.Findings[0]; f.What != "permissions" || f.Level != doctor.Bad || !strings.Contains(f.Fix, "ACL LOG") || d.Worst() != doctor.Bad {
 				t.Errorf("with %v: %+v", without, f)
 			}
 		}
@@ -111,27 +112,27 @@ func TestDiagnoseOfAReplica(t *testing.T) {
 		port := strconv.Itoa(primary.Port())
 		s := servers.Start(t, primary.Kind(), servers.Directive("replicaof", "127.0.0.1", port))
 		store := stores.OpenURL(t, s.URL())
-		find := func(what string) (found redis.Finding) {
+		find := func(what string) (found doctor.Finding) {
 			t.Helper()
 			d, err := store.Diagnose(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at := slices.IndexFunc(d.Findings, func(f redis.Finding) bool { return f.What == what }); at >= 0 {
+			if at := slices.IndexFunc(d.Findings, func(f doctor.Finding) bool { return f.What == what }); at >= 0 {
 				found = d.Findings[at]
 			}
 			return found
 		}
-		if f := find("role"); f.Level != redis.Bad || !strings.Contains(f.Fix, "127.0.0.1:"+port) {
+		if f := find("role"); f.Level != doctor.Bad || !strings.Contains(f.Fix, "127.0.0.1:"+port) {
 			t.Errorf("of its role: %+v", f)
 		}
-		if f := find("decisions"); f.Level != redis.Bad || !strings.Contains(f.Text, "READONLY") {
+		if f := find("decisions"); f.Level != doctor.Bad || !strings.Contains(f.Text, "READONLY") {
 			t.Errorf("of decisions: %+v", f)
 		}
 		primary.Kill()
 		stores.Until(t, "it is found that nobody is followed", func() bool {
 			f := find("replicas")
-			return f.Level == redis.Doubtful && strings.Contains(f.Text, "without its primary")
+			return f.Level == doctor.Doubtful && strings.Contains(f.Text, "without its primary")
 		})
 	})
 }
@@ -155,8 +156,8 @@ func TestDiagnoseOfAServerThatCannotSave(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, what := range []string{"decisions", "persistence"} {
-			at := slices.IndexFunc(d.Findings, func(f redis.Finding) bool { return f.What == what })
-			if at < 0 || d.Findings[at].Level != redis.Bad || d.Findings[at].Fix == "" {
+			at := slices.IndexFunc(d.Findings, func(f doctor.Finding) bool { return f.What == what })
+			if at < 0 || d.Findings[at].Level != doctor.Bad || d.Findings[at].Fix == "" {
 				t.Errorf("what is said of %s is not that it is bad, and what to do: %+v", what, d.Findings)
 			} else if what == "decisions" && !strings.Contains(d.Findings[at].Text, "MISCONF") {
 				t.Errorf("the server's own word is missing: %+v", d.Findings[at])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/store/redis/doctor"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
 )
@@ -176,7 +177,7 @@ func TestBusEnds(t *testing.T) {
 		}
 		said := false
 		for _, f := range d.Findings {
-			said = said || f.What == "messages" && f.Level == redis.Doubtful && strings.Contains(f.Text, "NOPERM") && strings.Contains(f.Fix, "+subscribe")
+			said = said || f.What == "messages" && f.Level == doctor.Doubtful && strings.Contains(f.Text, "NOPERM") && strings.Contains(f.Fix, "+subscribe")
 		}
 		if !said {
 			t.Errorf("the diagnosis does not say that messages are not permitted: %+v", d.Findings)

@@ -6,20 +6,21 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/store/redis/doctor"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
 )
 
 // diagnose returns what is found of a node, or of all if it is "", in the order in which
 // it was found.
-func diagnose(t *testing.T, store *redis.Store) func(node, what string) []redis.Finding {
+func diagnose(t *testing.T, store *redis.Store) func(node, what string) []doctor.Finding {
 	t.Helper()
 	d, err := store.Diagnose(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(node, what string) []redis.Finding {
-		var found []redis.Finding
+	return func(node, what string) []doctor.Finding {
+		var found []doctor.Finding
 		for _, f := range d.Findings {
 			if f.Node == node && f.What == what {
 				found = append(found, f)
@@ -45,24 +46,24 @@ func TestDiagnoseReplicas(t *testing.T) {
 			store := stores.OpenURL(t, s.URL())
 			find := diagnose(t, store)
 			for _, one := range s.Nodes {
-				if f := find(one.Addr(), "version"); len(f) != 1 || f[0].Level == redis.Bad {
+				if f := find(one.Addr(), "version"); len(f) != 1 || f[0].Level == doctor.Bad {
 					t.Errorf("of %s: %+v", one.Addr(), f)
 				}
 			}
-			if f := find(replica.Addr(), "eviction"); len(f) != 1 || f[0].Level != redis.Bad || !strings.Contains(f[0].Text, "allkeys-lru") {
+			if f := find(replica.Addr(), "eviction"); len(f) != 1 || f[0].Level != doctor.Bad || !strings.Contains(f[0].Text, "allkeys-lru") {
 				t.Errorf("of a replica that evicts: %+v", f)
 			}
 			if f := find("", "clock"); len(f) != 1 || !strings.Contains(f[0].Text, "3 nodes") {
 				t.Errorf("of the clocks: %+v", f)
 			}
 			for _, one := range s.Sentinels {
-				if f := find(one.Addr(), "sentinel"); len(f) != 1 || f[0].Level != redis.Fine {
+				if f := find(one.Addr(), "sentinel"); len(f) != 1 || f[0].Level != doctor.Fine {
 					t.Errorf("of a Sentinel: %+v", f)
 				}
 			}
 			s.Sentinels[0].Kill()
 			find = diagnose(t, store)
-			if f := find(s.Sentinels[0].Addr(), "sentinel"); len(f) != 1 || f[0].Level != redis.Doubtful || !strings.Contains(f[0].Text, "does not answer") {
+			if f := find(s.Sentinels[0].Addr(), "sentinel"); len(f) != 1 || f[0].Level != doctor.Doubtful || !strings.Contains(f[0].Text, "does not answer") {
 				t.Errorf("of a Sentinel that is gone: %+v", f)
 			}
 			s.Sentinels[0].Restart()
@@ -72,11 +73,11 @@ func TestDiagnoseReplicas(t *testing.T) {
 			store := stores.OpenURL(t, c.URL())
 			find := diagnose(t, store)
 			for _, node := range c.Nodes {
-				if f := find(node.Addr(), "version"); len(f) != 1 || f[0].Level == redis.Bad {
+				if f := find(node.Addr(), "version"); len(f) != 1 || f[0].Level == doctor.Bad {
 					t.Errorf("of %s: %+v", node.Addr(), f)
 				}
 			}
-			if f := find("", "slots"); len(f) != 1 || f[0].Level != redis.Fine {
+			if f := find("", "slots"); len(f) != 1 || f[0].Level != doctor.Fine {
 				t.Errorf("of the slots: %+v", f)
 			}
 			// A part of it is away for good.
@@ -88,12 +89,12 @@ func TestDiagnoseReplicas(t *testing.T) {
 			stores.Until(t, "it is known who is away", func() bool {
 				find = diagnose(t, store)
 				f := find("", "slots")
-				return len(f) == 1 && f[0].Level == redis.Bad
+				return len(f) == 1 && f[0].Level == doctor.Bad
 			})
 			if f := find("", "slots"); !strings.Contains(f[0].Text, "5461 of 16384") {
 				t.Errorf("of the slots: %+v", f)
 			}
-			if f := find(gone.Addr(), "answers"); len(f) != 1 || f[0].Level != redis.Bad || f[0].Fix == "" {
+			if f := find(gone.Addr(), "answers"); len(f) != 1 || f[0].Level != doctor.Bad || f[0].Fix == "" {
 				t.Errorf("of a node that is gone: %+v", f)
 			}
 			if f := find(c.Owner(16000).Addr(), "version"); len(f) != 1 {

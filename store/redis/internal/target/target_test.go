@@ -1,4 +1,4 @@
-package redis
+package target
 
 import (
 	"errors"
@@ -10,51 +10,54 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate"
 )
 
-func TestParseURL(t *testing.T) {
+func TestParse(t *testing.T) {
 	tests := []struct {
 		url  string
-		want target
+		want Target
 	}{
-		{"redis://localhost", target{hosts: []string{"localhost:6379"}}},
-		{"redis://127.0.0.1:7000/3", target{hosts: []string{"127.0.0.1:7000"}, database: 3}},
-		{"redis://[::1]:7000/", target{hosts: []string{"[::1]:7000"}}},
-		{"redis://[fe80::1]", target{hosts: []string{"[fe80::1]:6379"}}},
-		{"redis://:secret@h", target{hosts: []string{"h:6379"}, password: "secret"}},
-		{"redis://ann:p%40ss%2Fw@h:1/15", target{hosts: []string{"h:1"}, user: "ann", password: "p@ss/w", database: 15}},
-		{"redis://ann:p@ss@h", target{hosts: []string{"h:6379"}, user: "ann", password: "p@ss"}},
-		{"rediss://h:6380", target{hosts: []string{"h:6380"}, tls: true}},
-		{"redis://h?tls=true&server_name=x&ca_file=/a+b", target{hosts: []string{"h:6379"}, tls: true, serverName: "x", caFile: "/a b"}},
-		{"rediss://h?cert_file=c&key_file=k", target{hosts: []string{"h:6379"}, tls: true, certFile: "c", keyFile: "k"}},
+		{"redis://localhost", Target{Hosts: []string{"localhost:6379"}}},
+		{"redis://127.0.0.1:7000/3", Target{Hosts: []string{"127.0.0.1:7000"}, database: 3}},
+		{"redis://[::1]:7000/", Target{Hosts: []string{"[::1]:7000"}}},
+		{"redis://[fe80::1]", Target{Hosts: []string{"[fe80::1]:6379"}}},
+		{"redis://:secret@h", Target{Hosts: []string{"h:6379"}, password: "secret"}},
+		{"redis://ann:p%40ss%2Fw@h:1/15", Target{Hosts: []string{"h:1"}, user: "ann", password: "p@ss/w", database: 15}},
+		{"redis://ann:p@ss@h", Target{Hosts: []string{"h:6379"}, user: "ann", password: "p@ss"}},
+		{"rediss://h:6380", Target{Hosts: []string{"h:6380"}, tls: true}},
+		{"redis://h?tls=true&server_name=x&ca_file=/a+b", Target{Hosts: []string{"h:6379"}, tls: true, serverName: "x", caFile: "/a b"}},
+		{"rediss://h?cert_file=c&key_file=k", Target{Hosts: []string{"h:6379"}, tls: true, certFile: "c", keyFile: "k"}},
 		{
 			"redis-sentinel://u:p@a,b:1,[::1]/2?master=main&sentinel_user=s&sentinel_password_file=f&refresh=5s",
-			target{topology: sentinels, hosts: []string{"a:26379", "b:1", "[::1]:26379"}, user: "u", password: "p", database: 2, master: "main", sentinelUser: "s", sentinelPasswordFile: "f", refresh: 5 * time.Second},
+			Target{Topology: Sentinels, Hosts: []string{"a:26379", "b:1", "[::1]:26379"}, user: "u", password: "p", database: 2, Master: "main", sentinelUser: "s", sentinelPasswordFile: "f", refresh: 5 * time.Second},
 		},
-		{"rediss-sentinel://a?master=m", target{topology: sentinels, tls: true, hosts: []string{"a:26379"}, master: "m"}},
-		{"redis-cluster://a,b:7000", target{topology: cluster, hosts: []string{"a:6379", "b:7000"}}},
-		{"redis-cluster://a/0", target{topology: cluster, hosts: []string{"a:6379"}}},
-		{"rediss-cluster://a?password_file=f&connections=4&queue=1024&read_buffer=4096&write_buffer=8192", target{topology: cluster, tls: true, hosts: []string{"a:6379"}, passwordFile: "f", connections: 4, queue: 1024, readBuffer: 4096, writeBuffer: 8192}},
-		{"redis://h?connect_timeout=300ms&client_name=me", target{hosts: []string{"h:6379"}, connectTimeout: 300 * time.Millisecond, clientName: "me"}},
+		{"rediss-sentinel://a?master=m", Target{Topology: Sentinels, tls: true, Hosts: []string{"a:26379"}, Master: "m"}},
+		{"redis-cluster://a,b:7000", Target{Topology: Cluster, Hosts: []string{"a:6379", "b:7000"}}},
+		{"redis-cluster://a/0", Target{Topology: Cluster, Hosts: []string{"a:6379"}}},
+		{"rediss-cluster://a?password_file=f&connections=4&queue=1024&read_buffer=4096&write_buffer=8192", Target{Topology: Cluster, tls: true, Hosts: []string{"a:6379"}, passwordFile: "f", connections: 4, Queue: 1024, readBuffer: 4096, writeBuffer: 8192}},
+		{"redis://h?connect_timeout=300ms&client_name=me", Target{Hosts: []string{"h:6379"}, ConnectTimeout: 300 * time.Millisecond, clientName: "me"}},
 	}
 	for _, test := range tests {
-		set := newSettings()
-		got, err := parseURL(test.url, &set)
+		set := Settings{}
+		got, err := Parse(test.url, &set)
 		if err != nil {
 			t.Errorf("%s: %v", test.url, err)
 			continue
 		}
 		want := test.want
+		want.scheme, _, _ = strings.Cut(test.url, "://")
 		fill(&want.clientName, "headgate")
-		fill(&want.connectTimeout, time.Second)
+		fill(&want.ConnectTimeout, time.Second)
 		fill(&want.refresh, 2*time.Second)
 		fill(&want.connections, 1)
 		fill(&want.readBuffer, 64<<10)
 		fill(&want.writeBuffer, 64<<10)
-		fill(&want.queue, 1<<14)
-		if want.topology == cluster && want.queue == 1<<14 {
-			want.queue = 1 << 12
+		fill(&want.Queue, 1<<14)
+		if want.Topology == Cluster && want.Queue == 1<<14 {
+			want.Queue = 1 << 12
 		}
 		got.given = nil
 		if !reflect.DeepEqual(*got, want) {
@@ -72,24 +75,24 @@ func fill[T comparable](field *T, otherwise T) {
 
 // TestNoClientName: what connections are called can be left out.
 func TestNoClientName(t *testing.T) {
-	set := newSettings()
-	if got, err := parseURL("redis://h?client_name=none", &set); err != nil || got.clientName != "" {
+	set := Settings{}
+	if got, err := Parse("redis://h?client_name=none", &set); err != nil || got.clientName != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
 // TestURLSettings: a URL says something of the store as well.
 func TestURLSettings(t *testing.T) {
-	set := newSettings()
-	if _, err := parseURL("redis://h?prefix=b%3A&max_pending=9&combine_from=0", &set); err != nil {
+	set := Settings{}
+	if _, err := Parse("redis://h?prefix=b%3A&max_pending=9&combine_from=0", &set); err != nil {
 		t.Fatal(err)
 	}
-	if set.prefix != "b:" || set.maxPending != 9 || set.combineFrom != 0 {
+	if set.Prefix != "b:" || set.MaxPending != 9 || set.CombineFrom != 0 {
 		t.Errorf("got %+v", set)
 	}
 }
 
-func TestParseURLMistakes(t *testing.T) {
+func TestParseMistakes(t *testing.T) {
 	tests := []struct{ url, want string }{
 		{"", "does not begin with"},
 		{"http://h", "does not begin with"},
@@ -133,7 +136,7 @@ func TestParseURLMistakes(t *testing.T) {
 		{"redis://a?x=%zz", "what is behind the ? cannot be read"},
 	}
 	for _, test := range tests {
-		err := CheckURL(test.url)
+		_, err := Parse(test.url, new(Settings))
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), strings.ReplaceAll(test.want, "%%", "%")) {
 			t.Errorf("%s: got %v, want %q", test.url, err, test.want)
 			continue
@@ -142,7 +145,7 @@ func TestParseURLMistakes(t *testing.T) {
 			t.Errorf("%s: the error repeats the password: %v", test.url, err)
 		}
 	}
-	err := CheckURL("redis-cluster://a:b/7?master=m&connect_timeout=0s")
+	_, err := Parse("redis-cluster://a:b/7?master=m&connect_timeout=0s", new(Settings))
 	for _, want := range []string{"port of address 1", "the database is 7", "master is for", "connect_timeout must be", "write redis-cluster://"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want all mistakes, such as %q", err, want)
@@ -150,7 +153,16 @@ func TestParseURLMistakes(t *testing.T) {
 	}
 }
 
-func TestDescribeURL(t *testing.T) {
+// described is what a URL is called in logs, or a word if it is none.
+func described(text string) string {
+	t, err := Parse(text, new(Settings))
+	if err != nil {
+		return "a store"
+	}
+	return t.String()
+}
+
+func TestString(t *testing.T) {
 	for given, want := range map[string]string{
 		"redis://user:geheim@10.0.0.7/2?connections=2":                                 "redis://10.0.0.7:6379/2",
 		"rediss://:geheim@cache.example/":                                              "rediss://cache.example:6379/0",
@@ -158,7 +170,7 @@ func TestDescribeURL(t *testing.T) {
 		"rediss-cluster://u:geheim@a,b":                                                "rediss-cluster://a:6379,b:6379",
 		"redis://u:%zz@host":                                                           "a store",
 	} {
-		if got := DescribeURL(given); got != want {
+		if got := described(given); got != want {
 			t.Errorf("%q is called %q, want %q", given, got, want)
 		}
 	}
@@ -166,7 +178,7 @@ func TestDescribeURL(t *testing.T) {
 
 // TestParametersAreDocumented: all of them, and no others.
 func TestParametersAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/redis.md")
+	text, err := os.ReadFile("../../../../docs/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,19 +204,19 @@ func TestParametersAreDocumented(t *testing.T) {
 // deadline for connecting and for silence.
 func TestClientOptions(t *testing.T) {
 	for _, url := range []string{"redis://h", "rediss-sentinel://h?master=m", "redis-cluster://h"} {
-		set := newSettings()
-		target, err := parseURL(url, &set)
+		set := Settings{}
+		target, err := Parse(url, &set)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := target.options(&set)
+		o, err := target.options(time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !o.DisableRetry || o.ConnWriteTimeout != time.Second || o.Dialer.Timeout != time.Second || o.Dialer.KeepAlive != time.Second {
 			t.Errorf("%s: got %+v", url, o)
 		}
-		if target.topology == sentinels && (o.Sentinel.TLSConfig == nil || o.Sentinel.Dialer.Timeout != time.Second || o.Sentinel.TopologyRefreshInterval == 0) {
+		if target.Topology == Sentinels && (o.Sentinel.TLSConfig == nil || o.Sentinel.Dialer.Timeout != time.Second || o.Sentinel.TopologyRefreshInterval == 0) {
 			t.Errorf("%s: got %+v for Sentinels", url, o.Sentinel)
 		}
 	}
@@ -231,42 +243,53 @@ func TestFilesOfAURL(t *testing.T) {
 		{"ca_file=" + dir + "/none&password_file=" + dir + "/none", "ca_file: open"},
 	}
 	for _, test := range tests {
-		_, err := Open(t.Context(), "rediss://h?"+test.query)
+		_, err := connectTo(t, "rediss://h?"+test.query)
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: got %v, want %q", test.query, err, test.want)
 		}
 	}
-	set := newSettings()
-	target, err := parseURL("redis-sentinel://h?master=m&password_file="+good+"&sentinel_password_file="+good, &set)
+	set := Settings{}
+	target, err := Parse("redis-sentinel://h?master=m&password_file="+good+"&sentinel_password_file="+good, &set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o, err := target.options(&set); err != nil || o.Password != "geheim" || o.Sentinel.Password != "geheim" {
+	if o, err := target.options(time.Second); err != nil || o.Password != "geheim" || o.Sentinel.Password != "geheim" {
 		t.Errorf("the passwords are %q and %q, %v", o.Password, o.Sentinel.Password, err)
 	}
 }
 
-func FuzzParseURL(f *testing.F) {
+// connectTo connects to what a URL names.
+func connectTo(t *testing.T, url string) (rueidis.Client, error) {
+	t.Helper()
+	to, err := Parse(url, new(Settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, _, err := to.Connect(t.Context(), time.Second, "hg:")
+	return client, err
+}
+
+func FuzzParse(f *testing.F) {
 	f.Add("redis://user:password@127.0.0.1:6379/0")
 	f.Add("rediss://[::1]")
 	f.Add("redis-sentinel://u:p@a,b:1/2?master=m&refresh=1s")
 	f.Add("redis-cluster://a,b?tls=true&ca_file=x")
 	f.Fuzz(func(t *testing.T, text string) {
-		set := newSettings()
-		target, err := parseURL(text, &set)
+		set := Settings{}
+		target, err := Parse(text, &set)
 		if err != nil {
 			return
 		}
-		if len(target.hosts) == 0 || target.database < 0 || target.queue&(target.queue-1) != 0 {
+		if len(target.Hosts) == 0 || target.database < 0 || target.Queue&(target.Queue-1) != 0 {
 			t.Errorf("%q was read as %+v", text, target)
 		}
 		if target.passwordFile+target.sentinelPasswordFile+target.caFile+target.certFile == "" {
-			if _, err := target.options(&set); err != nil {
+			if _, err := target.options(time.Second); err != nil {
 				t.Errorf("%q: %v", text, err)
 			}
 		}
-		if err := CheckURL(DescribeURL(text)); err != nil {
-			t.Errorf("%q is called %q: %v", text, DescribeURL(text), err)
+		if _, err := Parse(described(text), new(Settings)); err != nil {
+			t.Errorf("%q is called %q: %v", text, described(text), err)
 		}
 	})
 }

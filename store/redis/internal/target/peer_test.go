@@ -1,4 +1,4 @@
-package redis
+package target
 
 import (
 	"bufio"
@@ -51,12 +51,12 @@ func TestPeerTooLate(t *testing.T) {
 			_, _ = io.WriteString(c, answer)
 		}
 	}()
-	s := &Store{target: &target{connectTimeout: 30 * time.Second}, deadlines: deadlines{timeout: time.Second}}
+	s := &Target{ConnectTimeout: 30 * time.Second}
 	go func() {
 		<-asked
 		cancel()
 	}()
-	if client, err := s.peer(ctx, l.Addr().String(), false); err == nil {
+	if client, err := s.Peer(ctx, time.Second, l.Addr().String(), false); err == nil {
 		client.Close()
 		t.Error("it has waited")
 	}

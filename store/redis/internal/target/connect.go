@@ -1,4 +1,4 @@
-package redis
+package target
 
 import (
 	"context"
@@ -16,25 +16,32 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/guard"
+	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
 // maxRedirections bounds how often a call follows MOVED and ASK. One follows each
 // change of a slot's place; more mean that the nodes do not agree.
 const maxRedirections = 8
 
-// client connects to the target. The context bounds the connecting.
-func (t *target) client(ctx context.Context, set *settings) (rueidis.Client, *links, error) {
-	o, err := t.options(set)
+// Connect connects to the servers, for calls that end within the timeout. The context
+// bounds the connecting. The prefix is that of the store's keys. Links is nil unless the
+// target is a single server.
+//
+// The error is an [*headgate.InvalidError] if the URL does not fit what was found, or wraps
+// [headgate.ErrUnavailable].
+func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix string) (rueidis.Client, *Links, error) {
+	o, err := t.options(timeout)
 	if err != nil {
 		return nil, nil, err
 	}
 	if end, ok := ctx.Deadline(); ok {
 		o.Dialer.Timeout = max(time.Millisecond, min(o.Dialer.Timeout, time.Until(end)))
 		// Sentinels are asked one after the other.
-		o.Sentinel.Dialer.Timeout = max(time.Millisecond, o.Dialer.Timeout/time.Duration(len(t.hosts)))
+		o.Sentinel.Dialer.Timeout = max(time.Millisecond, o.Dialer.Timeout/time.Duration(len(t.Hosts)))
 	}
-	var links *links
-	if t.topology == single {
+	var links *Links
+	if t.Topology == Single {
 		links = newLinks()
 		o.DialCtxFn = links.dial
 	}
@@ -42,7 +49,7 @@ func (t *target) client(ctx context.Context, set *settings) (rueidis.Client, *li
 	if err != nil {
 		return nil, nil, t.unreachable(err)
 	}
-	if err := t.suits(ctx, client, set); err != nil {
+	if err := t.suits(ctx, client, prefix); err != nil {
 		client.Close()
 		return nil, nil, err
 	}
@@ -50,10 +57,10 @@ func (t *target) client(ctx context.Context, set *settings) (rueidis.Client, *li
 }
 
 // unreachable wraps why there is no connection.
-func (t *target) unreachable(err error) error {
-	where := strings.Join(t.hosts, ", ")
-	if t.topology == sentinels {
-		where = fmt.Sprintf("the primary %q by the Sentinels at %s", t.master, where)
+func (t *Target) unreachable(err error) error {
+	where := strings.Join(t.Hosts, ", ")
+	if t.Topology == Sentinels {
+		where = fmt.Sprintf("the primary %q by the Sentinels at %s", t.Master, where)
 	} else {
 		where = "redis at " + where
 	}
@@ -65,7 +72,7 @@ func (t *target) unreachable(err error) error {
 }
 
 // options are the client's.
-func (t *target) options(set *settings) (rueidis.ClientOption, error) {
+func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 	var problems headgate.Problems
 	keep := func(field string, err error) {
 		if err != nil {
@@ -90,32 +97,32 @@ func (t *target) options(set *settings) (rueidis.ClientOption, error) {
 		return rueidis.ClientOption{}, err
 	}
 	// A silent connection is noticed within two of these, and its calls end.
-	dialer := net.Dialer{Timeout: t.connectTimeout, KeepAlive: t.connectTimeout}
+	dialer := net.Dialer{Timeout: t.ConnectTimeout, KeepAlive: t.ConnectTimeout}
 	o := rueidis.ClientOption{
-		InitAddress: t.hosts,
+		InitAddress: t.Hosts,
 		Username:    t.user, Password: password, SelectDB: t.database,
 		// Who may not name his library fills the server's log of refusals.
 		ClientName: t.clientName, ClientSetInfo: rueidis.DisableClientSetInfo, TLSConfig: config,
-		Dialer: dialer, ConnWriteTimeout: max(t.connectTimeout, set.timeout),
+		Dialer: dialer, ConnWriteTimeout: max(t.ConnectTimeout, timeout),
 		// A call that may have counted is never sent again.
 		DisableRetry:       true,
 		DisableCache:       true,
 		PipelineMultiplex:  bits.Len64(uint64(t.connections)) - 1,
-		RingScaleEachConn:  bits.Len64(uint64(t.queue)) - 1,
+		RingScaleEachConn:  bits.Len64(uint64(t.Queue)) - 1,
 		ReadBufferEachConn: int(t.readBuffer), WriteBufferEachConn: int(t.writeBuffer),
 	}
-	if t.topology != cluster && t.connections == 1 {
+	if t.Topology != Cluster && t.connections == 1 {
 		o.PipelineMultiplex = -1 // to such clients 0 means as many as there are processors
 	}
-	switch t.topology {
-	case single:
+	switch t.Topology {
+	case Single:
 		o.ForceSingleClient = true
-	case sentinels:
+	case Sentinels:
 		o.Sentinel = rueidis.SentinelOption{
-			MasterSet: t.master, Username: t.sentinelUser, Password: sentinelPassword, ClientName: t.clientName,
+			MasterSet: t.Master, Username: t.sentinelUser, Password: sentinelPassword, ClientName: t.clientName,
 			Dialer: dialer, TLSConfig: config, TopologyRefreshInterval: t.refresh,
 		}
-	case cluster:
+	case Cluster:
 		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: t.refresh, MaxMovedRedirections: maxRedirections}
 	}
 	t.identify(&o)
@@ -124,7 +131,7 @@ func (t *target) options(set *settings) (rueidis.ClientOption, error) {
 
 // certificate has the certificate read again for each connection, which begins with it:
 // it can be renewed. Files that do not fit each other just then leave it as it was.
-func (t *target) certificate(pair *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+func (t *Target) certificate(pair *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(pair)
 	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -135,7 +142,7 @@ func (t *target) certificate(pair *tls.Certificate) func(*tls.CertificateRequest
 	}
 }
 
-func (t *target) tlsConfig(keep func(string, error)) *tls.Config {
+func (t *Target) tlsConfig(keep func(string, error)) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.serverName}
 	if t.caFile != "" {
 		pem, err := os.ReadFile(t.caFile)
@@ -156,18 +163,18 @@ func (t *target) tlsConfig(keep func(string, error)) *tls.Config {
 }
 
 // suits returns an error if the servers are not what the URL takes them for.
-func (t *target) suits(ctx context.Context, client rueidis.Client, set *settings) error {
-	if t.topology == cluster && client.Mode() != rueidis.ClientModeCluster {
+func (t *Target) suits(ctx context.Context, client rueidis.Client, prefix string) error {
+	if t.Topology == Cluster && client.Mode() != rueidis.ClientModeCluster {
 		return invalidURL("the server is not a node of a cluster; write redis:// in the place of redis-cluster://")
 	}
-	switch t.topology {
-	case cluster:
-		err := client.Do(ctx, client.B().Get().Key(set.fullPrefix()).Build()).Error()
-		if err != nil && (errors.Is(err, rueidis.ErrNoSlot) || replies(err, "CLUSTERDOWN")) {
+	switch t.Topology {
+	case Cluster:
+		err := client.Do(ctx, client.B().Get().Key(prefix).Build()).Error()
+		if err != nil && (errors.Is(err, rueidis.ErrNoSlot) || refusal.Is(err, "CLUSTERDOWN")) {
 			return t.unreachable(fmt.Errorf("the nodes do not serve all slots; has the cluster been formed? (%w)", err))
 		}
 		return nil
-	case sentinels:
+	case Sentinels:
 		return nil
 	}
 	// HELLO needs no permission, and says what the server is.
@@ -187,4 +194,30 @@ func (t *target) suits(ctx context.Context, client rueidis.Client, set *settings
 		return invalidURL("the server is a Sentinel; write " + forms["redis-sentinel"].form)
 	}
 	return nil
+}
+
+// AnswerWithin is how long a server has to show that it answers at all.
+const AnswerWithin = 3 * time.Second
+
+// Peer connects to one server as to those of the target, or to a Sentinel, until the context
+// ends. Calls end within the timeout.
+func (t *Target) Peer(ctx context.Context, timeout time.Duration, address string, sentinel bool) (rueidis.Client, error) {
+	one := *t
+	one.Topology, one.Hosts = Single, []string{address}
+	if sentinel {
+		one.user, one.password, one.passwordFile, one.database = t.sentinelUser, "", t.sentinelPasswordFile, 0
+	}
+	o, err := one.options(timeout)
+	if err != nil {
+		return nil, err
+	}
+	o.Dialer.Timeout = min(o.Dialer.Timeout, AnswerWithin)
+	o.ConnWriteTimeout = AnswerWithin // which bounds the greeting, too
+	return guard.Bounded(ctx, func() (rueidis.Client, error) {
+		client, err := rueidis.NewClient(o)
+		if err == nil {
+			context.AfterFunc(ctx, client.Close) // nobody may be waiting for it any more
+		}
+		return client, err
+	})
 }

@@ -1,4 +1,4 @@
-package redis
+package guard
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
 )
 
@@ -319,7 +318,7 @@ func TestLaneEnds(t *testing.T) {
 			t.Errorf("%d were told, want 11", len(l.ended))
 		}
 		for n, err := range l.ended {
-			if !errors.Is(err, errClosed) {
+			if !errors.Is(err, ErrClosed) {
 				t.Errorf("%d: got %v", n, err)
 			}
 		}
@@ -328,17 +327,4 @@ func TestLaneEnds(t *testing.T) {
 			t.Errorf("%d are on their way", n)
 		}
 	})
-}
-
-// TestOvertaken: the error says what happened, and is what callers look for.
-func TestOvertaken(t *testing.T) {
-	for ended, want := range map[error]string{
-		context.DeadlineExceeded: "headgate: store unavailable: redis: take: more ask than are answered in time; it was not sent: context deadline exceeded",
-		errClosed:                "headgate: store unavailable: redis: take: the store is closed",
-	} {
-		err := error(&overtaken{headgate.OpTake, ended})
-		if !errors.Is(err, headgate.ErrUnavailable) || !errors.Is(err, ended) || err.Error() != want {
-			t.Errorf("got %v", err)
-		}
-	}
 }

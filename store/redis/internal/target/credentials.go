@@ -1,4 +1,4 @@
-package redis
+package target
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func (p *password) now() string {
 
 // identify has the client of the options ask for its credentials at each connection, if
 // they can change.
-func (t *target) identify(o *rueidis.ClientOption) {
+func (t *Target) identify(o *rueidis.ClientOption) {
 	if t.passwordFile == "" && t.sentinelPasswordFile == "" {
 		return
 	}
@@ -49,7 +49,7 @@ func (t *target) identify(o *rueidis.ClientOption) {
 		}
 		return rueidis.AuthCredentials{Username: t.user, Password: own.now()}, nil
 	}
-	if t.topology != sentinels {
+	if t.Topology != Sentinels {
 		return
 	}
 	// The client asks for the credentials of both kinds of servers in the same way, and

@@ -1,4 +1,4 @@
-package redis
+package target
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// links are the connections to one server. Its name may come to mean another
+// Links are the connections to one server. Its name may come to mean another
 // server, by DNS or a balancer, while the connections still lead to the old one,
 // which is a replica by then and refuses writes: they are closed, and the next call
 // looks the name up again.
-type links struct {
+type Links struct {
 	mu    sync.Mutex // guards both
 	open  map[*link]struct{}
 	after time.Time // when they may be closed again
@@ -22,14 +24,14 @@ type links struct {
 // replica.
 const dropEvery = time.Second
 
-func newLinks() *links { return &links{open: make(map[*link]struct{})} }
+func newLinks() *Links { return &Links{open: make(map[*link]struct{})} }
 
 type link struct {
 	net.Conn
-	links *links
+	links *Links
 }
 
-func (l *links) dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+func (l *Links) dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 	c, err := dial(ctx, address, dialer, config)
 	if err != nil {
 		return nil, err
@@ -49,14 +51,14 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// note closes the connections if a call was refused because the server is a
+// Note closes the connections if a call was refused because the server is a
 // replica. Calls that are on their way on them end with an error, and that would
 // have been the same.
-func (l *links) note(err error) {
+func (l *Links) Note(err error) {
 	if l == nil || err == nil {
 		return // before anything is allocated
 	}
-	if !replies(err, "READONLY") {
+	if !refusal.Is(err, "READONLY") {
 		return
 	}
 	l.mu.Lock()

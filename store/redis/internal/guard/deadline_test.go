@@ -1,4 +1,4 @@
-package redis
+package guard
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 
 func TestDeadlines(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
-		d := deadlines{timeout: 160 * time.Millisecond}
-		defer d.close()
+		d := Deadlines{Timeout: 160 * time.Millisecond}
+		defer d.Close()
 		limit := func(parent context.Context) context.Context {
 			t.Helper()
-			ctx, cancel, err := d.limit(parent)
+			ctx, cancel, err := d.Limit(parent)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,7 +45,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("a parent that ends in 50 ms left %v", got)
 		}
 		cancel()
-		if _, _, err := d.limit(parent); !errors.Is(err, context.Canceled) {
+		if _, _, err := d.Limit(parent); !errors.Is(err, context.Canceled) {
 			t.Errorf("a parent that has ended: got %v", err)
 		}
 		<-third.Done()
@@ -56,12 +56,12 @@ func TestDeadlines(t *testing.T) {
 }
 
 func TestClosedDeadlines(t *testing.T) {
-	d := deadlines{timeout: time.Hour}
-	ctx, _, err := d.limit(t.Context())
+	d := Deadlines{Timeout: time.Hour}
+	ctx, _, err := d.Limit(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.close()
+	d.Close()
 	if ctx.Err() == nil {
 		t.Error("a call outlives the store")
 	}

@@ -1,4 +1,4 @@
-package redis
+package doctor
 
 import (
 	"context"
@@ -9,20 +9,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/headgate/headgate/store/redis/internal/guard"
+	"github.com/headgate/headgate/store/redis/internal/refusal"
+	"github.com/headgate/headgate/store/redis/internal/target"
 )
-
-// answerWithin is how long a server has to show that it answers at all.
-const answerWithin = 3 * time.Second
 
 // answers returns an error if the server does not answer.
 func (p *patient) answers() error {
-	ctx, cancel := context.WithTimeout(p.ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(p.ctx, target.AnswerWithin)
 	defer cancel()
 	var err error
 	for range 2 { // the connection may have been closed since, by a server that refused to count
-		if _, err = bounded(ctx, func() (struct{}, error) {
-			return struct{}{}, answered(p.client.Do(ctx, p.client.B().Ping().Build()).Error())
+		if _, err = guard.Bounded(ctx, func() (struct{}, error) {
+			return struct{}{}, refusal.Answered(p.client.Do(ctx, p.client.B().Ping().Build()).Error())
 		}); err == nil {
 			return nil
 		}
@@ -57,6 +56,9 @@ func (p *patient) replicas() []string {
 	return all
 }
 
+// slots is how many slots a cluster has.
+const slots = 1 << 14
+
 // coverage looks whether the cluster serves all slots.
 func (p *patient) coverage() {
 	text, err := p.client.Do(p.ctx, p.client.B().ClusterInfo().Build()).ToString()
@@ -66,51 +68,28 @@ func (p *patient) coverage() {
 	info := parseInfo(text)
 	served, _ := strconv.Atoi(info["cluster_slots_ok"])
 	switch state := info["cluster_state"]; {
-	case served < slotCount:
-		p.d.add("", "slots", Bad, fmt.Sprintf("%d of %d slots are served by nobody, says %s; the cluster's state is %s", slotCount-served, slotCount, p.name, state),
+	case served < slots:
+		p.d.add("", "slots", Bad, fmt.Sprintf("%d of %d slots are served by nobody, says %s; the cluster's state is %s", slots-served, slots, p.name, state),
 			"start the primary or a replica of those slots; CLUSTER NODES says which are missed")
 	case state != "ok":
 		p.d.add("", "slots", Bad, fmt.Sprintf("the cluster's state is %s, says %s", state, p.name), "CLUSTER NODES and the servers' logs say why")
 	default:
-		p.d.add("", "slots", Fine, fmt.Sprintf("all %d slots are served", slotCount), "")
+		p.d.add("", "slots", Fine, fmt.Sprintf("all %d slots are served", slots), "")
 	}
-}
-
-// peer connects to one server, as to the others, or to a Sentinel, until the context ends.
-func (s *Store) peer(ctx context.Context, address string, sentinel bool) (rueidis.Client, error) {
-	t := *s.target
-	t.topology, t.hosts = single, []string{address}
-	set := settings{timeout: s.deadlines.timeout}
-	if sentinel {
-		t.user, t.password, t.passwordFile, t.database = t.sentinelUser, "", t.sentinelPasswordFile, 0
-	}
-	o, err := t.options(&set)
-	if err != nil {
-		return nil, err
-	}
-	o.Dialer.Timeout = min(o.Dialer.Timeout, answerWithin)
-	o.ConnWriteTimeout = answerWithin // which bounds the greeting, too
-	return bounded(ctx, func() (rueidis.Client, error) {
-		client, err := rueidis.NewClient(o)
-		if err == nil {
-			context.AfterFunc(ctx, client.Close) // nobody may be waiting for it any more
-		}
-		return client, err
-	})
 }
 
 // diagnoseReplicas examines the servers that would take over. It returns those that
 // answered.
-func (s *Store) diagnoseReplicas(ctx context.Context, d *Diagnosis, addresses []string) []*patient {
-	if s.target == nil {
+func (s *Subject) diagnoseReplicas(ctx context.Context, d *Diagnosis, addresses []string) []*patient {
+	if s.Target == nil {
 		return nil // whose client it is knows how to reach them
 	}
 	var examined []*patient
 	slices.Sort(addresses)
 	for _, address := range addresses {
-		client, err := s.peer(ctx, address, false)
+		client, err := s.Target.Peer(ctx, s.Timeout, address, false)
 		if err == nil {
-			n := &patient{ctx: ctx, client: client, name: address, d: d, prefix: s.prefix}
+			n := &patient{ctx: ctx, client: client, name: address, d: d, prefix: s.Prefix}
 			if err = n.examine(); err == nil {
 				examined = append(examined, n)
 			}
@@ -125,21 +104,21 @@ func (s *Store) diagnoseReplicas(ctx context.Context, d *Diagnosis, addresses []
 
 // diagnoseSentinels asks the Sentinels of the URL whether they could replace the
 // primary.
-func (s *Store) diagnoseSentinels(ctx context.Context, d *Diagnosis) {
-	if s.target == nil || s.target.topology != sentinels {
+func (s *Subject) diagnoseSentinels(ctx context.Context, d *Diagnosis) {
+	if s.Target == nil || s.Target.Topology != target.Sentinels {
 		return
 	}
-	for _, address := range s.target.hosts {
-		client, err := s.peer(ctx, address, true)
+	for _, address := range s.Target.Hosts {
+		client, err := s.Target.Peer(ctx, s.Timeout, address, true)
 		if err != nil {
 			d.add(address, "sentinel", Doubtful, fmt.Sprintf("it does not answer: %v", err), "start it, or take it out of the URL")
 			continue
 		}
-		text, err := client.Do(ctx, client.B().Arbitrary("SENTINEL", "CKQUORUM", s.target.master).Build()).ToString()
-		others, err2 := client.Do(ctx, client.B().Arbitrary("SENTINEL", "SENTINELS", s.target.master).Build()).ToArray()
+		text, err := client.Do(ctx, client.B().Arbitrary("SENTINEL", "CKQUORUM", s.Target.Master).Build()).ToString()
+		others, err2 := client.Do(ctx, client.B().Arbitrary("SENTINEL", "SENTINELS", s.Target.Master).Build()).ToArray()
 		client.Close()
 		switch {
-		case replies(err, "NOPERM"):
+		case refusal.Is(err, "NOPERM"):
 			d.add(address, "sentinel", Doubtful, "it may not be asked whether the Sentinels can replace the primary: "+err.Error(), "allow the doctor's user +sentinel|ckquorum")
 		case err != nil:
 			d.add(address, "sentinel", Bad, "it would not replace the primary: "+err.Error(), "start the Sentinels that are missing")
@@ -149,4 +128,36 @@ func (s *Store) diagnoseSentinels(ctx context.Context, d *Diagnosis) {
 			d.add(address, "sentinel", Fine, strings.TrimPrefix(text, "OK "), "")
 		}
 	}
+}
+
+// diagnoseBus says whether messages arrive.
+func (s *Subject) diagnoseBus(ctx context.Context, d *Diagnosis) {
+	ctx, cancel := context.WithTimeout(ctx, max(time.Second, s.Timeout))
+	defer cancel()
+	heard := make(chan struct{}, 1)
+	err := s.Store.Subscribe(ctx, func() {
+		select {
+		case heard <- struct{}{}:
+			cancel()
+		default:
+		}
+	}, func([]byte) {})
+	select {
+	case <-heard:
+		// The context has ended because messages would arrive now. A message of
+		// nothing is one that nobody knows, and passed over.
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, s.Timeout))
+		defer cancel()
+		err = s.Store.Publish(within, nil)
+	default:
+	}
+	if err == nil {
+		d.add("", "messages", Fine, "servers can tell each other what was refunded and reset", "")
+		return
+	}
+	fix := "see which server does not answer"
+	if refusal.Is(err, "NOPERM") {
+		fix = "allow the user +publish, +subscribe and the channels of its prefix; docs/redis.md has the list"
+	}
+	d.add("", "messages", Doubtful, fmt.Sprintf("servers cannot tell each other what was refunded and reset: %v; of keys whose denials are remembered they find out some seconds later", err), fix)
 }

@@ -1,0 +1,111 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/bubbletest"
+)
+
+// TestHangs: a node hangs whose calls end by their deadline for a while, many in a row.
+// The others are asked as before.
+func TestHangs(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		const timeout = 40 * time.Millisecond
+		guards := New(Options{Timeout: timeout, Most: 1 << 20, Nodes: true})
+		of := make(map[string]*Server)
+		for i, one := range guards.Of([]string{"a:1", "b:1"}) {
+			of[[]string{"a:1", "b:1"}[i]] = one
+		}
+		// calls makes calls that begin and end together, and returns how many were admitted.
+		calls := func(node string, n int, lasts time.Duration, end error) (admitted int) {
+			t.Helper()
+			var began []time.Time
+			for range n {
+				if of[node].Begin() == nil {
+					began = append(began, time.Now())
+				}
+			}
+			time.Sleep(lasts)
+			for _, at := range began {
+				of[node].End(at, end)
+			}
+			return len(began)
+		}
+		all := func(what string, node string, n int, lasts time.Duration, end error) {
+			t.Helper()
+			if got := calls(node, n, lasts, end); got != n {
+				t.Errorf("%s: %d of %d calls were admitted", what, got, n)
+			}
+		}
+		late := context.DeadlineExceeded
+		for range 3 * hangsAt {
+			all("callers without time", "a:1", 1, timeout/8, late)
+		}
+		all("many late at once", "a:1", 3*hangsAt, timeout, late)
+		time.Sleep(time.Minute)
+		all("a while after that", "a:1", 1, timeout, errors.New("the connection broke"))
+		all("an answer", "a:1", 1, time.Millisecond, nil)
+		for range 10 {
+			all("few", "a:1", hangsAt/16, timeout, late)
+		}
+		all("an answer", "a:1", 1, time.Millisecond, nil)
+		for range 10 {
+			all("until it hangs", "a:1", hangsAt/10, timeout, late)
+		}
+		all("until it hangs", "a:1", hangsAt, timeout, late)
+		for range 20 {
+			if n := calls("a:1", 100, probeEvery, late); n != 1 {
+				t.Errorf("%d calls to a node that hangs, want a probe", n)
+			}
+			all("the other", "b:1", 100, time.Millisecond, nil)
+		}
+		if n := calls("a:1", 100, time.Millisecond, nil); n != 1 {
+			t.Errorf("%d calls to a node that hangs, want a probe", n)
+		}
+		all("when the probe was answered", "a:1", 100, time.Millisecond, nil)
+		calls("a:1", hangsAt, timeout, late)
+		again := guards.Of([]string{"b:1", "c:1"})
+		if again[0] != of["b:1"] || len(guards.of) != 2 {
+			t.Errorf("%d nodes are known, and b:1 has another guard: %t; want 2, false", len(guards.of), again[0] != of["b:1"])
+		}
+		if back := guards.Of([]string{"a:1"})[0]; back == of["a:1"] || back.owed.Load() != 0 {
+			t.Errorf("a node that was gone has its old guard, which is owed %d answers", back.owed.Load())
+		}
+	})
+}
+
+// TestUnknownNode: nobody is to blame while it is not known who serves a key, and no call to
+// such a node is sure of its connection.
+func TestUnknownNode(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		one := New(Options{Timeout: time.Second, Most: 1 << 20, Nodes: true}).Any()
+		for range 3 * hangsAt {
+			if err := one.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			time.Sleep(time.Second)
+			one.End(began, context.DeadlineExceeded)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if one.Heard(ctx, nil); !one.Unsure(ctx) {
+			t.Error("it is sure")
+		}
+	})
+}
+
+// TestClosedServers: a node that comes after the end is refused as well.
+func TestClosedServers(t *testing.T) {
+	guards := New(Options{Timeout: time.Second, Most: 9, Nodes: true})
+	before := guards.Of([]string{"a:1"})[0]
+	guards.Close()
+	for i, one := range append(guards.Of([]string{"a:1", "b:1"}), before, guards.Any()) {
+		if err := one.Begin(); !errors.Is(err, ErrClosed) {
+			t.Errorf("guard %d: got %v", i, err)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+// Package refusal reads what a server says when it refuses a command. Redis sends errors
+// as text and has no other code than the first word, so this package has to read texts:
+// here, and nowhere else.
+package refusal
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Text is the server's error reply that err is or wraps, or "".
+func Text(err error) string {
+	if err == nil {
+		return "" // before anything is allocated
+	}
+	var refused *rueidis.RedisError
+	if !errors.As(err, &refused) {
+		return ""
+	}
+	return refused.Error()
+}
+
+// Is reports whether err is or wraps an error reply that begins with one of the codes,
+// such as READONLY.
+func Is(err error, codes ...string) bool {
+	text := Text(err)
+	return slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(text, code) })
+}
+
+// Answered returns the error of a PING, or nil if the server answered it: one that cannot
+// save its data refuses even PING, with MISCONF.
+func Answered(err error) error {
+	if Is(err, "MISCONF") {
+		return nil
+	}
+	return err
+}
