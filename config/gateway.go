@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
-	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/headgate/headgate/config/gatewayfile"
 )
@@ -37,74 +39,46 @@ func ParseGateway(name string, data []byte) (*gatewayfile.Settings, error) {
 	return &g, nil
 }
 
-// checkGateway finds what is wrong between fields.
+// checkGateway finds what is wrong between fields. What is wrong with one field was found when
+// the field was read.
 func checkGateway(m *mistakes, root *node, g *gatewayfile.Settings) {
-	upstreams := make(map[string]bool)
-	for i := range g.Upstreams {
-		u := &g.Upstreams[i]
-		at := itemAt(root, "upstreams", i)
-		if upstreams[u.Name] {
-			m.add(at, "the upstream %q is there twice; give each its own name", u.Name)
-		}
-		upstreams[u.Name] = true
-		if (u.Files.Cert == "") != (u.Files.Key == "") {
-			m.add(at, "the upstream %q has a certificate without its key, or a key without its certificate; give both", u.Name)
-		}
+	wrong := make(map[place]bool)
+	for _, one := range m.list {
+		wrong[place{one.Line, one.Column}] = true
 	}
-	mux := http.NewServeMux()
-	for i := range g.Routes {
-		r := &g.Routes[i]
-		at := itemAt(root, "routes", i)
-		if problem := register(mux, r.Pattern); r.Pattern != "" && problem != "" {
-			m.add(at, "the route %q %s", r.Pattern, problem)
-		}
-		if r.Upstream != "" && !upstreams[r.Upstream] {
-			m.add(at, "the route %q goes to the upstream %q, which is not there", r.Pattern, r.Upstream)
-		}
-	}
-	names := make(map[string]bool)
-	for i := range g.Concurrency {
-		if names[g.Concurrency[i].Name] {
-			m.add(itemAt(root, "concurrency", i), "the bound %q is there twice; give each its own name", g.Concurrency[i].Name)
-		}
-		names[g.Concurrency[i].Name] = true
-	}
-	rules := make(map[string]bool)
-	for i := range g.Settle {
-		if rules[g.Settle[i].Rule] {
-			m.add(itemAt(root, "settle", i), "the rule %q is there twice; keep one", g.Settle[i].Rule)
-		}
-		rules[g.Settle[i].Rule] = true
-	}
-	if id := &g.Identity; len(id.Trusted) > 0 && len(id.Address.Trust) == 0 {
-		if n, ok := root.field("identity"); ok {
-			m.add(n.at, "there are trusted_headers, but no proxy is trusted; say which ones under address")
+	_, problems := g.WithDefaults()
+	for _, p := range problems {
+		n, list, found := root.find(p.Field)
+		switch {
+		case p.Field == "upstreams" && len(g.Upstreams) == 0: // the command may name them
+		case n.kind == mapping && (found || !wrong[n.at]):
+			m.add(n.at, "%s", p.Text)
+		case n.kind != mapping && !list.anyOf(wrong):
+			m.add(n.at, "%s", p.Text)
 		}
 	}
 }
 
-// itemAt is where an entry of one of the file's lists stands.
-func itemAt(root *node, name string, i int) place {
-	if n, ok := root.field(name); ok && i < len(n.items) {
-		return n.items[i].at
+// find returns the node of a field such as "upstreams[0].tls", or if it is not there, the last
+// node on the way to it. The list is the one that the node is an entry of, or else the node.
+func (n *node) find(field string) (last, list *node, found bool) {
+	last, list = n, n
+	for _, step := range strings.FieldsFunc(field, func(c rune) bool { return strings.ContainsRune(".[]", c) }) {
+		if i, err := strconv.Atoi(step); err == nil && i < len(last.items) {
+			last = last.items[i]
+			continue
+		}
+		next, ok := last.field(step)
+		if !ok {
+			return last, list, false
+		}
+		last, list = next, next
 	}
-	return root.at
+	return last, list, true
 }
 
-// register says why a pattern cannot stand beside those that the mux has, or "".
-func register(mux *http.ServeMux, pattern string) (problem string) {
-	switch {
-	case !registered(http.NewServeMux(), pattern):
-		return "is no pattern such as GET /items/{id}"
-	case !registered(mux, pattern):
-		return "conflicts with another one: some requests match both, and neither of them is the more specific one"
-	}
-	return ""
-}
-
-// registered registers a pattern, unless ServeMux takes it for a defect.
-func registered(mux *http.ServeMux, pattern string) (ok bool) {
-	defer func() { ok = recover() == nil }()
-	mux.Handle(pattern, http.NotFoundHandler())
-	return true
+// anyOf reports whether the node or one within it is at one of the places.
+func (n *node) anyOf(places map[place]bool) bool {
+	in := func(n *node) bool { return n.anyOf(places) }
+	return places[n.at] || slices.ContainsFunc(n.items, in) || slices.ContainsFunc(n.fields, func(p pair) bool { return in(p.value) })
 }

@@ -3,8 +3,9 @@
 //
 // There is one description of each setting. Package config reads a [Settings] from a gateway
 // file, with bounds on each field, and makes the schema of the file from the same table.
-// Package server/gateway has these types in its options; it fills in the defaults and
-// checks what a file cannot say about itself. A setting that is left out has its zero value.
+// Package server/gateway has a [Settings] in its options. Both call [Settings.WithDefaults],
+// which fills in what was left out and checks the rest, so that a mistake has the same words
+// wherever it is made. A setting that is left out has its zero value.
 package gatewayfile
 
 import (
@@ -185,8 +186,8 @@ type Header struct {
 type Identity struct {
 	// Address is what the Resolver is made of.
 	Address Address
-	// Resolver finds the client's address. Nil means the peer of the connection. A gateway
-	// file gives Address instead.
+	// Resolver finds the client's address. Nil means one made of Address: without trusted
+	// proxies, the peer of the connection.
 	Resolver *httplimit.Resolver
 	// APIKey are the headers that api_key is taken from, in canonical form. The first
 	// header that has a key counts; in Authorization the key follows Bearer. Nil means

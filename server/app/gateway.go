@@ -15,7 +15,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/config/gatewayfile"
-	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/gateway"
@@ -116,7 +115,7 @@ func (s *GatewaySettings) mistakes() (problems []string) {
 		problems = append(problems, wrong.Problems...)
 	}
 	if len(alone.Upstreams) > 0 { // That there is none has been said.
-		problems = append(problems, prefixed("gateway: ", options.Mistakes())...)
+		problems = append(problems, prefixed("gateway: ", options.Mistakes().Texts())...)
 	}
 	return problems
 }
@@ -159,12 +158,10 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 	for i := range file.Upstreams {
 		b.upstream(&file.Upstreams[i])
 	}
-	b.identity(&file.Identity)
-	options := gateway.Options{
-		Upstreams: file.Upstreams, Routes: file.Routes, Paths: file.Paths, Identity: file.Identity, Concurrency: file.Concurrency, Settle: file.Settle,
-		Request: file.Request, Response: file.Response, MaxBody: file.MaxBody, MaxHeader: file.MaxHeader, MaxDelay: file.MaxDelay,
-		Upgrades: file.Upgrades, Clients: file.Clients, Connections: file.Connections,
+	if j := file.Identity.JWT; j != nil && !strings.HasPrefix(j.Keys, "http://") && !strings.HasPrefix(j.Keys, "https://") {
+		j.Keys = b.path(j.Keys)
 	}
+	options := gateway.Options{Settings: *file}
 	if b.problems != nil {
 		return options, b.files, &SettingsError{b.problems}
 	}
@@ -215,24 +212,5 @@ func (b *gatewayBuilder) upstream(u *gateway.Upstream) {
 			b.bad("upstream %q: the certificate %s with the key %s: %v", u.Name, f.Cert, f.Key, err)
 		}
 		u.TLS.Certificates = []tls.Certificate{pair}
-	}
-}
-
-// identity makes the resolver of addresses, and finds the file with the keys of tokens.
-func (b *gatewayBuilder) identity(id *gateway.Identity) {
-	if len(id.Address.Trust) > 0 {
-		source := httplimit.XForwardedFor
-		if id.Address.Header != "" {
-			source = httplimit.Source(id.Address.Header)
-		}
-		resolver, err := httplimit.NewResolver(source, id.Address.Trust...)
-		var invalid *headgate.InvalidError
-		if errors.As(err, &invalid) {
-			b.problems = append(b.problems, prefixed("gateway: ", invalid.Problems.Texts())...)
-		}
-		id.Resolver = resolver
-	}
-	if j := id.JWT; j != nil && !strings.HasPrefix(j.Keys, "http://") && !strings.HasPrefix(j.Keys, "https://") {
-		j.Keys = b.path(j.Keys)
 	}
 }

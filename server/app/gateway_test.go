@@ -16,6 +16,8 @@ import (
 
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/server/gateway"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // shop is an upstream server that answers with the headers that it is asked for.
@@ -161,6 +163,7 @@ func TestGatewayFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	complete, _ := o.WithDefaults()
 	first, second := &o.Upstreams[0], &o.Upstreams[1]
 	for what, ok := range map[string]bool{
 		"pool":        first.Name == "api" && len(first.Targets) == 2 && first.Balance == gateway.LeastConnections && first.TargetHost && first.TLS == nil,
@@ -169,7 +172,7 @@ func TestGatewayFile(t *testing.T) {
 		"timeouts":    first.Timeouts == gateway.Timeouts{Dial: time.Second, ResponseHeader: 90 * time.Second, Idle: 10 * time.Minute, KeepAlive: 20 * time.Second},
 		"tls":         second.TLS.ServerName == "reports" && len(second.TLS.Certificates) == 1 && second.TLS.RootCAs != nil && second.Health == nil && second.Balance == gateway.RoundRobin,
 		"routes":      len(o.Routes) == 3 && o.Routes[1].Name == "reports" && o.Routes[1].Upstream == "reports" && o.Routes[1].MaxBody == -1 && o.Routes[1].Request.Set[0] == gateway.Header{Name: "X-Report", Value: "1"} && o.Routes[2].Response.Remove[0] == "Server",
-		"identity":    o.Identity.APIKey[0] == "X-Key" && o.Identity.Headers["tenant"] == "X-Tenant" && o.Identity.Trusted["user"] == "X-User" && o.Identity.Certificate["device"] == gateway.Fingerprint && o.Identity.Resolver.Source() == "Forwarded",
+		"identity":    o.Identity.APIKey[0] == "X-Key" && o.Identity.Headers["tenant"] == "X-Tenant" && o.Identity.Trusted["user"] == "X-User" && o.Identity.Certificate["device"] == gateway.Fingerprint && complete.Identity.Resolver.Source() == "Forwarded",
 		"jwt":         o.Identity.JWT.Keys == filepath.Join(a.dir, "keys.json") && o.Identity.JWT.Algorithms[0] == "ES256" && o.Identity.JWT.Issuer == "https://issuer.example" && o.Identity.JWT.Audience == "api" && o.Identity.JWT.Header == "X-Token" && o.Identity.JWT.Leeway == 10*time.Second && o.Identity.JWT.Refresh == time.Hour && o.Identity.JWT.Claims["subject"] == "sub" && o.Identity.JWT.Required,
 		"concurrency": len(o.Concurrency) == 2 && o.Concurrency[0].Limit == 10 && len(o.Concurrency[0].Per) == 2 && len(o.Concurrency[0].Match) == 1 && o.Concurrency[1].Name == "all",
 		"headers":     o.Request.Remove[0] == "Cookie" && o.Request.Set[1] == gateway.Header{Name: "X-Tier", Entry: "tier"} && len(o.Response.Remove) == 2,
@@ -192,7 +195,7 @@ func TestGatewayMistakes(t *testing.T) {
 	}
 	defer taken.Close()
 	bad, policy, keys := filepath.Join(dir, "bad.yml"), filepath.Join(dir, "policy.yml"), filepath.Join(dir, "keys.yml")
-	write(t, bad, "upstreams:\n  - name: a\n    targets: [http://127.0.0.1:1]\n    tls: { ca: absent.pem, cert: absent.pem, key: absent.key }\nidentity: { address: { trust: [10.0.0.1/8] } }\n")
+	write(t, bad, "upstreams:\n  - name: a\n    targets: [http://127.0.0.1:1]\n    tls: { ca: absent.pem, cert: absent.pem, key: absent.key }\nidentity: { address: { trust: [10.0.0.0/8] } }\n")
 	write(t, policy, "rules:\n  - name: a\n    match: { route: \"GET /{\" }\n    limits: [1 per 1h]\n")
 	write(t, keys, "upstreams:\n  - name: a\n    targets: [http://127.0.0.1:1]\nidentity: { jwt: { keys: absent.json } }\n")
 	one := []string{"http://127.0.0.1:1"}
@@ -205,12 +208,12 @@ func TestGatewayMistakes(t *testing.T) {
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", Upstreams: []string{"ftp://a", "ftp://a"}}}, []string{"ftp://a"}},
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", Upstreams: one, TrustHeader: "X-Y"}}, []string{"none of them is trusted"}},
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", Upstreams: one, Trust: []string{"0.0.0.0/0"}}}, []string{"every address"}},
-		{Settings{Gateway: &GatewaySettings{Listen: ":0", File: bad, Upstreams: one, Trust: []string{"127.0.0.1"}}}, []string{"has upstreams, and so has the command", "trusted, and so does the command", "absent.pem", "absent.key", "10.0.0.1/8"}},
+		{Settings{Gateway: &GatewaySettings{Listen: ":0", File: bad, Upstreams: one, Trust: []string{"127.0.0.1"}}}, []string{"has upstreams, and so has the command", "trusted, and so does the command", "absent.pem", "absent.key"}},
 		{Settings{Gateway: &GatewaySettings{Listen: ":0", File: filepath.Join(dir, "absent.yml")}}, []string{"gateway file: open"}},
 		// What is wrong with several flags is said at once, before any file is read.
 		{
 			Settings{Listen: "nowhere", Store: "ftp://a", Gateway: &GatewaySettings{Listen: "here", Upstreams: []string{"ftp://b", "http://c"}, Trust: []string{"0.0.0.0/0"}, TrustHeader: "a b"}},
-			[]string{`listen: "nowhere"`, `gateway listen: "here"`, "gateway: upstream \"default\": the target \"ftp://b\"", "every address", `"a b"`, "store: "},
+			[]string{`listen: "nowhere"`, `gateway listen: "here"`, "gateway: the upstream \"default\": the target \"ftp://b\"", "every address", `"a b"`, "store: "},
 		},
 		{Settings{Listen: "nowhere", Gateway: &GatewaySettings{Listen: ":0", TrustHeader: "X-Y"}}, []string{`listen: "nowhere"`, "there is no upstream", "none of them is trusted"}},
 		{
@@ -238,8 +241,12 @@ func TestGatewayMistakes(t *testing.T) {
 	if _, err := New(t.Context(), Settings{Listen: taken.Addr().String(), Gateway: &GatewaySettings{Listen: ":0", File: keys}}); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), filepath.Join(dir, "absent.json")) {
 		t.Errorf("keys that are not there give %v", err)
 	}
-	write(t, bad, "upstreams: {}")
 	var file *GatewayFileError
+	write(t, bad, "identity: { address: { trust: [10.0.0.1/8] } }\n")
+	if _, err := New(t.Context(), Settings{Listen: taken.Addr().String(), Gateway: &GatewaySettings{Listen: ":0", File: bad, Upstreams: one}}); !errors.As(err, &file) || !strings.Contains(err.Error(), "bad.yml:1:") || !strings.Contains(err.Error(), "10.0.0.1/8") {
+		t.Errorf("a proxy with bits beyond its prefix gives %v", err)
+	}
+	write(t, bad, "upstreams: {}")
 	var mistakes *config.Error
 	if _, err := New(t.Context(), Settings{Listen: taken.Addr().String(), Gateway: &GatewaySettings{Listen: ":0", File: bad}}); !errors.As(err, &file) || !errors.As(err, &mistakes) {
 		t.Errorf("a file with a mistake gives %v", err)
@@ -252,7 +259,7 @@ func TestGatewayMistakes(t *testing.T) {
 // What a gateway file may name as an algorithm is what tokens may be signed by.
 func TestGatewayAlgorithms(t *testing.T) {
 	t.Parallel()
-	all := gateway.Algorithms()
+	all := gatewayfile.Algorithms()
 	text := "identity: { jwt: { keys: k, algorithms: [" + strings.Join(all, ", ") + "] } }"
 	g, err := config.ParseGateway("all.yml", []byte(text))
 	if err != nil || len(g.Identity.JWT.Algorithms) != len(all) {

@@ -24,18 +24,17 @@ type busyLimit struct {
 	permits *permits.Gate
 }
 
-// newBusy returns the bounds, and what is wrong with them; nil if there are none.
-func newBusy(all []Concurrency, hashKey []byte) (*busy, []string) {
+// newBusy returns the bounds, or nil if there are none, and adds what is wrong with them.
+func newBusy(all []Concurrency, hashKey []byte, problems *headgate.Problems) *busy {
 	if len(all) == 0 {
-		return nil, nil
+		return nil
 	}
 	b := &busy{limits: make(map[*headgate.Rule]*busyLimit)}
 	var rules []policy.Rule
-	var problems []string
-	for _, c := range all {
+	for i, c := range all {
 		rule, err := headgate.NewRule(c.Name, headgate.PerSecond(1))
 		if err != nil {
-			problems = append(problems, fmt.Sprintf("concurrency %q: its name cannot be one: %v", c.Name, err))
+			problems.Add(fmt.Sprintf("concurrency[%d].name", i), "concurrency %q: its name cannot be one: %v", c.Name, err)
 			continue
 		}
 		rules = append(rules, policy.Rule{Match: c.Match, Per: c.Per, Limits: rule})
@@ -51,13 +50,13 @@ func newBusy(all []Concurrency, hashKey []byte) (*busy, []string) {
 	switch {
 	case errors.As(err, &mistaken):
 		for _, m := range mistaken.Mistakes {
-			problems = append(problems, fmt.Sprintf("concurrency %q: %s", m.Rule, m.Text))
+			problems.Add("concurrency", "concurrency %q: %s", m.Rule, m.Text)
 		}
 	case err != nil:
-		problems = append(problems, fmt.Sprintf("concurrency: %v", err))
+		problems.Add("concurrency", "concurrency: %v", err)
 	}
 	b.set = set
-	return b, problems
+	return b
 }
 
 // adopt has the bounds go on counting what the others have counted that bound the

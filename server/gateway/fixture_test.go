@@ -149,7 +149,7 @@ func upstream(t *testing.T, h http.HandlerFunc) *httptest.Server {
 
 // to is the options of a gateway before these targets.
 func to(targets ...string) Options {
-	return Options{Upstreams: []Upstream{upstreamOf(targets...)}}
+	return Options{Settings: Settings{Upstreams: []Upstream{upstreamOf(targets...)}}}
 }
 
 // upstreamOf is a pool of these targets, which may take their time.

@@ -9,6 +9,8 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // The headers by which proxies tell of the client.
@@ -149,7 +151,7 @@ func (x *exchange) change(h http.Header, c *Headers) {
 		if s.Entry != "" {
 			value, _ = x.facts.Get(s.Entry)
 			// A token may hold what a header cannot.
-			if value == "" || !isHeaderValue(value) {
+			if value == "" || !gatewayfile.IsHeaderValue(value) {
 				delete(h, s.Name)
 				continue
 			}
@@ -325,7 +327,7 @@ func dropHopByHop(h http.Header) {
 	if len(h) == 0 {
 		return
 	}
-	for _, name := range hopByHop {
+	for _, name := range gatewayfile.HopByHop {
 		delete(h, name)
 	}
 }

@@ -78,39 +78,26 @@ type route struct {
 	request, response []*Headers
 }
 
-// invalid is the error of mistakes, or nil if there are none.
-func invalid(subject string, problems []string) error {
-	var all headgate.Problems
-	for _, text := range problems {
-		all.Add("", "%s", text)
-	}
-	return all.Err(subject)
-}
-
 // newInner makes one of options, which takes the place of the one before, if that is
 // not nil. Nothing of it runs yet.
 func newInner(ctx context.Context, s *shared, options Options, before *inner) (*inner, error) {
 	o, problems := options.withDefaults()
 	if s.decider == nil {
-		problems = append(problems, "there is nobody to decide")
+		problems.Add("decider", "there is nobody to decide")
 	}
 	g := &inner{
 		shared: s, options: o, forms: spelling.Forms(o.Paths), routes: make(map[string]*route), unused: make(chan struct{}),
 		upgrading: upgrading{upgrades: &s.upgrades, idle: o.Clients.Upgraded, within: o.Clients.Response, protocols: o.Upgrades},
 	}
 	g.users.Store(1)
-	var wrong []string
-	g.busy, wrong = newBusy(o.Concurrency, s.hashKey)
-	problems = append(problems, wrong...)
+	g.busy = newBusy(o.Concurrency, s.hashKey, &problems)
 	for i := range o.Routes {
-		if problem := g.table.Add(o.Routes[i].Pattern); problem != "" {
-			problems = append(problems, "the route "+problem)
-		}
+		_ = g.table.Add(o.Routes[i].Pattern) // its problems are among those of the settings
 	}
 	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
 	g.settling = newSettling(o.Settle)
-	problems = append(problems, g.headerEntries()...)
-	if err := invalid("gateway", problems); err != nil {
+	g.headerEntries(&problems)
+	if err := problems.Err("gateway"); err != nil {
 		return nil, err
 	}
 	if before != nil {
@@ -223,25 +210,26 @@ func (g *inner) newRoute(r Route, p *pool) *route {
 	return made
 }
 
-// headerEntries finds the entries that headers are set from, and says which of them
+// headerEntries finds the entries that headers are set from, and adds a problem for each that
 // no request has.
-func (g *inner) headerEntries() (problems []string) {
-	changes := []*Headers{&g.options.Request, &g.options.Response}
-	for i := range g.options.Routes {
-		changes = append(changes, &g.options.Routes[i].Request, &g.options.Routes[i].Response)
-	}
-	for _, h := range changes {
+func (g *inner) headerEntries(problems *headgate.Problems) {
+	find := func(field string, h *Headers) {
 		for _, s := range h.Set {
 			if s.Entry == "" || slices.Contains(g.entries, s.Entry) {
 				continue
 			}
 			if !slices.ContainsFunc(g.facts, func(f fact) bool { return f.name == s.Entry }) {
-				problems = append(problems, fmt.Sprintf("the header %s is set from the entry %q, which no request has", s.Name, s.Entry))
+				problems.Add(field+".set."+s.Name, "the header %s is set from the entry %q, which no request has", s.Name, s.Entry)
 			}
 			g.entries = append(g.entries, s.Entry)
 		}
 	}
-	return problems
+	find("request_headers", &g.options.Request)
+	find("response_headers", &g.options.Response)
+	for i := range g.options.Routes {
+		find(fmt.Sprintf("routes[%d].request_headers", i), &g.options.Routes[i].Request)
+		find(fmt.Sprintf("routes[%d].response_headers", i), &g.options.Routes[i].Response)
+	}
 }
 
 // found is where a request belongs.

@@ -19,12 +19,6 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 )
 
-// Algorithms are those that tokens may be signed by: the asymmetric ones, so that
-// who verifies a token cannot make one.
-func Algorithms() []string {
-	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
-}
-
 // maxToken bounds what is parsed of a token, and maxVerified how many are
 // remembered as verified, twice.
 const (
@@ -116,7 +110,7 @@ var (
 // of returns the token of a header's value: nil and no error if there is none and
 // none is needed.
 func (t *tokens) of(ctx context.Context, text string) (*token, error) {
-	if t.Header == authorization {
+	if t.Header == "Authorization" {
 		text, _ = identity.Bearer(text)
 	}
 	// What is no JWS at all may be a key of another kind, which is not for us to

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // What bounds a key set, whoever wrote it.
@@ -297,7 +299,7 @@ func usable(k *jose.JSONWebKey) error {
 	switch {
 	case k.Use != "" && k.Use != "sig":
 		return unusable("it is not for signatures")
-	case k.Algorithm != "" && !slices.Contains(Algorithms(), k.Algorithm):
+	case k.Algorithm != "" && !slices.Contains(gatewayfile.Algorithms(), k.Algorithm):
 		return unusable("its algorithm is none of those that can be accepted")
 	}
 	switch key := k.Key.(type) {

@@ -27,7 +27,7 @@ func TestBodyThatIsTooLarge(t *testing.T) {
 			t.Errorf("%d bytes reached the upstream server", n)
 		}
 	}, func(testing.TB) *Options {
-		return &Options{MaxBody: 10, Routes: []Route{{Pattern: "/"}, {Pattern: "/large", MaxBody: -1}, {Pattern: "/small", MaxBody: 2}}}
+		return &Options{Settings: Settings{MaxBody: 10, Routes: []Route{{Pattern: "/"}, {Pattern: "/large", MaxBody: -1}, {Pattern: "/small", MaxBody: 2}}}}
 	}, func(t *testing.T, c *http.Client, g *fixture) {
 		for _, tt := range []struct {
 			path   string
@@ -253,7 +253,7 @@ func TestClientThatWaits(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		_, _ = io.WriteString(w, "second")
 	}, func(testing.TB) *Options {
-		return &Options{Clients: Clients{Response: 100 * time.Millisecond, Body: 100 * time.Millisecond}}
+		return &Options{Settings: Settings{Clients: Clients{Response: 100 * time.Millisecond, Body: 100 * time.Millisecond}}}
 	}, func(t *testing.T, c *http.Client, g *fixture) {
 		sooner(t, "two are answered", func() error {
 			for range 2 { // the second one over the same connection

@@ -2,8 +2,8 @@ package gateway
 
 import (
 	"log/slog"
-	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 )
@@ -11,44 +11,10 @@ import (
 // Options are what a gateway is told. Upstreams are required; the zero value of
 // everything else is its default.
 type Options struct {
-	// Upstreams are where requests can go. The first one is where they go that no
-	// route sends elsewhere.
-	Upstreams []Upstream
-	// Routes are which requests there are. Without any, all requests go to the
-	// first upstream; with them, a request of no route is answered with 404.
-	Routes []Route
-	// Paths are the forms of paths that the upstream servers read as these say,
-	// combined by |. Others that servers read in different ways are answered with 400
-	// if anything looks at paths: Routes, or the entry "route" or "path".
-	Paths httplimit.PathForm
-	// Identity is how a request's entries are found.
-	Identity Identity
-	// Concurrency bounds how many requests are in progress.
-	Concurrency []Concurrency
-	// Settle has what requests cost under some rules settled when they have ended. The
-	// Decider must be able to reserve.
-	Settle []Settle
-	// Request and Response are changes of headers: of what the upstream gets, and
-	// of what the client gets from it.
-	Request, Response Headers
-	// MaxBody is the largest body of a request, in bytes. Zero means no bound.
-	MaxBody int64
-	// Clients is how long clients may take for everything.
-	Clients Clients
-	// Upgrades are the protocols that a connection may be upgraded to, such as
-	// "websocket", which is what nil means. A request to upgrade to another one is
-	// passed on without that.
-	Upgrades []string
-	// Connections bounds how many clients are connected.
-	Connections Connections
-	// MaxHeader bounds the headers of a request, in bytes. Zero means
-	// gatewayfile.DefaultMaxHeader.
-	MaxHeader int
+	// Settings are what a gateway file says.
+	Settings
 	// Dialect is how clients are told their limits.
 	Dialect httplimit.Dialect
-	// MaxDelay is how long at most a request is held for a leaky bucket. Zero means
-	// httplimit.DefaultMaxDelay.
-	MaxDelay time.Duration
 	// OnStoreError is what happens to a request that the store has no answer for
 	// and whose rules leave it to the caller.
 	OnStoreError httplimit.Failure
@@ -62,13 +28,25 @@ type Options struct {
 
 // Mistakes are what is wrong with the options by themselves. [New] tells them, and what
 // else it finds.
-func (o Options) Mistakes() []string {
+func (o Options) Mistakes() headgate.Problems {
 	_, problems := o.withDefaults()
 	return problems
 }
 
+// withDefaults returns the options with their defaults, and everything that is wrong with
+// them. What it changes it has copied.
+func (o Options) withDefaults() (_ Options, problems headgate.Problems) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Settings, problems = o.Settings.WithDefaults()
+	return o, problems
+}
+
 // The settings that a gateway file has too. Package gatewayfile describes their fields.
 type (
+	// Settings are what a gateway file says.
+	Settings = gatewayfile.Settings
 	// Upstream is a pool of servers that answer alike.
 	Upstream = gatewayfile.Upstream
 	// Balance is how a pool chooses among its targets.
@@ -105,8 +83,6 @@ type (
 const (
 	RoundRobin       = gatewayfile.RoundRobin
 	LeastConnections = gatewayfile.LeastConnections
-
-	balances = LeastConnections + 1
 )
 
 // The fields of a client's certificate.
@@ -116,8 +92,6 @@ const (
 	URI         = gatewayfile.URI
 	Email       = gatewayfile.Email
 	Fingerprint = gatewayfile.Fingerprint
-
-	certificateFields = Fingerprint + 1
 )
 
 // The bounds of the options.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -85,8 +86,12 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 func (g *Gateway) Check(set *policy.Set) error { return g.current.Load().check(set) }
 
 func (g *inner) check(set *policy.Set) error {
-	_, problems := routes.New(set, g.patterns()...)
-	return invalid("policy", problems)
+	_, wrong := routes.New(set, g.patterns()...)
+	var problems headgate.Problems
+	for _, text := range wrong {
+		problems.Add("match.route", "%s", text)
+	}
+	return problems.Err("policy")
 }
 
 // patterns are those of the routes that have no name of their own.

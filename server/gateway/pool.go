@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // pool is the servers of one upstream. It is safe for concurrent use.
@@ -40,7 +42,7 @@ func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
 	p := &pool{Upstream: u, logger: logger, idleTicks: ws.ticks(u.Timeouts.Idle), conns: newConns()}
 	var transports [2]*http.Transport // for all targets that are spoken to alike
 	for _, text := range u.Targets {
-		address, plain, _ := parseTarget(text)
+		address, plain, _ := gatewayfile.ParseTarget(text)
 		which := 0
 		if plain {
 			which = 1

@@ -50,14 +50,16 @@ func TestRoutes(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(name)) }
 	}
 	o := Options{
-		Upstreams: []Upstream{
-			{Name: "main", Targets: []string{upstream(t, routed("main")).URL}},
-			{Name: "other", Targets: []string{upstream(t, routed("other")).URL}},
-		},
-		Routes: []Route{
-			{Pattern: "GET /items/{id}"},
-			{Pattern: "/reports/", Name: "reports", Upstream: "other"},
-			{Pattern: "admin.example/", Upstream: "other"},
+		Settings: Settings{
+			Upstreams: []Upstream{
+				{Name: "main", Targets: []string{upstream(t, routed("main")).URL}},
+				{Name: "other", Targets: []string{upstream(t, routed("other")).URL}},
+			},
+			Routes: []Route{
+				{Pattern: "GET /items/{id}"},
+				{Pattern: "/reports/", Name: "reports", Upstream: "other"},
+				{Pattern: "admin.example/", Upstream: "other"},
+			},
 		},
 	}
 	rules := []policy.Rule{

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -202,48 +201,5 @@ func (x *exchange) unsaid(m *measure) {
 	if x.g.settling.told.CompareAndSwap(false, true) {
 		x.g.options.Logger.LogAttrs(x.r.Context(), slog.LevelWarn, "an answer does not say what the request has cost; the estimate stays, and further ones are only counted",
 			slog.String("rule", m.Rule), slog.String("header", m.Header), slog.String("path", x.r.URL.Path), slog.Int("status", x.w.status))
-	}
-}
-
-func (c *checker) settle(all []Settle) {
-	if len(all) > MaxSettle {
-		c.bad("costs are settled under %d rules, must be at most %d", len(all), MaxSettle)
-	}
-	seen, keep := make(map[string]bool), make(map[string]bool)
-	for i := range all {
-		s := &all[i]
-		what := fmt.Sprintf("settle %q", s.Rule)
-		if s.Rule == "" {
-			c.bad("settle: a cost is settled under a rule without a name")
-		} else if seen[s.Rule] {
-			c.bad("%s is there twice; keep one", what)
-		}
-		seen[s.Rule] = true
-		for _, n := range []struct {
-			what  string
-			value *int64
-		}{{"one unit is per", &s.Per}, {"the estimate is", &s.Estimate}} {
-			if *n.value == 0 {
-				*n.value = 1
-			}
-			if *n.value < 1 || *n.value > headgate.MaxCount {
-				c.bad("%s: %s %d, must be 1 to %d", what, n.what, *n.value, headgate.MaxCount)
-			}
-		}
-		if s.Header == "" {
-			continue
-		}
-		name := http.CanonicalHeaderKey(s.Header)
-		s.Header = name
-		before, twice := keep[name]
-		switch {
-		case !isHeaderName(name):
-			c.bad("%s: %q is not the name of a header", what, name)
-		case slices.Contains(hopByHop, name):
-			c.bad("%s: the header %s is the connection's own; it cannot say a cost", what, name)
-		case twice && before != s.Keep:
-			c.bad("%s: the header %s is kept, and it is removed; choose one", what, name)
-		}
-		keep[name] = s.Keep
 	}
 }

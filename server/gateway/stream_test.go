@@ -463,8 +463,10 @@ func TestTrailersAreRemoved(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"X-Late", "4")
 	}, func(testing.TB) *Options {
 		return &Options{
-			Routes:   []Route{{Pattern: "/", Response: Headers{Remove: []string{"X-Late-Secret"}}}},
-			Response: Headers{Remove: []string{"X-Secret"}},
+			Settings: Settings{
+				Routes:   []Route{{Pattern: "/", Response: Headers{Remove: []string{"X-Late-Secret"}}}},
+				Response: Headers{Remove: []string{"X-Secret"}},
+			},
 		}
 	}, func(t *testing.T, c *http.Client, g *fixture) {
 		a := get(t, c, g.url+"/", "X-API-Key: k")

@@ -73,7 +73,7 @@ func Rooms() []Room {
 		{"telemetry/*", []string{".", "internal/errtext"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
-		{"config/gatewayfile", []string{".", "policy", "httplimit"}},
+		{"config/gatewayfile", []string{".", "policy", "httplimit", "internal/spelling", "internal/routes"}},
 		{"config", []string{".", "internal/errtext", "policy", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
 
 		// What is said over gRPC, and the library's side of it: a Store like those
