@@ -170,7 +170,7 @@ func TestCertificates(t *testing.T) {
 	verified := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
 	for field, want := range map[CertificateField]string{
 		CommonName: "cn", DNSName: "a.example", Email: "a@example", URI: "spiffe://example/shop",
-		Fingerprint: "", CertificateField(Fingerprint + 1): "",
+		Fingerprint: "", Fingerprint + 1: "",
 	} {
 		if sum := sha256.Sum256(c.Raw); field == Fingerprint {
 			want = hex.EncodeToString(sum[:])
