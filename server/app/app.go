@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/dashboard"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
 	"github.com/headgate/headgate/server/forwardauth"
@@ -42,8 +43,10 @@ type App struct {
 	certificates *certificates
 	gateway      *gatewaySource // nil without a gateway file
 	reserve      reserve
-	insights     *insights        // nil if they are not wanted
-	gated        *gateway.Gateway // nil without a gateway
+	insights     *insights           // nil if they are not wanted
+	gated        *gateway.Gateway    // nil without a gateway
+	answers      *insightapi.Handler // nil without insights
+	dashboard    *dashboard.Handler  // nil without one
 	audit        insightapi.Audit
 	doors        []*door
 	draining     atomic.Bool
@@ -92,6 +95,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 		a.trial, err = newTrial(ctx, &s, a.Policy)
 	}
 	a.insights = a.newInsights()
+	a.answers = a.insightAPI()
 	if err == nil {
 		err = a.openDoors(ctx)
 	}
@@ -124,6 +128,9 @@ func (a *App) openDoors(ctx context.Context) error {
 		if err := a.openGateway(ctx, a.seen(decider, "gateway"), registry); err != nil {
 			return err
 		}
+	}
+	if a.settings.DashboardListen != "" {
+		a.openDashboard()
 	}
 	if a.settings.RESPListen != "" {
 		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), registry))
@@ -351,6 +358,9 @@ func (a *App) Close() error {
 		a.closeDoors()
 		if a.trial != nil {
 			a.trial.close()
+		}
+		if a.dashboard != nil {
+			a.dashboard.Close()
 		}
 		if a.insights != nil {
 			a.insights.Close()

@@ -97,7 +97,7 @@ func (a *App) insightPaths() httpapi.Insight {
 	if a.insights == nil {
 		return nil
 	}
-	return a.insightAPI()
+	return a.answers
 }
 
 // instance is what people call this instance.

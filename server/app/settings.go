@@ -114,6 +114,12 @@ type Settings struct {
 	// with that of this one. A host name that has several addresses stands for an instance
 	// at each of them. They have the same AdminToken.
 	Peers []string
+	// DashboardListen is the address to serve the dashboard on, to people who show the
+	// AdminToken. Without one, it has to be a loopback address. Empty means that there is
+	// no dashboard.
+	DashboardListen string
+	// DashboardHosts are names by which browsers ask for the dashboard, beside localhost.
+	DashboardHosts []string
 	// Instance is what people call this instance. Empty means the name of the host.
 	Instance string
 	// Version is what the metrics call this build.
@@ -224,6 +230,7 @@ func (s Settings) withDefaults() (Settings, error) {
 	if s.EnvoyConfig != "" && s.PolicyFile != "" {
 		bad("envoy config: there is a policy file as well; give one of them")
 	}
+	problems = append(problems, s.dashboardMistakes()...)
 	for _, peer := range s.Peers {
 		if p := insightapi.CheckPeer(peer); p != "" {
 			bad("peer: %s", p)

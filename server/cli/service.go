@@ -32,6 +32,8 @@ type service struct {
 	AdminTokenFile  string        `help:"File with the token that callers of POST /v1/reload must show; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may call it." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Insight         bool          `help:"Know which keys use each rule most, which are denied and why, in bounded memory. On by default." default:"true" negatable:"" env:"HEADGATE_INSIGHT"`
 	Peer            []string      `help:"URL of the HTTP API of another instance, whose insight is shown with that of this one; needs the admin token, which all instances share. A host name with several addresses stands for an instance at each of them. May be given several times." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
+	DashboardListen string        `help:"Address to serve the dashboard on, to people who show the admin token. Without a token it has to be a loopback address. Without an address there is no dashboard." placeholder:"HOST:PORT" env:"HEADGATE_DASHBOARD_LISTEN"`
+	DashboardHost   []string      `help:"Name by which browsers ask for the dashboard, beside localhost and addresses. May be given several times." placeholder:"NAME" env:"HEADGATE_DASHBOARD_HOST"`
 	Instance        string        `help:"What to call this instance where several are shown. The host's name if left out." placeholder:"NAME" env:"HEADGATE_INSTANCE"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
 	LogFormat       string        `help:"Format of the log: text or json." type:"choice" of:"text json" default:"text" env:"HEADGATE_LOG_FORMAT"`
@@ -58,6 +60,7 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.Store, to.StoreTimeout, to.Learn, to.MemoryMiB = s.Store, s.StoreTimeout, s.Learn, s.Memory
 	to.DenyCache = s.DenyCache == headgate.DenyCacheOn.String()
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
+	to.DashboardListen, to.DashboardHosts = s.DashboardListen, s.DashboardHost
 	to.NoInsight, to.Peers, to.Instance = !s.Insight, s.Peer, s.Instance
 	to.HeapReserve = heapReserve()
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
@@ -82,9 +85,9 @@ func taken(err error, s *app.Settings) error {
 	if !errors.As(err, &bound) || bound.Op != "listen" || bound.Addr == nil {
 		return err
 	}
-	flags := [][2]string{{s.Listen, "--listen"}, {s.GRPCListen, "--grpc-listen"}, {s.RESPListen, "--resp-listen"}}
+	flags := [][2]string{{s.Listen, "--listen"}, {s.GRPCListen, "--grpc-listen"}, {s.RESPListen, "--resp-listen"}, {s.DashboardListen, "--dashboard-listen"}}
 	if s.Gateway != nil {
-		flags = [][2]string{{s.Gateway.Listen, "--listen"}, {s.Listen, "--admin-listen"}}
+		flags = [][2]string{{s.Gateway.Listen, "--listen"}, {s.Listen, "--admin-listen"}, {s.DashboardListen, "--dashboard-listen"}}
 	}
 	var from []string
 	for _, flag := range flags {
@@ -113,6 +116,9 @@ func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) 
 	name := cmp.Or(s.Config, settings.EnvoyConfig, "sample")
 	rules := made.Policy()
 	settings.Logger.Info("serving", slog.String("address", baseURL(made.Addr("http"), s.TLSCert != "")), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", made.StoreName()))
+	if addr := made.Addr("dashboard"); addr != nil {
+		settings.Logger.Info("serving the dashboard", slog.String("address", baseURL(addr, s.TLSCert != "")))
+	}
 	serving(made)
 	defer reloadOn(hangups, made)()
 	if err := made.Serve(c.ctx); err != nil {

@@ -54,7 +54,7 @@ func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := append([]Entry{}, a.entries...)
-	newestFirst(list)
+	slices.Reverse(list)
 	return list
 }
 

@@ -374,3 +374,37 @@ func (h *Handler) audit(q *query) (any, *failure) {
 	newestFirst(all)
 	return h.whole(q, own, func() any { return AuditReport{all, instances} })
 }
+
+// Now is what GET now answers, for a program.
+func (h *Handler) Now(ctx context.Context, of time.Duration, limit int) Now {
+	answer, _ := h.now(&query{ctx: ctx, path: "now", of: of, limit: limit, values: url.Values{"range": {of.String()}, "limit": {strconv.Itoa(limit)}}})
+	now, _ := answer.(Now)
+	return now
+}
+
+// Denials is what GET denials answers, for a program: those after the one before.
+func (h *Handler) Denials(ctx context.Context, after string, limit int) Denials {
+	answer, _ := h.denials(&query{ctx: ctx, path: "denials", limit: limit, values: url.Values{"after": {after}, "limit": {strconv.Itoa(limit)}}})
+	denials, _ := answer.(Denials)
+	return denials
+}
+
+// StoreState is how this instance sees the store; see [Store].
+func (h *Handler) StoreState() string {
+	if h.o.Store == nil {
+		return "ok"
+	}
+	return h.o.Store(time.Minute).State
+}
+
+// ReloadFailed says why the last reload of the policy changed nothing; "" if it did not
+// fail.
+func (h *Handler) ReloadFailed() string {
+	if h.o.Changes == nil {
+		return ""
+	}
+	if c := h.o.Changes(); len(c) > 0 {
+		return c[0].Failed
+	}
+	return ""
+}

@@ -95,12 +95,14 @@ func (h *Handler) key(q *query) (any, *failure) {
 		if of := counts.tier(); of != "" {
 			tier = of
 		}
-		if counts.Use != nil || counts.Denied != nil || counts.Shadow != nil {
+		known := counts.Use != nil || counts.Denied != nil || counts.Shadow != nil
+		if known {
 			out.Counts = append(out.Counts, counts)
-		} else if one != rule {
-			continue // It may count by the same, but never this key.
 		}
-		out.States = append(out.States, h.states(ctx, p, one, key.Raw, tier)...)
+		states := h.states(ctx, p, one, key.Raw, tier)
+		if one == rule || known || slices.ContainsFunc(states, func(s State) bool { return s.Remaining < s.Capacity && s.Error == "" }) {
+			out.States = append(out.States, states...)
+		} // Others may count by the same, but never this key.
 	}
 	denied := *q
 	denied.path, denied.limit, denied.values = "denials", keyDenials, cloneValues(q.values)

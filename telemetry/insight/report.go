@@ -48,7 +48,7 @@ type Overview struct {
 	Minutes []Minute `json:"minutes"`
 	// Doors are the requests of each door within the range.
 	Doors []DoorCounts `json:"doors"`
-	// Rules are those with the most denials, shadows among them, and then the most checks,
+	// Rules are those with the most denials, then denials in shadow, then admitted checks,
 	// within the range. All is how many were in use.
 	Rules []RuleCounts `json:"rules"`
 	All   int          `json:"all_rules"`
@@ -144,7 +144,7 @@ func (r *Recorder) leftOut() Left {
 func (o *Overview) sort(most int) {
 	slices.SortFunc(o.Rules, func(a, b RuleCounts) int {
 		return cmp.Or(
-			cmp.Compare(b.Denied+b.Shadow, a.Denied+a.Shadow), cmp.Compare(b.Allowed, a.Allowed), strings.Compare(a.Rule, b.Rule))
+			cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Shadow, a.Shadow), cmp.Compare(b.Allowed, a.Allowed), strings.Compare(a.Rule, b.Rule))
 	})
 	o.Rules = o.Rules[:min(len(o.Rules), most)]
 }

@@ -84,13 +84,14 @@ func Rooms() []Room {
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
 			".", "flow", "algorithm", "internal/errtext", "policy", "policy/lint", "policy/nested", "store/*", "store/layered/*", "store/postgres", "store/memcached",
-			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "internal/routes", "server/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "internal/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "internal/errtext", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
 		{"server/decide", []string{".", "internal/errtext", "store", "policy", "policy/explain", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},
 		{"server/wire", nil},
+		{"server/dashboard", []string{".", "server/decide", "server/insightapi", "telemetry/*"}},
 		{"server/insightapi", []string{".", "internal/errtext", "store", "policy", "server/decide", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.

@@ -1,0 +1,87 @@
+// The busiest keys of a rule, minute by minute.
+import { h, swap, ask, card, table, color, clock, num, keyLink, link, ranges, rangeMinutes, missing, twin } from "/lib.js";
+import { pick } from "/rule.js";
+export const title = "Clients";
+const ROW = 24;
+
+// trim leaves out minutes before anything was counted, but for the last ten.
+function trim(heat) {
+  const n = heat.rows[0]?.use.length || 0;
+  let first = 0;
+  while (first < n - 10 && heat.rows.every((r) => !r.use[first] && !r.denied[first])) first++;
+  for (const r of heat.rows) { r.use = r.use.slice(first); r.denied = r.denied.slice(first); }
+  heat.begin += first * 60;
+}
+
+export async function show(page) {
+  const rule = page.params.get("rule"), range = page.params.get("range") || "1h0m0s";
+  if (!rule) return pick(page, "The clients of which rule?", "/clients");
+  if (!page.params.get("range")) page.params.set("range", range);
+  const note = h("div"), names = h("div", { class: "names" }), read = h("p", { class: "read", "aria-live": "polite" }), axis = h("div", { class: "axis" });
+  const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "Heat map: keys by minutes. Arrow keys move, Enter opens the key." });
+  const filter = h("select", { "aria-label": "Tier" }, h("option", { value: "" }, "All tiers"));
+  const rows = twin("As a table");
+  let heat, shown = [], at = [0, 0], focused = false;
+  swap(page.root, h("div", { class: "head" }, h("div", { class: "grow" }, h("p", { class: "crumb" }, link("/rule", { rule, range }, null, h("bdi", null, rule))), h("h1", null, "Clients"), h("p", { class: "lead" }, "The keys that had most to do, minute by minute.")), filter, ranges(page)), note,
+    h("div", { class: "grid" }, card("", "Keys by minutes", null, h("div", { class: "legend" }, h("span", null, h("i", { vars: { "--f": "var(--heat-1)" } }), "only admitted"), h("span", null, h("i", { vars: { "--f": "var(--heat-2)" } }), "denied, too"), h("span", null, "the fuller the colour, the more requests")),
+      h("div", { class: "heat" }, names, canvas, axis, read), rows)));
+
+  const draw = () => {
+    const n = heat?.rows[0]?.use.length || 0, width = canvas.clientWidth, dense = devicePixelRatio || 1;
+    canvas.style.height = Math.max(ROW, shown.length * ROW) + "px";
+    canvas.width = width * dense; canvas.height = Math.max(ROW, shown.length * ROW) * dense;
+    const g = canvas.getContext("2d");
+    g.scale(dense, dense);
+    const cell = width / Math.max(1, n), most = Math.max(1, ...shown.flatMap((r) => r.use.map((u, i) => u + r.denied[i])));
+    const [empty, calm, hot, ink] = ["--heat-0", "--heat-1", "--heat-2", "--ink"].map(color);
+    shown.forEach((row, y) => row.use.forEach((u, x) => {
+      const d = row.denied[x], gap = cell > 4 ? 1 : 0;
+      g.globalAlpha = 1; g.fillStyle = empty; g.fillRect(x * cell, y * ROW + 2, cell - gap, ROW - 4);
+      if (u + d === 0) return;
+      g.globalAlpha = 0.28 + 0.72 * Math.sqrt((u + d) / most);
+      g.fillStyle = d ? hot : calm; g.fillRect(x * cell, y * ROW + 2, cell - gap, ROW - 4);
+    }));
+    g.globalAlpha = 1;
+    if (focused && shown.length) { g.strokeStyle = ink; g.lineWidth = 2; g.strokeRect(at[0] * cell, at[1] * ROW + 2, Math.max(3, cell), ROW - 4); }
+  };
+  const say = () => {
+    const row = shown[at[1]];
+    if (!row) return;
+    swap(read, h("bdi", { class: "key" }, row.key.text || "(one counter for all)"), " at " + clock((heat.begin + at[0] * 60) * 1000, false) + ": ", h("b", null, num(row.use[at[0]])), " units, ", h("b", { class: row.denied[at[0]] ? "bad" : "" }, num(row.denied[at[0]])), " denials");
+  };
+  const move = (x, y) => { const n = heat?.rows[0]?.use.length || 1; at = [Math.max(0, Math.min(n - 1, x)), Math.max(0, Math.min(shown.length - 1, y))]; focused = true; say(); draw(); };
+  const open = () => names.querySelectorAll("a")[at[1]]?.click();
+  canvas.addEventListener("pointermove", (e) => { const b = canvas.getBoundingClientRect(); move(Math.floor(((e.clientX - b.left) / b.width) * (heat?.rows[0]?.use.length || 1)), Math.floor((e.clientY - b.top) / ROW)); });
+  canvas.addEventListener("click", open);
+  canvas.addEventListener("keydown", (e) => {
+    const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[e.key];
+    if (by) { e.preventDefault(); move(at[0] + by[0], at[1] + by[1]); } else if (e.key === "Enter") open();
+  });
+  const observer = new ResizeObserver(draw);
+  observer.observe(canvas);
+  page.leave(() => observer.disconnect());
+  page.themed(draw);
+  const fill = () => {
+    const tiers = [...new Set(heat.rows.map((r) => r.tier || ""))].sort(), chosen = filter.value;
+    filter.hidden = tiers.length < 2;
+    swap(filter, h("option", { value: "" }, "All tiers"), tiers.map((t) => h("option", { value: "t" + t }, t === "*" ? "all others" : t || "without a tariff")));
+    filter.value = chosen;
+    shown = heat.rows.filter((r) => !filter.value || filter.value === "t" + (r.tier || ""));
+    swap(names, shown.length ? shown.map((r) => keyLink(rule, r.key, r.tier, "heat")) : h("p", { class: "empty" }, "No key in this time."));
+    const n = heat.rows[0]?.use.length || 0;
+    swap(axis, n > 0 && [0, 0.5, 1].map((p) => h("span", null, clock((heat.begin + Math.round(p * (n - 1)) * 60) * 1000, false))));
+    const sum = (list) => list.reduce((a, b) => a + b, 0);
+    swap(rows.inner, table("Keys", [["Key"], ["Tier"], ["Units", "n"], ["Denials", "n"], ["Busiest minute", "n"]], shown.map((r) => {
+      const both = r.use.map((u, i) => u + r.denied[i]), most = Math.max(...both);
+      return [keyLink(rule, r.key, r.tier, "row"), h("bdi", null, r.tier === "*" ? "others" : r.tier || ""), num(sum(r.use)), num(sum(r.denied)), num(most) + " at " + clock((heat.begin + both.indexOf(most) * 60) * 1000, false)];
+    })));
+    draw();
+  };
+  filter.addEventListener("change", fill);
+  await page.every(10000, async () => {
+    heat = await ask("clients", { rule, range, limit: 30 }, page.signal);
+    swap(note, missing(heat.instances));
+    trim(heat);
+    fill();
+  });
+}

@@ -1,0 +1,229 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/telemetry/insight"
+)
+
+const (
+	// sampleEvery is how often viewers are told something.
+	sampleEvery = time.Second
+	// maxViewers bounds the streams of all browsers.
+	maxViewers = 32
+	// maxEventBytes is what one viewer is told in one sampleEvery at most.
+	maxEventBytes = 7 << 10
+	// viewerTimeout is how long a viewer may take to read what it is told. One that takes
+	// longer is dropped, and comes back by itself if it is alive.
+	viewerTimeout = 5 * time.Second
+	// maxSampleDenials is how many denials are read for one sample.
+	maxSampleDenials = 60
+)
+
+// stream asks the API once for all viewers, as long as there are any.
+type stream struct {
+	api    *insightapi.Handler
+	ctx    context.Context //nolint:containedctx // It is the life of the stream, not of a call.
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+
+	mu      sync.Mutex
+	viewers int
+	working bool
+	latest  *sample
+	next    chan struct{} // closed when there is a newer sample
+}
+
+// sample is what all viewers are told at one time.
+type sample struct {
+	tick    []byte // JSON
+	denials [][]byte
+	lost    int64
+}
+
+func newStream(api *insightapi.Handler) *stream {
+	s := &stream{api: api, next: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *stream) close() {
+	s.cancel()
+	s.all.Wait()
+}
+
+// join counts a viewer, and reports whether there is a place.
+func (s *stream) join() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.viewers == maxViewers || s.ctx.Err() != nil {
+		return false
+	}
+	if s.viewers++; !s.working {
+		s.working = true
+		ctx, cancel := context.WithCancel(s.ctx)
+		s.all.Go(func() {
+			defer cancel()
+			s.work(ctx)
+		})
+	}
+	return true
+}
+
+func (s *stream) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.viewers--
+}
+
+// work makes samples until nobody looks.
+func (s *stream) work(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	after := ""
+	for {
+		var made sample
+		made, after = s.sample(ctx, after)
+		s.mu.Lock()
+		s.latest = &made
+		close(s.next)
+		s.next = make(chan struct{})
+		s.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if s.stop() {
+			return
+		}
+	}
+}
+
+// stop ends the work if nobody looks, and forgets what was told last: it will be old when
+// somebody looks again.
+func (s *stream) stop() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.viewers > 0 {
+		return false
+	}
+	s.latest, s.working = nil, false
+	return true
+}
+
+// Tick is what every viewer is told once a second.
+type Tick struct {
+	// Now is when, in milliseconds since 1970.
+	Now int64 `json:"now"`
+	// Minutes are the last minute that is over and the one that is not.
+	Minutes []insight.Minute `json:"minutes"`
+	// Version is that of the policy in force.
+	Version   int64                 `json:"version"`
+	Instances []insightapi.Instance `json:"instances"`
+	// Store is the worst state of the store that an instance sees, and Reload why the last
+	// reload of the policy failed, or "".
+	Store  string `json:"store"`
+	Reload string `json:"reload,omitempty"`
+	// Left counts what was left out.
+	Left insight.Left `json:"left_out"`
+}
+
+func (s *stream) sample(ctx context.Context, after string) (sample, string) {
+	ctx, cancel := context.WithTimeout(ctx, viewerTimeout)
+	defer cancel()
+	var out sample
+	now := s.api.Now(ctx, 10*time.Minute, 1)
+	t := Tick{Now: now.Now, Instances: now.Instances, Left: now.Left, Store: s.api.StoreState(), Reload: s.api.ReloadFailed()}
+	t.Minutes = now.Minutes[max(len(now.Minutes)-2, 0):]
+	if len(now.Instances) > 0 {
+		t.Version = now.Instances[0].Version
+	}
+	if text, err := json.Marshal(t); err == nil {
+		out.tick = text
+	}
+	denials := s.api.Denials(ctx, after, maxSampleDenials)
+	next := denials.Next
+	if after == "" {
+		return out, next // The page asks for the last ones itself.
+	}
+	out.lost = denials.Lost
+	for i := range denials.Denials {
+		if text, err := json.Marshal(&denials.Denials[i]); err == nil {
+			out.denials = append(out.denials, text)
+		}
+	}
+	return out, next
+}
+
+// serveStream tells one viewer, until it goes away or is too slow.
+func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		refuse(w, http.StatusMethodNotAllowed, "this path takes GET")
+		return
+	}
+	if !h.stream.join() {
+		refuse(w, http.StatusServiceUnavailable, "too many pages are open")
+		return
+	}
+	defer h.stream.leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	control := http.NewResponseController(w)
+	denials := r.URL.Query().Get("denials") == "true"
+	var text []byte
+	for text = append(text, "retry: 3000\n\n"...); ; text = text[:0] {
+		h.stream.mu.Lock()
+		latest, next := h.stream.latest, h.stream.next
+		h.stream.mu.Unlock()
+		if latest != nil {
+			text = latest.append(text, denials)
+		}
+		// The stream outlives the server's write timeout; each write has one of its own.
+		if control.SetWriteDeadline(time.Now().Add(viewerTimeout)) != nil {
+			return
+		}
+		if _, err := w.Write(text); err != nil || control.Flush() != nil {
+			return
+		}
+		select {
+		case <-next:
+		case <-time.After(2 * viewerTimeout):
+			text = append(text[:0], ": still here\n\n"...)
+		case <-r.Context().Done():
+			return
+		case <-h.stream.ctx.Done():
+			return
+		}
+		if !h.signedIn(r) {
+			return
+		}
+	}
+}
+
+// append writes the events for a viewer, as many as fit. What does not fit is counted.
+func (s *sample) append(to []byte, denials bool) []byte {
+	to = append(append(append(to, "event: tick\ndata: "...), s.tick...), "\n\n"...)
+	if !denials {
+		return to
+	}
+	lost := s.lost
+	for _, d := range s.denials {
+		if len(to)+len(d) > maxEventBytes {
+			lost++
+			continue
+		}
+		to = append(append(append(to, "event: denial\ndata: "...), d...), "\n\n"...)
+	}
+	if lost > 0 {
+		n, _ := json.Marshal(lost)
+		to = append(append(append(to, "event: lost\ndata: "...), n...), "\n\n"...)
+	}
+	return to
+}
