@@ -83,12 +83,13 @@ func (s *Store) Close() error {
 }
 
 // LoadPolicy loads the policy file, or the sample policy if there is no name.
-// The hash keys are as in [Settings]; a mistake in them is a [*SettingsError].
-func LoadPolicy(name, hashKey, oldHashKey string) (*policy.Set, error) {
+// The hash keys are as in [Settings]; a mistake in them is a [*SettingsError]. More
+// options of the policy may follow, such as its clock.
+func LoadPolicy(name, hashKey, oldHashKey string, more ...policy.Option) (*policy.Set, error) {
 	if problems := checkHashKeys(hashKey, oldHashKey); problems != nil {
 		return nil, &SettingsError{problems}
 	}
-	options := (&Settings{HashKey: hashKey, OldHashKey: oldHashKey}).policyOptions()
+	options := append((&Settings{HashKey: hashKey, OldHashKey: oldHashKey}).policyOptions(), more...)
 	if name == "" {
 		return config.Parse(sampleName, config.Sample(), options...)
 	}

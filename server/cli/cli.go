@@ -43,6 +43,7 @@ type root struct {
 	Top       topReport       `cmd:"" help:"Show who uses which rule most, and who is denied."`
 	Tail      tailReport      `cmd:"" help:"Show denials as they happen, with their reasons."`
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
+	Replay    replayRequest   `cmd:"" help:"Say what rules would have done to the requests in access logs."`
 	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
 	Health    health          `cmd:"" help:"Ask a server whether it can decide."`
 	Version   version         `cmd:"" help:"Say which build this is."`

@@ -76,6 +76,13 @@ func Rooms() []Room {
 		{"config/gatewayfile", []string{".", "policy", "httplimit", "internal/spelling", "internal/routes"}},
 		{"config", []string{".", "internal/errtext", "policy", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
 
+		// What answers questions about limits from logs and from measurement.
+		{"tune/accesslog", nil},
+		{"tune/clients", nil},
+		// A replay decides as a server does: by a policy and a store, under another clock.
+		{"tune/replay", []string{".", "policy", "policy/footprint", "store/*", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
+		{"tune/report", []string{"tune/replay"}},
+
 		// What is said over gRPC, and the library's side of it: a Store like those
 		// of store/*, but for what stands behind the wire.
 		{"api", []string{"."}},
@@ -86,7 +93,7 @@ func Rooms() []Room {
 			".", "flow", "algorithm", "internal/errtext", "policy", "policy/lint", "policy/nested", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "internal/routes", "server/*",
 		}},
-		{"server/cli", []string{".", "internal/errtext", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*"}},
+		{"server/cli", []string{".", "internal/errtext", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
 		{"server/decide", []string{".", "internal/errtext", "store", "policy", "policy/explain", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/tune/accesslog"
+)
+
+// progress tells how far the reading of logs is: a bar on a terminal, and a line now and
+// then elsewhere. Nothing is told of what is over soon.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	begun    time.Time
+	told     time.Time
+	drawn    bool
+}
+
+// The times between two tellings.
+const (
+	barEvery  = 200 * time.Millisecond
+	lineEvery = 5 * time.Second
+)
+
+func newProgress(w io.Writer, quiet bool) *progress {
+	if quiet {
+		w = nil
+	}
+	now := time.Now()
+	return &progress{w: w, terminal: isTerminal(w), begun: now, told: now}
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || f == nil {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// tell tells how far the log is, if it is time to.
+func (p *progress) tell(log *accesslog.Log, lines int64) {
+	now := time.Now()
+	every := lineEvery
+	if p.terminal {
+		every = barEvery
+	}
+	if p.w == nil || now.Sub(p.told) < every {
+		return
+	}
+	p.told = now
+	read, all := log.Read()
+	text := progressText(now.Sub(p.begun), lines, read, all)
+	if !p.terminal {
+		fmt.Fprintf(p.w, "headgate: %s\n", text)
+		return
+	}
+	bar := ""
+	if all > 0 {
+		const width = 30
+		full := int(min(read, all) * width / all)
+		bar = "[" + strings.Repeat("#", full) + strings.Repeat(".", width-full) + "] "
+	}
+	p.drawn = true
+	fmt.Fprintf(p.w, "\r\x1b[K%s%s", bar, text)
+}
+
+// progressText says how far it is, how fast it goes and, if the size of all is known, when
+// it will be over.
+func progressText(passed time.Duration, lines, read, all int64) string {
+	rate := float64(lines) / max(passed.Seconds(), 1e-3)
+	text := fmt.Sprintf("%d requests, %.0f a second", lines, rate)
+	if all <= 0 || read <= 0 {
+		return text
+	}
+	done := min(float64(read)/float64(all), 1)
+	left := time.Duration(float64(passed) * (1 - done) / done)
+	return fmt.Sprintf("%.0f %%, %s, %v left", 100*done, text, left.Round(time.Second))
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.drawn {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/app"
+	"github.com/headgate/headgate/tune/accesslog"
+	"github.com/headgate/headgate/tune/replay"
+	replayreport "github.com/headgate/headgate/tune/report"
+)
+
+// logs are the flags of every command that reads access logs.
+type logs struct {
+	Files    []string      `arg:"" name:"log" help:"Access logs, plain or compressed with gzip or zstd, or - for the standard input. Several are merged by time."`
+	Format   string        `help:"Format of the logs: auto, common, combined, json, caddy, envoy, traefik, alb or csv; or a log_format of nginx, Apache or Envoy as it stands in the configuration." default:"auto" placeholder:"FORMAT"`
+	Map      []string      `help:"Which field holds what: NAME is time, ip, user, method, path, request, host, status, duration, agent, or an entry of the descriptor such as api_key. FIELD is the log's name, with dots in nested JSON, or query:PARAMETER. May be given several times." placeholder:"NAME=FIELD" sep:"none"`
+	Slack    time.Duration `help:"How far lines may be out of order and still be sorted." default:"1m"`
+	Quiet    bool          `help:"Print no progress."`
+	progress *progress
+}
+
+// open opens the logs. The caller closes them.
+func (l *logs) open(ctx context.Context, c *call) (*accesslog.Log, error) {
+	o := accesslog.Options{Format: l.Format, Slack: l.Slack, Stdin: os.Stdin}
+	if l.Slack == 0 {
+		o.Slack = -1
+	}
+	var problems []string
+	for _, text := range l.Map {
+		m, err := accesslog.ParseMap(text)
+		if err != nil {
+			problems = append(problems, "--map "+errtext.Text(err))
+			continue
+		}
+		o.Maps = append(o.Maps, m)
+	}
+	if problems != nil {
+		return nil, usage(joinLines(problems), "NAME=FIELD says which field of the log holds what, such as --map api_key=http_x_api_key")
+	}
+	log, err := accesslog.Open(ctx, l.Files, o)
+	var format *accesslog.FormatError
+	switch {
+	case errors.As(err, &format):
+		return nil, usage(errtext.Text(err), "--format takes the log_format of the server as it stands in its configuration; docs/replay.md has examples")
+	case err != nil && isFileError(err):
+		return nil, &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see whether the logs are there and can be read"}
+	case err != nil:
+		return nil, usage(errtext.Text(err), "give the paths of access logs, or - for the standard input")
+	}
+	l.progress = newProgress(c.stderr, l.Quiet)
+	return log, nil
+}
+
+// each hands all requests of the log to add.
+func (l *logs) each(log *accesslog.Log, add func(*accesslog.Stretch)) error {
+	defer l.progress.end()
+	for lines := int64(0); ; {
+		stretch, err := log.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "what was read before is lost; see whether the log is whole"}
+		}
+		lines += int64(len(stretch.Requests))
+		add(stretch)
+		stretch.Release()
+		l.progress.tell(log, lines)
+	}
+}
+
+// replayRequest is the command that decides the requests of logs.
+type replayRequest struct {
+	Logs        logs          `embed:""`
+	Config      string        `help:"Policy file to try. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Against     string        `help:"Policy file in force, to compare with." placeholder:"FILE"`
+	Keys        hashKeys      `embed:""`
+	Client      string        `help:"Entry that tells clients apart in the report: ip, user or a mapped one. Without it, the first that a request has of api_key, user and ip." placeholder:"ENTRY"`
+	Warmup      time.Duration `help:"How long, from the first request on, requests fill the counters and are not counted." default:"0s"`
+	Top         int64         `help:"How many clients to show." default:"20"`
+	Curve       int64         `help:"With how many requests to try lower and higher limits; 0 for none." default:"1000000"`
+	Differences int64         `help:"With --against: how many requests that are decided otherwise to list." default:"100"`
+	Expect      []string      `help:"Exit with 1 unless it holds: denied<0.1%, newly_denied=0, denied[RULE]<5. May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
+	Anonymize   bool          `help:"Show names that nobody can tell in place of clients, and no text of the log."`
+	HTML        string        `help:"Write a report into this file, which needs no other to be looked at." name:"html" placeholder:"FILE"`
+	JSON        bool          `help:"Print the result as JSON." name:"json"`
+}
+
+// Help is the detailed help.
+func (replayRequest) Help() string {
+	return "Decides every request of the logs by the rules, with the code that a server decides with and the clock of the log, and says who would have been denied, by what and when.\n\n" +
+		"Exit codes: 0 replayed, and all that was expected holds; 1 something that was expected does not; 2 a mistake, such as a log that cannot be understood; 3 a log cannot be read.\n\n" +
+		"Examples:\n" +
+		"  headgate replay --config proposed.yaml access.log\n" +
+		"  headgate replay --config proposed.yaml --against current.yaml --html report.html access.log access.log.*.gz\n" +
+		"  headgate replay --config proposed.yaml --map api_key=http_x_api_key --format '$remote_addr [$time_local] \"$request\" $status \"$http_x_api_key\"' access.log\n" +
+		"  headgate replay --config proposed.yaml --expect 'denied<0.1%' --json - <access.log"
+}
+
+// Run replays, prints, and compares with what is expected.
+func (k *replayRequest) Run(c *call) error {
+	c.within("warmup", k.Warmup >= 0, fmt.Sprintf("%v, must not be negative", k.Warmup))
+	c.within("slack", k.Logs.Slack >= 0, fmt.Sprintf("%v, must not be negative", k.Logs.Slack))
+	c.within("top", k.Top >= 1 && k.Top <= replay.MaxClients, fmt.Sprintf("%d, must be 1 to %d", k.Top, replay.MaxClients))
+	c.within("curve", k.Curve >= 0, fmt.Sprintf("%d, must not be negative", k.Curve))
+	c.within("differences", k.Differences >= 0 && k.Differences <= 1_000_000, fmt.Sprintf("%d, must be 0 to 1000000", k.Differences))
+	expectations := k.expectations(c)
+	if err := c.mistaken("headgate replay --help has examples"); err != nil {
+		return err
+	}
+	clock := new(replay.Clock)
+	set, against, err := k.load(clock, expectations)
+	if err != nil {
+		return err
+	}
+	log, err := k.Logs.open(c.ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // Everything was read, or there is an error already.
+	known := append(log.Entries(), "ip", "user")
+	if k.Client != "" && !slices.Contains(known, k.Client) {
+		return usage(fmt.Sprintf("--client is %q, must be one of %s", k.Client, strings.Join(known, ", ")), "--map says which field of the log holds another entry")
+	}
+	r := replay.New(replay.Options{
+		Policy: set, Against: against, Clock: clock, Entries: log.Entries(), Client: k.Client, Warmup: k.Warmup, Top: int(k.Top), Curve: k.Curve,
+		Differences: int(k.Differences), Anonymize: k.Anonymize,
+	})
+	if err := k.Logs.each(log, r.Add); err != nil {
+		return err
+	}
+	result := r.Result(log.Stats())
+	if err := k.print(c, result); err != nil {
+		return err
+	}
+	if result.Requests+result.Warmup == 0 && result.Unreadable > 0 {
+		return usage(fmt.Sprintf("none of the %d lines could be read", result.Unreadable), "--format takes the log_format of the server as it stands in its configuration")
+	}
+	var wrong []string
+	for _, e := range expectations {
+		if failed := e.Failed(result); failed != "" {
+			wrong = append(wrong, failed)
+		}
+	}
+	if wrong != nil {
+		return &failure{code: CodeNo, text: joinLines(wrong)}
+	}
+	return nil
+}
+
+// expectations reads what is expected.
+func (k *replayRequest) expectations(c *call) (all []replay.Expectation) {
+	for _, text := range k.Expect {
+		e, err := replay.ParseExpectation(text)
+		if err == nil && e.Compares() && k.Against == "" {
+			err = fmt.Errorf("--expect %s: there is nothing to compare with; give --against FILE", text)
+		}
+		if err != nil {
+			c.mistakes = append(c.mistakes, errtext.Text(err))
+			continue
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// load reads the policies.
+func (k *replayRequest) load(clock *replay.Clock, expectations []replay.Expectation) (set, against *policy.Set, err error) {
+	key, old, err := k.Keys.read()
+	if err != nil {
+		return nil, nil, err
+	}
+	if set, err = app.LoadPolicy(k.Config, key, old, policy.WithClock(clock.Now)); err != nil {
+		return nil, nil, err
+	}
+	if k.Against != "" {
+		if against, err = app.LoadPolicy(k.Against, key, old, policy.WithClock(clock.Now)); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, e := range expectations {
+		if rule := e.Rule(); rule != "" && set.Rule(rule) == nil {
+			return nil, nil, usage(fmt.Sprintf("an expectation is about the rule %q, which the policy does not have", rule), "names are those in the policy file")
+		}
+	}
+	return set, against, nil
+}
+
+func (k *replayRequest) print(c *call, result *replay.Result) error {
+	if k.HTML != "" {
+		name := k.Config
+		if name == "" {
+			name = "the sample policy"
+		}
+		if err := writeFile(k.HTML, func(w io.Writer) error { return replayreport.HTML(w, result, name) }); err != nil {
+			return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see whether the directory is there and can be written to"}
+		}
+	}
+	if k.JSON {
+		return printJSON(c.stdout, result)
+	}
+	return replayreport.Text(c.stdout, result)
+}
+
+// writeFile writes a file by a function.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

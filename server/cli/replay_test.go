@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// replayLog is the traffic of a web site; see tune/testdata/README.md.
+const replayLog = "../../tune/testdata/access.log.gz"
+
+// command runs a command and returns what it printed.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	code = Run(t.Context(), args, &out, &problems, "v1")
+	return code, out.String(), problems.String()
+}
+
+func policyFile(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestReplay(t *testing.T) {
+	perClient := policyFile(t, "rules:\n  - { name: client, per: [ip], limits: [30 per 1m burst 40] }\n")
+	lax := policyFile(t, "rules:\n  - { name: client, per: [ip], limits: [3000 per 1m] }\n")
+	wrong := policyFile(t, "rules: 1\n")
+	tests := []struct {
+		name string
+		args []string
+		code int
+		want []string
+	}{
+		{"text", []string{"--config", perClient, replayLog}, CodeOK, []string{"10,000 requests of 1,753 clients", "DENIED WITH LIMITS", "75.97.9.59"}},
+		{"anonymous", []string{"--config", perClient, "--anonymize", replayLog}, CodeOK, []string{"client-"}},
+		{"against", []string{"--config", perClient, "--against", lax, replayLog}, CodeOK, []string{"AGAINST THE RULES IN FORCE, which deny 0: 61 newly denied"}},
+		{"an expectation that holds", []string{"--config", lax, "--expect", "denied<0.1%", "--expect", "requests=10000", "--expect", "denied[client]=0", replayLog}, CodeOK, nil},
+		{"one that does not", []string{"--config", perClient, "--expect", "denied<0.1%", replayLog}, CodeNo, []string{"--expect denied<0.1% does not hold: it is 0.61 % (61 of 10000)"}},
+		{"one that compares with nothing", []string{"--config", perClient, "--expect", "newly_denied=0", replayLog}, CodeUsage, []string{"give --against FILE"}},
+		{"one that is none", []string{"--config", perClient, "--expect", "denied!", replayLog}, CodeUsage, []string{"is not such as denied<0.1%"}},
+		{"one about no rule", []string{"--config", perClient, "--expect", "denied[x]=0", replayLog}, CodeUsage, []string{`the rule "x"`}},
+		{"no such log", []string{"--config", perClient, "no-such.log"}, CodeUnavailable, []string{"no-such.log"}},
+		{"no such policy", []string{"--config", "no-such.yaml", replayLog}, CodeUsage, []string{"no-such.yaml"}},
+		{"a policy with mistakes", []string{"--config", wrong, replayLog}, CodeUsage, []string{"the policy has"}},
+		{"a format that is none", []string{"--config", perClient, "--format", "apache", replayLog}, CodeUsage, []string{"apache", "log_format"}},
+		{"a log that is none", []string{"--config", perClient, "replay_test.go"}, CodeUsage, []string{"no format that is known"}},
+		{"a map that is none", []string{"--config", perClient, "--map", "ip", replayLog}, CodeUsage, []string{"NAME=FIELD"}},
+		{"a client that is none", []string{"--config", perClient, "--client", "tenant", replayLog}, CodeUsage, []string{`--client is "tenant"`}},
+		{"no log", []string{"--config", perClient}, CodeUsage, []string{"log"}},
+		{"numbers out of range", []string{"--config", perClient, "--top", "0", "--warmup=-1s", replayLog}, CodeUsage, []string{"--top is 0", "--warmup is -1s"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := command(t, append([]string{"replay"}, tt.args...)...)
+			if code != tt.code {
+				t.Fatalf("exit code %d, want %d\n%s%s", code, tt.code, stdout, stderr)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(stdout+stderr, want) {
+					t.Errorf("%q is not in\n%s%s", want, stdout, stderr)
+				}
+			}
+		})
+	}
+}
+
+// TestReplayJSON: the object begins with the four counts, the rules and the clients.
+func TestReplayJSON(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "access.log")
+	text := strings.Repeat("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", 5) + "broken\n"
+	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy := policyFile(t, "rules:\n  - { name: client, per: [ip], limits: [2 per 1m] }\n")
+	page := filepath.Join(dir, "report.html")
+	code, stdout, stderr := command(t, "replay", "--config", policy, "--json", "--html", page, log)
+	if code != CodeOK || stderr != "" {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	d := json.NewDecoder(strings.NewReader(stdout))
+	var names []string
+	if _, err := d.Token(); err != nil {
+		t.Fatal(err)
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name.(string))
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(names[:6], " "); got != "requests admitted denied unreadable rules clients" {
+		t.Errorf("the object begins with %s", got)
+	}
+	var result struct {
+		Requests, Admitted, Denied, Unreadable int
+		Rules                                  []struct {
+			Rule     string
+			Requests int
+			Denied   int
+		}
+		Clients []struct {
+			Client string
+			Denied int
+		}
+	}
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil {
+		t.Fatal(err)
+	}
+	if result.Requests != 5 || result.Admitted != 2 || result.Denied != 3 || result.Unreadable != 1 || len(result.Rules) != 1 || result.Rules[0].Denied != 3 || len(result.Clients) != 1 || result.Clients[0].Client != "192.0.2.1" || result.Clients[0].Denied != 3 {
+		t.Errorf("got %+v", result)
+	}
+	if html, err := os.ReadFile(page); err != nil || !bytes.Contains(html, []byte("192.0.2.1")) {
+		t.Errorf("the report: %v", err)
+	}
+}

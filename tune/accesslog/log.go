@@ -1,0 +1,345 @@
+package accesslog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options change how logs are read. The zero Options finds out the format.
+type Options struct {
+	// Format is one of [Formats], or a log_format of nginx, Apache or Envoy. Empty means
+	// auto.
+	Format string
+	// Maps say which fields hold what, beyond what the format is known to have.
+	Maps []Map
+	// Slack is how far lines may be out of order: they are sorted if none comes so much
+	// later than one with a later time. Zero means DefaultSlack; negative means not at all.
+	Slack time.Duration
+	// Stdin is what the name "-" stands for; nil if that is no file.
+	Stdin io.Reader
+	// Workers is how many goroutines parse; zero means one for each core.
+	Workers int
+}
+
+// DefaultSlack is the Slack of [Options] unless they say otherwise.
+const DefaultSlack = time.Minute
+
+// maxPending is how many blocks may wait to be put in order. Beyond that the oldest
+// requests are handed out, in whatever order.
+const maxPending = 96
+
+// Log is a number of files that are read as one. It is not for concurrent use but for
+// [Log.Read].
+type Log struct {
+	options Options
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup // what Close waits for
+	work    chan *Batch
+	free    chan *Batch
+	closing []*source
+
+	waiting []*start  // files that are not open yet, the one that begins last first
+	open    []*source // files that are being read
+	pending []Request // in the order of time
+	blocks  int       // whose requests are in pending
+	clock   int64     // the time of the last request handed out
+	spread  int64     // its Spread
+	out     Stretch
+
+	read  atomic.Int64
+	size  int64
+	stats Stats
+}
+
+// Stats are counts of what was read so far.
+type Stats struct {
+	// Lines is how many lines there were, empty ones among them.
+	Lines int64
+	// Unreadable is how many of them could not be read, and Samples are the first few.
+	Unreadable int64
+	Samples    []Unreadable
+	// Late is how many requests came too late to be sorted. They count as if they had come
+	// at the time of the one before.
+	Late int64
+	// Coarse is how many requests have times of whole seconds.
+	Coarse int64
+}
+
+// start is where a file begins.
+type start struct {
+	name string
+	at   int64
+	file *file
+}
+
+// source is a file that is being read.
+type source struct {
+	file     *file
+	batches  chan *Batch
+	err      error // why the batches have ended, once they have
+	frontier int64 // the latest time that was read
+}
+
+// Stretch is a number of requests in the order of time.
+type Stretch struct {
+	// Requests are valid until Release is called.
+	Requests []Request
+
+	log     *Log
+	release []*Batch
+}
+
+// Release gives the memory of the requests back.
+func (s *Stretch) Release() {
+	for _, b := range s.release {
+		select {
+		case s.log.free <- b:
+		default:
+		}
+	}
+	s.release, s.Requests = s.release[:0], s.Requests[:0]
+}
+
+// Open opens logs and looks at how they begin. Files that begin later are read later, so
+// that many files need no more memory than one. The error is that of the system, a
+// [*FormatError] or about the options.
+func Open(ctx context.Context, names []string, o Options) (*Log, error) {
+	if o.Slack == 0 {
+		o.Slack = DefaultSlack
+	}
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	l := &Log{options: o, clock: math.MinInt64, spread: math.MinInt64, size: -1}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	l.work = make(chan *Batch, 2*o.Workers)
+	l.free = make(chan *Batch, 2*maxPending)
+	l.out.log = l
+	var errs []error
+	if len(names) == 0 {
+		errs = append(errs, errors.New("headgate: no log was given"))
+	}
+	if total := sizeOf(names); total > 0 {
+		l.size = total
+	}
+	for i, name := range names {
+		if name == "-" && slices.Contains(names[:i], "-") {
+			errs = append(errs, errors.New("headgate: the standard input is given twice"))
+			continue
+		}
+		s, err := l.look(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		l.waiting = append(l.waiting, s)
+	}
+	if errs != nil {
+		return nil, errors.Join(append(errs, l.Close())...)
+	}
+	// Of files that begin at one time, the one that was named first is read first.
+	slices.Reverse(l.waiting)
+	slices.SortStableFunc(l.waiting, func(a, b *start) int { return compare(b.at, a.at) })
+	for range o.Workers {
+		l.running.Go(l.parse)
+	}
+	return l, nil
+}
+
+func compare(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// sizeOf is the size of all files, or zero if it is not known.
+func sizeOf(names []string) (total int64) {
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if name == "-" || err != nil || !info.Mode().IsRegular() {
+			return 0
+		}
+		total += info.Size()
+	}
+	return total
+}
+
+// sampleLines is how many lines are looked at to find out a file's format.
+const sampleLines = 200
+
+// look finds out the format of a file and where it begins.
+func (l *Log) look(name string) (*start, error) {
+	before := l.read.Load()
+	f, err := l.options.openFile(name, &l.read)
+	if err != nil {
+		return nil, err
+	}
+	first, _, err := f.block(make([]byte, 0, blockBytes+MaxLine))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, errors.Join(err, f.end())
+	}
+	var lines [][]byte
+	for _, line := range bytes.Split(first[:min(len(first), 2*MaxLine)], []byte{'\n'}) {
+		if line = bytes.TrimSuffix(line, []byte{'\r'}); len(line) > 0 && len(lines) < sampleLines {
+			lines = append(lines, line)
+		}
+	}
+	if f.format, err = l.options.newFormat(lines); err != nil {
+		var format *FormatError
+		if errors.As(err, &format) {
+			format.File = name
+		}
+		return nil, errors.Join(err, f.end())
+	}
+	s := &start{name: name, at: math.MinInt64}
+	sample := &Batch{format: f.format, extras: len(l.options.entries())}
+	sample.buf = append(sample.buf, first...)
+	sample.parse()
+	if len(sample.records) > 0 {
+		s.at = sample.records[0].Time
+	}
+	if name != "-" && isRegular(name) {
+		// It is opened again when its time comes.
+		l.read.Store(before)
+		format := f.format
+		if err := f.end(); err != nil {
+			return nil, fmt.Errorf("headgate: %w", err)
+		}
+		s.file = &file{name: name, format: format}
+		return s, nil
+	}
+	// What can be read only once goes on behind what was looked at.
+	f.in = io.MultiReader(bytes.NewReader(append(first, f.rest...)), f.in)
+	f.rest, f.ended, f.skip = nil, false, false
+	s.file = f
+	return s, nil
+}
+
+func isRegular(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// begin reads the file that begins first of those that wait.
+func (l *Log) begin() error {
+	s := l.waiting[len(l.waiting)-1]
+	l.waiting = l.waiting[:len(l.waiting)-1]
+	f := s.file
+	if f.in == nil {
+		opened, err := l.options.openFile(f.name, &l.read)
+		if err != nil {
+			return err
+		}
+		opened.format = f.format
+		f = opened
+	}
+	src := &source{file: f, batches: make(chan *Batch, 4), frontier: s.at}
+	l.open, l.closing = append(l.open, src), append(l.closing, src)
+	if f.name == "-" {
+		// A read of the standard input cannot be interrupted. Its goroutine ends with the
+		// input, and touches nothing of the log then.
+		go l.feed(src)
+		return nil
+	}
+	l.running.Go(func() { l.feed(src) })
+	return nil
+}
+
+// feed hands blocks of a file to the workers and, in their order, to the log.
+func (l *Log) feed(src *source) {
+	defer close(src.batches)
+	head := src.file.format.head
+	for {
+		b := l.batch(src.file.format)
+		buf, long, err := src.file.block(b.buf)
+		if b.buf = buf; err != nil {
+			if !errors.Is(err, io.EOF) {
+				src.err = err
+			}
+			return
+		}
+		if head {
+			head = false
+			end := bytes.IndexByte(b.buf, '\n')
+			if end < 0 {
+				return
+			}
+			b.buf = append(b.buf[:0], b.buf[end+1:]...)
+		}
+		b.tooLong = long
+		for _, to := range []chan *Batch{src.batches, l.work} {
+			select {
+			case to <- b:
+			case <-l.ctx.Done():
+				src.err = l.ctx.Err()
+				return
+			}
+		}
+	}
+}
+
+// batch is an empty one.
+func (l *Log) batch(f *Format) *Batch {
+	var b *Batch
+	select {
+	case b = <-l.free:
+	default:
+		b = &Batch{extras: len(l.options.entries()), ready: make(chan struct{}, 1), buf: make([]byte, 0, blockBytes+MaxLine)}
+	}
+	b.reset()
+	b.format = f
+	return b
+}
+
+// parse is what a worker does.
+func (l *Log) parse() {
+	for {
+		select {
+		case b := <-l.work:
+			b.parse()
+			b.ready <- struct{}{}
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// Entries are the names of the entries that [Request.Entry] has, in their order.
+func (l *Log) Entries() []string { return l.options.entries() }
+
+// Stats are the counts so far.
+func (l *Log) Stats() Stats { return l.stats }
+
+// Read is how many bytes of the files were read, compressed as they are, and how many
+// there are: -1 if that is not known. It may be called at any time.
+func (l *Log) Read() (read, all int64) { return l.read.Load(), l.size }
+
+// Close ends the reading.
+func (l *Log) Close() error {
+	l.cancel()
+	l.running.Wait()
+	var err error
+	for _, src := range l.closing {
+		err = errors.Join(err, src.file.end())
+	}
+	for _, s := range l.waiting {
+		err = errors.Join(err, s.file.end())
+	}
+	l.closing, l.waiting = nil, nil
+	return err
+}

@@ -1,0 +1,97 @@
+package accesslog
+
+import "unsafe"
+
+// Field says where in the bytes of its [Batch] a text is. The zero Field is an absent text.
+type Field struct{ off, size uint32 }
+
+// Record is one line of a log. Which fields there are depends on the format.
+type Record struct {
+	// Time is when the request began, in microseconds since the Unix epoch. Where the log
+	// has the time of the end and the duration, it is their difference.
+	Time int64
+	// Duration is how long the request took, in microseconds; -1 if the log does not say.
+	Duration int64
+	// IP is the client's address, without a port.
+	IP Field
+	// User is the authenticated user.
+	User Field
+	// Method is such as GET.
+	Method Field
+	// Target is the path with its query, as the client sent it.
+	Target Field
+	// Host is the host that was asked, with or without a port.
+	Host Field
+	// Agent is the client's User-Agent header.
+	Agent Field
+	// Status is the status of the response; zero if the log does not say.
+	Status int32
+	// Fine says that the time is finer than whole seconds.
+	Fine bool
+}
+
+// Batch is a block of lines and what was found in them.
+type Batch struct {
+	buf     []byte
+	records []Record
+	extra   []Field // extras for each record
+	extras  int
+
+	lines   int // which the block has, without empty ones
+	bad     []Unreadable
+	badAll  int
+	tooLong int   // lines of which nothing was kept
+	newest  int64 // the latest time of a record
+	ordered bool  // the records are in the order of time
+
+	format *Format
+	ready  chan struct{}
+	left   int // records that were not released yet
+}
+
+// Unreadable is a line that could not be read.
+type Unreadable struct {
+	// File is the name of the file, and Line the number of the line in it, from 1.
+	File string
+	Line int64
+	// Text is the line, cut after [MaxSample] bytes, and Reason what is wrong with it.
+	Text, Reason string
+}
+
+// MaxSample is how many bytes of an unreadable line are kept.
+const MaxSample = 240
+
+// text returns what is at the field. It shares the batch's memory.
+func (b *Batch) text(f Field) string {
+	if f.size == 0 {
+		return ""
+	}
+	return unsafe.String(&b.buf[f.off], int(f.size))
+}
+
+// reset makes the batch empty.
+func (b *Batch) reset() {
+	b.buf, b.records, b.extra, b.bad = b.buf[:0], b.records[:0], b.extra[:0], nil
+	b.lines, b.badAll, b.tooLong, b.newest, b.ordered, b.left = 0, 0, 0, 0, true, 0
+}
+
+// Request is one request of a log.
+type Request struct {
+	*Record
+	// Spread is the request's place in time if all requests with the same whole second are
+	// spread evenly over it. It is [Record.Time] where the log has finer times.
+	Spread int64
+
+	batch *Batch
+	index int32
+}
+
+// Text returns what is at one of the record's fields. It is valid until the stretch is
+// released.
+func (r *Request) Text(f Field) string { return r.batch.text(f) }
+
+// Entry returns the value of the i-th of [Options.Entries], or "". It is valid until the
+// stretch is released.
+func (r *Request) Entry(i int) string {
+	return r.batch.text(r.batch.extra[int(r.index)*r.batch.extras+i])
+}

@@ -1,0 +1,131 @@
+// Package clients keeps what is known of the clients in a log: a table of a bounded number
+// of them, and whether a client says that it is a robot.
+package clients
+
+import (
+	"hash/maphash"
+	"iter"
+	"unsafe"
+)
+
+// Table has a value for each client, found by the client's name. It is not for concurrent
+// use. Make one with [New].
+type Table[T any] struct {
+	seed   maphash.Seed
+	max    int
+	slots  []uint32 // one more than the number of a client; zero is free
+	blocks [][]row[T]
+	n      int
+	names  [][]byte // in pieces that do not move
+	beyond int64
+}
+
+// row is one client. Rows do not move, so that no memory is copied when the table grows.
+type row[T any] struct {
+	hash  uint64
+	piece uint32
+	off   uint32
+	size  uint32
+	value T
+}
+
+const (
+	blockRows  = 1 << 12
+	pieceBytes = 1 << 18
+	minSlots   = 1 << 10
+	// maxName is how much of a name is kept. Names that differ only behind it are
+	// different clients still.
+	maxName = 1 << 10
+)
+
+// New returns a table for at most so many clients.
+func New[T any](most int) *Table[T] {
+	return &Table[T]{seed: maphash.MakeSeed(), max: most, slots: make([]uint32, minSlots)}
+}
+
+// Find returns the value of the client, which is a zero T if the client is new. It is nil
+// if the client is new and the table is full. The pointer stays valid.
+func (t *Table[T]) Find(name string) *T {
+	hash := maphash.String(t.seed, name)
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		at := t.slots[i]
+		if at == 0 {
+			break
+		}
+		if r := t.row(int(at - 1)); r.hash == hash && t.name(r) == name[:min(len(name), maxName)] {
+			return &r.value
+		}
+	}
+	if t.n == t.max {
+		t.beyond++
+		return nil
+	}
+	if (t.n+1)*4 > len(t.slots)*3 {
+		t.grow()
+	}
+	if t.n%blockRows == 0 {
+		t.blocks = append(t.blocks, make([]row[T], blockRows))
+	}
+	r := t.row(t.n)
+	r.hash = hash
+	r.piece, r.off, r.size = t.keep(name[:min(len(name), maxName)])
+	t.n++
+	t.place(hash, uint32(t.n))
+	return &r.value
+}
+
+func (t *Table[T]) row(i int) *row[T] { return &t.blocks[i/blockRows][i%blockRows] }
+
+func (t *Table[T]) name(r *row[T]) string {
+	if r.size == 0 {
+		return ""
+	}
+	return unsafe.String(&t.names[r.piece][r.off], int(r.size))
+}
+
+// keep copies a name.
+func (t *Table[T]) keep(name string) (piece, off, size uint32) {
+	last := len(t.names) - 1
+	if last < 0 || cap(t.names[last])-len(t.names[last]) < len(name) {
+		t.names = append(t.names, make([]byte, 0, pieceBytes))
+		last++
+	}
+	off = uint32(len(t.names[last]))
+	t.names[last] = append(t.names[last], name...)
+	return uint32(last), off, uint32(len(name))
+}
+
+func (t *Table[T]) place(hash uint64, n uint32) {
+	mask := uint64(len(t.slots) - 1)
+	i := hash & mask
+	for t.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	t.slots[i] = n
+}
+
+func (t *Table[T]) grow() {
+	t.slots = make([]uint32, 2*len(t.slots))
+	for i := range t.n {
+		t.place(t.row(i).hash, uint32(i+1))
+	}
+}
+
+// Len is how many clients are in the table.
+func (t *Table[T]) Len() int { return t.n }
+
+// Beyond is how often a client was not found because the table was full.
+func (t *Table[T]) Beyond() int64 { return t.beyond }
+
+// All are the names and values of all clients, in the order in which they came. The names
+// share the table's memory.
+func (t *Table[T]) All() iter.Seq2[string, *T] {
+	return func(yield func(string, *T) bool) {
+		for i := range t.n {
+			if r := t.row(i); !yield(t.name(r), &r.value) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/tune/accesslog"
+	"github.com/headgate/headgate/tune/clients"
+)
+
+// Options say what to replay a log by.
+type Options struct {
+	// Policy are the rules. Required.
+	Policy *policy.Set
+	// Against are the rules in force, to compare with; nil for none.
+	Against *policy.Set
+	// Clock is the clock that the policies were loaded with; nil if they have none.
+	Clock *Clock
+	// Entries are the names of the entries that requests of the log have, in their order:
+	// those of accesslog.Log.Entries.
+	Entries []string
+	// Client is the entry that tells clients apart in the report: ip, user, or one of
+	// Entries. Empty means the first that a request has of api_key, user and ip.
+	Client string
+	// Warmup is how long, from the first request on, requests are decided and not counted.
+	Warmup time.Duration
+	// Curve is how many requests, from the first on, lower and higher limits are tried
+	// with. Zero means none.
+	Curve int64
+	// Top is how many clients are told of; zero means DefaultTop.
+	Top int
+	// Differences is how many requests that the two policies decide otherwise are told of,
+	// one by one.
+	Differences int
+	// Anonymize has names that nobody can tell in place of those of clients, and no texts
+	// of the log.
+	Anonymize bool
+	// Decided, if it is not nil, is told of each request and its decisions, for tests.
+	Decided func(r *accesslog.Request, decisions []headgate.Decision, allowed bool)
+}
+
+// The defaults and bounds of [Options].
+const (
+	DefaultTop   = 20
+	DefaultCurve = 1_000_000
+	// MaxClients is how many clients are told apart in the report. Decisions do not depend
+	// on it.
+	MaxClients = 1 << 20
+)
+
+// Replay decides the requests of a log. It is not for concurrent use. Make one with [New].
+type Replay struct {
+	o        Options
+	decider  *decider
+	against  *decider
+	curve    *curve
+	problems []string
+
+	begun       bool
+	from, to    int64
+	counted     int64 // from when on requests count
+	rules       []*ruleCounts
+	lists       []*listCounts
+	listsOf     map[*headgate.Rule]*listCounts
+	deniedBy    map[string]int64 // entries of the deny list, and "refused"
+	seed        maphash.Seed
+	clients     *clients.Table[client]
+	robots      clients.Robots
+	series      series
+	differences differences
+	anonymous   []byte
+	result      Result
+}
+
+// client is what is counted of a client.
+type client struct {
+	firstDenied int64
+	requests    uint32
+	denied      uint32
+	bunched     uint32
+	limited     uint32
+	newlyDenied uint32
+	by          uint16 // one more than the number of the rule that denied it last
+	kind        uint8  // which entry names it
+	known       bool
+	robot       bool
+}
+
+// kinds are the entries that may name a client.
+var kinds = []string{"api_key", "user", "ip"}
+
+// ruleCounts is what is counted of a rule.
+type ruleCounts struct {
+	rule                     *policy.Rule
+	requests, denied         int64
+	bunched, shadow, delayed int64
+	keys                     distinct
+	alive                    peak
+	lists                    []*listCounts
+}
+
+// listCounts is what is counted of one list of limits of a rule: that of a tier, say.
+type listCounts struct {
+	of               *ruleCounts
+	number           uint16
+	name             string // "" if the rule has but one
+	requests, denied int64
+	shadow           int64
+}
+
+// New returns a replay of no requests. See [Replay.Problems].
+func New(o Options) *Replay {
+	o.Top = cmp.Or(o.Top, DefaultTop)
+	if o.Clock == nil {
+		o.Clock = new(Clock)
+	}
+	p := &Replay{o: o, curve: newCurve(o.Curve), listsOf: make(map[*headgate.Rule]*listCounts), deniedBy: make(map[string]int64), seed: maphash.MakeSeed(), clients: clients.New[client](MaxClients)}
+	p.decider, p.problems = newDecider(o.Policy, o.Entries)
+	if o.Against != nil {
+		p.against, _ = newDecider(o.Against, o.Entries)
+		p.differences.max = o.Differences
+	}
+	rules := o.Policy.Rules()
+	for i := range rules {
+		if rules[i].Direct {
+			continue // No descriptor meets it.
+		}
+		p.addRule(&rules[i])
+	}
+	return p
+}
+
+// Problems are the routes in the policy that are no patterns. Rules that name them bind no
+// request.
+func (p *Replay) Problems() []string { return p.problems }
+
+func (p *Replay) addRule(r *policy.Rule) {
+	c := &ruleCounts{rule: r, keys: newDistinct()}
+	longest := int64(time.Minute / time.Microsecond)
+	add := func(name string, limits *headgate.Rule) {
+		if limits == nil || p.listsOf[limits] != nil {
+			return
+		}
+		l := &listCounts{of: c, name: name, number: uint16(len(p.lists))}
+		c.lists, p.lists, p.listsOf[limits] = append(c.lists, l), append(p.lists, l), l
+		for i := range limits.Limits() {
+			longest = max(longest, limits.Limits()[i].Micros())
+		}
+	}
+	if r.Tariff != nil {
+		for _, t := range r.Tariff.Tiers {
+			add(t.Value, t.Limits)
+		}
+		add("*", r.Tariff.Other)
+	} else {
+		add("", r.Limits)
+	}
+	for i := range r.Overrides {
+		add(fmt.Sprintf("override %d", i+1), r.Overrides[i].Limits)
+	}
+	c.alive = peak{distinct: newDistinct(), length: longest}
+	p.rules = append(p.rules, c)
+}
+
+// Add decides the requests of a stretch.
+func (p *Replay) Add(s *accesslog.Stretch) {
+	for i := range s.Requests {
+		p.add(&s.Requests[i])
+	}
+}
+
+func (p *Replay) add(r *accesslog.Request) {
+	if !p.begun {
+		p.begun, p.from, p.counted = true, r.Time, r.Time+p.o.Warmup.Microseconds()
+		if !r.Fine {
+			p.decider.coarse()
+			if p.against != nil {
+				p.against.coarse()
+			}
+		}
+	}
+	p.to = r.Time
+	p.o.Clock.set(r.Spread)
+	o := p.decider.decide(r)
+	var other *outcome
+	if p.against != nil {
+		other = p.against.decide(r)
+	}
+	if p.o.Decided != nil {
+		p.o.Decided(r, o.decisions, o.allowed)
+	}
+	if p.curve.left > 0 {
+		p.curve.add(p.decider.checks, r.Spread)
+	}
+	if r.Time < p.counted {
+		p.result.Warmup++
+		return
+	}
+	p.count(r, o, other)
+}
+
+// count counts a request.
+func (p *Replay) count(r *accesslog.Request, o, other *outcome) {
+	res := &p.result
+	res.Requests++
+	point := p.series.at(r.Time)
+	point.Requests++
+	limited := r.Status == 429
+	if limited {
+		point.Limited++
+		res.Limited++
+	}
+	if o.unclear {
+		res.Unclear++
+	}
+	by := p.countLists(r, o)
+	if o.allowed {
+		res.Admitted++
+		if delay := o.verdict.Delay; delay > 0 {
+			res.Delayed++
+			res.delays += delay
+			res.LongestDelayMS = max(res.LongestDelayMS, delay.Milliseconds())
+		}
+	} else {
+		res.Denied++
+		point.Denied++
+		if len(o.decisions) == 0 {
+			p.deniedBy[o.by()]++
+		}
+	}
+	if !o.bunched {
+		res.bunched++
+	}
+	c := p.client(r)
+	if c == nil {
+		c = new(client) // Beyond those that are told apart.
+	}
+	c.requests++
+	if limited {
+		c.limited++
+	}
+	if !o.bunched {
+		c.bunched++
+	}
+	if !o.allowed {
+		if c.denied++; c.denied == 1 {
+			c.firstDenied = r.Spread
+		}
+		c.by = by
+	}
+	if other != nil {
+		p.differ(r, c, o, other)
+	}
+}
+
+// countLists counts the request for each list of limits that bound it, and returns one
+// more than the number of that which denied it.
+func (p *Replay) countLists(r *accesslog.Request, o *outcome) (by uint16) {
+	deciding := (*headgate.Rule)(nil)
+	if !o.allowed {
+		if d := o.verdict.Deciding(); d != nil {
+			deciding = d.Rule
+		}
+	}
+	for i := 0; i < len(o.decisions); {
+		d := &o.decisions[i]
+		denied, n := false, i
+		delayed := false
+		for ; n < len(o.decisions) && o.decisions[n].Check == d.Check; n++ {
+			denied = denied || !o.decisions[n].Allowed
+			delayed = delayed || o.decisions[n].Delay > 0
+		}
+		if l := p.listsOf[d.Rule]; l != nil {
+			hash := maphash.String(p.seed, p.decider.checks[d.Check].Key)
+			l.of.keys.add(hash)
+			l.of.alive.add(hash, r.Time)
+			l.requests++
+			l.of.requests++
+			switch {
+			case denied && d.Shadow:
+				l.shadow++
+				l.of.shadow++
+			case denied:
+				l.denied++
+				l.of.denied++
+			}
+			if delayed && o.allowed {
+				l.of.delayed++
+			}
+			if d.Rule == deciding {
+				by = l.number + 1
+			}
+		}
+		i = n
+	}
+	if p.decider.bunched != nil && !o.bunched {
+		last := -1
+		for i := range p.decider.together {
+			if d := &p.decider.together[i]; !d.Allowed && !d.Shadow && d.Check != last {
+				if l := p.listsOf[d.Rule]; l != nil {
+					l.of.bunched++
+				}
+				last = d.Check
+			}
+		}
+	}
+	return by
+}
+
+// client finds who sent the request; nil if too many are known already.
+func (p *Replay) client(r *accesslog.Request) *client {
+	name, kind := p.name(r)
+	c := p.clients.Find(name)
+	if c != nil && !c.known {
+		c.known, c.kind = true, kind
+		c.robot = p.robots.Is(r.Text(r.Agent))
+	}
+	return c
+}
+
+// named are the entries that the client is named by.
+func (p *Replay) name(r *accesslog.Request) (name string, kind uint8) {
+	f := p.decider.facts
+	switch p.o.Client {
+	case "":
+	case "ip":
+		return r.Text(r.IP), 2
+	case "user":
+		return r.Text(r.User), 1
+	default:
+		if i := slices.Index(p.o.Entries, p.o.Client); i >= 0 {
+			if p.o.Client == "api_key" {
+				return r.Entry(i), 0
+			}
+			return r.Entry(i), 3
+		}
+	}
+	if f.apiKey >= 0 {
+		if key := r.Entry(f.apiKey); key != "" {
+			return key, 0
+		}
+	}
+	if user := r.Text(r.User); user != "" {
+		return user, 1
+	}
+	return r.Text(r.IP), 2
+}
+
+// shown is how a client is called in the report.
+func (p *Replay) shown(name string, kind uint8) string {
+	what := p.o.Client
+	if int(kind) < len(kinds) {
+		what = kinds[kind]
+	}
+	switch {
+	case name == "":
+		return "(none)"
+	case p.o.Anonymize:
+		return p.pseudonym(name)
+	case p.o.Policy.Secret(what):
+		return policy.HashMark + p.o.Policy.Hash(what, name)
+	}
+	return strings.Clone(name)
+}

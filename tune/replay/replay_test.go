@@ -1,0 +1,286 @@
+package replay_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/internal/routes"
+	"github.com/headgate/headgate/internal/spelling"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/tune/accesslog"
+	"github.com/headgate/headgate/tune/replay"
+)
+
+// realLog is the traffic of a web site; see testdata/README.md.
+func realLog(t testing.TB) []byte {
+	t.Helper()
+	f, err := os.Open("../testdata/access.log.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func write(t testing.TB, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// parse makes a policy that ends things by the clock.
+func parse(t testing.TB, clock *replay.Clock, text string) *policy.Set {
+	t.Helper()
+	set, err := config.Parse("test.yaml", []byte(text), policy.WithClock(clock.Now), policy.WithHashKey([]byte("0123456789abcdef")))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return set
+}
+
+// run replays logs.
+func run(t testing.TB, o replay.Options, read accesslog.Options, names ...string) *replay.Result {
+	t.Helper()
+	log, err := accesslog.Open(t.Context(), names, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	o.Entries = log.Entries()
+	r := replay.New(o)
+	for {
+		s, err := log.Next()
+		if errors.Is(err, io.EOF) {
+			return r.Result(log.Stats())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Add(s)
+		s.Release()
+	}
+}
+
+// visit is a line of the log as the oracle reads it.
+type visit struct {
+	at                       int64
+	ip, method, target, user string
+	status                   int
+}
+
+var combined = regexp.MustCompile(`^(\S+) \S+ (\S+) \[([^\]]+)\] "(\S+) (\S+)[^"]*" (\d+)`)
+
+// visits reads the log slowly, sorts it, and spreads its seconds.
+func visits(t testing.TB, data []byte) (all []visit) {
+	t.Helper()
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		m := combined.FindStringSubmatch(lines.Text())
+		if m == nil {
+			t.Fatalf("the oracle does not understand %q", lines.Text())
+		}
+		when, err := time.Parse("02/Jan/2006:15:04:05 -0700", m[3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err := strconv.Atoi(m[6])
+		if err != nil {
+			t.Fatal(err)
+		}
+		user := m[2]
+		if user == "-" {
+			user = ""
+		}
+		all = append(all, visit{when.UnixMicro(), m[1], m[4], m[5], user, status})
+	}
+	slices.SortStableFunc(all, func(a, b visit) int { return int(a.at - b.at) })
+	for i := 0; i < len(all); {
+		n := 1
+		for i+n < len(all) && all[i+n].at == all[i].at {
+			n++
+		}
+		first := all[i].at
+		for j := range n {
+			all[i+j].at = first + int64(j)*1_000_000/int64(n)
+		}
+		i += n
+	}
+	return all
+}
+
+// randomPolicy writes some policy that the log has something to do with.
+func randomPolicy(rng *rand.Rand) string {
+	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	limit := func() string {
+		switch rng.IntN(3) {
+		case 0:
+			return fmt.Sprintf("%d per %s burst %d", 1+rng.IntN(30), pick("1s", "10s", "1m", "1h"), 1+rng.IntN(60))
+		default:
+			return fmt.Sprintf("%d per %s", 1+rng.IntN(40), pick("2s", "10s", "1m", "1h", "3h"))
+		}
+	}
+	var b strings.Builder
+	b.WriteString("subjects:\n  by: ip\n  table:\n    66.249.73.135: { tier: robot }\n    75.97.9.59: { tier: pro }\n    130.237.218.86: { tier: pro }\n")
+	if rng.IntN(3) == 0 {
+		b.WriteString("deny:\n  - { name: gone, match: { ip: 46.105.14.0/24 }, until: 2015-05-19T00:00:00Z }\n")
+	}
+	b.WriteString("rules:\n")
+	for i := range 1 + rng.IntN(5) {
+		fmt.Fprintf(&b, "  - name: r%d\n", i)
+		switch rng.IntN(6) {
+		case 0:
+			fmt.Fprintf(&b, "    match: { route: %q }\n", pick("GET /blog/*", "GET /presentations/{name}/{rest...}", "/favicon.ico", "GET /"))
+		case 1:
+			fmt.Fprintf(&b, "    match: { method: %s }\n", pick("GET", "[HEAD, POST]"))
+		case 2:
+			b.WriteString("    match: { path: /images/* }\n")
+		}
+		if rng.IntN(4) > 0 {
+			fmt.Fprintf(&b, "    per: [%s]\n", pick("ip", "ip/24/64", "ip/16/64, method", "path", "ip, route"))
+		}
+		algorithm := pick("token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_counter")
+		fmt.Fprintf(&b, "    algorithm: %s\n", algorithm)
+		one := limit
+		if algorithm != "token_bucket" && algorithm != "leaky_bucket" {
+			one = func() string { text, _, _ := strings.Cut(limit(), " burst"); return text }
+		}
+		switch rng.IntN(5) {
+		case 0:
+			fmt.Fprintf(&b, "    limits: { tier: { pro: [%s], robot: [%s], \"*\": [%s, %s] } }\n", one(), one(), one(), one())
+		case 1:
+			fmt.Fprintf(&b, "    limits: [%s, 3 denials per 1m block 10s up to 1h]\n", one())
+		default:
+			fmt.Fprintf(&b, "    limits: [%s, %s]\n", one(), one())
+		}
+		switch rng.IntN(6) {
+		case 0:
+			b.WriteString("    mode: shadow\n")
+		case 1:
+			b.WriteString("    enforce: 50%\n")
+		case 2:
+			b.WriteString("    give_back_on: [404, 304]\n")
+		case 3:
+			b.WriteString("    cost: 2\n")
+		}
+	}
+	return b.String()
+}
+
+// TestDecisionsAreTheLibrarys: under random rules, every decision about every request of
+// the whole log is the one that the library makes under a clock that shows the time of
+// the request.
+func TestDecisionsAreTheLibrarys(t *testing.T) {
+	data := realLog(t)
+	log, all := write(t, data), visits(t, data)
+	for seed := range uint64(25) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			text := randomPolicy(rand.New(rand.NewPCG(seed, 1)))
+			var now time.Time
+			set, err := config.Parse("test.yaml", []byte(text), policy.WithClock(func() time.Time { return now }), policy.WithHashKey([]byte("0123456789abcdef")))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			limiter := memory.New(memory.WithClock(func() int64 { return now.UnixMicro() }))
+			names, problems := routes.New(set)
+			if problems != nil {
+				t.Fatal(problems)
+			}
+			clock := new(replay.Clock)
+			next, denied := 0, int64(0)
+			result := run(t, replay.Options{Policy: parse(t, clock, text), Clock: clock, Decided: func(_ *accesslog.Request, got []headgate.Decision, allowed bool) {
+				v := all[next]
+				next++
+				now = time.UnixMicro(v.at)
+				path, _, _ := strings.Cut(v.target, "?")
+				d := policy.Descriptor{{Name: "ip", Value: v.ip}, {Name: "method", Value: v.method}, {Name: "user", Value: v.user}}
+				route := routes.Unmatched
+				if p, err := spelling.Read(path, 0); err == nil && (p.Kept == nil || !slices.Contains(set.Entries(), "path")) {
+					if found, err := names.Find(&http.Request{Method: v.method, URL: p.URL()}, &p); err == nil {
+						route = found
+					}
+					d = append(d, policy.Entry{Name: "path", Value: p.Text})
+				}
+				d = append(d, policy.Entry{Name: "route", Value: route})
+				checks, err := set.Match(d, 1, nil)
+				if errors.Is(err, headgate.ErrDenied) {
+					denied++
+					if allowed || len(got) != 0 {
+						t.Fatalf("request %d: the deny list denies it", next)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := headgate.Verdict{Allowed: true}
+				if len(checks) > 0 {
+					decisions, err := limiter.Take(t.Context(), headgate.OpTake, checks, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want = headgate.NewVerdict(decisions)
+				}
+				if !want.Allowed {
+					denied++
+				}
+				if allowed != want.Allowed || len(got) != len(want.Decisions) {
+					t.Fatalf("request %d, %+v: allowed %v by %d decisions, want %v by %d\n%s", next, v, allowed, len(got), want.Allowed, len(want.Decisions), text)
+				}
+				for i := range got {
+					g, w := got[i], want.Decisions[i]
+					if g.Rule.Name() != w.Rule.Name() || g.Limit.Slot() != w.Limit.Slot() {
+						t.Fatalf("request %d: decision %d is of another limit", next, i)
+					}
+					g.Rule, g.Limit = w.Rule, w.Limit
+					if g != w {
+						t.Fatalf("request %d, %+v, decision %d:\ngot  %+v\nwant %+v\n%s", next, v, i, g, w, text)
+					}
+				}
+				for i := range checks {
+					if want.Allowed && !set.Charged(&checks[i], v.status) {
+						c := checks[i]
+						c.At = want.Decisions[0].At
+						if _, err := limiter.Take(t.Context(), headgate.OpRefund, []headgate.Check{c}, nil); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}}, accesslog.Options{}, log)
+			if next != len(all) || result.Requests != int64(len(all)) || result.Denied != denied || result.Admitted+result.Denied != result.Requests {
+				t.Errorf("%d requests of %d, %d denied and %d admitted; want %d denied", result.Requests, len(all), result.Denied, result.Admitted, denied)
+			}
+		})
+	}
+}

@@ -1,0 +1,321 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/policy/footprint"
+	"github.com/headgate/headgate/tune/accesslog"
+)
+
+// Result is what a replay found. Its JSON is what "headgate replay --json" prints.
+type Result struct {
+	// Requests is how many requests were decided and counted: Admitted and Denied
+	// together.
+	Requests int64 `json:"requests"`
+	Admitted int64 `json:"admitted"`
+	Denied   int64 `json:"denied"`
+	// Unreadable is how many lines of the log were no requests that can be read.
+	Unreadable int64 `json:"unreadable"`
+	// Rules are those of the policy, in its order.
+	Rules []Rule `json:"rules"`
+	// Clients are those that the rules hit, the worst first.
+	Clients []Client `json:"clients"`
+
+	// Interval is how many requests are denied at least and at most, for all that the log
+	// says of their times.
+	Interval Interval `json:"interval"`
+	// Delayed is how many of the admitted requests are held, and for how long.
+	Delayed        int64 `json:"delayed"`
+	MeanDelayMS    int64 `json:"mean_delay_ms"`
+	LongestDelayMS int64 `json:"longest_delay_ms"`
+	// DeniedBy are the requests that no limit denies: entries of the deny list, and
+	// "refused", which no door could have decided.
+	DeniedBy []Listed `json:"denied_by_lists,omitempty"`
+
+	// ClientsSeen is how many clients there are, ClientsDenied how many of them had
+	// requests denied.
+	ClientsSeen   int `json:"clients_seen"`
+	ClientsDenied int `json:"clients_denied"`
+	// ClientsBeyond is how many requests came from clients beyond [MaxClients], which are
+	// not told apart.
+	ClientsBeyond int64 `json:"requests_of_clients_beyond"`
+	// Robots is how many requests came from clients that say that they are robots.
+	Robots       int64 `json:"requests_of_robots"`
+	RobotsDenied int64 `json:"denied_of_robots"`
+
+	// From and To are the times of the first and the last request.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Lines is how many lines the log has, and Late how many of them came too late to be
+	// sorted.
+	Lines int64 `json:"lines"`
+	Late  int64 `json:"late"`
+	// Warmup is how many requests were decided before any was counted.
+	Warmup int64 `json:"warmup"`
+	// Limited is how many requests the server answered with 429 when it wrote the log.
+	Limited int64 `json:"limited_in_log"`
+	// Unclear is how many requests have a path that servers read in different ways; the
+	// doors refuse it with 400. Here its route is "unmatched".
+	Unclear int64 `json:"unclear_paths"`
+	// Shared is how many decisions were made on counters that keys share for want of
+	// memory.
+	Shared uint64 `json:"shared_counters"`
+
+	// Over is what happened over time.
+	Over Over `json:"over_time"`
+	// Against compares with the policy in force, if there is one.
+	Against *Against `json:"against,omitempty"`
+	// Samples are some of the lines that could not be read.
+	Samples []Sample `json:"unreadable_samples,omitempty"`
+	// Problems are routes in the policy that are no patterns.
+	Problems []string `json:"problems,omitempty"`
+
+	delays  time.Duration
+	bunched int64
+}
+
+// Interval is how many requests are denied by what the log leaves open. Where its times
+// are whole seconds, Spread is with the requests of each second spread evenly over it, and
+// Bunched with all of them at its beginning.
+type Interval struct {
+	Seconds bool  `json:"whole_seconds"`
+	Spread  int64 `json:"denied_spread"`
+	Bunched int64 `json:"denied_bunched"`
+}
+
+// Most is the larger of the two.
+func (i Interval) Most() int64 { return max(i.Spread, i.Bunched) }
+
+// Rule is what a rule did.
+type Rule struct {
+	Rule string `json:"rule"`
+	// Requests is how many requests the rule bound, and Denied how many of them it would
+	// not admit, alone or with others.
+	Requests int64 `json:"requests"`
+	Denied   int64 `json:"denied"`
+	// Bunched is Denied with all requests of a second at once.
+	Bunched int64 `json:"denied_bunched"`
+	// Shadow is how many requests the rule would have denied if it were not in shadow.
+	Shadow  int64 `json:"shadow_denied"`
+	Delayed int64 `json:"delayed"`
+	// Keys is about how many keys the rule counted, and KeysAlive how many of them at once
+	// at most.
+	Keys      int64 `json:"keys"`
+	KeysAlive int64 `json:"keys_alive"`
+	// BytesPerKey is what a key takes in Redis at most, and RedisBytes what all do that are
+	// alive at once.
+	BytesPerKey int64 `json:"bytes_per_key"`
+	RedisBytes  int64 `json:"redis_bytes"`
+	// Tiers are the lists of limits of the rule, if it has more than one.
+	Tiers []Tier `json:"tiers,omitempty"`
+	// Curve is what lower and higher limits do, and CurveRequests with how many requests
+	// that was tried.
+	Curve         []CurvePoint `json:"curve,omitempty"`
+	CurveRequests int64        `json:"curve_requests,omitempty"`
+	// Limits are the rule's limits as they are written.
+	Limits []string `json:"limits"`
+}
+
+// Tier is one list of limits.
+type Tier struct {
+	Tier     string `json:"tier"`
+	Requests int64  `json:"requests"`
+	Denied   int64  `json:"denied"`
+	Shadow   int64  `json:"shadow_denied"`
+}
+
+// CurvePoint is what a rule, by itself, does with its limits multiplied.
+type CurvePoint struct {
+	Factor float64 `json:"factor"`
+	Denied int64   `json:"denied"`
+	// Share is the part of the rule's requests that are denied.
+	Share float64 `json:"share"`
+}
+
+// Client is what became of a client's requests.
+type Client struct {
+	Client   string `json:"client"`
+	Requests int64  `json:"requests"`
+	Denied   int64  `json:"denied"`
+	Bunched  int64  `json:"denied_bunched"`
+	// Share is the part of the requests that are denied.
+	Share float64 `json:"share"`
+	// FirstDenied is when the first of them was denied.
+	FirstDenied *time.Time `json:"first_denied,omitempty"`
+	// Rule is the rule, and Tier the list of limits, that denied last.
+	Rule string `json:"rule,omitempty"`
+	Tier string `json:"tier,omitempty"`
+	// NewlyDenied is how many of them the rules in force admit.
+	NewlyDenied int64 `json:"newly_denied,omitempty"`
+	// Limited is how many the server answered with 429 when it wrote the log.
+	Limited int64 `json:"limited_in_log,omitempty"`
+	// Robot says that the client says that it is one.
+	Robot bool `json:"robot,omitempty"`
+}
+
+// Listed is how many requests an entry of the deny list denied.
+type Listed struct {
+	By     string `json:"by"`
+	Denied int64  `json:"denied"`
+}
+
+// Over is what happened over time, in stretches of equal length.
+type Over struct {
+	From        time.Time `json:"from"`
+	StretchesMS int64     `json:"stretch_ms"`
+	Points      []Point   `json:"points"`
+}
+
+// Against is the comparison of two policies.
+type Against struct {
+	// Denied is how many requests the policy in force denies.
+	Denied        int64 `json:"denied"`
+	NewlyDenied   int64 `json:"newly_denied"`
+	NewlyAdmitted int64 `json:"newly_admitted"`
+	// Rules are the rules that are the reason, the worst first.
+	Rules []Difference `json:"rules"`
+	// Requests are the first of those that are decided otherwise.
+	Requests []DifferingRequest `json:"requests"`
+}
+
+// Sample is a line that could not be read. With [Options.Anonymize] it has no text.
+type Sample struct {
+	File   string `json:"file"`
+	Line   int64  `json:"line"`
+	Text   string `json:"text,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Result sums up. The stats are those of the log.
+func (p *Replay) Result(stats accesslog.Stats) *Result {
+	r := p.result
+	r.Unreadable, r.Lines, r.Late = stats.Unreadable, stats.Lines, stats.Late
+	r.Interval = Interval{p.decider.bunched != nil, r.Denied, r.bunched}
+	if r.Delayed > 0 {
+		r.MeanDelayMS = (r.delays / time.Duration(r.Delayed)).Milliseconds()
+	}
+	for _, s := range stats.Samples {
+		one := Sample{s.File, s.Line, s.Text, s.Reason}
+		if p.o.Anonymize {
+			one.Text = ""
+		}
+		r.Samples = append(r.Samples, one)
+	}
+	if p.begun {
+		r.From, r.To = time.UnixMicro(p.from).UTC(), time.UnixMicro(p.to).UTC()
+		r.Over = Over{time.UnixMicro(p.series.first).UTC(), p.series.width / 1000, p.series.points}
+	}
+	for by, n := range p.deniedBy {
+		r.DeniedBy = append(r.DeniedBy, Listed{by, n})
+	}
+	slices.SortFunc(r.DeniedBy, func(a, b Listed) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), strings.Compare(a.By, b.By))
+	})
+	r.Shared = p.decider.spread.Stats().Shared
+	r.Problems = p.problems
+	p.sumRules(&r)
+	p.sumClients(&r)
+	if p.against != nil {
+		p.sumDifferences(&r)
+	}
+	return &r
+}
+
+func (p *Replay) sumRules(r *Result) {
+	r.Rules = make([]Rule, 0, len(p.rules))
+	bytes := make(map[string]footprint.Footprint)
+	for _, f := range footprint.Of(p.o.Policy) {
+		bytes[f.Rule] = f
+	}
+	for _, c := range p.rules {
+		f := bytes[c.rule.Name]
+		one := Rule{
+			Rule: c.rule.Name, Requests: c.requests, Denied: c.denied, Bunched: c.bunched, Shadow: c.shadow, Delayed: c.delayed,
+			Keys: c.keys.count(), KeysAlive: max(c.alive.most, c.alive.count()), BytesPerKey: f.Bytes, Limits: []string{},
+		}
+		if p.decider.bunched == nil {
+			one.Bunched = one.Denied
+		}
+		one.RedisBytes = one.KeysAlive * f.Bytes
+		for i := range c.rule.Limits.Limits() {
+			one.Limits = append(one.Limits, c.rule.Limits.Limits()[i].String())
+		}
+		if len(c.lists) > 1 {
+			for _, l := range c.lists {
+				one.Tiers = append(one.Tiers, Tier{l.name, l.requests, l.denied, l.shadow})
+			}
+		}
+		if t := p.curve.found[c.rule.Name]; t != nil {
+			one.CurveRequests = t.requests
+			for i, factor := range factors {
+				one.Curve = append(one.Curve, CurvePoint{factor, t.denied[i], float64(t.denied[i]) / float64(t.requests)})
+			}
+		}
+		r.Rules = append(r.Rules, one)
+	}
+}
+
+func (p *Replay) sumClients(r *Result) {
+	type found struct {
+		name string
+		*client
+	}
+	var worst []found
+	compare := func(a, b found) int {
+		return cmp.Or(cmp.Compare(b.denied, a.denied), cmp.Compare(b.bunched, a.bunched), cmp.Compare(b.newlyDenied, a.newlyDenied), cmp.Compare(b.requests, a.requests), strings.Compare(a.name, b.name))
+	}
+	r.ClientsSeen, r.ClientsBeyond = p.clients.Len(), p.clients.Beyond()
+	for name, c := range p.clients.All() {
+		if c.denied > 0 {
+			r.ClientsDenied++
+		}
+		if c.robot {
+			r.Robots += int64(c.requests)
+			r.RobotsDenied += int64(c.denied)
+		}
+		f := found{name, c}
+		if len(worst) == p.o.Top && compare(worst[len(worst)-1], f) <= 0 {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(worst, f, compare)
+		worst = slices.Insert(worst, i, f)
+		worst = worst[:min(len(worst), p.o.Top)]
+	}
+	r.Clients = make([]Client, 0, len(worst))
+	for _, w := range worst {
+		one := Client{
+			Client: p.shown(w.name, w.kind), Requests: int64(w.requests), Denied: int64(w.denied), Bunched: int64(w.bunched),
+			Share: float64(w.denied) / float64(w.requests), NewlyDenied: int64(w.newlyDenied), Limited: int64(w.limited), Robot: w.robot,
+		}
+		if p.decider.bunched == nil {
+			one.Bunched = one.Denied
+		}
+		if w.denied > 0 {
+			at := time.UnixMicro(w.firstDenied).UTC()
+			one.FirstDenied = &at
+		}
+		if w.by > 0 {
+			l := p.lists[w.by-1]
+			one.Rule, one.Tier = l.of.rule.Name, l.name
+		}
+		r.Clients = append(r.Clients, one)
+	}
+}
+
+func (p *Replay) sumDifferences(r *Result) {
+	d := &p.differences
+	a := &Against{Denied: d.otherDenied, NewlyDenied: d.newlyDenied, NewlyAdmitted: d.newlyAdmitted, Rules: []Difference{}, Requests: d.list}
+	for _, of := range d.by {
+		a.Rules = append(a.Rules, *of)
+	}
+	slices.SortFunc(a.Rules, func(x, y Difference) int {
+		return cmp.Or(cmp.Compare(y.NewlyDenied+y.NewlyAdmitted, x.NewlyDenied+x.NewlyAdmitted), strings.Compare(x.Rule, y.Rule))
+	})
+	if a.Requests == nil {
+		a.Requests = []DifferingRequest{}
+	}
+	r.Against = a
+}
