@@ -136,3 +136,20 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 }
+
+// TestBusyValve: a gate that stays busy while nothing ends must not make a list grow.
+func TestBusyValve(t *testing.T) {
+	c := &Consumer{config: Config{Workers: 1}, valves: make(map[string]*valve)}
+	v := &valve{width: 1}
+	for range 1000 {
+		c.shut(v, time.Hour, true)
+		c.reopen(v)
+	}
+	if n := c.busy.len(); n != 1 {
+		t.Errorf("the valve is listed %d times, want once", n)
+	}
+	c.shut(v, time.Hour, true)
+	if c.freed(); v.closed {
+		t.Error("a permit that was given back does not open the valve")
+	}
+}

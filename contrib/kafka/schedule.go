@@ -19,9 +19,10 @@ type valve struct {
 	// record tries, and each that is let in doubles the width.
 	asking, width int
 	// closed means that the gate has refused, until the timer opens the valve. busy means
-	// that a record which ends may open it as well.
-	closed, busy bool
-	timer        *time.Timer
+	// that a record which ends may open it as well, and waits that it is among those from
+	// which that chooses.
+	closed, busy, waits bool
+	timer               *time.Timer
 	// listed means that the valve is among those to take from.
 	listed bool
 }
@@ -186,7 +187,8 @@ func (c *Consumer) shut(v *valve, d time.Duration, busy bool) {
 		return
 	}
 	v.closed, v.busy = true, busy
-	if busy {
+	if busy && !v.waits {
+		v.waits = true
 		c.busy.push(v)
 	}
 	v.timer = time.AfterFunc(d, func() {
@@ -209,7 +211,9 @@ func (c *Consumer) reopen(v *valve) {
 // the lock.
 func (c *Consumer) freed() {
 	for c.busy.len() > 0 {
-		if v := c.busy.pop(); v.busy {
+		v := c.busy.pop()
+		v.waits = false
+		if v.busy {
 			c.reopen(v)
 			return
 		}
