@@ -43,5 +43,7 @@
 // record, and later records of its partition are handled but not committed until the
 // partition is paused.
 //
-// Config.Request, Behind.Keep and the hooks must be quick, and must not panic.
+// The functions of a Config other than Handle must be quick, and must not panic.
+//
+// Package kafkaprom has the metrics of a Consumer for Prometheus.
 package kafka

@@ -106,11 +106,12 @@ func (c *Consumer) takeIn(p *partition, r *kgo.Record, now time.Time) {
 	c.records++
 	c.bytes += it.size
 	if shed {
-		c.counts.Shed++
 		if h := c.config.Hooks.Shed; h != nil {
 			c.tell(func() { h(r) })
 		}
-		if !it.done {
+		if it.done {
+			c.counts.Skipped++
+		} else {
 			it.letter = c.letter(it, c.config.Behind.Topic, errBehind, time.Time{})
 			it.sent = func() { c.counts.Detoured++ }
 		}

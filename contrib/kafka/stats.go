@@ -27,7 +27,7 @@ type Hooks struct {
 	// DeadLettered is called when a record has gone to the dead-letter topic, and
 	// Discarded when it was given up without one.
 	DeadLettered, Discarded func(r *kgo.Record, err error)
-	// Shed is called when a record was skipped or detoured because its partition is behind.
+	// Shed is called when a record is skipped or detoured because its partition is behind.
 	Shed func(r *kgo.Record)
 }
 
@@ -49,9 +49,9 @@ type Counts struct {
 	// records that were to be tried again in place, and Delayed those that went to a
 	// retry topic.
 	Handled, Failed, Retried, Delayed uint64
-	// DeadLettered, Discarded and Shed count records, Detoured the shed ones that went to
-	// the side topic.
-	DeadLettered, Discarded, Shed, Detoured uint64
+	// DeadLettered and Discarded count records that no attempt could handle, Skipped and
+	// Detoured those that were shed because their partition was behind.
+	DeadLettered, Discarded, Skipped, Detoured uint64
 	// Pauses counts pauses for want of room, and Waits those of retry topics whose
 	// first record was not due.
 	Pauses, Waits uint64
