@@ -145,6 +145,16 @@ func TestGatewayFilesThatSayLittle(t *testing.T) {
 	if _, err := ReadGateway(filepath.Join(t.TempDir(), "absent.yml")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there gives %v", err)
 	}
+	// What the gateway would not start with is found in the file, at its place.
+	for text, want := range map[string]string{
+		"request_headers: { remove: [X-A, Connection] }":                   "own.yml:1:34: the header Connection is the connection's own",
+		"identity: { address: { trust: [10.0.0.1/8] } }":                   "own.yml:1:22: identity: trusted proxy \"10.0.0.1/8\"",
+		"identity: { headers: { user: X-A }, certificate: { user: uri } }": "own.yml:1:58: identity: the entry \"user\" is taken from a header and from the certificate",
+	} {
+		if _, err := ParseGateway("own.yml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s gives %v, want %q", text, err, want)
+		}
+	}
 	// JWT claims, say, may be written over several lines; a mistake is where it is.
 	_, err := ParseGateway("two.yml", []byte("identity:\n  jwt:\n    keys: k\n    leeway: 30\n"))
 	if err == nil || !strings.Contains(err.Error(), "two.yml:4:13: leeway is 30 without a unit; write 30s if seconds are meant") {
