@@ -16,27 +16,27 @@ const (
 	// RuleEntry is the name of a first entry whose value names a direct rule; the
 	// entries that follow are its key.
 	RuleEntry = "headgate.rule"
-	// BroughtRule is the name of the rules that limits are counted under which come
-	// with descriptors: one for all of them, since names are labels of metrics.
+	// BroughtRule is the name of the rule under which a limit is counted that comes with a
+	// descriptor. There is one name for all such limits, since names are labels of metrics.
 	BroughtRule = "envoy.limit_override"
 )
 
-// Parts is a request of several ordered descriptors, as Envoy asks: each is a part of
-// it. Fill in what is asked, then call Resolve and Take. After Reset it can be used
-// again, and keeps the room that it took. It is not for concurrent use.
+// Parts is a request of several ordered descriptors, as Envoy sends it. Each descriptor is a
+// part. Fill in the fields, then call Resolve and Take. After Reset, a Parts can be used for
+// another request and keeps its memory. It is not for concurrent use.
 type Parts struct {
-	// Policy is what the request is decided by.
+	// Policy decides the request.
 	Policy Policy
-	// Domain is that of all descriptors.
+	// Domain is the domain of all descriptors.
 	Domain string
-	// Independent charges each part by itself, whatever becomes of the others. What
-	// does not fit then fills the limit up.
+	// Independent charges each part by itself, whatever becomes of the others. A cost
+	// that does not fit then takes what is left of the limit.
 	Independent bool
-	// List has the parts, headgate.MaxChecks at most.
+	// List holds the parts, at most headgate.MaxChecks.
 	List []Part
 
-	// Told are, after Take, the decisions of all parts, but for what is there twice
-	// and refunds.
+	// Told holds the decisions of all parts after Take, each once and without those of
+	// refunds.
 	Told []headgate.Decision
 
 	facts     policy.Descriptor   // of all parts
@@ -49,25 +49,24 @@ type Parts struct {
 	outcome   Outcome
 }
 
-// Part is one descriptor, what is asked of it, and what came of that.
+// Part is one descriptor, with the operation for it and the outcome.
 type Part struct {
-	// Entries are in their order. The part does not change them.
+	// Entries are the descriptor's, in their order. They are not changed.
 	Entries policy.Descriptor
-	// Op is OpTake, OpPeek or OpRefund, and Cost of how many units: 1 to
+	// Op is OpTake, OpPeek or OpRefund. Cost is the number of units, 1 to
 	// headgate.MaxCount.
 	Op   headgate.Op
 	Cost int64
-	// Brought is a limit that came with the descriptor, named [BroughtRule], and
-	// Nothing says that what came with it admits nothing. Either takes the place of
-	// all rules.
+	// Brought is a limit that came with the descriptor; its name is [BroughtRule]. Nothing
+	// says that the limit that came with the descriptor admits nothing. Each of the two
+	// replaces all rules.
 	Brought *headgate.Rule
 	Nothing bool
 
-	// Leaf is, after Resolve, what a policy with nested limits says.
+	// Leaf is what a policy with nested limits says, after Resolve.
 	Leaf *nested.Leaf
-	// Listed is the entry of a list that answers the part, Unlimited says that it, or
-	// something else, lets it pass whatever the limits say, and Denies that something
-	// admits nothing.
+	// Listed is the entry of a list that answers the part, or nil. Unlimited says that the
+	// part passes whatever the limits say, and Denies that it never passes.
 	Listed            *policy.ListEntry
 	Unlimited, Denies bool
 
@@ -80,7 +79,7 @@ type Part struct {
 // ops is the number of operations that a part may ask for.
 const ops = headgate.OpRefund + 1
 
-// span is a part of one of the slices of a request.
+// span is a range of one of the request's slices.
 type span struct{ from, to int }
 
 func of[T any](s span, all []T) []T { return all[s.from:s.to:s.to] }
@@ -102,11 +101,11 @@ func (p *Parts) Reset() {
 	}
 }
 
-// Checks are what binds the parts, in their order. A check may be there twice.
+// Checks returns the checks of all parts, in their order. A check may be there twice.
 func (p *Parts) Checks() []headgate.Check { return p.checks }
 
-// Decisions are those of a part, after Take. Those of a part that shares a counter
-// with another one are the same.
+// Decisions returns the decisions about a part, after Take. Parts that share a counter have
+// the same decisions.
 func (p *Parts) Decisions(part *Part) []headgate.Decision { return of(part.decisions, p.decisions) }
 
 // TurnsAway reports whether the part is turned away whatever the counters say.
@@ -125,9 +124,9 @@ func (p *Parts) Verdict() headgate.Verdict {
 	return verdict
 }
 
-// Deciding returns which part settled the matter, and its decision: nil if the part is
-// turned away whatever the counters say. The part is nil if nothing but shadows bound
-// the request. Both are valid until the next call.
+// Deciding returns the part that settled the request, and its decision. The decision is nil if
+// the part is turned away whatever the counters say. The part is nil if only shadows bound the
+// request. Both are valid until the next call.
 func (p *Parts) Deciding() (at int, part *Part, d *headgate.Decision) {
 	p.best = p.best[:0]
 	for i := range p.List {
@@ -148,8 +147,8 @@ func (p *Parts) Deciding() (at int, part *Part, d *headgate.Decision) {
 	return d.Check, &p.List[d.Check], d
 }
 
-// Key is what a part counts under by the rule of that name, "" if the rule does not
-// bind it.
+// Key returns the key of a part under the rule of that name, or "" if the rule does not bind
+// the part.
 func (p *Parts) Key(part *Part, rule string) string {
 	for _, c := range of(part.checks, p.checks) {
 		if c.Rule.Name() == rule {
@@ -161,7 +160,7 @@ func (p *Parts) Key(part *Part, rule string) string {
 
 // DescriptorError is a mistake in one of several descriptors.
 type DescriptorError struct {
-	// Number is which descriptor it is, counted from 1.
+	// Number is the number of the descriptor, counted from 1.
 	Number int
 	Err    error
 }
@@ -220,12 +219,12 @@ func (p *Parts) Resolve() error {
 	return nil
 }
 
-// Knows reports whether the policy has anything to say of the domain.
+// Knows reports whether the policy has rules for the domain.
 func (p *Parts) Knows() bool { return p.Policy.Nested == nil || p.Policy.Nested.Has(p.Domain) }
 
-// broughtKey is what a limit that came with a descriptor is counted under: its
-// period, the domain and all entries. So another count finds used what was used, and
-// limits of different periods do not take each other's counter.
+// broughtKey returns the key of a limit that came with a descriptor: its period, the domain and
+// all entries. So what was used stays used if the limit's count changes, and limits of
+// different periods have counters of their own.
 func (p *Parts) broughtKey(part *Part) string {
 	values := make(policy.Descriptor, 0, 2+2*len(part.Entries))
 	values = append(values, policy.Entry{Value: headgate.FormatPeriod(part.Brought.Limits()[0].Period)}, policy.Entry{Value: p.Domain})
@@ -282,8 +281,8 @@ func (p *Parts) name(part *Part) error {
 	return nil
 }
 
-// dropReplaced takes off the checks whose rules, and the entries of the deny list
-// that, are replaced by others which bind the request, by whichever of its parts.
+// dropReplaced removes what is replaced by a rule that binds any part of the request: checks of
+// replaced rules, and replaced entries of the deny list.
 func (p *Parts) dropReplaced() {
 	bound := p.checks
 	for i := range p.List {
@@ -315,12 +314,12 @@ func (p *Parts) dropReplaced() {
 	}
 }
 
-// follow binds the parts by what nested limits were found, without those that others
+// follow binds the parts by the nested limits that were found, except for those that others
 // replace.
 func (p *Parts) follow() {
 	for i := range p.List {
-		// One that is replaced still replaces others, and what has no limit has
-		// none to be replaced.
+		// A limit that is replaced still replaces others. A leaf without a limit has
+		// nothing to be replaced.
 		part := &p.List[i]
 		part.replaced = part.Leaf != nil && part.Leaf.Replaced && !part.Leaf.Unlimited && p.replaces(part.Leaf.Name)
 	}

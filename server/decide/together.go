@@ -6,8 +6,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// batch is what is asked of the store in one call: the checks of all parts that have
-// the same operation.
+// batch holds the checks of all parts that have the same operation. The store is asked for
+// them in one call.
 type batch struct {
 	ask       Ask
 	decisions []headgate.Decision
@@ -20,8 +20,8 @@ func (b *batch) reset() {
 	*b = batch{ask: Ask{Checks: b.ask.Checks[:0]}, decisions: b.decisions[:0]}
 }
 
-// Take carries out the parts, which are resolved: all are charged, or none, unless
-// they are Independent. Peeks come first, and refunds last. In the end it tells the
+// Take carries out the parts, which must be resolved. Unless they are Independent, all of them
+// are charged, or none is. Peeks come first, and refunds last. In the end Take tells the
 // Decider; see [Decider.Told].
 func (p *Parts) Take(ctx context.Context, d Decider) error {
 	err := p.take(ctx, d)
@@ -98,10 +98,10 @@ func (p *Parts) call(ctx context.Context, d Decider, b *batch, op headgate.Op) (
 	return err
 }
 
-// add puts a part into the batch of its operation. A check that is there already is
-// not put there twice. The costs of what the descriptors mean themselves are added up;
-// a rule of a policy that several of them come under counts the request once, at the
-// highest cost.
+// add puts a part into the batch of its operation. If a check is in the batch already, it is
+// not added again, but its cost may change. For limits that a descriptor names itself, the
+// costs are added up. A rule of a policy that binds several descriptors counts the request
+// once, at the highest cost.
 func (p *Parts) add(part *Part) {
 	b := &p.batches[part.Op]
 	ask := &b.ask
@@ -118,7 +118,7 @@ func (p *Parts) add(part *Part) {
 		place := find(ask.Checks, &c)
 		brought := part.Brought != nil
 		if brought && place >= 0 && c.Rule.Limits()[0].Count < ask.Checks[place].Rule.Limits()[0].Count {
-			// Two counts for one counter: what is within the smaller one is within both.
+			// Two limits have one counter. A request within the smaller limit is within both.
 			ask.Checks[place].Rule = c.Rule
 		}
 		switch {
@@ -146,7 +146,7 @@ func find(checks []headgate.Check, c *headgate.Check) int {
 	return -1
 }
 
-// gather keeps the decisions that a part's checks got.
+// gather keeps the decisions about the checks of each part.
 func (p *Parts) gather(part *Part) {
 	part.decisions.from = len(p.decisions)
 	for _, place := range of(part.places, p.places) {
@@ -159,8 +159,8 @@ func (p *Parts) gather(part *Part) {
 	part.decisions.to = len(p.decisions)
 }
 
-// fill takes what is left of limits that the cost of a part, which was carried out by
-// itself, did not fit into. Told are its decisions among those that are told.
+// fill is for a part that was carried out by itself and whose cost did not fit. It takes what is
+// left of the limits. Told are the part's decisions among those that the Decider is told.
 func (p *Parts) fill(ctx context.Context, d Decider, part *Part, told []headgate.Decision) error {
 	if part.Op != headgate.OpTake {
 		return nil
@@ -191,8 +191,8 @@ func (p *Parts) fill(ctx context.Context, d Decider, part *Part, told []headgate
 	return nil
 }
 
-// fillIn gives the decisions of one check the state that is in others, of the same
-// limits in the same order.
+// fillIn copies the state from other decisions about the same limits, in the same order, to
+// the decisions about one check.
 func fillIn(decisions []headgate.Decision, check int, now []headgate.Decision) {
 	for i := range decisions {
 		if d := &decisions[i]; d.Check == check && len(now) > 0 {
