@@ -6,10 +6,18 @@ import (
 	"github.com/headgate/headgate"
 )
 
+// rate is the speed of a refill: num units every den microseconds, in lowest terms.
+type rate struct{ num, den int64 }
+
+func rateOf(l *headgate.Limit) rate {
+	num, den := l.Rate()
+	return rate{num, den}
+}
+
 // advanceBucket drains the whole units refilled since the stamp, and moves the
 // stamp to the instant when the last of them was.
-func advanceBucket(l *headgate.Limit, s State, now int64) State {
-	num, den := l.Rate()
+func advanceBucket(r rate, s State, now int64) State {
+	num, den := r.num, r.den
 	// A rate with a smaller numerator cannot express the old fraction; less than
 	// a microsecond is lost, and to the caller's disadvantage.
 	s.Extra = uint32(min(int64(s.Extra), num-1))
@@ -46,11 +54,11 @@ func advanceBucket(l *headgate.Limit, s State, now int64) State {
 // drain is the time, rounded up to a microsecond, until units of the state's
 // used units have been refilled. The state must have been advanced to now, so
 // that less than one unit has been since its stamp.
-func drain(l *headgate.Limit, s State, now, units int64) int64 {
+func drain(r rate, s State, now, units int64) int64 {
 	if units <= 0 {
 		return 0
 	}
-	num, den := l.Rate()
+	num, den := r.num, r.den
 	since := (now-s.Stamp)*num - int64(s.Extra) // below den
 	hi, lo := bits.Mul64(uint64(units), uint64(den))
 	lo, borrow := bits.Sub64(lo, uint64(since), 0)
@@ -71,23 +79,23 @@ func drain(l *headgate.Limit, s State, now, units int64) int64 {
 
 // refilled is what a bucket refills in so many microseconds: whole units, MaxCount
 // at most, which is as good as all, and the rest in 1/den of a unit.
-func refilled(l *headgate.Limit, elapsed int64) (units, rest int64) {
+func refilled(r rate, elapsed int64) (units, rest int64) {
 	if elapsed <= 0 {
 		return 0, 0
 	}
-	num, den := l.Rate()
+	num, den := r.num, r.den
 	hi, lo := bits.Mul64(uint64(elapsed), uint64(num))
 	if hi >= uint64(den) {
 		return headgate.MaxCount, 0
 	}
-	q, r := bits.Div64(hi, lo, uint64(den))
-	return int64(min(q, headgate.MaxCount)), int64(r)
+	q, over := bits.Div64(hi, lo, uint64(den))
+	return int64(min(q, headgate.MaxCount)), int64(over)
 }
 
 // refundBucket gives back cost units less what has been refilled of them since at:
 // first of the used ones, counting cost, were refilled those that came before.
-func refundBucket(l *headgate.Limit, s State, now, cost, at, used int64) State {
-	units, rest := refilled(l, now-at)
+func refundBucket(r rate, s State, now, cost, at, used int64) State {
+	units, rest := refilled(r, now-at)
 	if units -= used - cost; units < 0 {
 		units, rest = 0, 0
 	}
@@ -95,7 +103,7 @@ func refundBucket(l *headgate.Limit, s State, now, cost, at, used int64) State {
 		return s
 	}
 	// The part of a unit that is not given back is one that is not refilled.
-	num, den := l.Rate()
+	num, den := r.num, r.den
 	back := cost - units
 	since := (now-s.Stamp)*num - int64(s.Extra) - rest
 	if since < 0 {

@@ -14,6 +14,10 @@
 // The exact sliding window keeps a [Log] instead of a State, one for all windows
 // of a rule.
 //
+// Several lists of limits of one rule can share a counter. For sliding windows a [Span] says what the
+// log remembers for which list, and a token or leaky bucket that lists of different rates share is a
+// [Bucket]. A [Counter] is either of the two forms in which a limit that is no sliding window is kept.
+//
 // # Arithmetic
 //
 // Times are microseconds since the Unix epoch, and everything is an integer. A

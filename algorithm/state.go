@@ -7,7 +7,8 @@ import "github.com/headgate/headgate"
 //
 //	                Stamp                       Used                Extra
 //	token_bucket    when exactly Used units     units in use then   fraction of Stamp, in
-//	leaky_bucket    were in use, in µs                              1/num µs, rounded down
+//	leaky_bucket    were in use, in µs                              1/num µs, rounded down;
+//	                                                            see Plain for what is stored
 //	fixed_window    when the window ends        units in it         -
 //	sliding_counter when the window began       units in it         units in the window before
 //	penalty         when the block or, before   denials counted     blocks so far, and the
@@ -29,7 +30,7 @@ func Advance(l *headgate.Limit, s State, now int64) State {
 	}
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
-		return advanceBucket(l, s, now)
+		return advanceBucket(rateOf(l), s, now)
 	case headgate.FixedWindow:
 		return advanceFixed(l, s, now)
 	case headgate.SlidingCounter:
@@ -126,7 +127,7 @@ func Refund(l *headgate.Limit, s State, now, cost, at, used int64) State {
 			if used == 0 {
 				used = max(cost, l.Capacity())
 			}
-			return refundBucket(l, s, now, cost, at, used)
+			return refundBucket(rateOf(l), s, now, cost, at, used)
 		}
 	}
 	if s.Used -= uint32(min(cost, int64(s.Used))); s.Used == 0 {
@@ -173,7 +174,7 @@ func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cos
 		describePenalty(d, l, s, now)
 		return
 	case headgate.TokenBucket, headgate.LeakyBucket:
-		reset = drain(l, s, now, used)
+		reset = drain(rateOf(l), s, now, used)
 	case headgate.FixedWindow:
 		if used > 0 {
 			reset = s.Stamp - now
@@ -187,7 +188,7 @@ func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cos
 	switch {
 	case fits:
 		if l.Algorithm == headgate.LeakyBucket {
-			d.Delay = micros(drain(l, before, now, int64(before.Used)))
+			d.Delay = micros(drain(rateOf(l), before, now, int64(before.Used)))
 		}
 	case cost > l.Capacity():
 		d.RetryAfter = headgate.Never
@@ -200,7 +201,7 @@ func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cos
 func retry(l *headgate.Limit, s State, now, cost int64) int64 {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
-		return drain(l, s, now, int64(s.Used)+cost-l.Capacity())
+		return drain(rateOf(l), s, now, int64(s.Used)+cost-l.Capacity())
 	case headgate.FixedWindow:
 		return s.Stamp - now
 	default:

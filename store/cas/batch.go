@@ -96,9 +96,12 @@ func (b *batch) open(r *request) error {
 				}
 				continue
 			}
-			s := p.state(l)
-			if a := algorithm.Advance(l, s, b.now); algorithm.Moved(s, a, b.now) {
-				p.move(l, a)
+			if c, moved := p.counter(l).Advance(l, b.now); moved {
+				expires := p.expires(l)
+				if c.Bucket != nil {
+					expires = max(expires, b.now+c.Bucket.Busy(b.now))
+				}
+				p.put(l, c, expires)
 			}
 		}
 	}
@@ -115,7 +118,7 @@ func (b *batch) follow(r *request) {
 		limits := r.checks[i].Rule.Limits()
 		for j := range limits {
 			l := &limits[j]
-			at := algorithm.Reached(l, p.state(l))
+			at := algorithm.Reached(l, p.at(l.Slot()))
 			if l.Algorithm == headgate.SlidingWindow && p.log != nil {
 				at = p.log.Newest()
 			}
@@ -143,19 +146,10 @@ func (b *batch) wait(decisions []headgate.Decision) {
 	}
 }
 
-// move changes a state without its expiry.
-func (p *page) move(l *headgate.Limit, s algorithm.State) {
-	for i := range p.slots {
-		if p.slots[i].id == l.Slot() {
-			p.slots[i].state, p.dirty = s, true
-		}
-	}
-}
-
 // step is what take knows of one limit between deciding and charging.
 type step struct {
 	limit *headgate.Limit
-	state algorithm.State       // advanced to now
+	state algorithm.Counter     // advanced to now
 	facts algorithm.WindowFacts // instead, for a sliding window
 	check int
 	fits  bool
@@ -196,12 +190,12 @@ func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []head
 		punish := op == headgate.OpTake && st.limit.Algorithm == headgate.Penalty && st.fits && punished&(1<<st.check) != 0
 		switch {
 		case punish:
-			after = algorithm.Punish(st.limit, after, b.now)
+			after.State = algorithm.Punish(st.limit, after.State, b.now)
 		case charge:
-			after = algorithm.Charge(st.limit, after, b.now, c.Units())
+			after = after.Charge(st.limit, b.now, c.Units())
 		}
-		algorithm.Describe(d, st.limit, st.state, after, b.now, c.Units(), st.fits)
-		if expires := b.now + d.ResetAfter.Microseconds(); charge || punish {
+		after.Describe(d, st.limit, st.state, b.now, c.Units(), st.fits)
+		if expires := after.Expires(d); charge || punish {
 			p.put(st.limit, after, expires)
 		} else {
 			p.keep(st.limit, expires)
@@ -228,8 +222,8 @@ func (b *batch) decide(r *request) (steps []step, refused, punished uint64, admi
 				}
 				st.fits = st.facts.Fits(st.limit, c.Units())
 			} else {
-				st.state = algorithm.Advance(st.limit, p.state(st.limit), b.now)
-				st.fits = algorithm.Fits(st.limit, st.state, b.now, c.Units())
+				st.state, _ = p.counter(st.limit).Advance(st.limit, b.now)
+				st.fits = st.state.Fits(st.limit, b.now, c.Units())
 			}
 			if !st.fits {
 				refused |= 1 << i
@@ -281,15 +275,15 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 		if used != nil {
 			known = used[j]
 		}
-		stored := p.state(l)
-		before := algorithm.Advance(l, stored, b.now)
-		after := algorithm.Settle(l, before, b.now, units, int64(c.At), known)
+		stored := p.counter(l)
+		before, _ := stored.Advance(l, b.now)
+		after := before.Settle(l, b.now, units, int64(c.At), known)
 		if after == stored {
 			continue
 		}
 		var d headgate.Decision
-		algorithm.Describe(&d, l, before, after, b.now, 0, true)
-		p.put(l, after, b.now+d.ResetAfter.Microseconds())
+		after.Describe(&d, l, before, b.now, 0, true)
+		p.put(l, after, after.Expires(&d))
 	}
 }
 
@@ -324,9 +318,9 @@ func (b *batch) describe(r *request, dst []headgate.Decision) []headgate.Decisio
 				}
 				facts.Describe(&d, l, b.now, 0, false)
 			} else {
-				s := algorithm.Advance(l, p.state(l), b.now)
-				algorithm.Describe(&d, l, s, s, b.now, 0, true)
-				p.keep(l, b.now+d.ResetAfter.Microseconds())
+				s, _ := p.counter(l).Advance(l, b.now)
+				s.Describe(&d, l, s, b.now, 0, true)
+				p.keep(l, s.Expires(&d))
 			}
 			d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 			dst = append(dst, d)

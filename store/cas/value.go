@@ -42,42 +42,79 @@ type slot struct {
 	state   algorithm.State
 }
 
-// slot returns the state of a limit, which is zero if there is none.
-func (p *page) state(l *headgate.Limit) algorithm.State {
+// at returns the state in a slot, which is zero if there is none.
+func (p *page) at(id uint64) algorithm.State {
 	for i := range p.slots {
-		if p.slots[i].id == l.Slot() {
+		if p.slots[i].id == id {
 			return p.slots[i].state
 		}
 	}
 	return algorithm.State{}
 }
 
-// put stores the state of a limit until it is fully free.
-func (p *page) put(l *headgate.Limit, s algorithm.State, expires int64) {
-	p.dirty = true
+// counter returns the counter of a limit.
+func (p *page) counter(l *headgate.Limit) algorithm.Counter {
+	return algorithm.LoadCounter(l, false, func(i int) algorithm.State { return p.at(algorithm.BucketSlot(l, i)) })
+}
+
+// put stores the counter of a limit until it is fully free.
+func (p *page) put(l *headgate.Limit, c algorithm.Counter, expires int64) {
+	if c.Bucket == nil {
+		p.set(l.Slot(), algorithm.Mark(l, c.State), expires)
+		return
+	}
+	for i, s := range c.Bucket.Slots() {
+		p.set(algorithm.BucketSlot(l, i), s, expires)
+	}
+}
+
+func (p *page) set(id uint64, s algorithm.State, expires int64) {
 	for i := range p.slots {
-		if p.slots[i].id == l.Slot() {
-			p.slots[i].state, p.slots[i].expires = s, expires
+		if p.slots[i].id == id {
+			p.slots[i].state, p.slots[i].expires, p.dirty = s, expires, true
 			return
 		}
 	}
 	if !s.IsZero() {
-		p.slots = append(p.slots, slot{l.Slot(), expires, s})
+		p.slots, p.dirty = append(p.slots, slot{id, expires, s}), true
 	}
+}
+
+// expires is when the counter of a limit is fully free by what was last written.
+func (p *page) expires(l *headgate.Limit) int64 {
+	for i := range p.slots {
+		if p.slots[i].id == l.Slot() {
+			return p.slots[i].expires
+		}
+	}
+	return 0
 }
 
 // lateness is how much later a counter may be free than it is noted before that is
 // written, in µs: less than grace.
 const lateness = 1_000_000
 
-// keep puts off the expiry of a state that was looked at: its limit may have been
+// keep puts off the expiry of a counter that was looked at: its limit may have been
 // lowered since it was charged.
 func (p *page) keep(l *headgate.Limit, expires int64) {
 	for i := range p.slots {
-		if s := &p.slots[i]; s.id == l.Slot() && s.expires+lateness < expires {
+		if s := &p.slots[i]; p.of(s, l) && s.expires+lateness < expires {
 			s.expires, p.dirty = expires, true
 		}
 	}
+}
+
+// of reports whether a slot is one of a limit's counter.
+func (p *page) of(s *slot, l *headgate.Limit) bool {
+	if l.Algorithm > headgate.LeakyBucket {
+		return s.id == l.Slot()
+	}
+	for i := range algorithm.BucketSlots {
+		if s.id == algorithm.BucketSlot(l, i) {
+			return true
+		}
+	}
+	return false
 }
 
 // settle forgets what has been free for long, and returns when all of it will be. It

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/algorithm"
 )
 
 // Charge charges each limit of the checks by itself, whether the cost fits or not,
@@ -26,7 +25,8 @@ func (s *Store) Charge(checks []headgate.Check) {
 // chargeAll is Charge for one check.
 func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
 	limits := c.Rule.Limits()
-	sh.reserve(len(limits), now)
+	reserved := len(limits)
+	sh.reserve(reserved, now)
 	logged := false
 	for i := range limits {
 		l := &limits[i]
@@ -35,24 +35,24 @@ func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
 			logged = true
 			continue
 		}
-		place, shared := sh.place(c.Rule, hash, l.Slot(), now)
-		e := sh.table.find(place)
-		before := sh.advance(l, e, now)
+		st := step{limit: l}
+		st.hash, st.shared = sh.place(c.Rule, hash, l.Slot(), now)
+		reserved += sh.load(&st, reserved, now)
 		cost := c.Units()
-		if l.Algorithm == headgate.TokenBucket || l.Algorithm == headgate.LeakyBucket || shared {
+		if l.Algorithm == headgate.TokenBucket || l.Algorithm == headgate.LeakyBucket || st.shared {
 			// A counter that keys share is not to be overdrawn by any of them.
-			cost = min(cost, l.Capacity()-int64(before.Used))
+			cost = min(cost, l.Capacity()-st.state.Used(l))
 		}
 		if cost <= 0 {
 			continue
 		}
-		if shared {
-			sh.charging(&step{hash: place, limit: l}, now)
+		if st.shared {
+			sh.charging(&st, now)
 		}
-		after := algorithm.Charge(l, before, now, cost)
+		after := st.state.Charge(l, now, cost)
 		var d headgate.Decision
-		algorithm.Describe(&d, l, before, after, now, 0, true)
-		sh.put(place, after, now+d.ResetAfter.Microseconds())
+		after.Describe(&d, l, st.state, now, 0, true)
+		sh.put(&st, after, after.Expires(&d))
 	}
 }
 

@@ -402,25 +402,26 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 		d.Allowed, d.RetryAfter = true, 0
 		return
 	}
-	place, shared := sh.place(c.Rule, hash, l.Slot(), now)
-	before := sh.advance(l, sh.table.find(place), now)
-	after := before
-	if shared {
+	st := step{limit: l}
+	st.hash, st.shared = sh.place(c.Rule, hash, l.Slot(), now)
+	sh.load(&st, len(c.Rule.Limits()), now)
+	after := st.state
+	if st.shared {
 		// What others have used of it is not this key's to give back, and it is not to
 		// be overdrawn by any of them.
-		units = max(0, min(units, l.Capacity()-int64(before.Used)))
+		units = max(0, min(units, l.Capacity()-st.state.Used(l)))
 	}
 	changes := units != 0
-	if changes && shared {
-		sh.charging(&step{hash: place, limit: l}, now)
+	if changes && st.shared {
+		sh.charging(&st, now)
 	}
 	if changes {
-		after = algorithm.Settle(l, before, now, units, int64(c.At), used)
+		after = st.state.Settle(l, now, units, int64(c.At), used)
 	}
-	algorithm.Describe(d, l, before, after, now, 0, true)
+	after.Describe(d, l, st.state, now, 0, true)
 	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	if changes {
-		sh.put(place, after, now+d.ResetAfter.Microseconds())
+		sh.put(&st, after, after.Expires(d))
 	}
 }
 

@@ -86,7 +86,7 @@ const inline = 8
 type step struct {
 	hash   uint64
 	limit  *headgate.Limit
-	state  algorithm.State       // advanced to now
+	state  algorithm.Counter     // advanced to now
 	facts  algorithm.WindowFacts // instead, for a sliding window
 	check  int
 	fits   bool
@@ -144,13 +144,10 @@ func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = s.timeIn(now, sh)
-	if l.Algorithm == headgate.SlidingWindow {
+	if l.Algorithm == headgate.SlidingWindow || !sh.takeOne(c, l, hash, own, now, d) {
 		checks, hashes, room := [1]headgate.Check{*c}, [1]uint64{hash}, [1]headgate.Decision{}
 		*d = s.take(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
-		return
 	}
-	d.Rule, d.Shadow = c.Rule, c.Shadow
-	sh.takeOne(c, l, hash, own, now, d)
 }
 
 // read reads the store's own clock. It is done before a shard is locked, because
@@ -236,6 +233,7 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 	var (
 		refused  uint64 // a bit for each check that one of its limits denies
 		punished uint64 // a bit for each that one which is no penalty denies
+		further  int    // how many entries are needed besides one for each limit
 	)
 	for i := range checks {
 		c := &checks[i]
@@ -245,7 +243,8 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			sh.reset(c.Rule, hashes[i])
 			continue
 		}
-		sh.reserve(countersIn(sh, s, checks, hashes), now)
+		reserved := countersIn(sh, s, checks, hashes)
+		sh.reserve(reserved+further, now)
 		if op == headgate.OpCharge {
 			dst = sh.settleAll(c, i, hashes[i], c.Units(), nil, now, dst)
 			continue
@@ -257,7 +256,7 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 				st.first, first = first, false
 				sh.lookAtLog(&st, c, hashes[i], now)
 			} else {
-				sh.lookAtState(&st, c, hashes[i], now)
+				further += sh.lookAtState(&st, c, hashes[i], reserved+further, now)
 			}
 			if !st.fits {
 				refused |= 1 << i

@@ -208,6 +208,10 @@ func (sh *shard) inherit(own, common uint64, now int64) bool {
 	if g != nil && sh.budget.room() < int64(g.Bytes()+logBytes) {
 		return false
 	}
+	several := algorithm.HasSlots(from.state())
+	if several && !sh.table.room(spare+algorithm.BucketSlots) {
+		return false
+	}
 	to := sh.table.find(own)
 	sh.insert(to, own)
 	if g != nil {
@@ -216,19 +220,27 @@ func (sh *shard) inherit(own, common uint64, now int64) bool {
 	} else {
 		to.set(from.state(), from.expires)
 	}
+	for i := 1; several && i < algorithm.BucketSlots; i++ {
+		sh.putState(furtherSlot(own, i), sh.table.find(furtherSlot(common, i)).state(), from.expires)
+	}
 	return true
 }
 
 // charging prepares to charge a shared counter. Several keys of one request may
 // share it, so it is read again.
 func (sh *shard) charging(st *step, now int64) {
+	sh.share(st.hash)
+	if st.limit.Algorithm != headgate.SlidingWindow {
+		sh.load(st, 0, now)
+	}
+}
+
+// share notes that a shared counter is in use.
+func (sh *shard) share(hash uint64) {
 	if sh.commons == nil {
 		sh.commons = make(map[uint64]struct{})
 	}
-	sh.commons[st.hash], sh.sharing = struct{}{}, true
-	if st.limit.Algorithm != headgate.SlidingWindow {
-		st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
-	}
+	sh.commons[hash], sh.sharing = struct{}{}, true
 }
 
 // slotOf names a limit's counter among those of its key. The sliding windows of
@@ -248,8 +260,19 @@ func (sh *shard) insert(e *entry, hash uint64) {
 	}
 }
 
-// put stores the state of a counter until it is fully free.
-func (sh *shard) put(hash uint64, s algorithm.State, expires int64) {
+// put stores a counter until it is fully free. There must be room for its further states; see
+// spareFor.
+func (sh *shard) put(st *step, c algorithm.Counter, expires int64) {
+	if c.Bucket == nil {
+		sh.putState(st.hash, algorithm.Mark(st.limit, c.State), expires)
+		return
+	}
+	for i, s := range c.Bucket.Slots() {
+		sh.putState(furtherSlot(st.hash, i), s, expires)
+	}
+}
+
+func (sh *shard) putState(hash uint64, s algorithm.State, expires int64) {
 	e := sh.table.find(hash)
 	if s.IsZero() && e.hash == 0 {
 		return
@@ -258,15 +281,34 @@ func (sh *shard) put(hash uint64, s algorithm.State, expires int64) {
 	e.set(s, expires)
 }
 
-// advance brings a counter up to now. Its entry follows a clock that has stepped
-// back.
-func (sh *shard) advance(l *headgate.Limit, e *entry, now int64) algorithm.State {
-	s := e.state()
-	advanced := algorithm.Advance(l, s, now)
-	if algorithm.Moved(s, advanced, now) {
-		e.set(advanced, e.expires)
+// furtherSlot is the hash of a further state of the bucket whose first one is found under hash.
+func furtherSlot(hash uint64, i int) uint64 {
+	if i == 0 {
+		return hash
 	}
-	return advanced
+	return mix(hash, uint64(i))
+}
+
+// load reads the counter of a step and brings it up to now. Its entries follow a clock that has
+// stepped back, and a list of limits that is faster than those before. It returns how many further
+// entries it may need: a bucket that lists of different rates share has some. The request has
+// reserved so many.
+func (sh *shard) load(st *step, reserved int, now int64) (further int) {
+	e := sh.table.find(st.hash)
+	if s, plain := algorithm.Plain(st.limit, e.state()); plain {
+		st.state = algorithm.Counter{State: algorithm.Advance(st.limit, s, now)}
+		if algorithm.Moved(s, st.state.State, now) {
+			e.set(algorithm.Mark(st.limit, st.state.State), e.expires)
+		}
+		return 0
+	}
+	sh.reserve(reserved+algorithm.BucketSlots, now)
+	c := algorithm.LoadCounter(st.limit, true, func(i int) algorithm.State { return sh.table.find(furtherSlot(st.hash, i)).state() })
+	var moved bool
+	if st.state, moved = c.Advance(st.limit, now); moved {
+		sh.put(st, st.state, max(sh.table.find(st.hash).expires, now+st.state.Bucket.Busy(now)))
+	}
+	return algorithm.BucketSlots
 }
 
 // keep puts off the expiry of a counter that was looked at: its limit may have
@@ -277,9 +319,18 @@ func (sh *shard) keep(e *entry, expires int64) {
 	}
 }
 
+// keepAll is keep for all entries of a counter.
+func (sh *shard) keepAll(st *step, expires int64) {
+	sh.keep(sh.table.find(st.hash), expires)
+	for i := 1; st.state.Bucket != nil && i < algorithm.BucketSlots; i++ {
+		sh.keep(sh.table.find(furtherSlot(st.hash, i)), expires)
+	}
+}
+
 // takeOne is take for the most common request: one check with one limit that is
-// not a sliding window, whose counter is found under own, if the key has one.
-func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64, now int64, d *headgate.Decision) {
+// not a sliding window, whose counter is found under own, if the key has one. It reports false, and
+// has done nothing, if that is a bucket which lists of different rates share.
+func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64, now int64, d *headgate.Decision) bool {
 	sh.reserve(1, now)
 	e, shared := sh.table.find(own), false
 	if e.hash == 0 && sh.sharing {
@@ -287,7 +338,11 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 		e = sh.table.find(own)
 	}
 	cost := c.Units()
-	stored := e.state()
+	stored, plain := algorithm.Plain(l, e.state())
+	if !plain {
+		return false
+	}
+	d.Rule, d.Shadow = c.Rule, c.Shadow
 	before := algorithm.Advance(l, stored, now)
 	after, fits := before, algorithm.Fits(l, before, now, cost)
 	if fits {
@@ -297,23 +352,26 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 	expires := now + d.ResetAfter.Microseconds()
 	if fits {
 		if shared {
-			sh.charging(&step{hash: own, limit: l}, now)
+			sh.share(own)
 		}
 		sh.insert(e, own)
-		e.set(after, expires)
-		return
+		e.set(algorithm.Mark(l, after), expires)
+		return true
 	}
 	if algorithm.Moved(stored, before, now) {
-		e.set(before, e.expires)
+		e.set(algorithm.Mark(l, before), e.expires)
 	}
 	sh.keep(e, expires)
+	return true
 }
 
-// lookAtState reads the counter of a limit that is not a sliding window into its step.
-func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, now int64) {
+// lookAtState reads the counter of a limit that is not a sliding window into its step. It returns
+// how many further entries it may need.
+func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved int, now int64) int {
 	st.hash, st.shared = sh.place(c.Rule, hash, st.limit.Slot(), now)
-	st.state = sh.advance(st.limit, sh.table.find(st.hash), now)
-	st.fits = algorithm.Fits(st.limit, st.state, now, c.Units())
+	further := sh.load(st, reserved, now)
+	st.fits = st.state.Fits(st.limit, now, c.Units())
+	return further
 }
 
 // lookAtLog is lookAtState for a sliding window.
@@ -333,24 +391,24 @@ func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *hea
 	after, fits := st.state, st.fits
 	switch {
 	case punish:
-		after = algorithm.Punish(st.limit, after, now)
+		after.State = algorithm.Punish(st.limit, after.State, now)
 	case charge:
-		after = algorithm.Charge(st.limit, after, now, c.Units())
+		after = after.Charge(st.limit, now, c.Units())
 	case op == headgate.OpRefund:
 		if !st.shared { // what others have used of it is not this key's to give back
-			after = algorithm.Refund(st.limit, after, now, c.Units(), int64(c.At), 0)
+			after = after.Refund(st.limit, now, c.Units(), int64(c.At), 0)
 		}
 		fits = true
 	}
-	algorithm.Describe(d, st.limit, st.state, after, now, c.Units(), fits)
+	after.Describe(d, st.limit, st.state, now, c.Units(), fits)
 	if op == headgate.OpRefund {
 		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	}
-	expires := now + d.ResetAfter.Microseconds()
+	expires := after.Expires(d)
 	if charge || punish || op == headgate.OpRefund {
-		sh.put(st.hash, after, expires)
+		sh.put(st, after, expires)
 	} else {
-		sh.keep(sh.table.find(st.hash), expires)
+		sh.keepAll(st, expires)
 	}
 }
 
@@ -425,11 +483,15 @@ func (sh *shard) mustMerge(g *algorithm.Log, now int64) bool {
 // reset forgets what a key has used.
 func (sh *shard) reset(rule *headgate.Rule, hash uint64) {
 	for i := range rule.Limits() {
-		switch e := sh.table.find(mix(hash, slotOf(&rule.Limits()[i]))); {
+		st := step{hash: mix(hash, slotOf(&rule.Limits()[i]))}
+		switch e := sh.table.find(st.hash); {
 		case e.hash == 0:
 		case e.used == logMark:
 			sh.freeLog(e)
 		default:
+			for j := 1; algorithm.HasSlots(e.state()) && j < algorithm.BucketSlots; j++ {
+				sh.table.find(furtherSlot(st.hash, j)).set(algorithm.State{}, 0)
+			}
 			e.set(algorithm.State{}, 0)
 		}
 	}

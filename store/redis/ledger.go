@@ -399,7 +399,7 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 func (r reply) settled(res *headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
 	want := 0
 	for i := range res.Checks {
-		want += limitBytes(res.Checks[i].Rule.Limits())
+		want += limitBytes(res.Checks[i].Rule.Limits(), r.text[min(want, len(r.text)):])
 	}
 	if len(r.text) != want {
 		return dst, r.misread(want)
@@ -415,17 +415,17 @@ func (r reply) settled(res *headgate.Reservation, units []int64, dst []headgate.
 			if l.Algorithm == headgate.SlidingWindow {
 				continue
 			}
-			before := algorithm.Advance(l, readState(text), r.now)
+			before, rest := cutCounter(l, text, r.now)
 			after := before
-			text = text[stateBytes:]
+			text = rest
 			if more := units[i] - c.Units(); more != 0 {
 				known := int64(0)
 				if len(used) > 0 {
 					known = used[j]
 				}
-				after = algorithm.Settle(l, before, r.now, more, int64(c.At), known)
+				after = before.Settle(l, r.now, more, int64(c.At), known)
 			}
-			algorithm.Describe(&dst[first+j], l, before, after, r.now, 0, true)
+			after.Describe(&dst[first+j], l, before, r.now, 0, true)
 		}
 		for j := range limits {
 			if l := &limits[j]; l.Algorithm == headgate.SlidingWindow {

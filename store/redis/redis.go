@@ -24,6 +24,8 @@ var (
 	arithmeticLua string
 	//go:embed lua/log.lua
 	logLua string
+	//go:embed lua/shared.lua
+	sharedLua string
 	//go:embed lua/bucket.lua
 	bucketLua string
 	//go:embed lua/buckets.lua
@@ -129,8 +131,8 @@ func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
 		bucket:    rueidis.NewLuaScript(arithmeticLua + bucketLua),
 		buckets:   rueidis.NewLuaScript(arithmeticLua + bucketsLua),
 		window:    rueidis.NewLuaScript(windowLua),
-		take:      rueidis.NewLuaScript(arithmeticLua + logLua + takeLua),
-		refund:    rueidis.NewLuaScript(arithmeticLua + logLua + refundLua),
+		take:      rueidis.NewLuaScript(arithmeticLua + logLua + sharedLua + takeLua),
+		refund:    rueidis.NewLuaScript(arithmeticLua + logLua + sharedLua + refundLua),
 		recall:    rueidis.NewLuaScript(recallLua),
 		permits:   rueidis.NewLuaScript(permitsLua),
 	}

@@ -51,7 +51,7 @@ func (r reply) misread(want int) error {
 func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	want := 0
 	for i := range checks {
-		want += limitBytes(checks[i].Rule.Limits())
+		want += limitBytes(checks[i].Rule.Limits(), r.text[min(want, len(r.text)):])
 	}
 	if len(r.text) != want {
 		return dst, r.misread(want)
@@ -65,7 +65,7 @@ func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate
 		for range limits {
 			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow})
 		}
-		size := limitBytes(limits)
+		size := limitBytes(limits, text)
 		charged := admitted && (!c.Shadow || fits(text, c, r.now))
 		describeLimits(dst[first:], text, op, c, r.now, charged)
 		text = text[size:]
@@ -73,18 +73,35 @@ func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate
 	return dst, nil
 }
 
-// limitBytes is how long a script's answer about a rule's limits is: the states
-// of all that are not sliding windows, then the facts of those that are.
-func limitBytes(limits []headgate.Limit) int {
-	n := 0
+// limitBytes is how long a script's answer about a rule's limits is, which text begins with: the
+// states of all that are not sliding windows, then the facts of those that are.
+func limitBytes(limits []headgate.Limit, text string) int {
+	n, facts := 0, 0
 	for i := range limits {
 		if limits[i].Algorithm == headgate.SlidingWindow {
-			n += factsBytes
+			facts += factsBytes
 		} else {
-			n += stateBytes
+			n += counterBytes(&limits[i], text[min(n, len(text)):])
 		}
 	}
-	return n
+	return n + facts
+}
+
+// counterBytes is how long the answer about a limit is that is no sliding window: its state and, of
+// a bucket that lists of different rates share, the further ones.
+func counterBytes(l *headgate.Limit, text string) int {
+	if len(text) >= stateBytes && l.Algorithm <= headgate.LeakyBucket && algorithm.HasSlots(readState(text)) {
+		return algorithm.BucketSlots * stateBytes
+	}
+	return stateBytes
+}
+
+// cutCounter cuts a counter off a script's answer, and brings it up to now.
+func cutCounter(l *headgate.Limit, text string, now int64) (c algorithm.Counter, rest string) {
+	size := counterBytes(l, text)
+	c = algorithm.LoadCounter(l, true, func(i int) algorithm.State { return readState(text[i*stateBytes:]) })
+	c, _ = c.Advance(l, now)
+	return c, text[size:]
 }
 
 // fits reports whether all limits of a check admit it, by what a script read.
@@ -104,15 +121,15 @@ func fits(text string, c *headgate.Check, now int64) bool {
 func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *headgate.Check, now int64, charged bool) {
 	limits := c.Rule.Limits()
 	var penalty *headgate.Decision
-	var before algorithm.State // of the penalty
-	denied := false            // by a limit that is none
+	var before algorithm.Counter // of the penalty
+	denied := false              // by a limit that is none
 	for i := range limits {
 		l := &limits[i]
 		if l.Algorithm == headgate.SlidingWindow {
 			continue
 		}
-		state := algorithm.Advance(l, readState(text), now)
-		text = text[stateBytes:]
+		state, rest := cutCounter(l, text, now)
+		text = rest
 		describe(&dst[i], l, op, state, c, now, charged)
 		if l.Algorithm == headgate.Penalty {
 			penalty, before = &dst[i], state
@@ -136,23 +153,23 @@ func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *hea
 		denied = denied || !dst[i].Allowed
 	}
 	if penalty != nil && denied && op == headgate.OpTake && penalty.Allowed {
-		after := algorithm.Punish(penalty.Limit, before, now)
-		algorithm.Describe(penalty, penalty.Limit, before, after, now, c.Units(), true)
+		after := algorithm.Punish(penalty.Limit, before.State, now)
+		algorithm.Describe(penalty, penalty.Limit, before.State, after, now, c.Units(), true)
 	}
 }
 
-// describe takes the state that a script read through the step that the script
+// describe takes the counter that a script read through the step that the script
 // made.
-func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.State, c *headgate.Check, now int64, charged bool) {
+func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.Counter, c *headgate.Check, now int64, charged bool) {
 	after, cost := before, c.Units()
-	fits := algorithm.Fits(l, before, now, cost)
+	fits := before.Fits(l, now, cost)
 	switch {
 	case charged:
-		after = algorithm.Charge(l, before, now, cost)
+		after = before.Charge(l, now, cost)
 	case op == headgate.OpRefund:
-		after, fits = algorithm.Refund(l, before, now, cost, int64(c.At), 0), true
+		after, fits = before.Refund(l, now, cost, int64(c.At), 0), true
 	}
-	algorithm.Describe(d, l, before, after, now, cost, fits)
+	after.Describe(d, l, before, now, cost, fits)
 	if op == headgate.OpRefund {
 		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	}

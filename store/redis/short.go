@@ -40,6 +40,9 @@ func shapeOf(c *headgate.Check) shape {
 	for i := range limits {
 		switch limits[i].Algorithm {
 		case headgate.TokenBucket, headgate.LeakyBucket:
+			if algorithm.MarkOf(&limits[i]) == 0 {
+				return shapeOther
+			}
 			buckets++
 		case headgate.SlidingWindow:
 			windows++
@@ -93,7 +96,7 @@ func (s *Store) cut(b []byte, ends ...int) (key string, args []string) {
 }
 
 // shortBucket makes the arguments of bucket.lua: the value's layout; capacity I4,
-// num I4, den I7, cost I4.
+// num I4, den I7, mark I4, cost I4.
 func (s *Store) shortBucket(c *headgate.Check) short {
 	l := &c.Rule.Limits()[0]
 	b := appendKey(make([]byte, 0, 128), s.prefix, c)
@@ -107,7 +110,7 @@ func (s *Store) shortBucket(c *headgate.Check) short {
 }
 
 // shortBuckets makes the arguments of buckets.lua: the value's layout; capacity I4,
-// num I4, den I7 of each; the cost.
+// num I4, den I7, mark I4 of each; the cost.
 func (s *Store) shortBuckets(c *headgate.Check) short {
 	limits := c.Rule.Limits()
 	b := appendKey(make([]byte, 0, 384), s.prefix, c)
@@ -137,7 +140,7 @@ func appendBucket(b []byte, l *headgate.Limit) []byte {
 	num, den := l.Rate()
 	b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
 	b = binary.BigEndian.AppendUint32(b, uint32(num))
-	return appendUint56(b, den)
+	return binary.BigEndian.AppendUint32(appendUint56(b, den), algorithm.MarkOf(l))
 }
 
 // describeBuckets reads the answer of bucket.lua and buckets.lua: the value as it
@@ -150,9 +153,11 @@ func describeBuckets(r reply, c *headgate.Check, dst []headgate.Decision) ([]hea
 	}
 	for i := range limits {
 		l := &limits[i]
-		var before algorithm.State
+		var before algorithm.Counter
 		if states != "" {
-			before = algorithm.Advance(l, readState(states[i*stateBytes:]), r.now)
+			// The script has seen to it that no list of another rate shares it.
+			before.State, _ = algorithm.Plain(l, readState(states[i*stateBytes:]))
+			before, _ = before.Advance(l, r.now)
 		}
 		dst = append(dst, headgate.Decision{Rule: c.Rule, Shadow: c.Shadow})
 		describe(&dst[len(dst)-1], l, headgate.OpTake, before, c, r.now, r.status == statusAdmitted)

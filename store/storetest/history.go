@@ -96,6 +96,9 @@ func (h *history) run(store headgate.Store, steps int) error {
 	if h.long = h.rng.IntN(6) == 0; h.long {
 		h.rules, steps = h.rules[:1], 4*steps
 	}
+	ledger, remembers := store.(headgate.Ledger)
+	h.notes.on = remembers && h.rng.IntN(3) == 0
+	h.notes.gives = h.notes.on && h.rng.IntN(2) == 0
 	h.lists, h.ever = make([][]*headgate.Rule, len(h.rules)), make([][]*headgate.Rule, len(h.rules))
 	several := h.rng.IntN(4) != 0
 	for i := range h.rules {
@@ -106,8 +109,6 @@ func (h *history) run(store headgate.Store, steps int) error {
 		}
 		h.ever[i] = slices.Clone(h.lists[i])
 	}
-	ledger, remembers := store.(headgate.Ledger)
-	h.notes.on = remembers && h.rng.IntN(3) == 0
 	others := []headgate.Store{NewModel(h.clock.Now)}
 	if known {
 		others = append(others, NewOracle(h.clock.Now))
@@ -116,6 +117,11 @@ func (h *history) run(store headgate.Store, steps int) error {
 	var got, want []headgate.Decision
 	for n := range steps {
 		h.tick()
+		if s, ok := store.(Sweeper); ok && h.notes.gives {
+			if err := s.Sweep(ctx); err != nil {
+				return fmt.Errorf("step %d: sweep: %w", n, err)
+			}
+		}
 		if several {
 			for i := range h.rules {
 				h.rules[i] = h.lists[i][h.rng.IntN(len(h.lists[i]))]
@@ -366,8 +372,10 @@ func (h *history) another(lists []*headgate.Rule, known bool) *headgate.Rule {
 		for i := range limits {
 			h.recount(&limits[i])
 		}
-		agree(limits, lists)
-		if r, err := headgate.NewRule(like.Name(), limits...); err == nil && !ambiguous(r) {
+		if h.notes.gives {
+			agree(limits, lists)
+		}
+		if r, err := headgate.NewRule(like.Name(), limits...); err == nil {
 			return r
 		}
 	}
@@ -381,6 +389,9 @@ func (h *history) recount(l *headgate.Limit) {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
 		l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
+		if h.rng.IntN(3) != 0 && !h.notes.gives {
+			l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Count))
+		}
 	case headgate.SlidingWindow:
 		l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))
 	case headgate.Penalty:
@@ -392,8 +403,7 @@ func (h *history) recount(l *headgate.Limit) {
 	}
 }
 
-// agree gives buckets that share a counter with one of another list the same rate. A store
-// forgets a counter that is free under the limit that charged it.
+// agree gives buckets that share a counter with one of another list the same rate.
 func agree(limits []headgate.Limit, lists []*headgate.Rule) {
 	for i := range limits {
 		l := &limits[i]
@@ -409,22 +419,6 @@ func agree(limits []headgate.Limit, lists []*headgate.Rule) {
 			}
 		}
 	}
-}
-
-// ambiguous reports whether two buckets of a rule would have their counters by their order.
-func ambiguous(r *headgate.Rule) bool {
-	seen := map[headgate.Limit]bool{}
-	for _, l := range r.Limits() {
-		shape := headgate.Limit{Algorithm: l.Algorithm, Period: l.Period}
-		if l.Algorithm != headgate.TokenBucket && l.Algorithm != headgate.LeakyBucket {
-			continue
-		}
-		if seen[shape] {
-			return true
-		}
-		seen[shape] = true
-	}
-	return false
 }
 
 // busy says of each limit of a rule whether units are in use under every key.
@@ -451,8 +445,8 @@ func (h *history) changed(r *headgate.Rule, busy []bool) *headgate.Rule {
 		switch l.Algorithm {
 		case headgate.TokenBucket, headgate.LeakyBucket:
 			l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
-			if count := 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count)); (count > l.Count || busy[i]) && !h.notes.on {
-				l.Count = count // reservations settled in another order would see time pass at other rates
+			if count := 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count)); !h.notes.gives {
+				l.Count = count
 			}
 		case headgate.SlidingWindow:
 			l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math/big"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -193,6 +194,153 @@ func sharedBucket(t *testing.T, mk Maker) {
 			}
 		}
 	}
+}
+
+// ownRates: whatever lists take turns on a bucket, no list is ever admitted more than its own
+// burst and rate, by its exact level, and all together no more than the largest burst and the
+// fastest rate.
+func ownRates(t *testing.T, mk Maker) {
+	for round := range uint64(24) {
+		s := newSubject(t, mk)
+		rng := rand.New(rand.NewPCG(26, round))
+		period := time.Duration(1+rng.Int64N(20_000_000)) * time.Microsecond
+		if round%2 == 0 {
+			period = time.Second
+		}
+		rules, levels := make([]*headgate.Rule, 2+rng.IntN(7)), make([]level, 9)
+		all := &levels[8]
+		for i := range rules {
+			l := headgate.Limit{Algorithm: headgate.Algorithm(round / 2 % 2), Count: 1 + rng.Int64N(5<<rng.IntN(8)), Period: period, Burst: 1 + rng.Int64N(20)}
+			if round%3 == 0 {
+				l.Count = 1 + rng.Int64N(headgate.MaxCount/100)>>rng.IntN(24)
+			}
+			rules[i] = headgate.MustRule("r", l)
+			levels[i] = newLevel(&l, s.clock.Now())
+			if all.rate == nil || all.rate.Cmp(levels[i].rate) < 0 {
+				all.rate, all.at = levels[i].rate, s.clock.Now()
+			}
+			all.burst = max(all.burst, l.Burst)
+		}
+		all.units = new(big.Rat)
+		for range 400 {
+			// As long as one of them takes for a few units.
+			unit := period.Microseconds()/rules[rng.IntN(len(rules))].Limits()[0].Count + 1
+			s.wait(time.Duration(rng.Int64N(2*unit)) * time.Microsecond)
+			i, cost := rng.IntN(len(rules)), 1+rng.Int64N(3)
+			c := headgate.Check{Rule: rules[i], Key: "k", Cost: cost}
+			switch rng.IntN(12) {
+			case 0:
+				s.do(headgate.OpPeek, c)
+			default:
+				if !s.do(headgate.OpTake, c)[0].Allowed {
+					continue
+				}
+				levels[i].add(t, cost, s.clock.Now(), rules[i].Limits()[0].String())
+				all.add(t, cost, s.clock.Now(), "all lists")
+			}
+		}
+	}
+}
+
+// level is what a list has in use of its own burst, exactly.
+type level struct {
+	units, rate *big.Rat // the rate is in units per µs
+	burst, at   int64
+}
+
+func newLevel(l *headgate.Limit, now int64) level {
+	return level{units: new(big.Rat), rate: big.NewRat(l.Count, l.Micros()), burst: l.Capacity(), at: now}
+}
+
+func (v *level) add(t *testing.T, cost, now int64, of string) {
+	t.Helper()
+	gone := new(big.Rat).Mul(v.rate, new(big.Rat).SetInt64(now-v.at))
+	if v.units.Sub(v.units, gone); v.units.Sign() < 0 {
+		v.units.SetInt64(0)
+	}
+	v.at = now
+	if v.units.Add(v.units, new(big.Rat).SetInt64(cost)); v.units.Cmp(new(big.Rat).SetInt64(v.burst)) > 0 {
+		t.Fatalf("%s: %s units were admitted beyond what has been refilled, with a burst of %d", of, v.units.FloatString(3), v.burst)
+	}
+}
+
+// bucketsByMethod is a rule with limits: {method: {GET: [100 per 1s], POST: [5 per 1s]}}.
+// GETs do not refill the bucket of the POSTs, and POSTs do not slow down that of the GETs.
+func bucketsByMethod(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	get, post := headgate.MustRule("api", headgate.PerSecond(100)), headgate.MustRule("api", headgate.PerSecond(5))
+	posts := 0
+	for i := range 1000 { // 10 s
+		if d := s.one(headgate.OpTake, post, "ann", 1); d.Allowed {
+			posts++
+		} else if d.RetryAfter > 200*time.Millisecond {
+			t.Fatalf("step %d: a POST is to wait for %v, and one comes free every 200 ms", i, d.RetryAfter)
+		}
+		if i%2 == 0 {
+			if d := s.one(headgate.OpTake, get, "ann", 1); !d.Allowed || d.Remaining < 92 {
+				t.Fatalf("step %d: of a GET %s; want it admitted, and what the POSTs have used counted once", i, formatDecision(&d))
+			}
+		}
+		s.wait(10 * time.Millisecond)
+	}
+	if posts != 54 {
+		t.Errorf("%d POSTs were admitted in 10 s, want 5 and then 5 a second, 54", posts)
+	}
+	// What the POSTs have in use are a few units of a hundred for the GETs.
+	s.wait(30 * time.Millisecond)
+	if d := s.one(headgate.OpPeek, get, "ann", 1); d.Remaining != 100 {
+		t.Errorf("%s: want 100 remaining for GETs", formatDecision(&d))
+	}
+}
+
+// rateOfABucket: a bucket that is full refills at a new rate from the first request on that
+// the list of that rate denies, and nobody gets a fresh start.
+func rateOfABucket(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	slow, fast := headgate.MustRule("r", headgate.PerHour(10).WithBurst(100)), headgate.MustRule("r", headgate.PerHour(3600).WithBurst(100))
+	s.want(headgate.OpTake, slow, "k", 100, true, 0)
+	if d := s.want(headgate.OpTake, fast, "k", 50, false, 0); d.RetryAfter != 50*time.Second {
+		t.Errorf("raised: retry after %v, want 50 s", d.RetryAfter)
+	}
+	s.wait(50 * time.Second)
+	s.want(headgate.OpTake, fast, "k", 50, true, 0)
+	s.wait(20 * time.Second)
+	// The old list has used a hundred itself, of which it has got nothing back yet.
+	if d := s.want(headgate.OpTake, slow, "k", 1, false, 0); d.RetryAfter != 6*time.Minute-70*time.Second {
+		t.Errorf("back to the slow list: retry after %v, want what is left of six minutes", d.RetryAfter)
+	}
+	s.want(headgate.OpPeek, fast, "k", 20, true, 20)
+	for range 20 { // who lowers a rate keeps what was used, which drains at the new rate
+		s.wait(15 * time.Minute)
+	}
+	s.do(headgate.OpReset, headgate.Check{Rule: slow, Key: "k"})
+	s.want(headgate.OpPeek, slow, "k", 100, true, 100)
+	s.want(headgate.OpTake, fast, "k", 100, true, 0)
+	if d := s.want(headgate.OpTake, slow, "k", 1, false, 0); d.RetryAfter != 6*time.Minute {
+		t.Errorf("lowered: retry after %v, want six minutes", d.RetryAfter)
+	}
+}
+
+// refundToAList: what a list is given back, it can use again; nothing comes back twice.
+func refundToAList(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	get, post := headgate.MustRule("api", headgate.PerSecond(100)), headgate.MustRule("api", headgate.PerSecond(5))
+	s.want(headgate.OpTake, get, "ann", 2, true, 98)
+	took := s.want(headgate.OpTake, post, "ann", 3, true, 0)
+	s.want(headgate.OpPeek, get, "ann", 1, true, 95)
+	s.do(headgate.OpRefund, headgate.Check{Rule: post, Key: "ann", Cost: 3, At: took.At})
+	s.want(headgate.OpPeek, get, "ann", 1, true, 98)
+	s.want(headgate.OpPeek, post, "ann", 1, true, 3)
+	s.do(headgate.OpCharge, headgate.Check{Rule: post, Key: "ann", Cost: 10})
+	s.want(headgate.OpPeek, get, "ann", 1, true, 88)
+	if d := s.want(headgate.OpTake, post, "ann", 1, false, 0); d.RetryAfter != 1600*time.Millisecond {
+		t.Errorf("retry after %v with 12 of 5 in use, want 1.6 s", d.RetryAfter)
+	}
+	s.wait(100 * time.Millisecond)
+	// The bucket of all has refilled ten units, which were those that came first and
+	// most of the ten. It gives back the two others at most.
+	s.do(headgate.OpRefund, headgate.Check{Rule: post, Key: "ann", Cost: 10, At: took.At})
+	s.want(headgate.OpPeek, get, "ann", 1, true, 98)
 }
 
 // deepBucket: a bucket that needs a hundred of its periods to be free again is not forgotten

@@ -109,7 +109,7 @@ func (m *Model) punish(checks []headgate.Check, decisions []headgate.Decision, n
 	for _, d := range decisions {
 		if d.Limit.Algorithm == headgate.Penalty && d.Allowed && denied[d.Check] {
 			id := counter{d.Rule.Name(), checks[d.Check].Key, d.Limit.Slot()}
-			m.states[id] = algorithm.Punish(d.Limit, algorithm.Advance(d.Limit, m.states[id], now), now)
+			m.states[id] = algorithm.Punish(d.Limit, algorithm.Advance(d.Limit, m.states[id], now), now) // it has no other slots
 			counted = true
 		}
 	}
@@ -145,14 +145,13 @@ func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Deci
 				}
 				facts[j].Describe(&d, l, now, cost, charge)
 			} else {
-				id := counter{c.Rule.Name(), c.Key, l.Slot()}
-				s := algorithm.Advance(l, m.states[id], now)
-				after, fits := s, algorithm.Fits(l, s, now, cost)
+				s, _ := m.load(c, l).Advance(l, now)
+				after, fits := s, s.Fits(l, now, cost)
 				if charge {
-					after = algorithm.Charge(l, s, now, cost)
-					m.states[id] = after
+					after = s.Charge(l, now, cost)
+					m.put(c, l, after)
 				}
-				algorithm.Describe(&d, l, s, after, now, cost, fits)
+				after.Describe(&d, l, s, now, cost, fits)
 			}
 			if cost == 0 { // a refund or a settlement, which nothing denies
 				d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
@@ -161,6 +160,26 @@ func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Deci
 		}
 	}
 	return dst
+}
+
+// load returns the counter of a limit, and put keeps it.
+func (m *Model) load(c *headgate.Check, l *headgate.Limit) algorithm.Counter {
+	return algorithm.LoadCounter(l, false, func(i int) algorithm.State {
+		return m.states[counter{c.Rule.Name(), c.Key, algorithm.BucketSlot(l, i)}]
+	})
+}
+
+func (m *Model) put(c *headgate.Check, l *headgate.Limit, k algorithm.Counter) {
+	if k.Bucket == nil {
+		m.states[counter{c.Rule.Name(), c.Key, l.Slot()}] = algorithm.Mark(l, k.State)
+		return
+	}
+	for i, s := range k.Bucket.Slots() {
+		id := counter{c.Rule.Name(), c.Key, algorithm.BucketSlot(l, i)}
+		if m.states[id] = s; s.IsZero() {
+			delete(m.states, id)
+		}
+	}
 }
 
 // follow takes counters back with a clock that has stepped back.
@@ -172,9 +191,8 @@ func (m *Model) follow(checks []headgate.Check, now int64) {
 		}
 		for j := range c.Rule.Limits() {
 			l := &c.Rule.Limits()[j]
-			id := counter{c.Rule.Name(), c.Key, l.Slot()}
-			if s := algorithm.Advance(l, m.states[id], now); algorithm.Moved(m.states[id], s, now) {
-				m.states[id] = s
+			if s, moved := m.load(c, l).Advance(l, now); moved {
+				m.put(c, l, s)
 			}
 		}
 	}
@@ -209,8 +227,8 @@ func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) 
 		if used != nil {
 			before = used[j]
 		}
-		id := counter{c.Rule.Name(), c.Key, l.Slot()}
-		m.states[id] = algorithm.Settle(l, algorithm.Advance(l, m.states[id], now), now, units, int64(c.At), before)
+		s, _ := m.load(c, l).Advance(l, now)
+		m.put(c, l, s.Settle(l, now, units, int64(c.At), before))
 	}
 }
 

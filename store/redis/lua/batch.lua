@@ -6,8 +6,8 @@
 -- KEYS     the counter of each check; one may be there several times
 -- ARGV[1]  for each check its kind B, and for the kind
 --          0, one bucket like that of the check before: nothing
---          1, one bucket: what bucket.lua gets, 28 bytes
---          2, buckets: number n B, names of slots 8 n, spec 15 n, cost I4
+--          1, one bucket: what bucket.lua gets, 32 bytes
+--          2, buckets: number n B, names of slots 8 n, spec 19 n, cost I4
 --          3, windows: number n B, spec 11 n, cost I4
 -- ARGV[2]  the time in microseconds, in tests only
 -- Returns  a byte, time I7, and for each check
@@ -26,15 +26,15 @@ else
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
-local layout, capacity, num, den, cost -- of one bucket
+local layout, capacity, num, den, mark, cost -- of one bucket
 local key, args = {}, {}               -- of the other scripts
 for i = 1, #KEYS do
   local kind = unpack('B', blob, at)
   at = at + 1
   if kind < 2 then
     if kind == 1 then
-      layout, capacity, num, den, cost = unpack('>c9I4I4I7I4', blob, at)
-      at = at + 28
+      layout, capacity, num, den, mark, cost = unpack('>c9I4I4I7I4I4', blob, at)
+      at = at + 32
     end
     local value = call('GET', KEYS[i])
     local stamp, used, extra, moved, answer, written = now, 0, 0, false, nil, nil
@@ -47,7 +47,12 @@ for i = 1, #KEYS do
     else
       written, stamp, used, extra = unpack('>c9I7I4I4', value)
       if written ~= layout then answer = '\3' end
-      if extra >= num then extra = num - 1 end
+      extra = extra - mark
+      if extra < 0 or extra >= num then
+        extra = extra + mark
+        if extra >= 1073741824 then answer = '\3' end
+        if extra >= num then extra = num - 1 end
+      end
       local since = (now - stamp) * num - extra
       if since < 0 then
         stamp, extra, moved = now, 0, true
@@ -77,7 +82,7 @@ for i = 1, #KEYS do
       if admitted or moved then
         -- A number that the server writes out costs it more.
         local reset = format('%d', ceil(min(used * den / num, 1e16) / 1000) + 1 + spare)
-        if call('SET', KEYS[i], pack('>c9I7I4I4', layout, stamp, used, extra), 'PX', reset).err then
+        if call('SET', KEYS[i], pack('>c9I7I4I4', layout, stamp, used, extra + mark), 'PX', reset).err then
           answer = '\9'
         end
       end
@@ -90,9 +95,9 @@ for i = 1, #KEYS do
     if kind == 2 then
       script = buckets
       args[1] = sub(blob, at, at + 8 * n)
-      args[2] = sub(blob, at + 1 + 8 * n, at + 23 * n)
-      args[3], args[4] = unpack('>I4', blob, at + 1 + 23 * n), ARGV[2]
-      at = at + 5 + 23 * n
+      args[2] = sub(blob, at + 1 + 8 * n, at + 27 * n)
+      args[3], args[4] = unpack('>I4', blob, at + 1 + 27 * n), ARGV[2]
+      at = at + 5 + 27 * n
     else
       script = window
       args[1] = sub(blob, at + 1, at + 11 * n)

@@ -3,11 +3,12 @@
 --
 -- KEYS[1]  the counter
 -- ARGV[1]  layout of the value: the byte 1 and the limit's slot
--- ARGV[2]  capacity I4, num I4, den I7, cost I4
+-- ARGV[2]  capacity I4, num I4, den I7, mark I4, cost I4
 -- ARGV[3]  the time in microseconds, in tests only
 -- Returns  status B, time I7, and the value that was read. Status: 0 denied,
---          1 admitted and charged, 3 the value has another layout (nothing done).
-local capacity, num, den, cost = struct.unpack('>I4I4I7I4', ARGV[2])
+--          1 admitted and charged, 3 the value has another layout, or the bucket
+--          another rate (nothing done).
+local capacity, num, den, mark, cost = struct.unpack('>I4I4I7I4I4', ARGV[2])
 local now, spare = ARGV[3], 0
 if now then
   now, spare = tonumber(now), 3600000
@@ -23,7 +24,12 @@ if value then
     return struct.pack('>BI7', 3, now)
   end
   stamp, used, extra = struct.unpack('>I7I4I4', value, 10)
-  if extra >= num then extra = num - 1 end
+  extra = extra - mark
+  if extra < 0 or extra >= num then
+    extra = extra + mark
+    if extra >= 1073741824 then return struct.pack('>BI7', 3, now) end
+    if extra >= num then extra = num - 1 end -- a program that knows no marks has written it
+  end
   local since = (now - stamp) * num - extra
   if since < 0 then
     stamp, extra, moved = now, 0, true
@@ -49,6 +55,6 @@ if admitted then
 elseif not moved then
   return struct.pack('>BI7', 0, now) .. (value or '')
 end
-redis.call('SET', KEYS[1], ARGV[1] .. struct.pack('>I7I4I4', stamp, used, extra),
+redis.call('SET', KEYS[1], ARGV[1] .. struct.pack('>I7I4I4', stamp, used, extra + mark),
   'PX', math.ceil(math.min(used * den / num, 1e16) / 1000) + 1 + spare)
 return struct.pack('>BI7', admitted and 1 or 0, now) .. (value or '')

@@ -34,6 +34,24 @@ local function adopt(plan, spec)
       plan.others = plan.others - 1
     end
     mine[j], ours[j] = i, texts[i]
+    local kind = string.byte(name, 2)
+    if kind == 16 or kind == 32 then -- a bucket, which can have further slots
+      local kin
+      for k = 1, 5 do
+        local place = places[string.sub(name, 1, 1) .. string.char(kind + k) .. string.sub(name, 3)]
+        if place then
+          kin = kin or {}
+          kin[k], plan.others = place, plan.others - 1
+        end
+      end
+      local stamp, used, extra = struct.unpack('>I7I4I4', ours[j])
+      if kin or extra >= 2147483648 and extra < 3221225472 then
+        plan.kin = plan.kin or {}
+        plan.kin[j] = kin
+        -- A program that knows of no further slots has written the first one.
+        if extra < 1073741824 then ours[j] = struct.pack('>I7I4I4', stamp, used, extra + 2147483648) end
+      end
+    end
   end
   return table.concat(ours)
 end

@@ -59,7 +59,7 @@ for i = 1, checks do
   elseif sub(value, 1, 1 + names) ~= string.char(slots) .. plan.own then
     states, at = adopt(plan, spec), 1
   end
-  if slots > 0 then reply[#reply + 1] = sub(states, at, at + 15 * slots - 1) end
+  if slots > 0 then reply[#reply + 1] = answer_states(plan, states, at) end
 
   local pos = 3 + names
   local new, any = {}, false
@@ -67,8 +67,25 @@ for i = 1, checks do
     local kind, capacity, num, den, period = unpack('>BI4I4I7I7', spec, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
     pos, at = pos + 23, at + 15
-    local back, reset = cost, 0
-    if kind == 6 then
+    local back, reset, text, mark = cost, 0, nil, nil
+    if kind == 1 then
+      mark = mark_of(num * (period / den), num)
+      if mark and extra >= 1073741824 then
+        extra = extra - mark
+        if extra < 0 or extra >= num then extra, mark = extra + mark, nil end
+      end
+    end
+    if kind == 1 and not mark then -- lists of different rates share it
+      local b, known = load_bucket(plan, j, num * (period / den), period, stamp, used, extra, now), 0
+      if uses ~= '' then known = unpack('>I4', uses, 4 * j - 3) end
+      refund_bucket(b, cost, when, known, capacity, now)
+      charge_bucket(b, more, now)
+      local texts
+      text, texts = pack_bucket(b)
+      reset = busy_of(b)
+      used = math.max(b.all.used, #b.own)
+      if cost > 0 or more > 0 then place_kin(plan, j, texts) end
+    elseif kind == 6 then
       back = 0
       local longest = longest_block(num * 1000, extra)
       local reach = math.max(longest, period)
@@ -152,8 +169,8 @@ for i = 1, checks do
       if when ~= 0 and when < start then back = 0 end
       reset = stamp - now
     end
-    used = used - math.min(back, used)
-    if more > 0 and kind ~= 6 then
+    if not text then used = used - math.min(back, used) end
+    if more > 0 and kind ~= 6 and not text then
       if kind == 1 then
         if used == 0 then stamp, extra = now, 0 end
         used = math.max(used, math.min(used + more, 1000000000))
@@ -176,12 +193,15 @@ for i = 1, checks do
         reset = stamp - now
       end
     end
-    if used == 0 and (kind ~= 5 or extra == 0) then
+    if text then
+      any = any or used > 0
+    elseif used == 0 and (kind ~= 5 or extra == 0) then
       stamp, extra, reset = 0, 0, 0
     else
       any = true
+      if mark then extra = extra + mark end
     end
-    new[j] = pack('>I7I4I4', stamp, used, extra)
+    new[j] = text or pack('>I7I4I4', stamp, used, extra)
     -- A lowered limit can need longer than any key may live.
     if reset > plan.ttl then plan.ttl = math.min(reset, 1e16) end
   end

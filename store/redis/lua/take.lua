@@ -86,7 +86,7 @@ for i = 1, checks do
     end
   end
   if windows == 0 and #value > plan.log + 11 then keepLog(plan, now) end
-  if slots > 0 then reply[#reply + 1] = sub(states, at, at + 15 * slots - 1) end
+  if slots > 0 then reply[#reply + 1] = answer_states(plan, states, at) end
 
   local pos = 3 + names
   local new, moved, penalty, blocked = {}, nil, nil, false
@@ -95,7 +95,23 @@ for i = 1, checks do
     local stamp, used, extra = unpack('>I7I4I4', states, at)
     pos, at = pos + 23, at + 15
     local reset, back -- back: the clock has stepped back, and the counter follows
-    if kind == 1 then -- a bucket
+    local mark
+    if kind == 1 then mark = mark_of(num * (period / den), num) end
+    if mark and extra >= 1073741824 then
+      extra = extra - mark
+      if extra < 0 or extra >= num then extra, mark = extra + mark, nil end
+    end
+    if kind == 1 and not mark then -- lists of different rates share it
+      local b
+      b, back = load_bucket(plan, j, num * (period / den), period, stamp, used, extra, now)
+      plan.shared = plan.shared or {}
+      local shared = {}
+      if back then shared.first, shared.moved = pack_bucket(b) end
+      if used_of(b) + cost > capacity then fits = false end
+      charge_bucket(b, cost, now)
+      shared.charged, shared.texts = pack_bucket(b)
+      reset, plan.shared[j] = busy_of(b), shared
+    elseif kind == 1 then -- a bucket
       if used > 0 then
         if extra >= num then extra = num - 1 end
         local since = (now - stamp) * num - extra
@@ -117,10 +133,11 @@ for i = 1, checks do
           end
         end
       else
-        stamp = now
+        stamp, extra = now, 0
       end
       if used + cost > capacity then fits = false end
       reset = (used + cost) * den / num
+      extra = extra + mark
     elseif kind == 5 then -- a sliding counter
       local start = now - now % period
       if used == 0 and extra == 0 or now >= stamp + 2 * period then
@@ -166,12 +183,17 @@ for i = 1, checks do
       if used + cost > capacity then fits = false end
       reset = stamp - now
     end
+    local shared = plan.shared and plan.shared[j]
     if back then
       moved = moved or {}
-      moved[j] = pack('>I7I4I4', stamp, used, extra)
+      moved[j] = shared and shared.first or pack('>I7I4I4', stamp, used, extra)
     end
-    if kind ~= 6 then used = used + cost end
-    new[j] = pack('>I7I4I4', stamp, used, extra)
+    if shared then
+      new[j] = shared.charged
+    else
+      if kind ~= 6 then used = used + cost end
+      new[j] = pack('>I7I4I4', stamp, used, extra)
+    end
     -- A lowered limit can need longer than any key may live.
     if reset > plan.ttl then plan.ttl = math.min(reset, 1e16) end
   end
@@ -209,6 +231,11 @@ end
 for i = 1, #plans do
   local plan = plans[i]
   local charge = take and admitted and plan.fits
+  for j, shared in pairs(plan.shared or {}) do
+    local texts = shared.moved
+    if charge then texts = shared.texts end
+    if texts then place_kin(plan, j, texts) end
+  end
   if charge and plan.windows > 0 then
     add(plan, nowlow, now, spare)
   elseif charge or plan.moved or plan.stepped then
