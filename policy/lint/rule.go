@@ -139,8 +139,7 @@ var chosen = []string{"route", "method", "path", "host", "service"}
 
 // sharedLists warns of limits for different requests that share a counter. That is right
 // for tiers, where a client is to keep what it has used. Between requests that one client
-// sends in turn it surprises: windows count what other lists have admitted, and a bucket
-// refills at the rate of the list that asks.
+// sends in turn it surprises: windows and buckets count what other lists have admitted.
 func sharedLists(r *rule, warn warnFunc) {
 	if r.Tariff == nil || !slices.Contains(chosen, r.Tariff.Entry) {
 		return

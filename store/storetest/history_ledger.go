@@ -13,9 +13,9 @@ import (
 
 // notes are what a history knows of the requests that it gave ids.
 type notes struct {
-	on    bool
-	next  int
-	past  []noted
+	on   bool
+	next int
+	past []noted
 	// gives is true if reservations give units back when they expire. Stores may do that
 	// in another order than the model, and so all lists have the same rates then.
 	gives bool

@@ -73,7 +73,6 @@ func (s *obviousBucket) keep(now int64) {
 		slower = append(slower, k)
 	}
 	s.slower = slower
-
 }
 
 // own is the tank of a list, if it has one, or the joint one that it is in.
