@@ -186,14 +186,7 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	slots[0].Extra += several
 	n := 1
 	if b.all.Used > 0 {
-		// A script that does not know the limit keeps this state until its Stamp, and the first
-		// one for a period for each unit. It must not keep the first one alone.
-		const last = 1 << 52
-		until := int64(last)
-		if stamp := b.all.Stamp; int64(b.all.Used) < (last-stamp)/b.period {
-			until = stamp + int64(b.all.Used)*b.period
-		}
-		slots[n] = State{Stamp: until, Extra: uint32(large + b.count)}
+		slots[n] = told(b.all, b.count, b.period)
 		n++
 	}
 	for _, o := range b.own {
@@ -210,6 +203,18 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 		}
 	}
 	return slots
+}
+
+// told is the further state that says of what count the first one is.
+func told(first State, count, period int64) State {
+	// A script that does not know the limit keeps this state until its Stamp, and the first
+	// one for a period for each unit. It must not keep the first one alone.
+	const last = 1 << 52
+	until := int64(last)
+	if int64(first.Used) < (last-first.Stamp)/period {
+		until = first.Stamp + int64(first.Used)*period
+	}
+	return State{Stamp: until, Extra: uint32(large + count)}
 }
 
 // round takes the fractions of a microsecond off the states of own buckets that have no room for

@@ -104,5 +104,45 @@ func LoadCounter(l *headgate.Limit, known bool, at func(i int) State) Counter {
 	if plain {
 		return Counter{State: s}
 	}
+	if s, alone := unshared(l, &slots); alone {
+		return Counter{State: s}
+	}
 	return Counter{Bucket: LoadBucket(l, &slots)}
+}
+
+// unshared returns the state of a limit for which Plain is never true, if no other list has used it.
+func unshared(l *headgate.Limit, slots *[BucketSlots]State) (s State, alone bool) {
+	if MarkOf(l) != 0 {
+		return s, false
+	}
+	for _, other := range slots[2:] {
+		if other.Extra >= marked {
+			return s, false
+		}
+	}
+	s = slots[0]
+	switch told := slots[1]; {
+	case s.IsZero() && told.Extra < marked:
+		return s, true
+	case HasSlots(s) && s.Used > 0 && told.Used == 0 && told.Extra == uint32(large+l.Count):
+		s.Extra -= several
+		return s, true
+	}
+	return State{}, false
+}
+
+// Slots returns what a store is to keep in the slots of the limit, and how many of them may
+// differ from what is kept there.
+func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, n int) {
+	switch {
+	case c.Bucket != nil:
+		return c.Bucket.Slots(), BucketSlots
+	case l.Algorithm > headgate.LeakyBucket || MarkOf(l) != 0:
+		slots[0] = Mark(l, c.State)
+		return slots, 1
+	case c.State.Used > 0:
+		slots[0], slots[1] = c.State, told(c.State, l.Count, l.Micros())
+		slots[0].Extra += several
+	}
+	return slots, 2
 }

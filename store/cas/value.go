@@ -59,12 +59,9 @@ func (p *page) counter(l *headgate.Limit) algorithm.Counter {
 
 // put stores the counter of a limit until it is fully free.
 func (p *page) put(l *headgate.Limit, c algorithm.Counter, expires int64) {
-	if c.Bucket == nil {
-		p.set(l.Slot(), algorithm.Mark(l, c.State), expires)
-		return
-	}
-	for i, s := range c.Bucket.Slots() {
-		p.set(algorithm.BucketSlot(l, i), s, expires)
+	slots, n := c.Slots(l)
+	for i := range n {
+		p.set(algorithm.BucketSlot(l, i), slots[i], expires)
 	}
 }
 

@@ -263,12 +263,9 @@ func (sh *shard) insert(e *entry, hash uint64) {
 // put stores a counter until it is fully free. There must be room for its further states; see
 // spareFor.
 func (sh *shard) put(st *step, c algorithm.Counter, expires int64) {
-	if c.Bucket == nil {
-		sh.putState(st.hash, algorithm.Mark(st.limit, c.State), expires)
-		return
-	}
-	for i, s := range c.Bucket.Slots() {
-		sh.putState(furtherSlot(st.hash, i), s, expires)
+	slots, n := c.Slots(st.limit)
+	for i := range n {
+		sh.putState(furtherSlot(st.hash, i), slots[i], expires)
 	}
 }
 
@@ -306,7 +303,11 @@ func (sh *shard) load(st *step, reserved int, now int64) (further int) {
 	c := algorithm.LoadCounter(st.limit, true, func(i int) algorithm.State { return sh.table.find(furtherSlot(st.hash, i)).state() })
 	var moved bool
 	if st.state, moved = c.Advance(st.limit, now); moved {
-		sh.put(st, st.state, max(sh.table.find(st.hash).expires, now+st.state.Bucket.Busy(now)))
+		expires := sh.table.find(st.hash).expires
+		if b := st.state.Bucket; b != nil {
+			expires = max(expires, now+b.Busy(now))
+		}
+		sh.put(st, st.state, expires)
 	}
 	return algorithm.BucketSlots
 }
@@ -321,8 +322,9 @@ func (sh *shard) keep(e *entry, expires int64) {
 
 // keepAll is keep for all entries of a counter.
 func (sh *shard) keepAll(st *step, expires int64) {
-	sh.keep(sh.table.find(st.hash), expires)
-	for i := 1; st.state.Bucket != nil && i < algorithm.BucketSlots; i++ {
+	first := sh.table.find(st.hash)
+	sh.keep(first, expires)
+	for i := 1; algorithm.HasSlots(first.state()) && i < algorithm.BucketSlots; i++ {
 		sh.keep(sh.table.find(furtherSlot(st.hash, i)), expires)
 	}
 }

@@ -228,13 +228,7 @@ func ownRates(t *testing.T, mk Maker) {
 			s.wait(time.Duration(rng.Int64N(2*unit)) * time.Microsecond)
 			i, cost := rng.IntN(len(rules)), 1+rng.Int64N(3)
 			c := headgate.Check{Rule: rules[i], Key: "k", Cost: cost}
-			switch rng.IntN(12) {
-			case 0:
-				s.do(headgate.OpPeek, c)
-			default:
-				if !s.do(headgate.OpTake, c)[0].Allowed {
-					continue
-				}
+			if s.do(headgate.OpTake, c)[0].Allowed {
 				levels[i].add(t, cost, s.clock.Now(), rules[i].Limits()[0].String())
 				all.add(t, cost, s.clock.Now(), "all lists")
 			}

@@ -170,13 +170,10 @@ func (m *Model) load(c *headgate.Check, l *headgate.Limit) algorithm.Counter {
 }
 
 func (m *Model) put(c *headgate.Check, l *headgate.Limit, k algorithm.Counter) {
-	if k.Bucket == nil {
-		m.states[counter{c.Rule.Name(), c.Key, l.Slot()}] = algorithm.Mark(l, k.State)
-		return
-	}
-	for i, s := range k.Bucket.Slots() {
+	slots, n := k.Slots(l)
+	for i := range n {
 		id := counter{c.Rule.Name(), c.Key, algorithm.BucketSlot(l, i)}
-		if m.states[id] = s; s.IsZero() {
+		if m.states[id] = slots[i]; slots[i].IsZero() {
 			delete(m.states, id)
 		}
 	}

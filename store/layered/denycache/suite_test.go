@@ -92,6 +92,11 @@ func (h *held) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 		for _, w := range want[len(dst):] {
 			if w.Check == one.Check && w.Limit == one.Limit {
 				remaining := w.Remaining
+				if w.Limit.Algorithm <= headgate.LeakyBucket {
+					// To ask the store behind is to ask. A list whose own bucket has drained
+					// gets one again, and may be told a later time than before.
+					w.RetryAfter, w.ResetAfter = min(w.RetryAfter, one.RetryAfter), min(w.ResetAfter, one.ResetAfter)
+				}
 				w.Remaining, w.Source = one.Remaining, one.Source
 				same = w == *one && one.Remaining <= remaining
 			}
