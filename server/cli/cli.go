@@ -44,6 +44,7 @@ type root struct {
 	Tail      tailReport      `cmd:"" help:"Show denials as they happen, with their reasons."`
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
 	Replay    replayRequest   `cmd:"" help:"Say what rules would have done to the requests in access logs."`
+	Advise    adviseRequest   `cmd:"" help:"Write limits from access logs, or from what a service bears."`
 	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
 	Health    health          `cmd:"" help:"Ask a server whether it can decide."`
 	Version   version         `cmd:"" help:"Say which build this is."`

@@ -127,3 +127,49 @@ func TestReplayJSON(t *testing.T) {
 		t.Errorf("the report: %v", err)
 	}
 }
+
+// TestAdvise: what is advised passes lint, and a replay of it shows what it promised.
+func TestAdvise(t *testing.T) {
+	code, advice, stderr := command(t, "advise", "--capacity", "200", "--cheap", "20ms", "--operation", "GET /report=400ms", replayLog)
+	if code != CodeOK || stderr != "" {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	for _, want := range []string{"deny 0 of 10000 requests", "limits: [113 per 1h burst 111]", "limits: [140 per 1s burst 300]", `"GET /report": 20`} {
+		if !strings.Contains(advice, want) {
+			t.Errorf("%q is not in\n%s", want, advice)
+		}
+	}
+	file := policyFile(t, advice)
+	if code, stdout, _ := command(t, "lint", "--strict", file); code != CodeOK {
+		t.Errorf("lint: %s", stdout)
+	}
+	if code, stdout, stderr := command(t, "replay", "--config", file, "--expect", "denied=0", replayLog); code != CodeOK {
+		t.Errorf("replay: %s%s", stdout, stderr)
+	}
+	found := filepath.Join(t.TempDir(), "load.json")
+	if err := os.WriteFile(found, []byte(`{"sustainable_per_second": 100}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"from a measurement", []string{"--capacity", found}, CodeOK, "limits: [70 per 1s burst 150]"},
+		{"nothing to advise from", nil, CodeUsage, "neither a log nor --capacity"},
+		{"not enough", []string{"--per", "user", replayLog}, CodeNo, "have no user"},
+		{"the standard input", []string{"-"}, CodeUsage, "cannot be read twice"},
+		{"no capacity", []string{"--capacity", "0.1"}, CodeUsage, "the capacity is 0.1"},
+		{"no result", []string{"--capacity", "no-such.json"}, CodeUsage, "no-such.json"},
+		{"no operation", []string{"--capacity", "10", "--operation", "x"}, CodeUsage, "is not PATTERN=TIME"},
+		{"an entry that is not there", []string{"--per", "tenant", replayLog}, CodeUsage, `"tenant"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := command(t, append([]string{"advise"}, tt.args...)...)
+			if code != tt.code || !strings.Contains(stdout+stderr, tt.want) {
+				t.Errorf("exit code %d, want %d with %q:\n%s%s", code, tt.code, tt.want, stdout, stderr)
+			}
+		})
+	}
+}

@@ -82,6 +82,7 @@ func Rooms() []Room {
 		// A replay decides as a server does: by a policy and a store, under another clock.
 		{"tune/replay", []string{".", "policy", "policy/footprint", "store/*", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
 		{"tune/report", []string{"tune/replay"}},
+		{"tune/advise", []string{"internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
 
 		// What is said over gRPC, and the library's side of it: a Store like those
 		// of store/*, but for what stands behind the wire.
@@ -93,7 +94,7 @@ func Rooms() []Room {
 			".", "flow", "algorithm", "internal/errtext", "policy", "policy/lint", "policy/nested", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "internal/routes", "server/*",
 		}},
-		{"server/cli", []string{".", "internal/errtext", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report"}},
+		{"server/cli", []string{".", "internal/errtext", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
 		{"server/decide", []string{".", "internal/errtext", "store", "policy", "policy/explain", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},
