@@ -1,0 +1,279 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/headgate/headgate/test/servers"
+)
+
+const (
+	// within bounds what a test waits for on a busy machine.
+	within = 2 * time.Minute
+	token  = "three-in-the-morning"
+)
+
+const policyFile = `rules:
+  - name: visitors
+    per: [ip]
+    limits: [600 per 1m burst 300]
+  - name: downloads
+    match: { route: GET /files/ }
+    per: [ip]
+    limits: [10 per 1m burst 5]
+  - name: named
+    per: [user]
+    limits: [1 per 1h]
+`
+
+// evil are keys that do harm where they are taken for more than text.
+var evil = []string{
+	`<script>document.title="owned"</script>`, `</script><img src=x onerror="document.title='owned'">`,
+	"a\u202egpj.exe\u2066", "nul\x00inside", "\x1b[2J\x1b[31mred", `"><b id=owned>`, "{{constructor}}${1}", strings.Repeat("\U0001f4a3", 230),
+}
+
+// site is a server with a dashboard.
+type site struct{ api, pages string }
+
+// start starts the program and waits until it says where it serves.
+func start(t *testing.T) *site {
+	t.Helper()
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "headgate")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/headgate")
+	build.Dir = filepath.Join("..", "..", "server")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	file := filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(file, []byte(policyFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "serve", "--config", file, "--listen", "127.0.0.1:0", "--dashboard-listen", "127.0.0.1:0", "--log-format", "json")
+	cmd.Env = append(os.Environ(), "HEADGATE_ADMIN_TOKEN="+token)
+	cmd.Stderr = log
+	servers.Bind(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	api := regexp.MustCompile(`"msg":"serving","address":"([^"]+)"`)
+	pages := regexp.MustCompile(`"msg":"serving the dashboard","address":"([^"]+)"`)
+	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(log.Name())
+		a, p := api.FindSubmatch(text), pages.FindSubmatch(text)
+		if a != nil && p != nil {
+			return &site{string(a[1]), string(p[1])}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the server does not serve:\n%s", text)
+		}
+	}
+}
+
+// check asks whether a request may pass, so many times.
+func (s *site) check(t *testing.T, times int, descriptor map[string]string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"descriptor": descriptor})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range times {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.api+"/v1/check", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: status %d", body, response.StatusCode)
+		}
+	}
+}
+
+// browser opens a tab of a Chromium.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Fatalf("the tests need Chromium; scripts/install-test-programs installs it: %v", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath("chromium"))
+	alloc, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(alloc)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1280, 860)); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// do does steps in the tab.
+func do(t *testing.T, ctx context.Context, steps ...chromedp.Action[chromedp.Void]) { //nolint:revive // The context is the tab.
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eval returns what a script is worth.
+func eval[T any](t *testing.T, ctx context.Context, script string) T { //nolint:revive // The context is the tab.
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	if err != nil {
+		t.Fatalf("%.80s: %v", script, err)
+	}
+	return value
+}
+
+// until waits until a script is true.
+func until(t *testing.T, ctx context.Context, script string) { //nolint:revive // The context is the tab.
+	t.Helper()
+	for end := time.Now().Add(within); !eval[bool](t, ctx, "!!("+script+")"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not become true: %s\n%s", script, eval[string](t, ctx, "document.body.innerText"))
+		}
+	}
+}
+
+func signIn(t *testing.T, ctx context.Context, s *site) { //nolint:revive // The context is the tab.
+	t.Helper()
+	do(t, ctx, chromedp.Navigate(s.pages), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", "not the admin token\r"))
+	until(t, ctx, `document.querySelector(".login .bad").textContent.includes("not the admin token")`)
+	do(t, ctx, chromedp.SendKeys("#token", token+"\r"))
+	until(t, ctx, `document.getElementById("main").dataset.shown === "/"`)
+}
+
+// TestAbuser finds an abuser in three clicks: the rule, the key, and why.
+func TestAbuser(t *testing.T) {
+	s := start(t)
+	for i := range 40 {
+		s.check(t, 3, map[string]string{"ip": fmt.Sprintf("198.51.100.%d", i), "route": "GET /files/"})
+		s.check(t, 2, map[string]string{"ip": fmt.Sprintf("198.51.100.%d", i), "route": "GET /"})
+	}
+	s.check(t, 120, map[string]string{"ip": "203.0.113.66", "route": "GET /files/"})
+	ctx := browser(t)
+	signIn(t, ctx, s)
+	until(t, ctx, `document.querySelector("td a[data-link]")?.textContent === "downloads"`)
+	do(t, ctx, chromedp.Click("td a[data-link]"))
+	until(t, ctx, `document.querySelector("td a.key")?.textContent === "203.0.113.66"`)
+	do(t, ctx, chromedp.Click("td a.key"))
+	until(t, ctx, `document.querySelector(".lead")?.textContent.startsWith("Denied now by downloads: 10 per 1m burst 5 is used up.")`)
+	until(t, ctx, `document.querySelectorAll(".state").length === 2 && document.querySelectorAll("td time").length > 0`)
+
+	// The link leads a colleague to the same page.
+	do(t, ctx, chromedp.Reload())
+	until(t, ctx, `document.querySelector("h1.key")?.textContent === "203.0.113.66"`)
+
+	// A reset needs the name of the rule.
+	do(t, ctx, chromedp.Click(".head button.danger"), chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm", "download"))
+	if !eval[bool](t, ctx, `document.querySelector("dialog button.danger").disabled`) {
+		t.Error("a reset does not need the name of the rule")
+	}
+	do(t, ctx, chromedp.SendKeys("#confirm", "s\r"))
+	until(t, ctx, `document.querySelector(".lead")?.textContent === "Every limit has room."`)
+	do(t, ctx, chromedp.Click(`nav a[href="/audit"]`))
+	until(t, ctx, `document.body.innerText.includes("rule downloads, key 203.0.113.66")`)
+	do(t, ctx, chromedp.Click("#leave"), chromedp.WaitVisible("#token"))
+}
+
+// TestPages shows every page in both themes, at two widths, with keys that would do harm,
+// and has axe look at them.
+func TestPages(t *testing.T) {
+	axe, err := os.ReadFile(filepath.Join("node_modules", "axe-core", "axe.min.js"))
+	if err != nil {
+		t.Fatalf("the tests need axe-core; scripts/install-test-programs installs it: %v", err)
+	}
+	s := start(t)
+	for _, key := range evil {
+		s.check(t, 3, map[string]string{"user": key})
+	}
+	ctx := browser(t)
+	signIn(t, ctx, s)
+	do(t, ctx, chromedp.Navigate(s.pages+"/rule?rule=named"))
+	until(t, ctx, fmt.Sprintf(`document.querySelectorAll("td a.key").length >= %d`, len(evil)))
+	links := eval[[]string](t, ctx, `[...new Set([...document.querySelectorAll("td a.key")].map((a) => a.getAttribute("href")))]`)
+	if len(links) != len(evil) {
+		t.Errorf("%d keys are shown of %d", len(links), len(evil))
+	}
+	pages := append([]string{"/", "/rule", "/rule?rule=named", "/rule?rule=downloads", "/clients", "/clients?rule=named", "/denials", "/store", "/policy", "/flow", "/audit"}, links...)
+	for _, theme := range []string{"light", "dark"} {
+		do(t, ctx, func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
+			_, err := cdp.Call(ctx, tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
+			return chromedp.Void{}, err
+		})
+		for _, path := range pages {
+			shown, _, _ := strings.Cut(path, "?")
+			do(t, ctx, chromedp.EmulateViewport(1280, 860), chromedp.Navigate(s.pages+path))
+			until(t, ctx, fmt.Sprintf(`document.getElementById("main").dataset.shown === %q && document.getElementById("status").className !== "status"`, shown))
+			if problem := eval[string](t, ctx, `document.querySelector(".note.bad")?.textContent || ""`); problem != "" {
+				t.Errorf("%s: %s", path, problem)
+			}
+			if title := eval[string](t, ctx, "document.title"); !strings.HasSuffix(title, " · Headgate") || eval[bool](t, ctx, `!!document.querySelector("#owned, main script, main img")`) {
+				t.Errorf("%s: a key was taken for markup: %q", path, title)
+			}
+			if text := eval[string](t, ctx, "document.body.textContent"); strings.ContainsAny(text, "\u202e\u2066\x00\x1b") {
+				t.Errorf("%s: what a key holds is obeyed", path)
+			}
+			_ = eval[bool](t, ctx, string(axe)+"; true")
+			found := eval[[]string](t, ctx, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical").map((v) => v.id + ": " + v.nodes.map((n) => n.html).slice(0, 3).join(" ")))`)
+			for _, violation := range found {
+				t.Errorf("%s in the %s theme: %s", path, theme, violation)
+			}
+			do(t, ctx, chromedp.EmulateViewport(390, 844))
+			if wide := eval[int](t, ctx, "document.documentElement.scrollWidth"); wide > 390 {
+				t.Errorf("%s: it is %d wide on a phone", path, wide)
+			}
+		}
+	}
+}
+
+// TestLive shows denials as they happen.
+func TestLive(t *testing.T) {
+	s := start(t)
+	ctx := browser(t)
+	signIn(t, ctx, s)
+	do(t, ctx, chromedp.Click(`nav a[href="/denials"]`))
+	until(t, ctx, `document.getElementById("main").dataset.shown === "/denials" && document.getElementById("status").className !== "status"`)
+	for i := range 3 {
+		key := fmt.Sprintf("live-%d", i)
+		// The stream may just be opening.
+		for end := time.Now().Add(within); !eval[bool](t, ctx, fmt.Sprintf(`document.body.textContent.includes(%q)`, key)); time.Sleep(200 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the denial of %s is not shown", key)
+			}
+			s.check(t, 2, map[string]string{"user": key})
+		}
+	}
+	do(t, ctx, chromedp.SendKeys(`input[type="search"]`, "live-1"))
+	until(t, ctx, `[...document.querySelectorAll("td a.key")].length > 0 && [...document.querySelectorAll("td a.key")].every((a) => a.textContent === "live-1")`)
+}
