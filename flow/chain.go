@@ -68,6 +68,13 @@ func (h *chained) GiveBack(outcome Outcome) {
 	h.of.pool.Put(h)
 }
 
+// Begin implements [Beginner].
+func (h *chained) Begin() {
+	for _, p := range h.permits {
+		p.Begin()
+	}
+}
+
 // Bind implements [Holder].
 func (h *chained) Bind(ctx context.Context, _ Permit) context.Context {
 	for _, p := range h.permits {

@@ -16,8 +16,9 @@ type Hooks struct {
 	Rejected func(ctx context.Context, r Request, rejection *Rejection, waited time.Duration)
 	// Failed is called when asking ended in an error that is not a Rejection.
 	Failed func(ctx context.Context, r Request, err error, waited time.Duration)
-	// Done is called when a permit was given back, with the time it was held. The
-	// request is the one that the permit was given for.
+	// Done is called when a permit was given back, with the time since the
+	// work has begun; see [Permit.Begin]. The request is the one that the permit was given
+	// for.
 	Done func(r Request, outcome Outcome, held time.Duration)
 }
 
@@ -86,6 +87,12 @@ func (h *watched) GiveBack(outcome Outcome) {
 	h.of.hooks.Done(h.r, outcome, time.Since(h.began))
 	h.permit, h.r = Permit{}, Request{}
 	h.of.pool.Put(h)
+}
+
+// Begin implements [Beginner].
+func (h *watched) Begin() {
+	h.began = time.Now()
+	h.permit.Begin()
 }
 
 // Bind implements [Holder].

@@ -42,7 +42,7 @@ func (o Outcome) String() string {
 // Permit is the right to have something in progress. It is a small value, and may be
 // copied: of all copies together, the first Done counts and all others do nothing.
 // The zero Permit holds nothing, and its methods do nothing. Done and Held may be
-// called concurrently; Context must not be called at the same time as Done.
+// called concurrently; Context and Begin must not be called at the same time as Done.
 //
 // Give a permit back whatever happens:
 //
@@ -85,6 +85,27 @@ func (p Permit) Context(ctx context.Context) context.Context {
 		return ctx
 	}
 	return p.slot.holder.Bind(ctx, p)
+}
+
+// Begin tells the gate that the work begins only now: what has happened since the
+// permit was issued, such as a question to a store, is no part of how long the work
+// takes. It must not be called at the same time as Done. Without it the work begins when
+// the permit is issued.
+func (p Permit) Begin() {
+	if !p.Held() {
+		return
+	}
+	if holder, ok := p.slot.holder.(Beginner); ok {
+		holder.Begin()
+	}
+}
+
+// Beginner is a [Holder] to which it matters when the work begins: gates that measure
+// how long work takes, and gates around others. It is for authors of gates.
+type Beginner interface {
+	// Begin is that of [Permit.Begin]. It is called before GiveBack, never at the same
+	// time.
+	Begin()
 }
 
 // Holder is what a gate remembers of a permit. It is for authors of gates.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/shed"
 	"github.com/headgate/headgate/internal/bubbletest"
 )
 
@@ -278,5 +279,50 @@ func BenchmarkAcquire(b *testing.B) {
 	for b.Loop() {
 		p, _ := g.Acquire(ctx, flow.Request{})
 		p.Done(flow.Success)
+	}
+}
+
+// What happens before the work begins is no part of its sample, through gates around the
+// one that measures too.
+func TestWorkBeginsLater(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		estimator := &fixed{limit: 1}
+		queue, err := shed.New(New("db", estimator), shed.Config{Name: "queue"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held time.Duration
+		gate := flow.Chain(flow.Observe(queue, flow.Hooks{
+			Done: func(_ flow.Request, _ flow.Outcome, d time.Duration) { held = d },
+		}))
+		p, err := gate.Acquire(t.Context(), flow.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		p.Begin()
+		time.Sleep(20 * time.Millisecond)
+		p.Done(flow.Success)
+		p.Begin() // does nothing
+		if len(estimator.samples) != 1 || estimator.samples[0].RTT != 20*time.Millisecond || held != 20*time.Millisecond {
+			t.Errorf("the samples are %+v, and the permit was held for %v; the work took 20ms", estimator.samples, held)
+		}
+	})
+	flow.Permit{}.Begin()
+}
+
+func TestBase(t *testing.T) {
+	t.Parallel()
+	if base := New("db", &fixed{limit: 1}).Base(); base != 0 {
+		t.Errorf("an estimator without a base has %v", base)
+	}
+	knee := mustKnee(t, KneeConfig{})
+	g := New("db", knee)
+	for i := range 200 {
+		knee.Update(Sample{Start: time.Duration(i) * 10 * time.Millisecond, RTT: 30 * time.Millisecond, InFlight: 3, Outcome: flow.Success})
+	}
+	if base := g.Base(); base != 30*time.Millisecond {
+		t.Errorf("the base is %v, want 30ms", base)
 	}
 }

@@ -64,6 +64,17 @@ func (g *Gate) Limit() int64 {
 	return g.limit
 }
 
+// Base is how long work takes that does not wait, as far as the estimator knows: zero
+// before there are samples, and for estimators without such a number. See [Knee.Base].
+func (g *Gate) Base() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e, ok := g.estimator.(interface{ Base() time.Duration }); ok {
+		return e.Base()
+	}
+	return 0
+}
+
 // Acquire implements [flow.Gate]. It never waits; for a queue put a gate of package
 // shed in front.
 func (g *Gate) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
@@ -152,6 +163,9 @@ func (t *taking) GiveBack(outcome flow.Outcome) {
 		g.unused = append(g.unused, t)
 	}
 }
+
+// Begin implements [flow.Beginner].
+func (t *taking) Begin() { t.start = time.Since(t.of.epoch) }
 
 // Bind implements [flow.Holder].
 func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {

@@ -349,6 +349,12 @@ func (g *Gate) learn(t *taking, now time.Duration, outcome flow.Outcome) flow.Ou
 	return outcome
 }
 
+// Begin implements [flow.Beginner].
+func (t *taking) Begin() {
+	t.began = time.Since(t.of.epoch)
+	t.permit.Begin()
+}
+
 // Bind implements [flow.Holder].
 func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
 	return context.WithValue(t.permit.Context(ctx), t.of, p)
