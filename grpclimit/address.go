@@ -25,3 +25,12 @@ func (r resolver) client(peer net.Addr, c *Call) (netip.Addr, bool) {
 	}
 	return r.Client(peer.String(), c.Metadata(r.key))
 }
+
+// believes reports whether any peer is trusted.
+func (r resolver) believes() bool { return r.Source() != "" }
+
+// trusts reports whether a call comes from a trusted proxy.
+func (r resolver) trusts(c *Call) bool {
+	p := c.peer()
+	return p != nil && p.Addr != nil && r.Trusts(p.Addr.String())
+}

@@ -45,6 +45,8 @@ func (s *Server) answer(c *Call, a *admission.Attempt[*Call]) error {
 		return errUnclear(a.Why)
 	case admission.Listed:
 		return errForbidden()
+	case admission.Shed:
+		return s.shed(c, a.Rejection)
 	case admission.Denied:
 		s.setTrailer(c, &a.Verdict)
 		return s.denied(c, a.Verdict)

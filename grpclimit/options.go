@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
@@ -80,6 +81,9 @@ const (
 type Hooks struct {
 	// Denied is called for each call or message that a limit denied.
 	Denied func(c *Call, v headgate.Verdict)
+	// Shed is called for each call that the gate of [Through] refused. It must not change
+	// the rejection.
+	Shed func(c *Call, rejection *flow.Rejection)
 	// Missing is called for each call that lacks the entry a limit counts by,
 	// whatever happens to it.
 	Missing func(c *Call, entry string)
@@ -120,6 +124,8 @@ type settings struct {
 	cost          func(*Call) int64
 	messageCost   func(*Call) int64
 	settle        func(*Call, End) int64
+	through       flow.Gate
+	load          Load
 	unenforced    string
 	dialect       Dialect
 	hold          time.Duration
@@ -332,7 +338,7 @@ func OnDenied(answer DeniedFunc) Option {
 // Observe sets the hooks that are told what happens.
 func Observe(hooks Hooks) Option {
 	return func(s *settings) {
-		s.Hooks = admission.Hooks[*Call]{Denied: hooks.Denied, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
+		s.Hooks = admission.Hooks[*Call]{Denied: hooks.Denied, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/admission"
 )
 
@@ -20,7 +21,8 @@ type Server struct {
 }
 
 // NewServer returns interceptors that let through what the store admits. At least
-// one [Limit], one [MessageLimit] or a [Policy] is needed. The error is a
+// one [Limit], one [MessageLimit], a [Policy] or a gate to pass [Through] is needed; without
+// limits the store may be nil. The error is a
 // [*headgate.InvalidError] with every mistake in the options.
 func NewServer(store headgate.Store, options ...Option) (*Server, error) {
 	server := &Server{settings: newSettings(store)}
@@ -29,11 +31,15 @@ func NewServer(store headgate.Store, options ...Option) (*Server, error) {
 	for _, o := range options {
 		o(s)
 	}
-	if store == nil {
+	limited := len(s.limits)+len(s.messageLimits) > 0 || s.Policy != nil
+	if store == nil && (limited || s.through == nil) {
 		s.Bad("store", "the store is nil")
 	}
-	if len(s.limits)+len(s.messageLimits) == 0 && s.Policy == nil {
-		s.Bad("", "nothing is limited; give a Limit, a MessageLimit or a Policy")
+	if !limited && s.through == nil {
+		s.Bad("", "nothing is limited; give a Limit, a MessageLimit, a Policy or a gate to pass Through")
+	}
+	if s.load.Peers && !s.reader.resolver.believes() {
+		s.Bad("Through", "Through: class and tenant are read from metadata of trusted peers, but no proxy is trusted; give TrustProxies")
 	}
 	if len(s.messageLimits) == 0 && (s.hold != 0 || s.messageCost != nil) {
 		s.Bad("HoldMessages", "HoldMessages and MessageCost are for messages, which nothing limits; give a MessageLimit")
@@ -41,7 +47,7 @@ func NewServer(store headgate.Store, options ...Option) (*Server, error) {
 	s.Known = []*fact{factAPIKey, factIP, factRoute, factMethod, factService, factHost, factCertificate}
 	s.Finders = s.reader.finders()
 	gates := admission.New(&s.Options,
-		admission.Group[*Call]{Option: "Limit", Bindings: s.limits, Cost: s.cost, CostOption: "Cost", UsesPolicy: true, Settles: s.settle != nil},
+		admission.Group[*Call]{Option: "Limit", Bindings: s.limits, Cost: s.cost, CostOption: "Cost", UsesPolicy: true, Settles: s.settle != nil, Gate: s.through, Describe: s.describe},
 		admission.Group[*Call]{Option: "MessageLimit", Bindings: s.messageLimits, Cost: s.messageCost, CostOption: "MessageCost"})
 	if err := s.Problems.Err("interceptor"); err != nil {
 		return nil, err
@@ -71,6 +77,7 @@ func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerI
 	if end.Code = codeOf(err); err == nil {
 		end.Reply, end.Sent = reply, 1
 	}
+	p.Done(outcome(ctx, end.Code))
 	return reply, err
 }
 
@@ -88,6 +95,7 @@ func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.Stream
 	if p == nil {
 		return handler(service, seen)
 	}
+	p.Done(flow.Ignore)
 	seen.ctx = p.Context(seen.ctx)
 	end := End{Code: codes.Internal} // as a panic ends
 	defer func() {

@@ -39,7 +39,7 @@ func (m *middleware) enter(w http.ResponseWriter, r *http.Request) (p *Passage, 
 	a := m.gate.Try(r.Context(), r, 0)
 	ok = m.answer(w, r, a)
 	if a.Passage != nil {
-		p = &Passage{m, a.Passage}
+		p = &Passage{m, a.Passage, r, w.Header()}
 	}
 	a.Free()
 	return p, ok
@@ -60,6 +60,9 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, a *admission
 	case admission.Denied:
 		WriteHeaders(w.Header(), m.dialect, &a.Verdict)
 		m.denied(w, r, a.Verdict)
+		return false
+	case admission.Shed:
+		m.shed(w, r, a.Rejection)
 		return false
 	default:
 		m.refuse(w, r, a)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/spelling"
@@ -53,6 +54,9 @@ const (
 type Hooks struct {
 	// Denied is called for each request that a limit denied.
 	Denied func(r *http.Request, v headgate.Verdict)
+	// Shed is called for each request that the gate of [Through] refused. It must not
+	// change the rejection.
+	Shed func(r *http.Request, rejection *flow.Rejection)
 	// Soft is called for each limit that an admitted request has brought to the
 	// percentage from which its rule in the [Policy] warns; for shadows too.
 	Soft func(r *http.Request, d headgate.Decision)
@@ -84,6 +88,8 @@ type settings struct {
 	forms         spelling.Forms
 	cost          func(*http.Request) int64
 	settle        func(*http.Request, Response) int64
+	through       flow.Gate
+	load          Load
 	unenforced    string
 	dialect       Dialect
 	denied        DeniedFunc
@@ -258,13 +264,14 @@ func OnDenied(answer DeniedFunc) Option {
 // Observe sets the hooks that are told what happens.
 func Observe(hooks Hooks) Option {
 	return func(s *settings) {
-		s.Hooks = admission.Hooks[*http.Request]{Denied: hooks.Denied, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
+		s.Hooks = admission.Hooks[*http.Request]{Denied: hooks.Denied, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
 	}
 }
 
 // New returns a middleware that lets through what the store admits. It works
 // with any router that takes func(http.Handler) http.Handler. At least one
-// [Limit] or a [Policy] is needed. The error is a [*headgate.InvalidError] with
+// [Limit], a [Policy] or a gate to pass [Through] is needed; without limits the store may
+// be nil. The error is a [*headgate.InvalidError] with
 // every mistake in the options.
 func New(store headgate.Store, opts ...Option) (func(http.Handler) http.Handler, error) {
 	m, err := newMiddleware(store, opts)
@@ -293,11 +300,15 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 	for _, opt := range opts {
 		opt(s)
 	}
-	if store == nil {
+	limited := len(s.limits) > 0 || s.Policy != nil
+	if store == nil && (limited || s.through == nil) {
 		s.Bad("store", "the store is nil")
 	}
-	if len(s.limits) == 0 && s.Policy == nil {
-		s.Bad("", "nothing is limited; give a Limit or a Policy")
+	if !limited && s.through == nil {
+		s.Bad("", "nothing is limited; give a Limit, a Policy or a gate to pass Through")
+	}
+	if s.load.Peers && s.resolver.Source() == "" {
+		s.Bad("Through", "Through: class and tenant are read from headers of trusted peers, but no proxy is trusted; give TrustProxies")
 	}
 	s.Finders = s.finders()
 	if s.readElsewhere {
@@ -305,6 +316,7 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 	}
 	m.gate = admission.New(&s.Options, admission.Group[*http.Request]{
 		Option: "Limit", Bindings: s.limits, Cost: s.cost, CostOption: "Cost", UsesPolicy: true, Settles: s.settle != nil,
+		Gate: s.through, Describe: s.describe,
 	})[0]
 	if err := s.Problems.Err("middleware"); err != nil {
 		return nil, err

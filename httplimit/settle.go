@@ -1,13 +1,10 @@
 package httplimit
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"io"
-	"net"
 	"net/http"
 
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/admission"
 )
 
@@ -36,15 +33,17 @@ func Settle(cost func(r *http.Request, end Response) int64) Option {
 	}
 }
 
-// Passage is an admitted request whose charge depends on how it ends. It is told by
-// [Passage.End], once.
+// Passage is an admitted request of which something depends on how it ends: its charge, or
+// a permit of a gate. It is told by [Passage.End], once.
 type Passage struct {
-	m    *middleware
-	held *admission.Passage[*http.Request]
+	m      *middleware
+	held   *admission.Passage[*http.Request]
+	r      *http.Request
+	header http.Header // of the response
 }
 
-// Context returns a context by which [SetCost] finds the passage, or ctx itself if there
-// is no [Settle].
+// Context returns a context by which [SetCost] and [Done] find the passage, or ctx itself if
+// there is neither [Settle] nor [Through].
 func (p *Passage) Context(ctx context.Context) context.Context { return p.held.Context(ctx) }
 
 // SetCost is for handlers behind a middleware with [Settle]: it says what the request
@@ -54,21 +53,22 @@ func SetCost(ctx context.Context, cost int64) bool {
 	return admission.SetCost[*http.Request](ctx, cost)
 }
 
-// End settles what the request was charged, by the status and the length of the body that
-// were sent. It outlives the request's context by a second at most. A nil passage has
-// nothing to settle.
+// End settles what the request was charged, and gives its permit back, by the status and
+// the length of the body that were sent. It outlives the request's context by a second at
+// most. A nil passage has nothing to end.
 func (p *Passage) End(status int, bytes int64) {
 	if p == nil {
 		return
 	}
+	p.held.Done(p.outcome(status))
 	p.held.End(status, func(r *http.Request, said int64) int64 {
 		return p.m.settle(r, Response{status, bytes, said})
 	})
 }
 
-// serve has next answer the request, and settles it by what it sees.
+// serve has next answer the request, and ends the passage by what it sees.
 func (p *Passage) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	seen := &witness{ResponseWriter: w}
+	seen := &witness{ResponseWriter: w, passage: p}
 	panicked := true
 	defer func() {
 		if seen.status == 0 {
@@ -77,70 +77,17 @@ func (p *Passage) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 				seen.status = http.StatusInternalServerError
 			}
 		}
+		if panicked || seen.flushed.Load() || seen.waited() {
+			p.held.Done(flow.Ignore)
+		}
 		p.End(seen.status, seen.bytes)
 	}()
 	if ctx := p.Context(r.Context()); ctx != r.Context() {
 		r = r.WithContext(ctx)
+		if p.m.through != nil {
+			seen.watch(r)
+		}
 	}
 	next.ServeHTTP(seen, r)
 	panicked = false
-}
-
-// witness is a ResponseWriter that notes what is sent. It can flush and be hijacked
-// if what it wraps can.
-type witness struct {
-	http.ResponseWriter
-	status int
-	bytes  int64
-}
-
-// Unwrap is for [http.ResponseController].
-func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *witness) WriteHeader(status int) {
-	// What comes before 200 is not the end, unless the protocol changes.
-	if w.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *witness) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
-}
-
-// ReadFrom lets the server send files as fast as it can.
-func (w *witness) ReadFrom(src io.Reader) (int64, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := io.Copy(w.ResponseWriter, src)
-	w.bytes += n
-	return n, err
-}
-
-// Flush implements [http.Flusher].
-func (w *witness) Flush() { _ = w.FlushError() }
-
-// FlushError is for [http.ResponseController]. To flush is to send a status.
-func (w *witness) FlushError() error {
-	err := http.NewResponseController(w.ResponseWriter).Flush()
-	if w.status == 0 && !errors.Is(err, http.ErrNotSupported) {
-		w.status = http.StatusOK
-	}
-	return err
-}
-
-// Hijack implements [http.Hijacker].
-func (w *witness) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil && w.status == 0 {
-		w.status = http.StatusSwitchingProtocols
-	}
-	return conn, rw, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -27,6 +28,8 @@ const (
 	Listed
 	// Denied means that a limit denies the request.
 	Denied
+	// Shed means that the gate for the work in progress does not let the request in.
+	Shed
 	// Unavailable means that the store did not answer, and the request is not let in
 	// without it.
 	Unavailable
@@ -43,24 +46,38 @@ type Attempt[R any] struct {
 	// Entry is, for Lacking and Unclear, the name of the entry, if it is about one. Why is,
 	// for Unclear, what to tell the client.
 	Entry, Why string
-	// Err is the error behind Open, Unavailable, Ended and Broken. Hooks were told of it,
-	// but for Ended.
+	// Err is the error behind Open, Unavailable, Ended, Broken and Shed. Hooks were told of
+	// it, but for Ended.
 	Err error
-	// Passage is, for Passed, what is to be told how the request ends; nil if nothing
-	// depends on that.
+	// Rejection is what the gate said, for Shed.
+	Rejection *flow.Rejection
+	// Passage is, for Passed and Open, what is to be told how the request ends; nil if
+	// nothing depends on that.
 	Passage *Passage[R]
 	// Charge has the verdict, for Passed and Denied.
 	Charge
 
 	gate  *Gate[R]
 	facts policy.Descriptor
+	load  Load
 }
 
 // Try decides on a request. If the limits deny it, Try waits until it fits, for as long
 // as it may wait.
 func (g *Gate[R]) Try(ctx context.Context, r R, wait time.Duration) *Attempt[R] {
 	a := g.pool.Get().(*Attempt[R])
-	a.Outcome = a.decide(ctx, r, wait)
+	if a.Outcome = a.enter(ctx, r); a.Outcome == Passed {
+		a.Outcome = a.decide(ctx, r, wait)
+	}
+	if a.Outcome == Ended && a.load.Gate != nil {
+		a.Outcome = a.refused(ctx, r, a.Err)
+	}
+	switch a.Outcome {
+	case Passed, Open:
+		a.load.Permit.Begin()
+	default:
+		a.load.Permit.Done(flow.Unused)
+	}
 	switch a.Outcome {
 	case Passed:
 		a.Verdict.Allowed = true // also where nothing binds the request
@@ -70,7 +87,14 @@ func (g *Gate[R]) Try(ctx context.Context, r R, wait time.Duration) *Attempt[R] 
 		if g.Hooks.Denied != nil {
 			g.Hooks.Denied(r, a.Verdict)
 		}
-	case Open, Unavailable, Broken:
+	case Shed:
+		if g.Hooks.Shed != nil {
+			g.Hooks.Shed(r, a.Rejection)
+		}
+	case Open:
+		g.failed(r, a.Err)
+		a.Passage = a.newPassage(ctx, r)
+	case Unavailable, Broken:
 		g.failed(r, a.Err)
 	}
 	return a
@@ -79,7 +103,7 @@ func (g *Gate[R]) Try(ctx context.Context, r R, wait time.Duration) *Attempt[R] 
 // Free gives the attempt back to its pool.
 func (a *Attempt[R]) Free() {
 	clear(a.facts[:cap(a.facts)])
-	a.Entry, a.Why, a.Err, a.Passage = "", "", nil, nil
+	a.Entry, a.Why, a.Err, a.Rejection, a.Passage, a.load = "", "", nil, nil, nil, Load{}
 	a.Reset()
 	a.gate.pool.Put(a)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -19,6 +20,10 @@ type Group[R any] struct {
 	CostOption string
 	// UsesPolicy has the rules of [Options.Policy] bind as well.
 	UsesPolicy bool
+	// Gate bounds the work in progress; nil for none. Describe returns what it is to be
+	// told of a request, and false for one that does not have to pass it.
+	Gate     flow.Gate
+	Describe func(R) (flow.Request, bool)
 	// Settles makes the cost an estimate, which is reserved: see [Passage.End].
 	Settles bool
 }
@@ -53,7 +58,13 @@ func New[R any](o *Options[R], groups ...Group[R]) []*Gate[R] {
 				o.Bad("Settle", "Settle needs a store that remembers requests, and %T does not", o.Store)
 			}
 		}
-		g.pool.New = func() any { return &Attempt[R]{gate: g, Charge: charge} }
+		g.pool.New = func() any {
+			a := &Attempt[R]{gate: g, Charge: charge}
+			if group.Gate != nil {
+				a.Sleep = a.load.Sleep
+			}
+			return a
+		}
 		gates[i] = g
 	}
 	facts := c.facts()

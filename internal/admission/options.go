@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -105,6 +106,8 @@ type Options[R any] struct {
 type Hooks[R any] struct {
 	// Denied is called for each denied request.
 	Denied func(R, headgate.Verdict)
+	// Shed is called for each request that the gate for the work in progress refused.
+	Shed func(R, *flow.Rejection)
 	// Soft is called for each limit that an admitted request has brought to the
 	// percentage from which its rule in the policy warns.
 	Soft func(R, headgate.Decision)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -29,6 +30,7 @@ type Passage[R any] struct {
 	ctx     context.Context // the request's own
 	request R
 	held    []Held
+	permit  flow.Permit  // of the gate for the work in progress
 	settles bool         // End asks for the cost
 	said    atomic.Int64 // the cost that the handler has said, or -1
 }
@@ -37,16 +39,20 @@ type Passage[R any] struct {
 func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 	g := a.gate
 	reserved := a.Reservation.ID != ""
-	if !reserved && (g.rules == nil || !g.rules.Awaits(a.Checks)) {
+	charges := a.Outcome == Passed && (reserved || g.rules != nil && g.rules.Awaits(a.Checks))
+	if !charges && !a.load.Permit.Held() {
 		return nil
 	}
-	// The attempt is used again for another request. What is kept of it is copied.
-	kept := &charged{Charge{Store: a.Store, Ledger: a.Ledger, Reservation: a.Reservation}, g.rules}
-	if !reserved {
-		kept.Checks = a.Charged()
-	}
-	p := &Passage[R]{gate: g, ctx: ctx, request: r, held: []Held{kept}, settles: reserved}
+	p := &Passage[R]{gate: g, ctx: ctx, request: r, permit: a.load.Permit, settles: reserved}
 	p.said.Store(-1)
+	if charges {
+		// The attempt is used again for another request. What is kept of it is copied.
+		kept := &charged{Charge{Store: a.Store, Ledger: a.Ledger, Reservation: a.Reservation}, g.rules}
+		if !reserved {
+			kept.Checks = a.Charged()
+		}
+		p.held = []Held{kept}
+	}
 	return p
 }
 
@@ -54,30 +60,33 @@ func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 // their own by the type of their requests.
 type costKey[R any] struct{}
 
-// Context returns a context by which [SetCost] finds the passage. If there is nothing to
-// settle, that is ctx itself.
+// Context returns a context by which [SetCost] and [Done] find the passage, and the gate
+// what it has let in. If there is nothing to settle or to give back, that is ctx itself.
 func (p *Passage[R]) Context(ctx context.Context) context.Context {
-	if !p.settles {
+	if !p.settles && !p.permit.Held() {
 		return ctx
 	}
-	return context.WithValue(ctx, costKey[R]{}, p)
+	return context.WithValue(p.permit.Context(ctx), costKey[R]{}, p)
 }
 
 // SetCost notes what the request of that context has really cost, and reports whether
 // there is a passage that wants to know. The last call counts.
 func SetCost[R any](ctx context.Context, cost int64) bool {
 	p, ok := ctx.Value(costKey[R]{}).(*Passage[R])
-	if ok {
-		p.said.Store(max(cost, 0))
+	if !ok || !p.settles {
+		return false
 	}
-	return ok
+	p.said.Store(max(cost, 0))
+	return true
 }
 
 // End ends everything that the passage holds, in the reverse of the order in which it was
 // taken. If there is a reservation to settle, cost is asked what the request has really
 // cost; it is handed the request, and what the handler has said, or -1. End outlives the
-// request's context by a second for each thing at most.
+// request's context by a second for each thing at most. A permit that was not given back
+// by [Passage.Done] says nothing about the work.
 func (p *Passage[R]) End(status int, cost func(r R, said int64) int64) {
+	p.permit.Done(flow.Ignore)
 	end := End{Status: status}
 	if p.settles {
 		end.Cost = cost(p.request, p.said.Load())

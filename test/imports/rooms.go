@@ -28,7 +28,7 @@ func Rooms() []Room {
 		{".", nil},
 
 		// The one way of a request through middleware and interceptors.
-		{"internal/admission", []string{".", "policy"}},
+		{"internal/admission", []string{".", "policy", "flow"}},
 		// What requests say of who has sent them, and what clients are told, over HTTP
 		// and gRPC alike.
 		{"internal/identity", []string{"."}},

@@ -1,0 +1,135 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/protoadapt"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/notice"
+)
+
+// The keys of the metadata in which a peer that is trusted tells the class and the tenant
+// of a call; see [Load].
+const (
+	ClassKey  = "headgate-class"
+	TenantKey = "headgate-tenant"
+)
+
+// pushback is the key of the trailer by which a server has gRPC's own retries stop: a
+// negative number.
+const pushback = "grpc-retry-pushback-ms"
+
+// ReasonShed is the reason in the google.rpc.ErrorInfo of a call that a gate refused.
+const ReasonShed = "SHED"
+
+// Load says what the gate of [Through] is told of calls. With the zero Load all calls are
+// of class [flow.Critical], cost one unit, and come from one tenant.
+type Load struct {
+	// Describe returns what the gate is told of a call, if it is not nil. It must not take
+	// class or tenant from what any client can write.
+	Describe func(c *Call) flow.Request
+	// Exempt reports whether a call passes without the gate, if it is not nil. Calls of
+	// grpc.health.v1.Health always do.
+	Exempt func(c *Call) bool
+	// Peers has [ClassKey] and [TenantKey] replace what Describe says, in calls from the
+	// proxies that [TrustProxies] names. From all others they are not read.
+	Peers bool
+}
+
+// healthService is the service by which orchestrators ask whether a server is well. One that
+// is told no while the server is busy would have it killed.
+const healthService = "grpc.health.v1.Health"
+
+// Through has calls pass a gate, which bounds how much is in progress. It is asked before
+// the limits, so that nothing is charged for what it refuses, and learns how each unary
+// call has ended: OK is a [flow.Success]; DEADLINE_EXCEEDED, UNAVAILABLE and
+// RESOURCE_EXHAUSTED are [flow.Overload]; all other codes, a panic and a client that has
+// gone say nothing about load. A handler that knows better uses [Done].
+//
+// A stream gives its permit back as soon as it has begun: it lasts as long as its client
+// likes. So the gate decides whether streams may begin, and does not count them.
+//
+// A call that is refused ends with UNAVAILABLE, a google.rpc.RetryInfo and, unless the gate
+// says that a retry is worth something, the trailer grpc-retry-pushback-ms: -1, which stops
+// gRPC's own retries. What a rate denies ends as a limit's denial.
+//
+// With [flow.Shadow] the gate only measures. Through may be given once; use a [flow.Chain]
+// for several gates.
+func Through(gate flow.Gate, load Load) Option {
+	return func(s *settings) {
+		switch {
+		case gate == nil:
+			s.Bad("Through", "Through needs a gate")
+		case s.through != nil:
+			s.Bad("Through", "Through is given twice; make one gate of several with flow.Chain")
+		}
+		s.through, s.load = gate, load
+	}
+}
+
+// Done is for handlers behind an interceptor with [Through]: it gives the permit of the call
+// of that context back, and tells the gate how the work has ended. Only the first Done of a
+// call counts; it reports whether it was this one.
+func Done(ctx context.Context, outcome flow.Outcome) bool {
+	return admission.Done[*Call](ctx, outcome)
+}
+
+// describe is what the gate is told of a call; false if it is not asked.
+func (s *settings) describe(c *Call) (request flow.Request, ok bool) {
+	if c.Service() == healthService || s.load.Exempt != nil && s.load.Exempt(c) {
+		return request, false
+	}
+	if s.load.Describe != nil {
+		request = s.load.Describe(c)
+	}
+	if s.load.Peers && s.reader.resolver.trusts(c) {
+		admission.Claim(&request, c.Metadata(ClassKey), c.Metadata(TenantKey))
+	}
+	return request, true
+}
+
+// outcome is what the end of a call says about load.
+func outcome(ctx context.Context, code codes.Code) flow.Outcome {
+	switch err := ctx.Err(); {
+	case errors.Is(err, context.Canceled):
+		return flow.Ignore
+	case err != nil:
+		return flow.Overload
+	}
+	switch code {
+	case codes.OK:
+		return flow.Success
+	case codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted:
+		return flow.Overload
+	}
+	return flow.Ignore
+}
+
+// shed is what a call ends with that the gate has refused.
+func (s *Server) shed(c *Call, rejection *flow.Rejection) error {
+	if denied, ok := errors.AsType[*headgate.DeniedError](rejection.Cause); ok && denied.Decision.Limit != nil {
+		v := headgate.NewVerdict([]headgate.Decision{denied.Decision})
+		s.setTrailer(c, &v)
+		return s.denied(c, v)
+	}
+	if !rejection.Retry {
+		// It fails only outside of a call.
+		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(pushback, "-1"))
+	}
+	later := notice.Later(rejection.RetryAfter)
+	if later == headgate.Never {
+		return newStatus(codes.Unavailable, ReasonShed, notice.Shed(later).Detail)
+	}
+	return newStatus(codes.Unavailable, ReasonShed,
+		fmt.Sprintf("As much is in progress as can be served in time. The call was not begun; come again in %v.", later.Round(time.Millisecond)),
+		[]protoadapt.MessageV1{retryIn(later)}...)
+}

@@ -1,0 +1,121 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/notice"
+)
+
+// The headers in which a peer that is trusted tells the class and the tenant of a request;
+// see [Load].
+const (
+	ClassHeader  = "Headgate-Class"
+	TenantHeader = "Headgate-Tenant"
+)
+
+// RetryHeader is the header of an answer that is not to be retried: its value is "no". Such
+// an answer has X-Envoy-Ratelimited, too, which keeps Envoy from retrying.
+const RetryHeader = notice.RetryHeader
+
+// Load says what the gate of [Through] is told of requests. With the zero Load all
+// requests are of class [flow.Critical], cost one unit, and come from one tenant.
+type Load struct {
+	// Describe returns what the gate is told of a request, if it is not nil. It must not
+	// take class or tenant from what any client can write.
+	Describe func(r *http.Request) flow.Request
+	// Exempt reports whether a request passes without the gate, if it is not nil: health
+	// checks, what operators do, long polls.
+	Exempt func(r *http.Request) bool
+	// Peers has [ClassHeader] and [TenantHeader] replace what Describe says, in requests
+	// from the proxies that [TrustProxies] names. From all others they are not read.
+	Peers bool
+}
+
+// Through has requests pass a gate, which bounds how much is in progress: of package
+// adaptive or shed, for instance, or a chain. It is asked before the limits, so that
+// nothing is charged for what it refuses, and learns how each request has ended:
+//
+//   - an answer of 200 to 399 is a [flow.Success];
+//   - 503 and 504 are [flow.Overload], and so is a context whose deadline has come;
+//   - all else says nothing about load, and is to be ignored: other answers of 400 and
+//     more, a panic, a client that has gone, an answer that was flushed before it was
+//     complete, or one of whose time the client had more than a quarter.
+//
+// Server-sent events and connections that are hijacked or upgraded give their permits back
+// when they begin: they last as long as their clients like. Handlers that know better use
+// [Done].
+//
+// A request that is refused is answered with 503, a problem document and a Retry-After
+// that is spread over some seconds. Unless the gate says that a retry is worth something,
+// the answer has [RetryHeader] as well. What a rate denies is answered as a limit's denial.
+//
+// With [flow.Shadow] the gate only measures. Through may be given once; use a
+// [flow.Chain] for several gates.
+func Through(gate flow.Gate, load Load) Option {
+	return func(s *settings) {
+		switch {
+		case gate == nil:
+			s.Bad("Through", "Through needs a gate")
+		case s.through != nil:
+			s.Bad("Through", "Through is given twice; make one gate of several with flow.Chain")
+		}
+		s.through, s.load = gate, load
+	}
+}
+
+// Done is for handlers behind a middleware with [Through]: it gives the permit of the
+// request of that context back, and tells the gate how the work has ended. Use it where
+// the status does not tell: a query that timed out and is answered with 500 is
+// [flow.Overload], and a long poll is [flow.Ignore] before it begins to wait. Only the
+// first Done of a request counts; it reports whether it was this one.
+func Done(ctx context.Context, outcome flow.Outcome) bool {
+	return admission.Done[*http.Request](ctx, outcome)
+}
+
+// describe is what the gate is told of a request; false if it is not asked.
+func (s *settings) describe(r *http.Request) (request flow.Request, ok bool) {
+	if s.load.Exempt != nil && s.load.Exempt(r) {
+		return request, false
+	}
+	if s.load.Describe != nil {
+		request = s.load.Describe(r)
+	}
+	if s.load.Peers && s.resolver.Trusts(r.RemoteAddr) {
+		admission.Claim(&request, r.Header[ClassHeader], r.Header[TenantHeader])
+	}
+	return request, true
+}
+
+// outcome is what the end of the request says about load.
+func (p *Passage) outcome(status int) flow.Outcome {
+	err := p.r.Context().Err()
+	switch {
+	case errors.Is(err, context.Canceled), isStream(p.header):
+		return flow.Ignore
+	case err != nil, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+		return flow.Overload
+	case status >= http.StatusOK && status < http.StatusBadRequest:
+		return flow.Success
+	}
+	return flow.Ignore
+}
+
+// shed answers a request that the gate has refused.
+func (m *middleware) shed(w http.ResponseWriter, r *http.Request, rejection *flow.Rejection) {
+	if denied, ok := errors.AsType[*headgate.DeniedError](rejection.Cause); ok && denied.Decision.Limit != nil {
+		v := headgate.NewVerdict([]headgate.Decision{denied.Decision})
+		WriteHeaders(w.Header(), m.dialect, &v)
+		m.denied(w, r, v)
+		return
+	}
+	if !rejection.Retry {
+		notice.ForbidRetry(w.Header())
+	}
+	p := Problem(notice.Shed(notice.Later(rejection.RetryAfter)))
+	p.Write(w, r)
+}
