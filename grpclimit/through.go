@@ -3,8 +3,6 @@ package grpclimit
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -125,11 +123,9 @@ func (s *Server) shed(c *Call, rejection *flow.Rejection) error {
 		// It fails only outside of a call.
 		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(pushback, "-1"))
 	}
-	later := notice.Later(rejection.RetryAfter)
-	if later == headgate.Never {
-		return newStatus(codes.Unavailable, ReasonShed, notice.Shed(later).Detail)
+	var details []protoadapt.MessageV1
+	if later := notice.Later(rejection.RetryAfter); later != headgate.Never {
+		details = append(details, retryIn(later))
 	}
-	return newStatus(codes.Unavailable, ReasonShed,
-		fmt.Sprintf("As much is in progress as can be served in time. The call was not begun; come again in %v.", later.Round(time.Millisecond)),
-		[]protoadapt.MessageV1{retryIn(later)}...)
+	return newStatus(codes.Unavailable, ReasonShed, notice.Crowded, details...)
 }

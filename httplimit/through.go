@@ -113,9 +113,6 @@ func (m *middleware) shed(w http.ResponseWriter, r *http.Request, rejection *flo
 		m.denied(w, r, v)
 		return
 	}
-	if !rejection.Retry {
-		notice.ForbidRetry(w.Header())
-	}
-	p := Problem(notice.Shed(notice.Later(rejection.RetryAfter)))
+	p := Problem(notice.Shed(w.Header(), rejection))
 	p.Write(w, r)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 )
 
 // The headers that mark an answer as one that is not to be retried, by anybody on its way.
@@ -17,12 +18,6 @@ const (
 	// names envoy-ratelimited.
 	EnvoyHeader = "X-Envoy-Ratelimited"
 )
-
-// ForbidRetry sets both headers.
-func ForbidRetry(h http.Header) {
-	h[RetryHeader] = []string{NoRetry}
-	h[EnvoyHeader] = []string{"true"}
-}
 
 const (
 	// unknownLater is when to come again if a gate cannot tell.
@@ -44,14 +39,21 @@ func Later(d time.Duration) time.Duration {
 	return d + rand.N(max(d/2, leastSpread))
 }
 
-// Shed is the problem of a request that was turned away because as much is in progress as
-// can be served: status 503. retryAfter is when to come back.
-func Shed(retryAfter time.Duration) Problem {
-	p := ReducedCapacity(retryAfter)
-	p.Detail = "As much is in progress as can be served in time. The request was not begun."
-	if retryAfter == headgate.Never {
-		p.Detail = "The request needs more than can ever be in progress."
-		p.RetryAfterMS = -1
+// Shed is the problem of a request that a gate has refused: status 503. If no retry is worth
+// anything, the headers say so.
+func Shed(h http.Header, rejection *flow.Rejection) Problem {
+	if !rejection.Retry {
+		h[RetryHeader] = []string{NoRetry}
+		h[EnvoyHeader] = []string{"true"}
+	}
+	later := Later(rejection.RetryAfter)
+	p := ReducedCapacity(later)
+	p.Detail = Crowded
+	if later == headgate.Never {
+		p.Detail, p.RetryAfterMS = "The request needs more than can ever be in progress.", -1
 	}
 	return p
 }
+
+// Crowded is why a gate refuses, for whoever is refused: its numbers are the operator's.
+const Crowded = "As much is in progress as can be served in time. The request was not begun."

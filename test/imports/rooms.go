@@ -32,7 +32,7 @@ func Rooms() []Room {
 		// What requests say of who has sent them, and what clients are told, over HTTP
 		// and gRPC alike.
 		{"internal/identity", []string{"."}},
-		{"internal/notice", []string{".", "policy"}},
+		{"internal/notice", []string{".", "policy", "flow"}},
 		// The one reading of a request's path.
 		{"internal/spelling", nil},
 		// The route of a request, by the patterns of a policy and that reading.
@@ -70,7 +70,7 @@ func Rooms() []Room {
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
-		{"telemetry/*", []string{".", "internal/errtext"}},
+		{"telemetry/*", []string{".", "flow", "internal/errtext"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
 		{"config/gatewayfile", []string{".", "policy", "httplimit", "internal/spelling", "internal/routes"}},
