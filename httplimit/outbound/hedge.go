@@ -1,0 +1,63 @@
+package outbound
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// answer is what came of one of two attempts.
+type answer struct {
+	of   int // the attempt's number
+	res  *http.Response
+	hint Hint
+	err  error
+}
+
+// hedged sends the request, and once more if there is no answer for a while. The first
+// answer that is not a failure wins, or else the last one; the other attempt is ended. That
+// of the winner is ended by whoever closes its body.
+func (c *call) hedged(try int) (*http.Response, Hint, error) {
+	answers := make(chan answer, 2)
+	var cancels []context.CancelFunc
+	begin := func() {
+		ctx, cancel := context.WithCancel(c.ctx)
+		done := cancel
+		if c.t.config.TryTimeout > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, c.t.config.TryTimeout)
+			done = func() { stop(); cancel() }
+		}
+		of := len(cancels)
+		cancels = append(cancels, done)
+		go func() {
+			res, hint, err := c.sendIn(ctx, done, try) //nolint:bodyclose // Who takes the answer closes it.
+			answers <- answer{of, res, hint, err}
+		}()
+	}
+	begin()
+	timer := time.NewTimer(c.t.config.Hedge)
+	defer timer.Stop()
+	for open := 1; ; {
+		select {
+		case <-timer.C:
+			// The second attempt counts against the limits of our own like any other.
+			if again, err := c.shared(); err == nil && again == 0 && c.take() {
+				begin()
+				open++
+			}
+		case a := <-answers:
+			open--
+			if open > 0 && failed(a.res, &a.hint, a.err) {
+				discard(a.res)
+				continue
+			}
+			if open > 0 {
+				// The other one ends at once, and its answer is nobody's.
+				cancels[1-a.of]()
+				go func() { discard((<-answers).res) }()
+			}
+			return a.res, a.hint, a.err
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package outbound
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/flow"
+)
+
+// partner is what is known of one partner. It is safe for concurrent use.
+type partner struct {
+	*budget
+	gate flow.Gate // nil for none
+
+	mu    sync.Mutex // guards what follows
+	until time.Time  // nothing is sent before
+	next  time.Time  // when the next call may be sent, if gap
+	gap   time.Duration
+	ends  time.Time // up to when gap holds
+	used  time.Time // when it was last asked about
+	tries decaying  // attempts that were made or throttled
+	good  decaying  // attempts that were answered
+}
+
+const (
+	// near is the share of a limit below which calls are spread over the rest of its time,
+	// and few is that for a limit whose size is not known.
+	near, few = 0.2, 10
+	// throttle is how many tries there may be for each that is answered, before calls fail
+	// here, and enough how many tries that takes at least (see the SRE book, "Handling
+	// Overload").
+	throttle, enough = 2, 20
+	// halfLife is after how long a try counts half.
+	halfLife = 30 * time.Second
+)
+
+// slot takes the next time at which a call may be sent, and returns how long that is from
+// now. If that is more than most, it takes nothing.
+func (p *partner) slot(now time.Time, most time.Duration) (wait time.Duration, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := now
+	if p.until.After(at) {
+		// Not all who wait are to come back in one moment.
+		left := p.until.Sub(now)
+		at = p.until.Add(rand.N(left/10 + 1))
+	}
+	paced := p.gap > 0 && at.Before(p.ends)
+	if paced && p.next.After(at) {
+		at = p.next
+	}
+	if wait = at.Sub(now); wait > most {
+		return wait, false
+	}
+	if paced {
+		p.next = at.Add(p.gap)
+	}
+	return wait, true
+}
+
+// heed takes in what an answer says. It returns for how long nothing is to be sent; zero if
+// that is new to nobody.
+func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pause = h.Wait
+	var gap time.Duration
+	var ends time.Time
+	for _, w := range h.Windows {
+		switch {
+		case w.Reset <= 0:
+		case w.Remaining == 0:
+			pause = max(pause, w.Reset)
+		case w.Limit > 0 && float64(w.Remaining) < near*float64(w.Limit), w.Limit <= 0 && w.Remaining < few:
+			if g := w.Reset / time.Duration(w.Remaining+1); g > gap {
+				gap, ends = g, now.Add(w.Reset)
+			}
+		}
+	}
+	p.gap, p.ends = gap, ends
+	pause = min(pause, most)
+	if until := now.Add(pause); pause > 0 && until.After(p.until) {
+		p.until = until
+		return pause
+	}
+	return 0
+}
+
+// throttled reports whether a call fails here, since most of late were not answered: the
+// larger a part of them, the likelier. What fails so counts as a try, so that a partner that
+// is well again is found out.
+func (p *partner) throttled(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tries, good := p.tries.at(now), p.good.at(now)
+	if tries < enough || rand.Float64() >= (tries-throttle*good)/(tries+1) {
+		return false
+	}
+	p.tries.add(now, 1)
+	return true
+}
+
+// tried notes an attempt.
+func (p *partner) tried(now time.Time, good bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tries.add(now, 1)
+	if good {
+		p.good.add(now, 1)
+	}
+}
+
+// decaying is a number of which half is forgotten in each half-life.
+type decaying struct {
+	value float64
+	since time.Time
+}
+
+func (d *decaying) at(now time.Time) float64 {
+	for steps := 0; now.Sub(d.since) >= halfLife && d.value > 0; steps++ {
+		if steps == 32 {
+			d.value = 0
+			break
+		}
+		d.value, d.since = d.value/2, d.since.Add(halfLife)
+	}
+	return d.value
+}
+
+func (d *decaying) add(now time.Time, v float64) {
+	if d.at(now) == 0 {
+		d.since = now
+	}
+	d.value += v
+}
+
+// partners are those that are known. It is safe for concurrent use.
+type partners struct {
+	make func(name string) *partner
+
+	mu  sync.Mutex // guards all
+	all map[string]*partner
+}
+
+// maxPartners bounds them: beyond it, the one that was asked about least lately is
+// forgotten.
+const maxPartners = 1024
+
+func (ps *partners) of(name string, now time.Time) *partner {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.all[name]
+	if p == nil {
+		if len(ps.all) >= maxPartners {
+			ps.forget()
+		}
+		p = ps.make(name)
+		ps.all[name] = p
+	}
+	p.used = now
+	return p
+}
+
+func (ps *partners) forget() {
+	oldest := ""
+	for name, p := range ps.all {
+		if oldest == "" || p.used.Before(ps.all[oldest].used) {
+			oldest = name
+		}
+	}
+	delete(ps.all, oldest)
+}

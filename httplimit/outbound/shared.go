@@ -1,0 +1,127 @@
+package outbound
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/admission"
+)
+
+// pauseName is the name of the rule by which processes tell each other of pauses.
+const pauseName = "headgate.outbound.pause"
+
+// pauseBurst is the burst of that rule, whose unit is a microsecond: so many calls may be
+// made at once, and as many as 1,000,000 in a second, so that it binds nobody by itself. A
+// pause is a debt: it is charged whatever is left, and nothing fits until it is paid off.
+const pauseBurst = 1000
+
+var pauseRule = headgate.MustRule(pauseName, headgate.Limit{Count: 1_000_000, Period: time.Second, Burst: pauseBurst})
+
+// tellWithin bounds a call to the store that tells others.
+const tellWithin = time.Second
+
+// shared asks the store whether the call fits the limits, and whether another process was
+// asked to pause. It returns how long to wait before asking again; zero if the call may be
+// made.
+func (c *call) shared() (again time.Duration, err error) {
+	if c.t.store == nil {
+		return 0, nil
+	}
+	checks := []headgate.Check{{Rule: pauseRule, Key: c.name}}
+	for _, l := range c.t.config.Limits {
+		key := c.name
+		if l.Key != nil {
+			key = l.Key(c.r)
+		}
+		if key == "" {
+			continue
+		}
+		for _, rule := range l.Rules {
+			checks = append(checks, headgate.Check{Rule: rule, Key: key})
+		}
+	}
+	decisions, err := c.t.store.Take(c.ctx, headgate.OpTake, checks, nil)
+	switch {
+	case err != nil && c.ctx.Err() != nil:
+		return 0, c.ctx.Err()
+	case err != nil:
+		c.failed(err)
+		if c.t.config.FailClosed {
+			return 0, err
+		}
+		return 0, nil
+	}
+	v := headgate.NewVerdict(decisions)
+	wait := v.RetryAfter
+	if v.Allowed {
+		wait = v.Delay
+	}
+	if wait == 0 {
+		return 0, nil
+	}
+	if wait < 0 || wait > c.left || admission.EndsWithin(c.ctx, wait) {
+		if v.Allowed {
+			c.refund(checks, decisions)
+		}
+		d := headgate.Decision{RetryAfter: wait}
+		if deciding := v.Deciding(); deciding != nil && deciding.Rule != pauseRule {
+			d = *deciding
+		}
+		return 0, c.denied(d)
+	}
+	if v.Allowed {
+		return 0, c.sleep(wait)
+	}
+	return wait, nil
+}
+
+// refund gives back what a call has taken that is not made.
+func (c *call) refund(checks []headgate.Check, decisions []headgate.Decision) {
+	for i := range decisions {
+		checks[decisions[i].Check].At = decisions[i].At
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
+	defer cancel()
+	if _, err := c.t.store.Take(ctx, headgate.OpRefund, checks, nil); err != nil {
+		c.failed(err)
+	}
+}
+
+// learn takes in what an answer says, and tells the other processes of a pause.
+func (c *call) learn(hint *Hint, now time.Time) {
+	pause := c.heed(hint, now, c.t.config.MaxPause)
+	if pause <= 0 {
+		return
+	}
+	if c.t.config.Hooks.Paused != nil {
+		c.t.config.Hooks.Paused(c.name, pause)
+	}
+	if c.t.store == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
+	defer cancel()
+	check := []headgate.Check{{Rule: pauseRule, Key: c.name}}
+	decisions, err := c.t.store.Take(ctx, headgate.OpPeek, check, nil)
+	if err == nil {
+		// Others may have been told the same: only what is missing is charged.
+		owed := int64(pauseBurst) - decisions[0].Remaining
+		if !decisions[0].Allowed {
+			owed = pauseBurst + decisions[0].RetryAfter.Microseconds()
+		}
+		if missing := pauseBurst + pause.Microseconds() - owed; missing > 0 {
+			check[0].Cost = min(missing, headgate.MaxCount)
+			_, err = c.t.store.Take(ctx, headgate.OpCharge, check, nil)
+		}
+	}
+	if err != nil {
+		c.failed(err)
+	}
+}
+
+func (c *call) failed(err error) {
+	if c.t.config.Hooks.Failed != nil {
+		c.t.config.Hooks.Failed(c.r, err)
+	}
+}

@@ -1,0 +1,366 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/notice"
+)
+
+// Transport is an [http.RoundTripper] that keeps within limits. It is safe for concurrent
+// use; make one with [New].
+type Transport struct {
+	config   Config
+	store    headgate.Store // nil if nothing is shared
+	base     http.RoundTripper
+	partners partners
+}
+
+// New returns a transport around base, which sends the requests; nil means
+// http.DefaultTransport. What bounds authentication or tracing may stand around it or be
+// its base. The store may be nil if there are no Limits: then what a partner asks for is
+// known to this process only. The error is a [*headgate.InvalidError] with every mistake.
+func New(store headgate.Store, base http.RoundTripper, config Config) (*Transport, error) {
+	if len(config.Limits) > 0 && store == nil {
+		var problems headgate.Problems
+		problems.Add("store", "the store is nil, which Limits need")
+		return nil, problems.Err("outbound")
+	}
+	if err := config.fill(); err != nil {
+		return nil, err
+	}
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	t := &Transport{config: config, store: store, base: base}
+	t.partners.all = make(map[string]*partner)
+	t.partners.make = func(name string) *partner {
+		p := &partner{budget: newBudget(config.Budget, config.Floor)}
+		if config.Gate != nil {
+			p.gate = config.Gate(name)
+		}
+		return p
+	}
+	return t, nil
+}
+
+// call is one request with all its attempts.
+type call struct {
+	t    *Transport
+	r    *http.Request
+	ctx  context.Context
+	name string // of the partner
+	*partner
+	left  time.Duration // that it may wait yet
+	again bool          // it may be sent again
+}
+
+// RoundTrip implements [http.RoundTripper]. Its errors are a [*headgate.DeniedError] if the
+// request was not sent since it would have had to wait for too long, or since hardly any
+// were answered of late; a [*flow.Rejection] of the gate; or that of the transport that
+// sends. An answer that is not to be retried by anybody above has Headgate-Retry: no, be it
+// that it came with that, or that this transport has given up.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	name := t.config.Partner(r)
+	c := &call{t: t, r: r, ctx: r.Context(), name: name, partner: t.partners.of(name, time.Now()), left: t.config.MaxWait, again: repeatable(r)}
+	cancel := context.CancelFunc(func() {})
+	if t.config.Timeout > 0 {
+		c.ctx, cancel = context.WithTimeout(c.ctx, t.config.Timeout)
+	}
+	res, err := c.do()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	res.Body = closing(res.Body, cancel)
+	return res, nil
+}
+
+// repeatable reports whether a request may be sent more than once.
+func repeatable(r *http.Request) bool {
+	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
+		return false
+	}
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return r.Header.Get("Idempotency-Key") != "" || r.Header.Get("X-Idempotency-Key") != ""
+}
+
+func (c *call) do() (*http.Response, error) {
+	if c.throttled(time.Now()) {
+		c.unsent()
+		return nil, &headgate.DeniedError{Reason: fmt.Sprintf("of late, %s has hardly answered; this call was not made", c.name)}
+	}
+	c.call()
+	for try := 1; ; try++ {
+		if err := c.admit(); err != nil {
+			c.unsent()
+			return nil, err
+		}
+		res, hint, err := c.attempt(try)
+		if err != nil && (c.ctx.Err() != nil || errors.Is(err, flow.ErrShed)) {
+			return nil, err
+		}
+		if !failed(res, &hint, err) {
+			return res, err
+		}
+		wait, ok := c.retry(try, &hint)
+		if !ok {
+			return c.giveUp(res, err)
+		}
+		discard(res)
+		if err := c.sleep(wait); err != nil {
+			return nil, err
+		}
+		if c.t.config.Hooks.Retried != nil {
+			c.t.config.Hooks.Retried(c.r, try+1)
+		}
+	}
+}
+
+// failed reports whether an attempt has failed so that another one might not.
+func failed(res *http.Response, hint *Hint, err error) bool {
+	if err != nil || hint.Limited {
+		return true
+	}
+	switch res.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// retry decides whether to try again, and when. The budget is charged here: what waits to be
+// sent again counts already.
+func (c *call) retry(try int, hint *Hint) (wait time.Duration, ok bool) {
+	if !c.again || hint.NoRetry || try >= c.t.config.Tries {
+		return 0, false
+	}
+	most := min(c.t.config.Backoff<<min(try-1, 20), c.t.config.MaxBackoff)
+	if most <= 0 {
+		most = c.t.config.MaxBackoff
+	}
+	wait = rand.N(most + 1)
+	if hint.Wait > 0 {
+		// Never sooner than that, and not all at once.
+		wait = max(wait, hint.Wait+rand.N(hint.Wait/10+1))
+	}
+	if wait > c.left || hint.Wait > c.t.config.MaxPause || admission.EndsWithin(c.ctx, wait) {
+		return 0, false
+	}
+	return wait, c.take()
+}
+
+// giveUp returns the last attempt's answer or error, marked so that nobody above tries again:
+// what could be done here was done.
+func (c *call) giveUp(res *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	if c.again {
+		res.Header.Set(notice.RetryHeader, notice.NoRetry)
+	}
+	return res, nil
+}
+
+// unsent closes the body of a request that is not sent, as a RoundTripper must.
+func (c *call) unsent() {
+	if c.r.Body != nil {
+		_ = c.r.Body.Close() // Nobody reads it.
+	}
+}
+
+// sleep waits, and counts it.
+func (c *call) sleep(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	if err := admission.Sleep(c.ctx, d); err != nil {
+		return err
+	}
+	c.left -= d
+	if c.t.config.Hooks.Waited != nil {
+		c.t.config.Hooks.Waited(c.r, d)
+	}
+	return nil
+}
+
+// denied is the error of a call that would have to wait for too long.
+func (c *call) denied(d headgate.Decision) error {
+	reason := fmt.Sprintf("the call may wait for %v", c.left.Round(time.Millisecond))
+	if deadline, ok := c.ctx.Deadline(); ok && time.Until(deadline) < c.left {
+		reason = "the context's deadline comes first"
+	}
+	return &headgate.DeniedError{Decision: d, Reason: reason}
+}
+
+// admit waits until the request may be sent, or returns why it may not.
+func (c *call) admit() error {
+	for {
+		most := c.left
+		if deadline, ok := c.ctx.Deadline(); ok {
+			most = min(most, time.Until(deadline))
+		}
+		wait, ok := c.slot(time.Now(), most)
+		if !ok {
+			return c.denied(headgate.Decision{RetryAfter: wait})
+		}
+		if err := c.sleep(wait); err != nil {
+			return err
+		}
+		again, err := c.shared()
+		if err != nil || again == 0 {
+			return err
+		}
+		if err := c.sleep(again); err != nil {
+			return err
+		}
+	}
+}
+
+// attempt sends the request once, or twice if it is hedged.
+func (c *call) attempt(try int) (*http.Response, Hint, error) {
+	if c.t.config.Hedge > 0 && c.again && (c.r.Body == nil || c.r.Body == http.NoBody) {
+		return c.hedged(try)
+	}
+	return c.send(try)
+}
+
+// send sends the request, and learns from the answer.
+func (c *call) send(try int) (*http.Response, Hint, error) {
+	ctx, cancel := c.ctx, context.CancelFunc(func() {})
+	if c.t.config.TryTimeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, c.t.config.TryTimeout)
+	}
+	return c.sendIn(ctx, cancel, try)
+}
+
+func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (*http.Response, Hint, error) {
+	var permit flow.Permit
+	if c.gate != nil {
+		var err error
+		if permit, err = c.gate.Acquire(ctx, flow.Request{Key: c.name}); err != nil {
+			cancel()
+			c.unsent()
+			return nil, Hint{}, err
+		}
+	}
+	r := c.r.Clone(ctx)
+	if try > 1 && c.r.GetBody != nil {
+		body, err := c.r.GetBody()
+		if err != nil {
+			cancel()
+			permit.Done(flow.Unused)
+			return nil, Hint{NoRetry: true}, fmt.Errorf("outbound: getting the body again: %w", err)
+		}
+		r.Body = body
+	}
+	permit.Begin()
+	res, err := c.t.base.RoundTrip(r)
+	now := time.Now()
+	if err != nil {
+		late := errors.Is(err, context.DeadlineExceeded)
+		cancel()
+		outcome := flow.Ignore
+		if late {
+			outcome = flow.Overload
+		}
+		permit.Done(outcome)
+		if !errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(ctx.Err(), context.Canceled) {
+			c.tried(now, false)
+		}
+		return nil, Hint{}, err
+	}
+	hint := ReadHint(res.StatusCode, res.Header, now)
+	c.tried(now, res.StatusCode < http.StatusInternalServerError)
+	c.learn(&hint, now)
+	res.Body = ending(res, permit, cancel)
+	return res, hint, nil
+}
+
+// outcomeOf is what an answer says about load.
+func outcomeOf(res *http.Response) flow.Outcome {
+	switch {
+	case res.StatusCode == http.StatusServiceUnavailable, res.StatusCode == http.StatusGatewayTimeout:
+		return flow.Overload
+	case res.StatusCode >= http.StatusBadRequest, strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"):
+		return flow.Ignore
+	}
+	return flow.Success
+}
+
+// ending is the body of an answer that gives the permit back when it was read or closed, and
+// ends the attempt's context then, not before. What has no permit any more is given back when
+// the answer begins: a stream, and the connection of an upgrade, which stays writable.
+func ending(res *http.Response, permit flow.Permit, cancel context.CancelFunc) io.ReadCloser {
+	outcome := outcomeOf(res)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		permit.Done(flow.Ignore)
+		return closing(res.Body, cancel)
+	}
+	if outcome == flow.Ignore || res.ContentLength >= 0 {
+		permit.Done(outcome)
+	}
+	return closing(res.Body, func() {
+		permit.Done(flow.Ignore)
+		cancel()
+	}, func() { permit.Done(outcome) })
+}
+
+// closing is a body that calls done once it is closed, and ended when it was read to its end.
+func closing(body io.ReadCloser, done func(), ended ...func()) io.ReadCloser {
+	b := &endedBody{ReadCloser: body, done: done, ended: ended}
+	if w, ok := body.(io.Writer); ok {
+		return struct {
+			*endedBody
+			io.Writer
+		}{b, w}
+	}
+	return b
+}
+
+type endedBody struct {
+	io.ReadCloser
+	done  func()
+	ended []func()
+}
+
+// Read implements [io.Reader].
+func (b *endedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		for _, f := range b.ended {
+			f()
+		}
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *endedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.done()
+	return err
+}
+
+// discarded is how much of an answer is read that nobody sees, so that its connection can be
+// used again.
+const discarded = 64 << 10
+
+func discard(res *http.Response) {
+	if res != nil {
+		_, _ = io.CopyN(io.Discard, res.Body, discarded)
+		_ = res.Body.Close()
+	}
+}
