@@ -87,7 +87,7 @@ type replayRequest struct {
 	Client      string        `help:"Entry that tells clients apart in the report: ip, user or a mapped one. Without it, the first that a request has of api_key, user and ip." placeholder:"ENTRY"`
 	Warmup      time.Duration `help:"How long, from the first request on, requests fill the counters and are not counted." default:"0s"`
 	Top         int64         `help:"How many clients to show." default:"20"`
-	Curve       int64         `help:"With how many requests to try lower and higher limits; 0 for none." default:"1000000"`
+	Curve       int64         `help:"With how many requests to try lower and higher limits; 0 for none." default:"200000"`
 	Differences int64         `help:"With --against: how many requests that are decided otherwise to list." default:"100"`
 	Expect      []string      `help:"Exit with 1 unless it holds: denied<0.1%, newly_denied=0, denied[RULE]<5. May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
 	Anonymize   bool          `help:"Show names that nobody can tell in place of clients, and no text of the log."`

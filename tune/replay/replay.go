@@ -48,7 +48,7 @@ type Options struct {
 // The defaults and bounds of [Options].
 const (
 	DefaultTop   = 20
-	DefaultCurve = 1_000_000
+	DefaultCurve = 200_000
 	// MaxClients is how many clients are told apart in the report. Decisions do not depend
 	// on it.
 	MaxClients = 1 << 20
