@@ -80,9 +80,9 @@ func TestExamplesBind(t *testing.T) {
 		d    policy.Descriptor
 		want string
 	}{
-		{"login", policy.Descriptor{{Name: "route", Value: "POST /v1/token"}, {Name: "api_key", Value: "k1"}}, "login"},
-		{"login", policy.Descriptor{{Name: "route", Value: "POST /v1/token"}}, ""},
-		{"login", policy.Descriptor{{Name: "route", Value: "GET /v1/token"}, {Name: "api_key", Value: "k1"}}, ""},
+		{"login", facts("route=POST /login,ip=2001:db8::1,user=ada,api_key=k1"), "login-address=2001:db8::/64 login-user=ada"},
+		{"login", facts("route=POST /login,ip=2001:db8::2,api_key=k2"), "login-address=2001:db8::/64"},
+		{"login", facts("route=GET /login,ip=192.0.2.1,user=ada"), ""},
 		{"identity", policy.Descriptor{{Name: "api_key", Value: "k1"}, {Name: "ip", Value: "192.0.2.1"}}, "client everyone"},
 		{"identity", policy.Descriptor{{Name: "ip", Value: "2001:db8::1"}}, "anonymous=2001:db8::/64 everyone"},
 		{"match", policy.Descriptor{{Name: "country", Value: "DE"}, {Name: "route", Value: "GET /v1/search"}}, "search v1"},

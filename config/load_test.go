@@ -170,7 +170,8 @@ func TestSample(t *testing.T) {
 		got = append(got, fmt.Sprintf("%v %v", r.Limits, r.Direct))
 	}
 	want := []string{
-		"login (20 per 1m, 5 per 3s) false",
+		"login-address (20 per 1m) false",
+		"login-user (5 per 15m) false",
 		"anonymous (100 per 1m) false",
 		"everyone (1000 per 1s burst 2000) false",
 		"auth.createToken (20 per 1m, 5 per 3s) true",

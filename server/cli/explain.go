@@ -33,7 +33,7 @@ func (explainRequest) Help() string {
 	return "Says which rules bind the request and why the others do not, the keys it counts under, the limits that apply, and where they stand. Without --store that is where they stand when nothing was used yet.\n\n" +
 		"Exit codes: 0 explained, and all that was expected holds; 1 something that was expected does not; 2 a mistake; 3 the store does not answer.\n\n" +
 		"Examples:\n" +
-		"  headgate explain --config headgate.yaml api_key=k1 ip=203.0.113.10 route='POST /v1/token'\n" +
+		"  headgate explain --config headgate.yaml user=ada ip=203.0.113.10 route='POST /login'\n" +
 		"  headgate explain --envoy-config ratelimit domain=edge user=anna path=/files/a\n" +
 		"  headgate explain --config headgate.yaml tier=free --cost 9 --expect allow --expect rule=login\n" +
 		"  headgate explain --config headgate.yaml api_key=k1 --store redis://127.0.0.1:6379/0"

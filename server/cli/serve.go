@@ -93,7 +93,7 @@ func suggest(w io.Writer, base string, set *policy.Set) {
 		fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(check), base)
 		fmt.Fprintf(w, "  curl -i --json %s '%s/v1/check?status=true'\n", quoteShell(check), base)
 	}
-	fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(`{"descriptor":{"api_key":"k1","ip":"203.0.113.10","route":"POST /v1/token"}}`), base)
+	fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(`{"descriptor":{"user":"ada","ip":"203.0.113.10","route":"POST /login"}}`), base)
 	fmt.Fprintf(w, "  curl %s/v1/rules\n\n", base)
 }
 

@@ -16,7 +16,7 @@ func TestFirstSteps(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	user, denials := firstChecks(t, s)
-	if v := s.check(t, `{"descriptor": {"api_key": "k1", "ip": "203.0.113.10", "route": "POST /v1/token"}, "cost": 1}`); !v.Allowed || len(v.Decisions) != 3 {
+	if v := s.check(t, `{"descriptor": {"api_key": "k1", "user": "ada", "ip": "203.0.113.10", "route": "POST /login"}, "cost": 1}`); !v.Allowed || len(v.Decisions) != 3 {
 		t.Errorf("by descriptor: %+v", v)
 	}
 	if v := s.check(t, strings.Replace(user, "}", `,"cost":6}`, 1)); v.Allowed || v.RetryAfterMS != -1 {

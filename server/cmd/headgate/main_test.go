@@ -176,7 +176,7 @@ func TestCounts(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	s := start(t)
-	if status, body := s.post(t, "/v1/check", `{"descriptor":{"api_key":"k1","ip":"203.0.113.10","route":"POST /v1/token"},"cost":1}`); status != 200 || strings.Contains(body, `"decisions":[]`) {
+	if status, body := s.post(t, "/v1/check", `{"descriptor":{"user":"ada","ip":"203.0.113.10","route":"POST /login"},"cost":1}`); status != 200 || strings.Contains(body, `"decisions":[]`) {
 		t.Errorf("the sample policy binds no such request: %d %s", status, body)
 	}
 	if status, body := s.post(t, "/v1/reset", user); status != 200 {
