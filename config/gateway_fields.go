@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config/gatewayfile"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
@@ -38,6 +39,9 @@ func gatewayFile() value[gatewayfile.Settings] {
 			func(into *t, _ *node, v gatewayfile.Identity) { into.Identity = v }),
 		to("concurrency", "how many requests may be in progress", listOf(concurrencyMapping(), 1, gatewayfile.MaxBounds),
 			func(into *t, _ *node, v []entry[gatewayfile.Concurrency]) { into.Concurrency = good(v) }),
+		to("pressure", "what of the gateway's own has upstreams with a load shed requests before their queues fill: scheduler (goroutines wait for a processor), cpu (the cgroup's quota stops the process), memory (processes wait for it)",
+			listOf(oneOf(gatewayfile.Scheduler, gatewayfile.CPU, gatewayfile.Memory), 1, 3),
+			func(into *t, _ *node, v []entry[gatewayfile.Pressure]) { into.Pressure = good(v) }),
 		to("settle", "the rules under which requests are charged an estimate, and their real cost when they have ended", listOf(settleMapping(), 1, gatewayfile.MaxSettle),
 			func(into *t, _ *node, v []entry[gatewayfile.Settle]) { into.Settle = good(v) }),
 		to("request_headers", "what is changed in requests on their way to the upstream", headersMapping(),
@@ -71,6 +75,7 @@ func upstreamMapping() value[gatewayfile.Upstream] {
 			func(into *t, _ *node, v string) { into.TargetHost = v == "target" }),
 		to("health", "how targets are looked after", healthMapping(), func(into *t, _ *node, v gatewayfile.Health) { into.Health = &v }),
 		to("eject", "when a target that does not answer is passed over", ejectMapping(), func(into *t, _ *node, v gatewayfile.Eject) { into.Eject = v }),
+		to("load", "how many requests may be with it at the same time, which is found out; {} is good for most. Without it nothing bounds them", loadMapping(), func(into *t, _ *node, v gatewayfile.Load) { into.Load = &v }),
 		to("timeouts", "how long its servers may take", timeoutsMapping(), func(into *t, _ *node, v gatewayfile.Timeouts) { into.Timeouts = v }),
 		to("tls", "how https targets are spoken to", tlsMapping(), func(into *t, _ *node, v gatewayfile.TLSFiles) { into.Files = v }),
 	})
@@ -92,6 +97,30 @@ func ejectMapping() value[gatewayfile.Eject] {
 	return object("eject", []field[t]{
 		to("after", "how many failures in a row it takes", count(1, 1_000_000), func(into *t, _ *node, v int) { into.After = v }),
 		to("for", "for how long, the first time", waitText(), func(into *t, _ *node, v time.Duration) { into.For = v }),
+	})
+}
+
+func loadMapping() value[gatewayfile.Load] {
+	type t = gatewayfile.Load
+	limit := wholeNumber(1, gatewayfile.MaxConcurrency)
+	return object("load", []field[t]{
+		to("initial", "the limit before anything is known; 20 if left out", limit, func(into *t, _ *node, v int64) { into.Initial = v }),
+		to("min", "the least limit; 1 if left out", limit, func(into *t, _ *node, v int64) { into.Min = v }),
+		to("max", "the largest limit; 1000 if left out", limit, func(into *t, _ *node, v int64) { into.Max = v }),
+		to("ceiling", "how long an answer may take; one that takes longer counts as overload", waitText(), func(into *t, _ *node, v time.Duration) { into.Ceiling = v }),
+		to("queue", "how many requests may wait; 1000 if left out", count(1, 1_000_000), func(into *t, _ *node, v int) { into.Queue = v }),
+		to("wait", "how long a sheddable request may wait; 100ms if left out. A critical one may wait two and a half times as long", waitText(), func(into *t, _ *node, v time.Duration) { into.Wait = v }),
+		to("class", "the entry with the class of a request: critical_plus, critical, sheddable_plus or sheddable. Not one of identity.headers", filledText(), func(into *t, _ *node, v string) { into.Class = v }),
+		to("tenant", "the entry with whom a request is for: tenants that wait are served in turn. Not one of identity.headers", filledText(), func(into *t, _ *node, v string) { into.Tenant = v }),
+		to("mode", "enforce, or shadow: measure, and let everything pass", oneOf("enforce", "shadow"), func(into *t, _ *node, v string) { into.Shadow = v == "shadow" }),
+	})
+}
+
+func routeLoadMapping() value[gatewayfile.RouteLoad] {
+	type t = gatewayfile.RouteLoad
+	return object("load", []field[t]{
+		to("class", "how much its requests matter: critical_plus, critical, sheddable_plus or sheddable", oneOf(flow.CriticalPlus, flow.Critical, flow.SheddablePlus, flow.Sheddable), func(into *t, _ *node, v flow.Class) { into.Class = &v }),
+		to("exempt", "whether its requests pass without being asked about, as health checks and long polls should", trueOrFalse(), func(into *t, _ *node, v bool) { into.Exempt = v }),
 	})
 }
 
@@ -122,6 +151,7 @@ func routeMapping() value[gatewayfile.Route] {
 		to("name", "the entry route of its requests; the pattern if left out", filledText(), func(into *t, _ *node, v string) { into.Name = v }),
 		to("upstream", "the name of the upstream; the first one if left out", filledText(), func(into *t, _ *node, v string) { into.Upstream = v }),
 		to("max_body", "the largest body, such as 1MiB, or unlimited", sizeText(1, math.MaxInt64, -1), func(into *t, _ *node, v int64) { into.MaxBody = v }),
+		to("load", "what an upstream with a load is told of its requests", routeLoadMapping(), func(into *t, _ *node, v gatewayfile.RouteLoad) { into.Load = v }),
 		to("request_headers", "what is changed in requests, after what is changed in all", headersMapping(), func(into *t, _ *node, v gatewayfile.Headers) { into.Request = v }),
 		to("response_headers", "what is changed in answers, after what is changed in all", headersMapping(), func(into *t, _ *node, v gatewayfile.Headers) { into.Response = v }),
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config/gatewayfile"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 )
@@ -51,6 +52,7 @@ func TestGatewayFile(t *testing.T) {
 				Name: "api", Targets: []string{"http://127.0.0.1:9001", "h2c://127.0.0.1:9002"}, Balance: gatewayfile.LeastConnections, TargetHost: true,
 				Health:   &gatewayfile.Health{Path: "/healthz", Every: 2 * time.Second, Timeout: 500 * time.Millisecond, UpAfter: 1, DownAfter: 4},
 				Eject:    gatewayfile.Eject{After: 3, For: 5 * time.Second},
+				Load:     &gatewayfile.Load{Initial: 30, Min: 2, Max: 400, Ceiling: 2 * time.Second, Queue: 500, Wait: 50 * time.Millisecond, Class: "class", Tenant: "subject", Shadow: true},
 				Timeouts: gatewayfile.Timeouts{Dial: time.Second, ResponseHeader: 90 * time.Second, Idle: 10 * time.Minute, KeepAlive: 20 * time.Second},
 			},
 			{
@@ -59,14 +61,15 @@ func TestGatewayFile(t *testing.T) {
 			},
 		},
 		Routes: []gatewayfile.Route{
-			{Pattern: "GET /items/{id}"},
+			{Pattern: "GET /items/{id}", Load: gatewayfile.RouteLoad{Class: new(flow.SheddablePlus)}},
+			{Pattern: "GET /poll", Load: gatewayfile.RouteLoad{Exempt: true}},
 			{Pattern: "/reports/", Name: "reports", Upstream: "reports", MaxBody: -1, Request: gatewayfile.Headers{Set: []gatewayfile.Header{{Name: "X-Report", Value: "1"}}}},
 			{Pattern: "POST /upload", MaxBody: 1 << 30, Response: gatewayfile.Headers{Remove: []string{"Server"}}},
 		},
 		Paths: httplimit.EncodedSlashes | httplimit.CutParameters,
 		Identity: gatewayfile.Identity{
 			Address: gatewayfile.Address{Header: "Forwarded", Trust: []string{"10.0.0.0/8", "unix"}}, APIKey: []string{"X-Key"},
-			Headers: map[string]string{"tenant": "X-Tenant"}, Trusted: map[string]string{"user": "X-User"},
+			Headers: map[string]string{"tenant": "X-Tenant"}, Trusted: map[string]string{"user": "X-User", "class": "Headgate-Class"},
 			Certificate: map[string]gatewayfile.CertificateField{"device": gatewayfile.Fingerprint},
 			JWT: &gatewayfile.JWT{
 				Keys: "https://issuer.example/keys", Algorithms: []string{"ES256"}, Issuer: "https://issuer.example", Audience: "api", Header: "X-Token",
@@ -80,6 +83,7 @@ func TestGatewayFile(t *testing.T) {
 			},
 			{Name: "all", Limit: 5000},
 		},
+		Pressure: []gatewayfile.Pressure{gatewayfile.Scheduler, gatewayfile.Memory},
 		Settle: []gatewayfile.Settle{
 			{Rule: "traffic", Per: 1024, Estimate: 64},
 			{Rule: "model-tokens", Header: "X-Model-Tokens", Keep: true, Estimate: 500},

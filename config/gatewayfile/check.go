@@ -71,6 +71,7 @@ func (o Settings) WithDefaults() (Settings, headgate.Problems) {
 	c.routes(&o)
 	c.identity(&o.Identity)
 	c.concurrency(&o)
+	c.loads(&o)
 	o.Settle = slices.Clone(o.Settle)
 	c.settle(o.Settle)
 	return o, c.problems

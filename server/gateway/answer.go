@@ -20,7 +20,7 @@ const (
 	open                       // the same, without a decision
 	denied                     // by a limit
 	listed                     // denied by the policy's deny list
-	shed                       // there was no permit
+	crowded                    // there was no permit
 	refused                    // by the gateway itself: no route, no valid token, too large
 	unavailable                // there was no decision
 	unanswered                 // no upstream server has answered
@@ -134,6 +134,7 @@ func (x *exchange) challenge() string {
 // it is the proxy's ErrorHandler.
 func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error) {
 	x.outcome = unanswered
+	x.failedLoad(err)
 	p := noAnswer
 	var late net.Error
 	switch failure := x.clientFailure(); {

@@ -152,6 +152,13 @@ func (b *body) failure() error {
 	return b.err
 }
 
+// waitedFor is for how long the client was waited for.
+func (b *body) waitedFor() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waited
+}
+
 // complete reports whether the whole body has come.
 func (b *body) complete() bool {
 	b.mu.Lock()

@@ -47,6 +47,9 @@ func (x *exchange) admit() bool {
 		x.outcome = open
 		return true
 	case admission.Ended:
+		if x.load.Gate != nil {
+			return x.notLetIn(err) // It was asked again, after a delay.
+		}
 		return x.gone(err)
 	case admission.Broken:
 		// The rules are valid: it is the request that they cannot be applied to.
@@ -103,7 +106,7 @@ func (x *exchange) turnAway(full *busyLimit, err error) {
 		x.cannotCount(err)
 		return
 	}
-	x.outcome = shed
+	x.outcome = crowded
 	x.answer(tooBusy(full))
 }
 

@@ -39,11 +39,14 @@ type exchange struct {
 
 	facts   policy.Descriptor
 	permits []flow.Permit
-	ask     decide.Ask
-	charge  admission.Charge
-	decided bool       // the charge's verdict is to be told
-	costs   []reported // what the upstream server says that the request has cost
-	heard   bool       // it has answered
+	load    admission.Load // of the upstream
+	// workBegan is when the request went to the upstream, if it has a load.
+	workBegan time.Time
+	ask       decide.Ask
+	charge    admission.Charge
+	decided   bool       // the charge's verdict is to be told
+	costs     []reported // what the upstream server says that the request has cost
+	heard     bool       // it has answered
 	// refusal is the answer to a request that the rules admit and the gateway does
 	// not, with the verdict that is told of it.
 	refusal *httplimit.Problem
@@ -58,7 +61,7 @@ type exchange struct {
 
 func newExchange(g *inner) *exchange {
 	x := &exchange{g: g, costs: make([]reported, len(g.settling.headers))}
-	x.charge = admission.Charge{Store: (*counters)(x), Failure: g.options.OnStoreError, MaxDelay: g.options.MaxDelay}
+	x.charge = admission.Charge{Store: (*counters)(x), Failure: g.options.OnStoreError, MaxDelay: g.options.MaxDelay, Sleep: x.load.Sleep}
 	within := g.options.Clients.Response
 	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrading: &g.upgrading, watch: g.watchers.newWatch()}
 	x.w.informing, x.ended = x.inform, x.trailed
@@ -129,7 +132,11 @@ func (x *exchange) serve() {
 		x.turnAway(full, err)
 		return
 	}
+	if !x.pass() {
+		return
+	}
 	if !x.admit() {
+		x.load.Permit.Done(flow.Unused)
 		return
 	}
 	if x.refusal != nil {
@@ -137,6 +144,7 @@ func (x *exchange) serve() {
 		x.answer(x.refusal)
 		return
 	}
+	x.beginWork()
 	x.proxy.ServeHTTP(x.w, x.r)
 }
 
@@ -239,6 +247,7 @@ func (x *exchange) end() {
 	if x.target != nil {
 		x.target.inFlight.Add(-1)
 	}
+	x.load.Permit.Done(flow.Ignore) // unless something was learnt from it
 	x.leave()
 	var received int64
 	if x.body != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/headgate/headgate/config/gatewayfile"
+	"github.com/headgate/headgate/httplimit"
 )
 
 // The headers by which proxies tell of the client.
@@ -26,6 +27,7 @@ const (
 // X-Forwarded-: those of proxies about the client, and those that exchange the path, which would lead past the rules for it.
 // They are taken off what does not come from a trusted proxy.
 var onlyTrusted = []string{
+	httplimit.ClassHeader, httplimit.TenantHeader,
 	"X-Original-Url", "X-Rewrite-Url", "X-Original-Path", "X-Envoy-Original-Path", "X-Replaced-Path", "X-Waws-Unencoded-Url",
 	// Gunicorn, for one, cuts the first of them off the path.
 	"Script-Name", "Path-Info", "X-Script-Name",
@@ -119,6 +121,9 @@ func (x *exchange) forward(h http.Header) {
 	set(forwardedHost, 1)
 	set(forwardedProto, 2)
 	set(realIP, 3)
+	if x.load.Gate != nil {
+		h[httplimit.ClassHeader] = []string{x.load.Request.Class.String()}
+	}
 	if source == forwarded && peer != "" {
 		node := "for=" + peer
 		if strings.Contains(peer, ":") {
@@ -261,6 +266,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	x.g.counts.answers.add(res.StatusCode)
 	x.hear(res.Header)
+	x.hearLoad(res)
 	x.withholdTrailers(res.Trailer)
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		x.closeAfter(res.Header)
@@ -312,6 +318,7 @@ func (x *exchange) withhold(h http.Header) {
 // trailers are there, announced or not.
 func (x *exchange) trailed(res *http.Response) {
 	x.hear(res.Trailer)
+	x.endLoad(res)
 	x.withholdTrailers(res.Trailer)
 }
 

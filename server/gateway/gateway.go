@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/telemetry/prom"
 )
 
 // Gateway is an [http.Handler] that passes on what the rules admit. It is safe for
@@ -32,6 +33,7 @@ type Gateway struct {
 type shared struct {
 	decider   decide.Decider
 	counts    counts
+	gates     *prom.Gates // of the upstreams
 	buffers   buffers
 	upgrades  upgrades
 	addresses *permits.Gate // connections to clients, by their addresses
@@ -44,7 +46,7 @@ type shared struct {
 // bounds the first reading of keys. The error is a [*headgate.InvalidError] with
 // every mistake in the options, or says that the keys of tokens cannot be read.
 func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway, error) {
-	g := &Gateway{closing: make(chan struct{})}
+	g := &Gateway{closing: make(chan struct{}), shared: shared{gates: prom.NewGates()}}
 	g.decider, g.hashKey = decider, []byte(rand.Text())
 	g.upgrades.open = make(map[*upgraded]struct{})
 	var err error

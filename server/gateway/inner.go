@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -97,6 +98,16 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
 	g.settling = newSettling(o.Settle)
 	g.headerEntries(&problems)
+	g.loadEntries(&problems)
+	parts := make([]loadParts, len(o.Upstreams))
+	for i := range o.Upstreams {
+		if o.Upstreams[i].Load != nil && len(problems) == 0 {
+			var err error
+			if parts[i], err = newLoadParts(o.Upstreams[i].Load, o.Pressure, os.DirFS("/")); err != nil {
+				problems.Add("pressure", "%v", err)
+			}
+		}
+	}
 	if err := problems.Err("gateway"); err != nil {
 		return nil, err
 	}
@@ -114,6 +125,16 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 		}
 	}
 	g.open()
+	for i, p := range g.pools {
+		p.load = g.newLoad(&p.Upstream, parts[i], before)
+	}
+	if before != nil {
+		for _, p := range before.pools {
+			if !slices.ContainsFunc(g.pools, func(now *pool) bool { return now.Name == p.Name }) {
+				g.gates.Forget(p.Name)
+			}
+		}
+	}
 	return g, nil
 }
 
@@ -148,6 +169,9 @@ func (g *inner) start() {
 	g.tokens.use()
 	var looks []func(context.Context)
 	for _, p := range g.pools {
+		if p.load != nil {
+			looks = append(looks, p.load.tale.run)
+		}
 		if p.Health == nil {
 			continue
 		}

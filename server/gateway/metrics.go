@@ -67,6 +67,7 @@ func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 	for class := 1; class < len(g.counts.answers); class++ {
 		number(descAnswers, prometheus.CounterValue, g.counts.answers[class].Load(), statusNames[class])
 	}
+	g.gates.Collect(to)
 	number(descInFlight, prometheus.GaugeValue, g.counts.inFlight.Load())
 	number(descUpgraded, prometheus.GaugeValue, int64(g.upgrades.count()))
 	number(descConns, prometheus.GaugeValue, g.counts.conns.Load())

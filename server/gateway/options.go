@@ -55,6 +55,12 @@ type (
 	Health = gatewayfile.Health
 	// Eject is when a target that fails in use is passed over.
 	Eject = gatewayfile.Eject
+	// Load is how an upstream finds out how many requests may be with it.
+	Load = gatewayfile.Load
+	// RouteLoad is what that is told of the requests of a route.
+	RouteLoad = gatewayfile.RouteLoad
+	// Pressure is a signal of how short the gateway's process is of something.
+	Pressure = gatewayfile.Pressure
 	// Timeouts bound how long a pool's servers may take.
 	Timeouts = gatewayfile.Timeouts
 	// Route is some of the requests.

@@ -25,6 +25,7 @@ type pool struct {
 	// idleTicks is how long an answer may pause.
 	idleTicks int64
 	conns     *conns // to the targets
+	load      *load  // nil if nothing bounds the requests that are with it
 }
 
 // What bounds the connections to upstream servers.

@@ -16,6 +16,9 @@ type writer struct {
 	status    int
 	sent      int64
 	upgraded  *upgraded // what the connection has become; nil if it is still HTTP
+	// waited is for how long the client was waited for, if timed.
+	timed  bool
+	waited time.Duration
 	// informing changes the headers of an informational answer, and reports whether the
 	// client understands one.
 	informing func(http.Header) bool
@@ -28,7 +31,7 @@ type writer struct {
 // begin has the writer write to next.
 func (w *writer) begin(next http.ResponseWriter) {
 	w.ResponseWriter, w.control = next, http.NewResponseController(next)
-	w.status, w.sent, w.upgraded = 0, 0, nil
+	w.status, w.sent, w.upgraded, w.timed, w.waited = 0, 0, nil, false, 0
 	w.watch.begin(w.control)
 }
 
@@ -87,9 +90,16 @@ func (w *writer) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	var began time.Time
+	if w.timed {
+		began = time.Now()
+	}
 	w.start()
 	n, err := w.ResponseWriter.Write(p)
 	w.stop()
+	if w.timed {
+		w.waited += time.Since(began)
+	}
 	w.sent += int64(n)
 	return n, err
 }

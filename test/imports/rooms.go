@@ -73,8 +73,8 @@ func Rooms() []Room {
 		{"telemetry/*", []string{".", "flow", "internal/errtext"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
-		{"config/gatewayfile", []string{".", "policy", "httplimit", "internal/spelling", "internal/routes"}},
-		{"config", []string{".", "internal/errtext", "policy", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
+		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/spelling", "internal/routes"}},
+		{"config", []string{".", "internal/errtext", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
 
 		// What answers questions about limits from logs and from measurement.
 		{"tune/accesslog", nil},
@@ -103,7 +103,7 @@ func Rooms() []Room {
 		{"server/insightapi", []string{".", "internal/errtext", "store", "policy", "server/decide", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/gateway", []string{".", "policy", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
+		{"server/gateway", []string{".", "policy", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
 		{"server/*", []string{".", "policy", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "server/decide", "internal/routes", "server/wire"}},
 
 		// Nothing that users import may import these.

@@ -1,0 +1,251 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/adaptive"
+	"github.com/headgate/headgate/flow/shed"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/telemetry/prom"
+)
+
+// load bounds how many requests are with an upstream: an adaptive limit with a queue in
+// front of it.
+type load struct {
+	settings Load
+	pressure []Pressure
+	gate     flow.Gate // what is asked: queue, watched, and in shadow if it is to be
+	queue    *shed.Gate
+	limit    *adaptive.Gate
+	watched  *prom.Gate
+	tale     tale
+}
+
+// loadParts are what a load is made of. All of it is made before anything is in force, as
+// there may be something wrong with it.
+type loadParts struct {
+	knee    *adaptive.Knee
+	signals []shed.Signal
+}
+
+// newLoadParts makes the parts of an upstream's load.
+func newLoadParts(l *Load, pressure []Pressure, files fs.FS) (loadParts, error) {
+	knee, err := adaptive.NewKnee(l.Knee(uint64(time.Now().UnixNano())))
+	if err != nil {
+		return loadParts{}, err
+	}
+	signals, err := newSignals(pressure, files)
+	return loadParts{knee, signals}, err
+}
+
+// newSignals makes the signals, which look at the files of the machine's root.
+func newSignals(all []Pressure, files fs.FS) (signals []shed.Signal, err error) {
+	for _, p := range all {
+		var s shed.Signal
+		switch p {
+		case gatewayfile.Scheduler:
+			s = shed.NewScheduler()
+		case gatewayfile.CPU:
+			s, err = either(files, shed.NewThrottling, "sys/fs/cgroup/cpu.stat", "sys/fs/cgroup/cpu/cpu.stat")
+		default:
+			s, err = either(files, shed.NewMemory, "sys/fs/cgroup/memory.pressure", "proc/pressure/memory")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pressure %v: %w", p, err)
+		}
+		signals = append(signals, s)
+	}
+	return signals, nil
+}
+
+// either is a signal from the first of the files that has it.
+func either[S shed.Signal](files fs.FS, open func(fs.FS, string) (S, error), names ...string) (shed.Signal, error) {
+	var errs []error
+	for _, name := range names {
+		s, err := open(files, name)
+		if err == nil {
+			return s, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// newLoad returns the load of an upstream. One that was there before goes on if nothing of
+// it has changed: it knows the limit, and what is in progress.
+func (g *inner) newLoad(u *Upstream, parts loadParts, before *inner) *load {
+	if u.Load == nil {
+		g.gates.Forget(u.Name)
+		return nil
+	}
+	if before != nil {
+		for _, p := range before.pools {
+			if p.Name == u.Name && p.load != nil && p.load.settings == *u.Load && slices.Equal(p.load.pressure, g.options.Pressure) {
+				return p.load
+			}
+		}
+	}
+	l := &load{settings: *u.Load, pressure: g.options.Pressure, limit: adaptive.New(u.Name, parts.knee)}
+	config := u.Load.Queued(u.Name)
+	config.Seed = uint64(time.Now().UnixNano())
+	config.Signals = parts.signals
+	logger := g.options.Logger
+	config.SignalFailed = func(err error) {
+		logger.Error("a signal of pressure cannot be read", slog.String("upstream", u.Name), slog.Any("error", err))
+	}
+	var err error
+	if l.queue, err = shed.New(l.limit, config); err != nil {
+		panic(err) // the options were found right with the same
+	}
+	l.watched = g.gates.Watch(u.Name, l.queue, l.queue, l.limit)
+	l.gate = l.watched
+	if u.Load.Shadow {
+		l.gate = flow.Shadow(l.watched)
+	}
+	l.tale = tale{upstream: u.Name, of: l, logger: logger}
+	return l
+}
+
+// loadEntries are the entries that class and tenant are taken from, and what is said
+// against them.
+func (g *inner) loadEntries(problems *headgate.Problems) {
+	for i := range g.options.Upstreams {
+		l := g.options.Upstreams[i].Load
+		if l == nil {
+			continue
+		}
+		for _, entry := range []string{l.Class, l.Tenant} {
+			if entry == "" {
+				continue
+			}
+			if !slices.ContainsFunc(g.facts, func(f fact) bool { return f.name == entry }) {
+				problems.Add(fmt.Sprintf("upstreams[%d].load", i), "the load of the upstream %q looks at the entry %q, which no request has", g.options.Upstreams[i].Name, entry)
+			}
+			g.entries = append(g.entries, entry)
+		}
+	}
+}
+
+// pass asks the gate of the upstream, if the request goes to one that has it. It reports
+// false if it has answered the request.
+func (x *exchange) pass() bool {
+	if x.refusal != nil || x.route.pool.load == nil || x.route.Load.Exempt {
+		return true
+	}
+	l := x.route.pool.load
+	x.load = admission.Load{Gate: l.gate}
+	if l.settings.Tenant != "" {
+		x.load.Request.Tenant, _ = x.facts.Get(l.settings.Tenant)
+	}
+	if x.route.Load.Class != nil {
+		x.load.Request.Class = *x.route.Load.Class
+	} else if l.settings.Class != "" {
+		name, _ := x.facts.Get(l.settings.Class)
+		if class, err := flow.ParseClass(name); err == nil {
+			x.load.Request.Class = class
+		}
+	}
+	if err := x.load.Enter(x.r.Context()); err != nil {
+		return x.notLetIn(err)
+	}
+	return true
+}
+
+// notLetIn answers a request that the gate has not let in. It returns false.
+func (x *exchange) notLetIn(err error) bool {
+	rejection, refused := errors.AsType[*flow.Rejection](err)
+	switch {
+	case !refused && x.r.Context().Err() != nil:
+		return x.gone(x.r.Context().Err())
+	case !refused:
+		return x.cannotCount(err)
+	}
+	x.outcome = crowded
+	p := httplimit.Problem(notice.Shed(x.w.Header(), rejection))
+	x.answer(&p)
+	return false
+}
+
+// beginWork is called when the request goes to the upstream.
+func (x *exchange) beginWork() {
+	if x.load.Permit.Held() {
+		x.workBegan = time.Now()
+		x.load.Permit.Begin()
+	}
+}
+
+// hearLoad notes what the beginning of an answer says about load. The permit goes back when
+// the server is done: with an answer of a known length as soon as that begins, since what
+// is left is up to the client, and otherwise when the answer has come to its end.
+func (x *exchange) hearLoad(res *http.Response) {
+	if !x.load.Permit.Held() {
+		return
+	}
+	kind := res.Header["Content-Type"]
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols, len(kind) > 0 && strings.HasPrefix(kind[0], "text/event-stream"):
+		x.load.Permit.Done(flow.Ignore) // It lasts as long as the client likes.
+	case res.ContentLength >= 0:
+		x.load.Permit.Done(x.sample(res.StatusCode, res.Header["Grpc-Status"]))
+	default:
+		x.w.timed = true
+	}
+}
+
+// endLoad notes the end of an answer without a length.
+func (x *exchange) endLoad(res *http.Response) {
+	if x.load.Permit.Held() {
+		x.load.Permit.Done(x.sample(res.StatusCode, res.Trailer["Grpc-Status"]))
+	}
+}
+
+// sample is what an answer says about load, by its status and that of gRPC, if it has one.
+func (x *exchange) sample(status int, code []string) flow.Outcome {
+	switch {
+	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
+		return flow.Overload
+	case status >= http.StatusBadRequest:
+		return flow.Ignore
+	case len(code) > 0 && code[0] != "0":
+		switch code[0] {
+		case "4", "8", "14": // DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE
+			return flow.Overload
+		}
+		return flow.Ignore
+	}
+	waited := x.w.waited
+	if x.body != nil {
+		waited += x.body.waitedFor()
+	}
+	if waited > 5*time.Millisecond && 4*waited > time.Since(x.workBegan) {
+		return flow.Ignore // It was the client that took its time.
+	}
+	return flow.Success
+}
+
+// failedLoad notes that there was no answer. Only what takes too long tells of load: a server
+// that refuses connections is not there.
+func (x *exchange) failedLoad(err error) {
+	outcome := flow.Ignore
+	var late net.Error
+	if x.clientFailure() == nil && x.r.Context().Err() == nil && !errors.Is(err, syscall.ECONNREFUSED) &&
+		(errors.As(err, &late) && late.Timeout() || errors.Is(err, context.DeadlineExceeded)) {
+		outcome = flow.Overload
+	}
+	x.load.Permit.Done(outcome)
+}
