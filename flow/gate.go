@@ -44,6 +44,11 @@ type Request struct {
 	Cost int64
 	// Class is how much the work matters beside other work.
 	Class Class
+	// Limit is how many units of the key may be in progress for this request to begin,
+	// up to headgate.MaxCount. Zero means the gate's own limit, and so does any value
+	// where the gate has no keys. It is for bounds that depend on who asks, such as a
+	// tariff.
+	Limit int64
 }
 
 // Units is the cost, with zero taken for one.
@@ -64,9 +69,9 @@ func (r *Request) Flow() string {
 }
 
 // Validate returns nil, or a [*headgate.InvalidError] that lists what is wrong with
-// the cost and the class. Gates call it; callers need not.
+// the cost, the class and the limit. Gates call it; callers need not.
 func (r *Request) Validate() error {
-	if r.Cost >= 0 && r.Cost <= headgate.MaxCount && r.Class.known() {
+	if r.Cost >= 0 && r.Cost <= headgate.MaxCount && r.Class.known() && r.Limit >= 0 && r.Limit <= headgate.MaxCount {
 		return nil
 	}
 	var problems headgate.Problems
@@ -76,6 +81,9 @@ func (r *Request) Validate() error {
 	if !r.Class.known() {
 		problems.Add("class", "the class is %d, must be %d (%v) to %d (%v)", int8(r.Class),
 			int8(Sheddable), Sheddable, int8(CriticalPlus), CriticalPlus)
+	}
+	if r.Limit < 0 || r.Limit > headgate.MaxCount {
+		problems.Add("limit", "the limit is %d, must be 1 to %d, or 0 for that of the gate", r.Limit, headgate.MaxCount)
 	}
 	return problems.Err("request")
 }

@@ -40,8 +40,17 @@ func (o *oracle) with(state string) []*request {
 	return with
 }
 
-func (o *oracle) room() int64 {
-	room := o.limit
+// limitOf is the limit that a request goes by.
+func (o *oracle) limitOf(r *request) int64 {
+	if r.Limit != 0 {
+		return r.Limit
+	}
+	return o.limit
+}
+
+// room is how many units are free for a request.
+func (o *oracle) room(asks *request) int64 {
+	room := o.limitOf(asks)
 	for _, r := range o.with("holds") {
 		room -= r.Cost
 	}
@@ -61,13 +70,13 @@ func (o *oracle) serve() {
 			if i < 0 {
 				continue
 			}
-			if o.requests[i].Cost <= o.room() {
+			if o.requests[i].Cost <= o.room(o.requests[i]) {
 				next = o.requests[i]
 				break
 			}
 			blocked = append(blocked, o.requests[i])
 		}
-		if next == nil || slices.ContainsFunc(blocked, func(r *request) bool { return r.passed+next.Cost > o.limit }) {
+		if next == nil || slices.ContainsFunc(blocked, func(r *request) bool { return r.passed+next.Cost > o.limitOf(r) }) {
 			return
 		}
 		for _, r := range blocked {
@@ -82,9 +91,9 @@ func (o *oracle) acquire(r *request) {
 	waiting := o.with("waits")
 	first := !slices.ContainsFunc(waiting, func(w *request) bool { return w.Class >= r.Class })
 	switch {
-	case r.Cost > o.limit:
+	case r.Cost > o.limitOf(r):
 		r.state = flow.ReasonTooLarge.String()
-	case r.Cost <= o.room() && first:
+	case r.Cost <= o.room(r) && first:
 		r.state = "holds"
 	case int64(len(waiting)) == o.queue:
 		least := slices.MinFunc(waiting, func(a, b *request) int { return int(a.Class) - int(b.Class) }).Class
@@ -108,7 +117,7 @@ func (o *oracle) acquire(r *request) {
 func (o *oracle) resize(limit int64) {
 	o.limit = limit
 	for _, r := range o.with("waits") {
-		if r.Cost > limit {
+		if r.Cost > o.limitOf(r) {
 			r.state = flow.ReasonTooLarge.String()
 		}
 	}
@@ -162,7 +171,10 @@ func TestHistories(t *testing.T) {
 					r := &request{came: time.Now(), cancel: cancel, Request: flow.Request{
 						Key: "k", Cost: 1 + random.Int64N(4), Class: flow.ClassOfRank(random.IntN(flow.Classes)),
 					}}
-					history = append(history, fmt.Sprintf("acquire %d %v", r.Cost, r.Class))
+					if seed%2 != 0 && random.IntN(2) == 0 {
+						r.Limit = 1 + random.Int64N(6)
+					}
+					history = append(history, fmt.Sprintf("acquire %d of %d %v", r.Cost, r.Limit, r.Class))
 					o.acquire(r)
 					r.asked = ask(ctx, g, r.Request)
 				case op < 8 && len(holding) > 0:

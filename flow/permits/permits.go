@@ -53,12 +53,14 @@ func (c *Config) validate() error {
 // Gate has permits by key. It is a [flow.Gate], safe for concurrent use; make one
 // with [New].
 type Gate struct {
-	config Config
-	limit  atomic.Int64
-	keys   atomic.Int64 // in use
-	held   atomic.Int64 // for how long a permit is held on average, in nanoseconds
-	seed   maphash.Seed
-	shards []shard // one, or a power of two
+	config  Config
+	limit   atomic.Int64
+	queue   atomic.Int64
+	maxWait atomic.Int64 // nanoseconds
+	keys    atomic.Int64 // in use
+	held    atomic.Int64 // for how long a permit is held on average, in nanoseconds
+	seed    maphash.Seed
+	shards  []shard // one, or a power of two
 	// shared is the entry of a gate without keys.
 	shared *entry
 }
@@ -73,6 +75,8 @@ func New(config Config) (*Gate, error) {
 	}
 	g := &Gate{config: config, seed: maphash.MakeSeed()}
 	g.limit.Store(config.Limit)
+	g.queue.Store(int64(config.Queue))
+	g.maxWait.Store(int64(config.MaxWait))
 	n := shards
 	if config.Shared {
 		n = 1
@@ -102,14 +106,36 @@ func (g *Gate) SetLimit(limit int64) error {
 	}
 	g.limit.Store(limit)
 	for i := range g.shards {
-		g.shards[i].resized(limit)
+		g.shards[i].resized()
 	}
 	return nil
 }
 
+// SetQueue changes how many requests may wait for each key and for how long, as Queue
+// and MaxWait of [Config] say. Requests that wait already go on waiting. The error is a
+// [*headgate.InvalidError], and nothing changes then.
+func (g *Gate) SetQueue(queue int, maxWait time.Duration) error {
+	c := g.config
+	c.Queue, c.MaxWait = queue, maxWait
+	if err := c.validate(); err != nil {
+		return err
+	}
+	g.queue.Store(int64(queue))
+	g.maxWait.Store(int64(maxWait))
+	return nil
+}
+
+// limitFor is the limit that a request goes by.
+func (g *Gate) limitFor(r *flow.Request) int64 {
+	if r.Limit != 0 {
+		return r.Limit
+	}
+	return g.limit.Load()
+}
+
 // Acquire implements [flow.Gate]. Without a queue it is TryAcquire.
 func (g *Gate) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
-	return g.take(ctx, &r, g.config.Queue > 0)
+	return g.take(ctx, &r, g.queue.Load() > 0)
 }
 
 // TryAcquire implements [flow.Gate].
@@ -120,6 +146,9 @@ func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, err
 func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permit, error) {
 	if err := r.Validate(); err != nil {
 		return flow.Permit{}, err
+	}
+	if g.config.Shared {
+		r.Limit = 0
 	}
 	if outer, ok := ctx.Value(g).(*binding); ok {
 		inside, free := outer.permits(r.Key, g.config.Shared)
@@ -144,7 +173,7 @@ func (g *Gate) wait(ctx context.Context, r *flow.Request) (flow.Permit, error) {
 	if w == nil {
 		return p, err
 	}
-	switch end := w.Wait(ctx, g.config.MaxWait); end {
+	switch end := w.Wait(ctx, time.Duration(g.maxWait.Load())); end {
 	case waiting.Settled:
 		p, err = w.Permit, w.Err
 	default:
@@ -215,12 +244,12 @@ func (b *binding) permits(key string, shared bool) (inside, free bool) {
 
 // retryAfter estimates when a request of that cost fits, from how long permits are
 // held: as if they ended evenly, and who waits came first. Zero means not known.
-func (g *Gate) retryAfter(cost int64, waiting int) time.Duration {
+func (g *Gate) retryAfter(cost int64, waiting int, limit int64) time.Duration {
 	held := float64(g.held.Load())
 	if held == 0 {
 		return 0
 	}
-	d := time.Duration(held * float64(cost+int64(waiting)) / float64(g.limit.Load()))
+	d := time.Duration(held * float64(cost+int64(waiting)) / float64(limit))
 	return min(max(d.Round(time.Millisecond), time.Millisecond), maxRetryAfter)
 }
 

@@ -118,7 +118,7 @@ func (s *shard) try(r *flow.Request) (flow.Permit, error) {
 
 // direct takes a permit if it is free and nobody waits who comes first.
 func (s *shard) direct(e *entry, r *flow.Request) (flow.Permit, bool) {
-	if r.Units() > s.of.limit.Load()-e.inUse {
+	if r.Units() > s.of.limitFor(r)-e.inUse {
 		return flow.Permit{}, false
 	}
 	if e.line != nil && e.line.Best() <= r.Class.Rank() {
@@ -156,12 +156,13 @@ func (s *shard) join(r *flow.Request, hash uint64) (flow.Permit, *waiting.Waiter
 		return p, nil, nil
 	}
 	defer s.leave(e)
-	if r.Units() > s.of.limit.Load() {
+	if r.Units() > s.of.limitFor(r) {
 		return flow.Permit{}, nil, s.refuse(e, r, flow.ReasonTooLarge)
 	}
 	if e.line == nil {
-		e.line = waiting.New(s.of.config.Queue, s.of.queues())
+		e.line = waiting.New(0, s.of.queues())
 	}
+	e.line.SetMax(int(s.of.queue.Load()))
 	w := s.waiter(r)
 	displaced, ok := e.line.Push(w, hash)
 	if !ok {
@@ -192,8 +193,7 @@ func (s *shard) serve(e *entry) {
 		return
 	}
 	for e.line.Len() > 0 {
-		limit := s.of.limit.Load()
-		w := e.line.Fitting(limit-e.inUse, limit)
+		w := e.line.Fitting(e.inUse, s.of.limit.Load())
 		if w == nil {
 			return
 		}
@@ -254,25 +254,25 @@ func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
 }
 
 // resized gives what a new limit has made free, and refuses what can no longer fit.
-func (s *shard) resized(limit int64) {
+func (s *shard) resized() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of.shared != nil {
-		s.refit(s.of.shared, limit)
+		s.refit(s.of.shared)
 	}
 	for _, e := range s.entries {
-		s.refit(e, limit)
+		s.refit(e)
 	}
 }
 
-func (s *shard) refit(e *entry, limit int64) {
+func (s *shard) refit(e *entry) {
 	if e.line == nil {
 		return
 	}
 	for rank := range flow.Classes {
 		for w := e.line.Oldest(rank); w != nil; {
 			next := e.line.After(w)
-			if w.Request.Units() > limit {
+			if w.Request.Units() > s.of.limitFor(&w.Request) {
 				e.line.Remove(w)
 				s.waits--
 				w.Settle(flow.Permit{}, s.refuse(e, &w.Request, flow.ReasonTooLarge))
@@ -287,7 +287,7 @@ func (s *shard) refit(e *entry, limit int64) {
 // refuse counts a rejection and returns it.
 func (s *shard) refuse(e *entry, r *flow.Request, reason flow.Reason) *flow.Rejection {
 	g := s.of
-	is := flow.Rejection{Gate: g.config.Name, Reason: reason, Retry: true, Limit: g.limit.Load()}
+	is := flow.Rejection{Gate: g.config.Name, Reason: reason, Retry: true, Limit: g.limitFor(r)}
 	if e != nil {
 		is.InUse = e.inUse
 		if e.line != nil {
@@ -297,7 +297,7 @@ func (s *shard) refuse(e *entry, r *flow.Request, reason flow.Reason) *flow.Reje
 	if r.Units() > is.Limit {
 		is.Reason, is.RetryAfter, is.Retry = flow.ReasonTooLarge, headgate.Never, false
 	} else if e != nil {
-		is.RetryAfter = g.retryAfter(r.Units(), int(is.Waiting))
+		is.RetryAfter = g.retryAfter(r.Units(), int(is.Waiting), is.Limit)
 	}
 	s.rejected[is.Reason]++
 	if s.last == nil || *s.last != is {

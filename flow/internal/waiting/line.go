@@ -265,7 +265,11 @@ func (l *Line) Oldest(rank int) *Waiter { return l.classes[rank].oldest }
 // served the least, the first one, or the last one if the queue stands. Only waiters
 // that cost at most room are looked at.
 func (l *Line) Turn(rank int, room int64) *Waiter {
-	c := &l.classes[rank]
+	return l.classes[rank].turn(func(w *Waiter) bool { return w.Request.Units() <= room })
+}
+
+// turn is Turn for those waiters that fit.
+func (c *class) turn(fits func(*Waiter) bool) *Waiter {
 	if c.n == 0 {
 		return nil
 	}
@@ -275,7 +279,7 @@ func (l *Line) Turn(rank int, room int64) *Waiter {
 		if c.queues[i].stands {
 			w = c.queues[i].tail
 		}
-		if w == nil || w.Request.Units() > room {
+		if w == nil || !fits(w) {
 			continue
 		}
 		if best == nil {
@@ -290,30 +294,29 @@ func (l *Line) Turn(rank int, room int64) *Waiter {
 	return best
 }
 
-// Fitting is the waiter that is to be served next where room units are free of limit,
-// or nil if none should be. It is the one whose turn it is if that fits. Else smaller
-// ones may overtake it, until limit units have done so; then what becomes free is kept
-// for it. So a large request delays small ones for a while only, and small ones delay a
-// large one only by so much.
-func (l *Line) Fitting(room, limit int64) *Waiter {
-	if room <= 0 {
-		return nil
-	}
+// Fitting is the waiter that is to be served next where so many units of limit are in
+// use, or nil if none should be. It is the one whose turn it is if that fits. Else
+// smaller ones may overtake it, until limit units have done so; then what becomes free
+// is kept for it. So a large request delays small ones for a while only, and small ones
+// delay a large one only by so much. A request with a limit of its own goes by that.
+func (l *Line) Fitting(used, limit int64) *Waiter {
+	fits := func(w *Waiter) bool { return w.Request.Units() <= w.limit(limit)-used }
 	var overtaken [flow.Classes]*Waiter
 	for rank := range l.classes {
-		first := l.Turn(rank, limit)
+		c := &l.classes[rank]
+		first := c.turn(func(w *Waiter) bool { return w.Request.Units() <= w.limit(limit) })
 		if first == nil {
 			continue
 		}
 		best := first
-		if first.Request.Units() > room {
+		if !fits(first) {
 			overtaken[rank] = first
-			best = l.Turn(rank, room)
+			best = c.turn(fits)
 		}
 		if best != nil {
 			cost := best.Request.Units()
 			for _, w := range overtaken {
-				if w != nil && w.Passed+cost > limit {
+				if w != nil && w.Passed+cost > w.limit(limit) {
 					return nil
 				}
 			}
@@ -326,6 +329,14 @@ func (l *Line) Fitting(room, limit int64) *Waiter {
 		}
 	}
 	return nil
+}
+
+// limit is the limit that the waiter goes by, at a gate with the given one.
+func (w *Waiter) limit(gate int64) int64 {
+	if w.Request.Limit != 0 {
+		return w.Request.Limit
+	}
+	return gate
 }
 
 // After is the next waiter of the class of w that came after it, or nil.

@@ -70,12 +70,21 @@ func (m *model) remove(w *Waiter) {
 	m.waiters = slices.DeleteFunc(m.waiters, func(o *Waiter) bool { return o == w })
 }
 
-// turn is who is next of a class among the heads of queues, up to a cost.
-func (m *model) turn(rank int, room int64) *Waiter {
+// ownLimit is the limit that the waiter goes by.
+func ownLimit(w *Waiter, limit int64) int64 {
+	if w.Request.Limit > 0 {
+		return w.Request.Limit
+	}
+	return limit
+}
+
+// turn is who is next of a class among the heads of queues, of those that fit when so
+// much is in use.
+func (m *model) turn(rank int, used, limit int64) *Waiter {
 	var best *Waiter
 	for _, w := range m.waiters {
 		q := m.queueOf[w]
-		if w.Rank != rank || m.in(q)[0] != w || w.Request.Units() > room {
+		if w.Rank != rank || m.in(q)[0] != w || used+w.Request.Units() > ownLimit(w, limit) {
 			continue
 		}
 		if best == nil || m.served[q] < m.served[m.queueOf[best]] {
@@ -86,19 +95,19 @@ func (m *model) turn(rank int, room int64) *Waiter {
 }
 
 // fitting is who is to be served next, by the rule as the line's comment states it.
-func (m *model) fitting(room, limit int64, passed map[*Waiter]int64) *Waiter {
+func (m *model) fitting(used, limit int64, passed map[*Waiter]int64) *Waiter {
 	var blocked []*Waiter
 	for rank := range flow.Classes {
-		first := m.turn(rank, limit)
-		if first != nil && first.Request.Units() > room {
+		first := m.turn(rank, 0, limit)
+		if first != nil && used+first.Request.Units() > ownLimit(first, limit) {
 			blocked = append(blocked, first)
 		}
-		next := m.turn(rank, min(room, limit))
+		next := m.turn(rank, used, limit)
 		if next == nil {
 			continue
 		}
 		for _, w := range blocked {
-			if passed[w]+next.Request.Units() > limit {
+			if passed[w]+next.Request.Units() > ownLimit(w, limit) {
 				return nil
 			}
 		}
@@ -125,6 +134,7 @@ func TestLineAgainstModel(t *testing.T) {
 				w := NewWaiter()
 				w.Reset(flow.Request{
 					Class: flow.ClassOfRank(random.IntN(flow.Classes)), Cost: 1 + random.Int64N(limit),
+					Limit: max(0, random.Int64N(2*limit)-limit+3),
 				}, 0)
 				hash := uint64(random.IntN(6)) * 0x1234567
 				c := &l.classes[w.Rank]
@@ -157,11 +167,11 @@ func TestLineAgainstModel(t *testing.T) {
 				l.Remove(w)
 				m.remove(w)
 			default:
-				room := random.Int64N(limit + 1)
-				want := m.fitting(room, limit, passed)
-				got := l.Fitting(room, limit)
+				used := random.Int64N(limit + 3)
+				want := m.fitting(used, limit, passed)
+				got := l.Fitting(used, limit)
 				if got != want {
-					t.Fatalf("seed %d, step %d: Fitting(%d): %+v, want %+v", seed, step, room, got, want)
+					t.Fatalf("seed %d, step %d: Fitting(%d): %+v, want %+v", seed, step, used, got, want)
 				}
 				if got != nil {
 					q := m.queueOf[got]
@@ -211,7 +221,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	push(2, 1)
 	push(3, 5)
 	for range 600 {
-		w := l.Fitting(10, 10)
+		w := l.Fitting(0, 10)
 		l.Take(w)
 		served[w.flow] += w.Request.Units()
 		if w.flow != 1 {
