@@ -106,8 +106,13 @@ func (r *Rule) WithTag(tag string) (*Rule, error) {
 // Name is the name that counters are kept under.
 func (r *Rule) Name() string { return r.name }
 
-// Tag is what [Rule.WithTag] was given, or "".
-func (r *Rule) Tag() string { return r.tag }
+// Tag is what [Rule.WithTag] was given, or "". A nil rule has none.
+func (r *Rule) Tag() string {
+	if r == nil {
+		return ""
+	}
+	return r.tag
+}
 
 // ID is a hash of the name, the same in every process (64-bit FNV-1a). Names come
 // from the program, so it need not withstand an adversary.
@@ -121,8 +126,14 @@ func fnv1a(s string) uint64 {
 	return h
 }
 
-// Limits are the rule's limits. The slice is shared and must not be changed.
-func (r *Rule) Limits() []Limit { return r.limits }
+// Limits are the rule's limits. The slice is shared and must not be changed. A nil rule
+// has none.
+func (r *Rule) Limits() []Limit {
+	if r == nil {
+		return nil
+	}
+	return r.limits
+}
 
 // String is the name and the limits, such as "login (20 per 1m, 5 per 3s)".
 func (r *Rule) String() string {

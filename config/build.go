@@ -127,10 +127,21 @@ func (c *compiler) rule(at place, t *ruleText) {
 		}
 	}
 	r.Name, l.tag = l.name, c.tag(t)
-	own := t.places["limits"]
-	if t.limits.entry == "" {
+	own, limited := t.places["limits"]
+	_, bounded := t.places["in_progress"]
+	if bounded {
+		r.InProgress = &t.bound.bound
+	}
+	switch {
+	case !limited && bounded:
+		for _, name := range []string{"algorithm", "slot"} {
+			if at, given := t.places[name]; given && !t.inherited[at] {
+				c.add(at, "%s is about limits, and the rule has none, only in_progress; leave it out, or add limits", name)
+			}
+		}
+	case t.limits.entry == "":
 		r.Limits = l.compile(t.limits.list, own)
-	} else {
+	default:
 		r.Tariff = &policy.Tariff{Entry: t.limits.entry}
 		t.places.keep(own, "tariff")
 		for i := range t.limits.tiers {
@@ -154,9 +165,11 @@ func (c *compiler) rule(at place, t *ruleText) {
 		for field, at := range e.value.places {
 			t.places.keep(at, prefix+"."+field)
 		}
-		r.Overrides = append(r.Overrides, policy.Override{
-			Match: e.value.match, Limits: l.compile(e.value.limits, t.places["overrides"]), Until: e.value.until, Pos: c.pos(e.at),
-		})
+		o := policy.Override{Match: e.value.match, InProgress: e.value.inProgress, Until: e.value.until, Pos: c.pos(e.at)}
+		if _, given := e.value.places["limits"]; given || o.InProgress == 0 {
+			o.Limits = l.compile(e.value.limits, t.places["overrides"])
+		}
+		r.Overrides = append(r.Overrides, o)
 	}
 	if zone, given := t.places["time_zone"]; given && !t.inherited[zone] && !l.bad && !l.zoned {
 		c.add(zone, "time_zone is %s, but no limit has calendar windows that it would apply to; leave it out", t.zone)

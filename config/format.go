@@ -93,15 +93,27 @@ func (w *writer) rule(r *policy.Rule) {
 		}
 		w.line(2, "per: [%s]", strings.Join(parts, ", "))
 	}
-	algorithm := algorithmOf(r)
-	w.line(2, "algorithm: %s", algorithm)
-	w.limits(r, algorithm)
+	var algorithm headgate.Algorithm
+	if r.Limits != nil {
+		algorithm = algorithmOf(r)
+		w.line(2, "algorithm: %s", algorithm)
+		w.limits(r, algorithm)
+	}
+	w.inProgress(r.InProgress)
 	for i := range r.Overrides {
 		if i == 0 {
 			w.line(2, "overrides:")
 		}
 		o := &r.Overrides[i]
-		w.line(3, "- limits: %s", limitsYAML(o.Limits, algorithm))
+		switch {
+		case o.Limits == nil:
+			w.line(3, "- in_progress: %d", o.InProgress)
+		case o.InProgress == 0:
+			w.line(3, "- limits: %s", limitsYAML(o.Limits, algorithm))
+		default:
+			w.line(3, "- limits: %s", limitsYAML(o.Limits, algorithm))
+			w.line(4, "in_progress: %d", o.InProgress)
+		}
 		w.until(4, o.Until)
 		w.match(4, o.Match)
 	}

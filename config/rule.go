@@ -19,6 +19,7 @@ type ruleText struct {
 	like      string
 	algorithm headgate.Algorithm
 	limits    limitsText
+	bound     inProgressText
 	overrides []entry[overrideText]
 	cost      costText
 	zone      *time.Location
@@ -41,10 +42,11 @@ type tierText struct {
 
 // overrideText is one entry of overrides.
 type overrideText struct {
-	places places
-	match  []policy.Condition
-	limits []entry[limitText]
-	until  time.Time
+	places     places
+	match      []policy.Condition
+	limits     []entry[limitText]
+	inProgress int64
+	until      time.Time
 }
 
 const aboutLimits = "what may pass, such as [20 per 60s, 5 per 3s], all of them checked and charged together; or such lists by the value of an entry, as { tier: { pro: [...], \"*\": [...] } }"
@@ -115,6 +117,14 @@ func ruleFields() []ruleField {
 				func(t *ruleText) *headgate.Algorithm { return &t.algorithm }),
 			own("limits", aboutLimits, limitsValue(),
 				func(t *ruleText) *limitsText { return &t.limits }),
+			kept("in_progress", aboutInProgress, inProgressValue(),
+				func(t *ruleText) *inProgressText { return &t.bound },
+				func(p *places, _ *node, v inProgressText) inProgressText {
+					for name, at := range v.places {
+						p.keep(at, name)
+					}
+					return v
+				}),
 			own("overrides", "other limits for some of the requests; of those that hold, the first counts", listOf(overrideMapping(), 1, policy.MaxOverrides),
 				func(t *ruleText) *[]entry[overrideText] { return &t.overrides }),
 			own("cost", "what the cost of each request is multiplied by, as a number, as a table by an entry, or by a measure; 1 if left out", costValue(),
@@ -163,10 +173,10 @@ func ruleMapping() value[ruleText] {
 		fields = append(fields, f.field)
 	}
 	v := object("a rule", fields)
-	v.schema["anyOf"] = []schema{{"required": []string{"limits"}}, {"required": []string{"like"}}}
+	v.schema["anyOf"] = []schema{{"required": []string{"limits"}}, {"required": []string{"in_progress"}}, {"required": []string{"like"}}}
 	return value[ruleText]{v.schema, func(r *reader, name string, n *node) (ruleText, bool) {
 		t, ok := v.read(r, name, n)
-		if ok && !n.has("limits") && !n.has("like") {
+		if ok && !n.has("limits") && !n.has("in_progress") && !n.has("like") {
 			r.add(n.at, "a rule must have the field \"limits\": %s", aboutLimits)
 		}
 		return t, ok
@@ -174,19 +184,32 @@ func ruleMapping() value[ruleText] {
 }
 
 func overrideMapping() value[overrideText] {
-	return object("an override", []field[overrideText]{
+	v := object("an override", []field[overrideText]{
 		required(to("match", "what entries of the request must be, such as { api_key: k1 }", matchMapping("say whom the override is for"),
 			func(into *overrideText, n *node, v []entry[policy.Condition]) {
 				into.match = keepMatch(&into.places, n, v, "match")
 			})),
-		required(to("limits", "what may pass instead, such as [200 per 60s]", limitList(),
+		to("limits", "what may pass instead, such as [200 per 60s]", limitList(),
 			func(into *overrideText, n *node, v []entry[limitText]) {
 				into.limits = v
 				into.places.keep(n.at, "limits")
-			})),
+			}),
+		to("in_progress", "how much may be in progress instead under each key", wholeNumber(1, headgate.MaxCount),
+			func(into *overrideText, n *node, v int64) {
+				into.inProgress = v
+				into.places.keep(n.at, "in_progress")
+			}),
 		to("until", "the last day, in UTC, or the time at which the override ends, such as 2026-12-31", untilText(),
 			func(into *overrideText, _ *node, v time.Time) { into.until = v }),
 	})
+	v.schema["anyOf"] = []schema{{"required": []string{"limits"}}, {"required": []string{"in_progress"}}}
+	return value[overrideText]{v.schema, func(r *reader, name string, n *node) (overrideText, bool) {
+		t, ok := v.read(r, name, n)
+		if ok && !n.has("limits") && !n.has("in_progress") {
+			r.add(n.at, "an override must have the field \"limits\": what may pass instead, such as [200 per 60s]; or in_progress")
+		}
+		return t, ok
+	}}
 }
 
 func limitList() value[[]entry[limitText]] {

@@ -47,6 +47,8 @@ func (s *Server) answer(c *Call, a *admission.Attempt[*Call]) error {
 		return errForbidden()
 	case admission.Shed:
 		return s.shed(c, a.Rejection)
+	case admission.Busy:
+		return errBusy(a.Refusal)
 	case admission.Denied:
 		s.setTrailer(c, &a.Verdict)
 		return s.denied(c, a.Verdict)
@@ -70,7 +72,7 @@ func undecided(a *admission.Attempt[*Call]) error {
 // whether there is such an interceptor. The last call counts.
 func SetCost(ctx context.Context, cost int64) bool { return admission.SetCost[*Call](ctx, cost) }
 
-// end settles what the call was charged. It outlives the call's context by a second
+// end gives the permits back and settles what the call was charged. It outlives the call's context by a second
 // at most.
 func (s *Server) end(p *admission.Passage[*Call], end End) {
 	p.End(httpStatus(end.Code), func(c *Call, said int64) int64 {

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // The defaults of the options.
@@ -84,6 +85,9 @@ type Hooks struct {
 	// Shed is called for each call that the gate of [Through] refused. It must not change
 	// the rejection.
 	Shed func(c *Call, rejection *flow.Rejection)
+	// Busy is called for each call that gets no permit, since too much is in progress by
+	// a rule of the [Policy].
+	Busy func(c *Call, refusal *inprogress.Refusal)
 	// Missing is called for each call that lacks the entry a limit counts by,
 	// whatever happens to it.
 	Missing func(c *Call, entry string)
@@ -166,6 +170,18 @@ func MessageLimit(key Key, rules ...*headgate.Rule) Option {
 // and [Limit] may be used together.
 func Policy(set *policy.Set) Option {
 	return func(s *settings) { s.AddPolicy(set) }
+}
+
+// InProgress sets what has the permits of the policy's bounds on what is in progress, so
+// that servers which are given the same one count together. Without it a [Server] counts
+// by itself. A call is in progress until its handler returns, a stream too.
+func InProgress(keeper *inprogress.Keeper) Option {
+	return func(s *settings) {
+		if keeper == nil {
+			s.Bad("InProgress", "InProgress: the keeper is nil; make one with inprogress.New")
+		}
+		s.Keeper = keeper
+	}
 }
 
 // Fact adds an entry to what a policy's rules may look at, such as "user" or
@@ -338,7 +354,7 @@ func OnDenied(answer DeniedFunc) Option {
 // Observe sets the hooks that are told what happens.
 func Observe(hooks Hooks) Option {
 	return func(s *settings) {
-		s.Hooks = admission.Hooks[*Call]{Denied: hooks.Denied, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
+		s.Hooks = admission.Hooks[*Call]{Denied: hooks.Denied, Busy: hooks.Busy, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // The google.rpc.ErrorInfo of what the interceptors end calls with: the domain, and
@@ -23,6 +24,7 @@ import (
 const (
 	Domain            = "headgate"
 	ReasonExhausted   = "QUOTA_EXCEEDED"
+	ReasonBusy        = "IN_PROGRESS"
 	ReasonForbidden   = "DENY_LIST"
 	ReasonNoIdentity  = "NO_IDENTITY"
 	ReasonUnavailable = "STORE_UNAVAILABLE"
@@ -55,6 +57,23 @@ func Exhausted(v *headgate.Verdict) error {
 		text = "The call is denied."
 	}
 	return newStatus(codes.ResourceExhausted, ReasonExhausted, text, details...)
+}
+
+// errBusy is RESOURCE_EXHAUSTED if the bound is the client's own, and UNAVAILABLE if
+// others may have taken what there is.
+func errBusy(r *inprogress.Refusal) error {
+	code := codes.Unavailable
+	details := []protoadapt.MessageV1{}
+	if r.Own() {
+		code = codes.ResourceExhausted
+		details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
+			{Subject: "rule:" + r.Bound.Rule.Name, Description: r.Detail()},
+		}})
+	}
+	if after := r.RetryAfter(); after != headgate.Never {
+		details = append(details, retryIn(after))
+	}
+	return newStatus(code, ReasonBusy, r.Detail(), details...)
 }
 
 // errForbidden does not say which entry of the deny list it was: the client is not

@@ -20,8 +20,9 @@ func NewGate(store headgate.Store, opts ...Option) (*Gate, error) {
 	return &Gate{m}, nil
 }
 
-// Enter is Admit for requests whose charge may depend on how they end: it returns a
-// passage to be told of that, or nil if it does not depend on it.
+// Enter is Admit for requests of which something may depend on how they end: their
+// charge, or a permit. It returns a passage to be told of that, or nil if nothing does.
+// Whoever gets a passage must end it, even if the handler panics.
 func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok bool) {
 	return g.m.enter(w, r)
 }
@@ -31,8 +32,12 @@ func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok boo
 // request is answered by w: nothing may be written to it any more. A leaky
 // bucket's delay is over when Admit returns. The request's body is not read,
 // unless a function of the options does. What [Settle] and the rules of a policy
-// say of how a request ends has no effect: see Enter.
+// say of how a request ends has no effect, and what they let be in progress only counts
+// while Admit runs: see Enter.
 func (g *Gate) Admit(w http.ResponseWriter, r *http.Request) bool {
-	_, ok := g.m.enter(w, r)
+	p, ok := g.m.enter(w, r)
+	if p != nil {
+		p.held.Leave()
+	}
 	return ok
 }

@@ -57,6 +57,9 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, a *admission
 		if m.unenforced != "" {
 			w.Header()[m.unenforced] = []string{"store-unavailable"}
 		}
+	case admission.Busy:
+		m.busy(w, r, a.Refusal)
+		return false
 	case admission.Denied:
 		WriteHeaders(w.Header(), m.dialect, &a.Verdict)
 		m.denied(w, r, a.Verdict)

@@ -9,8 +9,10 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/identity"
+	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // The bounds and defaults of the options.
@@ -57,6 +59,9 @@ type Hooks struct {
 	// Shed is called for each request that the gate of [Through] refused. It must not
 	// change the rejection.
 	Shed func(r *http.Request, rejection *flow.Rejection)
+	// Busy is called for each request that gets no permit, since too much is in progress
+	// by a rule of the [Policy].
+	Busy func(r *http.Request, refusal *inprogress.Refusal)
 	// Soft is called for each limit that an admitted request has brought to the
 	// percentage from which its rule in the [Policy] warns; for shadows too.
 	Soft func(r *http.Request, d headgate.Decision)
@@ -72,6 +77,10 @@ type Hooks struct {
 // headers of the verdict are set already and may be changed; the status is not
 // sent yet. It must not keep the verdict's decisions.
 type DeniedFunc func(w http.ResponseWriter, r *http.Request, v headgate.Verdict)
+
+// BusyFunc answers a request that gets no permit, in place of the problem document.
+// Nothing is sent yet.
+type BusyFunc func(w http.ResponseWriter, r *http.Request, refusal *inprogress.Refusal)
 
 // Option changes what [New] makes.
 type Option func(*settings)
@@ -93,6 +102,7 @@ type settings struct {
 	unenforced    string
 	dialect       Dialect
 	denied        DeniedFunc
+	busy          BusyFunc
 }
 
 // Limit binds every request by the rules, with counters kept for the key. Given
@@ -112,6 +122,28 @@ func Limit(key Key, rules ...*headgate.Rule) Option {
 // used together.
 func Policy(set *policy.Set) Option {
 	return func(s *settings) { s.AddPolicy(set) }
+}
+
+// InProgress sets what has the permits of the policy's bounds on what is in progress, so
+// that middlewares which are given the same one count together. Without it a middleware
+// counts by itself.
+func InProgress(keeper *inprogress.Keeper) Option {
+	return func(s *settings) {
+		if keeper == nil {
+			s.Bad("InProgress", "InProgress: the keeper is nil; make one with inprogress.New")
+		}
+		s.Keeper = keeper
+	}
+}
+
+// OnBusy sets what answers a request that gets no permit. The default is a problem
+// document (RFC 9457): with status 429 if the bound is the client's own, and with 503 if
+// it is for several clients.
+func OnBusy(answer BusyFunc) Option {
+	return func(s *settings) {
+		s.Needs("OnBusy", answer != nil)
+		s.busy = answer
+	}
 }
 
 // Fact adds an entry to what a policy's rules may look at, such as "user" or
@@ -264,7 +296,7 @@ func OnDenied(answer DeniedFunc) Option {
 // Observe sets the hooks that are told what happens.
 func Observe(hooks Hooks) Option {
 	return func(s *settings) {
-		s.Hooks = admission.Hooks[*http.Request]{Denied: hooks.Denied, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
+		s.Hooks = admission.Hooks[*http.Request]{Denied: hooks.Denied, Busy: hooks.Busy, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
 	}
 }
 
@@ -293,6 +325,10 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 		keyHeaders: []string{identity.Authorization, "X-Api-Key"},
 		denied: func(w http.ResponseWriter, r *http.Request, v headgate.Verdict) {
 			p := QuotaExceeded(&v)
+			p.Write(w, r)
+		},
+		busy: func(w http.ResponseWriter, r *http.Request, refusal *inprogress.Refusal) {
+			p := Problem(notice.InProgress(refusal))
 			p.Write(w, r)
 		},
 	}}

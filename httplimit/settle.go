@@ -34,7 +34,7 @@ func Settle(cost func(r *http.Request, end Response) int64) Option {
 }
 
 // Passage is an admitted request of which something depends on how it ends: its charge, or
-// a permit of a gate. It is told by [Passage.End], once.
+// permits of rules or of a gate. It is told by [Passage.End], once.
 type Passage struct {
 	m      *middleware
 	held   *admission.Passage[*http.Request]
@@ -42,8 +42,9 @@ type Passage struct {
 	header http.Header // of the response
 }
 
-// Context returns a context by which [SetCost] and [Done] find the passage, or ctx itself if
-// there is neither [Settle] nor [Through].
+// Context returns a context for the handler: by it [SetCost] and [Done] find the passage,
+// and a second pass of the request under the same bounds is known as a part of it. It is
+// ctx itself if there is nothing of that.
 func (p *Passage) Context(ctx context.Context) context.Context { return p.held.Context(ctx) }
 
 // SetCost is for handlers behind a middleware with [Settle]: it says what the request
@@ -53,7 +54,7 @@ func SetCost(ctx context.Context, cost int64) bool {
 	return admission.SetCost[*http.Request](ctx, cost)
 }
 
-// End settles what the request was charged, and gives its permit back, by the status and
+// End gives the permits back, and settles what the request was charged by the status and
 // the length of the body that were sent. It outlives the request's context by a second at
 // most. A nil passage has nothing to end.
 func (p *Passage) End(status int, bytes int64) {

@@ -49,6 +49,9 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	if cost < 0 || cost > headgate.MaxCount {
 		return invalid("cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 	}
+	if r.limits == nil {
+		return invalid("", "it has no limits, only in_progress, which is kept where requests end; acquire a permit instead")
+	}
 	d, err := s.keyDescriptor(i, key)
 	if err != nil {
 		return headgate.Check{}, err

@@ -11,6 +11,10 @@ type Outcome struct {
 	// Checks is the slice that was handed in, with a check appended for each
 	// rule that binds the request: none if a list has answered.
 	Checks []headgate.Check
+	// Bounds are the bounds on what is in progress that bind the request: those of
+	// each rule with InProgress. Whoever does not know when the request ends cannot
+	// keep them, and says so.
+	Bounds []Bound
 	// Denied is the entry of the deny list that denies the request, or nil. The
 	// store need not be asked.
 	Denied *ListEntry
@@ -33,7 +37,7 @@ type Outcome struct {
 func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
 	out, err := s.bind(d, cost, dst, true)
 	if err == nil {
-		out.Checks = s.dropReplaced(out.Checks, len(dst))
+		s.dropReplaced(&out, len(dst))
 	}
 	return out, err
 }
@@ -82,6 +86,12 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool
 		if !holdAll(r.conditions, d) {
 			continue
 		}
+		if r.inProgress != nil {
+			var err error
+			if out.Bounds, err = s.appendBounds(out.Bounds, i, d, cost); err != nil && strict {
+				return Outcome{Checks: dst}, err
+			}
+		}
 		check, binds, err := s.check(r, d, cost)
 		switch {
 		case err != nil && strict:
@@ -93,7 +103,7 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool
 		if old, ok := s.oldCheck(r, d, &check); ok {
 			out.Checks = append(out.Checks, old)
 		}
-		if len(out.Checks)-len(dst) > headgate.MaxChecks {
+		if max(len(out.Checks)-len(dst), len(out.Bounds)) > headgate.MaxChecks {
 			return Outcome{Checks: dst}, headgate.Invalid("request", "", "more than %d rules bind it; narrow what they match", headgate.MaxChecks)
 		}
 	}
@@ -106,9 +116,10 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool
 func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, binds bool, err error) {
 	limits := r.limits
 	if r.more != nil {
-		if limits = s.limits(r, d); limits == nil {
-			return c, false, nil
-		}
+		limits = s.limits(r, d)
+	}
+	if limits == nil {
+		return c, false, nil
 	}
 	key, ok := r.key(d, s.hasher)
 	if !ok {
@@ -122,7 +133,7 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 	units := min(max(cost, 1)*factor, headgate.MaxCount)
 	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, Hints: headgate.Hints{OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}}
 	if r.more != nil {
-		c.Shadow = !enforced(limits.Name(), key, r.more.percent)
+		c.Shadow = !enforced(r.name, key, r.more.percent)
 	}
 	return c, true, err
 }
@@ -145,7 +156,7 @@ func (s *Set) oldCheck(r *compiled, d Descriptor, c *headgate.Check) (old headga
 
 // limits returns what binds the request after tariff and overrides, or nil.
 func (s *Set) limits(r *compiled, d Descriptor) *headgate.Rule {
-	if i, found := r.more.overrides.find(d, s.now); found {
+	if i, found := r.more.overrides.find(d, s.now); found && r.more.limits[i] != nil {
 		return r.more.limits[i]
 	}
 	if r.more.tariff != nil {
@@ -168,14 +179,15 @@ func (r *compiled) costs(d Descriptor) (int64, error) {
 }
 
 func (r *compiled) invalid(field, format string, args ...any) error {
-	return headgate.Invalid(fmt.Sprintf("rule %q", r.limits.Name()), field, format, args...)
+	return headgate.Invalid(fmt.Sprintf("rule %q", r.name), field, format, args...)
 }
 
 func costError(subject string, cost int64) error {
 	return headgate.Invalid(subject, "cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 }
 
-// Match is [Set.Decide] for callers that want checks only: it returns dst with a check for
+// Match is [Set.Decide] for callers that want checks only and keep no bounds on what is
+// in progress: it returns dst with a check for
 // each rule that binds the request, and none if the allow list lets the request pass. If the
 // deny list denies the request, the error is a [*headgate.DeniedError] with the entry's name
 // in its Reason; no time to wait helps.

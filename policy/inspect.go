@@ -10,6 +10,8 @@ type Binding struct {
 	// Checks are those by which the rule binds the request: one, or two while the hash
 	// key is being changed, the second being under the old key.
 	Checks []headgate.Check
+	// Bounds are what the rule lets be in progress; likewise.
+	Bounds []Bound
 	// Override is the number, from 1, of the override whose limits apply; zero for none.
 	Override int
 	// Tier is the tier whose limits apply, as [Set.Tier] returns it; empty if the rule
@@ -37,22 +39,27 @@ type Binding struct {
 func (s *Set) Inspect(d Descriptor, cost int64) []Binding {
 	d = s.known(d)
 	all := make([]Binding, len(s.rules))
-	var bound []headgate.Check
+	var checks []headgate.Check
+	var bounds []Bound
 	for i := range all {
 		all[i] = s.inspect(int32(i), d, cost)
-		bound = append(bound, all[i].Checks...)
+		checks, bounds = append(checks, all[i].Checks...), append(bounds, all[i].Bounds...)
 	}
 	for i := range all {
 		b := &all[i]
-		if len(b.Checks) == 0 {
+		if !b.Binds() {
 			continue
 		}
-		if b.ReplacedBy = s.replacing(&b.Checks[0], bound); b.ReplacedBy != "" {
-			b.Checks = nil
+		if b.ReplacedBy = s.replacing(b.Rule.Name, checks, bounds); b.ReplacedBy != "" {
+			b.Checks, b.Bounds = nil, nil
 		}
 	}
 	return all
 }
+
+// Binds reports whether the rule binds the request, by limits or by a bound on what is in
+// progress.
+func (b *Binding) Binds() bool { return len(b.Checks)+len(b.Bounds) > 0 }
 
 // inspect is Inspect for one rule, and for a descriptor that has the table's entries.
 // It does not know whether another rule replaces this one.
@@ -76,19 +83,32 @@ func (s *Set) inspect(i int32, d Descriptor, cost int64) Binding {
 			return b
 		}
 	}
+	if c.inProgress != nil {
+		if b.Bounds, b.Err = s.appendBounds(nil, i, d, cost); b.Err != nil {
+			b.Bounds = nil
+			return b
+		}
+	}
 	check, binds, err := s.check(c, d, cost)
 	switch {
 	case err != nil:
 		b.Err = err
 		return b
+	case !binds && len(b.Bounds) > 0:
 	case !binds:
-		b.NoTier = c.more != nil && s.limits(c, d) == nil
+		limits := c.limits
+		if c.more != nil {
+			limits = s.limits(c, d)
+		}
+		b.NoTier = limits == nil && (c.inProgress == nil || s.permits(c, d) == 0)
 		b.Free = !b.NoTier
 		return b
 	}
-	b.Checks = append(b.Checks, check)
-	if old, ok := s.oldCheck(c, d, &check); ok {
-		b.Checks = append(b.Checks, old)
+	if binds {
+		b.Checks = append(b.Checks, check)
+		if old, ok := s.oldCheck(c, d, &check); ok {
+			b.Checks = append(b.Checks, old)
+		}
 	}
 	if c.more == nil {
 		return b

@@ -11,13 +11,17 @@ import (
 const MaxOverrides = 10_000
 
 // Override gives some of a rule's requests other limits, whatever the rule and
-// its tariff say. Of several that hold, the first counts.
+// its tariffs say. Of several that hold, the first counts.
 type Override struct {
 	// Match has the conditions that must all hold: at least one.
 	Match []Condition
 	// Limits are made for the rule's name, so that what was used stays used when
-	// the override begins and ends. Required.
+	// the override begins and ends. Nil leaves the rule's; required unless there is
+	// InProgress.
 	Limits *headgate.Rule
+	// InProgress is how much may be in progress under each key, 1 to
+	// headgate.MaxCount. Zero leaves what the rule says.
+	InProgress int64
 	// Until is when the override ends. The zero time is never.
 	Until time.Time
 	// Pos is where the override was written, for messages.
@@ -32,16 +36,23 @@ func cloneOverrides(overrides []Override) []Override {
 	return all
 }
 
-func (o *Override) check(field, name string, bad func(field, format string, args ...any)) {
+func (o *Override) check(field string, r *Rule, bad func(field, format string, args ...any)) {
 	if len(o.Match) == 0 {
 		bad(field, "the override has no conditions and would replace the rule's limits for all; write them as the rule's")
 	}
 	checkConditions(field+".match", o.Match, bad)
 	switch {
-	case o.Limits == nil:
+	case o.Limits == nil && o.InProgress == 0:
 		bad(field, "the override has no limits; make them with headgate.NewRule")
-	case o.Limits.Name() != name:
-		bad(field, "the name is %q but the limits of the override were made for %q; counters can be kept under one name only", name, o.Limits.Name())
+	case o.Limits != nil && o.Limits.Name() != r.Name:
+		bad(field, "the name is %q but the limits of the override were made for %q; counters can be kept under one name only", r.Name, o.Limits.Name())
+	}
+	switch {
+	case o.InProgress == 0:
+	case r.InProgress == nil:
+		bad(field+".in_progress", "the override lets %d be in progress, but the rule does not bound that; give the rule in_progress", o.InProgress)
+	default:
+		r.InProgress.checkPermits(field+".in_progress", "the limit", o.InProgress, bad)
 	}
 }
 

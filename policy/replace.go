@@ -13,7 +13,7 @@ type replacers struct{ rules, entries []string }
 
 // among returns which of them binds the request by one of the checks, or has
 // answered it as one of the entries; "" if none does.
-func (r *replacers) among(checks []headgate.Check, entries []*ListEntry) string {
+func (r *replacers) among(checks []headgate.Check, bounds []Bound, entries []*ListEntry) string {
 	if r == nil {
 		return ""
 	}
@@ -21,6 +21,11 @@ func (r *replacers) among(checks []headgate.Check, entries []*ListEntry) string 
 		for i := range checks {
 			if c := &checks[i]; c.Rule != nil && slices.Contains(r.rules, c.Rule.Name()) {
 				return c.Rule.Name()
+			}
+		}
+		for i := range bounds {
+			if name := bounds[i].Rule.Name; slices.Contains(r.rules, name) {
+				return name
 			}
 		}
 	}
@@ -141,39 +146,45 @@ func (s *Set) compileReplaces() {
 // one of the others, or by one of the entries of lists. All are of one request:
 // what binds its descriptors, and what answers some of them.
 func (s *Set) Replaced(c *headgate.Check, checks []headgate.Check, entries ...*ListEntry) bool {
-	return s.replacing(c, checks, entries...) != ""
+	return c.Rule != nil && s.replacing(c.Rule.Name(), checks, nil, entries...) != ""
 }
 
 // ReplacedEntry is Replaced for an entry of the deny list.
 func (s *Set) ReplacedEntry(e *ListEntry, checks []headgate.Check, entries ...*ListEntry) bool {
-	return s.replaces && s.deniedBy[e.Name].among(checks, entries) != ""
+	return s.replaces && s.deniedBy[e.Name].among(checks, nil, entries) != ""
 }
 
-// replacing returns the name of what takes the place of the check's rule, or "".
-func (s *Set) replacing(c *headgate.Check, checks []headgate.Check, entries ...*ListEntry) string {
-	if !s.replaces || c.Rule == nil {
+// replacing returns the name of what takes the place of the rule of that name, or "".
+func (s *Set) replacing(name string, checks []headgate.Check, bounds []Bound, entries ...*ListEntry) string {
+	if !s.replaces {
 		return ""
 	}
-	i, ok := s.names[c.Rule.Name()]
+	i, ok := s.names[name]
 	if !ok {
 		return ""
 	}
-	return s.compiled[i].replacedBy.among(checks, entries)
+	return s.compiled[i].replacedBy.among(checks, bounds, entries)
 }
 
-// dropReplaced takes off the checks from the given one on whose rules others of
-// them replace.
-func (s *Set) dropReplaced(checks []headgate.Check, from int) []headgate.Check {
+// dropReplaced takes off the checks from the given one on, and the bounds, on whose
+// rules others of them replace.
+func (s *Set) dropReplaced(out *Outcome, from int) {
 	if !s.replaces {
-		return checks
+		return
 	}
-	own := checks[from:]
+	own, bounds := out.Checks[from:], out.Bounds
 	var kept []headgate.Check
 	for i := range own {
-		if !s.Replaced(&own[i], own) {
+		if s.replacing(own[i].Rule.Name(), own, bounds) == "" {
 			kept = append(kept, own[i])
 		}
 	}
+	var left []Bound
+	for i := range bounds {
+		if s.replacing(bounds[i].Rule.Name, own, bounds) == "" {
+			left = append(left, bounds[i])
+		}
+	}
 	clear(own)
-	return append(checks[:from], kept...)
+	out.Checks, out.Bounds = append(out.Checks[:from], kept...), left
 }

@@ -30,12 +30,16 @@ type Rule struct {
 	// there is one counter for all. The rule does not bind a request that lacks
 	// one of the entries.
 	Per []Part
-	// Limits are the limits, compiled. Required, unless there is a Tariff; in
-	// the rules of a set it is then the tariff's Other or, without one, its
-	// first tier.
+	// Limits are the limits, compiled. Required, unless there is a Tariff or
+	// InProgress. With a Tariff it is, in the rules of a set, the tariff's Other or,
+	// without one, its first tier. It is nil in a rule with InProgress only.
 	Limits *headgate.Rule
 	// Tariff has, instead of Limits, limits by the value of an entry.
 	Tariff *Tariff
+	// InProgress bounds, beside the limits or instead of them, how much may be in
+	// progress at the same time; nil for no bound. It is kept where requests pass from
+	// their beginning to their end: see [Bound].
+	InProgress *InProgress
 	// Overrides give some of the requests other limits. Of those that hold, the
 	// first counts.
 	Overrides []Override
@@ -91,6 +95,7 @@ func (r *Rule) clone() Rule {
 	c.Match = cloneConditions(r.Match)
 	c.Per = slices.Clone(r.Per)
 	c.Tariff = r.Tariff.clone()
+	c.InProgress = r.InProgress.clone()
 	c.Overrides = cloneOverrides(r.Overrides)
 	c.Costs = r.Costs.clone()
 	c.Ignore, c.Replaces = slices.Clone(r.Ignore), slices.Clone(r.Replaces)
@@ -112,8 +117,14 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 		if r.Limits != nil && !r.Tariff.has(r.Limits) {
 			bad("limits", "there are both limits and a tariff; write the limits as the tariff's other ones")
 		}
-	case r.Limits == nil:
+	case r.Limits == nil && r.InProgress == nil:
 		bad("limits", "there are no limits; make them with headgate.NewRule")
+	case r.Limits == nil:
+		// Nothing else has looked at the name.
+		if p := checkListName(r.Name); p != "" {
+			bad("name", "%s", p)
+		}
+		r.checkRateless(bad)
 	case r.Name != r.Limits.Name():
 		bad("name", "the name is %q but the limits were made for %q; counters can be kept under one name only", r.Name, r.Limits.Name())
 	}
@@ -124,6 +135,12 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 		r.Costs.check(bad)
 		if r.Cost > 1 {
 			bad("cost", "there are both a cost, %d, and costs by %q; keep one", r.Cost, r.Costs.Entry)
+		}
+	}
+	if r.InProgress != nil {
+		r.InProgress.check(bad)
+		if r.Direct {
+			bad("in_progress", "there is a bound on what is in progress, but a direct rule is reached by name and key only")
 		}
 	}
 	r.checkTags(bad)
@@ -144,7 +161,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 		bad("overrides", "there are %d overrides, must be at most %d", len(r.Overrides), MaxOverrides)
 	}
 	for i := range r.Overrides[:min(len(r.Overrides), MaxOverrides)] {
-		r.Overrides[i].check(fmt.Sprintf("overrides.%d", i), r.Name, bad)
+		r.Overrides[i].check(fmt.Sprintf("overrides.%d", i), r, bad)
 	}
 	if len(r.Per) > MaxParts {
 		bad("per", "there are %d key parts, must be at most %d", len(r.Per), MaxParts)
@@ -164,6 +181,30 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	for i := range r.Ignore {
 		if p := r.Ignore[i].check(); p != "" {
 			bad(fmt.Sprintf("ignore.%d", i), "%s", p)
+		}
+	}
+}
+
+// checkRateless reports what a rule without limits says of them.
+func (r *Rule) checkRateless(bad func(field, format string, args ...any)) {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"soft", r.Soft != 0},
+		{"give_back_on", len(r.GiveBackOn) > 0},
+		{"charge_on", len(r.ChargeOn) > 0},
+		{"reservation", r.Reservation != Reservation{}},
+		{"consistency", r.Consistency != headgate.Strict},
+		{"deny_cache", r.DenyCache != headgate.DenyCacheDefault},
+	} {
+		if f.given {
+			bad(f.name, "%s is about limits, and the rule has none, only in_progress; leave it out, or add limits", f.name)
+		}
+	}
+	for i := range r.Overrides {
+		if o := &r.Overrides[i]; o.Limits != nil {
+			bad(fmt.Sprintf("overrides.%d", i), "the override has limits, but the rule has none; give it in_progress instead")
 		}
 	}
 }

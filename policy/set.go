@@ -31,16 +31,19 @@ type Set struct {
 	warns    bool // some rule has Soft
 	awaits   bool // some rule has GiveBackOn or ChargeOn
 	replaces bool // some rule or entry of a list has Replaces
+	bounds   bool // some rule has InProgress
 	// deniedBy has what replaces entries of the deny list, by their names.
 	deniedBy map[string]*replacers
 }
 
 // compiled is what Decide needs of a rule.
 type compiled struct {
-	limits   *headgate.Rule
-	factor   int64
-	giveBack bool
-	onError  headgate.OnError
+	name       string
+	limits     *headgate.Rule // nil if there is only inProgress
+	inProgress *InProgress    // or nil
+	factor     int64
+	giveBack   bool
+	onError    headgate.OnError
 
 	consistency headgate.Consistency
 	denyCache   headgate.DenyCache
@@ -58,7 +61,8 @@ type compiled struct {
 type extra struct {
 	tariff    *compiledTariff
 	overrides *lists
-	limits    []*headgate.Rule // of each override
+	limits    []*headgate.Rule // of each override, or nil
+	permits   []int64          // of each override, or zero
 	costs     *Costs
 	percent   int
 }
@@ -137,6 +141,7 @@ func (s *Set) compile() {
 		s.compiled[i] = s.compileRule(r)
 		s.warns = s.warns || r.Soft > 0
 		s.awaits = s.awaits || len(r.GiveBackOn)+len(r.ChargeOn) > 0
+		s.bounds = s.bounds || r.InProgress != nil
 		if !r.Direct {
 			demands[i] = &s.compiled[i].conditions
 		}
@@ -157,7 +162,7 @@ func (s *Set) compile() {
 }
 
 func (s *Set) compileRule(r *Rule) compiled {
-	c := compiled{limits: r.Limits, factor: r.Factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
+	c := compiled{name: r.Name, limits: r.Limits, inProgress: r.InProgress, factor: r.Factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
 		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.Address()}
 		part.plain = !part.secret && !part.address
@@ -175,6 +180,7 @@ func (s *Set) compileRule(r *Rule) compiled {
 		}
 		for i := range r.Overrides {
 			c.more.limits = append(c.more.limits, r.Overrides[i].Limits)
+			c.more.permits = append(c.more.permits, r.Overrides[i].InProgress)
 		}
 	}
 	return c
@@ -250,6 +256,9 @@ func (s *Set) Entries() []string {
 		}
 		if r.Tariff != nil {
 			names[r.Tariff.Entry] = true
+		}
+		if r.InProgress != nil && r.InProgress.Entry != "" {
+			names[r.InProgress.Entry] = true
 		}
 		for j := range r.Overrides {
 			conditions(r.Overrides[j].Match)

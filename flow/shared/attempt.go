@@ -98,7 +98,7 @@ func (a *attempt) call(wait time.Duration) (flow.Permit, store.PermitAnswer, err
 	defer cancel()
 	began := time.Now()
 	answer, err := g.permits.Acquire(ctx, store.PermitRequest{
-		Key: g.config.Prefix + a.r.Key, Holder: a.holder, Cost: a.r.Units(), Limit: g.config.Limit,
+		Key: g.config.Prefix + a.r.Key, Holder: a.holder, Cost: a.r.Units(), Limit: g.limitFor(a.r),
 		TTL: g.config.TTL, Queue: g.config.Queue, Wait: wait,
 	})
 	if err != nil || !answer.Granted() {
@@ -273,7 +273,7 @@ func (g *Gate) nextLocked(e *entry) {
 	if e.line == nil || e.places >= maxPlaces {
 		return
 	}
-	if w := e.line.Fitting(g.config.Limit, g.config.Limit); w != nil {
+	if w := e.line.Fitting(0, g.config.Limit); w != nil {
 		e.line.Take(w)
 		e.places++
 		w.Settle(flow.Permit{}, nil)
@@ -283,7 +283,7 @@ func (g *Gate) nextLocked(e *entry) {
 // turnAway has those who wait in this process go: the gate is closed.
 func (g *Gate) turnAway(e *entry) {
 	for e.line != nil && e.line.Len() > 0 {
-		w := e.line.Fitting(g.config.Limit, g.config.Limit)
+		w := e.line.Fitting(0, g.config.Limit)
 		e.line.Remove(w)
 		w.Settle(flow.Permit{}, fmt.Errorf("flow: gate %q: %w", g.config.Name, ErrClosed))
 	}

@@ -115,8 +115,8 @@ func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permi
 	if err := ctx.Err(); err != nil {
 		return flow.Permit{}, flow.Ended(ctx, g.config.Name)
 	}
-	if r.Units() > g.config.Limit {
-		return flow.Permit{}, g.refuse(r, flow.ReasonTooLarge, store.PermitAnswer{}, &store.TooLargeError{Cost: r.Units(), Limit: g.config.Limit})
+	if limit := g.limitFor(r); r.Units() > limit {
+		return flow.Permit{}, g.refuse(r, flow.ReasonTooLarge, store.PermitAnswer{}, &store.TooLargeError{Cost: r.Units(), Limit: limit})
 	}
 	e, err := g.enter(r)
 	if err != nil {
@@ -131,6 +131,14 @@ func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permi
 		a.until = time.Now().Add(g.config.MaxWait)
 	}
 	return a.wait()
+}
+
+// limitFor is the limit that a request goes by.
+func (g *Gate) limitFor(r *flow.Request) int64 {
+	if r.Limit != 0 {
+		return r.Limit
+	}
+	return g.config.Limit
 }
 
 // enter returns the entry of a key, made if need be.
@@ -258,14 +266,14 @@ func (g *Gate) refuse(r *flow.Request, reason flow.Reason, a store.PermitAnswer,
 
 func (g *Gate) refuseLocked(r *flow.Request, reason flow.Reason, a store.PermitAnswer, cause error) *flow.Rejection {
 	is := &flow.Rejection{
-		Gate: g.config.Name, Reason: reason, Retry: true, Limit: g.config.Limit,
+		Gate: g.config.Name, Reason: reason, Retry: true, Limit: g.limitFor(r),
 		InUse: a.InUse, Waiting: int64(a.Line), Cause: cause,
 	}
 	if reason == flow.ReasonTooLarge {
 		is.RetryAfter, is.Retry = headgate.Never, false
 	} else if g.average > 0 {
 		// As if permits ended evenly, and who waits came first.
-		d := time.Duration(float64(g.average) * float64(r.Units()+is.Waiting) / float64(g.config.Limit))
+		d := time.Duration(float64(g.average) * float64(r.Units()+is.Waiting) / float64(is.Limit))
 		is.RetryAfter = min(max(d.Round(time.Millisecond), time.Millisecond), maxRetryAfter)
 	}
 	g.stats.Rejected[reason]++

@@ -11,15 +11,27 @@ import (
 type Site struct {
 	served atomic.Int64
 	read   chan struct{} // one for each first event that was read
+	ending chan struct{} // one for each slow item that is to be answered
 }
 
-func newSite() *Site { return &Site{read: make(chan struct{}, 1)} }
+func newSite() *Site {
+	return &Site{read: make(chan struct{}, 1), ending: make(chan struct{})}
+}
+
+// slow is an item whose answer waits for end.
+const slow = "slow"
 
 // Item is the answer to GET /items/{id}.
 func (s *Site) Item(id string) string {
 	s.served.Add(1)
+	if id == slow {
+		<-s.ending
+	}
 	return "item " + id
 }
+
+// end has one request for a slow item answered, which may still be on its way.
+func (s *Site) end() { s.ending <- struct{}{} }
 
 // Echo is called for POST /echo, which answers with the request's body.
 func (s *Site) Echo() { s.served.Add(1) }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // Outcome is what has become of a request.
@@ -30,6 +32,8 @@ const (
 	Denied
 	// Shed means that the gate for the work in progress does not let the request in.
 	Shed
+	// Busy means that too much is in progress by a rule of the policy.
+	Busy
 	// Unavailable means that the store did not answer, and the request is not let in
 	// without it.
 	Unavailable
@@ -51,15 +55,19 @@ type Attempt[R any] struct {
 	Err error
 	// Rejection is what the gate said, for Shed.
 	Rejection *flow.Rejection
+	// Refusal is, for Busy, why.
+	Refusal *inprogress.Refusal
 	// Passage is, for Passed and Open, what is to be told how the request ends; nil if
 	// nothing depends on that.
 	Passage *Passage[R]
 	// Charge has the verdict, for Passed and Denied.
 	Charge
 
-	gate  *Gate[R]
-	facts policy.Descriptor
-	load  Load
+	gate   *Gate[R]
+	facts  policy.Descriptor
+	bounds []policy.Bound
+	held   []flow.Permit
+	load   Load
 }
 
 // Try decides on a request. If the limits deny it, Try waits until it fits, for as long
@@ -83,6 +91,10 @@ func (g *Gate[R]) Try(ctx context.Context, r R, wait time.Duration) *Attempt[R] 
 		a.Verdict.Allowed = true // also where nothing binds the request
 		a.warn(r)
 		a.Passage = a.newPassage(ctx, r)
+	case Busy:
+		if g.Hooks.Busy != nil {
+			g.Hooks.Busy(r, a.Refusal)
+		}
 	case Denied:
 		if g.Hooks.Denied != nil {
 			g.Hooks.Denied(r, a.Verdict)
@@ -103,6 +115,8 @@ func (g *Gate[R]) Try(ctx context.Context, r R, wait time.Duration) *Attempt[R] 
 // Free gives the attempt back to its pool.
 func (a *Attempt[R]) Free() {
 	clear(a.facts[:cap(a.facts)])
+	clear(a.held)
+	a.held, a.bounds, a.Refusal = a.held[:0], nil, nil
 	a.Entry, a.Why, a.Err, a.Rejection, a.Passage, a.load = "", "", nil, nil, nil, Load{}
 	a.Reset()
 	a.gate.pool.Put(a)
@@ -123,8 +137,48 @@ func (a *Attempt[R]) decide(ctx context.Context, r R, wait time.Duration) Outcom
 	if !legible {
 		return Unclear
 	}
-	if outcome := a.bind(r, facts, cost); outcome != Passed || len(a.Checks) == 0 {
+	if outcome := a.bind(r, facts, cost); outcome != Passed {
 		return outcome
+	}
+	// Permits come first: what they refuse is then charged nothing, and giving them back
+	// needs no store.
+	if len(a.bounds) > 0 {
+		if outcome := a.hold(ctx, r); outcome != Passed {
+			return outcome
+		}
+	}
+	outcome := a.charge(ctx, r, wait)
+	if outcome != Passed && outcome != Open {
+		inprogress.Leave(a.held, flow.Unused)
+	}
+	return outcome
+}
+
+// hold takes the permits that the request needs by the rules, or none. It may wait for
+// them, and a request that waits is not in progress: what the gate has let in asks it
+// again.
+func (a *Attempt[R]) hold(ctx context.Context, r R) Outcome {
+	a.load.Permit.Done(flow.Unused)
+	var err error
+	a.held, err = a.gate.Keeper.Enter(ctx, a.bounds, a.held)
+	if refusal, refused := errors.AsType[*inprogress.Refusal](err); refused {
+		a.Err, a.Refusal = err, refusal
+		return Busy
+	}
+	outcome := a.refused(ctx, r, err)
+	if outcome == Passed {
+		outcome = a.refused(ctx, r, a.load.Enter(ctx))
+	}
+	if outcome != Passed {
+		inprogress.Leave(a.held, flow.Unused)
+	}
+	return outcome
+}
+
+// charge has the store decide, if a limit binds the request.
+func (a *Attempt[R]) charge(ctx context.Context, r R, wait time.Duration) Outcome {
+	if len(a.Checks) == 0 {
+		return Passed
 	}
 	if a.Ledger != nil && a.gate.rules != nil {
 		a.Terms.For = a.gate.rules.Term(a.Checks)
@@ -197,7 +251,7 @@ func (a *Attempt[R]) bind(r R, facts policy.Descriptor, cost int64) Outcome {
 	case found.Denied != nil:
 		return Listed
 	case found.Allowed == nil:
-		a.Checks = found.Checks
+		a.Checks, a.bounds = found.Checks, found.Bounds
 	}
 	return Passed
 }

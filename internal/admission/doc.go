@@ -13,13 +13,13 @@
 //
 //	facts      Options.Facts and Known, of which only those are looked for that a rule needs
 //	checks     what the bindings and the policy make of the facts
+//	permits    of the policy's bounds on what is in progress, which may be waited for
 //	charge     Charge.Decide: the store decides, a leaky bucket's delay is waited for
-//	outcome    Passed, Open, Lacking, Unclear, Listed, Denied, Unavailable, Ended or Broken
+//	outcome    Passed, Open, Lacking, Unclear, Listed, Denied, Busy, Unavailable, Ended or Broken
 //	passage    of an admitted request of which something depends on how it ends
 //
-// A [Passage] holds what has to be told how the request ended. Today that is its charge:
-// units that are given back after some statuses, or a reservation that is settled. A
-// permit that is held until the response is complete is another thing to hold (see [Held]).
+// A [Passage] holds what has to be told how the request ended: its permits, and its charge
+// if units are given back after some statuses or a reservation is settled.
 //
 // [Charge] is the part that knows nothing of facts. The gateway, which finds its checks
 // elsewhere, uses it alone.

@@ -43,6 +43,7 @@ type Gate[R any] struct {
 // then, the gates must not be used.
 func New[R any](o *Options[R], groups ...Group[R]) []*Gate[R] {
 	o.check()
+	o.keep()
 	c := newCompiler(o)
 	gates := make([]*Gate[R], len(groups))
 	for i, group := range groups {

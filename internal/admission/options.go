@@ -2,12 +2,14 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // The defaults of options, which are the same for all adapters.
@@ -67,6 +69,9 @@ type Options[R any] struct {
 	Store headgate.Store
 	// Policy is rules that bind by the facts; nil for none.
 	Policy *policy.Set
+	// Keeper has the permits of the policy's bounds on what is in progress; nil for one
+	// that nobody else uses.
+	Keeper *inprogress.Keeper
 	// Facts are those that the user has added. They take the place of Known.
 	Facts []*Fact[R]
 	// Describe has the last word on the facts, if it is not nil. Nobody knows then
@@ -108,6 +113,8 @@ type Hooks[R any] struct {
 	Denied func(R, headgate.Verdict)
 	// Shed is called for each request that the gate for the work in progress refused.
 	Shed func(R, *flow.Rejection)
+	// Busy is called for each request that gets no permit.
+	Busy func(R, *inprogress.Refusal)
 	// Soft is called for each limit that an admitted request has brought to the
 	// percentage from which its rule in the policy warns.
 	Soft func(R, headgate.Decision)
@@ -140,6 +147,20 @@ func (o *Options[R]) AddPolicy(set *policy.Set) {
 		o.Bad("Policy", "Policy is given twice; put all rules into one set")
 	}
 	o.Policy = set
+}
+
+// keep has the bounds of the policy kept.
+func (o *Options[R]) keep() {
+	if o.Policy == nil || !o.Policy.Bounds() {
+		return
+	}
+	if o.Keeper == nil {
+		o.Keeper = inprogress.New(inprogress.Options{})
+	}
+	err := o.Keeper.Use(o.Policy)
+	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
+		o.Bad("Policy", "Policy: %s", invalid.Problems)
+	}
 }
 
 // SetHashKey sets the hash key of the bindings.

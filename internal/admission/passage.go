@@ -3,10 +3,12 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // End is how a request has ended.
@@ -29,6 +31,7 @@ type Passage[R any] struct {
 	gate    *Gate[R]
 	ctx     context.Context // the request's own
 	request R
+	permits []flow.Permit
 	held    []Held
 	permit  flow.Permit  // of the gate for the work in progress
 	settles bool         // End asks for the cost
@@ -40,13 +43,13 @@ func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 	g := a.gate
 	reserved := a.Reservation.ID != ""
 	charges := a.Outcome == Passed && (reserved || g.rules != nil && g.rules.Awaits(a.Checks))
-	if !charges && !a.load.Permit.Held() {
+	if !charges && len(a.held) == 0 && !a.load.Permit.Held() {
 		return nil
 	}
-	p := &Passage[R]{gate: g, ctx: ctx, request: r, permit: a.load.Permit, settles: reserved}
+	// The attempt is used again for another request. What is kept of it is copied.
+	p := &Passage[R]{gate: g, ctx: ctx, request: r, permits: slices.Clone(a.held), permit: a.load.Permit, settles: reserved}
 	p.said.Store(-1)
 	if charges {
-		// The attempt is used again for another request. What is kept of it is copied.
 		kept := &charged{Charge{Store: a.Store, Ledger: a.Ledger, Reservation: a.Reservation}, g.rules}
 		if !reserved {
 			kept.Checks = a.Charged()
@@ -60,9 +63,10 @@ func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 // their own by the type of their requests.
 type costKey[R any] struct{}
 
-// Context returns a context by which [SetCost] and [Done] find the passage, and the gate
-// what it has let in. If there is nothing to settle or to give back, that is ctx itself.
+// Context returns a context by which [SetCost] and [Done] find the passage, and by which
+// the permits are known that it holds. If there is nothing of that, it is ctx itself.
 func (p *Passage[R]) Context(ctx context.Context) context.Context {
+	ctx = inprogress.Context(ctx, p.permits)
 	if !p.settles && !p.permit.Held() {
 		return ctx
 	}
@@ -80,13 +84,13 @@ func SetCost[R any](ctx context.Context, cost int64) bool {
 	return true
 }
 
-// End ends everything that the passage holds, in the reverse of the order in which it was
-// taken. If there is a reservation to settle, cost is asked what the request has really
-// cost; it is handed the request, and what the handler has said, or -1. End outlives the
+// End ends everything that the passage holds. Permits go first, as others may wait for
+// them; the rest follows in the reverse of the order in which it was taken. If there is a
+// reservation to settle, cost is asked what the request has really cost; it is handed the request, and what the handler has said, or -1. End outlives the
 // request's context by a second for each thing at most. A permit that was not given back
 // by [Passage.Done] says nothing about the work.
 func (p *Passage[R]) End(status int, cost func(r R, said int64) int64) {
-	p.permit.Done(flow.Ignore)
+	p.Leave()
 	end := End{Status: status}
 	if p.settles {
 		end.Cost = cost(p.request, p.said.Load())
@@ -96,6 +100,12 @@ func (p *Passage[R]) End(status int, cost func(r R, said int64) int64) {
 			p.gate.failed(p.request, err)
 		}
 	}
+}
+
+// Leave gives the permits back, which End does as well.
+func (p *Passage[R]) Leave() {
+	p.permit.Done(flow.Ignore)
+	inprogress.Leave(p.permits, flow.Ignore)
 }
 
 // charged is the units of an admitted request.

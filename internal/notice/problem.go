@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // The problem types (RFC 9457) that the IETF's rate-limit draft defines.
@@ -61,6 +62,19 @@ func ReducedCapacity(retryAfter time.Duration) Problem {
 		Detail:       "The rate limiter could not decide on the request.",
 		RetryAfterMS: ceilMillis(max(0, retryAfter)),
 	}
+}
+
+// InProgress is the problem of a request that gets no permit. If the bound is the
+// client's own, the client is to send less at a time: status 429. Otherwise the service
+// has no room, whoever has taken it: status 503.
+func InProgress(r *inprogress.Refusal) Problem {
+	p := ReducedCapacity(0)
+	if r.Own() {
+		p.Type, p.Title, p.Status = TypeQuotaExceeded, "The assigned quota is exceeded", 429
+	}
+	p.Detail, p.RetryAfterMS = r.Detail(), ceilMillis(r.RetryAfter())
+	p.ViolatedPolicies = []string{string(appendEncoded(nil, r.Bound.Rule.Name))}
+	return p
 }
 
 // Forbidden is the problem of a request that a policy's deny list turns away:

@@ -103,6 +103,9 @@ type Rule struct {
 	Override int `json:"override,omitempty"`
 	// Limits are the limits that apply.
 	Limits []Limit `json:"limits,omitempty"`
+	// InProgress is what the rule lets be in progress under the key; nil if it does not
+	// bound that.
+	InProgress *InProgress `json:"in_progress,omitempty"`
 	// Admits is "everything" or "nothing" for a nested limit that does not count.
 	Admits string `json:"admits,omitempty"`
 	// Depth is, for a nested limit, how many entries a descriptor must have to reach it.
@@ -136,6 +139,21 @@ type Rule struct {
 	Abandoned string `json:"abandoned,omitempty"`
 
 	check headgate.Check
+}
+
+// InProgress is a bound on what is in progress. Durations are in milliseconds.
+type InProgress struct {
+	// Limit is how many permits there are, and Cost how many the request takes.
+	Limit int64 `json:"limit"`
+	Cost  int64 `json:"cost"`
+	// Wait is how long the request waits for them, and Queue how many wait under each key
+	// in one process; both are zero if a request is refused at once.
+	Wait  int64 `json:"wait_ms,omitempty"`
+	Queue int   `json:"queue,omitempty"`
+	// Shared says that all processes that share the store count together. TTL is after
+	// which time the store frees the permits of one that has died.
+	Shared bool  `json:"shared,omitempty"`
+	TTL    int64 `json:"ttl_ms,omitempty"`
 }
 
 // Limit is one limit and, once a store was asked, its state.
@@ -189,16 +207,25 @@ func Request(s *policy.Set, d policy.Descriptor, cost int64) Explanation {
 	d = append(slices.Clone(s.Known(d)), d...)
 	for _, b := range s.Inspect(d, cost) {
 		r := describe(b.Rule)
-		if len(b.Checks) == 0 {
+		if !b.Binds() {
 			r.Why = why(s, d, &b)
 			e.Rules = append(e.Rules, r)
 			continue
 		}
 		r.Override, r.Tier, r.Quota = b.Override, b.Tier, b.Rule.Mode == policy.ModeQuota
 		r.Hashed = slices.ContainsFunc(b.Rule.Per, func(p policy.Part) bool { return s.Secret(p.Entry) })
+		if len(b.Bounds) > 0 {
+			r.bound(&b.Bounds[0])
+		}
+		if len(b.Checks) == 0 {
+			e.Rules = append(e.Rules, r)
+		}
 		for i, c := range b.Checks {
 			one := r
 			one.OldHashKey = i > 0
+			if one.OldHashKey {
+				one.InProgress = nil
+			}
 			one.Bind(c)
 			e.Rules = append(e.Rules, one)
 		}
@@ -253,7 +280,12 @@ func why(s *policy.Set, d policy.Descriptor, b *policy.Binding) string {
 	case b.Err != nil:
 		return errtext.Text(b.Err)
 	case b.NoTier:
-		entry := b.Rule.Tariff.Entry
+		entry := ""
+		if b.Rule.Tariff != nil {
+			entry = b.Rule.Tariff.Entry
+		} else {
+			entry = b.Rule.InProgress.Entry
+		}
 		value, ok := d.Get(entry)
 		if !ok {
 			return fmt.Sprintf("it has no limits for requests without %s, nor for all others", entry)
@@ -329,6 +361,16 @@ func (r *Rule) Bind(c headgate.Check) {
 	r.Limits = nil
 	for i := range limits {
 		r.Limits = append(r.Limits, Limit{Limit: limits[i].String(), Algorithm: limits[i].Algorithm.String()})
+	}
+}
+
+// bound notes that the rule binds the request by a bound on what is in progress.
+func (r *Rule) bound(b *policy.Bound) {
+	p := b.Rule.InProgress
+	r.Binds, r.Key, r.Cost, r.Shadow = true, b.Key, b.Units, b.Shadow
+	r.InProgress = &InProgress{Limit: b.Limit, Cost: b.Units, Wait: p.Wait.Milliseconds(), Queue: p.Waiting(), Shared: p.Shared}
+	if p.Shared {
+		r.InProgress.TTL = p.Term().Milliseconds()
 	}
 }
 

@@ -103,6 +103,8 @@ func (r *Rule) text() string {
 	switch {
 	case r.Admits != "":
 		fmt.Fprintf(&b, "  admits %s, and counts nothing", r.Admits)
+	case r.Key == "" && len(r.Limits) == 0:
+		b.WriteString("  permits for all")
 	case r.Key == "":
 		b.WriteString("  one counter for all")
 	case r.OldHashKey:
@@ -131,6 +133,9 @@ func (r *Rule) text() string {
 			b.WriteString(": " + l.State.text())
 		}
 		b.WriteString("\n")
+	}
+	if r.InProgress != nil {
+		b.WriteString("  " + r.InProgress.text() + "\n")
 	}
 	if r.Soft > 0 {
 		fmt.Fprintf(&b, "  warns from %d%% on\n", r.Soft)
@@ -173,6 +178,17 @@ func (r *Rule) text() string {
 		fmt.Fprintf(&b, "  enforced for this key, and %d%% of all\n", r.Enforce)
 	}
 	return b.String()
+}
+
+func (p *InProgress) text() string {
+	text := fmt.Sprintf("%d in progress in each process", p.Limit)
+	if p.Shared {
+		text = fmt.Sprintf("%d in progress over all processes, freed %v after one has died", p.Limit, millis(p.TTL))
+	}
+	if p.Wait > 0 {
+		return text + fmt.Sprintf("; up to %d requests wait for up to %v", p.Queue, millis(p.Wait))
+	}
+	return text + "; what is beyond is refused at once"
 }
 
 func (d *Decision) text() string {

@@ -48,6 +48,14 @@ const (
 	// SharedLists marks a tariff by an entry that clients choose with each request, whose
 	// lists share counters.
 	SharedLists = "HG018"
+	// NoQueue marks a bound on what is in progress that has requests wait, and does not say
+	// how many.
+	NoQueue = "HG019"
+	// ShortTTL marks a shared bound whose permits the store frees so soon that a renewal can
+	// be too late.
+	ShortTTL = "HG020"
+	// Streams marks a bound for several clients on a route that looks like a stream.
+	Streams = "HG021"
 )
 
 // Code is a kind of warning.
@@ -78,5 +86,8 @@ func Codes() []Code {
 		{Circle, "Rules or entries of the deny list replace each other in a circle, so that none of them holds."},
 		{Unseen, "A rule has not been compared with all others, because there are too many that it may have to do with."},
 		{SharedLists, "Lists of limits by an entry that clients choose with each request share counters."},
+		{NoQueue, "Requests wait for what is in progress to end, and the rule does not say how many may."},
+		{ShortTTL, "A store frees shared permits so soon that a renewal can be too late."},
+		{Streams, "A bound for several clients on what is in progress binds a route that looks like a stream."},
 	}
 }

@@ -110,7 +110,8 @@ func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups)
 	lacking := append(slices.Clip(r.match), absent(entry))
 	return slices.ContainsFunc(likely.implied(lacking), func(i int) bool {
 		c := catchers[i]
-		if c == r || slices.ContainsFunc(c.Per, func(p policy.Part) bool { return p.Entry == entry }) {
+		// What bounds only what is in progress does not limit rates.
+		if c == r || r.Limits != nil && c.Limits == nil || slices.ContainsFunc(c.Per, func(p policy.Part) bool { return p.Entry == entry }) {
 			return l.budget.spend(r, 1)
 		}
 		return l.budget.spend(r, effort(lacking, c.match)) || implied(lacking, c.match)
@@ -128,7 +129,7 @@ func (l *linter) overlaps() {
 			continue
 		}
 		// The limits of other rules are not the same for all requests.
-		if r.Tariff == nil && r.Costs == nil && len(r.Overrides) == 0 && r.Enforced() == 100 {
+		if r.Limits != nil && r.Tariff == nil && r.Costs == nil && len(r.Overrides) == 0 && r.Enforced() == 100 {
 			plain, matches = append(plain, r), append(matches, r.match)
 		}
 	}

@@ -16,6 +16,7 @@ func (l *linter) rule(r *rule) {
 	warn := l.aboutRule(r)
 	limits(r, warn)
 	costs(r, warn)
+	inProgress(r, warn)
 	forgeableParts(r, warn)
 	openTariff(r, warn)
 	sharedLists(r, warn)
@@ -34,12 +35,11 @@ func (l *linter) rule(r *rule) {
 // formatTime writes a time as warnings have it.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// costs warns of limits that hold less than the dearest request costs, as far as its cost is
-// known from the rule alone.
-func costs(r *rule, warn warnFunc) {
-	cost, who, such := r.Factor(), "each request costs at least", ""
+// dearest is what the dearest request costs, as far as its cost is known from the rule
+// alone, and which request that is in words.
+func dearest(r *rule) (cost int64, who string) {
+	cost, who = r.Factor(), "each request costs at least"
 	if c := r.Costs; c != nil {
-		such = "such "
 		cost, who = c.Other, fmt.Sprintf("a request with another %s, or none, costs at least", c.Entry)
 		if c.Per > 0 {
 			cost = 1
@@ -49,6 +49,16 @@ func costs(r *rule, warn warnFunc) {
 				cost, who = c.Values[v], fmt.Sprintf("a request with the %s %s costs at least", c.Entry, policy.Quote(v))
 			}
 		}
+	}
+	return cost, who
+}
+
+// costs warns of limits that hold less than the dearest request costs.
+func costs(r *rule, warn warnFunc) {
+	cost, who := dearest(r)
+	such := ""
+	if r.Costs != nil {
+		such = "such "
 	}
 	for _, list := range limitLists(r) {
 		for i := range list.limits {
@@ -110,6 +120,9 @@ func (l *linter) clearSecrets(r *rule, warn warnFunc) {
 	if r.Tariff != nil && s.Secret(r.Tariff.Entry) && len(r.Tariff.Tiers) > 0 {
 		tell(r.Tariff.Entry, advice)
 	}
+	if r.InProgress != nil && s.Secret(r.InProgress.Entry) {
+		tell(r.InProgress.Entry, advice)
+	}
 	if r.Costs != nil && s.Secret(r.Costs.Entry) {
 		tell(r.Costs.Entry, advice)
 	}
@@ -121,14 +134,10 @@ func openTariff(r *rule, warn warnFunc) {
 	if t == nil || t.Other != nil {
 		return
 	}
-	unknown := func(value string) bool {
-		return !slices.ContainsFunc(t.Tiers, func(tier policy.Tier) bool { return tier.Value == value })
-	}
-	for i := range r.Match {
-		c := &r.Match[i]
-		if c.Entry == t.Entry && !c.Not && len(c.Equals) > 0 && len(c.Equals) == c.Size() && !slices.ContainsFunc(c.Equals, unknown) {
-			return
-		}
+	if demands(r, t.Entry, func(value string) bool {
+		return slices.ContainsFunc(t.Tiers, func(tier policy.Tier) bool { return tier.Value == value })
+	}) {
+		return
 	}
 	warn(OpenTariff, "it does not bind requests with another %s than it has limits for, nor those without one; add \"*\" with limits for them", t.Entry)
 }

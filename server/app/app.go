@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/dashboard"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
@@ -42,6 +43,7 @@ type App struct {
 	// certificates is nil without TLS.
 	certificates *certificates
 	gateway      *gatewaySource // nil without a gateway file
+	keeper       *inprogress.Keeper
 	reserve      reserve
 	insights     *insights           // nil if they are not wanted
 	gated        *gateway.Gateway    // nil without a gateway
@@ -85,6 +87,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if a.store, err = openStore(ctx, s, a.nodes.Observe); err != nil {
 		return nil, err
 	}
+	a.keeper = a.newKeeper()
 	if a.layers, err = a.newLayers(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -365,8 +368,9 @@ func (a *App) Close() error {
 		if a.insights != nil {
 			a.insights.Close()
 		}
+		lost := a.leave()
 		a.layers.close()
-		a.closed = a.store.Close()
+		a.closed = errors.Join(lost, a.store.Close())
 	})
 	return a.closed
 }

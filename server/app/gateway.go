@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/gateway"
+	"github.com/headgate/headgate/telemetry/prom"
 )
 
 // GatewaySettings have the service pass on what its rules admit.
@@ -53,6 +54,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 	if err != nil {
 		return err
 	}
+	options.Keeper = a.keeper
 	g, err := gateway.New(ctx, decider, options)
 	if err != nil {
 		return gatewayError(err)
@@ -62,7 +64,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 		return checkError(err)
 	}
 	a.source.check, a.gated = g.Check, g
-	registry.MustRegister(g)
+	registry.MustRegister(g, prom.InProgress(a.keeper))
 	if s.File != "" {
 		source.gateway, a.gateway = g, source
 		registry.MustRegister(source)

@@ -72,6 +72,9 @@ type Ask struct {
 	Policy Policy
 	// Checks are what binds the request. With none it passes.
 	Checks []headgate.Check
+	// Unenforced are the names of the rules whose bounds on what is in progress bind the
+	// request too. A check does not know when the request ends, so it leaves them out.
+	Unenforced []string
 	// Denied and Allowed are the entries of the policy's lists that answer the
 	// request without its limits, or nil; see [policy.Outcome].
 	Denied, Allowed *policy.ListEntry
@@ -119,5 +122,6 @@ type Decider interface {
 func (a *Ask) Resolve() error {
 	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Checks[:0])
 	a.Checks, a.Denied, a.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
+	a.Unenforced = policy.Unenforced(a.Unenforced[:0], outcome.Bounds)
 	return err
 }

@@ -60,6 +60,9 @@ type Outcome struct {
 	Verdict headgate.Verdict
 	// Listed is the entry of the policy's deny list that turned the request away, or nil.
 	Listed *policy.ListEntry
+	// Unenforced are the rules that bound what is in progress and bind the request; see
+	// [Ask].
+	Unenforced []string
 	// At is when the request was decided, on the store's clock, in microseconds since
 	// 1970; zero if no store was asked.
 	At int64

@@ -69,9 +69,12 @@ func (r *Request) Reset() {
 	clear(r.Checks)
 	clear(r.Faults)
 	clear(r.decisions)
+	clear(r.Unenforced)
+	unenforced := r.Unenforced[:0]
 	descriptor, named, checks, faults, decisions := r.Descriptor[:0], r.Named[:0], r.Checks[:0], r.Faults[:0], r.decisions[:0]
 	*r = Request{} // Without a copy, which a literal with what is kept would be.
 	r.Descriptor, r.Named, r.Checks, r.Faults, r.decisions = descriptor, named, checks, faults, decisions
+	r.Unenforced = unenforced
 }
 
 // maxAt bounds times to what any language's numbers hold exactly.
@@ -182,6 +185,7 @@ func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 		return o
 	}
 	o.decide(r.decisions)
+	o.Unenforced = r.Unenforced
 	if r.Denied != nil && (r.Op == headgate.OpTake || r.Op == headgate.OpPeek) {
 		o.Listed = r.Denied
 		o.Verdict.Allowed, o.Verdict.RetryAfter = false, headgate.Never
@@ -288,6 +292,9 @@ func (r *Request) bindNamed() {
 		switch {
 		case err == nil:
 			r.Checks = checks
+			if rule := r.Policy.Rule(n.Rule); rule.InProgress != nil && !slices.Contains(r.Unenforced, n.Rule) {
+				r.Unenforced = append(r.Unenforced, rule.Name)
+			}
 		case n.Given&GivenKey != 0 || errors.Is(err, policy.ErrUnknownRule):
 			r.Faults.AddError(check(i, ""), true, err)
 		}

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // outcome is what has become of a request, for the log and the metrics.
@@ -80,26 +81,6 @@ func unauthorized(err error) *httplimit.Problem {
 	return p
 }
 
-// busyFor is when a client may try again that has too much in progress. Nobody
-// knows when something ends.
-const busyFor = time.Second
-
-// tooBusy is the problem of a request for which there is no permit: what its client
-// has in progress is the client's to end, what everybody has is nobody's.
-func tooBusy(full *busyLimit) *httplimit.Problem {
-	if len(full.Per) == 0 {
-		p := httplimit.Problem(notice.ReducedCapacity(busyFor))
-		p.Detail = fmt.Sprintf("As many requests are in progress as %q admits (%d).", full.Name, full.Limit)
-		p.ViolatedPolicies = []string{full.Name}
-		return &p
-	}
-	return &httplimit.Problem{
-		Type: httplimit.TypeQuotaExceeded, Title: "The assigned quota is exceeded", Status: http.StatusTooManyRequests,
-		Detail:           fmt.Sprintf("%q admits %d requests in progress.", full.Name, full.Limit),
-		ViolatedPolicies: []string{full.Name}, RetryAfterMS: busyFor.Milliseconds(),
-	}
-}
-
 // answer answers the request here, with what there is to tell of its limits.
 func (x *exchange) answer(p *httplimit.Problem) {
 	h := x.w.Header()
@@ -142,6 +123,11 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 		p, x.outcome = bodyTooLarge(x.route.maxBody), refused
 	case errors.Is(failure, errTooSlow):
 		p, x.outcome = bodySlow, clientGone
+	case inprogress.Lost(x.r.Context()):
+		x.outcome = unavailable
+		lost := httplimit.Problem(notice.ReducedCapacity(admission.UnavailableFor))
+		lost.Detail = "The right to have the request in progress was lost."
+		p = &lost
 	case x.r.Context().Err() != nil:
 		x.outcome = clientGone
 		x.closeAfter(x.w.Header())

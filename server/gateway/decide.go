@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -21,6 +22,16 @@ func (x *exchange) admit() bool {
 	if err != nil {
 		return x.cannotCount(err)
 	}
+	if err := x.enter(found.Bounds); err != nil {
+		return x.turnAway(err)
+	}
+	// The queue of an upstream comes after those of the rules: what waits in it has all else
+	// that it needs.
+	if !x.pass() {
+		x.leave()
+		return false
+	}
+	ctx = x.r.Context()
 	c.Checks, c.Ledger = found.Checks, nil
 	if x.g.settling.estimate(c.Checks) {
 		c.Ledger, c.Terms.For = c.Store.(*counters), x.plan.policy.Term(c.Checks)
@@ -35,6 +46,9 @@ func (x *exchange) admit() bool {
 	}
 	if outcome == admission.Passed && found.Denied != nil {
 		outcome = admission.Listed
+	}
+	if outcome != admission.Passed && outcome != admission.Open {
+		x.leave()
 	}
 	x.decided = outcome == admission.Passed || outcome == admission.Denied
 	switch outcome {
@@ -100,14 +114,22 @@ func (x *exchange) gone(err error) bool {
 	return false
 }
 
-// turnAway answers a request for which there is no permit.
-func (x *exchange) turnAway(full *busyLimit, err error) {
-	if err != nil {
-		x.cannotCount(err)
-		return
+// turnAway answers a request that has got no permit. It returns false.
+func (x *exchange) turnAway(err error) bool {
+	refusal, refused := errors.AsType[*inprogress.Refusal](err)
+	switch {
+	case refused:
+		x.outcome = crowded
+		p := httplimit.Problem(notice.InProgress(refusal))
+		x.answer(&p)
+		return false
+	case x.r.Context().Err() != nil:
+		return x.gone(x.r.Context().Err())
+	case errors.Is(err, headgate.ErrUnavailable):
+		x.turnDown(admission.Unavailable)
+		return false
 	}
-	x.outcome = crowded
-	x.answer(tooBusy(full))
+	return x.cannotCount(err)
 }
 
 // counters are the counters as one exchange reaches them: through the decider, which is

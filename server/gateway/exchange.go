@@ -128,13 +128,6 @@ func (x *exchange) serve() {
 	x.trusted = id.Resolver.Source() != "" && id.Resolver.Trusts(x.r)
 	x.look()
 	x.describe()
-	if full, err := x.enter(); full != nil || err != nil {
-		x.turnAway(full, err)
-		return
-	}
-	if !x.pass() {
-		return
-	}
 	if !x.admit() {
 		x.load.Permit.Done(flow.Unused)
 		return

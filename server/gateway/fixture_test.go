@@ -26,8 +26,12 @@ import (
 const within = 30 * time.Second
 
 // perKey admits n requests an hour for each API key.
-func perKey(n int64) policy.Rule {
-	return policy.Rule{Per: []policy.Part{{Entry: "api_key"}}, Limits: headgate.MustRule("per-key", headgate.PerHour(n))}
+func perKey(n int64, bounds ...policy.InProgress) policy.Rule {
+	r := policy.Rule{Per: []policy.Part{{Entry: "api_key"}}, Limits: headgate.MustRule("per-key", headgate.PerHour(n))}
+	for i := range bounds {
+		r.InProgress = &bounds[i]
+	}
+	return r
 }
 
 // stopped is the clock of the stores: answers do not depend on how long a test takes.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow/permits"
+	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/telemetry/prom"
 )
@@ -37,6 +38,8 @@ type shared struct {
 	buffers   buffers
 	upgrades  upgrades
 	addresses *permits.Gate // connections to clients, by their addresses
+	// keeper has the permits of the policy's bounds, own those of Concurrency.
+	keeper, own *inprogress.Keeper
 	// hashKey is what secrets are hashed under in the keys by which requests in
 	// progress are counted. Nobody else needs it.
 	hashKey []byte
@@ -48,6 +51,10 @@ type shared struct {
 func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway, error) {
 	g := &Gateway{closing: make(chan struct{}), shared: shared{gates: prom.NewGates()}}
 	g.decider, g.hashKey = decider, []byte(rand.Text())
+	g.own = inprogress.New(inprogress.Options{})
+	if g.keeper = options.Keeper; g.keeper == nil {
+		g.keeper = inprogress.New(inprogress.Options{})
+	}
 	g.upgrades.open = make(map[*upgraded]struct{})
 	var err error
 	if g.addresses, err = permits.New(permits.Config{
@@ -109,6 +116,9 @@ func (g *Gateway) putLocked(next *inner) {
 	}
 	// The number was found right with the options.
 	_ = g.addresses.SetLimit(int64(min(bound, headgate.MaxCount)))
+	if next.busy != nil {
+		_ = g.own.Use(next.busy) // likewise
+	}
 	next.start()
 	g.living = append(g.living, next)
 	g.current.Store(next)

@@ -360,8 +360,8 @@ func (f *fixture) nothingIsLeft(t *testing.T) {
 	in := f.current.Load()
 	eventually(t, "nothing is in progress", func() bool {
 		n := f.counts.inFlight.Load() + int64(f.upgrades.count())
-		for _, l := range in.busy.limits {
-			n += int64(l.permits.Keys())
+		for _, s := range append(f.own.Stats(), f.keeper.Stats()...) {
+			n += s.Keys
 		}
 		for _, p := range in.pools {
 			for _, target := range p.targets {

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
+	"github.com/headgate/headgate/policy"
 )
 
 // inner is what a gateway is by one version of its options. It does not change once
@@ -29,8 +30,8 @@ type inner struct {
 	whole     *route            // of all requests, if there are no routes
 	facts     []fact
 	names     *names
-	entries   []string // that headers are set from
-	busy      *busy
+	entries   []string    // that headers are set from
+	busy      *policy.Set // of Concurrency; nil if there is none
 	tokens    *tokens
 	settling  settling
 	upgrading upgrading
@@ -186,7 +187,6 @@ func (g *inner) start() {
 // after its targets no longer. It was in force until now, or only has requests in
 // progress.
 func (g *inner) adopt(former *inner, inForce bool) {
-	g.busy.adopt(former.busy)
 	for _, p := range g.pools {
 		if i := slices.IndexFunc(former.pools, func(f *pool) bool { return f.Name == p.Name }); i >= 0 {
 			p.adopt(former.pools[i], inForce)

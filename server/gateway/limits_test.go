@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
+	"github.com/headgate/headgate/store/memory"
 )
 
 func TestBodyThatIsTooLarge(t *testing.T) {
@@ -383,8 +388,33 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// What is in progress is bounded alike by the options and by the rules.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
+	notFree := []policy.Condition{policy.Not(policy.Equal("path", "/free"))}
+	byKey := []policy.Part{{Entry: "api_key"}}
+	t.Run("options", func(t *testing.T) {
+		t.Parallel()
+		testConcurrency(t, []Concurrency{{Name: "per-key", Per: byKey, Limit: 2}, {Name: "all", Limit: 3, Match: notFree}}, []policy.Rule{perKey(10)})
+	})
+	t.Run("rules", func(t *testing.T) {
+		t.Parallel()
+		testConcurrency(t, nil, []policy.Rule{
+			perKey(10, policy.InProgress{Limit: 2}),
+			{Name: "all", Match: notFree, InProgress: &policy.InProgress{Limit: 3}},
+		})
+	})
+	t.Run("rules over all processes", func(t *testing.T) {
+		t.Parallel()
+		testConcurrency(t, nil, []policy.Rule{
+			perKey(10, policy.InProgress{Limit: 2, Shared: true}),
+			{Name: "all", Match: notFree, InProgress: &policy.InProgress{Limit: 3, Shared: true}},
+		})
+	})
+}
+
+func testConcurrency(t *testing.T, options []Concurrency, rules []policy.Rule) {
+	t.Helper()
 	enter, leave := make(chan struct{}), make(chan struct{})
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -394,11 +424,14 @@ func TestConcurrency(t *testing.T) {
 		hello(w, r)
 	})
 	o := to(up.URL)
-	o.Concurrency = []Concurrency{
-		{Name: "per-key", Per: []policy.Part{{Entry: "api_key"}}, Limit: 2},
-		{Name: "all", Limit: 3, Match: []policy.Condition{policy.Not(policy.Equal("path", "/free"))}},
-	}
-	g := serveGateway(t, decider(t, []policy.Rule{perKey(10)}), o)
+	o.Concurrency = options
+	o.Keeper = inprogress.New(inprogress.Options{Permits: memory.New()})
+	t.Cleanup(func() {
+		if err := o.Keeper.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	g := serveGateway(t, decider(t, rules), o)
 	c := client(t)
 	done := make(chan answer, 3)
 	begin := func(key string) {
@@ -425,6 +458,14 @@ func TestConcurrency(t *testing.T) {
 	}
 	// What was shed was not charged.
 	get(t, c, g.url+"/", "X-API-Key: geheim").wants(t, 200, "X-RateLimit-Remaining: 7")
+	for _, s := range append(g.own.Stats(), g.keeper.Stats()...) {
+		eventually(t, "the permits are back", func() bool {
+			return !slices.ContainsFunc(append(g.own.Stats(), g.keeper.Stats()...), func(s inprogress.Stats) bool { return s.InUse != 0 })
+		})
+		if s.Refused[flow.ReasonBusy] != 1 {
+			t.Errorf("%s has refused %v", s.Rule, s.Refused)
+		}
+	}
 }
 
 // An answer that begins before the request has ended ends the connection: what

@@ -6,6 +6,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // Options are what a gateway is told. Upstreams are required; the zero value of
@@ -13,6 +14,9 @@ import (
 type Options struct {
 	// Settings are what a gateway file says.
 	Settings
+	// Keeper has the permits of what the policy lets be in progress. Nil means one that
+	// nobody else uses. That of [New] stays, whatever later options say.
+	Keeper *inprogress.Keeper
 	// Dialect is how clients are told their limits.
 	Dialect httplimit.Dialect
 	// OnStoreError is what happens to a request that the store has no answer for

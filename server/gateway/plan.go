@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -36,6 +37,10 @@ func (g *inner) plan() *plan {
 
 func (g *inner) newPlan(now decide.Policy) *plan {
 	p := &plan{policy: now}
+	if err := g.keeper.Use(now.Set); err != nil {
+		// Check refuses such a policy, too.
+		g.options.Logger.Error("what the policy lets be in progress cannot be bounded", slog.Any("error", err))
+	}
 	var problems []string
 	p.names, problems = routes.New(now.Set, g.patterns()...)
 	for _, problem := range problems {
@@ -50,7 +55,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		needed[name] = true
 	}
 	if g.busy != nil {
-		for _, name := range g.busy.set.Entries() {
+		for _, name := range g.busy.Entries() {
 			needed[name] = true
 		}
 	}
@@ -91,7 +96,7 @@ func (g *inner) check(set *policy.Set) error {
 	for _, text := range wrong {
 		problems.Add("match.route", "%s", text)
 	}
-	return problems.Err("policy")
+	return errors.Join(problems.Err("policy"), g.keeper.Check(set))
 }
 
 // patterns are those of the routes that have no name of their own.

@@ -349,14 +349,14 @@ func TestReplaceUnderLoad(t *testing.T) {
 	stop()
 	clients.Wait()
 	eventually(t, "one version is left", func() bool { return g.versions() == 1 })
-	if n := g.current.Load().busy.limits; len(n) != 1 {
+	if n := g.own.Stats(); len(n) != 1 {
 		t.Errorf("%d bounds", len(n))
 	}
-	for _, l := range g.current.Load().busy.limits {
-		// A client may have its answer before the request has ended.
-		eventually(t, "the permits are back", func() bool { return l.permits.Keys() == 0 })
-		if l.permits.Limit() != 140 {
-			t.Errorf("the limit is %d", l.permits.Limit())
+	// A client may have its answer before the request has ended.
+	eventually(t, "the permits are back", func() bool { return g.own.Stats()[0].Keys == 0 })
+	for _, s := range g.own.Stats() {
+		if s.Limit != 140 {
+			t.Errorf("the limit is %d", s.Limit)
 		}
 	}
 }

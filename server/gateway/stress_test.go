@@ -126,9 +126,9 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 		return n == 0
 	})
-	for _, l := range g.current.Load().busy.limits {
-		if n := l.permits.Keys(); n != 0 {
-			t.Errorf("the permits of %d keys are not back", n)
+	for _, s := range g.own.Stats() {
+		if s.Keys != 0 {
+			t.Errorf("the permits of %d keys are not back", s.Keys)
 		}
 	}
 }

@@ -49,6 +49,9 @@ func newExplainedRule(r *explain.Rule) *headgatev1.ExplainedRule {
 		GiveBackOn: r.GiveBackOn, ChargeOn: r.ChargeOn, Abandoned: r.Abandoned, OnStoreError: r.OnError, Consistency: r.Consistency, DenyCache: r.DenyCache,
 		Quota: r.Quota, Admits: r.Admits, Replaces: r.Replaces, LimitName: r.LimitName, Depth: int32(r.Depth),
 	}
+	if p := r.InProgress; p != nil {
+		m.InProgress = &headgatev1.ExplainedInProgress{Limit: p.Limit, Cost: p.Cost, WaitMs: p.Wait, Queue: int32(p.Queue), Shared: p.Shared, TtlMs: p.TTL}
+	}
 	for _, l := range r.Limits {
 		to := &headgatev1.ExplainedLimit{Limit: l.Limit, Algorithm: l.Algorithm}
 		if d := l.State; d != nil {

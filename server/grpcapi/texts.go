@@ -42,6 +42,7 @@ const (
 	verdictDelayMS      protowire.Number = 4
 	verdictAt           protowire.Number = 5
 	verdictDecisions    protowire.Number = 6
+	verdictUnenforced   protowire.Number = 7
 
 	deniedByRule  protowire.Number = 1
 	deniedByLimit protowire.Number = 2

@@ -9,7 +9,7 @@ import (
 
 // newVerdict is the answer to a request that was decided by the set.
 func (s *Service) newVerdict(set *policy.Set, o *decide.Outcome) *headgatev1.Verdict {
-	m := &headgatev1.Verdict{Allowed: o.Verdict.Allowed, RetryAfterMs: o.RetryAfterMS(), DelayMs: o.DelayMS(), At: o.At}
+	m := &headgatev1.Verdict{Allowed: o.Verdict.Allowed, RetryAfterMs: o.RetryAfterMS(), DelayMs: o.DelayMS(), At: o.At, Unenforced: o.Unenforced}
 	if d := o.DeniedBy(); d != nil {
 		text := s.texts.Of(set, d)
 		m.DeniedBy = &headgatev1.DeniedBy{Rule: text.Rule, Limit: text.Limit}
@@ -62,6 +62,9 @@ func (s *Service) appendVerdict(b []byte, set *policy.Set, o *decide.Outcome) []
 		b = wire.AppendBool(b, decisionShadow, d.Shadow)
 		b = wire.AppendBool(b, decisionSoft, row.Soft)
 		b = wire.End(wire.AppendText(b, decisionSource, row.Source), start)
+	}
+	for _, name := range o.Unenforced {
+		b = wire.AppendText(b, verdictUnenforced, name)
 	}
 	return b
 }

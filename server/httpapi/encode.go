@@ -48,6 +48,16 @@ func (h *Handler) appendMembers(b []byte, set *policy.Set, o *decide.Outcome, at
 		b = h.appendRow(b, set, &row)
 	}
 	b = append(b, ']')
+	for i, name := range o.Unenforced {
+		if i == 0 {
+			b = append(b, `,"unenforced":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		if b = appendString(b, name); i == len(o.Unenforced)-1 {
+			b = append(b, ']')
+		}
+	}
 	if o.Reservation != "" {
 		b = appendString(append(b, `,"reservation":{"id":`...), o.Reservation)
 		b = append(strconv.AppendInt(append(b, `,"expires_in_ms":`...), o.ExpiresInMS(), 10), '}')

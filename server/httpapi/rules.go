@@ -41,6 +41,7 @@ type shownRule struct {
 	Limits      []shownLimit      `json:"limits"`
 	Tag         string            `json:"tag,omitempty"`
 	Tariff      *shownTariff      `json:"tariff,omitempty"`
+	InProgress  *shownInProgress  `json:"in_progress,omitempty"`
 	Overrides   []shownOverride   `json:"overrides,omitempty"`
 	Soft        int               `json:"soft,omitempty"`
 	Mode        string            `json:"mode"`
@@ -92,11 +93,24 @@ type shownTier struct {
 	Limits []shownLimit `json:"limits"`
 }
 
+// shownInProgress has the numbers by an entry, if there is one; the limit is then that of
+// all others.
+type shownInProgress struct {
+	Limit  int64            `json:"limit"`
+	Entry  string           `json:"entry,omitempty"`
+	Values map[string]int64 `json:"values,omitempty"`
+	WaitMS int64            `json:"wait_ms"`
+	Queue  int              `json:"queue"`
+	Shared bool             `json:"shared"`
+	TTLMS  int64            `json:"ttl_ms,omitempty"`
+}
+
 type shownOverride struct {
-	Match  []shownCondition `json:"match"`
-	Limits []shownLimit     `json:"limits"`
-	Until  time.Time        `json:"until,omitzero"`
-	Pos    policy.Position  `json:"pos,omitzero"`
+	Match      []shownCondition `json:"match"`
+	Limits     []shownLimit     `json:"limits"`
+	InProgress int64            `json:"in_progress,omitempty"`
+	Until      time.Time        `json:"until,omitzero"`
+	Pos        policy.Position  `json:"pos,omitzero"`
 }
 
 type shownEntry struct {
@@ -165,6 +179,9 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 		Limits: showLimits(r.Limits), Tag: r.Limits.Tag(), Soft: r.Soft, Mode: r.Mode.String(), Enforce: r.Enforced(),
 		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), DenyCache: r.DenyCache.String(), Replaces: r.Replaces, Ignore: r.Ignore, Pos: r.Pos,
 	}
+	if p := r.InProgress; p != nil {
+		shown.InProgress = showInProgress(set, p)
+	}
 	for _, part := range r.Per {
 		shown.Per = append(shown.Per, part.String())
 	}
@@ -188,11 +205,25 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 	}
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
-		shown.Overrides = append(shown.Overrides, shownOverride{showConditions(o.Match), showLimits(o.Limits), o.Until, o.Pos})
+		shown.Overrides = append(shown.Overrides, shownOverride{showConditions(o.Match), showLimits(o.Limits), o.InProgress, o.Until, o.Pos})
 	}
 	if r.Reservation != (policy.Reservation{}) {
 		terms := headgate.Terms{For: r.Reservation.For}
 		shown.Reservation = &shownReservation{terms.Term().Milliseconds(), r.Reservation.GiveBack}
+	}
+	return shown
+}
+
+func showInProgress(set *policy.Set, p *policy.InProgress) *shownInProgress {
+	shown := &shownInProgress{Limit: p.Limit, Entry: p.Entry, WaitMS: p.Wait.Milliseconds(), Queue: p.Waiting(), Shared: p.Shared}
+	if p.Shared {
+		shown.TTLMS = p.Term().Milliseconds()
+	}
+	for value, limit := range p.Values {
+		if shown.Values == nil {
+			shown.Values = make(map[string]int64, len(p.Values))
+		}
+		shown.Values[unsecret(set, p.Entry, value)] = limit
 	}
 	return shown
 }

@@ -79,9 +79,10 @@ func TestRules(t *testing.T) {
 func TestRulesShowAll(t *testing.T) {
 	for kind, shown := range map[reflect.Type][]string{
 		reflect.TypeFor[policy.Rule](): {
-			"Name", "Match", "Per", "Limits", "Tariff", "Overrides", "Cost", "Costs", "Soft", "Mode", "Enforce", "GiveBackOn", "ChargeOn", "Reservation", "OnError", "Consistency", "DenyCache", "Replaces", "Ignore", "Direct", "Pos",
+			"Name", "Match", "Per", "Limits", "Tariff", "InProgress", "Overrides", "Cost", "Costs", "Soft", "Mode", "Enforce", "GiveBackOn", "ChargeOn", "Reservation", "OnError", "Consistency", "DenyCache", "Replaces", "Ignore", "Direct", "Pos",
 		},
-		reflect.TypeFor[policy.Override]():    {"Match", "Limits", "Until", "Pos"},
+		reflect.TypeFor[policy.Override]():    {"Match", "Limits", "InProgress", "Until", "Pos"},
+		reflect.TypeFor[policy.InProgress]():  {"Limit", "Entry", "Values", "Wait", "Queue", "Shared", "TTL"},
 		reflect.TypeFor[policy.Tariff]():      {"Entry", "Tiers", "Other"},
 		reflect.TypeFor[policy.Tier]():        {"Value", "Limits"},
 		reflect.TypeFor[policy.Costs]():       {"Entry", "Values", "Other", "Per", "Max"},

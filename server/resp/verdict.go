@@ -38,10 +38,13 @@ const (
 )
 
 // appendVerdict answers with the verdict: always the same members in the same order, and
-// those of a reservation behind them.
+// behind them those of a reservation, and the rules that were not enforced, if any.
 func (k *call) appendVerdict(o *decide.Outcome) {
 	members := 6
 	if k.request.Reserve {
+		members++
+	}
+	if len(o.Unenforced) > 0 {
 		members++
 	}
 	b := k.proto.appendMap(k.out, members)
@@ -57,6 +60,12 @@ func (k *call) appendVerdict(o *decide.Outcome) {
 	}
 	if k.request.Reserve {
 		b = k.appendReservation(appendBulk(b, "reservation"), o)
+	}
+	if len(o.Unenforced) > 0 {
+		b = appendArray(appendBulk(b, "unenforced"), len(o.Unenforced))
+		for _, name := range o.Unenforced {
+			b = appendBulk(b, name)
+		}
 	}
 	k.out = b
 }

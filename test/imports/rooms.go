@@ -23,16 +23,16 @@ type Room struct {
 // Rooms is the table of the project's rooms, from the lowest layer to the
 // highest. Where two rooms match a package, the first one is its room.
 func Rooms() []Room {
-	adapter := []string{".", "policy", "flow", "internal/admission", "internal/identity", "internal/notice"}
+	adapter := []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/notice"}
 	return []Room{
 		{".", nil},
 
 		// The one way of a request through middleware and interceptors.
-		{"internal/admission", []string{".", "policy", "flow"}},
+		{"internal/admission", []string{".", "policy", "policy/inprogress", "flow"}},
 		// What requests say of who has sent them, and what clients are told, over HTTP
 		// and gRPC alike.
 		{"internal/identity", []string{"."}},
-		{"internal/notice", []string{".", "policy", "flow"}},
+		{"internal/notice", []string{".", "policy", "policy/inprogress", "flow"}},
 		// The one reading of a request's path.
 		{"internal/spelling", nil},
 		// The route of a request, by the patterns of a policy and that reading.
@@ -48,6 +48,8 @@ func Rooms() []Room {
 		{"policy/explain", []string{".", "internal/errtext", "policy"}},
 		{"policy/footprint", []string{".", "policy"}},
 		{"policy/nested", []string{".", "internal/errtext", "policy", "policy/explain"}},
+		// What keeps the bounds of a policy.
+		{"policy/inprogress", []string{".", "policy", "flow", "store"}},
 		{"policy", []string{"."}},
 		// Gates know neither rules nor doors, and each kind of gate only the vocabulary.
 		{"flow", []string{".", "store"}},
@@ -66,11 +68,11 @@ func Rooms() []Room {
 		{"store", []string{"."}},
 
 		// The suite for adapters is the only part that needs a store.
-		{"httplimit/httplimittest", []string{".", "policy", "httplimit", "store/memory"}},
+		{"httplimit/httplimittest", []string{".", "policy", "policy/inprogress", "flow", "httplimit", "store/memory"}},
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
 		{"contrib/*", append([]string{"httplimit"}, adapter...)},
-		{"telemetry/*", []string{".", "flow", "internal/errtext"}},
+		{"telemetry/*", []string{".", "internal/errtext", "policy", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
 		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/spelling", "internal/routes"}},
@@ -91,7 +93,7 @@ func Rooms() []Room {
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
-			".", "flow", "algorithm", "internal/errtext", "policy", "policy/lint", "policy/nested", "store/*", "store/layered/*", "store/postgres", "store/memcached",
+			".", "flow", "algorithm", "internal/errtext", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "internal/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "internal/errtext", "policy", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise"}},
@@ -103,8 +105,8 @@ func Rooms() []Room {
 		{"server/insightapi", []string{".", "internal/errtext", "store", "policy", "server/decide", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/gateway", []string{".", "policy", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
-		{"server/*", []string{".", "policy", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "server/decide", "internal/routes", "server/wire"}},
+		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
+		{"server/*", []string{".", "policy", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "server/decide", "internal/routes", "server/wire"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},

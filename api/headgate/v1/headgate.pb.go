@@ -194,7 +194,10 @@ type Verdict struct {
 	At int64 `protobuf:"varint,5,opt,name=at,proto3" json:"at,omitempty"`
 	// One for each limit, in the order of the checks and of their rules' limits. A
 	// denial that was remembered has those of the check that denies only.
-	Decisions     []*Decision `protobuf:"bytes,6,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	Decisions []*Decision `protobuf:"bytes,6,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	// The rules that bound what is in progress and bind the request. This was not
+	// looked at, since a check does not know when the request ends: see Permits.
+	Unenforced    []string `protobuf:"bytes,7,rep,name=unenforced,proto3" json:"unenforced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,6 +270,13 @@ func (x *Verdict) GetAt() int64 {
 func (x *Verdict) GetDecisions() []*Decision {
 	if x != nil {
 		return x.Decisions
+	}
+	return nil
+}
+
+func (x *Verdict) GetUnenforced() []string {
+	if x != nil {
+		return x.Unenforced
 	}
 	return nil
 }
@@ -1829,7 +1839,9 @@ type ExplainedRule struct {
 	// What a nested limit is replaced by.
 	LimitName string `protobuf:"bytes,24,opt,name=limit_name,json=limitName,proto3" json:"limit_name,omitempty"`
 	// Of how many entries descriptors must be for a nested limit.
-	Depth         int32 `protobuf:"varint,25,opt,name=depth,proto3" json:"depth,omitempty"`
+	Depth int32 `protobuf:"varint,25,opt,name=depth,proto3" json:"depth,omitempty"`
+	// What the rule lets be in progress under the key, if it bounds that.
+	InProgress    *ExplainedInProgress `protobuf:"bytes,26,opt,name=in_progress,json=inProgress,proto3" json:"in_progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2039,6 +2051,102 @@ func (x *ExplainedRule) GetDepth() int32 {
 	return 0
 }
 
+func (x *ExplainedRule) GetInProgress() *ExplainedInProgress {
+	if x != nil {
+		return x.InProgress
+	}
+	return nil
+}
+
+type ExplainedInProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many permits there are, and how many the request takes.
+	Limit int64 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Cost  int64 `protobuf:"varint,2,opt,name=cost,proto3" json:"cost,omitempty"`
+	// How long the request waits for them, and how many wait under each key in one
+	// process; 0 if it is refused at once.
+	WaitMs int64 `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	Queue  int32 `protobuf:"varint,4,opt,name=queue,proto3" json:"queue,omitempty"`
+	// All processes that share the store count together, and the store frees the
+	// permits of one that has died after this time.
+	Shared        bool  `protobuf:"varint,5,opt,name=shared,proto3" json:"shared,omitempty"`
+	TtlMs         int64 `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainedInProgress) Reset() {
+	*x = ExplainedInProgress{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainedInProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainedInProgress) ProtoMessage() {}
+
+func (x *ExplainedInProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainedInProgress.ProtoReflect.Descriptor instead.
+func (*ExplainedInProgress) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ExplainedInProgress) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ExplainedInProgress) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *ExplainedInProgress) GetWaitMs() int64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *ExplainedInProgress) GetQueue() int32 {
+	if x != nil {
+		return x.Queue
+	}
+	return 0
+}
+
+func (x *ExplainedInProgress) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *ExplainedInProgress) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
 type ExplainedLimit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Limit     string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -2051,7 +2159,7 @@ type ExplainedLimit struct {
 
 func (x *ExplainedLimit) Reset() {
 	*x = ExplainedLimit{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2171,7 @@ func (x *ExplainedLimit) String() string {
 func (*ExplainedLimit) ProtoMessage() {}
 
 func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2184,7 @@ func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedLimit.ProtoReflect.Descriptor instead.
 func (*ExplainedLimit) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainedLimit) GetLimit() string {
@@ -2115,7 +2223,7 @@ type ExplainedDecision struct {
 
 func (x *ExplainedDecision) Reset() {
 	*x = ExplainedDecision{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2235,7 @@ func (x *ExplainedDecision) String() string {
 func (*ExplainedDecision) ProtoMessage() {}
 
 func (x *ExplainedDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2248,7 @@ func (x *ExplainedDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedDecision.ProtoReflect.Descriptor instead.
 func (*ExplainedDecision) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExplainedDecision) GetAllowed() bool {
@@ -2198,7 +2306,7 @@ type ExplainedVerdict struct {
 
 func (x *ExplainedVerdict) Reset() {
 	*x = ExplainedVerdict{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2318,7 @@ func (x *ExplainedVerdict) String() string {
 func (*ExplainedVerdict) ProtoMessage() {}
 
 func (x *ExplainedVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2331,7 @@ func (x *ExplainedVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedVerdict.ProtoReflect.Descriptor instead.
 func (*ExplainedVerdict) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExplainedVerdict) GetAllowed() bool {
@@ -2274,14 +2382,17 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xdd\x01\n" +
+	"\x05_cost\"\xfd\x01\n" +
 	"\aVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x122\n" +
 	"\tdenied_by\x18\x02 \x01(\v2\x15.headgate.v1.DeniedByR\bdeniedBy\x12$\n" +
 	"\x0eretry_after_ms\x18\x03 \x01(\x03R\fretryAfterMs\x12\x19\n" +
 	"\bdelay_ms\x18\x04 \x01(\x03R\adelayMs\x12\x0e\n" +
 	"\x02at\x18\x05 \x01(\x03R\x02at\x123\n" +
-	"\tdecisions\x18\x06 \x03(\v2\x15.headgate.v1.DecisionR\tdecisions\"H\n" +
+	"\tdecisions\x18\x06 \x03(\v2\x15.headgate.v1.DecisionR\tdecisions\x12\x1e\n" +
+	"\n" +
+	"unenforced\x18\a \x03(\tR\n" +
+	"unenforced\"H\n" +
 	"\bDeniedBy\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x12\n" +
@@ -2400,7 +2511,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bPosition\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
-	"\x06column\x18\x03 \x01(\x05R\x06column\"\xc2\x05\n" +
+	"\x06column\x18\x03 \x01(\x05R\x06column\"\x85\x06\n" +
 	"\rExplainedRule\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12'\n" +
 	"\x03pos\x18\x02 \x01(\v2\x15.headgate.v1.PositionR\x03pos\x12\x14\n" +
@@ -2431,7 +2542,16 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\breplaces\x18\x17 \x03(\tR\breplaces\x12\x1d\n" +
 	"\n" +
 	"limit_name\x18\x18 \x01(\tR\tlimitName\x12\x14\n" +
-	"\x05depth\x18\x19 \x01(\x05R\x05depth\"z\n" +
+	"\x05depth\x18\x19 \x01(\x05R\x05depth\x12A\n" +
+	"\vin_progress\x18\x1a \x01(\v2 .headgate.v1.ExplainedInProgressR\n" +
+	"inProgress\"\x9d\x01\n" +
+	"\x13ExplainedInProgress\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x03R\x05limit\x12\x12\n" +
+	"\x04cost\x18\x02 \x01(\x03R\x04cost\x12\x17\n" +
+	"\await_ms\x18\x03 \x01(\x03R\x06waitMs\x12\x14\n" +
+	"\x05queue\x18\x04 \x01(\x05R\x05queue\x12\x16\n" +
+	"\x06shared\x18\x05 \x01(\bR\x06shared\x12\x15\n" +
+	"\x06ttl_ms\x18\x06 \x01(\x03R\x05ttlMs\"z\n" +
 	"\x0eExplainedLimit\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1c\n" +
 	"\talgorithm\x18\x02 \x01(\tR\talgorithm\x124\n" +
@@ -2474,7 +2594,7 @@ func file_headgate_v1_headgate_proto_rawDescGZIP() []byte {
 	return file_headgate_v1_headgate_proto_rawDescData
 }
 
-var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Check)(nil),               // 0: headgate.v1.Check
 	(*CheckRequest)(nil),        // 1: headgate.v1.CheckRequest
@@ -2504,78 +2624,80 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*ExplainedList)(nil),       // 25: headgate.v1.ExplainedList
 	(*Position)(nil),            // 26: headgate.v1.Position
 	(*ExplainedRule)(nil),       // 27: headgate.v1.ExplainedRule
-	(*ExplainedLimit)(nil),      // 28: headgate.v1.ExplainedLimit
-	(*ExplainedDecision)(nil),   // 29: headgate.v1.ExplainedDecision
-	(*ExplainedVerdict)(nil),    // 30: headgate.v1.ExplainedVerdict
-	nil,                         // 31: headgate.v1.CheckRequest.EntriesEntry
-	nil,                         // 32: headgate.v1.PeekRequest.EntriesEntry
-	nil,                         // 33: headgate.v1.RefundRequest.EntriesEntry
-	nil,                         // 34: headgate.v1.ResetRequest.EntriesEntry
-	nil,                         // 35: headgate.v1.ReserveRequest.EntriesEntry
-	nil,                         // 36: headgate.v1.ExplainRequest.EntriesEntry
-	(*status.Status)(nil),       // 37: google.rpc.Status
+	(*ExplainedInProgress)(nil), // 28: headgate.v1.ExplainedInProgress
+	(*ExplainedLimit)(nil),      // 29: headgate.v1.ExplainedLimit
+	(*ExplainedDecision)(nil),   // 30: headgate.v1.ExplainedDecision
+	(*ExplainedVerdict)(nil),    // 31: headgate.v1.ExplainedVerdict
+	nil,                         // 32: headgate.v1.CheckRequest.EntriesEntry
+	nil,                         // 33: headgate.v1.PeekRequest.EntriesEntry
+	nil,                         // 34: headgate.v1.RefundRequest.EntriesEntry
+	nil,                         // 35: headgate.v1.ResetRequest.EntriesEntry
+	nil,                         // 36: headgate.v1.ReserveRequest.EntriesEntry
+	nil,                         // 37: headgate.v1.ExplainRequest.EntriesEntry
+	(*status.Status)(nil),       // 38: google.rpc.Status
 }
 var file_headgate_v1_headgate_proto_depIdxs = []int32{
-	31, // 0: headgate.v1.CheckRequest.entries:type_name -> headgate.v1.CheckRequest.EntriesEntry
+	32, // 0: headgate.v1.CheckRequest.entries:type_name -> headgate.v1.CheckRequest.EntriesEntry
 	0,  // 1: headgate.v1.CheckRequest.checks:type_name -> headgate.v1.Check
 	3,  // 2: headgate.v1.Verdict.denied_by:type_name -> headgate.v1.DeniedBy
 	4,  // 3: headgate.v1.Verdict.decisions:type_name -> headgate.v1.Decision
 	1,  // 4: headgate.v1.CheckBatchRequest.requests:type_name -> headgate.v1.CheckRequest
 	7,  // 5: headgate.v1.CheckBatchResponse.results:type_name -> headgate.v1.CheckResult
 	2,  // 6: headgate.v1.CheckResult.verdict:type_name -> headgate.v1.Verdict
-	37, // 7: headgate.v1.CheckResult.error:type_name -> google.rpc.Status
+	38, // 7: headgate.v1.CheckResult.error:type_name -> google.rpc.Status
 	9,  // 8: headgate.v1.CheckStreamRequest.checks:type_name -> headgate.v1.NumberedCheck
 	1,  // 9: headgate.v1.NumberedCheck.request:type_name -> headgate.v1.CheckRequest
 	11, // 10: headgate.v1.CheckStreamResponse.results:type_name -> headgate.v1.NumberedResult
 	2,  // 11: headgate.v1.NumberedResult.verdict:type_name -> headgate.v1.Verdict
-	37, // 12: headgate.v1.NumberedResult.error:type_name -> google.rpc.Status
-	32, // 13: headgate.v1.PeekRequest.entries:type_name -> headgate.v1.PeekRequest.EntriesEntry
+	38, // 12: headgate.v1.NumberedResult.error:type_name -> google.rpc.Status
+	33, // 13: headgate.v1.PeekRequest.entries:type_name -> headgate.v1.PeekRequest.EntriesEntry
 	0,  // 14: headgate.v1.PeekRequest.checks:type_name -> headgate.v1.Check
-	33, // 15: headgate.v1.RefundRequest.entries:type_name -> headgate.v1.RefundRequest.EntriesEntry
+	34, // 15: headgate.v1.RefundRequest.entries:type_name -> headgate.v1.RefundRequest.EntriesEntry
 	0,  // 16: headgate.v1.RefundRequest.checks:type_name -> headgate.v1.Check
-	34, // 17: headgate.v1.ResetRequest.entries:type_name -> headgate.v1.ResetRequest.EntriesEntry
+	35, // 17: headgate.v1.ResetRequest.entries:type_name -> headgate.v1.ResetRequest.EntriesEntry
 	0,  // 18: headgate.v1.ResetRequest.checks:type_name -> headgate.v1.Check
-	35, // 19: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
+	36, // 19: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
 	0,  // 20: headgate.v1.ReserveRequest.checks:type_name -> headgate.v1.Check
 	2,  // 21: headgate.v1.ReserveResponse.verdict:type_name -> headgate.v1.Verdict
 	18, // 22: headgate.v1.ReserveResponse.reservation:type_name -> headgate.v1.Reservation
-	36, // 23: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
+	37, // 23: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
 	24, // 24: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
 	25, // 25: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
 	25, // 26: headgate.v1.Explanation.allowed:type_name -> headgate.v1.ExplainedList
 	27, // 27: headgate.v1.Explanation.rules:type_name -> headgate.v1.ExplainedRule
-	30, // 28: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
+	31, // 28: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
 	23, // 29: headgate.v1.Explanation.steps:type_name -> headgate.v1.ExplainedStep
 	26, // 30: headgate.v1.ExplainedStep.pos:type_name -> headgate.v1.Position
 	26, // 31: headgate.v1.ExplainedList.pos:type_name -> headgate.v1.Position
 	26, // 32: headgate.v1.ExplainedRule.pos:type_name -> headgate.v1.Position
-	28, // 33: headgate.v1.ExplainedRule.limits:type_name -> headgate.v1.ExplainedLimit
-	29, // 34: headgate.v1.ExplainedLimit.state:type_name -> headgate.v1.ExplainedDecision
-	1,  // 35: headgate.v1.Headgate.Check:input_type -> headgate.v1.CheckRequest
-	5,  // 36: headgate.v1.Headgate.CheckBatch:input_type -> headgate.v1.CheckBatchRequest
-	8,  // 37: headgate.v1.Headgate.CheckStream:input_type -> headgate.v1.CheckStreamRequest
-	12, // 38: headgate.v1.Headgate.Peek:input_type -> headgate.v1.PeekRequest
-	13, // 39: headgate.v1.Headgate.Refund:input_type -> headgate.v1.RefundRequest
-	14, // 40: headgate.v1.Headgate.Reset:input_type -> headgate.v1.ResetRequest
-	16, // 41: headgate.v1.Headgate.Reserve:input_type -> headgate.v1.ReserveRequest
-	19, // 42: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
-	20, // 43: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
-	21, // 44: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
-	2,  // 45: headgate.v1.Headgate.Check:output_type -> headgate.v1.Verdict
-	6,  // 46: headgate.v1.Headgate.CheckBatch:output_type -> headgate.v1.CheckBatchResponse
-	10, // 47: headgate.v1.Headgate.CheckStream:output_type -> headgate.v1.CheckStreamResponse
-	2,  // 48: headgate.v1.Headgate.Peek:output_type -> headgate.v1.Verdict
-	2,  // 49: headgate.v1.Headgate.Refund:output_type -> headgate.v1.Verdict
-	15, // 50: headgate.v1.Headgate.Reset:output_type -> headgate.v1.ResetResponse
-	17, // 51: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
-	2,  // 52: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
-	2,  // 53: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
-	22, // 54: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
-	45, // [45:55] is the sub-list for method output_type
-	35, // [35:45] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	29, // 33: headgate.v1.ExplainedRule.limits:type_name -> headgate.v1.ExplainedLimit
+	28, // 34: headgate.v1.ExplainedRule.in_progress:type_name -> headgate.v1.ExplainedInProgress
+	30, // 35: headgate.v1.ExplainedLimit.state:type_name -> headgate.v1.ExplainedDecision
+	1,  // 36: headgate.v1.Headgate.Check:input_type -> headgate.v1.CheckRequest
+	5,  // 37: headgate.v1.Headgate.CheckBatch:input_type -> headgate.v1.CheckBatchRequest
+	8,  // 38: headgate.v1.Headgate.CheckStream:input_type -> headgate.v1.CheckStreamRequest
+	12, // 39: headgate.v1.Headgate.Peek:input_type -> headgate.v1.PeekRequest
+	13, // 40: headgate.v1.Headgate.Refund:input_type -> headgate.v1.RefundRequest
+	14, // 41: headgate.v1.Headgate.Reset:input_type -> headgate.v1.ResetRequest
+	16, // 42: headgate.v1.Headgate.Reserve:input_type -> headgate.v1.ReserveRequest
+	19, // 43: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
+	20, // 44: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
+	21, // 45: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
+	2,  // 46: headgate.v1.Headgate.Check:output_type -> headgate.v1.Verdict
+	6,  // 47: headgate.v1.Headgate.CheckBatch:output_type -> headgate.v1.CheckBatchResponse
+	10, // 48: headgate.v1.Headgate.CheckStream:output_type -> headgate.v1.CheckStreamResponse
+	2,  // 49: headgate.v1.Headgate.Peek:output_type -> headgate.v1.Verdict
+	2,  // 50: headgate.v1.Headgate.Refund:output_type -> headgate.v1.Verdict
+	15, // 51: headgate.v1.Headgate.Reset:output_type -> headgate.v1.ResetResponse
+	17, // 52: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
+	2,  // 53: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
+	2,  // 54: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
+	22, // 55: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
+	46, // [46:56] is the sub-list for method output_type
+	36, // [36:46] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_headgate_v1_headgate_proto_init() }
@@ -2596,7 +2718,7 @@ func file_headgate_v1_headgate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_headgate_v1_headgate_proto_rawDesc), len(file_headgate_v1_headgate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

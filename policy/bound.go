@@ -1,0 +1,290 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// InProgress bounds how much of what a rule binds may be in progress at the same time.
+// Each of the rule's keys has permits of its own; without Per all requests share one set.
+// A request takes as many permits as its cost under the rule, and holds them until it
+// ends.
+type InProgress struct {
+	// Limit is how many permits each key has, 1 to headgate.MaxCount. With Entry it is
+	// that of all other values; zero then leaves them without a bound.
+	Limit int64
+	// Entry and Values give, as a tariff does, limits by the value of an entry: 1 to
+	// headgate.MaxCount each.
+	Entry  string
+	Values map[string]int64
+	// Wait is how long a request waits for its permits, up to MaxWait. Zero means that
+	// it is refused at once.
+	Wait time.Duration
+	// Queue is how many requests wait in one process for the permits of one key, 1 to
+	// MaxQueue. Zero means DefaultQueue. It goes with Wait.
+	Queue int
+	// Shared counts over all processes that share a store, instead of in each process by
+	// itself.
+	Shared bool
+	// TTL is after which time the store frees the permits of a process that has died,
+	// MinTTL to MaxTTL. Zero means DefaultTTL. It goes with Shared.
+	TTL time.Duration
+}
+
+// The bounds and defaults of an [InProgress].
+const (
+	MaxWait      = 10 * time.Minute
+	DefaultQueue = 100
+	MaxQueue     = 1_000_000
+	DefaultTTL   = 30 * time.Second
+	MinTTL       = 100 * time.Millisecond
+	MaxTTL       = time.Hour
+	// MaxShared is the largest limit, and the largest queue, over all processes: a store
+	// reads and writes all permits of a key at once.
+	MaxShared = 1000
+)
+
+// Waiting is how many requests may wait for each key: Queue with its default applied,
+// and zero without Wait.
+func (p *InProgress) Waiting() int {
+	switch {
+	case p.Wait == 0:
+		return 0
+	case p.Queue == 0:
+		return DefaultQueue
+	}
+	return p.Queue
+}
+
+// Term is TTL with its default applied.
+func (p *InProgress) Term() time.Duration {
+	if p.TTL == 0 {
+		return DefaultTTL
+	}
+	return p.TTL
+}
+
+// Most is the largest limit of all values.
+func (p *InProgress) Most() int64 {
+	most := p.Limit
+	for _, limit := range p.Values {
+		most = max(most, limit)
+	}
+	return most
+}
+
+func (p *InProgress) clone() *InProgress {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.Values = maps.Clone(p.Values)
+	return &c
+}
+
+func (p *InProgress) check(bad func(field, format string, args ...any)) {
+	if p.Entry == "" && len(p.Values) == 0 || p.Limit != 0 {
+		p.checkPermits("in_progress.limit", "the limit", p.Limit, bad)
+	}
+	if p.Entry != "" || len(p.Values) > 0 {
+		if problem := checkEntryName(p.Entry); problem != "" {
+			bad("in_progress", "%s", problem)
+		}
+		if n := len(p.Values); n > MaxTiers || n == 0 && p.Limit == 0 {
+			bad("in_progress", "there are limits for %d values of %q, must be 1 to %d", n, p.Entry, MaxTiers)
+		}
+		for value, limit := range p.Values {
+			if value == "" || len(value) > MaxValue {
+				bad("in_progress", "the value %s has %d bytes, must have 1 to %d", Quote(value), len(value), MaxValue)
+			}
+			p.checkPermits("in_progress", "the limit of "+Quote(value), limit, bad)
+		}
+	}
+	if p.Wait < 0 || p.Wait > MaxWait {
+		bad("in_progress.wait", "the wait is %v, must be at most %v and not negative", p.Wait, MaxWait)
+	}
+	switch {
+	case p.Queue < 0 || p.Queue > MaxQueue:
+		bad("in_progress.queue", "the queue is %d, must be 1 to %d", p.Queue, MaxQueue)
+	case p.Shared && p.Queue > MaxShared:
+		bad("in_progress.queue", "the queue is %d, must be 1 to %d where it is shared", p.Queue, MaxShared)
+	case p.Queue > 0 && p.Wait == 0:
+		bad("in_progress.queue", "the queue is %d, but nobody waits; say for how long, such as wait: 5s", p.Queue)
+	}
+	switch {
+	case p.TTL != 0 && !p.Shared:
+		bad("in_progress.ttl", "the ttl is %v, but the permits are of this process, which frees them when it dies; leave it out, or add shared: true", p.TTL)
+	case p.TTL != 0 && (p.TTL < MinTTL || p.TTL > MaxTTL):
+		bad("in_progress.ttl", "the ttl is %v, must be %v to %v", p.TTL, MinTTL, MaxTTL)
+	}
+}
+
+func (p *InProgress) checkPermits(field, what string, limit int64, bad func(field, format string, args ...any)) {
+	switch {
+	case limit < 1 || limit > headgate.MaxCount:
+		bad(field, "%s in progress is %d, must be 1 to %d", what, limit, headgate.MaxCount)
+	case p.Shared && limit > MaxShared:
+		bad(field, "%s in progress is %d, must be 1 to %d where it is shared", what, limit, MaxShared)
+	}
+}
+
+// limit is how many permits a request goes by; zero if it has no bound.
+func (p *InProgress) limit(d Descriptor) int64 {
+	if p.Entry != "" {
+		if value, ok := d.Get(p.Entry); ok {
+			if limit, ok := p.Values[value]; ok {
+				return limit
+			}
+		}
+	}
+	return p.Limit
+}
+
+// Bound is for what may be in progress under a rule what a [headgate.Check] is for its
+// limits: which permits a request needs.
+type Bound struct {
+	// Rule is the rule. It is shared and must not be changed.
+	Rule *Rule
+	// Key is whose permits, Units how many of them the request takes, and Limit how many
+	// there are.
+	Key          string
+	Units, Limit int64
+	// Shadow only measures: the request goes on without permits if none are free.
+	Shadow bool
+	// Old says that the key is hashed under the hash key before; see [WithOldHashKey].
+	Old bool
+}
+
+// Fixed reports whether the rule has the same limit for every request, so that a change
+// of it holds for requests that wait already.
+func (b *Bound) Fixed() bool {
+	return b.Rule.InProgress.Entry == "" && b.Limit == b.Rule.InProgress.Limit
+}
+
+// Shared reports whether one of the bounds counts over all processes, so that its permit
+// can be lost.
+func Shared(bounds []Bound) bool {
+	for i := range bounds {
+		if bounds[i].Rule.InProgress.Shared {
+			return true
+		}
+	}
+	return false
+}
+
+// Bounds reports whether some rule of the set bounds what is in progress.
+func (s *Set) Bounds() bool { return s.bounds }
+
+// Unenforced are the names of the rules by which a bound on what is in progress binds the
+// request: those that a caller leaves out who does not know when the request ends. They
+// are appended to dst, each once.
+func Unenforced(dst []string, bounds []Bound) []string {
+	for i := range bounds {
+		if b := &bounds[i]; !b.Old {
+			dst = append(dst, b.Rule.Name)
+		}
+	}
+	return dst
+}
+
+// Bound returns what bounds a request under the named rule and key, as [Set.Check] returns
+// its check. The error is that of Check; a rule without InProgress is one as well.
+func (s *Set) Bound(name, key string, cost int64) (Bound, error) {
+	i, ok := s.names[name]
+	if !ok {
+		return Bound{}, s.unknown(name)
+	}
+	r := &s.compiled[i]
+	if s.rules[i].InProgress == nil {
+		return Bound{}, r.invalid("", "it does not bound what is in progress; give it in_progress")
+	}
+	if cost < 0 || cost > headgate.MaxCount {
+		return Bound{}, r.invalid("cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
+	}
+	d, err := s.keyDescriptor(i, key)
+	if err != nil {
+		return Bound{}, err
+	}
+	b, binds, err := s.bound(i, d, cost)
+	switch {
+	case err != nil:
+		return Bound{}, err
+	case binds:
+		return b, nil
+	case s.permits(r, d) == 0:
+		return Bound{}, r.invalid("", "it has limits by %q, and none for a key of which that is not known; give it one for all others, \"*\", or ask by descriptor", s.rules[i].InProgress.Entry)
+	}
+	// The key may hold a secret, so it is not repeated.
+	return Bound{}, r.invalid("key", "the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
+}
+
+// permits is how many permits the request goes by under the rule; zero for no bound.
+func (s *Set) permits(r *compiled, d Descriptor) int64 {
+	if r.more != nil {
+		if i, found := r.more.overrides.find(d, s.now); found && r.more.permits[i] != 0 {
+			return r.more.permits[i]
+		}
+	}
+	return r.inProgress.limit(d)
+}
+
+// bound returns what bounds a request that the conditions of the i-th rule hold for, if
+// anything does. The error is that of an entry which cannot be measured, and the request
+// then has the highest cost.
+func (s *Set) bound(i int32, d Descriptor, cost int64) (b Bound, binds bool, err error) {
+	r := &s.compiled[i]
+	limit := s.permits(r, d)
+	if limit == 0 {
+		return b, false, nil
+	}
+	key, ok := r.key(d, s.hasher)
+	if !ok {
+		return b, false, nil
+	}
+	factor, err := r.costs(d)
+	if factor == 0 {
+		return b, false, nil
+	}
+	b = Bound{Rule: &s.rules[i], Key: key, Units: min(max(cost, 1)*factor, headgate.MaxCount), Limit: limit}
+	b.Shadow = r.more != nil && !enforced(r.name, key, r.more.percent)
+	return b, true, err
+}
+
+// appendBounds appends what bounds a request that the conditions of the i-th rule hold
+// for. While the hash key is being changed, permits that are shared are taken under both
+// keys, as other processes may know one of them only.
+func (s *Set) appendBounds(dst []Bound, i int32, d Descriptor, cost int64) ([]Bound, error) {
+	b, binds, err := s.bound(i, d, cost)
+	if !binds {
+		return dst, err
+	}
+	dst = append(dst, b)
+	if r := &s.compiled[i]; r.secret && s.old != nil && r.inProgress.Shared {
+		if b.Key, binds = r.key(d, s.old); binds {
+			b.Shadow = r.more != nil && !enforced(r.name, b.Key, r.more.percent)
+			b.Old = true
+			dst = append(dst, b)
+		}
+	}
+	return dst, err
+}
+
+// String writes the bound for people.
+func (p *InProgress) String() string {
+	text := fmt.Sprintf("%d in progress", p.Limit)
+	if p.Entry != "" {
+		text = fmt.Sprintf("a number in progress by %s", p.Entry)
+	}
+	if p.Shared {
+		text += fmt.Sprintf(" over all processes (ttl %v)", p.Term())
+	} else {
+		text += " in each process"
+	}
+	if p.Wait > 0 {
+		text += fmt.Sprintf(", up to %d wait for %v", p.Waiting(), p.Wait)
+	}
+	return text
+}

@@ -1,0 +1,245 @@
+package inprogress
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/permits"
+	"github.com/headgate/headgate/flow/shared"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store"
+)
+
+// Options are what a keeper is told. The zero value keeps bounds in this process only.
+type Options struct {
+	// Permits are those of the store that processes share, for rules with Shared; see
+	// store.PermitsOf. Nil means that there are none, and such rules are refused.
+	Permits store.Permits
+	// Owner begins the names by which the store lists this process's permits, up to 96
+	// bytes.
+	Owner string
+	// OnError is what becomes of requests while the store does not answer, for rules that
+	// leave it open. OnErrorReturn and OnErrorDeny have Enter return the store's error.
+	// With OnErrorLocal each process keeps the limit by itself.
+	OnError headgate.OnError
+}
+
+// Keeper keeps the bounds of one policy after the other. What is in progress is counted
+// under a rule's name and a key, so that it stays counted when the policy changes. It is
+// safe for concurrent use; make one with [New].
+type Keeper struct {
+	options Options
+	mu      sync.Mutex // is held while rules change
+	kept    atomic.Pointer[map[string]*kept]
+	// retired counts the gates that are closed once their last permit was given back.
+	retired sync.WaitGroup
+	closing context.Context //nolint:containedctx // ends when Close gives up waiting
+	giveUp  context.CancelCauseFunc
+}
+
+// New returns a keeper that keeps nothing yet. Close it if it has Permits.
+func New(options Options) *Keeper {
+	k := &Keeper{options: options}
+	k.closing, k.giveUp = context.WithCancelCause(context.Background())
+	k.kept.Store(&map[string]*kept{})
+	return k
+}
+
+// kept is the bound of one rule.
+type kept struct {
+	name string
+	gate *permits.Gate
+	// all has the permits of all processes, and terms is what it was made of; it is nil if
+	// the rule counts in this process only.
+	all   *shared.Gate
+	terms terms
+	// mayWait says that requests may wait, so that the time is worth measuring.
+	mayWait atomic.Bool
+	*counts
+}
+
+// Use puts the bounds of a set in force. Limits, waits and queues hold at once, for
+// requests that wait already too, unless a tariff gave those theirs. Permits that are
+// held stay counted, also those of a rule that the set does not have; its requests end by
+// the rules that they began with. The error is a [*headgate.InvalidError], and nothing
+// has changed then.
+func (k *Keeper) Use(set *policy.Set) error {
+	if err := k.Check(set); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	rules := set.Rules()
+	next := maps.Clone(*k.kept.Load())
+	// A rule that is gone is forgotten once nothing is in progress under it.
+	maps.DeleteFunc(next, func(name string, one *kept) bool {
+		r := set.Rule(name)
+		idle := (r == nil || r.InProgress == nil) && one.gate.Keys() == 0 && (one.all == nil || one.all.Stats().Keys == 0)
+		if idle {
+			k.retire(one.all)
+		}
+		return idle
+	})
+	for i := range rules {
+		if rules[i].InProgress == nil {
+			continue
+		}
+		one, err := k.keep(next[rules[i].Name], &rules[i])
+		if err != nil {
+			return err
+		}
+		next[one.name] = one
+	}
+	k.kept.Store(&next)
+	return nil
+}
+
+// Check returns the error that Use would, and changes nothing.
+func (k *Keeper) Check(set *policy.Set) error {
+	if k.options.Permits != nil {
+		return nil
+	}
+	rules := set.Rules()
+	var problems headgate.Problems
+	for i := range rules {
+		if p := rules[i].InProgress; p != nil && p.Shared {
+			problems.Add("in_progress", "the rule %q counts what is in progress over all processes, but the store has no permits; leave shared out", rules[i].Name)
+		}
+	}
+	return problems.Err("policy")
+}
+
+// keep returns what keeps the bound of the rule: one, changed, or a new one if it is nil.
+func (k *Keeper) keep(one *kept, r *policy.Rule) (*kept, error) {
+	p := r.InProgress
+	if one != nil {
+		if now := k.terms(r); now != one.terms {
+			// The store has what is held, so another gate goes on where this one was.
+			k.retire(one.all)
+			one = &kept{name: one.name, gate: one.gate, counts: one.counts}
+		}
+	}
+	if one == nil {
+		gate, err := permits.New(permits.Config{
+			Name: r.Name, Limit: p.Most(), Queue: p.Waiting(), MaxWait: p.Wait,
+		})
+		if err != nil {
+			return nil, err
+		}
+		one = &kept{name: r.Name, gate: gate, counts: new(counts)}
+	} else if err := errors.Join(one.gate.SetQueue(p.Waiting(), p.Wait), one.gate.SetLimit(p.Most())); err != nil {
+		return nil, err
+	}
+	one.mayWait.Store(p.Wait > 0)
+	if p.Shared && one.all == nil {
+		one.terms = k.terms(r)
+		var err error
+		if one.all, err = one.terms.gate(k.options.Permits); err != nil {
+			return nil, err
+		}
+	}
+	return one, nil
+}
+
+// find returns what keeps a bound. A request may still be bound by a rule that is gone.
+func (k *Keeper) find(r *policy.Rule) (*kept, error) {
+	if one := (*k.kept.Load())[r.Name]; one != nil {
+		return one, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := *k.kept.Load()
+	if one := now[r.Name]; one != nil {
+		return one, nil
+	}
+	one, err := k.keep(nil, r)
+	if err != nil {
+		return nil, err
+	}
+	next := maps.Clone(now)
+	next[r.Name] = one
+	k.kept.Store(&next)
+	return one, nil
+}
+
+// Enter takes the permits that a request needs, all of them or none, and appends them to
+// dst. Where a rule says so it waits for them, one after the other in the order of the
+// bounds, and holds those that it has. The error is a [*Refusal], or the context's, or
+// wraps headgate.ErrUnavailable if the store of shared permits did not answer.
+//
+// Give every permit back when the request has ended. If the request may come by a second
+// time within itself, or holds shared permits, use the context of [Context] for it.
+func (k *Keeper) Enter(ctx context.Context, bounds []policy.Bound, dst []flow.Permit) ([]flow.Permit, error) {
+	n := len(dst)
+	for i := range bounds {
+		permit, err := k.enter(ctx, &bounds[i])
+		if err != nil {
+			Leave(dst[n:], flow.Unused)
+			clear(dst[n:])
+			return dst[:n], err
+		}
+		if permit.Held() {
+			dst = append(dst, permit)
+		}
+	}
+	return dst, nil
+}
+
+func (k *Keeper) enter(ctx context.Context, b *policy.Bound) (flow.Permit, error) {
+	one, err := k.find(b.Rule)
+	if err != nil {
+		return flow.Permit{}, err
+	}
+	r := flow.Request{Key: b.Key, Cost: b.Units}
+	if one.all != nil || !b.Fixed() {
+		r.Limit = b.Limit
+	}
+	var began time.Time
+	var gate flow.Gate = one.gate
+	if one.all != nil {
+		gate = one.all
+	}
+	ask := gate.TryAcquire
+	if !b.Shadow && one.mayWait.Load() {
+		ask, began = gate.Acquire, time.Now()
+	}
+	permit, err := ask(ctx, r)
+	if !began.IsZero() {
+		one.waited(time.Since(began))
+	}
+	if rejection, refused := errors.AsType[*flow.Rejection](err); refused {
+		one.refuse(rejection.Reason, b.Shadow)
+		if b.Shadow {
+			return flow.Permit{}, nil
+		}
+		return flow.Permit{}, &Refusal{*b, rejection}
+	}
+	if err != nil && b.Shadow && ctx.Err() == nil {
+		return flow.Permit{}, nil
+	}
+	return permit, err
+}
+
+// Context returns a context by which a second pass of the same request under the same
+// rules and keys is known as a part of it: it takes nothing and does not wait. The context
+// ends when a shared permit is lost; see [Lost].
+func Context(ctx context.Context, held []flow.Permit) context.Context {
+	for _, p := range held {
+		ctx = p.Context(ctx)
+	}
+	return ctx
+}
+
+// Leave gives permits back, the last one first.
+func Leave(held []flow.Permit, outcome flow.Outcome) {
+	for _, p := range slices.Backward(held) {
+		p.Done(outcome)
+	}
+}

@@ -1,0 +1,41 @@
+package app
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/headgate/headgate/policy/inprogress"
+	"github.com/headgate/headgate/store"
+)
+
+// leaveWithin is how long the end of a service waits for permits of other processes'
+// store: all requests have ended by then.
+const leaveWithin = time.Second
+
+// newKeeper makes what keeps the bounds on what is in progress. The permits are those of
+// the store itself: layers around it have none.
+func (a *App) newKeeper() *inprogress.Keeper {
+	options := inprogress.Options{}
+	// A store without permits is refused by the policy that needs them.
+	options.Permits, _ = store.PermitsOf(a.store.Store)
+	// What is written was found right with the settings.
+	options.OnError, _ = parseOnError(a.settings.OnStoreError)
+	if name, err := os.Hostname(); err == nil && len(name) <= maxOwner {
+		options.Owner = name
+	}
+	return inprogress.New(options)
+}
+
+// maxOwner is the longest name that is shown to those who list permits.
+const maxOwner = 64
+
+// leave gives back what is left of permits.
+func (a *App) leave() error {
+	if a.keeper == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	defer cancel()
+	return a.keeper.Close(ctx)
+}
