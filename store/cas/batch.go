@@ -118,12 +118,21 @@ func (b *batch) follow(r *request) {
 		limits := r.checks[i].Rule.Limits()
 		for j := range limits {
 			l := &limits[j]
-			at := algorithm.Reached(l, p.at(l.Slot()))
-			if l.Algorithm == headgate.SlidingWindow && p.log != nil {
-				at = p.log.Newest()
+			reached := func(at int64) {
+				if at <= b.own+b.skew {
+					b.now = max(b.now, at)
+				}
 			}
-			if at <= b.own+b.skew {
-				b.now = max(b.now, at)
+			if l.Algorithm == headgate.SlidingWindow && p.log != nil {
+				reached(p.log.Newest())
+				continue
+			}
+			reached(algorithm.Reached(l, p.at(l.Slot())))
+			for k := 1; l.Algorithm <= headgate.LeakyBucket && k < algorithm.BucketSlots; k++ {
+				// One with nothing in use tells something else.
+				if s := p.at(algorithm.BucketSlot(l, k)); s.Used > 0 {
+					reached(s.Stamp)
+				}
 			}
 		}
 	}

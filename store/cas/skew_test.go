@@ -144,3 +144,39 @@ func TestSkewOfRemembered(t *testing.T) {
 		t.Errorf("Settle: %+v, %v; want a reset after %v", d, err, want)
 	}
 }
+
+// TestSkewOfOwnRates: nodes whose clocks differ take turns at a list that is slower than another
+// one was. What it has in use of its own drains at its own rate, also while nothing is in use any
+// more of what the lists share.
+func TestSkewOfOwnRates(t *testing.T) {
+	const second = int64(time.Second / time.Microsecond)
+	now := 1_800_000_000 * second
+	f := newFake(1)
+	var nodes []*cas.Store
+	for _, ahead := range []int64{0, second} {
+		nodes = append(nodes, newStore(t, f, cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now + ahead })))
+	}
+	fast := headgate.MustRule("r", headgate.PerSecond(1000))
+	slow := headgate.MustRule("r", headgate.PerSecond(5).WithBurst(1000))
+	ask := func(node int, op headgate.Op, c headgate.Check) headgate.Decision {
+		t.Helper()
+		c.Key = "k"
+		got, err := nodes[node].Take(t.Context(), op, []headgate.Check{c}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0]
+	}
+	ask(1, headgate.OpTake, headgate.Check{Rule: slow, Cost: 1000})
+	ask(1, headgate.OpPeek, headgate.Check{Rule: fast})
+	now += 2 * second // the fast list has everything back, the slow one ten units
+	for range 60 {
+		took := ask(1, headgate.OpTake, headgate.Check{Rule: slow})
+		ask(1, headgate.OpRefund, headgate.Check{Rule: slow, At: took.At})
+		ask(0, headgate.OpPeek, headgate.Check{Rule: slow})
+	}
+	// Ten units, and those of the second by which the clocks differ.
+	if d := ask(1, headgate.OpPeek, headgate.Check{Rule: slow}); d.Remaining > 15 {
+		t.Errorf("%d units remain of the slow list, want at most 15", d.Remaining)
+	}
+}
