@@ -131,16 +131,27 @@ func unshared(l *headgate.Limit, slots *[BucketSlots]State) (s State, alone bool
 	return State{}, false
 }
 
+// Single returns what a store is to keep of the counter if that is one state in the limit's own slot,
+// and nothing in the others, where nothing is kept either.
+func (c Counter) Single(l *headgate.Limit) (s State, single bool) {
+	if c.Bucket != nil || l.Algorithm <= headgate.LeakyBucket && MarkOf(l) == 0 {
+		return s, false
+	}
+	return Mark(l, c.State), true
+}
+
 // Slots returns what a store is to keep in the slots of the limit, and how many of them may
 // differ from what is kept there.
 func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, n int) {
-	switch {
-	case c.Bucket != nil:
+	if c.Bucket != nil {
 		return c.Bucket.Slots(), BucketSlots
-	case l.Algorithm > headgate.LeakyBucket || MarkOf(l) != 0:
-		slots[0] = Mark(l, c.State)
+	}
+	s, single := c.Single(l)
+	if single {
+		slots[0] = s
 		return slots, 1
-	case c.State.Used > 0:
+	}
+	if c.State.Used > 0 {
 		slots[0], slots[1] = c.State, told(c.State, l.Count, l.Micros())
 		slots[0].Extra += several
 	}

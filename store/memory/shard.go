@@ -263,6 +263,10 @@ func (sh *shard) insert(e *entry, hash uint64) {
 // put stores a counter until it is fully free. There must be room for its further states; see
 // spareFor.
 func (sh *shard) put(st *step, c algorithm.Counter, expires int64) {
+	if s, single := c.Single(st.limit); single { // as mostly: six slots are many to copy
+		sh.putState(st.hash, s, expires)
+		return
+	}
 	slots, n := c.Slots(st.limit)
 	for i := range n {
 		sh.putState(furtherSlot(st.hash, i), slots[i], expires)
