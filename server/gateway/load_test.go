@@ -368,11 +368,17 @@ func TestTale(t *testing.T) {
 	if got := lines(); len(got) != 2 || !strings.Contains(got[1], "shed=3") {
 		t.Errorf("the log says %v", got)
 	}
+	// What was shed between two lines is not shed again each time that the tale looks.
+	now = now.Add(time.Second)
+	refuse(1)
 	p.Done(flow.Success)
-	now = now.Add(calm)
+	for range calm / lookEvery {
+		look()
+		now = now.Add(lookEvery)
+	}
 	look()
 	look()
-	if got := lines(); len(got) != 3 || !strings.Contains(got[2], "shed=6") || !strings.Contains(got[2], "level=INFO") {
+	if got := lines(); len(got) != 3 || !strings.Contains(got[2], "shed=7 within=32s") || !strings.Contains(got[2], "level=INFO") {
 		t.Errorf("the log says %v", got)
 	}
 }

@@ -16,6 +16,7 @@ type tale struct {
 	logger   *slog.Logger
 
 	told  [flow.Classes][flow.Reasons]uint64 // what the log knows of
+	seen  uint64                             // how many were shed when it looked last
 	since time.Time                          // when it began; zero if nothing is shed
 	last  time.Time                          // when something was shed last
 	line  time.Time                          // when the log was told last
@@ -48,8 +49,8 @@ func (t *tale) run(ctx context.Context) {
 func (t *tale) look(ctx context.Context, now time.Time) {
 	shed := t.of.watched.Shed()
 	more := count(shed) - count(t.told)
-	if more > 0 {
-		t.last = now
+	if all := count(shed); all > t.seen {
+		t.last, t.seen = now, all
 	}
 	switch {
 	case more > 0 && t.since.IsZero():
