@@ -16,7 +16,7 @@ type man struct{}
 // Run prints it.
 func (man) Run(c *call) error {
 	description, codes, _ := strings.Cut(c.model.Help, "\n\n")
-	fmt.Fprintf(c.stdout, ".TH %s 1 %q %q %q\n", strings.ToUpper(c.model.Name), built().Format(time.DateOnly),
+	fmt.Fprintf(c.stdout, ".TH %s 1 %q %q %q\n", strings.ToUpper(c.model.Name), built(),
 		c.model.Name, "User Commands")
 	fmt.Fprintf(c.stdout, ".SH NAME\n%s \\- %s\n", c.model.Name, roff(strings.TrimSuffix(description, ".")))
 	fmt.Fprintf(c.stdout, ".SH SYNOPSIS\n.B %s\n.I command\n[\\fIargument\\fR ...] [\\fB\\-\\-flag\\fR=\\fIvalue\\fR ...]\n", c.model.Name)
@@ -55,10 +55,13 @@ func roff(text string) string {
 }
 
 // built is when the source of this build was committed, so that the page is the same whenever it
-// is printed, or the zero time if the build does not know.
-func built() time.Time {
-	at, _ := time.Parse(time.RFC3339, buildOf("").Time)
-	return at
+// is printed, or empty if the build does not know.
+func built() string {
+	at, err := time.Parse(time.RFC3339, buildOf("").Time)
+	if err != nil {
+		return ""
+	}
+	return at.Format(time.DateOnly)
 }
 
 // completion is the command that prints what makes a shell complete commands and flags.
@@ -68,9 +71,11 @@ type completion struct {
 
 // Help says where each shell looks for its script.
 func (*completion) Help() string {
-	return `The packages install these files. Without a package:
+	return `The packages install these files. Without a package, write the script into a directory
+that the shell reads, and start a new shell:
 
 Examples:
+  mkdir -p ~/.local/share/bash-completion/completions
   headgate completion bash > ~/.local/share/bash-completion/completions/headgate
   headgate completion zsh > "${fpath[1]}/_headgate"
   headgate completion fish > ~/.config/fish/completions/headgate.fish`

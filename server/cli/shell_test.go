@@ -67,6 +67,10 @@ func TestShellFilesAreComplete(t *testing.T) {
 			}
 		}
 	}
+	// The program of a test, like one that "go install" made, does not know when it was built.
+	if title, _, _ := strings.Cut(files["man"], "\n"); title != `.TH HEADGATE 1 "" "headgate" "User Commands"` {
+		t.Errorf("man begins with %q", title)
+	}
 	for line := range strings.Lines(files["man"]) {
 		if strings.HasPrefix(line, ".") && !strings.HasPrefix(line, ".S") && !strings.HasPrefix(line, ".T") &&
 			!strings.HasPrefix(line, ".PP") && !strings.HasPrefix(line, ".B ") && !strings.HasPrefix(line, ".I ") {
