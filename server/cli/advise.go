@@ -28,7 +28,7 @@ type adviseRequest struct {
 	Percentile float64       `help:"Part of the clients, in percent, that the limits leave alone." default:"99.9"`
 	Headroom   float64       `help:"What their demand is multiplied by." default:"1.5"`
 	Anonymize  bool          `help:"Name no client."`
-	Capacity   string        `help:"What the service bears: requests a second, or the file with what headgate load --json found." placeholder:"RATE|FILE"`
+	Capacity   string        `help:"What the service bears: requests a second, or a file with JSON whose member sustainable_per_second says it." placeholder:"RATE|FILE"`
 	Use        float64       `help:"With --capacity: the part of it to let in, 0.6 to 0.8." default:"0.7"`
 	Cheap      time.Duration `help:"With --operation: how long any other request takes." default:"0s"`
 	Operation  []string      `help:"With --capacity: an expensive operation and how long it takes, such as 'GET /report=800ms'. May be given several times." placeholder:"PATTERN=TIME" sep:"none"`

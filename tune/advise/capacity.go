@@ -27,17 +27,18 @@ type Capacity struct {
 // DefaultUse is the Use of a [Capacity] unless it says otherwise.
 const DefaultUse = 0.7
 
-// ReadLoad reads the sustainable throughput from what "headgate load --json" printed: the
-// member sustainable_per_second of a search for it.
+// ReadLoad reads the sustainable throughput, in requests a second, from the member
+// sustainable_per_second of a JSON object. A program that measures it may write that object
+// with other members besides.
 func ReadLoad(data []byte) (float64, error) {
 	var found struct {
 		Sustainable float64 `json:"sustainable_per_second"`
 	}
 	if err := json.Unmarshal(data, &found); err != nil {
-		return 0, fmt.Errorf("headgate: the result of headgate load cannot be read: %w", err)
+		return 0, fmt.Errorf("headgate: the file with the capacity cannot be read: %w", err)
 	}
 	if found.Sustainable <= 0 {
-		return 0, errors.New("headgate: the result of headgate load has no sustainable_per_second; it is that of a search")
+		return 0, errors.New("headgate: the file with the capacity has no sustainable_per_second above 0")
 	}
 	return found.Sustainable, nil
 }
