@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,5 +236,26 @@ func TestNames(t *testing.T) {
 	}
 	if len(report.Instances) != 3 || !report.Instances[1].OK || report.Instances[2].OK || report.Instances[2].Error != "its name has no address" {
 		t.Errorf("instances: %+v", report.Instances)
+	}
+}
+
+// TestRedirect has a peer that sends whoever asks somewhere else.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the token went to another place than the peer")
+		}
+	}))
+	defer elsewhere.Close()
+	peer := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer peer.Close()
+	n := newNode(t, "first", peer.URL)
+	var now insightapi.Now
+	n.ask(t, "GET", "now", "", &now)
+	if len(now.Instances) != 2 || now.Instances[1].OK || now.Instances[1].Error != "it answers with status 307" || asked.Load() != 0 {
+		t.Errorf("instances: %+v, asked elsewhere %d times", now.Instances, asked.Load())
 	}
 }

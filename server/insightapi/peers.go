@@ -168,10 +168,13 @@ func (p *Peers) get(ctx context.Context, from string, to any) error {
 	if p.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+p.Token)
 	}
-	client := p.Client
-	if client == nil {
-		client = http.DefaultClient
+	client := http.Client{}
+	if p.Client != nil {
+		client = *p.Client
 	}
+	// The token is for the instance that was named, and not for another place that whoever
+	// answers there names: Go would take it along to another port of the same host.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Do(request)
 	switch {
 	case ctx.Err() != nil:
