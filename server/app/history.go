@@ -53,7 +53,7 @@ func difference(before *policy.Set, after decide.Policy, because string) insight
 		case was == nil:
 			c.Added = append(c.Added, now[i].Name)
 		case !sameRule(*was, now[i]):
-			c.Changed = append(c.Changed, insightapi.RuleChanged{Rule: now[i].Name, Before: inWords(was), After: inWords(&now[i])})
+			c.Changed = append(c.Changed, insightapi.RuleChanged{Rule: now[i].Name, Before: inWords(before, was), After: inWords(after.Set, &now[i])})
 		}
 	}
 	for i := range old {
@@ -81,15 +81,16 @@ func withoutPlaces(list []policy.Override) []policy.Override {
 	return list
 }
 
-// inWords is a rule in a line: what people look for when a rule has changed.
-func inWords(r *policy.Rule) string {
+// inWords is a rule of the set in a line: what people look for when a rule has changed. It
+// has no secrets.
+func inWords(set *policy.Set, r *policy.Rule) string {
 	var limits []string
 	add := func(of string, shown []string) {
 		limits = append(limits, of+strings.Join(shown, ", "))
 	}
 	if t := r.Tariff; t != nil {
 		for i := range t.Tiers {
-			add(policy.Quote(t.Tiers[i].Value)+": ", limitTexts(t.Tiers[i].Limits))
+			add(policy.Quote(tierName(set, t, i))+": ", limitTexts(t.Tiers[i].Limits))
 		}
 		if t.Other != nil {
 			add("others: ", limitTexts(t.Other))

@@ -50,14 +50,19 @@ func tierOf(set *policy.Set, limits *headgate.Rule) string {
 		return ""
 	}
 	for i := range rule.Tariff.Tiers {
-		if tier := &rule.Tariff.Tiers[i]; tier.Limits == limits {
-			if set.Secret(rule.Tariff.Entry) {
-				return set.Hash(rule.Tariff.Entry, tier.Value)
-			}
-			return tier.Value
+		if rule.Tariff.Tiers[i].Limits == limits {
+			return tierName(set, rule.Tariff, i)
 		}
 	}
 	return "*"
+}
+
+// tierName is what a tier of the tariff is shown as: its value, or the hash of a secret.
+func tierName(set *policy.Set, t *policy.Tariff, tier int) string {
+	if value := t.Tiers[tier].Value; !set.Secret(t.Entry) {
+		return value
+	}
+	return set.Hash(t.Entry, t.Tiers[tier].Value)
 }
 
 // limitTexts are the limits as they are written in rules.

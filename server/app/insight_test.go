@@ -112,3 +112,32 @@ func TestNoInsight(t *testing.T) {
 		t.Errorf("without an admin token: status %d", status)
 	}
 }
+
+// TestSecretTiers has a tariff by a secret, which nobody is shown.
+func TestSecretTiers(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "live.yaml")
+	text := "rules:\n  - name: login\n    per: [user]\n    limits:\n      api_key: { sesame-open: [4 per 1h], \"*\": [2 per 1h] }\n"
+	write(t, file, text)
+	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken, lookEvery: time.Millisecond})
+	r.do(t, "POST", "/v1/check", `{"descriptor":{"user":"anna","api_key":"sesame-open"}}`)
+	var now insightapi.Now
+	r.insight(t, "now", &now) // What was decided is counted before the policy changes.
+	write(t, file, strings.Replace(text, "4 per", "8 per", 1))
+	for deadline := time.Now().Add(within); r.Policy().Version == 1 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	for _, path := range []string{"policy", "rule?rule=login", "now", "clients?rule=login"} {
+		var answer json.RawMessage
+		if r.insight(t, path, &answer); strings.Contains(string(answer), "sesame") {
+			t.Errorf("%s shows a secret: %s", path, answer)
+		}
+	}
+	var policy insightapi.PolicyReport
+	var rule insightapi.RuleReport
+	r.insight(t, "policy", &policy)
+	r.insight(t, "rule?rule=login", &rule)
+	if tier := policy.Rules[0].Tiers[0].Tier; len(rule.Tiers) != 1 || tier != rule.Tiers[0].Tier || len(policy.Changes) != 2 || !strings.Contains(policy.Changes[0].Changed[0].After, tier+`": 8 per`) {
+		t.Errorf("the tier is not shown by one name: %+v, %+v", policy, rule.Tiers)
+	}
+}

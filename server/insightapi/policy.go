@@ -107,7 +107,7 @@ func (h *Handler) policy(q *query) (any, *failure) {
 		q.limit = maxLimit
 	}
 	for i := range rules[:min(len(rules), q.limit)] {
-		out.Rules = append(out.Rules, *show(&rules[i]))
+		out.Rules = append(out.Rules, *show(p, &rules[i]))
 	}
 	if h.o.Changes != nil {
 		out.Changes = append(out.Changes, h.o.Changes()...)
@@ -121,13 +121,14 @@ func (h *Handler) policy(q *query) (any, *failure) {
 
 func showRule(p decide.Policy, name string) *ShownRule {
 	if r := p.Rule(name); r != nil {
-		return show(r)
+		return show(p, r)
 	}
 	return nil
 }
 
-// show shows what is no secret: of a condition the entry alone.
-func show(r *policy.Rule) *ShownRule {
+// show shows what is no secret: of a condition the entry alone, and of a tier that is a
+// secret its hash, as it is shown elsewhere.
+func show(p decide.Policy, r *policy.Rule) *ShownRule {
 	s := &ShownRule{Rule: r.Name, Mode: r.Mode.String(), Match: []string{}, Per: []string{}, Limits: texts(r.Limits)}
 	for i := range r.Match {
 		s.Match = append(s.Match, r.Match[i].Entry)
@@ -137,7 +138,11 @@ func show(r *policy.Rule) *ShownRule {
 	}
 	if t := r.Tariff; t != nil {
 		for i := range t.Tiers {
-			s.Tiers = append(s.Tiers, ShownTier{t.Tiers[i].Value, texts(t.Tiers[i].Limits)})
+			tier := t.Tiers[i].Value
+			if p.Secret(t.Entry) {
+				tier = p.Set.Hash(t.Entry, tier)
+			}
+			s.Tiers = append(s.Tiers, ShownTier{tier, texts(t.Tiers[i].Limits)})
 		}
 		if t.Other != nil {
 			s.Tiers = append(s.Tiers, ShownTier{"*", texts(t.Other)})
