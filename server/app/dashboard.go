@@ -12,8 +12,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// loginBytes bounds the counters of attempts to sign in.
-const loginBytes = 1 << 20
+// loginBytes bounds the counters of attempts to sign in. All networks of a /48 fit, so that
+// nobody who has one fills it, and makes administrators share counters with strangers.
+const loginBytes = 32 << 20
 
 // openDashboard makes the dashboard.
 func (a *App) openDashboard() {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +23,8 @@ type Options struct {
 	API *insightapi.Handler
 	// Token is what administrators show. Empty means that nobody has to.
 	Token string
-	// Logins bounds how often an address may try to sign in; its key is the address.
-	// Required with a Token.
+	// Logins bounds how often a network may try to sign in; its key is an IPv4 address, or
+	// the /64 of an IPv6 address. Required with a Token.
 	Logins *headgate.Limiter
 	// Hosts are the names by which the dashboard is asked for, beside localhost and
 	// addresses.
@@ -141,8 +142,11 @@ func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		h.signIn(w, r)
 	case http.MethodDelete:
-		h.sessions.end(h.cookieOf(r))
-		h.o.Audit.Add(insightapi.Entry{Who: r.RemoteAddr, What: "logout", OK: true})
+		// Only what somebody who was signed in has done belongs in the audit: others could
+		// fill it with entries of their own until the real ones are forgotten.
+		if h.sessions.end(h.cookieOf(r)) {
+			h.o.Audit.Add(insightapi.Entry{Who: r.RemoteAddr, What: "logout", OK: true})
+		}
 		http.SetCookie(w, h.cookie("", -1))
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -159,11 +163,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusConflict, "there is no token, and nobody has to sign in")
 		return
 	}
-	from, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		from = r.RemoteAddr
-	}
-	verdict, err := h.o.Logins.Allow(r.Context(), from)
+	verdict, err := h.o.Logins.Allow(r.Context(), network(r.RemoteAddr))
 	if err != nil {
 		h.o.Logger.ErrorContext(r.Context(), "an attempt to sign in was not decided", slog.Any("error", err))
 		refuse(w, http.StatusServiceUnavailable, "try again")
@@ -193,6 +193,23 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, h.cookie(h.sessions.begin(), int(sessionFor.Seconds())))
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+// network is what attempts to sign in from an address are counted by. Whoever has one IPv6
+// address usually has all of its /64, and could take another one for each attempt.
+func network(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		ip = netip.PrefixFrom(ip, 64).Masked().Addr()
+	}
+	return ip.String()
 }
 
 func (h *Handler) signedIn(r *http.Request) bool {

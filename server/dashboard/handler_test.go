@@ -145,12 +145,50 @@ func TestSessions(t *testing.T) {
 	if r.Header.Get("Retry-After") == "" {
 		t.Error("it does not say when to come again")
 	}
+	// Whoever is not signed in has nothing to say in the audit.
+	s.status(t, http.StatusNoContent, "DELETE", "/session", "")
+	s.status(t, http.StatusNoContent, "DELETE", "/session", "")
+	s.status(t, http.StatusNoContent, "DELETE", "/session", "", "Cookie", cookie.Name+"="+cookie.Value)
 	var got []string
 	for _, e := range s.audit.Entries() {
 		got = append(got, fmt.Sprint(e.What, e.OK))
 	}
-	if strings.Join(got, " ") != "logintrue logouttrue logintrue loginfalse" {
+	if strings.Join(got, " ") != "logouttrue logintrue logouttrue logintrue loginfalse" {
 		t.Errorf("the audit: %v", got)
+	}
+}
+
+// TestGuessing has somebody with many addresses who guesses, and an administrator elsewhere.
+func TestGuessing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{Token: token})
+	attempt := func(from, with string) int {
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/session", strings.NewReader(`{"token":"`+with+`"}`))
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	for name, from := range map[string]func(i int) string{
+		"a /64":             func(i int) string { return fmt.Sprintf("[2001:db8::%x]:1", i+1) },
+		"an interface":      func(i int) string { return fmt.Sprintf("[fe80::1%%eth%d]:1", i) },
+		"ports":             func(i int) string { return fmt.Sprintf("192.0.2.1:%d", i+1) },
+		"two ways to write": func(i int) string { return []string{"192.0.2.2:1", "[::ffff:192.0.2.2]:1"}[i%2] },
+	} {
+		refused := 0
+		for i := range 20 {
+			if attempt(from(i), "a guess") == http.StatusTooManyRequests {
+				refused++
+			}
+		}
+		if refused < 12 {
+			t.Errorf("%s: %d of 20 guesses were refused", name, refused)
+		}
+	}
+	for _, from := range []string{"[2001:db8:0:1::1]:1", "192.0.2.3:1", "a pipe"} {
+		if status := attempt(from, token); status != http.StatusNoContent {
+			t.Errorf("the administrator at %s: status %d", from, status)
+		}
 	}
 }
 

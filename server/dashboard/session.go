@@ -63,10 +63,14 @@ func (s *sessions) valid(cookie string) bool {
 	return ok && time.Now().Before(end)
 }
 
-func (s *sessions) end(cookie string) {
+// end ends a session, and reports whether there was one.
+func (s *sessions) end(cookie string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.all, sha256.Sum256([]byte(cookie)))
+	id := sha256.Sum256([]byte(cookie))
+	until, ok := s.all[id]
+	delete(s.all, id)
+	return ok && time.Now().Before(until)
 }
 
 // cookieName has a prefix by which browsers hold the cookie to this very host, where they
