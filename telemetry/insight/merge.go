@@ -99,7 +99,9 @@ func (t *Top) merge(with Top) {
 	t.sort(topKeys)
 }
 
-// Merge adds what another node has counted of the rule, and keeps so many keys at most.
+// Merge adds what another node has counted of the rule, and keeps so many keys at most. Rows
+// of another node may be of any length: minutes for which a row has but one of its two
+// numbers do not count.
 func (h *Heat) Merge(with Heat, most int) {
 	shift := int((with.Begin - h.Begin) / 60)
 	for _, o := range with.Rows {
@@ -113,7 +115,7 @@ func (h *Heat) Merge(with Heat, most int) {
 			i = len(h.Rows) - 1
 		}
 		for m := range min(len(o.Use), len(o.Denied)) {
-			if to := m + shift; to >= 0 && to < len(h.Rows[i].Use) {
+			if to := m + shift; to >= 0 && to < min(len(h.Rows[i].Use), len(h.Rows[i].Denied)) {
 				h.Rows[i].Use[to] += o.Use[m]
 				h.Rows[i].Denied[to] += o.Denied[m]
 			}

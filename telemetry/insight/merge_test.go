@@ -69,3 +69,23 @@ func TestMergeIsBounded(t *testing.T) {
 		t.Errorf("the denials: %+v", denials)
 	}
 }
+
+// TestMergeOfNonsense has a node that answers what no recorder reports.
+func TestMergeOfNonsense(t *testing.T) {
+	t.Parallel()
+	row := func(key string, use, denied int) insight.HeatRow {
+		r := insight.HeatRow{Key: insight.Name{Raw: key}}
+		for range max(use, denied) {
+			r.Use, r.Denied = append(r.Use, 1), append(r.Denied, 1)
+		}
+		r.Use, r.Denied = r.Use[:use], r.Denied[:denied]
+		return r
+	}
+	for _, begin := range []int64{0, 60, -60, 1 << 62, -1 << 62} {
+		heat := insight.Heat{Begin: 60, Rows: []insight.HeatRow{row("a", 3, 0), row("b", 0, 3), row("c", 2, 1), row("d", 3, 3)}}
+		heat.Merge(insight.Heat{Begin: begin, Rows: []insight.HeatRow{row("a", 3, 3), row("b", 3, 3), row("c", 9, 9), row("d", 0, 9), row("e", 1, 0), row("f", 5, 5)}}, 10)
+		if len(heat.Rows) == 0 || heat.Rows[0].Key.Raw != "d" {
+			t.Errorf("from %d: %+v", begin, heat.Rows)
+		}
+	}
+}

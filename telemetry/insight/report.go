@@ -394,7 +394,7 @@ func (r *Recorder) Heat(name string, of time.Duration, most int) (Heat, bool) {
 
 func (h *Heat) sort(most int) {
 	size := func(row *HeatRow) (n int64) {
-		for i := range row.Use {
+		for i := range min(len(row.Use), len(row.Denied)) {
 			n += row.Use[i] + row.Denied[i]
 		}
 		return n
