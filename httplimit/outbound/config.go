@@ -28,8 +28,8 @@ type Config struct {
 	// MaxWait is how long a call may wait in all, before it is sent and between tries. Zero
 	// means 30 s; negative means not at all.
 	MaxWait time.Duration
-	// MaxPause bounds what a partner can ask for with Retry-After: 1 s to 15 min. Zero means
-	// 5 min.
+	// MaxPause bounds what a partner can ask for with Retry-After, and how far calls are
+	// spread when little of a limit is left: 1 s to 15 min. Zero means 5 min.
 	MaxPause time.Duration
 
 	// Tries is how many attempts there may be for a call, 1 to 10. Zero means 3.
@@ -59,8 +59,9 @@ type Config struct {
 	Hooks Hooks
 }
 
-// Hooks are told what a [Transport] does. Any of them may be nil. They run in the caller's
-// goroutine and must be quick.
+// Hooks are told what a [Transport] does. Any of them may be nil. They must be
+// quick. Those of one call run at the same time if it is hedged, and that of an attempt which
+// has lost may run after the call has returned.
 type Hooks struct {
 	// Waited is called after a call has waited, with how long.
 	Waited func(r *http.Request, d time.Duration)

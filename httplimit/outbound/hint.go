@@ -33,8 +33,9 @@ type Window struct {
 }
 
 const (
-	// maxWindows bounds how many limits are read of one answer, and longest how long a time
-	// in it may be: beyond that it is taken for a mistake, and cut.
+	// maxWindows bounds how many limits are read of one answer, and how many parameters of
+	// each; longest bounds how long a time in it may be: beyond that it is taken for a
+	// mistake, and cut.
 	maxWindows = 16
 	longest    = 30 * 24 * time.Hour
 	// shopifyLeak is how many units of Shopify's bucket become free in a second.
@@ -192,7 +193,9 @@ func items(lines []string) func(yield func(string, map[string]string) bool) {
 				of := make(map[string]string)
 				for parameter := range strings.SplitSeq(rest, ";") {
 					key, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
-					of[key] = strings.Trim(value, `" `)
+					if len(of) < maxWindows || of[key] != "" {
+						of[key] = strings.Trim(value, `" `)
+					}
 				}
 				if !yield(strings.Trim(name, `" `), of) {
 					return

@@ -394,6 +394,55 @@ func TestSlowsDown(t *testing.T) {
 	}
 }
 
+// A quota for a month, of which little is left, does not stop calls for longer than a pause.
+func TestSlowsDownWithinBounds(t *testing.T) {
+	t.Parallel()
+	for _, w := range []Window{{Limit: 1000, Remaining: 150, Reset: 20 * 24 * time.Hour}, {Limit: -1, Remaining: 1, Reset: longest}} {
+		p := &partner{}
+		now := time.Now()
+		p.heed(&Hint{Windows: []Window{w}}, now, 5*time.Minute)
+		for i := range 3 {
+			if wait, ok := p.slot(now, time.Hour); wait != time.Duration(i)*5*time.Minute || !ok {
+				t.Errorf("%+v: call %d waits for %v", w, i, wait)
+			}
+		}
+	}
+}
+
+// A partner that begins to refuse and never ends its answer does not hold up the retry.
+func TestEndlessRefusal(t *testing.T) {
+	t.Parallel()
+	var attempts atomic.Int64
+	s := partnerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if attempts.Add(1) > 1 {
+			_, _ = io.WriteString(w, "well")
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	c := mustNew(t, nil, Config{Backoff: time.Microsecond, Timeout: 20 * time.Second})
+	if _, text, err := do(t, c, http.MethodGet, s.URL, nil); err != nil || text != "well" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A header of many parameters is not kept as a map of all of them.
+func TestParametersAreBounded(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("daily;r=3;t=4")
+	for i := range 10_000 {
+		text.WriteString(";p" + strconv.Itoa(i) + "=1")
+	}
+	for name, of := range items([]string{text.String()}) {
+		if name != "daily" || of["r"] != "3" || of["t"] != "4" || len(of) > maxWindows {
+			t.Errorf("%s: r=%s, t=%s, and %d in all", name, of["r"], of["t"], len(of))
+		}
+	}
+}
+
 // Of a partner that answers nothing, hardly anything is asked, and it is found out when it is
 // well again.
 func TestThrottle(t *testing.T) {

@@ -73,7 +73,8 @@ func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.D
 		case w.Remaining == 0:
 			pause = max(pause, w.Reset)
 		case w.Limit > 0 && float64(w.Remaining) < near*float64(w.Limit), w.Limit <= 0 && w.Remaining < few:
-			if g := w.Reset / time.Duration(w.Remaining+1); g > gap {
+			// A quota of a month that is nearly used up must not stop calls for hours.
+			if g := min(w.Reset/time.Duration(w.Remaining+1), most); g > gap {
 				gap, ends = g, now.Add(w.Reset)
 			}
 		}

@@ -239,10 +239,11 @@ func (c *call) attempt(try int) (*http.Response, Hint, error) {
 
 // send sends the request, and learns from the answer.
 func (c *call) send(try int) (*http.Response, Hint, error) {
-	ctx, cancel := c.ctx, context.CancelFunc(func() {})
 	if c.t.config.TryTimeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, c.t.config.TryTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, c.t.config.TryTimeout)
+		return c.sendIn(ctx, cancel, try)
 	}
+	ctx, cancel := context.WithCancel(c.ctx)
 	return c.sendIn(ctx, cancel, try)
 }
 
@@ -354,13 +355,24 @@ func (b *endedBody) Close() error {
 	return err
 }
 
-// discarded is how much of an answer is read that nobody sees, so that its connection can be
-// used again.
-const discarded = 64 << 10
+// abandon ends the attempt while its answer may still be read.
+func (b *endedBody) abandon() { b.done() }
+
+const (
+	// discarded is how much of an answer is read that nobody sees, so that its connection can
+	// be used again.
+	discarded = 64 << 10
+	// discardWithin is how long that may take. A partner may never end its answer.
+	discardWithin = 100 * time.Millisecond
+)
 
 func discard(res *http.Response) {
-	if res != nil {
-		_, _ = io.CopyN(io.Discard, res.Body, discarded)
-		_ = res.Body.Close()
+	if res == nil {
+		return
 	}
+	if b, ok := res.Body.(interface{ abandon() }); ok {
+		defer time.AfterFunc(discardWithin, b.abandon).Stop()
+	}
+	_, _ = io.CopyN(io.Discard, res.Body, discarded)
+	_ = res.Body.Close()
 }
