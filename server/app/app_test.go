@@ -432,9 +432,11 @@ func TestStoreNames(t *testing.T) {
 
 // TestHashKey: the same secret has the same counter with the same key only.
 func TestHashKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "live.yaml")
+	write(t, file, "rules:\n  - name: login\n    per: [api_key]\n    limits: [5 per 1m]\n")
 	key := func(hashKey string) string {
 		t.Helper()
-		set, err := LoadPolicy("", hashKey, "")
+		set, err := LoadPolicy(file, hashKey, "")
 		if err != nil {
 			t.Fatal(err)
 		}
