@@ -32,6 +32,9 @@ type Bucket struct {
 	all    State // its Extra is that of a limit of count, as are those of own
 	count  int64 // of the fastest list that has asked since all was empty, or 0 if all is empty
 	own    []ownBucket
+	// since is when all was empty last, if one of own was not. What was charged before that has
+	// drained from all, perhaps faster than all drains now, and cannot be given back to it.
+	since int64
 }
 
 // ownBucket is that of one list which is slower than another one, in the order of counts.
@@ -152,6 +155,7 @@ func LoadBucket(l *headgate.Limit, slots *[BucketSlots]State) *Bucket {
 		case s.Used == 0:
 			if HasSlots(slots[0]) {
 				b.count, _ = unmark(s.Extra)
+				b.since = s.Stamp
 			}
 		case HasSlots(s):
 			o := ownBucket{count: int64(s.Extra - several), wide: true, state: s}
@@ -186,7 +190,7 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	slots[0].Extra += several
 	n := 1
 	if b.all.Used > 0 {
-		slots[n] = told(b.all, b.count, b.period)
+		slots[n] = told(b.count, b.since)
 		n++
 	}
 	for _, o := range b.own {
@@ -205,17 +209,8 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	return slots
 }
 
-// told is the further state that says of what count the first one is.
-func told(first State, count, period int64) State {
-	// A script that does not know the limit keeps this state until its Stamp, and the first
-	// one for a period for each unit. It must not keep the first one alone.
-	const last = 1 << 52
-	until := int64(last)
-	if int64(first.Used) < (last-first.Stamp)/period {
-		until = first.Stamp + int64(first.Used)*period
-	}
-	return State{Stamp: until, Extra: uint32(large + count)}
-}
+// told is the further state that says of what count the first one is, and since when.
+func told(count, since int64) State { return State{Stamp: since, Extra: uint32(large + count)} }
 
 // round takes the fractions of a microsecond off the states of own buckets that have no room for
 // them, to the caller's disadvantage.
@@ -321,6 +316,9 @@ func (b *Bucket) ask(l *headgate.Limit, now int64) bool {
 // drop ends own buckets that have drained.
 func (b *Bucket) drop() {
 	b.own = slices.DeleteFunc(b.own, func(o ownBucket) bool { return o.state.Used == 0 })
+	if len(b.own) == 0 {
+		b.since = 0
+	}
 }
 
 // Used is how many units are in use for a list. The bucket must have been advanced, as for all
@@ -345,7 +343,10 @@ func (b *Bucket) Charge(l *headgate.Limit, now, cost int64) {
 	add := func(s *State) { s.Used += uint32(min(cost, headgate.MaxCount-int64(s.Used))) }
 	o := b.find(l.Count)
 	if b.all.Used == 0 {
-		b.all, b.count = State{Stamp: now}, l.Count
+		b.all, b.count, b.since = State{Stamp: now}, l.Count, 0
+		if len(b.own) > 0 {
+			b.since = now
+		}
 	}
 	add(&b.all)
 	if o != nil {
@@ -381,7 +382,10 @@ func (b *Bucket) Refund(l *headgate.Limit, now, cost, at, used int64) {
 	if o != nil {
 		back(b.rate(o.count), &o.state)
 	}
-	if back(b.rate(b.count), &b.all); b.all.Used == 0 {
+	if at == 0 || at >= b.since {
+		back(b.rate(b.count), &b.all)
+	}
+	if b.all.Used == 0 {
 		b.count = 0
 	}
 	b.drop()

@@ -152,7 +152,7 @@ func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, n int) {
 		return slots, 1
 	}
 	if c.State.Used > 0 {
-		slots[0], slots[1] = c.State, told(c.State, l.Count, l.Micros())
+		slots[0], slots[1] = c.State, told(l.Count, 0)
 		slots[0].Extra += several
 	}
 	return slots, 2

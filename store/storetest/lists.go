@@ -337,6 +337,25 @@ func refundToAList(t *testing.T, mk Maker) {
 	s.want(headgate.OpPeek, get, "ann", 1, true, 98)
 }
 
+// refundOfDrained: what lists share is not given units back that had drained from it before it
+// was empty, although the list that gives them back has them in use of its own still.
+func refundOfDrained(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	get, post := headgate.MustRule("api", headgate.PerSecond(1000)), headgate.MustRule("api", headgate.PerSecond(10).WithBurst(1000))
+	took := s.want(headgate.OpTake, post, "ann", 500, true, 500)
+	s.want(headgate.OpPeek, get, "ann", 1, true, 500)
+	s.wait(500 * time.Millisecond)
+	s.want(headgate.OpPeek, get, "ann", 1, true, 1000)
+	s.want(headgate.OpTake, post, "ann", 400, true, 105) // of the burst, and five that came back
+	s.do(headgate.OpRefund, headgate.Check{Rule: post, Key: "ann", Cost: 500, At: took.At})
+	s.want(headgate.OpPeek, get, "ann", 1, true, 600)
+	s.want(headgate.OpPeek, post, "ann", 1, true, 600)
+	// What has been charged since comes back from both.
+	again := s.want(headgate.OpTake, post, "ann", 100, true, 500)
+	s.do(headgate.OpRefund, headgate.Check{Rule: post, Key: "ann", Cost: 100, At: again.At})
+	s.want(headgate.OpPeek, get, "ann", 1, true, 600)
+}
+
 // deepBucket: a bucket that needs a hundred of its periods to be free again is not forgotten
 // while other lists are charged.
 func deepBucket(t *testing.T, mk Maker) {

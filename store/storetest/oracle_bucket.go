@@ -14,6 +14,8 @@ type obviousBucket struct {
 	period int64
 	all    *tank   // nil if nothing is in use
 	slower []*tank // in the order of counts
+	// since is when the tank of all was empty last while others were not.
+	since int64
 }
 
 // tank says that exactly used units were in use at an instant.
@@ -72,7 +74,9 @@ func (s *obviousBucket) keep(now int64) {
 		}
 		slower = append(slower, k)
 	}
-	s.slower = slower
+	if s.slower = slower; len(slower) == 0 {
+		s.since = 0
+	}
 }
 
 // own is the tank of a list, if it has one, or the joint one that it is in.
@@ -163,7 +167,10 @@ func (s *obviousBucket) free(l *headgate.Limit, now int64) int64 {
 func (s *obviousBucket) charge(l *headgate.Limit, now, cost int64) {
 	s.keep(now)
 	if s.all == nil {
-		s.all = &tank{count: l.Count, at: whole(now)}
+		s.all, s.since = &tank{count: l.Count, at: whole(now)}, 0
+		if len(s.slower) > 0 {
+			s.since = now
+		}
 	}
 	s.each(l, now, func(t *tank) { t.used += min(cost, max(0, headgate.MaxCount-t.used)) })
 }
@@ -175,7 +182,12 @@ func (s *obviousBucket) refund(l *headgate.Limit, now, cost, then, inUse int64) 
 	} else if inUse == 0 {
 		inUse = max(cost, l.Capacity())
 	}
-	s.each(l, now, func(t *tank) { s.giveBack(t, now, cost, then, inUse) })
+	s.each(l, now, func(t *tank) {
+		if t == s.all && then != 0 && then < s.since {
+			return // drained before the tank began to fill again
+		}
+		s.giveBack(t, now, cost, then, inUse)
+	})
 	s.keep(now)
 	s.follow(l, now)
 }

@@ -48,6 +48,7 @@ func runCases(t *testing.T, mk Maker, single bool) {
 		{"buckets by method, many a second and a few", bucketsByMethod},
 		{"the rate of a bucket changes", rateOfABucket},
 		{"refunds to lists that share a bucket", refundToAList},
+		{"refunds of what has drained", refundOfDrained},
 		{"a deep bucket beside other lists", deepBucket},
 		{"a list of shorter blocks shortens none", blocksOfOthers},
 		{"penalties block, longer each time", penaltyBlocks},

@@ -82,11 +82,15 @@ local most_slots = 36
 
 -- Chooses the slots of a value that is written anew: ours, and others that are not free,
 -- for a version of the rule with these limits may still be in use. A bucket refills a
--- unit in a period at least; a penalty tells its longest block. Where there are too many,
--- those that are free last stay.
+-- unit in a period at least; a penalty tells its longest block; what tells the count of a
+-- bucket stays with that, which stands before it. Where there are too many, those that are
+-- free last stay.
 local function choose(plan, states, now)
-  local names, texts, others, ours = {}, {}, {}, {}
-  for j = 1, plan.slots do names[j] = string.sub(plan.own, 8 * j - 7, 8 * j) end
+  local names, texts, others, ours, frees = {}, {}, {}, {}, {}
+  for j = 1, plan.slots do
+    names[j] = string.sub(plan.own, 8 * j - 7, 8 * j)
+    frees[names[j]] = math.huge
+  end
   for _, i in ipairs(plan.mine or {}) do ours[i] = true end
   for i = 1, #(plan.names or {}) do
     local kind, period = struct.unpack('>xBI6', plan.names[i])
@@ -94,7 +98,15 @@ local function choose(plan, states, now)
     if not ours[i] and kind ~= 4 then
       local stamp, used, extra = struct.unpack('>I7I4I4', plan.texts[i])
       local free = stamp
-      if kind == 1 or kind == 2 then free = stamp + used * period end
+      if kind == 1 or kind == 2 then
+        local name = plan.names[i]
+        if used == 0 and extra >= 3221225472 then
+          free = frees[string.sub(name, 1, 1) .. string.char(16 * kind) .. string.sub(name, 3)] or 0
+        else
+          free = stamp + used * period
+          frees[name] = free
+        end
+      end
       if kind == 5 then free = stamp + 2 * period end
       if kind == 6 then free = stamp + math.max(4 * period, math.floor(extra / 64) * 1000000) end
       if free + grace > now then others[#others + 1] = {i, free} end

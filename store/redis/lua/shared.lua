@@ -101,7 +101,7 @@ end
 -- Reads the bucket of slot j, whose own state is given, and brings it up to now for a list
 -- of limits that asks. Returns whether the result is to be stored whatever is decided.
 local function load_bucket(plan, j, count, period, stamp, used, extra, now)
-  local b = {period = period, count = count, own = {}}
+  local b = {period = period, count = count, own = {}, since = 0}
   local kin = plan.kin and plan.kin[j]
   local of, marks = count, {}
   if extra >= 1073741824 and (extra < 2147483648 or extra >= 3221225472) then
@@ -114,7 +114,7 @@ local function load_bucket(plan, j, count, period, stamp, used, extra, now)
         if x < 1073741824 then
           -- There is nothing in it.
         elseif u == 0 then
-          of = unmark(x)
+          of, b.since = unmark(x), s
         elseif x >= 2147483648 and x < 3221225472 then
           local o = tank(x - 2147483648, period, s, u, 0)
           o.wide = true
@@ -134,6 +134,7 @@ local function load_bucket(plan, j, count, period, stamp, used, extra, now)
     if o.used > 0 then kept[#kept + 1] = o end
   end
   b.own = kept
+  if #kept == 0 then b.since = 0 end
   if meet(b, count, now) then moved = true end
   if moved then round_own(b) end
   return b, moved
@@ -149,7 +150,10 @@ local function charge_bucket(b, cost, now)
   if cost <= 0 then return end
   round_own(b)
   local o = own_of(b, b.count)
-  if b.all.used == 0 then b.all = tank(b.count, b.period, now, 0, 0) end
+  if b.all.used == 0 then
+    b.all, b.since = tank(b.count, b.period, now, 0, 0), 0
+    if #b.own > 0 then b.since = now end
+  end
   b.all.used = b.all.used + math.min(cost, math.max(0, 1000000000 - b.all.used))
   if o then o.used = o.used + math.min(cost, math.max(0, 1000000000 - o.used)) end
 end
@@ -184,12 +188,13 @@ local function refund_bucket(b, cost, when, known, capacity, now)
   end
   round_own(b)
   if o then give_back(o, cost, when, known, now) end
-  if b.all.used > 0 then give_back(b.all, cost, when, known, now) end
+  if b.all.used > 0 and (when == 0 or when >= b.since) then give_back(b.all, cost, when, known, now) end
   local kept = {}
   for i = 1, #b.own do
     if b.own[i].used > 0 then kept[#kept + 1] = b.own[i] end
   end
   b.own = kept
+  if #kept == 0 then b.since = 0 end
   meet(b, b.count, now)
   round_own(b)
 end
@@ -216,7 +221,7 @@ local function pack_bucket(b)
   local first = pack('>I7I4I4', 0, 0, 2147483648)
   if all.used > 0 then
     first = pack('>I7I4I4', all.stamp, all.used, all.extra + 2147483648)
-    texts[1] = pack('>I7I4I4', math.min(all.stamp + all.used * b.period, 4503599627370496), 0, 3221225472 + all.count)
+    texts[1] = pack('>I7I4I4', b.since, 0, 3221225472 + all.count)
   end
   for i = 1, #b.own do
     local o = b.own[i]
