@@ -77,7 +77,9 @@ func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) 
 		detail = problem.Detail
 	}
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusForbidden:
+		return nil, usage(detail, "start the server with --admin-token-file, or with HEADGATE_ADMIN_TOKEN, and give this command the same token")
+	case http.StatusUnauthorized:
 		return nil, usage(detail, "give the token that the server was started with to --admin-token-file, or in HEADGATE_ADMIN_TOKEN")
 	case http.StatusBadRequest:
 		return nil, usage(detail, "the command's --help lists what there is")

@@ -56,6 +56,15 @@ func TestTopAndTail(t *testing.T) {
 	if code, _, stderr := run("top"); code != CodeUsage || !strings.Contains(stderr, "needs the admin token") {
 		t.Errorf("without a token: %d %s", code, stderr)
 	}
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"title":"Forbidden","status":403,"detail":"the server has no admin token"}`))
+	}))
+	defer refuses.Close()
+	var out, stderr bytes.Buffer
+	if code := Run(t.Context(), []string{"top", "--server", refuses.URL}, &out, &stderr, ""); code != CodeUsage || !strings.Contains(stderr.String(), "start the server with --admin-token-file") {
+		t.Errorf("of a server without a token: %d %s", code, stderr.String())
+	}
 	t.Setenv("HEADGATE_ADMIN_TOKEN", "0123456789abcdef")
 	for _, tt := range []struct {
 		args []string
