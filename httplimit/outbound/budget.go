@@ -38,3 +38,10 @@ func (b *budget) take() bool {
 	b.left--
 	return true
 }
+
+// giveBack undoes a take of what is not sent again.
+func (b *budget) giveBack() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left++
+}

@@ -41,8 +41,7 @@ func (c *call) hedged(try int) (*http.Response, Hint, error) {
 	for open := 1; ; {
 		select {
 		case <-timer.C:
-			// The second attempt counts against the limits of our own like any other.
-			if again, err := c.shared(); err == nil && again == 0 && c.take() {
+			if c.mayHedge() {
 				begin()
 				open++
 			}
@@ -60,4 +59,22 @@ func (c *call) hedged(try int) (*http.Response, Hint, error) {
 			return a.res, a.hint, a.err
 		}
 	}
+}
+
+// mayHedge reports whether there may be a second attempt, which counts against the budget and
+// the limits of our own like any other. It does not wait: the answer to the first attempt may
+// be there sooner.
+func (c *call) mayHedge() bool {
+	if !c.take() {
+		return false
+	}
+	left := c.left
+	c.left = 0
+	again, err := c.shared()
+	c.left = left
+	if err != nil || again > 0 {
+		c.giveBack()
+		return false
+	}
+	return true
 }

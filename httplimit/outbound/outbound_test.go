@@ -507,6 +507,49 @@ func TestTimeoutsAndHedging(t *testing.T) {
 	}
 }
 
+// A second attempt that the budget or a limit does not admit costs nothing, and does not hold
+// up the answer to the first one.
+func TestHedgingCostsNothingInVain(t *testing.T) {
+	t.Parallel()
+	s := partnerServer(t, func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) })
+	store := memory.New()
+	rule := headgate.MustRule("partner", headgate.PerHour(100))
+	c := mustNew(t, store, Config{Limits: []Limit{{Rules: []*headgate.Rule{rule}}}, Hedge: time.Millisecond, Budget: 1e-6, Floor: -1})
+	if _, _, err := do(t, c, http.MethodGet, s.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	d, err := store.Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: rule, Key: strings.TrimPrefix(s.URL, "http://")}}, nil)
+	if err != nil || d[0].Remaining != 99 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	slow := headgate.MustRule("slow", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 1, Period: time.Hour, Burst: 2})
+	c = mustNew(t, store, Config{Limits: []Limit{{Rules: []*headgate.Rule{slow}}}, Hedge: time.Millisecond, MaxWait: 2 * time.Hour})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour) // The second attempt would have time.
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		res, err := c.Do(r)
+		if err == nil {
+			err = res.Body.Close()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the answer waits for a second attempt")
+		cancel()
+		<-done
+	}
+}
+
 // A gate for each partner: its permits come back, and what it refuses is not sent.
 func TestGate(t *testing.T) {
 	t.Parallel()
