@@ -327,9 +327,21 @@ func TestStreamIsBounded(t *testing.T) {
 	for range 100 {
 		one.denials = append(one.denials, bytes.Repeat([]byte("x"), 300))
 	}
-	text := string(one.append(nil, true))
+	text := string(one.append(nil, true, nil))
 	if len(text) > 8<<10 || !strings.Contains(text, "event: lost\ndata: 7") {
 		t.Errorf("%d bytes, ending in %q", len(text), text[len(text)-40:])
+	}
+}
+
+// TestMissedSamples has a viewer that was slow while samples were made.
+func TestMissedSamples(t *testing.T) {
+	t.Parallel()
+	last := &sample{tick: []byte("{}"), seen: 5}
+	now := &sample{tick: []byte("{}"), denials: [][]byte{[]byte("{}"), []byte("{}")}, lost: 1, seen: 12}
+	for told, want := range map[*sample]string{nil: "data: 1\n", last: "data: 5\n", {seen: 9}: "data: 1\n"} {
+		if text := string(now.append(nil, true, told)); !strings.Contains(text, "event: lost\n"+want) {
+			t.Errorf("after %+v: %q", told, text)
+		}
 	}
 }
 

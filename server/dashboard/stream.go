@@ -36,6 +36,7 @@ type stream struct {
 	viewers int
 	working bool
 	latest  *sample
+	seen    int64         // denials of all samples
 	next    chan struct{} // closed when there is a newer sample
 }
 
@@ -44,6 +45,7 @@ type sample struct {
 	tick    []byte // JSON
 	denials [][]byte
 	lost    int64
+	seen    int64 // denials of all samples up to this one, lost ones among them
 }
 
 func newStream(api *insightapi.Handler) *stream {
@@ -90,6 +92,8 @@ func (s *stream) work(ctx context.Context) {
 		var made sample
 		made, after = s.sample(ctx, after)
 		s.mu.Lock()
+		s.seen += int64(len(made.denials)) + made.lost
+		made.seen = s.seen
 		s.latest = &made
 		close(s.next)
 		s.next = make(chan struct{})
@@ -177,13 +181,15 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
 	denials := r.URL.Query().Get("denials") == "true"
-	var text []byte
-	for text = append(text, "retry: 3000\n\n"...); ; text = text[:0] {
+	var told *sample
+	text := []byte("retry: 3000\n\n")
+	for {
 		h.stream.mu.Lock()
 		latest, next := h.stream.latest, h.stream.next
 		h.stream.mu.Unlock()
-		if latest != nil {
-			text = latest.append(text, denials)
+		if latest != nil && latest != told {
+			text = latest.append(text, denials, told)
+			told = latest
 		}
 		// The stream outlives the server's write timeout; each write has one of its own.
 		if control.SetWriteDeadline(time.Now().Add(viewerTimeout)) != nil {
@@ -192,10 +198,11 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 		if _, err := w.Write(text); err != nil || control.Flush() != nil {
 			return
 		}
+		text = text[:0]
 		select {
 		case <-next:
 		case <-time.After(2 * viewerTimeout):
-			text = append(text[:0], ": still here\n\n"...)
+			text = append(text, ": still here\n\n"...)
 		case <-r.Context().Done():
 			return
 		case <-h.stream.ctx.Done():
@@ -207,13 +214,17 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// append writes the events for a viewer, as many as fit. What does not fit is counted.
-func (s *sample) append(to []byte, denials bool) []byte {
+// append writes the events for a viewer, as many as fit. What does not fit is counted, and so
+// is what there was since the sample that the viewer was told last, while it was slow.
+func (s *sample) append(to []byte, denials bool, told *sample) []byte {
 	to = append(append(append(to, "event: tick\ndata: "...), s.tick...), "\n\n"...)
 	if !denials {
 		return to
 	}
 	lost := s.lost
+	if told != nil {
+		lost = s.seen - told.seen - int64(len(s.denials))
+	}
 	for _, d := range s.denials {
 		if len(to)+len(d) > maxEventBytes {
 			lost++
