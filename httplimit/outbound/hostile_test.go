@@ -1,0 +1,95 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// A second attempt that the budget or a limit does not admit costs nothing, and does not hold
+// up the answer to the first one.
+func TestHedgingCostsNothingInVain(t *testing.T) {
+	t.Parallel()
+	s := partnerServer(t, func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) })
+	store := memory.New()
+	rule := headgate.MustRule("partner", headgate.PerHour(100))
+	c := mustNew(t, store, Config{Limits: []Limit{{Rules: []*headgate.Rule{rule}}}, Hedge: time.Millisecond, Budget: 1e-6, Floor: -1})
+	if _, _, err := do(t, c, http.MethodGet, s.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	d, err := store.Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: rule, Key: strings.TrimPrefix(s.URL, "http://")}}, nil)
+	if err != nil || d[0].Remaining != 99 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	slow := headgate.MustRule("slow", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 1, Period: time.Hour, Burst: 2})
+	c = mustNew(t, store, Config{Limits: []Limit{{Rules: []*headgate.Rule{slow}}}, Hedge: time.Millisecond, MaxWait: 2 * time.Hour})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour) // The second attempt would have time.
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		res, err := c.Do(r)
+		if err == nil {
+			err = res.Body.Close()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the answer waits for a second attempt")
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+// A partner that begins to refuse and never ends its answer does not hold up the retry.
+func TestEndlessRefusal(t *testing.T) {
+	t.Parallel()
+	var attempts atomic.Int64
+	s := partnerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if attempts.Add(1) > 1 {
+			_, _ = io.WriteString(w, "well")
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	c := mustNew(t, nil, Config{Backoff: time.Microsecond, Timeout: 20 * time.Second})
+	if _, text, err := do(t, c, http.MethodGet, s.URL, nil); err != nil || text != "well" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A header of many parameters is not kept as a map of all of them.
+func TestParametersAreBounded(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("daily;r=3;t=4")
+	for i := range 10_000 {
+		text.WriteString(";p" + strconv.Itoa(i) + "=1")
+	}
+	for name, of := range items([]string{text.String()}) {
+		if name != "daily" || of["r"] != "3" || of["t"] != "4" || len(of) > maxWindows {
+			t.Errorf("%s: r=%s, t=%s, and %d in all", name, of["r"], of["t"], len(of))
+		}
+	}
+}
