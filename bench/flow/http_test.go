@@ -123,7 +123,10 @@ func TestOverHTTP(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
 		// What waits for a worker without a gate is more than anybody waits for.
-		defer func() { _ = s.Close(); <-served }()
+		defer func() {
+			_ = s.Close()
+			<-served
+		}()
 		ctx, cancel := context.WithTimeout(t.Context(), *overHTTP+30*time.Second)
 		defer cancel()
 		generator := exec.CommandContext(ctx, os.Args[0])
