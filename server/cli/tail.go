@@ -51,7 +51,7 @@ func (k *tailReport) Run(c *call) error {
 		_, err := a.ask(c.ctx, "denials", query, &page)
 		switch {
 		case c.ctx.Err() != nil:
-			return nil // It was interrupted while it asked.
+			return nil //nolint:nilerr // It was interrupted while it asked.
 		case err != nil:
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // admit has the request decided by the policy that the plan is for, and holds it for a
 // leaky bucket. It reports false if it has answered the request.
 func (x *exchange) admit() bool {
-	ctx, c := x.r.Context(), &x.charge
+	c := &x.charge
 	found, err := x.plan.policy.Decide(x.facts, 1, c.Checks[:0])
 	if err != nil {
 		return x.cannotCount(err)
@@ -31,7 +31,7 @@ func (x *exchange) admit() bool {
 		x.leave()
 		return false
 	}
-	ctx = x.r.Context()
+	ctx := x.r.Context() // what is in progress has its permits in it
 	c.Checks, c.Ledger = found.Checks, nil
 	if x.g.settling.estimate(c.Checks) {
 		c.Ledger, c.Terms.For = c.Store.(*counters), x.plan.policy.Term(c.Checks)

@@ -148,7 +148,7 @@ func (w *worker) write(ctx context.Context, key string) error {
 	for range 1 + rand.N(12) {
 		if !w.careless {
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // The lease is lost, or the worker ends.
 			}
 			fence, err = shared.FenceOf(ctx)
 		}
