@@ -20,7 +20,7 @@ var style string
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"group": group, "share": share, "shown": Shown, "bytes": bytes, "stamp": stamp, "span": span,
+	"counted": counted, "group": group, "share": share, "shown": Shown, "bytes": bytes, "stamp": stamp, "span": span,
 	"add":   func(a, b int64) int64 { return a + b },
 	"ms":    func(n int64) string { return span(time.Duration(n) * time.Millisecond) },
 	"join":  func(list []string) string { return strings.Join(list, ", ") },

@@ -123,6 +123,19 @@ func TestHostileLogInText(t *testing.T) {
 	plain(t, text.String())
 }
 
+func TestOneRequestOfOneClient(t *testing.T) {
+	var text, page bytes.Buffer
+	r := &replay.Result{Requests: 1, Admitted: 1, ClientsSeen: 1}
+	if err := errors.Join(report.Text(&text, r), report.HTML(&page, r, "")); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []string{text.String(), page.String()} {
+		if !strings.Contains(got, "1 request of 1 client,") {
+			t.Errorf("the report says\n%s", got)
+		}
+	}
+}
+
 // plain fails on what a terminal would obey, and what turns the direction of writing.
 func plain(t *testing.T, text string) {
 	t.Helper()

@@ -30,8 +30,16 @@ func Text(w io.Writer, r *replay.Result) error {
 	return out.Flush()
 }
 
+// counted is a number of things, such as "1 client" or "1,753 clients".
+func counted(n int64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return group(n) + " " + thing
+}
+
 func summary(w io.Writer, r *replay.Result) {
-	fmt.Fprintf(w, "%s requests of %s clients", group(r.Requests), group(int64(r.ClientsSeen)))
+	fmt.Fprintf(w, "%s of %s", counted(r.Requests, "request"), counted(int64(r.ClientsSeen), "client"))
 	if r.Requests > 0 {
 		fmt.Fprintf(w, ", %s to %s (%s)", stamp(r.From), stamp(r.To), span(r.To.Sub(r.From)))
 	}
