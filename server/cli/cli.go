@@ -37,6 +37,7 @@ type root struct {
 	Serve     serve           `cmd:"" help:"Serve decisions over HTTP, gRPC and Redis's protocol."`
 	Gateway   gatewayCommand  `cmd:"" help:"Pass on to upstream servers what the rules admit."`
 	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
+	Permit    permit          `cmd:"" help:"Run a command under a permit that processes share, and see who holds permits."`
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
 	Doctor    doctor          `cmd:"" help:"Look at a store for what makes trouble."`
 	Lint      lintRequest     `cmd:"" help:"Find mistakes and traps in policy files."`
@@ -174,7 +175,7 @@ func usageHint(err error) string {
 	var parse *kong.ParseError
 	if errors.As(err, &parse) {
 		if selected := parse.Context.Selected(); selected != nil {
-			command += " " + selected.Name
+			command = selected.FullPath()
 		}
 	}
 	return command + " --help lists what there is"
