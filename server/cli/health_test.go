@@ -39,3 +39,20 @@ func TestHealth(t *testing.T) {
 		}
 	}
 }
+
+// A token is not sent where a server redirects to.
+func TestRedirectIsNotFollowed(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("a server was asked that nobody named, with Authorization %q", r.Header.Get("Authorization"))
+	}))
+	defer other.Close()
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	t.Setenv("HEADGATE_ADMIN_TOKEN", "0123456789abcdef0123456789abcdef")
+	for _, command := range []string{"candidate", "health", "top"} {
+		var out bytes.Buffer
+		if code := Run(t.Context(), []string{command, "--server", server.URL}, &out, &out, ""); code != CodeUnavailable {
+			t.Errorf("%s: exit code %d, %q; want %d", command, code, out.String(), CodeUnavailable)
+		}
+	}
+}

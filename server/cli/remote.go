@@ -85,7 +85,11 @@ func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status
 	if err != nil {
 		return 0, nil, err
 	}
-	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: secure}}
+	client := &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: secure},
+		// The token is for the server that the user named, and for no other.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		// A url.Error repeats the URL; what went wrong is within.
