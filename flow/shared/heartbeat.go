@@ -78,14 +78,15 @@ func (g *Gate) kick() {
 }
 
 // beat renews leases, and ends the contexts of those that were not renewed in time. It
-// never waits for the store itself. It ends when there is nothing to look at.
+// never waits for the store itself. It ends when there is nothing to look at, or when the gate is
+// closed: Close deals with what is left.
 func (g *Gate) beat() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		g.mu.Lock()
 		all := g.due(time.Now())
-		if len(g.events) == 0 {
+		if len(g.events) == 0 || g.over {
 			g.beating = false
 			g.mu.Unlock()
 			all.tell()
@@ -103,7 +104,7 @@ func (g *Gate) beat() {
 
 // due deals with all holdings whose time has come. The gate is locked.
 func (g *Gate) due(now time.Time) (all losses) {
-	for len(g.events) > 0 && !g.events[0].at.After(now) {
+	for !g.over && len(g.events) > 0 && !g.events[0].at.After(now) {
 		h := g.events[0]
 		switch over := !now.Before(h.endsAt()); {
 		case over && h.state == leased:
