@@ -47,7 +47,8 @@ func run(url, address string) error {
 		return err
 	}
 	defer db.Close()
-	store, err := postgres.Open(ctx, url)
+	// A report takes seconds, so that a busy database may take one for a permit.
+	store, err := postgres.Open(ctx, url, postgres.WithTimeout(time.Second))
 	if err != nil {
 		return err
 	}
