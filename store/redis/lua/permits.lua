@@ -108,7 +108,9 @@ local function save()
     call('HSET', key, 'h', header)
     call('HDEL', key, 'q')
   end
-  call('PEXPIRE', key, math.ceil((keep - now) / 1000) + spare)
+  -- Leases that end by themselves leave the epoch behind, too.
+  local stays = math.max(keep, math.min(epoch + 10000000, now + 3600000000))
+  call('PEXPIRE', key, math.ceil((stays - now) / 1000) + spare)
 end
 
 local function place_of()
