@@ -63,6 +63,7 @@ func (r *Rule) Merge(with Rule) {
 		}
 		r.Tiers[i].Add(t.Counts)
 	}
+	r.sort()
 	r.Use.merge(with.Use)
 	r.Denied.merge(with.Denied)
 	r.Shadow.merge(with.Shadow)

@@ -126,7 +126,7 @@ func TestShadowTiersDoors(t *testing.T) {
 	take(free, "f", false, true)
 	take(free, "f", true, false)
 	rule, _ := r.Rule("api", time.Minute)
-	want := []insight.TierCounts{{Tier: "pro", Counts: insight.Counts{Allowed: 1}}, {Tier: "*", Counts: insight.Counts{Allowed: 1, Shadow: 1}}}
+	want := []insight.TierCounts{{Tier: "*", Counts: insight.Counts{Allowed: 1, Shadow: 1}}, {Tier: "pro", Counts: insight.Counts{Allowed: 1}}}
 	if fmt.Sprint(rule.Tiers) != fmt.Sprint(want) {
 		t.Errorf("tiers: %+v", rule.Tiers)
 	}

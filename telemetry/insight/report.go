@@ -27,6 +27,9 @@ func (c *Counts) Add(o Counts) {
 	c.Uncharged += o.Uncharged
 }
 
+// checks is how many checks were counted.
+func (c *Counts) checks() int64 { return c.Allowed + c.Denied + c.Shadow + c.Uncharged }
+
 func (c counts) wide() Counts {
 	return Counts{int64(c.allowed), int64(c.denied), int64(c.shadow), int64(c.uncharged)}
 }
@@ -235,10 +238,22 @@ func (r *Recorder) Rule(name string, of time.Duration) (Rule, bool) {
 	}
 	out.Limits = slices.DeleteFunc(out.Limits, func(l LimitCounts) bool { return l.Denied+l.Shadow == 0 })
 	out.Tiers = slices.DeleteFunc(out.Tiers, func(t TierCounts) bool { return t.Counts == (Counts{}) })
+	out.sort()
 	for v, top := range []*Top{&out.Use, &out.Denied, &out.Shadow, &out.Near} {
 		*top = f.top(v, parts, topKeys)
 	}
 	return out, true
+}
+
+// sort puts the busiest limits and tiers first. They were added in the order in which the
+// events happened to be read, which depends on the processor that each check ran on.
+func (r *Rule) sort() {
+	slices.SortFunc(r.Limits, func(a, b LimitCounts) int {
+		return cmp.Or(cmp.Compare(b.Denied+b.Shadow, a.Denied+a.Shadow), strings.Compare(a.Limit, b.Limit))
+	})
+	slices.SortFunc(r.Tiers, func(a, b TierCounts) int {
+		return cmp.Or(cmp.Compare(b.checks(), a.checks()), strings.Compare(a.Tier, b.Tier))
+	})
 }
 
 // steps are those since the minute, the current one last, and the minute in which the
