@@ -36,6 +36,7 @@ type Log struct {
 	entries []Entry // never decreasing in Time, increasing in Sum
 	base    int64   // the Sum before the first entry
 	spans   []Span  // of different horizons, the longest first
+	first   [1]Span // what spans lies in until there are more: nearly every log has one
 }
 
 // Len is the number of entries.

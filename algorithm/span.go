@@ -163,6 +163,9 @@ func (g *Log) cover(now int64, need Need) *Span {
 		}
 	}
 	own := Span{Horizon: need.Horizon, Until: now + need.Horizon + need.Horizon/spanSlack, Count: uint32(need.Count)}
+	if g.spans == nil {
+		g.spans = g.first[:0]
+	}
 	kept := g.spans[:0]
 	for _, s := range g.spans {
 		switch {
