@@ -211,7 +211,7 @@ func TestNames(t *testing.T) {
 		" allow deny local on_error(4)":                          func(i uint8) string { return headgate.OnError(i).String() },
 		"strict leased async consistency(3)":                     func(i uint8) string { return headgate.Consistency(i).String() },
 		" on off deny_cache(3)":                                  func(i uint8) string { return headgate.DenyCache(i).String() },
-		"store deny_cache lease local open source(5)":            func(i uint8) string { return headgate.Source(i).String() },
+		"store deny_cache lease local open async source(6)":      func(i uint8) string { return headgate.Source(i).String() },
 	} {
 		for i, want := range strings.Split(of, " ") {
 			if got := name(uint8(i)); got != want {

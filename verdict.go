@@ -76,18 +76,21 @@ const (
 	// SourceLease is units that this process has taken in advance.
 	SourceLease
 	// SourceLocal is this process, by its share of the limit: the store does not
-	// answer, or the rule counts asynchronously.
+	// answer.
 	SourceLocal
 	// SourceOpen is nobody: the store does not answer, and the rule lets requests
 	// in without it.
 	SourceOpen
+	// SourceAsync is this process, for a rule that counts asynchronously: it tells the
+	// store afterwards, and nothing is wrong.
+	SourceAsync
 
 	sources // the number of sources
 )
 
-var sourceNames = [sources]string{"store", "deny_cache", "lease", "local", "open"}
+var sourceNames = [sources]string{"store", "deny_cache", "lease", "local", "open", "async"}
 
-// String returns "store", "deny_cache", "lease", "local" or "open".
+// String returns "store", "deny_cache", "lease", "local", "open" or "async".
 func (s Source) String() string {
 	if s < sources {
 		return sourceNames[s]

@@ -30,6 +30,7 @@ func TestSource(t *testing.T) {
 		headgate.SourceLease: `"allowed":true,"source":"lease","capacity"`,
 		headgate.SourceLocal: `"allowed":true,"source":"local","capacity"`,
 		headgate.SourceOpen:  `"allowed":true,"source":"open","capacity"`,
+		headgate.SourceAsync: `"allowed":true,"source":"async","capacity"`,
 	} {
 		h := New(over(elsewhere{newFake(t), source}), Options{})
 		body := post(h, "/v1/check", `{"checks":[{"rule":"auth.createToken","key":"k"}]}`).Body.String()

@@ -254,7 +254,7 @@ func TestAsyncThroughAnOutage(t *testing.T) {
 		}
 		stores.Until(t, "decisions from memory", func() bool {
 			source, err := take()
-			return err == nil && source == headgate.SourceLocal
+			return err == nil && source == headgate.SourceAsync
 		})
 		s.Pause()
 		stores.Until(t, "that the server is missed", func() bool {
@@ -264,7 +264,7 @@ func TestAsyncThroughAnOutage(t *testing.T) {
 		s.Resume()
 		stores.Until(t, "decisions from memory", func() bool {
 			source, err := take()
-			return err == nil && source == headgate.SourceLocal
+			return err == nil && source == headgate.SourceAsync
 		})
 		stores.Until(t, "that all is reported", func() bool { return a.Stats().Unreported == 0 })
 		d, err := patient.Take(t.Context(), headgate.OpPeek, c, nil)

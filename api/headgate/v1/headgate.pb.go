@@ -368,9 +368,10 @@ type Decision struct {
 	Shadow bool `protobuf:"varint,10,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	// So much of the limit is used that its rule warns.
 	Soft bool `protobuf:"varint,11,opt,name=soft,proto3" json:"soft,omitempty"`
-	// Who decided, if it was not the store: "deny_cache", "lease", "local", or
-	// "open" for nobody, because the store does not answer and the rule lets
-	// requests in without it.
+	// Who decided, if it was not the store: "deny_cache", "lease", "async"
+	// (this server, which tells the store afterwards), "local" (this server's share
+	// of the limit), or "open" for nobody. The last two occur while the store does not
+	// answer.
 	Source        string `protobuf:"bytes,12,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -270,6 +270,7 @@ const (
 	Source_SOURCE_LEASE      Source = 2
 	Source_SOURCE_LOCAL      Source = 3
 	Source_SOURCE_OPEN       Source = 4
+	Source_SOURCE_ASYNC      Source = 5
 )
 
 // Enum value maps for Source.
@@ -280,6 +281,7 @@ var (
 		2: "SOURCE_LEASE",
 		3: "SOURCE_LOCAL",
 		4: "SOURCE_OPEN",
+		5: "SOURCE_ASYNC",
 	}
 	Source_value = map[string]int32{
 		"SOURCE_STORE":      0,
@@ -287,6 +289,7 @@ var (
 		"SOURCE_LEASE":      2,
 		"SOURCE_LOCAL":      3,
 		"SOURCE_OPEN":       4,
+		"SOURCE_ASYNC":      5,
 	}
 )
 
@@ -1463,13 +1466,14 @@ const file_headgate_v1_store_proto_rawDesc = "" +
 	"\x0fON_ERROR_RETURN\x10\x00\x12\x12\n" +
 	"\x0eON_ERROR_ALLOW\x10\x01\x12\x11\n" +
 	"\rON_ERROR_DENY\x10\x02\x12\x12\n" +
-	"\x0eON_ERROR_LOCAL\x10\x03*f\n" +
+	"\x0eON_ERROR_LOCAL\x10\x03*x\n" +
 	"\x06Source\x12\x10\n" +
 	"\fSOURCE_STORE\x10\x00\x12\x15\n" +
 	"\x11SOURCE_DENY_CACHE\x10\x01\x12\x10\n" +
 	"\fSOURCE_LEASE\x10\x02\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x03\x12\x0f\n" +
-	"\vSOURCE_OPEN\x10\x042\xbc\x03\n" +
+	"\vSOURCE_OPEN\x10\x04\x12\x10\n" +
+	"\fSOURCE_ASYNC\x10\x052\xbc\x03\n" +
 	"\x05Store\x12;\n" +
 	"\x04Take\x12\x18.headgate.v1.TakeRequest\x1a\x19.headgate.v1.TakeResponse\x12Q\n" +
 	"\n" +

@@ -53,7 +53,7 @@ func knownIn(t *testing.T, s headgate.Store, c headgate.Check) int64 {
 	for n := int64(1); n < 100; n++ {
 		if d := layertest.Take(t, s, c).Decisions[0]; !d.Allowed {
 			t.Fatalf("denied: %+v", d)
-		} else if d.Source == headgate.SourceLocal {
+		} else if d.Source == headgate.SourceAsync {
 			return n
 		}
 	}
@@ -264,7 +264,7 @@ func TestAsyncAllOrNone(t *testing.T) {
 			if v.Allowed != (i < 10) {
 				t.Fatalf("request %d: %+v", i, v)
 			}
-			if d[0].Source != headgate.SourceLocal || d[2].Source != headgate.SourceStore {
+			if d[0].Source != headgate.SourceAsync || d[2].Source != headgate.SourceStore {
 				t.Fatalf("sources %v and %v", d[0].Source, d[2].Source)
 			}
 			if want := 1000 - charged - int64(min(i+1, 10)); d[0].Remaining != want {
@@ -317,17 +317,17 @@ func TestAsyncOps(t *testing.T) {
 			return d[0]
 		}
 		used := knownIn(t, a.Store(), c)
-		if d := do(headgate.OpPeek, 1, 0); d.Source != headgate.SourceLocal || !d.Allowed || d.Remaining != 1000-used {
+		if d := do(headgate.OpPeek, 1, 0); d.Source != headgate.SourceAsync || !d.Allowed || d.Remaining != 1000-used {
 			t.Fatalf("peek: %+v", d)
 		}
 		d := do(headgate.OpTake, 7, 0)
-		if d.Source != headgate.SourceLocal {
+		if d.Source != headgate.SourceAsync {
 			t.Fatalf("take: %+v", d)
 		}
-		if d := do(headgate.OpRefund, 7, int64(d.At)+1); d.Source != headgate.SourceLocal || d.Remaining != 1000-used {
+		if d := do(headgate.OpRefund, 7, int64(d.At)+1); d.Source != headgate.SourceAsync || d.Remaining != 1000-used {
 			t.Fatalf("refund of what is here: %+v", d)
 		}
-		if d := do(headgate.OpRefund, 100, 0); d.Source != headgate.SourceLocal || d.Remaining != 1000-used || a.Stats().Returning != 100 {
+		if d := do(headgate.OpRefund, 100, 0); d.Source != headgate.SourceAsync || d.Remaining != 1000-used || a.Stats().Returning != 100 {
 			t.Fatalf("refund of what is not here: %+v, %+v", d, a.Stats())
 		}
 		do(headgate.OpReset, 0, 0)
@@ -359,7 +359,7 @@ func TestAsyncLimitsChange(t *testing.T) {
 		c := anAsync(headgate.Sliding(1000, time.Hour))
 		used := knownIn(t, a.Store(), c)
 		again := anAsync(headgate.Sliding(1000, time.Hour)) // the same, made anew
-		if d := layertest.Take(t, a.Store(), again).Decisions[0]; d.Source != headgate.SourceLocal || d.Rule != again.Rule || d.Limit != &again.Rule.Limits()[0] {
+		if d := layertest.Take(t, a.Store(), again).Decisions[0]; d.Source != headgate.SourceAsync || d.Rule != again.Rule || d.Limit != &again.Rule.Limits()[0] {
 			t.Fatalf("got %+v", d)
 		}
 		other := anAsync(headgate.Sliding(100, time.Hour))
@@ -410,7 +410,7 @@ func TestAsyncOutage(t *testing.T) {
 					}
 					break
 				}
-				if d[0].Source != headgate.SourceLocal {
+				if d[0].Source != headgate.SourceAsync {
 					t.Fatalf("got %+v", d[0])
 				}
 				admitted++
@@ -532,7 +532,7 @@ func TestAsyncAllocates(t *testing.T) {
 	knownIn(t, store, c[0])
 	dst := slices.Grow([]headgate.Decision(nil), 4)
 	if n := testing.AllocsPerRun(1000, func() {
-		if d, err := store.Take(t.Context(), headgate.OpTake, c, dst[:0]); err != nil || d[0].Source != headgate.SourceLocal {
+		if d, err := store.Take(t.Context(), headgate.OpTake, c, dst[:0]); err != nil || d[0].Source != headgate.SourceAsync {
 			t.Errorf("got %+v, %v", d, err)
 		}
 	}); n > 0 && !layertest.RaceEnabled {

@@ -17,7 +17,7 @@
 // is left, what refills, and how much of the demand comes to itself. It admits by itself what
 // its part of that allows, and reports what it has admitted once in [Options.Interval]. A
 // request that does not fit asks the store. Decisions from memory have
-// [headgate.SourceLocal].
+// [headgate.SourceAsync].
 //
 // # Caveats
 //

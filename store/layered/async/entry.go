@@ -188,7 +188,7 @@ func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, 
 		r := e.room(i, o.Part, age, micros(o.Interval))
 		r.most -= float64(aside)
 		d := headgate.Decision{
-			Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, Source: headgate.SourceLocal, Allowed: true,
+			Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, Source: headgate.SourceAsync, Allowed: true,
 			At: e.storeTime + headgate.Instant(age), Remaining: int64(min(max(0, r.most), float64(l.Capacity()))),
 		}
 		switch missing := float64(l.Capacity()) - r.most; {

@@ -77,7 +77,7 @@ func TestAsyncUndone(t *testing.T) {
 			c := anAsync(headgate.Per(1000, 300*24*time.Hour))
 			used := knownIn(t, a.Store(), c)
 			c.Cost = 5
-			if d := layertest.Take(t, a.Store(), c).Decisions[0]; d.Source != headgate.SourceLocal {
+			if d := layertest.Take(t, a.Store(), c).Decisions[0]; d.Source != headgate.SourceAsync {
 				t.Fatalf("got %+v", d)
 			}
 			primary.Feel(layertest.Refuses)

@@ -189,7 +189,7 @@ func (c *asyncCluster) ask(i int, seed uint64, load asyncLoad, length, step time
 				continue
 			}
 			one := asyncLet{at: int64(d[0].At), units: check.Cost, node: i, fraction: a.Fraction(&check)}
-			if d[0].Source == headgate.SourceLocal {
+			if d[0].Source == headgate.SourceAsync {
 				one.at = time.Now().UnixMicro()
 			}
 			c.mu.Lock()

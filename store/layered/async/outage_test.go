@@ -30,7 +30,7 @@ func TestAsyncKeepsWhatNobodyCounts(t *testing.T) {
 			admitted := knownIn(t, a.Store(), c)
 			primary.Feel(layertest.Refuses)
 			for range 100 {
-				if d := layertest.Take(t, a.Store(), c).Decisions[0]; !d.Allowed || d.Source != headgate.SourceLocal {
+				if d := layertest.Take(t, a.Store(), c).Decisions[0]; !d.Allowed || d.Source != headgate.SourceAsync {
 					t.Fatalf("%v: %+v", on, d)
 				}
 				admitted++
