@@ -227,8 +227,8 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 	}
 	if a.certificates != nil {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "headgate_tls_certificate_ends_seconds",
-			Help: "When the certificate in force ends, in seconds since 1970.",
+			Name: "headgate_tls_certificate_expiry_timestamp_seconds",
+			Help: "When the certificate in force expires, in seconds since 1970.",
 		}, a.certificates.notAfter))
 		s.TLSConfig = a.certificates.config()
 		return tlsServer{s}, nil

@@ -20,8 +20,8 @@ var (
 		"Probes of a store that did not answer. Result: answered, failed.", []string{"result"}, nil)
 	withoutDesc = prometheus.NewDesc("headgate_requests_without_store_total",
 		"Requests that were decided without the store. By: error (no decision), open (let in), local (this server's share).", []string{"by"}, nil)
-	nodesDesc = prometheus.NewDesc("headgate_store_nodes",
-		"Servers that share the store, which local shares are divided by.", nil, nil)
+	instancesDesc = prometheus.NewDesc("headgate_instances",
+		"Servers of Headgate that share the store: local shares are the limits divided by it.", nil, nil)
 	learningDesc = prometheus.NewDesc("headgate_store_learning",
 		"1 while the store has lost its data and this server's share is enforced as well, else 0.", nil, nil)
 	debtsDesc = prometheus.NewDesc("headgate_store_debts",
@@ -35,7 +35,7 @@ var (
 // Describe is part of [prometheus.Collector].
 func (w *withoutStore) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		breakerDesc, openedDesc, storeFailuresDesc, probesDesc, withoutDesc, nodesDesc, learningDesc, debtsDesc, debtsDroppedDesc, handedBackDesc,
+		breakerDesc, openedDesc, storeFailuresDesc, probesDesc, withoutDesc, instancesDesc, learningDesc, debtsDesc, debtsDroppedDesc, handedBackDesc,
 	} {
 		to <- d
 	}
@@ -66,7 +66,7 @@ func (w *withoutStore) Collect(to chan<- prometheus.Metric) {
 	counter(withoutDesc, s.Refused, "error")
 	counter(withoutDesc, s.Open, "open")
 	counter(withoutDesc, s.Local, "local")
-	gauge(nodesDesc, float64(s.Nodes))
+	gauge(instancesDesc, float64(s.Nodes))
 	gauge(learningDesc, yes(s.Learning))
 	gauge(debtsDesc, float64(s.Debts))
 	counter(debtsDroppedDesc, s.DebtsDropped)

@@ -28,7 +28,7 @@ func (a *App) newRESP(decider decide.Decider, registry *prometheus.Registry) ser
 			Help: "Connections of Redis clients.",
 		}, func() float64 { return float64(s.Connections()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "headgate_resp_refused_connections_total",
+			Name: "headgate_resp_connections_refused_total",
 			Help: "Connections of Redis clients that were refused because there were too many.",
 		}, func() float64 { return float64(s.Refused()) }),
 	)

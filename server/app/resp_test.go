@@ -72,7 +72,7 @@ func TestRESP(t *testing.T) {
 		_, metrics := r.do(t, "GET", "/metrics", "")
 		if strings.Contains(metrics, "headgate_resp_connections 1\n") {
 			for _, want := range []string{
-				"headgate_resp_refused_connections_total 0\n",
+				"headgate_resp_connections_refused_total 0\n",
 				`headgate_resp_throttle_decisions_total{outcome="allowed"} 2`,
 				`headgate_resp_throttle_decisions_total{outcome="denied"} 1`,
 				`headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="auth.createToken"} 1`,

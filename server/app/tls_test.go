@@ -137,7 +137,7 @@ func TestTLSServesEveryDoor(t *testing.T) {
 	if body, _, err := r.get(t, a.trusting(), "/readyz"); err != nil || !strings.Contains(body, "ready") {
 		t.Errorf("HTTP: %q, %v", body, err)
 	}
-	if body, _, err := r.get(t, a.trusting(), "/metrics"); err != nil || !strings.Contains(body, "headgate_tls_certificate_ends_seconds ") {
+	if body, _, err := r.get(t, a.trusting(), "/metrics"); err != nil || !strings.Contains(body, "headgate_tls_certificate_expiry_timestamp_seconds ") {
 		t.Errorf("the metrics say nothing of the certificate: %v", err)
 	}
 	conn := r.dial(t, grpc.WithTransportCredentials(credentials.NewTLS(a.trusting())))

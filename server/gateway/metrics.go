@@ -44,7 +44,7 @@ var (
 	descFailures = prometheus.NewDesc("headgate_gateway_target_failures_total", "Requests that the target did not answer.", []string{"upstream", "target"}, nil)
 	descBusy     = prometheus.NewDesc("headgate_gateway_target_requests_in_flight", "Requests that are with the target.", []string{"upstream", "target"}, nil)
 	descSettled  = prometheus.NewDesc("headgate_gateway_settlements_total", "Reservations of requests that have ended, by what became of them.", []string{"result"}, nil)
-	descKeys     = prometheus.NewDesc("headgate_gateway_token_keys_read_seconds", "When the keys of tokens were last read well, in seconds since 1970.", nil, nil)
+	descKeys     = prometheus.NewDesc("headgate_gateway_token_keys_last_read_timestamp_seconds", "When the keys of tokens were last read well, in seconds since 1970.", nil, nil)
 	descKeysBad  = prometheus.NewDesc("headgate_gateway_token_keys_last_read_failed", "1 if the keys of tokens could not be read when that was last tried.", nil, nil)
 )
 

@@ -154,7 +154,7 @@ func TestMetrics(t *testing.T) {
 		`headgate_gateway_target_up{target="` + good + `",upstream="shop"} 1`, `headgate_gateway_target_up{target="` + bad + `",upstream="shop"} 0`,
 		`headgate_gateway_target_requests_total{target="` + good + `",upstream="shop"} 2`, `headgate_gateway_target_failures_total{target="` + bad + `",upstream="shop"} 1`,
 		`headgate_gateway_target_requests_in_flight{target="` + bad + `",upstream="shop"} 0`, `headgate_gateway_connections 1`, `headgate_gateway_connections_refused_total 0`,
-		`headgate_gateway_token_keys_last_read_failed 0`, `headgate_gateway_token_keys_read_seconds 1.`, `headgate_gateway_requests_in_flight 0`, `headgate_gateway_upgraded_connections 0`,
+		`headgate_gateway_token_keys_last_read_failed 0`, `headgate_gateway_token_keys_last_read_timestamp_seconds 1.`, `headgate_gateway_requests_in_flight 0`, `headgate_gateway_upgraded_connections 0`,
 	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("the metrics lack %s:\n%s", want, w.Body)

@@ -47,5 +47,6 @@ func Example() {
 	// Output:
 	// limit="2 per 1h" outcome="allowed" rule="search" 2
 	// limit="2 per 1h" outcome="denied" rule="search" 1
+	// limit="2 per 1h" outcome="shadow_denied" rule="search" 0
 	// limit="2 per 1h" outcome="uncharged" rule="search" 0
 }

@@ -30,18 +30,19 @@ type Recorder struct {
 const maxKnown = 4096
 
 // counters are those of one limit, in the order of outcomes.
-type counters [3]prometheus.Counter
+type counters [4]prometheus.Counter
 
 const (
 	allowed = iota
 	denied
 	uncharged
+	shadowDenied
 )
 
-var outcomes = [len(counters{})]string{"allowed", "denied", "uncharged"}
+var outcomes = [len(counters{})]string{"allowed", "denied", "uncharged", "shadow_denied"}
 
 // sources are those that may decide, in their own order.
-var sources = [...]headgate.Source{headgate.SourceStore, headgate.SourceCache, headgate.SourceLease, headgate.SourceLocal, headgate.SourceOpen}
+var sources = [...]headgate.Source{headgate.SourceStore, headgate.SourceCache, headgate.SourceLease, headgate.SourceLocal, headgate.SourceOpen, headgate.SourceAsync}
 
 // ops are the operations that a store knows.
 var ops = [...]headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset, headgate.OpCharge}
@@ -64,7 +65,8 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headgate_decisions_total",
 			Help: "Decisions on requests, one for each limit that bound them. " +
-				"Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied).",
+				"Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied), " +
+				"shadow_denied (this limit is on trial and would have denied).",
 		}, []string{"rule", "limit", "outcome"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headgate_store_errors_total",
@@ -74,7 +76,8 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 	bySource := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headgate_decisions_by_source_total",
 		Help: "Decisions on requests, one for each limit that bound them, by who decided. " +
-			"Source: store, deny_cache (a denial that was remembered), lease (units taken in advance), local (this node's share), open (nobody: the request was let in).",
+			"Source: store, deny_cache (a denial that was remembered), lease (units taken in advance), async (this process, which tells the store afterwards), " +
+			"local (the store did not answer: this process's share), open (the store did not answer: nobody, the request was let in).",
 	}, []string{"source"})
 	for i, source := range sources {
 		r.sources[i] = bySource.WithLabelValues(source.String())
@@ -132,6 +135,8 @@ func (r *Recorder) decided(_ context.Context, op headgate.Op, _ []headgate.Check
 		}
 		outcome := allowed
 		switch {
+		case !d.Allowed && d.Shadow:
+			outcome = shadowDenied
 		case !d.Allowed:
 			outcome = denied
 		case !charged:

@@ -46,25 +46,31 @@ func TestDecisions(t *testing.T) {
 		{"charged", headgate.OpTake, "yy", `
 headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 1
 headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="shadow_denied",rule="login"} 0
 headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 1
 headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="shadow_denied",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
 `},
 		{"a shadow denies", headgate.OpTake, "ys", `
 headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 1
 headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="shadow_denied",rule="login"} 0
 headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 0
-headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 1
+headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="shadow_denied",rule="login"} 1
 headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
 `},
 		{"one limit denies", headgate.OpTake, "yn", `
 headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 0
 headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="shadow_denied",rule="login"} 0
 headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 1
 headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 1
+headgate_decisions_total{limit="5 per 3s",outcome="shadow_denied",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
 `},
 		{"a peek is no decision", headgate.OpPeek, "yn", ""},
@@ -80,7 +86,7 @@ headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
 			want := tt.want
 			if want != "" {
 				want = "# HELP headgate_decisions_total Decisions on requests, one for each limit that bound them. " +
-					"Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied).\n" +
+					"Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied), shadow_denied (this limit is on trial and would have denied).\n" +
 					"# TYPE headgate_decisions_total counter" + want
 			}
 			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "headgate_decisions_total"); err != nil {
@@ -236,23 +242,27 @@ func TestSources(t *testing.T) {
 	decided(headgate.SourceLocal, headgate.MustRule("login", headgate.PerMinute(10), headgate.Per(2, 3*time.Second)))
 	decided(headgate.SourceLocal, headgate.MustRule("login", headgate.PerMinute(5), headgate.Per(1, 3*time.Second)))
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP headgate_decisions_by_source_total Decisions on requests, one for each limit that bound them, by who decided. Source: store, deny_cache (a denial that was remembered), lease (units taken in advance), local (this node's share), open (nobody: the request was let in).
+# HELP headgate_decisions_by_source_total Decisions on requests, one for each limit that bound them, by who decided. Source: store, deny_cache (a denial that was remembered), lease (units taken in advance), async (this process, which tells the store afterwards), local (the store did not answer: this process's share), open (the store did not answer: nobody, the request was let in).
 # TYPE headgate_decisions_by_source_total counter
+headgate_decisions_by_source_total{source="async"} 0
 headgate_decisions_by_source_total{source="deny_cache"} 0
 headgate_decisions_by_source_total{source="lease"} 0
 headgate_decisions_by_source_total{source="local"} 6
 headgate_decisions_by_source_total{source="open"} 3
 headgate_decisions_by_source_total{source="store"} 3
-# HELP headgate_decisions_total Decisions on requests, one for each limit that bound them. Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied).
+# HELP headgate_decisions_total Decisions on requests, one for each limit that bound them. Outcome: allowed (charged), denied (by this limit), uncharged (another limit denied), shadow_denied (this limit is on trial and would have denied).
 # TYPE headgate_decisions_total counter
 headgate_decisions_total{limit="20 per 1m",outcome="allowed",rule="login"} 4
 headgate_decisions_total{limit="20 per 1m",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="20 per 1m",outcome="shadow_denied",rule="login"} 0
 headgate_decisions_total{limit="20 per 1m",outcome="uncharged",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="allowed",rule="login"} 4
 headgate_decisions_total{limit="5 per 3s",outcome="denied",rule="login"} 0
+headgate_decisions_total{limit="5 per 3s",outcome="shadow_denied",rule="login"} 0
 headgate_decisions_total{limit="5 per 3s",outcome="uncharged",rule="login"} 0
 headgate_decisions_total{limit="9 per 1h",outcome="allowed",rule="other"} 4
 headgate_decisions_total{limit="9 per 1h",outcome="denied",rule="other"} 0
+headgate_decisions_total{limit="9 per 1h",outcome="shadow_denied",rule="other"} 0
 headgate_decisions_total{limit="9 per 1h",outcome="uncharged",rule="other"} 0
 `), "headgate_decisions_total", "headgate_decisions_by_source_total"); err != nil {
 		t.Error(err)

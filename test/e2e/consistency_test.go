@@ -55,7 +55,7 @@ func TestConsistency(t *testing.T) {
 			return n
 		}
 
-		for kind, source := range map[string]string{"leased": "lease", "async": "local"} {
+		for kind, source := range map[string]string{"leased": "lease", "async": "async"} {
 			began := time.Now()
 			var admitted atomic.Int64
 			var clients sync.WaitGroup

@@ -87,7 +87,7 @@ func TestRulesWithoutTheStore(t *testing.T) {
 					nodes[i] = serve(t, "--config", policy, "--store", patiently(store.URL()), "--store-timeout", patience)
 				}
 				for _, s := range nodes {
-					s.await(t, "headgate_store_nodes", 2)
+					s.await(t, "headgate_instances", 2)
 				}
 				var stop atomic.Bool
 				defer stop.Store(true)
