@@ -3,6 +3,7 @@ package config
 import (
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func envoyNodes(file string) value[[]nested.Node] {
 	}})
 	fields := object("a descriptor", []field[nested.Node]{
 		required(to("key", "the name of the entry", someText(), func(into *nested.Node, _ *node, v string) { into.Key = v })),
-		to("value", "its value, or its beginning and a star; any if left out", orNothing(scalarText()),
+		to("value", "its value, in which stars stand for any text; any if left out", orNothing(scalarText()),
 			func(into *nested.Node, _ *node, v string) { into.Value = v }),
 		to("rate_limit", "the limit of descriptors that end with this entry", orNothing(envoyLimit()),
 			func(into *nested.Node, _ *node, v *nested.Limit) { into.Limit = v }),
@@ -63,13 +64,15 @@ func envoyNodes(file string) value[[]nested.Node] {
 		to("share_threshold", "all values that the star stands for share one counter", yesOrNo(),
 			func(into *nested.Node, _ *node, v bool) { into.Share = v }),
 		to("detailed_metric", "measure requests by all of their values", yesOrNo(), func(into *nested.Node, _ *node, v bool) { into.Detailed = v }),
+		to("metadata", "what is told of descriptors that the limit admits", envoyMetadata(),
+			func(into *nested.Node, _ *node, v map[string]any) { into.Metadata = v }),
 		to("value_to_metric", "measure requests by this value", yesOrNo(), func(into *nested.Node, _ *node, v bool) { into.ValueToMetric = v }),
 	})
 	one = value[nested.Node]{fields.schema, func(r *reader, name string, n *node) (nested.Node, bool) {
 		v, ok := fields.read(r, name, n)
-		starred := strings.HasSuffix(v.Value, nested.Star) || v.Value == "" && strings.HasSuffix(v.Key, nested.Star)
+		starred := strings.Contains(v.Key+v.Value, nested.Star)
 		if at, _ := n.field("share_threshold"); ok && v.Share && !starred {
-			r.add(at.at, "share_threshold is true, but the value does not end in a star; it is for values that share a beginning")
+			r.add(at.at, "share_threshold is true, but neither the value nor the key has a star; it is for what a star stands for")
 		}
 		return v, ok
 	}}
@@ -154,6 +157,47 @@ func envoyLimit() value[*nested.Limit] {
 		}
 		return l, true
 	}}
+}
+
+// envoyMetadata is a mapping with values of any kind, as JSON has them.
+func envoyMetadata() value[map[string]any] {
+	return orNothing(value[map[string]any]{schema{"type": "object"}, func(r *reader, name string, n *node) (map[string]any, bool) {
+		if n.kind != mapping {
+			r.add(n.at, "%s is %s, must be a mapping, such as { name: gold }", name, describe(n))
+			return nil, false
+		}
+		fields, _ := n.plain().(map[string]any)
+		return fields, true
+	}})
+}
+
+// plain is the value as package encoding/json would read it. The last of several fields of
+// one name counts.
+func (n *node) plain() any {
+	switch n.kind {
+	case empty:
+		return nil
+	case list:
+		all := make([]any, len(n.items))
+		for i, item := range n.items {
+			all[i] = item.plain()
+		}
+		return all
+	case mapping:
+		all := make(map[string]any, len(n.fields))
+		for _, f := range n.fields {
+			all[f.name] = f.value.plain()
+		}
+		return all
+	case whole, other:
+		if truth, err := strconv.ParseBool(n.text); err == nil && n.kind == other {
+			return truth
+		}
+		if number, err := strconv.ParseFloat(n.text, 64); err == nil && !math.IsInf(number, 0) && !math.IsNaN(number) {
+			return number
+		}
+	}
+	return n.text
 }
 
 // orNothing is a value that may be there and empty.

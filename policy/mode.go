@@ -15,7 +15,8 @@ const (
 	// ModeShadow has the rule count what it would have admitted and never deny.
 	ModeShadow
 	// ModeQuota is ModeShadow, but that callers are told when the rule would have
-	// denied, so that they can act on it: Envoy as it is by envoyproxy/ratelimit.
+	// denied, so that they can act on it: Envoy as it is by envoyproxy/ratelimit. Envoy is
+	// told no if all descriptors of a request that have a quota are beyond it.
 	ModeQuota
 
 	modes // the number of modes

@@ -13,7 +13,7 @@
 //	leaf, key, ok := tree.Find("messaging", policy.Descriptor{{"to_number", "2061111111"}})
 //
 // One entry after the other is looked for among the nodes of its level: first a
-// node with the entry's own value, then the nodes whose value ends in a star, in
+// node with the entry's own value, then the nodes whose value has a star, in
 // their order, then the node without a value. There is no way back: where an
 // entry has found a node, the next one is looked for below that one only. The
 // descriptor's limit is that of the node at which its last entry arrives.

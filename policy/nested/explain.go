@@ -2,7 +2,6 @@ package nested
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
@@ -138,9 +137,9 @@ func (t *Tree) why(l *limited, domain string, d policy.Descriptor, way []*node) 
 	switch {
 	case n.meets(e):
 		return fmt.Sprintf("entry %d, %s = %s, leads to %s, which goes before it, and there is no way back", same+1, e.Name, value, way[same].path)
-	case n.byName:
-		return fmt.Sprintf("entry %d is %q, must begin with %q", same+1, e.Name, n.own.name)
-	case e.Name != n.key:
+	case n.byName && !n.star.name.matches(e.Name):
+		return fmt.Sprintf("entry %d is %q, must be like %q", same+1, e.Name, n.key)
+	case !n.byName && e.Name != n.key:
 		return fmt.Sprintf("entry %d is %q, must be %q", same+1, e.Name, n.key)
 	}
 	return fmt.Sprintf("entry %d, %s, is %s, must be %q", same+1, e.Name, value, n.value)
@@ -149,12 +148,12 @@ func (t *Tree) why(l *limited, domain string, d policy.Descriptor, way []*node) 
 // meets reports whether the entry leads to the node where nothing goes before it.
 func (n *node) meets(e *policy.Entry) bool {
 	switch {
-	case n.byName:
-		return strings.HasPrefix(e.Name, n.own.name)
+	case n.star != nil:
+		return n.star.matches(e)
 	case n.exact:
 		return e.Name == n.own.name && e.Value == n.own.value
 	}
-	return e.Name == n.own.name && strings.HasPrefix(e.Value, n.own.value)
+	return e.Name == n.own.name
 }
 
 // entriesIn is the number of entries in words.

@@ -99,9 +99,9 @@ func (l *level) find(e *policy.Entry) *node {
 			return n
 		}
 	}
-	for i := range l.stars {
-		if l.stars[i].matches(e) {
-			return l.stars[i].node
+	for _, s := range l.stars {
+		if s.matches(e) {
+			return s.node
 		}
 	}
 	return l.exact[entry{name: e.Name}]

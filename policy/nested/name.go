@@ -14,16 +14,16 @@ import (
 // shown is the node's value as it may be seen: as it is, or a hash in place of a
 // secret. Hashes are made as those in keys are.
 func shown(n *Node, by *policy.Set) string {
-	prefix, starred := strings.CutSuffix(n.Value, Star)
-	switch {
-	case n.Value == "", !by.Secret(n.Key):
+	if n.Value == "" || !by.Secret(n.Key) {
 		return n.Value
-	case starred && prefix != "":
-		return "#" + by.Hash(n.Key, prefix) + Star
-	case starred:
-		return Star
 	}
-	return "#" + by.Hash(n.Key, n.Value)
+	parts := newGlob(n.Value)
+	for i, part := range parts {
+		if part != "" {
+			parts[i] = "#" + by.Hash(n.Key, part)
+		}
+	}
+	return parts.text()
 }
 
 // digest is enough of a hash to tell the paths of one configuration apart.

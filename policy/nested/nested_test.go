@@ -368,6 +368,10 @@ func TestWhatRulesCannotSay(t *testing.T) {
 		{Key: "f", Limit: zero("nothing", "x")},
 		{Key: "g", Limit: &nested.Limit{Name: "x", Count: 1, Period: time.Minute, Replaces: []string{"many"}}},
 		{Key: "i", Detailed: true, Limit: limit(1)},
+		{Key: "j", Value: "x*z", Limit: limit(1)},
+		{Key: "j", Value: "x*", Limit: limit(1)}, // but for what the one before takes
+		{Key: "j", Value: "y*", Limit: limit(1)},
+		{Key: "j", Value: "xz", Limit: limit(1)},
 	}, many...)}})
 	if err != nil {
 		t.Fatal(err)
@@ -377,9 +381,11 @@ func TestWhatRulesCannotSay(t *testing.T) {
 		lost = append(lost, m.Rule+": "+m.Text)
 	}
 	wanted := []string{
-		`d.h-*: the limit is left out: the key "h-*" ends in a star`, "d.h-a: the limit is left out: no descriptor arrives here",
+		`d.h-*: the limit is left out: the key "h-*" has a star`, "d.h-a: the limit is left out: no descriptor arrives here",
 		"d.c: a limit of zero in shadow_mode is left out", "d.c2: a limit of zero in quota_mode is left out",
-		"d.c3: a limit of zero in quota_mode is written as an entry of the allow list", "d.i: detailed_metric", "d.g: replaces 1001 limits, and a rule may replace 1000",
+		"d.c3: a limit of zero in quota_mode is written as an entry of the allow list", "d.i: detailed_metric",
+		`d.j_x*z: the limit is left out: the value "x*z" has a star before its end`, "d.j_x*: the limit is left out: values with a star before their end lead elsewhere",
+		"d.g: replaces 1001 limits, and a rule may replace 1000",
 	}
 	for _, want := range wanted {
 		if !slices.ContainsFunc(lost, func(line string) bool { return strings.HasPrefix(line, want) }) {

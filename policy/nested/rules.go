@@ -2,7 +2,6 @@ package nested
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/headgate/headgate/policy"
 )
@@ -131,18 +130,22 @@ func (p *placed) conditions() (match []policy.Condition, per []policy.Part, lost
 	flat := Flatten(nil, p.domain, d)
 	for i, s := range p.way {
 		n, name := s.node(), flat[2+i].Name
-		prefix, starred := strings.CutSuffix(n.Value, Star)
-		if n.Value == "" && strings.HasSuffix(n.Key, Star) {
-			return nil, nil, fmt.Sprintf("the limit is left out: the key %q ends in a star, and rules know their entries by whole names; write a descriptor for each key that requests have", n.Key)
+		own := newStar(n.Key, n.Value)
+		if own.name.starred() {
+			return nil, nil, fmt.Sprintf("the limit is left out: the key %q has a star, and rules know their entries by whole names; write a descriptor for each key that requests have", n.Key)
 		}
-		other, reached := s.others()
-		if !reached {
-			return nil, nil, "the limit is left out: no descriptor arrives here, since a value or a key with a star before it takes them all; remove it, or move it up"
+		prefix, begins := own.value.prefix()
+		if n.Value != "" && own.value.starred() && !begins {
+			return nil, nil, fmt.Sprintf("the limit is left out: the value %q has a star before its end, and rules know values by their beginnings; write a descriptor for each value, or for what the values begin with", p.nodes[i].value)
+		}
+		other, lost := s.others()
+		if lost != "" {
+			return nil, nil, "the limit is left out: " + lost
 		}
 		other.Entry = name
 		switch {
-		case n.Value == "" || starred && prefix == "":
-		case starred:
+		case n.Value == "" || begins && prefix == "":
+		case begins:
 			match = append(match, policy.Prefix(name, prefix))
 		default:
 			match = append(match, policy.Equal(name, n.Value))
@@ -150,7 +153,7 @@ func (p *placed) conditions() (match []policy.Condition, per []policy.Part, lost
 		if len(other.Equals)+len(other.Prefixes) > 0 {
 			match = append(match, other)
 		}
-		if n.Value == "" || starred && !n.Share {
+		if n.Value == "" || begins && !n.Share {
 			per = append(per, policy.Part{Entry: name})
 		}
 	}
@@ -158,36 +161,36 @@ func (p *placed) conditions() (match []policy.Condition, per []policy.Part, lost
 }
 
 // others is the condition that no node goes before this one: none with its own
-// value, and none with a star that stands before it. It reports false if one of
-// those takes everything.
-func (s step) others() (policy.Condition, bool) {
-	not := policy.Condition{Not: true}
+// value, and none with a star that stands before it. What is lost is why that cannot
+// be said.
+func (s step) others() (not policy.Condition, lost string) {
+	not.Not = true
 	n := s.node()
-	prefix, starred := strings.CutSuffix(n.Value, Star)
-	if n.Value != "" && !starred {
-		return not, true
+	own := newStar(n.Key, n.Value)
+	if !own.value.starred() {
+		return not, ""
 	}
 	for i := range s.nodes {
 		o := &s.nodes[i]
-		if names, byName := strings.CutSuffix(o.Key, Star); byName && o.Value == "" && strings.HasPrefix(n.Key, names) && (i < s.at || !starred) {
-			return not, false
-		}
-		if i == s.at || o.Key != n.Key || o.Value == "" {
-			continue
-		}
-		theirs, alsoStarred := strings.CutSuffix(o.Value, Star)
+		theirs := newStar(o.Key, o.Value)
+		starred := theirs.name.starred() || theirs.value.starred() && o.Value != ""
 		switch {
-		case !alsoStarred:
-			if strings.HasPrefix(o.Value, prefix) {
-				not.Equals = append(not.Equals, o.Value)
-			}
-		case starred && i > s.at:
-			// It comes after this one.
-		case strings.HasPrefix(prefix, theirs):
-			return not, false
-		case strings.HasPrefix(theirs, prefix):
-			not.Prefixes = append(not.Prefixes, theirs)
+		case i == s.at, !theirs.name.matches(n.Key), theirs.value.apart(own.value):
+			continue
+		case starred && n.Value != "" && i > s.at, !starred && o.Value == "":
+			continue // It comes after this one.
+		case theirs.value.covers(own.value):
+			return not, "no descriptor arrives here, since a value or a key with a star before it takes them all; remove it, or move it up"
+		}
+		prefix, begins := theirs.value.prefix()
+		switch {
+		case !theirs.value.starred():
+			not.Equals = append(not.Equals, o.Value)
+		case begins:
+			not.Prefixes = append(not.Prefixes, prefix)
+		default:
+			return not, "values with a star before their end lead elsewhere, which rules cannot say, since they know values by their beginnings; write a descriptor for each of those values, or for what they begin with"
 		}
 	}
-	return not, true
+	return not, ""
 }

@@ -11,9 +11,6 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Star at the end of a value stands for the rest of it.
-const Star = "*"
-
 // Domain is a set of nodes of its own. Several of one name are one, with the nodes of
 // all of them in their order.
 type Domain struct {
@@ -26,18 +23,22 @@ type Domain struct {
 type Node struct {
 	// Key is the entry's name. Required.
 	Key string
-	// Value is the entry's value, or its beginning and a star; empty for any.
+	// Value is the entry's value, in which stars stand for any text; empty for any.
 	Value string
 	// Limit is that of descriptors that end here, or nil.
 	Limit *Limit
-	// Shadow has the limit count and never deny. Quota does the same, and callers
-	// are told when it is exceeded, unless there is Shadow too.
+	// Shadow has the limit count and never deny. Quota has it deny only together with
+	// all other quotas of a request, and callers are told when it is exceeded, unless
+	// there is Shadow too.
 	Shadow, Quota bool
 	// Share has all values that the star stands for share one counter.
 	Share bool
 	// Detailed has requests measured by all of their values, and ValueToMetric by the
 	// one of this node.
 	Detailed, ValueToMetric bool
+	// Metadata is what callers are told of the descriptors that the limit admits. Its
+	// values are those that package encoding/json makes of JSON.
+	Metadata map[string]any
 	// Nodes are those of the next entry.
 	Nodes []Node
 	// Pos is where the node was written, for messages.
@@ -79,24 +80,28 @@ type limited struct {
 // level are the nodes that one entry is looked for among.
 type level struct {
 	exact map[entry]*node
-	stars []star
+	stars []*star
 }
 
 // entry is a name and a value, or a name and "" for any.
 type entry struct{ name, value string }
 
-// star is a node whose value, or whose key if it has none, ends in a star.
+// star is a node whose key or value has stars.
 type star struct {
-	entry
-	byName bool
-	node   *node
+	name, value glob
+	node        *node
+}
+
+func newStar(key, value string) star {
+	s := star{name: newGlob(key), value: newGlob(value)}
+	if value == "" {
+		s.value = newGlob(Star)
+	}
+	return s
 }
 
 func (s *star) matches(e *policy.Entry) bool {
-	if s.byName {
-		return strings.HasPrefix(e.Name, s.name)
-	}
-	return e.Name == s.name && strings.HasPrefix(e.Value, s.value)
+	return s.name.matches(e.Name) && s.value.matches(e.Value)
 }
 
 type node struct {
@@ -105,12 +110,13 @@ type node struct {
 	// counted says that the entry's value is part of the key, and named that its
 	// name is too.
 	counted, named bool
-	// exact says that the node has the entry's own value. One with a star has it in
-	// its pattern, which is the name if byName and else the value.
+	// exact says that the node has the entry's own value. One with stars has what they
+	// stand in in its pattern: the value, or if byName the key and the value.
 	exact, byName bool
 	pattern       string
-	// own is what the entry must be: name and value, or what they begin with. As they
-	// may be seen they are key and value, and path is the whole way.
+	star          *star // nil if there is none
+	// own is what the entry must be where there is no star: name and value. As they may
+	// be seen they are key and value, and path is the whole way.
 	own              entry
 	path, key, value string
 	pos              policy.Position
@@ -133,13 +139,36 @@ type Leaf struct {
 	// Detailed is that of the node. Measured says that the limit is to be measured by
 	// values too: see [Tree.Measure].
 	Detailed, Measured bool
+	// Metadata are those of the node.
+	Metadata map[string]any
 	// Listed is, of a limit that admits everything or nothing, what it would be as an
 	// entry of a list.
 	Listed *policy.ListEntry
+
+	// Of a limit that admits nothing: what names it, and itself.
+	none  *headgate.Rule
+	empty *headgate.Limit
 }
 
 // Denies reports whether the limit admits nothing at all.
 func (l *Leaf) Denies() bool { return !l.Unlimited && l.Count == 0 }
+
+// Nothing is the decision of a limit that admits nothing, at that time; see Denies. No store
+// is asked for it. Until the limit is free again it is as long as the window lasts, in
+// which envoyproxy/ratelimit counts such limits too. Its Check is -1.
+func (l *Leaf) Nothing(at headgate.Instant) headgate.Decision {
+	return headgate.Decision{
+		Rule: l.none, Limit: l.empty, Check: -1, Shadow: l.Shadow || l.Quota,
+		RetryAfter: headgate.Never, ResetAfter: WindowLeft(l.Period, at), At: at,
+	}
+}
+
+// WindowLeft is how long the window lasts that is open at that time. Windows begin at
+// multiples of the period since 1970.
+func WindowLeft(period time.Duration, at headgate.Instant) time.Duration {
+	since := time.Duration(at) * time.Microsecond
+	return period - since%period
+}
 
 // New makes the tree of the domains, and the set of its rules, which is made with
 // the options. The error is a [*policy.Error] with every mistake, each at the Pos
@@ -265,27 +294,29 @@ func (c *compiler) level(domain, path string, way []step, passed []*node, nodes 
 		first[at] = n.Pos
 		made := &node{valued: n.ValueToMetric, shared: n.Share, key: n.Key, value: shown(n, c.hasher), pos: n.Pos, own: at}
 		below := path + "." + n.Key
-		prefix, starred := strings.CutSuffix(n.Value, Star)
-		switch {
-		case starred:
-			made.counted = !n.Share
-			made.pattern, made.own = made.value, entry{n.Key, prefix}
-			l.stars = append(l.stars, star{entry: made.own, node: made})
-		case n.Value != "":
-			made.exact = true
-			l.exact[at] = made
-		case strings.HasSuffix(n.Key, Star):
-			made.counted, made.named = !n.Share, !n.Share
-			made.pattern, made.byName, made.own = n.Key, true, entry{name: strings.TrimSuffix(n.Key, Star)}
-			l.stars = append(l.stars, star{entry: made.own, byName: true, node: made})
-		default:
-			made.counted = true
-			l.exact[at] = made
-		}
 		if n.Value != "" {
 			below += "_" + made.value
 		}
 		made.path = below
+		switch s := newStar(n.Key, n.Value); {
+		case s.name.starred():
+			made.counted, made.named = !n.Share, !n.Share
+			made.pattern, made.byName = strings.TrimPrefix(below, path+"."), true
+			made.star = &s
+		case n.Value == "":
+			made.counted = true
+			l.exact[at] = made
+		case s.value.starred():
+			made.counted = !n.Share
+			made.pattern, made.star = made.value, &s
+		default:
+			made.exact = true
+			l.exact[at] = made
+		}
+		if made.star != nil {
+			made.star.node = made
+			l.stars = append(l.stars, made.star)
+		}
 		here, arrived := append(way[:len(way):len(way)], step{nodes, i}), append(passed[:len(passed):len(passed)], made)
 		if n.Limit != nil {
 			made.leaf = c.leaf(domain, below, here, arrived)
@@ -300,20 +331,31 @@ func (c *compiler) level(domain, path string, way []step, passed []*node, nodes 
 // leaf compiles the limit of the node at the end of a way.
 func (c *compiler) leaf(domain, path string, way []step, nodes []*node) *Leaf {
 	n := way[len(way)-1].node()
-	leaf := &Leaf{Shadow: n.Shadow, Quota: n.Quota, Limit: *n.Limit, Replaced: n.Limit.Name != "" && c.replaced[n.Limit.Name], Detailed: n.Detailed}
+	leaf := &Leaf{
+		Shadow: n.Shadow, Quota: n.Quota, Limit: *n.Limit, Metadata: n.Metadata,
+		Replaced: n.Limit.Name != "" && c.replaced[n.Limit.Name], Detailed: n.Detailed,
+	}
 	leaf.Measured = n.Detailed || slices.ContainsFunc(way, func(s step) bool { return s.node().ValueToMetric })
 	name := ruleName(path, c.names)
 	c.names[name] = true
 	c.placed = append(c.placed, placed{domain, way, nodes, name, leaf})
 	if leaf.Unlimited || leaf.Count == 0 {
 		leaf.Listed = &policy.ListEntry{Name: name, Pos: n.Pos}
+	}
+	if leaf.Unlimited {
 		return leaf
 	}
 	leaf.Count = min(leaf.Count, headgate.MaxCount)
-	var err error
-	leaf.Rule, err = headgate.NewRule(name, headgate.Limit{Algorithm: headgate.FixedWindow, Count: leaf.Count, Period: leaf.Period})
-	if err != nil {
+	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: max(leaf.Count, 1), Period: leaf.Period}
+	rule, err := headgate.NewRule(name, window)
+	switch {
+	case err != nil:
 		c.add(n.Pos, "%s", errtext.Text(err))
+	case leaf.Count == 0:
+		window.Count = 0
+		leaf.none, leaf.empty = rule, &window
+	default:
+		leaf.Rule = rule
 	}
 	return leaf
 }

@@ -208,13 +208,13 @@ func saidOfParts(p *decide.Parts) said {
 	switch {
 	case part == nil || d == nil && part.Nothing:
 		s.rule = decide.BroughtRule
-	case d != nil:
+	case part.Listed != nil && part.Denies:
+		s.list = part.Listed
+	case part.Leaf != nil && part.Denies:
+		s.list = part.Leaf.Listed
+	default:
 		s.rule = d.Rule.Name()
 		s.key = p.Key(part, s.rule)
-	case part.Listed != nil:
-		s.list = part.Listed
-	default:
-		s.list = part.Leaf.Listed
 	}
 	return s
 }

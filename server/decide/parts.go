@@ -69,7 +69,10 @@ type Part struct {
 	// part passes whatever the limits say, and Denies that it never passes.
 	Listed            *policy.ListEntry
 	Unlimited, Denies bool
+	// Beyond says that the part is beyond a limit in quota mode, after Take.
+	Beyond bool
 
+	spent                            bool // no quota of the request has anything left
 	direct                           bool // it names a rule
 	replaced                         bool
 	key                              string
@@ -110,7 +113,7 @@ func (p *Parts) Decisions(part *Part) []headgate.Decision { return of(part.decis
 
 // TurnsAway reports whether the part is turned away whatever the counters say.
 func (part *Part) TurnsAway() bool {
-	return part.Denies && part.Op != headgate.OpRefund && (part.Leaf == nil || !part.Leaf.Shadow && !part.Leaf.Quota)
+	return part.Denies && part.Op != headgate.OpRefund && (part.Leaf == nil || part.spent || !part.Leaf.Shadow && !part.Leaf.Quota)
 }
 
 // Verdict is the outcome for the whole request, after Take.
@@ -125,13 +128,16 @@ func (p *Parts) Verdict() headgate.Verdict {
 }
 
 // Deciding returns the part that settled the request, and its decision. The decision is nil if
-// the part is turned away whatever the counters say. The part is nil if only shadows bound the
+// the part is turned away by a list, or by a limit of nothing that it brought. The part is nil if only shadows bound the
 // request. Both are valid until the next call.
 func (p *Parts) Deciding() (at int, part *Part, d *headgate.Decision) {
 	p.best = p.best[:0]
 	for i := range p.List {
 		part := &p.List[i]
 		if part.TurnsAway() {
+			if decisions := p.Decisions(part); len(decisions) > 0 {
+				return i, part, &decisions[0]
+			}
 			return i, part, nil
 		}
 		own := headgate.NewVerdict(p.Decisions(part))

@@ -2,6 +2,8 @@ package decide
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/headgate/headgate"
 )
@@ -42,6 +44,7 @@ func (p *Parts) take(ctx context.Context, d Decider) error {
 			return err
 		}
 	}
+	p.spend(p.List)
 	return nil
 }
 
@@ -74,16 +77,72 @@ func (p *Parts) together(ctx context.Context, d Decider, parts []Part) error {
 		return err
 	}
 	p.Told = append(append(p.Told, peeks.decisions...), takes.decisions...)
+	for i := range parts {
+		if parts[i].Op != headgate.OpRefund {
+			p.gather(&parts[i])
+		}
+	}
+	denied = denied || !headgate.NewVerdict(takes.decisions).Allowed
+	if !p.Independent && p.spend(parts) && !denied {
+		denied = true
+		if err := p.giveBack(ctx, d, parts); err != nil {
+			return err
+		}
+	}
 
 	op = headgate.OpRefund
-	if denied || !headgate.NewVerdict(takes.decisions).Allowed {
+	if denied {
 		op = headgate.OpPeek
 	}
 	if err := p.call(ctx, d, refunds, op); err != nil {
 		return err
 	}
 	for i := range parts {
-		p.gather(&parts[i])
+		if parts[i].Op == headgate.OpRefund {
+			p.gather(&parts[i])
+		}
+	}
+	return nil
+}
+
+// giveBack returns what the takes of a request were charged that is not admitted after all.
+func (p *Parts) giveBack(ctx context.Context, d Decider, parts []Part) error {
+	takes, b := &p.batches[headgate.OpTake], &p.batches[headgate.OpPeek]
+	b.reset()
+	b.ask.Descriptor = takes.ask.Descriptor
+	var charges []int // the places of the checks among those of the takes
+	for i := range takes.ask.Checks {
+		c, charged := takes.ask.Checks[i], false
+		for j := range takes.decisions {
+			if got := &takes.decisions[j]; got.Check == i {
+				c.At, charged = got.At, got.Allowed
+				if !charged {
+					break
+				}
+			}
+		}
+		if charged {
+			b.used = true
+			b.ask.Checks = append(b.ask.Checks, c)
+			b.ask.Cost = max(b.ask.Cost, c.Cost)
+			charges = append(charges, i)
+		}
+	}
+	if err := p.call(ctx, d, b, headgate.OpRefund); err != nil {
+		return err
+	}
+	for back, place := range charges {
+		first := slices.IndexFunc(b.decisions, func(d headgate.Decision) bool { return d.Check == back })
+		if first < 0 {
+			continue
+		}
+		now := b.decisions[first:]
+		fillIn(p.Told[len(p.Told)-len(takes.decisions):], place, now)
+		for i := range parts {
+			if parts[i].Op == headgate.OpTake {
+				fillIn(p.Decisions(&parts[i]), place, now)
+			}
+		}
 	}
 	return nil
 }
@@ -149,6 +208,11 @@ func find(checks []headgate.Check, c *headgate.Check) int {
 // gather keeps the decisions about the checks of each part.
 func (p *Parts) gather(part *Part) {
 	part.decisions.from = len(p.decisions)
+	if part.Leaf != nil && part.Denies {
+		nothing := part.Leaf.Nothing(headgate.Instant(time.Now().UnixMicro()))
+		nothing.Allowed = part.Op == headgate.OpRefund
+		p.decisions = append(p.decisions, nothing)
+	}
 	for _, place := range of(part.places, p.places) {
 		for _, d := range p.batches[part.Op].decisions {
 			if d.Check == place {

@@ -1,8 +1,10 @@
 package envoyrls
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -101,10 +103,14 @@ descriptors:
 		step{ds(d("remote_address=50.0.0.1")), "OK OK:8"},
 	)
 	answer := s.must(t, &pb.RateLimitRequest{Domain: "edge", Descriptors: ds(d("ldap=x"), d("remote_address=50.0.0.5"))})
-	if got, want := headers(answer), "Cache-Control: no-store"; got != want {
-		t.Errorf("the headers are %q, want %q", got, want)
+	// No store is asked for such a limit, so that the window's end is that of the host's clock.
+	if got := headers(answer); !regexp.MustCompile(`^Cache-Control: no-store, X-Ratelimit-Limit: 0, X-Ratelimit-Remaining: 0, X-Ratelimit-Reset: ([1-9]|[1-5]\d|60)$`).MatchString(got) {
+		t.Errorf("the headers are %q", got)
 	}
-	if got, want := metadata(answer), "allowed=false descriptor=1"; got != want {
+	if seconds := answer.GetStatuses()[1].GetDurationUntilReset().GetSeconds(); seconds < 1 || seconds > 60 {
+		t.Errorf("the reset is after %d seconds", seconds)
+	}
+	if got, want := metadata(answer), "allowed=false descriptor=1 limit=0 per 1m remaining=0 rule=edge.remote_address_50.0.0.5"; got != want {
 		t.Errorf("the metadata are %q, want %q", got, want)
 	}
 	if limit := answer.GetStatuses()[1].GetCurrentLimit(); limit.GetName() != "banned" || limit.GetUnit() != pb.RateLimitResponse_RateLimit_MINUTE || limit.GetRequestsPerUnit() != 0 {
@@ -178,15 +184,125 @@ descriptors:
 		step{ds(d("user=c")), "OK OK:0"},
 	)
 	answer := s.must(t, &pb.RateLimitRequest{Domain: "example", Descriptors: ds(d("user=a"), d("user=c"))})
-	if got, want := line(answer), "OK OK:0 OK:0"; got != want {
+	if got, want := line(answer), "OVER OK:0 OVER:0"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := metadata(answer), "allowed=true quotaModeViolations=[1] shadow_denied=[example.user_a example.user_c]"; got != want {
+	if got, want := metadata(answer), "allowed=false descriptor=1 limit=1 per 1s quotaModeViolations=[1] remaining=0 retry_after_ms=1000 rule=example.user_c shadow_denied=[example.user_a]"; got != want {
 		t.Errorf("the metadata are %q, want %q", got, want)
 	}
-	if got := headers(answer); got != "" {
-		t.Errorf("shadows are told in headers: %q", got)
+	// Where nothing else binds, headers tell what shadows would have said.
+	answer = s.must(t, &pb.RateLimitRequest{Domain: "example", Descriptors: ds(d("user=a"))})
+	if got, want := line(answer)+" "+headers(answer), "OK OK:0 X-Ratelimit-Limit: 1, X-Ratelimit-Remaining: 0, X-Ratelimit-Reset: 1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+// TestSeveralQuotas: a request passes as long as one of its quotas has something left. When
+// none has, it is denied until the first of them begins again, and charged nowhere.
+func TestSeveralQuotas(t *testing.T) {
+	const text = `
+domain: example
+descriptors:
+  - {key: service, value: one, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: service, value: two, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: service, value: never, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: user, rate_limit: {unit: hour, requests_per_unit: 10}}
+`
+	all := ds(d("user=a"), d("service=one"), d("service=two"), d("service=never"))
+	s := newStage(t, envoyPolicy(t, text), Options{})
+	s.run(t, "example",
+		step{all, "OK OK:9 OK:0 OK:1 OVER:0"},
+		step{all, "OK OK:8 OVER:0 OK:0 OVER:0"},
+		step{all, "OVER OK:8 OVER:0 OVER:0 OVER:0"},
+		step{ds(d("user=a")), "OK OK:7"}, // What was denied was not charged.
+		step{ds(d("service=never")), "OVER OVER:0"},
+		step{ds(hits(0, d("service=one")), d("user=a")), "OVER OVER:0 OK:7"}, // by a peek
+		step{ds(d("service=one"), back(1, d("user=a"))), "OVER OVER:0 OK:7"},
+	)
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "example", Descriptors: all})
+	if got, want := metadata(answer), "allowed=false descriptor=1 limit=1 per 1m quotaModeViolations=[1 2 3] remaining=0 retry_after_ms=60000 rule=example.service_one shadow_denied=[example.service_two example.service_never]"; got != want {
+		t.Errorf("the metadata are %q, want %q", got, want)
+	}
+	s.pass(time.Minute)
+	s.run(t, "example", step{all, "OK OK:6 OK:0 OVER:0 OVER:0"}, step{all, "OVER OK:6 OVER:0 OVER:0 OVER:0"})
+	// Each by itself, what is denied is charged all the same.
+	s = newStage(t, envoyPolicy(t, text), Options{Independent: true})
+	s.run(t, "example",
+		step{all, "OK OK:9 OK:0 OK:1 OVER:0"},
+		step{all, "OK OK:8 OVER:0 OK:0 OVER:0"},
+		step{all, "OVER OK:7 OVER:0 OVER:0 OVER:0"},
+		step{ds(d("user=a")), "OK OK:6"},
+	)
+}
+
+// TestMetadata: the metadata of limits are told of the descriptors that pass.
+func TestMetadata(t *testing.T) {
+	policy := envoyPolicy(t, `
+domain: example
+descriptors:
+  - key: service
+    value: one
+    quota_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+    metadata: {name: one, quota: {one: 1.5, tags: [a, 2, true, null, {b: c}]}}
+  - key: service
+    value: two
+    rate_limit: {unit: hour, requests_per_unit: 9}
+    metadata: {name: two, quota: {two: 0x, one: later}, flag: false, "null": ~}
+  - key: service
+    value: three
+    quota_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 9}
+  - key: free
+    rate_limit: {unlimited: true}
+    metadata: {free: yes}
+`)
+	ask := &pb.RateLimitRequest{Domain: "example", Descriptors: ds(d("service=one"), d("service=two"), d("service=three"), d("free=x"))}
+	want := "map[flag:false name:one null:<nil> quota:map[one:1.5 tags:[a 2 true <nil> map[b:c]] two:0x]]"
+	var s *stage
+	for range 2 { // The configuration's own stay as they are.
+		s = newStage(t, policy, Options{})
+		if got := fmt.Sprint(s.must(t, ask).GetDynamicMetadata().AsMap()["metadata"]); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	want = "map[flag:false name:two null:<nil> quota:map[one:later two:0x]]"
+	if got := fmt.Sprint(s.must(t, ask).GetDynamicMetadata().AsMap()["metadata"]); got != want {
+		t.Errorf("beyond the quota: got %s, want %s", got, want)
+	}
+	ask.Descriptors = ask.Descriptors[3:]
+	if got, there := s.must(t, ask).GetDynamicMetadata().AsMap()["metadata"]; there {
+		t.Errorf("of nothing limited: %v", got)
+	}
+}
+
+// TestStarsInside: a star anywhere in a value or a key stands for any text.
+func TestStarsInside(t *testing.T) {
+	s := newStage(t, envoyPolicy(t, `
+domain: example
+descriptors:
+  - {key: path, value: /api/*/action, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: path, value: foo*bar*baz, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: path, value: "*/end", rate_limit: {unit: hour, requests_per_unit: 4}}
+  - {key: h-*-id, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: m-*, value: GET, rate_limit: {unit: hour, requests_per_unit: 6}}
+`), Options{})
+	s.run(t, "example",
+		step{ds(d("path=/api/a/action")), "OK OK:1"},
+		step{ds(d("path=/api/a/b/action")), "OK OK:1"},
+		step{ds(d("path=/api//action")), "OK OK:1"},
+		step{ds(d("path=/api/action")), "OK OK"}, // The two parts do not overlap.
+		step{ds(d("path=/api/a/action/")), "OK OK"},
+		step{ds(d("path=foobarbaz")), "OK OK:2"},
+		step{ds(d("path=foo1bar2barbazbaz")), "OK OK:1"},
+		step{ds(d("path=foobaz")), "OK OK"},
+		step{ds(d("path=x/end")), "OK OK:3"},
+		step{ds(d("h-user-id=x")), "OK OK:4"},
+		step{ds(d("h-user=x")), "OK OK"},
+		step{ds(d("m-a=GET")), "OK OK:5"},
+		step{ds(d("m-b=GET")), "OK OK:5"},
+		step{ds(d("m-b=PUT")), "OK OK"},
+	)
 }
 
 func TestReplaces(t *testing.T) {

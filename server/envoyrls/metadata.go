@@ -1,8 +1,11 @@
 package envoyrls
 
 import (
+	"maps"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -13,6 +16,50 @@ func (q *scratch) metadata(w *writer, o *decide.Outcome) {
 	q.deciding(w, o)
 	q.violations(w)
 	q.shadows(w)
+	q.configured(w)
+}
+
+// configured writes the metadata that the configuration has for the limits of the descriptors
+// that pass, as one structure: of values of one name the first counts, unless both are
+// structures.
+func (q *scratch) configured(w *writer) {
+	var all map[string]any
+	for i := range q.parts.List {
+		p := &q.parts.List[i]
+		if p.Leaf == nil || p.Unlimited || len(p.Leaf.Metadata) == 0 || q.code(p) != pb.RateLimitResponse_OK {
+			continue
+		}
+		if all == nil {
+			all = make(map[string]any)
+		}
+		merge(all, p.Leaf.Metadata)
+	}
+	if all == nil {
+		return
+	}
+	outer, inner := w.entry("metadata")
+	w.structure(5, all)
+	w.end(inner)
+	w.end(outer)
+}
+
+// merge adds what is new to the fields. Structures in them are copied before they are added
+// to, since they belong to the configuration.
+func merge(into, fields map[string]any) {
+	for name, value := range fields {
+		there, taken := into[name]
+		if !taken {
+			into[name] = value
+			continue
+		}
+		ours, ok := there.(map[string]any)
+		theirs, also := value.(map[string]any)
+		if ok && also {
+			both := maps.Clone(ours)
+			merge(both, theirs)
+			into[name] = both
+		}
+	}
 }
 
 // deciding writes which limit decided, and of which descriptor.
@@ -44,36 +91,13 @@ func (q *scratch) deciding(w *writer, o *decide.Outcome) {
 func (q *scratch) violations(w *writer) {
 	l := list{w: w, name: "quotaModeViolations"}
 	for i := range q.parts.List {
-		if q.violates(&q.parts.List[i]) {
+		if q.parts.List[i].Beyond {
 			mark := l.begin()
 			w.float(2, float64(i))
 			w.end(mark)
 		}
 	}
 	l.end()
-}
-
-// violates reports whether the descriptor is beyond a limit in quota mode.
-func (q *scratch) violates(p *decide.Part) bool {
-	if p.Leaf != nil && (!p.Leaf.Quota || p.Leaf.Shadow) {
-		return false
-	}
-	if p.Leaf != nil && p.Denies {
-		return p.Op != headgate.OpRefund
-	}
-	decisions := q.parts.Decisions(p)
-	for i := range decisions {
-		if d := &decisions[i]; d.Shadow && !d.Allowed && (p.Leaf != nil || q.quota(d.Rule.Name())) {
-			return true
-		}
-	}
-	return false
-}
-
-// quota reports whether the rule is in quota mode.
-func (q *scratch) quota(name string) bool {
-	r := q.parts.Policy.Rule(name)
-	return r != nil && r.Mode == policy.ModeQuota
 }
 
 // shadows writes the names of the rules that would have denied.

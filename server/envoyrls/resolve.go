@@ -17,6 +17,7 @@ type scratch struct {
 	parts   decide.Parts
 	header  http.Header
 	names   []string // of the header
+	shown   []headgate.Decision
 }
 
 // reset forgets the request, and keeps the room that it took.
@@ -25,6 +26,7 @@ func (q *scratch) reset() {
 	q.parts.Reset()
 	clear(q.header)
 	q.names = q.names[:0]
+	clear(q.shown)
 }
 
 // ask fills in what is asked of each descriptor.

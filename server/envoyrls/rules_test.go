@@ -211,21 +211,26 @@ rules:
 	)
 }
 
-// TestQuotaMode: what is beyond the limits of a rule in quota mode passes, and is
-// told by the place of its descriptor.
+// TestQuotaMode: what is beyond the limits of a rule in quota mode is told by the place of its
+// descriptor, and is denied if no quota of the request has anything left.
 func TestQuotaMode(t *testing.T) {
 	s := newStage(t, ownPolicy(t, `
 rules:
   - {name: user, match: {user: present}, per: [user], limits: [1 per 1d], mode: quota}
   - {name: path, match: {path: present}, limits: [1 per 1d], mode: shadow}
+  - {name: team, match: {team: present}, limits: [3 per 1d], mode: quota}
 `), Options{})
-	ask := &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("path=a"), d("user=a"))}
+	ask := &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("path=a"), d("user=a"), d("team=a"))}
 	if got := metadata(s.must(t, ask)); got != "allowed=true" {
 		t.Errorf("within the limits the metadata are %q", got)
 	}
 	answer := s.must(t, ask)
-	if got, want := line(answer)+", "+metadata(answer), "OK OK:0 OK:0, allowed=true quotaModeViolations=[1] shadow_denied=[path user]"; got != want {
+	if got, want := line(answer)+", "+metadata(answer), "OK OK:0 OVER:0 OK:1, allowed=true quotaModeViolations=[1] shadow_denied=[path user]"; got != want {
 		t.Errorf("beyond them they are %q, want %q", got, want)
+	}
+	answer = s.must(t, &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("path=a"), d("user=a"))})
+	if got, want := line(answer)+", "+metadata(answer), "OVER OK:0 OVER:0, allowed=false descriptor=1 limit=1 per 1d quotaModeViolations=[1] remaining=0 retry_after_ms=8.64e+07 rule=user shadow_denied=[path]"; got != want {
+		t.Errorf("without another quota they are %q, want %q", got, want)
 	}
 }
 
@@ -238,9 +243,10 @@ descriptors:
   - {key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
   - {key: b, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}
   - {key: c, quota_mode: true, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: d, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
 `), Options{})
-	answer := s.must(t, &pb.RateLimitRequest{Domain: "x", HitsAddend: 2, Descriptors: ds(d("a=1"), d("b=1"), d("c=1"))})
-	if got, want := line(answer)+", "+metadata(answer), "OK OK:0 OK:0 OK:1, allowed=true quotaModeViolations=[0] shadow_denied=[x.c]"; got != want {
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "x", HitsAddend: 2, Descriptors: ds(d("a=1"), d("b=1"), d("c=1"), d("d=1"))})
+	if got, want := line(answer)+", "+metadata(answer), "OK OVER:0 OK:0 OK:1 OK:3, allowed=true quotaModeViolations=[0] shadow_denied=[x.a x.b x.c]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

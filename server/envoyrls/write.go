@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/policy/nested"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -28,7 +29,8 @@ func (s *Service) write(q *scratch, o *decide.Outcome) answer {
 		q.status(&w, &q.parts.List[i])
 		w.end(mark)
 	}
-	httplimit.WriteHeaders(q.header, s.options.Dialect, &o.Verdict)
+	told := q.told(o.Verdict)
+	httplimit.WriteHeaders(q.header, s.options.Dialect, &told)
 	notice.WriteWarning(q.header, s.options.Dialect, &o.Verdict, q.parts.Policy.Set)
 	for name := range q.header {
 		q.names = append(q.names, name)
@@ -53,20 +55,22 @@ func code(allowed bool) pb.RateLimitResponse_Code {
 	return pb.RateLimitResponse_OVER_LIMIT
 }
 
+// code is that of one descriptor.
+func (q *scratch) code(p *decide.Part) pb.RateLimitResponse_Code {
+	d := worst(q.parts.Decisions(p))
+	return code(!p.TurnsAway() && !p.Beyond && (d == nil || d.Allowed || d.Shadow))
+}
+
 // status writes the outcome for one descriptor.
 func (q *scratch) status(w *writer, p *decide.Part) {
 	d := worst(q.parts.Decisions(p))
+	w.number(1, uint64(q.code(p)))
 	if d == nil {
-		w.number(1, uint64(code(!p.TurnsAway())))
-		switch {
-		case p.Unlimited:
+		if p.Unlimited {
 			w.number(3, math.MaxUint32)
-		case p.Denies && p.Leaf != nil:
-			w.limit(p.Leaf.Name, 0, p.Leaf.Period, headgate.AlignUTC)
 		}
 		return
 	}
-	w.number(1, uint64(code(d.Allowed || d.Shadow)))
 	name := d.Rule.Name()
 	if p.Leaf != nil {
 		name = p.Leaf.Name
@@ -75,11 +79,47 @@ func (q *scratch) status(w *writer, p *decide.Part) {
 	w.number(3, uint64(min(d.Remaining, math.MaxUint32)))
 	// In whole seconds, which is all that some readers look at: rounded up, so
 	// that none of them comes too early.
-	if seconds := (d.ResetAfter + time.Second - 1) / time.Second; seconds > 0 {
+	reset := d.ResetAfter
+	if p.Leaf != nil {
+		reset = untilEnd(d)
+	}
+	if seconds := (reset + time.Second - 1) / time.Second; seconds > 0 {
 		mark := w.begin(4)
 		w.number(1, uint64(seconds))
 		w.end(mark)
 	}
+}
+
+// told is the verdict that headers are made of. For a configuration of envoyproxy/ratelimit
+// they tell what is told there: limits of zero too, limits that deny nobody where there are
+// no others, and when a window ends of which nothing was used.
+func (q *scratch) told(v headgate.Verdict) headgate.Verdict {
+	if q.parts.Policy.Nested == nil {
+		return v
+	}
+	q.shown = append(q.shown[:0], v.Decisions...)
+	for i := range q.parts.List {
+		if p := &q.parts.List[i]; p.Denies && p.Leaf != nil {
+			q.shown = append(q.shown, q.parts.Decisions(p)...)
+		}
+	}
+	v.Decisions = q.shown
+	binds := v.Deciding() != nil
+	for i := range q.shown {
+		d := &q.shown[i]
+		d.ResetAfter = untilEnd(d)
+		d.Shadow = d.Shadow && binds
+	}
+	return v
+}
+
+// untilEnd is when the limit of a nested configuration is free again, or when its window
+// ends if nothing of it was used.
+func untilEnd(d *headgate.Decision) time.Duration {
+	if d.ResetAfter > 0 || d.At == 0 || d.Limit.Align != headgate.AlignUTC || d.Limit.Period <= 0 {
+		return d.ResetAfter
+	}
+	return nested.WindowLeft(d.Limit.Period, d.At)
 }
 
 // worst is the decision that says most of a descriptor: as in a verdict, a denial

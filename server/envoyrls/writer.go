@@ -1,7 +1,9 @@
 package envoyrls
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -34,6 +36,43 @@ func (w *writer) begin(field protowire.Number) (mark int) {
 }
 
 func (w *writer) end(mark int) { w.b = wire.End(w.b, mark) }
+
+// structure appends a google.protobuf.Struct of values as package encoding/json makes them, its
+// fields in the order of their names.
+func (w *writer) structure(field protowire.Number, fields map[string]any) {
+	mark := w.begin(field)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		outer, inner := w.entry(name)
+		w.value(fields[name])
+		w.end(inner)
+		w.end(outer)
+	}
+	w.end(mark)
+}
+
+// value appends what a google.protobuf.Value has: the field of its kind.
+func (w *writer) value(v any) {
+	switch v := v.(type) {
+	case float64:
+		w.float(2, v)
+	case string:
+		w.string(3, v)
+	case bool:
+		w.bool(4, v)
+	case map[string]any:
+		w.structure(5, v)
+	case []any:
+		list := w.begin(6)
+		for _, item := range v {
+			mark := w.begin(1)
+			w.value(item)
+			w.end(mark)
+		}
+		w.end(list)
+	default:
+		w.b = protowire.AppendVarint(protowire.AppendTag(w.b, 1, protowire.VarintType), 0) // null
+	}
+}
 
 // textEntry, numberEntry and boolEntry append an entry of a
 // google.protobuf.Struct.

@@ -20,8 +20,13 @@ import (
 )
 
 // original is the program whose configuration is read as it is. It is built as its
-// own go.mod says.
+// own go.mod says. This is the newest version that the module proxy has.
 const original = "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36"
+
+// newerOriginal names, in the environment, a program that was built of a later version: of
+// f2fb157 (July 2026) or after. The comparison then has what changed since: stars inside of
+// values, and quotas that deny when none has anything left.
+const newerOriginal = "HEADGATE_TEST_ENVOYPROXY_RATELIMIT"
 
 // TestLikeEnvoyproxyRatelimit makes configurations and requests at random, and
 // holds what Headgate answers with --envoy-independent against what
@@ -30,16 +35,24 @@ func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 	t.Parallel()
 	awayFromMidnight(t)
 	dir := t.TempDir()
-	build := command(t, "go", "install", original)
-	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go install: %v\n%s", err, out)
+	program := os.Getenv(newerOriginal)
+	g := generator{values: []string{"", "x", "xy", "xyz", "y", "*", "x*", "xy*"}, modes: []string{"shadow_mode", "detailed_metric", "value_to_metric"}}
+	if program != "" {
+		g.values = append(g.values, "x*z", "*y*", "*z", "x*y*z")
+		g.modes = append(g.modes, "quota_mode")
+	} else {
+		program = filepath.Join(dir, "service_cmd")
+		build := command(t, "go", "install", original)
+		build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("go install: %v\n%s", err, out)
+		}
 	}
 	redis := servers.Start(t, servers.Redis)
 	denied := 0
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 20))
-		configuration := "domain: d\ndescriptors:\n" + randomNodes(r, "  ", 2)
+		configuration := "domain: d\ndescriptors:\n" + g.nodes(r, "  ", 2)
 		// A window of theirs is a key, and a key must not be used by two of the
 		// configurations.
 		configuration = strings.Replace(configuration, "domain: d", fmt.Sprintf("domain: d%d", seed), 1)
@@ -52,7 +65,7 @@ func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := serve(t, "--grpc-listen", "127.0.0.1:0", "--envoy-config", config, "--envoy-independent")
-		ours, theirs := rateLimiter(t, grpcAddress(t, s)), rateLimiter(t, startOriginal(t, filepath.Join(dir, "service_cmd"), root, redis.Addr()))
+		ours, theirs := rateLimiter(t, grpcAddress(t, s)), rateLimiter(t, startOriginal(t, program, root, redis.Addr()))
 		for i := range 400 {
 			request := randomRequest(r, fmt.Sprintf("d%d", seed))
 			want, got := told(t, theirs, request), told(t, ours, request)
@@ -112,7 +125,7 @@ func told(t *testing.T, client pb.RateLimitServiceClient, request *pb.RateLimitR
 	for _, status := range answer.GetStatuses() {
 		fmt.Fprintf(&b, " | %s %d", status.GetCode(), status.GetLimitRemaining())
 		if limit := status.GetCurrentLimit(); limit != nil {
-			fmt.Fprintf(&b, " of %d per %s %q", limit.GetRequestsPerUnit(), limit.GetUnit(), limit.GetName())
+			fmt.Fprintf(&b, " of %d per %s %q, reset %t", limit.GetRequestsPerUnit(), limit.GetUnit(), limit.GetName(), status.GetDurationUntilReset() != nil)
 		}
 	}
 	return b.String()
@@ -121,14 +134,17 @@ func told(t *testing.T, client pb.RateLimitServiceClient, request *pb.RateLimitR
 // oneOf returns one of the choices.
 func oneOf(r *rand.Rand, choices ...string) string { return choices[r.IntN(len(choices))] }
 
-// randomNodes is a list of descriptors. Windows are a week or longer, so that none
+// generator makes configurations at random, with these values and modes.
+type generator struct{ values, modes []string }
+
+// nodes is a list of descriptors. Windows are a week or longer, so that none
 // ends while the test runs but once in a long while.
-func randomNodes(r *rand.Rand, indent string, depth int) string {
+func (g generator) nodes(r *rand.Rand, indent string, depth int) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, indent+format+"\n", args...) }
 	taken := make(map[string]bool)
 	for range 2 + r.IntN(4) {
-		key, value := oneOf(r, "a", "b", "c"), oneOf(r, "", "x", "xy", "xyz", "y", "*", "x*", "xy*")
+		key, value := oneOf(r, "a", "b", "c"), oneOf(r, g.values...)
 		if taken[key+value] {
 			continue
 		}
@@ -137,10 +153,10 @@ func randomNodes(r *rand.Rand, indent string, depth int) string {
 		if value != "" {
 			line("  value: %q", value)
 		}
-		if strings.HasSuffix(value, "*") && r.IntN(2) == 0 {
+		if strings.Contains(value, "*") && r.IntN(2) == 0 {
 			line("  share_threshold: true")
 		}
-		for _, mode := range []string{"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric"} {
+		for _, mode := range g.modes {
 			if r.IntN(6) == 0 {
 				line("  %s: true", mode)
 			}
@@ -163,7 +179,7 @@ func randomNodes(r *rand.Rand, indent string, depth int) string {
 		}
 		if depth > 0 && r.IntN(2) == 0 {
 			line("  descriptors:")
-			b.WriteString(randomNodes(r, indent+"    ", depth-1))
+			b.WriteString(g.nodes(r, indent+"    ", depth-1))
 		}
 	}
 	return b.String()
@@ -179,7 +195,7 @@ func randomRequest(r *rand.Rand, domain string) *pb.RateLimitRequest {
 		d := new(ratelimit.RateLimitDescriptor)
 		id := ""
 		for range 1 + r.IntN(3) {
-			key, value := oneOf(r, "a", "b", "c"), oneOf(r, "x", "xy", "xyz", "xyzz", "y", "z", "", "*")
+			key, value := oneOf(r, "a", "b", "c"), oneOf(r, "x", "xy", "xyz", "xyzz", "xyyz", "y", "z", "", "*")
 			d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: key, Value: value})
 			id += key + "=" + value + " "
 		}

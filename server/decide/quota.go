@@ -1,0 +1,84 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// quota reports whether a limit in quota mode binds the part, whether the part is beyond it,
+// and for how long. A limit that is in shadow mode as well binds and is never exceeded.
+func (p *Parts) quota(part *Part) (binds, beyond bool, wait time.Duration) {
+	if part.Op == headgate.OpRefund {
+		return false, false, 0
+	}
+	decisions := p.Decisions(part)
+	for i := range decisions {
+		d := &decisions[i]
+		if !p.inQuota(part, d) {
+			continue
+		}
+		binds = true
+		if d.Allowed || part.Leaf != nil && part.Leaf.Shadow {
+			continue
+		}
+		beyond = true
+		if d.RetryAfter == headgate.Never || wait != headgate.Never && d.RetryAfter > wait {
+			wait = d.RetryAfter
+		}
+	}
+	return binds, beyond, wait
+}
+
+// inQuota reports whether the limit that decided is in quota mode.
+func (p *Parts) inQuota(part *Part, d *headgate.Decision) bool {
+	if part.Leaf != nil {
+		return part.Leaf.Quota
+	}
+	if part.Brought != nil {
+		return false
+	}
+	r := p.Policy.Rule(d.Rule.Name())
+	return r != nil && r.Mode == policy.ModeQuota
+}
+
+// spend has quotas turn the request away if all parts that have one are beyond it, as
+// envoyproxy/ratelimit does: where there are several, what asks may take any of them, and
+// where none has anything left there is nothing to take. The part that has to wait the
+// shortest denies then.
+func (p *Parts) spend(parts []Part) bool {
+	var soonest *Part
+	var least time.Duration
+	left := false
+	for i := range parts {
+		part := &parts[i]
+		binds, beyond, wait := p.quota(part)
+		part.Beyond = beyond
+		switch {
+		case !binds:
+		case !beyond:
+			left = true
+		case soonest == nil || wait != headgate.Never && (least == headgate.Never || wait < least):
+			soonest, least = part, wait
+		}
+	}
+	if soonest == nil || left {
+		return false
+	}
+	soonest.spent = true
+	decisions := p.Decisions(soonest)
+	for i := range decisions {
+		d := &decisions[i]
+		if d.Allowed || !p.inQuota(soonest, d) {
+			continue
+		}
+		for j := range p.Told {
+			if p.Told[j] == *d {
+				p.Told[j].Shadow = false
+			}
+		}
+		d.Shadow = false
+	}
+	return true
+}
