@@ -1,8 +1,6 @@
 package cas_test
 
 import (
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -31,14 +29,7 @@ func TestConformance(t *testing.T) { storetest.Run(t, maker) }
 
 // TestHistories holds the store against the model and the oracle.
 func TestHistories(t *testing.T) {
-	total := 60_000
-	if text := os.Getenv("HEADGATE_STEPS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("HEADGATE_STEPS: %v", err)
-		}
-		total = n
-	}
+	total := storetest.Steps(t, 20_000)
 	const length = 300
 	storetest.Histories(t, maker, 1, max(1, total/length), length)
 }

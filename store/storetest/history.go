@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,6 +33,21 @@ func (c *Clock) Add(d time.Duration) { c.micros.Add(d.Microseconds()) }
 
 // Epoch is where the clocks of the suite's tests begin: no window's boundary.
 var Epoch = time.Date(2026, 3, 28, 22, 59, 57, 123457000, time.UTC)
+
+// Steps is how many random steps a test of histories goes through altogether: usual, or
+// what the environment variable HEADGATE_STEPS says, for longer searches.
+func Steps(t testing.TB, usual int) int {
+	t.Helper()
+	text := os.Getenv("HEADGATE_STEPS")
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("HEADGATE_STEPS is %q; it must be a number of steps, 1 or more", text)
+	}
+	return n
+}
 
 // Histories runs random histories of takes, peeks, refunds and resets on the
 // store and on the [Model] and, where it knows the algorithms, on the [Oracle],

@@ -8,14 +8,17 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
+// length is how many steps a history has.
+const length = 400
+
 func TestHistoriesOnModelAndOracle(t *testing.T) {
 	storetest.Histories(t, func(_ testing.TB, clock func() int64) headgate.Store {
 		return storetest.NewModel(clock)
-	}, 1, 300, 400)
+	}, 1, storetest.Steps(t, 40_000)/length, length)
 }
 
 func TestHistoriesOnMemory(t *testing.T) {
 	storetest.Histories(t, func(_ testing.TB, clock func() int64) headgate.Store {
 		return memory.New(memory.WithClock(clock))
-	}, 2, 300, 400)
+	}, 2, storetest.Steps(t, 40_000)/length, length)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,14 +49,7 @@ func TestConformance(t *testing.T) {
 
 // TestHistories holds the store against the model and the oracle.
 func TestHistories(t *testing.T) {
-	total := 20_000
-	if text := os.Getenv("HEADGATE_STEPS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("HEADGATE_STEPS: %v", err)
-		}
-		total = n
-	}
+	total := storetest.Steps(t, 6_000)
 	const length = 250
 	s := servers.StartMemcached(t, 256)
 	storetest.HistoriesSingle(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, s, clock) },

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -44,14 +43,7 @@ func TestConformance(t *testing.T) {
 
 // TestHistories holds the store against the model and the oracle.
 func TestHistories(t *testing.T) {
-	total := 6_000
-	if text := os.Getenv("HEADGATE_STEPS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("HEADGATE_STEPS: %v", err)
-		}
-		total = n
-	}
+	total := storetest.Steps(t, 6_000)
 	const length, lanes = 250, 4
 	s := servers.StartPostgres(t)
 	for lane := range lanes {

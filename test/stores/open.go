@@ -3,7 +3,6 @@ package stores
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -132,19 +131,4 @@ func ScriptCalls(t testing.TB, all ...*servers.Server) int {
 		total += n
 	}
 	return total
-}
-
-// Steps is how many random steps each kind of server goes through: 200,000, or what
-// HEADGATE_STEPS says.
-func Steps(t testing.TB) int {
-	t.Helper()
-	text := os.Getenv("HEADGATE_STEPS")
-	if text == "" {
-		return 200_000
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("HEADGATE_STEPS: %v", err)
-	}
-	return n
 }

@@ -93,7 +93,7 @@ func histories(t *testing.T, client rueidis.Client) {
 		rules = append(rules, rule)
 	}
 	var past []headgate.Check
-	denied, over := 0, max(400, stores.Steps(t)/50)
+	denied, over := 0, max(400, storetest.Steps(t, 32_000)/50)
 	for n := range over {
 		if rng.IntN(3) == 0 {
 			clock.Add(time.Duration(rng.Int64N(int64(time.Second))))

@@ -2,8 +2,6 @@ package denycache_test
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -141,18 +139,12 @@ func TestDenyCacheConforms(t *testing.T) {
 
 // TestDenyCacheHistories: so it is in random histories, held to the model.
 func TestDenyCacheHistories(t *testing.T) {
-	histories := 400
-	if text := os.Getenv("HEADGATE_STEPS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		histories = max(20, n/50)
-	}
+	const length = 100
+	histories := storetest.Steps(t, 12_000) / length
 	var answered atomic.Int64
 	storetest.Histories(t, func(t testing.TB, clock func() int64) headgate.Store {
 		return newHeld(t, clock, &answered)
-	}, 5, histories, 100)
+	}, 5, histories, length)
 	if n := answered.Load(); n < int64(histories)/4 {
 		t.Errorf("%d requests were answered from memory, too few to say anything", n)
 	}
