@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -52,17 +53,27 @@ func StartCluster(t testing.TB, kind Kind, options ...Option) *Cluster {
 		}
 		// All with all: the gossip that would do it takes longer.
 		for _, other := range c.Nodes[:i] {
-			other.must("CLUSTER", "MEET", loopback, strconv.Itoa(node.Port()), strconv.Itoa(node.bus))
+			other.must(node.meeting()...)
 		}
 	}
 	for i, node := range c.Nodes[primaries:] {
 		await(t, "a replica knows its primary", func(ctx context.Context) error {
-			_, err := node.Do(ctx, "CLUSTER", "REPLICATE", c.ids[i])
-			return err
+			if _, err := node.Do(ctx, "CLUSTER", "REPLICATE", c.ids[i]); err != nil {
+				// A meeting that takes longer than the node timeout is given up. On a
+				// busy machine it may have to be asked for again.
+				_, again := node.Do(ctx, c.Nodes[i].meeting()...)
+				return errors.Join(err, again)
+			}
+			return nil
 		})
 	}
 	c.AwaitWhole()
 	return c
+}
+
+// meeting is the command that makes another node meet this one.
+func (s *Server) meeting() []string {
+	return []string{"CLUSTER", "MEET", loopback, strconv.Itoa(s.Port()), strconv.Itoa(s.bus)}
 }
 
 // Impatient has a node that is missed for a second count as gone from now on, at any

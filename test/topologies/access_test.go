@@ -122,6 +122,7 @@ func everything(t *testing.T, store *redis.Store, clustered bool) error {
 // TestPermissions: what the documentation lets a user do is enough for everything,
 // and none of it can be left out.
 func TestPermissions(t *testing.T) {
+	t.Parallel()
 	rules := documented(t, "headgate")
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		try := func(rules ...string) error {
@@ -162,6 +163,7 @@ func TestPermissions(t *testing.T) {
 // TestPermissionsOnTopologies: so it is with Sentinels and on a cluster, where a few
 // more are needed.
 func TestPermissionsOnTopologies(t *testing.T) {
+	t.Parallel()
 	user := append([]string{"ACL", "SETUSER", "headgate", "reset", "on", ">geheim"}, documented(t, "headgate")...)
 	watcher := append([]string{"ACL", "SETUSER", "headgate-watch", "reset", "on", ">geheim too"}, documented(t, "headgate-watch")...)
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
@@ -237,6 +239,7 @@ func TestPrefixes(t *testing.T) {
 
 // TestTLS: over every topology, with a certificate of the client's own.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		certificates := servers.NewCertificates(t)
 		strangers := servers.NewCertificates(t)
@@ -280,6 +283,7 @@ func TestTLS(t *testing.T) {
 
 // TestMistakenTopology: a URL that takes the servers for what they are not is told so.
 func TestMistakenTopology(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		s := servers.StartSentinel(t, kind)
 		c := servers.StartCluster(t, kind)

@@ -88,6 +88,7 @@ func passes(t *testing.T, store *redis.Store) error {
 // TestBus: messages reach all stores of the same prefix, in order and whole, and no
 // others; on every topology.
 func TestBus(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		for name, text := range map[string]string{
 			"single":   servers.Start(t, kind).URL(),

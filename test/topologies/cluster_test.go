@@ -69,6 +69,7 @@ func take(t *testing.T, store headgate.Store, checks ...headgate.Check) headgate
 // TestGroupsAreGivenBack: where one node does not answer, what the others charged is
 // given back, although the caller's time is up.
 func TestGroupsAreGivenBack(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		patient, prefix := openCluster(t, c, 30*time.Second)
@@ -104,6 +105,7 @@ func TestGroupsAreGivenBack(t *testing.T) {
 // TestSlotOnItsWay: while a slot moves, its counters are on two nodes. Requests with
 // several of them are decided as ever, and nothing is counted twice.
 func TestSlotOnItsWay(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		store, prefix := openCluster(t, c, 30*time.Second)
@@ -179,6 +181,7 @@ func forget(t *testing.T, store headgate.Store, checks ...headgate.Check) error 
 // TestSlotsMoveUnderTraffic: no call fails and none is counted twice while slots go
 // from node to node.
 func TestSlotsMoveUnderTraffic(t *testing.T) {
+	t.Parallel()
 	const limit = 10_000_000
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
@@ -221,6 +224,7 @@ func TestSlotsMoveUnderTraffic(t *testing.T) {
 // TestClusterDown: where nobody serves a slot, requests fail at once, and succeed
 // when somebody does.
 func TestClusterDown(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		store, prefix := openCluster(t, c, 5*time.Second)

@@ -19,6 +19,7 @@ import (
 // cluster are settled, cancelled, repeated, found again by their ID and given back as
 // the model does it, and a request that one slot denies leaves nothing in the others.
 func TestReservationsOverSlots(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		client := connect(t, rueidis.ClientOption{InitAddress: []string{c.Nodes[0].Addr()}})
@@ -117,6 +118,7 @@ func TestReservationsOverSlots(t *testing.T) {
 // TestRepeatedAfterFailure: a request that one node could not take is charged in all
 // places when it is repeated, once, and can be settled.
 func TestRepeatedAfterFailure(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		store, prefix := openCluster(t, c, 30*time.Second)

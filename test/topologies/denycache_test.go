@@ -144,6 +144,7 @@ func freedEverywhere(t *testing.T, here, there *node) {
 
 // TestFreedOnAllNodes: what one node frees is admitted by the other, on real servers.
 func TestFreedOnAllNodes(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		t.Run("single", func(t *testing.T) {
 			s := servers.Start(t, kind)

@@ -32,6 +32,7 @@ func diagnose(t *testing.T, store *redis.Store) func(node, what string) []doctor
 
 // TestDiagnoseReplicas: who would take over is looked at as well, once.
 func TestDiagnoseReplicas(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		t.Run("sentinel", func(t *testing.T) {
 			s := servers.StartSentinel(t, kind)

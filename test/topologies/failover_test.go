@@ -108,6 +108,7 @@ func faulty(t *testing.T, url string, fault func(c *callers)) {
 // TestSentinelFailover: a primary that crashes, hangs or steps down costs errors
 // until another one has taken its place, and nothing else.
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	faults := map[string]func(*callers, *servers.Sentinel){
 		"killed": func(c *callers, s *servers.Sentinel) {
 			old := s.Primary()
@@ -159,6 +160,7 @@ func TestSentinelFailover(t *testing.T) {
 
 // TestClusterFailover: so it is in a cluster.
 func TestClusterFailover(t *testing.T) {
+	t.Parallel()
 	faults := map[string]func(*callers, *servers.Cluster){
 		"killed": func(c *callers, s *servers.Cluster) {
 			old := s.Owner(0)

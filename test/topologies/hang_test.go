@@ -19,6 +19,7 @@ import (
 // its counters cost some requests their deadline, and the rest nothing: they fail at
 // once, nothing piles up, and the other nodes answer. So it ends when the node is back.
 func TestClusterNodeHangs(t *testing.T) {
+	t.Parallel()
 	const callers = 256
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)

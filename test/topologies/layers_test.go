@@ -15,6 +15,7 @@ import (
 // report to it exceed limits by no more than they do elsewhere, while a replica takes
 // over on purpose. A report that fails meanwhile is forgotten.
 func TestLayersOnCluster(t *testing.T) {
+	t.Parallel()
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		open := func(prefix string) (all []headgate.Store) {

@@ -15,6 +15,7 @@ import (
 // TestPermitsOnCluster: keys are spread over the slots of a cluster, and permits are what
 // they are on one server.
 func TestPermitsOnCluster(t *testing.T) {
+	t.Parallel()
 	c := servers.StartCluster(t, servers.Redis)
 	storetest.RunPermits(t, 20, func(t testing.TB, clock func() int64) store.Permits {
 		return stores.OpenURL(t, c.URL(), redis.WithClock(clock))
