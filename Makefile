@@ -69,6 +69,10 @@ bench: ## measure Headgate beside its peers and write docs/benchmarks.md (needs 
 simulate: ## put adaptive limits and their peers before a simulated server and write docs/flow-simulation.md (minutes)
 	cd bench/flow && $(GO) test -count=1 -timeout=60m -v -run '^TestWrite$$' . -args -write $(CURDIR)/docs
 
+.PHONY: monitoring
+monitoring: ## write the alert rules and dashboards in deploy/monitoring from the tables in test/monitoring
+	cd test && $(GO) test -count=1 -run '^TestWritten$$' ./monitoring -args -write
+
 .PHONY: chaos
 chaos: ## break Redis and Valkey under load, in every topology, and write the table of docs/failures.md (six minutes)
 	scripts/install-test-programs

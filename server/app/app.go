@@ -27,6 +27,7 @@ import (
 	"github.com/headgate/headgate/server/grpcapi"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
@@ -157,14 +158,19 @@ func (a *App) openDoors(ctx context.Context) error {
 // newDecider makes what all transports ask.
 func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
 	if a.layers != nil {
-		registry.MustRegister(a.layers, a.nodes)
+		registry.MustRegister(a.layers, a.nodes, memoryMetrics{a.without.local})
+	} else if store, ok := a.store.Store.(*memory.Store); ok {
+		registry.MustRegister(memoryMetrics{store})
 	}
 	if a.insights != nil {
 		registry.MustRegister(a.insights)
 	}
-	soft := newSoftHits(registry)
+	soft, lists := newSoftHits(registry), newListHits(registry)
 	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, a.throttleHooks(recorder.Hooks(), registry))}
-	decider := decide.Observe(over, decide.Hooks{Decided: soft.decided})
+	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
+		soft.decided(e)
+		lists.decided(e)
+	}})
 	if a.trial != nil {
 		registry.MustRegister(a.trial)
 		decider = decide.Observe(decider, a.trial.Hooks())

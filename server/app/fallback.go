@@ -19,6 +19,7 @@ import (
 // always does, and has none.
 type withoutStore struct {
 	*fallback.Layer
+	local     *memory.Store    // this server's shares
 	otherwise headgate.OnError // of rules that do not say it
 }
 
@@ -34,13 +35,14 @@ func (a *App) newWithoutStore() (*withoutStore, error) {
 		options = append(options, memory.WithMaxBytes(s.MemoryMiB<<20))
 	}
 	log := &storeLog{logger: s.Logger, otherwise: otherwise, rules: func() []policy.Rule { return a.Policy().Rules() }}
+	local := memory.New(options...)
 	f, err := fallback.New(a.store.Store, fallback.Options{
-		Local: memory.New(options...), Default: otherwise, Learn: s.Learn, Changed: log.changed, Decided: (&sickPart{logger: s.Logger}).decided,
+		Local: local, Default: otherwise, Learn: s.Learn, Changed: log.changed, Decided: (&sickPart{logger: s.Logger}).decided,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &withoutStore{f, otherwise}, nil
+	return &withoutStore{f, local, otherwise}, nil
 }
 
 // decisive is the store that requests are decided by.

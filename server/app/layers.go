@@ -23,6 +23,7 @@ type layers struct {
 	lease   *lease.Layer
 	async   *async.Layer
 	denials *denycache.Layer
+	carries bool            // whether the store carries messages of servers to each other
 	all     []layered.Layer // from the inside out
 	logger  *slog.Logger
 }
@@ -44,7 +45,8 @@ func (a *App) newLayers() (*layers, error) {
 	add(l.lease, failed)
 	l.async, failed = async.New(l.store(), async.Options{})
 	add(l.async, failed)
-	bus, _ := a.store.Store.(denycache.Bus)
+	bus, carries := a.store.Store.(denycache.Bus)
+	l.carries = carries
 	l.denials, failed = denycache.New(l.store(), denycache.Options{All: a.settings.DenyCache, Bus: bus})
 	add(l.denials, failed)
 	if err != nil {

@@ -29,7 +29,7 @@ var (
 	heardDesc = prometheus.NewDesc("headgate_deny_cache_messages_total",
 		"Messages of servers about keys to forget. Result: heard, unknown (of another version).", []string{"result"}, nil)
 	listeningDesc = prometheus.NewDesc("headgate_deny_cache_listening",
-		"1 while messages of the other servers arrive, else 0.", nil, nil)
+		"1 while messages of the other servers arrive, else 0. Absent if the store carries no messages.", nil, nil)
 )
 
 // Describe is part of [prometheus.Collector].
@@ -75,9 +75,12 @@ func (l *layers) Collect(to chan<- prometheus.Metric) {
 	counter(newsDesc, denials.Dropped, "dropped")
 	counter(heardDesc, denials.Received-denials.Unknown, "heard")
 	counter(heardDesc, denials.Unknown, "unknown")
-	listening := int64(0)
-	if denials.Listening {
-		listening = 1
+	// A store that carries no messages has nobody who could listen.
+	if l.carries {
+		listening := int64(0)
+		if denials.Listening {
+			listening = 1
+		}
+		gauge(listeningDesc, listening)
 	}
-	gauge(listeningDesc, listening)
 }
