@@ -72,12 +72,12 @@ func TestInsight(t *testing.T) {
 		t.Errorf("store: %+v", s.Range)
 	}
 
-	write(t, file, strings.Replace(tariff, "4 per", "8 per", 1)+"  - name: other\n    limits: [5 per 1s]\n")
+	replace(t, file, strings.Replace(tariff, "4 per", "8 per", 1)+"  - name: other\n    limits: [5 per 1s]\n")
 	deadline := time.Now().Add(within)
 	for r.Policy().Version == 1 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
-	write(t, file, "rules: 7\n")
+	replace(t, file, "rules: 7\n")
 	var policy insightapi.PolicyReport
 	for deadline := time.Now().Add(within); len(policy.Changes) < 3 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		r.insight(t, "policy", &policy)
