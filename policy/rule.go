@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/headgate/headgate"
@@ -242,6 +243,17 @@ func (r *Rule) eachLimits(f func(field, which string, limits *headgate.Rule)) {
 	}
 	for i := range r.Overrides[:min(len(r.Overrides), MaxOverrides)] {
 		call(fmt.Sprintf("overrides.%d", i), "the override", r.Overrides[i].Limits)
+	}
+}
+
+// EachLimits returns all limits that the rule has for some request: its own, those of
+// each tier of its tariff, and those of its overrides. Limits may be among them twice.
+func (r *Rule) EachLimits() iter.Seq[*headgate.Rule] {
+	return func(yield func(*headgate.Rule) bool) {
+		more := true
+		r.eachLimits(func(_, _ string, limits *headgate.Rule) {
+			more = more && yield(limits)
+		})
 	}
 }
 

@@ -72,14 +72,9 @@ func keyBytes(s *policy.Set, r *policy.Rule) int64 {
 
 // largest is the size of a counter with those of the rule's limits that take the most.
 func largest(r *policy.Rule) int64 {
-	most := counterBytes(r.Limits.Limits(), r)
-	if r.Tariff != nil {
-		for _, t := range r.Tariff.Tiers {
-			most = max(most, counterBytes(t.Limits.Limits(), r))
-		}
-	}
-	for _, o := range r.Overrides {
-		most = max(most, counterBytes(o.Limits.Limits(), r))
+	most := int64(0)
+	for limits := range r.EachLimits() {
+		most = max(most, counterBytes(limits.Limits(), r))
 	}
 	return most
 }

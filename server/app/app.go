@@ -46,6 +46,8 @@ type App struct {
 	gateway      *gatewaySource // nil without a gateway file
 	keeper       *inprogress.Keeper
 	reserve      reserve
+	requests     *requests
+	limits       *limits
 	insights     *insights           // nil if they are not wanted
 	gated        *gateway.Gateway    // nil without a gateway
 	answers      *insightapi.Handler // nil without insights
@@ -122,6 +124,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		return err
 	}
 	store := a.decisive()
+	a.requests = newRequests(registry)
 	decider := a.newDecider(store, recorder, registry)
 	s, err := a.newHTTP(decider, registry)
 	if err != nil {
@@ -166,6 +169,8 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 		registry.MustRegister(a.insights)
 	}
 	soft, lists := newSoftHits(registry), newListHits(registry)
+	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists}
+	registry.MustRegister(a.limits)
 	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, a.throttleHooks(recorder.Hooks(), registry))}
 	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
 		soft.decided(e)
@@ -219,7 +224,7 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 				return now, result == changed, nil
 			}, Candidate: a.candidateReport(), Insight: a.insightPaths()},
 			Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
-			Metrics:   promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}),
+			Metrics:   a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)})),
 			Dialect:   dialect,
 			Logger:    logger,
 			AccessLog: a.settings.AccessLog,

@@ -67,6 +67,7 @@ func TestEnvoyConfig(t *testing.T) {
 	if answer := r.shouldLimit(t, "edge", "user", "anna"); answer.GetOverallCode() != pb.RateLimitResponse_OK {
 		t.Errorf("after the reset: %v", answer)
 	}
+	r.metrics(t, `headgate_requests_total{door="envoy",outcome="denied"} 1`, `headgate_requests_waiting{door="envoy"} 0`)
 	if _, metrics := r.do(t, "GET", "/metrics", ""); !strings.Contains(metrics, `headgate_decisions_total{limit="2 per 1d",outcome="denied",rule="edge.user"} 1`) || strings.Contains(metrics, "anna") {
 		t.Errorf("the metrics: %s", metrics)
 	}

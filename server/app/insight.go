@@ -186,8 +186,9 @@ func (a *App) storeStatus(of time.Duration) insightapi.Store {
 	return out
 }
 
-// seen has what a door asks for recorded. Without insight it is the decider itself.
+// seen has what a door asks for counted and, if there is insight, recorded.
 func (a *App) seen(decider decide.Decider, door string) decide.Decider {
+	decider = a.requests.door(decider, door)
 	if a.insights == nil {
 		return decider
 	}

@@ -4,20 +4,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
 
 // listHits counts requests that an entry of the policy's lists has answered. No limit is
 // asked about these, so that what counts the decisions of a store does not see them.
-type listHits struct{ byEntry *prometheus.CounterVec }
+type listHits struct{ byEntry *ending }
 
 func newListHits(registry *prometheus.Registry) *listHits {
-	l := &listHits{prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &listHits{newEnding(registry, prometheus.CounterOpts{
 		Name: "headgate_list_hits_total",
 		Help: "Requests that an entry of a list of the policy has answered. List: allow, deny.",
-	}, []string{"list", "entry"})}
-	registry.MustRegister(l.byEntry)
-	return l
+	}, "list", "entry")}
 }
 
 func (l *listHits) decided(e decide.Event) {
@@ -26,8 +25,19 @@ func (l *listHits) decided(e decide.Event) {
 	}
 	switch {
 	case e.Ask.Denied != nil:
-		l.byEntry.WithLabelValues("deny", e.Ask.Denied.Name).Inc()
+		l.byEntry.inc("deny", e.Ask.Denied.Name)
 	case e.Ask.Allowed != nil:
-		l.byEntry.WithLabelValues("allow", e.Ask.Allowed.Name).Inc()
+		l.byEntry.inc("allow", e.Ask.Allowed.Name)
 	}
+}
+
+// keep ends the series of entries that the policy no longer has.
+func (l *listHits) keep(set *policy.Set) {
+	in := make(map[[2]string]bool)
+	for list, entries := range map[string][]policy.ListEntry{"allow": set.Allowed(), "deny": set.Denied()} {
+		for i := range entries {
+			in[[2]string{list, entries[i].Name}] = true
+		}
+	}
+	l.byEntry.keep(func(of [2]string) bool { return in[of] })
 }

@@ -10,15 +10,13 @@ import (
 // softHits counts requests that were admitted and yet are a warning. Which limits
 // warn is known to policies alone, so that what counts the decisions of a store
 // cannot know it.
-type softHits struct{ byRule *prometheus.CounterVec }
+type softHits struct{ byRule *ending }
 
 func newSoftHits(registry *prometheus.Registry) *softHits {
-	s := &softHits{prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &softHits{newEnding(registry, prometheus.CounterOpts{
 		Name: "headgate_soft_total",
 		Help: "Requests that were admitted and left a limit of the rule at or above the percentage from which it warns (soft).",
-	}, []string{"rule"})}
-	registry.MustRegister(s.byRule)
-	return s
+	}, "rule")}
 }
 
 // decided counts each rule once for a request. The decisions of a rule stand
@@ -31,7 +29,7 @@ func (s *softHits) decided(e decide.Event) {
 	for i := range e.Decisions {
 		if d := &e.Decisions[i]; d.Check != last && d.Allowed && e.Ask.Policy.Soft(d) {
 			last = d.Check
-			s.byRule.WithLabelValues(d.Rule.Name()).Inc()
+			s.byRule.inc(d.Rule.Name())
 		}
 	}
 }

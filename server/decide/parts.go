@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/errtext"
@@ -38,6 +39,8 @@ type Parts struct {
 	// Told holds the decisions of all parts after Take, each once and without those of
 	// refunds.
 	Told []headgate.Decision
+	// Took is how long Take took.
+	Took time.Duration
 
 	facts     policy.Descriptor   // of all parts
 	checks    []headgate.Check    // of all parts
@@ -97,6 +100,7 @@ func (p *Parts) Reset() {
 	clear(p.decisions)
 	clear(p.best)
 	p.Policy, p.Domain, p.Independent, p.List, p.Told = Policy{}, "", false, p.List[:0], p.Told[:0]
+	p.Took = 0
 	p.facts, p.checks, p.places, p.entries = p.facts[:0], p.checks[:0], p.places[:0], p.entries[:0]
 	p.decisions, p.best, p.outcome = p.decisions[:0], p.best[:0], Outcome{}
 	for op := range p.batches {

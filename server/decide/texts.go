@@ -59,28 +59,14 @@ func (t *Texts[T]) Of(set *policy.Set, d *headgate.Decision) *T {
 
 func (t *Texts[T]) all(set *policy.Set) *policyTexts[T] {
 	made := &policyTexts[T]{set: set, byLimit: make(map[*headgate.Limit]*T)}
-	add := func(r *headgate.Rule) {
-		if r == nil {
-			return
-		}
-		limits := r.Limits()
-		for i := range limits {
-			text := t.write(NewLimitText(r, &limits[i]))
-			made.byLimit[&limits[i]] = &text
-		}
-	}
 	rules := set.Rules()
 	for i := range rules {
-		r := &rules[i]
-		add(r.Limits)
-		if r.Tariff != nil {
-			add(r.Tariff.Other)
-			for j := range r.Tariff.Tiers {
-				add(r.Tariff.Tiers[j].Limits)
+		for r := range rules[i].EachLimits() {
+			limits := r.Limits()
+			for j := range limits {
+				text := t.write(NewLimitText(r, &limits[j]))
+				made.byLimit[&limits[j]] = &text
 			}
-		}
-		for j := range r.Overrides {
-			add(r.Overrides[j].Limits)
 		}
 	}
 	return made

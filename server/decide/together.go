@@ -26,7 +26,9 @@ func (b *batch) reset() {
 // are charged, or none is. Peeks come first, and refunds last. In the end Take tells the
 // Decider; see [Decider.Told].
 func (p *Parts) Take(ctx context.Context, d Decider) error {
+	began := time.Now()
 	err := p.take(ctx, d)
+	p.Took = time.Since(began)
 	d.Told(p, err)
 	return err
 }

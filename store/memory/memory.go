@@ -329,16 +329,16 @@ func mix(a, b uint64) uint64 {
 	return h | 1
 }
 
-// Stats are counts since the store was made, but for Counters, Bytes and Logs,
-// which are of now.
+// Stats are counts since the store was made, but for Counters, Bytes, MaxBytes
+// and Logs, which are of now.
 type Stats struct {
 	// Counters is how many counters are held, idle ones that have not been
 	// dropped yet among them.
 	Counters int
 	// Logs is how many of them are logs of sliding windows.
 	Logs int
-	// Bytes is the memory that they take.
-	Bytes int64
+	// Bytes is the memory that they take, and MaxBytes its bound.
+	Bytes, MaxBytes int64
 	// Shared is how many decisions were made on shared counters because memory
 	// was full.
 	Shared uint64
@@ -352,6 +352,7 @@ func (s *Store) Stats() Stats {
 	for i := range s.shards {
 		s.shards[i].addTo(&all)
 	}
+	all.MaxBytes = s.budget.max
 	all.Bytes = s.budget.tables.Load() + s.budget.logs.Load()
 	return all
 }

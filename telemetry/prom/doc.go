@@ -40,6 +40,6 @@
 // four. A program that makes up rule names from what its users send has no such
 // bound.
 //
-// A rule that is no longer in the policy keeps its series until the process
-// ends, as Prometheus expects of counters.
+// A rule that is no longer in the policy keeps its series until the process ends, or
+// until [Recorder.Keep] is told that it has gone.
 package prom

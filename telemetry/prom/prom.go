@@ -3,6 +3,7 @@ package prom
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,13 @@ type Recorder struct {
 	// known spares Decided the work of finding a counter by its labels. The map
 	// is never changed once it stands here: a limit that is new gets a copy.
 	known atomic.Pointer[map[*headgate.Limit]*counters]
+
+	mu     sync.Mutex // guards series
+	series map[series]*counters
 }
+
+// series names the counters of one limit by their labels.
+type series struct{ rule, limit string }
 
 // maxKnown bounds the known limits. Policies that are reloaded leave limits
 // behind that nobody asks about any more; beyond the bound all are forgotten and
@@ -62,6 +69,7 @@ func Buckets() []float64 {
 // a registerer that adds a label, see [prometheus.WrapRegistererWith].
 func New(reg prometheus.Registerer) (*Recorder, error) {
 	r := &Recorder{
+		series: make(map[series]*counters),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headgate_decisions_total",
 			Help: "Decisions on requests, one for each limit that bound them. " +
@@ -183,14 +191,11 @@ func (r *Recorder) counters(d *headgate.Decision, place int) *counters {
 	if c, ok := (*known)[limit]; ok {
 		return c
 	}
-	var rule string
+	labels := series{limit: limit.String()}
 	if d.Rule != nil {
-		rule = d.Rule.Name()
+		labels.rule = d.Rule.Name()
 	}
-	c := new(counters)
-	for i, outcome := range outcomes {
-		c[i] = r.decisions.WithLabelValues(rule, limit.String(), outcome)
-	}
+	c := r.labelled(labels)
 	grown := make(map[*headgate.Limit]*counters, len(*known)+1)
 	if len(*known) < maxKnown {
 		for limit, c := range *known {
@@ -201,4 +206,42 @@ func (r *Recorder) counters(d *headgate.Decision, place int) *counters {
 	// Whoever loses the race is found again at the next decision.
 	r.known.CompareAndSwap(known, &grown)
 	return c
+}
+
+// labelled returns the counters with these labels.
+func (r *Recorder) labelled(labels series) *counters {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.series[labels]
+	if c == nil {
+		c = new(counters)
+		for i, outcome := range outcomes {
+			c[i] = r.decisions.WithLabelValues(labels.rule, labels.limit, outcome)
+		}
+		r.series[labels] = c
+	}
+	return c
+}
+
+// Keep ends the series of all limits for which in reports false: those of rules that a
+// new policy no longer has. A request that is being decided meanwhile may begin the series
+// of a limit anew, or be lost to it. So call Keep before each scrape, and not only once.
+func (r *Recorder) Keep(in func(rule, limit string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.series)
+	for labels := range r.series {
+		if in(labels.rule, labels.limit) {
+			continue
+		}
+		for _, outcome := range outcomes {
+			r.decisions.DeleteLabelValues(labels.rule, labels.limit, outcome)
+		}
+		delete(r.series, labels)
+	}
+	if len(r.series) < before {
+		// Some of the known counters are no longer shown. Those that are in use are found
+		// again.
+		r.known.Store(&map[*headgate.Limit]*counters{})
+	}
 }

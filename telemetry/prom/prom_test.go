@@ -281,3 +281,33 @@ func BenchmarkDecided(b *testing.B) {
 		hooks.Decided(b.Context(), headgate.OpTake, nil, decisions, 12*time.Microsecond)
 	}
 }
+
+// TestKeep: the series of a limit that has gone end, and begin anew at zero if the limit is
+// asked about again. The others go on.
+func TestKeep(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	r, err := prom.New(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := headgate.MustRule("other", headgate.PerHour(9))
+	store := headgate.Observe(scripted{}, r.Hooks())
+	take := func() {
+		t.Helper()
+		if _, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: login, Key: "yy"}, {Rule: other, Key: "y"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	series := func(rule, limit string) float64 {
+		return value(t, reg, "headgate_decisions_total", map[string]string{"rule": rule, "limit": limit, "outcome": "allowed"})
+	}
+	take()
+	r.Keep(func(rule, limit string) bool { return rule == "login" && limit == "5 per 3s" })
+	if n := testutil.CollectAndCount(reg, "headgate_decisions_total"); n != 4 {
+		t.Errorf("there are %d series, want the 4 of one limit", n)
+	}
+	take()
+	if kept, back, anew := series("login", "5 per 3s"), series("login", "20 per 1m"), series("other", "9 per 1h"); kept != 2 || back != 1 || anew != 1 {
+		t.Errorf("a kept limit has %v, limits that came back have %v and %v; want 2, 1 and 1", kept, back, anew)
+	}
+}
