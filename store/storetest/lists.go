@@ -39,11 +39,11 @@ func limitsByMethod(t *testing.T, mk Maker) {
 }
 
 // hourlyWindowAdded is the rollout of a policy that adds a window: one server has
-// [100 per 1s], the other [100 per 1s, 400 per 1h], and both ask all the time.
+// [20 per 1s], the other [20 per 1s, 80 per 1h], and both ask all the time.
 func hourlyWindowAdded(t *testing.T, mk Maker) {
 	s := newSubject(t, mk)
-	old := headgate.MustRule("api", headgate.Sliding(100, time.Second))
-	next := headgate.MustRule("api", headgate.Sliding(100, time.Second), headgate.Sliding(400, time.Hour))
+	old := headgate.MustRule("api", headgate.Sliding(20, time.Second))
+	next := headgate.MustRule("api", headgate.Sliding(20, time.Second), headgate.Sliding(80, time.Hour))
 	ask := func(r *headgate.Rule) bool {
 		return headgate.NewVerdict(s.do(headgate.OpTake, headgate.Check{Rule: r, Key: "ann"})).Allowed
 	}
@@ -52,24 +52,24 @@ func hourlyWindowAdded(t *testing.T, mk Maker) {
 		t.Fatal("the first request is denied")
 	}
 	all, hourly := 1, 1
-	for range 2700 { // 27 s
-		s.wait(5 * time.Millisecond)
+	for range 540 { // 27 s
+		s.wait(25 * time.Millisecond)
 		if ask(old) {
 			all++
 		}
-		s.wait(5 * time.Millisecond)
+		s.wait(25 * time.Millisecond)
 		if ask(next) {
 			all, hourly = all+1, hourly+1
-			if all > 400 {
+			if all > 80 {
 				t.Fatalf("the hourly list has admitted request %d of all", all)
 			}
 		}
 	}
-	if hourly < 190 || hourly > 210 {
-		t.Errorf("the hourly list has admitted %d, want about half of 400", hourly)
+	if hourly < 36 || hourly > 44 {
+		t.Errorf("the hourly list has admitted %d, want about half of 80", hourly)
 	}
-	if all < 2000 {
-		t.Errorf("%d were admitted, want more than 2,000: the old list has no hourly limit", all)
+	if all < 400 {
+		t.Errorf("%d were admitted, want more than 400: the old list has no hourly limit", all)
 	}
 	// When only the new list is left, it admits nothing before the hour has passed.
 	d := s.do(headgate.OpPeek, headgate.Check{Rule: next, Key: "ann"})
@@ -149,7 +149,7 @@ func busyBesideLong(t *testing.T, mk Maker) {
 	for range 30 {
 		compare(headgate.OpTake, headgate.Check{Rule: rules[2], Key: "k"})
 	}
-	for range 3500 {
+	for range 1800 { // more charges than come before a log is squeezed
 		s.wait(time.Duration(rng.IntN(8)) * time.Millisecond)
 		c := headgate.Check{Rule: rules[rng.IntN(2)], Key: "k", Cost: 1 + rng.Int64N(2)}
 		if rng.IntN(300) == 0 {
@@ -222,7 +222,7 @@ func ownRates(t *testing.T, mk Maker) {
 			all.burst = max(all.burst, l.Burst)
 		}
 		all.units = new(big.Rat)
-		for range 400 {
+		for range 200 {
 			// As long as one of them takes for a few units.
 			unit := period.Microseconds()/rules[rng.IntN(len(rules))].Limits()[0].Count + 1
 			s.wait(time.Duration(rng.Int64N(2*unit)) * time.Microsecond)
