@@ -102,6 +102,7 @@ func (a *attempt) call(wait time.Duration) (flow.Permit, store.PermitAnswer, err
 		TTL: g.config.TTL, Queue: g.config.Queue, Wait: wait,
 	})
 	if err != nil || !answer.Granted() {
+		g.crowded(a.e)
 		return flow.Permit{}, answer, err
 	}
 	end := began.Add(answer.Lease.Remaining - g.config.Margin)
@@ -111,7 +112,9 @@ func (a *attempt) call(wait time.Duration) (flow.Permit, store.PermitAnswer, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.hold(a.e, a.r.Units(), &answer.Lease, end), answer, nil
+	limit := g.limitFor(a.r)
+	a.e.roomy = answer.Line == 0 && answer.InUse <= limit/lingerPart
+	return g.hold(a.e, a.r.Units(), &grant{answer.Lease, limit, time.Now()}, end), answer, nil
 }
 
 // forget has what the store may have granted, or the place in its line, given back: the
@@ -121,7 +124,7 @@ func (a *attempt) forget() {
 		return
 	}
 	g := a.g
-	h := &holding{gate: g, lease: store.Lease{Key: g.config.Prefix + a.r.Key, Holder: a.holder}, state: leaving}
+	h := &holding{gate: g, grant: grant{lease: store.Lease{Key: g.config.Prefix + a.r.Key, Holder: a.holder}}, state: leaving}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h.setEnd(time.Now().Add(g.config.TTL))

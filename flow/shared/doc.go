@@ -48,7 +48,8 @@
 //
 // # Caveats
 //
-// A permit costs a call to the store, and another one to give it back.
+// A permit costs a call to the store, and another one to give it back. With Config.Linger
+// most permits of a busy process cost none, where the limit is far from being reached.
 //
 // A machine that is suspended stops the clock by which a process knows that its lease has
 // ended. It finds out with its next renewal. What the store loses at a failover is lost:

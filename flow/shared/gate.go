@@ -54,6 +54,10 @@ type entry struct {
 	line   *waiting.Line // of those who wait in this process; nil before somebody has
 	// freed has one when something was given back in this process.
 	freed chan struct{}
+	// roomy is whether the store's last answer left room for leases that linger, which are
+	// in idle. Each of them uses the entry.
+	roomy bool
+	idle  []*holding
 }
 
 // Stats is a snapshot of a gate: of this process, not of all.
@@ -63,6 +67,8 @@ type Stats struct {
 	// gate was made.
 	Leases  int64
 	Renewed uint64
+	// Reused counts the permits that were given on a lease that had lingered.
+	Reused uint64
 	// Failed counts calls to the store that ended in an error, and Local the permits that
 	// were given, or kept, without a lease because of that.
 	Failed, Local uint64
@@ -123,6 +129,9 @@ func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permi
 		return flow.Permit{}, err
 	}
 	defer g.leave(e)
+	if p, ok := g.reuse(e, r); ok {
+		return p, nil
+	}
 	a := attempt{g: g, e: e, r: r, ctx: ctx}
 	if !wait {
 		return a.once()

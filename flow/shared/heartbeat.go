@@ -17,7 +17,7 @@ const maxCalls = 32
 type events []*holding
 
 func (e events) Len() int           { return len(e) }
-func (e events) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
+func (e events) Less(i, j int) bool { return e[i].due.Before(e[j].due) }
 func (e events) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
 	e[i].index, e[j].index = i, j
@@ -46,7 +46,7 @@ func (g *Gate) schedule(h *holding, at time.Time) {
 	if g.over { // the lease ends by itself
 		return
 	}
-	h.at = at
+	h.due = at
 	if h.queued {
 		heap.Fix(&g.events, h.index)
 	} else {
@@ -92,7 +92,7 @@ func (g *Gate) beat() {
 			all.tell()
 			return
 		}
-		timer.Reset(time.Until(g.events[0].at))
+		timer.Reset(time.Until(g.events[0].due))
 		g.mu.Unlock()
 		all.tell()
 		select {
@@ -104,8 +104,9 @@ func (g *Gate) beat() {
 
 // due deals with all holdings whose time has come. The gate is locked.
 func (g *Gate) due(now time.Time) (all losses) {
-	for !g.over && len(g.events) > 0 && !g.events[0].at.After(now) {
+	for !g.over && len(g.events) > 0 && !g.events[0].due.After(now) {
 		h := g.events[0]
+		g.forgo(h)
 		switch over := !now.Before(h.endsAt()); {
 		case over && h.state == leased:
 			g.overdue(h, &all)

@@ -22,12 +22,12 @@ type holding struct {
 	end atomic.Int64
 
 	// The gate's lock guards what follows.
-	lease   store.Lease
+	grant
 	state   state
 	why     error // it was lost
 	cancels []context.CancelCauseFunc
 	calling bool      // the heartbeat calls the store for it
-	at      time.Time // when the heartbeat is to look at it
+	due     time.Time // when the heartbeat is to look at it
 	index   int       // in the events, if scheduled
 	queued  bool      // it is scheduled
 }
@@ -58,8 +58,15 @@ const (
 	releaseWithin = time.Second
 )
 
+// grant is a lease, the limit that it was granted under, and when. A local permit has none.
+type grant struct {
+	lease store.Lease
+	limit int64
+	at    time.Time
+}
+
 // hold returns the permit of a lease, or of none. The gate is locked.
-func (g *Gate) hold(e *entry, cost int64, l *store.Lease, end time.Time) flow.Permit {
+func (g *Gate) hold(e *entry, cost int64, l *grant, end time.Time) flow.Permit {
 	now := time.Now()
 	h := &holding{gate: g, entry: e, cost: cost, since: now}
 	e.users++
@@ -70,7 +77,7 @@ func (g *Gate) hold(e *entry, cost int64, l *store.Lease, end time.Time) flow.Pe
 		g.stats.Local++
 		return h.Issue(h)
 	}
-	h.lease, h.state = *l, leased
+	h.grant, h.state = *l, leased
 	h.setEnd(end)
 	if g.over { // it was closed while the store was asked
 		h.state, h.why = lost, h.lostBy(ErrClosed)
@@ -89,6 +96,7 @@ func (h *holding) GiveBack(outcome flow.Outcome) {
 	release := h.state == leased || h.state == lost && time.Now().Before(h.endsAt().Add(g.config.Margin))
 	if h.state == leased {
 		g.stats.Leases--
+		release = !g.linger(h)
 	}
 	h.state = given
 	g.unschedule(h)
@@ -109,7 +117,7 @@ func (h *holding) GiveBack(outcome flow.Outcome) {
 		if err != nil {
 			g.mu.Lock()
 			g.stats.Failed++
-			again := &holding{gate: g, lease: h.lease, state: leaving}
+			again := &holding{gate: g, grant: h.grant, state: leaving}
 			again.end.Store(h.end.Load())
 			g.schedule(again, time.Now().Add(g.pause()))
 			g.mu.Unlock()
