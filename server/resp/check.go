@@ -55,6 +55,10 @@ func decisionCommands() []*command {
 			params:  []param{{name: "key"}, {name: "max_burst"}, {name: "count"}, {name: "period"}, {name: "quantity", optional: true}},
 			summary: "Takes units from a limit that no rule has, as redis-cell does.",
 		},
+		{
+			name: "DEL", least: 2, run: (*call).del, key: 1, params: []param{{name: "key", multiple: true}},
+			summary: "Forgets what CL.THROTTLE has taken of the keys.",
+		},
 	}
 }
 

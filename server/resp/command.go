@@ -84,7 +84,7 @@ func (k *call) release() {
 // arrived behind it.
 func (c *conn) run(args []string, more bool) {
 	cmd := c.server.find(args[0])
-	if cmd != nil && cmd.decides && c.open && c.server.options.SideBySide && (more || len(c.pending) > 0) && c.start(cmd, args) {
+	if c.queue == nil && cmd != nil && cmd.decides && c.open && c.server.options.SideBySide && (more || len(c.pending) > 0) && c.start(cmd, args) {
 		return
 	}
 	// Everything else is done when everything before it is done.
@@ -171,8 +171,15 @@ func (k *call) dispatch() {
 		k.fail("ERR", "unknown command "+quote(k.args[0])+"; COMMAND LIST has those that there are")
 	case n < cmd.least || cmd.most > 0 && n > cmd.most:
 		k.fail("ERR", "wrong number of arguments for "+cmd.name+": "+strconv.Itoa(n-1)+"; write "+cmd.usage())
+	case k.conn.queue != nil && !cmd.unqueued():
+		k.enqueue()
+		return
 	default:
 		cmd.run(k)
+		return
+	}
+	if k.conn.queue != nil {
+		k.conn.queue.broken = true
 	}
 }
 

@@ -95,7 +95,7 @@ func (k *call) commandDocs(names []string) {
 	k.out = k.proto.appendMap(k.out, len(found))
 	for _, c := range found {
 		group := "connection"
-		if strings.Contains(c.name, ".") {
+		if strings.Contains(c.name, ".") || c.name == "DEL" {
 			group = "headgate"
 		}
 		k.out = appendBulk(k.out, strings.ToLower(c.name))

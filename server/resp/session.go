@@ -14,6 +14,7 @@ type session struct {
 	proto protocol
 	open  bool // The token was shown, or there is none.
 	name  string
+	queue *queue // since MULTI; nil without it
 }
 
 func (s *Server) newSession() session {
@@ -37,6 +38,9 @@ func sessionCommands() []*command {
 		{name: "SELECT", least: 2, most: 2, run: (*call).choose, summary: "Chooses the database, of which there is one: 0.", params: []param{{name: "index"}}},
 		{name: "RESET", least: 1, most: 1, stranger: true, run: (*call).reset, summary: "Makes the connection as it was when it was new."},
 		{name: "CLIENT", least: 2, run: (*call).client, summary: "ID, GETNAME, SETNAME, SETINFO and such, which clients send.", params: []param{{name: "subcommand"}, {name: "argument", optional: true, multiple: true}}},
+		{name: "MULTI", least: 1, most: 1, run: (*call).multi, summary: "Keeps the commands that follow until EXEC."},
+		{name: "EXEC", least: 1, most: 1, run: (*call).exec, summary: "Carries out the commands since MULTI, one after the other."},
+		{name: "DISCARD", least: 1, most: 1, run: (*call).discard, summary: "Forgets the commands since MULTI."},
 		{name: "INFO", least: 1, run: (*call).info, summary: "Says what is there.", params: []param{{name: "section", optional: true, multiple: true}}},
 		{name: "COMMAND", least: 1, run: (*call).commandInfo, summary: "Lists the commands: COUNT, LIST, INFO and DOCS.", params: []param{{name: "subcommand", optional: true}, {name: "name", optional: true, multiple: true}}},
 	}

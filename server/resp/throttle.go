@@ -1,6 +1,9 @@
 package resp
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +22,16 @@ type throttle struct{ maxBurst, count, period int64 }
 
 // throttles keeps the rules that CL.THROTTLE was asked for lately, compiled.
 type throttles struct {
-	mu    sync.RWMutex // guards known
+	mu    sync.RWMutex // guards what follows
 	known map[throttle]*headgate.Rule
+	// periods are those that were asked for since the server began, in seconds: each has
+	// counters of its own, which only a rule with that period can forget. There are no more
+	// than maxPeriods; after that nothing is noted.
+	periods map[int64]bool
 }
+
+// maxPeriods bounds the periods that are remembered, a few bytes each.
+const maxPeriods = 1 << 16
 
 // maxThrottles bounds the known rules. One that is forgotten is compiled again when
 // it is asked for; what was used under it is with the store.
@@ -48,7 +58,10 @@ func (t *throttles) rule(want throttle) (*headgate.Rule, error) {
 		return other, nil
 	}
 	if t.known == nil {
-		t.known = make(map[throttle]*headgate.Rule)
+		t.known, t.periods = make(map[throttle]*headgate.Rule), make(map[int64]bool)
+	}
+	if len(t.periods) < maxPeriods {
+		t.periods[want.period] = true
 	}
 	for some := range t.known {
 		if len(t.known) < maxThrottles {
@@ -58,6 +71,61 @@ func (t *throttles) rule(want throttle) (*headgate.Rule, error) {
 	}
 	t.known[want] = r
 	return r, nil
+}
+
+// forgetting returns rules that have a limit of every period which was asked for. To reset
+// all of them for a key forgets all of its counters. Stores that keep them in one value do so
+// with the first, whatever the periods.
+func (t *throttles) forgetting() ([]*headgate.Rule, error) {
+	t.mu.RLock()
+	periods := slices.Sorted(maps.Keys(t.periods))
+	t.mu.RUnlock()
+	if len(periods) == 0 {
+		periods = []int64{1}
+	}
+	var rules []*headgate.Rule
+	for some := range slices.Chunk(periods, headgate.MaxLimits) {
+		limits := make([]headgate.Limit, len(some))
+		for i, period := range some {
+			limits[i] = headgate.Limit{Count: 1, Period: time.Duration(period) * time.Second}
+		}
+		r, err := headgate.NewRule(ThrottleRule, limits...)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// del forgets what was used of keys of CL.THROTTLE, whatever the period, and answers with their
+// number. Nobody knows whether anything was used.
+func (k *call) del() {
+	server, keys := k.conn.server, k.args[1:]
+	if len(keys) > headgate.MaxChecks {
+		k.fail("ERR", fmt.Sprintf("%s: there are %d keys, must be at most %d", k.command.name, len(keys), headgate.MaxChecks))
+		return
+	}
+	rules, err := server.throttles.forgetting()
+	if err != nil {
+		k.refuse(decide.Fail(server.ctx, err))
+		return
+	}
+	for _, rule := range rules {
+		r := &k.request
+		k.begin()
+		r.Policy, r.Op = server.decider.Policy(), headgate.OpReset
+		for i, key := range keys {
+			if !slices.Contains(keys[:i], key) {
+				r.Checks = append(r.Checks, headgate.Check{Rule: rule, Key: key})
+			}
+		}
+		if o := r.Take(server.ctx, server.decider); o.Kind != decide.Decided {
+			k.refuse(o)
+			return
+		}
+	}
+	k.out = appendInt(k.out, int64(len(k.request.Checks)))
 }
 
 // throttle answers as redis-cell does: limited or not, the limit, what remains,
