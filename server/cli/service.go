@@ -108,6 +108,10 @@ func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	// Whoever reads the log may go away. Its lines are lost then, and no request is. (The Go
+	// runtime ends a process for this signal only if it comes from its own output.)
+	signal.Ignore(syscall.SIGPIPE)
+	defer signal.Reset(syscall.SIGPIPE)
 	settings.Mistakes = c.mistakes
 	made, err := app.New(c.ctx, settings)
 	if err != nil {
