@@ -22,6 +22,15 @@ var (
 	// caller's choice.
 	ErrUnavailable = errors.New("headgate: store unavailable")
 
+	// ErrFull means that the store has no room left for what the request needs to have
+	// kept. Nothing was charged. Such an error is an ErrUnavailable too.
+	ErrFull = errors.New("headgate: store full")
+
+	// ErrDamaged means that the value which the store has for a counter of the request is
+	// none that a store has written. Nothing was charged. Other counters are not concerned,
+	// and to reset this one removes the value. Such an error is an ErrUnavailable too.
+	ErrDamaged = errors.New("headgate: damaged counter")
+
 	// ErrConflict means that the id of a request is remembered for another one,
 	// or that a reservation was settled at another cost. Nothing was charged. Stores
 	// return it as a [*ConflictError].

@@ -27,8 +27,8 @@ const (
 	NoReservation
 	// Unsupported is a store that does not remember requests by an id.
 	Unsupported
-	// Unavailable is a store that did not answer. Whether the request was charged is
-	// not known.
+	// Unavailable is a store that did not answer: whether the request was charged is not
+	// known. Or it has no room, or cannot read a counter; see [Outcome.Text].
 	Unavailable
 	// Gone is a caller that does not wait for the answer any more.
 	Gone
@@ -128,6 +128,10 @@ func (o *Outcome) Text() string {
 		return conflict.Reason()
 	case o.Kind == Refused:
 		return o.Invalid.Problems.String()
+	case o.Kind == Unavailable && errors.Is(o.Err, headgate.ErrFull):
+		return "the store has no room left to remember the request by an id; nothing was charged"
+	case o.Kind == Unavailable && errors.Is(o.Err, headgate.ErrDamaged):
+		return "a counter of the request is damaged in the store; nothing was charged, and a reset of the counter mends it"
 	}
 	return kindTexts[o.Kind]
 }

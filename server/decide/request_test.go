@@ -135,6 +135,8 @@ func TestFailures(t *testing.T) {
 		text string
 	}{
 		{fmt.Errorf("%w: dial %s", headgate.ErrUnavailable, secret), decide.Unavailable, "the store did not answer in time; whether the request was charged is not known"},
+		{fmt.Errorf("%w: %w: %s", headgate.ErrUnavailable, headgate.ErrFull, secret), decide.Unavailable, "the store has no room left to remember the request by an id; nothing was charged"},
+		{fmt.Errorf("%w: %w: %s", headgate.ErrUnavailable, headgate.ErrDamaged, secret), decide.Unavailable, "a counter of the request is damaged in the store; nothing was charged, and a reset of the counter mends it"},
 		{errors.New(secret), decide.Unavailable, "the store did not answer in time; whether the request was charged is not known"},
 		{nil, decide.Unavailable, "the store did not answer in time; whether the request was charged is not known"},
 		{&headgate.ConflictError{}, decide.Conflict, "the id is that of another request; give each its own"},

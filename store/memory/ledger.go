@@ -211,7 +211,7 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 	n := newNote(terms.ID, checks)
 	n.reserved, n.term = reserve, terms.Term()
 	if s.ledger.bytes.Load()+n.bytes > s.ledger.most {
-		return none, dst, fmt.Errorf("%w: memory: %d bytes of requests are remembered by id, and there may be %d; ask for shorter times, or give the store more memory", headgate.ErrUnavailable, s.ledger.bytes.Load(), s.ledger.most)
+		return none, dst, fmt.Errorf("%w: %w: memory: %d bytes of requests are remembered by id, and there may be %d; ask for shorter times, or give the store more memory", headgate.ErrUnavailable, headgate.ErrFull, s.ledger.bytes.Load(), s.ledger.most)
 	}
 	before := len(dst)
 	dst = s.takeSeveral(headgate.OpTake, checks, dst)

@@ -98,3 +98,28 @@ func TestExpiredIsNotAdmittedAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestFullLedger: a request that the store has no room to remember is charged nothing, and the
+// error says so.
+func TestFullLedger(t *testing.T) {
+	s := memory.New(memory.WithMaxBytes(memory.MinMaxBytes))
+	rule := headgate.MustRule("r", headgate.PerHour(1_000_000))
+	checks := []headgate.Check{{Rule: rule, Key: "k"}}
+	charged := int64(0)
+	for {
+		_, _, err := s.Reserve(t.Context(), headgate.Terms{ID: fmt.Sprint(charged)}, checks, nil)
+		if err != nil {
+			if !errors.Is(err, headgate.ErrFull) || !errors.Is(err, headgate.ErrUnavailable) {
+				t.Errorf("after %d: %v", charged, err)
+			}
+			break
+		}
+		if charged++; charged == rule.Limits()[0].Count {
+			t.Fatal("there is no bound")
+		}
+	}
+	d, err := s.Take(t.Context(), headgate.OpPeek, checks, nil)
+	if err != nil || d[0].Remaining != rule.Limits()[0].Count-charged {
+		t.Errorf("%d were charged: %+v, %v", charged, d, err)
+	}
+}

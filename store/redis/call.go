@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis/internal/guard"
+	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
 // call runs take.lua, for a request that is to be remembered if there is a note, or
@@ -180,5 +181,8 @@ func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed)
 
 // unavailable wraps what went wrong with what was being done.
 func unavailable(doing string, err error) error {
+	if refusal.Damaged(err) {
+		return fmt.Errorf("%w: %w: redis: %s: %w", headgate.ErrUnavailable, headgate.ErrDamaged, doing, err)
+	}
 	return fmt.Errorf("%w: redis: %s: %w", headgate.ErrUnavailable, doing, err)
 }

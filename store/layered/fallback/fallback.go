@@ -254,6 +254,9 @@ func (f *Layer) noteError(ctx context.Context, word uint64, err error, began tim
 	case errors.Is(err, headgate.ErrConflict), errors.Is(err, headgate.ErrNoReservation):
 		f.breaker.answered()
 		return false
+	case errors.Is(err, headgate.ErrDamaged):
+		f.breaker.answered() // The store is well; it is this counter that is not.
+		return ended == nil
 	case !errors.Is(err, headgate.ErrUnavailable), errors.Is(ended, context.Canceled):
 		return false
 	case ended != nil && time.Since(began) < patience:

@@ -30,6 +30,21 @@ func Is(err error, codes ...string) bool {
 	return slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(text, code) })
 }
 
+// Damaged reports whether err is or wraps an error reply that says that a script could not read
+// the value of a key: it is of another type, or not what the scripts write. Servers
+// before version 7 put words of their own before the script's.
+func Damaged(err error) bool {
+	text := Text(err)
+	if strings.HasPrefix(text, "WRONGTYPE") {
+		return true
+	}
+	if !strings.Contains(text, "user_script") {
+		return false
+	}
+	return slices.ContainsFunc([]string{"WRONGTYPE", "data string too short", "bad argument", "attempt to "},
+		func(part string) bool { return strings.Contains(text, part) })
+}
+
 // Answered returns the error of a PING, or nil if the server answered it: one that cannot
 // save its data refuses even PING, with MISCONF.
 func Answered(err error) error {
