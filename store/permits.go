@@ -187,6 +187,12 @@ type PermitAnswer struct {
 	// holders wait.
 	InUse int64
 	Line  int
+	// Limit is how many units there are, where another limit holds than that of the
+	// request: a server's rule has its own. Zero means that of the request.
+	Limit int64
+	// Unleased says that the holder may go on without a lease: the rule of a server only
+	// measures, or lets work begin while its store does not answer.
+	Unleased bool
 }
 
 // Granted reports whether the holder has a lease.

@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,19 +102,25 @@ func (a *attempt) call(wait time.Duration) (flow.Permit, store.PermitAnswer, err
 		Key: g.config.Prefix + a.r.Key, Holder: a.holder, Cost: a.r.Units(), Limit: g.limitFor(a.r),
 		TTL: g.config.TTL, Queue: g.config.Queue, Wait: wait,
 	})
-	if err != nil || !answer.Granted() {
+	if err != nil || !answer.Granted() && !answer.Unleased {
 		g.crowded(a.e)
 		return flow.Permit{}, answer, err
 	}
-	end := began.Add(answer.Lease.Remaining - g.config.Margin)
+	if !answer.Granted() {
+		g.crowded(a.e)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.hold(a.e, a.r.Units(), nil, time.Time{}), answer, nil
+	}
+	end := began.Add(answer.Lease.Remaining - g.margin(&answer.Lease))
 	if !time.Now().Before(end) {
 		return flow.Permit{}, answer, fmt.Errorf("the answer took %v, and the lease is for %v: %w",
-			time.Since(began).Round(time.Millisecond), g.config.TTL, ErrEnded)
+			time.Since(began).Round(time.Millisecond), g.ttl(&answer.Lease), ErrEnded)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	limit := g.limitFor(a.r)
-	a.e.roomy = answer.Line == 0 && answer.InUse <= limit/lingerPart
+	a.e.roomy = answer.Line == 0 && answer.InUse <= cmp.Or(answer.Limit, limit)/lingerPart
 	return g.hold(a.e, a.r.Units(), &grant{answer.Lease, limit, time.Now()}, end), answer, nil
 }
 

@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -275,7 +276,7 @@ func (g *Gate) refuse(r *flow.Request, reason flow.Reason, a store.PermitAnswer,
 
 func (g *Gate) refuseLocked(r *flow.Request, reason flow.Reason, a store.PermitAnswer, cause error) *flow.Rejection {
 	is := &flow.Rejection{
-		Gate: g.config.Name, Reason: reason, Retry: true, Limit: g.limitFor(r),
+		Gate: g.config.Name, Reason: reason, Retry: true, Limit: cmp.Or(a.Limit, g.limitFor(r)),
 		InUse: a.InUse, Waiting: int64(a.Line), Cause: cause,
 	}
 	if reason == flow.ReasonTooLarge {
@@ -295,7 +296,10 @@ const maxRetryAfter = time.Minute
 // failed decides about a request that the store gave no answer to.
 func (a *attempt) failed(err error) (flow.Permit, error) {
 	g := a.g
-	if errors.Is(err, headgate.ErrInvalid) || errors.Is(err, store.ErrTooLarge) {
+	if large, ok := errors.AsType[*store.TooLargeError](err); ok {
+		return flow.Permit{}, g.refuse(a.r, flow.ReasonTooLarge, store.PermitAnswer{Limit: large.Limit}, large)
+	}
+	if errors.Is(err, headgate.ErrInvalid) {
 		return flow.Permit{}, fmt.Errorf("flow: gate %q: %w", g.config.Name, err)
 	}
 	g.mu.Lock()

@@ -148,9 +148,9 @@ func (g *Gate) renew(h *holding, began time.Time) {
 	switch {
 	case err == nil:
 		g.stats.Renewed++
-		h.lease.Remaining = got.Remaining
-		h.setEnd(began.Add(got.Remaining - g.config.Margin))
-		third := g.config.TTL / nextRenewal
+		h.lease.Remaining, h.lease.TTL = got.Remaining, got.TTL
+		h.setEnd(began.Add(got.Remaining - g.margin(&got)))
+		third := g.ttl(&got) / nextRenewal
 		g.schedule(h, now.Add(third-third/8+rand.N(third/8)))
 	case errors.Is(err, store.ErrRevoked):
 		all.add(g.lose(h, store.ErrRevoked))

@@ -45,6 +45,20 @@ const (
 
 func (h *holding) setEnd(t time.Time) { h.end.Store(int64(t.Sub(h.gate.start))) }
 
+// ttl is for how long a lease was granted: the gate's TTL, or less where a server between
+// the gate and the store bounds it.
+func (g *Gate) ttl(l *store.Lease) time.Duration {
+	if l.TTL > 0 && l.TTL < g.config.TTL {
+		return l.TTL
+	}
+	return g.config.TTL
+}
+
+// margin is how long before its end a lease counts as lost: the same part of a shorter TTL.
+func (g *Gate) margin(l *store.Lease) time.Duration {
+	return time.Duration(float64(g.config.Margin) * (float64(g.ttl(l)) / float64(g.config.TTL)))
+}
+
 func (h *holding) endsAt() time.Time { return h.gate.start.Add(time.Duration(h.end.Load())) }
 
 const (
@@ -84,7 +98,7 @@ func (g *Gate) hold(e *entry, cost int64, l *grant, end time.Time) flow.Permit {
 		return h.Issue(h)
 	}
 	g.stats.Leases++
-	g.schedule(h, now.Add(min(g.config.TTL/firstRenewal, end.Sub(now)/2)))
+	g.schedule(h, now.Add(min(g.ttl(&h.lease)/firstRenewal, end.Sub(now)/2)))
 	return h.Issue(h)
 }
 
