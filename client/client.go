@@ -22,6 +22,7 @@ import (
 type Client struct {
 	conn      *grpc.ClientConn
 	api       headgatev1.HeadgateClient
+	permits   headgatev1.PermitsClient
 	store     *Store
 	deadlines deadlines
 	flight    flight
@@ -74,7 +75,7 @@ func New(target string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, headgate.Invalid("client", "target", "the target %q: %v", target, err)
 	}
-	c := &Client{conn: conn, api: headgatev1.NewHeadgateClient(conn), deadlines: deadlines{timeout: set.timeout}}
+	c := &Client{conn: conn, api: headgatev1.NewHeadgateClient(conn), permits: headgatev1.NewPermitsClient(conn), deadlines: deadlines{timeout: set.timeout}}
 	c.flight.most = int64(set.maxInFlight)
 	c.checks = newMux(c, set.streamFrom, checkStreams{c.api})
 	c.store = newStore(c, set.streamFrom)

@@ -22,6 +22,10 @@
 // a new build and the same for every language; the Store where they are the
 // program's, and the server takes the place of Redis.
 //
+// [Client.Gate] bounds what is in progress over all processes, by a rule of the server:
+//
+//	gate, err := c.Gate("report", shared.Config{Queue: 20, MaxWait: 10 * time.Second})
+//
 // # Calls and streams
 //
 // While few calls are under way each is a call of gRPC. When there are more

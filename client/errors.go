@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // domain is that of the server's errors, and the reasons are what they say.
@@ -24,17 +26,36 @@ const (
 	reasonUnavailable   = "STORE_UNAVAILABLE"
 	reasonStreamEnded   = "STREAM_ENDED"
 	reasonToken         = "TOKEN"
+	reasonTooLarge      = "TOO_LARGE"
+	reasonNotHeld       = "NOT_HELD"
+	reasonRevoked       = "REVOKED"
+	reasonOtherCost     = "OTHER_COST"
+	reasonNoPermits     = "NO_PERMITS"
 )
 
 // reasonOf is the server's reason for a status, or "" if the status is none of the
 // service's own.
-func reasonOf(s *status.Status) string {
+func reasonOf(s *status.Status) string { return infoOf(s).GetReason() }
+
+// infoOf is why the server has given a status, or nil if the status is none of the
+// service's own.
+func infoOf(s *status.Status) *errdetails.ErrorInfo {
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == domain {
-			return info.GetReason()
+			return info
 		}
 	}
-	return ""
+	return nil
+}
+
+// tooLarge has the numbers that the server says.
+func tooLarge(s *status.Status) *store.TooLargeError {
+	numbers := infoOf(s).GetMetadata()
+	number := func(name string) int64 {
+		n, _ := strconv.ParseInt(numbers[name], 10, 64)
+		return n
+	}
+	return &store.TooLargeError{Cost: number("cost"), Limit: number("limit")}
 }
 
 // undecided reports whether a stream that ended with err says that what it has not
@@ -73,7 +94,15 @@ func failed(doing string, err error) error {
 		return fmt.Errorf("%w: %s: %w", headgate.ErrConflict, doing, err)
 	case reasonNoReservation:
 		return fmt.Errorf("%w: %s: %w", headgate.ErrNoReservation, doing, err)
-	case reasonNoLedger:
+	case reasonTooLarge:
+		return fmt.Errorf("%s: %w: %w", doing, tooLarge(s), err)
+	case reasonNotHeld:
+		return fmt.Errorf("%s: %w: %w", doing, store.ErrNotHeld, err)
+	case reasonRevoked:
+		return fmt.Errorf("%s: %w: %w", doing, store.ErrRevoked, err)
+	case reasonOtherCost:
+		return fmt.Errorf("%s: %w: %w", doing, store.ErrOtherCost, err)
+	case reasonNoLedger, reasonNoPermits:
 		return fmt.Errorf("%w: %s: %w", errors.ErrUnsupported, doing, err)
 	}
 	switch s.Code() {

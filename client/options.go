@@ -51,7 +51,8 @@ func WithTLS(config *tls.Config) Option {
 // where something else encrypts.
 func WithoutTLS() Option { return func(s *settings) { s.plain = true } }
 
-// WithToken shows a token with every call: the one that the server's store asks for.
+// WithToken shows a token with every call: the one that the server's store asks for, or the
+// server's admin token, which [Permits.Holders] and [Permits.Revoke] ask for.
 func WithToken(token string) Option { return func(s *settings) { s.token = token } }
 
 // WithTimeout sets the deadline of each call, 1ms to [MaxTimeout]. The default is
