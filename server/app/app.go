@@ -125,8 +125,8 @@ func (a *App) openDoors(ctx context.Context) error {
 	}
 	store := a.decisive()
 	a.requests = newRequests(registry)
-	decider := a.newDecider(store, recorder, registry)
-	s, err := a.newHTTP(decider, registry)
+	decider, permits := a.newDecider(store, recorder, registry), a.newPermits(registry)
+	s, err := a.newHTTP(decider, permits, registry)
 	if err != nil {
 		return err
 	}
@@ -151,6 +151,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		services := []func(grpc.ServiceRegistrar){
 			envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add}).Register,
 			grpcapi.New(a.seen(decider, "grpc"), a.grpcOptions()).Register,
+			grpcapi.NewPermits(permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,
 			a.newGRPCStore(store, recorder, registry),
 		}
 		a.add("grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
@@ -197,7 +198,7 @@ func (a *App) observe(store headgate.Store, hooks headgate.Hooks) headgate.Store
 }
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.
-func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (server, error) {
+func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry *prometheus.Registry) (server, error) {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "headgate_build_info",
 		Help:        "Always 1; the labels say which build this is.",
@@ -226,6 +227,7 @@ func (a *App) newHTTP(decider decide.Decider, registry *prometheus.Registry) (se
 			Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
 			Metrics:   a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)})),
 			Dialect:   dialect,
+			Permits:   permits,
 			Logger:    logger,
 			AccessLog: a.settings.AccessLog,
 		})),

@@ -5,7 +5,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/headgate/headgate/policy/inprogress"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store"
 )
 
@@ -38,4 +41,23 @@ func (a *App) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
 	defer cancel()
 	return a.keeper.Close(ctx)
+}
+
+// newPermits makes what gives permits to callers in other processes. The permits are those
+// of the store itself, as those of the keeper are.
+func (a *App) newPermits(registry *prometheus.Registry) *decide.Permits {
+	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_permit_calls_total",
+		Help: "Calls about permits, by rule, by call (acquire, renew, release, holders, revoke), and by what became of them.",
+	}, []string{"rule", "call", "outcome"})
+	registry.MustRegister(calls)
+	p := &decide.Permits{
+		Rules: a.Policy, Ending: a.ending,
+		Told: func(rule, call, outcome string) { calls.WithLabelValues(rule, call, outcome).Inc() },
+	}
+	// Callers are told of a store without permits.
+	p.Store, _ = store.PermitsOf(a.store.Store)
+	// What is written was found right with the settings.
+	p.OnError, _ = parseOnError(a.settings.OnStoreError)
+	return p
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/store"
 )
 
 // Kind is what has become of a request. Each door has an answer of its protocol for
@@ -32,6 +33,14 @@ const (
 	Unavailable
 	// Gone is a caller that does not wait for the answer any more.
 	Gone
+	// NotHeld is a permit that has ended, or that its holder has given back.
+	NotHeld
+	// Revoked is a permit that somebody has revoked.
+	Revoked
+	// OtherCost is a holder that has a permit, or a place in line, at another cost.
+	OtherCost
+	// NoPermits is a store that keeps no permits.
+	NoPermits
 )
 
 // kindTexts are what callers are told where there is no verdict. The error of a store is
@@ -46,6 +55,10 @@ var kindTexts = [...]string{
 	Unsupported:   "the store does not remember requests by an id",
 	Unavailable:   "the store did not answer in time; whether the request was charged is not known",
 	Gone:          "the caller is gone",
+	NotHeld:       "the holder has no such permit: it has ended, or was released",
+	Revoked:       "the permit was revoked",
+	OtherCost:     "the holder has a permit, or a place in line, at another cost; give each permit a holder of its own",
+	NoPermits:     "the server's store keeps no permits",
 }
 
 // ComeBack is when a caller may try again after the store did not answer. The store may
@@ -72,11 +85,18 @@ type Outcome struct {
 	ExpiresIn   time.Duration
 	// Invalid is what the store says of a Refused request.
 	Invalid *headgate.InvalidError
+	// TooLarge has the numbers of a call about permits that is Faulty because its cost
+	// exceeds the limit.
+	TooLarge *store.TooLargeError
 	// Err is the error of a request that was not decided, for the log.
 	Err error
 
-	policy *Policy // that the request was decided by
+	policy  *Policy // that the request was decided by
+	permits bool    // it was a call about permits
 }
+
+// unanswered is what callers are told of a call about permits without an answer.
+const unanswered = "the store did not answer in time; repeat the call with the same holder, which takes no second permit"
 
 // Row is what callers are told of one limit that bound the request.
 type Row struct {
@@ -126,6 +146,8 @@ func (o *Outcome) Text() string {
 	switch {
 	case o.Kind == Conflict && errors.As(o.Err, &conflict):
 		return conflict.Reason()
+	case o.Kind == Unavailable && o.permits:
+		return unanswered
 	case o.Kind == Refused:
 		return o.Invalid.Problems.String()
 	case o.Kind == Unavailable && errors.Is(o.Err, headgate.ErrFull):
@@ -162,6 +184,12 @@ func (o *Outcome) fail(ctx context.Context, err error) {
 		o.Kind = NoReservation
 	case errors.Is(err, errors.ErrUnsupported):
 		o.Kind = Unsupported
+	case errors.Is(err, store.ErrRevoked):
+		o.Kind = Revoked
+	case errors.Is(err, store.ErrNotHeld):
+		o.Kind = NotHeld
+	case errors.Is(err, store.ErrOtherCost):
+		o.Kind = OtherCost
 	default:
 		o.Kind = Unavailable
 	}

@@ -24,10 +24,15 @@ const (
 	GivenAt                            // of a request
 	GivenID                            // of a request
 	GivenLifetime                      // of a request
-	GivenRule                          // of a check
-	GivenKey                           // of a check
+	GivenRule                          // of a check or a call about permits
+	GivenKey                           // of a check or a call about permits
 	GivenReservation                   // of a settlement
 	GivenStatus                        // of a settlement
+	GivenHolder                        // of a call about permits, as are those below
+	GivenTTL
+	GivenWait
+	GivenKeep
+	GivenEpoch
 )
 
 // Request is one request of a door. The door fills in what the caller asks for, calls

@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"context"
+	"strconv"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,17 @@ const (
 	ReasonStreamEnded = "STREAM_ENDED"
 	// ReasonToken is a token that is missing or another one.
 	ReasonToken = "TOKEN"
+	// ReasonTooLarge is a cost that exceeds the limit of what may be in progress. The
+	// metadata of the ErrorInfo have both, as cost and limit.
+	ReasonTooLarge = "TOO_LARGE"
+	// ReasonNotHeld is a permit that has ended, or that its holder has given back.
+	ReasonNotHeld = "NOT_HELD"
+	// ReasonRevoked is a permit that somebody has revoked.
+	ReasonRevoked = "REVOKED"
+	// ReasonOtherCost is a holder that has a permit, or a place in line, at another cost.
+	ReasonOtherCost = "OTHER_COST"
+	// ReasonNoPermits is a store that keeps no permits.
+	ReasonNoPermits = "NO_PERMITS"
 )
 
 // faultsStatus is the error of a request with mistakes.
@@ -42,6 +54,11 @@ func faultsStatus(list decide.Faults) error {
 	if list.Kind() == decide.UnknownRule {
 		code, reason = codes.NotFound, ReasonUnknownRule
 	}
+	return faultsAs(code, &errdetails.ErrorInfo{Reason: reason, Domain: Domain}, list)
+}
+
+// faultsAs is the error of a request with mistakes, for the reason that is given.
+func faultsAs(code codes.Code, why *errdetails.ErrorInfo, list decide.Faults) error {
 	bad := new(errdetails.BadRequest)
 	for i := range list {
 		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: field(list[i].Place), Description: list[i].Text})
@@ -50,7 +67,7 @@ func faultsStatus(list decide.Faults) error {
 	if len(list) > 1 {
 		text += ", the first of them"
 	}
-	return newStatus(code, reason, text+": "+field(list[0].Place)+": "+list[0].Text, bad)
+	return detailed(code, text+": "+field(list[0].Place)+": "+list[0].Text, why, bad)
 }
 
 // field is the place as the messages have it, to which the descriptor is entries.
@@ -74,6 +91,10 @@ var undecided = [...]struct {
 	decide.NoReservation: {codes.NotFound, ReasonNoReservation},
 	decide.Unsupported:   {codes.Unimplemented, ReasonNoLedger},
 	decide.Unavailable:   {codes.Unavailable, ReasonUnavailable},
+	decide.NotHeld:       {codes.FailedPrecondition, ReasonNotHeld},
+	decide.Revoked:       {codes.FailedPrecondition, ReasonRevoked},
+	decide.OtherCost:     {codes.Aborted, ReasonOtherCost},
+	decide.NoPermits:     {codes.Unimplemented, ReasonNoPermits},
 }
 
 // statusOf is the error of a request without a verdict, or nil if it has one.
@@ -82,6 +103,11 @@ func statusOf(ctx context.Context, list decide.Faults, o *decide.Outcome) error 
 	case decide.Decided:
 		return nil
 	case decide.Faulty:
+		if large := o.TooLarge; large != nil {
+			return faultsAs(codes.InvalidArgument, &errdetails.ErrorInfo{Reason: ReasonTooLarge, Domain: Domain, Metadata: map[string]string{
+				"cost": strconv.FormatInt(large.Cost, 10), "limit": strconv.FormatInt(large.Limit, 10),
+			}}, list)
+		}
 		return faultsStatus(list)
 	case decide.Gone:
 		return status.FromContextError(ctx.Err()).Err()
@@ -106,10 +132,14 @@ func failed(ctx context.Context, err error) error {
 
 // newStatus returns a status with an ErrorInfo and other details.
 func newStatus(code codes.Code, reason, text string, details ...protoadapt.MessageV1) error {
+	return detailed(code, text, append([]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: Domain}}, details...)...)
+}
+
+// detailed returns a status with details.
+func detailed(code codes.Code, text string, details ...protoadapt.MessageV1) error {
 	s := status.New(code, text)
-	all := append([]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: Domain}}, details...)
-	if detailed, err := s.WithDetails(all...); err == nil {
-		return detailed.Err()
+	if whole, err := s.WithDetails(details...); err == nil {
+		return whole.Err()
 	}
 	// Only details that cannot be encoded, by names that are not UTF-8, end here.
 	return s.Err()

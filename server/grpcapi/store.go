@@ -2,14 +2,10 @@ package grpcapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/api/content"
@@ -34,7 +30,7 @@ type Store struct {
 
 	decider decide.Decider
 	options StoreOptions
-	token   [sha256.Size]byte
+	token   token
 	rules   ruleCache
 	pool    sync.Pool // of *take
 	buffers sync.Pool // of *[]byte
@@ -45,7 +41,7 @@ var _ headgatev1.StoreServer = (*Store)(nil)
 
 // NewStore returns a store that has decider take the checks which callers make.
 func NewStore(decider decide.Decider, options StoreOptions) *Store {
-	s := &Store{decider: decider, options: options, token: sha256.Sum256([]byte(options.Token)), permits: newPermits()}
+	s := &Store{decider: decider, options: options, token: newToken(options.Token), permits: newPermits()}
 	s.pool.New = func() any { return new(take) }
 	return s
 }
@@ -55,16 +51,8 @@ func (s *Store) Register(r grpc.ServiceRegistrar) { headgatev1.RegisterStoreServ
 
 // admit returns an error unless the call shows the token.
 func (s *Store) admit(ctx context.Context) error {
-	if s.options.Token == "" {
+	if !s.token.set || s.token.shown(ctx) {
 		return nil
-	}
-	const scheme = "bearer "
-	shown := metadata.ValueFromIncomingContext(ctx, "authorization")
-	if len(shown) == 1 && len(shown[0]) > len(scheme) && strings.EqualFold(shown[0][:len(scheme)], scheme) {
-		sum := sha256.Sum256([]byte(shown[0][len(scheme):]))
-		if subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1 {
-			return nil
-		}
 	}
 	return newStatus(codes.Unauthenticated, ReasonToken, "the store's token is missing or another one; send it as authorization: Bearer TOKEN")
 }

@@ -32,6 +32,8 @@ func TestDocs(t *testing.T) {
 			schema = "Reloaded"
 		case strings.Contains(json, `"title"`):
 			schema = "Problem"
+		case strings.Contains(json, `"in_use"`):
+			schema = "Acquired"
 		case strings.Contains(json, `"allowed"`):
 		case strings.Contains(json, `"at"`):
 			schema = "Refund"

@@ -39,6 +39,9 @@ type Options struct {
 	Metrics http.Handler
 	// Dialect is how denials with ?status=true speak in headers.
 	Dialect httplimit.Dialect
+	// Permits has the permits of rules that bound what is in progress over all processes.
+	// Nil means that there are none.
+	Permits *decide.Permits
 	// Logger takes panics, and with AccessLog every request. Nil means none.
 	Logger *slog.Logger
 	// AccessLog has every request logged: method, path, status, time, address;
@@ -79,20 +82,25 @@ func New(decider decide.Decider, options Options) *Handler {
 	h := &Handler{decider: decider, options: options, texts: decide.NewTexts(newText)}
 	h.pool.New = func() any { return new(scratch) }
 	h.routes = map[string]*route{
-		"/v1/check":     {http.MethodPost, deciding(headgate.OpTake, false)},
-		"/v1/peek":      {http.MethodPost, deciding(headgate.OpPeek, false)},
-		"/v1/refund":    {http.MethodPost, deciding(headgate.OpRefund, false)},
-		"/v1/reset":     {http.MethodPost, deciding(headgate.OpReset, false)},
-		"/v1/reserve":   {http.MethodPost, deciding(headgate.OpTake, true)},
-		"/v1/settle":    {http.MethodPost, settling(formSettle)},
-		"/v1/cancel":    {http.MethodPost, settling(formCancel)},
-		"/v1/explain":   {http.MethodPost, pooled((*Handler).explain)},
-		"/v1/reload":    {http.MethodPost, (*Handler).serveReload},
-		"/v1/rules":     {http.MethodGet, (*Handler).serveRules},
-		"/v1/candidate": {http.MethodGet, (*Handler).serveCandidate},
-		"/healthz":      {http.MethodGet, (*Handler).serveHealth},
-		"/readyz":       {http.MethodGet, (*Handler).serveReady},
-		"/openapi.json": {http.MethodGet, (*Handler).serveOpenAPI},
+		"/v1/check":           {http.MethodPost, deciding(headgate.OpTake, false)},
+		"/v1/peek":            {http.MethodPost, deciding(headgate.OpPeek, false)},
+		"/v1/refund":          {http.MethodPost, deciding(headgate.OpRefund, false)},
+		"/v1/reset":           {http.MethodPost, deciding(headgate.OpReset, false)},
+		"/v1/reserve":         {http.MethodPost, deciding(headgate.OpTake, true)},
+		"/v1/settle":          {http.MethodPost, settling(formSettle)},
+		"/v1/cancel":          {http.MethodPost, settling(formCancel)},
+		"/v1/permits/acquire": {http.MethodPost, pooled((*Handler).acquirePermit)},
+		"/v1/permits/renew":   {http.MethodPost, pooled((*Handler).renewPermit)},
+		"/v1/permits/release": {http.MethodPost, pooled((*Handler).releasePermit)},
+		"/v1/permits/revoke":  {http.MethodPost, admins(pooled((*Handler).revokePermit))},
+		"/v1/permits/holders": {http.MethodGet, admins((*Handler).listHolders)},
+		"/v1/explain":         {http.MethodPost, pooled((*Handler).explain)},
+		"/v1/reload":          {http.MethodPost, (*Handler).serveReload},
+		"/v1/rules":           {http.MethodGet, (*Handler).serveRules},
+		"/v1/candidate":       {http.MethodGet, (*Handler).serveCandidate},
+		"/healthz":            {http.MethodGet, (*Handler).serveHealth},
+		"/readyz":             {http.MethodGet, (*Handler).serveReady},
+		"/openapi.json":       {http.MethodGet, (*Handler).serveOpenAPI},
 	}
 	if options.Auth != nil {
 		h.routes[authPath] = &route{anyMethod, func(h *Handler, w http.ResponseWriter, r *http.Request) {
@@ -101,7 +109,9 @@ func New(decider decide.Decider, options Options) *Handler {
 	}
 	if options.Admin.Insight != nil {
 		for path, method := range options.Admin.Insight.Paths() {
-			h.routes[path] = &route{method, (*Handler).serveInsight}
+			h.routes[path] = &route{method, admins(func(h *Handler, w http.ResponseWriter, r *http.Request) {
+				h.options.Admin.Insight.ServeHTTP(w, r)
+			})}
 		}
 	}
 	if options.Metrics != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/store"
 )
 
 const documentURL = "mem://openapi.json"
@@ -202,6 +203,7 @@ type call struct {
 	kept                      *ReloadError
 	ready                     func(context.Context) error
 	header                    http.Header
+	noPermits                 bool
 }
 
 // provoke sends the call to the path of a new handler. The first full amount
@@ -209,7 +211,11 @@ type call struct {
 func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	f := newFake(t)
-	h := New(over(f), Options{Ready: c.ready, Auth: forwardauth.New(over(f), forwardauth.Options{}), Detail: func() string { return "a detail" }, Admin: c.admin(f), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	permits, kept := heldPermits(t)
+	if kept.err = c.err; c.noPermits {
+		permits = nil
+	}
+	h := New(over(f), Options{Permits: permits, Ready: c.ready, Auth: forwardauth.New(over(f), forwardauth.Options{}), Detail: func() string { return "a detail" }, Admin: c.admin(f), Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 	})})
 	post(h, "/v1/check", fmt.Sprintf(forUser, 5))
@@ -218,13 +224,23 @@ func (c call) provoke(t *testing.T, method, path string) *httptest.ResponseRecor
 		h.routes[path].serve = func(*Handler, http.ResponseWriter, *http.Request) { panic("boom") }
 	}
 	if c.reader == nil {
-		c.reader = strings.NewReader(c.body)
+		c.reader = strings.NewReader(strings.ReplaceAll(c.body, "%d", strconv.FormatInt(epochOf(t, kept), 10)))
 	}
 	r := httptest.NewRequest(cmp.Or(c.method, method), path+c.query, c.reader)
 	r.Header.Set("Content-Type", cmp.Or(c.kind, "application/json"))
 	r.Header.Set("Authorization", "Bearer "+c.token)
 	maps.Copy(r.Header, c.header)
 	return serve(h, r)
+}
+
+// epochOf is that of the permit of tenant k.
+func epochOf(t *testing.T, p store.Permits) int64 {
+	t.Helper()
+	held, err := p.(*failing).Permits.Holders(t.Context(), "report k")
+	if err != nil || len(held.Leases) != 1 {
+		t.Fatal(held, err)
+	}
+	return held.Leases[0].Epoch
 }
 
 // admin is what the handler's admin may ask for: what c says, unless it says
@@ -306,6 +322,48 @@ func TestDocumentStatuses(t *testing.T) {
 		"/v1/cancel 500":  {{body: `{"reservation":"R1"}`, panics: true}},
 		"/v1/cancel 503":  {{body: `{"reservation":"R1"}`, err: headgate.ErrUnavailable}},
 
+		"/v1/permits/acquire 200": {
+			{body: ask("report", "x", "a", "")},
+			{body: ask("report", "k", "a", "")},
+			{body: ask("report", "k", "a", `,"keep_ms":1000`)},
+			{body: ask("shadow", "k", "a", "")},
+			{body: ask("open", "", "a", ""), err: headgate.ErrUnavailable},
+		},
+		"/v1/permits/acquire 404": {{body: ask("x", "", "a", "")}},
+		"/v1/permits/acquire 409": {{body: ask("report", "k", "holder", ""), err: store.ErrOtherCost}},
+		"/v1/permits/acquire 410": {{body: ask("report", "r", "holder", "")}, {body: ask("report", "r", "holder", ""), err: store.ErrNotHeld}},
+		"/v1/permits/acquire 429": {{query: "?status=true", body: ask("report", "k", "a", "")}, {query: "?status=true", body: ask("report", "k", "a", `,"keep_ms":1000`)}},
+		"/v1/permits/acquire 501": {{body: ask("report", "k", "a", ""), noPermits: true}},
+		"/v1/permits/acquire 503": {{query: "?status=true", body: ask("all", "", "a", "")}, {body: ask("report", "k", "a", ""), err: headgate.ErrUnavailable}},
+		"/v1/permits/renew 200":   {{body: ask("report", "k", "holder", `,"epoch":%d`)}},
+		"/v1/permits/renew 404":   {{body: ask("x", "", "a", `,"epoch":1`)}},
+		"/v1/permits/renew 410":   {{body: ask("report", "k", "a", `,"epoch":1`)}, {body: ask("report", "k", "a", `,"epoch":1`), err: store.ErrRevoked}},
+		"/v1/permits/renew 501":   {{body: ask("report", "k", "a", `,"epoch":1`), noPermits: true}},
+		"/v1/permits/renew 503":   {{body: ask("report", "k", "a", `,"epoch":1`), err: headgate.ErrUnavailable}},
+		"/v1/permits/release 200": {{body: ask("report", "k", "a", "")}},
+		"/v1/permits/release 404": {{body: ask("x", "", "a", "")}},
+		"/v1/permits/release 501": {{body: ask("report", "k", "a", ""), noPermits: true}},
+		"/v1/permits/release 503": {{body: ask("report", "k", "a", ""), err: headgate.ErrUnavailable}},
+		"/v1/permits/revoke 200":  {{token: "open sesame", body: ask("report", "k", "a", "")}},
+		"/v1/permits/revoke 400":  {{token: "open sesame", body: `{"x":1}`}},
+		"/v1/permits/revoke 401":  {{token: "geheim"}},
+		"/v1/permits/revoke 403":  {{}},
+		"/v1/permits/revoke 404":  {{token: "open sesame", body: ask("x", "", "a", "")}},
+		"/v1/permits/revoke 408":  {{token: "open sesame", reader: broken{timeoutError{}}}},
+		"/v1/permits/revoke 413":  {{token: "open sesame", body: strings.Repeat(" ", MaxBody+1)}},
+		"/v1/permits/revoke 415":  {{token: "open sesame", kind: "text/plain"}},
+		"/v1/permits/revoke 422":  {{token: "open sesame", body: `{}`}},
+		"/v1/permits/revoke 501":  {{token: "open sesame", body: ask("report", "k", "a", ""), noPermits: true}},
+		"/v1/permits/revoke 503":  {{token: "open sesame", body: ask("report", "k", "a", ""), err: headgate.ErrUnavailable}},
+		"/v1/permits/holders 200": {{token: "open sesame", query: "?rule=report&key=k"}, {token: "open sesame", query: "?rule=report&key=r"}},
+		"/v1/permits/holders 400": {{token: "open sesame", query: "?x=1"}},
+		"/v1/permits/holders 401": {{token: "geheim"}},
+		"/v1/permits/holders 403": {{}},
+		"/v1/permits/holders 404": {{token: "open sesame", query: "?rule=x&key="}},
+		"/v1/permits/holders 422": {{token: "open sesame", query: "?rule=report"}},
+		"/v1/permits/holders 501": {{token: "open sesame", query: "?rule=report&key=k", noPermits: true}},
+		"/v1/permits/holders 503": {{token: "open sesame", query: "?rule=report&key=k", err: headgate.ErrUnavailable}},
+
 		"/v1/auth 200": {{header: about("POST", "/v1/token")}},
 		"/v1/auth 400": {{header: about("GET", "v1")}},
 		"/v1/auth 401": {{query: "/denied=401&cost=6", header: about("POST", "/v1/token")}},
@@ -373,6 +431,8 @@ func TestDocumentIsStrict(t *testing.T) {
 		"Rules":    `{"version":1,"hash":"5ec2e7","rules":[{"name":"x"}]}`,
 		"Reset":    `{"reset":[1]}`,
 		"State":    `{"status":"well"}`,
+		"Acquire":  `{"rule":"r","key":"","holder":"h","epoch":1}`,
+		"Acquired": `{"allowed":true,"in_use":1,"limit":1,"line":0,"retry_after_ms":0,"denied_by":{}}`,
 	} {
 		if err := d.validate("/components/schemas/"+schema, []byte(text)); err == nil {
 			t.Errorf("schema %s takes %s", schema, text)

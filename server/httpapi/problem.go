@@ -84,6 +84,10 @@ var undecidedStatuses = [...]int{
 	decide.NoReservation: http.StatusNotFound,
 	decide.Unsupported:   http.StatusNotImplemented,
 	decide.Unavailable:   http.StatusServiceUnavailable,
+	decide.NotHeld:       http.StatusGone,
+	decide.Revoked:       http.StatusGone,
+	decide.OtherCost:     http.StatusConflict,
+	decide.NoPermits:     http.StatusNotImplemented,
 }
 
 // writeUndecided answers a request without a verdict.
@@ -96,6 +100,9 @@ func writeUndecided(w http.ResponseWriter, list decide.Faults, o *decide.Outcome
 		p := notice.ReducedCapacity(decide.ComeBack)
 		w.Header()["Retry-After"] = []string{strconv.Itoa(int(decide.ComeBack / time.Second))}
 		writeProblem(w, &problem{kind: p.Type, title: p.Title, status: p.Status, detail: o.Text()})
+	case decide.Revoked:
+		b := appendProblem(nil, &problem{status: http.StatusGone, detail: o.Text()})
+		write(w, typeProblem, http.StatusGone, append(b, ",\"revoked\":true}\n"...))
 	default:
 		writeProblem(w, &problem{status: undecidedStatuses[o.Kind], detail: o.Text()})
 	}

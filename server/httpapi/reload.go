@@ -36,15 +36,17 @@ type Insight interface {
 	Paths() map[string]string
 }
 
-// serveInsight lets those with the token ask.
-func (h *Handler) serveInsight(w http.ResponseWriter, r *http.Request) {
-	switch token := h.options.Admin.Token; {
-	case token == "":
-		writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token"})
-	case !authorized(r.Header["Authorization"], token):
-		writeUnauthorized(w)
-	default:
-		h.options.Admin.Insight.ServeHTTP(w, r)
+// admins lets only those with the token ask.
+func admins(serve func(*Handler, http.ResponseWriter, *http.Request)) func(*Handler, http.ResponseWriter, *http.Request) {
+	return func(h *Handler, w http.ResponseWriter, r *http.Request) {
+		switch token := h.options.Admin.Token; {
+		case token == "":
+			writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token"})
+		case !authorized(r.Header["Authorization"], token):
+			writeUnauthorized(w)
+		default:
+			serve(h, w, r)
+		}
 	}
 }
 

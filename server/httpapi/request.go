@@ -14,12 +14,14 @@ import (
 type message struct {
 	decide.Request
 	settlement decide.Settlement
+	permit     decide.PermitCall
 }
 
 // reset empties the message and keeps its memory, but not what it points to.
 func (m *message) reset() {
 	m.Request.Reset()
 	m.settlement = decide.Settlement{}
+	m.permit = decide.PermitCall{}
 }
 
 // decoder reads a body into a request. Mistakes in the syntax end it; all
@@ -40,6 +42,12 @@ const (
 	formSettle             // reservation, cost, status
 	formCancel             // reservation
 
+	// All of these have rule, key and holder.
+	formAcquire // and cost, ttl_ms, wait_ms, keep_ms
+	formRenew   // and epoch, ttl_ms
+	formRelease // and epoch
+	formRevoke
+
 	forms // the number of forms
 )
 
@@ -50,6 +58,11 @@ var known = [forms]string{
 	formRefund: "descriptor, checks, cost and at",
 	formSettle: "reservation, cost and status",
 	formCancel: "reservation",
+
+	formAcquire: "rule, key, holder, cost, ttl_ms, wait_ms and keep_ms",
+	formRenew:   "rule, key, holder, epoch and ttl_ms",
+	formRelease: "rule, key, holder and epoch",
+	formRevoke:  "rule, key and holder",
 }
 
 // formOf is the form of the body of a request for op.
@@ -66,12 +79,18 @@ func formOf(op headgate.Op) form {
 // settles reports whether a body is about a reservation, and nothing else.
 func (f form) settles() bool { return f == formSettle || f == formCancel }
 
+// permits reports whether a body is about a permit, and nothing else.
+func (f form) permits() bool { return f >= formAcquire && f <= formRevoke }
+
 // decode reads body, the text of a request.
 func decode(body string, f form, m *message) {
 	d := decoder{scanner: scanner{src: body}, message: m, form: f}
 	switch {
 	case body == "" && f.settles():
 		m.Faults.Add(decide.Malformed, decide.Place{}, `the body is empty; send an object with "reservation"`)
+		return
+	case body == "" && f.permits():
+		m.Faults.Add(decide.Malformed, decide.Place{}, `the body is empty; send an object with "rule", "key" and "holder"`)
 		return
 	case body == "":
 		m.Faults.Add(decide.Malformed, decide.Place{}, `the body is empty; send an object with "descriptor" or "checks"`)
@@ -113,6 +132,8 @@ func (d *decoder) object() bool {
 func (d *decoder) member(name string) bool {
 	p, s := decide.Place{Name: name}, &d.settlement
 	switch {
+	case d.form.permits():
+		return d.permitMember(name, p)
 	case name == "cost" && d.form == formSettle:
 		return d.once(&s.Given, decide.GivenCost, p) && d.readInteger(p, &s.Cost)
 	case name == "reservation" && d.form.settles():
@@ -132,6 +153,30 @@ func (d *decoder) member(name string) bool {
 		return d.once(&d.Given, decide.GivenID, p) && d.readString(p, &d.ID)
 	case name == "lifetime_ms" && d.form == formTake:
 		return d.once(&d.Given, decide.GivenLifetime, p) && d.readInteger(p, &d.LifetimeMS)
+	}
+	return d.unknown(p, known[d.form])
+}
+
+// permitMember reads the value of one field of a body about a permit.
+func (d *decoder) permitMember(name string, p decide.Place) bool {
+	c := &d.permit
+	switch {
+	case name == "rule":
+		return d.once(&c.Given, decide.GivenRule, p) && d.readString(p, &c.Rule)
+	case name == "key":
+		return d.once(&c.Given, decide.GivenKey, p) && d.readString(p, &c.Key)
+	case name == "holder":
+		return d.once(&c.Given, decide.GivenHolder, p) && d.readString(p, &c.Holder)
+	case name == "cost" && d.form == formAcquire:
+		return d.once(&c.Given, decide.GivenCost, p) && d.readInteger(p, &c.Cost)
+	case name == "ttl_ms" && (d.form == formAcquire || d.form == formRenew):
+		return d.once(&c.Given, decide.GivenTTL, p) && d.readInteger(p, &c.TTLMS)
+	case name == "wait_ms" && d.form == formAcquire:
+		return d.once(&c.Given, decide.GivenWait, p) && d.readInteger(p, &c.WaitMS)
+	case name == "keep_ms" && d.form == formAcquire:
+		return d.once(&c.Given, decide.GivenKeep, p) && d.readInteger(p, &c.KeepMS)
+	case name == "epoch" && (d.form == formRenew || d.form == formRelease):
+		return d.once(&c.Given, decide.GivenEpoch, p) && d.readInteger(p, &c.Epoch)
 	}
 	return d.unknown(p, known[d.form])
 }

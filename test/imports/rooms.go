@@ -89,7 +89,7 @@ func Rooms() []Room {
 		// What is said over gRPC, and the library's side of it: a Store like those
 		// of store/*, but for what stands behind the wire.
 		{"api", []string{"."}},
-		{"client", []string{".", "store", "api"}},
+		{"client", []string{".", "flow", "store", "api"}},
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
@@ -98,7 +98,7 @@ func Rooms() []Room {
 		}},
 		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
-		{"server/decide", []string{".", "internal/errtext", "store", "policy", "policy/explain", "policy/nested"}},
+		{"server/decide", []string{".", "internal/errtext", "flow", "store", "policy", "policy/explain", "policy/inprogress", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},
 		{"server/wire", nil},
 		{"server/dashboard", []string{".", "server/decide", "server/insightapi", "telemetry/*"}},

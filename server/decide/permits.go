@@ -1,0 +1,393 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
+	"github.com/headgate/headgate/store"
+)
+
+// Permits gives permits to callers in other processes, by the rules that bound what is in
+// progress over all processes. It is safe for concurrent use. A nil Permits has none.
+type Permits struct {
+	// Rules returns the rules in force.
+	Rules func() Policy
+	// Store keeps the permits. Nil means that the server's store keeps none.
+	Store store.Permits
+	// OnError is what becomes of an Acquire while the store does not answer, for rules that
+	// leave it open. With OnErrorAllow the work may begin without a permit. With all others
+	// there is no answer.
+	OnError headgate.OnError
+	// Ending is closed when the server is being shut down, so that nobody waits any longer.
+	// Nil means never.
+	Ending <-chan struct{}
+	// Told is told of each call that had no mistakes, if it is set: which rule, which call
+	// ("acquire" and so on), and what became of it. It must be quick.
+	Told func(rule, call, outcome string)
+
+	waiting atomic.Int64 // calls that wait for a permit
+}
+
+// PermitCall is one call about permits. The door fills in what its caller has sent. Which
+// fields count depends on the call.
+type PermitCall struct {
+	// Rule and Key say which permits, as in a check by name.
+	Rule, Key string
+	// Holder says whose permit.
+	Holder string
+	// Cost is how many units to acquire. Without GivenCost it is 1.
+	Cost int64
+	// Epoch is that of the permit to renew or to release.
+	Epoch int64
+	// TTLMS is for how long a permit lasts, in milliseconds. Zero is the rule's ttl, which
+	// it cannot exceed.
+	TTLMS int64
+	// WaitMS is how long Acquire may wait, and KeepMS how long it keeps a place in line for
+	// a holder that it refuses, both in milliseconds.
+	WaitMS, KeepMS int64
+	// Given says which fields there are: GivenRule, GivenKey and GivenCost.
+	Given Given
+
+	// Faults are the mistakes in the call. The door adds what it could not read.
+	Faults Faults
+}
+
+// Acquired is the answer to [Permits.Acquire].
+type Acquired struct {
+	// Allowed says that the work may begin. It has a permit if the answer's Lease has an
+	// Epoch. Otherwise the rule only measures (Shadow), or the store does not answer and the
+	// rule lets work begin (Open).
+	Allowed, Shadow, Open bool
+	store.PermitAnswer
+	// RetryAfter is when to ask again. It is zero if Allowed.
+	RetryAfter time.Duration
+
+	bound policy.Bound
+}
+
+// Refusal is that of an answer which is not Allowed, for doors that tell it as middleware
+// does.
+func (a *Acquired) Refusal() *inprogress.Refusal {
+	return &inprogress.Refusal{Bound: a.bound, Rejection: &flow.Rejection{
+		Gate: a.bound.Rule.Name, Reason: flow.ReasonBusy, Retry: true, RetryAfter: a.RetryAfter,
+		Limit: a.Limit, InUse: a.InUse, Waiting: int64(a.Line),
+	}}
+}
+
+// The bounds of what a caller may ask for.
+const (
+	// MaxPermitWait is how long a call may wait for a permit at most.
+	MaxPermitWait = 30 * time.Second
+	// MaxPermitKeep is for how long a place in line may be kept at most.
+	MaxPermitKeep = 10 * time.Second
+	// maxPermitWaits is how many calls wait at a time. All others are answered at once.
+	maxPermitWaits = 4096
+)
+
+const (
+	// askFirst is after how long the first of a line asks the store again, on average, and
+	// askLast is the longest pause of those behind it.
+	askFirst, askLast = 20 * time.Millisecond, 500 * time.Millisecond
+	// keepAsks is for how many pauses a place is kept while its caller waits here, but for
+	// keepFirst at least and for keepLast at most: if this process ends, those behind that
+	// place wait for so long.
+	keepAsks            = 8
+	keepFirst, keepLast = 500 * time.Millisecond, 2 * time.Second
+	// toAnswer is the part of the time until a caller's deadline that is left for the
+	// answer to arrive, and mostToAnswer bounds it.
+	toAnswer     = 8
+	mostToAnswer = 200 * time.Millisecond
+	// tries is how often the store is asked before a call fails, tryAfter apart.
+	tries    = 3
+	tryAfter = 5 * time.Millisecond
+)
+
+// errNoPermits is the error where the store keeps no permits.
+var errNoPermits = fmt.Errorf("%w: the store keeps no permits", errors.ErrUnsupported)
+
+// Acquire takes a permit if one is free and nobody waits who comes first, and otherwise
+// waits as long as the call, the rule and the context let it. If the context ends, the
+// holder's place in line is kept for two seconds at most, and a permit that was granted in
+// that moment ends by itself.
+func (p *Permits) Acquire(ctx context.Context, c *PermitCall) (Acquired, *Outcome) {
+	c.checkHolder()
+	if c.Given&GivenCost == 0 {
+		c.Cost = 1
+	} else {
+		c.Faults.number(Place{Name: "cost"}, c.Cost, 1, headgate.MaxCount, "")
+	}
+	c.checkTTL()
+	c.Faults.number(Place{Name: "wait_ms"}, c.WaitMS, 0, policy.MaxWait.Milliseconds(), "")
+	if c.KeepMS != 0 {
+		c.Faults.number(Place{Name: "keep_ms"}, c.KeepMS, store.MinTTL.Milliseconds(), MaxPermitKeep.Milliseconds(), ", or 0 for no place")
+	}
+	b, o := p.bound(c)
+	if o.Kind != Decided {
+		return Acquired{}, o
+	}
+	a, err := p.acquire(ctx, c, &b)
+	a.bound = b
+	if large, ok := errors.AsType[*store.TooLargeError](err); ok {
+		c.Faults.Add(OutOfRange, Place{Name: "cost"}, "takes %d of what may be in progress, which is %d", large.Cost, large.Limit)
+		o.Kind, o.TooLarge = Faulty, large
+		return a, o
+	}
+	return a, p.end(ctx, &b, "acquire", a.word(), err)
+}
+
+// word says in a word what has become of it.
+func (a *Acquired) word() string {
+	switch {
+	case a.Shadow:
+		return "shadow"
+	case a.Open:
+		return "open"
+	case a.Allowed:
+		return "allowed"
+	case a.Waiting:
+		return "waiting"
+	}
+	return "denied"
+}
+
+// acquire asks the store until there is a permit, or the wait is over.
+func (p *Permits) acquire(ctx context.Context, c *PermitCall, b *policy.Bound) (Acquired, error) {
+	rule := b.Rule.InProgress
+	r := store.PermitRequest{
+		Key: inprogress.StoreKey(b.Rule.Name, b.Key), Holder: strings.Clone(c.Holder), Cost: b.Units, Limit: b.Limit,
+		TTL: c.ttl(rule), Queue: rule.Waiting(),
+	}
+	until := time.Time{}
+	if !b.Shadow {
+		if until = c.until(ctx, rule); !until.IsZero() {
+			if p.waiting.Add(1) > maxPermitWaits {
+				until = time.Time{}
+			}
+			defer p.waiting.Add(-1)
+		}
+	}
+	for pause := askLast; ; {
+		last := !time.Now().Before(until)
+		r.Wait = min(max(keepAsks*pause, keepFirst), keepLast)
+		if last {
+			r.Wait = time.Duration(c.KeepMS) * time.Millisecond
+		}
+		answer, err := asked(ctx, func() (store.PermitAnswer, error) { return p.Store.Acquire(ctx, r) })
+		switch {
+		case b.Shadow && ctx.Err() == nil && (err != nil || !answer.Granted()):
+			answer.Limit = b.Limit
+			return Acquired{Allowed: true, Shadow: true, PermitAnswer: answer}, nil
+		case errors.Is(err, headgate.ErrUnavailable) && ctx.Err() == nil && p.open(b.Rule):
+			return Acquired{Allowed: true, Open: true, PermitAnswer: store.PermitAnswer{Limit: b.Limit}}, nil
+		case err != nil:
+			return Acquired{}, err
+		}
+		answer.Limit = b.Limit
+		pause = min(askFirst*time.Duration(answer.Ahead+1), askLast)
+		switch {
+		case answer.Granted():
+			return Acquired{Allowed: true, PermitAnswer: answer}, nil
+		case last && answer.Waiting:
+			return Acquired{PermitAnswer: answer, RetryAfter: min(pause, r.Wait/2)}, nil
+		case last || !answer.Waiting:
+			return Acquired{PermitAnswer: answer, RetryAfter: ComeBack}, nil
+		}
+		if !p.pause(ctx, pause, until) {
+			until = time.Time{}
+		}
+		if err := ctx.Err(); err != nil {
+			return Acquired{}, err
+		}
+	}
+}
+
+// open reports whether work under the rule may begin while the store does not answer.
+func (p *Permits) open(r *policy.Rule) bool {
+	if r.OnError == headgate.OnErrorReturn {
+		return p.OnError == headgate.OnErrorAllow
+	}
+	return r.OnError == headgate.OnErrorAllow
+}
+
+// until is when a call stops waiting: by what it says, by the rule, and so that its caller
+// has the answer before its deadline. It is zero if the call does not wait.
+func (c *PermitCall) until(ctx context.Context, rule *policy.InProgress) time.Time {
+	now := time.Now()
+	wait := min(time.Duration(c.WaitMS)*time.Millisecond, rule.Wait, MaxPermitWait)
+	if end, ok := ctx.Deadline(); ok {
+		left := end.Sub(now)
+		wait = min(wait, left-min(left/toAnswer, mostToAnswer))
+	}
+	if wait <= 0 {
+		return time.Time{}
+	}
+	return now.Add(wait)
+}
+
+// pause waits for about so long, but not beyond the time given. It reports false if the
+// server is being shut down.
+func (p *Permits) pause(ctx context.Context, d time.Duration, until time.Time) bool {
+	timer := time.NewTimer(min(d/2+rand.N(d), max(time.Until(until), 0)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-p.Ending:
+		return false
+	}
+	return true
+}
+
+// Renew has a permit last for its time from now. It never acquires: the outcome is NotHeld
+// if the permit has ended, and Revoked if somebody has revoked it.
+func (p *Permits) Renew(ctx context.Context, c *PermitCall) (store.Lease, *Outcome) {
+	c.checkHolder()
+	c.checkTTL()
+	c.Faults.number(Place{Name: "epoch"}, c.Epoch, 1, store.MaxEpoch, ", that of the permit")
+	b, o := p.bound(c)
+	if o.Kind != Decided {
+		return store.Lease{}, o
+	}
+	key := inprogress.StoreKey(b.Rule.Name, b.Key)
+	lease, err := asked(ctx, func() (store.Lease, error) {
+		return p.Store.Renew(ctx, key, c.Holder, c.Epoch, c.ttl(b.Rule.InProgress))
+	})
+	return lease, p.end(ctx, &b, "renew", "renewed", err)
+}
+
+// Release gives a permit back, and reports whether there was one. With the epoch 0 it is
+// whatever permit or place in line the holder has. Releasing again does nothing.
+func (p *Permits) Release(ctx context.Context, c *PermitCall) (bool, *Outcome) {
+	c.checkHolder()
+	c.Faults.number(Place{Name: "epoch"}, c.Epoch, 0, store.MaxEpoch, ", that of the permit, or 0 for any")
+	b, o := p.bound(c)
+	if o.Kind != Decided {
+		return false, o
+	}
+	key := inprogress.StoreKey(b.Rule.Name, b.Key)
+	released, err := asked(ctx, func() (bool, error) { return p.Store.Release(ctx, key, c.Holder, c.Epoch) })
+	return released, p.end(ctx, &b, "release", "released", err)
+}
+
+// Holders lists who has permits and who waits, and returns how many units there are.
+func (p *Permits) Holders(ctx context.Context, c *PermitCall) (store.PermitHolders, int64, *Outcome) {
+	b, o := p.bound(c)
+	if o.Kind != Decided {
+		return store.PermitHolders{}, 0, o
+	}
+	key := inprogress.StoreKey(b.Rule.Name, b.Key)
+	held, err := asked(ctx, func() (store.PermitHolders, error) { return p.Store.Holders(ctx, key) })
+	return held, b.Limit, p.end(ctx, &b, "holders", "listed", err)
+}
+
+// Revoke forbids that a permit is renewed, and takes its holder out of the line. It reports
+// whether the holder had either.
+func (p *Permits) Revoke(ctx context.Context, c *PermitCall) (bool, *Outcome) {
+	c.checkHolder()
+	b, o := p.bound(c)
+	if o.Kind != Decided {
+		return false, o
+	}
+	key := inprogress.StoreKey(b.Rule.Name, b.Key)
+	revoked, err := asked(ctx, func() (bool, error) { return p.Store.Revoke(ctx, key, c.Holder) })
+	return revoked, p.end(ctx, &b, "revoke", "revoked", err)
+}
+
+// asked asks the store, again if it does not answer: every call may be repeated.
+func asked[T any](ctx context.Context, call func() (T, error)) (answer T, err error) {
+	for try := 1; ; try++ {
+		answer, err = call()
+		if try == tries || !errors.Is(err, headgate.ErrUnavailable) || ctx.Err() != nil {
+			return answer, err
+		}
+		time.Sleep(tryAfter/2 + rand.N(tryAfter))
+	}
+}
+
+func (c *PermitCall) checkHolder() {
+	if n := len(c.Holder); n < 1 || n > store.MaxHolder {
+		c.Faults.Add(OutOfRange, Place{Name: "holder"}, "has %d bytes, must have 1 to %d", n, store.MaxHolder)
+	}
+}
+
+func (c *PermitCall) checkTTL() {
+	if c.TTLMS != 0 {
+		c.Faults.number(Place{Name: "ttl_ms"}, c.TTLMS, store.MinTTL.Milliseconds(), store.MaxTTL.Milliseconds(), ", or 0 for the rule's ttl")
+	}
+}
+
+// ttl is for how long a permit lasts.
+func (c *PermitCall) ttl(rule *policy.InProgress) time.Duration {
+	if c.TTLMS == 0 {
+		return rule.Term()
+	}
+	return min(time.Duration(c.TTLMS)*time.Millisecond, rule.Term())
+}
+
+// bound finds the bound that the call is about. The outcome is not Decided if there is none.
+func (p *Permits) bound(c *PermitCall) (b policy.Bound, o *Outcome) {
+	o = &Outcome{permits: true}
+	if p == nil || p.Store == nil {
+		o.Kind, o.Err = NoPermits, errNoPermits
+		return b, o
+	}
+	if c.Given&GivenRule == 0 {
+		c.Faults.Add(OutOfRange, Place{Name: "rule"}, "is missing")
+	}
+	if c.Given&GivenKey == 0 {
+		c.Faults.Add(OutOfRange, Place{Name: "key"}, `is missing; a rule that counts all together has the key ""`)
+	}
+	if len(c.Faults) == 0 {
+		var err error
+		b, err = p.Rules().Bound(c.Rule, c.Key, max(c.Cost, 1))
+		switch {
+		case err != nil:
+			n := len(c.Faults)
+			c.Faults.AddError(Place{}, true, err)
+			for i := range c.Faults[n:] {
+				if at := &c.Faults[n+i].Place; at.Name == "" {
+					at.Name = "rule"
+				}
+			}
+		case !b.Rule.InProgress.Shared:
+			c.Faults.Add(OutOfRange, Place{Name: "rule"}, "counts what is in progress in each process by itself; give its in_progress shared: true")
+		}
+	}
+	if len(c.Faults) > 0 {
+		o.Kind = Faulty
+		if c.Faults.Kind() == Malformed {
+			// Half of the others would follow from what could not be read.
+			c.Faults = slices.DeleteFunc(c.Faults, func(f Fault) bool { return f.Kind != Malformed })
+		}
+	}
+	return b, o
+}
+
+// end tells what has become of a call, and returns its outcome.
+func (p *Permits) end(ctx context.Context, b *policy.Bound, call, word string, err error) *Outcome {
+	o := &Outcome{permits: true}
+	if err != nil {
+		o.fail(ctx, err)
+		word = permitWords[o.Kind]
+	}
+	if p.Told != nil {
+		p.Told(b.Rule.Name, call, word)
+	}
+	return o
+}
+
+// permitWords are what callers of Told hear of calls that failed.
+var permitWords = [...]string{
+	Faulty: "refused", Refused: "refused", Conflict: "refused", NoReservation: "refused", Unsupported: "refused",
+	Unavailable: "unavailable", Gone: "gone", NotHeld: "not_held", Revoked: "revoked", OtherCost: "refused", NoPermits: "refused",
+}
