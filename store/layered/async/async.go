@@ -20,19 +20,20 @@ const (
 	DefaultMaxKeys  = 1 << 16
 )
 
-// staleAfter is for how many intervals an answer of the store is good.
+// staleAfter is the number of intervals after which an answer of the store is too old to decide
+// from.
 const staleAfter = 3
 
 // Options change a [Layer]. The zero Options are good for a server.
 type Options struct {
-	// Interval is the time between two reports: 1 ms to 1 min. Zero means DefaultInterval.
-	// All nodes should have the same.
+	// Interval is the time between two reports: 1 ms to 1 min. Zero means DefaultInterval. All
+	// nodes should have the same interval.
 	Interval time.Duration
-	// Part is how much of what a key has left one node admits at most until it hears from
-	// the store again: above 0, up to 1. A request that exceeds it asks the store. Smaller
-	// is more exact and asks more often. Zero means DefaultPart.
+	// Part is the share of a key's remaining units that one node admits at most until it hears from
+	// the store again: above 0, up to 1. A request that exceeds this share asks the store. A
+	// smaller Part is more exact and asks more often. Zero means DefaultPart.
 	Part float64
-	// MaxKeys is how many pairs of rule and key are known at the same time. Others are
+	// MaxKeys is how many pairs of rule and key the layer knows at the same time. All others are
 	// counted strictly. Zero means DefaultMaxKeys.
 	MaxKeys int
 }
@@ -49,7 +50,7 @@ type Layer struct {
 	reporter reporter
 	pool     sync.Pool // of *scratch
 	shards   [64]keyShard
-	seen     [1 << 16]atomic.Uint32 // marks of the keys that were asked for lately
+	seen     [1 << 16]atomic.Uint32 // tags of recently requested keys
 }
 
 // keyShard is a part of the keys that are known.
@@ -58,11 +59,11 @@ type keyShard struct {
 	entries map[layer.Counter]*entry
 	closed  bool
 
-	local, asked int64 // checks that were decided from memory, and by the store
+	local, asked int64 // checks decided from memory, and checks decided by the store
 }
 
-// New returns a layer around a store. Close it when it is no longer needed, so that what was
-// admitted last is reported.
+// New returns a layer around a store. Close the layer when it is no longer needed; Close reports
+// the units that were admitted last.
 func New(inner headgate.Store, options Options) (*Layer, error) {
 	o := options
 	o.Interval, o.Part, o.MaxKeys = cmp.Or(o.Interval, DefaultInterval), cmp.Or(o.Part, DefaultPart), cmp.Or(o.MaxKeys, DefaultMaxKeys)
@@ -92,8 +93,8 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	return a, nil
 }
 
-// Store returns the store to ask: a [headgate.Ledger] if the one inside is one. That decides
-// requests that are remembered, and their settlements.
+// Store returns the store to ask. It is a [headgate.Ledger] if the store inside is one; requests
+// that are remembered, and their settlements, then go to the store inside.
 func (a *Layer) Store() headgate.Store {
 	if inner, ok := a.inner.(headgate.Ledger); ok {
 		return &ledger{inner, outer{a}}
@@ -115,26 +116,26 @@ func (l *ledger) Take(ctx context.Context, op headgate.Op, checks []headgate.Che
 	return l.store.Take(ctx, op, checks, dst)
 }
 
-// Stats are counts since a layer was made, but for Keys, Unreported and Returning, which are
-// of now.
+// Stats count what a layer has done since it was made. Keys, Unreported and Returning describe the
+// present moment instead.
 type Stats struct {
-	// Keys is how many pairs of rule and key are known, and Unreported how many units
-	// of theirs were admitted without the store's knowing yet.
+	// Keys is how many pairs of rule and key are known. Unreported is how many units of these keys
+	// were admitted here and not reported to the store yet.
 	Keys, Unreported int64
-	// Local is how many checks were decided from memory, and Asked how many by the
-	// store because too little was known.
+	// Local is how many checks were decided from memory. Asked is how many the store decided
+	// because too little was known here.
 	Local, Asked int64
-	// Reports is how many calls were made in the background, and Failed how many of
-	// them had no answer.
+	// Reports is how many calls were made in the background. Failed is how many of them got no
+	// answer.
 	Reports, Failed int64
 	// Returning is how many units are to be given back with one of the next reports.
 	Returning int64
-	// Doubtful is how many units were reported in calls that ended by their deadline.
-	// They may not have counted, and are not reported again.
+	// Doubtful is how many units were reported in calls that ended at their deadline. The store may
+	// not have counted them. They are not reported again.
 	Doubtful int64
 }
 
-// Stats visits every key in turn.
+// Stats returns the counts. It visits every key in turn.
 func (a *Layer) Stats() Stats {
 	st := Stats{Reports: a.reporter.made.Load(), Failed: a.reporter.failed.Load(), Doubtful: a.reporter.doubtful.Load()}
 	for i := range a.shards {
@@ -154,10 +155,10 @@ func (a *Layer) Stats() Stats {
 	return st
 }
 
-// Take implements [headgate.Store]. If a check is denied from memory, the store is not asked,
-// and the checks that only it can decide have no decision. It is asked nevertheless if a rule
-// of the request has a penalty, which counts denials. Take does not allocate for a single check
-// that is decided from memory, if dst has room.
+// Take implements [headgate.Store]. If a check is denied from memory, Take does not ask the store,
+// and the checks that only the store can decide have no decision. If a rule of the request has a
+// penalty, Take asks the store in any case, because the penalty counts denials. For a single check
+// that is decided from memory, Take does not allocate if dst has room.
 func (a outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	concerned := false
 	for i := range checks {
@@ -204,10 +205,10 @@ func countsAsync(c *headgate.Check) bool {
 	return true
 }
 
-// now is the time since the layer was made. It is monotonic.
+// now returns the time since the layer was made, by the monotonic clock.
 func (a *Layer) now() time.Duration { return time.Since(a.start) }
 
-// untilNext is the time until the next report.
+// untilNext returns the time until the next report.
 func (a *Layer) untilNext(now time.Duration) time.Duration {
 	return max(0, time.Duration(a.next.Load())-now)
 }
@@ -225,22 +226,22 @@ func (s *keyShard) find(c *headgate.Check, part float64) *entry {
 	case e == nil || e.rule == c.Rule:
 		return e
 	case e.rule.Name() != c.Rule.Name():
-		return nil // Two names of one hash: the second is counted strictly.
+		return nil // Two rules have the same hash; the second one is counted strictly.
 	case !sameLimits(e.rule, c.Rule):
-		e.init(c.Rule, part) // What is unreported is charged to the limits as they are now.
+		e.init(c.Rule, part) // Unreported units will be charged to the new limits.
 	}
 	return e
 }
 
-// askedLately reports whether a key was asked for not long ago, and notes that it is asked for
-// now. A key that was not is not worth an entry.
+// askedLately reports whether a key was requested recently, and records the present request. A key
+// without a recent request is not worth an entry.
 func (a *Layer) askedLately(hash uint64) bool {
 	tag := uint32(hash>>32) | 1
 	return a.seen[hash/uint64(len(a.shards))%uint64(len(a.seen))].Swap(tag) == tag
 }
 
-// entryFor returns the entry of a check's counter, and makes one if there is none. It returns
-// nil if there is no room for it. The shard is locked.
+// entryFor returns the entry of a check's counter, and makes one if there is none. It returns nil
+// if there is no room for a new entry. The shard is locked.
 func (a *Layer) entryFor(s *keyShard, c *headgate.Check) *entry {
 	if e := s.find(c, a.options.Part); e != nil || s.closed {
 		return e
@@ -255,7 +256,8 @@ func (a *Layer) entryFor(s *keyShard, c *headgate.Check) *entry {
 	return e
 }
 
-// forget drops what is known of keys that were reset, and what the store was to be told.
+// forget drops what is known about keys that were reset, together with the units and refunds that
+// were still to be sent to the store.
 func (a *Layer) forget(checks []headgate.Check) {
 	for i := range checks {
 		s := a.shard(a.hash(&checks[i]))
@@ -269,7 +271,7 @@ func (a *Layer) forget(checks []headgate.Check) {
 	}
 }
 
-// takeSingle decides one check from memory if it can. known says whether the key has an entry.
+// takeSingle decides one check from memory if it can. known reports whether the key has an entry.
 func (a *Layer) takeSingle(op headgate.Op, hash uint64, c *headgate.Check, dst []headgate.Decision) (_ []headgate.Decision, known, decided bool) {
 	s := a.shard(hash)
 	s.mu.Lock()
@@ -293,8 +295,8 @@ func (a *Layer) takeSingle(op headgate.Op, hash uint64, c *headgate.Check, dst [
 	return e.describe(dst, c, 0, charged, 0, &a.options, now, a.untilNext(now)), true, true
 }
 
-// askFirst has the store decide one check whose key has no entry. The answer is remembered if
-// the key was asked for lately, so that keys of a long tail cost no more than this.
+// askFirst lets the store decide one check whose key has no entry. It remembers the answer only if
+// the key was requested recently, so that rare keys take no memory.
 func (a *Layer) askFirst(ctx context.Context, op headgate.Op, hash uint64, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if !a.askedLately(hash) {
 		return a.inner.Take(ctx, op, checks, dst)

@@ -15,32 +15,33 @@ type entry struct {
 	onError headgate.OnError
 	limits  []limitState
 
-	// unreported is what was admitted here since the last report. pending is what a report or
-	// a request is taking to the store at this moment. doubtful is what was reported since
-	// the last answer in calls that had none: the store may have counted it.
+	// unreported are the units admitted here since the last report. pending are the units that a
+	// report or a request is taking to the store at this moment. doubtful are the units that were
+	// reported, since the last answer, in calls without an answer: the store may have counted them.
 	unreported, pending, doubtful int64
-	// refunds is what is to be given back, in the order in which it is due.
+	// refunds are to be sent to the store, in the order in which they are due.
 	refunds []keptRefund
 	resets  uint32 // how often the key was reset
 
-	// What follows is of the store's last answer.
+	// The store's last answer:
 	answered   time.Duration    // when it came; zero if there is none
-	goodUntil  time.Duration    // until when decisions may be made from it
-	storeTime  headgate.Instant // the store's clock in it
-	asked      bool             // a request was decided from it, so that the next report renews it
+	goodUntil  time.Duration    // until when decisions may be based on it
+	storeTime  headgate.Instant // the time that it gave, by the store's clock
+	asked      bool             // a request was decided from it, so the next report renews it
 	callFailed bool             // a later call for the key failed
 
-	fraction float64 // the part of all units that is admitted here
+	// The demand for the key:
+	fraction float64 // the part of all units that this node admits
 	others   float64 // units that other nodes admit in a microsecond
 	sample   sample
 }
 
-// sample is the demand for a key since a while ago, which fraction and others are made of.
+// sample measures the demand for a key over about an interval. It updates fraction and others.
 type sample struct {
 	since headgate.Instant // on the store's clock
 	own   float64          // units that the store has charged for this node
-	// least and most bound the units that the store has charged for all nodes. They differ
-	// if a bucket may have been full in between, when it refills nothing.
+	// least and most bound the units that the store has charged for all nodes. They differ if a
+	// bucket may have been full in the meantime, because a full bucket refills nothing.
 	least, most float64
 }
 
@@ -49,14 +50,14 @@ type limitState struct {
 	level float64          // units left at the store's last answer, negative if overdrawn
 	rate  float64          // units refilled in a microsecond; zero for windows
 	ends  headgate.Instant // when the limit is fully free again, on the store's clock; 0 if it is
-	// The store has said that it admits no cost of short or more until free. Short is zero
-	// if it has said nothing of the kind.
+	// The store has denied a cost of short, and will deny costs of short or more until free.
+	// Without such a denial, short is zero.
 	short int64
 	free  time.Duration
 }
 
-// sampleWeight is how much a new sample counts in what is known of the demand. What was known
-// before counts for the rest.
+// sampleWeight is the weight of a new sample in the averages of the demand. The old average has the
+// rest of the weight.
 const sampleWeight = 0.5
 
 func (e *entry) init(rule *headgate.Rule, part float64) {
@@ -72,7 +73,8 @@ func (e *entry) init(rule *headgate.Rule, part float64) {
 	e.forgetAnswer(part)
 }
 
-// forgetAnswer forgets what the store has said, but not what it is to be told.
+// forgetAnswer forgets the store's answers, but keeps the units and refunds that are still to be
+// reported.
 func (e *entry) forgetAnswer(part float64) {
 	e.storeTime, e.goodUntil, e.answered = 0, 0, 0
 	e.asked = false
@@ -82,7 +84,7 @@ func (e *entry) forgetAnswer(part float64) {
 	}
 }
 
-// sameLimits reports whether two versions of a rule count alike.
+// sameLimits reports whether two versions of a rule have the same counters and limits.
 func sameLimits(a, b *headgate.Rule) bool {
 	return a == b || a.Name() == b.Name() && a.Tag() == b.Tag() && slices.Equal(a.Limits(), b.Limits())
 }
@@ -97,27 +99,27 @@ type outcome uint8
 
 const (
 	askStore    outcome = iota // this node knows too little
-	admit                      // the cost fits into what this node may admit by itself
-	deny                       // the store would deny it, by all that is known
+	admit                      // the cost fits into this node's share
+	deny                       // as far as this node knows, the store would deny the cost
 	refundLater                // a refund that is sent with a later report; see refund.go
 )
 
-// room is how many units of one limit are free at a time.
+// room is how many units of one limit are free.
 type room struct {
-	own    float64 // of those, what this node may admit without asking
-	likely float64 // if the other nodes went on as before
-	most   float64 // if the other nodes admitted nothing
+	own    float64 // units that this node may admit without asking
+	likely float64 // units that are free if the other nodes go on as before
+	most   float64 // units that are free if the other nodes admit nothing
 }
 
-// room estimates what is free of a limit. age is the time since the store's answer, and
-// interval the time between two reports, both in microseconds. See docs/consistency.md for
-// the budget that own is.
+// room estimates how many units of a limit are free. age is the time since the store's answer, and
+// interval the time between two reports, both in microseconds. docs/consistency.md derives the
+// formula for own.
 func (e *entry) room(i int, part, age, interval float64) room {
 	l := &e.limits[i]
 	out := float64(e.unreported + e.pending + e.doubtful)
 	missing := max(0, float64(e.rule.Limits()[i].Capacity())-l.level+out)
-	refilled := min(l.rate*age, missing) // More than is missing is never refilled.
-	// Other nodes had admitted units that the store did not know of when it answered: on
+	refilled := min(l.rate*age, missing) // A bucket refills at most what is missing.
+	// When the store answered, other nodes had admitted units that they had not reported: on
 	// average those of half an interval.
 	hidden := math.Floor(e.others * interval / 2)
 	base := l.level - hidden
@@ -128,23 +130,23 @@ func (e *entry) room(i int, part, age, interval float64) room {
 	most := l.level + refilled - float64(e.unreported)
 	drain := e.others
 	if limit := &e.rule.Limits()[i]; limit.Algorithm == headgate.SlidingWindow || limit.Algorithm == headgate.SlidingCounter {
-		drain = max(0, drain-leaving(limit, l.level)) // An estimate: units may leave in bursts.
+		drain = max(0, drain-leaving(limit, l.level)) // an estimate, because units may leave in bursts
 	}
 	gone := hidden + math.Floor(drain*age)
 	return room{
 		own: own + e.fraction*refilled - out,
-		// A bucket refills what other nodes take as well, so that more is missing.
+		// The bucket also refills what other nodes take, because then more is missing.
 		likely: most - refilled + min(l.rate*age, missing+gone) - gone,
 		most:   most,
 	}
 }
 
-// leaving is how many units leave a sliding window in a microsecond if they came evenly.
+// leaving returns how many units leave a sliding window in a microsecond, if they came evenly.
 func leaving(l *headgate.Limit, level float64) float64 {
 	return (float64(l.Count) - level) / float64(l.Micros())
 }
 
-// decide decides a cost by what is known of all limits.
+// decide decides about a cost from what is known of all limits.
 func (e *entry) decide(units int64, o *Options, now time.Duration) outcome {
 	if now >= e.goodUntil {
 		return askStore
@@ -164,21 +166,21 @@ func (e *entry) decide(units int64, o *Options, now time.Duration) outcome {
 	return result
 }
 
-// worthAsking reports whether the store might admit a cost that this node must not admit by
-// itself. After it has denied such a cost it is not asked again for a while.
+// worthAsking reports whether the store might admit a cost that this node must not admit by itself.
+// Once the store has denied such a cost, it is not asked again until free.
 func (k *limitState) worthAsking(r room, units int64, now time.Duration) bool {
 	return r.likely >= float64(units) && (k.short == 0 || units < k.short || now >= k.free)
 }
 
-// pause is the least time between a denial by the store and the next call that asks it for the
-// same key.
+// pause is the minimum time between a denial by the store and the next call that asks the store
+// about the same key.
 func (o *Options) pause() time.Duration { return o.Interval / 8 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// describe appends a decision for each limit, as of now. If charged is true, the cost was
-// admitted and is among the unreported units, except for aside units, which are pending. next
-// is the time until the next report.
+// describe appends a decision for each limit, as of now. If charged is true, the cost was admitted
+// and is included in the unreported units. aside are units of the cost that are included in the
+// pending units instead. next is the time until the next report.
 func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, charged bool, aside int64, o *Options, now, next time.Duration) []headgate.Decision {
 	age := micros(now - e.answered)
 	limits := c.Rule.Limits()
@@ -209,8 +211,8 @@ func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, 
 	return dst
 }
 
-// retry is after which time a denied cost may come again. That is after the next report, or
-// when the limit can have room at the earliest, whichever is later.
+// retry returns the time after which a denied cost may be tried again. That is the next report, or
+// the earliest time at which the limit can have room, whichever is later.
 func (k *limitState) retry(l *headgate.Limit, units int64, r room, d *headgate.Decision, now, next time.Duration) time.Duration {
 	if units > l.Capacity() {
 		return headgate.Never
@@ -228,28 +230,28 @@ func (k *limitState) retry(l *headgate.Limit, units int64, r room, d *headgate.D
 	return next
 }
 
-// duration is a number of microseconds, rounded up, and at most MaxRefill.
+// duration converts microseconds, rounded up, to a duration of at most MaxRefill.
 func duration(us float64) time.Duration {
 	return time.Duration(math.Ceil(min(us, micros(headgate.MaxRefill)))) * time.Microsecond
 }
 
-// learn takes over an answer of the store, to a call that began at one time and has just
-// ended. units is the cost that the store was asked for, charged what it has charged for this
-// node, and pause for how long it is not asked again, at least, if it has denied.
+// learn takes over an answer of the store to a call that lasted from began to now. units is the
+// cost that the store was asked for, and charged is what the store has charged for this node. If
+// the store has denied the cost, it is not asked again for at least pause.
 func (e *entry) learn(decisions []headgate.Decision, units, charged int64, o *Options, pause, began, now time.Duration) {
 	if len(decisions) == 0 || !sameLimits(decisions[0].Rule, e.rule) {
 		return // The rule was changed since the store was asked.
 	}
 	for i := range decisions {
 		if decisions[i].Source != headgate.SourceStore {
-			return // A fallback has decided, which knows no more than this node.
+			return // Another layer has decided, which knows no more than this one.
 		}
 	}
 	at := decisions[0].At
 	switch late := e.storeTime - at; {
 	case late <= 0:
 	case late < headgate.Instant(time.Second/time.Microsecond):
-		e.sample.own += float64(charged) // An answer that came in after a later one.
+		e.sample.own += float64(charged) // The answer to a later call came first.
 		return
 	default: // The store's clock was set back.
 		e.forgetAnswer(o.Part)
@@ -266,7 +268,7 @@ func (e *entry) learn(decisions []headgate.Decision, units, charged int64, o *Op
 		was := *k
 		k.update(d, units, began, pause)
 		if at == e.storeTime {
-			// Of several calls in one microsecond the last one left the least.
+			// Among several calls in the same microsecond, the last one left the least.
 			k.level = min(k.level, was.level)
 		}
 		if d.Limit.Algorithm == headgate.FixedWindow && d.ResetAfter > 0 {
@@ -290,8 +292,7 @@ func (e *entry) learn(decisions []headgate.Decision, units, charged int64, o *Op
 	}
 }
 
-// endSample makes the sample, which lasted so many microseconds, part of what is known of the
-// demand.
+// endSample adds the sample, which lasted passed microseconds, to the averages of the demand.
 func (e *entry) endSample(passed float64) {
 	s := &e.sample
 	if s.most > 0 {
@@ -304,8 +305,8 @@ func (e *entry) endSample(passed float64) {
 func (k *limitState) update(d *headgate.Decision, units int64, began, pause time.Duration) {
 	k.level = float64(d.Remaining)
 	if k.rate > 0 {
-		// Remaining has whole units and is never negative. The time until the bucket is full
-		// tells fractions and by how much it is overdrawn; it is rounded up.
+		// Remaining has whole units and is never negative. The time until the bucket is full, which
+		// is rounded up, shows the fraction and the overdraft as well.
 		exact := float64(d.Limit.Capacity()) - micros(d.ResetAfter)*k.rate
 		if d.Remaining > 0 {
 			exact = max(exact, k.level)
@@ -325,8 +326,8 @@ func (k *limitState) update(d *headgate.Decision, units int64, began, pause time
 	}
 }
 
-// taken bounds what all nodes have taken of a limit since its state was another one, passed
-// microseconds ago. It is valid if the two states can be compared.
+// taken bounds the units that all nodes have taken from a limit since its state was was, passed
+// microseconds ago. valid reports whether the two states can be compared.
 func (k *limitState) taken(was *limitState, d *headgate.Decision, passed float64) (least, most float64, valid bool) {
 	capacity := float64(d.Limit.Capacity())
 	switch d.Limit.Algorithm {

@@ -7,13 +7,13 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// A refund may arrive at another node than the one that admitted the units, and before that
-// one has reported them. The store would find nothing to give back. So refunds are kept until
-// every node has had the time to report, and then sent with this node's own reports.
+// A refund may arrive at a different node from the one that admitted the units, and before that
+// node has reported them. The store would then have nothing to give back. So a node keeps a refund
+// until every node has had the time to report, and sends it with its own reports.
 const (
-	// returnAfter is for how many intervals a refund is kept, at least.
+	// returnAfter is the minimum number of intervals for which a refund is kept.
 	returnAfter = 2
-	// mostReturns is how many refunds of one key are kept apart.
+	// mostReturns is how many separate refunds of one key are kept.
 	mostReturns = 8
 )
 
@@ -27,9 +27,9 @@ type keptRefund struct {
 	current uint64
 }
 
-// giveBack keeps a refund. Those that are due at the same time become one, as charged at the
-// earliest of their times, unless only some of them are of the window that there is now.
-// So do others if there are too many.
+// giveBack keeps a refund. Refunds of the same fixed windows that are due at the same time are
+// merged into one, with the earliest of their charge times. If a key has too many refunds, others
+// are merged too.
 func (e *entry) giveBack(back keptRefund) {
 	if back.units == 0 {
 		return
@@ -46,8 +46,8 @@ func (e *entry) giveBack(back keptRefund) {
 	e.refunds = append(e.refunds, back)
 }
 
-// current says which of the key's fixed windows are the ones that units were charged in at
-// that time; see [keptRefund].
+// current returns the bits of the fixed windows in which units were charged at a time, if those
+// windows have not ended; see [keptRefund].
 func (e *entry) current(at headgate.Instant) (bits uint64) {
 	limits := e.rule.Limits()
 	for i := range limits {
@@ -58,7 +58,8 @@ func (e *entry) current(at headgate.Instant) (bits uint64) {
 	return bits
 }
 
-// dueReturn takes out the first refund if it is due, or in any case with last.
+// dueReturn removes and returns the first refund if it is due. With last, it does so even if the
+// refund is not due.
 func (e *entry) dueReturn(now time.Duration, last bool) (_ keptRefund, due bool) {
 	if len(e.refunds) == 0 || !last && now < e.refunds[0].due {
 		return keptRefund{}, false
@@ -68,8 +69,8 @@ func (e *entry) dueReturn(now time.Duration, last bool) (_ keptRefund, due bool)
 	return back, true
 }
 
-// refundFromMemory takes back units that the store does not know of, and otherwise has the
-// refund kept. The key's shard is locked.
+// refundFromMemory takes the units back at once if the store does not know of them. Otherwise it
+// marks the refund to be sent later. The key's shard is locked.
 func (a *Layer) refundFromMemory(c *headgate.Check, e *entry, p *part, now time.Duration) {
 	p.said = refundLater
 	units := c.Units()
@@ -80,8 +81,8 @@ func (a *Layer) refundFromMemory(c *headgate.Check, e *entry, p *part, now time.
 	}
 }
 
-// lookUp asks the store for the state of keys that units are given back to later, where this
-// node does not know it.
+// lookUp asks the store about the keys of refunds that are sent later, if their state is not known
+// here.
 func (a *Layer) lookUp(ctx context.Context, checks []headgate.Check, s *scratch) error {
 	for i := range s.parts {
 		p := &s.parts[i]
@@ -123,14 +124,14 @@ func (a *Layer) giveBackLater(checks []headgate.Check, s *scratch) {
 		}
 		interval := a.options.Interval
 		if slidesOnly(c.Rule) {
-			// They are in the log as of when they were reported, not admitted.
+			// In the log, the units have the time at which they were reported, not admitted.
 			back.at += headgate.Instant((returnAfter * interval).Microseconds())
 		}
-		// Those of one interval are due together.
+		// All refunds of one interval are due together.
 		back.due = (a.now()/interval + 1 + returnAfter) * interval
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
-		// Of a key that was forgotten meanwhile, and has lost its place, they stay in use.
+		// If the key was forgotten meanwhile and there is no room for it, the units stay in use.
 		if e := a.entryFor(shard, c); e != nil && (e != p.entry || e.resets == p.resets) {
 			back.current = e.current(back.at)
 			e.giveBack(back)

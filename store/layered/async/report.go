@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// reporter tells the store what was admitted and what is given back, and asks it about keys
-// that were decided from memory. One goroutine makes one call at a time.
+// reporter tells the store which units were admitted and which are given back, and asks it about
+// keys that were decided from memory. One goroutine makes one call at a time.
 type reporter struct {
 	async        *Layer
 	cancel       context.CancelFunc
@@ -39,7 +39,7 @@ type report struct {
 	shard  *keyShard
 	entry  *entry
 	units  int64
-	back   keptRefund // what is given back, of a batch that does so
+	back   keptRefund // in a batch of refunds
 	resets uint32
 }
 
@@ -52,7 +52,7 @@ const (
 
 var batchOps = [...]headgate.Op{charging: headgate.OpCharge, looking: headgate.OpPeek, returning: headgate.OpRefund}
 
-// failures is after how many calls without an answer a round gives up.
+// failures is the number of calls without an answer after which a round gives up.
 const failures = 2
 
 func (r *reporter) begin(a *Layer) {
@@ -62,7 +62,7 @@ func (r *reporter) begin(a *Layer) {
 	r.ended.Go(func() { r.run(ctx) })
 }
 
-// run reports every interval, beginning at any time, so that nodes which began
+// run reports once in each interval. It begins at a random time, so that nodes that started
 // together do not report together.
 func (r *reporter) run(ctx context.Context) {
 	a := r.async
@@ -77,7 +77,7 @@ func (r *reporter) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		// A timed-out context would say that a report may have counted.
+		// A context that ends during a call would leave in doubt whether the report has counted.
 		_ = r.round(context.WithoutCancel(ctx), false)
 		if now := a.now(); next+a.options.Interval > now {
 			next += a.options.Interval
@@ -87,8 +87,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// round visits every key once, and sends at most one refund of each. With last, refunds are
-// sent that are not due yet. The error is that of the last call that failed.
+// round visits every key once, and sends at most one refund for each. With last, it also sends
+// refunds that are not due yet. The error is that of the last call that failed.
 func (r *reporter) round(ctx context.Context, last bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,8 +116,8 @@ func (r *reporter) round(ctx context.Context, last bool) error {
 	return failure
 }
 
-// collect adds the keys of a shard to the batches, and forgets those that nobody has asked for
-// since staleAfter intervals. With last, it adds refunds that are not due yet.
+// collect adds the keys of a shard to the batches, and forgets keys without a request for
+// staleAfter intervals. With last, it also adds refunds that are not due yet.
 func (r *reporter) collect(s *keyShard, last bool) {
 	now := r.async.now()
 	s.mu.Lock()
@@ -151,7 +151,7 @@ func (r *reporter) collect(s *keyShard, last bool) {
 	}
 }
 
-// call makes one call for the first keys of a batch, as many as a call can have.
+// call makes one call for the first keys of a batch, for as many as fit into a call.
 func (r *reporter) call(ctx context.Context, kind int) error {
 	a, b := r.async, &r.batch[kind]
 	n := min(len(b.reports), headgate.MaxChecks)
@@ -189,7 +189,7 @@ func (r *reporter) call(ctx context.Context, kind int) error {
 	return err
 }
 
-// errUnheard is the failure of a report that a fallback has let pass.
+// errUnheard is the error of a report that the fallback layer let pass without charging it.
 var errUnheard = fmt.Errorf("%w: nobody counts", headgate.ErrUnavailable)
 
 // done takes over the answer for one key, or the error.
@@ -205,11 +205,11 @@ func (p *report) done(decisions []headgate.Decision, err error, o *Options, bega
 			e.giveBack(p.back)
 		}
 	case err == nil:
-		// No request was denied by this, so that the next one need not wait with asking.
+		// A report denies no request, so the next request may ask the store without a pause.
 		e.learn(decisions, max(p.units, 1), p.units, o, 0, began, now)
 	case errors.Is(err, context.DeadlineExceeded):
-		// The store may have charged the units, so they are not reported again. Until its
-		// next answer they count against what this node may admit.
+		// The store may have charged the units, so they are not reported again. Until the next
+		// answer they reduce what this node may admit.
 		e.doubtful += p.units
 		e.callFailed = true
 	default:
@@ -218,7 +218,7 @@ func (p *report) done(decisions []headgate.Decision, err error, o *Options, bega
 	}
 }
 
-// cut takes the first n keys out of the batch.
+// cut removes the first n keys from the batch.
 func (b *batch) cut(n int) {
 	left := copy(b.reports, b.reports[n:])
 	clear(b.reports[left:])
@@ -228,7 +228,7 @@ func (b *batch) cut(n int) {
 	b.checks = b.checks[:left]
 }
 
-// drop puts back what was collected for a batch whose call is not made in this round.
+// drop returns to the entries what was collected for a batch that is not sent in this round.
 func (r *reporter) drop(kind int) {
 	b := &r.batch[kind]
 	for i := range b.reports {
@@ -244,9 +244,9 @@ func (r *reporter) drop(kind int) {
 	b.cut(len(b.reports))
 }
 
-// Close ends the reports, after the last ones, which end with the context. From then on the
-// store decides all checks. An error says how many units were not reported and how many were
-// not given back, and wraps the store's. Closing again reports what is left.
+// Close reports what is left, within the context, and then ends the reports. From then on the store
+// decides all checks. An error says how many units were not reported and how many were not given
+// back, and wraps the store's error. Closing again reports what is still left.
 func (a *Layer) Close(ctx context.Context) error {
 	for i := range a.shards {
 		s := &a.shards[i]
@@ -256,7 +256,7 @@ func (a *Layer) Close(ctx context.Context) error {
 	}
 	a.reporter.cancel()
 	a.reporter.ended.Wait()
-	// Refunds come last: they are for units that are in the store.
+	// Refunds come last, so that the store knows the units that they give back.
 	errs := a.reporter.round(ctx, false)
 	for range mostReturns { // A round gives back one refund of each key.
 		err := a.reporter.round(ctx, true)

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// scratch is memory that one request uses and the next one can use again.
+// scratch is memory for one request that later requests reuse.
 type scratch struct {
 	parts     []part              // of each check of the request
 	checks    []headgate.Check    // what the store is asked
@@ -16,14 +16,14 @@ type scratch struct {
 	decisions []headgate.Decision // what the store has decided
 }
 
-// part is what becomes of one check of a request.
+// part is the state of one check of a request.
 type part struct {
 	hash     uint64
 	entry    *entry // nil if nothing is known, or the check is strict
 	async    bool
 	said     outcome
-	aside    int64 // units that were set aside until the request is decided
-	carried  int64 // units of earlier requests that the store is told of with this one
+	aside    int64 // units that are set aside until the request is decided
+	carried  int64 // units of earlier requests that are reported together with this one
 	resets   uint32
 	from, to int // its decisions among the local ones
 }
@@ -35,16 +35,17 @@ func (a *Layer) getScratch() *scratch {
 	return s
 }
 
-// putScratch returns the scratch to the pool, without the request's keys, which it must not
-// keep alive.
+// putScratch returns the scratch to the pool. It removes the request's keys first, so that the pool
+// does not keep them alive.
 func (a *Layer) putScratch(s *scratch) {
 	clear(s.checks)
 	clear(s.parts)
 	a.pool.Put(s)
 }
 
-// takeSeveral decides a request some of whose checks are decided from memory. Those come first,
-// and their units are set aside. Then the store decides the others. All are charged or none.
+// takeSeveral decides a request of which some checks are decided from memory. It decides these
+// first and sets their units aside. Then the store decides the others. All checks are charged or
+// none.
 func (a *Layer) takeSeveral(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	s := a.getScratch()
 	defer a.putScratch(s)
@@ -93,8 +94,9 @@ func (a *Layer) takeSeveral(ctx context.Context, op headgate.Op, checks []headga
 	return a.merge(op, checks, dst, s, admitted, began), nil
 }
 
-// fromMemory decides a check from memory if it can, and sets its units aside. It does not deny
-// if penalized is true: then a rule of the request has a penalty, which has to count the denial.
+// fromMemory decides a check from memory if it can, and sets its units aside. penalized says that a
+// rule of the request has a penalty. Then fromMemory leaves denials to the store, because the
+// penalty has to count them.
 func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part, s *scratch, penalized bool) {
 	p.hash = a.hash(c)
 	shard := a.shard(p.hash)
@@ -136,8 +138,8 @@ func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part
 	p.to = len(s.local)
 }
 
-// carryUnreported adds the unreported units of the key to a check that the store is asked for,
-// so that the store's answer takes them into account.
+// carryUnreported adds the key's unreported units to a check that goes to the store, so that the
+// store's answer takes them into account.
 func (a *Layer) carryUnreported(op headgate.Op, c *headgate.Check, p *part) {
 	if !p.async {
 		return
@@ -152,7 +154,7 @@ func (a *Layer) carryUnreported(op headgate.Op, c *headgate.Check, p *part) {
 	}
 	p.aside = c.Units()
 	e.pending += p.aside
-	// After a call that failed the store may know of them already.
+	// After a failed call the store may already have counted them.
 	if more := e.unreported; more > 0 && !e.callFailed && p.aside+more <= e.capacity() {
 		p.carried = more
 		e.unreported -= more
@@ -171,8 +173,8 @@ func (e *entry) capacity() int64 {
 	return least
 }
 
-// settleLocal ends what was set aside for the checks that were decided from memory. If done is
-// false the request was not admitted, or the refund was not made, and nothing has changed.
+// settleLocal books or returns the units that were set aside for the checks decided from memory. If
+// done is false, the request was not admitted or the refund was not made, so nothing has changed.
 func (a *Layer) settleLocal(op headgate.Op, checks []headgate.Check, s *scratch, done bool) {
 	for i := range s.parts {
 		p := &s.parts[i]
@@ -193,7 +195,7 @@ func (a *Layer) settleLocal(op headgate.Op, checks []headgate.Check, s *scratch,
 	}
 }
 
-// undo makes everything as it was, because the store has not decided.
+// undo restores the state from before the request, because the store has not decided.
 func (a *Layer) undo(op headgate.Op, checks []headgate.Check, s *scratch) {
 	a.settleLocal(op, checks, s, false)
 	for i := range s.parts {
@@ -213,8 +215,7 @@ func (a *Layer) undo(op headgate.Op, checks []headgate.Check, s *scratch) {
 	}
 }
 
-// merge takes over what the store has decided, and appends all decisions in the order of the
-// checks.
+// merge learns from the store's decisions, and appends all decisions in the order of the checks.
 func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.Decision, s *scratch, admitted bool, began time.Duration) []headgate.Decision {
 	now := a.now()
 	rest := s.decisions
@@ -244,8 +245,9 @@ func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.De
 	return dst
 }
 
-// settleAsked ends what the store was asked about one check. It takes over what the store has
-// said, and makes the decisions ones of this check alone, without the carried units.
+// settleAsked handles the store's answer about one check. It learns from the answer, books or
+// returns the units that were pending, and removes the effect of the carried units from the
+// decisions.
 func (a *Layer) settleAsked(op headgate.Op, c *headgate.Check, p *part, decisions []headgate.Decision, charged bool, began, now time.Duration) {
 	shard := a.shard(p.hash)
 	shard.mu.Lock()

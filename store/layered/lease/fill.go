@@ -9,12 +9,13 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// sickPause is how long after a call that failed, or was not decided by the store,
-// requests are left to the store and what is around it.
+// sickPause is how long no units are taken in advance after a call that failed or that the store
+// did not decide. Requests go to the store inside meanwhile.
 const sickPause = 100 * time.Millisecond
 
-// fill begins a call that takes more units if that is worth it, unless one is under way. It returns
-// a channel that is closed when the call has ended, or nil. The key's shard is locked.
+// fill begins a call that takes more units, if that is worthwhile and no such call is under way. It
+// returns a channel that is closed when the call has ended, or nil if there is no call. The key's
+// shard is locked.
 func (l *Layer) fill(k *hotKey, now instant) <-chan struct{} {
 	if k.filling != nil {
 		return k.filling
@@ -32,8 +33,8 @@ func (l *Layer) fill(k *hotKey, now instant) <-chan struct{} {
 	return k.filling
 }
 
-// size is how many units to take. It also sets the most units that may be held then. The key's
-// shard is locked.
+// size returns how many units to take. It also sets k.most, the number of units that may be held.
+// The key's shard is locked.
 func (k *hotKey) size(now instant, nodes int64) int64 {
 	passed := now.mono - k.sampled
 	seen := float64(k.asked) / max(passed, time.Millisecond).Seconds()
@@ -42,7 +43,7 @@ func (k *hotKey) size(now instant, nodes int64) int64 {
 	case settled:
 		k.rate = max(seen, (k.rate+seen)/2)
 	case passed >= time.Millisecond && k.asked >= hotTakes*k.cost && seen > k.rate:
-		// So short a time may be a burst.
+		// A sample this short may be a burst.
 		k.rate = min(seen, 4*k.rate)
 		settled = true
 	}
@@ -58,7 +59,7 @@ func (k *hotKey) size(now instant, nodes int64) int64 {
 func (l *Layer) takeInAdvance(k *hotKey, n int64, era uint64) {
 	ctx, cancel := context.WithTimeout(l.calls, layer.CallWithin)
 	defer cancel()
-	c := k.check // Nobody changes it.
+	c := k.check // never changed, so it needs no lock
 	c.Cost = n
 	sent := l.now()
 	decisions, err := l.inner.Take(ctx, headgate.OpTake, []headgate.Check{c}, nil)
@@ -73,15 +74,15 @@ func (l *Layer) takeInAdvance(k *hotKey, n int64, era uint64) {
 	}()
 	switch {
 	case err != nil || len(decisions) == 0 || decisions[0].Source != headgate.SourceStore:
-		// The units may be charged in the store or in what decided instead, and stay so. They
-		// are not given back, since it may not have charged them.
+		// The store, or the layer that decided instead, may have charged the units. They are not
+		// given back, because they may not have been charged.
 		k.notBefore = now.mono + sickPause
 		if !errors.Is(err, layer.ErrNotAsked) {
 			l.counts.lost.Add(n)
 		}
 		return
 	case k.era != era:
-		return // It may have been before the reset.
+		return // The store may have charged the units before the reset.
 	}
 	k.remaining = leastLeft(decisions)
 	if !headgate.NewVerdict(decisions).Allowed {

@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// idleKey is for how long a key is watched that nobody asks for.
+	// idleKey is how long a key without requests stays watched.
 	idleKey = 2 * time.Second
-	// sweepPause is the least time between two looks at all keys.
+	// sweepPause is the minimum time between two sweeps over all keys.
 	sweepPause = 5 * time.Millisecond
-	// returnsAtOnce is how many batches one call gives back, and returnsWaiting how
-	// many may wait for one.
+	// returnsAtOnce is how many batches one call gives back. returnsWaiting is how many batches may
+	// wait for a call.
 	returnsAtOnce  = headgate.MaxChecks
 	returnsWaiting = 1 << 10
 )
 
-// keeper gives back what was not used. One goroutine makes one call at a time.
+// keeper gives unused units back to the store. One goroutine makes one call at a time.
 type keeper struct {
 	lease   *Layer
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
-	failure error // of the call that was under way at the end, to be read after ended
+	failure error // of the call that was under way when the goroutine ended; read it after ended
 	returns chan leftover
 	roused  chan struct{}
-	next    atomic.Int64 // when to look at the keys, in ns since Layer.start
+	next    atomic.Int64 // when to sweep next, in ns since Layer.start
 	over    atomic.Bool  // nothing is given back any more
 
-	// What follows is the goroutine's own, and that of stop after it has ended.
+	// These belong to the goroutine and, once it has ended, to rest.
 	parts   [][]headgate.Check // what each call gives back; a call for each part of a rule
-	sending []leftover         // what they give back
+	sending []leftover         // the batches that these calls give back
 }
 
-// leftover is what is left of a batch, and no longer among what its key holds.
+// leftover is the unused rest of a batch. Its key no longer counts it as held.
 type leftover struct {
 	key   *hotKey
 	era   uint64
 	batch batch
-	back  int64 // the most units that one of the calls gives back
+	back  int64 // the largest number of units that one of the calls gives back
 }
 
 func (k *keeper) start(l *Layer) {
@@ -56,7 +56,7 @@ func (k *keeper) start(l *Layer) {
 	k.ended.Go(func() { k.run(ctx) })
 }
 
-// due has the keeper look at the keys at a time at the latest.
+// due makes the keeper sweep at the given time or earlier.
 func (k *keeper) due(at time.Duration) {
 	for {
 		next := k.next.Load()
@@ -73,8 +73,8 @@ func (k *keeper) due(at time.Duration) {
 	}
 }
 
-// giveBack puts what is left of a batch into the queue of what is given back. It does not wait. If
-// the queue is full, or the layer was closed, the units stay in use. The key's shard is locked.
+// giveBack queues the rest of a batch to be given back. It does not wait: if the queue is full or
+// the layer was closed, the units stay in use. The key's shard is locked.
 func (k *keeper) giveBack(key *hotKey, b *batch) {
 	if b.left <= 0 {
 		return
@@ -100,10 +100,10 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-k.returns:
-			// The end does not stop a call: what one gives back that was cut off is lost.
+			// ctx does not stop a call, because the units of an interrupted refund are lost.
 			if err := k.send(k.lease.calls, r); ctx.Err() != nil {
 				k.failure = err
-			} // Else it is counted, and all that can be done.
+			} // Any other error is counted in Stats.Lost.
 			continue
 		case <-k.roused:
 		case <-timer.C:
@@ -117,8 +117,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// sweep ends the batches whose time is over, or all of them, and forgets keys that nobody asks for.
-// When half of the queue is full it leaves the rest for later.
+// sweep ends the batches whose time is over, or all of them, and forgets keys without requests.
+// When half of the queue is full, it leaves the rest for later.
 func (k *keeper) sweep(now instant, all bool) {
 	for i := range k.lease.shards {
 		s := &k.lease.shards[i]
@@ -147,7 +147,7 @@ func (k *keeper) sweep(now instant, all bool) {
 	}
 }
 
-// send gives back a batch together with those in the queue, as many as one call can have.
+// send gives back a batch together with as many batches of the queue as fit into one call.
 func (k *keeper) send(ctx context.Context, first leftover) error {
 	errs := k.add(ctx, first)
 	for range returnsAtOnce - 1 {
@@ -161,11 +161,11 @@ func (k *keeper) send(ctx context.Context, first leftover) error {
 	return errors.Join(errs, k.flush(ctx))
 }
 
-// add adds a batch to the calls, unless its key was reset since.
+// add adds a batch to the calls, unless its key has been reset since.
 func (k *keeper) add(ctx context.Context, r leftover) error {
 	var err error
 	for i := range k.sending {
-		if k.sending[i].key == r.key { // A call has a key only once.
+		if k.sending[i].key == r.key { // A call may have a key only once.
 			err = k.flush(ctx)
 			break
 		}
@@ -199,8 +199,8 @@ func (k *keeper) add(ctx context.Context, r leftover) error {
 	return err
 }
 
-// flush makes the calls. What they do not give back stays in use: a call that failed
-// may have been carried out, and is not repeated.
+// flush makes the calls. A call that failed may have been carried out, so it is not repeated, and
+// its units may stay in use.
 func (k *keeper) flush(ctx context.Context) error {
 	var errs error
 	failed := 0 // a bit for each call
@@ -238,15 +238,14 @@ func (k *keeper) flush(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the goroutine. A call that is under way ends by itself, or with
-// Layer.calls.
+// stop ends the goroutine. A call that is under way ends by itself, or with Layer.calls.
 func (k *keeper) stop() {
 	k.cancel()
 	k.ended.Wait()
 }
 
-// rest gives back everything, after stop. What a request puts back that ends later is counted as
-// lost.
+// rest gives back everything that is held. Call it after stop. Units of requests that end later are
+// counted as lost.
 func (k *keeper) rest(ctx context.Context) error {
 	errs := k.failure
 	for more := true; more; {

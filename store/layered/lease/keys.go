@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// hotTakes is how many requests for a key within its hold make it worth a lease.
-	// Below that a lease would be for two or three of them, and some for none.
+	// hotTakes is the number of requests for a key within plan.hold that makes the key worth a
+	// lease. With fewer requests, a lease would serve only two or three of them, and some leases
+	// none.
 	hotTakes = 8
-	// fillPart is for what part of the hold a lease is to last. What is not used by
-	// its end is of no use to anybody for a while, so that half as many requests as
-	// there were must still use all of it.
+	// fillPart: a lease covers the demand of 1/fillPart of plan.hold. Nobody can use the rest of a
+	// lease until it has been given back, so the whole lease should be used even if the demand
+	// halves.
 	fillPart = 2
-	// roomPart is what part of a node's share of what is left it may hold.
+	// roomPart: a node holds at most 1/roomPart of its share of what the store has left.
 	roomPart = 2
-	// lowPart is what part of a lease must be left when the next one is taken.
+	// lowPart: the next lease is taken when 1/lowPart of the last one is left.
 	lowPart = 4
-	// warmCells is how many keys can become hot at a time.
+	// warmCells is the number of cells in which requests for keys that are not watched are counted.
 	warmCells = 1 << 14
 )
 
-// warmth counts requests for keys that are not watched, by the hash of the key. Two keys that
-// share a cell are both taken for hotter than they are. That costs a place among the watched keys,
-// and nothing else.
+// warmth counts requests for keys that are not watched, by the hash of the key. If two keys share a
+// cell, both seem busier than they are. That costs no more than a place among the watched keys.
 type warmth [warmCells]atomic.Uint32
 
 // rise counts a request, and reports whether there were hotTakes requests within a span of time. A
-// cell holds the number of the current span and a count. Counts that are lost because several
-// callers change a cell at once do not matter.
+// cell holds the number of the current span and a count. Several callers may change a cell at once;
+// the counts that are lost then do not matter.
 func (w *warmth) rise(hash uint64, now, span time.Duration) bool {
 	cell := &w[hash%warmCells]
 	epoch := uint32(now/span) << 8
@@ -55,39 +55,39 @@ type keyShard struct {
 	served int64
 }
 
-// version names the counter of one version of a rule. Its units were taken under the limits of
-// that version, so that they can be used for no other.
+// version names the counter of one version of a rule. Units that were taken under the limits of one
+// version cannot be used for another version.
 type version struct {
 	rule *headgate.Rule
 	key  string
 }
 
-// hotKey is a key that is asked for often. Its shard's lock guards all of it.
+// hotKey is a key with many requests. The lock of its shard guards all fields.
 type hotKey struct {
 	name  version
 	plan  *plan
-	check headgate.Check // what the store is asked, but for the cost
+	check headgate.Check // what the store is asked, without the cost
 
-	own []ownUse // of the strict rule's limits; only those of buckets are kept
+	own []ownUse // one for each limit of the strict rule; used for buckets only
 
-	batches []*batch // in the order in which they came; those at the front end first
-	left    int64    // of all of them
-	told    []headgate.Decision
-	toldAt  time.Duration // when they were told
-	low     int64         // where the next lease is taken
+	batches []*batch            // in the order in which they came; those at the front end first
+	left    int64               // units left in all batches
+	told    []headgate.Decision // the store's decisions about the last lease
+	toldAt  time.Duration       // when they came
+	low     int64               // the next lease is taken when no more than this is left
 
-	remaining int64 // what the store has left, as it last said
-	filling   chan struct{}
-	coming    int64         // what the call that fills takes
-	most      int64         // what may be held, as of the last lease
-	notBefore time.Duration // when to take the next lease
-	era       uint64        // how often it was forgotten
-	returning int64         // units that are on their way back
+	remaining int64         // what the store has left, by its last answer
+	filling   chan struct{} // closed at the end of the call that takes units; nil if there is none
+	coming    int64         // units that this call takes
+	most      int64         // units that may be held, as of the last lease
+	notBefore time.Duration // the next lease is not taken before
+	era       uint64        // how often the key was reset
+	returning int64         // units that are being given back
 
-	asked   int64 // units, since sampled
-	cost    int64 // of the last request
-	sampled time.Duration
-	rate    float64 // units in a second
+	asked   int64         // units requested since sampled
+	cost    int64         // of the last request
+	sampled time.Duration // when the sample of the demand began
+	rate    float64       // units requested per second
 }
 
 // batch is units that were charged together.
@@ -98,13 +98,13 @@ type batch struct {
 	end  instant          // until when they may be admitted
 }
 
-// aside is units that were taken out of batches for one check of a request.
+// aside is a set of units that were taken out of batches for one check of a request.
 type aside struct {
-	key       *hotKey // nil: none were
+	key       *hotKey // nil if no units were taken out
 	era       uint64
 	from      [2]*batch
 	units     [2]int64
-	remaining int64 // held, after that
+	remaining int64 // units held after that
 	told      []headgate.Decision
 	toldAt    time.Duration
 }
@@ -114,9 +114,10 @@ func (l *Layer) shard(name version) (*keyShard, uint64) {
 	return &l.shards[hash>>58], hash
 }
 
-// setAside takes the units of a check out of what is held, if the key is watched. If there are not
-// enough, it returns a channel that is closed when there may be more, or nil if the store is to be
-// asked. It counts the request if isNew is true.
+// setAside takes the units of a check out of what is held for the key. found reports whether there
+// were enough, and watched whether the key is watched. If there were not enough, fill is closed
+// when there may be more; if fill is nil, the store is to be asked. If isNew is true, the request
+// is counted.
 func (l *Layer) setAside(a *aside, p *plan, c *headgate.Check, now instant, isNew bool) (found, watched bool, fill <-chan struct{}) {
 	name := version{c.Rule, c.Key}
 	s, hash := l.shard(name)
@@ -143,8 +144,8 @@ func (l *Layer) setAside(a *aside, p *plan, c *headgate.Check, now instant, isNe
 	return true, true, nil
 }
 
-// prepare counts a request for a check. If its units are not held but may be soon, it returns a
-// channel to wait for.
+// prepare counts a request for a check. If the node does not hold enough units but may soon,
+// prepare returns a channel to wait for.
 func (l *Layer) prepare(c *headgate.Check) <-chan struct{} {
 	if c.Consistency != headgate.Leased {
 		return nil
@@ -172,8 +173,8 @@ func (l *Layer) prepare(c *headgate.Check) <-chan struct{} {
 	return l.fill(k, now)
 }
 
-// warmUp counts a request for a key that is not watched, and watches it if there
-// were enough of them.
+// warmUp counts a request for a key that is not watched, and begins to watch the key if there were
+// enough requests.
 func (l *Layer) warmUp(s *keyShard, hash uint64, name version, p *plan, c *headgate.Check, now instant) (watched bool) {
 	if !l.warm.rise(hash, now.mono, p.hold) || l.closed.Load() || len(s.keys) >= max(1, l.options.MaxKeys/len(l.shards)) {
 		return false
@@ -181,7 +182,7 @@ func (l *Layer) warmUp(s *keyShard, hash uint64, name version, p *plan, c *headg
 	if s.keys == nil {
 		s.keys = make(map[version]*hotKey)
 	}
-	// The caller's text may be part of something large.
+	// The caller's string may be part of a larger one, which must not be kept alive.
 	name.key = strings.Clone(name.key)
 	check := headgate.Check{Rule: p.strict, Key: name.key, Hints: headgate.Hints{OnError: c.OnError, Consistency: headgate.Leased}}
 	s.keys[name] = &hotKey{
@@ -192,8 +193,8 @@ func (l *Layer) warmUp(s *keyShard, hash uint64, name version, p *plan, c *headg
 	return true
 }
 
-// takeOut takes units out of batches that have not ended, the oldest first. It reports false and
-// takes nothing if the first two batches do not hold enough.
+// takeOut takes units out of batches that have not ended, the oldest first. If the first two
+// batches do not hold enough, it takes nothing and returns false.
 func (l *Layer) takeOut(k *hotKey, a *aside, units int64, now instant) bool {
 	l.retire(k, now)
 	if k.left < units {
@@ -223,8 +224,7 @@ func (l *Layer) takeOut(k *hotKey, a *aside, units int64, now instant) bool {
 	return true
 }
 
-// retire takes away batches that are used up or have ended. What is left of them is
-// given back.
+// retire removes batches that are used up or have ended, and gives back their unused units.
 func (l *Layer) retire(k *hotKey, now instant) {
 	kept := k.batches[:0]
 	for _, b := range k.batches {
@@ -261,9 +261,8 @@ func (l *Layer) putBack(held []aside) {
 	}
 }
 
-// restore puts units back into a batch. They are given back to the store if the batch has ended,
-// if the key is no longer watched, or if so many others were taken meanwhile that they are too
-// many.
+// restore puts units back into a batch. It gives them back to the store instead if the batch has
+// ended, if the key is no longer watched, or if the key would hold more than it may.
 func (l *Layer) restore(s *keyShard, k *hotKey, b *batch, units int64) {
 	if k.left+k.coming+k.returning+units > k.most || l.closed.Load() || s.keys[k.name] != k || b.end.reached(l.now()) {
 		rest := *b
@@ -273,12 +272,12 @@ func (l *Layer) restore(s *keyShard, k *hotKey, b *batch, units int64) {
 	}
 	b.left += units
 	k.left += units
-	if !slices.Contains(k.batches, b) { // It was used up.
+	if !slices.Contains(k.batches, b) { // The batch was used up and removed.
 		k.batches = append(k.batches, b)
 	}
 }
 
-// append appends the decisions of a check that was decided here.
+// append appends the decisions about a check that was decided from held units.
 func (a *aside) append(dst []headgate.Decision, c *headgate.Check, place int, now instant) []headgate.Decision {
 	at := a.from[0].at
 	passed := max(0, now.mono-a.toldAt)
@@ -292,7 +291,7 @@ func (a *aside) append(dst []headgate.Decision, c *headgate.Check, place int, no
 	return dst
 }
 
-// noteAnswer notes what the store has left of a key, if that is watched, and whether it has
+// noteAnswer records how much the store has left for a watched key, and whether the store has
 // charged the check.
 func (l *Layer) noteAnswer(c *headgate.Check, decisions []headgate.Decision, charged bool) {
 	name := version{c.Rule, c.Key}
@@ -307,7 +306,7 @@ func (l *Layer) noteAnswer(c *headgate.Check, decisions []headgate.Decision, cha
 	}
 }
 
-// charged notes units that the store has charged to the buckets of the key.
+// charged records units that the store has charged to the key's buckets.
 func (k *hotKey) charged(decisions []headgate.Decision, units int64, now instant) {
 	limits := k.plan.strict.Limits()
 	for i := range decisions {
@@ -317,8 +316,8 @@ func (k *hotKey) charged(decisions []headgate.Decision, units int64, now instant
 	}
 }
 
-// leastLeft is how much the store has left by its own decisions. It is zero if anybody else has
-// decided a limit.
+// leastLeft returns the smallest Remaining of the store's decisions. It is zero if another layer
+// has decided any of them.
 func leastLeft(decisions []headgate.Decision) int64 {
 	least := int64(headgate.MaxCount)
 	for i := range decisions {
@@ -330,7 +329,7 @@ func leastLeft(decisions []headgate.Decision) int64 {
 	return least
 }
 
-// heldUnits is how many units of a key are held.
+// heldUnits returns how many units this node holds for a key.
 func (l *Layer) heldUnits(c *headgate.Check) int64 {
 	name := version{c.Rule, c.Key}
 	s, _ := l.shard(name)
@@ -344,7 +343,7 @@ func (l *Layer) heldUnits(c *headgate.Check) int64 {
 	return k.left
 }
 
-// forget drops what is held of the keys, and gives nothing back.
+// forget drops the units that are held for the keys, without giving them back.
 func (l *Layer) forget(checks []headgate.Check) {
 	for i := range checks {
 		name := version{checks[i].Rule, checks[i].Key}

@@ -17,15 +17,14 @@ import (
 // DefaultMaxKeys is the default of [Options].MaxKeys.
 const DefaultMaxKeys = 1 << 12
 
-// Options are what a [Layer] can be told. The zero Options are good for a
-// node that has the store for itself.
+// Options change a [Layer]. The zero Options are good for a node that has the store for itself.
 type Options struct {
-	// Nodes is how many nodes share the store now. What a node holds of a key is at
-	// most one part in 2 × Nodes of what the store has left. It must be quick and
-	// safe for concurrent use. Nil means one.
+	// Nodes returns how many nodes share the store now. For each key, a node holds at most 1/(2 ×
+	// Nodes) of what the store has left. The function must be quick and safe for concurrent use.
+	// Nil means one node.
 	Nodes func() int64
-	// MaxKeys is for how many pairs of rule and key units are held at a time; others
-	// are decided by the store. Zero means DefaultMaxKeys.
+	// MaxKeys is the number of pairs of rule and key for which units are held at a time. The store
+	// decides all others. Zero means DefaultMaxKeys.
 	MaxKeys int
 }
 
@@ -44,7 +43,7 @@ type Layer struct {
 
 	closed  atomic.Bool
 	fills   sync.WaitGroup
-	calls   context.Context // of those that nobody waits for
+	calls   context.Context // for the calls in the background
 	abandon context.CancelFunc
 	keeper  keeper
 }
@@ -73,7 +72,7 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	return l, nil
 }
 
-// Store returns the store to ask: a [headgate.Ledger] if the one inside is one.
+// Store returns the store to ask. It is a [headgate.Ledger] if the store inside is one.
 func (l *Layer) Store() headgate.Store {
 	if inner, ok := l.inner.(headgate.Ledger); ok {
 		return &ledger{outer{l}, inner}
@@ -81,14 +80,14 @@ func (l *Layer) Store() headgate.Store {
 	return outer{l}
 }
 
-// Close gives back what is held. What is asked afterwards is decided by the store inside. An error
-// says that not all could be given back before the context ended; the rest stays in use. Closing
-// again does nothing.
+// Close gives back the units that are held. Later requests are decided by the store inside. An
+// error says that not all units could be given back before the context ended; the rest stays in
+// use. Closing again does nothing.
 func (l *Layer) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	l.awaitShards() // Whoever is in there may be about to begin a call; nobody is afterwards.
+	l.awaitShards() // A request that holds a shard's lock may still begin a call; later ones do not.
 	stop := context.AfterFunc(ctx, l.abandon)
 	l.fills.Wait()
 	l.keeper.stop()
@@ -97,36 +96,36 @@ func (l *Layer) Close(ctx context.Context) error {
 	return l.keeper.rest(ctx)
 }
 
-// awaitShards waits until everybody has left each shard who was in there.
+// awaitShards waits until every request that holds the lock of a shard has released it.
 func (l *Layer) awaitShards() {
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
-		l.shards[i].mu.Unlock() //nolint:staticcheck // It is enough to have had the lock.
+		l.shards[i].mu.Unlock() //nolint:staticcheck // Having held the lock is all that matters.
 	}
 }
 
-// Stats are counts since a layer was made, but for Keys and Held, which are of
-// now.
+// Stats count what a layer has done since it was made. Keys and Held describe the present moment
+// instead.
 type Stats struct {
-	// Keys is how many pairs of rule and key are watched because they were asked for
-	// often, and Held how many units are held.
+	// Keys is how many pairs of rule and key are watched because they have many requests. Held is
+	// how many units are held for them.
 	Keys int
 	Held int64
-	// Leases is how often units were taken in advance, and Taken how many.
+	// Leases is how often units were taken in advance, and Taken how many units.
 	Leases, Taken int64
-	// Served is how many requests found units for a check here.
+	// Served is how many checks found enough held units.
 	Served int64
-	// Returned is how many unused units were given back, and Refilled how many were not
-	// because their bucket has refilled them since: they are free already. Lost is how many
-	// stay in use although nobody has used them, because a call failed, a key was reset or a
-	// request put them back after the layer was closed.
+	// Returned is how many unused units were given back. Refilled is how many unused units were not
+	// given back because their bucket has refilled them since: they are free already. Lost is how
+	// many unused units stay in use, because a call failed, a key was reset, or a request put them
+	// back after the layer was closed.
 	Returned, Refilled, Lost int64
 }
 
-// counts are what no lock guards.
+// counts are the counters that no lock guards.
 type counts struct{ leases, taken, returned, refilled, lost atomic.Int64 }
 
-// Stats visits every key that is watched.
+// Stats returns the counts. It visits every watched key.
 func (l *Layer) Stats() Stats {
 	s := Stats{
 		Leases: l.counts.leases.Load(), Taken: l.counts.taken.Load(),
@@ -145,8 +144,8 @@ func (l *Layer) Stats() Stats {
 	return s
 }
 
-// instant is a time by both clocks of this node. The monotonic one does not step,
-// but on some systems stands still while the machine is suspended.
+// instant is a time by both clocks of this node. The monotonic clock does not step, but on some
+// systems it stands still while the machine is suspended.
 type instant struct {
 	mono time.Duration // since Layer.start
 	wall int64         // in ns since the Unix epoch
@@ -159,7 +158,7 @@ func (l *Layer) now() instant {
 
 func (t instant) add(d time.Duration) instant { return instant{t.mono + d, t.wall + int64(d)} }
 
-// reached reports whether t is over by either clock at now.
+// reached reports whether t has passed by either clock.
 func (t instant) reached(now instant) bool { return now.mono >= t.mono || now.wall >= t.wall }
 
 func anyLeased(checks []headgate.Check) bool {
@@ -174,8 +173,8 @@ func anyLeased(checks []headgate.Check) bool {
 // outer is the store inside, with leases in front of it.
 type outer struct{ *Layer }
 
-// Take implements [headgate.Store]. A request that is decided here does not allocate
-// if dst has room.
+// Take implements [headgate.Store]. If the request is decided from held units, Take does not
+// allocate if dst has room.
 func (l outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if op == headgate.OpReset {
 		return l.reset(ctx, checks, dst)
@@ -242,12 +241,12 @@ func await(ctx context.Context, fill <-chan struct{}) error {
 	}
 }
 
-// takeSeveral is Take with OpTake for any number of checks: units that are held are
-// set aside, the store decides the rest, and if it does not admit it they go back.
+// takeSeveral is Take with OpTake for any number of checks. Held units are set aside, and the store
+// decides the other checks. If it does not admit them, the units are put back.
 func (l *Layer) takeSeveral(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	s := l.get()
 	defer l.put(s)
-	// All waiting comes first: what is set aside is as good as admitted.
+	// Wait first: units that are set aside may be admitted only until their batch ends.
 	for i := range checks {
 		s.held[i] = aside{}
 		if fill := l.prepare(&checks[i]); fill != nil {
@@ -295,7 +294,7 @@ func (l *Layer) takeSeveral(ctx context.Context, checks []headgate.Check, dst []
 	return dst, nil
 }
 
-// ask has the store carry out op for all checks.
+// ask makes the store carry out op for all checks.
 func (l *Layer) ask(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	s := l.get()
 	defer l.put(s)
@@ -307,8 +306,8 @@ func (l *Layer) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 	return out, err
 }
 
-// learn notes what the store has left of keys that are watched, and which checks it has
-// charged, a bit for each.
+// learn records how much the store has left for watched keys. taken has a bit for each check that
+// the store has charged.
 func (l *Layer) learn(s *scratch, checks []headgate.Check, taken uint64) {
 	for rest := s.decisions; len(rest) > 0; {
 		n := 1
@@ -325,7 +324,7 @@ func (l *Layer) learn(s *scratch, checks []headgate.Check, taken uint64) {
 	}
 }
 
-// peek asks the store, and adds what is held here.
+// peek asks the store, and adds the units that are held here.
 func (l *Layer) peek(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	before := len(dst)
 	out, err := l.ask(ctx, headgate.OpPeek, checks, dst)
@@ -347,8 +346,9 @@ func (l *Layer) peek(ctx context.Context, checks []headgate.Check, dst []headgat
 	return out, nil
 }
 
-// reset forgets what is held of the keys, and has the store forget them. What this
-// node is just taking in advance may be from before the reset, and is not used.
+// reset drops the units that are held for the keys, and lets the store reset the keys. Units that
+// this node is taking in advance at that moment may be from before the reset, so they are dropped
+// too.
 func (l *Layer) reset(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := store.Validate(headgate.OpReset, checks); err != nil {
 		return dst, err

@@ -8,7 +8,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// ledger is a ledger with leases in front of it. It decides the requests that are remembered.
+// ledger is a ledger with leases in front of it. The ledger inside decides the requests that are
+// remembered.
 type ledger struct {
 	outer
 	inner headgate.Ledger
@@ -61,9 +62,8 @@ func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []hea
 	return r, out, err
 }
 
-// validateReserve returns an error if no ledger could reserve the checks. Both
-// mistakes of the terms and of the checks are for the ledger to tell, under the
-// rules that the caller knows.
+// validateReserve returns an error if no ledger could reserve the checks. It checks the terms and
+// the checks as a ledger would, but under the rules that the caller knows.
 func validateReserve(terms *headgate.Terms, checks []headgate.Check) error {
 	if err := terms.Validate(); err != nil {
 		return err

@@ -7,40 +7,39 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// What follows must be the same on all nodes that share a store.
+// These constants must be the same on all nodes that share a store.
 const (
-	// holdPart is what part of a limit's period units may be held, and mostHold and
-	// leastHold bound it: a shorter time is not worth a call.
+	// holdPart: units may be held for 1/holdPart of a limit's period, but no longer than mostHold.
+	// A time below leastHold is not worth a call.
 	holdPart  = 50
 	mostHold  = time.Second
 	leastHold = 5 * time.Millisecond
-	// leastCapacity is what a limit must admit at once to be leased.
+	// leastCapacity is the smallest capacity at which a limit is leased.
 	leastCapacity = 10
-	// reservePart is what part of a time is kept in reserve: clocks run alike to a
-	// few parts in ten thousand.
+	// reservePart: 1/reservePart of a time is kept in reserve, because the speeds of clocks differ
+	// by a few parts in ten thousand.
 	reservePart = 64
-	// reserveWindow is kept in reserve besides where a window ends.
+	// reserveWindow is an additional reserve before the end of a window.
 	reserveWindow = time.Millisecond
 )
 
-// plan is how a rule is leased. It is made of the rule alone, so that all nodes
-// have the same.
+// plan says how a rule is leased. It depends on the rule alone, so all nodes have the same plan.
 type plan struct {
-	// strict is what the store is to enforce: the rule itself if it is not leased.
+	// strict is the rule that the store is to enforce: the rule itself if it is not leased.
 	strict *headgate.Rule
-	// hold is how long after their charge units may be admitted. Zero: the rule is
-	// not leased.
+	// hold is how long after their charge units may be admitted. If it is zero, the rule is not
+	// leased.
 	hold time.Duration
-	// returns are the parts of the strict rule that units are given back to: each bucket by
-	// itself, and the others together.
+	// returns are the parts of the strict rule to which units are given back: each bucket
+	// separately, and all other limits together.
 	returns []portion
 }
 
 // portion is some of a rule's limits, under its name.
 type portion struct {
 	rule *headgate.Rule
-	// bucket is the place of the only limit among those of the strict rule, if it is a
-	// bucket, which refills what is held. Otherwise it is -1.
+	// bucket is the index of the part's only limit in the strict rule, if that limit is a bucket,
+	// which refills while units are held. Otherwise it is -1.
 	bucket int
 }
 
@@ -71,7 +70,7 @@ func newPlan(rule *headgate.Rule) *plan {
 	}
 	strict, err := derive(rule, limits)
 	if err != nil {
-		return none // A period that is as long as can be.
+		return none // The longer period is above the maximum.
 	}
 	p := &plan{strict: strict, hold: hold}
 	var windows []headgate.Limit
@@ -98,7 +97,7 @@ func newPlan(rule *headgate.Rule) *plan {
 	return p
 }
 
-// derive returns a rule whose counters are those of the given one.
+// derive returns a rule with the given limits and the counters of the given rule.
 func derive(rule *headgate.Rule, limits []headgate.Limit) (*headgate.Rule, error) {
 	derived, err := headgate.NewRule(rule.Name(), limits...)
 	if err != nil {
@@ -107,7 +106,7 @@ func derive(rule *headgate.Rule, limits []headgate.Limit) (*headgate.Rule, error
 	return derived.WithTag(rule.Tag())
 }
 
-// holdOf is how long units of a limit may be held, in whole microseconds.
+// holdOf returns how long units of a limit may be held, in whole microseconds.
 func holdOf(l *headgate.Limit) time.Duration {
 	micros := l.Micros()
 	if l.Algorithm == headgate.TokenBucket {
@@ -116,8 +115,8 @@ func holdOf(l *headgate.Limit) time.Duration {
 	return min(mostHold, time.Duration(min(micros/holdPart, mostHold.Microseconds()))*time.Microsecond)
 }
 
-// fillTime is the time in microseconds, rounded up, in which a bucket refills so
-// many units, of which there are at most its capacity.
+// fillTime returns the time in microseconds, rounded up, in which a bucket refills the units. They
+// are at most its capacity.
 func fillTime(l *headgate.Limit, units int64) int64 {
 	num, den := l.Rate()
 	hi, lo := bits.Mul64(uint64(units), uint64(den))
@@ -126,7 +125,8 @@ func fillTime(l *headgate.Limit, units int64) int64 {
 	return int64(q)
 }
 
-// refillUp is what a bucket refills in a time, rounded up to units: at most MaxCount.
+// refillUp returns what a bucket refills in a time, rounded up to whole units, and at most
+// MaxCount.
 func refillUp(l *headgate.Limit, d time.Duration) int64 {
 	num, den := l.Rate()
 	hi, lo := bits.Mul64(uint64((d+time.Microsecond-1)/time.Microsecond), uint64(num))
@@ -138,8 +138,8 @@ func refillUp(l *headgate.Limit, d time.Duration) int64 {
 	return int64(min(q, headgate.MaxCount))
 }
 
-// usable is for how long after a call was sent the units may be admitted that it
-// has taken, as its decisions tell.
+// usable returns for how long the units of a lease may be admitted, counted from when its call was
+// sent. The decisions are the call's answer.
 func (p *plan) usable(decisions []headgate.Decision) time.Duration {
 	span := p.hold - p.hold/reservePart
 	for i := range decisions {

@@ -2,11 +2,11 @@ package lease
 
 import "github.com/headgate/headgate"
 
-// scratch is memory that one call uses and the next one can use again.
+// scratch is memory for one call that later calls reuse.
 type scratch struct {
 	checks    []headgate.Check
 	decisions []headgate.Decision
-	places    []int // of the checks, among those of the request
+	places    []int // for each check, its index in the request
 	held      [headgate.MaxChecks]aside
 }
 
@@ -16,21 +16,22 @@ func (l *Layer) get() *scratch {
 	return s
 }
 
-// put returns the scratch to the pool, without the request's keys, which it must not keep alive.
+// put returns the scratch to the pool. It removes the request's keys first, so that the pool does
+// not keep them alive.
 func (l *Layer) put(s *scratch) {
 	clear(s.checks)
 	l.pool.Put(s)
 }
 
-// add adds a check of the request to those that the store is asked, under the rule that the store
-// is to enforce. place is where the check stands in the request.
+// add adds a check of the request to the checks for the store, with the rule that the store is to
+// enforce. place is the check's index in the request.
 func (s *scratch) add(c *headgate.Check, enforced *headgate.Rule, place int) {
 	s.checks = append(s.checks, *c)
 	s.checks[len(s.checks)-1].Rule = enforced
 	s.places = append(s.places, place)
 }
 
-// enforced is the rule that the store is asked to enforce for a check.
+// enforced returns the rule that the store is asked to enforce for a check.
 func (l *Layer) enforced(c *headgate.Check) *headgate.Rule {
 	if c.Consistency != headgate.Leased {
 		return c.Rule
@@ -38,8 +39,8 @@ func (l *Layer) enforced(c *headgate.Check) *headgate.Rule {
 	return l.plans.Of(c.Rule).strict
 }
 
-// show appends the store's decisions about one check of the request, which come first in from. It
-// makes them decisions of the rule that the caller knows, and returns those that are left.
+// show appends the store's decisions about one check of the request, which are the first ones in
+// from, and relabels them. It also returns the rest of from.
 func (s *scratch) show(dst, from []headgate.Decision, checks []headgate.Check, place int) (out, rest []headgate.Decision) {
 	n := 0
 	for n < len(from) && s.places[from[n].Check] == place {
@@ -53,10 +54,10 @@ func (s *scratch) show(dst, from []headgate.Decision, checks []headgate.Check, p
 	return dst, from[n:]
 }
 
-// relabel makes the store's decision about a limit of a check one of the rule that the caller
-// knows. limit is the limit's place in the rule, and place that of the check in the request.
+// relabel replaces the rule and limit of the store's decision by those that the caller knows. limit
+// is the limit's index in the rule, and place the check's index in the request.
 func relabel(d *headgate.Decision, asked, c *headgate.Check, place, limit int) {
-	// A layer that decided by another rule yet names its limits.
+	// A layer that decided by another rule names the limits of that rule, which stay.
 	if enforced := asked.Rule.Limits(); limit < len(enforced) && d.Limit == &enforced[limit] {
 		d.Limit = &c.Rule.Limits()[limit]
 	}
@@ -70,8 +71,7 @@ func (s *scratch) addAll(l *Layer, checks []headgate.Check) {
 	}
 }
 
-// showAll makes the store's decisions about all checks of the request ones of the rules that the
-// caller knows.
+// showAll relabels the store's decisions about all checks of the request.
 func (s *scratch) showAll(decisions []headgate.Decision, checks []headgate.Check) {
 	limit := 0
 	for i := range decisions {
