@@ -7,71 +7,74 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Bucket is a token bucket or leaky bucket that several lists of limits of a rule may share:
-// by tariff, by method, by an override, or because two versions of the policy are in use at a
-// time. Their limits have the same algorithm and period and, perhaps, different counts, and so
-// different rates.
+// Bucket is a token bucket or leaky bucket that several lists of limits of a rule may share: by
+// tariff, by method, by an override, or because two versions of the policy are in use at a time.
+// Their limits have the same algorithm and period, but may have different counts, and so different
+// rates.
 //
-// The bucket of all lists holds every unit that any of them was admitted. It drains at the rate
-// of the fastest list that has asked since the bucket was last empty. That list needs nothing
-// else. Each slower list has, besides, a bucket of its own. It begins with what all had in use
-// when the list asked, holds the units that the list is admitted, and drains at the list's own
-// rate. A request must fit both. Therefore:
+// The bucket of all lists holds every unit that any list was admitted. It drains at the rate of the
+// fastest list that has asked since the bucket was last empty. The fastest list needs no other
+// bucket. Each slower list also has a bucket of its own. That bucket begins with the units that all
+// lists had in use when the slower list asked, holds the units that this list is admitted, and
+// drains at the list's own rate. A request must fit both buckets. Therefore:
 //
-//   - No list is ever admitted more than its own burst + rate × time, whatever is admitted by
-//     others meanwhile.
+//   - No list is ever admitted more than its own burst + rate × time, whatever other lists are
+//     admitted meanwhile.
 //   - All lists together are admitted at most the largest burst + the fastest rate × time.
-//   - What is used stays used when a list takes the place of another one, and from then on it
-//     drains at the rate of the new list.
-//   - For a fast list one unit of a slow one is one unit, and drains at the fast rate.
+//   - When one list replaces another, used units stay used, and drain at the rate of the new list
+//     from then on.
+//   - For a fast list, one unit of a slow list is one unit, and drains at the fast rate.
 //
-// A list that has the key for itself has the bucket of all and no other, and a bucket of its own
-// ends when it has drained.
+// A list that is alone has only the bucket of all lists. A list's own bucket ends when it has
+// drained.
 type Bucket struct {
 	period int64
-	all    State // its Extra is that of a limit of count, as are those of own
-	count  int64 // of the fastest list that has asked since all was empty, or 0 if all is empty
+	all    State // the bucket of all lists; its Extra is a fraction at the rate of count
+	count  int64 // the count of the fastest list that has asked since all was empty; 0 if all is empty
 	own    []ownBucket
-	// since is when all was empty last, if one of own was not. What was charged before that has
-	// drained from all, perhaps faster than all drains now, and cannot be given back to it.
+	// since is when all was last empty while a bucket in own was not. Units that were charged
+	// before that have drained from all, perhaps faster than all drains now, and cannot be given
+	// back to it.
 	since int64
 }
 
-// ownBucket is that of one list which is slower than another one, in the order of counts.
+// ownBucket is the own bucket of a list that is slower than another list. Bucket.own is ordered by
+// count.
 type ownBucket struct {
 	count int64
-	// wide is true if the bucket is also that of all faster lists that have none. It has at
-	// least as much in use as each of their own would have.
+	// wide is true if the bucket also serves all faster lists without a bucket of their own. It has
+	// at least as much in use as each of their buckets would have.
 	wide  bool
 	state State
 }
 
 const (
-	// maxOwn is how many lists of a rule and key can have buckets of their own at a time. If
-	// there are more, two of neighboring rates share one, which drains at the slower rate.
+	// maxOwn is the maximum number of own buckets for a rule and key. If more lists are slower, two
+	// lists of neighboring rates share a bucket, which drains at the slower rate.
 	maxOwn = 4
-	// BucketSlots is how many states a store keeps of a Bucket at most.
+	// BucketSlots is the maximum number of states that a store keeps for a Bucket.
 	BucketSlots = 2 + maxOwn
 )
 
-// A state that a store keeps of a bucket says in its Extra whose rate it has. Programs that know
-// nothing of that take an Extra that is too large for a fraction for the largest one.
+// The Extra of a state that a store keeps for a bucket says at which rate the state drains.
+// Programs that do not know this read an Extra that is too large for a fraction as the largest
+// fraction.
 const (
-	// marked is where the numbers begin of counts up to smallCount, with room for the
-	// fractions that each count can have. No fraction is as large.
+	// marked + n(n-1)/2 + fraction stands for a count n up to smallCount and a fraction. All
+	// fractions are below marked.
 	marked = 1 << 30
-	// smallCount is the largest count whose numbers end before several.
+	// smallCount is the largest count for which these numbers stay below several.
 	smallCount = 46_340
-	// several and a fraction stand in the bucket of all lists if there are further states.
-	// One that has nothing in use tells its count. In another state several and a count mean
-	// that it is wide. Neither has a fraction.
+	// several + fraction, in the bucket of all lists, says that there are further states. One of
+	// these has nothing in use, and says the count of the fastest list. several + count, in a
+	// further state, means a wide bucket of that count, without a fraction.
 	several = 1 << 31
-	// large is added to a count, and there is no fraction.
+	// large + count stands for a count without a fraction.
 	large = 3 << 30
 )
 
-// mark is added to a fraction to say of what count it is, if there is room for both. It is 0
-// if there is none.
+// mark returns the number that is added to a fraction to record its count. It is 0 if the sum has
+// no room for both.
 func mark(count, num int64) uint32 {
 	switch {
 	case count <= smallCount:
@@ -82,8 +85,8 @@ func mark(count, num int64) uint32 {
 	return 0
 }
 
-// unmark is the inverse of mark, for numbers from marked on that are not several. It also returns
-// the fraction.
+// unmark is the inverse of mark. It also returns the fraction. extra must be marked or more, and
+// must not mean several.
 func unmark(extra uint32) (count int64, fraction uint32) {
 	if extra >= large {
 		return int64(extra - large), 0
@@ -99,9 +102,9 @@ func unmark(extra uint32) (count int64, fraction uint32) {
 	return count, uint32(n - count*(count-1)/2)
 }
 
-// Plain returns the state that a store keeps in the limit's slot as the functions of this
-// package take it. It reports false if only [LoadBucket] can tell what the state means:
-// a list of another rate has used it, or its mark has no room for a fraction.
+// Plain converts a state that a store keeps in the limit's slot to the form that the functions of
+// this package take. It returns false if only [LoadBucket] can interpret the state, because a list
+// of another rate has used it, or because its mark has no room for a fraction.
 func Plain(l *headgate.Limit, s State) (State, bool) {
 	if l.Algorithm > headgate.LeakyBucket {
 		return s, true
@@ -109,13 +112,14 @@ func Plain(l *headgate.Limit, s State) (State, bool) {
 	num, _ := l.Rate()
 	m := mark(l.Count, num)
 	if s.Extra >= marked {
-		s.Extra -= m // else the state is free, or of a program that has no marks
+		s.Extra -= m // otherwise the state is free, or was written by a program without marks
 		return s, m != 0 && int64(s.Extra) < num
 	}
 	return s, m != 0
 }
 
-// Mark returns what a store keeps of a state for which [Plain] is true.
+// Mark is the inverse of [Plain]: it returns what a store keeps for a state for which Plain is
+// true.
 func Mark(l *headgate.Limit, s State) State {
 	if l.Algorithm <= headgate.LeakyBucket && s.Used > 0 {
 		num, _ := l.Rate()
@@ -124,26 +128,27 @@ func Mark(l *headgate.Limit, s State) State {
 	return s
 }
 
-// MarkOf is what Mark adds to the Extra of a state that is not free. It is 0 for limits of which
-// Plain is never true.
+// MarkOf returns the number that Mark adds to the Extra of a state that is not free. It is 0 for
+// limits for which Plain is never true.
 func MarkOf(l *headgate.Limit) uint32 {
 	num, _ := l.Rate()
 	return mark(l.Count, num)
 }
 
-// HasSlots reports whether a store may keep further states of the bucket besides this one, which is
-// that of the limit's own slot. It may if that is missing, too, unless the store knows better.
+// HasSlots reports whether s, the state in the limit's own slot, says that the store keeps further
+// states of the bucket. If the store has no state in the limit's own slot, there may be further
+// states too, unless the store can rule that out.
 func HasSlots(s State) bool { return s.Extra >= several && s.Extra < large }
 
-// BucketSlot names a state of a bucket: 0 is that of the limit itself.
+// BucketSlot returns the slot of state i of a bucket. State 0 is in the limit's own slot.
 func BucketSlot(l *headgate.Limit, i int) uint64 { return l.Slot() | uint64(i)<<48 }
 
-// LoadBucket returns the bucket of a limit. slots are what a store keeps of it, each under its
-// [BucketSlot], or zero.
+// LoadBucket returns the bucket of a limit. slots are the states that a store keeps under each
+// [BucketSlot]; missing states are zero.
 func LoadBucket(l *headgate.Limit, slots *[BucketSlots]State) *Bucket {
 	b := &Bucket{period: l.Micros(), all: slots[0], count: l.Count}
 	switch extra := slots[0].Extra; {
-	case extra < marked: // of a program that has no marks
+	case extra < marked: // written by a program without marks
 	case HasSlots(slots[0]):
 		b.all.Extra -= several
 	default:
@@ -173,7 +178,7 @@ func LoadBucket(l *headgate.Limit, slots *[BucketSlots]State) *Bucket {
 	return b
 }
 
-// Slots returns what a store is to keep of the bucket, the inverse of LoadBucket.
+// Slots is the inverse of LoadBucket: it returns what a store is to keep for the bucket.
 func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	b.round()
 	slots[0] = b.all
@@ -209,11 +214,12 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	return slots
 }
 
-// told is the further state that says of what count the first one is, and since when.
+// told returns the further state that says the count of the first one, and since when that has been
+// in use.
 func told(count, since int64) State { return State{Stamp: since, Extra: uint32(large + count)} }
 
-// round takes the fractions of a microsecond off the states of own buckets that have no room for
-// them, to the caller's disadvantage.
+// round removes the fractions of a microsecond from own buckets whose stored states have no room
+// for them. It rounds to the caller's disadvantage.
 func (b *Bucket) round() {
 	for i := range b.own {
 		o := &b.own[i]
@@ -223,7 +229,7 @@ func (b *Bucket) round() {
 	}
 }
 
-// rate is that of a count.
+// rate returns the rate of a count.
 func (b *Bucket) rate(count int64) rate {
 	x, y := count, b.period
 	for y != 0 {
@@ -235,7 +241,7 @@ func (b *Bucket) rate(count int64) rate {
 	return rate{count / x, b.period / x}
 }
 
-// find returns the own bucket of a list, which may be a wide one, or nil.
+// find returns the own bucket of a list, or the wide bucket that serves it, or nil.
 func (b *Bucket) find(count int64) *ownBucket {
 	var found *ownBucket
 	for i := range b.own {
@@ -247,7 +253,7 @@ func (b *Bucket) find(count int64) *ownBucket {
 	return found
 }
 
-// insert adds an own bucket of a list that has none, to buckets that were advanced to now.
+// insert adds an own bucket for a list without one. All buckets have been advanced to now.
 func (b *Bucket) insert(o ownBucket, now int64) {
 	at := 0
 	for at < len(b.own) && b.own[at].count < o.count {
@@ -262,16 +268,16 @@ func (b *Bucket) insert(o ownBucket, now int64) {
 	}
 }
 
-// raise sees to it that at least so many units are in use at now.
+// raise makes sure that at least the given units are in use at now.
 func (o *ownBucket) raise(units, now int64) {
 	if units >= int64(o.state.Used) {
 		o.state = State{Stamp: now, Used: uint32(units)}
 	}
 }
 
-// Advance brings the bucket up to now for a list of limits that asks, and reports whether the
-// result must be stored whatever is decided: because the clock has stepped back, as [Moved] says, or
-// because the list is faster than all that have asked before.
+// Advance brings the bucket up to now for the list of limits that asks. It reports whether the
+// result must be stored whatever is decided: because the clock has stepped back, as [Moved] says,
+// or because the bucket has changed for this list; see ask.
 func (b *Bucket) Advance(l *headgate.Limit, now int64) (moved bool) {
 	if b.all.Used > 0 {
 		before := b.all
@@ -293,7 +299,8 @@ func (b *Bucket) Advance(l *headgate.Limit, now int64) (moved bool) {
 	return moved
 }
 
-// ask takes note of the list that asks, and reports whether that changes anything.
+// ask records the list that asks, and reports whether the bucket has changed. A slower list gets an
+// own bucket if it has none. A faster list becomes the one whose rate the bucket of all lists has.
 func (b *Bucket) ask(l *headgate.Limit, now int64) bool {
 	switch {
 	case b.count == 0 || l.Count == b.count || l.Count < b.count && b.find(l.Count) != nil:
@@ -302,8 +309,8 @@ func (b *Bucket) ask(l *headgate.Limit, now int64) bool {
 		b.insert(ownBucket{count: l.Count, state: State{Stamp: now, Used: b.all.Used}}, now)
 		return true
 	}
-	// What was the fastest list until now needs a bucket of its own from now on. A part of
-	// a unit that is refilled by now is not counted in the other.
+	// The list that was the fastest until now needs a bucket of its own from now on. The bucket of
+	// all lists drops its fraction of a refilled unit.
 	if o := b.find(b.count); o == nil {
 		b.insert(ownBucket{count: b.count, state: b.all}, now)
 	} else {
@@ -313,7 +320,7 @@ func (b *Bucket) ask(l *headgate.Limit, now int64) bool {
 	return true
 }
 
-// drop ends own buckets that have drained.
+// drop removes own buckets that have drained.
 func (b *Bucket) drop() {
 	b.own = slices.DeleteFunc(b.own, func(o ownBucket) bool { return o.state.Used == 0 })
 	if len(b.own) == 0 {
@@ -321,8 +328,8 @@ func (b *Bucket) drop() {
 	}
 }
 
-// Used is how many units are in use for a list. The bucket must have been advanced, as for all
-// that follows.
+// Used returns how many units are in use for a list. For Used and all methods below, the bucket
+// must have been advanced.
 func (b *Bucket) Used(l *headgate.Limit) int64 {
 	used := int64(b.all.Used)
 	if o := b.find(l.Count); o != nil {
@@ -331,10 +338,10 @@ func (b *Bucket) Used(l *headgate.Limit) int64 {
 	return used
 }
 
-// Fits is the function Fits for a bucket.
+// Fits does for a bucket what the function Fits does for a state.
 func (b *Bucket) Fits(l *headgate.Limit, cost int64) bool { return b.Used(l)+cost <= l.Capacity() }
 
-// Charge is the function Charge for a bucket.
+// Charge does for a bucket what the function Charge does for a state.
 func (b *Bucket) Charge(l *headgate.Limit, now, cost int64) {
 	if cost <= 0 {
 		return
@@ -354,8 +361,8 @@ func (b *Bucket) Charge(l *headgate.Limit, now, cost int64) {
 	}
 }
 
-// Refund is the function Refund for a bucket. A list that has a bucket of its own is given back
-// of each of the two what is certain to be in use still.
+// Refund does for a bucket what the function Refund does for a state. If the list has a bucket of
+// its own, each of the two buckets gets back only units that are certain to be still in use there.
 func (b *Bucket) Refund(l *headgate.Limit, now, cost, at, used int64) {
 	if cost <= 0 {
 		return
@@ -393,7 +400,7 @@ func (b *Bucket) Refund(l *headgate.Limit, now, cost, at, used int64) {
 	b.round()
 }
 
-// Settle is the function Settle for a bucket.
+// Settle does for a bucket what the function Settle does for a state.
 func (b *Bucket) Settle(l *headgate.Limit, now, units, at, used int64) {
 	if units < 0 {
 		b.Refund(l, now, -units, at, used)
@@ -409,7 +416,7 @@ func (b *Bucket) Clone() *Bucket {
 	return &c
 }
 
-// Busy is how long units are in use of the bucket if nothing else comes, in µs: those of any list.
+// Busy returns the time in µs until no list has units in use, if nothing else comes.
 func (b *Bucket) Busy(now int64) int64 {
 	busy := drain(b.rate(b.count), b.all, now, int64(b.all.Used))
 	for i := range b.own {
@@ -419,7 +426,7 @@ func (b *Bucket) Busy(now int64) int64 {
 	return busy
 }
 
-// wait is the time until no more than left units are in use for a list.
+// wait returns the time until no more than left units are in use for a list.
 func (b *Bucket) wait(l *headgate.Limit, now, left int64) int64 {
 	t := drain(b.rate(b.count), b.all, now, int64(b.all.Used)-left)
 	if o := b.find(l.Count); o != nil {
@@ -428,7 +435,7 @@ func (b *Bucket) wait(l *headgate.Limit, now, left int64) int64 {
 	return t
 }
 
-// Describe is the function Describe for a bucket.
+// Describe does for a bucket what the function Describe does for a state.
 func (b *Bucket) Describe(d *headgate.Decision, l *headgate.Limit, before *Bucket, now, cost int64, fits bool) {
 	d.Limit, d.Allowed, d.At = l, fits, headgate.Instant(now)
 	d.RetryAfter, d.Delay = 0, 0

@@ -2,16 +2,16 @@ package algorithm
 
 import "github.com/headgate/headgate"
 
-// Counter is what a store holds of a limit that is no sliding window, as a decision takes it. Its
-// methods do what the functions of this package do with a [State]. They leave what they are called
-// on as it is.
+// Counter is the state of a limit that is not a sliding window, in the form that decisions use. Its
+// methods do what the functions of this package do with a [State]. They do not change the counter
+// on which they are called.
 type Counter struct {
 	State  State
-	Bucket *Bucket // instead of State, unless it is nil
+	Bucket *Bucket // used in place of State, unless it is nil
 }
 
-// Advance brings the counter up to now. moved says that the result must be stored whatever
-// is decided; see [Moved].
+// Advance brings the counter up to now. moved reports whether the result must be stored whatever is
+// decided; see [Moved].
 func (c Counter) Advance(l *headgate.Limit, now int64) (advanced Counter, moved bool) {
 	if c.Bucket == nil {
 		s := Advance(l, c.State, now)
@@ -22,8 +22,8 @@ func (c Counter) Advance(l *headgate.Limit, now int64) (advanced Counter, moved 
 	return Counter{Bucket: b}, moved
 }
 
-// Used is how many units are in use at least, in a counter that was advanced. Of a sliding counter
-// they are those of its current window.
+// Used returns how many units are in use at least, in a counter that was advanced. For a sliding
+// counter, these are the units of its current window.
 func (c Counter) Used(l *headgate.Limit) int64 {
 	if c.Bucket == nil {
 		return int64(c.State.Used)
@@ -49,7 +49,7 @@ func (c Counter) Charge(l *headgate.Limit, now, cost int64) Counter {
 	return Counter{Bucket: b}
 }
 
-// Settle charges units more, or takes as many back if they are negative.
+// Settle charges units, or takes them back if they are negative.
 func (c Counter) Settle(l *headgate.Limit, now, units, at, used int64) Counter {
 	if c.Bucket == nil {
 		return Counter{State: Settle(l, c.State, now, units, at, used)}
@@ -67,8 +67,8 @@ func (c Counter) Refund(l *headgate.Limit, now, cost, at, used int64) Counter {
 	return c.Settle(l, now, -cost, at, used)
 }
 
-// Describe fills d with what there is to say of the limit when the counter was before, and is
-// this one after the charge, if there was one.
+// Describe fills d with the decision about the limit. before is the counter before the charge, and
+// c the counter after it. If there was no charge, they are equal.
 func (c Counter) Describe(d *headgate.Decision, l *headgate.Limit, before Counter, now, cost int64, fits bool) {
 	if c.Bucket == nil {
 		Describe(d, l, before.State, c.State, now, cost, fits)
@@ -77,7 +77,8 @@ func (c Counter) Describe(d *headgate.Decision, l *headgate.Limit, before Counte
 	c.Bucket.Describe(d, l, before.Bucket, now, cost, fits)
 }
 
-// Expires is when the counter is fully free, given the decision that Describe has filled.
+// Expires returns the time at which the counter is fully free, given the decision that Describe has
+// filled.
 func (c Counter) Expires(d *headgate.Decision) int64 {
 	now := int64(d.At)
 	expires := now + d.ResetAfter.Microseconds()
@@ -87,9 +88,9 @@ func (c Counter) Expires(d *headgate.Decision) int64 {
 	return expires
 }
 
-// LoadCounter returns the counter of a limit. at returns what a store keeps in the slots of
-// the limit: it is asked for the first, and for others, from 1 to BucketSlots - 1, if there can
-// be any. known says that these are empty unless the first one tells of them, as [HasSlots] says.
+// LoadCounter returns the counter of a limit. at returns what a store keeps in slot i of the limit.
+// LoadCounter reads slot 0 and, if there can be further states, the slots 1 to BucketSlots - 1.
+// known says that these are empty unless [HasSlots] is true for slot 0.
 func LoadCounter(l *headgate.Limit, known bool, at func(i int) State) Counter {
 	first := at(0)
 	s, plain := Plain(l, first)
@@ -110,7 +111,8 @@ func LoadCounter(l *headgate.Limit, known bool, at func(i int) State) Counter {
 	return Counter{Bucket: LoadBucket(l, &slots)}
 }
 
-// unshared returns the state of a limit for which Plain is never true, if no other list has used it.
+// unshared returns the state of a limit for which Plain is never true, if only this list has used
+// it.
 func unshared(l *headgate.Limit, slots *[BucketSlots]State) (s State, alone bool) {
 	if MarkOf(l) != 0 {
 		return s, false
@@ -131,8 +133,8 @@ func unshared(l *headgate.Limit, slots *[BucketSlots]State) (s State, alone bool
 	return State{}, false
 }
 
-// Single returns what a store is to keep of the counter if that is one state in the limit's own slot,
-// and nothing in the others, where nothing is kept either.
+// Single returns what a store is to keep for the counter, if that is one state in the limit's own
+// slot. The store has no state in the other slots then, and needs none.
 func (c Counter) Single(l *headgate.Limit) (s State, single bool) {
 	if c.Bucket != nil || l.Algorithm <= headgate.LeakyBucket && MarkOf(l) == 0 {
 		return s, false
@@ -140,8 +142,8 @@ func (c Counter) Single(l *headgate.Limit) (s State, single bool) {
 	return Mark(l, c.State), true
 }
 
-// Slots returns what a store is to keep in the slots of the limit, and how many of them may
-// differ from what is kept there.
+// Slots returns what a store is to keep in the slots of the limit. Only the first n slots may
+// differ from what the store has.
 func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, n int) {
 	if c.Bucket != nil {
 		return c.Bucket.Slots(), BucketSlots

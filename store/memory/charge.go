@@ -4,11 +4,11 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Charge charges each limit of the checks by itself, whether the cost fits or not,
-// but no bucket beyond its capacity: what a bucket owes it owes for ever, while a
-// window forgets it. It is for a store that follows what another one has admitted.
-// The checks must be valid; their shadows are checks like any others. It does not
-// allocate, but for the growth of tables and logs.
+// Charge charges each limit of the checks separately, whether the cost fits or not. It is for a
+// store that records what another store has admitted. No bucket is charged beyond its capacity,
+// because a bucket would have to refill the surplus, while a window forgets it. The checks must be
+// valid. Checks in shadow are charged like all others. Charge allocates only when tables or logs
+// grow.
 func (s *Store) Charge(checks []headgate.Check) {
 	s.catchUp()
 	for i := range checks {
@@ -40,7 +40,7 @@ func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
 		reserved += sh.load(&st, reserved, now)
 		cost := c.Units()
 		if l.Algorithm == headgate.TokenBucket || l.Algorithm == headgate.LeakyBucket || st.shared {
-			// A counter that keys share is not to be overdrawn by any of them.
+			// No key may overdraw a counter that several keys share.
 			cost = min(cost, l.Capacity()-st.state.Used(l))
 		}
 		if cost <= 0 {
@@ -56,7 +56,7 @@ func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
 	}
 }
 
-// chargeLog charges the log of a rule, if the window is its first.
+// chargeLog charges the log of a rule. It does nothing if the window is not the rule's first.
 func (sh *shard) chargeLog(l *headgate.Limit, c *headgate.Check, hash uint64, now int64, first bool) {
 	if !first {
 		return

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// clock tells microseconds since the Unix epoch. Reading the monotonic clock
-// alone costs about half of time.Now, so the wall clock is only asked once in a
-// while: its steps are followed that much later.
+// clock gives the time in microseconds since the Unix epoch. Reading only the monotonic clock costs
+// about half of time.Now. So the wall clock is read once in resync, and its steps are noticed up to
+// resync later.
 type clock struct {
 	base   time.Time    // monotonic origin
 	offset atomic.Int64 // wall clock at base, in ns
-	next   atomic.Int64 // when to ask the wall clock again, in ns since base
+	next   atomic.Int64 // when to read the wall clock again, in ns since base
 }
 
 const resync = int64(time.Second)
 
-// apart is how far apart readings of the two clocks may be that are taken together, in ns:
-// less than overtaken, so that time does not go back by it.
+// apart is how much time may pass while both clocks are read, in ns. It is less than overtaken, so
+// that time does not step back by it.
 const apart = overtaken / 2 * int64(time.Microsecond)
 
 func newClock() *clock {
@@ -38,11 +38,11 @@ func (c *clock) now() int64 {
 	return (c.offset.Load() + since) / 1000
 }
 
-// follow takes the wall clock's reading that was taken together with one of the monotonic
-// clock, if it was taken between two others that are hardly apart: who was stopped, or had to
-// wait for a processor, between the readings of the two clocks has an old one of the wall
-// clock. The time would go back by so much, and ahead again at the next look, and each counter
-// that was used meanwhile would be refilled.
+// follow adopts a reading of the wall clock that was taken together with mono, a reading of the
+// monotonic clock. It does so only if the readings of the monotonic clock before and after are less
+// than apart from each other, and otherwise returns false. A goroutine that was stopped between
+// reading the two clocks has an old reading of the wall clock. Adopting it would move the time back
+// and, at the next reading, ahead again, which would refill each counter that was used in between.
 func (c *clock) follow(before, mono, after, wall int64) bool {
 	if after-before >= apart {
 		return false

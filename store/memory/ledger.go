@@ -20,14 +20,13 @@ import (
 
 var _ headgate.Ledger = (*Store)(nil)
 
-// ledger remembers requests by their ids, in stripes that are locked before any
-// shard is.
+// ledger remembers requests by their ids, in stripes. A stripe is locked before any shard.
 type ledger struct {
 	stripes [stripes]stripe
 	most    int64        // bytes that notes may take
-	bytes   atomic.Int64 // that they take
-	// due is when the next note is to be forgotten or its units given back, in
-	// µs; math.MaxInt64 is never. It may be too early, never too late.
+	bytes   atomic.Int64 // bytes that notes take
+	// due is when the next note is to be forgotten or its units are to be given back, in µs;
+	// math.MaxInt64 means never. It may be too early, but never too late.
 	due atomic.Int64
 }
 
@@ -35,34 +34,34 @@ const (
 	stripes = 64
 	// noteShare is the part of the store's memory that notes may take: a quarter.
 	noteShare = 4
-	// settledFor is how long a reservation is remembered after it has expired, so
-	// that a settlement can be repeated that came at the last moment.
+	// settledFor is how long a reservation is remembered after it has expired, so that a settlement
+	// at the last moment can be repeated.
 	settledFor = int64(time.Minute / time.Microsecond)
 )
 
 type stripe struct {
-	mu    sync.Mutex // guards all of it
+	mu    sync.Mutex // guards all fields
 	notes map[string]*note
 	queue queue
 }
 
-// note is what is remembered of a request.
+// note is what is remembered about a request. Times are in µs.
 type note struct {
 	id        string
 	checks    []headgate.Check
 	decisions []headgate.Decision
 	admitted  bool
-	reserved  bool // or taken
+	reserved  bool // by Reserve, not by TakeOnce
 	term      time.Duration
-	expires   int64 // in µs, as all times
+	expires   int64
 	bytes     int64
-	event     int64 // when to look at it again
-	place     int   // in the queue
+	event     int64 // when the note is due in the queue
+	place     int   // index in the queue
 
-	// Of a reservation only.
+	// For a reservation only:
 	reservation headgate.Reservation
-	units       []int64 // it was settled at, or nil
-	settled     []headgate.Decision
+	units       []int64             // the units that it was settled at, or nil; empty if it was abandoned
+	settled     []headgate.Decision // the answer to the settlement
 }
 
 // queue is a heap of notes by event.
@@ -98,7 +97,7 @@ func (s *Store) stripeOf(id string) *stripe {
 	return &s.ledger.stripes[maphash.String(s.seed, id)%stripes]
 }
 
-// clockNow is the store's clock when no shard is locked.
+// clockNow reads the store's clock. It is for callers that have not locked a shard; see timeIn.
 func (s *Store) clockNow() int64 {
 	if s.clock != nil {
 		return s.clock()
@@ -106,20 +105,19 @@ func (s *Store) clockNow() int64 {
 	return s.own.now()
 }
 
-// catchUp gives back what reservations have held that nobody settled in time. All
-// that can see their units passes here first, so that it is done in time without
-// anybody who waits for it.
+// catchUp gives back the units of reservations that were not settled in time. Every operation that
+// could see these units calls it first, so no timer is needed.
 func (s *Store) catchUp() {
 	if due := s.ledger.due.Load(); due != math.MaxInt64 && s.clockNow() >= due {
 		s.sweep()
 	}
 }
 
-// sweep deals with all notes whose event has come.
+// sweep handles all notes that are due.
 func (s *Store) sweep() {
 	now := s.clockNow()
 	next := int64(math.MaxInt64)
-	// Whoever adds a note meanwhile lowers it again.
+	// A caller that adds a note meanwhile lowers it again.
 	s.ledger.due.Store(math.MaxInt64)
 	for i := range s.ledger.stripes {
 		st := &s.ledger.stripes[i]
@@ -162,10 +160,11 @@ func (s *Store) forget(st *stripe, n *note) {
 	s.ledger.bytes.Add(-n.bytes)
 }
 
-// open reports whether the note is of a reservation that may still be settled.
+// open reports whether the note belongs to a reservation that has not been settled.
 func (n *note) open() bool { return n.reservation.ID != "" && n.units == nil }
 
-// abandon settles a reservation that has expired by the choice of its checks.
+// abandon settles an expired reservation: each check gives its units back or keeps them charged, as
+// its GiveBack says.
 func (s *Store) abandon(n *note) {
 	units := make([]int64, len(n.reservation.Checks))
 	for i := range n.reservation.Checks {
@@ -174,11 +173,11 @@ func (s *Store) abandon(n *note) {
 		}
 	}
 	n.settled = s.charge(n, units, nil)
-	n.units = []int64{} // nobody's settlement is the same
+	n.units = []int64{} // equal to no settlement
 }
 
-// TakeOnce implements [headgate.Ledger]. It wraps [headgate.ErrUnavailable] if
-// what is remembered takes all the memory that it may: a quarter of the store's.
+// TakeOnce implements [headgate.Ledger]. Notes may take a quarter of the store's memory. If they
+// do, the error wraps [headgate.ErrUnavailable].
 func (s *Store) TakeOnce(_ context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	_, dst, err := s.once(terms, checks, dst, false, true)
 	return dst, err
@@ -193,8 +192,8 @@ func (s *Store) Reserve(_ context.Context, terms headgate.Terms, checks []headga
 	return s.once(terms, checks, dst, true, named)
 }
 
-// once takes, to reserve or not. Denials of a request that has no id of its own
-// are not remembered: it will not be repeated.
+// once implements TakeOnce and Reserve. named says that the caller gave the id. A denial without
+// such an id is not remembered, because the request cannot be repeated.
 func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
 	var none headgate.Reservation
 	if err := store.ValidateOnce(&terms, checks); err != nil {
@@ -243,7 +242,7 @@ func (s *Store) again(n *note, terms *headgate.Terms, checks []headgate.Check, d
 		return headgate.Reservation{}, dst, &headgate.ConflictError{}
 	}
 	if reserve && n.admitted && s.clockNow() >= n.expires {
-		// Kept for its settlement only: what it held may have been given back.
+		// The note is kept only for its settlement; the units may have been given back.
 		return headgate.Reservation{}, dst, headgate.ErrNoReservation
 	}
 	before := len(dst)
@@ -256,16 +255,16 @@ func (s *Store) again(n *note, terms *headgate.Terms, checks []headgate.Check, d
 	return n.copyOfReservation(), dst, nil
 }
 
-// noteBytes is about what a note takes without what it refers to, and checkBytes
-// and decisionBytes what each check and decision of it take.
+// noteBytes is about the memory of a note itself. checkBytes and decisionBytes are about that of
+// each of its checks and decisions.
 const (
 	noteBytes     = 320
 	checkBytes    = 2 * 64
 	decisionBytes = 2 * 80
 )
 
-// newNote copies its texts: those of the caller may be parts of something large, such
-// as the body of a request, that would stay in memory with them and be counted by nobody.
+// newNote returns a note with copies of all strings. The caller's strings may be parts of a larger
+// one, such as the body of a request, which would stay in memory uncounted.
 func newNote(id string, checks []headgate.Check) *note {
 	n := &note{id: strings.Clone(id), checks: slices.Clone(checks)}
 	n.bytes = noteBytes + int64(len(id)+len(checks)*checkBytes)
@@ -276,7 +275,7 @@ func newNote(id string, checks []headgate.Check) *note {
 	return n
 }
 
-// gives reports whether units are given back if nobody settles.
+// gives reports whether units are given back if the reservation is not settled.
 func (n *note) gives() bool {
 	return slices.ContainsFunc(n.reservation.Checks, func(c headgate.Check) bool { return c.GiveBack })
 }
@@ -287,7 +286,7 @@ func (n *note) copyOfReservation() headgate.Reservation {
 	return r
 }
 
-// same reports whether the checks are those of the note, their limits apart.
+// same reports whether the checks are those of the note. It ignores their limits.
 func (n *note) same(checks []headgate.Check) bool {
 	return slices.EqualFunc(n.checks, checks, func(a, b headgate.Check) bool {
 		return a.Rule.Name() == b.Rule.Name() && a.Key == b.Key && a.Units() == b.Units() &&
@@ -295,7 +294,7 @@ func (n *note) same(checks []headgate.Check) bool {
 	})
 }
 
-// sameLimits reports whether checks that are the same have the same limits.
+// sameLimits reports whether the checks, for which same is true, also have the note's limits.
 func (n *note) sameLimits(checks []headgate.Check) bool {
 	return slices.EqualFunc(n.checks, checks, func(a, b headgate.Check) bool {
 		return a.Shadow == b.Shadow && (a.Rule == b.Rule || slices.Equal(a.Rule.Limits(), b.Rule.Limits()))
@@ -346,7 +345,8 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	return dst, nil
 }
 
-// charge makes the units of a reservation's checks those that are given.
+// charge charges or refunds the difference between the units that the checks of a reservation were
+// charged and the given units.
 func (s *Store) charge(n *note, units []int64, dst []headgate.Decision) []headgate.Decision {
 	checks := n.reservation.Checks
 	var l locked
@@ -364,8 +364,9 @@ func (s *Store) charge(n *note, units []int64, dst []headgate.Decision) []headga
 	return dst
 }
 
-// settleAll charges or refunds all limits of the check at that place of the request.
-// No used means that it is not known.
+// settleAll charges units to all limits of a check, or refunds them if they are negative. place is
+// the check's index in the request. used has the units that were in use right after the charge, for
+// each limit; it is nil if they are not known.
 func (sh *shard) settleAll(c *headgate.Check, place int, hash uint64, units int64, used []int64, now int64, dst []headgate.Decision) []headgate.Decision {
 	limits := c.Rule.Limits()
 	logged := false
@@ -381,8 +382,8 @@ func (sh *shard) settleAll(c *headgate.Check, place int, hash uint64, units int6
 	return dst
 }
 
-// settle charges or refunds one limit of a check, and describes it. first is true
-// for the first sliding window of the rule: it charges the log.
+// settle charges or refunds one limit of a check, and describes it. first says that the limit is
+// the rule's first sliding window, which charges the log.
 func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units, used, now int64, first bool, d *headgate.Decision) {
 	if l.Algorithm == headgate.SlidingWindow {
 		place, shared := sh.placeLog(c.Rule, hash, now)
@@ -407,8 +408,7 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	sh.load(&st, len(c.Rule.Limits()), now)
 	after := st.state
 	if st.shared {
-		// What others have used of it is not this key's to give back, and it is not to
-		// be overdrawn by any of them.
+		// A key must not give back what other keys have used, and must not overdraw the counter.
 		units = max(0, min(units, l.Capacity()-st.state.Used(l)))
 	}
 	changes := units != 0
@@ -425,7 +425,7 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	}
 }
 
-// fitsLog reports whether a log that keys share has room for so many units.
+// fitsLog reports whether a log that keys share has room for the units.
 func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units, now int64) bool {
 	g := sh.log(e)
 	if g == nil {
@@ -434,7 +434,7 @@ func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units, now int64) bool {
 	return g.Facts(l, now, units).Fits(l, units)
 }
 
-// settleLog charges a log units that need not fit, or takes them back if they are
+// settleLog charges units to a log whether they fit or not, or takes them back if they are
 // negative.
 func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now int64) {
 	g := sh.log(e)
@@ -453,7 +453,7 @@ func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now
 	sh.addToLog(e, c, units, now)
 }
 
-// refundLog takes units of a log back.
+// refundLog takes units back from a log.
 func (sh *shard) refundLog(g *algorithm.Log, units, at int64) {
 	before := g.Bytes()
 	g.Refund(units, at)

@@ -14,14 +14,14 @@ import (
 
 // The bounds of [WithMaxBytes].
 const (
-	// DefaultMaxBytes is what counters may take unless told otherwise: 512 MiB,
-	// some eight to ten million keys.
+	// DefaultMaxBytes is the memory that counters may take by default: 512 MiB, enough for some
+	// eight to ten million keys.
 	DefaultMaxBytes = 512 << 20
-	// MinMaxBytes is the least that can be asked for.
+	// MinMaxBytes is the smallest bound.
 	MinMaxBytes = 1 << 20
 )
 
-// shards is a power of two, large enough that two cores rarely meet in one.
+// shards is a power of two, large enough that two cores rarely need the same shard.
 const (
 	shardBits = 8
 	shards    = 1 << shardBits
@@ -30,7 +30,7 @@ const (
 // Store keeps counters in this process. It is safe for concurrent use. Make one
 // with [New].
 type Store struct {
-	shards  [shards]shard // first, so that they begin with cache lines
+	shards  [shards]shard // the first field, so that shards begin at cache lines
 	seed    maphash.Seed
 	clock   func() int64 // nil: own
 	own     *clock
@@ -47,16 +47,14 @@ type settings struct {
 	clock    func() int64
 }
 
-// WithMaxBytes bounds the memory of all counters together; see the package's
-// section on memory for what happens there. Values below MinMaxBytes are raised
-// to it.
+// WithMaxBytes bounds the memory of all counters together. The package comment says what happens at
+// the bound. Values below MinMaxBytes are raised to it.
 func WithMaxBytes(n int64) Option {
 	return func(s *settings) { s.maxBytes = max(n, MinMaxBytes) }
 }
 
-// WithClock makes the store decide by another clock, in microseconds since the
-// Unix epoch: for tests, and to replay recorded traffic. The function must be safe
-// for concurrent use.
+// WithClock makes the store decide by another clock, in microseconds since the Unix epoch. It is
+// for tests, and for replaying recorded traffic. The function must be safe for concurrent use.
 func WithClock(micros func() int64) Option {
 	return func(s *settings) { s.clock = micros }
 }
@@ -81,21 +79,19 @@ func New(options ...Option) *Store {
 // inline is how many limits a request may have before Take needs the heap.
 const inline = 8
 
-// step is what Take knows of one limit of a request between deciding and
-// charging.
+// step is what take knows about one limit of a request between deciding and charging.
 type step struct {
 	hash   uint64
 	limit  *headgate.Limit
 	state  algorithm.Counter     // advanced to now
-	facts  algorithm.WindowFacts // instead, for a sliding window
+	facts  algorithm.WindowFacts // in place of state, for a sliding window
 	check  int
 	fits   bool
-	first  bool // the first sliding window of its rule: it charges the log
-	shared bool // the counter is not the key's own, because memory is full
+	first  bool // the first sliding window of its rule, which charges the log
+	shared bool // the key shares the counter with others, because memory is full
 }
 
-// Take implements [headgate.Store]. It does not allocate if dst has room, but
-// for the growth of its tables and logs.
+// Take implements [headgate.Store]. If dst has room, it allocates only when tables or logs grow.
 func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
@@ -150,8 +146,8 @@ func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 	}
 }
 
-// read reads the store's own clock. It is done before a shard is locked, because
-// it takes as long as the decision; see timeIn.
+// read reads the store's own clock. Callers read it before they lock a shard, because that takes as
+// long as the decision; see timeIn.
 func (s *Store) read() int64 {
 	if s.clock != nil {
 		return 0
@@ -159,16 +155,16 @@ func (s *Store) read() int64 {
 	return s.own.now()
 }
 
-// timeIn is the time of a decision in a locked shard, given what read returned.
-// Another caller may have locked the shard in between with a later reading: then
-// that counts, or time would seem to step back.
+// timeIn returns the time of a decision in a locked shard. now is what read returned. In between,
+// another caller may have used the shard with a later reading. That reading then counts, because
+// time must not seem to step back.
 func (s *Store) timeIn(now int64, sh *shard) int64 {
 	if s.clock != nil {
 		return s.clock()
 	}
 	if now <= sh.last-overtaken {
-		// Either this caller was held up before it had the lock, or the clock was set
-		// back. To take the one for the other would free what others have used.
+		// Either this caller waited long for the lock, or the clock was set back. Taking a wait for
+		// a step back would free units that others have used, so read the clock again.
 		now = s.own.now()
 	}
 	if late := sh.last - now; late > 0 && late < overtaken {
@@ -178,8 +174,7 @@ func (s *Store) timeIn(now int64, sh *shard) int64 {
 	return now
 }
 
-// overtaken is more than usually passes between reading the clock and locking, in
-// µs.
+// overtaken is longer than the usual time between reading the clock and locking, in µs.
 const overtaken = 1000
 
 // takeSeveral is Take for any number of checks.
@@ -190,17 +185,17 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 	return s.take(op, checks, l.hashes[:len(checks)], l.now, dst)
 }
 
-// locked is what lock has locked.
+// locked are the shards that lock has locked.
 type locked struct {
-	hashes [headgate.MaxChecks]uint64 // of each check
-	order  [headgate.MaxChecks]uint8  // the shards, each once
-	n      int                        // how many there are
+	hashes [headgate.MaxChecks]uint64 // one for each check
+	order  [headgate.MaxChecks]uint8  // the indices of the shards, each once
+	n      int                        // the number of shards
 	now    int64
 }
 
-// lock locks every shard that the checks need, always in the same order, so that
-// two requests cannot wait for each other. It reads one time for all of them: the
-// latest that any shard has seen.
+// lock locks every shard that the checks need, always in the same order, so that two requests
+// cannot wait for each other. It determines one time for all shards: the latest that any of them
+// has seen.
 func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for i := range checks {
 		l.hashes[i] = s.hash(&checks[i])
@@ -231,9 +226,9 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 	steps := room[:0]
 	admitted := true
 	var (
-		refused  uint64 // a bit for each check that one of its limits denies
-		punished uint64 // a bit for each that one which is no penalty denies
-		further  int    // how many entries are needed besides one for each limit
+		refused  uint64 // a bit for each check that a limit denies
+		punished uint64 // a bit for each check that a limit other than a penalty denies
+		further  int    // entries that are needed in addition to one for each limit
 	)
 	for i := range checks {
 		c := &checks[i]
@@ -249,7 +244,7 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			dst = sh.settleAll(c, i, hashes[i], c.Units(), nil, now, dst)
 			continue
 		}
-		first := true // of the rule's sliding windows, which have one log together
+		first := true // until the rule's first sliding window; all of them have one log
 		for j := range limits {
 			st := step{limit: &limits[j], check: i}
 			if st.limit.Algorithm == headgate.SlidingWindow {
@@ -283,20 +278,20 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			sh.stepLog(st, op, charge, c, now, d)
 			continue
 		}
-		// Keys that share a counter do not answer for each other's denials.
+		// A key that shares a counter is not punished for the denials of other keys.
 		punish := op == headgate.OpTake && st.limit.Algorithm == headgate.Penalty && st.fits && punished&(1<<st.check) != 0 && !st.shared
 		sh.stepState(st, op, charge, punish, c, now, d)
 	}
 	return dst
 }
 
-// hash is the counter's identity before the limit is mixed in. Its high bits
-// choose the shard.
+// hash returns the identity of the check's counters, to which the limit's slot is yet to be added.
+// Its high bits choose the shard.
 func (s *Store) hash(c *headgate.Check) uint64 {
 	return mix(maphash.String(s.seed, c.Key), c.Rule.ID())
 }
 
-// fetch asks for the memory of a key's counters; see hint.
+// fetch prefetches the memory of a key's counters; see hint.
 func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
 	limits, sh := rule.Limits(), s.shardOf(hash)
 	for i := range limits {
@@ -304,7 +299,7 @@ func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
 	}
 }
 
-// countersIn is how many counters of the request are in the shard at most.
+// countersIn returns an upper bound for the number of the request's counters in the shard.
 func countersIn(sh *shard, s *Store, checks []headgate.Check, hashes []uint64) int {
 	n := 0
 	for i := range checks {
@@ -317,10 +312,10 @@ func countersIn(sh *shard, s *Store, checks []headgate.Check, hashes []uint64) i
 
 func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
 
-// logSlot stands for a rule's log where Limit.Slot stands for another counter.
+// logSlot is the slot of a rule's log. Other counters have Limit.Slot.
 const logSlot = 1
 
-// mix joins two hashes into one that is never 0.
+// mix combines two hashes into one that is never 0.
 func mix(a, b uint64) uint64 {
 	h := (a ^ b*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
 	h ^= h >> 32
@@ -329,24 +324,23 @@ func mix(a, b uint64) uint64 {
 	return h | 1
 }
 
-// Stats are counts since the store was made, but for Counters, Bytes, MaxBytes
-// and Logs, which are of now.
+// Stats are numbers about a store. Shared and Merged count since the store was made; the others
+// describe the present moment.
 type Stats struct {
-	// Counters is how many counters are held, idle ones that have not been
-	// dropped yet among them.
+	// Counters is how many counters are held, including idle ones that have not been dropped yet.
 	Counters int
-	// Logs is how many of them are logs of sliding windows.
+	// Logs is how many of the counters are logs of sliding windows.
 	Logs int
-	// Bytes is the memory that they take, and MaxBytes its bound.
+	// Bytes is the memory that the counters take, and MaxBytes its bound.
 	Bytes, MaxBytes int64
-	// Shared is how many decisions were made on shared counters because memory
-	// was full.
+	// Shared is how many decisions were made on shared counters because memory was full.
 	Shared uint64
-	// Merged is how many entries a log took without growing, for the same reason.
+	// Merged is how many times units were added to the newest entry of a log because memory was
+	// full.
 	Merged uint64
 }
 
-// Stats visits every shard in turn.
+// Stats returns the store's numbers. It visits every shard in turn.
 func (s *Store) Stats() Stats {
 	var all Stats
 	for i := range s.shards {
@@ -362,5 +356,5 @@ func (s *Store) String() string {
 	return fmt.Sprintf("memory (at most %d MiB)", s.budget.max>>20)
 }
 
-// Now is the store's clock.
+// Now returns the time by the store's clock.
 func (s *Store) Now() time.Time { return time.UnixMicro(s.clockNow()) }

@@ -19,24 +19,24 @@ const (
 	permitShards = 64
 	// permitShare is the part of the store's memory that permits may take: a quarter.
 	permitShare = 4
-	// fewBooks is how many keys a shard has before it looks which of them have ended.
+	// fewBooks is the number of keys in a shard below which it is never swept.
 	fewBooks = 16
-	// bookBytes, leaseBytes and slotBytes are about what a key, a lease or a place in
-	// line, and a unit take.
+	// bookBytes is about the memory of a key, leaseBytes that of a lease or a place in line, and
+	// slotBytes that of a unit.
 	bookBytes, leaseBytes, slotBytes = 200, 120, 8
 )
 
 // permits are the leases of all keys.
 type permits struct {
 	shards [permitShards]permitShard
-	most   int64        // bytes that they may take
-	bytes  atomic.Int64 // that they take, about
+	most   int64        // bytes that permits may take
+	bytes  atomic.Int64 // bytes that they take, about
 }
 
 type permitShard struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the other fields
 	books map[string]*store.Book
-	// sweepAt is how many keys there may be before those that have ended are dropped.
+	// sweepAt is the number of keys above which the shard is swept.
 	sweepAt int
 }
 
@@ -44,8 +44,8 @@ func (s *Store) permitShard(key string) *permitShard {
 	return &s.permits.shards[maphash.String(s.seed, key)%permitShards]
 }
 
-// withBook calls do with the book of a key, which is locked, and keeps the book if it is
-// needed any longer.
+// withBook calls do with the book of a key, under the lock, and keeps the book if it is still
+// needed afterwards.
 func (s *Store) withBook(key string, do func(b *store.Book, now int64) error) error {
 	sh := s.permitShard(key)
 	sh.mu.Lock()
@@ -80,9 +80,8 @@ func (s *Store) withBook(key string, do func(b *store.Book, now int64) error) er
 	return err
 }
 
-// sweepBooks drops the books of a shard in which everything has ended. It runs when as
-// many keys again have come as there were after the last time, so that it costs each key
-// a constant.
+// sweepBooks drops the books of a shard in which everything has ended. It runs when the number of
+// keys has doubled since the last sweep, so its cost for each key is constant.
 func (s *Store) sweepBooks(sh *permitShard, now int64) {
 	for key, b := range sh.books {
 		before := sizeOf(key, b)
@@ -96,7 +95,7 @@ func (s *Store) sweepBooks(sh *permitShard, now int64) {
 	sh.sweepAt = max(2*len(sh.books), fewBooks)
 }
 
-// sizeOf is about how much memory a key takes.
+// sizeOf returns about how much memory a key takes.
 func sizeOf(key string, b *store.Book) int64 {
 	n := int64(bookBytes + len(key))
 	for i := range b.Leases {
@@ -108,8 +107,8 @@ func sizeOf(key string, b *store.Book) int64 {
 	return n
 }
 
-// Acquire implements [store.Permits]. While the permits of all keys take as much memory
-// as they may, the error wraps [headgate.ErrUnavailable].
+// Acquire implements [store.Permits]. If the permits of all keys take all the memory that they may,
+// the error wraps [headgate.ErrUnavailable].
 func (s *Store) Acquire(ctx context.Context, r store.PermitRequest) (a store.PermitAnswer, err error) {
 	if err := r.Validate(); err != nil {
 		return a, err
@@ -127,7 +126,7 @@ func (s *Store) Acquire(ctx context.Context, r store.PermitRequest) (a store.Per
 	return a, err
 }
 
-// roomForPermits makes room by dropping what has ended, if need be.
+// roomForPermits makes room by dropping what has ended, if necessary.
 func (s *Store) roomForPermits() error {
 	if s.permits.bytes.Load() < s.permits.most {
 		return nil
@@ -205,7 +204,7 @@ func (s *Store) Revoke(ctx context.Context, key, holder string) (revoked bool, e
 	return revoked, err
 }
 
-// ended is the error of a call whose context has ended before it.
+// ended returns an error if the context has ended before the call.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: memory: %w before it began: nothing has changed", headgate.ErrUnavailable, err)

@@ -9,20 +9,20 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// budget is the memory of all shards together, in bytes. Logs may differ in size as
-// their limits do, so that a shard has no share of its own for them.
+// budget is the memory of all shards together, in bytes. The sizes of logs differ as much as their
+// limits do, so shards have no fixed shares of the memory for logs.
 type budget struct {
 	max    int64
 	tables atomic.Int64
 	logs   atomic.Int64
-	shards []shard       // all of them, in case one needs what another has idle
-	next   atomic.Uint32 // the shard to look at next
+	shards []shard       // all shards, so that one can reclaim memory from another
+	next   atomic.Uint32 // the shard to reclaim from next
 }
 
-// room is how much is left; negative if a little too much is in use.
+// room returns how much is left. It is negative if a little too much is in use.
 func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
 
-// reclaim drops the idle counters of some shard, if nobody is using it.
+// reclaim drops the idle counters of one shard, unless that shard is locked.
 func (b *budget) reclaim(now int64) {
 	sh := &b.shards[b.next.Add(1)%shards]
 	if !sh.mu.TryLock() {
@@ -34,42 +34,42 @@ func (b *budget) reclaim(now int64) {
 	}
 }
 
-// shard is a part of the store's keys. mu guards all of it; a request for one
-// key locks one shard, once. What every decision reads comes first, and shards do
-// not share cache lines.
+// shard is a part of the store's keys. mu guards all fields; a request for one key locks one shard,
+// once. The fields that every decision reads come first, and the padding keeps shards on separate
+// cache lines.
 type shard struct {
 	mu      sync.Mutex
-	hint    hint  // the one part that is read without mu
+	hint    hint  // the only field that is read without mu
 	last    int64 // the latest time, by the store's own clock, in µs
 	sweepAt int64 // when to look for idle counters again, in µs
 	table   table
 	full    bool // new keys share counters
 	sharing bool // full, or there are commons
 
-	logs     []*algorithm.Log // found by the stamp of their entry
-	freeLogs []int64          // places in logs that can be used again
+	logs     []*algorithm.Log // the stamp of a log's entry is its index here
+	freeLogs []int64          // free indices of logs
 	budget   *budget
 	commons  map[uint64]struct{} // the hashes of shared counters that are in use
-	shared   uint64
-	merged   uint64
+	shared   uint64              // see Stats.Shared
+	merged   uint64              // see Stats.Merged
 	_        [32]byte
 }
 
 const (
 	minSize    = 16
 	sweepEvery = 60 * 1_000_000
-	// sweepFull is how often idle counters are looked for when memory is full.
+	// sweepFull is the time between two sweeps while memory is full.
 	sweepFull = 1_000_000
-	// sharedCounters is how many counters a rule's new keys share in each shard
-	// when memory is full, and spare the places kept for them.
+	// sharedCounters is how many counters a rule's new keys share in each shard when memory is
+	// full. spare is the number of entries that are kept free for such counters.
 	sharedCounters = 4
 	spare          = 16
-	// logMark is the used of an entry whose stamp is the place of a log. No
-	// counter ever uses so many units.
+	// logMark, in the field used, says that the entry's stamp is the index of a log. No counter
+	// ever has that many units in use.
 	logMark = math.MaxUint32
 )
 
-// reserve sees to it that n entries can be inserted.
+// reserve makes sure that n entries can be inserted.
 func (sh *shard) reserve(n int, now int64) {
 	if now < sh.sweepAt && sh.table.room(n) {
 		return
@@ -77,12 +77,12 @@ func (sh *shard) reserve(n int, now int64) {
 	sh.makeRoom(n, now)
 }
 
-// makeRoom drops idle counters and resizes the table to what is in use.
+// makeRoom drops idle counters and resizes the table for the entries in use.
 func (sh *shard) makeRoom(n int, now int64) {
 	sh.dropIdleLogs(now)
 	live := sh.table.live(now)
 	size := len(sh.table.entries)
-	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of what logs leave
+	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of the memory that logs leave
 	most := max(minSize+spare, int(share)/entryBytes)
 	sh.full = (live+n+spare)*8 > most*maxLoad
 	sh.sweepAt = now + sweepEvery
@@ -94,7 +94,7 @@ func (sh *shard) makeRoom(n int, now int64) {
 	case need > size*7/8 || need < size/4:
 		size = min(max(minSize, need*3/2), most)
 	}
-	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 { // else little would be gained
+	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 { // otherwise a rebuild gains too little
 		sh.resize(size, now)
 	}
 	for hash := range sh.commons {
@@ -105,14 +105,14 @@ func (sh *shard) makeRoom(n int, now int64) {
 	sh.sharing = sh.full || len(sh.commons) > 0
 }
 
-// resize makes a new table of what is in use.
+// resize makes a new table with the entries in use.
 func (sh *shard) resize(size int, now int64) {
 	sh.budget.tables.Add(int64(size-len(sh.table.entries)) * entryBytes)
 	sh.table.rebuild(now, size)
 	sh.hint.follow(&sh.table)
 }
 
-// dropIdleLogs frees the logs of entries that the next rebuild leaves out.
+// dropIdleLogs frees the logs of entries that the next rebuild drops.
 func (sh *shard) dropIdleLogs(now int64) {
 	if len(sh.logs) == len(sh.freeLogs) {
 		return
@@ -139,13 +139,14 @@ func (sh *shard) log(e *entry) *algorithm.Log {
 	return sh.logs[e.stamp]
 }
 
-// logBytes is what a log takes besides its entries: itself, its first span and its place.
+// logBytes is the memory that a log takes in addition to its entries: the struct, its first span
+// and its element of shard.logs.
 const logBytes = 96
 
-// newLog is what there must be room for, or new keys share logs.
+// newLog is the memory that must be free for a new log. With less, new keys share logs.
 const newLog = logBytes + 16*algorithm.EntryBytes
 
-// setLog gives an entry a log, which must not have one.
+// setLog gives a log to an entry without one.
 func (sh *shard) setLog(e *entry, g *algorithm.Log) {
 	sh.budget.logs.Add(int64(g.Bytes() + logBytes))
 	if n := len(sh.freeLogs); n > 0 {
@@ -158,8 +159,8 @@ func (sh *shard) setLog(e *entry, g *algorithm.Log) {
 	e.used = logMark
 }
 
-// place returns the hash to find a counter of a key under: its own, or, if memory
-// is full and there is none yet, that of a shared one.
+// place returns the hash under which a key's counter is found. If memory is full and the key has no
+// counter yet, that is the hash of a shared one.
 func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now int64) (place uint64, shared bool) {
 	own := mix(hash, slot)
 	if !sh.sharing || sh.table.find(own).hash != 0 {
@@ -185,8 +186,7 @@ func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now int64) (place ui
 	return sh.placeNew(rule, hash, logSlot, own, full, now)
 }
 
-// placeNew chooses between a shared counter and one of the key's own, which there
-// is none of yet.
+// placeNew chooses between a shared counter and a new one for a key that has none yet.
 func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool, now int64) (place uint64, shared bool) {
 	common := mix(mix(rule.ID(), hash>>1%sharedCounters+2), slot)
 	if full || !sh.inherit(own, common, now) {
@@ -196,9 +196,9 @@ func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool
 	return own, false
 }
 
-// inherit makes a key a counter of its own once memory is free again. It begins
-// with what was used of the shared one, for the key may have been who used it. It
-// reports false if there is no memory for it after all.
+// inherit gives a key a counter of its own once memory is free again. The new counter begins with
+// the units in use in the shared counter, because this key may have used them. inherit returns
+// false if there is not enough memory after all.
 func (sh *shard) inherit(own, common uint64, now int64) bool {
 	from := sh.table.find(common)
 	if _, known := sh.commons[common]; !known || !from.busy(now) {
@@ -226,8 +226,8 @@ func (sh *shard) inherit(own, common uint64, now int64) bool {
 	return true
 }
 
-// charging prepares to charge a shared counter. Several keys of one request may
-// share it, so it is read again.
+// charging prepares to charge a shared counter. It reads the counter again, because several keys of
+// one request may share it.
 func (sh *shard) charging(st *step, now int64) {
 	sh.share(st.hash)
 	if st.limit.Algorithm != headgate.SlidingWindow {
@@ -235,7 +235,7 @@ func (sh *shard) charging(st *step, now int64) {
 	}
 }
 
-// share notes that a shared counter is in use.
+// share records that a shared counter is in use.
 func (sh *shard) share(hash uint64) {
 	if sh.commons == nil {
 		sh.commons = make(map[uint64]struct{})
@@ -243,8 +243,8 @@ func (sh *shard) share(hash uint64) {
 	sh.commons[hash], sh.sharing = struct{}{}, true
 }
 
-// slotOf names a limit's counter among those of its key. The sliding windows of
-// a rule have one together.
+// slotOf returns the name of a limit's counter among those of its key. All sliding windows of a
+// rule have one counter, the log.
 func slotOf(l *headgate.Limit) uint64 {
 	if l.Algorithm == headgate.SlidingWindow {
 		return logSlot
@@ -252,7 +252,7 @@ func slotOf(l *headgate.Limit) uint64 {
 	return l.Slot()
 }
 
-// insert makes the place of hash, which reserve has kept, an entry.
+// insert turns the empty place of hash into an entry. The caller must have called reserve.
 func (sh *shard) insert(e *entry, hash uint64) {
 	if e.hash == 0 {
 		e.hash = hash
@@ -260,10 +260,10 @@ func (sh *shard) insert(e *entry, hash uint64) {
 	}
 }
 
-// put stores a counter until it is fully free. There must be room for its further states; see
-// spareFor.
+// put stores a counter until it is fully free. There must be room for its further states; load
+// reserves it.
 func (sh *shard) put(st *step, c algorithm.Counter, expires int64) {
-	if s, single := c.Single(st.limit); single { // as mostly: six slots are many to copy
+	if s, single := c.Single(st.limit); single { // the usual case, and cheaper than copying six slots
 		sh.putState(st.hash, s, expires)
 		return
 	}
@@ -282,7 +282,7 @@ func (sh *shard) putState(hash uint64, s algorithm.State, expires int64) {
 	e.set(s, expires)
 }
 
-// furtherSlot is the hash of a further state of the bucket whose first one is found under hash.
+// furtherSlot returns the hash of state i of the bucket whose first state has the given hash.
 func furtherSlot(hash uint64, i int) uint64 {
 	if i == 0 {
 		return hash
@@ -290,10 +290,10 @@ func furtherSlot(hash uint64, i int) uint64 {
 	return mix(hash, uint64(i))
 }
 
-// load reads the counter of a step and brings it up to now. Its entries follow a clock that has
-// stepped back, and a list of limits that is faster than those before. It returns how many further
-// entries it may need: a bucket that lists of different rates share has some. The request has
-// reserved so many.
+// load reads the counter of a step and brings it up to now. If the clock has stepped back, or if a
+// list of limits asks that is faster than all before, load also stores the result. reserved is the
+// number of entries that the request has reserved. load returns how many further entries the
+// counter may need; only a bucket that lists of different rates share needs any.
 func (sh *shard) load(st *step, reserved int, now int64) (further int) {
 	e := sh.table.find(st.hash)
 	if s, plain := algorithm.Plain(st.limit, e.state()); plain {
@@ -316,8 +316,8 @@ func (sh *shard) load(st *step, reserved int, now int64) (further int) {
 	return algorithm.BucketSlots
 }
 
-// keep puts off the expiry of a counter that was looked at: its limit may have
-// been lowered since it was charged.
+// keep postpones the expiry of a counter that was only read, because its limit may have been
+// lowered since it was charged.
 func (sh *shard) keep(e *entry, expires int64) {
 	if e.expires != 0 {
 		e.expires = max(e.expires, expires)
@@ -333,9 +333,9 @@ func (sh *shard) keepAll(st *step, expires int64) {
 	}
 }
 
-// takeOne is take for the most common request: one check with one limit that is
-// not a sliding window, whose counter is found under own, if the key has one. It reports false, and
-// has done nothing, if that is a bucket which lists of different rates share.
+// takeOne is take for the most common request: one check with one limit that is not a sliding
+// window. own is the hash of the key's own counter, if it has one. If the counter is a bucket that
+// lists of different rates share, takeOne does nothing and returns false.
 func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64, now int64, d *headgate.Decision) bool {
 	sh.reserve(1, now)
 	e, shared := sh.table.find(own), false
@@ -372,7 +372,7 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 }
 
 // lookAtState reads the counter of a limit that is not a sliding window into its step. It returns
-// how many further entries it may need.
+// how many further entries the counter may need; see load.
 func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved int, now int64) int {
 	st.hash, st.shared = sh.place(c.Rule, hash, st.limit.Slot(), now)
 	further := sh.load(st, reserved, now)
@@ -391,8 +391,8 @@ func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now int64) 
 	st.fits = st.facts.Fits(st.limit, c.Units())
 }
 
-// stepState finishes a limit that is not a sliding window: it charges, punishes or
-// refunds its counter, and describes it.
+// stepState finishes the step of a limit that is not a sliding window. It charges, punishes or
+// refunds the counter, and describes it in d.
 func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *headgate.Check, now int64, d *headgate.Decision) {
 	after, fits := st.state, st.fits
 	switch {
@@ -401,7 +401,7 @@ func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *hea
 	case charge:
 		after = after.Charge(st.limit, now, c.Units())
 	case op == headgate.OpRefund:
-		if !st.shared { // what others have used of it is not this key's to give back
+		if !st.shared { // a key must not give back what other keys have used
 			after = after.Refund(st.limit, now, c.Units(), int64(c.At), 0)
 		}
 		fits = true
@@ -418,8 +418,8 @@ func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *hea
 	}
 }
 
-// stepLog finishes a sliding window: it charges or refunds the log, if it is the
-// rule's first, and describes the window.
+// stepLog finishes the step of a sliding window, and describes the window in d. For the rule's
+// first window it also charges or refunds the log.
 func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Check, now int64, d *headgate.Decision) {
 	e := sh.table.find(st.hash)
 	switch {
@@ -444,8 +444,8 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 	}
 }
 
-// followClock moves what lies in the future in the log of an entry, because the clock
-// has stepped back, to now.
+// followClock moves the future times in the log of an entry to now. There are such times after the
+// clock has stepped back.
 func (sh *shard) followClock(e *entry, now int64) {
 	if g := sh.log(e); g != nil && g.Stepped(now) {
 		before := g.Bytes()
@@ -454,7 +454,7 @@ func (sh *shard) followClock(e *entry, now int64) {
 	}
 }
 
-// addToLog charges a log, and keeps it until no list of limits that was charged to it
+// addToLog charges a log, and keeps it until none of the lists of limits that were charged to it
 // needs it any more.
 func (sh *shard) addToLog(e *entry, c *headgate.Check, units, now int64) {
 	g := sh.log(e)
@@ -475,8 +475,8 @@ func (sh *shard) addToLog(e *entry, c *headgate.Check, units, now int64) {
 	e.expires = max(e.expires, g.Until())
 }
 
-// mustMerge reports whether a log has to take an entry without growing: memory is
-// full, or would be if the log grew by as much again, which is the most that it does.
+// mustMerge reports whether a log has to take units without growing. That is so if memory is full,
+// or would be full if the log doubled, which is the most that it grows at once.
 func (sh *shard) mustMerge(g *algorithm.Log, now int64) bool {
 	if g.Len() == 0 || g.Len()*algorithm.EntryBytes < g.Bytes() || sh.budget.room() >= int64(g.Bytes()) {
 		return false

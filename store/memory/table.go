@@ -6,12 +6,12 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// entry is one counter. The fields of an [algorithm.State] stand in it, or, for
-// the log of a rule's sliding windows, its place in the shard's logs in stamp.
+// entry is one counter. It has the fields of an [algorithm.State]. For the log of a rule's sliding
+// windows, stamp is the log's index in shard.logs instead.
 type entry struct {
-	hash    uint64 // 0 is an empty place
+	hash    uint64 // 0 in an empty place
 	stamp   int64
-	expires int64 // when the counter is fully free, in µs; 0 is free now
+	expires int64 // when the counter is fully free, in µs; 0 if it is free now
 	used    uint32
 	extra   uint32
 }
@@ -22,8 +22,8 @@ func (e *entry) state() algorithm.State {
 	return algorithm.State{Stamp: e.stamp, Used: e.used, Extra: e.extra}
 }
 
-// grace is how long a counter is kept after it was fully free, in µs, so that a
-// clock that steps back by no more finds it again.
+// grace is how long a counter is kept after it has become fully free, in µs. If the clock steps
+// back by no more than that, the counter is still there.
 const grace = 60 * 1_000_000
 
 // busy reports whether the entry must be kept.
@@ -33,9 +33,9 @@ func (e *entry) set(s algorithm.State, expires int64) {
 	e.stamp, e.used, e.extra, e.expires = s.Stamp, s.Used, s.Extra, expires
 }
 
-// table is a hash table with linear probing. Places are taken by the high bits
-// of hash × size, so that any size will do and a table need not double. Entries
-// are never removed one by one: rebuild leaves the free ones out.
+// table is a hash table with linear probing. A hash begins at the place hash × size / 2^64, so a
+// table can have any size and need not double. Entries are never removed one by one; rebuild drops
+// the free ones.
 type table struct {
 	entries []entry
 	filled  int
@@ -44,7 +44,7 @@ type table struct {
 // maxLoad is the share of places that may be filled, in eighths.
 const maxLoad = 7
 
-// home is where the probing for hash begins in a table of so many places.
+// home returns the place at which the probing for hash begins in a table of the given size.
 func home(hash, size uint64) uint64 {
 	i, _ := bits.Mul64(hash, size)
 	return i
@@ -70,7 +70,7 @@ func (t *table) room(n int) bool {
 	return (t.filled+n)*8 <= len(t.entries)*maxLoad
 }
 
-// rebuild moves what is not free at now to a table of the given size.
+// rebuild moves the entries that are not free at now to a table of the given size.
 func (t *table) rebuild(now int64, size int) {
 	old := t.entries
 	t.entries, t.filled = make([]entry, size), 0
