@@ -30,6 +30,8 @@ type Window struct {
 	Remaining int64
 	// Reset is when it is free again, from now.
 	Reset time.Duration
+	// Period is the time for which the limit is, or 0 if the answer does not say.
+	Period time.Duration
 }
 
 const (
@@ -102,10 +104,11 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 
 // structured reads RateLimit and RateLimit-Policy, which are lists of items with parameters.
 func (hint *Hint) structured(h http.Header) {
-	quotas := make(map[string]int64)
+	quotas := make(map[string]Window)
 	for name, of := range items(h.Values("Ratelimit-Policy")) {
 		if q, ok := whole(of["q"]); ok {
-			quotas[name] = q
+			w, _ := number(of["w"])
+			quotas[name] = Window{Limit: q, Period: seconds(w)}
 		}
 	}
 	seventh := Window{Limit: -1, Remaining: -1}
@@ -125,7 +128,7 @@ func (hint *Hint) structured(h http.Header) {
 		t, _ := number(of["t"])
 		w := Window{Limit: -1, Remaining: r, Reset: seconds(t)}
 		if q, ok := quotas[name]; ok {
-			w.Limit = q
+			w.Limit, w.Period = q.Limit, q.Period
 		}
 		hint.add(w)
 	}

@@ -33,7 +33,7 @@ func TestReadHint(t *testing.T) {
 	}{
 		"nothing":             {200, "", Hint{}},
 		"seconds":             {429, "Retry-After: 7", Hint{Wait: 7 * time.Second, Limited: true}},
-		"a fraction, Shopify": {429, "Retry-After: 2.5\nX-Shopify-Shop-Api-Call-Limit: 40/40", Hint{Wait: 2500 * time.Millisecond, Limited: true, Windows: []Window{{40, 0, 20 * time.Second}}}},
+		"a fraction, Shopify": {429, "Retry-After: 2.5\nX-Shopify-Shop-Api-Call-Limit: 40/40", Hint{Wait: 2500 * time.Millisecond, Limited: true, Windows: []Window{{40, 0, 20 * time.Second, 0}}}},
 		"milliseconds":        {429, "Retry-After: 7\nRetry-After-Ms: 6500", Hint{Wait: 6500 * time.Millisecond, Limited: true}},
 		"a date":              {503, "Retry-After: Sun, 22 Nov 2026 10:00:30 GMT", Hint{Wait: 30 * time.Second}},
 		"a date by the answer's clock": {
@@ -46,18 +46,18 @@ func TestReadHint(t *testing.T) {
 		"not a time":          {429, "Retry-After: -5\nX-RateLimit-Remaining: -1", Hint{Limited: true}},
 		"draft 11": {
 			200, "RateLimit-Policy: \"burst\";q=100;w=60, \"daily\";q=1000;w=86400\nRateLimit: \"burst\";r=50;t=30, \"daily\";r=7;t=3600",
-			Hint{Windows: []Window{{100, 50, 30 * time.Second}, {1000, 7, time.Hour}}},
+			Hint{Windows: []Window{{100, 50, 30 * time.Second, time.Minute}, {1000, 7, time.Hour, 24 * time.Hour}}},
 		},
-		"draft 7":       {200, "RateLimit: limit=10, remaining=4, reset=5", Hint{Windows: []Window{{10, 4, 5 * time.Second}}}},
-		"triple":        {200, "RateLimit-Limit: 10\nRateLimit-Remaining: 4\nRateLimit-Reset: 5", Hint{Windows: []Window{{10, 4, 5 * time.Second}}}},
-		"GitHub":        {403, "X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: " + epoch, Hint{Limited: true, Windows: []Window{{60, 0, time.Minute}}}},
+		"draft 7":       {200, "RateLimit: limit=10, remaining=4, reset=5", Hint{Windows: []Window{{10, 4, 5 * time.Second, 0}}}},
+		"triple":        {200, "RateLimit-Limit: 10\nRateLimit-Remaining: 4\nRateLimit-Reset: 5", Hint{Windows: []Window{{10, 4, 5 * time.Second, 0}}}},
+		"GitHub":        {403, "X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: " + epoch, Hint{Limited: true, Windows: []Window{{60, 0, time.Minute, 0}}}},
 		"GitHub, again": {403, "Retry-After: 60", Hint{Wait: time.Minute, Limited: true}},
-		"forbidden":     {403, "X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 9\nX-RateLimit-Reset: " + epoch, Hint{Windows: []Window{{60, 9, time.Minute}}}},
+		"forbidden":     {403, "X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 9\nX-RateLimit-Reset: " + epoch, Hint{Windows: []Window{{60, 9, time.Minute, 0}}}},
 		"milliseconds since 1970": {
 			200, "X-RateLimit-Remaining: 3\nX-RateLimit-Reset: " + epoch + "000",
-			Hint{Windows: []Window{{-1, 3, time.Minute}}},
+			Hint{Windows: []Window{{-1, 3, time.Minute, 0}}},
 		},
-		"durations":       {200, "X-RateLimit-Limit-Requests: 60\nX-RateLimit-Remaining-Requests: 5\nX-RateLimit-Reset-Requests: 1m30s", Hint{Windows: []Window{{60, 5, 90 * time.Second}}}},
+		"durations":       {200, "X-RateLimit-Limit-Requests: 60\nX-RateLimit-Remaining-Requests: 5\nX-RateLimit-Reset-Requests: 1m30s", Hint{Windows: []Window{{60, 5, 90 * time.Second, 0}}}},
 		"Stripe":          {429, "Stripe-Should-Retry: false", Hint{Limited: true, NoRetry: true}},
 		"Headgate's mark": {503, "Headgate-Retry: no\nRetry-After: 1", Hint{Wait: time.Second, NoRetry: true}},
 	} {
