@@ -1,0 +1,407 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/httplimit/outbound"
+)
+
+// AuditOptions say how a limiter is audited.
+type AuditOptions struct {
+	// Rounds is how often it is brought to a denial. Zero means 3.
+	Rounds int
+	// Most is how many requests are sent in a round at most. Zero means 10,000.
+	Most int
+	// Patience is the longest wait that is waited for. Zero means two minutes.
+	Patience time.Duration
+	// Told is told what is being done; nil tells nobody.
+	Told func(string)
+}
+
+// Audit is what a limiter says, and what it does. All requests are of one client.
+type Audit struct {
+	// Honest says that nothing the limiter said was found to be wrong.
+	Honest bool `json:"honest"`
+	// Findings are what was looked at, in order.
+	Findings []Finding `json:"findings"`
+	// Rounds are what happened, round by round.
+	Rounds []AuditRound `json:"rounds"`
+}
+
+// Finding is one thing that a limiter says.
+type Finding struct {
+	// About is such as retry_after, and Outcome is true, wrong or unknown.
+	About   string `json:"about"`
+	Outcome string `json:"outcome"`
+	Text    string `json:"text"`
+}
+
+// What a [Finding] may say.
+const (
+	True    = "true"
+	Wrong   = "wrong"
+	Unknown = "unknown"
+)
+
+// AuditRound is one way to a denial and back.
+type AuditRound struct {
+	// Admitted is how many requests were admitted until the first denial, in PassedMS.
+	Admitted int     `json:"admitted"`
+	PassedMS float64 `json:"passed_ms"`
+	// Told is what the first answer said of the limit that was the first to be empty: its
+	// size, or -1, and what was left.
+	Limit     int64 `json:"limit"`
+	Remaining int64 `json:"remaining"`
+	// Denied is the status of the denial, 0 if there was none.
+	Denied string `json:"denied"`
+	// RetryAfterMS is what the denial said; -1 if nothing.
+	RetryAfterMS float64 `json:"retry_after_ms"`
+	// Earlier says that a request was sent halfway through that time, and EarlierAdmitted
+	// that it was admitted.
+	Earlier         bool `json:"tried_earlier"`
+	EarlierAdmitted bool `json:"earlier_admitted"`
+	// InTime says that a request was sent when that time was over, and InTimeAdmitted that
+	// it was admitted.
+	InTime         bool `json:"tried_in_time"`
+	InTimeAdmitted bool `json:"in_time_admitted"`
+
+	overstated  int // answers that promised more than was admitted
+	understated int // answers that promised less, by more than time can explain
+	reset       *resetTried
+}
+
+// resetTried is a reset that was waited for.
+type resetTried struct {
+	wait             time.Duration
+	limit, remaining int64 // -1 if the request after it was denied
+}
+
+// probe is an answer and what it said.
+type probe struct {
+	answer
+	hint outbound.Hint
+	at   time.Time
+}
+
+// Audit brings the limiter of the first target to a denial several times, one request after
+// the other, and compares what it says with what it does. It takes as long as the limiter
+// says it must be waited for. The error is the context's, or that the target did not answer.
+func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
+	if o.Rounds == 0 {
+		o.Rounds = 3
+	}
+	if o.Most == 0 {
+		o.Most = 10_000
+	}
+	if o.Patience == 0 {
+		o.Patience = 2 * time.Minute
+	}
+	if o.Told == nil {
+		o.Told = func(string) {}
+	}
+	a := &auditor{client: c, o: &o, sender: c.sender()}
+	defer func() { c.idle = append(c.idle, a.sender) }()
+	var rounds []AuditRound
+	for i := range o.Rounds {
+		r, err := a.round(ctx, i)
+		if r != nil {
+			rounds = append(rounds, *r)
+		}
+		if err != nil {
+			return conclude(rounds), err
+		}
+		if r.Denied == "" {
+			break // It would not be denied in another round either.
+		}
+	}
+	return conclude(rounds), nil
+}
+
+// auditor audits.
+type auditor struct {
+	client *Client
+	o      *AuditOptions
+	sender sender
+}
+
+// ask sends one request.
+func (a *auditor) ask(ctx context.Context) (p probe, err error) {
+	p.at = time.Now()
+	p.answer = a.sender.send(ctx, a.client.options.Targets[0], p.at.Add(a.client.options.Timeout))
+	if p.kind == abandoned {
+		return p, context.Cause(ctx)
+	}
+	if p.kind > failed {
+		return p, fmt.Errorf("%w: there was no answer: %s", ErrUnreachable, p.code)
+	}
+	p.hint = outbound.ReadHint(p.status, p.header, time.Now())
+	return p, nil
+}
+
+// denied reports whether a limiter has refused.
+func (p *probe) denied() bool { return p.kind == limited || p.hint.Limited }
+
+// round is one way to a denial, and back to where the limiter says that there is room.
+func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
+	a.o.Told(fmt.Sprintf("round %d of %d: sending requests until one is denied", i+1, a.o.Rounds))
+	r := &AuditRound{Limit: -1, Remaining: -1, RetryAfterMS: -1}
+	began := time.Now()
+	var seen []probe
+	var last probe
+	for range a.o.Most {
+		p, err := a.ask(ctx)
+		if err != nil {
+			return r, err
+		}
+		last = p
+		if p.denied() {
+			r.Denied = p.code
+			break
+		}
+		seen = append(seen, p)
+	}
+	r.Admitted, r.PassedMS = len(seen), ms(last.at.Sub(began))
+	if len(seen) > 0 {
+		if w, ok := tightest(&seen[0]); ok {
+			r.Limit, r.Remaining = w.Limit, w.Remaining
+		}
+	}
+	if r.Denied == "" {
+		return r, nil
+	}
+	r.compare(seen, last.at)
+	if err := a.retry(ctx, r, &last, i); err != nil {
+		return r, err
+	}
+	return r, a.reset(ctx, r, &last)
+}
+
+// tightest is the limit of which least is left.
+func tightest(p *probe) (least outbound.Window, ok bool) {
+	for _, w := range p.hint.Windows {
+		if !ok || w.Remaining < least.Remaining {
+			least, ok = w, true
+		}
+	}
+	return least, ok
+}
+
+// compare compares what each answer promised to what was admitted after it.
+func (r *AuditRound) compare(seen []probe, denied time.Time) {
+	for i := range seen {
+		w, ok := tightest(&seen[i])
+		if !ok {
+			continue
+		}
+		after := int64(len(seen) - 1 - i)
+		if w.Remaining > after {
+			r.overstated++
+		}
+		// Meanwhile units may have become free: all of the limit by the reset, which may
+		// have been rounded up to whole seconds.
+		span := w.Reset - time.Second
+		if w.Limit < 0 || span <= 0 {
+			continue
+		}
+		parts := float64(denied.Sub(seen[i].at)) / float64(span)
+		if parts >= 1 {
+			parts++
+		}
+		free := int64(float64(w.Limit) * parts)
+		if after > w.Remaining+free+1 {
+			r.understated++
+		}
+	}
+}
+
+// slackFor is by how much an announced instant may be missed by what lies between.
+const slackFor = 20 * time.Millisecond
+
+// retry finds out whether a denial's Retry-After is true. Every second round it also tries
+// halfway, or when the denial says that the limit is reset, if that is before.
+func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int) error {
+	wait := denial.hint.Wait
+	if wait <= 0 {
+		return nil
+	}
+	r.RetryAfterMS = ms(wait)
+	if wait > a.o.Patience {
+		return nil
+	}
+	end := time.Now().Add(wait)
+	if i%2 == 1 {
+		a.o.Told(fmt.Sprintf("round %d of %d: trying before a Retry-After of %v is over", i+1, a.o.Rounds, wait))
+		early := wait / 2
+		w, ok := tightest(denial)
+		sooner := ok && w.Reset > 0 && w.Reset < wait-time.Second
+		if sooner {
+			early = w.Reset + slackFor
+		}
+		if err := rest(ctx, early); err != nil {
+			return err
+		}
+		p, err := a.ask(ctx)
+		if err != nil {
+			return err
+		}
+		if r.Earlier, r.EarlierAdmitted = true, !p.denied(); sooner && p.denied() {
+			r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: -1}
+		}
+	}
+	a.o.Told(fmt.Sprintf("round %d of %d: waiting for the end of a Retry-After of %v", i+1, a.o.Rounds, wait))
+	if err := rest(ctx, time.Until(end)+slackFor); err != nil {
+		return err
+	}
+	p, err := a.ask(ctx)
+	if err != nil {
+		return err
+	}
+	r.InTime, r.InTimeAdmitted = true, !p.denied()
+	// A reset at the same time was tried with that.
+	if w, ok := tightest(denial); ok && w.Reset > 0 && w.Reset <= wait && r.reset == nil {
+		r.resets(w, &p)
+	}
+	return nil
+}
+
+// resets notes what a request found when a limit was to be free again.
+func (r *AuditRound) resets(w outbound.Window, p *probe) {
+	if p.denied() {
+		r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: -1}
+		return
+	}
+	for _, again := range p.hint.Windows {
+		if again.Limit == w.Limit {
+			r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: again.Remaining}
+			return
+		}
+	}
+}
+
+// reset waits until the limit is free again, as a denial says, and finds out whether it is.
+func (a *auditor) reset(ctx context.Context, r *AuditRound, denial *probe) error {
+	w, ok := tightest(denial)
+	if !ok || w.Reset <= 0 || w.Reset > a.o.Patience || r.reset != nil {
+		return nil
+	}
+	a.o.Told(fmt.Sprintf("waiting for a reset in %v", w.Reset))
+	if err := rest(ctx, time.Until(denial.at.Add(w.Reset+slackFor))); err != nil {
+		return err
+	}
+	after, err := a.ask(ctx)
+	if err != nil {
+		return err
+	}
+	r.resets(w, &after)
+	return nil
+}
+
+// conclude makes findings of the rounds.
+func conclude(rounds []AuditRound) *Audit {
+	a := &Audit{Rounds: rounds, Honest: true}
+	for _, find := range []func([]AuditRound) Finding{findDenial, findRetry, findRemaining, findReset} {
+		f := find(rounds)
+		a.Honest = a.Honest && f.Outcome != Wrong
+		a.Findings = append(a.Findings, f)
+	}
+	return a
+}
+
+func findDenial(rounds []AuditRound) Finding {
+	f := Finding{About: "admitted", Outcome: Unknown, Text: "no request was denied"}
+	most, wrong := 0, ""
+	for i := range rounds {
+		r := &rounds[i]
+		most = max(most, r.Admitted)
+		if r.Denied == "" {
+			f.Text = fmt.Sprintf("no request was denied, of %d", most)
+			continue
+		}
+		if f.Outcome == Unknown {
+			f.Outcome = True
+		}
+		if r.understated > 0 {
+			wrong = fmt.Sprintf("%d were admitted, of which the answers advertised less: the first said that %d of %d were left", r.Admitted, r.Remaining, r.Limit)
+		}
+	}
+	switch {
+	case wrong != "":
+		f.Outcome, f.Text = Wrong, wrong
+	case f.Outcome == True && rounds[0].Limit < 0:
+		f.Outcome, f.Text = Unknown, fmt.Sprintf("%d were admitted before the first denial; no answer says how many may be", rounds[0].Admitted)
+	case f.Outcome == True:
+		f.Text = fmt.Sprintf("%d were admitted before the first denial; the limit advertised is %d, of which %d were left at first", rounds[0].Admitted, rounds[0].Limit, rounds[0].Remaining)
+	}
+	return f
+}
+
+func findRetry(rounds []AuditRound) Finding {
+	f := Finding{About: "retry_after", Outcome: Unknown, Text: "there was no denial that says when to come again"}
+	tried, lies, earlier, early := 0, 0, 0, 0
+	for i := range rounds {
+		r := &rounds[i]
+		if r.RetryAfterMS > 0 && !r.InTime {
+			f.Text = fmt.Sprintf("a denial said %.1f s, for which was not waited", r.RetryAfterMS/1000)
+		}
+		if r.InTime {
+			tried++
+			if !r.InTimeAdmitted {
+				lies++
+			}
+		}
+		if r.Earlier {
+			earlier++
+			if r.EarlierAdmitted {
+				early++
+			}
+		}
+	}
+	switch {
+	case tried > 0 && lies > 0:
+		f.Outcome, f.Text = Wrong, fmt.Sprintf("in %d of %d rounds a request was denied when the time of Retry-After was over", lies, tried)
+	case tried > 0:
+		f.Outcome, f.Text = True, fmt.Sprintf("in %d rounds a request was admitted when the time of Retry-After was over", tried)
+		if early > 0 {
+			f.Text += fmt.Sprintf("; in %d of %d, halfway as well: clients wait for longer than they need to", early, earlier)
+		}
+	}
+	return f
+}
+
+func findRemaining(rounds []AuditRound) Finding {
+	f := Finding{About: "remaining", Outcome: Unknown, Text: "no answer says what is left"}
+	over, answers := 0, 0
+	for i := range rounds {
+		r := &rounds[i]
+		if r.Remaining < 0 || r.Denied == "" {
+			continue
+		}
+		over += r.overstated
+		answers += r.Admitted
+	}
+	switch {
+	case over > 0:
+		f.Outcome, f.Text = Wrong, fmt.Sprintf("%d of %d answers said that more was left than was admitted after them", over, answers)
+	case answers > 0:
+		f.Outcome, f.Text = True, fmt.Sprintf("what %d answers said was left, was admitted after them", answers)
+	}
+	return f
+}
+
+func findReset(rounds []AuditRound) Finding {
+	f := Finding{About: "reset", Outcome: Unknown, Text: "no answer says when the limit is free again, or it is too long to wait for"}
+	for i := range rounds {
+		t := rounds[i].reset
+		switch {
+		case t == nil:
+			continue
+		case t.remaining < 0:
+			f.Outcome, f.Text = Wrong, fmt.Sprintf("when the time of reset, %v, was over, a request was denied", t.wait)
+			return f
+		}
+		f.Outcome, f.Text = True, fmt.Sprintf("when the time of reset, %v, was over, a request was admitted, and %d of %d were left", t.wait, t.remaining, t.limit)
+	}
+	return f
+}

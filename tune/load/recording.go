@@ -1,0 +1,127 @@
+package load
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/tune/accesslog"
+)
+
+// The bounds of a [Recording].
+const (
+	// MaxTargets is how many different requests are taken from a log, and MaxArrivals how
+	// many requests in all.
+	MaxTargets  = 10_000
+	MaxArrivals = 2_000_000
+)
+
+// Recording is what access logs say of requests. Only GET and HEAD are taken: of others the
+// log does not have the body, and they would change what the service holds.
+type Recording struct {
+	// Arrivals are the requests when they came. Spread evenly are those of a second, where
+	// the log has times of whole seconds.
+	Arrivals []Arrival
+	// Taken is how many requests of the log are among those that are sent, and Left how many
+	// are not, since they are of other methods, their target is no path, or they are beyond
+	// the bounds.
+	Taken, Left int64
+
+	base  Request
+	host  string
+	speed float64
+	most  time.Duration // 0: no arrivals are kept
+	began int64
+	index map[string]int32
+	names []string
+	count []int64
+}
+
+// NewRecording returns one for requests like base, on its host. If most is above zero, the
+// arrivals within that time are kept, speed times as fast as they came.
+func NewRecording(base Request, most time.Duration, speed float64) (*Recording, error) {
+	u, err := url.Parse(base.URL)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("headgate: the target is %q, must be a URL such as http://127.0.0.1:8080", base.URL)
+	}
+	return &Recording{base: base, host: u.Scheme + "://" + u.Host, most: most, speed: speed, index: make(map[string]int32)}, nil
+}
+
+// Add takes the requests of a stretch of a log.
+func (r *Recording) Add(s *accesslog.Stretch) {
+	for i := range s.Requests {
+		one := &s.Requests[i]
+		method, target := one.Text(one.Method), one.Text(one.Target)
+		if method != http.MethodGet && method != http.MethodHead || !strings.HasPrefix(target, "/") {
+			r.Left++
+			continue
+		}
+		if r.Taken == 0 {
+			r.began = one.Spread
+		}
+		at := time.Duration(float64(one.Spread-r.began) / r.speed * float64(time.Microsecond))
+		if r.most > 0 && (at >= r.most || len(r.Arrivals) == MaxArrivals) {
+			r.Left++
+			continue
+		}
+		n, ok := r.target(method + " " + target)
+		if !ok {
+			r.Left++
+			continue
+		}
+		r.Taken++
+		r.count[n]++
+		if r.most > 0 {
+			r.Arrivals = append(r.Arrivals, Arrival{At: at, Target: n})
+		}
+	}
+}
+
+// target is the index of a request. The text is the log's, and kept only as a copy.
+func (r *Recording) target(text string) (int32, bool) {
+	if n, ok := r.index[text]; ok {
+		return n, true
+	}
+	if len(r.names) == MaxTargets {
+		return 0, false
+	}
+	_, target, _ := strings.Cut(text, " ")
+	if _, err := url.Parse(r.host + target); err != nil {
+		return 0, false
+	}
+	n := int32(len(r.names))
+	name := strings.Clone(text)
+	r.index[name] = n
+	r.names, r.count = append(r.names, name), append(r.count, 0)
+	return n, true
+}
+
+// Targets are the requests, those that came most often first, with their weights. It must be
+// called once, when the log was read.
+func (r *Recording) Targets() ([]*Target, error) {
+	order := make([]int32, len(r.names))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return int(r.count[b] - r.count[a]) })
+	place := make([]int32, len(order))
+	var all []*Target
+	for at, n := range order {
+		place[n] = int32(at)
+		one := r.base
+		method, target, _ := strings.Cut(r.names[n], " ")
+		one.Method, one.URL, one.Weight = method, r.host+target, float64(r.count[n])
+		t, err := NewTarget(one)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	for i := range r.Arrivals {
+		r.Arrivals[i].Target = place[r.Arrivals[i].Target]
+	}
+	return all, nil
+}
