@@ -43,6 +43,7 @@ type root struct {
 	Lint      lintRequest     `cmd:"" help:"Find mistakes and traps in policy files."`
 	Top       topReport       `cmd:"" help:"Show who uses which rule most, and who is denied."`
 	Tail      tailReport      `cmd:"" help:"Show denials as they happen, with their reasons."`
+	Load      loadRequest     `cmd:"" help:"Send requests to a service, and measure how many it bears and whether its limits are true."`
 	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
 	Replay    replayRequest   `cmd:"" help:"Say what rules would have done to the requests in access logs."`
 	Advise    adviseRequest   `cmd:"" help:"Write limits from access logs, or from what a service bears."`

@@ -104,6 +104,7 @@ func TestCommands(t *testing.T) {
 		{name: "gateway-no-keys", args: []string{"gateway", "--gateway", "testdata/gateway-keys.yml"}, code: CodeUnavailable},
 		{name: "gateway-routes", args: []string{"gateway", "--upstream", "http://127.0.0.1:1", "--config", "testdata/gateway-routes.yml"}, code: CodeUsage},
 		{name: "help-check", args: []string{"check", "--help"}},
+		{name: "help-load", args: []string{"load", "--help"}},
 		{name: "help-lint", args: []string{"lint", "--help"}},
 		{name: "help-hides-secrets", args: []string{"serve", "--help"}, env: map[string]string{"HEADGATE_STORE": "redis://u:geheim@h", "HEADGATE_HASH_KEY": "geheim"}, golden: "help-serve"},
 		{name: "no-command", code: CodeUsage},

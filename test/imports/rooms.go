@@ -83,7 +83,8 @@ func Rooms() []Room {
 		{"tune/clients", nil},
 		// A replay decides as a server does: by a policy and a store, under another clock.
 		{"tune/replay", []string{".", "policy", "policy/footprint", "store/*", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
-		{"tune/report", []string{"tune/replay"}},
+		{"tune/load", []string{"httplimit", "tune/accesslog"}},
+		{"tune/report", []string{"tune/load", "tune/replay"}},
 		{"tune/advise", []string{"internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
 
 		// What is said over gRPC, and the library's side of it: a Store like those
@@ -96,7 +97,7 @@ func Rooms() []Room {
 			".", "flow", "algorithm", "internal/errtext", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "internal/routes", "server/*",
 		}},
-		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise"}},
+		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
 		{"server/decide", []string{".", "internal/errtext", "flow", "store", "policy", "policy/explain", "policy/inprogress", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},

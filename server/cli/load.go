@@ -1,0 +1,351 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/tune/load"
+	tunereport "github.com/headgate/headgate/tune/report"
+)
+
+// loadRequest is the command that sends requests and measures.
+type loadRequest struct {
+	URL string `arg:"" name:"url" help:"What to ask for, such as http://127.0.0.1:8080/. With --mix and --arrivals, the host whose paths the log has."`
+
+	Rate     string        `help:"Requests a second. Default: 10" placeholder:"N"`
+	RampTo   string        `help:"Requests a second at the end; the rate rises or falls evenly to it." placeholder:"N"`
+	Steps    []string      `help:"Rates that are held one after the other, each for --duration, such as 100,200,400." placeholder:"N,..."`
+	Duration time.Duration `help:"How long to send requests; with --steps and --search, at each rate." default:"10s"`
+
+	Search    bool    `help:"Look for the highest rate at which what --expect says holds."`
+	From      float64 `help:"With --search: the first rate." default:"10" placeholder:"N"`
+	To        float64 `help:"With --search: the highest rate to try." default:"100000" placeholder:"N"`
+	Precision float64 `help:"With --search: how near, in percent, the highest rate that is borne and the lowest that is not must be." default:"2" placeholder:"PERCENT"`
+
+	Mix      []string `help:"Access log whose GET and HEAD requests are sent, as often as they are in it. May be given several times." placeholder:"LOG" sep:"none"`
+	Arrivals []string `help:"Access log whose GET and HEAD requests are sent when they came, for --duration. May be given several times." placeholder:"LOG" sep:"none"`
+	Speed    float64  `help:"With --arrivals: how many times as fast as they came." default:"1" placeholder:"X"`
+	Format   string   `help:"Format of the logs, as for headgate replay." default:"auto" placeholder:"FORMAT"`
+	Map      []string `help:"Which field of the logs holds what, as for headgate replay." placeholder:"NAME=FIELD" sep:"none"`
+	Route    []string `help:"Request to send besides others, such as 'GET /report=3', which is sent three times as often as one without a number. May be given several times." placeholder:"'METHOD /PATH=WEIGHT'" sep:"none"`
+
+	Method string   `help:"Method of the request. Default: GET, or POST with --data" placeholder:"METHOD"`
+	Header []string `help:"Field of the request's header, such as 'Authorization: Bearer TOKEN'. May be given several times." placeholder:"'NAME: VALUE'" sep:"none"`
+	Data   string   `help:"Body of the request, or @FILE that holds it." placeholder:"TEXT|@FILE"`
+	HTTP2  bool     `help:"Send over HTTP/2, without TLS as well." name:"http2"`
+	GRPC   bool     `help:"Call the unary method of gRPC that is the URL's path. --data is its message, as JSON, or with @FILE as protobuf." name:"grpc"`
+
+	Descriptors string `help:"With --grpc and JSON: file with the descriptors of the service, as protoc --include_imports --descriptor_set_out writes it. Headgate's own and Envoy's are known." placeholder:"FILE"`
+
+	Connections int64         `help:"How many requests may be in flight at once: 1 to 20000." default:"256" placeholder:"N"`
+	Timeout     time.Duration `help:"How long a request may take, from the instant at which it is due." default:"10s"`
+	MaxLag      time.Duration `help:"How late the sender may be for one request in a hundred; beyond that the measurement is invalid." default:"10ms"`
+	Remote      bool          `help:"Allow a target that is not on this machine. Ask those who run it first."`
+	Insecure    bool          `help:"Take any certificate of the target for good."`
+	PID         int64         `help:"Process of the service on this machine, for --expect 'cpu<1.5'." name:"pid" placeholder:"PID" default:"0"`
+
+	Expect []string `help:"Exit with 1 unless it holds: p95<200ms, max<1s, errors<1%, limited<5%, cpu<1.5. May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
+	Audit  bool     `help:"Find out whether what a limiter says is true: Retry-After, what is left, the reset. Takes as long as it says to wait."`
+	HTML   string   `help:"Write a report into this file, which needs no other to be looked at." name:"html" placeholder:"FILE"`
+	JSON   bool     `help:"Print the result as JSON." name:"json"`
+	Quiet  bool     `help:"Print no progress."`
+}
+
+// Help is the detailed help.
+func (loadRequest) Help() string {
+	return "Sends requests at given times, whether others were answered or not, and measures latencies from the instant at which each was due. If it cannot send in time, it says so, and the measurement is invalid.\n\n" +
+		"Exit codes: 0 measured, and all that was expected holds; 1 something that was expected does not, the limiter says what is wrong, the measurement is invalid, or it was interrupted; 2 a mistake; 3 the target cannot be reached.\n\n" +
+		"Examples:\n" +
+		"  headgate load --rate 200 --duration 30s http://127.0.0.1:8080/\n" +
+		"  headgate load --search --expect 'p95<200ms' --json http://127.0.0.1:8080/ > capacity.json\n" +
+		"  headgate load --steps 100,200,400 --html report.html http://127.0.0.1:8080/\n" +
+		"  headgate load --rate 100 --mix access.log http://127.0.0.1:8080\n" +
+		"  headgate load --audit --header 'X-API-Key: test' http://127.0.0.1:8080/"
+}
+
+const loadHint = "headgate load --help has examples"
+
+// Run measures and prints.
+func (k *loadRequest) Run(c *call) error {
+	shapes := k.shapes(c)
+	expect := k.expectations(c)
+	k.check(c)
+	body, err := k.body()
+	c.mistake(err)
+	header := k.header(c)
+	if err := c.mistaken(loadHint); err != nil {
+		return err
+	}
+	targets, recorded, err := k.targets(c, header, body)
+	if err != nil {
+		return err
+	}
+	if recorded != nil {
+		shapes = []load.Shape{{Recorded: recorded}}
+	}
+	o := load.Options{
+		Targets: targets, Connections: int(k.Connections), Timeout: k.Timeout, MaxLag: k.MaxLag, HTTP2: k.HTTP2,
+		Remote: k.Remote, Insecure: k.Insecure, PID: int(k.PID),
+	}
+	view := newLoadView(c.stderr, k.Quiet)
+	o.Progress, o.Every = view.tell, view.every
+	client, err := load.New(c.ctx, o)
+	if err != nil {
+		return k.failure(err)
+	}
+	defer client.Close()
+	r := &load.Report{Target: k.URL}
+	ended := k.measure(c.ctx, client, view, shapes, expect, r)
+	view.end()
+	if ended != nil && !errors.Is(ended, context.Canceled) && !errors.Is(ended, load.ErrSender) {
+		return k.failure(ended)
+	}
+	if err := k.print(c, r); err != nil {
+		return err
+	}
+	return k.judge(r, expect, ended)
+}
+
+// measure does what was asked for. The report has what was measured even if there is an
+// error.
+func (k *loadRequest) measure(ctx context.Context, client *load.Client, view *loadView, shapes []load.Shape, expect []load.Expectation, r *load.Report) (err error) {
+	switch {
+	case k.Audit:
+		r.Audit, err = client.Audit(ctx, load.AuditOptions{Told: view.say})
+		return err
+	case k.Search:
+		r.Found, err = client.Search(ctx, load.Search{
+			From: k.From, To: k.To, Step: k.Duration, Rest: time.Second, Precision: k.Precision / 100, Expect: expect, Told: view.step,
+		})
+		if r.Found != nil && len(r.Steps) > 0 {
+			r.Measurement = best(r.Found)
+		}
+		return err
+	}
+	var all []*load.Measurement
+	for i := range shapes {
+		m, err := client.Run(ctx, shapes[i], nil)
+		if err != nil {
+			return err
+		}
+		all = append(all, m)
+		if len(shapes) > 1 {
+			view.step(m, nil)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if r.Measurement = all[0]; len(all) > 1 {
+		r.Measurement, r.Each = load.Merge(all), all
+	}
+	return nil
+}
+
+// best is the last measurement at the sustainable rate, or the last of all.
+func best(f *load.Found) *load.Measurement {
+	m := f.Steps[len(f.Steps)-1]
+	for _, step := range f.Steps {
+		if step.Rate == f.Sustainable {
+			m = step
+		}
+	}
+	return m
+}
+
+func (k *loadRequest) print(c *call, r *load.Report) error {
+	if k.HTML != "" {
+		if err := writeFile(k.HTML, func(w io.Writer) error { return tunereport.LoadHTML(w, r) }); err != nil {
+			return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see whether the directory is there and can be written to"}
+		}
+	}
+	if k.JSON {
+		return printJSON(c.stdout, r)
+	}
+	return tunereport.LoadText(c.stdout, r)
+}
+
+// judge is the exit code.
+func (k *loadRequest) judge(r *load.Report, expect []load.Expectation, ended error) error {
+	var wrong []string
+	switch {
+	case errors.Is(ended, context.Canceled):
+		wrong = append(wrong, "interrupted")
+	case ended != nil:
+		wrong = append(wrong, errtext.Text(ended))
+	}
+	if r.Audit != nil && !r.Audit.Honest {
+		wrong = append(wrong, "what the limiter says is not true")
+	}
+	if r.Found != nil && ended == nil && r.Sustainable == 0 {
+		wrong = append(wrong, "no rate is borne at which "+strings.Join(k.Expect, " and ")+" holds")
+	}
+	m := r.Measurement
+	if m != nil && r.Found == nil {
+		if len(m.Status) == 0 && !m.Interrupted {
+			return &failure{code: CodeUnavailable, text: "no request was answered", hint: "see whether the target runs, and whether --timeout is long enough"}
+		}
+		for _, e := range expect {
+			if failed := e.Failed(m); failed != "" {
+				wrong = append(wrong, failed)
+			}
+		}
+		if m.Interrupted {
+			wrong = append(wrong, "interrupted")
+		}
+		if !m.Valid {
+			wrong = append(wrong, "the measurement is invalid: "+strings.Join(m.Invalid, "; "))
+		}
+	}
+	if wrong != nil {
+		return &failure{code: CodeNo, text: joinLines(wrong)}
+	}
+	return nil
+}
+
+// failure says what to do about an error of the client.
+func (k *loadRequest) failure(err error) error {
+	switch {
+	case errors.Is(err, load.ErrRemote):
+		return usage(errtext.Text(err), "give --remote if those who run it know of this")
+	case errors.Is(err, load.ErrUnreachable):
+		return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see whether the target runs"}
+	}
+	return usage(errtext.Text(err), loadHint)
+}
+
+// shapes reads the flags that say when requests are sent.
+func (k *loadRequest) shapes(c *call) (all []load.Shape) {
+	number := func(flag, text string) float64 {
+		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil {
+			c.mistakes = append(c.mistakes, fmt.Sprintf("--%s is %q, must be a number of requests a second", flag, text))
+		}
+		return n
+	}
+	rates := []float64{10}
+	switch {
+	case len(k.Steps) > 0:
+		rates = nil
+		for _, text := range k.Steps {
+			rates = append(rates, number("steps", text))
+		}
+	case k.Rate != "":
+		rates[0] = number("rate", k.Rate)
+	}
+	if k.Search || k.Audit || len(k.Arrivals) > 0 || len(c.mistakes) > 0 {
+		return nil // They are not used.
+	}
+	for _, r := range rates {
+		s := load.Shape{Rate: r, For: k.Duration}
+		if k.RampTo != "" {
+			s.To = number("ramp-to", k.RampTo)
+			c.within("ramp-to", s.To >= load.MinRate, fmt.Sprintf("%g, must be %g to %d", s.To, load.MinRate, load.MaxRate))
+		}
+		c.mistake(s.Check())
+		all = append(all, s)
+	}
+	return all
+}
+
+// check looks for what cannot be and what does not go together.
+func (k *loadRequest) check(c *call) {
+	ways := map[string]bool{"--rate": k.Rate != "", "--steps": len(k.Steps) > 0, "--search": k.Search, "--arrivals": len(k.Arrivals) > 0, "--audit": k.Audit}
+	var given []string
+	for _, way := range []string{"--rate", "--steps", "--search", "--arrivals", "--audit"} {
+		if ways[way] {
+			given = append(given, way)
+		}
+	}
+	if len(given) > 1 {
+		c.mistakes = append(c.mistakes, "there are "+strings.Join(given, " and ")+", must be one of them")
+	}
+	if k.RampTo != "" && (len(k.Steps) > 0 || k.Search || len(k.Arrivals) > 0 || k.Audit) {
+		c.mistakes = append(c.mistakes, "--ramp-to goes with --rate only")
+	}
+	if len(k.Mix) > 0 && len(k.Arrivals) > 0 {
+		c.mistakes = append(c.mistakes, "there are --mix and --arrivals, must be one of them")
+	}
+	if k.GRPC && len(k.Mix)+len(k.Arrivals)+len(k.Route) > 0 {
+		c.mistakes = append(c.mistakes, "--grpc goes with one method only, without --mix, --arrivals and --route")
+	}
+	c.within("speed", k.Speed > 0 && k.Speed <= 1e6, fmt.Sprintf("%g, must be more than 0 and at most 1000000", k.Speed))
+	c.within("duration", k.Duration > 0 && k.Duration <= load.MaxFor, fmt.Sprintf("%v, must be more than 0s and at most %v", k.Duration, load.MaxFor))
+	c.within("connections", k.Connections >= 1 && k.Connections <= load.MaxConnections, fmt.Sprintf("%d, must be 1 to %d", k.Connections, load.MaxConnections))
+	c.within("max-lag", k.MaxLag > 0, fmt.Sprintf("%v, must be more than 0s", k.MaxLag))
+	c.within("pid", k.PID >= 0, fmt.Sprintf("%d, must be that of a process", k.PID))
+	c.inTime(k.Timeout)
+}
+
+// expectations reads what must hold.
+func (k *loadRequest) expectations(c *call) (all []load.Expectation) {
+	errors := false
+	for _, text := range k.Expect {
+		e, err := load.ParseExpectation(text)
+		switch {
+		case err != nil:
+			c.mistake(err)
+			continue
+		case e.CPU() && k.PID == 0:
+			c.mistakes = append(c.mistakes, fmt.Sprintf("--expect %s needs --pid, the process of the service", text))
+		}
+		errors = errors || e.Errors()
+		all = append(all, e)
+	}
+	if !k.Search {
+		return all
+	}
+	if !errors {
+		e, _ := load.ParseExpectation("errors<1%") // It is one.
+		all = append(all, e)
+	}
+	s := load.Search{From: k.From, To: k.To, Step: k.Duration, Precision: k.Precision / 100, Expect: all}
+	if err := s.Check(); err != nil {
+		c.mistakes = append(c.mistakes, strings.Split(errtext.Text(err), "\n")...)
+	}
+	return all
+}
+
+// header reads the fields of the header.
+func (k *loadRequest) header(c *call) http.Header {
+	h := make(http.Header)
+	for _, text := range k.Header {
+		name, value, ok := strings.Cut(text, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			// The value may be a secret, so that the text is not shown.
+			c.mistakes = append(c.mistakes, "--header is not of the form 'NAME: VALUE'")
+			continue
+		}
+		h.Add(name, strings.TrimSpace(value))
+	}
+	return h
+}
+
+// body is what is sent with each request.
+func (k *loadRequest) body() ([]byte, error) {
+	name, isFile := strings.CutPrefix(k.Data, "@")
+	if !isFile {
+		if k.GRPC {
+			return k.message()
+		}
+		return []byte(k.Data), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--data: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, load.MaxBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("--data: %w", err)
+	}
+	return data, nil
+}
