@@ -33,6 +33,7 @@ type loadRequest struct {
 	Mix      []string `help:"Access log whose GET and HEAD requests are sent, as often as they are in it. May be given several times." placeholder:"LOG" sep:"none"`
 	Arrivals []string `help:"Access log whose GET and HEAD requests are sent when they came, for --duration. May be given several times." placeholder:"LOG" sep:"none"`
 	Speed    float64  `help:"With --arrivals: how many times as fast as they came." default:"1" placeholder:"X"`
+	Forward  string   `help:"With --mix and --arrivals: header in which the client's address that the log has is sent, such as X-Forwarded-For." placeholder:"HEADER"`
 	Format   string   `help:"Format of the logs, as for headgate replay." default:"auto" placeholder:"FORMAT"`
 	Map      []string `help:"Which field of the logs holds what, as for headgate replay." placeholder:"NAME=FIELD" sep:"none"`
 	Route    []string `help:"Request to send besides others, such as 'GET /report=3', which is sent three times as often as one without a number. May be given several times." placeholder:"'METHOD /PATH=WEIGHT'" sep:"none"`
@@ -276,6 +277,9 @@ func (k *loadRequest) check(c *call) {
 	}
 	if k.GRPC && len(k.Mix)+len(k.Arrivals)+len(k.Route) > 0 {
 		c.mistakes = append(c.mistakes, "--grpc goes with one method only, without --mix, --arrivals and --route")
+	}
+	if k.Forward != "" && len(k.Mix)+len(k.Arrivals) == 0 {
+		c.mistakes = append(c.mistakes, "--forward goes with --mix and --arrivals, whose logs have the addresses")
 	}
 	c.within("speed", k.Speed > 0 && k.Speed <= 1e6, fmt.Sprintf("%g, must be more than 0 and at most 1000000", k.Speed))
 	c.within("duration", k.Duration > 0 && k.Duration <= load.MaxFor, fmt.Sprintf("%v, must be more than 0s and at most %v", k.Duration, load.MaxFor))

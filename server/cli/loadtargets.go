@@ -59,7 +59,7 @@ func (k *loadRequest) fromLog(c *call, base load.Request, files []string) ([]*lo
 		most = k.Duration
 	}
 	base.Body = nil
-	recording, err := load.NewRecording(base, most, k.Speed)
+	recording, err := load.NewRecording(base, most, k.Speed, k.Forward)
 	if err != nil {
 		return nil, nil, usage(errtext.Text(err), loadHint)
 	}

@@ -30,24 +30,26 @@ type Recording struct {
 	// the bounds.
 	Taken, Left int64
 
-	base  Request
-	host  string
-	speed float64
-	most  time.Duration // 0: no arrivals are kept
-	began int64
-	index map[string]int32
-	names []string
-	count []int64
+	base    Request
+	host    string
+	forward string
+	speed   float64
+	most    time.Duration // 0: no arrivals are kept
+	began   int64
+	index   map[string]int32
+	names   []string
+	count   []int64
 }
 
 // NewRecording returns one for requests like base, on its host. If most is above zero, the
-// arrivals within that time are kept, speed times as fast as they came.
-func NewRecording(base Request, most time.Duration, speed float64) (*Recording, error) {
+// arrivals within that time are kept, speed times as fast as they came. If forward is the
+// name of a header, such as X-Forwarded-For, requests have the client's address in it.
+func NewRecording(base Request, most time.Duration, speed float64, forward string) (*Recording, error) {
 	u, err := url.Parse(base.URL)
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("headgate: the target is %q, must be a URL such as http://127.0.0.1:8080", base.URL)
 	}
-	return &Recording{base: base, host: u.Scheme + "://" + u.Host, most: most, speed: speed, index: make(map[string]int32)}, nil
+	return &Recording{base: base, host: u.Scheme + "://" + u.Host, most: most, speed: speed, forward: forward, index: make(map[string]int32)}, nil
 }
 
 // Add takes the requests of a stretch of a log.
@@ -67,7 +69,11 @@ func (r *Recording) Add(s *accesslog.Stretch) {
 			r.Left++
 			continue
 		}
-		n, ok := r.target(method + " " + target)
+		client := ""
+		if r.forward != "" {
+			client = one.Text(one.IP)
+		}
+		n, ok := r.target(client + " " + method + " " + target)
 		if !ok {
 			r.Left++
 			continue
@@ -88,7 +94,7 @@ func (r *Recording) target(text string) (int32, bool) {
 	if len(r.names) == MaxTargets {
 		return 0, false
 	}
-	_, target, _ := strings.Cut(text, " ")
+	_, _, target := parts(text)
 	if _, err := url.Parse(r.host + target); err != nil {
 		return 0, false
 	}
@@ -97,6 +103,13 @@ func (r *Recording) target(text string) (int32, bool) {
 	r.index[name] = n
 	r.names, r.count = append(r.names, name), append(r.count, 0)
 	return n, true
+}
+
+// parts are the client, the method and the target of a request.
+func parts(text string) (client, method, target string) {
+	client, rest, _ := strings.Cut(text, " ")
+	method, target, _ = strings.Cut(rest, " ")
+	return client, method, target
 }
 
 // Targets are the requests, those that came most often first, with their weights. It must be
@@ -112,8 +125,15 @@ func (r *Recording) Targets() ([]*Target, error) {
 	for at, n := range order {
 		place[n] = int32(at)
 		one := r.base
-		method, target, _ := strings.Cut(r.names[n], " ")
+		client, method, target := parts(r.names[n])
 		one.Method, one.URL, one.Weight = method, r.host+target, float64(r.count[n])
+		if client != "" {
+			one.Header = one.Header.Clone()
+			if one.Header == nil {
+				one.Header = make(http.Header)
+			}
+			one.Header.Set(r.forward, client)
+		}
 		t, err := NewTarget(one)
 		if err != nil {
 			return nil, err
