@@ -140,7 +140,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		a.openDashboard()
 	}
 	if a.settings.RESPListen != "" {
-		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), registry))
+		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), permits, registry))
 	}
 	if a.settings.GRPCListen != "" {
 		dialect, err := httplimit.ParseDialect(a.settings.Dialect)

@@ -27,7 +27,7 @@ func (s *sink) SetWriteDeadline(time.Time) error { return nil }
 func FuzzAnswers(f *testing.F) {
 	for _, line := range []string{
 		"HG.CHECK mail a COST 2 login b", "HG.PEEK COST 2 DESC user u route POST·/login", "HG.REFUND mail a AT 5", "HG.RESET RULE mail COST",
-		"HG.RESERVE mail a ID r FOR 10", "HG.SETTLE r COST 2 STATUS 200", "HG.CANCEL r", "HG.RULES", "CL.THROTTLE k 1 2 3 4", "HELLO 3 AUTH default x", "CLIENT SETNAME x",
+		"HG.RESERVE mail a ID r FOR 10", "HG.ACQUIRE report k h COST 1 TTL 100 KEEP 100", "HG.RENEW report k h 5 TTL 100", "HG.RELEASE report k h 5", "HG.SETTLE r COST 2 STATUS 200", "HG.CANCEL r", "HG.RULES", "CL.THROTTLE k 1 2 3 4", "HELLO 3 AUTH default x", "CLIENT SETNAME x",
 		"COMMAND DOCS", "COMMAND INFO ping", "INFO", "PING x", "RESET", "QUIT", "SELECT 1", "NOTHING",
 	} {
 		f.Add("HELLO 3\r\n"+wireLine(line)+line+"\n", 3)

@@ -12,6 +12,10 @@ var prefixes = [...]string{
 	decide.Unsupported:   "ERR",
 	decide.Unavailable:   "UNAVAILABLE",
 	decide.Gone:          "UNAVAILABLE",
+	decide.NotHeld:       "NOTHELD",
+	decide.Revoked:       "REVOKED",
+	decide.OtherCost:     "OTHERCOST",
+	decide.NoPermits:     "ERR",
 }
 
 // refuse answers a request without a verdict.

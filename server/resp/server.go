@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,9 @@ type Options struct {
 	// MaxConnections is how many connections there may be at the same time. Zero
 	// means DefaultMaxConnections.
 	MaxConnections int
+	// Permits has the permits of rules that bound what is in progress over all processes.
+	// Nil means that there are none.
+	Permits *decide.Permits
 	// Version is what HELLO and INFO call this build.
 	Version string
 	// Logger takes panics and refused connections, and with AccessLog every
@@ -118,7 +122,7 @@ func New(decider decide.Decider, options Options) *Server {
 		conns:     make(map[*conn]struct{}),
 	}
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	s.commands = append(decisionCommands(), sessionCommands()...)
+	s.commands = slices.Concat(decisionCommands(), permitCommands(), sessionCommands())
 	s.byName = make(map[string]*command, len(s.commands))
 	for _, c := range s.commands {
 		s.byName[c.name] = c
