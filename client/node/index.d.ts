@@ -14,6 +14,14 @@ export interface ChecksRequest {
 
 export type CheckRequest = DescriptorRequest | ChecksRequest;
 
+/** What makes a check one that may be repeated. */
+export interface Repeatable {
+  /** The service remembers the request by it, and charges it once. */
+  id?: string;
+  /** For how long, in milliseconds; a minute if it is left out. */
+  lifetime_ms?: number;
+}
+
 /** The state of one limit. Times are whole milliseconds, rounded up. */
 export interface Decision {
   rule: string;
@@ -69,19 +77,88 @@ export interface ClientOptions {
   timeout?: number;
   /** What requests are sent with. The default is the global fetch. */
   fetch?: typeof globalThis.fetch;
+  /** How calls are repeated that may be. */
+  retry?: RetryOptions;
+}
+
+/**
+ * How calls without an answer are repeated. Only those are that take nothing twice: peek,
+ * reset, a check with an id, and all about permits. Times are milliseconds.
+ */
+export interface RetryOptions {
+  /** How many attempts a call has: 1 to 10. The default is 3. */
+  tries?: number;
+  /** The longest wait before the first retry, of which a random part is waited; it doubles with each. The default is 100. */
+  backoff?: number;
+  /** The longest wait before any retry, unless the service asks for more. The default is 10000. */
+  maxBackoff?: number;
+  /** How long a call may wait in all between its attempts. The default is 10000. */
+  maxWait?: number;
+  /** Retries as a share of calls, 0 to 1. The default is 0.1. */
+  budget?: number;
+  /** How many retries there may be besides. The default is 10. */
+  floor?: number;
+}
+
+/** Which permit, and how long to wait for it. Times are milliseconds. */
+export interface AcquireRequest {
+  rule: string;
+  /** As in a check; '' for a rule that counts all together, which is the default. */
+  key?: string;
+  cost?: number;
+  /** For how long the permit lasts without being renewed: at most the rule's ttl, which is the default. */
+  ttl?: number;
+  /** How long to wait while no permit is free: up to 600000. The default is 0. */
+  wait?: number;
+  /** Ends the wait. */
+  signal?: AbortSignal;
+  /** A name that was never used before. By default one is made up. */
+  holder?: string;
+}
+
+/** A permit, which is renewed until it is released or lost; or the answer that there is none. */
+export class Permit {
+  /** The work may begin. */
+  readonly allowed: boolean;
+  /** The rule only measures: no permit was free. */
+  readonly shadow: boolean;
+  readonly holder: string;
+  /** The fence, for resources that refuse who has lost its permit. Undefined without a permit. */
+  readonly epoch?: number;
+  readonly slots?: number[];
+  readonly in_use: number;
+  readonly limit: number;
+  /** When to ask again; 0 if allowed. */
+  readonly retry_after_ms: number;
+  /** Ends, with a PermitLostError as its reason, when the permit is lost, before others can have it. */
+  readonly signal: AbortSignal;
+  /** Whether the permit was lost, by the clock. */
+  readonly lost: boolean;
+  /** Gives the permit back; true if the service has heard it. Otherwise the permit ends by itself. */
+  release(): Promise<boolean>;
+}
+
+/** The permit was lost while the work went on. */
+export class PermitLostError extends Error {
+  readonly why: string;
 }
 
 /** A client of the HTTP API. Connections are kept and used again. */
 export class Client {
   constructor(options?: ClientOptions);
-  /** Takes units, from every limit that binds the request or from none. A denial is an answer, not an error. */
-  check(request: CheckRequest): Promise<Verdict>;
+  /**
+   * Takes units, from every limit that binds the request or from none. A denial is an answer,
+   * not an error. It is repeated only if it has an id.
+   */
+  check(request: CheckRequest & Repeatable): Promise<Verdict>;
   /** Says what check would say, and takes nothing. */
   peek(request: CheckRequest): Promise<Verdict>;
   /** Gives back what a check took at the time that its verdict names as `at`. */
   refund(request: CheckRequest & { at?: number }): Promise<Omit<Verdict, 'status' | 'headers' | 'problem'>>;
   /** Forgets what was used. */
   reset(request: CheckRequest): Promise<{ reset: string[] }>;
+  /** Takes a permit of a rule that bounds what is in progress, and renews it. */
+  acquire(request: AcquireRequest): Promise<Permit>;
 }
 
 /** The service has answered that it will not do what it was asked. */
@@ -96,7 +173,12 @@ export class HeadgateError extends Error {
  * with 503, because its store does not and it was told to let nothing pass then. The
  * request may have been charged: it must not be repeated blindly.
  */
-export class UnavailableError extends HeadgateError {}
+export class UnavailableError extends HeadgateError {
+  /** When the service has asked to come back; 0 if it has not said. */
+  readonly retry_after_ms: number;
+  /** The answer was marked as one that is not to be retried. */
+  readonly final: boolean;
+}
 
 /** What the middleware needs of a request of Express. */
 export interface LimitedRequest extends IncomingMessage {

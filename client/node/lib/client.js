@@ -1,5 +1,8 @@
 'use strict';
 
+const { acquire } = require('./permit.js');
+const { Retries, retryAfter, sleep } = require('./retry.js');
+
 // How long an answer may take unless the client is told otherwise, in milliseconds.
 // The service gives its store 15 of them if that is Redis, and up to 100 if not; the
 // first call of a process, which loads what fetch needs, takes some hundreds on a busy
@@ -34,6 +37,8 @@ class UnavailableError extends HeadgateError {
   constructor(message, status, problem, options) {
     super(message, status, problem);
     this.name = 'UnavailableError';
+    this.retry_after_ms = 0;
+    this.final = false;
     if (options && 'cause' in options) {
       this.cause = options.cause;
     }
@@ -45,9 +50,10 @@ class Client {
   #base;
   #timeout;
   #fetch;
+  #retries;
 
   constructor(options = {}) {
-    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, fetch = globalThis.fetch } = options;
+    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, fetch = globalThis.fetch, retry } = options;
     const base = new URL(url);
     if (base.protocol !== 'http:' && base.protocol !== 'https:') {
       throw new TypeError(`headgate: url is ${url}, must begin with http:// or https://`);
@@ -61,16 +67,20 @@ class Client {
     this.#base = base.href.replace(/\/+$/, '');
     this.#timeout = timeout;
     this.#fetch = fetch;
+    this.#retries = new Retries(retry);
   }
 
-  /** Takes units, from every limit that binds the request or from none. */
+  /**
+   * Takes units, from every limit that binds the request or from none. It is repeated only
+   * if it has an id.
+   */
   check(request) {
-    return this.#decide('/v1/check?status=true&at=true', request);
+    return this.#decide('/v1/check?status=true&at=true', request, Boolean(request && request.id));
   }
 
   /** Says what check would say, and takes nothing. */
   peek(request) {
-    return this.#decide('/v1/peek?status=true', request);
+    return this.#decide('/v1/peek?status=true', request, true);
   }
 
   /** Gives back what a check took at the time that its verdict names as `at`. */
@@ -80,11 +90,16 @@ class Client {
 
   /** Forgets what was used. */
   async reset(request) {
-    return (await this.#post('/v1/reset', request)).body;
+    return (await this.#repeat('/v1/reset', request)).body;
   }
 
-  async #decide(path, request) {
-    const { status, headers, body } = await this.#post(path, request);
+  /** Takes a permit of a rule that bounds what is in progress, and renews it. */
+  acquire(request) {
+    return acquire(async (call, fields, hold, signal) => (await this.#repeat(`/v1/permits/${call}`, fields, hold, signal)).body, request);
+  }
+
+  async #decide(path, request, repeatable) {
+    const { status, headers, body } = await (repeatable ? this.#repeat(path, request) : this.#post(path, request));
     const verdict = { ...body, status, headers };
     if (status !== 200) {
       verdict.problem = problemOf(body, status);
@@ -92,21 +107,57 @@ class Client {
     return verdict;
   }
 
-  async #post(path, request) {
+  // repeat makes a call that may be made more than once, again if there is no answer.
+  async #repeat(path, request, hold, signal) {
+    this.#retries.call();
+    for (let tried = 1, waited = 0; ; tried++) {
+      try {
+        return await this.#post(path, request, hold, signal);
+      } catch (err) {
+        const wait = err instanceof UnavailableError && !err.final ? this.#retries.next(tried, waited, err.retry_after_ms) : undefined;
+        if (wait === undefined) {
+          throw err;
+        }
+        await sleep(wait, signal);
+        waited += wait;
+      }
+    }
+  }
+
+  // post makes one call, which the service may hold back for so many milliseconds.
+  async #post(path, request, hold = 0, signal = undefined) {
     let answer, text;
+    const timeout = this.#timeout + hold;
+    const ends = new AbortController();
+    const timer = setTimeout(() => ends.abort(new DOMException('the time is over', 'TimeoutError')), timeout);
+    const stop = () => ends.abort(signal.reason);
+    if (signal) {
+      signal.addEventListener('abort', stop, { once: true });
+    }
     try {
+      if (signal && signal.aborted) {
+        stop();
+      }
       answer = await this.#fetch(this.#base + path, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
         body: JSON.stringify(request),
         redirect: 'error',
-        signal: AbortSignal.timeout(this.#timeout),
+        signal: ends.signal,
       });
       text = await answer.text();
     } catch (cause) {
+      if (signal && signal.aborted) {
+        throw signal.reason;
+      }
       const late = cause && cause.name === 'TimeoutError';
-      const why = late ? `within ${this.#timeout} ms` : `(${(cause && cause.cause && cause.cause.message) || cause})`;
+      const why = late ? `within ${timeout} ms` : `(${(cause && cause.cause && cause.cause.message) || cause})`;
       throw new UnavailableError(`headgate: ${this.#base} does not answer ${why}`, 0, undefined, { cause });
+    } finally {
+      clearTimeout(timer);
+      if (signal) {
+        signal.removeEventListener('abort', stop);
+      }
     }
     const body = parse(text);
     switch (answer.status) {
@@ -120,7 +171,10 @@ class Client {
     const detail = (body && body.detail) || `status ${answer.status}`;
     // What stands between may answer in the place of the service.
     if (!body || answer.status === 503) {
-      throw new UnavailableError(`headgate: ${this.#base} cannot decide: ${detail}`, body ? answer.status : 0, body);
+      const err = new UnavailableError(`headgate: ${this.#base} cannot decide: ${detail}`, body ? answer.status : 0, body);
+      err.retry_after_ms = retryAfter(answer.headers.get('retry-after'));
+      err.final = answer.headers.get('headgate-retry') === 'no';
+      throw err;
     }
     const more = (body.errors || []).map((e) => `; ${e.field} ${e.detail}`).join('');
     throw new HeadgateError(`headgate: ${detail}${more}`, answer.status, body);

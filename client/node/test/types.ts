@@ -1,6 +1,6 @@
 // What programs in TypeScript write. It is compiled, not run.
 import express, { type Request } from 'express';
-import { Client, UnavailableError, limit, type Verdict } from '..';
+import { Client, PermitLostError, UnavailableError, limit, type Verdict } from '..';
 
 interface User {
   id: string;
@@ -45,6 +45,23 @@ export async function once(): Promise<number | undefined> {
   }
 }
 
+export async function report(): Promise<boolean> {
+  const patient = new Client({ retry: { tries: 5, budget: 0.2 } });
+  await patient.check({ checks: [{ rule: 'mail', key: 'user42' }], id: 'order-8812' });
+  const permit = await patient.acquire({ rule: 'report', key: 'tenant7', wait: 5000, signal: AbortSignal.timeout(9000) });
+  if (!permit.allowed) {
+    return permit.retry_after_ms > 0;
+  }
+  try {
+    await fetch('http://127.0.0.1:1/', { signal: permit.signal });
+  } finally {
+    await permit.release();
+  }
+  return permit.lost || permit.signal.reason instanceof PermitLostError;
+}
+
+// @ts-expect-error a permit is of a rule
+client.acquire({ key: 'tenant7' });
 // @ts-expect-error a word that is no option
 limit({ limits: 5 });
 // @ts-expect-error there is no such way to fail
