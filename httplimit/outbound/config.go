@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/retry"
 )
 
 // Limit is limits of our own, which all processes share that have the same store.
@@ -95,9 +96,9 @@ func (c *Config) fill() error {
 	set(&c.Backoff, 100*time.Millisecond)
 	set(&c.MaxBackoff, max(10*time.Second, c.Backoff))
 	check(c.Backoff > 0 && c.Backoff <= c.MaxBackoff, "Backoff", "Backoff is %v, must be more than 0 and at most MaxBackoff, %v", c.Backoff, c.MaxBackoff)
-	set(&c.Budget, 0.1)
+	set(&c.Budget, retry.DefaultShare)
 	check(c.Budget > 0 && c.Budget <= 1, "Budget", "Budget is %v, must be above 0 and at most 1", c.Budget)
-	set(&c.Floor, 10)
+	set(&c.Floor, retry.DefaultFloor)
 	c.Floor = max(c.Floor, 0)
 	for _, d := range []struct {
 		name string

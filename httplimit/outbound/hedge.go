@@ -65,7 +65,7 @@ func (c *call) hedged(try int) (*http.Response, Hint, error) {
 // the limits of our own like any other. It does not wait: the answer to the first attempt may
 // be there sooner.
 func (c *call) mayHedge() bool {
-	if !c.take() {
+	if !c.Take() {
 		return false
 	}
 	left := c.left
@@ -73,7 +73,7 @@ func (c *call) mayHedge() bool {
 	again, err := c.shared()
 	c.left = left
 	if err != nil || again > 0 {
-		c.giveBack()
+		c.GiveBack()
 		return false
 	}
 	return true

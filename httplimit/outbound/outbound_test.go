@@ -91,27 +91,6 @@ func FuzzReadHint(f *testing.F) {
 	})
 }
 
-// Whatever the order of calls and retries, there are at most share × calls + floor of these.
-func TestBudget(t *testing.T) {
-	t.Parallel()
-	for range 200 {
-		share, floor := rand.Float64(), rand.IntN(20)
-		b := newBudget(share, floor)
-		calls, retries := 0, 0
-		for range 2000 {
-			if rand.IntN(2) == 0 {
-				b.call()
-				calls++
-			} else if b.take() {
-				retries++
-			}
-			if float64(retries) > share*float64(calls)+float64(floor)+1e-6 {
-				t.Fatalf("%d retries of %d calls, with a share of %v and a floor of %d", retries, calls, share, floor)
-			}
-		}
-	}
-}
-
 // partnerServer is a partner with the handler.
 func partnerServer(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
@@ -406,34 +385,6 @@ func TestSlowsDownWithinBounds(t *testing.T) {
 				t.Errorf("%+v: call %d waits for %v", w, i, wait)
 			}
 		}
-	}
-}
-
-// Of a partner that answers nothing, hardly anything is asked, and it is found out when it is
-// well again.
-func TestThrottle(t *testing.T) {
-	t.Parallel()
-	p := &partner{}
-	now := time.Now()
-	sent := 0
-	for range 1000 {
-		if !p.throttled(now) {
-			sent++
-			p.tried(now, false)
-		}
-	}
-	if sent > 100 || sent < 20 {
-		t.Errorf("%d of 1000 calls were sent", sent)
-	}
-	now = now.Add(20 * halfLife)
-	if p.throttled(now) {
-		t.Error("it is never forgiven")
-	}
-	for range 1000 {
-		p.tried(now, true)
-	}
-	if p.throttled(now) {
-		t.Error("a partner that is well is throttled")
 	}
 }
 

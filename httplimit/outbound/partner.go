@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/retry"
 )
 
 // partner is what is known of one partner. It is safe for concurrent use.
 type partner struct {
-	*budget
+	*retry.Budget
+	retry.Throttle
+
 	gate flow.Gate // nil for none
 
 	mu    sync.Mutex // guards what follows
@@ -19,20 +22,12 @@ type partner struct {
 	gap   time.Duration
 	ends  time.Time // up to when gap holds
 	used  time.Time // when it was last asked about
-	tries decaying  // attempts that were made or throttled
-	good  decaying  // attempts that were answered
 }
 
 const (
 	// near is the share of a limit below which calls are spread over the rest of its time,
 	// and few is that for a limit whose size is not known.
 	near, few = 0.2, 10
-	// throttle is how many tries there may be for each that is answered, before calls fail
-	// here, and enough how many tries that takes at least (see the SRE book, "Handling
-	// Overload").
-	throttle, enough = 2, 20
-	// halfLife is after how long a try counts half.
-	halfLife = 30 * time.Second
 )
 
 // slot takes the next time at which a call may be sent, and returns how long that is from
@@ -86,54 +81,6 @@ func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.D
 		return pause
 	}
 	return 0
-}
-
-// throttled reports whether a call fails here, since most of late were not answered: the
-// larger a part of them, the likelier. What fails so counts as a try, so that a partner that
-// is well again is found out.
-func (p *partner) throttled(now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	tries, good := p.tries.at(now), p.good.at(now)
-	if tries < enough || rand.Float64() >= (tries-throttle*good)/(tries+1) {
-		return false
-	}
-	p.tries.add(now, 1)
-	return true
-}
-
-// tried notes an attempt.
-func (p *partner) tried(now time.Time, good bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tries.add(now, 1)
-	if good {
-		p.good.add(now, 1)
-	}
-}
-
-// decaying is a number of which half is forgotten in each half-life.
-type decaying struct {
-	value float64
-	since time.Time
-}
-
-func (d *decaying) at(now time.Time) float64 {
-	for steps := 0; now.Sub(d.since) >= halfLife && d.value > 0; steps++ {
-		if steps == 32 {
-			d.value = 0
-			break
-		}
-		d.value, d.since = d.value/2, d.since.Add(halfLife)
-	}
-	return d.value
-}
-
-func (d *decaying) add(now time.Time, v float64) {
-	if d.at(now) == 0 {
-		d.since = now
-	}
-	d.value += v
 }
 
 // partners are those that are known. It is safe for concurrent use.

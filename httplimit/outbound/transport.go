@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/retry"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
 )
@@ -44,7 +44,7 @@ func New(store headgate.Store, base http.RoundTripper, config Config) (*Transpor
 	t := &Transport{config: config, store: store, base: base}
 	t.partners.all = make(map[string]*partner)
 	t.partners.make = func(name string) *partner {
-		p := &partner{budget: newBudget(config.Budget, config.Floor)}
+		p := &partner{Budget: retry.NewBudget(config.Budget, config.Floor)}
 		if config.Gate != nil {
 			p.gate = config.Gate(name)
 		}
@@ -98,11 +98,11 @@ func repeatable(r *http.Request) bool {
 }
 
 func (c *call) do() (*http.Response, error) {
-	if c.throttled(time.Now()) {
+	if c.Refuses(time.Now()) {
 		c.unsent()
 		return nil, &headgate.DeniedError{Reason: fmt.Sprintf("of late, %s has hardly answered; this call was not made", c.name)}
 	}
-	c.call()
+	c.Call()
 	for try := 1; ; try++ {
 		if err := c.admit(); err != nil {
 			c.unsent()
@@ -147,19 +147,11 @@ func (c *call) retry(try int, hint *Hint) (wait time.Duration, ok bool) {
 	if !c.again || hint.NoRetry || try >= c.t.config.Tries {
 		return 0, false
 	}
-	most := min(c.t.config.Backoff<<min(try-1, 20), c.t.config.MaxBackoff)
-	if most <= 0 {
-		most = c.t.config.MaxBackoff
-	}
-	wait = rand.N(most + 1)
-	if hint.Wait > 0 {
-		// Never sooner than that, and not all at once.
-		wait = max(wait, hint.Wait+rand.N(hint.Wait/10+1))
-	}
+	wait = retry.Backoff{Base: c.t.config.Backoff, Max: c.t.config.MaxBackoff}.Wait(try, hint.Wait)
 	if wait > c.left || hint.Wait > c.t.config.MaxPause || admission.EndsWithin(c.ctx, wait) {
 		return 0, false
 	}
-	return wait, c.take()
+	return wait, c.Take()
 }
 
 // giveUp returns the last attempt's answer or error, marked so that nobody above tries again:
@@ -279,12 +271,12 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		}
 		permit.Done(outcome)
 		if !errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(ctx.Err(), context.Canceled) {
-			c.tried(now, false)
+			c.Tried(now, false)
 		}
 		return nil, Hint{}, err
 	}
 	hint := ReadHint(res.StatusCode, res.Header, now)
-	c.tried(now, res.StatusCode < http.StatusInternalServerError)
+	c.Tried(now, res.StatusCode < http.StatusInternalServerError)
 	c.learn(&hint, now)
 	res.Body = ending(res, permit, cancel)
 	return res, hint, nil
