@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow/retry"
 	"github.com/headgate/headgate/internal/admission"
 )
 
@@ -23,6 +26,7 @@ type Client struct {
 	calls    *admission.Gate[*Call]
 	messages *admission.Gate[*Call] // of streams
 	pauses   pauses
+	budget   *retry.Budget
 }
 
 // NewClient returns interceptors that hold calls back until the store admits them
@@ -35,6 +39,8 @@ func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 		maxWait:  DefaultMaxWait,
 		maxPause: DefaultMaxPause,
 		pauseBy:  Combine(ByTarget(), ByMethod()),
+		share:    retry.DefaultShare,
+		floor:    retry.DefaultFloor,
 	}}
 	s := &c.settings
 	for _, o := range options {
@@ -66,6 +72,7 @@ func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 		return nil, err
 	}
 	c.calls, c.messages = gates[0], gates[1]
+	c.budget = retry.NewBudget(c.share, c.floor)
 	return c, nil
 }
 
@@ -77,32 +84,103 @@ func (c *Client) Options() []grpc.DialOption {
 // Unary is a grpc.UnaryClientInterceptor.
 func (c *Client) Unary(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	call := &Call{Method: method, Message: request, Target: conn.Target(), ctx: ctx, out: true}
-	if err := c.admit(call); err != nil {
+	left := c.maxWait
+	if err := c.admit(call, &left); err != nil {
 		return err
 	}
-	for again := c.retries; ; again-- {
-		err := invoke(ctx, method, request, reply, conn, options...)
-		if err == nil || !c.heed(call, err) || again == 0 || status.Code(err) != codes.ResourceExhausted {
-			return err
+	c.budget.Call()
+	for try := 1; ; try++ {
+		var trailer metadata.MD
+		err := invoke(ctx, method, request, reply, conn, append(options[:len(options):len(options)], grpc.Trailer(&trailer))...)
+		if err == nil {
+			return nil
 		}
-		switch refused := c.admit(call); {
+		heard := c.heed(call, err, trailer)
+		if !c.again(call, err, heard, try, left) {
+			return c.givenUp(call, err, heard)
+		}
+		refused := c.admit(call, &left)
+		if refused == nil && heard.wait == 0 {
+			// Its server has not said when, or at once.
+			wait := backoff.Wait(try, 0)
+			if left < wait || admission.EndsWithin(call.ctx, wait) {
+				return c.givenUp(call, err, heard)
+			}
+			refused = c.hold(call, wait, &left)
+		}
+		switch {
 		case errors.Is(refused, headgate.ErrDenied):
-			return err // The server has said it already, and why.
+			return c.givenUp(call, err, heard) // The server has said it already, and why.
 		case refused != nil:
 			return refused
 		}
 	}
 }
 
+// backoff is how long a call waits before it is repeated, where its server has not said.
+var backoff = retry.Backoff{Base: 100 * time.Millisecond, Max: 10 * time.Second}
+
+// again reports whether a call is repeated, and charges the budget for it.
+func (c *Client) again(call *Call, err error, heard heard, try int, left time.Duration) bool {
+	if heard.no || try > c.retries || heard.wait > left || call.ctx.Err() != nil {
+		return false
+	}
+	switch code := status.Code(err); {
+	case code == codes.ResourceExhausted && heard.said: // It was not carried out.
+	case (code == codes.ResourceExhausted || code == codes.Unavailable) && c.idempotent != nil && c.idempotent(call):
+	default:
+		return false
+	}
+	return c.budget.Take()
+}
+
+// givenUp is the error of a call that is not repeated any more. One that its server does not
+// want again, or that was repeated here if it could be, is marked for who passes it on.
+func (c *Client) givenUp(call *Call, err error, heard heard) error {
+	code := status.Code(err)
+	if heard.no || c.retries > 0 && (code == codes.ResourceExhausted || code == codes.Unavailable) {
+		return &finalError{err}
+	}
+	return err
+}
+
+// finalError is an error that nobody above is to retry.
+type finalError struct{ error }
+
+// Unwrap returns the error itself.
+func (e *finalError) Unwrap() error { return e.error }
+
+// GRPCStatus is for [status.FromError].
+func (e *finalError) GRPCStatus() *status.Status { return status.Convert(e.error) }
+
+// NoRetry reports whether an error of a call behind a [Client] is one that nobody is to
+// retry: its server has said so, or what retries could do was done.
+func NoRetry(err error) bool {
+	_, final := errors.AsType[*finalError](err)
+	return final
+}
+
+// PassOn is for servers whose calls end with the error of a call to another server: if
+// nobody is to retry that one, it says the same to the server's own client, in the trailer by
+// which gRPC stops its retries. It returns the error.
+func PassOn(ctx context.Context, err error) error {
+	if NoRetry(err) {
+		// It fails only outside of a call.
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))
+	}
+	return err
+}
+
 // Stream is a grpc.StreamClientInterceptor.
 func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	call := &Call{Method: method, Target: conn.Target(), ctx: ctx, out: true}
-	if err := c.admit(call); err != nil {
+	left := c.maxWait
+	if err := c.admit(call, &left); err != nil {
 		return nil, err
 	}
 	stream, err := open(ctx, desc, conn, method, options...)
 	if err != nil {
-		c.heed(call, err)
+		c.heed(call, err, nil)
 		return nil, err
 	}
 	return &clientStream{stream, c, call}, nil
@@ -128,14 +206,16 @@ func (s *clientStream) SendMsg(m any) error {
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil {
-		s.limits.heed(s.call, err)
+		if heard := s.limits.heed(s.call, err, s.Trailer()); heard.no {
+			return &finalError{err}
+		}
 	}
 	return err
 }
 
-// admit holds a call back until the server wants it and it fits its limits.
-func (c *Client) admit(call *Call) error {
-	left := c.maxWait
+// admit holds a call back until the server wants it and it fits its limits. What it waits is
+// taken off left.
+func (c *Client) admit(call *Call, left *time.Duration) error {
 	for c.maxPause > 0 {
 		pause := c.pauses.left(c.pauseKey(call))
 		if pause <= 0 {
@@ -143,16 +223,18 @@ func (c *Client) admit(call *Call) error {
 		}
 		// Not all who wait are to come back in one moment.
 		wait := pause + rand.N(pause/10+1)
-		if wait > left || admission.EndsWithin(call.ctx, wait) {
+		if wait > *left || admission.EndsWithin(call.ctx, wait) {
 			return c.refuse(call, newStatus(codes.ResourceExhausted, ReasonPaused, fmt.Sprintf("The server wants no such call for another %v.", pause.Round(time.Millisecond)), retryIn(pause)),
 				headgate.Decision{RetryAfter: pause})
 		}
-		if err := c.hold(call, wait); err != nil {
+		if err := c.hold(call, wait, left); err != nil {
 			return err
 		}
-		left -= wait
 	}
-	return c.fit(call, c.calls, left)
+	began := time.Now()
+	err := c.fit(call, c.calls, *left)
+	*left -= time.Since(began)
+	return err
 }
 
 // fit holds a call or message back until it fits its limits, at most for so long.
@@ -171,10 +253,11 @@ func (c *Client) fit(call *Call, limits *admission.Gate[*Call], left time.Durati
 	return undecided(a)
 }
 
-func (c *Client) hold(call *Call, d time.Duration) error {
+func (c *Client) hold(call *Call, d time.Duration, left *time.Duration) error {
 	if err := admission.Sleep(call.ctx, d); err != nil {
 		return status.FromContextError(err).Err()
 	}
+	*left -= d
 	if c.told.Waited != nil {
 		c.told.Waited(call, d)
 	}
@@ -190,19 +273,34 @@ func (c *Client) refuse(call *Call, err error, d headgate.Decision) error {
 	return refused
 }
 
-// heed notes when the server wants calls back, and reports whether it has said so.
-func (c *Client) heed(call *Call, err error) bool {
+// heard is what a server has said of a call that it has refused.
+type heard struct {
+	said bool          // when it wants the call back
+	wait time.Duration // that is then
+	no   bool          // it does not want it back
+}
+
+// heed notes when the server wants calls back, and returns what it has said.
+func (c *Client) heed(call *Call, err error, trailer metadata.MD) (h heard) {
 	pause, ok := retryAfter(err)
-	if !ok || c.maxPause == 0 {
-		return false
+	if pushed := trailer.Get(pushback); len(pushed) > 0 {
+		// As gRPC itself reads it: what is no number from 0 on means never.
+		ms, bad := strconv.ParseUint(pushed[0], 10, 31)
+		if h.no = bad != nil; !h.no && !ok {
+			pause, ok = time.Duration(ms)*time.Millisecond, true
+		}
 	}
+	if !ok || c.maxPause == 0 {
+		return h
+	}
+	h.said, h.wait = true, pause
 	if pause = min(pause, c.maxPause); pause > 0 {
 		c.pauses.add(c.pauseKey(call), pause)
 		if c.told.Paused != nil {
 			c.told.Paused(call, pause)
 		}
 	}
-	return true
+	return h
 }
 
 // pauseKey is what a pause holds for.

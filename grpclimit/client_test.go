@@ -221,19 +221,19 @@ func TestClientDelay(t *testing.T) {
 }
 
 func TestClientMistakes(t *testing.T) {
-	_, err := NewClient(nil, ClientLimit(ByIP(), one("a")), ClientLimit(Everyone(), one("a")), MaxWait(-1), MaxPause(-1), Retries(-1), PauseBy(Key{}), ClientCost(nil),
+	_, err := NewClient(nil, ClientLimit(ByIP(), one("a")), ClientLimit(Everyone(), one("a")), MaxWait(-1), MaxPause(-1), Retries(-1), RetryBudget(0, -1), RetryIdempotent(nil), PauseBy(Key{}), ClientCost(nil),
 		OnClientStoreError(9), PauseBy(ByFunc("x", nil)))
 	var invalid *headgate.InvalidError
 	if !errors.As(err, &invalid) {
 		t.Fatalf("got %v", err)
 	}
 	all := strings.Join(invalid.Problems.Texts(), "\n")
-	for _, want := range []string{"MaxWait", "MaxPause", "Retries", "PauseBy has an empty", "ClientCost", "OnStoreError", `"x" needs`, "the store is nil", `"a" is there already`, "no ip"} {
+	for _, want := range []string{"MaxWait", "MaxPause", "Retries", "a share of 0", "a floor of -1", "RetryIdempotent", "PauseBy has an empty", "ClientCost", "OnStoreError", `"x" needs`, "the store is nil", `"a" is there already`, "no ip"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not said:\n%s", want, all)
 		}
 	}
-	if len(invalid.Problems) != 10 {
+	if len(invalid.Problems) != 13 {
 		t.Errorf("%d problems:\n%s", len(invalid.Problems), all)
 	}
 }

@@ -39,9 +39,13 @@ type clientSettings struct {
 	settings
 	maxWait  time.Duration
 	maxPause time.Duration
-	retries  int
 	pauseBy  Key
-	told     ClientHooks
+
+	retries    int
+	idempotent func(*Call) bool
+	share      float64
+	floor      int
+	told       ClientHooks
 }
 
 // ClientLimit binds every call that is made by the rules, with counters kept for the
@@ -71,8 +75,8 @@ func ClientCost(cost func(*Call) int64) ClientOption {
 	}
 }
 
-// MaxWait sets how long at most a call or message is held back until it fits its
-// limits, and until the server wants it. One that would have to wait longer, or
+// MaxWait sets how long at most a call or message is held back: until it fits its limits,
+// until the server wants it, and before it is repeated. One that would have to wait longer, or
 // beyond its context's deadline, is not made: it ends with RESOURCE_EXHAUSTED, and
 // errors.Is(err, headgate.ErrDenied). The default is [DefaultMaxWait]; 0 never waits.
 func MaxWait(d time.Duration) ClientOption {
@@ -108,7 +112,9 @@ func PauseBy(key Key) ClientOption {
 
 // Retries has a unary call repeated, at most so often, that the server has refused
 // with RESOURCE_EXHAUSTED and a RetryInfo: when that says so, if it may wait so long.
-// Such a call was not carried out. Nothing else is repeated. The default is 0.
+// Such a call was not carried out. For others see [RetryIdempotent]. A call is never
+// repeated whose server says so, by a trailer grpc-retry-pushback-ms of -1, nor beyond
+// [RetryBudget]. The default is 0.
 func Retries(n int) ClientOption {
 	return func(s *clientSettings) {
 		const most = 100
@@ -116,6 +122,32 @@ func Retries(n int) ClientOption {
 			s.Bad("Retries", "Retries is %d, must be 0 to %d", n, most)
 		}
 		s.retries = n
+	}
+}
+
+// RetryIdempotent says which calls may be carried out more than once. With [Retries] they
+// are also repeated after UNAVAILABLE, and after RESOURCE_EXHAUSTED without a RetryInfo: when
+// the server says, or else after a random time of up to 100 ms, which doubles with each try up
+// to 10 s. The default is none.
+func RetryIdempotent(may func(*Call) bool) ClientOption {
+	return func(s *clientSettings) {
+		s.Needs("RetryIdempotent", may != nil)
+		s.idempotent = may
+	}
+}
+
+// RetryBudget bounds retries to a share of calls, above 0 to 1, and a floor of how many there
+// may be besides, so that they do not make a bad moment worse. The default is a share of 0.1
+// and a floor of 10.
+func RetryBudget(share float64, floor int) ClientOption {
+	return func(s *clientSettings) {
+		if !(share > 0 && share <= 1) {
+			s.Bad("RetryBudget", "RetryBudget has a share of %v, must be above 0 and at most 1", share)
+		}
+		if floor < 0 {
+			s.Bad("RetryBudget", "RetryBudget has a floor of %d, must not be negative", floor)
+		}
+		s.share, s.floor = share, floor
 	}
 }
 
