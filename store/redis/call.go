@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// call runs take.lua, for a request that is to be remembered if there is a note, or
-// refund.lua. All keys and arguments are cut from one string.
+// call runs take.lua or, for OpRefund, refund.lua. With a note, take.lua remembers the request. All
+// keys and arguments are cut from one string.
 func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Check, n *note) (reply, error) {
 	script, mode := s.take, "0"
 	switch op {
@@ -49,7 +49,7 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		ends = append(ends, len(b))
 		if op == headgate.OpRefund {
 			b = appendInt(b, int64(c.At))
-			ends = append(ends, len(b), len(b)) // and it is not known how many were in use
+			ends = append(ends, len(b), len(b)) // the units in use after the charge are not known
 		}
 	}
 	keys, args = cutArgs(string(b), ends, len(checks), append(args, mode), keys)
@@ -59,8 +59,8 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	return s.exec(ctx, op, script, keys, args)
 }
 
-// cutArgs cuts the arguments of take.lua and refund.lua from one text: the time up
-// to the first end, then for each check its key, and as many arguments for each.
+// cutArgs cuts the arguments of take.lua and refund.lua from one string. The first part is the
+// time. Then, for each check, come its key and the same number of arguments.
 func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []string) {
 	args = append(args, all[:ends[0]])
 	per := (len(ends) - 1) / checks
@@ -74,7 +74,8 @@ func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []st
 	return keys, args
 }
 
-// guard is the guard of the server that has a key, as of the last few seconds.
+// guard returns the guard of the server that has a key, by a map of slots that may be a few seconds
+// old.
 func (s *Store) guard(key string) *guard.Server {
 	if s.clustered == nil {
 		return s.guards.Any()
@@ -85,7 +86,7 @@ func (s *Store) guard(key string) *guard.Server {
 func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
 	to, came := s.guard(keys[0]), time.Now()
 	if script == s.refund {
-		// What gives back, settles or reports is not held up by decisions.
+		// Refunds, settlements and reports do not wait behind decisions.
 		if err := to.Begin(); err != nil {
 			return reply{}, unavailable(op.String(), err)
 		}
@@ -105,8 +106,9 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 	return read(op, text, err)
 }
 
-// overtaken is the error of a decision that was not sent because more asked than were
-// answered in time. There can be many, so that nothing is formatted for them.
+// overtaken is the error of a decision that was not sent because more decisions came than were
+// answered in time. There can be many such errors, so the text is formatted only when it is asked
+// for.
 type overtaken struct {
 	op    headgate.Op
 	ended error // the context's end, or the store's
@@ -121,7 +123,7 @@ func (e *overtaken) Error() string {
 	return unavailable(e.op.String(), why).Error()
 }
 
-// Unwrap returns what it is.
+// Unwrap returns [headgate.ErrUnavailable] and the error that ended the wait.
 func (e *overtaken) Unwrap() []error { return []error{headgate.ErrUnavailable, e.ended} }
 
 // read reads a script's answer.
@@ -132,7 +134,7 @@ func read(op headgate.Op, text string, err error) (reply, error) {
 	return parseReply(text)
 }
 
-// run calls a script of the server with the guard, which has admitted the call.
+// run calls a script. The server's guard has admitted the call.
 func (s *Store) run(ctx context.Context, to *guard.Server, script *rueidis.Lua, keys, args []string) (text string, err error) {
 	if s.observing.tell != nil {
 		op := headgate.OpTake
@@ -158,7 +160,7 @@ func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
 	return s.do(ctx, "reset", s.client.B().Del().Key(keys...).Build())
 }
 
-// do sends a command of which only the error matters.
+// do sends a command. Only the error of its answer matters.
 func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed) error {
 	to, slot := s.guards.Any(), command.Slot()
 	if s.clustered != nil {

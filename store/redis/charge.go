@@ -6,12 +6,13 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// charge carries out OpCharge. To the script it is a refund of less than nothing.
+// charge carries out OpCharge. For the script it is a settlement at twice the units, which charges
+// them once more.
 func (s *Store) charge(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	r := headgate.Reservation{Checks: checks}
 	units := make([]int64, len(checks))
 	for i := range checks {
-		units[i] = 2 * checks[i].Units() // as much again
+		units[i] = 2 * checks[i].Units()
 	}
 	if s.clustered == nil {
 		return s.settle(ctx, &r, units, dst, chargeMode)
@@ -24,8 +25,7 @@ func (s *Store) charge(ctx context.Context, checks []headgate.Check, dst []headg
 		if len(g.checks) == 1 || !isTryAgain(g.err) {
 			return
 		}
-		// Its slot is on its way from one node to another, and its keys may be on
-		// both.
+		// The slot is being moved, so the keys may be on different nodes.
 		g.err = nil
 		for i := range g.checks {
 			one := group{checks: g.checks[i : i+1], places: g.places[i : i+1]}
@@ -42,8 +42,8 @@ func (s *Store) charge(ctx context.Context, checks []headgate.Check, dst []headg
 	return append(dst, all...), nil
 }
 
-// limitStarts says where the limits of each check begin among those of all, and at
-// last how many there are.
+// limitStarts returns, for each check, the index of its first limit among the limits of all checks.
+// The last element is their number.
 func limitStarts(checks []headgate.Check) []int {
 	starts := make([]int, len(checks)+1)
 	for i := range checks {

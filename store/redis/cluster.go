@@ -10,15 +10,14 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// On a cluster a script call reaches the keys of one slot. A request whose keys
-// are in several slots is taken slot by slot, all at once; if one denies, what the
-// others charged is given back. In between the units are in use, so that another
-// request may be refused too early, and none is ever admitted too much: a process
-// that dies before it has given back leaves them in use until they expire. So that
-// this is rare, a request is only looked at by the other groups while one of them
-// will probably deny it; see suspects.
+// On a cluster a script call reaches only keys in one slot. A request whose keys are in several
+// slots makes one call for each slot, all at once. If one slot denies, what the others have charged
+// is given back. In between the units are in use, so another request may be denied too early. None
+// is ever admitted too much: if the process dies before it has given the units back, they stay in
+// use until they expire. To make early denials rare, the other groups only peek while one group
+// will probably deny the request; see suspects.
 
-// clustered is what a store on a cluster has besides.
+// clustered is the additional state of a store on a cluster.
 type clustered struct {
 	suspects suspects
 	tasks    tasks
@@ -43,7 +42,7 @@ func (s *Store) takeGroups(ctx context.Context, op headgate.Op, checks []headgat
 	groups = s.askAll(ctx, groups)
 	admitted, failure := verdict(groups)
 	if looking && admitted && failure == nil {
-		// Those that were only looked at are charged as well.
+		// Charge the groups that have only peeked.
 		var rest []group
 		for i := len(groups) - 1; i >= 0; i-- {
 			if groups[i].op != op {
@@ -69,9 +68,9 @@ func (s *Store) takeGroups(ctx context.Context, op headgate.Op, checks []headgat
 	return dst, err
 }
 
-// plan says what each group is asked: op, or for a request that will probably be
-// denied to look only, and then it returns true. Groups with a penalty must see the
-// request, for they count denials.
+// plan sets the operation of each group. Usually it is op. If a group will probably deny the
+// request, the other groups only peek, and plan returns true. A group with a penalty never peeks,
+// because the penalty counts denials.
 func (s *Store) plan(op headgate.Op, groups []group) (looking bool) {
 	suspect := make([]bool, len(groups))
 	some := false
@@ -94,8 +93,8 @@ func (s *Store) plan(op headgate.Op, groups []group) (looking bool) {
 	return looking
 }
 
-// askAll asks for all groups at once. It returns the groups: there can be more of
-// them, see askAgain.
+// askAll makes the calls for all groups at once. It returns the groups, of which there can be more
+// than before; see askAgain.
 func (s *Store) askAll(ctx context.Context, groups []group) []group {
 	var others sync.WaitGroup
 	ask := func(g *group) { g.answer, g.err = s.ask(ctx, g.op, g.checks) }
@@ -107,9 +106,8 @@ func (s *Store) askAll(ctx context.Context, groups []group) []group {
 	return s.askAgain(ctx, groups)
 }
 
-// askAgain asks for each check by itself where a slot is just on its way from one
-// node to another: keys of one request can be on both then, and the nodes answer
-// TRYAGAIN and do nothing.
+// askAgain makes a call for each check of a group whose slot is being moved. The keys of the group
+// can be on both nodes then, and the nodes answer TRYAGAIN and do nothing.
 func (s *Store) askAgain(ctx context.Context, groups []group) []group {
 	var done, alone []group
 	for i := range groups {
@@ -128,7 +126,7 @@ func (s *Store) askAgain(ctx context.Context, groups []group) []group {
 	return append(done, s.askAll(ctx, alone)...)
 }
 
-// ask asks for checks whose counters are in one slot.
+// ask makes the call for checks whose counters are in one slot.
 func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check) (answer, error) {
 	if op == headgate.OpReset {
 		return answer{}, s.reset(ctx, checks)
@@ -154,8 +152,8 @@ func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 	return answer{}, jumps(op)
 }
 
-// giveBack gives back what the groups have charged. It goes on without the caller
-// if his time is up: what is not given back stays in use until it expires.
+// giveBack gives back what the groups have charged. If the caller's deadline passes, it goes on in
+// the background. Units that cannot be given back stay in use until they expire.
 func (s *Store) giveBack(ctx context.Context, groups []group) {
 	var others sync.WaitGroup
 	for i := range groups {
@@ -163,7 +161,7 @@ func (s *Store) giveBack(ctx context.Context, groups []group) {
 		if g.err != nil || g.op != headgate.OpTake || g.answer.status != statusAdmitted {
 			continue
 		}
-		// An answer that cannot be read says nothing of what was charged.
+		// If an answer cannot be read, it is not known what was charged.
 		if decisions, err := g.answer.describe(headgate.OpTake, g.checks, nil); err == nil {
 			if r := passing("back", g.checks, decisions); len(r.Checks) > 0 {
 				others.Go(func() { s.refundFor(ctx, &r) })
@@ -173,10 +171,10 @@ func (s *Store) giveBack(ctx context.Context, groups []group) {
 	others.Wait()
 }
 
-// passing is the reservation of what is given back at once. Other requests do the
-// same meanwhile, so that of the units that were in use after the charge only its own
-// are known to have been: a bucket could give back to one what it has refilled for
-// another.
+// passing returns a reservation for units that are given back at once. Other requests may give
+// units back at the same time. So, of the units that were in use after the charge, only the
+// request's own are certain, and Used has only those. With more, a bucket could give back to one
+// request what it has refilled for another.
 func passing(id string, checks []headgate.Check, decisions []headgate.Decision) headgate.Reservation {
 	r := store.NewReservation(id, 0, checks, decisions)
 	r.Used = r.Used[:0]
@@ -188,12 +186,12 @@ func passing(id string, checks []headgate.Check, decisions []headgate.Decision) 
 	return r
 }
 
-// refundFor gives back the units of checks whose counters are in one slot, one by
-// one if that is on its way to another node. A failure leaves them in use.
+// refundFor gives back the units of checks whose counters are in one slot. If the slot is being
+// moved, it makes a call for each check. After a failure the units stay in use.
 func (s *Store) refundFor(ctx context.Context, r *headgate.Reservation) {
 	_, _ = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() (struct{}, error) {
-		// With a deadline of its own: the caller's may have passed while a node did
-		// not answer.
+		// This call has a deadline of its own, because the caller's may have passed while a node
+		// did not answer.
 		ctx, cancel, err := s.deadlines.Limit(context.Background())
 		if err != nil {
 			return struct{}{}, err

@@ -16,58 +16,58 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// Decisions that are in flight at the same time share script calls: a call has its
-// price for the server and for the connection, whatever it decides. Each keeps what
-// it has with a call of its own: its deadline, its place among the pending, its
-// error, its order. Nobody waits for company. A decision leaves at once unless two
-// shared calls are on their way, and else with those that come until one of them
-// is answered. When more ask than are answered in time, the last come first; see late.
+// Decisions that are in flight at the same time share script calls, because each call has a fixed
+// cost for the server and for the connection. A decision in a shared call keeps all that it would
+// have with a call of its own: its deadline, its share of the pending calls, its error and its
+// order. There is no timer: a decision leaves at once unless two shared calls are in flight.
+// Otherwise it waits until one of these is answered, and leaves with all decisions that have come
+// until then. When more decisions come than are answered in time, the newest leave first; see late.
 
 const (
-	// sharedCalls is how many shared calls are on their way at a time: one for the
-	// server to work at while the other one's answers are handed out.
+	// sharedCalls is how many shared calls are in flight at a time. The server works on one while
+	// the answers of the other are handed out.
 	sharedCalls = 2
-	// batchWork bounds the time that a server spends on one call, in decisions by
-	// one bucket.
+	// batchWork bounds the time that a server spends on one call, in units of the work for a single
+	// bucket.
 	batchWork = 128
-	// calmBatches is for how many batches there must have been fewer decisions than
-	// make it worth sharing until it is given up.
+	// calmBatches is the number of batches after which sharing ends, if too few calls were pending
+	// during all of them.
 	calmBatches = 16
 )
 
 // seat is a decision's place in a shared call.
 type seat struct {
 	shape shape
-	text  []byte    // the counter's name and, behind it, what batch.lua is told
-	key   int       // how long the name is
-	work  int       // for how many decisions by one bucket the server works at it
-	until time.Time // when its caller gives up; zero if never
+	text  []byte    // the counter's name, followed by its argument for batch.lua
+	key   int       // the length of the name
+	work  int       // the server's work for it, in units of a single bucket
+	until time.Time // the caller's deadline; zero if there is none
 	reply reply
 	err   error
-	left  atomic.Bool   // nobody waits for it any more
+	left  atomic.Bool   // the caller has left
 	done  chan struct{} // has a value once reply or err is set
 }
 
-// combiner gathers decisions. A goroutine makes the calls while there are any, two
-// if there are many.
+// combiner gathers decisions into shared calls. Up to sharedCalls goroutines make the calls while
+// there are any.
 type combiner struct {
 	store  *Store
-	from   int64 // calls without an answer from which on it pays
+	from   int64 // the number of pending calls from which on sharing pays
 	script *rueidis.Lua
 	seats  sync.Pool
 
-	on    atomic.Bool // whether decisions are shared
-	unfit atomic.Bool // whether the server cannot do it
+	on    atomic.Bool // decisions share calls
+	unfit atomic.Bool // the server refuses shared calls
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards waiting, runs, batches, peak and over
 	waiting []*seat
 	runs    int   // goroutines
-	batches int   // since it was last considered whether sharing pays
-	peak    int64 // the most calls without an answer that they saw
+	batches int   // batches since consider last decided
+	peak    int64 // the most pending calls since then
 	over    bool
 
 	running sync.WaitGroup
-	ctx     context.Context // of the calls
+	ctx     context.Context // the parent of the calls' contexts
 	cancel  context.CancelFunc
 }
 
@@ -83,9 +83,9 @@ func newCombiner(s *Store, from int64) *combiner {
 	return c
 }
 
-// one decides one check that has a short script. Whether the server is in doubt does not
-// matter for sharing: a shared call ends by its deadline, too, and callers who are late
-// would be later with calls of their own.
+// one decides one check that has a short script. It shares a call even while the guard is unsure of
+// the server: a shared call also ends at its deadline, and calls of their own would make late
+// callers even later.
 func (s *Store) one(ctx context.Context, shape shape, c *headgate.Check) (reply, error) {
 	if s.combiner.pays(s.guards.Any().Calls()) {
 		if r, err := s.combiner.decide(ctx, shape, c); r.status != statusRefused {
@@ -96,8 +96,7 @@ func (s *Store) one(ctx context.Context, shape shape, c *headgate.Check) (reply,
 	return s.exec(ctx, headgate.OpTake, short.script, []string{short.key}, short.args)
 }
 
-// pays reports whether a decision should share a call while so many calls have no
-// answer.
+// pays reports whether a decision should share a call while the given number of calls is pending.
 func (c *combiner) pays(calls int64) bool {
 	if c == nil {
 		return false
@@ -112,8 +111,8 @@ func (c *combiner) pays(calls int64) bool {
 	return true
 }
 
-// decide has a check decided by a shared call. The status is statusRefused if it
-// needs a call of its own.
+// decide decides a check by a shared call. The status is statusRefused if the check needs a call of
+// its own.
 func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Check) (reply, error) {
 	to := c.store.guards.Any()
 	if err := to.Begin(); err != nil {
@@ -129,8 +128,8 @@ func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Chec
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		// What it may have charged stays charged, as by a call of its own. The
-		// seat is not used again.
+		// Units that the call charges stay charged, as with a call of its own. The seat is not
+		// reused, because the call may still write to it.
 		s.left.Store(true)
 		to.End(time.Time{}, ctx.Err())
 		return reply{}, unavailable(headgate.OpTake.String(), ctx.Err())
@@ -142,8 +141,8 @@ func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Chec
 	return r, err
 }
 
-// set says what is to be decided. It keeps nothing of the check, whose owner may be
-// gone before the call is made.
+// set fills in the seat for a check. It copies what it needs, because the caller may be gone before
+// the call is made.
 func (s *seat) set(shape shape, prefix string, c *headgate.Check) {
 	limits := c.Rule.Limits()
 	b := appendKey(s.text[:0], prefix, c)
@@ -168,7 +167,7 @@ func (s *seat) set(shape shape, prefix string, c *headgate.Check) {
 	s.text = binary.BigEndian.AppendUint32(b, uint32(c.Units()))
 }
 
-// join has a seat taken along by the next call, or returns false after the end.
+// join adds a seat to the next call. It returns false if the combiner has ended.
 func (c *combiner) join(s *seat) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,11 +182,11 @@ func (c *combiner) join(s *seat) bool {
 	return true
 }
 
-// run makes shared calls as long as somebody waits.
+// run makes shared calls as long as decisions wait.
 func (c *combiner) run() {
 	var batch []*seat
 	for {
-		// Whoever is about to ask may come along.
+		// Let goroutines run that are about to ask, so that they join this call.
 		runtime.Gosched()
 		if batch = c.board(batch); len(batch) == 0 {
 			return
@@ -196,8 +195,8 @@ func (c *combiner) run() {
 	}
 }
 
-// board takes the seats of the next call, into the place of the last call's. There
-// are none if the goroutine is to end.
+// board removes the seats of the next call from those that wait, and returns them in the memory of
+// batch. It returns none if the goroutine is to end.
 func (c *combiner) board(batch []*seat) []*seat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,17 +223,17 @@ func (c *combiner) board(batch []*seat) []*seat {
 	return batch
 }
 
-// late reports whether the one who waits longest has a quarter of a call's time left, or
-// less. Then more ask than can be answered, and if they left in their order each would
-// be sent when its time is nearly over: the server would do all of its work for callers
-// who are gone. So the last ones leave first, with time enough, and of the others
-// those that are not sent are not charged.
+// late reports whether the decision that has waited longest has less than a quarter of a call's
+// timeout left. Then more decisions come than can be answered. If they left in their order, each
+// would be sent when its time is nearly over, and the server would do all of its work for callers
+// that are gone. So the newest leave first, because they have enough time. Decisions that are never
+// sent are not charged.
 func (c *combiner) late(now time.Time) bool {
 	first := c.waiting[0].until
 	return !first.IsZero() && first.Sub(now) < c.store.deadlines.Timeout/4
 }
 
-// consider gives sharing up when it has not paid for a while.
+// consider ends sharing if it has not paid for calmBatches batches.
 func (c *combiner) consider() {
 	c.peak = max(c.peak, c.store.guards.Any().Calls())
 	if c.batches++; c.batches < calmBatches {
@@ -253,7 +252,7 @@ func (c *combiner) call(batch []*seat) {
 	alone := isCrossSlot(err)
 	switch {
 	case alone:
-		// One node of a cluster, or what stands before one: nothing was done.
+		// The server is a node of a cluster, or a proxy in front of one. Nothing was charged.
 		c.unfit.Store(true)
 		c.on.Store(false)
 		err = nil
@@ -276,7 +275,7 @@ func (c *combiner) call(batch []*seat) {
 
 func isCrossSlot(err error) bool { return refusal.Is(err, "CROSSSLOT") }
 
-// ask makes a call, by the deadline that calls have which begin now.
+// ask makes a call with the deadline of a call that begins now.
 func (c *combiner) ask(batch []*seat) (string, error) {
 	shared, release, err := c.store.deadlines.Limit(c.ctx)
 	if err != nil {
@@ -305,7 +304,7 @@ func (c *combiner) arguments(batch []*seat) (keys, args []string) {
 	for _, s := range batch {
 		what := s.text[s.key:]
 		if s.shape == shapeBucket && bytes.Equal(what, before) {
-			b = append(b, 0) // like the one before
+			b = append(b, 0) // the same as the previous one
 		} else {
 			b = append(b, what...)
 		}
@@ -323,15 +322,15 @@ func (c *combiner) arguments(batch []*seat) (keys, args []string) {
 	return keys, args
 }
 
-// What batch.lua answers for one bucket, besides.
+// Further statuses in the answers of batch.lua about one bucket.
 const (
-	statusDeniedNew   = 4 // there was no value
+	statusDeniedNew   = 4 // denied; there was no value
 	statusAdmittedNew = 5
 
-	bucketBytes = 1 + 8 + stateBytes // of the value
+	bucketBytes = 1 + 8 + stateBytes // the length of the value
 )
 
-// read cuts the seat's answer off what batch.lua answered.
+// read cuts the seat's answer off the front of batch.lua's answer.
 func (s *seat) read(now int64, text string) (r reply, rest string, err error) {
 	size, value := 1, 0
 	if s.shape != shapeBucket {
@@ -367,7 +366,7 @@ func (s *seat) read(now int64, text string) (r reply, rest string, err error) {
 	return r, rest, err
 }
 
-// end ends the calls that are on their way, and waits until nobody waits any more.
+// end cancels the calls in flight, and waits until all decisions have ended.
 func (c *combiner) end() {
 	if c == nil {
 		return

@@ -4,19 +4,19 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// group is the checks of a request whose counters are in one slot.
+// group are the checks of a request whose counters are in one slot.
 type group struct {
-	op     headgate.Op      // what it is asked
-	checks []headgate.Check // of its own
-	places []int            // where they stand in the request
+	op     headgate.Op      // the operation for this group
+	checks []headgate.Check // the checks of this group
+	places []int            // their indices in the request
 	answer answer
 	err    error
 }
 
-// answer is what the store said of a group.
+// answer is the server's answer for a group.
 type answer struct {
 	reply
-	short short // the script that said it, if it is not take.lua or refund.lua
+	short short // the script that answered, unless it is take.lua or refund.lua
 }
 
 func (a *answer) describe(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -26,8 +26,7 @@ func (a *answer) describe(op headgate.Op, checks []headgate.Check, dst []headgat
 	return a.decisions(op, checks, dst)
 }
 
-// admits reports whether the group's checks let the request in. What shadows say
-// has no say in it.
+// admits reports whether the group's checks admit the request. Checks in shadow never deny.
 func (g *group) admits() bool {
 	if g.err != nil {
 		return false
@@ -68,8 +67,8 @@ func (g *group) penalizes() bool {
 	return false
 }
 
-// bySlot groups the checks of a request, or returns nil if all of them are in one
-// slot, as is usual.
+// bySlot groups the checks of a request by slot. It returns nil if all of them are in one slot, as
+// is usual.
 func (s *Store) bySlot(checks []headgate.Check) []group {
 	if len(checks) == 1 {
 		return nil
@@ -101,8 +100,8 @@ func (s *Store) bySlot(checks []headgate.Check) []group {
 	return groups
 }
 
-// describeGroups describes the answers, in the order of the request's checks. Of
-// a request that was denied nothing stays charged.
+// describeGroups appends the decisions of all groups, in the order of the request's checks. If the
+// request was denied, the decisions show nothing as charged.
 func describeGroups(op headgate.Op, groups []group, admitted bool, dst []headgate.Decision) ([]headgate.Decision, error) {
 	var starts [headgate.MaxChecks + 1]int // where the decisions of each check begin
 	for i := range groups {

@@ -17,25 +17,25 @@ import (
 
 var _ headgate.Ledger = (*Store)(nil)
 
-// settledFor is how long a reservation is remembered after it has expired, so that
-// a settlement can be repeated that came at the last moment.
+// settledFor is how long a reservation is remembered after it has expired, so that a settlement at
+// the last moment can be repeated.
 const settledFor = time.Minute
 
-// keptFor is how long a reservation is kept that is to be given back, for the case
-// that nobody is there to do it.
+// keptFor is how long a reservation is kept whose units are to be given back, in case no process
+// runs that could do it.
 const keptFor = 24 * time.Hour
 
-// note is what take.lua is to remember of a request.
+// note is what take.lua is to remember about a request.
 type note struct {
 	key     string
-	prints  string // what tells the request, and then its limits, from others
+	prints  string // see printOf
 	term    time.Duration
-	named   bool // the caller gave the id, and may repeat a request that was denied
-	payload string
-	gives   bool // units are given back if nobody settles
+	named   bool   // the caller gave the id, and may repeat a denied request
+	payload string // the checks of a reservation; empty if the request is not reserved
+	gives   bool   // units are given back if nobody settles
 }
 
-// append appends the arguments of take.lua behind those of the checks.
+// append appends the arguments of take.lua that follow those of the checks.
 func (n *note) append(args []string) []string {
 	again, named, keep := int64(0), "0", int64(0)
 	if n.payload != "" {
@@ -51,8 +51,8 @@ func (n *note) append(args []string) []string {
 		named, n.payload, strconv.FormatInt(keep, 10))
 }
 
-// noteKey is the name of a note beside a counter. Counters have no space right
-// behind the prefix. On a cluster the note is in the counter's slot.
+// noteKey returns the name of a note. A space after the prefix distinguishes it from the names of
+// counters. On a cluster the note is in the slot of the given counter.
 func (s *Store) noteKey(id, counter string) string {
 	if s.clustered == nil {
 		return s.prefix + " id " + id
@@ -60,9 +60,9 @@ func (s *Store) noteKey(id, counter string) string {
 	return s.noteKeyIn(id, slotOf(counter))
 }
 
-// printOf tells requests apart by their rules, keys and costs, 16 bytes, and behind
-// that their limits, 8 bytes. Strangers may choose keys and ids, but who finds two
-// requests with one print only spares himself a request.
+// printOf returns the fingerprint of a request: 16 bytes for its rules, keys and costs, and 8 bytes
+// for its limits. Clients may choose keys and ids. But a client that finds two requests with the
+// same fingerprint gains no more than the answer to one request.
 func printOf(terms *headgate.Terms, checks []headgate.Check, reserve bool) string {
 	h := sha256.New()
 	var b []byte
@@ -98,9 +98,9 @@ func (s *Store) TakeOnce(ctx context.Context, terms headgate.Terms, checks []hea
 	return dst, err
 }
 
-// Reserve implements [headgate.Ledger]. What expires without a settlement, and is to
-// be given back, is given back within seconds, as long as some process runs that has
-// reserved so; later, when one runs again.
+// Reserve implements [headgate.Ledger]. If a reservation that is to be given back expires without a
+// settlement, its units come back within seconds, by any process that has made such reservations.
+// If no such process runs, they come back when one runs again.
 func (s *Store) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
 	named := terms.ID != ""
 	if !named {
@@ -191,21 +191,21 @@ func gives(checks []headgate.Check) bool {
 	return false
 }
 
-// The places in a note; see take.lua.
+// The layout of a note; see take.lua.
 const (
-	noteHead    = 59 // to the answer
-	noteExpires = 25
-	noteState   = 'o' // that of one that may be settled
+	noteHead    = 59  // the offset of the answer
+	noteExpires = 25  // the offset of the time of expiry
+	noteState   = 'o' // the first byte of a note that may be settled
 )
 
-// recalled is what is known of a reservation.
+// recalled is what is known about a reservation.
 type recalled struct {
 	open        bool
 	expired     bool
 	reservation headgate.Reservation
 }
 
-// noted is a note as it was read.
+// noted is a note that was read from the server.
 type noted struct {
 	open    bool
 	now     int64
@@ -231,7 +231,7 @@ func (s *Store) Recall(ctx context.Context, id string) (headgate.Reservation, er
 	return r.reservation, nil
 }
 
-// read reads what is known of a reservation, expired or not.
+// read reads what is known about a reservation, whether it has expired or not.
 func (s *Store) read(ctx context.Context, id string) (recalled, error) {
 	if s.clustered != nil {
 		return s.readCluster(ctx, id)
@@ -282,7 +282,7 @@ func (s *Store) readNote(ctx context.Context, key string) (n noted, err error) {
 	return n, nil
 }
 
-// recallNote returns the time and the note, or "" if there is none.
+// recallNote returns the server's time and the note, or "" if there is no note.
 func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
 	now := ""
 	if s.clock != nil {
@@ -316,16 +316,17 @@ func (s *Store) Settle(ctx context.Context, r headgate.Reservation, units []int6
 	return s.settle(ctx, &r, units, dst, settleNow)
 }
 
-// The modes of refund.lua, or what it is used for.
+// The modes of refund.lua.
 const (
-	refundMode    = "0"  // asks for no note
-	chargeMode    = "00" // is the same to the script
+	refundMode    = "0"  // there is no note
+	chargeMode    = "00" // sent as refundMode; only the operation in errors and statistics differs
 	settleNow     = "1"
 	settleExpired = "2"
-	settleForget  = "3" // what came to nothing
+	settleForget  = "3" // the request was denied or has failed, and its note is dropped
 )
 
-// settle runs refund.lua for a reservation, or in refundMode for what was never noted.
+// settle runs refund.lua for a reservation or, in refundMode and chargeMode, for checks without a
+// note.
 func (s *Store) settle(ctx context.Context, r *headgate.Reservation, units []int64, dst []headgate.Decision, mode string) ([]headgate.Decision, error) {
 	for range windowTries {
 		reply, err := s.callSettle(ctx, r, units, mode)
@@ -395,7 +396,7 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 		append(args, expires, string(h.Sum(nil)[:16])))
 }
 
-// settled describes the answer of refund.lua to a settlement.
+// settled appends the decisions that follow from the answer of refund.lua to a settlement.
 func (r reply) settled(res *headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
 	want := 0
 	for i := range res.Checks {

@@ -18,14 +18,13 @@ var membersLua string
 // maxNode is the longest name of a node, in bytes.
 const maxNode = 64
 
-// Members notes that a node, named by 1 to 64 bytes, is there for ttl from now, and
-// forgets those whose time is over. It returns how many are there, and for how long
-// the server has had its data: since somebody first asked, or since it lost them. A
-// ttl of zero notes that the node is gone. Nodes count each other if they share a
-// server, a database and a prefix.
+// Members records that a node, named by 1 to 64 bytes, is there for ttl from now, and forgets nodes
+// whose time is over. It returns how many nodes are there, and for how long the server has had its
+// data: since the first call, or since the data was lost. A ttl of zero records that the node is
+// gone. Nodes count each other if they share a server, a database and a prefix.
 //
-// All of it is in one sorted set, so that on a cluster only the loss of the part
-// that has this set is noticed.
+// Everything is in one sorted set, so on a cluster only a loss of the node that has this set is
+// noticed.
 func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (nodes int64, age time.Duration, err error) {
 	if len(node) == 0 || len(node) > maxNode || ttl < 0 || ttl > time.Hour {
 		return 0, 0, headgate.Invalid("node", "",
@@ -40,7 +39,7 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 	if s.clock != nil {
 		now = string(appendInt(nil, s.clock()))
 	}
-	// Nodes ask every few seconds: nothing is gained by keeping the script.
+	// Nodes ask only every few seconds, so keeping the script on the server would gain nothing.
 	script, args := rueidis.NewLuaScript(membersLua), []string{node, string(appendInt(nil, ttl.Microseconds())), now}
 	key := s.prefix + " members"
 	got, err := guard.Do(ctx, s.guard(key), func() ([]int64, error) {

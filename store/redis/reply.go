@@ -7,17 +7,17 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// What the scripts answer first.
+// The statuses with which the answers of scripts begin.
 const (
 	statusDenied   = 0
 	statusAdmitted = 1
 	statusWindow   = 2 // a calendar window does not contain the store's time
-	statusOther    = 3 // a short script found what only take.lua knows; nothing was done
-	statusConflict = 5 // the id is another request's, or the reservation was settled otherwise
-	statusDenies   = 6 // a request that was denied is repeated under other limits
-	statusAdmits   = 7 // one that was admitted
+	statusOther    = 3 // a short script met something that only take.lua handles; nothing was done
+	statusConflict = 5 // the id is another request's, or the reservation was settled at other units
+	statusDenies   = 6 // a denied request is repeated, and its limits have changed
+	statusAdmits   = 7 // an admitted request is repeated, and its limits have changed
 	statusNone     = 8 // there is no such reservation
-	statusRefused  = 9 // the server refused what batch.lua asked for one check; nothing was done
+	statusRefused  = 9 // batch.lua could not decide this check; nothing was done
 )
 
 // reply is a script's answer.
@@ -36,18 +36,18 @@ func parseReply(text string) (reply, error) {
 	return reply{status: int(text[0]), now: readUint(text[1:], 7), text: text[replyHead:]}, nil
 }
 
-// tooShort is the error of an answer that ends before its time.
+// tooShort returns the error for an answer that is too short.
 func tooShort(has, least int) error {
 	return unavailable("reading the script's answer", fmt.Errorf("it has %d bytes, must have %d or more", has, least))
 }
 
-// misread is the error of an answer that has not the bytes it must have.
+// misread returns the error for an answer of the wrong length.
 func (r reply) misread(want int) error {
 	return unavailable("reading the script's answer", fmt.Errorf("it has %d bytes of limits, must have %d", len(r.text), want))
 }
 
-// decisions describes the answer of take.lua or refund.lua: what the script read
-// is taken through the same steps here.
+// decisions appends the decisions that follow from the answer of take.lua or refund.lua. It takes
+// the state that the script read through the same steps as the script.
 func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	want := 0
 	for i := range checks {
@@ -73,8 +73,9 @@ func (r reply) decisions(op headgate.Op, checks []headgate.Check, dst []headgate
 	return dst, nil
 }
 
-// limitBytes is how long a script's answer about a rule's limits is, which text begins with: the
-// states of all that are not sliding windows, then the facts of those that are.
+// limitBytes returns the length of a script's answer about a rule's limits, with which text begins.
+// The answer has the states of all limits that are not sliding windows, followed by the facts of
+// the sliding windows.
 func limitBytes(limits []headgate.Limit, text string) int {
 	n, facts := 0, 0
 	for i := range limits {
@@ -87,8 +88,8 @@ func limitBytes(limits []headgate.Limit, text string) int {
 	return n + facts
 }
 
-// counterBytes is how long the answer about a limit is that is no sliding window: its state and, of
-// a bucket that lists of different rates share, the further ones.
+// counterBytes returns the length of the answer about a limit that is not a sliding window. It has
+// the limit's state and, for a bucket that lists of different rates share, the further states.
 func counterBytes(l *headgate.Limit, text string) int {
 	if len(text) >= stateBytes && l.Algorithm <= headgate.LeakyBucket && algorithm.HasSlots(readState(text)) {
 		return algorithm.BucketSlots * stateBytes
@@ -104,7 +105,7 @@ func cutCounter(l *headgate.Limit, text string, now int64) (c algorithm.Counter,
 	return c, text[size:]
 }
 
-// fits reports whether all limits of a check admit it, by what a script read.
+// fits reports whether all limits of a check admit it, by the state that a script read.
 func fits(text string, c *headgate.Check, now int64) bool {
 	var room [headgate.MaxLimits]headgate.Decision
 	decisions := room[:len(c.Rule.Limits())]
@@ -121,8 +122,8 @@ func fits(text string, c *headgate.Check, now int64) bool {
 func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *headgate.Check, now int64, charged bool) {
 	limits := c.Rule.Limits()
 	var penalty *headgate.Decision
-	var before algorithm.Counter // of the penalty
-	denied := false              // by a limit that is none
+	var before algorithm.Counter // the penalty's counter
+	denied := false              // by a limit that is not a penalty
 	for i := range limits {
 		l := &limits[i]
 		if l.Algorithm == headgate.SlidingWindow {
@@ -158,8 +159,7 @@ func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *hea
 	}
 }
 
-// describe takes the counter that a script read through the step that the script
-// made.
+// describe takes the counter that a script read through the same step as the script.
 func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.Counter, c *headgate.Check, now int64, charged bool) {
 	after, cost := before, c.Units()
 	fits := before.Fits(l, now, cost)

@@ -3,8 +3,9 @@ package redis
 // hashSlots is how many hash slots a cluster has.
 const hashSlots = 1 << 14
 
-// slotOf is the hash slot that a cluster keeps a key in: of what stands between
-// the first { and the first } behind it, if anything does, else of all of it.
+// slotOf returns the hash slot in which a cluster keeps a key. It is the slot of the part between
+// the first { and the first } after it, if that part is not empty, and otherwise the slot of the
+// whole key.
 func slotOf[T string | []byte](key T) uint16 {
 	for i := range len(key) {
 		if key[i] != '{' {

@@ -8,13 +8,13 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// suspects are counters that will probably deny, for a while: they have denied, or
-// were left with less than was asked for. A request over several slots asks for them
-// first and only looks at the others, so that what is denied again and again holds
-// no units of others while it is. A suspicion that is wrong costs a round trip.
+// suspects are counters that will probably deny for a while, because they have denied, or have less
+// left than the last request took. A request over several slots charges only these counters at
+// first, and peeks at the others. So a client that is denied again and again does not hold units of
+// others meanwhile. A wrong suspicion costs a round trip.
 //
-// They stand in a table by a hash of the counter's name. Who comes to a place that is
-// taken takes it.
+// The table is indexed by a hash of the counter's name. A new suspect replaces an older one in the
+// same place.
 type suspects struct {
 	seed  maphash.Seed
 	table [1 << 12]suspect
@@ -25,8 +25,8 @@ type suspect struct {
 	until   atomic.Int64 // ns since the Unix epoch, on our clock
 }
 
-// suspectFor bounds a suspicion, since a refund, a reset or another limit can end its
-// reason at any time.
+// suspectFor bounds a suspicion, because a refund, a reset or a changed limit can end its reason at
+// any time.
 const suspectFor = time.Second
 
 func (t *suspects) find(c *headgate.Check) (*suspect, uint64) {
@@ -56,7 +56,7 @@ func (t *suspects) among(checks []headgate.Check) bool {
 	return false
 }
 
-// note notes what the decisions about the checks say of the next request.
+// note updates the suspicions from the decisions about the checks.
 func (t *suspects) note(checks []headgate.Check, decisions []headgate.Decision) {
 	for i := range checks {
 		c := &checks[i]

@@ -12,26 +12,28 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
-// Reservations whose units are given back when nobody settles them stand in a
-// sorted set by when they expire, in microseconds. Whoever has made such a reservation looks at it
-// now and then; a script sees to it that each is given back once.
+// Reservations whose units are given back if nobody settles them are in a sorted set, ordered by
+// their expiry in microseconds. Each process that has made such a reservation looks at the set
+// about once a second. The script that settles makes sure that each reservation is given back only
+// once.
 
-// sweeping is the goroutine that looks, if there is one.
+// sweeping is the goroutine that looks at the set. It exists once the process has made such a
+// reservation.
 type sweeping struct {
-	mu   sync.Mutex // guards both
+	mu   sync.Mutex // guards the other fields
 	stop context.CancelFunc
 	done chan struct{}
 	over bool
 }
 
 const (
-	// sweepEvery is how often it looks, and sweepBatch how many it deals with then
-	// before it looks again at once, so many times.
+	// sweepEvery is the average time between two sweeps. A sweep handles up to sweepBatches batches
+	// of sweepBatch reservations.
 	sweepEvery   = time.Second
 	sweepBatch   = 64
 	sweepBatches = 64
-	// sweepWithin bounds each step, unless a decision may take longer. Nobody waits
-	// for it.
+	// sweepWithin bounds each step of a sweep. If the timeout of decisions is longer, that applies
+	// instead.
 	sweepWithin = 2 * time.Second
 )
 
@@ -46,7 +48,7 @@ func (s *sweeping) start(sweep func(context.Context) error) {
 	go func() {
 		defer close(s.done)
 		for {
-			// Not all processes at once.
+			// A random pause keeps processes from sweeping at the same time.
 			pause := time.NewTimer(sweepEvery/2 + rand.N(sweepEvery))
 			select {
 			case <-ctx.Done():
@@ -54,7 +56,7 @@ func (s *sweeping) start(sweep func(context.Context) error) {
 				return
 			case <-pause.C:
 			}
-			// The store may be away; what is due then is due later.
+			// If the store is away, the next sweep handles what is due.
 			_ = sweep(ctx)
 		}
 	}()
@@ -73,9 +75,9 @@ func (s *sweeping) end() {
 
 func (s *Store) dueKey() string { return s.prefix + " due" }
 
-// promise notes, the first time, that a reservation is to be looked after. It comes
-// first: an entry without a reservation is dropped, a reservation without an entry would
-// not be given back.
+// promise adds a reservation to the sorted set, if it is not there yet. Call it before the
+// reservation is made: an entry without a reservation is dropped later, but a reservation without
+// an entry would not be given back.
 func (s *Store) promise(ctx context.Context, id string, term time.Duration) error {
 	if s.clock == nil {
 		s.sweeping.start(s.Sweep)
@@ -84,7 +86,8 @@ func (s *Store) promise(ctx context.Context, id string, term time.Duration) erro
 	return s.do(ctx, "reserve", s.client.B().Zadd().Key(s.dueKey()).Nx().ScoreMember().ScoreMember(due, id).Build())
 }
 
-// Sweep gives back what has expired. It happens by itself; tests ask for it.
+// Sweep gives back the units of reservations that have expired. The store calls it by itself; only
+// tests need to call it.
 func (s *Store) Sweep(ctx context.Context) error {
 	for range sweepBatches {
 		ids, err := s.due(ctx)
@@ -93,7 +96,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 		}
 		var failure error
 		for _, id := range ids {
-			// One that cannot be read must not hold up those behind it.
+			// A reservation that cannot be read must not keep later ones from being handled.
 			if err := s.abandon(ctx, id); err != nil && failure == nil {
 				failure = err
 			}
@@ -121,7 +124,8 @@ func (s *Store) due(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// abandon settles a reservation that has expired by the choice of its checks.
+// abandon settles an expired reservation: each check gives its units back or keeps them charged, as
+// its GiveBack says.
 func (s *Store) abandon(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.Timeout))
 	defer cancel()
@@ -130,7 +134,7 @@ func (s *Store) abandon(ctx context.Context, id string) error {
 	case err != nil && !errors.Is(err, headgate.ErrNoReservation):
 		return err
 	case err == nil && !r.expired && r.reservation.ID != "":
-		// Our clock is ahead of the server's: not yet.
+		// By the server's clock the reservation has not expired yet; ours is ahead.
 		due := float64(r.reservation.Expires)
 		return s.do(ctx, "sweep", s.client.B().Zadd().Key(s.dueKey()).ScoreMember().ScoreMember(due, id).Build())
 	case err == nil && r.open && r.reservation.ID != "":

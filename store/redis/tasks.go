@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
-// within returns what do returns, or the context's end if that comes first. Then
-// do goes on by itself.
+// within runs do and returns its result. If the context ends first, it returns the context's error,
+// and do goes on in the background.
 func within[T any](ctx context.Context, tasks *tasks, op headgate.Op, do func() (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -36,14 +36,14 @@ func within[T any](ctx context.Context, tasks *tasks, op headgate.Op, do func() 
 	}
 }
 
-// tasks are goroutines that somebody waits for in the end.
+// tasks are goroutines that end waits for.
 type tasks struct {
-	mu      sync.Mutex // guards over, and that nothing is added after it
+	mu      sync.Mutex // guards over, and makes sure that nothing is started after it is set
 	running sync.WaitGroup
 	over    bool
 }
 
-// start runs do, or returns false if the end has come.
+// start runs do in a goroutine. It returns false if end was called before.
 func (t *tasks) start(do func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,23 +66,22 @@ func isTryAgain(err error) bool {
 	return errors.As(err, &refused) && refused.IsTryAgain()
 }
 
-// pinged is how many nodes are asked whether one answers.
+// pinged is how many nodes pingAny asks.
 const pinged = 4
 
-// pingAny returns nil if one of some nodes answers.
+// pingAny asks some nodes, and returns nil if one of them answers.
 func (s *Store) pingAny(ctx context.Context) error {
 	return s.pingNodes(ctx, pinged, 1)
 }
 
-// pingAll connects to all nodes, so that no request must, and returns nil if one of
-// them answers.
+// pingAll connects to all nodes, so that no request has to, and returns nil if one of them answers.
 func (s *Store) pingAll(ctx context.Context) error {
 	return s.pingNodes(ctx, math.MaxInt, math.MaxInt)
 }
 
-// pingNodes asks so many nodes, waits for so many answers, and returns nil if one
-// answers. The calls go on when nobody waits any more: who is cancelled while he
-// connects fails all that wait for the same connection.
+// pingNodes asks up to ask nodes, waits for up to wait answers, and returns nil if a node answers.
+// Calls are not cancelled when it returns: cancelling a call that is connecting would fail all
+// calls that wait for the same connection.
 func (s *Store) pingNodes(ctx context.Context, ask, wait int) error {
 	nodes := s.client.Nodes()
 	ask = min(ask, len(nodes))
