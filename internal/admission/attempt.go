@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
-// Outcome is what has become of a request.
+// Outcome says what happened to a request.
 type Outcome uint8
 
 const (
@@ -23,8 +23,8 @@ const (
 	Open
 	// Lacking means that the request lacks the entry that a binding counts by.
 	Lacking
-	// Unclear means that servers read the request in different ways, and a rule looks at
-	// what they do not agree on.
+	// Unclear means that servers read the request in different ways, and a rule depends on the
+	// difference.
 	Unclear
 	// Listed means that the policy's deny list turns the request away.
 	Listed
@@ -32,7 +32,7 @@ const (
 	Denied
 	// Shed means that the gate for the work in progress does not let the request in.
 	Shed
-	// Busy means that too much is in progress by a rule of the policy.
+	// Busy means that, by a rule of the policy, too much is in progress.
 	Busy
 	// Unavailable means that the store did not answer, and the request is not let in
 	// without it.
@@ -43,22 +43,22 @@ const (
 	Broken
 )
 
-// Attempt is a request that wants to pass a gate, and what came of it. It belongs to a
-// pool: call Free once it was answered.
+// Attempt is one request at a gate, with its outcome. It belongs to a pool: call Free once the
+// request has been answered.
 type Attempt[R any] struct {
 	Outcome Outcome
-	// Entry is, for Lacking and Unclear, the name of the entry, if it is about one. Why is,
-	// for Unclear, what to tell the client.
+	// Entry is the name of the entry for Lacking and, if it is about an entry, for Unclear. Why is
+	// the text for the client, for Unclear.
 	Entry, Why string
-	// Err is the error behind Open, Unavailable, Ended, Broken and Shed. Hooks were told of
-	// it, but for Ended.
+	// Err is the error behind Open, Unavailable, Ended, Broken and Shed. Hooks were told about it,
+	// except for Ended.
 	Err error
-	// Rejection is what the gate said, for Shed.
+	// Rejection is the gate's answer, for Shed.
 	Rejection *flow.Rejection
-	// Refusal is, for Busy, why.
+	// Refusal is the reason, for Busy.
 	Refusal *inprogress.Refusal
-	// Passage is, for Passed and Open, what is to be told how the request ends; nil if
-	// nothing depends on that.
+	// Passage must be told how the request ends, for Passed and Open. It is nil if nothing depends
+	// on that.
 	Passage *Passage[R]
 	// Charge has the verdict, for Passed and Denied.
 	Charge
@@ -140,8 +140,8 @@ func (a *Attempt[R]) decide(ctx context.Context, r R, wait time.Duration) Outcom
 	if outcome := a.bind(r, facts, cost); outcome != Passed {
 		return outcome
 	}
-	// Permits come first: what they refuse is then charged nothing, and giving them back
-	// needs no store.
+	// Permits come first, so that a refused request is charged nothing. Giving them back needs no
+	// store.
 	if len(a.bounds) > 0 {
 		if outcome := a.hold(ctx, r); outcome != Passed {
 			return outcome
@@ -154,9 +154,9 @@ func (a *Attempt[R]) decide(ctx context.Context, r R, wait time.Duration) Outcom
 	return outcome
 }
 
-// hold takes the permits that the request needs by the rules, or none. It may wait for
-// them, and a request that waits is not in progress: what the gate has let in asks it
-// again.
+// hold takes all permits that the request needs by the rules, or none. It may wait for them. A
+// waiting request is not in progress, so it gives the gate's permit back and asks the gate again
+// afterwards.
 func (a *Attempt[R]) hold(ctx context.Context, r R) Outcome {
 	a.load.Permit.Done(flow.Unused)
 	var err error
@@ -175,7 +175,7 @@ func (a *Attempt[R]) hold(ctx context.Context, r R) Outcome {
 	return outcome
 }
 
-// charge has the store decide, if a limit binds the request.
+// charge lets the store decide, if a limit binds the request.
 func (a *Attempt[R]) charge(ctx context.Context, r R, wait time.Duration) Outcome {
 	if len(a.Checks) == 0 {
 		return Passed
@@ -195,8 +195,8 @@ func costError(option string, cost int64) error {
 	return fmt.Errorf("%w: the function of %s returned %d, must be 0 to %d", headgate.ErrInvalid, option, cost, headgate.MaxCount)
 }
 
-// find returns the facts of the request. It reports false if one of them is unclear. They
-// stand in the attempt, unless Describe returns a slice of its own.
+// find returns the facts of the request. legible is false if one of them is unclear. The facts are
+// in the attempt's memory, unless Describe returns a slice of its own.
 func (a *Attempt[R]) find(r R) (facts policy.Descriptor, legible bool) {
 	g := a.gate
 	a.facts = a.facts[:0]
@@ -256,8 +256,8 @@ func (a *Attempt[R]) bind(r R, facts policy.Descriptor, cost int64) Outcome {
 	return Passed
 }
 
-// excuse reports whether a request may go on that lacks the entry. It may be counted by
-// its address then.
+// excuse reports whether a request that lacks the entry may go on. It may add a check by the
+// request's address.
 func (a *Attempt[R]) excuse(r R, facts policy.Descriptor, b *Binding[R], entry string, cost int64) bool {
 	a.gate.missing(r, entry)
 	switch a.gate.Missing {
@@ -275,13 +275,12 @@ func (a *Attempt[R]) excuse(r R, facts policy.Descriptor, b *Binding[R], entry s
 	return false
 }
 
-// fallbackMark stands before the address in the key of a request that has no identity of
-// its own, so that it meets no user or tenant by that name: no header can hold it.
+// fallbackMark precedes the address in the key of a request without an identity. No header can hold
+// it, so the key differs from the name of any user or tenant.
 const fallbackMark = "\x1fip:"
 
-// fallbackKey returns the key of a request that is counted by its address, or "". As in
-// the keys of policies, IPv4 has one form, IPv6 counts by its first bits, and zones do
-// not matter.
+// fallbackKey returns the key of a request that is counted by its address, or "" if it has none. As
+// in the keys of policies, IPv4 has one form, IPv6 counts by its first bits, and zones are ignored.
 func (g *Gate[R]) fallbackKey(facts policy.Descriptor) string {
 	text, _ := facts.Get(g.Address.Name)
 	a, err := netip.ParseAddr(text)
@@ -296,7 +295,7 @@ func (g *Gate[R]) fallbackKey(facts policy.Descriptor) string {
 	return fallbackMark + a.String()
 }
 
-// take has the store decide, again and again if a denied request may wait.
+// take lets the store decide. If the request is denied and may wait, take waits and tries again.
 func (a *Attempt[R]) take(ctx context.Context, r R, wait time.Duration) Outcome {
 	g := a.gate
 	for {
@@ -311,8 +310,8 @@ func (a *Attempt[R]) take(ctx context.Context, r R, wait time.Duration) Outcome 
 		if outcome == Passed {
 			g.waited(r, a.Verdict.Delay)
 		}
-		// Never is less than 0, and what would have had to be held longer than it
-		// may wait in all does not fit later either.
+		// Never is negative. With OneWait, a request that would be held longer than it may wait
+		// does not fit later either.
 		again := a.Verdict.RetryAfter
 		if outcome != Denied || again <= 0 || again > wait || a.tooLate && g.OneWait || EndsWithin(ctx, again) {
 			return outcome
@@ -325,7 +324,7 @@ func (a *Attempt[R]) take(ctx context.Context, r R, wait time.Duration) Outcome 
 	}
 }
 
-// warn tells the hook which limits of an admitted request are a warning.
+// warn tells the hook which limits of an admitted request warn.
 func (a *Attempt[R]) warn(r R) {
 	g := a.gate
 	if g.rules == nil || g.Hooks.Soft == nil || !g.rules.Warns() {

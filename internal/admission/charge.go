@@ -19,43 +19,43 @@ type Ledger interface {
 	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
 }
 
-// Charge is what one request takes of its limits, from the first call to the store to
-// the last. It is not safe for concurrent use.
+// Charge charges one request to its limits, from the first call to the store to the last. It is not
+// safe for concurrent use.
 type Charge struct {
-	// Store decides. If Ledger is not nil, the units are reserved there instead, on
-	// the Terms, and can be settled.
+	// Store decides. If Ledger is not nil, the units are reserved there instead, on the Terms, and
+	// can be settled.
 	Store  headgate.Store
 	Ledger Ledger
 	Terms  headgate.Terms
-	// Failure says what happens if the store does not answer, MaxDelay how long at
-	// most a leaky bucket may hold the request, and Sleep, if not nil, how to wait.
+	// Failure says what happens if the store does not answer. MaxDelay is how long a leaky bucket
+	// may hold the request. Sleep is how to wait; nil means the function Sleep.
 	Failure  Failure
 	MaxDelay time.Duration
 	Sleep    func(context.Context, time.Duration) error
-	// Checks are what binds the request.
+	// Checks are the checks that bind the request.
 	Checks []headgate.Check
 
-	// Verdict is what was decided. The room of its decisions is used again.
+	// Verdict is the decision. The memory of its decisions is reused.
 	Verdict headgate.Verdict
-	// Reservation is of what was reserved. It has no ID if nothing was.
+	// Reservation is what was reserved. It has no ID if nothing was.
 	Reservation headgate.Reservation
-	// Lost is why units could not be given back that the request had taken, or nil.
+	// Lost is the error if units that the request had taken could not be given back, or nil.
 	Lost error
 
 	tooLate bool // the verdict is a denial because the delay was too long
-	settled bool // there is nothing left to be given back
+	settled bool // nothing is left to be given back
 }
 
-// Reset forgets the request, whose texts must not be kept alive, and keeps what can be
-// used for the next one.
+// Reset forgets the request, so that its strings are not kept alive, and keeps memory for the next
+// request.
 func (c *Charge) Reset() {
 	clear(c.Checks)
 	c.Checks, c.Verdict = c.Checks[:0], headgate.Verdict{Decisions: c.Verdict.Decisions[:0]}
 	c.Reservation, c.Lost, c.tooLate, c.settled = headgate.Reservation{}, nil, false, false
 }
 
-// Decide takes the units, and waits if a leaky bucket wants it. The outcome is Passed or
-// Denied; or, with the error, one without a verdict: Open, Unavailable, Ended, Broken.
+// Decide takes the units, and waits if a leaky bucket delays the request. The outcome is Passed or
+// Denied. Without a verdict it is Open, Unavailable, Ended or Broken, with the error.
 func (c *Charge) Decide(ctx context.Context) (Outcome, error) {
 	c.Lost, c.tooLate = nil, false
 	if err := c.take(ctx); err != nil {
@@ -90,14 +90,14 @@ func (c *Charge) take(ctx context.Context) error {
 	return nil
 }
 
-// undecided returns the outcome of a request whose checks the store had no answer for.
+// undecided returns the outcome of a request that the store did not decide because of err.
 func (c *Charge) undecided(ctx context.Context, err error) (Outcome, error) {
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
 		return Broken, err
 	case ctx.Err() != nil:
-		// A client that hangs up while the store is asked must not get past the
-		// limit by it, even if failures are open.
+		// A client must not get past the limit by hanging up while the store is asked, even if the
+		// gate fails open.
 		return Ended, ctx.Err()
 	case c.Failure.admits(c.Checks):
 		return Open, err
@@ -105,10 +105,9 @@ func (c *Charge) undecided(ctx context.Context, err error) (Outcome, error) {
 	return Unavailable, err
 }
 
-// Hold waits for the delay of an admitted verdict. If it is longer than it may be, or
-// ends after the context's deadline, Hold does not wait and turns the verdict into a
-// denial; if the context ends meanwhile, it returns the context's error. Either way what
-// the request took is given back.
+// Hold waits for the delay of an admitted verdict. If the delay exceeds MaxDelay or the context's
+// deadline, Hold does not wait and turns the verdict into a denial. If the context ends while Hold
+// waits, it returns the context's error. In both cases the units are given back.
 func (c *Charge) Hold(ctx context.Context) error {
 	most := c.MaxDelay
 	if deadline, ok := ctx.Deadline(); ok {
@@ -133,8 +132,8 @@ func (c *Charge) wait(ctx context.Context, d time.Duration) error {
 	return Sleep(ctx, d)
 }
 
-// deny turns an admitted verdict, whose units were given back, into a denial by the
-// limits that would have it wait for longer than most.
+// deny turns an admitted verdict, whose units were given back, into a denial by the limits that
+// delay the request for longer than most.
 func (c *Charge) deny(most time.Duration) {
 	for i := range c.Verdict.Decisions {
 		d := &c.Verdict.Decisions[i]
@@ -147,11 +146,10 @@ func (c *Charge) deny(most time.Duration) {
 	c.Verdict = headgate.NewVerdict(c.Verdict.Decisions)
 }
 
-// Unsettled reports whether the request was admitted, and nothing was given back or
-// settled yet.
+// Unsettled reports whether the request was admitted, and has not been given back or settled yet.
 func (c *Charge) Unsettled() bool { return c.Verdict.Allowed && !c.settled }
 
-// giveBack gives back everything: the request is not let in after all.
+// giveBack gives back everything, because the request is not let in after all.
 func (c *Charge) giveBack(ctx context.Context) error {
 	if c.Reservation.ID == "" {
 		return c.Refund(ctx, c.Charged())
@@ -163,11 +161,11 @@ func (c *Charge) giveBack(ctx context.Context) error {
 	return wrap("cancel what a request has reserved", err)
 }
 
-// Charged returns the checks that were charged, each with the time of that: what to give
-// back if the request does not count after all. What nobody has counted is none of them:
-// the store may be back by then, and never knew of it.
+// Charged returns the checks that were charged, each with the time of its charge. They are to be
+// given back if the request does not count after all. Checks that were let in without being counted
+// are left out, because the store does not know of them.
 func (c *Charge) Charged() []headgate.Check {
-	none := make([]bool, len(c.Checks)) // shadows that did not fit, and what was let in without the store
+	none := make([]bool, len(c.Checks)) // checks in shadow that did not fit, and checks let in without the store
 	for i := range c.Verdict.Decisions {
 		d := &c.Verdict.Decisions[i]
 		c.Checks[d.Check].At = d.At
@@ -182,8 +180,7 @@ func (c *Charge) Charged() []headgate.Check {
 	return all
 }
 
-// Refund gives back the units of these checks. It outlives the context by a second at
-// most.
+// Refund gives back the units of the checks. It outlives the context by a second at most.
 func (c *Charge) Refund(ctx context.Context, checks []headgate.Check) error {
 	c.settled = true
 	if len(checks) == 0 {
@@ -195,10 +192,10 @@ func (c *Charge) Refund(ctx context.Context, checks []headgate.Check) error {
 	return wrap("give back what a request took", err)
 }
 
-// Settle makes the units of the reservation's checks those that are given. Of a
-// reservation that has expired, it charges what is missing and reports that it was late:
-// or whoever makes an answer last would get the rest of it for nothing. It outlives the
-// context by a second at most.
+// Settle settles the reservation at the given units, one number for each of its checks. If the
+// reservation has expired, Settle charges what is missing and returns late. Otherwise a client that
+// makes its answer last long enough would not pay for the rest of it. Settle outlives the context
+// by a second at most.
 func (c *Charge) Settle(ctx context.Context, units []int64) (late bool, err error) {
 	c.settled = true
 	ctx, cancel := outlive(ctx)
@@ -213,10 +210,10 @@ func (c *Charge) Settle(ctx context.Context, units []int64) (late bool, err erro
 	return late, wrap("settle what a request has cost", err)
 }
 
-// owed returns the checks for an OpCharge of what is missing from a reservation that expired
-// before it was settled at these units, one number for each of its checks: what is beyond the
-// estimate, and all units of a check that got them back at the expiry, by GiveBack. What was
-// estimated too much stays charged. There may be no such checks.
+// owed returns the checks for an OpCharge of what is missing from a reservation that expired before
+// it was settled. units has one number for each check of the reservation. A check owes what exceeds
+// its estimate or, if its units were given back at the expiry (GiveBack), all its units. What was
+// estimated too high stays charged. The result may be empty.
 func owed(r *headgate.Reservation, units []int64) []headgate.Check {
 	var missing []headgate.Check
 	for i, c := range r.Checks {
@@ -231,8 +228,8 @@ func owed(r *headgate.Reservation, units []int64) []headgate.Check {
 	return missing
 }
 
-// Uncharged returns those of the checks that do not count by the rules of the set, since
-// the request has ended with the status.
+// Uncharged returns the checks that, by the rules of the set, do not count for a request that ended
+// with the status.
 func Uncharged(set *policy.Set, checks []headgate.Check, status int) (back []headgate.Check) {
 	for i := range checks {
 		if !set.Charged(&checks[i], status) {
@@ -242,8 +239,7 @@ func Uncharged(set *policy.Set, checks []headgate.Check, status int) (back []hea
 	return back
 }
 
-// outlive returns a context for what is to be done although the request's may have
-// ended.
+// outlive returns a context for work that must be done even if the request's context has ended.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 }

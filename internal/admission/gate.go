@@ -9,19 +9,19 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Group is what one gate limits by, besides the options of all gates.
+// Group are the settings of one gate, in addition to the options of all gates.
 type Group[R any] struct {
-	// Option is the name of the option that has made the bindings, for mistakes.
+	// Option is the name of the option that has made the bindings, for messages about mistakes.
 	Option   string
 	Bindings []Binding[R]
-	// Cost is how many units a request takes; nil for one. CostOption is the name of
-	// the option that has set it.
+	// Cost returns how many units a request takes; nil means one. CostOption is the name of the
+	// option that has set it.
 	Cost       func(R) int64
 	CostOption string
-	// UsesPolicy has the rules of [Options.Policy] bind as well.
+	// UsesPolicy makes the rules of [Options.Policy] bind as well.
 	UsesPolicy bool
-	// Gate bounds the work in progress; nil for none. Describe returns what it is to be
-	// told of a request, and false for one that does not have to pass it.
+	// Gate bounds the work in progress; nil means no bound. Describe returns the request for the
+	// gate, and false if the request does not have to pass the gate.
 	Gate     flow.Gate
 	Describe func(R) (flow.Request, bool)
 	// Settles makes the cost an estimate, which is reserved: see [Passage.End].
@@ -39,8 +39,8 @@ type Gate[R any] struct {
 	pool  sync.Pool   // of *Attempt[R]
 }
 
-// New returns a gate for each group, in their order. If there are Problems in the options
-// then, the gates must not be used.
+// New returns a gate for each group, in their order. If the options have Problems afterwards, the
+// gates must not be used.
 func New[R any](o *Options[R], groups ...Group[R]) []*Gate[R] {
 	o.check()
 	o.keep()

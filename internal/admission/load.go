@@ -9,15 +9,15 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Load is what one request holds of a gate that bounds the work in progress: from before
-// its limits are asked, so that nothing is charged for what is refused, until its work has
-// ended. The zero Load has no gate, and its methods do nothing. It is not safe for
+// Load is one request's permit of a gate that bounds the work in progress. The permit is acquired
+// before the limits are asked, so that a refused request is charged nothing, and is held until the
+// work has ended. The zero Load has no gate, and its methods do nothing. It is not safe for
 // concurrent use.
 type Load struct {
-	// Gate is asked for the Request.
+	// Gate is asked for a permit for Request.
 	Gate    flow.Gate
 	Request flow.Request
-	// Permit is what the gate has given.
+	// Permit is the permit that the gate has given.
 	Permit flow.Permit
 }
 
@@ -29,9 +29,8 @@ func (l *Load) Enter(ctx context.Context) (err error) {
 	return err
 }
 
-// Sleep waits for d without a permit: a request that is held by its own limits is not in
-// progress. The error is the context's, or the gate's, if that does not let the request in
-// again.
+// Sleep waits for d without a permit, because a request that is held by its own limits is not in
+// progress. Then it asks the gate again. The error is the context's or the gate's.
 func (l *Load) Sleep(ctx context.Context, d time.Duration) error {
 	l.Permit.Done(flow.Unused)
 	if err := Sleep(ctx, d); err != nil {
@@ -40,8 +39,8 @@ func (l *Load) Sleep(ctx context.Context, d time.Duration) error {
 	return l.Enter(ctx)
 }
 
-// Refused returns what becomes of a request that a gate has not let in, and the rejection
-// if it is Shed. A gate that depends on a store fails as that does.
+// Refused returns the outcome of a request that a gate has not let in, and the rejection if it is
+// Shed. If a gate depends on a store, its errors are handled like errors of the store.
 func (f Failure) Refused(ctx context.Context, err error) (Outcome, *flow.Rejection) {
 	rejection, refused := errors.AsType[*flow.Rejection](err)
 	outcome := Unavailable
@@ -58,7 +57,7 @@ func (f Failure) Refused(ctx context.Context, err error) (Outcome, *flow.Rejecti
 	return outcome, rejection
 }
 
-// enter asks the gate of the group, if the request is to pass it.
+// enter asks the group's gate, if the request has to pass it.
 func (a *Attempt[R]) enter(ctx context.Context, r R) Outcome {
 	g := a.gate
 	a.load = Load{}
@@ -73,8 +72,8 @@ func (a *Attempt[R]) enter(ctx context.Context, r R) Outcome {
 	return a.refused(ctx, r, a.load.Enter(ctx))
 }
 
-// refused returns the outcome of an error of the gate. A request that gets past the gate
-// because that has failed goes on to its limits.
+// refused returns the outcome for an error of the gate. If the gate has failed and fails open, the
+// request goes on to its limits.
 func (a *Attempt[R]) refused(ctx context.Context, r R, err error) (outcome Outcome) {
 	if err == nil {
 		return Passed
@@ -89,12 +88,11 @@ func (a *Attempt[R]) refused(ctx context.Context, r R, err error) (outcome Outco
 	return outcome
 }
 
-// Done gives back the permit that the passage holds of the gate for the work in progress,
-// and tells that how the work has ended. Only the first Done counts; it reports whether it
-// was this one.
+// Done gives back the passage's permit of the gate for the work in progress, and tells the gate how
+// the work has ended. Only the first call counts; Done reports whether this was the first.
 func (p *Passage[R]) Done(outcome flow.Outcome) bool { return p.permit.Done(outcome) }
 
-// Done is that of the passage in a context, if there is one.
+// Done calls [Passage.Done] of the passage in a context, if there is one.
 func Done[R any](ctx context.Context, outcome flow.Outcome) bool {
 	p, ok := ctx.Value(costKey[R]{}).(*Passage[R])
 	return ok && p.Done(outcome)
@@ -103,8 +101,9 @@ func Done[R any](ctx context.Context, outcome flow.Outcome) bool {
 // maxTenant bounds the name of a tenant that a header claims.
 const maxTenant = 256
 
-// Claim has the request be of the class and the tenant that a trusted peer claims for it, by
-// the lines of two headers. A claim that is not one line, or names no class, does not count.
+// Claim sets the request's class and tenant to those that a trusted peer claims in two headers, of
+// which the lines are given. A header with more or fewer lines than one, or without a valid class,
+// is ignored.
 func Claim(request *flow.Request, class, tenant []string) {
 	if len(class) == 1 {
 		if c, err := flow.ParseClass(class[0]); err == nil {

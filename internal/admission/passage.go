@@ -25,20 +25,20 @@ type Held interface {
 	End(ctx context.Context, end End) error
 }
 
-// Passage is an admitted request of which something depends on how it ends. It is told by
-// [Passage.End], once.
+// Passage is an admitted request for which something depends on how it ends. Call [Passage.End]
+// once when it has ended.
 type Passage[R any] struct {
 	gate    *Gate[R]
 	ctx     context.Context // the request's own
 	request R
 	permits []flow.Permit
 	held    []Held
-	permit  flow.Permit  // of the gate for the work in progress
-	settles bool         // End asks for the cost
-	said    atomic.Int64 // the cost that the handler has said, or -1
+	permit  flow.Permit  // the permit of the gate for the work in progress
+	settles bool         // there is a reservation, so End asks for the cost
+	said    atomic.Int64 // the cost that the handler has set, or -1
 }
 
-// newPassage returns what is to be told how the request ends, or nil.
+// newPassage returns the passage of the request, or nil if nothing depends on how the request ends.
 func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 	g := a.gate
 	reserved := a.Reservation.ID != ""
@@ -46,7 +46,7 @@ func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 	if !charges && len(a.held) == 0 && !a.load.Permit.Held() {
 		return nil
 	}
-	// The attempt is used again for another request. What is kept of it is copied.
+	// The attempt is reused for another request, so the passage copies what it keeps.
 	p := &Passage[R]{gate: g, ctx: ctx, request: r, permits: slices.Clone(a.held), permit: a.load.Permit, settles: reserved}
 	p.said.Store(-1)
 	if charges {
@@ -59,12 +59,12 @@ func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 	return p
 }
 
-// costKey is what a context has the passage of a request under. Adapters have keys of
-// their own by the type of their requests.
+// costKey is the key of a request's passage in a context. Adapters with different types of requests
+// have different keys.
 type costKey[R any] struct{}
 
-// Context returns a context by which [SetCost] and [Done] find the passage, and by which
-// the permits are known that it holds. If there is nothing of that, it is ctx itself.
+// Context returns a context in which [SetCost] and [Done] find the passage, and which carries the
+// permits that it holds. If neither is needed, it returns ctx itself.
 func (p *Passage[R]) Context(ctx context.Context) context.Context {
 	ctx = inprogress.Context(ctx, p.permits)
 	if !p.settles && !p.permit.Held() {
@@ -73,8 +73,8 @@ func (p *Passage[R]) Context(ctx context.Context) context.Context {
 	return context.WithValue(p.permit.Context(ctx), costKey[R]{}, p)
 }
 
-// SetCost notes what the request of that context has really cost, and reports whether
-// there is a passage that wants to know. The last call counts.
+// SetCost sets the real cost of the request of a context. It reports whether the request has a
+// reservation to settle. The last call counts.
 func SetCost[R any](ctx context.Context, cost int64) bool {
 	p, ok := ctx.Value(costKey[R]{}).(*Passage[R])
 	if !ok || !p.settles {
@@ -84,11 +84,11 @@ func SetCost[R any](ctx context.Context, cost int64) bool {
 	return true
 }
 
-// End ends everything that the passage holds. Permits go first, as others may wait for
-// them; the rest follows in the reverse of the order in which it was taken. If there is a
-// reservation to settle, cost is asked what the request has really cost; it is handed the request, and what the handler has said, or -1. End outlives the
-// request's context by a second for each thing at most. A permit that was not given back
-// by [Passage.Done] says nothing about the work.
+// End ends everything that the passage holds. Permits go first, because others may wait for them.
+// The rest follows in the reverse of the order in which it was taken. If there is a reservation to
+// settle, End calls cost for the real cost of the request, with the request and the cost that the
+// handler has set, or -1. End outlives the request's context by at most a second for each thing
+// that it ends. A permit that [Passage.Done] did not give back says nothing about the work.
 func (p *Passage[R]) End(status int, cost func(r R, said int64) int64) {
 	p.Leave()
 	end := End{Status: status}
@@ -102,13 +102,13 @@ func (p *Passage[R]) End(status int, cost func(r R, said int64) int64) {
 	}
 }
 
-// Leave gives the permits back, which End does as well.
+// Leave gives the permits back. End does so as well.
 func (p *Passage[R]) Leave() {
 	p.permit.Done(flow.Ignore)
 	inprogress.Leave(p.permits, flow.Ignore)
 }
 
-// charged is the units of an admitted request.
+// charged are the units of an admitted request, which are settled or given back when it ends.
 type charged struct {
 	Charge
 	rules *policy.Set // nil if there is no policy

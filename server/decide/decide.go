@@ -1,16 +1,15 @@
-// Package decide is the one room where a request becomes a decision, whatever protocol it
-// came by.
+// Package decide turns requests into decisions, for all protocols.
 //
 // # Basics
 //
-// A door of the service turns what it received into a [Request], has [Request.Decide] answer
-// it, and turns the [Outcome] into what its callers understand. A request of several
-// descriptors, as Envoy asks, is [Parts] instead. Doors know neither stores nor files; what
-// they ask is a [Decider], which [Observe] lets others look at.
+// A door of the service decodes what it received into a [Request], calls [Request.Decide], and
+// encodes the [Outcome] for its callers. A request of several descriptors, as Envoy sends it, is
+// [Parts] instead. Doors know neither stores nor files. They ask a [Decider], and [Observe] adds
+// observers to one.
 //
 // # Caveats
 //
-// A Request and its Outcome share memory that the next request uses again.
+// A Request and its Outcome share memory that the next request reuses.
 package decide
 
 import (
@@ -28,16 +27,14 @@ type Policy struct {
 	// Nested leads from ordered descriptors to rules of the Set. It is nil where
 	// the policy has rules that match instead.
 	Nested *nested.Tree
-	// Version counts from 1, and up by one with each change while the process
-	// runs.
+	// Version is 1 at first, and grows by one with each change while the process runs.
 	Version int64
-	// Hash tells one content of the rules from another, on every node alike.
+	// Hash identifies the content of the rules. It is the same on every node.
 	Hash string
 }
 
-// Decide says what binds a request: what the Set says or, if the policy has nested
-// limits, what these say of a descriptor whose entries are in their order, the domain
-// being the one that is named so.
+// Decide returns what binds a request. If the policy has nested limits, the entries of the
+// descriptor must be in their order, and the entry named domain is the domain.
 func (p Policy) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
 	if p.Nested == nil {
 		return p.Set.Decide(d, cost, dst)
@@ -45,7 +42,7 @@ func (p Policy) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (p
 	return p.Nested.Decide(d, cost, dst)
 }
 
-// Explain says what Decide does with the request, and why: see [explain.Request] and
+// Explain explains what Decide does with the request; see [explain.Request] and
 // [nested.Tree.Explain].
 func (p Policy) Explain(d policy.Descriptor, cost int64) explain.Explanation {
 	if p.Nested == nil {
@@ -54,33 +51,33 @@ func (p Policy) Explain(d policy.Descriptor, cost int64) explain.Explanation {
 	return p.Nested.Explain(d, cost)
 }
 
-// Ask is one request to decide, and what the rules made of it.
+// Ask is one request to decide, with the checks that the rules have made from it.
 type Ask struct {
-	// Op is what to do.
+	// Op is the operation.
 	Op headgate.Op
-	// Descriptor and Cost are what is known of the request. A caller that named
-	// rules and keys itself has no descriptor.
+	// Descriptor and Cost describe the request. If the caller named rules and keys itself, there is
+	// no descriptor.
 	Descriptor policy.Descriptor
 	Cost       int64
-	// Named are the checks that the caller named itself, as it did, for those who
-	// have another policy make checks of them.
+	// Named are the checks as the caller has named them. A candidate makes checks of its own from
+	// them.
 	Named []Named
-	// At is, for a refund, when the units were charged; see [headgate.Check.At].
+	// At is the time at which the units of a refund were charged; see [headgate.Check.At].
 	At int64
 
-	// Policy is what the checks were made by.
+	// Policy is the policy that has made the checks.
 	Policy Policy
-	// Checks are what binds the request. With none it passes.
+	// Checks are the checks that bind the request. Without any, it passes.
 	Checks []headgate.Check
-	// Unenforced are the names of the rules whose bounds on what is in progress bind the
-	// request too. A check does not know when the request ends, so it leaves them out.
+	// Unenforced are the names of the rules whose bounds on what is in progress also bind the
+	// request. They are not enforced, because a check does not know when the request ends.
 	Unenforced []string
-	// Denied and Allowed are the entries of the policy's lists that answer the
-	// request without its limits, or nil; see [policy.Outcome].
+	// Denied and Allowed are the entries of the policy's lists that answer the request without its
+	// limits, or nil; see [policy.Outcome].
 	Denied, Allowed *policy.ListEntry
 
-	// Parts is the request that this is a call for, if it has several descriptors:
-	// there may be more calls. It is nil for all others.
+	// Parts is set if this is a call for a request of several descriptors, which may need further
+	// calls. Otherwise it is nil.
 	Parts *Parts
 }
 
@@ -99,10 +96,10 @@ type Decider interface {
 	// Policy returns the rules in force. A request uses one Policy throughout.
 	Policy() Policy
 
-	// Take carries out an Ask whose Policy, Checks and lists are filled in, and
-	// appends the decisions to dst, as [headgate.Store] does. Without checks it
-	// appends nothing. Every request is to pass here, one that a list has
-	// answered too: the policies that are being tried want to see it.
+	// Take carries out an Ask whose Policy, Checks and lists are filled in, and appends the
+	// decisions to dst, as [headgate.Store] does. Without checks it appends nothing. Every request
+	// must pass through Take, even if a list has answered it, so that a candidate sees all
+	// requests.
 	Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error)
 
 	// TakeOnce and Reserve are Take with OpTake, as [headgate.Ledger] has them.
@@ -112,13 +109,13 @@ type Decider interface {
 	Recall(ctx context.Context, id string) (headgate.Reservation, error)
 	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
 
-	// Told hears of a request of several descriptors, once Take was called for what
-	// it needed, and of the error that ended it. It is called by [Parts.Take].
+	// Told is called by [Parts.Take] after all calls of Take for a request of several descriptors,
+	// with the error that ended them.
 	Told(p *Parts, err error)
 }
 
-// Resolve fills in what the ask's Policy makes of its Descriptor and Cost: Checks (from
-// their beginning) and lists. The error is that of [Policy.Decide].
+// Resolve asks the Policy about the Descriptor and Cost, and sets Checks, Denied, Allowed and
+// Unenforced. The error is that of [Policy.Decide].
 func (a *Ask) Resolve() error {
 	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Checks[:0])
 	a.Checks, a.Denied, a.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed

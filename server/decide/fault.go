@@ -12,9 +12,8 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// FaultKind says what a fault is about. Of several faults in one request, the one with
-// the greatest kind decides what the request is refused with: whether a rule is there
-// can well be another question once the rest is right.
+// FaultKind is the kind of a fault. If a request has several faults, the greatest kind decides how
+// the request is refused, because a lesser fault may be gone once the greater one is corrected.
 type FaultKind uint8
 
 const (
@@ -26,20 +25,21 @@ const (
 	Malformed
 )
 
-// Place is where in a request a fault is. The zero Place is the request as a whole.
+// Place is the place of a fault in a request. The zero Place is the request as a whole.
 type Place struct {
-	// List is the field that Index or Name is in, such as "checks", or "".
+	// List is the field that contains Index or Name, such as "checks", or "".
 	List string
-	// Index is which element of the list it is, counted from 1; 0 if it is none.
+	// Index is the number of the element in the list, counted from 1; 0 if the fault is not about
+	// an element.
 	Index int
 	// Name is the name of a field, or of an entry of the descriptor.
 	Name string
 }
 
-// check is the place of a field of one of the checks, which count from 0 here.
+// check returns the place of a field of check i, counted from 0.
 func check(i int, name string) Place { return Place{List: "checks", Index: i + 1, Name: name} }
 
-// maxPlace bounds what is repeated of a name that the caller made up.
+// maxPlace bounds how much of a caller's made-up name is repeated.
 const maxPlace = 64
 
 // String writes the place as in JSON: "cost", "descriptor.ip", "checks[0].key", or ""
@@ -66,17 +66,17 @@ func (p Place) String() string {
 type Fault struct {
 	Kind  FaultKind
 	Place Place
-	// Text says what is wrong with what is at the place, with the numbers.
+	// Text says what is wrong at the place, with the numbers.
 	Text string
 }
 
 // Faults are the mistakes in one request: MaxFaults at most.
 type Faults []Fault
 
-// MaxFaults bounds what one hostile request can make an answer hold.
+// MaxFaults bounds the size of the answer to a hostile request.
 const MaxFaults = 32
 
-// Add adds a fault, unless there are MaxFaults. What follows the place is as for
+// Add adds a fault, unless there are MaxFaults already. The format and its arguments are those of
 // fmt.Sprintf.
 func (f *Faults) Add(kind FaultKind, p Place, format string, args ...any) {
 	if len(*f) < MaxFaults {
@@ -84,8 +84,8 @@ func (f *Faults) Add(kind FaultKind, p Place, format string, args ...any) {
 	}
 }
 
-// AddError adds what an error says of the value at the place. The fields that an
-// [*headgate.InvalidError] names are those of the value, if the value has fields.
+// AddError adds the faults that an error reports about the value at the place. fields says that the
+// value has fields, which an [*headgate.InvalidError] names.
 func (f *Faults) AddError(p Place, fields bool, err error) {
 	var invalid *headgate.InvalidError
 	switch {
@@ -106,7 +106,7 @@ func (f *Faults) AddError(p Place, fields bool, err error) {
 	}
 }
 
-// Kind is the greatest kind of the faults, of which there must be one.
+// Kind returns the greatest kind of the faults. There must be at least one.
 func (f Faults) Kind() FaultKind {
 	worst := UnknownRule
 	for i := range f {
@@ -135,15 +135,15 @@ func (f Faults) Texts() []string {
 	return texts
 }
 
-// number checks the bounds of a number. What the number is for follows the bounds.
+// number adds a fault if n is out of bounds. In its text, meaning follows the bounds.
 func (f *Faults) number(p Place, n, least, most int64, meaning string) {
 	if n < least || n > most {
 		f.Add(OutOfRange, p, "is %s, must be %d to %d%s", said(n), least, most, meaning)
 	}
 }
 
-// said is a number for a message. Doors that read numbers of any length hold them at the
-// bounds of an int64.
+// said formats a number for a message. Doors that read numbers of any length clamp them to an
+// int64.
 func said(n int64) string {
 	switch n {
 	case math.MaxInt64:

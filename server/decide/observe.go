@@ -6,17 +6,17 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Event is what a Decider did with one Ask. All that it refers to is valid only
-// while the hook runs that was given it.
+// Event says what a Decider did with one Ask. All that it refers to is valid only while the hook
+// runs.
 type Event struct {
 	Ask *Ask
-	// Reserved says that the request was one of Reserve.
+	// Reserved says that the call was Reserve.
 	Reserved bool
-	// Terms are those of TakeOnce or Reserve; without an ID for any other.
+	// Terms are those of TakeOnce or Reserve. For other calls they have no ID.
 	Terms headgate.Terms
-	// Reservation is what Reserve made; its zero if the request was denied.
+	// Reservation is what Reserve has made. It is zero if the request was denied.
 	Reservation headgate.Reservation
-	// Decisions are what was appended, and Err is the error.
+	// Decisions are the decisions that were appended, and Err is the error.
 	Decisions []headgate.Decision
 	Err       error
 }
@@ -24,21 +24,20 @@ type Event struct {
 // Hooks are called by the Decider that [Observe] returns. Any of them may be nil.
 // They run in the caller's goroutine and must be quick.
 type Hooks struct {
-	// Decided is called after each Take, TakeOnce and Reserve, whatever came of
-	// it.
+	// Decided is called after each Take, TakeOnce and Reserve, whatever the result.
 	Decided func(e Event)
-	// Together is called after all calls for a request of several descriptors, each
-	// of which Decided was told of. Both the request and all that it refers to are
-	// valid only while the hook runs.
+	// Together is called after all calls for a request of several descriptors. Decided has been
+	// called for each of them. The request and all that it refers to are valid only while the hook
+	// runs.
 	Together func(p *Parts, err error)
 	// Settled is called after each Settle, with the reservation and the units of
 	// each of its checks.
 	Settled func(r headgate.Reservation, units []int64, err error)
 }
 
-// Observe returns a Decider that decides as the given one does and tells the
-// hooks. Hooks that [headgate.Observe] knows see calls to a store; these see what
-// transports asked for, requests that no store was asked about among them.
+// Observe returns a Decider that decides like the given one and calls the hooks. The hooks of
+// [headgate.Observe] see calls to a store. These hooks see what doors asked for, including requests
+// for which no store was called.
 func Observe(d Decider, hooks Hooks) Decider {
 	if hooks.Decided == nil {
 		hooks.Decided = func(Event) {}
@@ -86,7 +85,7 @@ func (o *observed) Told(p *Parts, err error) {
 	o.hooks.Together(p, err)
 }
 
-// appended is what was appended to dst, which became out.
+// appended returns the decisions that were appended to dst, with the result out.
 func appended(dst, out []headgate.Decision) []headgate.Decision {
 	return out[min(len(dst), len(out)):]
 }

@@ -10,42 +10,39 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Kind is what has become of a request. Each door has an answer of its protocol for
-// each kind.
+// Kind says what happened to a request. Each door has an answer in its protocol for each kind.
 type Kind uint8
 
 const (
-	// Decided is a request with a verdict, be it a denial.
+	// Decided: there is a verdict, which may be a denial.
 	Decided Kind = iota
-	// Faulty is a request with mistakes; see [Request.Faults].
+	// Faulty: the request has mistakes; see [Request.Faults].
 	Faulty
-	// Refused is a request that the store cannot take as it is; see [Outcome.Invalid].
+	// Refused: the store cannot take the request as it is; see [Outcome.Invalid].
 	Refused
-	// Conflict is an id that belongs to another request, or a reservation that was
-	// settled at another cost.
+	// Conflict: the id belongs to another request, or the reservation was settled at another cost.
 	Conflict
-	// NoReservation is a reservation that has expired or never was.
+	// NoReservation: the reservation has expired or never existed.
 	NoReservation
-	// Unsupported is a store that does not remember requests by an id.
+	// Unsupported: the store does not remember requests by an id.
 	Unsupported
-	// Unavailable is a store that did not answer: whether the request was charged is not
-	// known. Or it has no room, or cannot read a counter; see [Outcome.Text].
+	// Unavailable: the store did not answer, so it is not known whether the request was charged. Or
+	// the store has no room, or cannot read a counter; see [Outcome.Text].
 	Unavailable
-	// Gone is a caller that does not wait for the answer any more.
+	// Gone: the caller no longer waits for the answer.
 	Gone
-	// NotHeld is a permit that has ended, or that its holder has given back.
+	// NotHeld: the permit has ended, or its holder has given it back.
 	NotHeld
-	// Revoked is a permit that somebody has revoked.
+	// Revoked: the permit was revoked.
 	Revoked
-	// OtherCost is a holder that has a permit, or a place in line, at another cost.
+	// OtherCost: the holder has a permit, or a place in line, at another cost.
 	OtherCost
-	// NoPermits is a store that keeps no permits.
+	// NoPermits: the store keeps no permits.
 	NoPermits
 )
 
-// kindTexts are what callers are told where there is no verdict. The error of a store is
-// for the log of whoever runs the server: it may name addresses that are no caller's
-// business.
+// kindTexts are the texts for callers if there is no verdict. The error of a store is only for the
+// server's log, because it may name addresses that callers should not see.
 var kindTexts = [...]string{
 	Decided:       "",
 	Faulty:        "the request has mistakes",
@@ -61,56 +58,55 @@ var kindTexts = [...]string{
 	NoPermits:     "the server's store keeps no permits",
 }
 
-// ComeBack is when a caller may try again after the store did not answer. The store may
-// be back at once or much later; nobody knows.
+// ComeBack is the time after which a caller may try again if the store did not answer. The store
+// may be back at once or much later.
 const ComeBack = time.Second
 
-// Outcome is what has become of a request: what a door tells its caller. Everything that
-// callers of all doors are told stands here and in [Row].
+// Outcome is what a door tells its caller about a request. Everything that the callers of all doors
+// are told is here and in [Row].
 type Outcome struct {
 	Kind Kind
 	// Verdict is that of a Decided request.
 	Verdict headgate.Verdict
 	// Listed is the entry of the policy's deny list that turned the request away, or nil.
 	Listed *policy.ListEntry
-	// Unenforced are the rules that bound what is in progress and bind the request; see
-	// [Ask].
+	// Unenforced are the rules whose bounds on what is in progress bind the request; see [Ask].
 	Unenforced []string
 	// At is when the request was decided, on the store's clock, in microseconds since
 	// 1970; zero if no store was asked.
 	At int64
-	// Reservation is the id by which the request is to be settled, or "", and ExpiresIn
-	// is how long that can be done.
+	// Reservation is the id by which the request can be settled, or "". ExpiresIn is how long it
+	// can be settled.
 	Reservation string
 	ExpiresIn   time.Duration
-	// Invalid is what the store says of a Refused request.
+	// Invalid is the store's error for a Refused request.
 	Invalid *headgate.InvalidError
-	// TooLarge has the numbers of a call about permits that is Faulty because its cost
-	// exceeds the limit.
+	// TooLarge has the numbers of a call about permits that is Faulty because its cost exceeds the
+	// limit.
 	TooLarge *store.TooLargeError
 	// Err is the error of a request that was not decided, for the log.
 	Err error
 
-	policy  *Policy // that the request was decided by
+	policy  *Policy // the policy that decided the request
 	permits bool    // it was a call about permits
 }
 
-// unanswered is what callers are told of a call about permits without an answer.
+// unanswered is the text for a call about permits that got no answer.
 const unanswered = "the store did not answer in time; repeat the call with the same holder, which takes no second permit"
 
-// Row is what callers are told of one limit that bound the request.
+// Row is what callers are told about one limit that bound the request.
 type Row struct {
 	// Decision is the limit's.
 	Decision *headgate.Decision
-	// Soft says that the limit warns: the rest is below what the rule's soft says.
+	// Soft says that the limit warns: so much of it is used as the rule's soft says.
 	Soft bool
-	// Source is who decided, or "" for the store.
+	// Source says who decided, or "" for the store.
 	Source string
 	// The times are those of the decision in milliseconds; see [Millis].
 	RetryAfterMS, ResetAfterMS int64
 }
 
-// Row returns what is told of the i-th of the verdict's decisions.
+// Row returns the row of the verdict's i-th decision.
 func (o *Outcome) Row(i int) Row {
 	d := &o.Verdict.Decisions[i]
 	row := Row{Decision: d, Soft: o.policy.Soft(d), RetryAfterMS: Millis(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter)}
@@ -120,8 +116,8 @@ func (o *Outcome) Row(i int) Row {
 	return row
 }
 
-// DeniedBy is the decision that denied the request, or nil: if the request was admitted,
-// or turned away by an entry of a list.
+// DeniedBy returns the decision that denied the request. It is nil if the request was admitted, or
+// turned away by an entry of a list.
 func (o *Outcome) DeniedBy() *headgate.Decision {
 	if o.Verdict.Allowed || o.Listed != nil {
 		return nil
@@ -129,15 +125,15 @@ func (o *Outcome) DeniedBy() *headgate.Decision {
 	return o.Verdict.Deciding()
 }
 
-// RetryAfterMS is how long to wait before the request fits, in milliseconds, rounded up;
-// see [Millis].
+// RetryAfterMS returns how long to wait until the request fits, in milliseconds, rounded up; see
+// [Millis].
 func (o *Outcome) RetryAfterMS() int64 { return Millis(o.Verdict.RetryAfter) }
 
-// DelayMS is how long to hold the request, in milliseconds, rounded up.
+// DelayMS returns how long to hold the request, in milliseconds, rounded up.
 func (o *Outcome) DelayMS() int64 { return Millis(o.Verdict.Delay) }
 
-// ExpiresInMS is how long the reservation can be settled, in milliseconds, rounded down:
-// whoever settles by then is not too late.
+// ExpiresInMS returns how long the reservation can be settled, in milliseconds. It is rounded down,
+// so that a settlement within that time is not too late.
 func (o *Outcome) ExpiresInMS() int64 { return o.ExpiresIn.Milliseconds() }
 
 // Text says why there is no verdict, in a sentence for the caller.
@@ -158,14 +154,14 @@ func (o *Outcome) Text() string {
 	return kindTexts[o.Kind]
 }
 
-// Fail is the outcome of a request whose deciding ended with err; see [Outcome.Kind].
+// Fail returns the outcome of a request that ended with err; see [Outcome.Kind].
 func Fail(ctx context.Context, err error) *Outcome {
 	o := new(Outcome)
 	o.fail(ctx, err)
 	return o
 }
 
-// begin forgets an outcome before.
+// begin resets the outcome for the next request.
 func (o *Outcome) begin(p *Policy) {
 	*o = Outcome{}
 	o.policy = p
@@ -208,11 +204,11 @@ func (o *Outcome) reserved(made *headgate.Reservation) {
 	}
 }
 
-// Millis is d in milliseconds, rounded up so that waiting that long is enough. Never
-// stays -1.
+// Millis returns d in milliseconds, rounded up, so that waiting that long is enough. Never becomes
+// -1.
 func Millis(d time.Duration) int64 { return Ceil(d, time.Millisecond) }
 
-// Ceil is d in whole units, rounded up. Never stays -1.
+// Ceil returns d in whole units, rounded up. Never becomes -1.
 func Ceil(d, unit time.Duration) int64 {
 	if d == headgate.Never {
 		return -1

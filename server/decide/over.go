@@ -8,13 +8,13 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Over is a Decider over a store and nothing else: what the service is built on,
-// and what tests of transports need.
+// Over is a Decider over a store, without observers. The service is built on it, and tests of doors
+// use it.
 type Over struct {
 	// Rules returns the rules in force.
 	Rules func() Policy
-	// Store keeps the counters. Only if it is a [headgate.Ledger] are requests
-	// remembered by an id.
+	// Store keeps the counters. Requests can be remembered by an id only if it is a
+	// [headgate.Ledger].
 	Store headgate.Store
 }
 
@@ -31,7 +31,7 @@ func (o *Over) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]h
 	return o.Store.Take(ctx, ask.Op, ask.Checks, dst)
 }
 
-// errNoLedger is the error where the store cannot remember requests.
+// errNoLedger is the error of a store that does not remember requests.
 var errNoLedger = fmt.Errorf("%w: the store does not remember requests by an id", errors.ErrUnsupported)
 
 // TakeOnce implements [Decider].

@@ -30,8 +30,8 @@ type Parts struct {
 	Policy Policy
 	// Domain is the domain of all descriptors.
 	Domain string
-	// Independent charges each part by itself, whatever becomes of the others. A cost
-	// that does not fit then takes what is left of the limit.
+	// Independent charges each part separately, whatever happens to the others. A cost that does
+	// not fit then takes what is left of the limit.
 	Independent bool
 	// List holds the parts, at most headgate.MaxChecks.
 	List []Part
@@ -44,10 +44,10 @@ type Parts struct {
 
 	facts     policy.Descriptor   // of all parts
 	checks    []headgate.Check    // of all parts
-	places    []int               // of checks in their batch
-	entries   []*policy.ListEntry // of lists, that answer parts
+	places    []int               // the index of each check in its batch
+	entries   []*policy.ListEntry // entries of lists that answer parts
 	decisions []headgate.Decision // of all parts
-	best      []headgate.Decision // what decides for each part
+	best      []headgate.Decision // the deciding decision of each part
 	batches   [ops]batch
 	outcome   Outcome
 }
@@ -76,7 +76,7 @@ type Part struct {
 	Beyond bool
 
 	spent                            bool // no quota of the request has anything left
-	direct                           bool // it names a rule
+	direct                           bool // the descriptor names a rule
 	replaced                         bool
 	key                              string
 	facts, checks, places, decisions span
@@ -131,9 +131,9 @@ func (p *Parts) Verdict() headgate.Verdict {
 	return verdict
 }
 
-// Deciding returns the part that settled the request, and its decision. The decision is nil if
-// the part is turned away by a list, or by a limit of nothing that it brought. The part is nil if only shadows bound the
-// request. Both are valid until the next call.
+// Deciding returns the part that decided the request, its index, and its decision. The decision is
+// nil if the part is turned away by a list, or by a limit of zero that came with it. The part is
+// nil if only limits in shadow bound the request. Both are valid until the next call.
 func (p *Parts) Deciding() (at int, part *Part, d *headgate.Decision) {
 	p.best = p.best[:0]
 	for i := range p.List {

@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// quota reports whether a limit in quota mode binds the part, whether the part is beyond it,
-// and for how long. A limit that is in shadow mode as well binds and is never exceeded.
+// quota reports whether a limit in quota mode binds the part, whether the part is beyond it, and
+// for how long. A limit that is also in shadow mode binds, but is never exceeded.
 func (p *Parts) quota(part *Part) (binds, beyond bool, wait time.Duration) {
 	if part.Op == headgate.OpRefund {
 		return false, false, 0
@@ -31,7 +31,7 @@ func (p *Parts) quota(part *Part) (binds, beyond bool, wait time.Duration) {
 	return binds, beyond, wait
 }
 
-// inQuota reports whether the limit that decided is in quota mode.
+// inQuota reports whether the limit of a decision is in quota mode.
 func (p *Parts) inQuota(part *Part, d *headgate.Decision) bool {
 	if part.Leaf != nil {
 		return part.Leaf.Quota
@@ -43,10 +43,9 @@ func (p *Parts) inQuota(part *Part, d *headgate.Decision) bool {
 	return r != nil && r.Mode == policy.ModeQuota
 }
 
-// spend has quotas turn the request away if all parts that have one are beyond it, as
-// envoyproxy/ratelimit does: where there are several, what asks may take any of them, and
-// where none has anything left there is nothing to take. The part that has to wait the
-// shortest denies then.
+// spend turns the request away if all parts with a quota are beyond it, and reports whether it did.
+// A request with several quotas may use any of them, as in envoyproxy/ratelimit, so it is denied
+// only when none has anything left. The part with the shortest wait then denies.
 func (p *Parts) spend(parts []Part) bool {
 	var soonest *Part
 	var least time.Duration

@@ -35,28 +35,27 @@ const (
 	GivenEpoch
 )
 
-// Request is one request of a door. The door fills in what the caller asks for, calls
-// Decide, and tells the caller the [Outcome]. A Request can be used again after Reset,
-// and keeps the room that it took. It is not safe for concurrent use.
+// Request is one request of a door. The door fills in what the caller asks for, calls Decide, and
+// tells the caller the [Outcome]. After Reset, a Request can be used again, and keeps its memory.
+// It is not safe for concurrent use.
 type Request struct {
-	// Ask has what to do, the descriptor or the named checks, their costs and the time:
-	// Op, Descriptor, Named, Cost and At. A door may set the Policy, to one that it has
-	// taken from the Decider; otherwise it is the one in force.
+	// Ask has the fields that the door fills in: Op, Descriptor or Named, Cost and At. A door may
+	// also set Policy to one that it got from the Decider; otherwise the policy in force is used.
 	Ask
-	// Given says which fields there are. Without GivenCost the cost is 1.
+	// Given says which fields the caller has sent. Without GivenCost the cost is 1.
 	Given Given
-	// Beyond is how many entries or checks the caller sent beyond the bounds. The door
-	// does not have to keep them.
+	// Beyond is how many entries or checks the caller sent beyond the bounds. The door does not
+	// have to keep them.
 	Beyond int
-	// Reserve makes the request, an OpTake, one whose cost is an estimate.
+	// Reserve says that the cost is an estimate to be reserved. Op must be OpTake.
 	Reserve bool
 	// ID and LifetimeMS are the terms by which the request is remembered.
 	ID         string
 	LifetimeMS int64
 	// Unordered says that the door does not know the order of the descriptor's entries.
 	Unordered bool
-	// Borrowed says that the strings share the memory of more than the request, so that
-	// what is remembered has to be copied.
+	// Borrowed says that the strings share memory with more than the request, so strings that are
+	// remembered must be copied.
 	Borrowed bool
 
 	// Faults are the mistakes in the request. The door adds what it could not read;
@@ -77,12 +76,12 @@ func (r *Request) Reset() {
 	clear(r.Unenforced)
 	unenforced := r.Unenforced[:0]
 	descriptor, named, checks, faults, decisions := r.Descriptor[:0], r.Named[:0], r.Checks[:0], r.Faults[:0], r.decisions[:0]
-	*r = Request{} // Without a copy, which a literal with what is kept would be.
+	*r = Request{} // A literal with the kept fields would be copied.
 	r.Descriptor, r.Named, r.Checks, r.Faults, r.decisions = descriptor, named, checks, faults, decisions
 	r.Unenforced = unenforced
 }
 
-// maxAt bounds times to what any language's numbers hold exactly.
+// maxAt bounds times to integers that a float64 holds exactly, as in many languages.
 const maxAt = 1 << 53
 
 // Entry returns the descriptor's entry of that name, or nil.
@@ -126,7 +125,7 @@ func (r *Request) Bind(d Decider) {
 		r.Policy = d.Policy()
 	}
 	if len(r.Faults) > 0 && r.Faults.Kind() == Malformed {
-		// Half of what could be found would follow from what could not be read.
+		// Many further faults would only follow from what could not be read.
 		return
 	}
 	r.Check()
@@ -145,7 +144,7 @@ func (r *Request) Bind(d Decider) {
 	for i := range r.Checks {
 		r.Checks[i].At = headgate.Instant(r.At)
 	}
-	// The store would refuse the same, but does not know the field.
+	// The store would refuse the same, but does not know the name of the field.
 	if len(r.Checks) > 1 {
 		if err := store.Validate(headgate.OpTake, r.Checks); err != nil {
 			r.Faults.AddError(p, false, err)
@@ -182,7 +181,7 @@ func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 		r.decisions, err = d.Take(ctx, &r.Ask, r.decisions[:0])
 	}
 	if err == nil && len(r.Checks) > 0 && len(r.decisions) == 0 && r.Op != headgate.OpReset {
-		// Without decisions a request passes, and this one must not.
+		// A request without decisions would pass, and this one must not.
 		err = headgate.ErrUnavailable
 	}
 	if err != nil {
@@ -199,7 +198,7 @@ func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 	return o
 }
 
-// GiveBack gives back what the request has charged under these of its checks.
+// GiveBack gives back what the request has charged for the given checks.
 func (r *Request) GiveBack(ctx context.Context, d Decider, checks []headgate.Check) error {
 	ask := r.Ask
 	ask.Op, ask.Checks = headgate.OpRefund, checks
@@ -207,8 +206,8 @@ func (r *Request) GiveBack(ctx context.Context, d Decider, checks []headgate.Che
 	return err
 }
 
-// Check finds what is wrong with the request before any rule is looked at, and applies the
-// defaults. Decide calls it.
+// Check adds the faults that can be found without any rule, and applies the defaults. Decide calls
+// it.
 func (r *Request) Check() {
 	f := &r.Faults
 	switch r.Given & (GivenDescriptor | GivenChecks) {
@@ -281,12 +280,12 @@ func (r *Request) checkNamed() {
 			n.Cost = 1
 		case n.Cost < 1 || n.Cost > headgate.MaxCount:
 			f.number(check(i, "cost"), n.Cost, 1, headgate.MaxCount, "")
-			n.Cost = 1 // The key may have mistakes of its own.
+			n.Cost = 1 // so that mistakes in the key are still found
 		}
 	}
 }
 
-// bindNamed finds the checks that the caller names.
+// bindNamed makes the checks that the caller has named.
 func (r *Request) bindNamed() {
 	for i := range r.Named {
 		n := &r.Named[i]
@@ -306,9 +305,8 @@ func (r *Request) bindNamed() {
 	}
 }
 
-// Explain says which rules bind the request and why, and charges nothing. Only the
-// descriptor and the cost of the request count. If the outcome is not Decided, there is
-// no explanation.
+// Explain says which rules bind the request and why, and charges nothing. It uses only the
+// descriptor and the cost of the request. If the outcome is not Decided, there is no explanation.
 func (r *Request) Explain(ctx context.Context, d Decider) (explain.Explanation, *Outcome) {
 	o := &r.outcome
 	r.Policy = d.Policy()

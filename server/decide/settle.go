@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Settlement says what a reservation has cost in the end.
+// Settlement is the final cost of a reservation.
 type Settlement struct {
 	// Reservation is the id of the reservation.
 	Reservation string
@@ -18,12 +18,11 @@ type Settlement struct {
 	Given Given
 }
 
-// maxReservation is the longest id of a reservation: ledgers make ids up, and make longer
-// ones of those that they are given.
+// maxReservation is the maximum length of a reservation's id. Ledgers may add to the id that the
+// caller gave.
 const maxReservation = 2 * headgate.MaxID
 
-// Settle makes the cost of a reservation the real one. The outcome's verdict has the
-// state of each limit.
+// Settle settles a reservation at its real cost. The outcome's verdict has the state of each limit.
 func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome {
 	o := &r.outcome
 	o.begin(&r.Policy)

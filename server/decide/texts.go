@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// LimitText is what is always the same in the answers about one limit.
+// LimitText are the parts of the answers about one limit that never change.
 type LimitText struct {
 	Rule, Limit, Algorithm string
 	// Capacity is the largest cost that fits at once, and PeriodMS the period in
@@ -24,9 +24,8 @@ func NewLimitText(rule *headgate.Rule, limit *headgate.Limit) LimitText {
 	}
 }
 
-// Texts keeps for each limit of the policy in force what is always the same about it, in
-// the form T in which a door sends it. It is safe for concurrent use; make one with
-// [NewTexts].
+// Texts keeps the [LimitText] of each limit of the policy in force, in the form T in which a door
+// sends it. It is safe for concurrent use. Make one with [NewTexts].
 type Texts[T any] struct {
 	write func(LimitText) T
 	now   atomic.Pointer[policyTexts[T]]
@@ -38,12 +37,12 @@ type policyTexts[T any] struct {
 	byLimit map[*headgate.Limit]*T
 }
 
-// NewTexts returns texts that are written by the function.
+// NewTexts returns Texts in the form that write makes.
 func NewTexts[T any](write func(LimitText) T) *Texts[T] { return &Texts[T]{write: write} }
 
-// Of returns the text of the decision's limit. The texts of all limits are written anew
-// when the policy has changed. A store may answer with a limit that is none of the
-// policy's: its text is written for the occasion.
+// Of returns the text of the decision's limit. When the policy has changed, the texts of all its
+// limits are made again. If a store answers with a limit that is not in the policy, its text is
+// made for this call only.
 func (t *Texts[T]) Of(set *policy.Set, d *headgate.Decision) *T {
 	now := t.now.Load()
 	if now == nil || now.set != set {

@@ -107,12 +107,13 @@ func (p *Parts) together(ctx context.Context, d Decider, parts []Part) error {
 	return nil
 }
 
-// giveBack returns what the takes of a request were charged that is not admitted after all.
+// giveBack gives back what the takes of a request were charged, because the request is not admitted
+// after all.
 func (p *Parts) giveBack(ctx context.Context, d Decider, parts []Part) error {
 	takes, b := &p.batches[headgate.OpTake], &p.batches[headgate.OpPeek]
 	b.reset()
 	b.ask.Descriptor = takes.ask.Descriptor
-	var charges []int // the places of the checks among those of the takes
+	var charges []int // for each check to give back, its index among the takes
 	for i := range takes.ask.Checks {
 		c, charged := takes.ask.Checks[i], false
 		for j := range takes.decisions {
@@ -225,8 +226,8 @@ func (p *Parts) gather(part *Part) {
 	part.decisions.to = len(p.decisions)
 }
 
-// fill is for a part that was carried out by itself and whose cost did not fit. It takes what is
-// left of the limits. Told are the part's decisions among those that the Decider is told.
+// fill takes what is left of the limits, for a part that was charged separately and whose cost did
+// not fit. told are the part's decisions in p.Told.
 func (p *Parts) fill(ctx context.Context, d Decider, part *Part, told []headgate.Decision) error {
 	if part.Op != headgate.OpTake {
 		return nil
@@ -257,8 +258,8 @@ func (p *Parts) fill(ctx context.Context, d Decider, part *Part, told []headgate
 	return nil
 }
 
-// fillIn copies the state from other decisions about the same limits, in the same order, to
-// the decisions about one check.
+// fillIn updates the decisions about one check with the state from later decisions about the same
+// limits, in the same order.
 func fillIn(decisions []headgate.Decision, check int, now []headgate.Decision) {
 	for i := range decisions {
 		if d := &decisions[i]; d.Check == check && len(now) > 0 {
