@@ -1,5 +1,5 @@
-// Package servers starts real servers for tests: Redis and Valkey, PostgreSQL, memcached
-// and Kafka.
+// Package servers starts real servers for tests: Redis and Valkey, PostgreSQL, memcached,
+// Kafka and RabbitMQ.
 //
 // # Basics
 //
@@ -23,8 +23,8 @@
 // [Server.SetClock] and [Daemon.SetClock] set the wall clock of one server, and [SetClock]
 // that of any process, on Linux and amd64.
 //
-// [StartPostgres], [StartMemcached] and [StartKafka] start a [Daemon] of those that are no
-// Redis, which can be killed, paused and started again as well, and so does
+// [StartPostgres], [StartMemcached], [StartKafka] and [StartRabbitMQ] start a [Daemon] of those
+// that are no Redis, which can be killed, paused and started again as well, and so does
 // [StartPgBouncer], which stands before a PostgreSQL. PostgreSQL and PgBouncer refuse to run
 // as root, and are then run as the user postgres or nobody.
 //

@@ -1,0 +1,162 @@
+package servers
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// RabbitMQ is a running RabbitMQ: one node, with the user "guest" and the password "guest".
+type RabbitMQ struct {
+	*Daemon
+	environment []string
+}
+
+// rabbitmqPrograms is where Debian keeps RabbitMQ's own scripts. Those in the PATH change to
+// the user rabbitmq and to the files of the system's node.
+const rabbitmqPrograms = "/usr/lib/rabbitmq/bin/"
+
+// StartRabbitMQ starts a RabbitMQ without queues, and waits until it serves. It fails the test
+// if the program is missing or does not come up. The server is killed when the test and its
+// subtests end. Settings are lines of its configuration, such as
+// "consumer_timeout = 60000".
+//
+// The node has a name, a cookie, a home and a port mapper (epmd) of its own, so that it meets
+// no other node of this machine.
+func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
+	t.Helper()
+	for _, program := range []string{rabbitmqPrograms + "rabbitmq-server", "epmd"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("servers: %s is not installed (%v): run `make test`, which installs it, or `apt-get install rabbitmq-server`",
+				filepath.Base(program), err)
+		}
+	}
+	d := &Daemon{t: t, name: "rabbitmq", dir: t.TempDir()}
+	r := &RabbitMQ{Daemon: d}
+	cookie := make([]byte, 16)
+	_, _ = rand.Read(cookie) // never fails
+	if err := os.WriteFile(filepath.Join(d.dir, ".erlang.cookie"), []byte(hex.EncodeToString(cookie)), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.dir, "plugins"), []byte("[].\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mapper := startPortMapper(t)
+	distribution := Port(t)
+	configuration := filepath.Join(d.dir, "rabbitmq.conf")
+	d.command = func() *exec.Cmd {
+		// Its port is another one if the first was taken meanwhile.
+		lines := append([]string{
+			"listeners.tcp.1 = " + d.Addr(),
+			"log.file = false",
+			"log.console = true",
+			"log.console.level = warning",
+			"disk_free_limit.absolute = 1MB",
+		}, settings...)
+		if err := os.WriteFile(configuration, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.environment = append(os.Environ(),
+			"HOME="+d.dir,
+			"ERL_EPMD_ADDRESS="+loopback,
+			"ERL_EPMD_PORT="+strconv.Itoa(mapper),
+			"RABBITMQ_CONF_ENV_FILE="+os.DevNull,
+			"RABBITMQ_CONFIG_FILE="+configuration,
+			"RABBITMQ_DIST_PORT="+strconv.Itoa(distribution),
+			"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(d.dir, "plugins"),
+			"RABBITMQ_LOG_BASE="+filepath.Join(d.dir, "log"),
+			"RABBITMQ_MNESIA_BASE="+filepath.Join(d.dir, "data"),
+			fmt.Sprintf("RABBITMQ_NODENAME=headgate-%d@localhost", d.port),
+			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2",
+			// The script becomes the server, instead of waiting for it: a kill hits the server.
+			"detached=yes",
+		)
+		cmd := exec.Command(rabbitmqPrograms + "rabbitmq-server")
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = d.dir, r.environment, attributes()
+		return cmd
+	}
+	d.ready = d.identifyRabbitMQ
+	startDaemon(d)
+	return r
+}
+
+// startPortMapper starts the program by which nodes and rabbitmqctl find each other, and
+// returns its port. A node would start one that outlives it.
+func startPortMapper(t testing.TB) int {
+	t.Helper()
+	d := &Daemon{t: t, name: "epmd", dir: t.TempDir()}
+	d.command = func() *exec.Cmd {
+		cmd := exec.Command("epmd", "-address", loopback, "-port", strconv.Itoa(d.port))
+		cmd.Dir, cmd.SysProcAttr = d.dir, attributes()
+		return cmd
+	}
+	d.ready = func(ctx context.Context) error {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp", d.Addr())
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	startDaemon(d)
+	return d.port
+}
+
+// URL is the server's address for clients.
+func (r *RabbitMQ) URL() string { return "amqp://guest:guest@" + r.Addr() + "/" }
+
+// Control runs rabbitmqctl with arguments such as "set_vm_memory_high_watermark", "0.4", and
+// returns what it prints. It takes seconds. It fails the test if the command fails.
+func (r *RabbitMQ) Control(args ...string) string {
+	r.t.Helper()
+	const patience = 2 * time.Minute
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, rabbitmqPrograms+"rabbitmqctl", append([]string{"--quiet"}, args...)...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = r.dir, r.environment, attributes()
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := cmd.Run(); err != nil {
+		r.t.Fatalf("servers: rabbitmqctl %s: %v:\n%s%s", strings.Join(args, " "), err, out.Bytes(), problems.Bytes())
+	}
+	return out.String()
+}
+
+// identifyRabbitMQ returns an error unless an AMQP server greets on the port.
+func (d *Daemon) identifyRabbitMQ(ctx context.Context) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", d.Addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Write([]byte("AMQP\x00\x00\x09\x01")); err != nil {
+		return err
+	}
+	answer := make([]byte, 11)
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return err
+	}
+	// A method of channel 0, whatever its length: connection.start.
+	if answer[0] != 1 || !bytes.Equal(answer[7:], []byte{0, 10, 0, 10}) {
+		return errors.New("something that is no RabbitMQ answers on its port")
+	}
+	return nil
+}
