@@ -14,16 +14,19 @@ require (
 	github.com/headgate/headgate/client v0.1.0
 	github.com/headgate/headgate/contrib/kafka v0.1.0
 	github.com/headgate/headgate/contrib/kafka/kafkaprom v0.1.0
+	github.com/headgate/headgate/contrib/rabbitmq v0.1.0
 	github.com/headgate/headgate/store/memcached v0.1.0
 	github.com/headgate/headgate/store/postgres v0.1.0
 	github.com/headgate/headgate/store/redis v0.1.0
 	github.com/headgate/headgate/telemetry/prom v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.25.0
+	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/kadm v1.19.0
+	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 )

@@ -39,6 +39,9 @@ func Rooms() []Room {
 		{"internal/routes", []string{".", "policy", "internal/spelling"}},
 		// The texts of errors for people.
 		{"internal/errtext", nil},
+		// What consumers of queues share: how tries end, and who may begin.
+		{"internal/attempt", []string{".", "flow"}},
+		{"internal/dispatch", []string{".", "flow", "internal/attempt"}},
 		// What the tests of several modules share; only they import it.
 		{"internal", nil},
 
@@ -71,7 +74,7 @@ func Rooms() []Room {
 		{"httplimit/httplimittest", []string{".", "policy", "policy/inprogress", "flow", "httplimit", "store/memory"}},
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
-		{"contrib/*", append([]string{"httplimit"}, adapter...)},
+		{"contrib/*", append([]string{"httplimit", "internal/attempt", "internal/dispatch"}, adapter...)},
 		{"telemetry/*", []string{".", "internal/errtext", "policy", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.

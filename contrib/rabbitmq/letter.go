@@ -1,0 +1,191 @@
+package rabbitmq
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Headers of messages. Those of letters, which are messages in retry tiers, dead-letter
+// queues, and what comes back from a tier, are text, except for attempts, which are a number. Times
+// are RFC 3339 in UTC.
+const (
+	// HeaderSent is when the message was published first, in milliseconds since 1970. A
+	// Publisher sets it, and so can a broker with the plugin
+	// rabbitmq_message_timestamp, which has the same header.
+	HeaderSent = "timestamp_in_ms"
+	// HeaderQueue is the queue that the message was consumed from, and HeaderExchange and
+	// HeaderKey say what it was published to at first.
+	HeaderQueue    = "headgate-queue"
+	HeaderExchange = "headgate-exchange"
+	HeaderKey      = "headgate-routing-key"
+	// HeaderReason is the error of the last attempt, at most 1,000 bytes of it.
+	HeaderReason = "headgate-reason"
+	// HeaderAttempts is how often it was tried, in all tiers together.
+	HeaderAttempts = "headgate-attempts"
+	// HeaderFailed is when it failed last.
+	HeaderFailed = "headgate-failed"
+	// HeaderDue is when it may be tried again: in tiers, and after them, only.
+	HeaderDue = "headgate-due"
+	// HeaderTier is the number of the tier that it is in, or was in last, from 1.
+	HeaderTier = "headgate-tier"
+)
+
+const (
+	headerPrefix = "headgate-"
+	maxReason    = 1000
+)
+
+// Origin says where a letter was first, and what has happened since.
+type Origin struct {
+	// Queue is what it was consumed from; Exchange and Key what it was published to.
+	Queue, Exchange, Key string
+	// Reason is the last error, or what the broker says where that has moved the message:
+	// "delivery_limit", "expired", "maxlen" or "rejected".
+	Reason string
+	// Attempts is how often it was tried, as far as is known, and Failed when it failed last.
+	Attempts int
+	Failed   time.Time
+	// Due is zero except in tiers, and after them. Tier is their number, from 1.
+	Due  time.Time
+	Tier int
+}
+
+// OriginOf reads the headers of a message, ours or those of the broker. It is false if it
+// has none that make sense. Whoever may publish to the queue may have written them.
+func OriginOf(headers amqp.Table) (Origin, bool) {
+	o := Origin{
+		Queue: text(headers[HeaderQueue]), Exchange: text(headers[HeaderExchange]), Key: text(headers[HeaderKey]),
+		Reason: text(headers[HeaderReason]),
+	}
+	var ok bool
+	if o.Attempts, ok = number(headers[HeaderAttempts]); !ok {
+		return fromBroker(headers)
+	}
+	if o.Tier, ok = number(headers[HeaderTier]); !ok {
+		return Origin{}, false
+	}
+	var err error
+	if o.Failed, err = time.Parse(time.RFC3339Nano, text(headers[HeaderFailed])); err != nil {
+		return Origin{}, false
+	}
+	if due, ok := headers[HeaderDue]; ok {
+		if o.Due, err = time.Parse(time.RFC3339Nano, text(due)); err != nil {
+			return Origin{}, false
+		}
+	}
+	// What the broker has moved since is told by the broker.
+	if last, ok := fromBroker(headers); ok && last.Reason != "expired" {
+		o.Queue, o.Reason, o.Failed = last.Queue, last.Reason, last.Failed
+	}
+	return o, o.Queue != ""
+}
+
+// fromBroker reads what the broker writes when it moves a message by itself.
+func fromBroker(headers amqp.Table) (Origin, bool) {
+	deaths, _ := headers["x-death"].([]any)
+	if len(deaths) == 0 {
+		return Origin{}, false
+	}
+	last, _ := deaths[0].(amqp.Table) // the latest is the first
+	o := Origin{Queue: text(last["queue"]), Exchange: text(last["exchange"]), Reason: text(last["reason"])}
+	if keys, _ := last["routing-keys"].([]any); len(keys) > 0 {
+		o.Key = text(keys[0])
+	}
+	if at, ok := last["time"].(time.Time); ok {
+		o.Failed = at
+	}
+	if n, ok := number(headers["x-delivery-count"]); ok && o.Reason == "delivery_limit" {
+		o.Attempts = n
+	}
+	return o, o.Queue != ""
+}
+
+func text(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	}
+	return ""
+}
+
+// number is a count, which must not be negative.
+func number(value any) (int, bool) {
+	var n int64
+	switch v := value.(type) {
+	case int64:
+		n = v
+	case int32:
+		n = int64(v)
+	case int16:
+		n = int64(v)
+	case int:
+		n = int64(v)
+	default:
+		return 0, false
+	}
+	const most = 1 << 30
+	return int(n), n >= 0 && n < most
+}
+
+// Sent is when a message was published first: by its header in milliseconds, or by its
+// timestamp in seconds. It is false if the message has neither.
+func Sent(d *amqp.Delivery) (time.Time, bool) {
+	if ms, ok := d.Headers[HeaderSent].(int64); ok && ms > 0 {
+		return time.UnixMilli(ms), true
+	}
+	return d.Timestamp, !d.Timestamp.IsZero()
+}
+
+// letter is the message to publish to a queue after an error. tier is 0 for a dead-letter
+// queue, and due is zero.
+func (c *Consumer) letter(it *item, queue string, err error, tier int, due time.Time) Message {
+	d := it.delivery
+	headers := amqp.Table{}
+	for key, value := range d.Headers {
+		if !strings.HasPrefix(key, headerPrefix) && !ofBroker[key] {
+			headers[key] = value
+		}
+	}
+	headers[HeaderQueue] = c.config.Queue.Name
+	headers[HeaderExchange], headers[HeaderKey] = d.Exchange, d.RoutingKey
+	headers[HeaderReason] = shortened(err.Error())
+	headers[HeaderAttempts] = int64(it.origin.Attempts + it.tries)
+	headers[HeaderFailed] = time.Now().UTC().Format(time.RFC3339Nano)
+	headers[HeaderTier] = int64(max(tier, it.origin.Tier))
+	if !due.IsZero() {
+		headers[HeaderDue] = due.UTC().Format(time.RFC3339Nano)
+	}
+	return Message{Key: queue, Publishing: amqp.Publishing{
+		Headers: headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
+		DeliveryMode: amqp.Persistent, Priority: d.Priority, CorrelationId: d.CorrelationId,
+		ReplyTo: d.ReplyTo, MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId,
+		Body: d.Body,
+		// Neither Expiration, by which it would leave a tier early, nor UserId, which must
+		// be the one that publishes.
+	}}
+}
+
+// ofBroker are headers that the broker writes, and those by which it would send copies of a
+// letter to where the message had copies.
+var ofBroker = map[string]bool{
+	"CC": true, "BCC": true, "x-death": true, "x-delivery-count": true,
+	"x-first-death-exchange": true, "x-first-death-queue": true, "x-first-death-reason": true,
+	"x-last-death-exchange": true, "x-last-death-queue": true, "x-last-death-reason": true,
+}
+
+// shortened is at most maxReason bytes of a text.
+func shortened(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+}
+
+// copied is a table that may be written to.
+func copied(t amqp.Table) amqp.Table {
+	c := make(amqp.Table, len(t)+1)
+	maps.Copy(c, t)
+	return c
+}

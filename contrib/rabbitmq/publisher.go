@@ -1,0 +1,396 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/attempt"
+)
+
+// Message is what to publish.
+type Message struct {
+	// Exchange and Key say where to. The exchange "" sends to the queue whose name is the
+	// Key.
+	Exchange, Key string
+	// Optional allows that the message goes nowhere. Without it, a message that no queue
+	// gets is a [*ReturnedError].
+	Optional bool
+	// Publishing is the message itself. The Publisher sets what is zero: DeliveryMode to
+	// persistent, MessageId to a random one, Timestamp to now. It also sets the header
+	// [HeaderSent], since the Timestamp is in whole seconds. A MessageId must be unique.
+	amqp.Publishing
+}
+
+// PublisherConfig says how to publish. NewPublisher refuses one that cannot work.
+type PublisherConfig struct {
+	Broker Broker
+	// Topology is declared or checked each time the Publisher connects.
+	Topology Topology
+	// MaxOutstanding is how many messages may be in memory until they are confirmed, 1 to
+	// 1,000,000. Further calls of Publish wait. Zero means 1,000.
+	MaxOutstanding int
+	// AtMostOnce returns [ErrUnconfirmed] for what was sent over a connection that broke.
+	// Without it, what was not confirmed is sent again, and may be there twice: with the same
+	// MessageId.
+	AtMostOnce bool
+	// Hooks are told what happens.
+	Hooks PublisherHooks
+}
+
+// PublisherHooks are called as things happen. Any of them may be nil. They run in
+// goroutines of the Publisher, and must be quick; they may call Stats.
+type PublisherHooks struct {
+	// Error is called with trouble of the connection or the topology. The Publisher goes on
+	// by itself.
+	Error func(err error)
+	// Blocked is called when the broker takes no messages any more, with its reason, such
+	// as "low on memory", and Unblocked when it does again, or the connection has ended.
+	Blocked   func(reason string)
+	Unblocked func()
+}
+
+// PublisherStats is a snapshot of a Publisher.
+type PublisherStats struct {
+	// Outstanding is how many messages are in memory. Connected says that there is a
+	// connection, and Blocked that the broker takes no messages now.
+	Outstanding        int
+	Connected, Blocked bool
+	PublisherCounts
+}
+
+// PublisherCounts count since the Publisher was made.
+type PublisherCounts struct {
+	// Confirmed, Refused and Returned count messages by how they ended, and Unsent and
+	// Unconfirmed those whose context ended, or that the end of the Publisher cut off, before
+	// they were sent and after.
+	Confirmed, Refused, Returned, Unsent, Unconfirmed uint64
+	// Resent counts messages that were sent again, Connects connections, and Blocks how
+	// often the broker took no messages.
+	Resent, Connects, Blocks uint64
+}
+
+// Publisher publishes over a connection of its own, which it makes again when it breaks.
+// Make one with NewPublisher, and end it with Close. Its methods are safe for concurrent use.
+type Publisher struct {
+	config PublisherConfig
+	slots  chan struct{} // one element for each message in memory
+	// work is told that there is something to write or that it may be written again.
+	work    chan struct{}
+	life    context.Context
+	kill    context.CancelFunc
+	closing chan struct{} // closed when nothing new is taken
+	close   func()
+	empty   chan struct{} // told when there is nothing in memory
+	ended   chan struct{} // closed when all goroutines have ended
+
+	mu sync.Mutex // guards what follows
+	// waiting is what was not written yet, in order. suspects is what to write first, one
+	// by one: one of them had the broker close the channel.
+	waiting, suspects []*publication
+	session           *outlet // nil while there is no connection
+	outstanding       int
+	over              bool // nothing is written any more
+	counts            PublisherCounts
+}
+
+// publication is a message on its way. The Publisher's lock guards it.
+type publication struct {
+	message  Message
+	err      error
+	returned *ReturnedError
+	written  bool // at least once
+	left     bool // its caller is gone
+	over     bool
+	done     chan struct{} // closed when it is over
+}
+
+// DefaultMaxOutstanding is the MaxOutstanding of a PublisherConfig that has none.
+const DefaultMaxOutstanding = 1000
+
+// NewPublisher returns a Publisher, which connects by itself. The error is a
+// [*headgate.InvalidError] that lists everything that is wrong with the configuration.
+func NewPublisher(config PublisherConfig) (*Publisher, error) {
+	config.Broker.complete()
+	or(&config.MaxOutstanding, DefaultMaxOutstanding)
+	var p headgate.Problems
+	config.Broker.validate(&p)
+	config.Topology.validate(&p, "topology.")
+	const most = 1_000_000
+	between(&p, "max_outstanding", "the number of messages in memory", int64(config.MaxOutstanding), 1, most)
+	if err := p.Err("rabbitmq"); err != nil {
+		return nil, err
+	}
+	publisher := &Publisher{
+		config:  config,
+		slots:   make(chan struct{}, config.MaxOutstanding),
+		work:    make(chan struct{}, 1),
+		closing: make(chan struct{}),
+		empty:   make(chan struct{}, 1),
+		ended:   make(chan struct{}),
+	}
+	publisher.close = sync.OnceFunc(func() { close(publisher.closing) })
+	publisher.life, publisher.kill = context.WithCancel(context.Background())
+	go publisher.run()
+	return publisher, nil
+}
+
+func between(p *headgate.Problems, field, what string, n, least, most int64) {
+	if n < least || n > most {
+		p.Add(field, "%s is %d, must be %d to %d", what, n, least, most)
+	}
+}
+
+// Publish returns when the broker has confirmed the message: nil means that it is in every
+// queue that gets it, on disk if the queue keeps it there. Publish waits while the broker takes no
+// messages, while there is no connection, and while MaxOutstanding messages are on their way;
+// it returns when the context ends, whatever the broker does. Errors are:
+//
+//   - a [*headgate.InvalidError]: the message can never be sent;
+//   - a [*ReturnedError]: no queue gets it, and it is nowhere;
+//   - [ErrRefused]: a queue is full, or the broker could not keep it;
+//   - a [*PublishError]: the broker closes the channel on this message, for instance because
+//     there is no such exchange;
+//   - [ErrUnsent], and the context's error or [ErrClosed]: it was not sent, and is nowhere;
+//   - [ErrUnconfirmed], and the context's error or [ErrClosed]: it was sent, and may be
+//     there or not.
+//
+// The Publisher reads the message's headers and body until then, and after [ErrUnconfirmed]
+// until the broker has confirmed it: do not change them.
+func (p *Publisher) Publish(ctx context.Context, m Message) error {
+	if err := m.validate(); err != nil {
+		return err
+	}
+	m.complete()
+	select {
+	case <-p.closing:
+		return p.unsent(ErrClosed)
+	default:
+	}
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		return p.unsent(context.Cause(ctx))
+	case <-p.closing:
+		return p.unsent(ErrClosed)
+	}
+	w := &publication{message: m, done: make(chan struct{})}
+	if !p.enter(w) {
+		<-p.slots
+		return p.unsent(ErrClosed)
+	}
+	p.wake()
+	select {
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		return p.leave(w, context.Cause(ctx))
+	}
+}
+
+// enter puts a publication among those that wait, unless the Publisher is over.
+func (p *Publisher) enter(w *publication) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return false
+	}
+	p.outstanding++
+	p.waiting = append(p.waiting, w)
+	return true
+}
+
+func (p *Publisher) unsent(cause error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts.Unsent++
+	return fmt.Errorf("%w: %w", ErrUnsent, cause)
+}
+
+// leave is the end of a caller that has waited for long enough. What was not written never
+// will be; what was written stays in memory until its fate is known.
+func (p *Publisher) leave(w *publication, cause error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.over {
+		return w.err
+	}
+	reason := ErrUnsent
+	if w.written {
+		reason = ErrUnconfirmed
+	}
+	err := fmt.Errorf("%w: %w", reason, cause)
+	for _, list := range []*[]*publication{&p.waiting, &p.suspects} {
+		if i := slices.Index(*list, w); i >= 0 {
+			*list = slices.Delete(*list, i, i+1)
+			p.end(w, err)
+			return err
+		}
+	}
+	w.left = true
+	p.counts.Unconfirmed++
+	return err
+}
+
+// end settles a publication. The caller holds the lock.
+func (p *Publisher) end(w *publication, err error) {
+	w.over, w.err = true, err
+	w.message = Message{}
+	close(w.done)
+	p.outstanding--
+	<-p.slots
+	_, returned := errors.AsType[*ReturnedError](err)
+	switch {
+	case w.left && err != nil: // counted when its caller left
+	case err == nil:
+		p.counts.Confirmed++
+	case returned:
+		p.counts.Returned++
+	case errors.Is(err, ErrUnsent):
+		p.counts.Unsent++
+	case errors.Is(err, ErrUnconfirmed):
+		p.counts.Unconfirmed++
+	default:
+		p.counts.Refused++
+	}
+	if p.outstanding == 0 {
+		select {
+		case p.empty <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (p *Publisher) wake() {
+	select {
+	case p.work <- struct{}{}:
+	default:
+	}
+}
+
+// Close takes nothing new and waits until everything is confirmed, or the context ends:
+// then what was not confirmed gets [ErrUnsent] or [ErrUnconfirmed], and the context's error
+// is returned. No goroutine of the Publisher is left afterwards.
+func (p *Publisher) Close(ctx context.Context) error {
+	p.close()
+	var err error
+	for err == nil {
+		p.mu.Lock()
+		n := p.outstanding
+		p.mu.Unlock()
+		if n == 0 {
+			break
+		}
+		select {
+		case <-p.empty:
+		case <-p.ended:
+		case <-ctx.Done():
+			err = fmt.Errorf("rabbitmq: closing the publisher with %d messages outstanding: %w", n, context.Cause(ctx))
+		}
+	}
+	p.kill()
+	<-p.ended
+	return err
+}
+
+// Stats is a snapshot.
+func (p *Publisher) Stats() PublisherStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := PublisherStats{Outstanding: p.outstanding, Connected: p.session != nil, PublisherCounts: p.counts}
+	s.Blocked = s.Connected && p.session.blocked
+	return s
+}
+
+// run keeps a connection until Close.
+func (p *Publisher) run() {
+	defer close(p.ended)
+	defer p.abandon()
+	for tries, turn := 0, 0; p.life.Err() == nil; turn++ {
+		o, err := p.connect(turn)
+		if err == nil {
+			tries = 0
+			err = o.serve()
+			p.lost(o, err)
+		}
+		if p.life.Err() != nil {
+			return
+		}
+		p.trouble(err)
+		tries++
+		if !sleep(p.life, attempt.Backoff(tries, reconnectFirst, reconnectLongest)) {
+			return
+		}
+	}
+}
+
+// abandon ends what is left when the Publisher ends.
+func (p *Publisher) abandon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, list := range [][]*publication{p.suspects, p.waiting} {
+		for _, w := range list {
+			if w.written {
+				p.end(w, fmt.Errorf("%w: %w", ErrUnconfirmed, ErrClosed))
+			} else {
+				p.end(w, fmt.Errorf("%w: %w", ErrUnsent, ErrClosed))
+			}
+		}
+	}
+	p.suspects, p.waiting, p.over = nil, nil, true
+}
+
+func (p *Publisher) trouble(err error) {
+	if h := p.config.Hooks.Error; h != nil && err != nil {
+		h(err)
+	}
+}
+
+// validate refuses what would break the connection for everybody.
+func (m *Message) validate() error {
+	var p headgate.Problems
+	for _, short := range []struct{ field, what, text string }{
+		{"exchange", "name of the exchange", m.Exchange},
+		{"key", "routing key", m.Key},
+		{"content_type", "content type", m.ContentType},
+		{"content_encoding", "content encoding", m.ContentEncoding},
+		{"correlation_id", "correlation id", m.CorrelationId},
+		{"reply_to", "address for replies", m.ReplyTo},
+		{"expiration", "expiration", m.Expiration},
+		{"message_id", "message id", m.MessageId},
+		{"type", "type", m.Type},
+		{"user_id", "user id", m.UserId},
+		{"app_id", "application id", m.AppId},
+	} {
+		if len(short.text) > longest {
+			p.Add(short.field, "the %s is %d bytes long, must be %d at most", short.what, len(short.text), longest)
+		}
+	}
+	if err := m.Headers.Validate(); err != nil {
+		p.Add("headers", "the headers cannot be sent: %v", err)
+	}
+	return p.Err("rabbitmq: message")
+}
+
+// complete fills in what is left out. It changes no table of the caller.
+func (m *Message) complete() {
+	or(&m.DeliveryMode, amqp.Persistent)
+	if m.MessageId == "" {
+		m.MessageId = rand.Text()
+	}
+	now := time.Now()
+	if m.Timestamp.IsZero() {
+		m.Timestamp = now
+		if _, ok := m.Headers[HeaderSent]; !ok {
+			m.Headers = copied(m.Headers)
+			m.Headers[HeaderSent] = now.UnixMilli()
+		}
+	}
+}

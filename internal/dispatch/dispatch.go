@@ -1,0 +1,258 @@
+// Package dispatch starts work that a gate lets in, for consumers of queues.
+//
+// Items that ask the gate with the same key wait for each other: one refusal holds them all
+// back, and those with other keys are asked about meanwhile.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/attempt"
+)
+
+// Config says what to do with items. All functions are needed. Those that are called with
+// the lock must not take it.
+type Config[T any] struct {
+	// Lock is the caller's. It guards the Dispatcher together with what the caller keeps of
+	// its items.
+	Lock sync.Locker
+	// Gate decides what may begin. Nil lets everything in.
+	Gate flow.Gate
+	// Workers is how many items may ask the gate or run at a time, 1 or more.
+	Workers int
+	// Context is the one to ask the gate with. It is called without the lock.
+	Context func(T) context.Context
+	// Wants reports whether an item is still to be run. It is called with the lock, as are
+	// Begin and End, which stand around the time in which an item asks or runs.
+	Wants      func(T) bool
+	Begin, End func(T)
+	// Run does the work, without the lock. It gives the permit back, and sees to it that
+	// End is called, even if it does not return.
+	Run func(T, flow.Permit)
+	// Refused is called with the lock for each refusal, and for a gate that fails. The item
+	// is asked about again.
+	Refused func(T, error)
+	// Never is called with the lock for an item that the gate can never let in.
+	Never func(T, error)
+}
+
+// Dispatcher starts items. The lock of its Config guards it.
+type Dispatcher[T any] struct {
+	config     Config[T]
+	workers    int
+	valves     map[string]*valve[T]
+	free       valve[T] // of what does not ask
+	open, busy queue[*valve[T]]
+}
+
+// valve holds the items that ask the gate with the same key.
+type valve[T any] struct {
+	key   string
+	items queue[work[T]]
+	// asking is how many are asking the gate now, at most width: after a refusal one item
+	// tries, and each that is let in doubles the width.
+	asking, width int
+	// closed means that the gate has refused, until the timer opens the valve. busy means
+	// that an item which ends may open it as well, and waits that it is among those from
+	// which that chooses.
+	closed, busy, waits bool
+	timer               *time.Timer
+	// listed means that the valve is among those to take from.
+	listed bool
+}
+
+type work[T any] struct {
+	item    T
+	request flow.Request
+}
+
+// pauses at the gate when it cannot say when to come again, and when it fails.
+const (
+	askAgain      = 10 * time.Millisecond
+	askAfterError = 250 * time.Millisecond
+)
+
+// New returns a Dispatcher without items.
+func New[T any](config Config[T]) *Dispatcher[T] {
+	d := &Dispatcher[T]{config: config, valves: make(map[string]*valve[T])}
+	d.free.width = config.Workers
+	return d
+}
+
+// Ask sends an item on its way: it asks the gate as soon as a worker is free and none with
+// the same key is held back. The caller holds the lock.
+func (d *Dispatcher[T]) Ask(item T, request flow.Request) {
+	v := d.valves[request.Key]
+	if v == nil {
+		v = &valve[T]{key: request.Key, width: 1}
+		d.valves[v.key] = v
+	}
+	v.items.push(work[T]{item, request})
+	d.list(v)
+}
+
+// Start is Ask for an item that does not ask the gate. The caller holds the lock.
+func (d *Dispatcher[T]) Start(item T) {
+	d.free.items.push(work[T]{item: item})
+	d.list(&d.free)
+}
+
+// list puts a valve among those to take from if there is something to take, and sees to
+// it that somebody takes it.
+func (d *Dispatcher[T]) list(v *valve[T]) {
+	if !v.listed && !v.closed && v.items.len() > 0 && v.asking < v.width {
+		v.listed = true
+		d.open.push(v)
+	}
+	if v.items.len() == 0 && v.asking == 0 && !v.closed && d.valves[v.key] == v {
+		delete(d.valves, v.key)
+	}
+	d.hire()
+}
+
+// hire starts a worker if there is work for one more.
+func (d *Dispatcher[T]) hire() {
+	if d.open.len() > 0 && d.workers < d.config.Workers {
+		d.workers++
+		go d.work()
+	}
+}
+
+// take returns the next item and its valve, or nil: the valves in turn, and each in the
+// order of its items.
+func (d *Dispatcher[T]) take() (*valve[T], work[T]) {
+	for d.open.len() > 0 {
+		v := d.open.pop()
+		v.listed = false
+		for v.items.len() > 0 {
+			if w := v.items.pop(); d.config.Wants(w.item) {
+				v.asking++
+				d.config.Begin(w.item)
+				d.list(v)
+				return v, w
+			}
+		}
+		d.list(v)
+	}
+	return nil, work[T]{}
+}
+
+// work runs items until there are none. A handler that ends its goroutine ends a worker,
+// and another takes its place.
+func (d *Dispatcher[T]) work() {
+	defer func() {
+		d.config.Lock.Lock()
+		defer d.config.Lock.Unlock()
+		d.workers--
+		d.hire()
+	}()
+	for {
+		d.config.Lock.Lock()
+		v, w := d.take()
+		d.config.Lock.Unlock()
+		if v == nil {
+			return
+		}
+		d.pass(v, w)
+	}
+}
+
+// pass asks the gate for an item and runs it.
+func (d *Dispatcher[T]) pass(v *valve[T], w work[T]) {
+	var permit flow.Permit
+	var err error
+	if d.config.Gate != nil && v != &d.free {
+		permit, err = d.config.Gate.TryAcquire(d.config.Context(w.item), w.request)
+	}
+	d.config.Lock.Lock()
+	v.asking--
+	if err == nil {
+		v.width = min(2*v.width, d.config.Workers)
+		d.list(v)
+		d.config.Lock.Unlock()
+		d.config.Run(w.item, permit)
+		return
+	}
+	defer d.config.Lock.Unlock()
+	defer d.config.End(w.item)
+	d.refused(v, w, err)
+}
+
+// refused closes the valve, and puts the item back to where it was, unless it can never
+// pass.
+func (d *Dispatcher[T]) refused(v *valve[T], w work[T], err error) {
+	after, busy := askAfterError, false
+	rejection, ok := errors.AsType[*flow.Rejection](err)
+	switch {
+	case !d.config.Wants(w.item):
+		d.list(v)
+		return
+	case ok && rejection.RetryAfter == headgate.Never, errors.Is(err, headgate.ErrInvalid):
+		d.config.Never(w.item, err)
+		d.list(v)
+		return
+	case ok:
+		after = max(rejection.RetryAfter, time.Millisecond)
+		if rejection.RetryAfter <= 0 {
+			after = askAgain
+		}
+		busy = rejection.Reason != flow.ReasonRate
+	}
+	d.config.Refused(w.item, err)
+	v.items.unpop(w)
+	v.width = 1
+	d.shut(v, attempt.Stagger(after), busy)
+}
+
+// shut closes a valve for a while. One that is closed stays so for as long as it was to be.
+func (d *Dispatcher[T]) shut(v *valve[T], after time.Duration, busy bool) {
+	if v.closed {
+		return
+	}
+	v.closed, v.busy = true, busy
+	if busy && !v.waits {
+		v.waits = true
+		d.busy.push(v)
+	}
+	v.timer = time.AfterFunc(after, func() {
+		d.config.Lock.Lock()
+		defer d.config.Lock.Unlock()
+		d.reopen(v)
+	})
+}
+
+func (d *Dispatcher[T]) reopen(v *valve[T]) {
+	if !v.closed {
+		return
+	}
+	v.timer.Stop()
+	v.closed, v.busy = false, false
+	d.list(v)
+}
+
+// Freed opens a valve that waits for a permit, since one was given back. The caller holds
+// the lock.
+func (d *Dispatcher[T]) Freed() {
+	for d.busy.len() > 0 {
+		v := d.busy.pop()
+		v.waits = false
+		if v.busy {
+			d.reopen(v)
+			return
+		}
+	}
+}
+
+// Prune forgets the items that are not wanted any more, which would otherwise stay until
+// their valves open. The caller holds the lock.
+func (d *Dispatcher[T]) Prune() {
+	d.free.items.keep(func(w work[T]) bool { return d.config.Wants(w.item) })
+	for _, v := range d.valves {
+		v.items.keep(func(w work[T]) bool { return d.config.Wants(w.item) })
+	}
+}

@@ -1,0 +1,429 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/contrib/rabbitmq"
+)
+
+var blockedFor = flag.Duration("blocked", 5*time.Second, "how long TestMemoryAlarm keeps the broker short of memory")
+
+// TestPublisher has one broker for all that do not break it.
+func TestPublisher(t *testing.T) {
+	n := start(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, n *node)
+	}{
+		{"confirmed", confirmed},
+		{"returned", returned},
+		{"full queue", fullQueue},
+		{"no such exchange", noSuchExchange},
+		{"closed connections", closedConnections},
+		{"closed", closed},
+		{"invalid", invalid},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, n.of(t)) })
+	}
+}
+
+// confirmed: what was confirmed is in the queue, persistent, and says when it was sent.
+func confirmed(t *testing.T, n *node) {
+	both(t, "confirmed", func(t *testing.T, q rabbitmq.Queue) {
+		n := n.of(t)
+		n.queue(q)
+		const count = 3000
+		n.fill(q.Name, count)
+		ch := n.channel()
+		if got := depth(t, ch, q.Name); got != count {
+			t.Fatalf("%d messages are in the queue, want %d", got, count)
+		}
+		d := n.read(q.Name, 1)[0]
+		sent, ok := rabbitmq.Sent(&d)
+		if !ok || time.Since(sent) > time.Minute || sent.Nanosecond() == 0 && d.Headers[rabbitmq.HeaderSent] == nil || d.MessageId == "" || d.DeliveryMode != amqp.Persistent {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// returned: a message that no queue gets is told to whoever published it, and to nobody else.
+func returned(t *testing.T, n *node) {
+	queue := n.queue(rabbitmq.Queue{Name: "returned"})
+	p := n.publisher(rabbitmq.PublisherConfig{})
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			if i%2 == 0 {
+				if err := p.Publish(t.Context(), to(queue, fmt.Sprint(i))); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			err := p.Publish(t.Context(), to("nobody", fmt.Sprint(i)))
+			if e, ok := errors.AsType[*rabbitmq.ReturnedError](err); !ok || e.Key != "nobody" || e.Code != amqp.NoRoute {
+				t.Errorf("error %v, want a ReturnedError", err)
+			}
+		})
+	}
+	all.Wait()
+	m := to("nobody", "")
+	m.Optional = true
+	if err := p.Publish(t.Context(), m); err != nil {
+		t.Error(err)
+	}
+	if s := p.Stats(); s.Returned != 100 || s.Confirmed != 101 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// fullQueue: a queue that is full refuses, and loses nothing that it has confirmed.
+func fullQueue(t *testing.T, n *node) {
+	both(t, "full", func(t *testing.T, q rabbitmq.Queue) {
+		n := n.of(t)
+		q.MaxLength = 100
+		n.queue(q)
+		p := n.publisher(rabbitmq.PublisherConfig{MaxOutstanding: 10})
+		confirmed := 0
+		for i := range 1000 {
+			err := p.Publish(t.Context(), to(q.Name, fmt.Sprint(i)))
+			if err == nil {
+				confirmed++
+				continue
+			}
+			if !errors.Is(err, rabbitmq.ErrRefused) {
+				t.Fatal(err)
+			}
+		}
+		got := make(map[string]bool)
+		for _, d := range n.read(q.Name, confirmed) {
+			got[string(d.Body)] = true
+		}
+		if confirmed < 100 || confirmed == 1000 || len(got) != confirmed {
+			t.Errorf("%d were confirmed, and %d of them are there", confirmed, len(got))
+		}
+		t.Logf("a queue of at most 100 has confirmed %d, one after the other", confirmed)
+	})
+}
+
+// noSuchExchange: the broker closes the channel on one message, and only that one fails.
+func noSuchExchange(t *testing.T, n *node) {
+	queue := n.queue(rabbitmq.Queue{Name: "exchange"})
+	p := n.publisher(rabbitmq.PublisherConfig{})
+	var all sync.WaitGroup
+	for i := range 300 {
+		all.Go(func() {
+			m := to(queue, fmt.Sprint(i))
+			if i%100 == 50 {
+				m.Exchange = "none"
+			}
+			err := p.Publish(t.Context(), m)
+			if e, ok := errors.AsType[*rabbitmq.PublishError](err); ok != (m.Exchange != "") || ok && e.Cause.Code != amqp.NotFound || !ok && err != nil {
+				t.Errorf("message %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	bodies := make(map[string]bool)
+	for _, d := range n.read(queue, 297) {
+		bodies[string(d.Body)] = true
+	}
+	if s := p.Stats(); s.Confirmed != 297 {
+		t.Errorf("%+v", s)
+	}
+	await(t, "all are there", func() bool {
+		ch := n.channel()
+		d, ok, err := ch.Get(queue, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			bodies[string(d.Body)] = true
+		}
+		return len(bodies) == 297
+	})
+}
+
+// closedConnections: a publisher whose connection breaks again and again confirms all, and
+// what it has confirmed is there. Twice has the same id.
+func closedConnections(t *testing.T, n *node) {
+	queue := n.queue(rabbitmq.Queue{Name: "broken"})
+	p := n.publisher(rabbitmq.PublisherConfig{MaxOutstanding: 50})
+	const workers, each = 20, 100
+	var all sync.WaitGroup
+	var done atomic.Int32
+	for w := range workers {
+		all.Go(func() {
+			for i := range each {
+				if err := p.Publish(t.Context(), to(queue, fmt.Sprint(w, " ", i))); err != nil {
+					t.Error(err)
+				}
+				done.Add(1)
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for round := int32(1); round <= 3; round++ {
+		await(t, "a part is done", func() bool { return done.Load() >= round*workers*each/5 })
+		n.Control("close_all_connections", "a test")
+	}
+	all.Wait()
+	s := p.Stats()
+	bodies, ids := make(map[string]bool), make(map[string]bool)
+	ch := n.channel()
+	for _, d := range n.read(queue, depth(t, ch, queue)) {
+		bodies[string(d.Body)], ids[d.MessageId] = true, true
+	}
+	if len(bodies) != workers*each || len(ids) != workers*each || s.Confirmed != workers*each {
+		t.Errorf("%d messages and %d ids are there; %+v", len(bodies), len(ids), s)
+	}
+	t.Logf("%+v", s)
+}
+
+// closed: a publisher that is closed takes nothing, and leaves no call behind.
+func closed(t *testing.T, n *node) {
+	queue := n.queue(rabbitmq.Queue{Name: "shut"})
+	p := n.publisher(rabbitmq.PublisherConfig{MaxOutstanding: 5})
+	var all sync.WaitGroup
+	var taken atomic.Int32
+	for i := range 100 {
+		all.Go(func() {
+			switch err := p.Publish(t.Context(), to(queue, fmt.Sprint(i))); {
+			case err == nil:
+				taken.Add(1)
+			case !errors.Is(err, rabbitmq.ErrClosed):
+				t.Error(err)
+			}
+		})
+	}
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+	if got := depth(t, n.channel(), queue); got != int(taken.Load()) {
+		t.Errorf("%d messages are there, and %d were confirmed", got, taken.Load())
+	}
+	if err := p.Publish(t.Context(), to(queue, "")); !errors.Is(err, rabbitmq.ErrClosed) || !errors.Is(err, rabbitmq.ErrUnsent) {
+		t.Errorf("error %v, want ErrUnsent and ErrClosed", err)
+	}
+}
+
+// invalid: what would break the connection for others is refused before it is sent.
+func invalid(t *testing.T, n *node) {
+	p := n.publisher(rabbitmq.PublisherConfig{})
+	for name, m := range map[string]rabbitmq.Message{
+		"key":        {Key: strings.Repeat("x", 256)},
+		"headers":    {Publishing: amqp.Publishing{Headers: amqp.Table{"x": struct{}{}}}},
+		"message id": {Publishing: amqp.Publishing{MessageId: strings.Repeat("x", 256)}},
+	} {
+		if err := p.Publish(t.Context(), m); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s: error %v, want an InvalidError", name, err)
+		}
+	}
+	m := to("nobody", "")
+	m.Expiration = "soon"
+	if err := p.Publish(t.Context(), m); err == nil {
+		t.Error("an expiration that is no number was taken")
+	} else if _, ok := errors.AsType[*rabbitmq.PublishError](err); !ok {
+		t.Error(err)
+	}
+}
+
+// TestMemoryAlarm has the broker run short of memory, as it sees it: publishers return by
+// their contexts, hold no more than they may, and go on at once when it is over. Consumers
+// go on all the time.
+func TestMemoryAlarm(t *testing.T) {
+	n := start(t)
+	q := rabbitmq.Queue{Name: "alarm"}
+	n.queue(q)
+	blocked, unblocked := make(chan string, 10), make(chan time.Time, 10)
+	const most = 100
+	p := n.publisher(rabbitmq.PublisherConfig{MaxOutstanding: most, Hooks: rabbitmq.PublisherHooks{
+		Blocked:   func(reason string) { blocked <- reason },
+		Unblocked: func() { unblocked <- time.Now() },
+	}})
+	var mu sync.Mutex
+	sure := make(map[string]bool) // what was confirmed
+	publish := func(ctx context.Context, body string) error {
+		// The body is large, so that the socket's buffers fill.
+		err := p.Publish(ctx, to(q.Name, body+strings.Repeat(" ", 64<<10)))
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			sure[body] = true
+		}
+		return err
+	}
+	for i := range 100 {
+		if err := publish(t.Context(), fmt.Sprint("before ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var s seen
+	c := n.run(rabbitmq.Config{Queue: q, Handle: func(_ context.Context, d *amqp.Delivery) error {
+		d.Body = []byte(strings.TrimSpace(string(d.Body)))
+		s.add(d)
+		return nil
+	}})
+	await(t, "the first are handled", func() bool { return s.distinct() == 100 && c.Stats().Held == 0 })
+
+	n.Control("set_vm_memory_high_watermark", "absolute", "1MB")
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	var expired, unsent atomic.Int32
+	var late atomic.Int64 // the longest that a call took beyond its context
+	for w := range 50 {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				err := publish(ctx, fmt.Sprint("during ", w, " ", i))
+				if deadline, _ := ctx.Deadline(); err != nil {
+					late.Store(max(late.Load(), int64(time.Since(deadline))))
+				}
+				cancel()
+				switch {
+				case err == nil:
+				case !errors.Is(err, context.DeadlineExceeded):
+					t.Error(err)
+				case errors.Is(err, rabbitmq.ErrUnsent):
+					unsent.Add(1)
+					expired.Add(1)
+				default:
+					expired.Add(1)
+				}
+			}
+		})
+	}
+	select {
+	case reason := <-blocked:
+		t.Logf("blocked: %q", reason)
+	case <-time.After(within):
+		t.Fatal("the publisher was not told that it is blocked")
+	}
+	ended := time.Now().Add(*blockedFor)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, growth := heap(), uint64(0)
+	for time.Now().Before(ended) {
+		time.Sleep(time.Second)
+		growth = max(growth, heap()-min(before, heap()))
+		if s := p.Stats(); s.Outstanding > most || !s.Blocked {
+			t.Errorf("%+v", s)
+		}
+	}
+	await(t, "calls return by their contexts", func() bool { return expired.Load() > 100 })
+	n.Control("set_vm_memory_high_watermark", "0.9")
+	var free time.Time
+	select {
+	case free = <-unblocked:
+	case <-time.After(within):
+		t.Fatal("the publisher was not told that it is unblocked")
+	}
+	if err := publish(t.Context(), "after"); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("blocked for %v: %d calls returned by their contexts, %d of them with nothing sent, %v late at most; the heap grew by %d KiB; a message was confirmed %v after",
+		*blockedFor, expired.Load(), unsent.Load(), time.Duration(late.Load()).Round(time.Millisecond), growth>>10, time.Since(free).Round(time.Millisecond))
+	close(stop)
+	all.Wait()
+	if err := p.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	await(t, "what was confirmed is handled", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for body := range sure {
+			if s.bodies[body] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if limit := uint64(4 * most * 64 << 10); growth > limit {
+		t.Errorf("the heap grew by %d bytes while %d messages of 64 KiB were outstanding at most", growth, most)
+	}
+	if c.Stats().Connects != 1 {
+		t.Errorf("the consumer has connected %d times", c.Stats().Connects)
+	}
+}
+
+// TestBrokerRestart kills the broker in the middle of the work and starts it again: nothing
+// that was confirmed is lost, and both sides go on by themselves.
+func TestBrokerRestart(t *testing.T) {
+	n := start(t)
+	q := rabbitmq.Queue{Name: "restart", DeadLetter: "restart.dead"}
+	var s seen
+	c := n.run(rabbitmq.Config{
+		Queue: q, DeadLetter: rabbitmq.Queue{Name: "restart.dead"},
+		Retry: rabbitmq.Retry{Tiers: []rabbitmq.Tier{{Delay: 100 * time.Millisecond}}},
+		Handle: func(ctx context.Context, d *amqp.Delivery) error {
+			time.Sleep(5 * time.Millisecond)
+			if s.add(d); strings.HasSuffix(string(d.Body), "0") {
+				return errPartner
+			}
+			return nil
+		},
+	})
+	await(t, "the queue is there", func() bool { return c.Stats().Prefetch > 0 })
+	// RabbitMQ 3.10 writes down which quorum queues there are only after a while in which none
+	// was made: one that is younger is lost with the process, whatever it has confirmed.
+	time.Sleep(3 * time.Second)
+	p := n.publisher(rabbitmq.PublisherConfig{MaxOutstanding: 20})
+	const workers, each = 10, 200
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := range each {
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				if err := p.Publish(ctx, to(q.Name, fmt.Sprint(w, " ", i))); err != nil {
+					t.Error(err)
+				}
+				cancel()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	await(t, "a part is handled", func() bool { return s.distinct() > workers*each/10 })
+	n.Kill()
+	before := s.distinct()
+	n.Restart()
+	all.Wait()
+	await(t, "all are handled", func() bool { return s.distinct() == workers*each })
+	await(t, "all are done", func() bool { return c.Stats().Held == 0 && c.Stats().Ready == 0 })
+	dead := make(map[string]bool)
+	for _, d := range n.read("restart.dead", workers*each/10) {
+		dead[string(d.Body)] = true
+	}
+	t.Logf("%d were handled before the broker was killed; then consumer %+v, publisher %+v", before, c.Stats().Counts, p.Stats())
+	ch := n.channel()
+	for len(dead) < workers*each/10 { // some may be there twice
+		d, ok, err := ch.Get("restart.dead", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			t.Fatalf("%d of %d dead letters are there", len(dead), workers*each/10)
+		}
+		dead[string(d.Body)] = true
+	}
+}
