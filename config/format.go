@@ -86,7 +86,12 @@ func (w *writer) short(r *policy.Rule) {
 func (w *writer) rule(r *policy.Rule) {
 	w.line(1, "- name: %s", quote(r.Name))
 	w.match(2, r.Match)
-	if len(r.Per) > 0 {
+	switch {
+	case len(r.Per) == 0:
+		w.line(2, "per: %s", oneForAll)
+	case len(r.Per) == 1 && r.Per[0].String() == oneForAll:
+		w.fail("the rule %q counts by an entry with the name %q, which stands for one counter in a file", r.Name, oneForAll)
+	default:
 		parts := make([]string, len(r.Per))
 		for i, p := range r.Per {
 			parts[i] = quote(p.String())

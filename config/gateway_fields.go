@@ -220,7 +220,7 @@ func concurrencyMapping() value[gatewayfile.Concurrency] {
 				into.Match = append(into.Match, c.value)
 			}
 		}),
-		to("per", "by what they are counted, as in a rule; all together if left out", listOf(partText(), 1, policy.MaxParts), func(into *t, _ *node, v []entry[policy.Part]) { into.Per = good(v) }),
+		required(to("per", aboutPer, perValue(), func(into *t, _ *node, v []entry[policy.Part]) { into.Per = good(v) })),
 		required(to("limit", "how many may be in progress", count(1, gatewayfile.MaxConcurrency), func(into *t, _ *node, v int) { into.Limit = v })),
 	})
 }

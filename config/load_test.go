@@ -303,7 +303,7 @@ func TestBounds(t *testing.T) {
 // likeBomb has many rules that are like one with many overrides.
 func likeBomb(n int) string {
 	var b strings.Builder
-	b.WriteString("rules:\n- name: a\n  limits: [1 per 1s]\n  overrides:\n")
+	b.WriteString("rules:\n- name: a\n  per: all\n  limits: [1 per 1s]\n  overrides:\n")
 	for range n {
 		b.WriteString("  - {match: {u: x}, limits: [1 per 1s]}\n")
 	}
@@ -320,7 +320,7 @@ func likeChain(n int) string {
 	for i := range n {
 		fmt.Fprintf(&b, "- {name: r%d, like: r%d}\n", i, i+1)
 	}
-	fmt.Fprintf(&b, "- {name: r%d, limits: [1 per 1s]}\n", n)
+	fmt.Fprintf(&b, "- {name: r%d, per: all, limits: [1 per 1s]}\n", n)
 	return b.String()
 }
 

@@ -110,7 +110,7 @@ func ruleFields() []ruleField {
 				func(p *places, n *node, v []entry[policy.Condition]) []policy.Condition {
 					return keepMatch(p, n, v, "match")
 				}),
-			kept("per", "the entries that counters are kept by, such as [api_key] or [ip/64]; one counter for all if left out", listOf(partText(), 1, policy.MaxParts),
+			kept("per", "the entries that counters are kept by, such as [api_key] or [ip/64], or all for one counter that all requests share", perValue(),
 				func(t *ruleText) *[]policy.Part { return &t.rule.Per },
 				func(p *places, _ *node, v []entry[policy.Part]) []policy.Part { return keepGood(p, "per", v) }),
 			own("algorithm", "the arithmetic of the limits that do not name their own; token_bucket if left out", algorithmName(),
@@ -173,9 +173,12 @@ func ruleMapping() value[ruleText] {
 		fields = append(fields, f.field)
 	}
 	v := object("a rule", fields)
-	v.schema["anyOf"] = []schema{{"required": []string{"limits"}}, {"required": []string{"in_progress"}}, {"required": []string{"like"}}}
+	v.schema["anyOf"] = []schema{{"required": []string{"per", "limits"}}, {"required": []string{"per", "in_progress"}}, {"required": []string{"like"}}}
 	return value[ruleText]{v.schema, func(r *reader, name string, n *node) (ruleText, bool) {
 		t, ok := v.read(r, name, n)
+		if ok && !n.has("per") && !n.has("like") {
+			r.add(n.at, "a rule must have the field \"per\": %s", aboutPer)
+		}
 		if ok && !n.has("limits") && !n.has("in_progress") && !n.has("like") {
 			r.add(n.at, "a rule must have the field \"limits\": %s", aboutLimits)
 		}

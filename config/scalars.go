@@ -18,6 +18,31 @@ func partText() value[policy.Part] {
 	return plainText(s, policy.ParsePart)
 }
 
+// oneForAll is what per says where one counter is for all.
+const oneForAll = "all"
+
+// aboutPer ends what is said where per is missing.
+const aboutPer = "the entries that counters are kept by, such as [api_key] or [ip/64], or all for one counter that all requests share"
+
+// perValue is a list of parts, or [oneForAll], which is read as none.
+func perValue() value[[]entry[policy.Part]] {
+	parts := listOf(partText(), 1, policy.MaxParts)
+	s := schema{"anyOf": []schema{{"const": oneForAll}, parts.schema}}
+	return value[[]entry[policy.Part]]{s, func(r *reader, name string, n *node) ([]entry[policy.Part], bool) {
+		switch {
+		case n.kind == text && n.text == oneForAll:
+			return nil, true
+		case n.kind != list:
+			r.add(n.at, "%s is %s, must be a list, such as [api_key], or all", name, describe(n))
+			return nil, false
+		case len(n.items) == 1 && n.items[0].text == oneForAll:
+			r.add(n.at, "%s is [all], which counts by an entry of that name; for one counter that all requests share write %s: all", name, name)
+			return nil, false
+		}
+		return parts.read(r, name, n)
+	}}
+}
+
 func zoneText() value[*time.Location] {
 	return plainText(schema{"minLength": 1}, headgate.LoadLocation)
 }

@@ -17,6 +17,7 @@ import (
 const besideFile = `subjects: { by: user, file: %s }
 rules:
   - name: api
+    per: all
     limits: { tier: { pro: [600 per 1m], "*": [60 per 1m] } }
 `
 

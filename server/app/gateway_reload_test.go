@@ -106,7 +106,7 @@ func TestPolicyAndGatewayFileChangeAtOnce(t *testing.T) {
 	for range 20 {
 		// Neither can be with the other's new one.
 		write(t, file, gatewayFile(one, "routes: [{ match: \"GET /{a}/b\" }]"))
-		write(t, policy, "rules:\n  - { name: c, match: { route: \"GET /c/{d}\" }, limits: [1 per 1h] }\n")
+		write(t, policy, "rules:\n  - { name: c, match: { route: \"GET /c/{d}\" }, per: all, limits: [1 per 1h] }\n")
 		var both sync.WaitGroup
 		both.Go(func() { _, _ = r.gateway.reload("test") })
 		both.Go(func() { _, _, _ = r.source.reload("test") })

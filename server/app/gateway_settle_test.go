@@ -19,7 +19,7 @@ func TestGatewaySettles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gateway.yml")
 	write(t, file, gatewayFile(shop(t).URL, "settle:\n  - { rule: traffic, per: 2, estimate: 4 }\n"))
 	policy := filepath.Join(t.TempDir(), "policy.yml")
-	write(t, policy, "rules:\n  - { name: traffic, algorithm: sliding_window, limits: [10 per 1h] }\n")
+	write(t, policy, "rules:\n  - { name: traffic, algorithm: sliding_window, per: all, limits: [10 per 1h] }\n")
 	r := start(t, Settings{PolicyFile: policy, Gateway: &GatewaySettings{Listen: "127.0.0.1:0", File: file}})
 	for i, want := range []string{"6", "4", "2", "0"} {
 		if response, text := r.passed(t, nil, "/a"); response.Header.Get("X-RateLimit-Remaining") != want || text != "/a " {

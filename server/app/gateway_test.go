@@ -80,7 +80,7 @@ func TestGateway(t *testing.T) {
 
 	// A policy takes effect without a restart, unless it names routes that cannot be
 	// told from each other.
-	replace(t, file, fmt.Sprintf(itemRules, "9 per 1h")+"  - { name: a, match: { route: [\"GET /{a}/b\", \"GET /c/{d}\"] }, limits: [1 per 1h] }\n")
+	replace(t, file, fmt.Sprintf(itemRules, "9 per 1h")+"  - { name: a, match: { route: [\"GET /{a}/b\", \"GET /c/{d}\"] }, per: all, limits: [1 per 1h] }\n")
 	r.logs(t, "conflicts with")
 	if limit := r.limit(); limit != "2 per 1h, version 1" {
 		t.Errorf("in force is %s", limit)
@@ -198,7 +198,7 @@ func TestGatewayMistakes(t *testing.T) {
 	defer taken.Close()
 	bad, policy, keys := filepath.Join(dir, "bad.yml"), filepath.Join(dir, "policy.yml"), filepath.Join(dir, "keys.yml")
 	write(t, bad, "upstreams:\n  - name: a\n    targets: [http://127.0.0.1:1]\n    tls: { ca: absent.pem, cert: absent.pem, key: absent.key }\nidentity: { address: { trust: [10.0.0.0/8] } }\n")
-	write(t, policy, "rules:\n  - name: a\n    match: { route: \"GET /{\" }\n    limits: [1 per 1h]\n")
+	write(t, policy, "rules:\n  - name: a\n    match: { route: \"GET /{\" }\n    per: all\n    limits: [1 per 1h]\n")
 	write(t, keys, "upstreams:\n  - name: a\n    targets: [http://127.0.0.1:1]\nidentity: { jwt: { keys: absent.json } }\n")
 	one := []string{"http://127.0.0.1:1"}
 	for _, tt := range []struct {

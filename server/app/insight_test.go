@@ -72,7 +72,7 @@ func TestInsight(t *testing.T) {
 		t.Errorf("store: %+v", s.Range)
 	}
 
-	replace(t, file, strings.Replace(tariff, "4 per", "8 per", 1)+"  - name: other\n    limits: [5 per 1s]\n")
+	replace(t, file, strings.Replace(tariff, "4 per", "8 per", 1)+"  - name: other\n    per: all\n    limits: [5 per 1s]\n")
 	deadline := time.Now().Add(within)
 	for r.Policy().Version == 1 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)

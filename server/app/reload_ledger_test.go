@@ -51,7 +51,7 @@ func (r *remembering) left(t *testing.T, want int64) {
 	}
 }
 
-const noSuchRule = "rules:\n  - name: other\n    limits: [100 per 1h]\n"
+const noSuchRule = "rules:\n  - name: other\n    per: all\n    limits: [100 per 1h]\n"
 
 // TestReservationsOutliveTheirRule: what was reserved under a rule is settled, once,
 // although a reload has taken the rule out of the policy meanwhile.
@@ -115,7 +115,7 @@ func TestBlocksOutliveReloads(t *testing.T) {
 		}
 	}
 	blocked("before a reload")
-	r.rules(t, penalty+"  - name: other\n    limits: [100 per 1h]\n")
+	r.rules(t, penalty+"  - name: other\n    per: all\n    limits: [100 per 1h]\n")
 	blocked("after a reload")
 	r.rules(t, noSuchRule)
 	r.rules(t, penalty)

@@ -30,7 +30,7 @@ func rulesOf(limit string) string {
 }
 
 // badRules has two mistakes.
-const badRules = "rules:\n  - name: login\n    limits: [many]\n  - name: login\n    limits: [0 per 1s]\n"
+const badRules = "rules:\n  - name: login\n    per: all\n    limits: [many]\n  - name: login\n    per: all\n    limits: [0 per 1s]\n"
 
 func write(t *testing.T, name, text string) {
 	t.Helper()

@@ -62,7 +62,7 @@ func TestHitsTimesTheCostOfARule(t *testing.T) {
 	const costly = `
 rules:
   - {name: upload, match: {path: /up}, per: [user], cost: 1000, algorithm: fixed_window, limits: [999999999 per 1h]}
-  - {name: seen, match: {path: /up}, cost: 1000, mode: shadow, algorithm: fixed_window, limits: [999999999 per 1h]}
+  - {name: seen, match: {path: /up}, cost: 1000, mode: shadow, algorithm: fixed_window, per: all, limits: [999999999 per 1h]}
 limits:
   - {name: job, config: [{limit: 10, period: 60}]}
 `
@@ -89,9 +89,9 @@ limits:
 func TestCostsThatCannotBeMeasured(t *testing.T) {
 	s := newStage(t, ownPolicy(t, `
 rules:
-  - {name: all, match: {path: /up}, algorithm: fixed_window, limits: [1000 per 1h], cost: {entry: bytes, per: 1024}}
-  - {name: seen, match: {path: /seen}, mode: shadow, algorithm: fixed_window, limits: [10 per 1h], cost: {entry: bytes, per: 1024}}
-  - {name: most, match: {path: /most}, algorithm: fixed_window, limits: [10 per 1h], cost: {entry: bytes, per: 1024, max: 4}}
+  - {name: all, match: {path: /up}, algorithm: fixed_window, per: all, limits: [1000 per 1h], cost: {entry: bytes, per: 1024}}
+  - {name: seen, match: {path: /seen}, mode: shadow, algorithm: fixed_window, per: all, limits: [10 per 1h], cost: {entry: bytes, per: 1024}}
+  - {name: most, match: {path: /most}, algorithm: fixed_window, per: all, limits: [10 per 1h], cost: {entry: bytes, per: 1024, max: 4}}
 `), Options{})
 	for _, bytes := range []string{"bytes=x", "bytes=-1", "bytes= 1", "bytes=1e3", "bytes=0x10"} {
 		s.run(t, "d",
@@ -152,7 +152,7 @@ func limited(count uint32, unit typev3.RateLimitUnit, multiplier *wrapperspb.UIn
 func TestOverrides(t *testing.T) {
 	for name, policy := range map[string]func() string{"nested": func() string { return tenAndFive }, "rules": nil} {
 		t.Run(name, func(t *testing.T) {
-			p := ownPolicy(t, "rules: [{name: none, match: {never: x}, limits: [1 per 1s]}]")
+			p := ownPolicy(t, "rules: [{name: none, match: {never: x}, per: all, limits: [1 per 1s]}]")
 			if policy != nil {
 				p = envoyPolicy(t, policy())
 			}
@@ -182,7 +182,7 @@ func TestOverrides(t *testing.T) {
 func TestOverridesOfOneDescriptor(t *testing.T) {
 	for name, p := range map[string]decide.Policy{
 		"nested": envoyPolicy(t, tenAndFive),
-		"rules":  ownPolicy(t, "rules: [{name: none, match: {never: x}, limits: [1 per 1s]}]"),
+		"rules":  ownPolicy(t, "rules: [{name: none, match: {never: x}, per: all, limits: [1 per 1s]}]"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, p, Options{})

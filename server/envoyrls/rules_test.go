@@ -30,6 +30,7 @@ rules:
   - name: everyone
     match: {domain: edge}
     algorithm: fixed_window
+    per: all
     limits: [100 per calendar day]
   - name: address
     match: {descriptor: remote_address}
@@ -197,8 +198,8 @@ deny:
 allow:
   - {name: free, match: {plan: free}, replaces: [path, banned]}
 rules:
-  - {name: path, match: {path: present}, limits: [1 per 1d], algorithm: fixed_window}
-  - {name: pardon, match: {pardon: present}, limits: [9 per 1d], algorithm: fixed_window, replaces: [banned]}
+  - {name: path, match: {path: present}, per: all, limits: [1 per 1d], algorithm: fixed_window}
+  - {name: pardon, match: {pardon: present}, per: all, limits: [9 per 1d], algorithm: fixed_window, replaces: [banned]}
 `), Options{})
 	s.run(t, "x",
 		step{ds(d("path=a"), d("plan=free")), "OK OK OK:all"},
@@ -217,8 +218,8 @@ func TestQuotaMode(t *testing.T) {
 	s := newStage(t, ownPolicy(t, `
 rules:
   - {name: user, match: {user: present}, per: [user], limits: [1 per 1d], mode: quota}
-  - {name: path, match: {path: present}, limits: [1 per 1d], mode: shadow}
-  - {name: team, match: {team: present}, limits: [3 per 1d], mode: quota}
+  - {name: path, match: {path: present}, per: all, limits: [1 per 1d], mode: shadow}
+  - {name: team, match: {team: present}, per: all, limits: [3 per 1d], mode: quota}
 `), Options{})
 	ask := &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("path=a"), d("user=a"), d("team=a"))}
 	if got := metadata(s.must(t, ask)); got != "allowed=true" {

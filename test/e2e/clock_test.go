@@ -40,6 +40,7 @@ func TestSuspended(t *testing.T) {
 rules:
   - name: leased
     algorithm: sliding_window
+    per: all
     limits: [100000 per 1h]
     consistency: leased
 `)

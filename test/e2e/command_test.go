@@ -13,6 +13,7 @@ import (
 const commandPolicy = `
 rules:
   - name: everyone
+    per: all
     limits: [1000 per 1s]
 limits:
   - name: auth.createToken
@@ -92,8 +93,8 @@ func TestCheckAsksStore(t *testing.T) {
 
 func TestServeAndLintExitCodes(t *testing.T) {
 	t.Parallel()
-	clean := policyFile(t, "rules:\n  - name: a\n    limits: [20 per 60s, 5 per 3s]\n")
-	useless := policyFile(t, "rules:\n  - name: a\n    limits: [20 per 60s, 20 per 3s]\n")
+	clean := policyFile(t, "rules:\n  - name: a\n    per: all\n    limits: [20 per 60s, 5 per 3s]\n")
+	useless := policyFile(t, "rules:\n  - name: a\n    per: all\n    limits: [20 per 60s, 20 per 3s]\n")
 	mistaken := policyFile(t, "rules:\n  - name: a\n    limit: [20 per 60s]\n")
 	taken := serve(t)
 	for _, tt := range []struct {

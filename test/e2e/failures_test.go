@@ -25,10 +25,12 @@ rules:
     on_store_error: local
   - name: let_in
     match: { kind: let_in }
+    per: all
     limits: [1000000 per 1h]
     on_store_error: allow
   - name: turned_away
     match: { kind: turned_away }
+    per: all
     limits: [1000000 per 1h]
 `
 
@@ -232,7 +234,7 @@ func TestEmptyRestartUnderLearning(t *testing.T) {
 func TestDefaultForRules(t *testing.T) {
 	t.Parallel()
 	store := servers.Start(t, servers.Redis)
-	policy := policyFile(t, "rules: [{ name: r, limits: [1000000 per 1h] }]")
+	policy := policyFile(t, "rules: [{ name: r, per: all, limits: [1000000 per 1h] }]")
 	modes := map[string]*server{}
 	for _, mode := range []string{"allow", "deny", "local"} {
 		modes[mode] = serve(t, "--config", policy, "--store", patiently(store.URL()), "--store-timeout", patience, "--on-store-error", mode)

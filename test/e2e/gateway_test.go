@@ -290,7 +290,7 @@ func TestGatewayFileChangesUnderLoad(t *testing.T) {
 			fmt.Fprint(w, i, " ", n)
 		}))
 		defer up.Close()
-		text[i] = "upstreams:\n  - { name: shop, targets: [\"" + up.URL + "\"], health: { path: /healthz, every: 10ms, timeout: 1m } }\nconcurrency: [{ name: all, limit: 1000 }]\n"
+		text[i] = "upstreams:\n  - { name: shop, targets: [\"" + up.URL + "\"], health: { path: /healthz, every: 10ms, timeout: 1m } }\nconcurrency: [{ name: all, per: all, limit: 1000 }]\n"
 	}
 	file := filepath.Join(t.TempDir(), "gateway.yml")
 	put := func(text string) {
@@ -303,7 +303,7 @@ func TestGatewayFileChangesUnderLoad(t *testing.T) {
 		}
 	}
 	put(text[0])
-	g := gate(t, "--gateway", file, "--config", policyFile(t, "rules:\n  - { name: all, limits: [1000000 per 1s] }\n"))
+	g := gate(t, "--gateway", file, "--config", policyFile(t, "rules:\n  - { name: all, per: all, limits: [1000000 per 1s] }\n"))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var answered [2]atomic.Int64
@@ -372,9 +372,9 @@ func TestGatewayWithoutItsStore(t *testing.T) {
 	defer up.Close()
 	policy := policyFile(t, `
 rules:
-  - { name: local, match: { route: GET /local }, limits: [2 per 1d] }
-  - { name: open, match: { route: GET /open }, limits: [2 per 1d], on_store_error: allow }
-  - { name: closed, match: { route: GET /closed }, limits: [2 per 1d], on_store_error: deny }
+  - { name: local, match: { route: GET /local }, per: all, limits: [2 per 1d] }
+  - { name: open, match: { route: GET /open }, per: all, limits: [2 per 1d], on_store_error: allow }
+  - { name: closed, match: { route: GET /closed }, per: all, limits: [2 per 1d], on_store_error: deny }
 `)
 	g := gate(t, "--upstream", up.URL, "--config", policy, "--store", patiently(store.URL()))
 	store.Kill()

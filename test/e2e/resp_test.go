@@ -26,6 +26,7 @@ const respPolicy = `
 rules:
   - name: everybody
     match: { route: GET /shared }
+    per: all
     limits: [100 per 300d]
 limits:
   - name: mail

@@ -31,6 +31,7 @@ rules:
       - { algorithm: sliding_counter, count: 400, period: 300d }
   - name: second
     match: { kind: mixed }
+    per: all
     limits: [{ algorithm: leaky_bucket, count: 100, period: 300d }]
 limits:
   - name: named

@@ -74,7 +74,7 @@ const gatewayFile = `upstreams:
 routes:
   - match: /
 concurrency:
-  - { name: busy, limit: 1, match: { path: /busy } }
+  - { name: busy, per: all, limit: 1, match: { path: /busy } }
 identity:
   jwt: { keys: keys.json, issuer: test, audience: test }
 `

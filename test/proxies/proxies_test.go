@@ -86,6 +86,7 @@ rules:
     limits: [2 per 30d]
   - name: host
     match: { host: example.com, method: PUT }
+    per: all
     limits: [1 per 30d]
 `
 
@@ -141,7 +142,7 @@ func TestClientsCannotForge(t *testing.T) {
 func TestTwoProxiesShareLimits(t *testing.T) {
 	t.Parallel()
 	const limit = 100
-	policy := policyFile(t, "rules:\n  - name: all\n    algorithm: sliding_window\n    limits: [100 per 30d]\n")
+	policy := policyFile(t, "rules:\n  - name: all\n    algorithm: sliding_window\n    per: all\n    limits: [100 per 30d]\n")
 	store := servers.Start(t, servers.Redis)
 	var proxies []*peer
 	for _, name := range names {
@@ -219,6 +220,7 @@ rules:
     limits: [9 per 1h]
     on_store_error: deny
   - name: all
+    per: all
     limits: [1000 per 1h]
     on_store_error: allow
 `)

@@ -89,9 +89,11 @@ const limits = `
 rules:
   - name: token
     match: { route: POST /v1/token }
+    per: all
     limits: [1 per 30d]
   - name: admin
     match: { route: POST /admin/ }
+    per: all
     limits: [1 per 30d]
 `
 

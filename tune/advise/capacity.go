@@ -93,7 +93,7 @@ func (c *Capacity) Rules() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  # The service bears %g requests a second. Of these %.0f %% are let in, and at once as\n", c.Sustainable, 100*c.Use)
 	fmt.Fprintf(&b, "  # many as it takes in %.1f seconds.\n", float64(c.Burst())/c.Sustainable)
-	fmt.Fprintf(&b, "  - name: everyone\n    limits: [%d per 1s burst %d]\n", c.Rate(), max(c.Burst(), c.dearest()))
+	fmt.Fprintf(&b, "  - name: everyone\n    per: all\n    limits: [%d per 1s burst %d]\n", c.Rate(), max(c.Burst(), c.dearest()))
 	if len(c.Operations) == 0 {
 		return b.String()
 	}
@@ -105,7 +105,7 @@ func (c *Capacity) Rules() string {
 	b.WriteString("        \"*\": 1\n")
 	b.WriteString("\n# In the gateway file, so that the expensive operations leave room for the others\n# (as many as can be in progress at that rate, by Little's law):\n# concurrency:\n")
 	for i, route := range operations {
-		fmt.Fprintf(&b, "#   - { name: heavy-%d, match: { route: %s }, limit: %d }\n", i+1, strconv.Quote(route), c.Permits(route))
+		fmt.Fprintf(&b, "#   - { name: heavy-%d, match: { route: %s }, per: all, limit: %d }\n", i+1, strconv.Quote(route), c.Permits(route))
 	}
 	return b.String()
 }

@@ -166,9 +166,11 @@ func randomPolicy(rng *rand.Rand) string {
 		case 2:
 			b.WriteString("    match: { path: /images/* }\n")
 		}
+		per := "all"
 		if rng.IntN(4) > 0 {
-			fmt.Fprintf(&b, "    per: [%s]\n", pick("ip", "ip/24/64", "ip/16/64, method", "path", "ip, route"))
+			per = pick("[ip]", "[ip/24/64]", "[ip/16/64, method]", "[path]", "[ip, route]")
 		}
+		fmt.Fprintf(&b, "    per: %s\n", per)
 		algorithm := pick("token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_counter")
 		fmt.Fprintf(&b, "    algorithm: %s\n", algorithm)
 		one := limit

@@ -40,7 +40,7 @@ func replayed(t *testing.T, anonymize bool) *replay.Result {
 	if err := os.WriteFile(name, log.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	set, err := config.Parse("new.yaml", []byte("rules:\n  - { name: client, per: [ip], limits: { tier: { '<b>': [1 per 1m], '*': [3 per 1m] } } }\n  - { name: shadow, mode: shadow, per: [user], limits: [2 per 1m] }\n  - { name: paced, algorithm: leaky_bucket, limits: [100 per 1s burst 1000] }\n"))
+	set, err := config.Parse("new.yaml", []byte("rules:\n  - { name: client, per: [ip], limits: { tier: { '<b>': [1 per 1m], '*': [3 per 1m] } } }\n  - { name: shadow, mode: shadow, per: [user], limits: [2 per 1m] }\n  - { name: paced, algorithm: leaky_bucket, per: all, limits: [100 per 1s burst 1000] }\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ const rules = servicebench.Policy + `
     per: [api_key, route]
     limits: [1000000 per 1h]
   - name: everyone
+    per: all
     limits: [1000000000 per 1d]
 `
 
