@@ -49,6 +49,7 @@ type App struct {
 	requests     *requests
 	limits       *limits
 	insights     *insights           // nil if they are not wanted
+	traces       *traces             // nil if they are not wanted
 	gated        *gateway.Gateway    // nil without a gateway
 	answers      *insightapi.Handler // nil without insights
 	dashboard    *dashboard.Handler  // nil without one
@@ -101,6 +102,9 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 		a.trial, err = newTrial(ctx, &s, a.Policy)
 	}
 	a.insights = a.newInsights()
+	if err == nil {
+		a.traces, err = a.newTraces(ctx)
+	}
 	a.answers = a.insightAPI()
 	if err == nil {
 		err = a.openDoors(ctx)
@@ -194,7 +198,7 @@ func (a *App) observe(store headgate.Store, hooks headgate.Hooks) headgate.Store
 	if a.insights != nil {
 		hooks = a.insights.store.Hooks(hooks)
 	}
-	return headgate.Observe(store, hooks)
+	return headgate.Observe(store, a.traces.hooks(hooks))
 }
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.
@@ -213,7 +217,7 @@ func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry 
 	}
 	logger := a.settings.Logger
 	s := &http.Server{
-		Handler: a.leaving(httpapi.New(a.seen(decider, "http"), httpapi.Options{
+		Handler: a.leaving(a.traces.http("http", httpapi.New(a.seen(decider, "http"), httpapi.Options{
 			Ready:  a.newReady(),
 			Detail: a.detail,
 			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
@@ -230,7 +234,7 @@ func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry 
 			Permits:   permits,
 			Logger:    logger,
 			AccessLog: a.settings.AccessLog,
-		})),
+		}))),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       a.settings.readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -383,6 +387,7 @@ func (a *App) Close() error {
 		}
 		lost := a.leave()
 		a.layers.close()
+		a.traces.close()
 		a.closed = errors.Join(lost, a.store.Close())
 	})
 	return a.closed

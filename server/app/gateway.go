@@ -73,7 +73,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 	if a.certificates != nil {
 		config = a.certificates.config()
 	}
-	a.add("gateway", s.Listen, g.Server(a.leaving(g), config))
+	a.add("gateway", s.Listen, g.Server(a.leaving(a.traces.http("gateway", g)), config))
 	return nil
 }
 

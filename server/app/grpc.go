@@ -56,6 +56,7 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 		grpc.WaitForHandlers(true),
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
 	}
+	options = append(options, a.traces.grpc()...)
 	if a.certificates != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(a.certificates.config())))
 	}

@@ -120,6 +120,9 @@ type Settings struct {
 	DashboardListen string
 	// DashboardHosts are names by which browsers ask for the dashboard, beside localhost.
 	DashboardHosts []string
+	// OTLP is the URL, over HTTP, of a collector of OpenTelemetry that traces are sent to.
+	// Empty means that there are none.
+	OTLP string
 	// Instance is what people call this instance. Empty means the name of the host.
 	Instance string
 	// Version is what the metrics call this build.
@@ -231,6 +234,9 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("envoy config: there is a policy file as well; give one of them")
 	}
 	problems = append(problems, s.dashboardMistakes()...)
+	if p := otlpMistake(s.OTLP); p != "" {
+		bad("otlp: %s", p)
+	}
 	for _, peer := range s.Peers {
 		if p := insightapi.CheckPeer(peer); p != "" {
 			bad("peer: %s", p)

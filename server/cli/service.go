@@ -34,6 +34,7 @@ type service struct {
 	Peer            []string      `help:"URL of the HTTP API of another instance, whose insight is shown with that of this one; needs the admin token, which all instances share. A host name with several addresses stands for an instance at each of them. May be given several times." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
 	DashboardListen string        `help:"Address to serve the dashboard on, to people who show the admin token. Without a token it has to be a loopback address. Without an address there is no dashboard." placeholder:"HOST:PORT" env:"HEADGATE_DASHBOARD_LISTEN"`
 	DashboardHost   []string      `help:"Name by which browsers ask for the dashboard, beside localhost and addresses. May be given several times." placeholder:"NAME" env:"HEADGATE_DASHBOARD_HOST"`
+	OTLP            string        `name:"otlp" help:"URL of a collector of OpenTelemetry, such as http://127.0.0.1:4318/v1/traces, that traces are sent to. Which requests are traced is said by OTEL_TRACES_SAMPLER in the environment." placeholder:"URL" env:"HEADGATE_OTLP"`
 	Instance        string        `help:"What to call this instance where several are shown. The host's name if left out." placeholder:"NAME" env:"HEADGATE_INSTANCE"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
 	LogFormat       string        `help:"Format of the log: text or json." type:"choice" of:"text json" default:"text" env:"HEADGATE_LOG_FORMAT"`
@@ -62,6 +63,7 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
 	to.DashboardListen, to.DashboardHosts = s.DashboardListen, s.DashboardHost
 	to.NoInsight, to.Peers, to.Instance = !s.Insight, s.Peer, s.Instance
+	to.OTLP = s.OTLP
 	to.HeapReserve = heapReserve()
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
 }

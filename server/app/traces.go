@@ -1,0 +1,144 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/telemetry/otel"
+	"github.com/headgate/headgate/telemetry/otel/otelgrpc"
+)
+
+// traces are the spans of requests and of calls to the store, and what sends them to a
+// collector. A nil one makes none, and costs nothing.
+type traces struct {
+	*otel.Telemetry
+	provider *sdktrace.TracerProvider
+}
+
+// tracesWithin bounds a call to the collector, and the last one when the server ends.
+const tracesWithin = 5 * time.Second
+
+// newTraces makes them, or nil if nobody wants any. Which requests are traced is said by the
+// environment, as for every program with OpenTelemetry: OTEL_TRACES_SAMPLER.
+func (a *App) newTraces(ctx context.Context) (*traces, error) {
+	if a.settings.OTLP == "" {
+		return nil, nil
+	}
+	to, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(a.settings.OTLP), otlptracehttp.WithTimeout(tracesWithin))
+	if err != nil {
+		return nil, &SettingsError{[]string{"otlp: " + err.Error()}}
+	}
+	of, err := resource.New(ctx, resource.WithAttributes(
+		attribute.String("service.name", "headgate"), attribute.String("service.version", a.settings.Version), attribute.String("service.instance.id", a.settings.instance()),
+	), resource.WithFromEnv())
+	if err != nil {
+		return nil, &SettingsError{[]string{"otlp: " + err.Error()}}
+	}
+	t := &traces{provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(&patient{SpanExporter: to, logger: a.settings.Logger}), sdktrace.WithResource(of))}
+	if t.Telemetry, err = otel.New(otel.Options{Tracer: t.provider}); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// close sends what was not sent yet.
+func (t *traces) close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tracesWithin)
+	defer cancel()
+	_ = t.provider.Shutdown(ctx) // Spans that cannot be sent are no reason not to end.
+}
+
+// hooks have the calls of a store told to others as well.
+func (t *traces) hooks(next headgate.Hooks) headgate.Hooks {
+	if t == nil {
+		return next
+	}
+	mine := t.Hooks()
+	return headgate.Hooks{
+		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
+			mine.Decided(ctx, op, checks, decisions, took)
+			next.Decided(ctx, op, checks, decisions, took)
+		},
+		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
+			mine.Failed(ctx, op, checks, err, took)
+			next.Failed(ctx, op, checks, err, took)
+		},
+	}
+}
+
+// http has the requests of a door traced, but for those of probes and of Prometheus.
+func (t *traces) http(door string, next http.Handler) http.Handler {
+	if t == nil {
+		return next
+	}
+	traced := t.Handler("headgate "+door, next)
+	if door != "http" {
+		return traced
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/metrics", "/healthz", "/readyz":
+			next.ServeHTTP(w, r)
+		default:
+			traced.ServeHTTP(w, r)
+		}
+	})
+}
+
+// grpc has calls traced.
+func (t *traces) grpc() []grpc.ServerOption {
+	if t == nil {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(otelgrpc.UnaryServer(t.Telemetry)), grpc.ChainStreamInterceptor(otelgrpc.StreamServer(t.Telemetry))}
+}
+
+// patient is an exporter whose failures are logged, once a minute at most.
+type patient struct {
+	sdktrace.SpanExporter
+	logger *slog.Logger
+
+	mu   sync.Mutex // guards told
+	told time.Time
+}
+
+// ExportSpans implements [sdktrace.SpanExporter].
+func (p *patient) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := p.SpanExporter.ExportSpans(ctx, spans)
+	if err == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.told) >= time.Minute {
+		p.told = now
+		p.logger.WarnContext(ctx, "traces cannot be sent and are dropped", slog.Any("error", err))
+	}
+	return nil
+}
+
+// otlpMistake is what is wrong with the URL of a collector, or "".
+func otlpMistake(text string) string {
+	if text == "" {
+		return ""
+	}
+	if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Sprintf("%q is not a URL such as http://127.0.0.1:4318/v1/traces", text)
+	}
+	return ""
+}
