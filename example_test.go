@@ -179,3 +179,22 @@ func ExampleObserve() {
 	fmt.Println(counted, "denied")
 	// Output: 2 denied
 }
+
+// Hooks of one's own see each decision of a store.
+func ExampleHooks() {
+	store := headgate.Observe(memory.New(), headgate.Hooks{
+		Decided: func(_ context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, _ time.Duration) {
+			verdict := headgate.NewVerdict(decisions)
+			if d := verdict.Deciding(); op == headgate.OpTake && !verdict.Allowed && d != nil {
+				fmt.Println(checks[d.Check].Key, "is denied by", d.Rule.Name()+":", d.Limit)
+			}
+		},
+	})
+	limiter := headgate.New(store, headgate.MustRule("login", headgate.Sliding(2, time.Minute)))
+	for range 3 {
+		if _, err := limiter.Allow(context.Background(), "ann"); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output: ann is denied by login: 2 per 1m
+}

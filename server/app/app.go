@@ -325,7 +325,7 @@ func (a *App) Serve(ctx context.Context) error {
 }
 
 // work does what goes on beside serving: files are watched until ctx ends, and
-// decisions are compared until the function is called that it returns.
+// decisions are compared and denials logged until the function is called that it returns.
 func (a *App) work(ctx context.Context) (stop func()) {
 	var working sync.WaitGroup
 	watched, stopWatching := context.WithCancel(ctx)
@@ -337,6 +337,10 @@ func (a *App) work(ctx context.Context) (stop func()) {
 		working.Go(func() { a.gateway.watch(watched, a.settings.lookEvery) })
 	}
 	compared, stopComparing := context.WithCancel(context.WithoutCancel(ctx))
+	if a.settings.DenialLog {
+		log := &denialLog{from: a.insights.Recorder, logger: a.settings.Logger}
+		working.Go(func() { log.run(compared) })
+	}
 	if a.trial != nil {
 		working.Go(func() { a.trial.source.watch(watched, a.settings.lookEvery) })
 		working.Go(func() { a.trial.Run(compared) })

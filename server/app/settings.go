@@ -94,6 +94,8 @@ type Settings struct {
 	Dialect string
 	// AccessLog has every request logged.
 	AccessLog bool
+	// DenialLog has denials logged, one a second at most for each key and rule.
+	DenialLog bool
 	// DrainDelay is how long /readyz says no before the listener closes, so that
 	// balancers can look elsewhere. Zero closes at once.
 	DrainDelay time.Duration
@@ -234,6 +236,9 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("envoy config: there is a policy file as well; give one of them")
 	}
 	problems = append(problems, s.dashboardMistakes()...)
+	if s.DenialLog && s.NoInsight {
+		bad("denial log: it logs what insight knows, which is turned off")
+	}
 	if p := otlpMistake(s.OTLP); p != "" {
 		bad("otlp: %s", p)
 	}

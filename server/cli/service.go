@@ -37,6 +37,7 @@ type service struct {
 	OTLP            string        `name:"otlp" help:"URL of a collector of OpenTelemetry, such as http://127.0.0.1:4318/v1/traces, that traces are sent to. Which requests are traced is said by OTEL_TRACES_SAMPLER in the environment." placeholder:"URL" env:"HEADGATE_OTLP"`
 	Instance        string        `help:"What to call this instance where several are shown. The host's name if left out." placeholder:"NAME" env:"HEADGATE_INSTANCE"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
+	DenialLog       bool          `help:"Log denials: one a second at most for each key and rule, with how many there were." env:"HEADGATE_DENIAL_LOG"`
 	LogFormat       string        `help:"Format of the log: text or json." type:"choice" of:"text json" default:"text" env:"HEADGATE_LOG_FORMAT"`
 	DrainDelay      time.Duration `help:"How long /readyz says no before the listener closes at shutdown, so that balancers look elsewhere." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
 	ShutdownTimeout time.Duration `help:"How long requests in flight may take to end at shutdown." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
@@ -63,7 +64,7 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
 	to.DashboardListen, to.DashboardHosts = s.DashboardListen, s.DashboardHost
 	to.NoInsight, to.Peers, to.Instance = !s.Insight, s.Peer, s.Instance
-	to.OTLP = s.OTLP
+	to.OTLP, to.DenialLog = s.OTLP, s.DenialLog
 	to.HeapReserve = heapReserve()
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
 }

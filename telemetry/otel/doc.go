@@ -16,7 +16,7 @@
 // span in the caller's context. Both have these attributes:
 //
 //	headgate.outcome          allowed, denied, or error
-//	headgate.rule             of the limit that denies, or else of the one that is closest to it
+//	headgate.rule             of the limit that decides, see headgate.Verdict.Deciding
 //	headgate.limit            that limit, such as "5 per 1m"
 //	headgate.source           who decided: store, lease, local and so on
 //	headgate.retry_after_ms   if it denies, unless no wait helps

@@ -166,7 +166,7 @@ func describe(verdict headgate.Verdict) []attribute.KeyValue {
 			break
 		}
 	}
-	d := decisive(verdict)
+	d := verdict.Deciding()
 	if d == nil {
 		return list
 	}
@@ -176,22 +176,6 @@ func describe(verdict headgate.Verdict) []attribute.KeyValue {
 		list = append(list, attribute.Int64("headgate.retry_after_ms", d.RetryAfter.Milliseconds()))
 	}
 	return list
-}
-
-// decisive is the decision that denied the request, or else the enforced one with the least
-// left; nil if there is none.
-func decisive(verdict headgate.Verdict) *headgate.Decision {
-	var of *headgate.Decision
-	for i := range verdict.Decisions {
-		d := &verdict.Decisions[i]
-		if d.Shadow || d.Allowed != verdict.Allowed {
-			continue
-		}
-		if of == nil || !d.Allowed && d.RetryAfter > of.RetryAfter || d.Allowed && d.Remaining < of.Remaining {
-			of = d
-		}
-	}
-	return of
 }
 
 func names(d *headgate.Decision) (rule, limit string) {
