@@ -5,6 +5,11 @@
 //	go run . postgres://user:password@127.0.0.1:5432/shop 127.0.0.1:8090
 //	curl http://127.0.0.1:8090/report?account=7
 //
+// A report that takes longer than anybody wants to wait is ordered instead. The answer is 202,
+// with the place to ask how far it is:
+//
+//	curl -i -X POST http://127.0.0.1:8090/reports?account=7
+//
 // The permits are kept in the same database. Those of a server that crashes are free again
 // after five seconds.
 package main
@@ -18,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,7 +48,12 @@ func main() {
 func run(url, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	db, err := pgxpool.New(ctx, url)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 4 * atATime // so that status pages need not wait for reports
+	db, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -58,27 +69,38 @@ func run(url, address string) error {
 		return err
 	}
 	gate, err := shared.New(store, shared.Config{
-		Name: "reports", Prefix: "reports", Limit: 3, TTL: 5 * time.Second,
+		Name: "reports", Prefix: "reports", Limit: atATime, TTL: 5 * time.Second,
 		Queue: 20, MaxWait: 10 * time.Second, Owner: fmt.Sprintf("%s:%d", host, os.Getpid()),
 	})
 	if err != nil {
 		return err
 	}
+	ordered, err := newJobs(ctx, db, gate)
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /report", &reports{db, gate})
+	mux.HandleFunc("POST /reports", ordered.order)
+	mux.HandleFunc("GET /reports/{id}", ordered.status)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	fmt.Println("listening on", listener.Addr())
+	var working sync.WaitGroup
+	working.Go(func() { ordered.work(ctx) })
 	go func() {
 		<-ctx.Done()
 		end, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = server.Shutdown(end) // what is not done by then is cut off
 	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	err = server.Serve(listener)
+	stop()
+	working.Wait()
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	end, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -2,6 +2,7 @@ package permits
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,18 +20,16 @@ import (
 	"github.com/headgate/headgate/test/stores"
 )
 
-// TestExample: however many servers make reports, the database makes three at a time, and
-// goes on when one of the servers is killed.
-func TestExample(t *testing.T) {
-	s := servers.StartPostgres(t)
+// reportServers starts the example twice over a database, and returns the processes and where
+// they listen.
+func reportServers(t *testing.T, s *servers.Postgres) (all []*exec.Cmd, addresses []string) {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "reports")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
 	build.Dir = "../../examples/reports"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	var all []*exec.Cmd
-	var addresses []string
 	for range 2 {
 		cmd := exec.CommandContext(t.Context(), program, s.URL(), "127.0.0.1:0")
 		servers.Bind(cmd)
@@ -48,6 +47,23 @@ func TestExample(t *testing.T) {
 		all = append(all, cmd)
 		addresses = append(addresses, strings.TrimSpace(strings.TrimPrefix(line, "listening on ")))
 	}
+	return all, addresses
+}
+
+// made is how many reports the database makes at the moment.
+func made(t *testing.T, conn *pgx.Conn) (n int64) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT /* report */%'").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestExample: however many servers make reports, the database makes three at a time, and
+// goes on when one of the servers is killed.
+func TestExample(t *testing.T) {
+	s := servers.StartPostgres(t)
+	all, addresses := reportServers(t, s)
 	var done, refused atomic.Int64
 	ask := func(server, account int) {
 		answer, err := http.Get(fmt.Sprintf("http://%s/report?account=%d", addresses[server], account))
@@ -77,12 +93,7 @@ func TestExample(t *testing.T) {
 	defer conn.Close(t.Context())
 	most := int64(0)
 	look := func() bool {
-		var n int64
-		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT /* report */%'").Scan(&n); err != nil {
-			t.Error(err)
-			return true
-		}
-		most = max(most, n)
+		most = max(most, made(t, conn))
 		return done.Load() >= 4
 	}
 	stores.Until(t, "some reports are made", look)
@@ -104,5 +115,83 @@ func TestExample(t *testing.T) {
 	}
 	if most < 2 || most > 3 {
 		t.Errorf("%d reports were made at a time, want up to 3", most)
+	}
+}
+
+// TestExampleOfJobs: a report that was ordered is answered with 202 and a place to ask, at
+// whichever server; all are made, three at a time, though one of the servers is killed.
+func TestExampleOfJobs(t *testing.T) {
+	s := servers.StartPostgres(t)
+	all, addresses := reportServers(t, s)
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	type job struct{ account, path, state string }
+	jobs := make([]job, 10)
+	for i := range jobs {
+		account := fmt.Sprint(i)
+		answer, err := http.Post(fmt.Sprintf("http://%s/reports?account=%s", addresses[i%2], account), "", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		at := answer.Header.Get("Location")
+		if answer.StatusCode != http.StatusAccepted || !strings.HasPrefix(at, "/reports/") || answer.Header.Get("Retry-After") == "" {
+			t.Fatalf("%s: %v", answer.Status, answer.Header)
+		}
+		jobs[i] = job{account: account, path: at}
+	}
+	// status asks the second server, which is not killed.
+	status := func(j *job) {
+		answer, err := http.Get("http://" + addresses[1] + j.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		var page struct{ State, Report string }
+		if err := json.NewDecoder(answer.Body).Decode(&page); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v", answer.Status, err)
+		}
+		if j.state = page.State; j.state == "done" && page.Report != j.account+": 1000" {
+			t.Errorf("account %s has the report %q", j.account, page.Report)
+		}
+	}
+	seen := make(map[string]int)
+	most, killed := int64(0), false
+	stores.Until(t, "all reports are made", func() bool {
+		done := 0
+		for i := range jobs {
+			if jobs[i].state != "done" {
+				status(&jobs[i])
+				seen[jobs[i].state]++
+			}
+			if jobs[i].state == "done" {
+				done++
+			}
+			most = max(most, made(t, conn))
+		}
+		if done >= 2 && !killed {
+			killed = true
+			if err := all[0].Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return done == len(jobs)
+	})
+	if most > 3 {
+		t.Errorf("%d reports were made at a time", most)
+	}
+	if seen["waiting"] == 0 || seen["being made"] == 0 || seen["done"] != len(jobs) || len(seen) != 3 {
+		t.Errorf("the status pages said %v", seen)
+	}
+	answer, err := http.Get("http://" + addresses[1] + "/reports/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNotFound {
+		t.Errorf("a report that nobody has ordered: %s", answer.Status)
 	}
 }
