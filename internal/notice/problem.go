@@ -2,6 +2,7 @@ package notice
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -75,6 +76,24 @@ func InProgress(r *inprogress.Refusal) Problem {
 	p.Detail, p.RetryAfterMS = r.Detail(), ceilMillis(r.RetryAfter())
 	p.ViolatedPolicies = []string{string(appendEncoded(nil, r.Bound.Rule.Name))}
 	return p
+}
+
+// UnenforcedHeader tells a proxy that asks whether a request may pass which rules bound what
+// is in progress and bind the request, too: a question ends before the request does, so they
+// were left out.
+const UnenforcedHeader = "Headgate-Unenforced"
+
+// Unenforced is the value of [UnenforcedHeader]: the names of the rules, in which a comma is
+// written as %2C.
+func Unenforced(names []string) string {
+	var b strings.Builder
+	for i, name := range names {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strings.ReplaceAll(string(appendEncoded(nil, name)), ",", "%2C"))
+	}
+	return b.String()
 }
 
 // Forbidden is the problem of a request that a policy's deny list turns away:

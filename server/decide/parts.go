@@ -48,6 +48,7 @@ type Parts struct {
 	entries   []*policy.ListEntry // entries of lists that answer parts
 	decisions []headgate.Decision // of all parts
 	best      []headgate.Decision // the deciding decision of each part
+	left      []string            // rules that bound what is in progress, and were left out
 	batches   [ops]batch
 	outcome   Outcome
 }
@@ -102,7 +103,8 @@ func (p *Parts) Reset() {
 	p.Policy, p.Domain, p.Independent, p.List, p.Told = Policy{}, "", false, p.List[:0], p.Told[:0]
 	p.Took = 0
 	p.facts, p.checks, p.places, p.entries = p.facts[:0], p.checks[:0], p.places[:0], p.entries[:0]
-	p.decisions, p.best, p.outcome = p.decisions[:0], p.best[:0], Outcome{}
+	clear(p.left)
+	p.decisions, p.best, p.left, p.outcome = p.decisions[:0], p.best[:0], p.left[:0], Outcome{}
 	for op := range p.batches {
 		p.batches[op].reset()
 	}
@@ -197,6 +199,7 @@ func (p *Parts) Decide(ctx context.Context, d Decider) *Outcome {
 	}
 	p.outcome.decide(p.Told)
 	p.outcome.Verdict = p.Verdict()
+	p.outcome.Unenforced = p.left
 	return &p.outcome
 }
 
@@ -264,6 +267,7 @@ func (p *Parts) match(part *Part) error {
 		return err
 	}
 	p.checks, part.checks.to = outcome.Checks, len(outcome.Checks)
+	p.leave(outcome.Bounds)
 	switch {
 	case outcome.Denied != nil:
 		part.Denies, part.Listed = true, outcome.Denied
@@ -274,6 +278,19 @@ func (p *Parts) match(part *Part) error {
 		p.entries = append(p.entries, part.Listed)
 	}
 	return nil
+}
+
+// leave notes the rules that bound what is in progress, each once for the request.
+func (p *Parts) leave(bounds []policy.Bound) {
+	n := len(p.left)
+	p.left = policy.Unenforced(p.left, bounds)
+	for _, name := range p.left[n:] {
+		if !slices.Contains(p.left[:n], name) {
+			p.left[n] = name
+			n++
+		}
+	}
+	p.left = p.left[:n]
 }
 
 // name binds the part by the rule that it names.

@@ -16,7 +16,20 @@ func (q *scratch) metadata(w *writer, o *decide.Outcome) {
 	q.deciding(w, o)
 	q.violations(w)
 	q.shadows(w)
+	unenforced(w, o)
 	q.configured(w)
+}
+
+// unenforced writes the names of the rules that bound what is in progress and bind the
+// request: a question ends before the request does.
+func unenforced(w *writer, o *decide.Outcome) {
+	l := list{w: w, name: "unenforced"}
+	for _, name := range o.Unenforced {
+		mark := l.begin()
+		w.string(3, name)
+		w.end(mark)
+	}
+	l.end()
 }
 
 // configured writes the metadata that the configuration has for the limits of the descriptors

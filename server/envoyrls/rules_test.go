@@ -251,3 +251,20 @@ descriptors:
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestUnenforced: bounds on what is in progress are left out, since a question ends before the
+// request does, and the answer names their rules, each once.
+func TestUnenforced(t *testing.T) {
+	s := newStage(t, ownPolicy(t, `
+rules:
+  - {name: reports, match: {user: present}, per: [user], in_progress: 1}
+  - {name: exports, match: {path: /export}, per: [user], in_progress: 1, limits: [5 per 1d]}
+`), Options{})
+	answer := s.must(t, &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("user=a"), d("user=b"), d("user=a", "path=/export"))})
+	if got, want := metadata(answer), "allowed=true descriptor=2 limit=5 per 1d remaining=4 rule=exports unenforced=[reports exports]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := metadata(s.must(t, &pb.RateLimitRequest{Domain: "x", Descriptors: ds(d("path=/other"))})); got != "allowed=true" {
+		t.Errorf("of a request that nothing binds: %q", got)
+	}
+}

@@ -142,6 +142,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, ask *d
 	}
 	httplimit.WriteHeaders(w.Header(), h.options.Dialect, v)
 	notice.WriteWarning(w.Header(), h.options.Dialect, v, plan.policy.Set)
+	if len(o.Unenforced) > 0 {
+		w.Header()[notice.UnenforcedHeader] = []string{notice.Unenforced(o.Unenforced)}
+	}
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
 		return

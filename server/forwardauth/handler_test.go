@@ -385,3 +385,18 @@ func FuzzAsk(f *testing.F) {
 		}
 	})
 }
+
+// Bounds on what is in progress are left out, since a question ends before the request does, and
+// the proxy is told their rules, whether the request may pass or not.
+func TestUnenforced(t *testing.T) {
+	t.Parallel()
+	bounded := func(name string, limits *headgate.Rule) policy.Rule {
+		return policy.Rule{Name: name, Limits: limits, Per: []policy.Part{{Entry: "ip"}}, InProgress: &policy.InProgress{Limit: 1}}
+	}
+	h := New(newAsked(t, []policy.Rule{bounded("reports", nil), bounded("a,b", perHour("a,b", 1))}), Options{Dialect: httplimit.NoHeaders})
+	for _, status := range []int{200, 429} {
+		if w := ask(h, ""); w.Code != status || w.Header().Get("Headgate-Unenforced") != "reports, a%2Cb" {
+			t.Errorf("got %d\n%s", w.Code, lines(w.Header()))
+		}
+	}
+}
