@@ -1,38 +1,11 @@
 package memory
 
 import (
-	"math"
 	"sync"
-	"sync/atomic"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 )
-
-// budget is the memory of all shards together, in bytes. The sizes of logs differ as much as their
-// limits do, so shards have no fixed shares of the memory for logs.
-type budget struct {
-	max    int64
-	tables atomic.Int64
-	logs   atomic.Int64
-	shards []shard       // all shards, so that one can reclaim memory from another
-	next   atomic.Uint32 // the shard to reclaim from next
-}
-
-// room returns how much is left. It is negative if a little too much is in use.
-func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
-
-// reclaim drops the idle counters of one shard, unless that shard is locked.
-func (b *budget) reclaim(now int64) {
-	sh := &b.shards[b.next.Add(1)%shards]
-	if !sh.mu.TryLock() {
-		return
-	}
-	defer sh.mu.Unlock()
-	if now >= sh.sweepAt {
-		sh.makeRoom(0, now)
-	}
-}
 
 // shard is a part of the store's keys. mu guards all fields; a request for one key locks one shard,
 // once. The fields that every decision reads come first, and the padding keeps shards on separate
@@ -53,194 +26,6 @@ type shard struct {
 	shared   uint64              // see Stats.Shared
 	merged   uint64              // see Stats.Merged
 	_        [32]byte
-}
-
-const (
-	minSize    = 16
-	sweepEvery = 60 * 1_000_000
-	// sweepFull is the time between two sweeps while memory is full.
-	sweepFull = 1_000_000
-	// sharedCounters is how many counters a rule's new keys share in each shard when memory is
-	// full. spare is the number of entries that are kept free for such counters.
-	sharedCounters = 4
-	spare          = 16
-	// logMark, in the field used, says that the entry's stamp is the index of a log. No counter
-	// ever has that many units in use.
-	logMark = math.MaxUint32
-)
-
-// reserve makes sure that n entries can be inserted.
-func (sh *shard) reserve(n int, now int64) {
-	if now < sh.sweepAt && sh.table.room(n) {
-		return
-	}
-	sh.makeRoom(n, now)
-}
-
-// makeRoom drops idle counters and resizes the table for the entries in use.
-func (sh *shard) makeRoom(n int, now int64) {
-	sh.dropIdleLogs(now)
-	live := sh.table.live(now)
-	size := len(sh.table.entries)
-	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of the memory that logs leave
-	most := max(minSize+spare, int(share)/entryBytes)
-	sh.full = (live+n+spare)*8 > most*maxLoad
-	sh.sweepAt = now + sweepEvery
-	need := (live+n)*8/maxLoad + 1
-	switch {
-	case sh.full:
-		sh.sweepAt = now + sweepFull
-		size = max(size, need+spare)
-	case need > size*7/8 || need < size/4:
-		size = min(max(minSize, need*3/2), most)
-	}
-	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 { // otherwise a rebuild gains too little
-		sh.resize(size, now)
-	}
-	for hash := range sh.commons {
-		if !sh.table.find(hash).busy(now) {
-			delete(sh.commons, hash)
-		}
-	}
-	sh.sharing = sh.full || len(sh.commons) > 0
-}
-
-// resize makes a new table with the entries in use.
-func (sh *shard) resize(size int, now int64) {
-	sh.budget.tables.Add(int64(size-len(sh.table.entries)) * entryBytes)
-	sh.table.rebuild(now, size)
-	sh.hint.follow(&sh.table)
-}
-
-// dropIdleLogs frees the logs of entries that the next rebuild drops.
-func (sh *shard) dropIdleLogs(now int64) {
-	if len(sh.logs) == len(sh.freeLogs) {
-		return
-	}
-	for i := range sh.table.entries {
-		if e := &sh.table.entries[i]; e.used == logMark && !e.busy(now) {
-			sh.freeLog(e)
-		}
-	}
-}
-
-func (sh *shard) freeLog(e *entry) {
-	sh.budget.logs.Add(-int64(sh.logs[e.stamp].Bytes() + logBytes))
-	sh.logs[e.stamp] = nil
-	sh.freeLogs = append(sh.freeLogs, e.stamp)
-	e.set(algorithm.State{}, 0)
-}
-
-// log returns the log of an entry, or nil.
-func (sh *shard) log(e *entry) *algorithm.Log {
-	if e.used != logMark {
-		return nil
-	}
-	return sh.logs[e.stamp]
-}
-
-// logBytes is the memory that a log takes in addition to its entries: the struct, its first span
-// and its element of shard.logs.
-const logBytes = 96
-
-// newLog is the memory that must be free for a new log. With less, new keys share logs.
-const newLog = logBytes + 16*algorithm.EntryBytes
-
-// setLog gives a log to an entry without one.
-func (sh *shard) setLog(e *entry, g *algorithm.Log) {
-	sh.budget.logs.Add(int64(g.Bytes() + logBytes))
-	if n := len(sh.freeLogs); n > 0 {
-		e.stamp, sh.freeLogs = sh.freeLogs[n-1], sh.freeLogs[:n-1]
-		sh.logs[e.stamp] = g
-	} else {
-		e.stamp = int64(len(sh.logs))
-		sh.logs = append(sh.logs, g)
-	}
-	e.used = logMark
-}
-
-// place returns the hash under which a key's counter is found. If memory is full and the key has no
-// counter yet, that is the hash of a shared one.
-func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now int64) (place uint64, shared bool) {
-	own := mix(hash, slot)
-	if !sh.sharing || sh.table.find(own).hash != 0 {
-		return own, false
-	}
-	return sh.placeNew(rule, hash, slot, own, sh.full, now)
-}
-
-// placeLog is place for the log of a rule's sliding windows.
-func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now int64) (place uint64, shared bool) {
-	own := mix(hash, logSlot)
-	if sh.table.find(own).hash != 0 {
-		return own, false
-	}
-	full := sh.full
-	if sh.budget.room() < newLog {
-		sh.budget.reclaim(now)
-		full = full || sh.budget.room() < newLog
-	}
-	if !full && !sh.sharing {
-		return own, false
-	}
-	return sh.placeNew(rule, hash, logSlot, own, full, now)
-}
-
-// placeNew chooses between a shared counter and a new one for a key that has none yet.
-func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool, now int64) (place uint64, shared bool) {
-	common := mix(mix(rule.ID(), hash>>1%sharedCounters+2), slot)
-	if full || !sh.inherit(own, common, now) {
-		sh.shared++
-		return common, true
-	}
-	return own, false
-}
-
-// inherit gives a key a counter of its own once memory is free again. The new counter begins with
-// the units in use in the shared counter, because this key may have used them. inherit returns
-// false if there is not enough memory after all.
-func (sh *shard) inherit(own, common uint64, now int64) bool {
-	from := sh.table.find(common)
-	if _, known := sh.commons[common]; !known || !from.busy(now) {
-		return true
-	}
-	g := sh.log(from)
-	if g != nil && sh.budget.room() < int64(g.Bytes()+logBytes) {
-		return false
-	}
-	several := algorithm.HasSlots(from.state())
-	if several && !sh.table.room(spare+algorithm.BucketSlots) {
-		return false
-	}
-	to := sh.table.find(own)
-	sh.insert(to, own)
-	if g != nil {
-		sh.setLog(to, g.Clone())
-		to.expires = from.expires
-	} else {
-		to.set(from.state(), from.expires)
-	}
-	for i := 1; several && i < algorithm.BucketSlots; i++ {
-		sh.putState(furtherSlot(own, i), sh.table.find(furtherSlot(common, i)).state(), from.expires)
-	}
-	return true
-}
-
-// charging prepares to charge a shared counter. It reads the counter again, because several keys of
-// one request may share it.
-func (sh *shard) charging(st *step, now int64) {
-	sh.share(st.hash)
-	if st.limit.Algorithm != headgate.SlidingWindow {
-		sh.load(st, 0, now)
-	}
-}
-
-// share records that a shared counter is in use.
-func (sh *shard) share(hash uint64) {
-	if sh.commons == nil {
-		sh.commons = make(map[uint64]struct{})
-	}
-	sh.commons[hash], sh.sharing = struct{}{}, true
 }
 
 // slotOf returns the name of a limit's counter among those of its key. All sliding windows of a
@@ -380,17 +165,6 @@ func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved 
 	return further
 }
 
-// lookAtLog is lookAtState for a sliding window.
-func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now int64) {
-	st.hash, st.shared = sh.placeLog(c.Rule, hash, now)
-	e := sh.table.find(st.hash)
-	sh.followClock(e, now)
-	if g := sh.log(e); g != nil {
-		st.facts = g.Facts(st.limit, now, c.Units())
-	}
-	st.fits = st.facts.Fits(st.limit, c.Units())
-}
-
 // stepState finishes the step of a limit that is not a sliding window. It charges, punishes or
 // refunds the counter, and describes it in d.
 func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *headgate.Check, now int64, d *headgate.Decision) {
@@ -416,74 +190,6 @@ func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *hea
 	} else {
 		sh.keepAll(st, expires)
 	}
-}
-
-// stepLog finishes the step of a sliding window, and describes the window in d. For the rule's
-// first window it also charges or refunds the log.
-func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Check, now int64, d *headgate.Decision) {
-	e := sh.table.find(st.hash)
-	switch {
-	case charge:
-		if st.first {
-			sh.insert(e, st.hash)
-			sh.addToLog(e, c, c.Units(), now)
-		}
-		st.facts.Describe(d, st.limit, now, c.Units(), true)
-	case op == headgate.OpRefund:
-		var facts algorithm.WindowFacts
-		if g := sh.log(e); g != nil {
-			if st.first && !st.shared {
-				sh.refundLog(g, c.Units(), int64(c.At))
-			}
-			facts = g.Facts(st.limit, now, 0)
-		}
-		facts.Describe(d, st.limit, now, 0, false)
-		d.Allowed, d.RetryAfter = true, 0
-	default:
-		st.facts.Describe(d, st.limit, now, c.Units(), false)
-	}
-}
-
-// followClock moves the future times in the log of an entry to now. There are such times after the
-// clock has stepped back.
-func (sh *shard) followClock(e *entry, now int64) {
-	if g := sh.log(e); g != nil && g.Stepped(now) {
-		before := g.Bytes()
-		g.Clamp(now)
-		sh.budget.logs.Add(int64(g.Bytes() - before))
-	}
-}
-
-// addToLog charges a log, and keeps it until none of the lists of limits that were charged to it
-// needs it any more.
-func (sh *shard) addToLog(e *entry, c *headgate.Check, units, now int64) {
-	g := sh.log(e)
-	if g == nil {
-		g = new(algorithm.Log)
-		sh.setLog(e, g)
-	}
-	before := g.Bytes()
-	g.Open(now, algorithm.NeedOf(c.Rule))
-	if sh.mustMerge(g, now) {
-		g.Merge(now, units)
-	} else {
-		g.Add(now, units)
-	}
-	if grown := g.Bytes() - before; grown != 0 {
-		sh.budget.logs.Add(int64(grown))
-	}
-	e.expires = max(e.expires, g.Until())
-}
-
-// mustMerge reports whether a log has to take units without growing. That is so if memory is full,
-// or would be full if the log doubled, which is the most that it grows at once.
-func (sh *shard) mustMerge(g *algorithm.Log, now int64) bool {
-	if g.Len() == 0 || g.Len()*algorithm.EntryBytes < g.Bytes() || sh.budget.room() >= int64(g.Bytes()) {
-		return false
-	}
-	sh.budget.reclaim(now)
-	sh.merged++
-	return true
 }
 
 // reset forgets what a key has used.

@@ -1,0 +1,80 @@
+package memory
+
+import "sync/atomic"
+
+// budget is the memory of all shards together, in bytes. The sizes of logs differ as much as their
+// limits do, so shards have no fixed shares of the memory for logs.
+type budget struct {
+	max    int64
+	tables atomic.Int64
+	logs   atomic.Int64
+	shards []shard       // all shards, so that one can reclaim memory from another
+	next   atomic.Uint32 // the shard to reclaim from next
+}
+
+// room returns how much is left. It is negative if a little too much is in use.
+func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
+
+// reclaim drops the idle counters of one shard, unless that shard is locked.
+func (b *budget) reclaim(now int64) {
+	sh := &b.shards[b.next.Add(1)%shards]
+	if !sh.mu.TryLock() {
+		return
+	}
+	defer sh.mu.Unlock()
+	if now >= sh.sweepAt {
+		sh.makeRoom(0, now)
+	}
+}
+
+const (
+	// minSize is the number of places in the smallest table.
+	minSize = 16
+	// sweepEvery is the time between two sweeps for idle counters, in µs.
+	sweepEvery = 60 * 1_000_000
+	// sweepFull is the time between two sweeps while memory is full, in µs.
+	sweepFull = 1_000_000
+)
+
+// reserve makes sure that n entries can be inserted.
+func (sh *shard) reserve(n int, now int64) {
+	if now < sh.sweepAt && sh.table.room(n) {
+		return
+	}
+	sh.makeRoom(n, now)
+}
+
+// makeRoom drops idle counters and resizes the table for the entries in use.
+func (sh *shard) makeRoom(n int, now int64) {
+	sh.dropIdleLogs(now)
+	live := sh.table.live(now)
+	size := len(sh.table.entries)
+	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of the memory that logs leave
+	most := max(minSize+spare, int(share)/entryBytes)
+	sh.full = (live+n+spare)*8 > most*maxLoad
+	sh.sweepAt = now + sweepEvery
+	need := (live+n)*8/maxLoad + 1
+	switch {
+	case sh.full:
+		sh.sweepAt = now + sweepFull
+		size = max(size, need+spare)
+	case need > size*7/8 || need < size/4:
+		size = min(max(minSize, need*3/2), most)
+	}
+	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 { // otherwise a rebuild gains too little
+		sh.resize(size, now)
+	}
+	for hash := range sh.commons {
+		if !sh.table.find(hash).busy(now) {
+			delete(sh.commons, hash)
+		}
+	}
+	sh.sharing = sh.full || len(sh.commons) > 0
+}
+
+// resize makes a new table with the entries in use.
+func (sh *shard) resize(size int, now int64) {
+	sh.budget.tables.Add(int64(size-len(sh.table.entries)) * entryBytes)
+	sh.table.rebuild(now, size)
+	sh.hint.follow(&sh.table)
+}
