@@ -18,10 +18,10 @@ const MaxMessage = 4 << 10
 // share a server and a prefix hear each other, whichever database they count in.
 func (s *Store) channel() string { return s.prefix + " news" }
 
-// Publish sends a message to all stores with the same prefix that are subscribed to
-// the server or cluster at the moment, this one among them. It ends within the store's
-// deadline, and may have been sent if it fails. It may arrive twice. Nothing is kept for those who are not
-// connected.
+// Publish sends a message to all stores with the same prefix that are subscribed to the server or
+// cluster at the moment, including this one. It ends within the store's deadline. If it fails, the
+// message may have been sent all the same. A message may arrive twice. Nothing is kept for stores
+// that are not connected.
 func (s *Store) Publish(ctx context.Context, message []byte) error {
 	if len(message) > MaxMessage {
 		return headgate.Invalid("message", "", "it has %d bytes, must have at most %d", len(message), MaxMessage)
