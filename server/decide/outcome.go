@@ -14,30 +14,31 @@ import (
 type Kind uint8
 
 const (
-	// Decided: there is a verdict, which may be a denial.
+	// Decided means that there is a verdict, which may be a denial.
 	Decided Kind = iota
-	// Faulty: the request has mistakes; see [Request.Faults].
+	// Faulty means that the request has mistakes; see [Request.Faults].
 	Faulty
-	// Refused: the store cannot take the request as it is; see [Outcome.Invalid].
+	// Refused means that the store cannot take the request as it is; see [Outcome.Invalid].
 	Refused
-	// Conflict: the id belongs to another request, or the reservation was settled at another cost.
+	// Conflict means that the id belongs to another request, or the reservation was settled at
+	// another cost.
 	Conflict
-	// NoReservation: the reservation has expired or never existed.
+	// NoReservation means that the reservation has expired or never existed.
 	NoReservation
-	// Unsupported: the store does not remember requests by an id.
+	// Unsupported means that the store does not remember requests by an id.
 	Unsupported
-	// Unavailable: the store did not answer, so it is not known whether the request was charged. Or
-	// the store has no room, or cannot read a counter; see [Outcome.Text].
+	// Unavailable means that the store did not answer, so it is not known whether the request was
+	// charged. Or the store has no room, or cannot read a counter; see [Outcome.Text].
 	Unavailable
-	// Gone: the caller no longer waits for the answer.
+	// Gone means that the caller no longer waits for the answer.
 	Gone
-	// NotHeld: the permit has ended, or its holder has given it back.
+	// NotHeld means that the permit has ended, or its holder has given it back.
 	NotHeld
-	// Revoked: the permit was revoked.
+	// Revoked means that the permit was revoked.
 	Revoked
-	// OtherCost: the holder has a permit, or a place in line, at another cost.
+	// OtherCost means that the holder has a permit, or a place in line, at another cost.
 	OtherCost
-	// NoPermits: the store keeps no permits.
+	// NoPermits means that the store keeps no permits.
 	NoPermits
 )
 
