@@ -22,6 +22,11 @@ func (t *Table) Add(cells ...string) {
 	t.Rows = append(t.Rows, append(cells, make([]string, len(t.Columns)-len(cells))...))
 }
 
+// Append adds the rows of a table that has the same columns.
+func (t *Table) Append(more *Table) {
+	t.Columns, t.Rows = more.Columns, append(t.Rows, more.Rows...)
+}
+
 // String writes the table with its columns aligned, so that it reads well as
 // plain text too.
 func (t *Table) String() string {

@@ -1,0 +1,176 @@
+package servers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a running server that nobody else uses.
+type Process struct {
+	// Addr is the host and port that it listens on.
+	Addr string
+
+	cmd *exec.Cmd
+	log bytes.Buffer
+	dir string         // its working directory, which is removed when it has ended
+	end syscall.Signal // what it is asked to end by
+}
+
+// within is how long a server may take to start, and to end.
+const within = 20 * time.Second
+
+// Start runs a command. Its argument "ADDR" stands for the address to listen on, and "PORT" for
+// the port of that alone. It returns when the server accepts connections. If the program is missing, the
+// error is [exec.ErrNotFound].
+func Start(ctx context.Context, command []string) (*Process, error) {
+	return launch(ctx, command, "", nil, func(ctx context.Context, addr string) error {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
+// launch is Start in a directory, or in a new one if that is empty, and with another way to see
+// whether the server is ready.
+func launch(ctx context.Context, command []string, dir string, as *syscall.SysProcAttr, ready func(ctx context.Context, addr string) error) (*Process, error) {
+	p := &Process{dir: dir, end: syscall.SIGTERM}
+	fail := func(err error) (*Process, error) {
+		return nil, fmt.Errorf("servers: starting %s: %w", command[0], errors.Join(err, p.Stop()))
+	}
+	var err error
+	if p.Addr, err = freeAddr(ctx); err != nil {
+		return fail(err)
+	}
+	if p.dir == "" {
+		if p.dir, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
+			return fail(err)
+		}
+	}
+	_, port, _ := net.SplitHostPort(p.Addr) // net has joined it
+	args := make([]string, 0, len(command))
+	for _, arg := range command[1:] {
+		switch arg {
+		case "ADDR":
+			arg = p.Addr
+		case "PORT":
+			arg = port
+		}
+		args = append(args, arg)
+	}
+	cmd := exec.Command(command[0], args...)
+	cmd.Dir, cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = p.dir, as, &p.log, &p.log
+	if err := cmd.Start(); err != nil {
+		return fail(err)
+	}
+	p.cmd = cmd
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		if err = ready(ctx, p.Addr); err == nil {
+			return p, nil
+		}
+		select {
+		case <-ctx.Done():
+			return fail(fmt.Errorf("no answer on %s within %v: %w", p.Addr, within, err))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends the server. If it did not end well, the error holds its log.
+func (p *Process) Stop() error {
+	var err error
+	if p.cmd != nil {
+		err = p.signal(p.end)
+		kill := time.AfterFunc(within, func() { _ = p.cmd.Process.Kill() }) // Wait reports how it ended
+		if err = errors.Join(err, p.cmd.Wait()); err != nil {
+			err = fmt.Errorf("servers: stopping %s: %w; its log: %s", p.cmd.Path, err, &p.log)
+		}
+		kill.Stop()
+	}
+	if p.dir == "" {
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
+}
+
+// Pause freezes the server: its port still accepts connections, and nothing answers.
+func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on. A server that is paused cannot be stopped.
+func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
+
+func (p *Process) signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("servers: signal %v: %w", s, err)
+	}
+	return nil
+}
+
+// CPU is the CPU time that the server has used so far.
+func (p *Process) CPU() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("servers: %w", err)
+	}
+	return parseStat(string(text))
+}
+
+// ticks is how many of the kernel's units make a second: USER_HZ, which is 100 on
+// every architecture that Go runs on.
+const ticks = 100
+
+// parseStat reads the times in user and system mode out of /proc/PID/stat. The
+// second field, the program's name in parentheses, may hold anything.
+func parseStat(text string) (time.Duration, error) {
+	_, rest, ok := strings.Cut(text[strings.LastIndexByte(text, ')')+1:], " ")
+	fields := strings.Fields(rest)
+	const user, system = 11, 12 // fields 14 and 15 of proc(5), counted from the third
+	if !ok || len(fields) <= system {
+		return 0, fmt.Errorf("servers: /proc/PID/stat is %q, with too few fields", text)
+	}
+	sum := int64(0)
+	for _, i := range []int{user, system} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("servers: /proc/PID/stat is %q: %w", text, err)
+		}
+		sum += n
+	}
+	return time.Duration(sum) * (time.Second / ticks), nil
+}
+
+// freeAddr asks the system for a loopback port that nobody uses.
+func freeAddr(ctx context.Context) (string, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("looking for a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// Build builds Headgate's server from the module at source into dir, and returns the name of the
+// program.
+func Build(ctx context.Context, source, dir string) (string, error) {
+	binary := filepath.Join(dir, "headgate")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/headgate")
+	build.Dir = source
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("servers: building the server in %s: %w: %s", source, err, text)
+	}
+	return binary, nil
+}

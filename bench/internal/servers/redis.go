@@ -1,0 +1,192 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Redis is a running Redis or Valkey.
+type Redis struct {
+	*Process
+	// Version is its name and version, such as "redis-server 7.0.15".
+	Version string
+
+	admin rueidis.Client // for INFO and the like, apart from the traffic that is measured
+}
+
+// StartRedis runs the server binary without persistence.
+func StartRedis(ctx context.Context, binary string) (_ *Redis, err error) {
+	s := new(Redis)
+	command := []string{binary, "--bind", "127.0.0.1", "--port", "PORT", "--save", "", "--appendonly", "no", "--daemonize", "no"}
+	s.Process, err = launch(ctx, command, "", nil, func(_ context.Context, addr string) (err error) {
+		s.admin, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.info(ctx, "server")
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	version := info["redis_version"]
+	if v, ok := info["valkey_version"]; ok {
+		version = v
+	}
+	s.Version = binary + " " + version
+	return s, nil
+}
+
+// URL is what the store is opened with.
+func (s *Redis) URL() string { return "redis://" + s.Addr }
+
+// Stop ends the server. If it did not end well, the error holds its log.
+func (s *Redis) Stop() error {
+	s.admin.Close()
+	return s.Process.Stop()
+}
+
+// Usage is what the server has spent since it started.
+type Usage struct {
+	// CPU is the time of the thread that runs commands, in user and system mode.
+	CPU time.Duration
+	// Scripts is the time inside EVAL and EVALSHA, commands called by the script
+	// included, and Calls is how often they were called.
+	Scripts time.Duration
+	Calls   int64
+}
+
+// Sub returns what was spent since the earlier usage was read.
+func (u Usage) Sub(earlier Usage) Usage {
+	return Usage{CPU: u.CPU - earlier.CPU, Scripts: u.Scripts - earlier.Scripts, Calls: u.Calls - earlier.Calls}
+}
+
+// Usage reads the server's counters.
+func (s *Redis) Usage(ctx context.Context) (Usage, error) {
+	info, err := s.info(ctx, "cpu", "commandstats")
+	if err != nil {
+		return Usage{}, err
+	}
+	return parseUsage(info)
+}
+
+func parseUsage(info map[string]string) (Usage, error) {
+	var u Usage
+	for _, field := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		seconds, err := strconv.ParseFloat(info[field], 64)
+		if err != nil {
+			return Usage{}, fmt.Errorf("servers: INFO: %s is %q: %w", field, info[field], err)
+		}
+		u.CPU += time.Duration(seconds * float64(time.Second))
+	}
+	for _, field := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
+		stats, ok := info[field]
+		if !ok {
+			continue // not called yet
+		}
+		calls, err1 := statistic(stats, "calls")
+		micros, err2 := statistic(stats, "usec")
+		if err := errors.Join(err1, err2); err != nil {
+			return Usage{}, fmt.Errorf("servers: INFO: %s is %q: %w", field, stats, err)
+		}
+		u.Calls += calls
+		u.Scripts += time.Duration(micros) * time.Microsecond
+	}
+	return u, nil
+}
+
+// statistic reads one number out of "calls=3,usec=12,usec_per_call=4.00".
+func statistic(stats, name string) (int64, error) {
+	for part := range strings.SplitSeq(stats, ",") {
+		if value, ok := strings.CutPrefix(part, name+"="); ok {
+			return strconv.ParseInt(value, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("it has no %q", name)
+}
+
+// info returns the fields of INFO's sections.
+func (s *Redis) info(ctx context.Context, sections ...string) (map[string]string, error) {
+	text, err := s.admin.Do(ctx, s.admin.B().Info().Section(sections...).Build()).ToString()
+	if err != nil {
+		return nil, fmt.Errorf("servers: INFO %s: %w", strings.Join(sections, " "), err)
+	}
+	return parseInfo(text), nil
+}
+
+func parseInfo(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(name, "#") {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// Memory is the server's memory in use, in bytes.
+func (s *Redis) Memory(ctx context.Context) (int64, error) {
+	info, err := s.info(ctx, "memory")
+	if err != nil {
+		return 0, err
+	}
+	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("servers: INFO: used_memory is %q: %w", info["used_memory"], err)
+	}
+	return used, nil
+}
+
+// Flush empties the server and waits until the memory is free.
+func (s *Redis) Flush(ctx context.Context) error {
+	if err := s.admin.Do(ctx, s.admin.B().Flushall().Sync().Build()).Error(); err != nil {
+		return fmt.Errorf("servers: FLUSHALL: %w", err)
+	}
+	return nil
+}
+
+// Keys returns up to limit of the server's keys that begin with prefix.
+func (s *Redis) Keys(ctx context.Context, limit int, prefix string) ([]string, error) {
+	var keys []string
+	for cursor := uint64(0); ; {
+		page, err := s.admin.Do(ctx, s.admin.B().Scan().Cursor(cursor).Count(1000).Build()).AsScanEntry()
+		if err != nil {
+			return nil, fmt.Errorf("servers: SCAN: %w", err)
+		}
+		for _, key := range page.Elements {
+			if strings.HasPrefix(key, prefix) && len(keys) < limit {
+				keys = append(keys, key)
+			}
+		}
+		if cursor = page.Cursor; cursor == 0 || len(keys) >= limit {
+			return keys, nil
+		}
+	}
+}
+
+// KeyMemory is the mean of MEMORY USAGE over up to limit keys that begin with prefix, with every
+// element counted.
+func (s *Redis) KeyMemory(ctx context.Context, limit int, prefix string) (float64, error) {
+	keys, err := s.Keys(ctx, limit, prefix)
+	if err != nil {
+		return 0, err
+	}
+	if len(keys) == 0 {
+		return 0, errors.New("servers: there are no keys to weigh")
+	}
+	sum := int64(0)
+	for _, key := range keys {
+		n, err := s.admin.Do(ctx, s.admin.B().MemoryUsage().Key(key).Samples(0).Build()).AsInt64()
+		if err != nil {
+			return 0, fmt.Errorf("servers: MEMORY USAGE %s: %w", key, err)
+		}
+		sum += n
+	}
+	return float64(sum) / float64(len(keys)), nil
+}
