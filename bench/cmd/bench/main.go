@@ -1,20 +1,17 @@
 // Command bench measures Headgate and its peers side by side and writes the
 // tables into docs/benchmarks.md.
 //
-//	go run ./cmd/bench [-only memory|policy|redis|service|outage] [-short] [-out FILE]
+//	go run ./cmd/bench [-only PART] [-short] [-out FILE]
 //
-// Run it in the directory bench. A run for the record takes about half an hour
-// on a machine that does nothing else meanwhile, ten minutes of which the outage part
-// does little but wait; -short takes about one, shows that
-// everything works, and prints its tables without writing them anywhere unless
-// -out says where.
+// Run it in the directory bench; -h names the parts. A run for the record takes about an hour, in
+// which the machine should do nothing else. A short run takes about a minute: it shows that
+// everything works, and prints its tables without writing them, unless -out names a file.
 //
-// The Redis part needs redis-server in the PATH, and measures valkey-server too
-// if it is there. The service part needs the go command and Linux.
+// Parts that need a Redis start the redis-server or valkey-server in the PATH. Parts that measure
+// a server need the go command and Linux.
 //
-// It exits with 0 when everything was measured, 1 when something failed, 2 when
-// it was called wrongly. A bar that is not met is a row in a table, not a
-// failure.
+// It exits with 0 when everything was measured, with 1 when something failed, and with 2 when
+// it was called wrongly. A bar that is not met is a row in a table, not a failure.
 package main
 
 import (
@@ -31,11 +28,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/headgate/headgate/bench/internal/gatewaybench"
-	"github.com/headgate/headgate/bench/internal/grpcbench"
-	"github.com/headgate/headgate/bench/internal/overheadbench"
 	"github.com/headgate/headgate/bench/internal/report"
-	"github.com/headgate/headgate/bench/internal/servicebench"
+	"github.com/headgate/headgate/bench/internal/serverbench"
 )
 
 func main() {
@@ -71,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return 2 // parse has said why.
 	}
-	if err := measure(ctx, o, stdout, stderr); err != nil {
+	if err := o.run(ctx, stdout, stderr); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
 	}
@@ -106,8 +100,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// measure runs the parts asked for, prints their tables, and writes them.
-func measure(ctx context.Context, o options, stdout, stderr io.Writer) error {
+// run measures the parts asked for, prints their tables, and writes them.
+func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	sections := make(map[string][]report.Section) // by page
 	for _, p := range parts() {
@@ -147,16 +141,7 @@ func echo(ctx context.Context, args []string, stderr io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	serve := func() error { return servicebench.Serve(ctx, *listen, *handler) }
-	switch *handler {
-	case "grpc":
-		serve = func() error { return grpcbench.Serve(ctx, *listen) }
-	case "proxy":
-		serve = func() error { return gatewaybench.Serve(ctx, *listen, *upstream) }
-	case "limited":
-		serve = func() error { return overheadbench.Serve(ctx, *listen, *upstream) }
-	}
-	if err := serve(); err != nil {
+	if err := serverbench.Echo(ctx, *listen, *handler, *upstream); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
 	}

@@ -6,21 +6,22 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/internal/measure"
 )
 
 // TestAllocations: finding the rules of a request allocates nothing, however many
 // there are.
 func TestAllocations(t *testing.T) {
-	for _, k := range Kinds() {
-		for _, n := range Sizes() {
-			set, err := k.Set(n)
+	for _, k := range kinds {
+		for _, n := range sizes {
+			set, err := k.set(n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			request, checks := k.Request(), make([]headgate.Check, 0, 8)
+			request, checks := k.request(), make([]headgate.Check, 0, 8)
 			match := func() { checks, err = set.Match(request, 1, checks[:0]) }
 			if got := testing.AllocsPerRun(100, match); got != 0 || err != nil || len(checks) != 1 || checks[0].Key != "user42" {
-				t.Errorf("%s, %d rules: %v allocations, checks %v, %v", k.Name, n, got, checks, err)
+				t.Errorf("%s, %d rules: %v allocations, checks %v, %v", k.name, n, got, checks, err)
 			}
 		}
 	}
@@ -28,30 +29,25 @@ func TestAllocations(t *testing.T) {
 
 // TestRun: every cell is measured, and every bar is there.
 func TestRun(t *testing.T) {
-	plan := Short()
-	plan.Slice = 1
-	var progress int
-	plan.Progress = func(string, ...any) { progress++ }
-	o, err := Run(t.Context(), plan)
+	told := 0
+	text, err := run(t.Context(), &measure.Work{Tell: func(string, ...any) { told++ }}, measure.Plan{Rounds: 2, Slice: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if progress != plan.Rounds {
-		t.Errorf("progress was told %d times", progress)
+	if want := 2 * len(kinds) * len(sizes); told != want {
+		t.Errorf("progress was told %d times, want %d", told, want)
 	}
-	bars := o.Bars()
-	if len(bars) != len(Kinds())+1 {
-		t.Errorf("there are %d bars", len(bars))
+	if len(text.Bars) != len(kinds)+1 {
+		t.Errorf("there are %d bars", len(text.Bars))
 	}
-	for _, b := range bars {
+	for _, b := range text.Bars {
 		if math.IsNaN(b.Got) {
 			t.Errorf("%s was not measured", b.What)
 		}
 	}
-	text := o.Markdown()
-	for _, k := range Kinds() {
-		if !strings.Contains(text, "| "+k.Name+" ") {
-			t.Errorf("the table lacks %s:\n%s", k.Name, text)
+	for _, k := range kinds {
+		if !strings.Contains(text.String(), "| "+k.name+" ") {
+			t.Errorf("the table lacks %s:\n%s", k.name, text)
 		}
 	}
 }

@@ -1,0 +1,121 @@
+package serverbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/workload"
+)
+
+// The names of the contenders that are compared with each other. The last one is to ask the
+// upstream server itself.
+const (
+	proxyName   = "httputil.ReverseProxy"
+	gatewayName = "Headgate gateway, one rule"
+	directName  = "no proxy"
+)
+
+// threeRules is a policy in which three rules bind each request.
+const threeRules = policy + `
+  - name: items
+    match: { route: "GET /items/{id}" }
+    per: [api_key, route]
+    limits: [1000000 per 1h]
+  - name: everyone
+    per: all
+    limits: [1000000000 per 1d]
+`
+
+// settle has what a request costs under the rule settled when it has been answered, in
+// KiB of the answer; what is estimated is not what it costs.
+const settle = `settle: [{ rule: ` + ruleName + `, per: 1024, estimate: 4 }]
+`
+
+// Gateway measures what one request costs the gateway, and how long it holds it up, beside a bare
+// httputil.ReverseProxy: saturated, and at half of that load in an open loop. The upstream server is
+// a part of this process.
+func Gateway(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("serverbench: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var upstream sync.WaitGroup
+	defer upstream.Wait()
+	defer stop()
+	upstream.Go(func() { _ = serveHTTP(ctx, l, document) }) // whoever asks it would notice
+	plan := serverPlan(w)
+	asked := items(plan.Keys)
+	contenders, err := gatewayField(ctx, w, overHTTP(plan, asked), "http://"+l.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	rows, err := saturate(ctx, w, plan, contenders)
+	if err != nil {
+		return nil, err
+	}
+	perSecond := rows.Named(gatewayName).Median(0, measure.Sample.PerSecond) / 2
+	direct := contender{name: directName, addr: l.Addr().String()}
+	times, err := paced(ctx, w, plan, append([]contender{direct}, contenders[:2]...), asked, perSecond)
+	if err != nil {
+		return nil, err
+	}
+	return gatewayText(plan, rows, times, perSecond), nil
+}
+
+// items are the requests of the clients, as they go over the wire.
+func items(keys int) [][]byte {
+	all := make([][]byte, keys)
+	for i := range all {
+		all[i] = fmt.Appendf(nil, "GET /items/%d?full=1 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: bench/1.0\r\nAccept: application/json\r\nAccept-Encoding: gzip\r\nX-API-Key: %s\r\n\r\n", i, workload.Key(i))
+	}
+	return all
+}
+
+func gatewayField(ctx context.Context, w *measure.Work, load load, upstream string) ([]contender, error) {
+	binary, err := w.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	one, err1 := w.Write("one.yaml", policy)
+	three, err2 := w.Write("three.yaml", threeRules)
+	settled, err3 := w.Write("settle.yaml", settle)
+	gateway := func(name, note, policy string, role measure.Role, args ...string) contender {
+		command := append([]string{binary, "gateway", "--listen", "ADDR", "--admin-listen", "127.0.0.1:0", "--upstream", upstream, "--config", policy}, args...)
+		return contender{name: name, note: note, role: role, command: command, load: load}
+	}
+	return []contender{
+		{
+			name: proxyName, role: measure.Floor, command: echoing(w, "proxy", upstream), load: load,
+			note: "no limits; as many idle connections, the same headers about the client, buffers that are used again",
+		},
+		gateway(gatewayName, "a limit for each API key, in the memory store, told in three headers", one, measure.Ours),
+		gateway("Headgate gateway, three rules and routes", "one for each API key, one for each API key and route, one for all", three, measure.Other),
+		gateway("Headgate gateway, one rule, settled by bytes", "an estimate is reserved before, and settled by the bytes of the answer after it", one, measure.Other, "--gateway", settled),
+		gateway("Headgate gateway, one rule, with the access log", "a line for each request", one, measure.Other, "--access-log", "--log-format", "json"),
+	}, errors.Join(err1, err2, err3)
+}
+
+func gatewayText(plan measure.Plan, rows, times measure.Rows, perSecond float64) *report.Text {
+	t := new(report.Text)
+	t.Say("GET with an answer of %d bytes, from an upstream server on the same machine. Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v. All proxies are processes of their own, with the settings that they come with: the gateway lets its heap grow by [16 MiB](operations.md#memory) before it is collected, and the ReverseProxy leaves that to Go.\n\n",
+		len(documentBody), plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
+	c := comparison{
+		"proxy's CPU a request, µs", "÷ ReverseProxy", "requests/s, load generator and upstream on the same cores",
+		1.25, "CPU a request ÷ ReverseProxy",
+	}
+	t.Say("%s\n", c.write(t, rows))
+	rows.Notes(t)
+	t.Say("\nOpen loop at %s requests a second, half of what the gateway passes on when it is saturated:\n\n", report.Number(perSecond))
+	t.Say("%s", times.Table(measure.Median("median, ms", 0, medianMS), measure.Median("99 %, ms", 0, p99MS)))
+	ours := times.Named(gatewayName).Median(0, p99MS)
+	t.AtMost(1, ours-times.Named(directName).Median(0, p99MS), "%s: added to the 99th percentile at half load, ms", gatewayName)
+	t.AtMost(1, ours-times.Named(proxyName).Median(0, p99MS), "%s: added to that of ReverseProxy, ms", gatewayName)
+	return t
+}

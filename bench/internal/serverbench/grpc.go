@@ -1,0 +1,174 @@
+package serverbench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
+)
+
+// together is how many checks a message has that has several.
+const together = 16
+
+// checkOne is a check of a key by the rule's name.
+func checkOne(key string) *headgatev1.CheckRequest {
+	cost := int64(1)
+	return &headgatev1.CheckRequest{Checks: []*headgatev1.Check{{Rule: ruleName, Key: key, Cost: &cost}}}
+}
+
+func numbered(keys []string) *headgatev1.CheckStreamRequest {
+	m := new(headgatev1.CheckStreamRequest)
+	for i, key := range keys {
+		m.Checks = append(m.Checks, &headgatev1.NumberedCheck{Number: uint64(i + 1), Request: checkOne(key)})
+	}
+	return m
+}
+
+// content is a check of a key by a rule that is sent along.
+func content(key string) *headgatev1.TakeRequest {
+	rule := &headgatev1.Rule{Name: "own", Limits: []*headgatev1.Limit{{Count: 1_000_000, PeriodUs: time.Hour.Microseconds()}}}
+	return &headgatev1.TakeRequest{Checks: []*headgatev1.StoreCheck{{Rule: rule, Key: []byte(key), Cost: 1}}}
+}
+
+// The questions, and what is right about their answers.
+var (
+	askCheck = question{
+		method: headgatev1.Headgate_Check_FullMethodName, together: 1,
+		message: func(keys []string) proto.Message { return checkOne(keys[0]) },
+		right: func(answer []byte, _ []string) error {
+			m := new(headgatev1.Verdict)
+			return decoded(answer, m, func() bool { return m.GetAllowed() && len(m.GetDecisions()) == 1 })
+		},
+	}
+	askStream = question{
+		method: headgatev1.Headgate_CheckStream_FullMethodName, stream: true, together: 1,
+		message: func(keys []string) proto.Message { return numbered(keys) },
+		right: func(answer []byte, keys []string) error {
+			m := new(headgatev1.CheckStreamResponse)
+			return decoded(answer, m, func() bool {
+				return len(m.GetResults()) == len(keys) && len(m.GetResults()[0].GetVerdict().GetDecisions()) == 1
+			})
+		},
+	}
+	askTake = question{
+		method: headgatev1.Store_Take_FullMethodName, together: 1,
+		message: func(keys []string) proto.Message { return content(keys[0]) },
+		right: func(answer []byte, _ []string) error {
+			m := new(headgatev1.TakeResponse)
+			return decoded(answer, m, func() bool { return len(m.GetDecisions()) == 1 && m.GetDecisions()[0].GetAllowed() })
+		},
+	}
+	askTakeStream = question{
+		method: headgatev1.Store_TakeStream_FullMethodName, stream: true, together: 1,
+		message: func(keys []string) proto.Message {
+			m := new(headgatev1.TakeStreamRequest)
+			for i, key := range keys {
+				m.Takes = append(m.Takes, &headgatev1.NumberedTake{Number: uint64(i + 1), Request: content(key)})
+			}
+			return m
+		},
+		right: func(answer []byte, keys []string) error {
+			m := new(headgatev1.TakeStreamResponse)
+			return decoded(answer, m, func() bool {
+				return len(m.GetResults()) == len(keys) && m.GetResults()[0].GetResponse().GetDecisions()[0].GetAllowed()
+			})
+		},
+	}
+	askEcho = question{
+		method: echoUnary, together: 1, message: askCheck.message,
+		right: func(answer []byte, keys []string) error {
+			m := new(headgatev1.CheckRequest)
+			return decoded(answer, m, func() bool { return proto.Equal(m, checkOne(keys[0])) })
+		},
+	}
+	askEchoStream = question{
+		method: echoStream, stream: true, together: 1, message: askStream.message,
+		right: func(answer []byte, keys []string) error {
+			m := new(headgatev1.CheckStreamRequest)
+			return decoded(answer, m, func() bool { return proto.Equal(m, numbered(keys)) })
+		},
+	}
+)
+
+func decoded(answer []byte, m proto.Message, right func() bool) error {
+	if err := proto.Unmarshal(answer, m); err != nil {
+		return err
+	}
+	if !right() {
+		return fmt.Errorf("%w: %v", errAnswer, m)
+	}
+	return nil
+}
+
+// withMany is the question with several checks in a message.
+func (q question) withMany() question {
+	q.together = together
+	return q
+}
+
+// byEntries asks by a descriptor.
+func byEntries() question {
+	q := askCheck
+	q.message = func(keys []string) proto.Message {
+		return &headgatev1.CheckRequest{Entries: map[string]string{"api_key": keys[0]}}
+	}
+	return q
+}
+
+// GRPC measures what one check costs the server over gRPC, beside bare servers of grpc-go that only
+// echo: calls beside an echo of calls, and streams beside an echo of a stream.
+func GRPC(ctx context.Context, w *measure.Work) (*report.Text, error) {
+	serve, err := serving(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	plan := serverPlan(w)
+	contenders := grpcField(plan.Keys, serve("--listen", "127.0.0.1:0", "--grpc-listen", "ADDR", "--grpc-store"), echoing(w, "grpc", ""))
+	rows, err := saturate(ctx, w, plan, contenders)
+	if err != nil {
+		return nil, err
+	}
+	t := new(report.Text)
+	t.Say("Closed loop, saturated: %d messages on their way over %d connections, one stream on each; %s keys, every request admitted; median of %d rounds of %v.\n\n",
+		inFlight, connections, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
+	table := unaryEcho.write(t, rows[:grpcCalls])
+	streamEcho := unaryEcho
+	streamEcho.bound, streamEcho.bar = 1.6, "server CPU a check ÷ a bare stream echo"
+	table.Append(streamEcho.write(t, rows[grpcCalls:]))
+	t.Say("%s\n", table)
+	rows.Notes(t)
+	return t, nil
+}
+
+var unaryEcho = comparison{
+	"server CPU a check, µs", "÷ echo", "checks/s, load generator on the same cores",
+	1.5, "server CPU a check ÷ a bare unary echo",
+}
+
+// grpcCalls is how many of the contenders are asked by calls. The others are asked over streams.
+const grpcCalls = 4
+
+func grpcField(keys int, ours, echo []string) []contender {
+	headgate := func(name, note string, role measure.Role, q question) contender {
+		return contender{name: "Headgate, " + name, note: note, role: role, command: ours, load: q.over(keys)}
+	}
+	echoes := func(name, note string, q question) contender {
+		return contender{name: "grpc-go echo of " + name, note: note, role: measure.Floor, command: echo, load: q.over(keys)}
+	}
+	return []contender{
+		headgate("Check", "a call for each check, by rule and key", measure.Ours, askCheck),
+		headgate("Check by entries", "the same, by a descriptor with an API key", measure.Ours, byEntries()),
+		headgate("Store.Take", "a call for each check, with its rule: what the library's client sends", measure.Ours, askTake),
+		echoes("calls", "decodes the request of Check and encodes it again", askEcho),
+		headgate("CheckStream", "one check in each message of a stream, by rule and key", measure.Ours, askStream),
+		headgate("Store.TakeStream", "the same, each check with its rule", measure.Ours, askTakeStream),
+		echoes("a stream", "decodes the message of CheckStream and encodes it again", askEchoStream),
+		headgate("CheckStream, 16 together", "sixteen checks in each message, as the client sends them when they wait for each other", measure.Other, askStream.withMany()),
+		headgate("Store.TakeStream, 16 together", "the same, each check with its rule", measure.Other, askTakeStream.withMany()),
+	}
+}

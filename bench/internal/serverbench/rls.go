@@ -1,0 +1,167 @@
+package serverbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
+)
+
+// rlsPeer is the program of envoyproxy/ratelimit that is measured. It is built as its own go.mod
+// says.
+const (
+	rlsPeer    = "github.com/envoyproxy/ratelimit/src/service_cmd"
+	rlsVersion = "v1.4.1-0.20260122083618-3fb702589d36"
+)
+
+// rlsConfig is what both services are configured with: a nested limit that is
+// never reached.
+const rlsConfig = `domain: bench
+descriptors:
+  - key: path
+    descriptors:
+      - key: user
+        rate_limit:
+          unit: hour
+          requests_per_unit: 1000000
+`
+
+// rlsRules says the same in Headgate's own rules.
+const rlsRules = `rules:
+  - name: bench
+    match: { domain: bench, path: present, user: present }
+    per: [path, user]
+    algorithm: fixed_window
+    limits: [1000000 per 1h]
+`
+
+// rlsRequest is what Envoy sends for a request of a user.
+func rlsRequest(user string) *pb.RateLimitRequest {
+	return &pb.RateLimitRequest{Domain: "bench", Descriptors: []*ratelimit.RateLimitDescriptor{{
+		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "path", Value: "/api/v1/things"}, {Key: "user", Value: user}},
+	}}}
+}
+
+var (
+	askRLS = question{
+		method: pb.RateLimitService_ShouldRateLimit_FullMethodName, together: 1,
+		message: func(keys []string) proto.Message { return rlsRequest(keys[0]) },
+		right: func(answer []byte, _ []string) error {
+			m := new(pb.RateLimitResponse)
+			return decoded(answer, m, func() bool {
+				return m.GetOverallCode() == pb.RateLimitResponse_OK && len(m.GetStatuses()) == 1 && m.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 1_000_000
+			})
+		},
+	}
+	askRLSEcho = question{
+		method: "/" + rlsEchoService + "/ShouldRateLimit", together: 1, message: askRLS.message,
+		right: func(answer []byte, keys []string) error {
+			m := new(pb.RateLimitRequest)
+			return decoded(answer, m, func() bool { return proto.Equal(m, rlsRequest(keys[0])) })
+		},
+	}
+)
+
+// rlsEchoService is an echo of the protocol's requests.
+const rlsEchoService = "bench.RLSEcho"
+
+var rlsEchoes = grpc.ServiceDesc{
+	ServiceName: rlsEchoService,
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "ShouldRateLimit",
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			m := new(pb.RateLimitRequest)
+			return m, decode(m)
+		},
+	}},
+}
+
+// RLS measures what one check costs the server over Envoy's protocol, beside envoyproxy/ratelimit
+// and an echo.
+func RLS(ctx context.Context, w *measure.Work) (*report.Text, error) {
+	contenders, err := rlsField(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	plan := serverPlan(w)
+	for i := range contenders {
+		contenders[i].load = askRLS.over(plan.Keys)
+		if contenders[i].role == measure.Floor {
+			contenders[i].load = askRLSEcho.over(plan.Keys)
+		}
+	}
+	rows, err := saturate(ctx, w, plan, contenders)
+	if err != nil {
+		return nil, err
+	}
+	t := new(report.Text)
+	t.Say("`ShouldRateLimit` with a descriptor of two entries. Closed loop, saturated: %d calls on their way over %d connections; %s keys, every request admitted; median of %d rounds of %v.\n\n",
+		inFlight, connections, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
+	t.Say("%s\n", unaryEcho.write(t, rows))
+	rows.Notes(t)
+	return t, nil
+}
+
+func rlsField(ctx context.Context, w *measure.Work) ([]contender, error) {
+	ours, err := w.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	theirs := filepath.Join(w.Dir, filepath.Base(rlsPeer))
+	build := exec.CommandContext(ctx, "go", "install", rlsPeer+"@"+rlsVersion)
+	build.Env = append(os.Environ(), "GOBIN="+w.Dir, "GOWORK=off")
+	if text, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("serverbench: %s: %w: %s", build, err, text)
+	}
+	config, rules := filepath.Join(w.Dir, "ratelimit", "config"), filepath.Join(w.Dir, "rls.yaml")
+	err = errors.Join(os.MkdirAll(config, 0o700),
+		os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(rlsConfig), 0o600),
+		os.WriteFile(rules, []byte(rlsRules), 0o600))
+	if err != nil {
+		return nil, fmt.Errorf("serverbench: %w", err)
+	}
+	serve := func(args ...string) []string {
+		return append([]string{ours, "serve", "--listen", "127.0.0.1:0", "--grpc-listen", "ADDR"}, args...)
+	}
+	// Theirs is told by the environment, and asks for a port without a host.
+	peer := fmt.Sprintf("GRPC_HOST=127.0.0.1 GRPC_PORT=${0##*:} HOST=127.0.0.1 PORT=0 DEBUG_HOST=127.0.0.1 DEBUG_PORT=0 LOG_LEVEL=warn DISABLE_STATS=true USE_STATSD=false "+
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=%s RUNTIME_ROOT=%s RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false exec %s", w.Redis.Addr, w.Dir, theirs)
+	return []contender{
+		{
+			name: "Headgate, envoyproxy/ratelimit's configuration", role: measure.Ours,
+			command: serve("--envoy-config", config, "--store", "memory"),
+			note:    "`--envoy-config`, memory store; the answer has the status, three headers and the metadata",
+		},
+		{
+			name: "Headgate, own rules", role: measure.Ours,
+			command: serve("--config", rules, "--store", "memory"),
+			note:    "`--config` with a rule that matches the same, memory store",
+		},
+		{
+			name: "grpc-go echo", role: measure.Floor,
+			command: echoing(w, "grpc", ""),
+			note:    "decodes the same request and encodes it again",
+		},
+		{
+			name:    "Headgate, Redis",
+			command: serve("--envoy-config", config, "--store", w.Redis.URL(), "--store-timeout", "10s"),
+			note:    "the same configuration, counters in Redis, whose own time is not counted here",
+		},
+		{
+			name:    "envoyproxy/ratelimit, Redis",
+			command: []string{"/bin/sh", "-c", peer, "ADDR"},
+			note:    "the same configuration and Redis; " + rlsVersion + ", without headers, metadata and statistics",
+		},
+	}, nil
+}
