@@ -30,7 +30,7 @@ GENERATORS    := $(TOOLS)/generate-$(BUF_VERSION)-$(PROTOC_GEN_GO_VERSION)-$(PRO
 MODULES  = $(or $(shell $(GO) list -m -f '{{.Dir}}'),$(error go.work cannot be read; `go list -m` says why))
 PACKAGES = $(addsuffix /...,$(MODULES))
 # Packages whose tests start real servers are those that reach one of these.
-LAUNCHERS := github.com/headgate/headgate/(test/servers|bench/internal/(redisbench|storebench))
+LAUNCHERS := github.com/headgate/headgate/(test/servers|bench/internal/(limiterbench|storebench))
 
 ARGS      ?=
 FUZZTIME  ?= 30s

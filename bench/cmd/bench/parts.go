@@ -7,10 +7,9 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/headgate/headgate/bench/internal/limiterbench"
 	"github.com/headgate/headgate/bench/internal/measure"
-	"github.com/headgate/headgate/bench/internal/memorybench"
 	"github.com/headgate/headgate/bench/internal/policybench"
-	"github.com/headgate/headgate/bench/internal/redisbench"
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/bench/internal/serverbench"
 	"github.com/headgate/headgate/bench/internal/servers"
@@ -37,10 +36,10 @@ type part struct {
 func parts() []part {
 	const redis, valkey = "redis-server", "valkey-server"
 	return []part{
-		{name: "memory", run: memory},
+		{name: "memory", run: limiterbench.Memory},
 		{name: "policy", run: policybench.Run},
-		{name: "redis", run: onRedis(redis)},
-		{name: "valkey", run: onRedis(valkey)},
+		{name: "redis", run: limiterbench.Redis, redis: redis},
+		{name: "valkey", run: limiterbench.Redis, redis: valkey},
 		{name: "backends", run: storebench.Backends, redis: redis},
 		{name: "service", run: serverbench.Service},
 		{name: "grpc", run: serverbench.GRPC},
@@ -52,51 +51,9 @@ func parts() []part {
 		{name: "lease", run: storebench.Leases, redis: redis, page: consistency},
 		{name: "async", run: storebench.Async, redis: redis, page: consistency},
 		{name: "denycache", run: storebench.DenyCache, redis: redis, page: consistency},
-		{name: "combined", run: combined, page: consistency},
+		{name: "combined", run: limiterbench.Combined, redis: redis, page: consistency},
 		{name: "outage", run: storebench.Outage, redis: redis},
 	}
-}
-
-func memory(ctx context.Context, w *measure.Work) (*report.Text, error) {
-	plan := measure.Choose(w, memorybench.Full(), memorybench.Short())
-	plan.Progress = w.Tell
-	o, err := memorybench.Run(ctx, plan, memorybench.Contenders())
-	return written(o, err)
-}
-
-func onRedis(binary string) measure.Part {
-	return func(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
-		s, err := redisbench.Start(ctx, binary)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, s.Stop()) }()
-		plan := measure.Choose(w, redisbench.Full(), redisbench.Short())
-		plan.Progress = w.Tell
-		o, err := redisbench.Run(ctx, s, plan, redisbench.Field())
-		return written(o, err)
-	}
-}
-
-func combined(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
-	s, err := redisbench.Start(ctx, "redis-server")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	plan := measure.Choose(w, redisbench.CombinedFull(), redisbench.CombinedShort())
-	plan.Progress = w.Tell
-	o, err := redisbench.RunCombined(ctx, s, plan)
-	return written(o, err)
-}
-
-func written(o interface{ Markdown() string }, err error) (*report.Text, error) {
-	if err != nil {
-		return nil, err
-	}
-	t := new(report.Text)
-	t.Say("%s", o.Markdown())
-	return t, nil
 }
 
 // section measures a part and returns its section, with a line about the machine. It

@@ -1,0 +1,283 @@
+package limiterbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/workload"
+)
+
+// The limits of the workloads. A year keeps the wide buckets from ever being
+// full again between two questions, so that no contender may forget a key; the
+// counts keep them from running dry. One unit an hour denies from the second
+// question on.
+const year = 365 * 24 * time.Hour
+
+var (
+	narrow     = workload.Limit{Count: 1, Period: time.Hour}
+	manyLimits = workload.Limits{{Count: 10_000_000, Period: year}, narrow}
+	hotLimits  = workload.Limits{{Count: 1_000_000_000, Period: year}, narrow}
+)
+
+// The workloads, in the order of the tables. One on n cores is the condition 10 × workload + n.
+const (
+	hotAdmitted = iota
+	hotDenied
+	uniform
+	zipf
+)
+
+var workloads = []string{"hot key, admitted", "hot key, denied", "uniform keys", "zipf keys"}
+
+func cell(workload, cores int) int { return 10*workload + cores }
+
+// footprint is what a contender costs by its mere presence, with all keys live.
+type footprint struct {
+	// bytesPerKey is the heap in use over the number of keys: everything the
+	// contender has kept, its copy of the key's text included.
+	bytesPerKey float64
+	// collection is how long one full garbage collection takes.
+	collection time.Duration
+}
+
+// memoryRun is what is measured in memory.
+type memoryRun struct {
+	measure.Plan
+	cores      []int
+	sequences  []*workload.Sequence // by workload
+	contenders []contender
+	rows       measure.Rows
+	footprints [][]footprint // by row and round
+}
+
+// Memory compares limiters that keep their counters in the process. In every round each contender
+// is opened anew and filled with all keys, so that the heap, and with it the garbage collector's
+// work, is its own. A run for the record takes about four minutes on two cores, and sets
+// GOMAXPROCS.
+func Memory(ctx context.Context, w *measure.Work) (*report.Text, error) {
+	r := newMemoryRun(measure.Choose(w,
+		measure.Plan{Rounds: 5, Slice: 400 * time.Millisecond, Keys: 1_000_000},
+		measure.Plan{Rounds: 1, Slice: 100 * time.Millisecond, Keys: 100_000}),
+		slices.Concat([]contender{inMemory}, memoryPeers, []contender{harness}))
+	if err := r.measure(ctx, w); err != nil {
+		return nil, err
+	}
+	return r.text(), nil
+}
+
+func newMemoryRun(plan measure.Plan, contenders []contender) *memoryRun {
+	// Twice as many places as keys: most keys appear, and hardly any twice in a
+	// row.
+	length := sequenceLength(2 * plan.Keys)
+	r := &memoryRun{
+		Plan: plan, cores: []int{1}, contenders: contenders, rows: rows(contenders), footprints: make([][]footprint, len(contenders)),
+		sequences: []*workload.Sequence{
+			hotAdmitted: workload.Hot(workload.Wide), hotDenied: workload.Hot(workload.Narrow),
+			uniform: workload.Uniform(plan.Keys, length, 1), zipf: workload.Zipf(plan.Keys, length, 1),
+		},
+	}
+	if runtime.NumCPU() > 1 {
+		r.cores = append(r.cores, 2)
+	}
+	return r
+}
+
+// measure adds one sample to each cell in each round, and a footprint. The hot key is measured
+// on a heap of its own.
+func (r *memoryRun) measure(ctx context.Context, w *measure.Work) error {
+	before := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(before)
+	for round := range r.Rounds {
+		for i := range r.rows {
+			i = (i + round) % len(r.rows)
+			w.Say("round %d of %d: %s", round+1, r.Rounds, r.rows[i].Name)
+			f, err := r.filled(ctx, i, manyLimits, r.Keys, uniform, zipf)
+			if err == nil {
+				// As many keys as it takes to have one of each class.
+				_, err = r.filled(ctx, i, hotLimits, workload.NarrowEvery, hotAdmitted, hotDenied)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.rows[i].Name, err)
+			}
+			r.footprints[i] = append(r.footprints[i], f)
+		}
+	}
+	return nil
+}
+
+// filled measures workloads with a fresh limiter that has so many keys.
+func (r *memoryRun) filled(ctx context.Context, i int, q workload.Limits, keys int, workloads ...int) (_ footprint, err error) {
+	l, f, err := fillMemory(ctx, r.contenders[i], q, keys)
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	for _, at := range workloads {
+		for _, n := range r.cores {
+			if err := ctx.Err(); err != nil {
+				return f, err
+			}
+			runtime.GOMAXPROCS(n)
+			s, err := measure.Tight(n, r.Slice, l.batch(r.sequences[at], n))
+			if err != nil {
+				return f, fmt.Errorf("%d cores: %w", n, err)
+			}
+			r.rows[i].Add(cell(at, n), s)
+		}
+	}
+	return f, nil
+}
+
+// fillMemory opens the contender and asks it once about each of the first keys.
+func fillMemory(ctx context.Context, c contender, q workload.Limits, keys int) (_ *limiter, _ footprint, err error) {
+	runtime.GC()
+	runtime.GC() // the first one may have run finalizers, whose garbage is left
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	l, err := c.open(ctx, "", q)
+	if err != nil {
+		return nil, footprint{}, err
+	}
+	for i := range keys {
+		class, key := workload.ClassOf(i), workload.Key(i)
+		if l.add != nil {
+			err = l.add(class, key)
+		}
+		if err == nil {
+			err = l.insist(class, key, c.role != measure.Floor || class == workload.Wide)
+		}
+		if err != nil {
+			return nil, footprint{}, errors.Join(fmt.Errorf("filling: %w", err), l.close())
+		}
+	}
+	runtime.GC()
+	start := time.Now()
+	runtime.GC()
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	held := float64(after.HeapAlloc) - float64(before.HeapAlloc)
+	runtime.KeepAlive(l)
+	return l, footprint{bytesPerKey: held / float64(keys), collection: took}, nil
+}
+
+// batch asks about one key after the other, each of n goroutines from a place of its own on.
+func (l *limiter) batch(s *workload.Sequence, n int) func(w, done int) error {
+	return func(w, done int) error {
+		take, at := l.take, w*s.Len()/n+done
+		for range measure.Batch {
+			class, key := s.At(at)
+			allowed, err := take(class, key)
+			if err != nil {
+				return fmt.Errorf("a %s key after %d decisions: %w", class, done, err)
+			}
+			if allowed != (class == workload.Wide) {
+				return fmt.Errorf("a %s key after %d decisions: allowed is %t", class, done, allowed)
+			}
+			at++
+		}
+		return nil
+	}
+}
+
+// most is the largest number of cores measured.
+func (r *memoryRun) most() int { return r.cores[len(r.cores)-1] }
+
+// fastest is the median time of the fastest peer in a cell.
+func (r *memoryRun) fastest(cell int) float64 {
+	return report.Least(r.rows, func(row measure.Row) float64 {
+		if row.Role != measure.Other {
+			return math.NaN()
+		}
+		return row.Median(cell, measure.Sample.Nanos)
+	})
+}
+
+// table has a column for each workload. Its cells hold the figure for each number of cores.
+func (r *memoryRun) table(figure func(row *measure.Row, cell int) string) *report.Table {
+	var columns []measure.Column
+	for at, name := range workloads {
+		columns = append(columns, measure.Column{Name: name, Cell: func(row *measure.Row) string {
+			var figures []string
+			for _, n := range r.cores {
+				if f := figure(row, cell(at, n)); f != "" {
+					figures = append(figures, f)
+				}
+			}
+			return strings.Join(figures, " / ")
+		}})
+	}
+	return r.rows.Table(columns...)
+}
+
+// spread is the spread of the rounds in the cell at quantile q of all cells.
+func (r *memoryRun) spread(q float64) float64 {
+	var spreads []float64
+	for _, row := range r.rows {
+		for _, samples := range row.Samples {
+			values := make([]float64, len(samples))
+			for j, s := range samples {
+				values[j] = s.Nanos()
+			}
+			spreads = append(spreads, report.Spread(values))
+		}
+	}
+	return report.Quantile(spreads, q)
+}
+
+func (r *memoryRun) text() *report.Text {
+	t, keys := new(report.Text), report.Number(float64(r.Keys))
+	on := "1 core"
+	if len(r.cores) > 1 {
+		on = fmt.Sprintf("1 core / %d cores", r.most())
+	}
+	t.Say("Nanoseconds for each decision, wall clock over decisions made on all cores, on %s; median of %d rounds of %v. "+
+		"%s keys are live in the uniform and zipf columns.\n\n", on, r.Rounds, r.Slice, keys)
+	t.Say("%s", r.table(func(row *measure.Row, cell int) string { return report.Number(row.Median(cell, measure.Sample.Nanos)) }))
+	var shares []string
+	for at, name := range workloads {
+		shares = append(shares, name+" "+report.Percent(r.sequences[at].NarrowShare()))
+	}
+	t.Say("\nDenied: %s. The rounds of one cell lie at most %s apart, in the middle cell %s.\n",
+		strings.Join(shares, ", "), report.Times(r.spread(1)), report.Times(r.spread(0.5)))
+	t.Say("\nThroughput relative to the fastest peer of each column:\n\n%s", r.table(func(row *measure.Row, cell int) string {
+		if row.Role == measure.Floor {
+			return ""
+		}
+		return report.Times(report.Ratio(r.fastest(cell), row.Median(cell, measure.Sample.Nanos)))
+	}))
+	t.Say("\nWhat it costs besides, with %s keys live:\n\n", keys)
+	table, main := report.Table{Columns: []string{"", "allocations a decision", "bytes a key", "full garbage collection, ms"}}, cell(uniform, r.most())
+	for i := range r.rows {
+		row := &r.rows[i]
+		held := report.MedianOf(r.footprints[i], func(f footprint) float64 { return f.bytesPerKey })
+		bytes := ""
+		if row.Role != measure.Floor {
+			bytes = report.Number(held)
+		}
+		table.Add(row.Name, report.Number(row.Median(main, measure.Sample.AllocsEach)), bytes,
+			report.Number(report.MedianOf(r.footprints[i], func(f footprint) float64 { return float64(f.collection.Microseconds()) / 1000 })))
+		if row.Role != measure.Ours {
+			continue
+		}
+		allocs := 0.0
+		for c := range row.Samples {
+			allocs = math.Max(allocs, row.Median(c, measure.Sample.AllocsEach))
+		}
+		t.AtLeast(2.5, report.Ratio(r.fastest(main), row.Median(main, measure.Sample.Nanos)), "uniform keys, %d cores: throughput ÷ fastest peer", r.most())
+		t.AtMost(64, held, "bytes a key, all told")
+		// The runtime itself allocates a little now and then. If each decision allocated, the
+		// figure would be one or more.
+		t.AtMost(0.01, allocs, "allocations a decision, worst column")
+	}
+	t.Say("%s\nWhat a decision is here:\n\n", &table)
+	r.rows.Notes(t)
+	return t
+}

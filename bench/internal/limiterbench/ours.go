@@ -1,0 +1,110 @@
+package limiterbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/workload"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/redis"
+)
+
+var inMemory = contender{
+	name: "Headgate", role: measure.Ours,
+	note: "token bucket in exact integers; all limits of all checks or none; answers with remaining, retry after and reset after; bounded memory",
+	open: func(ctx context.Context, _ string, q workload.Limits) (*limiter, error) {
+		take, err := byClass(ctx, memory.New(), q)
+		return &limiter{take: take}, err
+	},
+}
+
+// byClass asks for one token bucket for each class of keys.
+func byClass(ctx context.Context, store headgate.Store, q workload.Limits) (take, error) {
+	rules, err := q.Rules()
+	if err != nil {
+		return nil, err
+	}
+	var limiters [len(q)]*headgate.Limiter
+	for c, rule := range rules {
+		limiters[c] = headgate.New(store, rule)
+	}
+	return func(c workload.Class, key string) (bool, error) {
+		d, err := limiters[c].Allow(ctx, key)
+		return d.Allowed, err
+	}, nil
+}
+
+// byRule asks for one rule.
+func byRule(ctx context.Context, store headgate.Store, name string, limits ...headgate.Limit) (take, error) {
+	rule, err := headgate.NewRule(name, limits...)
+	if err != nil {
+		return nil, err
+	}
+	l := headgate.New(store, rule)
+	return func(_ workload.Class, key string) (bool, error) {
+		d, err := l.Allow(ctx, key)
+		return d.Allowed, err
+	}, nil
+}
+
+// patience is the deadline of a call. The store's own default is meant for
+// services and would cut off the slowest calls of a saturated machine, which
+// belong into the figures; go-redis waits as long by default.
+const patience = 3 * time.Second
+
+// connect opens the store over a client like the one of the bare EVALSHA. Decisions
+// share calls from so many in flight on; 0 is a call for each.
+func connect(addr string, combineFrom int) (*redis.Store, func() error, error) {
+	client, end, err := dial(addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	prefix := redis.DefaultPrefix
+	if combineFrom > 0 {
+		prefix = "hs:" // both can be measured side by side
+	}
+	store, err := redis.New(client, redis.WithTimeout(patience), redis.WithPrefix(prefix), redis.WithCombining(combineFrom))
+	if err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	return store, end, nil
+}
+
+// inRedis is a token bucket for each class of keys.
+func inRedis(name, note string, combineFrom int) contender {
+	return contender{
+		name: name, role: measure.Ours, note: note,
+		open: func(ctx context.Context, addr string, q workload.Limits) (*limiter, error) {
+			store, end, err := connect(addr, combineFrom)
+			if err != nil {
+				return nil, err
+			}
+			take, err := byClass(ctx, store, q)
+			return &limiter{take: take, end: end}, err
+		},
+	}
+}
+
+// several is one rule with n limits of one algorithm, none of which is
+// ever reached: 200 units a day, 400 in two days, and so on.
+func several(name string, a headgate.Algorithm, n, combineFrom int) contender {
+	return contender{
+		name: name, role: measure.Ours, note: "one rule, one key, one script call",
+		open: func(ctx context.Context, addr string, _ workload.Limits) (*limiter, error) {
+			limits := make([]headgate.Limit, n)
+			for i := range limits {
+				limits[i] = headgate.Limit{Algorithm: a, Count: 200 * int64(i+1), Period: time.Duration(i+1) * day}
+			}
+			store, end, err := connect(addr, combineFrom)
+			if err != nil {
+				return nil, err
+			}
+			take, err := byRule(ctx, store, fmt.Sprintf("%s-%d", a, n), limits...)
+			return &limiter{take: take, end: end}, err
+		},
+	}
+}

@@ -1,0 +1,221 @@
+package limiterbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/workload"
+)
+
+// redisPlan is how much is measured in Redis.
+type redisPlan struct {
+	measure.Plan
+	// callers are the numbers of goroutines that ask at the same time.
+	callers []int
+	// windows are the sliding windows, the longest first, and windowKeys how many keys have a log
+	// for them.
+	windows    []window
+	windowKeys int
+	// weighed is how many keys are counted in the server's memory.
+	weighed int
+}
+
+// many is the number of callers wherever their number is not what is measured:
+// enough to keep the server busy.
+const many = 64
+
+// The limits of the questions with one limit. At a day for 200 units, one unit
+// takes seven minutes to come back: no bucket is full again, and no key gone from
+// the server, when it is asked about next. The counts keep wide keys from running
+// dry, and deny narrow ones from the second question on.
+const day = 24 * time.Hour
+
+var (
+	strictLimits  = workload.Limits{{Count: 200, Period: day}, {Count: 1, Period: day}}
+	weighedLimits = workload.Limits{{Count: 200, Period: day}, {Count: 200, Period: day}}
+)
+
+// strict are the contenders with one limit.
+func strict() []contender {
+	ours := inRedis("Headgate", "token bucket in one EVALSHA through rueidis, whole numbers, the server's clock; all limits of all checks or none; remaining, retry after and reset after to the microsecond", 0)
+	return append([]contender{ours, bareEVALSHA}, redisPeers...)
+}
+
+// Redis compares limiters that keep their counters in the server, which is emptied before each
+// question. A run for the record takes three to four minutes on two cores.
+func Redis(ctx context.Context, w *measure.Work) (*report.Text, error) {
+	return compareAll(ctx, w, measure.Choose(w, redisPlan{
+		measure.Plan{Rounds: 5, Slice: 700 * time.Millisecond, Keys: 100_000},
+		[]int{1, many, 256}, []window{{600, 600 * time.Second}, {30, 20 * time.Second}}, 2000, 200_000,
+	}, redisPlan{
+		measure.Plan{Rounds: 1, Slice: 150 * time.Millisecond, Keys: 10_000},
+		[]int{1, many, 256}, []window{{600, 60 * time.Second}, {30, 2 * time.Second}}, 100, 10_000,
+	}), strict())
+}
+
+func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders []contender) (*report.Text, error) {
+	t := new(report.Text)
+	t.Say("%s; median of %d rounds of %v. Times are microseconds for each decision; "+
+		"\"server CPU\" is its main thread, \"in scripts\" what it reports of EVAL and EVALSHA.\n", w.Redis.Version, plan.Rounds, plan.Slice)
+	keys := workload.Uniform(plan.Keys, sequenceLength(4*plan.Keys), 1)
+	one, err := compare(ctx, w, plan, contenders, keys, deniesNarrow)
+	if err != nil {
+		return nil, fmt.Errorf("one limit: %w", err)
+	}
+	plan.oneLimit(t, one, keys.NarrowShare())
+	manyCallers := plan
+	manyCallers.callers = []int{many}
+	limits, err := compare(ctx, w, manyCallers, []contender{
+		several("one token bucket", headgate.TokenBucket, 1, 0), several("five token buckets", headgate.TokenBucket, 5, 0),
+		several("one sliding window", headgate.SlidingWindow, 1, 0), several("five sliding windows", headgate.SlidingWindow, 5, 0),
+	}, keys, deniesNone)
+	if err != nil {
+		return nil, fmt.Errorf("several limits: %w", err)
+	}
+	severalLimits(t, limits)
+	windows, err := plan.measureWindows(ctx, w)
+	if err != nil {
+		return nil, fmt.Errorf("sliding windows: %w", err)
+	}
+	plan.writeWindows(t, windows)
+	if err := plan.weigh(ctx, w, t, contenders); err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	t.Say("\n**What a decision is here**\n\n")
+	one.Notes(t)
+	for i := range windows {
+		t.Say("- **%s** (sliding window): %s.\n", windows[i].Name, windows[i].Note)
+	}
+	return t, nil
+}
+
+func (p *redisPlan) oneLimit(t *report.Text, rows measure.Rows, denied float64) {
+	t.Say("\n**One limit**, %s keys, %s of the decisions denied:\n", report.Number(float64(p.Keys)), report.Percent(denied))
+	floor := rows.Floor()
+	for _, callers := range p.callers {
+		t.Say("\n%d at a time:\n\n%s", callers, rows.Table(figures(callers, measure.Ratio("÷ bare", floor, callers, measure.Sample.PerSecond))...))
+		for i := range rows {
+			if r := &rows[i]; r.Role == measure.Ours {
+				ratio := report.Ratio(r.Median(callers, measure.Sample.PerSecond), floor.Median(callers, measure.Sample.PerSecond))
+				t.AtLeast(0.9, ratio, "%s, one limit, %d at a time: throughput ÷ bare EVALSHA", r.Name, callers)
+			}
+		}
+	}
+}
+
+// severalLimits writes pairs of one limit and several.
+func severalLimits(t *report.Text, rows measure.Rows) {
+	t.Say("\n**Several limits in one check**, %d at a time, all admitted:\n\n%s", many, rows.Table(figures(many)...))
+	for i := 0; i+1 < len(rows); i += 2 {
+		one, five := &rows[i], &rows[i+1]
+		t.AtMost(1.5, report.Ratio(five.Median(many, measure.Sample.ServerCPU), one.Median(many, measure.Sample.ServerCPU)), "%s: server CPU ÷ %s", five.Name, one.Name)
+		t.AtMost(1.5, report.Ratio(five.Median(many, measure.Sample.ScriptTime), one.Median(many, measure.Sample.ScriptTime)), "%s: time in scripts ÷ %s", five.Name, one.Name)
+	}
+}
+
+// figures are the columns that all tables have, after some others.
+func figures(condition int, first ...measure.Column) []measure.Column {
+	return append(
+		first,
+		measure.Median("decisions/s", condition, measure.Sample.PerSecond),
+		measure.Median("p50 µs", condition, measure.Sample.P50),
+		measure.Median("p99 µs", condition, measure.Sample.P99),
+		measure.Median("p99.9 µs", condition, measure.Sample.P999),
+		measure.Median("server CPU µs", condition, measure.Sample.ServerCPU),
+		measure.Median("client CPU µs", condition, measure.Sample.ClientCPU),
+		measure.Median("in scripts µs", condition, measure.Sample.ScriptTime),
+		measure.Median("script calls", condition, measure.Sample.CallsEach),
+	)
+}
+
+// The right answers for keys of a class that were asked about before.
+func deniesNarrow(c workload.Class) bool { return c == workload.Wide }
+func deniesNone(workload.Class) bool     { return true }
+
+// compare measures contenders with the same keys. The conditions are the numbers of callers.
+func compare(ctx context.Context, w *measure.Work, plan redisPlan, contenders []contender, keys *workload.Sequence, right func(workload.Class) bool) (_ measure.Rows, err error) {
+	if err := w.Redis.Flush(ctx); err != nil {
+		return nil, err
+	}
+	limiters, all := make([]*limiter, len(contenders)), rows(contenders)
+	for i, c := range contenders {
+		w.Say("filling: %s", c.name)
+		if limiters[i], err = c.open(ctx, w.Redis.Addr, strictLimits); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		defer func() { err = errors.Join(err, limiters[i].close()) }()
+		if err := fill(ctx, limiters[i], plan.Keys); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return all, plan.Turns(ctx, w, all, plan.callers, func(round, callers, i int) (measure.Sample, error) {
+		// Contenders of one round are asked about the same keys, those of the
+		// next about others.
+		turn := round*len(plan.callers) + slices.Index(plan.callers, callers)
+		from := turn * keys.Len() / (plan.Rounds * len(plan.callers))
+		return measure.Spending(ctx, w.Redis, func() (measure.Sample, error) {
+			return measure.Closed(ctx, callers, measure.Until(plan.Slice), func(_ context.Context, at int) error {
+				class, key := keys.At(from + at)
+				return limiters[i].insist(class, key, right(class))
+			})
+		})
+	})
+}
+
+// fill asks once about each of the first keys, which must all be admitted.
+func fill(ctx context.Context, l *limiter, keys int) error {
+	_, err := measure.Closed(ctx, many, measure.Times(keys), func(_ context.Context, i int) error {
+		return l.insist(workload.ClassOf(i), workload.Key(i), true)
+	})
+	if err != nil {
+		return fmt.Errorf("filling: %w", err)
+	}
+	return nil
+}
+
+// weighedOneByOne is how many keys MEMORY USAGE is asked about.
+const weighedOneByOne = 200
+
+// weigh fills an empty server with one contender's keys after the other, and writes what they
+// weigh: the growth of the server's memory over the number of keys, and the mean of MEMORY USAGE
+// over some of them.
+func (p *redisPlan) weigh(ctx context.Context, w *measure.Work, t *report.Text, contenders []contender) error {
+	table := report.Table{Columns: []string{"", "bytes a key, all told", "of which MEMORY USAGE"}}
+	for _, c := range contenders {
+		w.Say("weighing %d keys: %s", p.weighed, c.name)
+		total, each, err := p.footprint(ctx, w, c)
+		if err == nil && (total <= 0 || each <= 0) {
+			err = fmt.Errorf("%v bytes a key, %v by MEMORY USAGE", total, each)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		table.Add(c.name, report.Number(total), report.Number(each))
+	}
+	t.Say("\n**Memory of a key with one limit**, %s keys of %d bytes, one unit taken of each:\n\n%s", report.Number(float64(p.weighed)), workload.KeyLen, &table)
+	return w.Redis.Flush(ctx)
+}
+
+func (p *redisPlan) footprint(ctx context.Context, w *measure.Work, c contender) (total, each float64, err error) {
+	l, err := c.open(ctx, w.Redis.Addr, weighedLimits)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	// One round before the weighing opens connections and loads scripts, whose
+	// memory is not the keys'.
+	if err := errors.Join(w.Redis.Flush(ctx), fill(ctx, l, many), w.Redis.Flush(ctx)); err != nil {
+		return 0, 0, err
+	}
+	before, err1 := w.Redis.Memory(ctx)
+	err = fill(ctx, l, p.weighed)
+	after, err2 := w.Redis.Memory(ctx)
+	each, err3 := w.Redis.KeyMemory(ctx, weighedOneByOne, "")
+	return float64(after-before) / float64(p.weighed), each, errors.Join(err, err1, err2, err3)
+}
