@@ -52,10 +52,14 @@ func strict() []contender {
 func Redis(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	return compareAll(ctx, w, measure.Choose(w, redisPlan{
 		measure.Plan{Rounds: 5, Slice: 700 * time.Millisecond, Keys: 100_000},
-		[]int{1, many, 256}, []window{{600, 600 * time.Second}, {30, 20 * time.Second}}, 2000, 200_000,
+		[]int{1, many, 256},
+		[]window{{600, 600 * time.Second}, {30, 20 * time.Second}},
+		2000, 200_000,
 	}, redisPlan{
 		measure.Plan{Rounds: 1, Slice: 150 * time.Millisecond, Keys: 10_000},
-		[]int{1, many, 256}, []window{{600, 60 * time.Second}, {30, 2 * time.Second}}, 100, 10_000,
+		[]int{1, many, 256},
+		[]window{{600, 60 * time.Second}, {30, 2 * time.Second}},
+		100, 10_000,
 	}), strict())
 }
 

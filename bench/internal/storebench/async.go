@@ -33,10 +33,12 @@ type asyncPlan struct {
 func Async(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	plan := measure.Choose(w, asyncPlan{
 		measure.Plan{Rounds: 15, Slice: 250 * time.Millisecond, Callers: 64},
-		[]int{1, 2, 4, 8, 16}, 7 * time.Second, 2000,
+		[]int{1, 2, 4, 8, 16},
+		7 * time.Second, 2000,
 	}, asyncPlan{
 		measure.Plan{Rounds: 2, Slice: 200 * time.Millisecond, Callers: 64},
-		[]int{1, 16}, time.Second, 2000,
+		[]int{1, 16},
+		time.Second, 2000,
 	})
 	rows, err := asynchronously(ctx, w, plan.Plan)
 	if err != nil {

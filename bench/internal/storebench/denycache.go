@@ -75,7 +75,8 @@ func denials(ctx context.Context, w *measure.Work, plan measure.Plan) (_ measure
 	loads := []load{flood: {
 		plan.Callers, plan.Slice, tight, func() string { return "flood" },
 	}, unseen: {
-		plan.Callers, plan.Slice, headgate.Check{Rule: headgate.MustRule("loose", headgate.PerSecond(1000)), Hints: hints},
+		plan.Callers, plan.Slice,
+		headgate.Check{Rule: headgate.MustRule("loose", headgate.PerSecond(1000)), Hints: hints},
 		func() string { return workload.Key(int(next.Add(1))) },
 	}}
 	stores := []headgate.Store{alone, store, layer.Store()}

@@ -207,7 +207,8 @@ func leaseNode(ctx context.Context, url string, plan measure.Plan, rule *headgat
 	}
 	l := load{
 		max(1, plan.Callers/leaseNodes), time.Until(began.Add(span)),
-		headgate.Check{Rule: rule, Hints: headgate.Hints{Consistency: headgate.Leased}}, func() string { return "hot" },
+		headgate.Check{Rule: rule, Hints: headgate.Hints{Consistency: headgate.Leased}},
+		func() string { return "hot" },
 	}
 	s, err := l.ask(ctx, layer.Store())
 	way.cut.Store(dies)
