@@ -15,8 +15,10 @@ type contender struct {
 	role       measure.Role
 	// open returns a limiter that holds each class of keys to its limit. It is empty, or connected
 	// to the server at addr.
-	open func(ctx context.Context, addr string, q workload.Limits) (*limiter, error)
+	open opening
 }
+
+type opening func(ctx context.Context, addr string, q workload.Limits) (*limiter, error)
 
 // limiter is an open contender.
 type limiter struct {
@@ -25,6 +27,11 @@ type limiter struct {
 	add func(c workload.Class, key string) error
 	// take asks for one unit. Many goroutines call it at once.
 	take take
+	// fill is take with every limit as large as the first, so that a long log can be written at
+	// once, and prefix is what this contender's keys in the server begin with. Only contenders with
+	// sliding windows have both.
+	fill   take
+	prefix string
 	// end ends connections and what runs in the background; nil if there is nothing.
 	end func() error
 }

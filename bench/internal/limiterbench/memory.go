@@ -39,14 +39,10 @@ var workloads = []string{"hot key, admitted", "hot key, denied", "uniform keys",
 
 func cell(workload, cores int) int { return 10*workload + cores }
 
-// footprint is what a contender costs by its mere presence, with all keys live.
-type footprint struct {
-	// bytesPerKey is the heap in use over the number of keys: everything the
-	// contender has kept, its copy of the key's text included.
-	bytesPerKey float64
-	// collection is how long one full garbage collection takes.
-	collection time.Duration
-}
+// live is the condition that all keys are live. Its sample is what a contender costs by its mere
+// presence: the heap in use, which is everything that the contender has kept, with its copy of the
+// key's text, and in Elapsed how long one full garbage collection takes.
+const live = -1
 
 // memoryRun is what is measured in memory.
 type memoryRun struct {
@@ -55,7 +51,6 @@ type memoryRun struct {
 	sequences  []*workload.Sequence // by workload
 	contenders []contender
 	rows       measure.Rows
-	footprints [][]footprint // by row and round
 }
 
 // Memory compares limiters that keep their counters in the process. In every round each contender
@@ -78,7 +73,7 @@ func newMemoryRun(plan measure.Plan, contenders []contender) *memoryRun {
 	// row.
 	length := sequenceLength(2 * plan.Keys)
 	r := &memoryRun{
-		Plan: plan, cores: []int{1}, contenders: contenders, rows: rows(contenders), footprints: make([][]footprint, len(contenders)),
+		Plan: plan, cores: []int{1}, contenders: contenders, rows: rows(contenders),
 		sequences: []*workload.Sequence{
 			hotAdmitted: workload.Hot(workload.Wide), hotDenied: workload.Hot(workload.Narrow),
 			uniform: workload.Uniform(plan.Keys, length, 1), zipf: workload.Zipf(plan.Keys, length, 1),
@@ -90,7 +85,7 @@ func newMemoryRun(plan measure.Plan, contenders []contender) *memoryRun {
 	return r
 }
 
-// measure adds one sample to each cell in each round, and a footprint. The hot key is measured
+// measure adds one sample to each cell in each round. The hot key is measured
 // on a heap of its own.
 func (r *memoryRun) measure(ctx context.Context, w *measure.Work) error {
 	before := runtime.GOMAXPROCS(0)
@@ -107,14 +102,14 @@ func (r *memoryRun) measure(ctx context.Context, w *measure.Work) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", r.rows[i].Name, err)
 			}
-			r.footprints[i] = append(r.footprints[i], f)
+			r.rows[i].Add(live, f)
 		}
 	}
 	return nil
 }
 
 // filled measures workloads with a fresh limiter that has so many keys.
-func (r *memoryRun) filled(ctx context.Context, i int, q workload.Limits, keys int, workloads ...int) (_ footprint, err error) {
+func (r *memoryRun) filled(ctx context.Context, i int, q workload.Limits, keys int, workloads ...int) (_ measure.Sample, err error) {
 	l, f, err := fillMemory(ctx, r.contenders[i], q, keys)
 	if err != nil {
 		return f, err
@@ -137,14 +132,14 @@ func (r *memoryRun) filled(ctx context.Context, i int, q workload.Limits, keys i
 }
 
 // fillMemory opens the contender and asks it once about each of the first keys.
-func fillMemory(ctx context.Context, c contender, q workload.Limits, keys int) (_ *limiter, _ footprint, err error) {
+func fillMemory(ctx context.Context, c contender, q workload.Limits, keys int) (_ *limiter, s measure.Sample, err error) {
 	runtime.GC()
 	runtime.GC() // the first one may have run finalizers, whose garbage is left
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	l, err := c.open(ctx, "", q)
 	if err != nil {
-		return nil, footprint{}, err
+		return nil, s, err
 	}
 	for i := range keys {
 		class, key := workload.ClassOf(i), workload.Key(i)
@@ -155,17 +150,17 @@ func fillMemory(ctx context.Context, c contender, q workload.Limits, keys int) (
 			err = l.insist(class, key, c.role != measure.Floor || class == workload.Wide)
 		}
 		if err != nil {
-			return nil, footprint{}, errors.Join(fmt.Errorf("filling: %w", err), l.close())
+			return nil, s, errors.Join(fmt.Errorf("filling: %w", err), l.close())
 		}
 	}
 	runtime.GC()
 	start := time.Now()
 	runtime.GC()
-	took := time.Since(start)
+	s.Done, s.Elapsed = keys, time.Since(start)
 	runtime.ReadMemStats(&after)
-	held := float64(after.HeapAlloc) - float64(before.HeapAlloc)
+	s.Bytes = float64(after.HeapAlloc) - float64(before.HeapAlloc)
 	runtime.KeepAlive(l)
-	return l, footprint{bytesPerKey: held / float64(keys), collection: took}, nil
+	return l, s, nil
 }
 
 // batch asks about one key after the other, each of n goroutines from a place of its own on.
@@ -221,12 +216,14 @@ func (r *memoryRun) table(figure func(row *measure.Row, cell int) string) *repor
 func (r *memoryRun) spread(q float64) float64 {
 	var spreads []float64
 	for _, row := range r.rows {
-		for _, samples := range row.Samples {
-			values := make([]float64, len(samples))
-			for j, s := range samples {
-				values[j] = s.Nanos()
+		for condition, samples := range row.Samples {
+			var values []float64
+			for _, s := range samples {
+				values = append(values, s.Nanos())
 			}
-			spreads = append(spreads, report.Spread(values))
+			if condition != live {
+				spreads = append(spreads, report.Spread(values))
+			}
 		}
 	}
 	return report.Quantile(spreads, q)
@@ -253,31 +250,26 @@ func (r *memoryRun) text() *report.Text {
 		}
 		return report.Times(report.Ratio(r.fastest(cell), row.Median(cell, measure.Sample.Nanos)))
 	}))
-	t.Say("\nWhat it costs besides, with %s keys live:\n\n", keys)
-	table, main := report.Table{Columns: []string{"", "allocations a decision", "bytes a key", "full garbage collection, ms"}}, cell(uniform, r.most())
-	for i := range r.rows {
-		row := &r.rows[i]
-		held := report.MedianOf(r.footprints[i], func(f footprint) float64 { return f.bytesPerKey })
-		bytes := ""
-		if row.Role != measure.Floor {
-			bytes = report.Number(held)
-		}
-		table.Add(row.Name, report.Number(row.Median(main, measure.Sample.AllocsEach)), bytes,
-			report.Number(report.MedianOf(r.footprints[i], func(f footprint) float64 { return float64(f.collection.Microseconds()) / 1000 })))
-		if row.Role != measure.Ours {
-			continue
-		}
-		allocs := 0.0
-		for c := range row.Samples {
-			allocs = math.Max(allocs, row.Median(c, measure.Sample.AllocsEach))
-		}
-		t.AtLeast(2.5, report.Ratio(r.fastest(main), row.Median(main, measure.Sample.Nanos)), "uniform keys, %d cores: throughput ÷ fastest peer", r.most())
-		t.AtMost(64, held, "bytes a key, all told")
-		// The runtime itself allocates a little now and then. If each decision allocated, the
-		// figure would be one or more.
-		t.AtMost(0.01, allocs, "allocations a decision, worst column")
-	}
-	t.Say("%s\nWhat a decision is here:\n\n", &table)
+	main := cell(uniform, r.most())
+	t.Say("\nWhat it costs besides, with %s keys live:\n\n%s", keys, r.rows.Table(
+		measure.Median("allocations a decision", main, measure.Sample.AllocsEach),
+		measure.Column{Name: "bytes a key", Cell: func(row *measure.Row) string {
+			if row.Role == measure.Floor {
+				return ""
+			}
+			return report.Number(row.Median(live, measure.Sample.BytesEach))
+		}},
+		measure.Median("full garbage collection, ms", live, func(s measure.Sample) float64 { return 1000 * s.Elapsed.Seconds() })))
+	t.Say("\nWhat a decision is here:\n\n")
 	r.rows.Notes(t)
+	ours, allocs := r.rows.Named(inMemory.name), 0.0
+	for c := range ours.Samples {
+		allocs = math.Max(allocs, ours.Median(c, measure.Sample.AllocsEach))
+	}
+	t.AtLeast(2.5, report.Ratio(r.fastest(main), ours.Median(main, measure.Sample.Nanos)), "uniform keys, %d cores: throughput ÷ fastest peer", r.most())
+	t.AtMost(64, ours.Median(live, measure.Sample.BytesEach), "bytes a key, all told")
+	// The runtime itself allocates a little now and then. If each decision allocated, the
+	// figure would be one or more.
+	t.AtMost(0.01, allocs, "allocations a decision, worst column")
 	return t
 }

@@ -53,9 +53,9 @@ func TestMemoryMeasuresEveryCell(t *testing.T) {
 	if err := r.measure(t.Context(), new(measure.Work)); err != nil {
 		t.Fatal(err)
 	}
-	for i, row := range r.rows {
-		if len(r.footprints[i]) != r.Rounds {
-			t.Errorf("%s: %d footprints, want %d", row.Name, len(r.footprints[i]), r.Rounds)
+	for _, row := range r.rows {
+		if got := row.Samples[live]; len(got) != r.Rounds || got[0].Bytes == 0 {
+			t.Errorf("%s: the footprints are %+v, want %d", row.Name, got, r.Rounds)
 		}
 		for at, name := range workloads {
 			for _, n := range r.cores {

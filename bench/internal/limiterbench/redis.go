@@ -83,7 +83,7 @@ func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders
 		return nil, fmt.Errorf("several limits: %w", err)
 	}
 	severalLimits(t, limits)
-	windows, err := plan.measureWindows(ctx, w)
+	windows, err := plan.measureWindows(ctx, w, windowed(plan.windows))
 	if err != nil {
 		return nil, fmt.Errorf("sliding windows: %w", err)
 	}
@@ -142,22 +142,41 @@ func figures(condition int, first ...measure.Column) []measure.Column {
 func deniesNarrow(c workload.Class) bool { return c == workload.Wide }
 func deniesNone(workload.Class) bool     { return true }
 
+// openAll opens all contenders over the Redis, and fills each. It returns what ends those that it
+// has opened, also after an error.
+func openAll(ctx context.Context, w *measure.Work, contenders []contender, fill func(l *limiter) error) (limiters []*limiter, end func() error, err error) {
+	end = func() (err error) {
+		for _, l := range limiters {
+			err = errors.Join(err, l.close())
+		}
+		return err
+	}
+	err = w.Redis.Flush(ctx)
+	for _, c := range contenders {
+		if err != nil {
+			break
+		}
+		w.Say("filling: %s", c.name)
+		var l *limiter
+		if l, err = c.open(ctx, w.Redis.Addr, strictLimits); err == nil {
+			limiters = append(limiters, l)
+			err = fill(l)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: filling: %w", c.name, err)
+		}
+	}
+	return limiters, end, err
+}
+
 // compare measures contenders with the same keys. The conditions are the numbers of callers.
 func compare(ctx context.Context, w *measure.Work, plan redisPlan, contenders []contender, keys *workload.Sequence, right func(workload.Class) bool) (_ measure.Rows, err error) {
-	if err := w.Redis.Flush(ctx); err != nil {
+	limiters, end, err := openAll(ctx, w, contenders, func(l *limiter) error { return fill(ctx, l, plan.Keys) })
+	defer func() { err = errors.Join(err, end()) }()
+	if err != nil {
 		return nil, err
 	}
-	limiters, all := make([]*limiter, len(contenders)), rows(contenders)
-	for i, c := range contenders {
-		w.Say("filling: %s", c.name)
-		if limiters[i], err = c.open(ctx, w.Redis.Addr, strictLimits); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
-		}
-		defer func() { err = errors.Join(err, limiters[i].close()) }()
-		if err := fill(ctx, limiters[i], plan.Keys); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
-		}
-	}
+	all := rows(contenders)
 	return all, plan.Turns(ctx, w, all, plan.callers, func(round, callers, i int) (measure.Sample, error) {
 		// Contenders of one round are asked about the same keys, those of the
 		// next about others.
@@ -177,49 +196,49 @@ func fill(ctx context.Context, l *limiter, keys int) error {
 	_, err := measure.Closed(ctx, many, measure.Times(keys), func(_ context.Context, i int) error {
 		return l.insist(workload.ClassOf(i), workload.Key(i), true)
 	})
-	if err != nil {
-		return fmt.Errorf("filling: %w", err)
-	}
-	return nil
+	return err
 }
 
 // weighedOneByOne is how many keys MEMORY USAGE is asked about.
 const weighedOneByOne = 200
 
-// weigh fills an empty server with one contender's keys after the other, and writes what they
-// weigh: the growth of the server's memory over the number of keys, and the mean of MEMORY USAGE
-// over some of them.
+// The conditions of a row whose keys are weighed: by the growth of the server's memory over the
+// number of keys, or by the mean of MEMORY USAGE over some of them.
+const allTold, oneByOne = 0, 1
+
+// weigh fills an empty server with one contender's keys after the other.
 func (p *redisPlan) weigh(ctx context.Context, w *measure.Work, t *report.Text, contenders []contender) error {
-	table := report.Table{Columns: []string{"", "bytes a key, all told", "of which MEMORY USAGE"}}
-	for _, c := range contenders {
+	rows := rows(contenders)
+	for i, c := range contenders {
 		w.Say("weighing %d keys: %s", p.weighed, c.name)
-		total, each, err := p.footprint(ctx, w, c)
-		if err == nil && (total <= 0 || each <= 0) {
-			err = fmt.Errorf("%v bytes a key, %v by MEMORY USAGE", total, each)
-		}
-		if err != nil {
+		if err := p.footprint(ctx, w, c, &rows[i]); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		table.Add(c.name, report.Number(total), report.Number(each))
 	}
-	t.Say("\n**Memory of a key with one limit**, %s keys of %d bytes, one unit taken of each:\n\n%s", report.Number(float64(p.weighed)), workload.KeyLen, &table)
+	t.Say("\n**Memory of a key with one limit**, %s keys of %d bytes, one unit taken of each:\n\n%s", report.Number(float64(p.weighed)), workload.KeyLen,
+		rows.Table(measure.Median("bytes a key, all told", allTold, measure.Sample.BytesEach), measure.Median("of which MEMORY USAGE", oneByOne, measure.Sample.BytesEach)))
 	return w.Redis.Flush(ctx)
 }
 
-func (p *redisPlan) footprint(ctx context.Context, w *measure.Work, c contender) (total, each float64, err error) {
+func (p *redisPlan) footprint(ctx context.Context, w *measure.Work, c contender, r *measure.Row) (err error) {
 	l, err := c.open(ctx, w.Redis.Addr, weighedLimits)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
 	// One round before the weighing opens connections and loads scripts, whose
 	// memory is not the keys'.
 	if err := errors.Join(w.Redis.Flush(ctx), fill(ctx, l, many), w.Redis.Flush(ctx)); err != nil {
-		return 0, 0, err
+		return err
 	}
 	before, err1 := w.Redis.Memory(ctx)
 	err = fill(ctx, l, p.weighed)
 	after, err2 := w.Redis.Memory(ctx)
 	each, err3 := w.Redis.KeyMemory(ctx, weighedOneByOne, "")
-	return float64(after-before) / float64(p.weighed), each, errors.Join(err, err1, err2, err3)
+	r.Add(allTold, measure.Sample{Done: p.weighed, Bytes: float64(after - before)})
+	r.Add(oneByOne, measure.Sample{Done: 1, Bytes: each})
+	if err == nil && (after <= before || each <= 0) {
+		err = fmt.Errorf("%d keys grew the memory from %d to %d bytes", p.weighed, before, after)
+	}
+	return errors.Join(err, err1, err2, err3)
 }

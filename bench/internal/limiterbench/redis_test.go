@@ -79,9 +79,9 @@ func TestFloorRefills(t *testing.T) {
 func TestWindowContendersAdmitAndDeny(t *testing.T) {
 	windows := []window{{5, time.Hour}, {3, 200 * time.Millisecond}}
 	onEach(t, func(t *testing.T, s *servers.Redis) {
-		for _, c := range windowed {
+		for _, c := range windowed(windows) {
 			t.Run(c.name, func(t *testing.T) {
-				l, err := c.open(t.Context(), s.Addr, windows)
+				l, err := c.open(t.Context(), s.Addr, strictLimits)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -27,35 +27,18 @@ type window struct {
 
 func (w window) String() string { return fmt.Sprintf("%d per %v", w.limit, w.period) }
 
-// windowContender is one exact sliding window under measurement.
-type windowContender struct {
-	name, note string
-	role       measure.Role
-	// open connects to the server at addr, with all windows held together.
-	open func(ctx context.Context, addr string, windows []window) (*windowLimiter, error)
-}
-
-// windowLimiter is an open contender.
-type windowLimiter struct {
-	// limiter asks for one unit for the key, in all windows.
-	limiter
-	// fill is take with every limit as large as the first, so that a long log
-	// can be written at once.
-	fill take
-	// prefix is what this contender's keys in the server begin with.
-	prefix string
-}
-
-// windowed are the contenders.
-var windowed = []windowContender{
-	{
-		name: "Headgate", role: measure.Ours, open: openWindows,
-		note: "both windows in one EVALSHA through rueidis, on one packed log; the full state of both limits in the answer",
-	},
-	{
-		name: "ZSET script", open: openZSet,
-		note: "ZREMRANGEBYSCORE, ZCOUNT for each window, ZADD of a random 64-bit id, PEXPIRE; arguments and statistics as JSON; one EVALSHA through rueidis, the server's clock",
-	},
+// windowed are the contenders that hold keys to sliding windows, whatever the limits.
+func windowed(windows []window) []contender {
+	return []contender{
+		{
+			name: "Headgate", role: measure.Ours, open: openWindows(windows),
+			note: "both windows in one EVALSHA through rueidis, on one packed log; the full state of both limits in the answer",
+		},
+		{
+			name: "ZSET script", open: openZSet(windows),
+			note: "ZREMRANGEBYSCORE, ZCOUNT for each window, ZADD of a random 64-bit id, PEXPIRE; arguments and statistics as JSON; one EVALSHA through rueidis, the server's clock",
+		},
+	}
 }
 
 // loose are the windows with every limit as large as the first.
@@ -67,35 +50,36 @@ func loose(windows []window) []window {
 	return l
 }
 
-// The conditions of a row: its keys are admitted, or denied.
-const admitted, denied = 0, 1
+// The conditions of a row: its keys are admitted, denied, or weighed.
+const (
+	admitted = iota
+	denied
+	weighed
+)
+
+// answers are the conditions under which is asked.
+var answers = []string{admitted: "admitted", denied: "denied"}
 
 // measureWindows measures sliding windows whose logs are long. Each key's log is
 // filled until just the short window's limit is left in the long one, then left
 // alone for as long as the short window lasts. From then on that many requests
 // of each key are admitted, and every further one is denied.
-func (p *redisPlan) measureWindows(ctx context.Context, w *measure.Work) (_ []windowRow, err error) {
-	if err := w.Redis.Flush(ctx); err != nil {
-		return nil, err
-	}
+func (p *redisPlan) measureWindows(ctx context.Context, w *measure.Work, contenders []contender) (_ measure.Rows, err error) {
 	long, short := p.windows[0], p.windows[len(p.windows)-1]
 	passes := int(short.limit) / p.Rounds // over all keys, in each round
 	if passes == 0 {
 		return nil, fmt.Errorf("%d rounds cannot share %d admissions a key", p.Rounds, short.limit)
 	}
-	limiters, rows := make([]*windowLimiter, len(windowed)), make(measure.Rows, len(windowed))
-	for i, c := range windowed {
-		w.Say("filling logs: %s", c.name)
-		if limiters[i], err = c.open(ctx, w.Redis.Addr, p.windows); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
-		}
-		defer func() { err = errors.Join(err, limiters[i].close()) }()
-		rows[i] = measure.Row{Name: c.name, Note: c.note, Role: c.role}
-		// Key after key in turn, as traffic does: logs grow side by side.
-		if _, err := p.ask(ctx, limiters[i].fill, int(long.limit-short.limit), true); err != nil {
-			return nil, fmt.Errorf("%s: filling: %w", c.name, err)
-		}
+	// Key after key in turn, as traffic does: logs grow side by side.
+	limiters, end, err := openAll(ctx, w, contenders, func(l *limiter) error {
+		_, err := p.ask(ctx, l.fill, int(long.limit-short.limit), true)
+		return err
+	})
+	defer func() { err = errors.Join(err, end()) }()
+	if err != nil {
+		return nil, err
 	}
+	rows := rows(contenders)
 	w.Say("waiting %v for the short window to be free", short.period)
 	select {
 	case <-ctx.Done():
@@ -112,50 +96,42 @@ func (p *redisPlan) measureWindows(ctx context.Context, w *measure.Work) (_ []wi
 	if err := phase(admitted); err != nil {
 		return nil, err
 	}
-	for i, c := range windowed { // what is left over from the rounds
-		if _, err := p.ask(ctx, limiters[i].take, int(short.limit)-passes*p.Rounds, true); err != nil {
-			return nil, fmt.Errorf("%s: using up: %w", c.name, err)
+	for i, l := range limiters { // what is left over from the rounds
+		if _, err := p.ask(ctx, l.take, int(short.limit)-passes*p.Rounds, true); err != nil {
+			return nil, fmt.Errorf("%s: using up: %w", rows[i].Name, err)
 		}
 	}
 	if err := phase(denied); err != nil {
 		return nil, err
 	}
-	measured := make([]windowRow, len(rows))
-	for i := range rows {
-		measured[i].Row = rows[i]
-		if measured[i].bytesPerKey, err = w.Redis.KeyMemory(ctx, weighedOneByOne, limiters[i].prefix); err != nil {
+	for i, l := range limiters {
+		bytes, err := w.Redis.KeyMemory(ctx, weighedOneByOne, l.prefix)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", rows[i].Name, err)
 		}
+		rows[i].Add(weighed, measure.Sample{Done: 1, Bytes: bytes})
 	}
-	return measured, nil
+	return rows, nil
 }
 
-// windowRow has the server's memory for a key whose windows are full, too.
-type windowRow struct {
-	measure.Row
-	bytesPerKey float64
-}
-
-func (p *redisPlan) writeWindows(t *report.Text, rows []windowRow) {
+func (p *redisPlan) writeWindows(t *report.Text, rows measure.Rows) {
 	var names []string
 	for _, w := range p.windows {
 		names = append(names, w.String())
 	}
 	t.Say("\n**Exact sliding windows**, %s together, %s keys with full logs, %d at a time:\n\n", strings.Join(names, " and "), report.Number(float64(p.windowKeys)), many)
-	table, memory := new(report.Table), report.Table{Columns: []string{"", "bytes (MEMORY USAGE)"}}
-	for _, r := range rows {
-		for condition, answer := range []string{admitted: "admitted", denied: "denied"} {
-			table.Append(measure.Rows{r.Row}.Table(figures(condition, measure.Column{Name: "answer", Cell: func(*measure.Row) string { return answer }})...))
+	table, ours, zset := new(report.Table), &rows[0], &rows[1]
+	for i := range rows {
+		for condition, answer := range answers {
+			table.Append(rows[i : i+1].Table(figures(condition, measure.Column{Name: "answer", Cell: func(*measure.Row) string { return answer }})...))
 		}
-		memory.Add(r.Name, report.Number(r.bytesPerKey))
 	}
-	t.Say("%s\nMemory of one such key:\n\n%s", table, &memory)
-	ours, zset := &rows[0], &rows[1]
-	for condition, answer := range []string{admitted: "admitted", denied: "denied"} {
+	t.Say("%s\nMemory of one such key:\n\n%s", table, rows.Table(measure.Median("bytes (MEMORY USAGE)", weighed, measure.Sample.BytesEach)))
+	for condition, answer := range answers {
 		t.AtMost(0.5, report.Ratio(ours.Median(condition, measure.Sample.ScriptTime), zset.Median(condition, measure.Sample.ScriptTime)),
 			"sliding windows, %s: time in scripts ÷ ZSET script", answer)
 	}
-	t.AtLeast(6, report.Ratio(zset.bytesPerKey, ours.bytesPerKey), "sliding windows: memory of a key, ZSET script ÷ Headgate")
+	t.AtLeast(6, report.Ratio(zset.Median(weighed, measure.Sample.BytesEach), ours.Median(weighed, measure.Sample.BytesEach)), "sliding windows: memory of a key, ZSET script ÷ Headgate")
 }
 
 // ask asks so many times about each key. It goes round the keys, in an order that is not that of
@@ -169,23 +145,25 @@ func (p *redisPlan) ask(ctx context.Context, take take, times int, want bool) (m
 	})
 }
 
-func openWindows(ctx context.Context, addr string, windows []window) (*windowLimiter, error) {
-	store, end, err := connect(addr, 0)
-	if err != nil {
-		return nil, err
-	}
-	open := func(windows []window) (take, error) {
-		limits := make([]headgate.Limit, len(windows))
-		for i, w := range windows {
-			limits[i] = headgate.Sliding(w.limit, w.period)
+func openWindows(windows []window) opening {
+	return func(ctx context.Context, addr string, _ workload.Limits) (*limiter, error) {
+		store, end, err := connect(addr, 0)
+		if err != nil {
+			return nil, err
 		}
-		return byRule(ctx, store, "windows", limits...)
+		open := func(windows []window) (take, error) {
+			limits := make([]headgate.Limit, len(windows))
+			for i, w := range windows {
+				limits[i] = headgate.Sliding(w.limit, w.period)
+			}
+			return byRule(ctx, store, "windows", limits...)
+		}
+		take, err1 := open(windows)
+		// Under the same name and with the same periods, the counters are the
+		// same, whatever the counts.
+		fill, err2 := open(loose(windows))
+		return &limiter{take: take, fill: fill, prefix: redis.DefaultPrefix, end: end}, errors.Join(err1, err2)
 	}
-	take, err1 := open(windows)
-	// Under the same name and with the same periods, the counters are the
-	// same, whatever the counts.
-	fill, err2 := open(loose(windows))
-	return &windowLimiter{limiter{take: take, end: end}, fill, redis.DefaultPrefix}, errors.Join(err1, err2)
 }
 
 //go:embed scripts/sliding_zset.lua
@@ -206,36 +184,32 @@ type zsetWindow struct {
 }
 
 // openZSet is the sliding window as it is commonly written.
-func openZSet(ctx context.Context, addr string, windows []window) (*windowLimiter, error) {
-	client, end, err := dial(addr)
-	if err != nil {
-		return nil, err
-	}
+func openZSet(windows []window) opening {
 	const prefix = "zset:"
-	script := rueidis.NewLuaScript(slidingZSetScript)
-	open := func(windows []window) take {
-		limits := make([]zsetWindow, len(windows))
-		for i, w := range windows {
-			limits[i] = zsetWindow{Limit: w.limit, Period: w.period.Seconds()}
+	return func(ctx context.Context, addr string, _ workload.Limits) (*limiter, error) {
+		client, end, err := dial(addr)
+		if err != nil {
+			return nil, err
 		}
-		return func(_ workload.Class, key string) (bool, error) {
-			request, err := json.Marshal(zsetRequest{ID: fmt.Sprintf("%016x", rand.Uint64()), Limits: limits})
-			if err != nil {
-				return false, err
+		script := rueidis.NewLuaScript(slidingZSetScript)
+		open := func(windows []window) take {
+			limits := make([]zsetWindow, len(windows))
+			for i, w := range windows {
+				limits[i] = zsetWindow{Limit: w.limit, Period: w.period.Seconds()}
 			}
-			text, err := script.Exec(ctx, client, []string{prefix + key}, []string{string(request)}).ToString()
-			if err != nil {
-				return false, err
+			return func(_ workload.Class, key string) (bool, error) {
+				request, err := json.Marshal(zsetRequest{ID: fmt.Sprintf("%016x", rand.Uint64()), Limits: limits})
+				if err != nil {
+					return false, err
+				}
+				var answer struct {
+					Allowed bool         `json:"allowed"`
+					Stats   []zsetWindow `json:"stats"`
+				}
+				err = script.Exec(ctx, client, []string{prefix + key}, []string{string(request)}).DecodeJSON(&answer)
+				return answer.Allowed, err
 			}
-			var answer struct {
-				Allowed bool         `json:"allowed"`
-				Stats   []zsetWindow `json:"stats"`
-			}
-			if err := json.Unmarshal([]byte(text), &answer); err != nil {
-				return false, fmt.Errorf("the script answered %q: %w", text, err)
-			}
-			return answer.Allowed, nil
 		}
+		return &limiter{take: open(windows), fill: open(loose(windows)), prefix: prefix, end: end}, nil
 	}
-	return &windowLimiter{limiter{take: open(windows), end: end}, open(loose(windows)), prefix}, nil
 }

@@ -9,6 +9,9 @@
 // row, so that nobody is always first. [Closed] and [Tight] are the loops that callers run in, and
 // a [Column] says how the samples of a row become a figure.
 //
+// To add a part, write its [Part] beside those that are like it, and add a line to the list in
+// cmd/bench/parts.go and a pair of markers to the page that it is recorded in.
+//
 // # Caveats
 //
 // A ratio is the median of the ratios within each round ([Row.Over]), or the ratio of two medians

@@ -13,49 +13,60 @@ import (
 	"github.com/headgate/headgate/bench/internal/servers"
 )
 
-// Closed has callers ask, each again as soon as it is answered, until enough reports that the
-// question with the given number is not to be asked any more. The first error ends it.
-func Closed(ctx context.Context, callers int, enough func(i int) bool, ask func(ctx context.Context, i int) error) (Sample, error) {
+// Each runs do n times at once. The first error ends the context of the others, and is returned.
+func Each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var (
-		next  atomic.Int64
-		all   sync.WaitGroup
-		times = make([][]int64, callers)
-	)
-	cpu, start := CPU(), time.Now()
-	for w := range callers {
+	var all sync.WaitGroup
+	for i := range n {
 		all.Go(func() {
-			at := time.Now()
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if enough(i) {
-					return
-				}
-				if err := ask(ctx, i); err != nil {
-					cancel(fmt.Errorf("decision %d: %w", i, err)) // later causes are ignored
-					return
-				}
-				now := time.Now()
-				times[w] = append(times[w], now.Sub(at).Nanoseconds())
-				at = now
+			if err := do(ctx, i); err != nil {
+				cancel(err) // later causes are ignored
 			}
 		})
 	}
 	all.Wait()
-	s := Sample{Elapsed: time.Since(start), Client: CPU() - cpu, Took: Histogram()}
-	if err := context.Cause(ctx); err != nil {
+	return context.Cause(ctx)
+}
+
+// Sum is [Each], and adds up what all have counted.
+func Sum(ctx context.Context, n int, do func(ctx context.Context, i int) (int, error)) (int, error) {
+	var sum atomic.Int64
+	err := Each(ctx, n, func(ctx context.Context, i int) error {
+		count, err := do(ctx, i)
+		sum.Add(int64(count))
+		return err
+	})
+	return int(sum.Load()), err
+}
+
+// Closed has callers ask, each again as soon as it is answered, until enough reports that the
+// question with the given number is not to be asked any more. The first error ends it.
+func Closed(ctx context.Context, callers int, enough func(i int) bool, ask func(ctx context.Context, i int) error) (Sample, error) {
+	var next atomic.Int64
+	times := make([][]time.Duration, callers)
+	cpu, start := CPU(), time.Now()
+	err := Each(ctx, callers, func(ctx context.Context, w int) error {
+		at := time.Now()
+		for ctx.Err() == nil {
+			i := int(next.Add(1)) - 1
+			if enough(i) {
+				return nil
+			}
+			if err := ask(ctx, i); err != nil {
+				return fmt.Errorf("decision %d: %w", i, err)
+			}
+			now := time.Now()
+			times[w] = append(times[w], now.Sub(at))
+			at = now
+		}
+		return nil
+	})
+	s := Sample{Elapsed: time.Since(start), Client: CPU() - cpu}
+	if err != nil {
 		return s, err
 	}
-	for _, each := range times {
-		s.Done += len(each)
-		for _, ns := range each {
-			if err := s.Took.RecordValue(ns); err != nil {
-				return s, fmt.Errorf("measure: a call took %v: %w", time.Duration(ns), err)
-			}
-		}
-	}
-	return s, nil
+	return s, s.Record(times...)
 }
 
 // Until is enough when d has passed, and something was asked.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -44,9 +43,8 @@ func Replace(document string, sections ...Section) (string, error) {
 	return document, nil
 }
 
-// ReplaceFile is [Replace] on a file, which is exchanged as a whole: a reader
-// never sees half of it.
-func ReplaceFile(path string, sections ...Section) (err error) {
+// ReplaceFile is [Replace] on a file.
+func ReplaceFile(path string, sections ...Section) error {
 	old, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -55,24 +53,7 @@ func ReplaceFile(path string, sections ...Section) (err error) {
 	if err != nil {
 		return fmt.Errorf("report: %s: %w", path, err)
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	next, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(next.Name()))
-		}
-	}()
-	_, err = next.WriteString(document)
-	if err = errors.Join(err, next.Chmod(info.Mode().Perm()), next.Close()); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if err = os.Rename(next.Name(), path); err != nil {
+	if err := os.WriteFile(path, []byte(document), 0o600); err != nil { // the mode is that of the old file
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil

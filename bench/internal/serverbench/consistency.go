@@ -49,27 +49,22 @@ var modes = []mode{
 	{"async", "consistency: async"},
 }
 
-// tally is what one mode has done, and what was admitted of what the limit of each busy key
-// allows.
-type tally struct {
-	mode mode
-	measure.Sample
-	shares []float64
-}
+// The conditions: a limit that nobody reaches, and one that the busy keys exceed.
+const within, beyond = 0, 1
 
-// denied is the share of the requests that was denied.
-func (t *tally) denied() float64 { return float64(t.Done-t.Admitted) / float64(t.Done) }
+// shares are, for each busy key, what one mode has admitted of what the limit allows.
+type shares [busy]float64
 
 // over is by how much a busy key was admitted more than its limit allows, at worst.
-func (t *tally) over() float64 { return max(0, slices.Max(t.shares)-1) }
+func (s *shares) over() float64 { return max(0, slices.Max(s[:])-1) }
 
 // early is how much less the busy keys were admitted than their limits allow, all together.
-func (t *tally) early() float64 {
+func (s *shares) early() float64 {
 	sum := 0.0
-	for _, share := range t.shares {
+	for _, share := range s {
 		sum += share
 	}
-	return max(0, 1-sum/float64(len(t.shares)))
+	return max(0, 1-sum/busy)
 }
 
 // Consistency measures what a rule's consistency and the deny cache save, and how exact they leave
@@ -86,47 +81,48 @@ func Consistency(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	if err != nil {
 		return nil, err
 	}
-	var within, beyond []tally
-	for _, m := range modes {
-		for _, to := range []struct {
-			what    string
-			limit   int64
-			tallies *[]tally
-		}{{"within the limit", int64(plan.perSecond) * 10, &within}, {"beyond the limit", plan.limit(), &beyond}} {
-			w.Say("%s, %s", m.name, to.what)
-			r, err := plan.measure(ctx, w, m, to.limit, binary)
+	rows, exceeded := make(measure.Rows, len(modes)), make(map[string]*shares)
+	for i, m := range modes {
+		rows[i].Name = m.name
+		for condition, limit := range []int64{within: int64(plan.perSecond) * 10, beyond: plan.limit()} {
+			w.Say("%s, %d a second", m.name, limit)
+			s, admitted, err := plan.measure(ctx, w, m, limit, binary)
 			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", m.name, to.what, err)
+				return nil, fmt.Errorf("%s, %d a second: %w", m.name, limit, err)
 			}
-			*to.tallies = append(*to.tallies, r)
+			rows[i].Add(condition, s)
+			exceeded[m.name] = admitted // the last one is beyond the limit
 		}
 	}
-	return consistencyText(plan, within, beyond), nil
+	return consistencyText(plan, rows, exceeded), nil
 }
 
-func consistencyText(plan consistencyPlan, within, beyond []tally) *report.Text {
+func consistencyText(plan consistencyPlan, rows measure.Rows, exceeded map[string]*shares) *report.Text {
 	t := new(report.Text)
 	t.Say("%d servers, one Redis, POST /v1/check: %s requests a second in an open loop over %d connections for %v; 1/%d of them for each of %d keys, the others for %s keys. ",
 		nodes, report.Number(plan.perSecond), plan.connections, plan.lasts, perBusy, busy, report.Number(float64(plan.tail)))
-	t.Say("Times are those of the whole request, from when it was due.\n\n**Within the limit**: every request is admitted.\n\n")
-	table := report.Table{Columns: []string{"", "script calls a decision", "Redis's CPU a decision, µs", "median, ms", "99 %, ms", "99.9 %, ms"}}
-	for _, r := range within {
-		table.Add(r.mode.name, report.Number(r.CallsEach()), report.Number(r.ServerCPU()),
-			report.Number(medianMS(r.Sample)), report.Number(p99MS(r.Sample)), report.Number(p999MS(r.Sample)))
+	columns := func(condition int, more ...measure.Column) []measure.Column {
+		return append([]measure.Column{
+			measure.Median("script calls a decision", condition, measure.Sample.CallsEach), measure.Median("Redis's CPU a decision, µs", condition, measure.Sample.ServerCPU),
+			measure.Median("median, ms", condition, medianMS), measure.Median("99 %, ms", condition, p99MS),
+		}, more...)
 	}
-	t.Say("%s\n**Beyond the limit**: %d per second for each key and twice as many at once, and the %d keys ask for twice as much.\n\n", &table, plan.limit(), busy)
-	table = report.Table{Columns: []string{"", "script calls a decision", "Redis's CPU a decision, µs", "median, ms", "99 %, ms", "denied", "admitted beyond the limit, at worst", "denied early"}}
-	percent := func(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }
-	for _, r := range beyond {
-		table.Add(r.mode.name, report.Number(r.CallsEach()), report.Number(r.ServerCPU()), report.Number(medianMS(r.Sample)), report.Number(p99MS(r.Sample)),
-			percent(r.denied()), percent(r.over()), percent(r.early()))
+	percent := func(name string, share func(r *measure.Row) float64) measure.Column {
+		return measure.Column{Name: name, Cell: func(r *measure.Row) string { return fmt.Sprintf("%.2f %%", 100*share(r)) }}
+	}
+	t.Say("Times are those of the whole request, from when it was due.\n\n**Within the limit**: every request is admitted.\n\n%s",
+		rows.Table(columns(within, measure.Median("99.9 %, ms", within, p999MS))...))
+	t.Say("\n**Beyond the limit**: %d per second for each key and twice as many at once, and the %d keys ask for twice as much.\n\n%s", plan.limit(), busy, rows.Table(columns(beyond,
+		percent("denied", func(r *measure.Row) float64 { return 1 - r.Median(beyond, measure.Sample.AdmittedShare) }),
+		percent("admitted beyond the limit, at worst", func(r *measure.Row) float64 { return exceeded[r.Name].over() }),
+		percent("denied early", func(r *measure.Row) float64 { return exceeded[r.Name].early() }))...))
+	for _, r := range rows {
 		bound := 0.0
-		if r.mode.name == "async" {
+		if r.Name == "async" {
 			bound = 1
 		}
-		t.AtMost(bound, 100*r.over(), "%s: admitted beyond the limit, %%", r.mode.name)
+		t.AtMost(bound, 100*exceeded[r.Name].over(), "%s: admitted beyond the limit, %%", r.Name)
 	}
-	t.Say("%s", &table)
 	return t
 }
 
@@ -135,18 +131,18 @@ func (m mode) rules(limit int64) string {
 	return fmt.Sprintf("rules:\n  - { name: %s, per: [api_key], limits: [%d per 1s burst %d], %s }\n", ruleName, limit, 2*limit, m.yaml)
 }
 
-func (p *consistencyPlan) measure(ctx context.Context, w *measure.Work, m mode, limit int64, binary string) (_ tally, err error) {
+func (p *consistencyPlan) measure(ctx context.Context, w *measure.Work, m mode, limit int64, binary string) (s measure.Sample, admitted *shares, err error) {
 	file, err1 := w.Write("consistency.yaml", m.rules(limit))
 	hashKey, err2 := w.Write("hash.key", "the same for all servers")
 	if err := errors.Join(err1, err2, w.Redis.Flush(ctx)); err != nil {
-		return tally{}, err
+		return s, nil, err
 	}
 	node := contender{name: "node", command: []string{
 		binary, "serve", "--config", file, "--listen", "ADDR", "--store", w.Redis.URL(), "--store-timeout", "1s", "--hash-key-file", hashKey,
 	}}
 	_, processes, stop, err := start(ctx, slices.Repeat([]contender{node}, nodes))
 	if err != nil {
-		return tally{}, err
+		return s, nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	keys, c := newKeys(p.tail), new(counts)
@@ -158,21 +154,20 @@ func (p *consistencyPlan) measure(ctx context.Context, w *measure.Work, m mode, 
 	pace.read = func(i int, r *bufio.Reader) error { return c.read(keys.at(i), r) }
 	began := time.Now()
 	if _, err := pace.run(ctx, p.warm); err != nil {
-		return tally{}, err
+		return s, nil, err
 	}
 	before := c.denied.Load()
 	var seconds float64
-	s, err := measure.Spending(ctx, w.Redis, func() (measure.Sample, error) {
+	s, err = measure.Spending(ctx, w.Redis, func() (measure.Sample, error) {
 		s, err := pace.run(ctx, p.lasts)
 		seconds = time.Since(began).Seconds()
 		return s, err
 	})
-	s.Admitted = s.Done - int(c.denied.Load()-before)
-	r := tally{mode: m, Sample: s}
-	for i := range c.admitted {
-		r.shares = append(r.shares, float64(c.admitted[i].Load())/(float64(limit)*(2+seconds)))
+	s.Admitted, admitted = s.Done-int(c.denied.Load()-before), new(shares)
+	for i := range admitted {
+		admitted[i] = float64(c.admitted[i].Load()) / (float64(limit) * (2 + seconds))
 	}
-	return r, err
+	return s, admitted, err
 }
 
 // keys are the requests, and which of them comes when.

@@ -53,17 +53,19 @@ func TestCounts(t *testing.T) {
 // little.
 func TestConsistencyText(t *testing.T) {
 	t.Parallel()
-	var within, beyond []tally
-	for _, m := range modes {
+	rows, exceeded := make(measure.Rows, len(modes)), make(map[string]*shares)
+	for i, m := range modes {
 		h := measure.Histogram()
 		_ = h.RecordValue(1e6)
-		within = append(within, tally{m, measure.Sample{Done: 100, Admitted: 100, Calls: 100, Took: h}, make([]float64, busy)})
-		beyond = append(beyond, tally{m, measure.Sample{Done: 100, Admitted: 75, Calls: 50, Took: h}, []float64{0.5, 1.02, 0.9, 0.9}})
+		rows[i].Name = m.name
+		rows[i].Add(within, measure.Sample{Done: 100, Admitted: 100, Calls: 100, Took: h})
+		rows[i].Add(beyond, measure.Sample{Done: 100, Admitted: 75, Calls: 50, Took: h})
+		exceeded[m.name] = &shares{0.5, 1.02, 0.9, 0.9}
 	}
-	if r := &beyond[0]; r.over() < 0.0199 || r.over() > 0.0201 || r.early() < 0.169 || r.early() > 0.171 {
+	if r := exceeded["strict"]; r.over() < 0.0199 || r.over() > 0.0201 || r.early() < 0.169 || r.early() > 0.171 {
 		t.Errorf("%v too much, %v too little", r.over(), r.early())
 	}
-	text := consistencyText(consistencyPlan{perSecond: 160}, within, beyond).String()
+	text := consistencyText(consistencyPlan{perSecond: 160}, rows, exceeded).String()
 	for _, want := range []string{"25.00 %", "2.00 %", "17.00 %", "| leased, deny cache", "| async: admitted beyond the limit, %"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)

@@ -56,17 +56,18 @@ func Gateway(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := saturate(ctx, w, plan, contenders)
+	t := new(report.Text)
+	t.Say("GET with an answer of %d bytes, from an upstream server on the same machine. Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v. All proxies are processes of their own, with the settings that they come with: the gateway lets its heap grow by [16 MiB](operations.md#memory) before it is collected, and the ReverseProxy leaves that to Go.\n\n",
+		len(documentBody), plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
+	rows, err := besideProxy.measure(ctx, w, plan, t, contenders)
 	if err != nil {
 		return nil, err
 	}
 	perSecond := rows.Named(gatewayName).Median(0, measure.Sample.PerSecond) / 2
 	direct := contender{name: directName, addr: l.Addr().String()}
 	times, err := paced(ctx, w, plan, append([]contender{direct}, contenders[:2]...), asked, perSecond)
-	if err != nil {
-		return nil, err
-	}
-	return gatewayText(plan, rows, times, perSecond), nil
+	gatewayTimes(t, times, perSecond)
+	return t, err
 }
 
 // items are the requests of the clients, as they go over the wire.
@@ -102,20 +103,15 @@ func gatewayField(ctx context.Context, w *measure.Work, load load, upstream stri
 	}, errors.Join(err1, err2, err3)
 }
 
-func gatewayText(plan measure.Plan, rows, times measure.Rows, perSecond float64) *report.Text {
-	t := new(report.Text)
-	t.Say("GET with an answer of %d bytes, from an upstream server on the same machine. Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v. All proxies are processes of their own, with the settings that they come with: the gateway lets its heap grow by [16 MiB](operations.md#memory) before it is collected, and the ReverseProxy leaves that to Go.\n\n",
-		len(documentBody), plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
-	c := comparison{
-		"proxy's CPU a request, µs", "÷ ReverseProxy", "requests/s, load generator and upstream on the same cores",
-		1.25, "CPU a request ÷ ReverseProxy",
-	}
-	t.Say("%s\n", c.write(t, rows))
-	rows.Notes(t)
-	t.Say("\nOpen loop at %s requests a second, half of what the gateway passes on when it is saturated:\n\n", report.Number(perSecond))
-	t.Say("%s", times.Table(measure.Median("median, ms", 0, medianMS), measure.Median("99 %, ms", 0, p99MS)))
+var besideProxy = comparison{
+	"proxy's CPU a request, µs", "÷ ReverseProxy", "requests/s, load generator and upstream on the same cores",
+	1.25, "CPU a request ÷ ReverseProxy",
+}
+
+func gatewayTimes(t *report.Text, times measure.Rows, perSecond float64) {
+	t.Say("\nOpen loop at %s requests a second, half of what the gateway passes on when it is saturated:\n\n%s",
+		report.Number(perSecond), times.Table(measure.Median("median, ms", 0, medianMS), measure.Median("99 %, ms", 0, p99MS)))
 	ours := times.Named(gatewayName).Median(0, p99MS)
 	t.AtMost(1, ours-times.Named(directName).Median(0, p99MS), "%s: added to the 99th percentile at half load, ms", gatewayName)
 	t.AtMost(1, ours-times.Named(proxyName).Median(0, p99MS), "%s: added to that of ReverseProxy, ms", gatewayName)
-	return t
 }

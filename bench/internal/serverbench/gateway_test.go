@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
 )
 
 // proxied is a ReverseProxy before the upstream server, until the test ends.
@@ -96,7 +97,10 @@ func TestGatewayText(t *testing.T) {
 	rows[0].Add(0, measure.Sample{Done: 1000, Elapsed: time.Second, Server: 50 * time.Millisecond})
 	rows[1].Add(0, measure.Sample{Done: 1000, Elapsed: time.Second, Server: 60 * time.Millisecond})
 	times := measure.Rows{timed(directName, 2*time.Millisecond), timed(proxyName, 2*time.Millisecond), timed(gatewayName, 2500*time.Microsecond)}
-	text := gatewayText(measure.Plan{}, rows, times, 500).String()
+	written := new(report.Text)
+	written.Say("%s", besideProxy.table(written, rows))
+	gatewayTimes(written, times, 500)
+	text := written.String()
 	for _, want := range []string{"| Headgate gateway, one rule ", "1.20 ×", "Open loop at 500 requests", "| ≤ 1.25 |     1.20 | yes |", "| ≤ 1.00 |     0.50 | yes |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)

@@ -2,9 +2,12 @@ package serverbench
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"io"
+	"net"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
@@ -37,73 +40,35 @@ func content(key string) *headgatev1.TakeRequest {
 
 // The questions, and what is right about their answers.
 var (
-	askCheck = question{
-		method: headgatev1.Headgate_Check_FullMethodName, together: 1,
-		message: func(keys []string) proto.Message { return checkOne(keys[0]) },
-		right: func(answer []byte, _ []string) error {
-			m := new(headgatev1.Verdict)
-			return decoded(answer, m, func() bool { return m.GetAllowed() && len(m.GetDecisions()) == 1 })
-		},
-	}
-	askStream = question{
-		method: headgatev1.Headgate_CheckStream_FullMethodName, stream: true, together: 1,
-		message: func(keys []string) proto.Message { return numbered(keys) },
-		right: func(answer []byte, keys []string) error {
-			m := new(headgatev1.CheckStreamResponse)
-			return decoded(answer, m, func() bool {
-				return len(m.GetResults()) == len(keys) && len(m.GetResults()[0].GetVerdict().GetDecisions()) == 1
-			})
-		},
-	}
-	askTake = question{
-		method: headgatev1.Store_Take_FullMethodName, together: 1,
-		message: func(keys []string) proto.Message { return content(keys[0]) },
-		right: func(answer []byte, _ []string) error {
-			m := new(headgatev1.TakeResponse)
-			return decoded(answer, m, func() bool { return len(m.GetDecisions()) == 1 && m.GetDecisions()[0].GetAllowed() })
-		},
-	}
-	askTakeStream = question{
-		method: headgatev1.Store_TakeStream_FullMethodName, stream: true, together: 1,
-		message: func(keys []string) proto.Message {
+	askCheck = asking(headgatev1.Headgate_Check_FullMethodName, false,
+		func(keys []string) proto.Message { return checkOne(keys[0]) },
+		func(m *headgatev1.Verdict, _ []string) bool { return m.GetAllowed() && len(m.GetDecisions()) == 1 })
+	askStream = asking(headgatev1.Headgate_CheckStream_FullMethodName, true,
+		func(keys []string) proto.Message { return numbered(keys) },
+		func(m *headgatev1.CheckStreamResponse, keys []string) bool {
+			return len(m.GetResults()) == len(keys) && len(m.GetResults()[0].GetVerdict().GetDecisions()) == 1
+		})
+	askTake = asking(headgatev1.Store_Take_FullMethodName, false,
+		func(keys []string) proto.Message { return content(keys[0]) },
+		func(m *headgatev1.TakeResponse, _ []string) bool {
+			return len(m.GetDecisions()) == 1 && m.GetDecisions()[0].GetAllowed()
+		})
+	askTakeStream = asking(headgatev1.Store_TakeStream_FullMethodName, true,
+		func(keys []string) proto.Message {
 			m := new(headgatev1.TakeStreamRequest)
 			for i, key := range keys {
 				m.Takes = append(m.Takes, &headgatev1.NumberedTake{Number: uint64(i + 1), Request: content(key)})
 			}
 			return m
 		},
-		right: func(answer []byte, keys []string) error {
-			m := new(headgatev1.TakeStreamResponse)
-			return decoded(answer, m, func() bool {
-				return len(m.GetResults()) == len(keys) && m.GetResults()[0].GetResponse().GetDecisions()[0].GetAllowed()
-			})
-		},
-	}
-	askEcho = question{
-		method: echoUnary, together: 1, message: askCheck.message,
-		right: func(answer []byte, keys []string) error {
-			m := new(headgatev1.CheckRequest)
-			return decoded(answer, m, func() bool { return proto.Equal(m, checkOne(keys[0])) })
-		},
-	}
-	askEchoStream = question{
-		method: echoStream, stream: true, together: 1, message: askStream.message,
-		right: func(answer []byte, keys []string) error {
-			m := new(headgatev1.CheckStreamRequest)
-			return decoded(answer, m, func() bool { return proto.Equal(m, numbered(keys)) })
-		},
-	}
+		func(m *headgatev1.TakeStreamResponse, keys []string) bool {
+			return len(m.GetResults()) == len(keys) && m.GetResults()[0].GetResponse().GetDecisions()[0].GetAllowed()
+		})
+	askEcho = asking(echoUnary, false, askCheck.message,
+		func(m *headgatev1.CheckRequest, keys []string) bool { return proto.Equal(m, checkOne(keys[0])) })
+	askEchoStream = asking(echoStream, true, askStream.message,
+		func(m *headgatev1.CheckStreamRequest, keys []string) bool { return proto.Equal(m, numbered(keys)) })
 )
-
-func decoded(answer []byte, m proto.Message, right func() bool) error {
-	if err := proto.Unmarshal(answer, m); err != nil {
-		return err
-	}
-	if !right() {
-		return fmt.Errorf("%w: %v", errAnswer, m)
-	}
-	return nil
-}
 
 // withMany is the question with several checks in a message.
 func (q question) withMany() question {
@@ -136,10 +101,10 @@ func GRPC(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	t := new(report.Text)
 	t.Say("Closed loop, saturated: %d messages on their way over %d connections, one stream on each; %s keys, every request admitted; median of %d rounds of %v.\n\n",
 		inFlight, connections, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
-	table := unaryEcho.write(t, rows[:grpcCalls])
+	table := unaryEcho.table(t, rows[:grpcCalls])
 	streamEcho := unaryEcho
 	streamEcho.bound, streamEcho.bar = 1.6, "server CPU a check ÷ a bare stream echo"
-	table.Append(streamEcho.write(t, rows[grpcCalls:]))
+	table.Append(streamEcho.table(t, rows[grpcCalls:]))
 	t.Say("%s\n", table)
 	rows.Notes(t)
 	return t, nil
@@ -171,4 +136,51 @@ func grpcField(keys int, ours, echo []string) []contender {
 		headgate("CheckStream, 16 together", "sixteen checks in each message, as the client sends them when they wait for each other", measure.Other, askStream.withMany()),
 		headgate("Store.TakeStream, 16 together", "the same, each check with its rule", measure.Other, askTakeStream.withMany()),
 	}
+}
+
+// The methods of the echo server.
+const (
+	echoService = "bench.Echo"
+	echoUnary   = "/" + echoService + "/Unary"
+	echoStream  = "/" + echoService + "/Stream"
+)
+
+// grpcEchoes is the service: what grpc-go and protobuf cost alone. Its two methods are
+// written as generated code would have them.
+var grpcEchoes = grpc.ServiceDesc{
+	ServiceName: echoService,
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Unary",
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			m := new(headgatev1.CheckRequest)
+			return m, decode(m)
+		},
+	}},
+	Streams: []grpc.StreamDesc{{
+		StreamName: "Stream", ServerStreams: true, ClientStreams: true,
+		Handler: func(_ any, s grpc.ServerStream) error {
+			for {
+				m := new(headgatev1.CheckStreamRequest)
+				if err := s.RecvMsg(m); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+				if err := s.SendMsg(m); err != nil {
+					return err
+				}
+			}
+		},
+	}},
+}
+
+// serveGRPC serves with a bare grpc-go server that echoes, until the context ends.
+func serveGRPC(ctx context.Context, l net.Listener) error {
+	server := grpc.NewServer()
+	server.RegisterService(&grpcEchoes, nil)
+	server.RegisterService(&rlsEchoes, nil)
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	return server.Serve(l)
 }

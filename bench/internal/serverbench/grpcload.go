@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/workload"
 )
 
@@ -58,6 +58,24 @@ type question struct {
 	right func(answer []byte, keys []string) error
 }
 
+// asking is the question by a method, with one check in a message. An answer is decoded as the
+// message that right expects.
+func asking[A any, M interface {
+	*A
+	proto.Message
+}](method string, stream bool, message func(keys []string) proto.Message, right func(m M, keys []string) bool) question {
+	return question{method, stream, 1, message, func(answer []byte, keys []string) error {
+		m := M(new(A))
+		if err := proto.Unmarshal(answer, m); err != nil {
+			return err
+		}
+		if !right(m, keys) {
+			return fmt.Errorf("%w: %v", errAnswer, m)
+		}
+		return nil
+	}}
+}
+
 // over is the [load] of the question about so many keys.
 func (q question) over(keys int) load {
 	return func(ctx context.Context, addr string, d time.Duration) (int, error) {
@@ -74,44 +92,31 @@ func (q *question) load(ctx context.Context, addr string, inFlight, keys int, d 
 	}
 	ctx, cancel := context.WithTimeout(ctx, d+30*time.Second)
 	defer cancel()
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		sum   int
-		first error
-		end   = time.Now().Add(d)
-	)
-	for c := range connections {
-		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	var conns [connections]*grpc.ClientConn
+	for c := range conns {
+		conns[c], err = grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
 		if err != nil {
 			return 0, fmt.Errorf("serverbench: %w", err)
 		}
-		defer func() { _ = conn.Close() }() // Nothing is on its way any more.
-		from := c * len(messages) / connections
-		run := func(do func() (int, error)) {
-			n, err := do()
-			mu.Lock()
-			defer mu.Unlock()
-			if sum += n; err != nil && first == nil {
-				first = fmt.Errorf("serverbench: %s: %w", q.method, err)
-				cancel()
-			}
-		}
-		if q.stream {
-			wg.Go(func() {
-				run(func() (int, error) { return q.converse(ctx, conn, messages, asked, from, inFlight/connections, end) })
-			})
-			continue
-		}
-		for w := range inFlight / connections {
-			wg.Go(func() {
-				run(func() (int, error) { return q.call(ctx, conn, messages, asked, from+w, end) })
-			})
-		}
+		defer func() { _ = conns[c].Close() }() // nothing is on its way any more
 	}
-	wg.Wait()
-	return sum, first
+	callers, end := inFlight, time.Now().Add(d)
+	if q.stream {
+		callers = connections
+	}
+	return measure.Sum(ctx, callers, func(ctx context.Context, w int) (done int, err error) {
+		conn, from := conns[w%connections], w*len(messages)/callers
+		if q.stream {
+			done, err = q.converse(ctx, conn, messages, asked, from, inFlight/connections, end)
+		} else {
+			done, err = q.call(ctx, conn, messages, asked, from, end)
+		}
+		if err != nil {
+			err = fmt.Errorf("serverbench: %s: %w", q.method, err)
+		}
+		return done, err
+	})
 }
 
 // prepare encodes a message for every key, and says which keys each asks about.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/textproto"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/bench/internal/measure"
@@ -38,30 +37,14 @@ func overHTTP(plan measure.Plan, requests [][]byte) load {
 
 // run is the [load] of the loop.
 func (l *loop) run(ctx context.Context, addr string, d time.Duration) (int, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var (
-		all    sync.WaitGroup
-		counts = make([]int, l.connections)
-		end    = time.Now().Add(d)
-	)
-	for w := range l.connections {
-		all.Go(func() {
-			err := talk(ctx, addr, func(c net.Conn, r *bufio.Reader) (err error) {
-				counts[w], err = l.converse(ctx, c, r, w*len(l.messages)/l.connections, end)
-				return err
-			})
-			if err != nil {
-				cancel(fmt.Errorf("%s: %w", addr, err)) // later causes are ignored
-			}
+	end := time.Now().Add(d)
+	return measure.Sum(ctx, l.connections, func(ctx context.Context, w int) (done int, err error) {
+		err = talk(ctx, addr, func(c net.Conn, r *bufio.Reader) (err error) {
+			done, err = l.converse(ctx, c, r, w*len(l.messages)/l.connections, end)
+			return err
 		})
-	}
-	all.Wait()
-	sum := 0
-	for _, n := range counts {
-		sum += n
-	}
-	return sum, context.Cause(ctx)
+		return done, err
+	})
 }
 
 // converse sends one message after the other over one connection until end.
@@ -90,7 +73,11 @@ func talk(ctx context.Context, addr string, say func(net.Conn, *bufio.Reader) er
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.Close()) }()
+	defer func() {
+		if err = errors.Join(err, c.Close()); err != nil {
+			err = fmt.Errorf("%s: %w", addr, err)
+		}
+	}()
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	return say(c, bufio.NewReaderSize(c, 64<<10))

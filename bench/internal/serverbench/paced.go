@@ -4,13 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
 )
 
 // pace is an open loop: requests are sent when their time has come, whether others
@@ -27,54 +26,36 @@ type pace struct {
 }
 
 // run sends requests for some time. Their times count from when they were due.
-func (p *pace) run(ctx context.Context, d time.Duration) (measure.Sample, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+func (p *pace) run(ctx context.Context, d time.Duration) (s measure.Sample, err error) {
 	total := int64(p.perSecond * d.Seconds())
 	interval := float64(time.Second) / p.perSecond
 	began := time.Now().Add(50 * time.Millisecond)
 	var next atomic.Int64
 	took := make([]time.Duration, total)
-	var all sync.WaitGroup
-	for n := range p.connections {
-		addr := p.addrs[n%len(p.addrs)]
-		all.Go(func() {
-			err := talk(ctx, addr, func(c net.Conn, r *bufio.Reader) error {
-				for {
-					if err := ctx.Err(); err != nil {
-						return err
-					}
-					i := next.Add(1) - 1
-					if i >= total {
-						return nil
-					}
-					due := began.Add(time.Duration(float64(i) * interval))
-					time.Sleep(time.Until(due))
-					if _, err := c.Write(p.request(int(i))); err != nil {
-						return err
-					}
-					if err := p.read(int(i), r); err != nil {
-						return err
-					}
-					took[i] = time.Since(due)
+	err = measure.Each(ctx, p.connections, func(ctx context.Context, n int) error {
+		return talk(ctx, p.addrs[n%len(p.addrs)], func(c net.Conn, r *bufio.Reader) error {
+			for i := next.Add(1) - 1; i < total; i = next.Add(1) - 1 {
+				due := began.Add(time.Duration(float64(i) * interval))
+				time.Sleep(time.Until(due))
+				if err := ctx.Err(); err != nil {
+					return err
 				}
-			})
-			if err != nil {
-				cancel(fmt.Errorf("%s: %w", addr, err)) // later causes are ignored
+				if _, err := c.Write(p.request(int(i))); err != nil {
+					return err
+				}
+				if err := p.read(int(i), r); err != nil {
+					return err
+				}
+				took[i] = time.Since(due)
 			}
+			return nil
 		})
-	}
-	all.Wait()
-	s := measure.Sample{Done: int(total), Elapsed: time.Since(began), Took: measure.Histogram()}
-	if err := context.Cause(ctx); err != nil {
+	})
+	if err != nil {
 		return s, err
 	}
-	for _, d := range took {
-		if err := s.Took.RecordValue(d.Nanoseconds()); err != nil {
-			return s, fmt.Errorf("a request took %v: %w", d, err)
-		}
-	}
-	return s, nil
+	s.Elapsed = time.Since(began)
+	return s, s.Record(took)
 }
 
 // paced starts all contenders and sends the requests to one after the other, at the same rate.
@@ -105,3 +86,35 @@ var (
 	p99MS    = measure.Millis(measure.Sample.P99)
 	p999MS   = measure.Millis(measure.Sample.P999)
 )
+
+// Overhead measures what the middleware adds to the time of a request. The same handler is served
+// by three processes: without a limit, behind the middleware with the memory store, and behind it
+// with Redis. All get half as many requests a second as the last one answers when it is saturated.
+func Overhead(ctx context.Context, w *measure.Work) (*report.Text, error) {
+	plan := serverPlan(w)
+	asked := items(plan.Keys)
+	contenders := []contender{
+		{name: "no limit", command: echoing(w, "limited", unlimited)},
+		{name: "limited, memory store", command: echoing(w, "limited", inMemory)},
+		{name: "limited, Redis", command: echoing(w, "limited", w.Redis.URL()), load: overHTTP(plan, asked)},
+	}
+	saturated, err := saturate(ctx, w, plan, contenders[2:])
+	if err != nil {
+		return nil, err
+	}
+	perSecond := saturated[0].Median(0, measure.Sample.PerSecond) / 2
+	rows, err := paced(ctx, w, plan, contenders, asked, perSecond)
+	if err != nil {
+		return nil, err
+	}
+	return overheadText(plan, rows, perSecond), nil
+}
+
+func overheadText(plan measure.Plan, rows measure.Rows, perSecond float64) *report.Text {
+	t := new(report.Text)
+	t.Say("GET with an answer of %d bytes; %s keys, every request admitted, three headers. Open loop at %s requests a second over %d connections, half of what the server with Redis answers when it is saturated; median of %d rounds of %v.\n\n",
+		len(documentBody), report.Number(float64(plan.Keys)), report.Number(perSecond), plan.Callers, plan.Rounds, plan.Slice)
+	t.Say("%s", rows.Table(measure.Median("median, ms", 0, medianMS), measure.Median("99 %, ms", 0, p99MS), measure.Median("99.9 %, ms", 0, p999MS)))
+	t.AtMost(1, rows[2].Median(0, p99MS)-rows[0].Median(0, p99MS), "a limit in Redis: added to the 99th percentile at half load, ms")
+	return t
+}

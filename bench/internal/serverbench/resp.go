@@ -1,10 +1,16 @@
 package serverbench
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/workload"
 )
 
 // The shape of the load over RESP: as many commands are on their way as messages are over
@@ -42,30 +48,20 @@ func respField(plan measure.Plan, serve func(args ...string) []string) []contend
 	byRuleName := func(key string) []string { return []string{"HG.CHECK", ruleName, key} }
 	byEntries := func(key string) []string { return []string{"HG.CHECK", "DESC", "api_key", key} }
 	throttle := func(key string) []string { return []string{"CL.THROTTLE", key, "999999", "1000000", "3600"} }
-	field := []contender{
-		{
-			name: "RESP, HG.CHECK, pipelined", note: "by rule and key; the answer has the state of the limit", role: measure.Ours,
-			load: overRESP(plan.Keys, pipelines, pipelined, allowed, byRuleName).run,
-		},
-		{
-			name: "RESP, HG.CHECK by entries, pipelined", note: "by a descriptor with an API key", role: measure.Ours,
-			load: overRESP(plan.Keys, pipelines, pipelined, allowed, byEntries).run,
-		},
-		{
-			name: "RESP, CL.THROTTLE, pipelined", note: "the limit is sent along; five integers are the answer", role: measure.Ours,
-			load: overRESP(plan.Keys, pipelines, pipelined, "*5\r\n:0\r\n", throttle).run,
-		},
-		{
-			name: "RESP, PING, pipelined", note: "what the protocol alone costs",
-			load: overRESP(plan.Keys, pipelines, pipelined, "+PONG\r\n", ping).run,
-		},
-		{
-			name: "RESP, HG.CHECK, one at a time", note: "by rule and key, as a client without pipelines asks",
-			load: overRESP(plan.Keys, plan.Callers, 1, allowed, byRuleName).run,
-		},
+	overRESP := func(name, note string, role measure.Role, l *loop) contender {
+		return contender{name: "RESP, " + name, note: note, role: role, command: serve("--listen", "127.0.0.1:0", "--resp-listen", "ADDR"), load: l.run}
 	}
-	for i := range field {
-		field[i].command = serve("--listen", "127.0.0.1:0", "--resp-listen", "ADDR")
+	field := []contender{
+		overRESP("HG.CHECK, pipelined", "by rule and key; the answer has the state of the limit",
+			measure.Ours, commands(plan.Keys, pipelines, pipelined, allowed, byRuleName)),
+		overRESP("HG.CHECK by entries, pipelined", "by a descriptor with an API key",
+			measure.Ours, commands(plan.Keys, pipelines, pipelined, allowed, byEntries)),
+		overRESP("CL.THROTTLE, pipelined", "the limit is sent along; five integers are the answer",
+			measure.Ours, commands(plan.Keys, pipelines, pipelined, "*5\r\n:0\r\n", throttle)),
+		overRESP("PING, pipelined", "what the protocol alone costs",
+			measure.Other, commands(plan.Keys, pipelines, pipelined, "+PONG\r\n", ping)),
+		overRESP("HG.CHECK, one at a time", "by rule and key, as a client without pipelines asks",
+			measure.Other, commands(plan.Keys, plan.Callers, 1, allowed, byRuleName)),
 	}
 	return append(field, contender{
 		name: checkOverGRPC, note: "a call for each check, by rule and key",
@@ -96,4 +92,59 @@ func respText(plan measure.Plan, rows measure.Rows) *report.Text {
 		}
 	}
 	return t
+}
+
+// commands is the loop that asks about each key in turn, by pipelines of so many commands.
+// Every right answer begins with begin.
+func commands(keys, connections, together int, begin string, arguments func(key string) []string) *loop {
+	l := &loop{connections: connections, answers: together}
+	for from := 0; from < keys; from += together {
+		var pipeline []byte
+		for i := range together {
+			pipeline = appendCommand(pipeline, arguments(workload.Key((from+i)%keys)))
+		}
+		l.messages = append(l.messages, pipeline)
+	}
+	l.read = func(r *bufio.Reader) error {
+		if got, err := r.Peek(len(begin)); err != nil || string(got) != begin {
+			return errors.Join(fmt.Errorf("an answer begins with %q, not with %q", got, begin), err)
+		}
+		return skipRESP(r)
+	}
+	return l
+}
+
+func appendCommand(b []byte, args []string) []byte {
+	b = fmt.Appendf(b, "*%d\r\n", len(args))
+	for _, arg := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	return b
+}
+
+// skipRESP reads one answer of RESP2.
+func skipRESP(r *bufio.Reader) error {
+	for left := 1; left > 0; left-- {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return fmt.Errorf("reading an answer: %w", err)
+		}
+		kind := line[0]
+		if kind == '+' || kind == ':' {
+			continue
+		}
+		text := strings.TrimSuffix(string(line[1:]), "\r\n")
+		n, err := strconv.Atoi(text)
+		switch {
+		case err != nil || n < -1 || kind != '$' && kind != '*':
+			return fmt.Errorf("the server answered %q", line)
+		case kind == '*':
+			left += max(n, 0)
+		case n >= 0:
+			if _, err := r.Discard(n + len("\r\n")); err != nil {
+				return fmt.Errorf("reading a string of %d bytes: %w", n, err)
+			}
+		}
+	}
+	return nil
 }

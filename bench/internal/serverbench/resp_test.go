@@ -74,7 +74,7 @@ func answering(t *testing.T, answer string) (addr string) {
 }
 
 func TestLoopOverRESP(t *testing.T) {
-	l := overRESP(12, 2, 5, "+PONG\r\n", ping)
+	l := commands(12, 2, 5, "+PONG\r\n", ping)
 	n, err := l.run(t.Context(), answering(t, "+PONG\r\n"), 20*time.Millisecond)
 	if err != nil || n == 0 || n%5 != 0 {
 		t.Errorf("%d were answered, %v", n, err)

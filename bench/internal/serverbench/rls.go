@@ -53,23 +53,13 @@ func rlsRequest(user string) *pb.RateLimitRequest {
 }
 
 var (
-	askRLS = question{
-		method: pb.RateLimitService_ShouldRateLimit_FullMethodName, together: 1,
-		message: func(keys []string) proto.Message { return rlsRequest(keys[0]) },
-		right: func(answer []byte, _ []string) error {
-			m := new(pb.RateLimitResponse)
-			return decoded(answer, m, func() bool {
-				return m.GetOverallCode() == pb.RateLimitResponse_OK && len(m.GetStatuses()) == 1 && m.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 1_000_000
-			})
-		},
-	}
-	askRLSEcho = question{
-		method: "/" + rlsEchoService + "/ShouldRateLimit", together: 1, message: askRLS.message,
-		right: func(answer []byte, keys []string) error {
-			m := new(pb.RateLimitRequest)
-			return decoded(answer, m, func() bool { return proto.Equal(m, rlsRequest(keys[0])) })
-		},
-	}
+	askRLS = asking(pb.RateLimitService_ShouldRateLimit_FullMethodName, false,
+		func(keys []string) proto.Message { return rlsRequest(keys[0]) },
+		func(m *pb.RateLimitResponse, _ []string) bool {
+			return m.GetOverallCode() == pb.RateLimitResponse_OK && len(m.GetStatuses()) == 1 && m.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 1_000_000
+		})
+	askRLSEcho = asking("/"+rlsEchoService+"/ShouldRateLimit", false, askRLS.message,
+		func(m *pb.RateLimitRequest, keys []string) bool { return proto.Equal(m, rlsRequest(keys[0])) })
 )
 
 // rlsEchoService is an echo of the protocol's requests.
@@ -101,16 +91,11 @@ func RLS(ctx context.Context, w *measure.Work) (*report.Text, error) {
 			contenders[i].load = askRLSEcho.over(plan.Keys)
 		}
 	}
-	rows, err := saturate(ctx, w, plan, contenders)
-	if err != nil {
-		return nil, err
-	}
 	t := new(report.Text)
 	t.Say("`ShouldRateLimit` with a descriptor of two entries. Closed loop, saturated: %d calls on their way over %d connections; %s keys, every request admitted; median of %d rounds of %v.\n\n",
 		inFlight, connections, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
-	t.Say("%s\n", unaryEcho.write(t, rows))
-	rows.Notes(t)
-	return t, nil
+	_, err = unaryEcho.measure(ctx, w, plan, t, contenders)
+	return t, err
 }
 
 func rlsField(ctx context.Context, w *measure.Work) ([]contender, error) {
@@ -137,31 +122,19 @@ func rlsField(ctx context.Context, w *measure.Work) ([]contender, error) {
 	// Theirs is told by the environment, and asks for a port without a host.
 	peer := fmt.Sprintf("GRPC_HOST=127.0.0.1 GRPC_PORT=${0##*:} HOST=127.0.0.1 PORT=0 DEBUG_HOST=127.0.0.1 DEBUG_PORT=0 LOG_LEVEL=warn DISABLE_STATS=true USE_STATSD=false "+
 		"REDIS_SOCKET_TYPE=tcp REDIS_URL=%s RUNTIME_ROOT=%s RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false exec %s", w.Redis.Addr, w.Dir, theirs)
+	serving := func(name, note string, role measure.Role, command []string) contender {
+		return contender{name: name, note: note, role: role, command: command}
+	}
 	return []contender{
-		{
-			name: "Headgate, envoyproxy/ratelimit's configuration", role: measure.Ours,
-			command: serve("--envoy-config", config, "--store", "memory"),
-			note:    "`--envoy-config`, memory store; the answer has the status, three headers and the metadata",
-		},
-		{
-			name: "Headgate, own rules", role: measure.Ours,
-			command: serve("--config", rules, "--store", "memory"),
-			note:    "`--config` with a rule that matches the same, memory store",
-		},
-		{
-			name: "grpc-go echo", role: measure.Floor,
-			command: echoing(w, "grpc", ""),
-			note:    "decodes the same request and encodes it again",
-		},
-		{
-			name:    "Headgate, Redis",
-			command: serve("--envoy-config", config, "--store", w.Redis.URL(), "--store-timeout", "10s"),
-			note:    "the same configuration, counters in Redis, whose own time is not counted here",
-		},
-		{
-			name:    "envoyproxy/ratelimit, Redis",
-			command: []string{"/bin/sh", "-c", peer, "ADDR"},
-			note:    "the same configuration and Redis; " + rlsVersion + ", without headers, metadata and statistics",
-		},
+		serving("Headgate, envoyproxy/ratelimit's configuration", "`--envoy-config`, memory store; the answer has the status, three headers and the metadata",
+			measure.Ours, serve("--envoy-config", config, "--store", "memory")),
+		serving("Headgate, own rules", "`--config` with a rule that matches the same, memory store",
+			measure.Ours, serve("--config", rules, "--store", "memory")),
+		serving("grpc-go echo", "decodes the same request and encodes it again",
+			measure.Floor, echoing(w, "grpc", "")),
+		serving("Headgate, Redis", "the same configuration, counters in Redis, whose own time is not counted here",
+			measure.Other, serve("--envoy-config", config, "--store", w.Redis.URL(), "--store-timeout", "10s")),
+		serving("envoyproxy/ratelimit, Redis", "the same configuration and Redis; "+rlsVersion+", without headers, metadata and statistics",
+			measure.Other, []string{"/bin/sh", "-c", peer, "ADDR"}),
 	}, nil
 }

@@ -118,8 +118,19 @@ type comparison struct {
 	bar   string
 }
 
-// write returns the table, and sets the bars.
-func (c *comparison) write(t *report.Text, rows measure.Rows) *report.Table {
+// measure saturates contenders and writes their table and notes.
+func (c *comparison) measure(ctx context.Context, w *measure.Work, plan measure.Plan, t *report.Text, contenders []contender) (measure.Rows, error) {
+	rows, err := saturate(ctx, w, plan, contenders)
+	if err != nil {
+		return nil, err
+	}
+	t.Say("%s\n", c.table(t, rows))
+	rows.Notes(t)
+	return rows, nil
+}
+
+// table returns the table, and sets the bars.
+func (c *comparison) table(t *report.Text, rows measure.Rows) *report.Table {
 	floor := rows.Floor()
 	for i := range rows {
 		if r := &rows[i]; r.Role == measure.Ours {

@@ -52,7 +52,10 @@ func Service(ctx context.Context, w *measure.Work) (*report.Text, error) {
 		return nil, err
 	}
 	plan, command := serverPlan(w), serve("--listen", "ADDR")
-	rows, err := saturate(ctx, w, plan, append([]contender{
+	t := new(report.Text)
+	t.Say("Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v.\n\n",
+		plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
+	_, err = besideJSON.measure(ctx, w, plan, t, append([]contender{
 		{
 			name: "Headgate, by rule and key", role: measure.Ours, command: command, load: overHTTP(plan, checks(plan.Keys, "/v1/check", byRule)),
 			note: `POST /v1/check with {"checks": [{"rule", "key", "cost"}]}: validates, decides in the memory store, answers with the state of the limit`,
@@ -62,10 +65,12 @@ func Service(ctx context.Context, w *measure.Work) (*report.Text, error) {
 			note: `POST /v1/check with {"descriptor": {"api_key"}, "cost"}: finds the rules and keys that apply as well`,
 		},
 	}, echoes(w, plan)...))
-	if err != nil {
-		return nil, err
-	}
-	return serviceText(plan, rows), nil
+	return t, err
+}
+
+var besideJSON = comparison{
+	"server CPU a request, µs", "÷ JSON echo", "requests/s, load generator on the same cores",
+	1.6, "server CPU a request ÷ JSON echo",
 }
 
 // echoes are the servers that Headgate's is compared with.
@@ -81,17 +86,4 @@ func echoes(w *measure.Work, plan measure.Plan) []contender {
 			note: "reads the body and writes it back: what HTTP alone costs",
 		},
 	}
-}
-
-func serviceText(plan measure.Plan, rows measure.Rows) *report.Text {
-	t := new(report.Text)
-	t.Say("Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v.\n\n",
-		plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
-	c := comparison{
-		"server CPU a request, µs", "÷ JSON echo", "requests/s, load generator on the same cores",
-		1.6, "server CPU a request ÷ JSON echo",
-	}
-	t.Say("%s\n", c.write(t, rows))
-	rows.Notes(t)
-	return t
 }

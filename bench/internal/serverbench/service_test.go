@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
 )
 
 // TestMain lets the test binary stand in for the benchmark's program, so that the
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 
 func TestServiceMeasuresEchoServers(t *testing.T) {
 	plan, w := measure.Plan{Rounds: 2, Slice: time.Second, Callers: 4, Keys: 10}, &measure.Work{Program: os.Args[0]}
-	rows, err := saturate(t.Context(), w, plan, echoes(w, plan))
+	text := new(report.Text)
+	rows, err := besideJSON.measure(t.Context(), w, plan, text, echoes(w, plan))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func TestServiceMeasuresEchoServers(t *testing.T) {
 			}
 		}
 	}
-	if text := serviceText(plan, rows).String(); !strings.Contains(text, "| net/http JSON echo") {
+	if !strings.Contains(text.String(), "| net/http JSON echo") {
 		t.Errorf("the table lacks the JSON echo:\n%s", text)
 	}
 }

@@ -30,8 +30,8 @@ type Process struct {
 const within = 20 * time.Second
 
 // Start runs a command. Its argument "ADDR" stands for the address to listen on, and "PORT" for
-// the port of that alone. It returns when the server accepts connections. If the program is missing, the
-// error is [exec.ErrNotFound].
+// the port of that alone. It returns when the server accepts connections. If the program is
+// missing, the error is [exec.ErrNotFound].
 func Start(ctx context.Context, command []string) (*Process, error) {
 	return launch(ctx, command, "", nil, func(ctx context.Context, addr string) error {
 		var d net.Dialer

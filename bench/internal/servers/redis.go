@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 )
 
 // Redis is a running Redis or Valkey.
@@ -17,26 +17,30 @@ type Redis struct {
 	// Version is its name and version, such as "redis-server 7.0.15".
 	Version string
 
-	admin rueidis.Client // for INFO and the like, apart from the traffic that is measured
+	admin *redis.Client // for INFO and the like, apart from the traffic that is measured
 }
 
 // StartRedis runs the server binary without persistence.
 func StartRedis(ctx context.Context, binary string) (_ *Redis, err error) {
 	s := new(Redis)
 	command := []string{binary, "--bind", "127.0.0.1", "--port", "PORT", "--save", "", "--appendonly", "no", "--daemonize", "no"}
-	s.Process, err = launch(ctx, command, "", nil, func(_ context.Context, addr string) (err error) {
-		s.admin, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
-		return err
+	s.Process, err = launch(ctx, command, "", nil, func(ctx context.Context, addr string) error {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		if err := client.Ping(ctx).Err(); err != nil {
+			return errors.Join(err, client.Close())
+		}
+		s.admin = client
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.info(ctx, "server")
+	info, err := s.admin.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
-	version := info["redis_version"]
-	if v, ok := info["valkey_version"]; ok {
+	version := info["Server"]["redis_version"]
+	if v, ok := info["Server"]["valkey_version"]; ok {
 		version = v
 	}
 	s.Version = binary + " " + version
@@ -48,8 +52,7 @@ func (s *Redis) URL() string { return "redis://" + s.Addr }
 
 // Stop ends the server. If it did not end well, the error holds its log.
 func (s *Redis) Stop() error {
-	s.admin.Close()
-	return s.Process.Stop()
+	return errors.Join(s.admin.Close(), s.Process.Stop())
 }
 
 // Usage is what the server has spent since it started.
@@ -69,31 +72,31 @@ func (u Usage) Sub(earlier Usage) Usage {
 
 // Usage reads the server's counters.
 func (s *Redis) Usage(ctx context.Context) (Usage, error) {
-	info, err := s.info(ctx, "cpu", "commandstats")
+	info, err := s.admin.InfoMap(ctx, "cpu", "commandstats").Result()
 	if err != nil {
-		return Usage{}, err
+		return Usage{}, fmt.Errorf("servers: INFO: %w", err)
 	}
-	return parseUsage(info)
+	return parseUsage(info["CPU"], info["Commandstats"])
 }
 
-func parseUsage(info map[string]string) (Usage, error) {
+func parseUsage(cpu, stats map[string]string) (Usage, error) {
 	var u Usage
 	for _, field := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
-		seconds, err := strconv.ParseFloat(info[field], 64)
+		seconds, err := strconv.ParseFloat(cpu[field], 64)
 		if err != nil {
-			return Usage{}, fmt.Errorf("servers: INFO: %s is %q: %w", field, info[field], err)
+			return Usage{}, fmt.Errorf("servers: INFO: %s is %q: %w", field, cpu[field], err)
 		}
 		u.CPU += time.Duration(seconds * float64(time.Second))
 	}
 	for _, field := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
-		stats, ok := info[field]
+		text, ok := stats[field]
 		if !ok {
 			continue // not called yet
 		}
-		calls, err1 := statistic(stats, "calls")
-		micros, err2 := statistic(stats, "usec")
+		calls, err1 := statistic(text, "calls")
+		micros, err2 := statistic(text, "usec")
 		if err := errors.Join(err1, err2); err != nil {
-			return Usage{}, fmt.Errorf("servers: INFO: %s is %q: %w", field, stats, err)
+			return Usage{}, fmt.Errorf("servers: INFO: %s is %q: %w", field, text, err)
 		}
 		u.Calls += calls
 		u.Scripts += time.Duration(micros) * time.Microsecond
@@ -111,41 +114,22 @@ func statistic(stats, name string) (int64, error) {
 	return 0, fmt.Errorf("it has no %q", name)
 }
 
-// info returns the fields of INFO's sections.
-func (s *Redis) info(ctx context.Context, sections ...string) (map[string]string, error) {
-	text, err := s.admin.Do(ctx, s.admin.B().Info().Section(sections...).Build()).ToString()
-	if err != nil {
-		return nil, fmt.Errorf("servers: INFO %s: %w", strings.Join(sections, " "), err)
-	}
-	return parseInfo(text), nil
-}
-
-func parseInfo(text string) map[string]string {
-	fields := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(name, "#") {
-			fields[name] = value
-		}
-	}
-	return fields
-}
-
 // Memory is the server's memory in use, in bytes.
 func (s *Redis) Memory(ctx context.Context) (int64, error) {
-	info, err := s.info(ctx, "memory")
+	info, err := s.admin.InfoMap(ctx, "memory").Result()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("servers: INFO: %w", err)
 	}
-	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
+	used, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("servers: INFO: used_memory is %q: %w", info["used_memory"], err)
+		return 0, fmt.Errorf("servers: INFO: used_memory is %q: %w", info["Memory"]["used_memory"], err)
 	}
 	return used, nil
 }
 
 // Flush empties the server and waits until the memory is free.
 func (s *Redis) Flush(ctx context.Context) error {
-	if err := s.admin.Do(ctx, s.admin.B().Flushall().Sync().Build()).Error(); err != nil {
+	if err := s.admin.Do(ctx, "FLUSHALL", "SYNC").Err(); err != nil {
 		return fmt.Errorf("servers: FLUSHALL: %w", err)
 	}
 	return nil
@@ -154,20 +138,14 @@ func (s *Redis) Flush(ctx context.Context) error {
 // Keys returns up to limit of the server's keys that begin with prefix.
 func (s *Redis) Keys(ctx context.Context, limit int, prefix string) ([]string, error) {
 	var keys []string
-	for cursor := uint64(0); ; {
-		page, err := s.admin.Do(ctx, s.admin.B().Scan().Cursor(cursor).Count(1000).Build()).AsScanEntry()
-		if err != nil {
-			return nil, fmt.Errorf("servers: SCAN: %w", err)
-		}
-		for _, key := range page.Elements {
-			if strings.HasPrefix(key, prefix) && len(keys) < limit {
-				keys = append(keys, key)
-			}
-		}
-		if cursor = page.Cursor; cursor == 0 || len(keys) >= limit {
-			return keys, nil
-		}
+	scan := s.admin.Scan(ctx, 0, prefix+"*", 1000).Iterator()
+	for len(keys) < limit && scan.Next(ctx) {
+		keys = append(keys, scan.Val())
 	}
+	if err := scan.Err(); err != nil {
+		return nil, fmt.Errorf("servers: SCAN: %w", err)
+	}
+	return keys, nil
 }
 
 // KeyMemory is the mean of MEMORY USAGE over up to limit keys that begin with prefix, with every
@@ -182,7 +160,7 @@ func (s *Redis) KeyMemory(ctx context.Context, limit int, prefix string) (float6
 	}
 	sum := int64(0)
 	for _, key := range keys {
-		n, err := s.admin.Do(ctx, s.admin.B().MemoryUsage().Key(key).Samples(0).Build()).AsInt64()
+		n, err := s.admin.MemoryUsage(ctx, key, 0).Result()
 		if err != nil {
 			return 0, fmt.Errorf("servers: MEMORY USAGE %s: %w", key, err)
 		}

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-const info = "# CPU\r\nused_cpu_sys_main_thread:0.250000\r\nused_cpu_user_main_thread:1.500000\r\n" +
-	"# Commandstats\r\ncmdstat_evalsha:calls=10,usec=45,usec_per_call=4.50,rejected_calls=0,failed_calls=0\r\n" +
-	"cmdstat_eval:calls=2,usec=5,usec_per_call=2.50,rejected_calls=0,failed_calls=0\r\n" +
-	"cmdstat_get:calls=12,usec=3,usec_per_call=0.25,rejected_calls=0,failed_calls=0\r\n"
-
 func TestParseUsage(t *testing.T) {
-	got, err := parseUsage(parseInfo(info))
+	cpu := map[string]string{"used_cpu_sys_main_thread": "0.250000", "used_cpu_user_main_thread": "1.500000"}
+	stats := map[string]string{
+		"cmdstat_evalsha": "calls=10,usec=45,usec_per_call=4.50,rejected_calls=0,failed_calls=0",
+		"cmdstat_eval":    "calls=2,usec=5,usec_per_call=2.50,rejected_calls=0,failed_calls=0",
+		"cmdstat_get":     "calls=12,usec=3,usec_per_call=0.25,rejected_calls=0,failed_calls=0",
+	}
+	got, err := parseUsage(cpu, stats)
 	want := Usage{CPU: 1750 * time.Millisecond, Scripts: 50 * time.Microsecond, Calls: 12}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
@@ -22,24 +23,23 @@ func TestParseUsage(t *testing.T) {
 	if got := got.Sub(Usage{CPU: time.Second, Scripts: 20 * time.Microsecond, Calls: 2}); got != (Usage{750 * time.Millisecond, 30 * time.Microsecond, 10}) {
 		t.Errorf("the difference is %+v", got)
 	}
-	for _, c := range []struct{ from, to, problem string }{
-		{"used_cpu_user_main_thread:1.500000", "x:1", "used_cpu_user_main_thread"},
-		{"usec=45", "usec=x", "cmdstat_evalsha"},
-		{"calls=10,", "", `"calls"`},
-	} {
-		_, err := parseUsage(parseInfo(strings.Replace(info, c.from, c.to, 1)))
-		if err == nil || !strings.Contains(err.Error(), c.problem) {
-			t.Errorf("without %q the error is %v, want %q in it", c.from, err, c.problem)
+	if _, err := parseUsage(nil, stats); err == nil || !strings.Contains(err.Error(), "used_cpu_user_main_thread") {
+		t.Errorf("without the CPU's time the error is %v", err)
+	}
+	for _, bad := range []string{"", "calls=10", "calls=10,usec=x", "usec=45"} {
+		stats["cmdstat_evalsha"] = bad
+		if _, err := parseUsage(cpu, stats); err == nil || !strings.Contains(err.Error(), "cmdstat_evalsha") {
+			t.Errorf("with %q the error is %v, want the field named", bad, err)
 		}
 	}
 }
 
-func FuzzParseUsage(f *testing.F) {
-	f.Add(info)
-	f.Add("used_cpu_user_main_thread:1\nused_cpu_sys_main_thread:2\ncmdstat_eval:calls=1")
+func FuzzStatistic(f *testing.F) {
+	f.Add("calls=10,usec=45,usec_per_call=4.50")
+	f.Add("calls=")
 	f.Fuzz(func(t *testing.T, text string) {
-		if u, err := parseUsage(parseInfo(text)); err != nil && u != (Usage{}) {
-			t.Errorf("parseUsage(%q) = %+v beside the error %v", text, u, err)
+		if n, err := statistic(text, "calls"); err == nil && !strings.Contains(text, "calls=") {
+			t.Errorf("statistic(%q) = %d", text, n)
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -154,26 +153,20 @@ func leases(ctx context.Context, w *measure.Work, plan measure.Plan) (_ measure.
 // compete has several nodes ask for one key whose limit is in the way, each over
 // connections of its own. One is dropped in the middle, and nobody gives back what it
 // holds.
-func compete(ctx context.Context, url string, plan measure.Plan, round int) (sum measure.Sample, err error) {
+func compete(ctx context.Context, url string, plan measure.Plan, round int) (measure.Sample, error) {
 	rule, err := tight.rule(fmt.Sprint("tight", round))
 	if err != nil {
-		return sum, err
+		return measure.Sample{}, err
 	}
 	began := time.Now()
-	var all sync.WaitGroup
-	var mu sync.Mutex // guards sum and err
-	for n := range leaseNodes {
-		all.Go(func() {
-			s, e := leaseNode(ctx, url, plan, rule, n == 0, began)
-			mu.Lock()
-			defer mu.Unlock()
-			sum.Done, sum.Admitted = sum.Done+s.Done, sum.Admitted+s.Admitted
-			err = errors.Join(err, e)
-		})
-	}
-	all.Wait()
-	sum.Elapsed = time.Since(began)
-	return sum, err
+	var asked, passed atomic.Int64
+	err = measure.Each(ctx, leaseNodes, func(ctx context.Context, n int) error {
+		s, err := leaseNode(ctx, url, plan, rule, n == 0, began)
+		asked.Add(int64(s.Done))
+		passed.Add(int64(s.Admitted))
+		return err
+	})
+	return measure.Sample{Elapsed: time.Since(began), Done: int(asked.Load()), Admitted: int(passed.Load())}, err
 }
 
 // cutOff is a store that nothing reaches any more once it is.

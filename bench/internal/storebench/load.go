@@ -3,7 +3,6 @@ package storebench
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,35 +30,28 @@ const clockEvery = 16
 
 // ask asks the store, and counts what it admits.
 func (l *load) ask(ctx context.Context, store headgate.Store) (measure.Sample, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var done, admitted atomic.Int64
-	var all sync.WaitGroup
 	cpu, start := measure.CPU(), time.Now()
-	for range l.callers {
-		all.Go(func() {
-			checks := []headgate.Check{l.check}
-			var dst []headgate.Decision
-			asked, passed := int64(0), int64(0)
-			for ; asked == 0 || asked%clockEvery != 0 || ctx.Err() == nil && time.Since(start) < l.slice; asked++ {
-				checks[0].Key = l.key()
-				var err error
-				if dst, err = store.Take(ctx, headgate.OpTake, checks, dst[:0]); err != nil {
-					cancel(err)
-					break
-				}
-				if dst[0].Allowed {
-					passed++
-				}
+	err := measure.Each(ctx, l.callers, func(ctx context.Context, _ int) (err error) {
+		checks := []headgate.Check{l.check}
+		var dst []headgate.Decision
+		asked, passed := int64(0), int64(0)
+		for ; asked == 0 || asked%clockEvery != 0 || ctx.Err() == nil && time.Since(start) < l.slice; asked++ {
+			checks[0].Key = l.key()
+			if dst, err = store.Take(ctx, headgate.OpTake, checks, dst[:0]); err != nil {
+				break
 			}
-			done.Add(asked)
-			admitted.Add(passed)
-		})
-	}
-	all.Wait()
+			if dst[0].Allowed {
+				passed++
+			}
+		}
+		done.Add(asked)
+		admitted.Add(passed)
+		return err
+	})
 	return measure.Sample{
 		Elapsed: time.Since(start), Client: measure.CPU() - cpu, Done: int(done.Load()), Admitted: int(admitted.Load()),
-	}, context.Cause(ctx)
+	}, err
 }
 
 // insist is ask, and an error if a single answer differs from what is right.
