@@ -165,21 +165,23 @@ func fillMemory(ctx context.Context, c contender, q workload.Limits, keys int) (
 
 // batch asks about one key after the other, each of n goroutines from a place of its own on.
 func (l *limiter) batch(s *workload.Sequence, n int) func(w, done int) error {
-	return func(w, done int) error {
-		take, at := l.take, w*s.Len()/n+done
-		for range measure.Batch {
-			class, key := s.At(at)
-			allowed, err := take(class, key)
-			if err != nil {
-				return fmt.Errorf("a %s key after %d decisions: %w", class, done, err)
-			}
-			if allowed != (class == workload.Wide) {
-				return fmt.Errorf("a %s key after %d decisions: allowed is %t", class, done, allowed)
-			}
-			at++
+	return func(w, done int) error { return l.ask(s, w*s.Len()/n+done, done) }
+}
+
+// ask asks about one key after the other, from place at on.
+func (l *limiter) ask(s *workload.Sequence, at, done int) error {
+	for range measure.Batch {
+		class, key := s.At(at)
+		allowed, err := l.take(class, key)
+		if err != nil {
+			return fmt.Errorf("a %s key after %d decisions: %w", class, done, err)
 		}
-		return nil
+		if allowed != (class == workload.Wide) {
+			return fmt.Errorf("a %s key after %d decisions: allowed is %t", class, done, allowed)
+		}
+		at++
 	}
+	return nil
 }
 
 // most is the largest number of cores measured.
