@@ -14,11 +14,13 @@ require (
 	github.com/headgate/headgate/contrib/fiber v0.1.0
 	github.com/headgate/headgate/contrib/gin v0.1.0
 	github.com/headgate/headgate/contrib/kafka v0.1.0
+	github.com/headgate/headgate/contrib/rabbitmq v0.1.0
 	github.com/headgate/headgate/grpclimit v0.1.0
 	github.com/headgate/headgate/store/memcached v0.1.0
 	github.com/headgate/headgate/store/postgres v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/labstack/echo/v5 v5.3.1
+	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/twmb/franz-go v1.22.2
 	google.golang.org/grpc v1.85.0
 )

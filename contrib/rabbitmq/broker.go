@@ -145,10 +145,12 @@ func (l *link) over() {
 // goodbye bounds how long the end of a connection may take.
 const goodbye = 5 * time.Second
 
-// reconnect are the bounds of the waits between two tries to connect.
+// The waits between two tries to connect begin at reconnectFirst and grow up to
+// reconnectLongest, until a connection was good for lasting.
 const (
 	reconnectFirst   = 50 * time.Millisecond
 	reconnectLongest = time.Second
+	lasting          = 5 * time.Second
 )
 
 // sleep waits, and reports false if the context ended first.

@@ -104,10 +104,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 	for tries, turn := 0, 0; ctx.Err() == nil; turn++ {
 		s, err := c.connect(ctx, turn)
 		if err == nil {
-			tries = 0
+			began := time.Now()
 			err = s.serve(ctx)
 			if s.ended {
 				return err
+			}
+			if time.Since(began) > lasting {
+				tries = 0
 			}
 		} else if _, ok := errors.AsType[*MismatchError](err); ok && c.Stats().Connects == 0 {
 			return err

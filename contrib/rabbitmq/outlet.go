@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -21,6 +22,7 @@ type outlet struct {
 	number  uint64                  // of the last one
 	blocked bool                    // by the connection
 	paused  bool                    // by the channel
+	free    time.Time               // since when it is neither blocked nor paused
 	alone   bool                    // what was written last must be confirmed first
 	refusal *amqp.Error             // why the broker closed the channel on a message
 
@@ -133,7 +135,7 @@ func (o *outlet) next() (Message, bool) {
 	if w.written {
 		p.counts.Resent++
 	}
-	w.written, w.returned = true, nil
+	w.written, w.at, w.returned = true, time.Now(), nil
 	o.number++
 	o.sent[o.number] = w
 	return w.message, true
@@ -143,6 +145,8 @@ func (o *outlet) next() (Message, bool) {
 func (o *outlet) listen(lost context.CancelCauseFunc) {
 	defer lost(errors.New("rabbitmq: the connection of the publisher has ended"))
 	confirms, returns, blocks, flows, gone := o.confirms, o.returns, o.blocks, o.flows, o.gone
+	ticks := time.NewTicker(o.p.config.ConfirmTimeout / 4)
+	defer ticks.Stop()
 	for confirms != nil || returns != nil || blocks != nil || flows != nil || gone != nil {
 		select {
 		case c, ok := <-confirms:
@@ -167,13 +171,17 @@ func (o *outlet) listen(lost context.CancelCauseFunc) {
 				break
 			}
 			o.block(b)
+		case now := <-ticks.C:
+			if o.silent(now) {
+				lost(fmt.Errorf("rabbitmq: the broker has not confirmed a message within %v", o.p.config.ConfirmTimeout))
+			}
 		case active, ok := <-flows:
 			if !ok {
 				flows = nil
 				break
 			}
 			o.p.mu.Lock()
-			o.paused = !active
+			o.paused, o.free = !active, time.Now()
 			o.p.mu.Unlock()
 			o.p.wake()
 		case reason, ok := <-gone:
@@ -197,6 +205,26 @@ func ofOneMessage(reason *amqp.Error) bool {
 	switch reason.Code {
 	case amqp.ContentTooLarge, amqp.AccessRefused, amqp.NotFound, amqp.ResourceLocked, amqp.PreconditionFailed:
 		return true
+	}
+	return false
+}
+
+// silent reports whether the broker has not confirmed something for too long, although it
+// could.
+func (o *outlet) silent(now time.Time) bool {
+	o.p.mu.Lock()
+	defer o.p.mu.Unlock()
+	if o.blocked || o.paused {
+		return false
+	}
+	for _, w := range o.sent {
+		since := w.at
+		if o.free.After(since) {
+			since = o.free
+		}
+		if now.Sub(since) > o.p.config.ConfirmTimeout {
+			return true
+		}
 	}
 	return false
 }
@@ -239,7 +267,7 @@ func (o *outlet) returned(r amqp.Return) {
 func (o *outlet) block(b amqp.Blocking) {
 	o.p.mu.Lock()
 	was := o.blocked
-	o.blocked = b.Active
+	o.blocked, o.free = b.Active, time.Now()
 	if b.Active && !was {
 		o.p.counts.Blocks++
 	}

@@ -37,6 +37,9 @@ type PublisherConfig struct {
 	// MaxOutstanding is how many messages may be in memory until they are confirmed, 1 to
 	// 1,000,000. Further calls of Publish wait. Zero means 1,000.
 	MaxOutstanding int
+	// ConfirmTimeout is how long the broker may take to confirm a message, while it is not
+	// blocked. Then the connection is made again. Zero means 1 minute.
+	ConfirmTimeout time.Duration
 	// AtMostOnce returns [ErrUnconfirmed] for what was sent over a connection that broke.
 	// Without it, what was not confirmed is sent again, and may be there twice: with the same
 	// MessageId.
@@ -106,25 +109,33 @@ type publication struct {
 	message  Message
 	err      error
 	returned *ReturnedError
-	written  bool // at least once
-	left     bool // its caller is gone
+	written  bool      // at least once
+	at       time.Time // when it was written last
+	left     bool      // its caller is gone
 	over     bool
 	done     chan struct{} // closed when it is over
 }
 
-// DefaultMaxOutstanding is the MaxOutstanding of a PublisherConfig that has none.
-const DefaultMaxOutstanding = 1000
+// Defaults of a PublisherConfig.
+const (
+	DefaultMaxOutstanding = 1000
+	DefaultConfirmTimeout = time.Minute
+)
 
 // NewPublisher returns a Publisher, which connects by itself. The error is a
 // [*headgate.InvalidError] that lists everything that is wrong with the configuration.
 func NewPublisher(config PublisherConfig) (*Publisher, error) {
 	config.Broker.complete()
 	or(&config.MaxOutstanding, DefaultMaxOutstanding)
+	or(&config.ConfirmTimeout, DefaultConfirmTimeout)
 	var p headgate.Problems
 	config.Broker.validate(&p)
 	config.Topology.validate(&p, "topology.")
 	const most = 1_000_000
 	between(&p, "max_outstanding", "the number of messages in memory", int64(config.MaxOutstanding), 1, most)
+	if config.ConfirmTimeout < leastEvery {
+		p.Add("confirm_timeout", "the timeout of confirms is %v, must be %v or more", config.ConfirmTimeout, leastEvery)
+	}
 	if err := p.Err("rabbitmq"); err != nil {
 		return nil, err
 	}
@@ -316,9 +327,13 @@ func (p *Publisher) run() {
 	for tries, turn := 0, 0; p.life.Err() == nil; turn++ {
 		o, err := p.connect(turn)
 		if err == nil {
-			tries = 0
+			began := time.Now()
 			err = o.serve()
 			p.lost(o, err)
+			// A message that the broker cannot take does not speak against the broker.
+			if o.refusal != nil || time.Since(began) > lasting {
+				tries = 0
+			}
 		}
 		if p.life.Err() != nil {
 			return

@@ -73,7 +73,7 @@ func (c *Consumer) connect(ctx context.Context, turn int) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		c: c, link: l, name: fmt.Sprintf("headgate-%p-%d", c, turn),
+		c: c, link: l, name: fmt.Sprintf("headgate-%d", turn),
 		held: make(map[*item]struct{}), idle: make(chan struct{}),
 		more: make(chan struct{}, 1), settled: make(chan struct{}),
 	}

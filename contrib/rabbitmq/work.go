@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,13 +21,7 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 		return
 	}
 	began := time.Now()
-	attempt.Call(func() error {
-		ctx := permit.Context(it.of.ctx)
-		if c.config.Timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, c.config.Timeout)
-			defer cancel()
-		}
+	attempt.Call(it.of.ctx, permit, c.config.Timeout, func(ctx context.Context) error {
 		return c.config.Handle(ctx, it.delivery)
 	}, func(err error) {
 		permit.Done(c.config.Outcome(err))
@@ -204,6 +199,11 @@ func (c *Consumer) published(it *item, err error) {
 	case err == nil:
 		it.written()
 		c.settle(it, acknowledge)
+		return
+	}
+	if _, ok := errors.AsType[*ReturnedError](err); ok {
+		// The queue was deleted. A new session makes it again, or tells that it is missing.
+		it.of.lost(err)
 		return
 	}
 	it.tries++

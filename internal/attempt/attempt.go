@@ -36,9 +36,10 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Call runs work and hands its error to settle, even if work panics or ends its goroutine:
-// what was counted as running must not stay so.
-func Call(work func() error, settle func(err error)) {
+// Call calls a handler with the context of a permit, which ends after the timeout if that is
+// not 0, and hands its error to settle, even if the handler panics or ends its goroutine: what
+// was counted as running must not stay so.
+func Call(ctx context.Context, permit flow.Permit, timeout time.Duration, handle func(ctx context.Context) error, settle func(err error)) {
 	var err error
 	returned := false
 	defer func() {
@@ -47,7 +48,13 @@ func Call(work func() error, settle func(err error)) {
 		}
 		settle(err)
 	}()
-	err = work()
+	ctx = permit.Context(ctx)
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	err = handle(ctx)
 	returned = true
 }
 

@@ -35,6 +35,7 @@ func TestConsumer(t *testing.T) {
 		{"storm", storm},
 		{"closed channel", closedChannel},
 		{"queue deleted", queueDeleted},
+		{"tier deleted", tierDeleted},
 		{"drain", drain},
 		{"stuck handler", stuckHandler},
 		{"hold", hold},

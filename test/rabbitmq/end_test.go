@@ -270,6 +270,30 @@ func queueDeleted(t *testing.T, n *node) {
 	})
 }
 
+// tierDeleted: a tier that somebody deletes is made again, and no letter is lost.
+func tierDeleted(t *testing.T, n *node) {
+	q := rabbitmq.Queue{Name: "untiered"}
+	var s seen
+	c := n.run(rabbitmq.Config{
+		Queue: q, Retry: rabbitmq.Retry{Tiers: []rabbitmq.Tier{{Delay: 10 * time.Millisecond, Queue: "untiered.tier"}}},
+		Handle: func(_ context.Context, d *amqp.Delivery) error {
+			if s.add(d); d.Headers[rabbitmq.HeaderAttempts] == nil {
+				return errPartner
+			}
+			return nil
+		},
+	})
+	await(t, "it is there", func() bool { return c.Stats().Prefetch > 0 })
+	if _, err := n.channel().QueueDelete("untiered.tier", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	n.fill(q.Name, 10)
+	await(t, "all have passed the tier", func() bool { st := c.Stats(); return st.Handled-st.Failed >= 10 && st.Held == 0 && st.Ready == 0 })
+	if s.distinct() != 10 {
+		t.Errorf("%d messages were handled, want 10", s.distinct())
+	}
+}
+
 // prefetchGrows: workers that wait for messages get more of them.
 func prefetchGrows(t *testing.T, n *node) {
 	both(t, "grows", func(t *testing.T, q rabbitmq.Queue) {

@@ -32,6 +32,7 @@ func TestPublisher(t *testing.T) {
 		{"full queue", fullQueue},
 		{"no such exchange", noSuchExchange},
 		{"closed connections", closedConnections},
+		{"silent broker", silent},
 		{"closed", closed},
 		{"invalid", invalid},
 	} {
@@ -189,6 +190,45 @@ func closedConnections(t *testing.T, n *node) {
 		t.Errorf("%d messages and %d ids are there; %+v", len(bodies), len(ids), s)
 	}
 	t.Logf("%+v", s)
+}
+
+// silent: a broker that does not answer is left, and what it has not confirmed is sent again
+// when it does. Calls return by their contexts meanwhile.
+func silent(t *testing.T, n *node) {
+	queue := n.queue(rabbitmq.Queue{Name: "silent"})
+	left := make(chan error, 100)
+	p := n.publisher(rabbitmq.PublisherConfig{ConfirmTimeout: 200 * time.Millisecond, Hooks: rabbitmq.PublisherHooks{
+		Error: func(err error) { left <- err },
+	}})
+	if err := p.Publish(t.Context(), to(queue, "before")); err != nil {
+		t.Fatal(err)
+	}
+	n.Pause()
+	done := make(chan error, 1)
+	go func() { done <- p.Publish(t.Context(), to(queue, "during")) }()
+	select {
+	case err := <-left:
+		t.Log(err)
+	case <-time.After(within):
+		t.Error("the publisher waits for a broker that does not answer")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := p.Publish(ctx, to(queue, "never")); !errors.Is(err, rabbitmq.ErrUnsent) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want ErrUnsent and the context's", err)
+	}
+	n.Resume()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for _, d := range n.read(queue, depth(t, n.channel(), queue)) {
+		if string(d.Body) == "never" {
+			t.Error("a message is there that was said not to be sent")
+		}
+	}
+	if s := p.Stats(); s.Resent == 0 || s.Confirmed != 2 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // closed: a publisher that is closed takes nothing, and leaves no call behind.

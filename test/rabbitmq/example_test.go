@@ -1,0 +1,78 @@
+package rabbitmq_test
+
+import (
+	"bufio"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/contrib/rabbitmq"
+	"github.com/headgate/headgate/test/servers"
+)
+
+// TestExample: all orders are billed, no faster than the partner takes them, the one that
+// is empty ends in the dead-letter queue, and the program ends when it is told to.
+func TestExample(t *testing.T) {
+	n := start(t)
+	program := filepath.Join(t.TempDir(), "example")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build.Dir = "../../examples/rabbitmq"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), program, n.URL(), "place", "120").CombinedOutput(); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	p := n.publisher(rabbitmq.PublisherConfig{})
+	if err := p.Publish(t.Context(), to("orders", "")); err != nil {
+		t.Fatal(err)
+	}
+
+	cmd := exec.CommandContext(t.Context(), program, n.URL(), "bill")
+	servers.Bind(cmd)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	billed, given := make(map[string]bool), 0
+	var first, last time.Time
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if order, ok := strings.CutPrefix(lines.Text(), "billed "); ok {
+			billed[order] = true
+			if last = time.Now(); first.IsZero() {
+				first = last
+			}
+		} else if strings.HasSuffix(lines.Text(), ": the order is empty") {
+			given++
+		}
+		if len(billed) == 120 && given == 1 {
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, problems.String())
+	}
+	if len(billed) != 120 || given != 1 {
+		t.Errorf("%d orders were billed and %d given up, want 120 and 1: %s", len(billed), given, problems.String())
+	}
+	// 50 at once, 50 a second later, and the others another second later.
+	if took := last.Sub(first); took < 1900*time.Millisecond {
+		t.Errorf("120 orders were billed in %v, but the partner takes 50 a second", took)
+	}
+	if o, ok := rabbitmq.OriginOf(n.read("orders.dead", 1)[0].Headers); !ok || o.Queue != "orders" || o.Attempts != 3 {
+		t.Errorf("the dead letter is from %+v, want 3 attempts", o)
+	}
+	if left := depth(t, n.channel(), "orders"); left != 0 {
+		t.Errorf("%d orders are left", left)
+	}
+}
