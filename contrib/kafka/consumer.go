@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dispatch"
 )
 
 // Consumer consumes topics as one member of a group. Make one with New, and call Run
@@ -43,10 +44,7 @@ type Consumer struct {
 	records    int
 	bytes      int64
 	running    int
-	workers    int
-	valves     map[string]*valve
-	letters    valve
-	open, busy queue[*valve]
+	dispatch   *dispatch.Dispatcher[*item]
 	counts     Counts
 }
 
@@ -68,9 +66,8 @@ func New(config Config) (*Consumer, error) {
 		tiers:      make(map[string]int),
 		room:       make(chan struct{}, 1),
 		partitions: make(map[place]*partition),
-		valves:     make(map[string]*valve),
 	}
-	c.letters.width = config.Workers
+	c.dispatch = c.newDispatcher()
 	topics := append([]string(nil), config.Topics...)
 	for i, tier := range config.Retry.Tiers {
 		c.tiers[tier.Topic] = i

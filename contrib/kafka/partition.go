@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/headgate/headgate/flow"
 )
 
 // overhead is what a record costs besides its bytes: its struct, its item and the places
@@ -16,15 +14,14 @@ const overhead = 256
 // item is one record on its way. The Consumer's lock guards it, except that whoever
 // runs it may read the record and the letter.
 type item struct {
-	record  *kgo.Record
-	of      *partition
-	lane    *lane // nil if the record has no order
-	request flow.Request
-	size    int64
-	since   time.Time // when it came here
-	tries   int       // that have failed
-	done    bool
-	parked  bool // until it is tried again
+	record *kgo.Record
+	of     *partition
+	lane   *lane // nil if the record has no order
+	size   int64
+	since  time.Time // when it came here
+	tries  int       // that have failed
+	done   bool
+	parked bool // until it is tried again
 	// letter is what to produce instead of handling the record, and sent what to count
 	// then.
 	letter *kgo.Record

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -76,30 +75,6 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-func TestQueue(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var q queue[int]
-	var oracle []int
-	for i := range 10_000 {
-		switch n := rng.IntN(5); {
-		case n < 2 || len(oracle) == 0:
-			q.push(i)
-			oracle = append(oracle, i)
-		case n < 4:
-			if got := q.pop(); got != oracle[0] {
-				t.Fatalf("popped %d, want %d", got, oracle[0])
-			}
-			oracle = oracle[1:]
-		default:
-			q.unpop(i)
-			oracle = slices.Insert(oracle, 0, i)
-		}
-		if q.len() != len(oracle) {
-			t.Fatalf("%d are in the queue, want %d", q.len(), len(oracle))
-		}
-	}
-}
-
 func TestFetchSize(t *testing.T) {
 	for _, tt := range []struct {
 		budget           int64
@@ -119,37 +94,5 @@ func TestFetchSize(t *testing.T) {
 			t.Errorf("fetchSize(%d, %d, %v) is %d and %d, want %d and %d",
 				tt.budget, tt.brokers, tt.expansion, whole, partition, tt.whole, tt.partition)
 		}
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	c := &Consumer{config: Config{Retry: Retry{Backoff: 100 * time.Millisecond, MaxBackoff: 5 * time.Second}}}
-	for tries := 1; tries < 100; tries++ {
-		most := 5 * time.Second
-		if tries < 7 {
-			most = min(most, 100*time.Millisecond<<(tries-1))
-		}
-		for range 100 {
-			if d := c.backoff(tries); d < most/2 || d > most {
-				t.Fatalf("backoff %d is %v, want %v to %v", tries, d, most/2, most)
-			}
-		}
-	}
-}
-
-// TestBusyValve: a gate that stays busy while nothing ends must not make a list grow.
-func TestBusyValve(t *testing.T) {
-	c := &Consumer{config: Config{Workers: 1}, valves: make(map[string]*valve)}
-	v := &valve{width: 1}
-	for range 1000 {
-		c.shut(v, time.Hour, true)
-		c.reopen(v)
-	}
-	if n := c.busy.len(); n != 1 {
-		t.Errorf("the valve is listed %d times, want once", n)
-	}
-	c.shut(v, time.Hour, true)
-	if c.freed(); v.closed {
-		t.Error("a permit that was given back does not open the valve")
 	}
 }

@@ -2,11 +2,10 @@ package kafka
 
 import (
 	"context"
-	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/attempt"
 )
 
 // run handles the record of an item, or produces its letter, and settles what comes next.
@@ -20,7 +19,10 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 		return
 	}
 	began := time.Now()
-	c.attempt(it, permit, func(err error) {
+	attempt.Call(it.of.ctx, permit, c.config.Timeout, func(ctx context.Context) error {
+		return c.config.Handle(ctx, it.record)
+	}, func(err error) {
+		permit.Done(c.config.Outcome(err))
 		took := time.Since(began)
 		if h := c.config.Hooks.Handled; h != nil {
 			h(it.record, err, took)
@@ -28,7 +30,7 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 		c.lock()
 		defer c.unlock()
 		defer c.end(it)
-		c.freed()
+		c.dispatch.Freed()
 		c.counts.Handled++
 		if err != nil {
 			c.counts.Failed++
@@ -43,28 +45,6 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 			c.fail(it, err)
 		}
 	})
-}
-
-// attempt calls the handler and settles its error, even if the handler panics or ends
-// its goroutine: what was counted as running must not stay so.
-func (c *Consumer) attempt(it *item, permit flow.Permit, settle func(err error)) {
-	var err error
-	returned := false
-	defer func() {
-		if !returned {
-			err = &PanicError{Value: recover(), Stack: debug.Stack()}
-		}
-		permit.Done(c.config.Outcome(err))
-		settle(err)
-	}()
-	ctx := permit.Context(it.of.ctx)
-	if c.config.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.config.Timeout)
-		defer cancel()
-	}
-	err = c.config.Handle(ctx, it.record)
-	returned = true
 }
 
 // done marks an item as done, sends the next of its lane on its way and gives room back.
@@ -83,7 +63,7 @@ func (c *Consumer) fail(it *item, err error) {
 	it.tries++
 	p, retry := it.of, &c.config.Retry
 	switch tier := p.tier + 1; {
-	case hopeless(err):
+	case attempt.Hopeless(err):
 		c.exhaust(it, err)
 	case p.tier < 0 && it.tries <= retry.InPlace:
 		c.again(it, err)
@@ -123,7 +103,7 @@ func (c *Consumer) exhaust(it *item, err error) {
 // again has the item tried again after a while. It keeps its lane, so that nothing
 // overtakes it.
 func (c *Consumer) again(it *item, err error) {
-	wait := max(c.backoff(it.tries), later(comeAgain(err)))
+	wait := max(c.backoff(it.tries), attempt.Stagger(attempt.ComeAgain(err)))
 	c.counts.Retried++
 	if h := c.config.Hooks.Retried; h != nil {
 		c.tell(func() { h(it.record, "", wait, err) })
@@ -143,14 +123,7 @@ func (c *Consumer) wait(it *item, d time.Duration) {
 	})
 }
 
-// backoff doubles with each try, up to the longest, and is shortened by up to a half.
+// backoff is the wait after so many tries that have failed.
 func (c *Consumer) backoff(tries int) time.Duration {
-	r := &c.config.Retry
-	d := r.MaxBackoff
-	if tries < 32 {
-		if grown := r.Backoff << (tries - 1); grown>>(tries-1) == r.Backoff {
-			d = min(d, grown)
-		}
-	}
-	return d - rand.N(d/2+1)
+	return attempt.Backoff(tries, c.config.Retry.Backoff, c.config.Retry.MaxBackoff)
 }
