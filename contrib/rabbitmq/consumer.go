@@ -201,6 +201,7 @@ func (c *Consumer) received(s *session, d amqp.Delivery) {
 		d.Exchange, d.RoutingKey = o.Exchange, o.Key
 	}
 	it.sent, _ = Sent(&d)
+	c.elapse()
 	d.Acknowledger = settledByUs{}
 	s.held[it] = struct{}{}
 	c.held++
@@ -251,18 +252,16 @@ func (c *Consumer) end(it *item) {
 	it.of.rest()
 }
 
-// elapse adds the time of workers to the window.
+// elapse adds what has passed to the window. It is called before what is held or runs
+// changes.
 func (c *Consumer) elapse() {
 	now := time.Now()
-	c.window.busy += time.Duration(c.running) * now.Sub(c.changed)
+	passed := now.Sub(c.changed)
 	c.changed = now
-}
-
-// starved reports whether a worker is free while the broker may send no more. The caller
-// holds the lock.
-func (c *Consumer) starved(s *session) bool {
-	waiting := len(s.held) - s.running - s.parked
-	return c.running < c.config.Workers && len(s.held) >= s.prefetch && waiting <= 0
+	c.window.busy += time.Duration(c.running) * passed
+	if s := c.session; s != nil {
+		c.window.waiting += time.Duration(max(len(s.held)-s.running-s.parked, 0)) * passed
+	}
 }
 
 func (c *Consumer) refused(it *item, err error) {

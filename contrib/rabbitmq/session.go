@@ -247,7 +247,7 @@ func (s *session) tune(stop, life context.Context) {
 		now := time.Now()
 		c.ready, c.trip = q.Messages, now.Sub(began)
 		s.letGo(now)
-		next := c.tuned(s, now)
+		next := c.tuned(now)
 		c.unlock()
 		if next == before {
 			continue
@@ -260,15 +260,12 @@ func (s *session) tune(stop, life context.Context) {
 }
 
 // tuned ends the window and returns the prefetch for the next one. The caller holds the lock.
-func (c *Consumer) tuned(s *session, now time.Time) int {
+func (c *Consumer) tuned(now time.Time) int {
 	c.elapse()
 	w := c.window
-	w.length, w.roundTrip = now.Sub(c.since), c.trip
+	w.length, w.roundTrip, w.ready = now.Sub(c.since), c.trip, c.ready
 	if c.sized > 0 {
 		w.size = c.sizes / int64(c.sized)
-	}
-	if c.starved(s) {
-		w.starved++
 	}
 	c.window, c.since, c.sized, c.sizes = window{}, now, 0, 0
 	return c.tuner.next(w)

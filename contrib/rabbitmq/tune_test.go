@@ -17,17 +17,17 @@ type consumption struct {
 
 // next is what a second with a prefetch looks like.
 func (c consumption) next(prefetch int) window {
-	cycle := (c.each + c.roundTrip).Seconds()
-	could := min(float64(c.workers)/c.each.Seconds(), float64(prefetch)/cycle)
-	done := could
+	rate := min(float64(c.workers)/c.each.Seconds(), float64(prefetch)/(c.each+c.roundTrip).Seconds())
 	if c.rate > 0 {
-		done = min(done, c.rate)
+		rate = min(rate, c.rate)
 	}
-	w := window{length: time.Second, done: int(done), busy: time.Duration(done * float64(c.each)), roundTrip: c.roundTrip, size: c.size}
-	if done == could && could < float64(c.workers)/c.each.Seconds() {
-		w.starved = w.done + 1
+	busy := rate * c.each.Seconds()
+	underway := rate * c.roundTrip.Seconds()
+	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+	return window{
+		length: time.Second, done: int(rate), busy: seconds(busy), waiting: seconds(max(float64(prefetch)-busy-underway, 0)),
+		ready: 1000, roundTrip: c.roundTrip, size: c.size,
 	}
-	return w
 }
 
 // TestTuner: from wherever it begins, the prefetch comes to where workers are busy, holds
@@ -52,8 +52,9 @@ func TestTuner(t *testing.T) {
 				test.config.MaxBytes = 64 << 20
 			}
 			for _, begin := range []int{test.config.Min, test.config.Max} {
-				tuner := newTuner(&test.config, begin)
-				now, changes := tuner.now, 0
+				tuner := newTuner(&test.config, test.workers)
+				tuner.now = begin
+				now, changes := begin, 0
 				for second := range 600 {
 					next := tuner.next(test.consumption.next(now))
 					if next < test.config.Min || next > test.config.Max {

@@ -41,9 +41,6 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 			return // what it returns comes too late
 		}
 		c.window.done++
-		if c.starved(it.of) {
-			c.window.starved++
-		}
 		switch {
 		case err == nil:
 			c.settle(it, acknowledge)
@@ -72,6 +69,7 @@ func (c *Consumer) settle(it *item, fate fate) {
 
 // forget gives back the room of an item. The caller holds the lock.
 func (c *Consumer) forget(it *item) {
+	c.elapse()
 	it.settled = true
 	delete(it.of.held, it)
 	c.held--

@@ -43,6 +43,8 @@ func TestConsumer(t *testing.T) {
 		{"prefetch shrinks", prefetchShrinks},
 		{"rate", rate},
 		{"killed", killed},
+		{"topology", topology},
+		{"example", example},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, n.of(t)) })
 	}
@@ -342,9 +344,8 @@ func (g *every) TryAcquire(_ context.Context, r flow.Request) (flow.Permit, erro
 	return flow.Permit{}, nil
 }
 
-// TestTopology: what is not as it was described is told with both sides.
-func TestTopology(t *testing.T) {
-	n := start(t)
+// topology: what is not as it was described is told with both sides.
+func topology(t *testing.T, n *node) {
 	handle := func(context.Context, *amqp.Delivery) error { return nil }
 	q := rabbitmq.Queue{Name: "shape", MaxLength: 10, TTL: time.Minute}
 	n.queue(q)

@@ -13,10 +13,9 @@ import (
 	"github.com/headgate/headgate/test/servers"
 )
 
-// TestExample: all orders are billed, no faster than the partner takes them, the one that
+// example: all orders are billed, no faster than the partner takes them, the one that
 // is empty ends in the dead-letter queue, and the program ends when it is told to.
-func TestExample(t *testing.T) {
-	n := start(t)
+func example(t *testing.T, n *node) {
 	program := filepath.Join(t.TempDir(), "example")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
 	build.Dir = "../../examples/rabbitmq"

@@ -18,9 +18,9 @@ import (
 	"github.com/headgate/headgate/contrib/rabbitmq"
 )
 
-var blockedFor = flag.Duration("blocked", 5*time.Second, "how long TestMemoryAlarm keeps the broker short of memory")
+var blockedFor = flag.Duration("blocked", 5*time.Second, "how long the test keeps the broker short of memory")
 
-// TestPublisher has one broker for all that do not break it.
+// TestPublisher has one broker. Those that break it come last.
 func TestPublisher(t *testing.T) {
 	n := start(t)
 	for _, test := range []struct {
@@ -35,6 +35,8 @@ func TestPublisher(t *testing.T) {
 		{"silent broker", silent},
 		{"closed", closed},
 		{"invalid", invalid},
+		{"memory alarm", memoryAlarm},
+		{"broker killed", brokerKilled},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, n.of(t)) })
 	}
@@ -280,11 +282,10 @@ func invalid(t *testing.T, n *node) {
 	}
 }
 
-// TestMemoryAlarm has the broker run short of memory, as it sees it: publishers return by
+// memoryAlarm has the broker run short of memory, as it sees it: publishers return by
 // their contexts, hold no more than they may, and go on at once when it is over. Consumers
 // go on all the time.
-func TestMemoryAlarm(t *testing.T) {
-	n := start(t)
+func memoryAlarm(t *testing.T, n *node) {
 	q := rabbitmq.Queue{Name: "alarm"}
 	n.queue(q)
 	blocked, unblocked := make(chan string, 10), make(chan time.Time, 10)
@@ -407,10 +408,9 @@ func TestMemoryAlarm(t *testing.T) {
 	}
 }
 
-// TestBrokerRestart kills the broker in the middle of the work and starts it again: nothing
+// brokerKilled kills the broker in the middle of the work and starts it again: nothing
 // that was confirmed is lost, and both sides go on by themselves.
-func TestBrokerRestart(t *testing.T) {
-	n := start(t)
+func brokerKilled(t *testing.T, n *node) {
 	q := rabbitmq.Queue{Name: "restart", DeadLetter: "restart.dead"}
 	var s seen
 	c := n.run(rabbitmq.Config{

@@ -28,6 +28,8 @@ type Daemon struct {
 	// serves.
 	command func() *exec.Cmd
 	ready   func(ctx context.Context) error
+	// patience is how long it may take until it serves. Zero means startTime.
+	patience time.Duration
 
 	mu      sync.Mutex // guards process
 	process *process   // nil while the server is down
@@ -78,7 +80,11 @@ func (d *Daemon) start() error {
 }
 
 func (d *Daemon) await(p *process) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	patience := d.patience
+	if patience == 0 {
+		patience = startTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
 		err := d.ready(ctx)
@@ -93,7 +99,7 @@ func (d *Daemon) await(p *process) error {
 		select {
 		case <-time.After(pollTime):
 		case <-ctx.Done():
-			return fmt.Errorf("no answer within %v: %w", startTime, err)
+			return fmt.Errorf("no answer within %v: %w", patience, err)
 		}
 	}
 }
