@@ -25,8 +25,9 @@
 // [flow.Rate], permits, an adaptive limit, or a chain of them. Messages that the gate
 // refuses wait, and those with another key of [Config.Request] go first.
 //
-// How many messages the Consumer holds ([Prefetch]) follows from how long they take and how far away the
-// broker is. Queues, tiers and bindings are declared or checked ([Setup]) when it connects.
+// How many messages the Consumer holds ([Prefetch]) follows from how long they take and how
+// far away the broker is. Queues, tiers and bindings are declared or checked ([Setup]) when it
+// connects.
 //
 // A [Publisher] publishes with confirms over a connection of its own. Publish returns when
 // its context ends, whatever the broker does.
