@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -203,15 +204,22 @@ func (f *lintedFile) printMemory(w io.Writer) {
 	if len(f.Memory) == 0 {
 		return
 	}
+	permits := slices.ContainsFunc(f.Memory, func(m footprint.Footprint) bool { return m.Permits > 0 })
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "RULE\tBYTES PER KEY\tMIB PER MILLION KEYS")
+	of := func(text string) string {
+		if !permits {
+			return ""
+		}
+		return "\t" + text
+	}
+	fmt.Fprintf(table, "RULE\tBYTES PER KEY%s\tMIB PER MILLION KEYS\n", of("OF PERMITS"))
 	for i := range f.Memory {
 		m := &f.Memory[i]
 		million := fmt.Sprint((m.PerMillion() + 1<<20 - 1) >> 20)
 		if m.One {
 			million = "(one key for all)"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\n", m.Rule, m.Bytes, million)
+		fmt.Fprintf(table, "%s\t%d%s\t%s\n", m.Rule, m.Bytes, of(fmt.Sprint(m.Permits)), million)
 	}
 	// What a table writes, it hands to w, whose errors nobody could be told.
 	_ = table.Flush()
