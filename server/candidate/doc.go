@@ -34,6 +34,9 @@
 //
 // # Caveats
 //
+// Bounds on what is in progress are compared as the policies state them. Requests are not: a
+// question to the service ends before the request does.
+//
 // The candidate's counters begin empty: a window that was half used yesterday is
 // not, until it has passed. [Report] says since when they count.
 //

@@ -50,6 +50,10 @@ type Report struct {
 	// OtherRules is how many differences are not in Rules, which is bounded.
 	OtherRules int64 `json:"other_rules,omitempty"`
 
+	// InProgress are the rules whose bounds on what is in progress differ. No request was
+	// compared by them.
+	InProgress []Rebound `json:"in_progress,omitempty"`
+
 	// KeysHidden says that the keys that follow were left out.
 	KeysHidden       bool  `json:"keys_hidden,omitempty"`
 	TopNewlyDenied   []Key `json:"top_newly_denied,omitempty"`
@@ -124,6 +128,7 @@ func (t *Trial) Report(keys bool) Report {
 	}
 	v := versionOf(candidate)
 	r.Candidate = &v
+	r.InProgress = rebounds(live.Set, candidate.Set)
 	f := t.compared(live, candidate)
 	if f == nil {
 		// A policy was changed just now.

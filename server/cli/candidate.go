@@ -145,6 +145,7 @@ func printReport(w io.Writer, r *candidate.Report) {
 		fmt.Fprintf(w, "last undecidable: %s\n", r.WhyUndecidable)
 	}
 	printSplits(w, r)
+	printBounds(w, r.InProgress)
 	printKeys(w, "TOP NEWLY DENIED", r.TopNewlyDenied)
 	printKeys(w, "TOP NEWLY ADMITTED", r.TopNewlyAdmitted)
 	if r.KeysHidden && r.NewlyDenied+r.NewlyAdmitted > 0 {
@@ -186,6 +187,41 @@ func printSplits(w io.Writer, r *candidate.Report) {
 	if r.OtherRules > 0 {
 		fmt.Fprintf(w, "and %d of others\n", r.OtherRules)
 	}
+}
+
+// printBounds writes which rules let more or less be in progress.
+func printBounds(w io.Writer, changed []candidate.Rebound) {
+	if len(changed) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nIN PROGRESS\tIN FORCE\tCANDIDATE")
+	for _, c := range changed {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Rule, bound(c.Live), bound(c.Candidate))
+	}
+	_ = table.Flush()
+	fmt.Fprintln(w, "these bounds were not tried: nobody knows how long a request is in progress that was only asked about")
+}
+
+// bound writes a bound for people.
+func bound(b *candidate.Bound) string {
+	if b == nil {
+		return "no bound"
+	}
+	text := strconv.FormatInt(b.Limit, 10)
+	switch {
+	case b.Limit == 0:
+		text = fmt.Sprintf("up to %d for some", b.Most)
+	case b.Most > b.Limit:
+		text += fmt.Sprintf(", up to %d for some", b.Most)
+	}
+	if b.Shared {
+		text += fmt.Sprintf(", shared for %v", time.Duration(b.TTLMS)*time.Millisecond)
+	}
+	if b.WaitMS > 0 {
+		text += fmt.Sprintf(", %d wait for %v", b.Queue, time.Duration(b.WaitMS)*time.Millisecond)
+	}
+	return text
 }
 
 func printKeys(w io.Writer, title string, keys []candidate.Key) {
