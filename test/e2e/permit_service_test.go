@@ -109,7 +109,10 @@ func TestPermitsOverTwoServers(t *testing.T) {
 		var inUse, most, done atomic.Int64
 		work := func() {
 			n := inUse.Add(1)
-			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			for {
+				if old := most.Load(); n <= old || most.CompareAndSwap(old, n) {
+					break
+				}
 			}
 			time.Sleep(5 * time.Millisecond)
 			inUse.Add(-1)
