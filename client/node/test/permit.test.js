@@ -19,6 +19,7 @@ rules:
     per: [tenant]
     in_progress: { limit: 1, shared: true, ttl: 10s, wait: 5m }
   - name: trial
+    per: all
     mode: shadow
     in_progress: { limit: 1, shared: true }
 `;
