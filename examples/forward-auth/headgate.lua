@@ -21,19 +21,77 @@ local told = {
     "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset", "ratelimit", "ratelimit-policy",
 }
 
-local function ask(txn, base, timeout)
-    local given = txn.http:req_get_headers()
-    local headers = {
-        ["x-forwarded-method"] = { txn.sf:method() },
-        ["x-forwarded-uri"] = { txn.sf:pathq() },
-        ["x-forwarded-host"] = { txn.sf:req_hdr("host") },
-        ["x-forwarded-for"] = { txn.sf:src() },
+-- Until when nobody is asked at an address, in milliseconds of core.now.
+local away = {}
+
+-- For how long that is, after Headgate did not answer.
+local pause = 1000
+
+local function now()
+    local t = core.now()
+    return t.sec * 1000 + math.floor(t.usec / 1000)
+end
+
+-- The lines of a request that asks about this one.
+local function question(txn, host)
+    local lines = {
+        "GET /v1/auth HTTP/1.0",
+        "Host: " .. host,
+        "X-Forwarded-Method: " .. txn.sf:method(),
+        "X-Forwarded-Uri: " .. txn.sf:pathq(),
+        "X-Forwarded-Host: " .. txn.sf:req_hdr("host"),
+        "X-Forwarded-For: " .. txn.sf:src(),
     }
+    local given = txn.http:req_get_headers()
     for _, name in ipairs(passed) do
         -- All lines of it: Headgate refuses a request that has two keys.
-        headers[name] = given[name]
+        local values, i = given[name] or {}, 0
+        while values[i] do
+            table.insert(lines, name .. ": " .. values[i])
+            i = i + 1
+        end
     end
-    return core.httpclient():get({ url = base .. "/v1/auth", headers = headers, timeout = tonumber(timeout) })
+    return table.concat(lines, "\r\n") .. "\r\n\r\n"
+end
+
+-- Reads an answer: status, headers and body, or nothing.
+local function read(socket)
+    local first = socket:receive("*l")
+    local answer = { status = tonumber((first or ""):match("^HTTP/1%.%d (%d%d%d)")), headers = {} }
+    while answer.status do
+        local line = socket:receive("*l")
+        if not line then
+            return {}
+        elseif line == "" or line == "\r" then
+            break
+        end
+        local name, value = line:match("^([^:]+):%s*(.-)%s*$")
+        if name then
+            answer.headers[name:lower()] = { [0] = value }
+        end
+    end
+    local length = answer.headers["content-length"]
+    if length and tonumber(length[0]) > 0 then
+        answer.body = socket:receive(tonumber(length[0]))
+    end
+    return answer
+end
+
+-- Asks Headgate. This is not HAProxy's own client of HTTP: up to HAProxy 3 that tries four times
+-- to connect, and repeats a request without an answer, which may have been counted.
+local function ask(txn, base, timeout)
+    local host, port = base:match("^http://%[?([^/%]]-)%]?:(%d+)")
+    if not host then
+        host, port = base:match("^http://%[?([^/%]]+)"), 80
+    end
+    local socket = core.tcp()
+    socket:settimeout(timeout / 1000)
+    local answer = {}
+    if socket:connect(host, tonumber(port)) and socket:send(question(txn, host)) then
+        answer = read(socket)
+    end
+    socket:close()
+    return answer
 end
 
 -- Whether it is Headgate that has answered, and not HAProxy in its place, which says
@@ -49,10 +107,16 @@ local function answered(answer)
 end
 
 core.register_action("headgate", { "http-req" }, function(txn, base, failure, timeout)
-    local answer = ask(txn, base, timeout)
+    local answer = {}
+    if now() >= (away[base] or 0) then
+        answer = ask(txn, base, tonumber(timeout))
+        if not answered(answer) then
+            away[base] = now() + pause
+            core.Warning("headgate does not answer at " .. base)
+        end
+    end
     local reply = txn:reply()
     if not answered(answer) then
-        core.Warning("headgate does not answer at " .. base)
         if failure == "open" then
             return
         end

@@ -8,11 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/test/scripts"
 	"github.com/headgate/headgate/test/servers"
@@ -68,6 +69,13 @@ var names = []string{"nginx", "haproxy", "caddy", "traefik"}
 // them. Without a policy nobody is there to be asked.
 func start(t *testing.T, name, policy string, options ...string) *peer {
 	t.Helper()
+	return startBefore(t, name, policy, "", options...)
+}
+
+// startBefore is start, with the proxy before another application than that of the example if
+// there is one.
+func startBefore(t *testing.T, name, policy, app string, options ...string) *peer {
+	t.Helper()
 	env := []string{"PROGRAM=none"}
 	if policy != "" {
 		env = []string{"PROGRAM=" + headgate, "LIMITS=" + policy}
@@ -79,12 +87,69 @@ func start(t *testing.T, name, policy string, options ...string) *peer {
 		}
 		env = append(env, "CADDY="+program)
 	}
+	if app != "" {
+		env = append(env, "FORWARD="+app)
+	}
+	return startWith(t, name, env, options...)
+}
+
+// startAnother starts a proxy that asks a Headgate which can be sent a signal.
+func startAnother(t *testing.T, name string) (p *peer, signal func(syscall.Signal) error) {
+	t.Helper()
+	at := address(t)
+	cmd := exec.Command(headgate, "serve", "--listen", at, "--config", "../../examples/forward-auth/limits.yml")
+	servers.Bind(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // It was killed.
+	})
+	env := []string{"PROGRAM=none", "HEADGATE=" + at}
+	if name == "caddy" {
+		program, err := caddy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, "CADDY="+program)
+	}
+	p = startWith(t, name, env)
+	await(t, at)
+	return p, func(s syscall.Signal) error {
+		err := cmd.Process.Signal(s)
+		if s == syscall.SIGKILL && err == nil {
+			_ = cmd.Wait() // It was killed.
+		}
+		return err
+	}
+}
+
+// await waits until somebody listens at the address.
+func await(t *testing.T, at string) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		c, err := net.Dial("tcp", at)
+		if err == nil {
+			_ = c.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody listens at %s: %v", at, err)
+		}
+	}
+}
+
+// startWith starts a proxy with the environment of examples/forward-auth/run. Addresses that stand
+// in it go before free ones.
+func startWith(t *testing.T, name string, env []string, options ...string) *peer {
+	t.Helper()
 	p := &peer{name: name}
 	p.Script = scripts.Serving(t, func() *scripts.Script {
 		proxy := address(t)
 		p.url = "http://" + proxy
 		return scripts.Start(t, "../../examples/forward-auth/run",
-			append(slices.Clone(env), "PROXY="+proxy, "APP="+address(t), "HEADGATE="+address(t)), append([]string{name}, options...)...)
+			append([]string{"PROXY=" + proxy, "APP=" + address(t), "HEADGATE=" + address(t)}, env...), append([]string{name}, options...)...)
 	}, func(s *scripts.Script) bool { return s.Await("(?m)^"+name+" is ready") != nil })
 	return p
 }

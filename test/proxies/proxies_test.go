@@ -3,12 +3,15 @@ package proxies
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/test/scripts"
 	"github.com/headgate/headgate/test/servers"
@@ -238,4 +241,72 @@ rules:
 			t.Errorf("what must not: %d %v %s", a.status, a.header, a.body)
 		}
 	})
+}
+
+// appServer is an application that says something of limits of its own at /own.
+func appServer(t *testing.T) (address string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/own" {
+			w.Header().Set("X-RateLimit-Limit", "7")
+			w.Header().Set("X-RateLimit-Remaining", "0")
+			w.Header().Set("X-RateLimit-Reset", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// What an application says of limits of its own reaches the client, and once.
+func TestApplicationsOwnLimits(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, name string) {
+		p := startBefore(t, name, "../../examples/forward-auth/limits.yml", appServer(t))
+		a := p.ask(t, http.MethodGet, "/own", "")
+		for _, header := range []struct{ name, value string }{{"X-Ratelimit-Limit", "7"}, {"X-Ratelimit-Remaining", "0"}, {"X-Ratelimit-Reset", "3600"}} {
+			if got := a.header.Values(header.name); a.status != http.StatusTooManyRequests || len(got) != 1 || got[0] != header.value {
+				t.Errorf("%d, %s is %q, want %q", a.status, header.name, got, header.value)
+			}
+		}
+		if a := p.ask(t, http.MethodGet, "/", ""); name != "traefik" && !slices.Equal(a.header.Values("X-Ratelimit-Limit"), []string{"5"}) {
+			t.Errorf("without limits of its own: %v", a.header)
+		}
+	})
+}
+
+// A Headgate that is killed, or that hangs, holds requests for no longer than the page says. What
+// is measured is the shortest of several requests, since this machine may hold any of them.
+func TestHeadgateHangs(t *testing.T) {
+	t.Parallel()
+	const most = 2500 * time.Millisecond
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, name := range []string{"nginx", "haproxy", "caddy"} { // Traefik waits for 30 seconds.
+			t.Run(name+" "+signal.String(), func(t *testing.T) {
+				t.Parallel()
+				open := name != "caddy"
+				p, hang := startAnother(t, name)
+				if a := p.ask(t, http.MethodGet, "/", ""); a.status != http.StatusOK {
+					t.Fatalf("%d %s", a.status, a.body)
+				}
+				if err := hang(signal); err != nil {
+					t.Fatal(err)
+				}
+				shortest := time.Hour
+				for range 4 {
+					began := time.Now()
+					a := p.ask(t, http.MethodGet, "/", "")
+					shortest = min(shortest, time.Since(began))
+					if (a.status == http.StatusOK) != open || !open && a.status < 500 {
+						t.Errorf("%d %s", a.status, a.body)
+					}
+					// HAProxy and Caddy ask nobody for a second.
+					time.Sleep(1100 * time.Millisecond)
+				}
+				if shortest > most {
+					t.Errorf("every request took %v or more", shortest)
+				}
+			})
+		}
+	}
 }
