@@ -29,6 +29,12 @@ const (
 	// sends all of its checks over one or a few connections, and more than this
 	// wait for an answer only when the store does not give one.
 	grpcMaxStreams = 4096
+	// The windows are what one stream, and one connection, may send before it is read. With a
+	// size of their own they do not grow: a caller who fills streams and reads no answer would
+	// have each of them hold 16 MiB otherwise.
+	grpcStreamWindow, grpcConnectionWindow = 256 << 10, 1 << 20
+	// grpcMaxConnections bounds connections. Those beyond it are closed at once.
+	grpcMaxConnections = 10_000
 	// A connection that is silent for so long is asked whether it is still there,
 	// and closed if it does not answer within the second time.
 	grpcPingAfter, grpcPingWithin = time.Minute, 20 * time.Second
@@ -50,6 +56,8 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 		grpc.MaxRecvMsgSize(grpcMaxMessage),
 		grpc.MaxConcurrentStreams(grpcMaxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.InitialWindowSize(grpcStreamWindow),
+		grpc.InitialConnWindowSize(grpcConnectionWindow),
 		grpc.ConnectionTimeout(readHeaderTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcIdle, Time: grpcPingAfter, Timeout: grpcPingWithin}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPingLeast, PermitWithoutStream: true}),
@@ -87,7 +95,7 @@ type grpcServer struct {
 
 // Serve implements [server].
 func (s *grpcServer) Serve(l net.Listener) error {
-	err := s.Server.Serve(l)
+	err := s.Server.Serve(&boundedListener{Listener: l, free: make(chan struct{}, grpcMaxConnections)})
 	if err == nil {
 		// What it returns after it was told to end.
 		return grpc.ErrServerStopped

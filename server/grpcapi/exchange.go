@@ -39,6 +39,7 @@ type answerer func(ctx context.Context, request string, out []byte) ([]byte, err
 type exchange struct {
 	stream grpc.ServerStream
 	answer answerer
+	held   *held
 	crew   *crew // nil: one after another
 	in     *frame
 	out    *frame
@@ -102,7 +103,12 @@ func (x *exchange) receive() error {
 			}
 			return err
 		}
+		size := len(x.in.text)
+		if err := x.held.add(size); err != nil {
+			return err
+		}
 		more, err := x.deal(x.in.text)
+		x.held.remove(size)
 		if err != nil || !more {
 			return err
 		}

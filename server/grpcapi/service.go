@@ -42,6 +42,7 @@ type Service struct {
 	pool    sync.Pool // of *decide.Request
 	buffers sync.Pool // of *[]byte
 	permits permits
+	held    held
 }
 
 var _ headgatev1.HeadgateServer = (*Service)(nil)

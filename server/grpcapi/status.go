@@ -33,6 +33,9 @@ const (
 	// ReasonStreamEnded is the end of a stream because the server is being shut
 	// down: what it has not answered was not charged.
 	ReasonStreamEnded = "STREAM_ENDED"
+	// ReasonHeld is the end of a stream because too much waits for its answers to be
+	// read; see [MaxHeld].
+	ReasonHeld = "TOO_MUCH_UNREAD"
 	// ReasonToken is a token that is missing or another one.
 	ReasonToken = "TOKEN"
 	// ReasonTooLarge is a cost that exceeds the limit of what may be in progress. The

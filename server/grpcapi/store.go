@@ -35,6 +35,7 @@ type Store struct {
 	pool    sync.Pool // of *take
 	buffers sync.Pool // of *[]byte
 	permits permits
+	held    held
 }
 
 var _ headgatev1.StoreServer = (*Store)(nil)

@@ -23,6 +23,7 @@ func (s *Store) TakeStream(stream grpc.BidiStreamingServer[headgatev1.TakeStream
 		in:     newFrame((*headgatev1.TakeStreamRequest)(nil)),
 		out:    newFrame((*headgatev1.TakeStreamResponse)(nil)),
 		answer: s.answer,
+		held:   &s.held,
 	}
 	if s.options.SideBySide {
 		x.crew = newCrew(x, s.permits, &s.buffers)

@@ -20,6 +20,7 @@ func (s *Service) CheckStream(stream grpc.BidiStreamingServer[headgatev1.CheckSt
 		in:     newFrame((*headgatev1.CheckStreamRequest)(nil)),
 		out:    newFrame((*headgatev1.CheckStreamResponse)(nil)),
 		answer: s.answer,
+		held:   &s.held,
 	}
 	if s.options.SideBySide {
 		x.crew = newCrew(x, s.permits, &s.buffers)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate"
@@ -473,4 +474,50 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%q:\ngot  %+v\nwant %+v", text, got, want)
 		}
 	})
+}
+
+// TestTooMuchHeld: streams whose messages are beyond the bound together end, the others are
+// answered, and there is room again afterwards.
+func TestTooMuchHeld(t *testing.T) {
+	const size = 1<<20 - 4096
+	large := func() *headgatev1.CheckStreamRequest {
+		m := numbered(1, checking(by("wide", "k")))
+		padding := protowire.AppendTag(nil, 1000, protowire.BytesType)
+		m.ProtoReflect().SetUnknown(protowire.AppendBytes(padding, make([]byte, size)))
+		return m
+	}
+	b := newBackend(t)
+	hold := make(chan struct{})
+	b.with(func(b *backend) { b.hold = hold })
+	api := serve(t, b, Options{})
+	var waiting []checkStream
+	for len(waiting) <= MaxHeld/size {
+		s := openStream(t, api)
+		send(t, s, large())
+		waiting = append(waiting, s)
+	}
+	refused, answered := 0, 0
+	ended := make(chan error, len(waiting))
+	for _, s := range waiting {
+		go func() {
+			_, err := s.Recv()
+			ended <- err
+		}()
+	}
+	if code, reason, _ := problem(t, <-ended); code != codes.ResourceExhausted || reason != ReasonHeld {
+		t.Errorf("one too many ends with %v %v", code, reason)
+	}
+	refused++
+	close(hold)
+	for range len(waiting) - refused {
+		if err := <-ended; err == nil {
+			answered++
+		}
+	}
+	if want := MaxHeld / size; answered != want {
+		t.Errorf("%d streams are answered, want %d", answered, want)
+	}
+	s := openStream(t, api)
+	send(t, s, large())
+	results(t, s, 1)
 }
