@@ -41,6 +41,7 @@ type App struct {
 	layers   *layers       // nil if the store is memory
 	without  *withoutStore // of the layers; nil without them
 	trial    *trial        // of the candidate; nil without one
+	xds      *xds          // nil if the policy comes from files
 	// certificates is nil without TLS.
 	certificates *certificates
 	gateway      *gatewaySource // nil without a gateway file
@@ -88,7 +89,15 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	if a.certificates, err = newCertificates(&s); err != nil {
 		return nil, err
 	}
+	if s.XDS != nil {
+		if a.xds, err = a.startXDS(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if a.store, err = openStore(ctx, s, a.nodes.Observe); err != nil {
+		if a.xds != nil {
+			a.xds.close()
+		}
 		return nil, err
 	}
 	a.keeper = a.newKeeper()
@@ -380,6 +389,9 @@ func (a *App) Close() error {
 	a.closing.Do(func() {
 		a.end()
 		a.closeDoors()
+		if a.xds != nil {
+			a.xds.close()
+		}
 		if a.trial != nil {
 			a.trial.close()
 		}

@@ -52,6 +52,9 @@ type Settings struct {
 	// EnvoyConfig is a directory with a configuration of envoyproxy/ratelimit,
 	// which then is the policy. There is no PolicyFile besides.
 	EnvoyConfig string
+	// XDS has the policy sent by a management server, such as Envoy Gateway's. Nil means
+	// that it is read from files.
+	XDS *XDSSettings
 	// EnvoyIndependent has each descriptor of a request from Envoy charged by
 	// itself, as envoyproxy/ratelimit does, rather than all or none.
 	EnvoyIndependent bool
@@ -234,6 +237,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if s.EnvoyConfig != "" && s.PolicyFile != "" {
 		bad("envoy config: there is a policy file as well; give one of them")
+	}
+	if s.XDS != nil {
+		problems = append(problems, s.XDS.mistakes(&s)...)
 	}
 	problems = append(problems, s.dashboardMistakes()...)
 	if s.DenialLog && s.NoInsight {

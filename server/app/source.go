@@ -78,6 +78,10 @@ func newSource(s *Settings) (*source, error) {
 	if s.EnvoyConfig != "" {
 		src.file, src.envoy = s.EnvoyConfig, true
 	}
+	if s.XDS != nil {
+		src.file, src.fixed = s.XDS.Server, errFromXDS.Error()
+		return src, nil // It has a policy when the first has come.
+	}
 	return src, src.begin()
 }
 
@@ -225,13 +229,19 @@ func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 		s.logger.Info("the policy file holds what is in force", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash))
 		return now, unchanged, nil
 	}
+	s.tellChange(before, reason)
+	return now, changed, nil
+}
+
+// tellChange tells that another policy than the one before is in force.
+func (s *source) tellChange(before decide.Policy, reason string) {
+	now := s.now()
 	s.counts[changed].Add(1)
 	if before.Set != nil {
 		s.history.add(difference(before.Set, now, reason))
 	}
 	s.logger.Info("the policy has changed", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash), slog.Int("rules", len(now.Rules())), slog.String("before", before.Hash))
 	s.warn()
-	return now, changed, nil
 }
 
 // fail notes and tells that what was in force stays.

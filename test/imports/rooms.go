@@ -105,6 +105,7 @@ func Rooms() []Room {
 		{"server/decide", []string{".", "internal/errtext", "flow", "store", "policy", "policy/explain", "policy/inprogress", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},
 		{"server/wire", nil},
+		{"server/envoyxds", []string{".", "internal/errtext", "policy", "policy/nested", "server/wire"}},
 		{"server/dashboard", []string{".", "server/decide", "server/insightapi", "telemetry/*"}},
 		{"server/insightapi", []string{".", "internal/errtext", "store", "policy", "server/decide", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with

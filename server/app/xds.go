@@ -1,0 +1,158 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/headgate/headgate/policy/nested"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/envoyxds"
+)
+
+// XDSSettings say which management server sends the configuration of envoyproxy/ratelimit, which is
+// the policy then.
+type XDSSettings struct {
+	// Server is the address, host:port. Required.
+	Server string
+	// Node is the id of this node, by which the server chooses what to send. Empty means
+	// "default", as in envoyproxy/ratelimit. Metadata are further properties of the node.
+	Node     string
+	Metadata map[string]string
+	// Headers are sent to the server: a token, for instance.
+	Headers map[string]string
+	// TLS has the connection secured. CA is the file with the authorities that the server's
+	// certificate is checked with; empty means those of the host. ServerName is what the
+	// certificate must be for; empty means the host of Server. Cert and Key are the files of a
+	// certificate that is shown to the server; empty means none. All files are in PEM form,
+	// and are read when the service begins.
+	TLS                       bool
+	CA, ServerName, Cert, Key string
+}
+
+// config is how the connection is secured; nil means that it is not.
+func (s *XDSSettings) config() (*tls.Config, error) {
+	if !s.TLS {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.ServerName}
+	if s.CA != "" {
+		text, err := os.ReadFile(s.CA)
+		if err != nil {
+			return nil, fmt.Errorf("the management server's authorities: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("there is no certificate in PEM form in %s", s.CA)
+		}
+	}
+	if s.Cert != "" || s.Key != "" {
+		pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+		if err != nil {
+			return nil, fmt.Errorf("the certificate for the management server: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// mistakes are those that do not need the files.
+func (s *XDSSettings) mistakes(all *Settings) []string {
+	var problems []string
+	if p := checkListen(s.Server); p != "" {
+		problems = append(problems, "xds server: "+p)
+	}
+	if !s.TLS && (s.CA != "" || s.ServerName != "" || s.Cert != "" || s.Key != "") {
+		problems = append(problems, "xds server: there are files or a name for TLS, but TLS is off; turn it on")
+	}
+	if all.EnvoyConfig != "" || all.PolicyFile != "" || all.Candidate != "" {
+		problems = append(problems, "xds server: there is a policy file, a directory or a candidate as well; a management server sends the whole policy")
+	}
+	return problems
+}
+
+// xds receives the policy from a management server.
+type xds struct {
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+// startXDS begins to receive, and returns when there is a policy.
+func (a *App) startXDS(ctx context.Context) (*xds, error) {
+	set := a.settings.XDS
+	secured, err := set.config()
+	if err != nil {
+		return nil, &SettingsError{[]string{"xds server: " + err.Error()}}
+	}
+	first := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(first) })
+	client, err := envoyxds.New(envoyxds.Options{
+		Address: set.Server, Node: cmp.Or(set.Node, "default"), Metadata: set.Metadata, Headers: set.Headers, TLS: secured, Logger: a.settings.Logger,
+		Apply: func(version, hash string, domains []nested.Domain) error {
+			if err := a.source.receive(version, hash, domains); err != nil {
+				return err
+			}
+			begun()
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, &SettingsError{[]string{"xds server: " + err.Error()}}
+	}
+	x := new(xds)
+	ctxRun, end := context.WithCancel(context.WithoutCancel(ctx))
+	x.end = end
+	x.running.Go(func() { client.Run(ctxRun) })
+	a.settings.Logger.Info("waiting for the policy", slog.String("server", set.Server))
+	select {
+	case <-first:
+		return x, nil
+	case <-ctx.Done():
+		x.close()
+		return nil, &unavailable{"the management server at " + set.Server + " has sent no policy", context.Cause(ctx)}
+	}
+}
+
+func (x *xds) close() {
+	x.end()
+	x.running.Wait()
+}
+
+// receive puts in force what a management server has sent, unless it is in force already. An error
+// says what is wrong with it; what was in force stays in force then.
+func (s *source) receive(version, hash string, domains []nested.Domain) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	because := "the management server sent version " + version
+	before := s.now()
+	if before.Set != nil && before.Hash == hash {
+		s.counts[unchanged].Add(1)
+		s.failed.Store(nil)
+		return nil
+	}
+	tree, set, err := nested.New(domains, s.options...)
+	if err != nil {
+		if before.Set == nil {
+			s.logger.Error("there is no policy yet: the management server sent one with mistakes", slog.String("error", err.Error()))
+			return err
+		}
+		s.fail(because, err)
+		return err
+	}
+	s.put(decide.Policy{Set: set, Nested: tree, Version: before.Version + 1, Hash: hash})
+	s.failed.Store(nil)
+	if before.Set == nil {
+		return nil
+	}
+	s.tellChange(before, because)
+	return nil
+}
+
+// errFromXDS is why a policy that a management server sends cannot be read again.
+var errFromXDS = errors.New("the policy comes from a management server, which sends it when it changes")
