@@ -60,6 +60,9 @@ func TestReserveAndSettle(t *testing.T) {
 	ask("/v1/reserve", `{"descriptor":{},"cost":41,"id":"a"}`, 409)
 	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
 	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
+	ask("/v1/settle", `{"reservation":{"id":"a","expires_in_ms":30000,"more":{"of":["it"]}},"cost":25}`, 200, 75, 950)
+	ask("/v1/settle", `{"reservation":{"id":7},"cost":25}`, 400)
+	ask("/v1/settle", `{"reservation":{},"cost":25}`, 422)
 	ask("/v1/settle", `{"reservation":"a","cost":26}`, 409)
 	if a := ask("/v1/settle", `{"reservation":"a","cost":-1}`, 422); len(a.Errors) != 1 || a.Errors[0].Detail != "is -1, must be 0 to 1000000000" {
 		t.Errorf("a cost below zero: %+v", a.Errors)
