@@ -4,6 +4,7 @@ ARG VERSION=devel
 WORKDIR /src
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/headgate ./server/cmd/headgate && \
+	mkdir -p /out/bin && ln -s /headgate /out/bin/ratelimit && \
 	mkdir -p /out/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/
 
 FROM scratch

@@ -251,15 +251,32 @@ func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry 
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
+	if a.settings.LikeRatelimit {
+		s.Handler = healthcheck(s.Handler)
+	}
 	if a.certificates != nil {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "headgate_tls_certificate_expiry_timestamp_seconds",
 			Help: "When the certificate in force expires, in seconds since 1970.",
 		}, a.certificates.notAfter))
+		if a.settings.LikeRatelimit {
+			return s, nil
+		}
 		s.TLSConfig = a.certificates.config()
 		return tlsServer{s}, nil
 	}
 	return s, nil
+}
+
+// healthcheck answers GET /healthcheck as /readyz.
+func healthcheck(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthcheck" {
+			r = r.Clone(r.Context())
+			r.URL.Path = "/readyz"
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // leaving asks callers with a connection open to look elsewhere after their next

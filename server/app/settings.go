@@ -55,6 +55,9 @@ type Settings struct {
 	// XDS has the policy sent by a management server, such as Envoy Gateway's. Nil means
 	// that it is read from files.
 	XDS *XDSSettings
+	// LikeRatelimit serves as envoyproxy/ratelimit does, which others have set up: only gRPC
+	// is served with TLS, and GET /healthcheck answers as /readyz.
+	LikeRatelimit bool
 	// EnvoyIndependent has each descriptor of a request from Envoy charged by
 	// itself, as envoyproxy/ratelimit does, rather than all or none.
 	EnvoyIndependent bool

@@ -36,6 +36,7 @@ const (
 type root struct {
 	Serve     serve           `cmd:"" help:"Serve decisions over HTTP, gRPC and Redis's protocol."`
 	Gateway   gatewayCommand  `cmd:"" help:"Pass on to upstream servers what the rules admit."`
+	Ratelimit ratelimit       `cmd:"" help:"Serve in place of envoyproxy/ratelimit, told by its environment variables."`
 	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
 	Permit    permit          `cmd:"" help:"Run a command under a permit that processes share, and see who holds permits."`
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`

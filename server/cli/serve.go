@@ -17,6 +17,7 @@ type serve struct {
 
 	EnvoyConfig    string   `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, each with a domain." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
 	XDS            xdsFlags `embed:"" prefix:"xds-"`
+	LikeRatelimit  bool     `name:"like-ratelimit" hidden:""`
 	EnvoyEach      bool     `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
 	Listen         string   `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
 	GRPCListen     string   `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
@@ -41,7 +42,7 @@ func (serve) Help() string {
 func (s *serve) Run(c *call) error {
 	settings := app.Settings{
 		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen,
-		EnvoyConfig: s.EnvoyConfig, XDS: s.XDS.settings(), EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
+		EnvoyConfig: s.EnvoyConfig, XDS: s.XDS.settings(), LikeRatelimit: s.LikeRatelimit, EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
 	}
 	s.fill(c, &settings)
 	settings.RESPToken = c.token("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -207,5 +209,49 @@ func TestXDSBeforeItsPolicy(t *testing.T) {
 	}
 	if code := exitCode(t, cmd.Wait()); code != 3 || strings.Contains(log.String(), "msg=serving") || !strings.Contains(log.String(), "has sent no policy") {
 		t.Errorf("it ended with %d:\n%s", code, log.String())
+	}
+}
+
+// TestInPlaceOfRatelimit: with the environment that Envoy Gateway gives to envoyproxy/ratelimit, and
+// by the name of its program, Headgate is in its place.
+func TestInPlaceOfRatelimit(t *testing.T) {
+	t.Parallel()
+	awayFromMidnight(t)
+	at := net.JoinHostPort("127.0.0.1", fmt.Sprint(servers.Port(t)))
+	m := startManagement(t, at, cache.NewSnapshotCache(true, cache.IDHash{}, nil))
+	m.send(t, "1", config("edge", &rls.RateLimitDescriptor{Key: "user", RateLimit: perDay(2)}))
+	redis := servers.Start(t, servers.Redis)
+	named := filepath.Join(t.TempDir(), "ratelimit")
+	program, err := filepath.Abs(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, named); err != nil {
+		t.Fatal(err)
+	}
+	ports := freePorts(t, 2)
+	cmd := command(t, named)
+	cmd.Env = append(os.Environ(), "HOST=127.0.0.1", "PORT="+ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT="+ports[1],
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr(), "REDIS_TIMEOUT=20s", "USE_STATSD=false", "LOG_LEVEL=info", "RUNTIME_WATCH_ROOT=false",
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+at, "CONFIG_GRPC_XDS_NODE_ID="+xdsNode, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // It was killed.
+	})
+	client := rateLimiter(t, net.JoinHostPort("127.0.0.1", ports[1]))
+	asked := &pb.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: "a"}}},
+	}}
+	for _, want := range []string{"OK | OK 1", "OK | OK 0", "OVER_LIMIT | OVER_LIMIT 0"} {
+		if got := strings.Split(told(t, client, asked), " of")[0]; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	s := &server{base: "http://127.0.0.1:" + ports[0]}
+	if a, err := s.ask(&http.Client{Timeout: within}, "/healthcheck", ""); err != nil || a.status != http.StatusOK {
+		t.Errorf("/healthcheck: %d, %v", a.status, err)
 	}
 }

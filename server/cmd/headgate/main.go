@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/headgate/headgate/server/cli"
@@ -18,5 +19,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	// After the first signal the next one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr, version))
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == "ratelimit" && len(args) == 0 {
+		args = []string{"ratelimit"} // in place of the program of that name
+	}
+	os.Exit(cli.Run(ctx, args, os.Stdout, os.Stderr, version))
 }
