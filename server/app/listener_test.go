@@ -53,5 +53,7 @@ func TestBoundedListener(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	<-ended
+	if err := <-ended; err == nil {
+		t.Error("it accepts after it was closed")
+	}
 }

@@ -109,7 +109,7 @@ func (a *App) startXDS(ctx context.Context) (*xds, error) {
 	ctxRun, end := context.WithCancel(context.WithoutCancel(ctx))
 	x.end = end
 	x.running.Go(func() { client.Run(ctxRun) })
-	a.settings.Logger.Info("waiting for the policy", slog.String("server", set.Server))
+	a.settings.Logger.InfoContext(ctx, "waiting for the policy", slog.String("server", set.Server))
 	select {
 	case <-first:
 		return x, nil

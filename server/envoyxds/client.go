@@ -109,7 +109,7 @@ func (c *Client) Run(ctx context.Context) {
 		if received {
 			pause = c.options.pause
 		}
-		c.options.Logger.Warn("the management server is not there; what was in force stays",
+		c.options.Logger.WarnContext(ctx, "the management server is not there; what was in force stays",
 			slog.String("server", c.options.Address), slog.String("error", errtext.Text(err)), slog.Duration("again_in", pause))
 		// Not all clients are to come back at once.
 		timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
@@ -147,7 +147,7 @@ func (c *Client) stream(ctx context.Context) (received bool, err error) {
 		}
 		if !received {
 			received = true
-			c.options.Logger.Info("the management server answers", slog.String("server", c.options.Address))
+			c.options.Logger.InfoContext(ctx, "the management server answers", slog.String("server", c.options.Address))
 		}
 		request = &discovery.DiscoveryRequest{TypeUrl: ResourceType, ResponseNonce: response.GetNonce()}
 		if refused := c.take(response); refused != nil {
