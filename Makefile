@@ -73,6 +73,14 @@ simulate: ## put adaptive limits and their peers before a simulated server and w
 monitoring: ## write the alert rules and dashboards in deploy/monitoring from the tables in test/monitoring
 	cd test && $(GO) test -count=1 -run '^TestWritten$$' ./monitoring -args -write
 
+.PHONY: lab
+lab: ## build the Lab of the dashboard, and docs/lab.html, from internal/lab
+	GOOS=js GOARCH=wasm $(GO) build -trimpath -ldflags '-s -w' -o bin/lab.wasm ./internal/lab/wasm
+	gzip -9 -n -c bin/lab.wasm >server/dashboard/static/lab.wasm.gz
+	cp "$$($(GO) env GOROOT)/lib/wasm/wasm_exec.js" server/dashboard/static/vendor/wasm_exec.js
+	chmod 644 server/dashboard/static/vendor/wasm_exec.js
+	cd server && $(GO) test -count=1 -run '^TestLabPage$$' ./dashboard -args -write
+
 .PHONY: chaos
 chaos: ## break Redis and Valkey under load, in every topology, and write the table of docs/failures.md (six minutes)
 	scripts/install-test-programs

@@ -65,10 +65,18 @@ func (h *Handler) Close() { h.stream.close() }
 const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
+// policyOfLab is what the page with the Lab may do besides: run what is compiled to
+// WebAssembly. A browser keeps the policy of the document, so that links to this page and
+// away from it load another one.
+var policyOfLab = strings.Replace(policyOfContent, "script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'", 1)
+
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := w.Header()
 	to.Set("Content-Security-Policy", policyOfContent)
+	if r.URL.Path == "/lab" {
+		to.Set("Content-Security-Policy", policyOfLab)
+	}
 	to.Set("X-Content-Type-Options", "nosniff")
 	to.Set("Referrer-Policy", "no-referrer")
 	to.Set("Cross-Origin-Opener-Policy", "same-origin")

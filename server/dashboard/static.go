@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"io"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -22,7 +23,7 @@ var files embed.FS
 // asset is a file as it is served.
 type asset struct {
 	kind         string
-	plain, small []byte // as it is, and compressed
+	plain, small []byte // as it is, nil if it is kept compressed only, and compressed
 	tag          string
 }
 
@@ -37,13 +38,17 @@ var assets = sync.OnceValue(func() map[string]*asset {
 		if err != nil {
 			return err
 		}
-		var small bytes.Buffer
-		to, _ := gzip.NewWriterLevel(&small, gzip.BestCompression) // The level is a right one.
-		_, _ = to.Write(text)                                      // A buffer takes everything.
-		_ = to.Close()
+		plain, small := text, text
+		if short, zipped := strings.CutSuffix(name, ".gz"); zipped {
+			name, plain = short, nil
+		} else {
+			small = zip(text)
+		}
 		sum := sha256.Sum256(text)
 		kind := mime.TypeByExtension(path.Ext(name))
 		switch path.Ext(name) {
+		case ".wasm":
+			kind = "application/wasm"
 		case ".js":
 			kind = "text/javascript; charset=utf-8"
 		case ".css":
@@ -55,7 +60,7 @@ var assets = sync.OnceValue(func() map[string]*asset {
 		case ".html":
 			kind = "text/html; charset=utf-8"
 		}
-		all[strings.TrimPrefix(name, "static")] = &asset{kind, text, small.Bytes(), `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
+		all[strings.TrimPrefix(name, "static")] = &asset{kind, plain, small, `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
 		return nil
 	})
 	if err != nil {
@@ -64,10 +69,27 @@ var assets = sync.OnceValue(func() map[string]*asset {
 	return all
 })
 
+// zip compresses a text.
+func zip(text []byte) []byte {
+	var small bytes.Buffer
+	to, _ := gzip.NewWriterLevel(&small, gzip.BestCompression) // The level is a right one.
+	_, _ = to.Write(text)                                      // A buffer takes everything.
+	_ = to.Close()
+	return small.Bytes()
+}
+
+func unzip(small []byte) ([]byte, error) {
+	from, err := gzip.NewReader(bytes.NewReader(small))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(from)
+}
+
 // pages are the paths that people see. All of them are one file, whose script shows what
 // the path says.
 var pages = map[string]bool{
-	"/": true, "/rule": true, "/clients": true, "/key": true, "/denials": true, "/store": true, "/policy": true, "/flow": true, "/audit": true,
+	"/": true, "/rule": true, "/clients": true, "/key": true, "/denials": true, "/store": true, "/policy": true, "/flow": true, "/lab": true, "/audit": true,
 }
 
 // serveStatic answers a request for a page or for what it is made of.
@@ -96,9 +118,15 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text := a.plain
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	switch {
+	case strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"):
 		to.Set("Content-Encoding", "gzip")
 		text = a.small
+	case text == nil:
+		var err error
+		if text, err = unzip(a.small); err != nil {
+			panic(err) // It is a part of the program.
+		}
 	}
 	if r.Method == http.MethodGet {
 		_, _ = w.Write(text) // There is nobody to tell.

@@ -225,7 +225,7 @@ func TestPages(t *testing.T) {
 	if len(links) != len(evil) {
 		t.Errorf("%d keys are shown of %d", len(links), len(evil))
 	}
-	pages := append([]string{"/", "/rule", "/rule?rule=named", "/rule?rule=downloads", "/clients", "/clients?rule=named", "/denials", "/store", "/policy", "/flow", "/audit"}, links...)
+	pages := append([]string{"/", "/rule", "/rule?rule=named", "/rule?rule=downloads", "/clients", "/clients?rule=named", "/denials", "/store", "/policy", "/flow", "/lab", "/audit"}, links...)
 	for _, theme := range []string{"light", "dark"} {
 		do(t, ctx, func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
 			_, err := cdp.Call(ctx, tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
@@ -251,7 +251,7 @@ func TestPages(t *testing.T) {
 			}
 			do(t, ctx, chromedp.EmulateViewport(390, 844))
 			// Charts follow the width of the window a frame or two later.
-			wide := 0
+			var wide int
 			for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
 				if wide = eval[int](t, ctx, "document.documentElement.scrollWidth"); wide <= 390 || time.Now().After(end) {
 					break

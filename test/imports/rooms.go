@@ -42,6 +42,8 @@ func Rooms() []Room {
 		// What consumers of queues share: how tries end, and who may begin.
 		{"internal/attempt", []string{".", "flow"}},
 		{"internal/dispatch", []string{".", "flow", "internal/attempt"}},
+		// The Lab, which the dashboard has compiled to WebAssembly: only its tests import it.
+		{"internal/lab", []string{".", "store/*"}},
 		// What the tests of several modules share; only they import it.
 		{"internal", nil},
 

@@ -10,7 +10,12 @@ import * as policy from "/policy.js";
 import * as flow from "/flow.js";
 import * as audit from "/audit.js";
 
-const pages = { "/": now, "/rule": rule, "/clients": clients, "/key": key, "/denials": denials, "/store": store, "/policy": policy, "/flow": flow, "/audit": audit };
+// The Lab is loaded where it is looked at: it is larger than all other pages.
+const lab = { title: "Lab", show: async (page) => {
+  if (!document.querySelector("link[href='/lab.css']")) document.head.append(h("link", { rel: "stylesheet", href: "/lab.css" }));
+  await (await import("/lab.js")).show(page);
+} };
+const pages = { "/": now, "/rule": rule, "/clients": clients, "/key": key, "/denials": denials, "/store": store, "/policy": policy, "/flow": flow, "/lab": lab, "/audit": audit };
 const main = document.getElementById("main"), nav = document.getElementById("nav"), status = document.getElementById("status"), words = document.getElementById("status-text"), facts = document.getElementById("facts");
 let page, stream, last, needed = false;
 
@@ -129,6 +134,8 @@ document.addEventListener("click", (e) => {
   const a = e.target.closest?.("a[data-link]");
   if (!a || e.defaultPrevented || e.button || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return;
   e.preventDefault();
+  // Only the document of the Lab may run WebAssembly, so that it is another one.
+  if ((a.pathname === "/lab") !== (location.pathname === "/lab")) { location.href = a.href; return; }
   const same = a.pathname === location.pathname;
   history.pushState(null, "", a.href);
   show(!same);

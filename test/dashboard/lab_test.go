@@ -1,0 +1,156 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/lab"
+)
+
+// labTrace is a trace by chance, as Go and as JavaScript take it.
+func labTrace(random *rand.Rand) (lab.Trace, string) {
+	t := lab.Trace{Length: time.Minute, Every: 500 * time.Millisecond}
+	requests, terms := [][]int64{}, [][]int64{}
+	period := time.Duration(1+random.IntN(20)) * time.Second
+	for at := time.Duration(0); at < t.Length && len(terms) < 4; at += time.Duration(1+random.IntN(30)) * time.Second {
+		count, burst := 1+random.Int64N(30), 1+random.Int64N(30)
+		t.Terms = append(t.Terms, lab.Terms{From: at, Count: count, Burst: burst, Period: period})
+		terms = append(terms, []int64{at.Milliseconds(), count, burst, period.Milliseconds()})
+	}
+	for range random.IntN(200) {
+		at, cost := time.Duration(random.IntN(60_000))*time.Millisecond, 1+random.Int64N(3)
+		t.Requests = append(t.Requests, lab.Request{At: at, Cost: cost})
+		requests = append(requests, []int64{at.Milliseconds(), cost})
+	}
+	text, err := json.Marshal(map[string]any{"requests": requests, "terms": terms, "length": t.Length.Milliseconds(), "every": t.Every.Milliseconds()})
+	if err != nil {
+		panic(err) // Numbers encode.
+	}
+	return t, string(text)
+}
+
+// TestLab: the WebAssembly that is served decides as the code of this tree does, and the page
+// plays, steps, and goes on with a limit that is changed meanwhile. The same page opens as a
+// file.
+func TestLab(t *testing.T) {
+	s := start(t)
+	ctx := browser(t)
+	signIn(t, ctx, s)
+	shown := `document.getElementById("main")?.dataset.shown === "/lab" && document.querySelector(".lane .figure b")?.textContent !== ""`
+	// The link loads another document, which may run WebAssembly.
+	do(t, ctx, chromedp.Click(`nav a[href="/lab"]`), chromedp.WaitVisible(".lane"))
+	until(t, ctx, shown)
+
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		trace, text := labTrace(random)
+		lanes, err := lab.Run(trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Error string
+			Lanes []struct {
+				Name             string
+				Limits           []string
+				Answers, Samples [][3]float64
+			}
+		}
+		if err := json.Unmarshal([]byte(eval[string](t, ctx, "JSON.stringify(headgateLab("+text+"))")), &got); err != nil || len(got.Lanes) != len(lanes) {
+			t.Fatalf("%v, %s: %s", err, got.Error, text)
+		}
+		for i, want := range lanes {
+			l := got.Lanes[i]
+			if l.Name != want.Name || fmt.Sprint(l.Limits) != fmt.Sprint(want.Limits) || len(l.Answers) != len(want.Answers) || len(l.Samples) != len(want.Samples) {
+				t.Fatalf("%s: %+v", want.Name, l)
+			}
+			for n, a := range want.Answers {
+				retry := a.RetryAfter.Seconds() * 1000
+				if a.RetryAfter == headgate.Never {
+					retry = -1
+				}
+				if g := l.Answers[n]; (g[0] == 1) != a.Allowed || g[1] != a.Delay.Seconds()*1000 || g[2] != retry {
+					t.Fatalf("%s: the answer %d is %v in the browser and %+v here: make lab; %s", want.Name, n, g, a, text)
+				}
+			}
+			for n, a := range want.Samples {
+				if g := l.Samples[n]; int64(g[0]) != a.Used || int64(g[1]) != a.Capacity || (g[2] == 1) != a.Blocked {
+					t.Fatalf("%s: the sample %d is %v in the browser and %+v here: make lab; %s", want.Name, n, g, a, text)
+				}
+			}
+		}
+	}
+
+	use := func() {
+		t.Helper()
+		set := func(id, value, event string) {
+			t.Helper()
+			_ = eval[bool](t, ctx, fmt.Sprintf(`(() => { const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event(%q)); return true; })()`, id, value, event))
+		}
+		row := func(name string) string {
+			return fmt.Sprintf(`[...document.querySelectorAll("tbody tr")].find((r) => r.cells[0].textContent === %q).innerText.split("\t").join(" ")`, name)
+		}
+		set("trace", "boundary", "change")
+		until(t, ctx, row("Fixed window")+` === "Fixed window 20 0 20 –" && `+row("Sliding window")+` === "Sliding window 10 10 10 –"`)
+		do(t, ctx, chromedp.Click(".labplay button:nth-child(2)"))
+		until(t, ctx, `document.querySelector(".labclock").textContent === "19.1 s"`)
+		do(t, ctx, chromedp.Click(".labplay button:nth-child(1)"))
+		until(t, ctx, `parseFloat(document.querySelector(".labclock").textContent) > 19.3`)
+		do(t, ctx, chromedp.Click(".labplay button:nth-child(1)"))
+		set("cursor", "19980", "input")
+		set("count", "15", "input")
+		until(t, ctx, `document.body.innerText.includes("The limit was changed at 20.0 s. What was used stays used.") && `+row("Sliding window")+`.startsWith("Sliding window 15 ")`)
+		set("trace", "pasted", "change")
+		set("paste", "1\n2\nnonsense\n203.0.113.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n", "input")
+		until(t, ctx, row("Token bucket")+`.startsWith("Token bucket 2 0")`)
+		set("paste", "203.0.113.7 - - [17/May/2015:10:05:03 +0000] x\n203.0.113.7 - - [17/May/2015:12:05:43 +0200] x\n", "input")
+		until(t, ctx, row("Token bucket")+`.startsWith("Token bucket 2 0 1")`)
+		set("trace", "drawn", "change")
+		do(t, ctx, chromedp.SendKeys(".labtrace", kb.ArrowRight+kb.ArrowUp+kb.ArrowUp+kb.ArrowUp))
+		until(t, ctx, row("Token bucket")+`.startsWith("Token bucket 3 0 3")`)
+		if problem := eval[string](t, ctx, `document.querySelector(".note.bad:not([hidden])")?.textContent || ""`); problem != "" {
+			t.Error(problem)
+		}
+	}
+	use()
+	// Away from the Lab, nothing may be compiled.
+	do(t, ctx, chromedp.Click(`nav a[href="/flow"]`), chromedp.WaitVisible(`nav a[href="/flow"][aria-current]`))
+	if got := eval[string](t, ctx, `WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])).then(() => "compiled", (e) => e.name)`); got != "CompileError" {
+		t.Errorf("a page compiles WebAssembly: %s", got)
+	}
+}
+
+// TestLabFile: the page in the docs opens as a file, with no server anywhere.
+func TestLabFile(t *testing.T) {
+	file, err := filepath.Abs(filepath.Join("..", "..", "docs", "lab.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := url.URL{Scheme: "file", Path: file}
+	want := regexp.MustCompile(`data-shown="/lab"(?s:.*)<td>Token bucket</td><td class="n">28</td><td class="n"><span class="bad">19</span></td>`)
+	for end := time.Now().Add(within); ; {
+		ctx, cancel := context.WithDeadline(t.Context(), end.Add(within))
+		out, err := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--user-data-dir="+t.TempDir(), "--dump-dom", address.String()).Output()
+		cancel()
+		if want.Match(out) {
+			return
+		}
+		// The budget of virtual time may end before a busy machine has compiled the code.
+		if time.Now().After(end) {
+			text := regexp.MustCompile(`(?s)<main.*</main>`).Find(out)
+			t.Fatalf("the file does not show the Lab: %v\n%.3000s", err, text)
+		}
+	}
+}
