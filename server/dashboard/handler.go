@@ -197,6 +197,10 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.o.Audit.Add(insightapi.Entry{Who: r.RemoteAddr, What: "login"})
 		refuse(w, http.StatusUnauthorized, "this is not the admin token of the server")
 	default:
+		// Only failures are held against an address: many people may share one.
+		if err := h.o.Logins.Refund(r.Context(), network(r.RemoteAddr), 1, verdict.At); err != nil {
+			h.o.Logger.WarnContext(r.Context(), "a successful attempt to sign in counts as a failed one", slog.Any("error", err))
+		}
 		h.o.Audit.Add(insightapi.Entry{Who: r.RemoteAddr, What: "login", OK: true})
 		http.SetCookie(w, h.cookie(h.sessions.begin(), int(sessionFor.Seconds())))
 		w.WriteHeader(http.StatusNoContent)

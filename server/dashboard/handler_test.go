@@ -53,7 +53,7 @@ func newSite(t *testing.T, o Options) *site {
 			return s.store.Take(ctx, op, checks, nil)
 		},
 	})
-	o.Logins = headgate.New(memory.New(), headgate.MustRule("dashboard.login", headgate.PerMinute(5)))
+	o.Logins = headgate.New(memory.New(), headgate.MustRule("dashboard.login", headgate.PerHour(5)))
 	s.handler = New(o)
 	s.Server = httptest.NewServer(s.handler)
 	t.Cleanup(func() {
@@ -115,6 +115,40 @@ func (s *site) signIn(t *testing.T) *http.Response {
 	return s.status(t, http.StatusNoContent, "POST", "/session", `{"token":"`+token+`"}`)
 }
 
+// TestSharedAddress: people with the token sign in as often as they like from one address, and
+// attempts that fail push nothing out of the audit.
+func TestSharedAddress(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Options{Token: token})
+	s.audit.Add(insightapi.Entry{What: "reset", OK: true})
+	for range 12 {
+		s.signIn(t)
+	}
+	for range 300 {
+		s.audit.Add(insightapi.Entry{What: "login"})
+	}
+	failed, resets := 0, 0
+	all := s.audit.Entries()
+	for i, e := range all {
+		if i > 0 && e.At > all[i-1].At {
+			t.Errorf("the entry %d is newer than the one before", i)
+		}
+		switch {
+		case e.What == "login" && !e.OK:
+			failed++
+		case e.What == "reset":
+			resets++
+		}
+	}
+	if failed != 200 || resets != 1 || len(all) != 213 {
+		t.Errorf("%d entries: %d failed attempts and %d resets", len(all), failed, resets)
+	}
+	for range 5 {
+		s.status(t, http.StatusUnauthorized, "POST", "/session", `{"token":"wrong"}`)
+	}
+	s.status(t, http.StatusTooManyRequests, "POST", "/session", `{"token":"`+token+`"}`)
+}
+
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{Token: token, Hosts: []string{"limits.example"}})
@@ -139,8 +173,10 @@ func TestSessions(t *testing.T) {
 	s.status(t, http.StatusOK, "GET", "/", "", "Host", "localhost")
 	s.status(t, http.StatusNoContent, "DELETE", "/session", "")
 	s.status(t, http.StatusUnauthorized, "GET", "/api/now", "", "Cookie", cookie.Name+"="+cookie.Value)
-	// Four attempts were made, and five are free.
+	// Three attempts failed, and five may.
 	s.signIn(t)
+	s.status(t, http.StatusBadRequest, "POST", "/session", `{`)
+	s.status(t, http.StatusBadRequest, "POST", "/session", `{`)
 	r := s.status(t, http.StatusTooManyRequests, "POST", "/session", `{"token":"`+token+`"}`)
 	if r.Header.Get("Retry-After") == "" {
 		t.Error("it does not say when to come again")

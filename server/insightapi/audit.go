@@ -16,9 +16,13 @@ type Audit struct {
 
 	mu      sync.Mutex
 	entries []Entry // the newest last
+	// failed are attempts to sign in that failed. Anybody can make these, so that they must
+	// not push out what people did.
+	failed []Entry
+	number int64
 }
 
-// maxEntries is how many entries are remembered.
+// maxEntries is how many entries are remembered, and as many attempts to sign in that failed.
 const maxEntries = 200
 
 // Entry is one thing that was done.
@@ -33,6 +37,8 @@ type Entry struct {
 	Detail string `json:"detail,omitempty"`
 	// OK says that it worked.
 	OK bool `json:"ok"`
+
+	number int64 // of all entries of this instance
 }
 
 // Add adds an entry, whose time is now.
@@ -43,18 +49,24 @@ func (a *Audit) Add(e Entry) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.entries) == maxEntries {
-		a.entries = slices.Delete(a.entries, 0, 1)
+	a.number++
+	e.number = a.number
+	list := &a.entries
+	if e.What == "login" && !e.OK {
+		list = &a.failed
 	}
-	a.entries = append(a.entries, e)
+	if len(*list) == maxEntries {
+		*list = slices.Delete(*list, 0, 1)
+	}
+	*list = append(*list, e)
 }
 
 // Entries are those that are remembered, the newest first.
 func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	list := append([]Entry{}, a.entries...)
-	slices.Reverse(list)
+	list := append(append([]Entry{}, a.entries...), a.failed...)
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(b.number, a.number) })
 	return list
 }
 
