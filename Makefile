@@ -35,6 +35,8 @@ LAUNCHERS := github.com/headgate/headgate/(test/servers|bench/internal/(limiterb
 ARGS      ?=
 FUZZTIME  ?= 30s
 TESTFLAGS ?=
+# Without it, make packages wants a tag and a clean tree, and gives the packages the tag's version.
+SNAPSHOT  ?= --snapshot
 
 .PHONY: help
 help: ## list the targets
@@ -111,7 +113,7 @@ lint: $(GOLANGCI_LINT) ## check style, mistakes, import rules, and that every go
 
 .PHONY: packages
 packages: $(GORELEASER) ## build the binaries and packages of a release into bin/packages, and publish nothing (minutes)
-	$(GORELEASER) release --snapshot --clean
+	$(GORELEASER) release $(SNAPSHOT) --clean
 
 .PHONY: tidy
 tidy: ## make every go.mod and go.sum as `go mod tidy` wants them, without a version to fetch
