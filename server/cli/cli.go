@@ -42,6 +42,7 @@ type root struct {
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
 	Doctor    doctor          `cmd:"" help:"Look at a store for what makes trouble."`
 	Lint      lintRequest     `cmd:"" help:"Find mistakes and traps in policy files."`
+	Document  documentRequest `cmd:"" help:"Write what an API's documentation should say of its limits."`
 	Top       topReport       `cmd:"" help:"Show who uses which rule most, and who is denied."`
 	Tail      tailReport      `cmd:"" help:"Show denials as they happen, with their reasons."`
 	Load      loadRequest     `cmd:"" help:"Send requests to a service, and measure how many it bears and whether its limits are true."`

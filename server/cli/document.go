@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate/server/app"
+	"github.com/headgate/headgate/server/document"
+)
+
+// documentRequest is the command that writes what an API's clients are told of its limits.
+type documentRequest struct {
+	File    string   `arg:"" help:"Policy file."`
+	Format  string   `help:"What to write: markdown, html or openapi." type:"choice" of:"markdown html openapi" default:"markdown"`
+	Headers string   `help:"Headers that tell clients their limits: x-ratelimit, ratelimit-triple, draft-11 or none." type:"choice" of:"x-ratelimit ratelimit-triple draft-11 none" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	Title   string   `help:"The heading." default:"Rate limits"`
+	Keys    hashKeys `embed:""`
+}
+
+// Help is the detailed help.
+func (documentRequest) Help() string {
+	return "Written is what clients need: their limits by operation and tariff, the headers, the answer to a request that exceeds a limit, and how to retry. Rules in shadow, limits that all clients share, overrides, lists, and rules for certain clients or addresses are left out; the standard error says which rules, and why.\n\n" +
+		"Markdown and HTML are sections for a page, and openapi is a fragment with the response TooManyRequests."
+}
+
+// Run writes the document.
+func (r *documentRequest) Run(c *call) error {
+	if err := c.mistaken("headgate document --help lists what there is"); err != nil {
+		return err
+	}
+	key, old, err := r.Keys.read()
+	if err != nil {
+		return err
+	}
+	set, err := app.LoadPolicy(r.File, key, old)
+	if err != nil {
+		return err
+	}
+	d, err := document.New(set, document.Options{Title: r.Title, Dialect: r.Headers})
+	if err != nil {
+		return err
+	}
+	for _, l := range d.LeftOut {
+		fmt.Fprintf(c.stderr, "headgate: the rule %s is left out: %s\n", l.Rule, l.Why)
+	}
+	text := d.Markdown()
+	switch r.Format {
+	case "html":
+		text, err = d.HTML()
+	case "openapi":
+		text, err = d.OpenAPI()
+	}
+	if err != nil {
+		return fmt.Errorf("writing the document: %w", err)
+	}
+	fmt.Fprint(c.stdout, text)
+	return nil
+}
