@@ -1,8 +1,8 @@
 // Command tuning is a small web service that bears about 200 requests a second: it has four
-// workers, and each needs 20 ms for an item. A report keeps a worker busy for 200 ms.
+// workers, and each needs 20 ms for a page. A report keeps a worker busy for 200 ms.
 //
 //	go run . 127.0.0.1:8080
-//	curl http://127.0.0.1:8080/items/7
+//	curl http://127.0.0.1:8080/
 //
 // Requests wait for a worker in turn, so that the service gets slower the more it is asked
 // for, and far too slow when that is more than it can do. The page docs/tuning.md finds
@@ -40,8 +40,8 @@ func run(address string) error {
 		s.workers <- time.Now()
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, r *http.Request) {
-		s.work(w, r, 20*time.Millisecond, "item "+r.PathValue("id"))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.work(w, r, 20*time.Millisecond, "page")
 	})
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
 		s.work(w, r, 200*time.Millisecond, "report")

@@ -53,6 +53,7 @@ const (
 type Client struct {
 	options   Options
 	mix       mix
+	groups    groups
 	dialer    *dialer
 	transport *http.Transport // nil for HTTP/1.1
 	random    *rand.Rand
@@ -107,7 +108,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		}
 	}
 	// The same requests are chosen in each run, so that runs can be compared.
-	c := &Client{options: o, dialer: d, mix: newMix(o.Targets), random: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // G404: nothing is secret here.
+	c := &Client{options: o, dialer: d, mix: newMix(o.Targets), groups: newGroups(o.Targets), random: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // G404: nothing is secret here.
 	if o.HTTP2 {
 		c.transport = newTransport(d)
 	}

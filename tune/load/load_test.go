@@ -274,7 +274,8 @@ func TestMix(t *testing.T) {
 		}
 	})
 	targets := []*Target{
-		target(t, Request{URL: "http://service/fast", Weight: 9}),
+		target(t, Request{URL: "http://service/fast?a", Weight: 4}),
+		target(t, Request{URL: "http://service/fast", Weight: 5}),
 		target(t, Request{URL: "http://service/slow?x=1", Method: "POST", Body: []byte("text")}),
 	}
 	bubble(t, h, Options{Targets: targets}, func(t *testing.T, c *Client) {

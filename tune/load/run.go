@@ -34,7 +34,7 @@ func (c *Client) Run(ctx context.Context, shape Shape, expect []Expectation) (*M
 		return nil, err
 	}
 	r := &run{
-		client: c, shape: &shape, tally: newTally(&shape, len(c.options.Targets), expect),
+		client: c, shape: &shape, tally: newTally(&shape, c.groups, expect),
 		jobs: make(chan job), done: make(chan sender, c.options.Connections), began: time.Now(),
 	}
 	before := c.usage()
@@ -49,7 +49,7 @@ func (c *Client) Run(ctx context.Context, shape Shape, expect []Expectation) (*M
 		c.idle = append(c.idle, s)
 	}
 	passed := time.Since(r.began)
-	m := r.tally.measured(scheduled, paced, c.options.Targets)
+	m := r.tally.measured(scheduled, paced)
 	m.Rate, m.To = shape.Rate, shape.to()
 	if len(shape.Recorded) > 0 {
 		m.Rate, m.To = 0, 0
@@ -166,7 +166,7 @@ func (r *run) tell() (stop func()) {
 			select {
 			case <-ticker.C:
 				passed := time.Since(r.began)
-				m := r.tally.measured(0, passed, o.Targets)
+				m := r.tally.measured(0, passed)
 				m.Rate, m.To = r.shape.Rate, r.shape.to()
 				o.Progress(m)
 			case <-end:

@@ -45,6 +45,7 @@ type tally struct {
 	stretch time.Duration
 	windows []window
 	targets []targetTally
+	group   []int32 // which of these a target belongs to, or -1
 	served  int64
 	others  int64 // ended, but not served
 	looked  int64
@@ -65,6 +66,7 @@ type window struct {
 }
 
 type targetTally struct {
+	name         string
 	sent, served int64
 	latency      *hdrhistogram.Histogram
 }
@@ -74,15 +76,17 @@ type toldKey struct {
 	period time.Duration
 }
 
-func newTally(shape *Shape, targets int, expect []Expectation) *tally {
+func newTally(shape *Shape, g groups, expect []Expectation) *tally {
 	t := &tally{
 		lag: histogram(), latency: histogram(), classes: make(map[string]*hdrhistogram.Histogram),
 		stretch: max(shape.length()/points, time.Millisecond), limits: make(map[toldKey]int64),
-		expect: expect, over: make([]int64, len(expect)), all: shape.count(),
+		expect: expect, over: make([]int64, len(expect)), all: shape.count(), group: g.of,
 	}
 	t.m.Status, t.m.Errors = make(map[string]int64), make(map[string]int64)
-	if targets > 1 {
-		t.targets = make([]targetTally, min(targets, maxTargets))
+	if len(g.of) > 1 {
+		for _, name := range g.names {
+			t.targets = append(t.targets, targetTally{name: name, latency: coarse()})
+		}
 	}
 	return t
 }
@@ -159,13 +163,11 @@ func (t *tally) window(due time.Duration) *window {
 
 // one counts a request for its target.
 func (t *tally) one(o *one, counts bool) {
-	if int(o.target) >= len(t.targets) {
+	n := int(t.group[o.target])
+	if n < 0 || n >= len(t.targets) {
 		return
 	}
-	target := &t.targets[o.target]
-	if target.latency == nil {
-		target.latency = coarse()
-	}
+	target := &t.targets[n]
 	if !o.unsent {
 		target.sent++
 	}
@@ -232,7 +234,7 @@ func (t *tally) hints(o *one) {
 }
 
 // measured is what was counted so far, of requests that were due in a time.
-func (t *tally) measured(scheduled int64, passed time.Duration, targets []*Target) *Measurement {
+func (t *tally) measured(scheduled int64, passed time.Duration) *Measurement {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.m
@@ -260,7 +262,7 @@ func (t *tally) measured(scheduled int64, passed time.Duration, targets []*Targe
 	m.Rise = rise(m.Over)
 	for i := range t.targets {
 		target := &t.targets[i]
-		m.Targets = append(m.Targets, TargetMeasurement{Target: targets[i].Name, Sent: target.sent, Served: target.served, Latency: percentiles(target.latency)})
+		m.Targets = append(m.Targets, TargetMeasurement{Target: target.name, Sent: target.sent, Served: target.served, Latency: percentiles(target.latency)})
 	}
 	if t.limiter.Denied > 0 || len(t.limits) > 0 {
 		l := t.limiter

@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -147,4 +148,35 @@ func newMix(targets []*Target) (m mix) {
 func (m mix) at(part float64) int32 {
 	i, _ := slices.BinarySearch(m, part*m[len(m)-1])
 	return int32(min(i, len(m)-1))
+}
+
+// groups are the targets that are measured together, since they have the same name. Those
+// with the most weight have a group.
+type groups struct {
+	names []string
+	of    []int32 // for each target; -1 for none
+}
+
+func newGroups(targets []*Target) (g groups) {
+	weights := make(map[string]float64)
+	for _, t := range targets {
+		if weights[t.Name] == 0 {
+			g.names = append(g.names, t.Name)
+		}
+		weights[t.Name] += t.weight
+	}
+	slices.SortStableFunc(g.names, func(a, b string) int { return cmp.Compare(weights[b], weights[a]) })
+	g.names = g.names[:min(len(g.names), maxTargets)]
+	place := make(map[string]int32)
+	for i, name := range g.names {
+		place[name] = int32(i)
+	}
+	for _, t := range targets {
+		n, ok := place[t.Name]
+		if !ok {
+			n = -1
+		}
+		g.of = append(g.of, n)
+	}
+	return g
 }
