@@ -32,7 +32,10 @@ type Found struct {
 	Sustainable float64 `json:"sustainable_per_second"`
 	// Refused is the lowest rate that was not borne, and Because why. It is zero if the
 	// highest rate was borne, or the sender could send no more.
-	Refused float64  `json:"not_sustainable_per_second"`
+	Refused float64 `json:"not_sustainable_per_second"`
+	// Late is the lowest rate at which the sender was late each time, so that it is not
+	// known whether it was borne. It is zero if there is none.
+	Late    float64  `json:"sender_late_per_second,omitempty"`
 	Because []string `json:"because"`
 	// Steps are the rates that were tried, in order.
 	Steps []*Measurement `json:"steps"`
@@ -43,7 +46,7 @@ var ErrSender = errors.New("headgate: the sender is too slow")
 
 const (
 	// tries is how often a rate is tried that is not borne while the sender is late.
-	tries = 5
+	tries = 3
 	// maxSteps bounds a search.
 	maxSteps = 100
 	// soon is the time within which a latency that rises must not reach its bound.
@@ -77,14 +80,15 @@ func (s *Search) Check() error {
 // Search looks for the highest rate that a service bears for good. It doubles the rate until
 // the service does not bear it, and then halves the distance between the highest rate that
 // was borne and the lowest that was not. The result is tried once more. When the context is
-// done, the error is the context's; when the sender is too slow, it is [ErrSender]. What was
-// found until then is returned as well.
+// done, the error is the context's. If the sender is late at a rate that is not borne, however
+// often it is tried, the rates below are tried, and the error is [ErrSender]: the service may
+// bear more than was found. What was found is returned in any case.
 func (c *Client) Search(ctx context.Context, s Search) (*Found, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	f := new(Found)
-	return f, f.look(ctx, &s, func(ctx context.Context, rate float64) (*Measurement, error) {
+	err := f.look(ctx, &s, func(ctx context.Context, rate float64) (*Measurement, error) {
 		if len(f.Steps) > 0 {
 			if err := rest(ctx, s.Rest); err != nil {
 				return nil, err
@@ -92,15 +96,23 @@ func (c *Client) Search(ctx context.Context, s Search) (*Found, error) {
 		}
 		return c.Run(ctx, Shape{Rate: rate, For: s.Step}, s.Expect)
 	})
+	if err == nil && f.Late > 0 {
+		err = fmt.Errorf("%w: it was late %d times at %.4g requests a second", ErrSender, tries, f.Late)
+	}
+	return f, err
 }
 
 // look searches; try tries a rate.
 func (f *Found) look(ctx context.Context, s *Search, try func(context.Context, float64) (*Measurement, error)) error {
 	high := 0.0
 	fails := func(rate float64) (bool, error) {
-		why, err := f.step(ctx, s, rate, try)
-		if why != nil {
-			high, f.Refused, f.Because = rate, rate, why
+		why, late, err := f.step(ctx, s, rate, try)
+		switch {
+		case late:
+			high, f.Late = rate, rate
+		case why != nil:
+			// What was late above says nothing any more.
+			high, f.Refused, f.Late, f.Because = rate, rate, 0, why
 		}
 		return why != nil, err
 	}
@@ -142,30 +154,30 @@ func (f *Found) look(ctx context.Context, s *Search, try func(context.Context, f
 }
 
 // step tries a rate, several times if it is not borne while the sender is late. It returns
-// why the rate is not borne, or nil.
-func (f *Found) step(ctx context.Context, s *Search, rate float64, try func(context.Context, float64) (*Measurement, error)) ([]string, error) {
+// why the rate is not borne, or nil, and whether the sender was late each time.
+func (f *Found) step(ctx context.Context, s *Search, rate float64, try func(context.Context, float64) (*Measurement, error)) (why []string, late bool, err error) {
 	for range tries {
 		if len(f.Steps) == maxSteps {
-			return nil, fmt.Errorf("headgate: the search has not ended after %d steps: the service bears a rate now, and not then", maxSteps)
+			return nil, false, fmt.Errorf("headgate: the search has not ended after %d steps: the service bears a rate now, and not then", maxSteps)
 		}
 		m, err := try(ctx, rate)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		f.Steps = append(f.Steps, m)
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		why := s.broken(m)
+		why = s.broken(m)
 		if s.Told != nil {
 			s.Told(m, why)
 		}
 		// A sender that is late makes latencies longer, and never shorter.
 		if m.Valid || why == nil {
-			return why, nil
+			return why, false, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: it was late %d times at %.4g requests a second", ErrSender, tries, rate)
+	return why, true, nil
 }
 
 // broken says what does not hold.

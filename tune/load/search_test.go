@@ -120,20 +120,44 @@ func TestSearchEnds(t *testing.T) {
 
 // TestSlowSender: a sender that is late is not taken for a slow service.
 func TestSlowSender(t *testing.T) {
-	s := &Search{From: 10, To: 1000, Step: time.Second, Precision: 0.02, Expect: expectations(t, "p95<200ms")}
-	f := new(Found)
-	err := f.look(t.Context(), s, func(_ context.Context, rate float64) (*Measurement, error) {
-		// At 20 a second it is late as well, but not so that it matters.
-		m := &Measurement{Rate: rate, Valid: rate < 100 && rate != 20, latency: histogram()}
+	// At 20 a second it is late as well, but not so that it matters.
+	late := func(rate float64) bool { return rate > 100 || rate == 20 }
+	try := func(_ context.Context, rate float64) (*Measurement, error) {
+		m := &Measurement{Rate: rate, Valid: !late(rate), latency: histogram()}
 		record(m.latency, time.Millisecond)
 		if rate > 100 {
 			record(m.latency, time.Second)
 		}
 		return m, nil
-	})
-	if !errors.Is(err, ErrSender) || f.Sustainable != 80 || len(f.Steps) != 4+tries {
-		t.Errorf("found %g in %d steps, %v", f.Sustainable, len(f.Steps), err)
 	}
+	s := &Search{From: 10, To: 1000, Step: time.Second, Precision: 0.02, Expect: expectations(t, "p95<200ms")}
+	f := new(Found)
+	if err := f.look(t.Context(), s, try); err != nil || !near(f.Sustainable, 100, 0.02) || f.Refused != 0 || !near(f.Late, 100, 0.02) {
+		t.Errorf("found %g, refused %g, late at %g, %v", f.Sustainable, f.Refused, f.Late, err)
+	}
+	// A rate below that is not borne either says that it is the service.
+	f = new(Found)
+	err := f.look(t.Context(), s, func(ctx context.Context, rate float64) (*Measurement, error) {
+		m, err := try(ctx, min(rate, 200))
+		if m.Rate = rate; rate > 90 && rate < 140 {
+			m.Valid = true
+			record(m.latency, time.Second)
+		}
+		return m, err
+	})
+	if err != nil || !near(f.Sustainable, 90, 0.02) || f.Refused == 0 || f.Late != 0 {
+		t.Errorf("found %g, refused %g, late at %g, %v", f.Sustainable, f.Refused, f.Late, err)
+	}
+}
+
+// TestSlowSenderIsTold: the error is that of a slow sender, and what was found is there.
+func TestSlowSenderIsTold(t *testing.T) {
+	bubble(t, workers(1, 10*time.Millisecond), Options{nap: func(d time.Duration) { time.Sleep(d + 50*time.Millisecond) }}, func(t *testing.T, c *Client) {
+		f, err := c.Search(t.Context(), Search{From: 10, To: 200, Step: 5 * time.Second, Precision: 0.1, Expect: expectations(t, "p95<80ms")})
+		if !errors.Is(err, ErrSender) || f.Sustainable <= 0 || f.Late <= f.Sustainable || f.Refused != 0 {
+			t.Errorf("found %g, refused %g, late at %g, %v", f.Sustainable, f.Refused, f.Late, err)
+		}
+	})
 }
 
 // TestRising: a latency that rises all the time is not borne for good, though it is still

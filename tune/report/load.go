@@ -42,6 +42,8 @@ func Verdict(f *load.Found) string {
 		return "SUSTAINABLE: not found out."
 	case f.Sustainable == 0:
 		return fmt.Sprintf("SUSTAINABLE: none; not even %s a second (%s).", rate(f.Refused), strings.Join(f.Because, "; "))
+	case f.Late > 0:
+		return fmt.Sprintf("SUSTAINABLE: at least %s a second; at %s the sender was too late to tell.", rate(f.Sustainable), rate(f.Late))
 	case f.Refused == 0:
 		return fmt.Sprintf("SUSTAINABLE: at least %s a second; no higher rate was measured.", rate(f.Sustainable))
 	}

@@ -78,7 +78,7 @@ type stepDot struct {
 // plotSteps plots steps in the order of their rates. Rates that are far too high would press
 // all others to the ground: the plot ends at four times the latency of those that are borne.
 func plotSteps(all []*load.Measurement, f *load.Found) *stepPlot {
-	all = slices.DeleteFunc(slices.Clone(all), func(m *load.Measurement) bool { return m.Rate == 0 || !m.Valid })
+	all = slices.DeleteFunc(slices.Clone(all), func(m *load.Measurement) bool { return m.Rate == 0 })
 	if len(all) < 2 {
 		return nil
 	}
