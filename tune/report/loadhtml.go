@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -75,14 +76,20 @@ type stepDot struct {
 	Title string
 }
 
-// plotSteps plots steps in the order of their rates. Rates that are far too high would press
+// plotSteps plots steps in the order of their rates, each once. Rates that are far too high would press
 // all others to the ground: the plot ends at four times the latency of those that are borne.
 func plotSteps(all []*load.Measurement, f *load.Found) *stepPlot {
+	last := make(map[float64]*load.Measurement)
+	for _, m := range all {
+		last[m.Rate] = m
+	}
 	all = slices.DeleteFunc(slices.Clone(all), func(m *load.Measurement) bool { return m.Rate == 0 })
-	if len(all) < 2 {
+	if len(last) < 2 {
 		return nil
 	}
-	slices.SortStableFunc(all, func(a, b *load.Measurement) int { return slices.Compare([]float64{a.Rate}, []float64{b.Rate}) })
+	slices.SortStableFunc(all, func(a, b *load.Measurement) int { return cmp.Compare(a.Rate, b.Rate) })
+	// Of a rate that was tried several times, the last try has decided.
+	all = slices.DeleteFunc(all, func(m *load.Measurement) bool { return m != last[m.Rate] })
 	bad := func(m *load.Measurement) bool { return f != nil && f.Refused > 0 && m.Rate >= f.Refused }
 	fastest, most, top := all[len(all)-1].Rate, 0.0, 0.0
 	for _, m := range all {
