@@ -20,6 +20,7 @@ type adviseRequest struct {
 	Files      []string      `arg:"" name:"log" optional:"" help:"Access logs, plain or compressed. They are read twice: once for the advice, and once to try it."`
 	Format     string        `help:"Format of the logs, as for headgate replay." default:"auto" placeholder:"FORMAT"`
 	Map        []string      `help:"Which field holds what, as for headgate replay." placeholder:"NAME=FIELD" sep:"none"`
+	Trust      []string      `help:"Proxy that is believed about the client's address, as for headgate replay." placeholder:"PREFIX"`
 	Slack      time.Duration `help:"How far lines may be out of order and still be sorted." default:"1m"`
 	Quiet      bool          `help:"Print no progress."`
 	Per        string        `help:"Entry that clients are told apart by: ip, user or a mapped one." default:"ip" placeholder:"ENTRY"`
@@ -119,7 +120,7 @@ func isFile(name string) bool {
 
 // fromLogs writes what the logs say, and tries it on them.
 func (k *adviseRequest) fromLogs(c *call) (string, error) {
-	read := logs{Files: k.Files, Format: k.Format, Map: k.Map, Slack: k.Slack, Quiet: k.Quiet}
+	read := logs{Files: k.Files, Format: k.Format, Map: k.Map, Trust: k.Trust, Slack: k.Slack, Quiet: k.Quiet}
 	log, err := read.open(c.ctx, c)
 	if err != nil {
 		return "", err

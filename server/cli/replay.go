@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type logs struct {
 	Files    []string      `arg:"" name:"log" help:"Access logs, plain or compressed with gzip or zstd, or - for the standard input. Several are merged by time."`
 	Format   string        `help:"Format of the logs: auto, common, combined, json, caddy, envoy, traefik, alb or csv; or a log_format of nginx, Apache or Envoy as it stands in the configuration." default:"auto" placeholder:"FORMAT"`
 	Map      []string      `help:"Which field holds what: NAME is time, ip, user, method, path, request, host, status, duration, agent, or an entry of the descriptor such as api_key. FIELD is the log's name, with dots in nested JSON, or query:PARAMETER. May be given several times." placeholder:"NAME=FIELD" sep:"none"`
+	Trust    []string      `help:"Proxy that is believed about the client's address, where a log has a list of addresses: a prefix or an address. May be given several times." placeholder:"PREFIX"`
 	Slack    time.Duration `help:"How far lines may be out of order and still be sorted." default:"1m"`
 	Quiet    bool          `help:"Print no progress."`
 	progress *progress
@@ -35,6 +37,17 @@ func (l *logs) open(ctx context.Context, c *call) (*accesslog.Log, error) {
 		o.Slack = -1
 	}
 	var problems []string
+	for _, text := range l.Trust {
+		prefix, err := netip.ParsePrefix(text)
+		if ip, single := netip.ParseAddr(text); single == nil {
+			prefix, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+		}
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("--trust is %q, must be an address or a prefix such as 10.0.0.0/8", text))
+			continue
+		}
+		o.Trust = append(o.Trust, prefix)
+	}
 	for _, text := range l.Map {
 		m, err := accesslog.ParseMap(text)
 		if err != nil {
@@ -44,7 +57,7 @@ func (l *logs) open(ctx context.Context, c *call) (*accesslog.Log, error) {
 		o.Maps = append(o.Maps, m)
 	}
 	if problems != nil {
-		return nil, usage(joinLines(problems), "NAME=FIELD says which field of the log holds what, such as --map api_key=http_x_api_key")
+		return nil, usage(joinLines(problems), "--map api_key=http_x_api_key says which field of the log holds what, and --trust 10.0.0.0/8 which proxies are believed")
 	}
 	log, err := accesslog.Open(ctx, l.Files, o)
 	var format *accesslog.FormatError

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -16,6 +17,8 @@ type Format struct {
 	parse   func(r *row, off, end int)
 	// head says that the first line is no request.
 	head bool
+	// trust are the proxies that are believed about addresses before theirs.
+	trust []netip.Prefix
 }
 
 // query is an entry that is a parameter of the query.
@@ -139,6 +142,7 @@ func (o *Options) finish(f *Format, err error) (*Format, error) {
 			f.queries = append(f.queries, query{name, slices.Index(o.entries(), m.Name)})
 		}
 	}
+	f.trust = o.Trust
 	return f, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -22,6 +23,10 @@ type Options struct {
 	Format string
 	// Maps say which fields hold what, beyond what the format is known to have.
 	Maps []Map
+	// Trust are the proxies that are believed about the client's address where a log has
+	// a list of them, as in X-Forwarded-For: the client is the last one that is none of
+	// these.
+	Trust []netip.Prefix
 	// Slack is how far lines may be out of order: they are sorted if none comes so much
 	// later than one with a later time. Zero means DefaultSlack; negative means not at all.
 	Slack time.Duration

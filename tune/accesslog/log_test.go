@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,6 +184,28 @@ func TestFormats(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got[0], tt.want)
 			}
 		})
+	}
+}
+
+// TestTrust: the client is the last address that no trusted proxy has.
+func TestTrust(t *testing.T) {
+	trust := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
+	for list, want := range map[string]string{
+		"192.0.2.7": "192.0.2.7", "10.0.0.1": "10.0.0.1", "192.0.2.7, 10.0.0.1": "192.0.2.7",
+		"203.0.113.1, 192.0.2.7,10.0.0.1,  10.2.3.4:443": "192.0.2.7", "10.0.0.2, 10.0.0.1": "10.0.0.2",
+		"10.9.9.9, what, 10.0.0.1": "what", "192.0.2.7, [2001:db8::1]:80": "192.0.2.7", "192.0.2.7, ::ffff:10.0.0.1": "192.0.2.7",
+		"a, ,10.0.0.1": "", ",10.0.0.1": "", "192.0.2.7,": "",
+	} {
+		o := Options{Format: `"$http_x_forwarded_for" [$time_local] "$request" $status`, Trust: trust, Maps: []Map{{Name: "ip", Field: "http_x_forwarded_for"}}}
+		got, _ := readAll(t, o, write(t, "log", []byte(`"`+list+`" [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200`+"\n")))
+		if len(got) != 1 || got[0].ip != want {
+			t.Errorf("%q: got %+v, want %q", list, got, want)
+		}
+		o.Trust = nil
+		got, _ = readAll(t, o, write(t, "log", []byte(`"203.0.113.1, `+list+`" [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200`+"\n")))
+		if last := list[strings.LastIndexByte(list, ',')+1:]; len(got) != 1 || !strings.Contains(last, got[0].ip) {
+			t.Errorf("%q, without trust: got %+v, want the last one", list, got)
+		}
 	}
 }
 

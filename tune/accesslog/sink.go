@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -170,7 +171,7 @@ func (r *row) putOne(s *sink, off, end int, escaped bool) {
 			r.reason = "the time is none that is known"
 		}
 	case partIP:
-		r.rec.IP = address(b, f)
+		r.rec.IP = client(b, f, r.batch.format.trust)
 	case partUser:
 		r.rec.User = f
 	case partMethod:
@@ -247,16 +248,35 @@ func (r *row) end(f *Format) bool {
 	return true
 }
 
-// address is the field without a port, and of a list its last address: that which the
-// nearest proxy wrote.
-func address(b []byte, f Field) Field {
-	if i := bytes.LastIndexByte(b, ','); i >= 0 {
-		i++
-		for i < len(b) && b[i] == ' ' {
-			i++
+// client is the client's address in a field. Of a list it is the last one: that which the
+// nearest proxy wrote. If that is a proxy that is trusted, it is the one before, and so on;
+// if all are, it is the first.
+func client(b []byte, f Field, trust []netip.Prefix) Field {
+	for end := len(b); ; {
+		from := bytes.LastIndexByte(b[:end], ',') + 1
+		at := from
+		for at < end && b[at] == ' ' {
+			at++
 		}
-		b, f.off = b[i:], f.off+uint32(i)
+		one := address(b[at:end], Field{off: f.off + uint32(at)})
+		if from == 0 || !trusted(trust, b[one.off-f.off:one.off-f.off+one.size]) {
+			return one
+		}
+		end = from - 1
 	}
+}
+
+// trusted reports whether an address is one of a trusted proxy.
+func trusted(trust []netip.Prefix, b []byte) bool {
+	if len(trust) == 0 {
+		return false
+	}
+	ip, err := netip.ParseAddr(string(bytes.TrimSpace(b)))
+	return err == nil && slices.ContainsFunc(trust, func(p netip.Prefix) bool { return p.Contains(ip.Unmap().WithZone("")) })
+}
+
+// address is the field without a port.
+func address(b []byte, f Field) Field {
 	switch colon := bytes.IndexByte(b, ':'); {
 	case len(b) > 0 && b[0] == '[':
 		if i := bytes.IndexByte(b, ']'); i > 0 {
