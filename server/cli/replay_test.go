@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -54,6 +56,7 @@ func TestReplay(t *testing.T) {
 		{"a log that is none", []string{"--config", perClient, "replay_test.go"}, CodeUsage, []string{"no format that is known"}},
 		{"a map that is none", []string{"--config", perClient, "--map", "ip", replayLog}, CodeUsage, []string{"NAME=FIELD"}},
 		{"a client that is none", []string{"--config", perClient, "--client", "tenant", replayLog}, CodeUsage, []string{`--client is "tenant"`}},
+		{"a proxy that is none", []string{"--config", perClient, "--trust", "10.0.0.0/8,proxy", replayLog}, CodeUsage, []string{`--trust is "proxy"`, "10.0.0.0/8"}},
 		{"no log", []string{"--config", perClient}, CodeUsage, []string{"log"}},
 		{"numbers out of range", []string{"--config", perClient, "--top", "0", "--warmup=-1s", replayLog}, CodeUsage, []string{"--top is 0", "--warmup is -1s"}},
 	}
@@ -171,5 +174,35 @@ func TestAdvise(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q:\n%s%s", code, tt.code, tt.want, stdout, stderr)
 			}
 		})
+	}
+}
+
+// TestAdviceKeepsItsPromise: replay of what advise writes denies as many requests, on the
+// same log, as the policy's comments say.
+func TestAdviceKeepsItsPromise(t *testing.T) {
+	promised := regexp.MustCompile(`they deny (\d+) of (\d+) requests`)
+	for _, args := range [][]string{nil, {"--percentile", "90", "--headroom", "1"}, {"--percentile", "50", "--headroom", "1"}, {"--route", "GET /favicon.ico", "--percentile", "80", "--capacity", "1"}} {
+		code, text, stderr := command(t, append(append([]string{"advise", "--quiet"}, args...), replayLog)...)
+		if code != CodeOK {
+			t.Fatalf("%v: exit code %d: %s", args, code, stderr)
+		}
+		found := promised.FindStringSubmatch(text)
+		if found == nil {
+			t.Fatalf("%v: the policy promises nothing:\n%s", args, text)
+		}
+		if strings.Contains(strings.Join(args, " "), "--headroom 1") && found[1] == "0" {
+			t.Errorf("%v: nothing is denied", args)
+		}
+		policy := policyFile(t, text)
+		if code, stdout, stderr := command(t, "lint", "--strict", policy); code != CodeOK {
+			t.Errorf("%v: lint: %s%s", args, stdout, stderr)
+		}
+		if slices.Contains(args, "--capacity") {
+			continue // Its rule for all is beside those from the log, and promised by no log.
+		}
+		code, stdout, stderr := command(t, "replay", "--quiet", "--config", policy, "--expect", "denied="+found[1], "--expect", "requests="+found[2], replayLog)
+		if code != CodeOK {
+			t.Errorf("%v promises that %s: exit code %d\n%s%s", args, found[0], code, stdout, stderr)
+		}
 	}
 }
