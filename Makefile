@@ -64,7 +64,7 @@ test-unit: ## run the tests that start no server: nothing to install, no C compi
 
 .PHONY: bench
 bench: ## measure Headgate beside its peers and write docs/benchmarks.md (needs the programs of make test)
-	scripts/install-test-programs
+	scripts/install-test-programs --bench
 	cd bench && $(GO) run ./cmd/bench $(ARGS)
 
 .PHONY: simulate

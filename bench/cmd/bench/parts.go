@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/serverbench"
 	"github.com/headgate/headgate/bench/internal/servers"
 	"github.com/headgate/headgate/bench/internal/storebench"
+	"github.com/headgate/headgate/bench/internal/tunebench"
 )
 
 // The pages that are written by runs for the record, seen from the directory bench.
@@ -47,6 +48,8 @@ func parts() []part {
 		{name: "resp", run: serverbench.RESP},
 		{name: "gateway", run: serverbench.Gateway},
 		{name: "overhead", run: serverbench.Overhead, redis: redis},
+		{name: "replay", run: tunebench.Replay},
+		{name: "load", run: tunebench.Load},
 		{name: "consistency", run: serverbench.Consistency, redis: redis, page: consistency},
 		{name: "lease", run: storebench.Leases, redis: redis, page: consistency},
 		{name: "async", run: storebench.Async, redis: redis, page: consistency},
