@@ -9,6 +9,9 @@ const { Retries, retryAfter, sleep } = require('./retry.js');
 // machine.
 const DEFAULT_TIMEOUT = 1000;
 
+// How many bytes of an answer are read. Those of the service are far smaller.
+const MAX_ANSWER = 4 << 20;
+
 // The headers of an answer that are for the client whose request it is about, in
 // every dialect.
 const forClient = new Set([
@@ -145,7 +148,7 @@ class Client {
         redirect: 'error',
         signal: ends.signal,
       });
-      text = await answer.text();
+      text = await read(answer);
     } catch (cause) {
       if (signal && signal.aborted) {
         throw signal.reason;
@@ -179,6 +182,21 @@ class Client {
     const more = (body.errors || []).map((e) => `; ${e.field} ${e.detail}`).join('');
     throw new HeadgateError(`headgate: ${detail}${more}`, answer.status, body);
   }
+}
+
+// read returns the text of an answer, which is bounded: what answers may not be the service.
+async function read(answer) {
+  const decoder = new TextDecoder();
+  let text = '';
+  let bytes = 0;
+  for await (const chunk of answer.body || []) {
+    bytes += chunk.byteLength;
+    if (bytes > MAX_ANSWER) {
+      throw new RangeError(`its answer has more than ${MAX_ANSWER} bytes`);
+    }
+    text += decoder.decode(chunk, { stream: true });
+  }
+  return text + decoder.decode();
 }
 
 function parse(text) {

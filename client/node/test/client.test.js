@@ -51,6 +51,19 @@ test('mistakes are named', async (t) => {
   await assert.rejects(client.check({ descriptor: {}, cots: 1 }), (err) => err.status === 400 && /cots/.test(err.message));
 });
 
+test('an answer without an end is not read to its end', async (t) => {
+  let closed;
+  const ended = new Promise((resolve) => { closed = resolve; });
+  const other = await listen(t, (req, res) => {
+    const chunk = Buffer.alloc(1 << 16, 'x');
+    const more = () => { while (res.write(chunk)); };
+    res.on('drain', more).on('close', closed);
+    more();
+  });
+  await assert.rejects(new Client({ url: other, timeout }).check({ descriptor: {} }), (err) => err instanceof UnavailableError && /more than 4194304 bytes/.test(err.message));
+  await ended;
+});
+
 test('there is no decision', async (t) => {
   const service = await serve(t, policy);
   await service.stop();
