@@ -50,7 +50,7 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 		return invalid("cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 	}
 	if r.limits == nil {
-		return invalid("", "it has no limits, only in_progress, which is kept where requests end; acquire a permit instead")
+		return invalid("", "it has no limits, only in_progress, so there is nothing to check; acquire a permit instead")
 	}
 	d, err := s.keyDescriptor(i, key)
 	if err != nil {

@@ -83,20 +83,29 @@ func baseURL(addr net.Addr, secure bool) string {
 // suggest prints a few lines to try.
 func suggest(w io.Writer, base string, set *policy.Set) {
 	fmt.Fprintf(w, "\nTry, in another terminal:\n\n")
-	if rules := set.Rules(); len(rules) > 0 {
-		rule := &rules[0]
-		for i := range rules {
-			if rules[i].Direct {
-				rule = &rules[i]
-				break
-			}
-		}
+	if rule := sampleRule(set.Rules()); rule != nil {
 		check := fmt.Sprintf(`{"checks":[{"rule":%s,"key":%s}]}`, quoteJSON(rule.Name), quoteJSON(sampleKey(rule)))
 		fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(check), base)
 		fmt.Fprintf(w, "  curl -i --json %s '%s/v1/check?status=true'\n", quoteShell(check), base)
 	}
 	fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(`{"descriptor":{"user":"ada","ip":"203.0.113.10","route":"POST /login"}}`), base)
 	fmt.Fprintf(w, "  curl %s/v1/rules\n\n", base)
+}
+
+// sampleRule is the rule to try a check with: the first one that answers checks and takes
+// any key, or else the first that answers checks. It is nil if none does.
+func sampleRule(rules []policy.Rule) *policy.Rule {
+	var sample *policy.Rule
+	for i := range rules {
+		switch r := &rules[i]; {
+		case r.Limits == nil: // Only in_progress, which checks do not answer for.
+		case r.Direct:
+			return r
+		case sample == nil:
+			sample = r
+		}
+	}
+	return sample
 }
 
 // sampleKey is a key that the rule takes.
