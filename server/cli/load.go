@@ -245,6 +245,9 @@ func (k *loadRequest) shapes(c *call) (all []load.Shape) {
 	if k.Search || k.Audit || len(k.Arrivals) > 0 || len(c.mistakes) > 0 {
 		return nil // They are not used.
 	}
+	if k.Duration <= 0 || k.Duration > load.MaxFor {
+		return nil // What is wrong with it was said already.
+	}
 	for _, r := range rates {
 		s := load.Shape{Rate: r, For: k.Duration}
 		if k.RampTo != "" {

@@ -44,7 +44,7 @@ func TestLoad(t *testing.T) {
 		want []string
 	}{
 		{"text", []string{"--rate", "50", "--duration", "2s", url}, CodeOK, []string{"50 a second for 2s: 100 requests scheduled, 100 sent", "200  100  100.0 %", "LATENCY", "OVER TIME"}},
-		{"denials", []string{"--rate", "50", "--duration", "1s", url + "/denied"}, CodeOK, []string{"429  50", "LIMITS: 50 denied, 50 of them with a Retry-After of 1s to 1s"}},
+		{"denials", []string{"--rate", "50", "--duration", "1s", url + "/denied"}, CodeOK, []string{"429  50", "LIMITS: 50 denied, 50 of them with a Retry-After of 1s\n"}},
 		{"ramp", []string{"--rate", "10", "--ramp-to", "90", "--duration", "1s", url}, CodeOK, []string{"10 to 90 a second for 1s: 50 requests scheduled"}},
 		{"steps", []string{"--steps", "20,40", "--duration", "1s", "--html", page, url}, CodeOK, []string{"60 requests scheduled", "RATE  SENT", "  20    20", "  40    40"}},
 		{"routes", []string{"--rate", "50", "--duration", "1s", "--route", "GET /a=3", "--route", "GET /b", url}, CodeOK, []string{"TARGET", "GET /a", "GET /b"}},
@@ -53,7 +53,7 @@ func TestLoad(t *testing.T) {
 		{"an expectation that does not hold", []string{"--rate", "50", "--duration", "1s", "--expect", "errors<1%", url + "/denied"}, CodeNo, []string{"--expect errors<1% does not hold: it is 100.00 %"}},
 		{"one that does", []string{"--rate", "50", "--duration", "1s", "--expect", "errors<1%", "--expect", "max<10m", url}, CodeOK, nil},
 		{"nobody there", []string{"http://127.0.0.1:1/"}, CodeUnavailable, []string{"cannot be reached"}},
-		{"not this machine", []string{"http://192.0.2.1/"}, CodeUsage, []string{"192.0.2.1", "give --remote"}},
+		{"not this machine", []string{"http://192.0.2.1/"}, CodeUsage, []string{"not a loopback address: 192.0.2.1\n", "give --remote"}},
 		{"no URL", []string{"--rate", "1", "here"}, CodeUsage, []string{`"here"`, "http://127.0.0.1:8080/"}},
 		{"no rate", []string{"--rate", "x", url}, CodeUsage, []string{`--rate is "x"`}},
 		{"a rate that is none", []string{"--rate", "0", url}, CodeUsage, []string{"the rate is 0 requests a second, must be 0.01 to 1000000"}},

@@ -343,7 +343,7 @@ func findRetry(rounds []AuditRound) Finding {
 	for i := range rounds {
 		r := &rounds[i]
 		if r.RetryAfterMS > 0 && !r.InTime {
-			f.Text = fmt.Sprintf("a denial said %.1f s, for which was not waited", r.RetryAfterMS/1000)
+			f.Text = fmt.Sprintf("a denial said to wait for %.1f s, which is longer than the audit waits", r.RetryAfterMS/1000)
 		}
 		if r.InTime {
 			tried++

@@ -103,7 +103,7 @@ func TestAuditOfLiars(t *testing.T) {
 		"has more left":   {func(h http.Header, left int, reset time.Duration) { say(h, 10, left+5, up(reset), up(reset)) }, "true true wrong true", "said that more was left"},
 		"resets later":    {func(h http.Header, left int, reset time.Duration) { say(h, 10, left, 5*time.Second, up(reset)) }, "true true true wrong", "when the time of reset"},
 		"admits more":     {func(h http.Header, left int, reset time.Duration) { say(h, 4, max(left-6, 0), up(reset), up(reset)) }, "wrong true true", "advertised less"},
-		"is for ever":     {func(h http.Header, left int, _ time.Duration) { say(h, 10, left, 24*time.Hour, 24*time.Hour) }, "true unknown true unknown", "86400.0 s, for which was not waited"},
+		"is for ever":     {func(h http.Header, left int, _ time.Duration) { say(h, 10, left, 24*time.Hour, 24*time.Hour) }, "true unknown true unknown", "86400.0 s, which is longer than the audit waits"},
 		"a date long ago": {func(h http.Header, _ int, _ time.Duration) { h.Set("Retry-After", "Sun, 22 Nov 2020 09:00:30 GMT") }, "unknown unknown", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

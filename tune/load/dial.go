@@ -48,10 +48,13 @@ func newDialer(ctx context.Context, u *url.URL, o *Options, protocols ...string)
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	for _, ip := range ips {
-		if !ip.Unmap().IsLoopback() && !o.Remote {
-			return nil, fmt.Errorf("%w: %s is %s", ErrRemote, u.Hostname(), ip.Unmap())
+		if ip = ip.Unmap(); !ip.IsLoopback() && !o.Remote {
+			if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+				return nil, fmt.Errorf("%w: %s", ErrRemote, ip)
+			}
+			return nil, fmt.Errorf("%w: %s is %s", ErrRemote, u.Hostname(), ip)
 		}
-		d.addrs = append(d.addrs, net.JoinHostPort(netip.Addr.String(ip.Unmap()), port))
+		d.addrs = append(d.addrs, net.JoinHostPort(ip.String(), port))
 	}
 	return d, nil
 }

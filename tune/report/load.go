@@ -166,12 +166,20 @@ func limits(w io.Writer, l *load.Limiter) {
 	}
 	fmt.Fprintf(w, "\nLIMITS: %s denied", group(l.Denied))
 	if l.RetryAfter > 0 {
-		fmt.Fprintf(w, ", %s of them with a Retry-After of %s to %s", group(l.RetryAfter), length(l.ShortestMS), length(l.LongestMS))
+		fmt.Fprintf(w, ", %s of them with a Retry-After of %s", group(l.RetryAfter), retryAfter(l))
 	}
 	fmt.Fprintln(w)
 	for _, told := range l.Limits {
-		fmt.Fprintf(w, "  %s; at least %s left\n", limitText(told), group(told.Lowest))
+		fmt.Fprintf(w, "  %s; the least that was left: %s\n", limitText(told), group(told.Lowest))
 	}
+}
+
+// retryAfter writes the times that denials said to wait.
+func retryAfter(l *load.Limiter) string {
+	if l.ShortestMS == l.LongestMS {
+		return length(l.ShortestMS)
+	}
+	return length(l.ShortestMS) + " to " + length(l.LongestMS)
 }
 
 func limitText(told load.ToldLimit) string {

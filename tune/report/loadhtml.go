@@ -18,7 +18,7 @@ import (
 var loadText string
 
 var loadPage = template.Must(template.New("load").Funcs(template.FuncMap{
-	"group": group, "share": share, "shown": Shown, "rate": rate, "percent": percent, "ms": length, "limit": limitText,
+	"group": group, "share": share, "shown": Shown, "rate": rate, "percent": percent, "ms": length, "limit": limitText, "retryAfter": retryAfter,
 	"about": func(s string) string { return strings.ReplaceAll(s, "_", "-") },
 }).Parse(loadText))
 
