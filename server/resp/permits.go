@@ -53,7 +53,11 @@ func (k *call) words(args []string, c *decide.PermitCall, known map[string]*int6
 			problem = whole(args[1], "the cost", 1, headgate.MaxCount, to)
 			c.Given |= decide.GivenCost
 		default:
-			problem = whole(args[1], "the time behind "+word, 0, store.MaxTTL.Milliseconds(), to)
+			most := store.MaxTTL
+			if word == "KEEP" {
+				most = decide.MaxPermitKeep
+			}
+			problem = whole(args[1], "the time behind "+word, 0, most.Milliseconds(), to)
 		}
 		if problem != "" {
 			k.fail("ERR", k.command.name+": "+problem)

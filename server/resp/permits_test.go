@@ -60,6 +60,7 @@ func TestPermits(t *testing.T) {
 		{"HG.ACQUIRE report k " + strings.Repeat("h", 129), "-ERR HG.ACQUIRE: holder: has 129 bytes, must have 1 to 128"},
 		{"HG.ACQUIRE report k a TTL", "-ERR HG.ACQUIRE: there is nothing behind TTL"},
 		{"HG.ACQUIRE report k a TTL 5", "-ERR HG.ACQUIRE: ttl_ms: is 5, must be 100 to 3600000, or 0 for the rule's ttl"},
+		{"HG.ACQUIRE report k a KEEP 10001", "-ERR HG.ACQUIRE: the time behind KEEP is 10001, must be 0 to 10000"},
 		{"HG.ACQUIRE report k a TTL 500 ttl 600", "-ERR HG.ACQUIRE: \"ttl\" is not known here, or is given twice; write HG.ACQUIRE rule key holder [COST cost] [TTL milliseconds] [KEEP milliseconds]"},
 		{"HG.ACQUIRE report k a WAIT 500", "-ERR HG.ACQUIRE: \"WAIT\" is not known here, …"},
 		{"HG.ACQUIRE report k a COST 0", "-ERR HG.ACQUIRE: the cost is 0, must be 1 to 1000000000"},
