@@ -143,6 +143,8 @@ func (o *Outcome) Text() string {
 	switch {
 	case o.Kind == Conflict && errors.As(o.Err, &conflict):
 		return conflict.Reason()
+	case o.Kind == Unavailable && o.permits && errors.Is(o.Err, headgate.ErrDamaged):
+		return "the permits of this rule and key are damaged in the store, and none is given or renewed until an operator deletes them there"
 	case o.Kind == Unavailable && o.permits:
 		return unanswered
 	case o.Kind == Refused:

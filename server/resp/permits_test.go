@@ -2,6 +2,7 @@ package resp
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -80,14 +81,25 @@ func TestPermits(t *testing.T) {
 func TestNoPermits(t *testing.T) {
 	c, _ := startSample(t, Options{})
 	c.exchanges([]exchange{{"HG.ACQUIRE mail k a", "-ERR the server's store keeps no permits"}})
-	d := over(samplePolicy(t, policy.Rule{Name: "report", InProgress: &policy.InProgress{Limit: 1, Shared: true}}), broken{headgate.ErrUnavailable})
-	_, addr := start(t, d, Options{Permits: &decide.Permits{Rules: d.Policy, Store: brokenPermits{memory.New()}}})
-	dial(t, addr).exchanges([]exchange{{"HG.ACQUIRE report _ a", "-UNAVAILABLE the store did not answer in time; repeat the call with the same holder, which takes no second permit"}})
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{headgate.ErrUnavailable, "-UNAVAILABLE the store did not answer in time; repeat the call with the same holder, which takes no second permit"},
+		{fmt.Errorf("%w: %w: redis: a", headgate.ErrUnavailable, headgate.ErrDamaged), "-UNAVAILABLE the permits of this rule and key are damaged in the store, and none is given or renewed until an operator deletes them there"},
+	} {
+		d := over(samplePolicy(t, policy.Rule{Name: "report", InProgress: &policy.InProgress{Limit: 1, Shared: true}}), broken{tt.err})
+		_, addr := start(t, d, Options{Permits: &decide.Permits{Rules: d.Policy, Store: brokenPermits{memory.New(), tt.err}}})
+		dial(t, addr).exchanges([]exchange{{"HG.ACQUIRE report _ a", tt.want}})
+	}
 }
 
-// brokenPermits are those of a store that does not answer.
-type brokenPermits struct{ *memory.Store }
+// brokenPermits are those of a store whose answer is err.
+type brokenPermits struct {
+	*memory.Store
+	err error
+}
 
-func (brokenPermits) Acquire(context.Context, store.PermitRequest) (store.PermitAnswer, error) {
-	return store.PermitAnswer{}, headgate.ErrUnavailable
+func (p brokenPermits) Acquire(context.Context, store.PermitRequest) (store.PermitAnswer, error) {
+	return store.PermitAnswer{}, p.err
 }
