@@ -50,8 +50,11 @@ func BenchmarkConsumers(b *testing.B) {
 			name string
 			run  consume
 		}{
-			{"franz-go, a loop", franzLoop}, {"sarama, a group", saramaGroup},
-			{"Headgate, by partition", ours(kafka.ByPartition)}, {"Headgate, by key", ours(kafka.ByKey)}, {"Headgate, unordered", ours(kafka.Unordered)},
+			{"franz-go, a loop", franzLoop},
+			{"sarama, a group", saramaGroup},
+			{"Headgate, by partition", ours(kafka.ByPartition)},
+			{"Headgate, by key", ours(kafka.ByKey)},
+			{"Headgate, unordered", ours(kafka.Unordered)},
 		} {
 			b.Run(load.name+"/"+c.name, func(b *testing.B) {
 				begin, cpu := time.Now(), processorTime(b)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/headgate/headgate/bench/internal/consumerbench"
 	"github.com/headgate/headgate/bench/internal/limiterbench"
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/policybench"
@@ -50,6 +51,7 @@ func parts() []part {
 		{name: "overhead", run: serverbench.Overhead, redis: redis},
 		{name: "replay", run: tunebench.Replay},
 		{name: "load", run: tunebench.Load},
+		{name: "consumers", run: consumerbench.Run},
 		{name: "consistency", run: serverbench.Consistency, redis: redis, page: consistency},
 		{name: "lease", run: storebench.Leases, redis: redis, page: consistency},
 		{name: "async", run: storebench.Async, redis: redis, page: consistency},
