@@ -2,6 +2,7 @@ package content_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -104,7 +105,9 @@ func TestNumbersOfTheLibrary(t *testing.T) {
 			t.Errorf("on_error %d is %s, want %s", n, name, want)
 		}
 	}
-	if headgate.Algorithm(len(headgatev1.Algorithm_name)).String() != "algorithm(6)" || headgate.Source(len(headgatev1.Source_name)).String() != "source(5)" {
+	algorithms, sources := len(headgatev1.Algorithm_name), len(headgatev1.Source_name)
+	if headgate.Algorithm(algorithms).String() != fmt.Sprintf("algorithm(%d)", algorithms) ||
+		headgate.Source(sources).String() != fmt.Sprintf("source(%d)", sources) {
 		t.Error("the library has an algorithm or a source that the messages have not")
 	}
 	if content.Duration(content.Micros(headgate.Never)) != headgate.Never || content.Duration(content.Micros(time.Second)) != time.Second {

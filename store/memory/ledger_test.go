@@ -102,7 +102,8 @@ func TestExpiredIsNotAdmittedAgain(t *testing.T) {
 // TestFullLedger: a request that the store has no room to remember is charged nothing, and the
 // error says so.
 func TestFullLedger(t *testing.T) {
-	s := memory.New(memory.WithMaxBytes(memory.MinMaxBytes))
+	// A clock that stands: nothing is refilled meanwhile.
+	s := memory.New(memory.WithMaxBytes(memory.MinMaxBytes), memory.WithClock(storetest.NewClock(storetest.Epoch).Now))
 	rule := headgate.MustRule("r", headgate.PerHour(1_000_000))
 	checks := []headgate.Check{{Rule: rule, Key: "k"}}
 	charged := int64(0)
