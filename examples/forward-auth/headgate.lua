@@ -70,9 +70,12 @@ local function read(socket)
             answer.headers[name:lower()] = { [0] = value }
         end
     end
+    -- Without a length the body lasts until the connection is closed, as that of an answer of
+    -- Headgate's HTTP server to what it does not take.
     local length = answer.headers["content-length"]
-    if length and tonumber(length[0]) > 0 then
-        answer.body = socket:receive(tonumber(length[0]))
+    length = length and tonumber(length[0])
+    if length ~= 0 then
+        answer.body = socket:receive(length or "*a")
     end
     return answer
 end
@@ -138,7 +141,8 @@ core.register_action("headgate", { "http-req" }, function(txn, base, failure, ti
                 reply:add_header(name, values[0])
             end
         end
-        reply:set_body(answer.body)
+        -- Without a string here the function would fail, and the request pass.
+        reply:set_body(answer.body or "")
     end
     txn:done(reply)
 end, 3)
