@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io"
 	"math"
@@ -125,7 +126,9 @@ func TestOverHTTP(t *testing.T) {
 		// What waits for a worker without a gate is more than anybody waits for.
 		defer func() {
 			_ = s.Close()
-			<-served
+			if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), *overHTTP+30*time.Second)
 		defer cancel()

@@ -280,7 +280,7 @@ func why(s *policy.Set, d policy.Descriptor, b *policy.Binding) string {
 	case b.Err != nil:
 		return errtext.Text(b.Err)
 	case b.NoTier:
-		entry := ""
+		var entry string
 		if b.Rule.Tariff != nil {
 			entry = b.Rule.Tariff.Entry
 		} else {

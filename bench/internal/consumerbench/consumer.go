@@ -78,8 +78,9 @@ func Run(ctx context.Context, w *measure.Work) (*report.Text, error) {
 func (f figures) read(out string) error {
 	found := 0
 	for line := range strings.Lines(out) {
-		name, rest, ok := strings.Cut(line, "\t")
-		if name, ok = strings.CutPrefix(name, "BenchmarkConsumers/"); !ok {
+		name, rest, _ := strings.Cut(line, "\t")
+		name, ok := strings.CutPrefix(name, "BenchmarkConsumers/")
+		if !ok {
 			continue
 		}
 		name = strings.TrimSpace(name)
