@@ -208,6 +208,19 @@ func (s *seen) distinct() int {
 	return len(s.bodies)
 }
 
+// with is how many different messages were handled here or are among the others.
+func (s *seen) with(others map[string]int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(others)
+	for body := range s.bodies {
+		if others[body] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *seen) all() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
