@@ -138,7 +138,8 @@ func TestCombinedClose(t *testing.T) {
 				}
 			})
 		}
-		stores.Until(t, "calls are on their way", func() bool { return combiners() == 2 })
+		// One call is enough for all callers if they came before it left.
+		stores.Until(t, "calls are on their way", func() bool { return combiners() > 0 })
 		store.Close()
 		if n := combiners(); n != 0 {
 			t.Errorf("%d goroutines make calls for a store that was closed", n)
