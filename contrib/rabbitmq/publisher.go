@@ -2,32 +2,15 @@ package rabbitmq
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/attempt"
 )
-
-// Message is what to publish.
-type Message struct {
-	// Exchange and Key say where to. The exchange "" sends to the queue whose name is the
-	// Key.
-	Exchange, Key string
-	// Optional allows that the message goes nowhere. Without it, a message that no queue
-	// gets is a [*ReturnedError].
-	Optional bool
-	// Publishing is the message itself. The Publisher sets what is zero: DeliveryMode to
-	// persistent, MessageId to a random one, Timestamp to now. It also sets the header
-	// [HeaderSent], since the Timestamp is in whole seconds. A MessageId must be unique.
-	amqp.Publishing
-}
 
 // PublisherConfig says how to publish. NewPublisher refuses one that cannot work.
 type PublisherConfig struct {
@@ -365,47 +348,5 @@ func (p *Publisher) abandon() {
 func (p *Publisher) trouble(err error) {
 	if h := p.config.Hooks.Error; h != nil && err != nil {
 		h(err)
-	}
-}
-
-// validate refuses what would break the connection for everybody.
-func (m *Message) validate() error {
-	var p headgate.Problems
-	for _, short := range []struct{ field, what, text string }{
-		{"exchange", "name of the exchange", m.Exchange},
-		{"key", "routing key", m.Key},
-		{"content_type", "content type", m.ContentType},
-		{"content_encoding", "content encoding", m.ContentEncoding},
-		{"correlation_id", "correlation id", m.CorrelationId},
-		{"reply_to", "address for replies", m.ReplyTo},
-		{"expiration", "expiration", m.Expiration},
-		{"message_id", "message id", m.MessageId},
-		{"type", "type", m.Type},
-		{"user_id", "user id", m.UserId},
-		{"app_id", "application id", m.AppId},
-	} {
-		if len(short.text) > longest {
-			p.Add(short.field, "the %s is %d bytes long, must be %d at most", short.what, len(short.text), longest)
-		}
-	}
-	if err := m.Headers.Validate(); err != nil {
-		p.Add("headers", "the headers cannot be sent: %v", err)
-	}
-	return p.Err("rabbitmq: message")
-}
-
-// complete fills in what is left out. It changes no table of the caller.
-func (m *Message) complete() {
-	or(&m.DeliveryMode, amqp.Persistent)
-	if m.MessageId == "" {
-		m.MessageId = rand.Text()
-	}
-	now := time.Now()
-	if m.Timestamp.IsZero() {
-		m.Timestamp = now
-		if _, ok := m.Headers[HeaderSent]; !ok {
-			m.Headers = copied(m.Headers)
-			m.Headers[HeaderSent] = now.UnixMilli()
-		}
 	}
 }

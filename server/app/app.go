@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate"
@@ -22,10 +19,8 @@ import (
 	"github.com/headgate/headgate/server/dashboard"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
-	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/gateway"
 	"github.com/headgate/headgate/server/grpcapi"
-	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/telemetry/prom"
@@ -208,87 +203,6 @@ func (a *App) observe(store headgate.Store, hooks headgate.Hooks) headgate.Store
 		hooks = a.insights.store.Hooks(hooks)
 	}
 	return headgate.Observe(store, a.traces.hooks(hooks))
-}
-
-// newHTTP makes the HTTP API, which serves the metrics of all transports.
-func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry *prometheus.Registry) (server, error) {
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "headgate_build_info",
-		Help:        "Always 1; the labels say which build this is.",
-		ConstLabels: prometheus.Labels{"version": a.settings.Version, "go": runtime.Version()},
-	})
-	build.Set(1)
-	registry.MustRegister(build, a.source, a.reserve, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
-	dialect, err := httplimit.ParseDialect(a.settings.Dialect)
-	if err != nil {
-		return nil, err
-	}
-	logger := a.settings.Logger
-	s := &http.Server{
-		Handler: a.leaving(a.traces.http("http", httpapi.New(a.seen(decider, "http"), httpapi.Options{
-			Ready:  a.newReady(),
-			Detail: a.detail,
-			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
-				now, result, err := a.reload("an admin asked for it")
-				a.audit.Add(insightapi.Entry{What: "reload", Detail: "through the HTTP API", OK: err == nil})
-				if err != nil {
-					return now, false, reloadError(err)
-				}
-				return now, result == changed, nil
-			}, Candidate: a.candidateReport(), Insight: a.insightPaths()},
-			Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
-			Metrics:   a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)})),
-			Dialect:   dialect,
-			Permits:   permits,
-			Logger:    logger,
-			AccessLog: a.settings.AccessLog,
-		}))),
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       a.settings.readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-	}
-	if a.settings.LikeRatelimit {
-		s.Handler = healthcheck(s.Handler)
-	}
-	if a.certificates != nil {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "headgate_tls_certificate_expiry_timestamp_seconds",
-			Help: "When the certificate in force expires, in seconds since 1970.",
-		}, a.certificates.notAfter))
-		if a.settings.LikeRatelimit {
-			return s, nil
-		}
-		s.TLSConfig = a.certificates.config()
-		return tlsServer{s}, nil
-	}
-	return s, nil
-}
-
-// healthcheck answers GET /healthcheck as /readyz.
-func healthcheck(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthcheck" {
-			r = r.Clone(r.Context())
-			r.URL.Path = "/readyz"
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// leaving asks callers with a connection open to look elsewhere after their next
-// answer, once the service is being shut down. Closing the connections that are
-// idle would be quicker, and lose the requests that are on their way over them.
-func (a *App) leaving(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.draining.Load() {
-			w.Header()["Connection"] = []string{"close"}
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // Policy is the policy in force.
