@@ -48,6 +48,7 @@ type App struct {
 	traces       *traces             // nil if they are not wanted
 	gated        *gateway.Gateway    // nil without a gateway
 	answers      *insightapi.Handler // nil without insights
+	peers        *http.Client        // asks the other instances
 	dashboard    *dashboard.Handler  // nil without one
 	audit        insightapi.Audit
 	doors        []*door
@@ -82,6 +83,9 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 		return nil, err
 	}
 	if a.certificates, err = newCertificates(&s); err != nil {
+		return nil, err
+	}
+	if a.peers, err = s.peerClient(a.certificates); err != nil {
 		return nil, err
 	}
 	if s.XDS != nil {
@@ -331,6 +335,9 @@ func (a *App) Close() error {
 		}
 		if a.insights != nil {
 			a.insights.Close()
+		}
+		if a.peers != nil {
+			a.peers.CloseIdleConnections()
 		}
 		lost := a.leave()
 		a.layers.close()

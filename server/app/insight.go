@@ -30,31 +30,45 @@ func (a *App) newInsights() *insights {
 	if a.settings.NoInsight {
 		return nil
 	}
-	return &insights{Recorder: insight.New(insight.Options{Tier: func(rule *headgate.Rule) string {
-		return tierOf(a.Policy().Set, rule)
-	}})}
+	return &insights{Recorder: insight.New(insight.Options{Tier: a.source.tierOf})}
 }
 
-// tierOf is the tier of the tariff that the limits are of, or what else they are of.
-func tierOf(set *policy.Set, limits *headgate.Rule) string {
+// tierOf is the tier of the tariff that the limits are of, or what else they are of; "" if
+// that is not known. Limits are told apart by their address, and those of a decision that
+// was made before a reload are of the policy before.
+func (s *source) tierOf(limits *headgate.Rule) string {
+	for _, p := range []*decide.Policy{s.active.Load(), s.before.Load()} {
+		if p == nil || p.Set == nil {
+			continue
+		}
+		if tier, ok := tierIn(p.Set, limits); ok {
+			return tier
+		}
+	}
+	return ""
+}
+
+// tierIn is the tier of the limits, if they are of this set.
+func tierIn(set *policy.Set, limits *headgate.Rule) (tier string, ok bool) {
 	rule := set.Rule(limits.Name())
 	if rule == nil {
-		return ""
+		return "", false
 	}
 	for i := range rule.Overrides {
 		if rule.Overrides[i].Limits == limits {
-			return "override"
+			return "override", true
 		}
 	}
-	if rule.Tariff == nil {
-		return ""
+	t := rule.Tariff
+	if t == nil {
+		return "", rule.Limits == limits
 	}
-	for i := range rule.Tariff.Tiers {
-		if rule.Tariff.Tiers[i].Limits == limits {
-			return tierName(set, rule.Tariff, i)
+	for i := range t.Tiers {
+		if t.Tiers[i].Limits == limits {
+			return tierName(set, t, i), true
 		}
 	}
-	return "*"
+	return "*", t.Other == limits
 }
 
 // tierName is what a tier of the tariff is shown as: its value, or the hash of a secret.
@@ -92,7 +106,7 @@ func (a *App) insightAPI() *insightapi.Handler {
 		o.Candidate = func() any { return a.trial.report(true) }
 	}
 	if len(a.settings.Peers) > 0 {
-		o.Peers = &insightapi.Peers{URLs: a.settings.Peers, Token: a.settings.AdminToken}
+		o.Peers = &insightapi.Peers{URLs: a.settings.Peers, Token: a.settings.AdminToken, Client: a.peers}
 	}
 	return insightapi.New(o)
 }

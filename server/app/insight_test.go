@@ -2,12 +2,14 @@ package app
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/insightapi"
 )
 
@@ -98,6 +100,37 @@ func TestInsight(t *testing.T) {
 	}
 }
 
+// TestTierAfterReload: what was decided before a reload and is counted after it is of the tier
+// that it was decided by.
+func TestTierAfterReload(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "live.yaml")
+	write(t, file, tariff)
+	src, err := newSource(&Settings{PolicyFile: file, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiers := func() []*headgate.Rule {
+		of := src.now().Rule("login").Tariff
+		return []*headgate.Rule{of.Tiers[0].Limits, of.Other}
+	}
+	old := tiers()
+	replace(t, file, strings.Replace(tariff, "4 per", "8 per", 1))
+	if _, result, err := src.reload("a test"); err != nil || result != changed {
+		t.Fatalf("%v, %v", result, err)
+	}
+	for _, of := range [][]*headgate.Rule{old, tiers()} {
+		for i, want := range []string{"pro", "*"} {
+			if got := src.tierOf(of[i]); got != want {
+				t.Errorf("the tier %q is told as %q", want, got)
+			}
+		}
+	}
+	if got := src.tierOf(headgate.MustRule("login", headgate.PerHour(4))); got != "" {
+		t.Errorf("limits of neither policy are told as of the tier %q", got)
+	}
+}
+
 func TestNoInsight(t *testing.T) {
 	t.Parallel()
 	r := start(t, Settings{NoInsight: true, AdminToken: adminToken})
@@ -121,8 +154,6 @@ func TestSecretTiers(t *testing.T) {
 	write(t, file, text)
 	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken, lookEvery: time.Millisecond})
 	r.do(t, "POST", "/v1/check", `{"descriptor":{"user":"anna","api_key":"sesame-open"}}`)
-	var now insightapi.Now
-	r.insight(t, "now", &now) // What was decided is counted before the policy changes.
 	write(t, file, strings.Replace(text, "4 per", "8 per", 1))
 	for deadline := time.Now().Add(within); r.Policy().Version == 1 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)

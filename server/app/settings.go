@@ -122,6 +122,9 @@ type Settings struct {
 	// with that of this one. A host name that has several addresses stands for an instance
 	// at each of them. They have the same AdminToken.
 	Peers []string
+	// PeerCA is a file, in PEM form, with the authorities that have signed the certificates
+	// of Peers. Empty means those that the host trusts. It is read once.
+	PeerCA string
 	// DashboardListen is the address to serve the dashboard on, to people who show the
 	// AdminToken. Without one, it has to be a loopback address. Empty means that there is
 	// no dashboard.
@@ -258,6 +261,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if len(s.Peers) > 0 && s.AdminToken == "" {
 		bad("peer: there is no admin token, without which instances do not tell each other anything")
+	}
+	if s.PeerCA != "" && !slices.ContainsFunc(s.Peers, func(peer string) bool { return strings.HasPrefix(peer, "https:") }) {
+		bad("peer ca: no peer has an https:// URL; give one, or leave the authorities out")
 	}
 	if p := checkTLS(&s); p != "" {
 		bad("tls: %s", p)

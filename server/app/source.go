@@ -36,6 +36,8 @@ type source struct {
 	fixed string
 
 	active atomic.Pointer[decide.Policy]
+	// before is the policy that was in force until the last change; nil if there was none.
+	before atomic.Pointer[decide.Policy]
 	// failed is why the last reload changed nothing; nil if it did not fail.
 	failed    atomic.Pointer[failedReload]
 	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
@@ -126,7 +128,7 @@ func isRegular(file string) bool {
 
 // put makes p the policy in force.
 func (s *source) put(p decide.Policy) {
-	s.active.Store(&p)
+	s.before.Store(s.active.Swap(&p))
 	s.succeeded.Store(time.Now().UnixMilli())
 	if p.Version == 1 {
 		s.history.add(insightapi.Change{Version: p.Version, Hash: p.Hash, Because: "the start"})
