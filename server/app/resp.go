@@ -22,6 +22,7 @@ func (a *App) newRESP(decider decide.Decider, permits *decide.Permits, registry 
 		Version:    a.settings.Version,
 		Logger:     a.settings.Logger,
 		AccessLog:  a.settings.AccessLog,
+		Span:       a.traces.resp(),
 	})
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

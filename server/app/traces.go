@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
@@ -106,6 +107,18 @@ func (t *traces) grpc() []grpc.ServerOption {
 		return nil
 	}
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(otelgrpc.UnaryServer(t.Telemetry)), grpc.ChainStreamInterceptor(otelgrpc.StreamServer(t.Telemetry))}
+}
+
+// resp begins the spans of commands in Redis's protocol, which has no headers for the trace of
+// the caller; nil without traces.
+func (t *traces) resp() func(context.Context, string) (context.Context, func()) {
+	if t == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string) (context.Context, func()) {
+		ctx, span := t.Serve(ctx, name, propagation.MapCarrier{})
+		return ctx, func() { span.End() }
+	}
 }
 
 // patient is an exporter whose failures are logged, once a minute at most.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -140,6 +141,60 @@ func TestTraces(t *testing.T) {
 	}
 	if all := to.of(probed); len(all) != 0 {
 		t.Errorf("a probe is traced: %v", all)
+	}
+}
+
+// TestTracesRESP: each command that asks for a decision is a span above that of the store's
+// call, also those of a pipeline and of a transaction.
+func TestTracesRESP(t *testing.T) {
+	t.Parallel()
+	to := new(collected)
+	receiver := httptest.NewServer(to)
+	defer receiver.Close()
+	r := start(t, Settings{RESPListen: "127.0.0.1:0", OTLP: receiver.URL + "/v1/traces"})
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.Addr("resp").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
+		t.Fatal(err)
+	}
+	const check = "HG.CHECK auth.createToken key-of-anna\r\n"
+	if _, err := io.WriteString(conn, "PING\r\n"+check+"CL.THROTTLE key-of-anna 5 10 60\r\nMULTI\r\n"+check+"EXEC\r\nQUIT\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answers, err := io.ReadAll(conn); err != nil || strings.Contains(string(answers), "-ERR") {
+		t.Fatalf("%q, %v", answers, err)
+	}
+	r.stop()
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+	r.ended <- nil
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	parents, takes := make(map[string]string), []string{}
+	for _, s := range to.spans {
+		if strings.Contains(s.String(), "key-of-anna") {
+			t.Errorf("a span holds a key: %v", s)
+		}
+		if s.GetName() == "headgate.take" {
+			takes = append(takes, hex.EncodeToString(s.GetParentSpanId()))
+			continue
+		}
+		if !strings.Contains(s.String(), "headgate.outcome") {
+			t.Errorf("the span %s does not say what became of it", s.GetName())
+		}
+		parents[hex.EncodeToString(s.GetSpanId())] = s.GetName()
+	}
+	var names []string
+	for _, parent := range takes {
+		names = append(names, parents[parent])
+	}
+	slices.Sort(names)
+	if want := []string{"CL.THROTTLE", "HG.CHECK", "HG.CHECK"}; !slices.Equal(names, want) || len(parents) != 3 {
+		t.Errorf("the commands with a call to the store are %v of %v, want %v", names, parents, want)
 	}
 }
 

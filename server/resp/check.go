@@ -80,7 +80,7 @@ func (k *call) decide(op headgate.Op) {
 		k.fail("ERR", k.command.name+": "+problem)
 		return
 	}
-	o := r.Decide(k.conn.server.ctx, k.conn.server.decider)
+	o := r.Decide(k.ctx, k.conn.server.decider)
 	switch {
 	case o.Kind != decide.Decided:
 		k.refuse(o)

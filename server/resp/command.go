@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"log/slog"
 	"strconv"
 	"time"
@@ -19,6 +20,7 @@ type command struct {
 	// decides says that it does nothing but decide, so that others may be decided
 	// at the same time.
 	decides bool
+	traced  bool // it has a span
 	run     func(k *call)
 	// key is the place of the key, for clients that choose a server by it; zero if
 	// there is none.
@@ -61,6 +63,8 @@ type call struct {
 	args    []string
 	out     []byte
 	done    chan struct{} // has one element when a call in another goroutine is answered
+	// ctx is what the command is decided with: the server's, or one with a span.
+	ctx context.Context //nolint:containedctx // A call is what other servers pass as arguments.
 
 	request decide.Request
 }
@@ -75,6 +79,7 @@ func (k *call) begin() {
 func (k *call) release() {
 	const usual = 64
 	k.begin()
+	k.ctx = nil
 	if cap(k.out) > usual*usual {
 		k.out = nil
 	}
@@ -175,12 +180,24 @@ func (k *call) dispatch() {
 		k.enqueue()
 		return
 	default:
-		cmd.run(k)
+		k.carryOut()
 		return
 	}
 	if k.conn.queue != nil {
 		k.conn.queue.broken = true
 	}
+}
+
+// carryOut does what the command says.
+func (k *call) carryOut() {
+	s := k.conn.server
+	k.ctx = s.ctx
+	if k.command.traced {
+		ctx, end := s.options.Span(s.ctx, k.command.name)
+		defer end()
+		k.ctx = ctx
+	}
+	k.command.run(k)
 }
 
 // fail answers with an error.

@@ -88,6 +88,6 @@ func (k *call) exec() {
 	for i := range q.commands {
 		k.command, k.args = q.commands[i].command, q.commands[i].args
 		k.begin()
-		k.command.run(k)
+		k.carryOut()
 	}
 }

@@ -89,7 +89,7 @@ func (k *call) acquire() {
 		return
 	}
 	s := k.conn.server
-	a, o := s.options.Permits.Acquire(s.ctx, c)
+	a, o := s.options.Permits.Acquire(k.ctx, c)
 	if o.Kind != decide.Decided {
 		k.refusePermit(c, o)
 		return
@@ -140,7 +140,7 @@ func (k *call) renew() {
 		return
 	}
 	s := k.conn.server
-	lease, o := s.options.Permits.Renew(s.ctx, c)
+	lease, o := s.options.Permits.Renew(k.ctx, c)
 	if o.Kind != decide.Decided {
 		k.refusePermit(c, o)
 		return
@@ -154,7 +154,7 @@ func (k *call) giveBack() {
 		return
 	}
 	s := k.conn.server
-	released, o := s.options.Permits.Release(s.ctx, c)
+	released, o := s.options.Permits.Release(k.ctx, c)
 	if o.Kind != decide.Decided {
 		k.refusePermit(c, o)
 		return

@@ -37,6 +37,10 @@ type Options struct {
 	// AccessLog has every command logged: its name, whether it failed, the time it
 	// took and the address; never an argument, which may be a key.
 	AccessLog bool
+	// Span begins the span of a command that asks for a decision or a permit, and returns its
+	// context and what ends it. The name is the command's, such as "HG.CHECK". Nil means that
+	// there are no traces. Redis's protocol has no place for the trace of the caller.
+	Span func(ctx context.Context, name string) (context.Context, func())
 
 	// times stand in for the default ones in tests.
 	times times
@@ -122,7 +126,11 @@ func New(decider decide.Decider, options Options) *Server {
 		conns:     make(map[*conn]struct{}),
 	}
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	s.commands = slices.Concat(decisionCommands(), permitCommands(), sessionCommands())
+	s.commands = slices.Concat(decisionCommands(), permitCommands())
+	for _, c := range s.commands {
+		c.traced = options.Span != nil
+	}
+	s.commands = append(s.commands, sessionCommands()...)
 	s.byName = make(map[string]*command, len(s.commands))
 	for _, c := range s.commands {
 		s.byName[c.name] = c

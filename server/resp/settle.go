@@ -35,7 +35,7 @@ func (k *call) settle() {
 
 // end settles a reservation and answers.
 func (k *call) end(to decide.Settlement) {
-	o := k.request.Settle(k.conn.server.ctx, k.conn.server.decider, to)
+	o := k.request.Settle(k.ctx, k.conn.server.decider, to)
 	if o.Kind != decide.Decided {
 		k.refuse(o)
 		return

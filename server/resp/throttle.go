@@ -108,7 +108,7 @@ func (k *call) del() {
 	}
 	rules, err := server.throttles.forgetting()
 	if err != nil {
-		k.refuse(decide.Fail(server.ctx, err))
+		k.refuse(decide.Fail(k.ctx, err))
 		return
 	}
 	for _, rule := range rules {
@@ -120,7 +120,7 @@ func (k *call) del() {
 				r.Checks = append(r.Checks, headgate.Check{Rule: rule, Key: key})
 			}
 		}
-		if o := r.Take(server.ctx, server.decider); o.Kind != decide.Decided {
+		if o := r.Take(k.ctx, server.decider); o.Kind != decide.Decided {
 			k.refuse(o)
 			return
 		}
@@ -160,7 +160,7 @@ func (k *call) throttle() {
 	}
 	rule, err := server.throttles.rule(want)
 	if err != nil {
-		k.refuse(decide.Fail(server.ctx, err))
+		k.refuse(decide.Fail(k.ctx, err))
 		return
 	}
 	r.Op = headgate.OpTake
@@ -169,7 +169,7 @@ func (k *call) throttle() {
 	}
 	// The caller brings the limit, so that there is nothing to look for in the policy.
 	r.Checks = append(r.Checks, headgate.Check{Rule: rule, Key: k.args[1], Cost: quantity})
-	o := r.Take(server.ctx, server.decider)
+	o := r.Take(k.ctx, server.decider)
 	if o.Kind != decide.Decided {
 		k.refuse(o)
 		return
