@@ -9,7 +9,9 @@ import (
 
 	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/telemetry/insight"
 )
 
 // leaveWithin is how long the end of a service waits for permits of other processes'
@@ -53,6 +55,9 @@ func (a *App) newPermits(registry *prometheus.Registry) *decide.Permits {
 	registry.MustRegister(calls)
 	p := &decide.Permits{
 		Rules: a.Policy, Ending: a.ending,
+		Audit: func(c *decide.PermitCall, answered bool) {
+			a.audit.Add(insightapi.Entry{Who: c.From, What: "revoke", OK: answered, Detail: "rule " + c.Rule + ", key " + insight.Name{Raw: c.Key}.Text() + ", holder " + insight.Name{Raw: c.Holder}.Text()})
+		},
 		Told: func(rule, call, outcome string) { calls.WithLabelValues(rule, call, outcome).Inc() },
 	}
 	// Callers are told of a store without permits.

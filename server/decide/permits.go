@@ -34,6 +34,9 @@ type Permits struct {
 	// Told is told of each call that had no mistakes, if it is set: which rule, which call
 	// ("acquire" and so on), and what became of it. It must be quick.
 	Told func(rule, call, outcome string)
+	// Audit is told of each call of Revoke that had no mistakes, if it is set, and whether
+	// the store answered it.
+	Audit func(c *PermitCall, answered bool)
 
 	waiting atomic.Int64 // calls that wait for a permit
 }
@@ -58,6 +61,8 @@ type PermitCall struct {
 	// Given says which fields there are: GivenRule, GivenKey and GivenCost.
 	Given Given
 
+	// From is the address of whoever asks, for Audit.
+	From string
 	// Faults are the mistakes in the call. The door adds what it could not read.
 	Faults Faults
 }
@@ -300,6 +305,9 @@ func (p *Permits) Revoke(ctx context.Context, c *PermitCall) (bool, *Outcome) {
 	}
 	key := inprogress.StoreKey(b.Rule.Name, b.Key)
 	revoked, err := asked(ctx, func() (bool, error) { return p.Store.Revoke(ctx, key, c.Holder) })
+	if p.Audit != nil {
+		p.Audit(c, err == nil)
+	}
 	return revoked, p.end(ctx, &b, "revoke", "revoked", err)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
@@ -132,6 +133,9 @@ func (p *Permits) Revoke(ctx context.Context, m *headgatev1.RevokeRequest) (*hea
 		return nil, err
 	}
 	c := permitCall(m.GetRule(), m.GetKey(), m.GetHolder())
+	if from, ok := peer.FromContext(ctx); ok {
+		c.From = from.Addr.String()
+	}
 	revoked, o := p.permits.Revoke(ctx, c)
 	if err := statusOf(ctx, c.Faults, o); err != nil {
 		return nil, err

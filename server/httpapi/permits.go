@@ -126,6 +126,7 @@ func (h *Handler) revokePermit(w http.ResponseWriter, r *http.Request, s *scratc
 	if !s.receivePermit(w, r, formRevoke, p) {
 		return
 	}
+	s.permit.From = r.RemoteAddr
 	revoked, o := h.options.Permits.Revoke(r.Context(), &s.permit)
 	s.writeWhether(w, "revoked", revoked, o)
 }

@@ -32,7 +32,7 @@ type Entry struct {
 	At int64 `json:"at"`
 	// Who is the address it was done from.
 	Who string `json:"who"`
-	// What is "login", "logout", "reset" or "reload".
+	// What is "login", "logout", "reset", "revoke" or "reload".
 	What   string `json:"what"`
 	Detail string `json:"detail,omitempty"`
 	// OK says that it worked.
