@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -195,6 +197,132 @@ func TestKey(t *testing.T) {
 	}
 	if e := n.audit.Entries(); len(e) != 1 || e[0].What != "reset" || !e[0].OK || strings.ContainsAny(e[0].Detail, "\x00\u202e") {
 		t.Errorf("the audit: %+v", e)
+	}
+}
+
+// states asks for the state of a key under a rule.
+func states(t *testing.T, h *insightapi.Handler, rule, key, tier string) []insightapi.State {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/insight/key?rule="+rule+"&tier="+tier+"&key="+insight.Name{Raw: key}.ID(), nil))
+	var report insightapi.KeyReport
+	if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%s: %d %s", rule, w.Code, w.Body)
+	}
+	return slices.DeleteFunc(report.States, func(s insightapi.State) bool { return s.Rule != rule })
+}
+
+// TestFrees compares when units are said to become free with when they do.
+func TestFrees(t *testing.T) {
+	t.Parallel()
+	var now atomic.Int64
+	now.Store(1_800_000_000_000_000)
+	store := memory.New(memory.WithClock(now.Load))
+	user := []policy.Part{{Entry: "user"}}
+	var rules []policy.Rule
+	for name, limits := range map[string][]headgate.Limit{
+		"sliding": {headgate.Sliding(5, time.Minute), headgate.Sliding(100, time.Hour)},
+		"bucket":  {headgate.PerMinute(40)},
+		"fixed":   {{Count: 7, Period: time.Minute, Algorithm: headgate.FixedWindow}},
+		"leaky":   {{Count: 30, Period: time.Minute, Burst: 12, Algorithm: headgate.LeakyBucket}},
+	} {
+		rules = append(rules, policy.Rule{Limits: headgate.MustRule(name, limits...), Per: user, Match: []policy.Condition{{Entry: "route", Equals: []string{name}}}})
+	}
+	set, err := policy.New(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := insight.New(insight.Options{})
+	t.Cleanup(recorder.Close)
+	h := insightapi.New(insightapi.Options{
+		Recorder: recorder, Policy: func() decide.Policy { return decide.Policy{Set: set} },
+		Take: func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error) {
+			return store.Take(ctx, op, checks, nil)
+		},
+	})
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range rules {
+		name, limits := rules[i].Limits.Name(), rules[i].Limits
+		for trial := range 8 {
+			key := fmt.Sprint(trial)
+			for range 2 + random.IntN(60) {
+				now.Add(random.Int64N(2_000_000))
+				if _, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: limits, Key: key, Cost: 1 + random.Int64N(2)}}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at := now.Load()
+			remaining := func(after int64, limit int) int64 {
+				now.Store(at + after)
+				defer now.Store(at)
+				d, err := store.Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: limits, Key: key, Cost: 1}}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return d[limit].Remaining
+			}
+			found := states(t, h, name, key, "")
+			if len(found) != len(limits.Limits()) {
+				t.Fatalf("%s: %d states", name, len(found))
+			}
+			for limit, s := range found {
+				free, before := s.Remaining, int64(-1)
+				for _, f := range s.Frees {
+					free += f.Units
+					if got := remaining(f.AfterMS*1000, limit); got < free || f.AfterMS <= before || f.Units < 1 {
+						t.Errorf("%s: after %d ms %d units are free, not %d: %+v", s.Limit, f.AfterMS, got, free, s.Frees)
+					}
+					if got := remaining(max(f.AfterMS-1, 0)*1000, limit); got >= free && f.AfterMS > 0 {
+						t.Errorf("%s: already after %d ms %d units are free: %+v", s.Limit, f.AfterMS-1, got, s.Frees)
+					}
+					before = f.AfterMS
+				}
+				if free != s.Capacity || len(s.Frees) > 20 {
+					t.Errorf("%s: %d of %d units become free: %+v", s.Limit, free, s.Capacity, s.Frees)
+				}
+			}
+		}
+	}
+}
+
+// TestStateOfOverride: a key that an override is for is shown with its limits, and a rule that
+// only bounds what is in progress has none.
+func TestStateOfOverride(t *testing.T) {
+	t.Parallel()
+	user := []policy.Part{{Entry: "user"}}
+	set, err := policy.New([]policy.Rule{
+		{
+			Name: "api", Per: user, Tariff: &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "pro", Limits: headgate.MustRule("api", headgate.PerMinute(50))}}},
+			Overrides: []policy.Override{{Match: []policy.Condition{{Entry: "user", Equals: []string{"ada"}}}, Limits: headgate.MustRule("api", headgate.PerMinute(500))}},
+		},
+		{Name: "busy", Per: user, InProgress: &policy.InProgress{Limit: 3}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := insight.New(insight.Options{})
+	t.Cleanup(recorder.Close)
+	store := memory.New()
+	h := insightapi.New(insightapi.Options{
+		Recorder: recorder, Policy: func() decide.Policy { return decide.Policy{Set: set} },
+		Take: func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error) {
+			return store.Take(ctx, op, checks, nil)
+		},
+	})
+	for _, tt := range []struct {
+		rule, key, tier string
+		capacity        int64 // zero for no states
+		override        int
+	}{{"api", "ada", "", 500, 1}, {"api", "bob", "pro", 50, 0}, {"api", "bob", "", 0, 0}, {"busy", "bob", "", 0, 0}} {
+		found := states(t, h, tt.rule, tt.key, tt.tier)
+		if len(found) != min(int(tt.capacity), 1) || len(found) > 0 && (found[0].Capacity != tt.capacity || found[0].Override != tt.override) {
+			t.Errorf("%s of %s: %+v", tt.rule, tt.key, found)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/insight/reset", strings.NewReader(`{"rule":"busy","key":"","confirm":"busy"}`)))
+	if w.Code != http.StatusUnprocessableEntity {
+		t.Errorf("a reset of a rule without limits: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -28,26 +28,6 @@ type KeyReport struct {
 	Instances []Instance       `json:"instances"`
 }
 
-// State is how much of one limit the key has used.
-type State struct {
-	Rule  string `json:"rule"`
-	Mode  string `json:"mode"`
-	Tier  string `json:"tier,omitempty"`
-	Limit string `json:"limit"`
-	// Algorithm, Capacity and PeriodMS are the limit's.
-	Algorithm string `json:"algorithm"`
-	Capacity  int64  `json:"capacity"`
-	PeriodMS  int64  `json:"period_ms"`
-	Remaining int64  `json:"remaining"`
-	// RetryAfterMS is how long it takes until one more unit fits, and ResetAfterMS until
-	// all of the limit is free again, in milliseconds.
-	RetryAfterMS int64  `json:"retry_after_ms"`
-	ResetAfterMS int64  `json:"reset_after_ms"`
-	Source       string `json:"source"`
-	// Error says why the state is not known; "" if it is.
-	Error string `json:"error,omitempty"`
-}
-
 // KeyCounts are what a key had under one rule within the last two hours; see
 // [insight.Key].
 type KeyCounts struct {
@@ -162,48 +142,6 @@ func (c *KeyCounts) tier() string {
 	return ""
 }
 
-// limitsOf are the limits of a tier of the rule.
-func limitsOf(p decide.Policy, rule *policy.Rule, tier string) *headgate.Rule {
-	if t := rule.Tariff; t != nil {
-		for i := range t.Tiers {
-			value := t.Tiers[i].Value
-			if value == tier || p.Secret(t.Entry) && p.Set.Hash(t.Entry, value) == tier {
-				return t.Tiers[i].Limits
-			}
-		}
-		if t.Other != nil {
-			return t.Other
-		}
-	}
-	return rule.Limits
-}
-
-// states asks the store what the key has used.
-func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule, key, tier string) []State {
-	limits := limitsOf(p, rule, tier)
-	check := headgate.Check{Rule: limits, Key: key, Cost: 1, Hints: headgate.Hints{Consistency: rule.Consistency, DenyCache: rule.DenyCache}}
-	decisions, err := h.o.Take(ctx, headgate.OpPeek, []headgate.Check{check})
-	all := limits.Limits()
-	states := make([]State, len(all))
-	for i := range all {
-		l := &all[i]
-		states[i] = State{
-			Rule: rule.Name, Mode: rule.Mode.String(), Tier: tier, Limit: l.String(), Algorithm: l.Algorithm.String(),
-			Capacity: l.Capacity(), PeriodMS: l.Micros() / 1000, Error: "the store does not say",
-		}
-		if err != nil {
-			states[i].Error = errtext.Text(err)
-		}
-		for j := range decisions {
-			if d := &decisions[j]; d.Limit == l || d.Source == headgate.SourceLocal && j == i {
-				states[i].Remaining, states[i].Source, states[i].Error = d.Remaining, d.Source.String(), ""
-				states[i].RetryAfterMS, states[i].ResetAfterMS = decide.Millis(d.RetryAfter), decide.Millis(d.ResetAfter)
-			}
-		}
-	}
-	return states
-}
-
 // reset forgets what a key has used under a rule. Who asks has to say it twice: "confirm"
 // repeats the name of the rule.
 func (h *Handler) reset(q *query) (any, *failure) {
@@ -227,6 +165,9 @@ func (h *Handler) reset(q *query) (any, *failure) {
 	entry := Entry{Who: q.r.RemoteAddr, What: "reset", Detail: "rule " + rule.Name + ", key " + key.Text(), OK: true}
 	ctx, cancel := context.WithTimeout(q.ctx, stateWithin)
 	defer cancel()
+	if rule.Limits == nil {
+		return nil, wrong(http.StatusUnprocessableEntity, "the rule has no limits that a key uses: it bounds what is in progress, see the permits")
+	}
 	// All limits of a rule are counted under its name, whatever the tier.
 	_, err := h.o.Take(ctx, headgate.OpReset, []headgate.Check{{Rule: rule.Limits, Key: key.Raw, Cost: 1}})
 	if err != nil {

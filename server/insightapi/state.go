@@ -1,0 +1,140 @@
+package insightapi
+
+import (
+	"context"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// State is how much of one limit the key has used.
+type State struct {
+	Rule string `json:"rule"`
+	Mode string `json:"mode"`
+	// Tier is the tier whose limits apply, and Override the number of the override, from 1;
+	// zero for none.
+	Tier     string `json:"tier,omitempty"`
+	Override int    `json:"override,omitempty"`
+	Limit    string `json:"limit"`
+	// Algorithm, Capacity and PeriodMS are the limit's.
+	Algorithm string `json:"algorithm"`
+	Capacity  int64  `json:"capacity"`
+	PeriodMS  int64  `json:"period_ms"`
+	Remaining int64  `json:"remaining"`
+	// RetryAfterMS is how long it takes until one more unit fits, and ResetAfterMS until
+	// all of the limit is free again, in milliseconds.
+	RetryAfterMS int64  `json:"retry_after_ms"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	Source       string `json:"source"`
+	// Frees is when the units that are used become free, in the order of time, if nothing
+	// else comes: those of a sliding window one by one, as long as there are few.
+	Frees []Free `json:"frees,omitempty"`
+	// Error says why the state is not known; "" if it is.
+	Error string `json:"error,omitempty"`
+}
+
+// Free is when some of the used units are free again.
+type Free struct {
+	// Units is how many become free since the one before, and not later than after AfterMS
+	// milliseconds.
+	Units   int64 `json:"units"`
+	AfterMS int64 `json:"after_ms"`
+}
+
+// maxFrees is in how many steps it is told when the units of one limit become free. Each is a
+// question to the store.
+const maxFrees = 20
+
+// limitsOf are the limits that the rule has for a key of the tier, or nil if there are none,
+// or they are not known without more than the key.
+func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.Rule, int) {
+	var d policy.Descriptor
+	if len(rule.Per) == 1 {
+		d = append(d, policy.Entry{Name: rule.Per[0].Entry, Value: key})
+	}
+	if t := rule.Tariff; t != nil && tier != "" {
+		value := tier
+		for i := range t.Tiers {
+			if known := t.Tiers[i].Value; p.Secret(t.Entry) && p.Set.Hash(t.Entry, known) == tier {
+				value = known
+			}
+		}
+		d = append(d, policy.Entry{Name: t.Entry, Value: value})
+	}
+	return p.Set.Limits(rule.Name, d)
+}
+
+// states asks the store what the key has used.
+func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule, key, tier string) []State {
+	limits, override := limitsOf(p, rule, key, tier)
+	if limits == nil {
+		return nil
+	}
+	check := headgate.Check{Rule: limits, Key: key, Cost: 1, Hints: headgate.Hints{Consistency: rule.Consistency, DenyCache: rule.DenyCache}}
+	decisions, err := h.o.Take(ctx, headgate.OpPeek, []headgate.Check{check})
+	all := limits.Limits()
+	states := make([]State, len(all))
+	for i := range all {
+		l := &all[i]
+		states[i] = State{
+			Rule: rule.Name, Mode: rule.Mode.String(), Tier: tier, Override: override, Limit: l.String(), Algorithm: l.Algorithm.String(),
+			Capacity: l.Capacity(), PeriodMS: l.Micros() / 1000, Error: "the store does not say",
+		}
+		if err != nil {
+			states[i].Error = errtext.Text(err)
+		}
+		if d := decisionOf(decisions, l, i); d != nil {
+			states[i].Remaining, states[i].Source, states[i].Error = d.Remaining, d.Source.String(), ""
+			states[i].RetryAfterMS, states[i].ResetAfterMS = decide.Millis(d.RetryAfter), decide.Millis(d.ResetAfter)
+		}
+	}
+	if err == nil && len(decisions) > 0 {
+		h.frees(ctx, check, states, decisions[0].At)
+	}
+	return states
+}
+
+// decisionOf is the decision about the limit, which is the i-th of its rule.
+func decisionOf(decisions []headgate.Decision, l *headgate.Limit, i int) *headgate.Decision {
+	for j := range decisions {
+		if d := &decisions[j]; d.Limit == l || d.Source == headgate.SourceLocal && j == i {
+			return d
+		}
+	}
+	return nil
+}
+
+// frees asks when larger and larger costs would fit, which says when the units that are used
+// become free, whatever the algorithm and the store. From is when the states were.
+func (h *Handler) frees(ctx context.Context, check headgate.Check, states []State, from headgate.Instant) {
+	all := check.Rule.Limits()
+	for i := range states {
+		s := &states[i]
+		used := s.Capacity - s.Remaining
+		if s.Error != "" || used <= 0 {
+			continue
+		}
+		steps, before := min(used, maxFrees), int64(0)
+		for step := int64(1); step <= steps; step++ {
+			// Rounded up, so that the last step is all of them; without a product that
+			// overflows.
+			units := used/steps*step + (used%steps*step+steps-1)/steps
+			check.Cost = s.Remaining + units
+			decisions, err := h.o.Take(ctx, headgate.OpPeek, []headgate.Check{check})
+			d := decisionOf(decisions, &all[i], i)
+			if err != nil || d == nil || d.RetryAfter == headgate.Never {
+				s.Frees = nil
+				break
+			}
+			after := max(decide.Millis(d.RetryAfter)+int64(d.At-from)/1000, 0)
+			if n := len(s.Frees); n > 0 && after <= s.Frees[n-1].AfterMS {
+				s.Frees[n-1].Units += units - before
+			} else {
+				s.Frees = append(s.Frees, Free{Units: units - before, AfterMS: after})
+			}
+			before = units
+		}
+	}
+}
