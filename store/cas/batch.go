@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// batch is one attempt: the calls of one turn are decided on it one after another,
-// each on what those before it have left.
+// batch is one attempt. The calls of one turn are decided in it one after another, each on
+// the state that the calls before it have left.
 type batch struct {
 	now      int64          // that it decides by
 	own      int64          // what the clock says: now, or as far before it as clocks may differ
@@ -24,7 +24,7 @@ type cell struct {
 	raw  []byte
 	page *page // read from raw, or nil
 
-	// Of a ledger's note instead, if it is to be written.
+	// Instead of these, for the note of a ledger that is to be written:
 	write        bool
 	value        []byte
 	expires, due int64
@@ -45,7 +45,7 @@ func (b *batch) page(name string) (*page, error) {
 	return p, nil
 }
 
-// changes are what a batch has to write.
+// changes returns what the batch has to write.
 func (b *batch) changes() []Change {
 	var changes []Change
 	for i := range b.cells {
@@ -108,8 +108,8 @@ func (b *batch) open(r *request) error {
 	return nil
 }
 
-// follow has the batch decide at the latest time that a counter of the request is known to
-// have been decided at, unless that lies farther in the future than clocks may differ.
+// follow sets the batch's time to the latest time at which a counter of the request is known
+// to have been decided, unless that is farther in the future than clocks may differ.
 func (b *batch) follow(r *request) {
 	if b.skew == 0 {
 		return
@@ -129,7 +129,7 @@ func (b *batch) follow(r *request) {
 			}
 			reached(algorithm.Reached(l, p.at(l.Slot())))
 			for k := 1; l.Algorithm <= headgate.LeakyBucket && k < algorithm.BucketSlots; k++ {
-				// One with nothing in use tells something else.
+				// Without units in use, a bucket's time has another meaning.
 				if s := p.at(algorithm.BucketSlot(l, k)); s.Used > 0 {
 					reached(s.Stamp)
 				}
@@ -138,7 +138,7 @@ func (b *batch) follow(r *request) {
 	}
 }
 
-// wait puts times that begin at the batch's time on the clock of who is told them.
+// wait corrects times that count from the batch's time for the caller's clock.
 func (b *batch) wait(decisions []headgate.Decision) {
 	behind := time.Duration(b.now-b.own) * time.Microsecond
 	if behind == 0 {
@@ -214,8 +214,8 @@ func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []head
 	return dst
 }
 
-// decide looks at every limit of a request. The bits of refused and punished are
-// those of checks that do not fit, and that a limit refuses which is no penalty.
+// decide looks at every limit of a request. A bit of refused is set for each check that does
+// not fit, and one of punished for each that is refused by a limit other than a penalty.
 func (b *batch) decide(r *request) (steps []step, refused, punished uint64, admitted bool) {
 	admitted = true
 	for i := range r.checks {
@@ -247,7 +247,7 @@ func (b *batch) decide(r *request) (steps []step, refused, punished uint64, admi
 	return steps, refused, punished, admitted
 }
 
-// addToLog charges a log, and forgets what no list of limits needs any more.
+// addToLog charges a log, and drops the entries that no list of limits needs any more.
 func (p *page) addToLog(now, units int64, need algorithm.Need) {
 	p.dirty = true
 	if p.log == nil {
@@ -261,9 +261,9 @@ func (p *page) addToLog(now, units int64, need algorithm.Need) {
 	p.log.Add(now, units)
 }
 
-// change charges check i so many units more, whether they fit or not, or takes them
-// back if they are negative. used is how many were in use of each limit after the
-// first charge, or nil if that is not known.
+// change charges check i the units, whether they fit or not, or gives units back if the
+// number is negative. used is how many units of each limit were in use after the first
+// charge, or nil if that is not known.
 func (b *batch) change(r *request, i int, units int64, used []int64) {
 	if units == 0 {
 		return
@@ -296,7 +296,7 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 	}
 }
 
-// changeLog charges a log units that need not fit, or takes them back if they are
+// changeLog charges a log units that need not fit, or gives units back if the number is
 // negative.
 func (p *page) changeLog(now, units, at int64, need algorithm.Need) {
 	if p.log != nil && units < 0 {
@@ -311,7 +311,7 @@ func (p *page) changeLog(now, units, at int64, need algorithm.Need) {
 	}
 }
 
-// describe says how each limit stands, to a request that nothing denies.
+// describe appends how each limit stands, for a request that nothing denies.
 func (b *batch) describe(r *request, dst []headgate.Decision) []headgate.Decision {
 	before := len(dst)
 	for i := range r.checks {

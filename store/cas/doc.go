@@ -21,10 +21,10 @@
 // # Turns
 //
 // Calls are spread over lanes by the name of their first counter. While a lane waits for the
-// database, the calls that come to it are gathered, and the next attempt decides all
-// of them, one after the other, each by itself. A hot key so costs the database a few
-// attempts at a time from each process, however many requests there are. Who gives up
-// before he is decided, when the values were read, is never charged.
+// database, it gathers the calls that arrive, and its next attempt decides all of them, one
+// after another. So however many requests there are for a hot key, each process has only a
+// few attempts under way in the database. A caller that gives up before the values were read
+// is never charged.
 //
 // # What is stored
 //
@@ -35,7 +35,7 @@
 //
 // # Caveats
 //
-// A sliding window's log is read and written whole, some four bytes for each request
-// in it. Where a window holds more than a few thousand, sliding_counter is the better
-// choice here.
+// The log of a sliding window is read and written as a whole: about four bytes for each
+// request in it. For windows of more than a few thousand requests, sliding_counter is the
+// better choice here.
 package cas

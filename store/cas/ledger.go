@@ -27,9 +27,8 @@ type Ledger struct {
 }
 
 const (
-	// sweepEvery is how often a ledger looks for what has expired, and sweepBatch how
-	// many reservations it deals with then before it looks again at once, so many
-	// times.
+	// sweepEvery is how often a ledger looks for what has expired. It then deals with
+	// sweepBatch reservations, and looks for more at once, at most sweepBatches times.
 	sweepEvery   = time.Second
 	sweepBatch   = 64
 	sweepBatches = 64
@@ -37,9 +36,8 @@ const (
 	sweepWithin = 5 * time.Second
 )
 
-// NewLedger is [New] for a ledger. Until it is closed, one goroutine gives back what
-// reservations held that nobody has settled, and has the backend forget what has
-// expired.
+// NewLedger is [New] for a ledger. Until it is closed, one goroutine gives back the units of
+// expired reservations that nobody has settled, and lets the backend forget what has expired.
 func NewLedger(backend LedgerBackend, options ...Option) (*Ledger, error) {
 	if most := backend.MaxKeys(); most <= headgate.MaxChecks {
 		return nil, headgate.Invalid("ledger", "backend", "the backend takes %d keys at a time, and a ledger needs %d", most, headgate.MaxChecks+1)
@@ -62,7 +60,7 @@ func NewLedger(backend LedgerBackend, options ...Option) (*Ledger, error) {
 func (l *Ledger) keepSweeping(ctx context.Context) {
 	defer close(l.swept)
 	for {
-		// Not all processes at once.
+		// The pause is random, so that processes do not sweep at the same moment.
 		pause := time.NewTimer(sweepEvery/2 + randv2.N(sweepEvery))
 		select {
 		case <-ctx.Done():
@@ -71,21 +69,22 @@ func (l *Ledger) keepSweeping(ctx context.Context) {
 		case <-pause.C:
 		}
 		within, cancel := context.WithTimeout(ctx, sweepWithin)
-		// The database may be away; what is due then is due later.
+		// If the database is away, the next sweep finds what this one did not.
 		_ = l.Sweep(within)
 		cancel()
 	}
 }
 
-// Close ends the goroutine, waits for the attempts that are under way, and refuses
-// what comes later. The backend is not closed.
+// Close ends the goroutine, waits for the attempts that are under way, and refuses later
+// calls. The backend is not closed.
 func (l *Ledger) Close() {
 	l.stop()
 	<-l.swept
 	l.Store.Close()
 }
 
-// noteName is where the note of an id is. No rule's name is empty.
+// noteName returns the name of an id's note. It cannot be a counter's: no rule's name is
+// empty.
 func (l *Ledger) noteName(id string) string { return l.settings.prefix + " " + id }
 
 // note returns the note of that name, or nil if there is none.
@@ -125,12 +124,12 @@ func (l *Ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []hea
 	return l.once(ctx, terms, checks, dst, true, named)
 }
 
-// errPending is told of an id that is free again, but for units that are still to be
-// given back.
+// errPending is the error of an id that is free again as soon as the units of its last
+// reservation have been given back.
 var errPending = errors.New("units are to be given back first")
 
-// once takes, to reserve or not. Denials of a request that has no id of its own are
-// not remembered: it will not be repeated.
+// once takes units, as a reservation or not. The denial of a request without an id of its own
+// is not remembered: nobody can repeat the request.
 func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
 	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return headgate.Reservation{}, dst, err
@@ -186,7 +185,7 @@ func (b *batch) again(n *note, terms *headgate.Terms, r *request, reserve bool, 
 		return told, headgate.Reservation{}, &headgate.ConflictError{}
 	}
 	if reserve && n.admitted && b.now >= n.expires {
-		// Kept for its settlement only: what it held may have been given back.
+		// The note is only kept for a repeated settlement: its units may have been given back.
 		return told, headgate.Reservation{}, headgate.ErrNoReservation
 	}
 	if n.sameLimits(r.checks) {
@@ -278,8 +277,8 @@ func sameChecks(a, b []headgate.Check) bool {
 	return slices.EqualFunc(a, b, func(a, b headgate.Check) bool { return a.Rule.Name() == b.Rule.Name() && a.Key == b.Key })
 }
 
-// finish makes the units of a reservation's checks those that are given. The names of
-// q are those of its counters.
+// finish changes what a reservation's checks have charged to the given units. The names of q
+// are those of its counters.
 func (b *batch) finish(q *request, kept *headgate.Reservation, units []int64, told []headgate.Decision) ([]headgate.Decision, error) {
 	q = &request{checks: kept.Checks, names: q.names}
 	if err := b.open(q); err != nil {
@@ -294,8 +293,8 @@ func (b *batch) finish(q *request, kept *headgate.Reservation, units []int64, to
 	return b.describe(q, told), nil
 }
 
-// Sweep gives back what reservations held that have expired, and has the backend
-// forget some of what is of no more use. It happens by itself; tests ask for it.
+// Sweep gives back the units of reservations that have expired, and lets the backend forget
+// some of the values that have. A ledger calls it by itself; tests call it, too.
 func (l *Ledger) Sweep(ctx context.Context) error {
 	now, err := l.now(ctx)
 	if err != nil {
@@ -316,7 +315,7 @@ func (l *Ledger) Sweep(ctx context.Context) error {
 			break
 		}
 	}
-	// Whatever keeps reservations from being given back must not have the rest pile up.
+	// If reservations cannot be given back, the other values must not pile up as well.
 	if err := l.backend.Forget(ctx, l.settings.prefix, now); err != nil && failure == nil {
 		failure = unavailable(err)
 	}
@@ -330,7 +329,8 @@ func (l *Ledger) now(ctx context.Context) (int64, error) {
 	return l.backend.Clock(ctx)
 }
 
-// abandon settles a reservation that has expired by the choice of its checks.
+// abandon settles a reservation that has expired: each check gives its units back, or keeps
+// them charged, as its GiveBack says.
 func (l *Ledger) abandon(ctx context.Context, name string) error {
 	var q *request
 	err := l.turns.do(ctx, []string{name}, func(b *batch) error {
@@ -365,7 +365,7 @@ func (l *Ledger) abandon(ctx context.Context, name string) error {
 					units[i] = c.Units()
 				}
 			}
-			// To counters that cannot be read there is nothing to give back.
+			// Counters that cannot be read have nothing that could be given back.
 			_, _ = b.finish(q, &kept, units, nil)
 		}
 		n.finished = true
@@ -374,7 +374,7 @@ func (l *Ledger) abandon(ctx context.Context, name string) error {
 	})
 }
 
-// undue leaves a note as it is, but has nobody look for it again.
+// undue leaves a note as it is, without a time at which it is due.
 func (b *batch) undue(name string) {
 	if c := &b.cells[b.places[name]]; !c.write && c.raw != nil {
 		c.write, c.value, c.expires, c.due = true, c.raw, b.now+settledFor, 0

@@ -13,7 +13,7 @@ const (
 	// counted.
 	maxNode  = 64
 	maxNodes = 1000
-	// membersFor is how long the list of nodes is kept without any, in µs.
+	// membersFor is how long the list of nodes is kept when it is empty, in µs.
 	membersFor = 31 * 24 * int64(time.Hour/time.Microsecond)
 )
 
@@ -28,17 +28,17 @@ type member struct {
 	until int64 // when it is gone unless it is heard of again
 }
 
-// Members notes that a node, named by 1 to 64 bytes, is there for ttl from now, and
-// forgets those whose time is over. It returns how many are there, 1000 at most, and for
-// how long the backend has had its data: since somebody first asked, or since it lost
-// them. A ttl of zero notes that the node is gone. Nodes count each other if they share a
-// backend and a prefix.
+// Members records that a node is there for ttl from now, and forgets nodes whose time is over.
+// The node's name has 1 to 64 bytes. A ttl of zero records that the node is gone. Members
+// returns how many nodes are there, 1000 at most, and for how long the backend has had its
+// data: since the first such call, or since it lost the data. Nodes count each other if they
+// share a backend and a prefix.
 func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (nodes int64, age time.Duration, err error) {
 	if len(node) == 0 || len(node) > maxNode || ttl < 0 || ttl > time.Hour {
 		return 0, 0, headgate.Invalid("node", "",
 			"its name has %d bytes and its time to live is %v, must be 1 to %d and up to %v", len(node), ttl, maxNode, time.Hour)
 	}
-	// No rule's name begins so.
+	// The name of no counter begins like this.
 	name := s.settings.prefix + "\x00members"
 	err = s.turns.do(ctx, []string{name}, func(b *batch) error {
 		c := &b.cells[b.places[name]]
@@ -46,7 +46,7 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 		if c.write {
 			raw = c.value
 		}
-		// A list that cannot be read is one that was lost.
+		// A list that cannot be read counts as lost.
 		m := readMembers(raw)
 		if m.since == 0 || m.since > b.now { // or the clock has stepped back
 			m.since = b.now

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// note is what is remembered of a request, limits and all, so that it can be settled
-// by a process that has other rules by now.
+// note is what is remembered of a request. It holds the limits as well, so that a process
+// whose rules have changed since can settle it.
 type note struct {
 	reserved bool // or taken
 	admitted bool
@@ -19,7 +19,7 @@ type note struct {
 	checks   []noted
 	told     []answer // one for each limit
 
-	// Of a reservation only.
+	// Only for a reservation:
 	finished  bool // settled or abandoned
 	units     []int64
 	settled   []answer
@@ -35,7 +35,7 @@ type noted struct {
 	count  int    // of the limits
 }
 
-// answer is a decision without what the note says of all of them.
+// answer is a decision without the parts that are the same for all decisions of a note.
 type answer struct {
 	allowed                bool
 	remaining              int64
@@ -43,8 +43,8 @@ type answer struct {
 	delay                  time.Duration
 }
 
-// settledFor is how long a reservation is remembered after it has expired, so that a
-// settlement can be repeated that came at the last moment, in µs.
+// settledFor is how long a reservation is remembered after it has expired, in µs, so that a
+// settlement that came at the last moment can be repeated.
 const settledFor = 60_000_000
 
 func newNote(terms *headgate.Terms, reserve bool, checks []headgate.Check, decisions []headgate.Decision) *note {
@@ -70,7 +70,7 @@ func answers(decisions []headgate.Decision) []answer {
 	return all
 }
 
-// decisions appends answers as decisions on the limits of checks.
+// decisions appends the answers, as decisions on the limits of the checks.
 func decisions(dst []headgate.Decision, all []answer, at int64, checks []headgate.Check) []headgate.Decision {
 	for i := range checks {
 		limits := checks[i].Rule.Limits()
@@ -86,7 +86,7 @@ func decisions(dst []headgate.Decision, all []answer, at int64, checks []headgat
 	return dst
 }
 
-// forgotten is when the note is of no more use.
+// forgotten returns when the note is of no more use.
 func (n *note) forgotten() int64 {
 	if n.reserved && n.admitted {
 		return n.expires + settledFor
@@ -94,7 +94,7 @@ func (n *note) forgotten() int64 {
 	return n.expires
 }
 
-// pending reports whether there are units to be given back when it expires.
+// pending reports whether the note may have units to give back when it expires.
 func (n *note) pending() bool {
 	if !n.reserved || !n.admitted || n.finished {
 		return false
@@ -107,8 +107,8 @@ func (n *note) pending() bool {
 	return false
 }
 
-// charged reports whether check i of an admitted request was: it was no shadow that
-// did not fit.
+// charged reports whether check i of an admitted request was charged, that is, whether it was
+// not a shadow that did not fit.
 func (n *note) charged(i int) bool {
 	all := n.told
 	for j := range i {
@@ -122,7 +122,7 @@ func (n *note) charged(i int) bool {
 	return true
 }
 
-// same reports whether the checks are those of the note, their limits apart.
+// same reports whether the checks are those of the note. Limits are not compared.
 func (n *note) same(checks []headgate.Check) bool {
 	if len(checks) != len(n.checks) {
 		return false
@@ -147,13 +147,13 @@ func (n *note) sameLimits(checks []headgate.Check) bool {
 	return true
 }
 
-// of reports whether the check was under a rule of these limits.
+// of reports whether the check's rule had the limits of r.
 func (c *noted) of(r *headgate.Rule) bool {
 	return r.Name() == c.name && r.Tag() == c.tag && string(appendLimits(nil, r.Limits())) == c.limits
 }
 
-// reservation is that of the note, or zero if nothing was charged. Its rules are those
-// of like if they are the same, else they are made anew.
+// reservation returns the note's reservation, or zero if nothing was charged. It uses the
+// rules of like if they are the same, and makes new ones otherwise.
 func (n *note) reservation(id string, like []headgate.Check) (headgate.Reservation, error) {
 	if !n.reserved || !n.admitted {
 		return headgate.Reservation{}, nil

@@ -61,16 +61,16 @@ func WithLanes(n int) Option { return func(s *settings) { s.lanes = n } }
 func WithMaxPending(calls int) Option { return func(s *settings) { s.maxPending = calls } }
 
 // WithClock makes the store decide by the given clock, in microseconds since the Unix
-// epoch, instead of the database's: for tests, and to replay recorded traffic. Nothing
-// is then swept but when [Ledger.Sweep] is called.
+// epoch, instead of the database's: for tests, and to replay recorded traffic. A ledger then
+// sweeps only when [Ledger.Sweep] is called.
 func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
-// WithSkew is for a database that tells no time, so that each node decides by a clock of
-// its own: by how much the clocks of nodes may differ, from 0 to a minute; 0 unless set. A
-// node that finds a counter at most so far in its own future decides by the counter's time:
-// else each turn of a node that is behind, and of one that is ahead, would let the
-// difference pass once more. A counter farther in the future was left by a clock that has
-// been set back since, and goes on from the node's own time.
+// WithSkew says by how much the clocks of nodes may differ, from 0 to a minute; the default is
+// 0. It is for a database that has no clock to read, where each node decides by its own. A node
+// that finds a counter ahead of its own clock by no more than the skew decides by the counter's
+// time. Otherwise the difference between two clocks would be granted anew each time that
+// a slow node and a fast one take turns. A counter that is farther ahead was left by a clock
+// that has been set back since, and continues from the node's own time.
 func WithSkew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
 
 func newSettings(options []Option) (settings, error) {

@@ -15,7 +15,7 @@ var _ store.Permits = (*Ledger)(nil)
 // withBook calls do with the book of a key, and writes the book back if do reports that it
 // has changed. It may call do again, on another book, if the attempt is repeated.
 func (l *Ledger) withBook(ctx context.Context, key string, do func(b *store.Book, now int64) bool) error {
-	// No rule's name begins so.
+	// The name of no counter begins like this.
 	name := l.settings.prefix + "\x00permit " + key
 	return l.turns.do(ctx, []string{name}, func(b *batch) error {
 		c := &b.cells[b.places[name]]
@@ -92,7 +92,8 @@ func (l *Ledger) Revoke(ctx context.Context, key, holder string) (bool, error) {
 	return l.changes(ctx, key, func(b *store.Book, now int64) bool { return b.Revoke(holder, now) })
 }
 
-// changes is withBook for what has changed something or not.
+// changes calls withBook with a function that reports whether it changed the book, and
+// reports the same.
 func (l *Ledger) changes(ctx context.Context, key string, do func(b *store.Book, now int64) bool) (bool, error) {
 	var changed bool
 	if err := l.withBook(ctx, key, func(b *store.Book, now int64) bool {

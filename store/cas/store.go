@@ -29,10 +29,10 @@ func New(backend Backend, options ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Take implements [headgate.Store]. Besides, it returns an [*headgate.InvalidError] if
-// the request has more checks than the backend has keys in an attempt. If it is certain
-// that nothing was charged the error says so: the call got no turn, or was not decided
-// when it ended, or the backend has undone what it had written.
+// Take implements [headgate.Store]. It also returns an [*headgate.InvalidError] if the
+// request has more checks than an attempt of the backend can have keys. The error says so
+// if nothing was charged for certain: the call ended before it got a turn or before it was
+// decided, or the backend has undone what it had written.
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := s.validate(op, checks); err != nil {
 		return dst, err
@@ -68,8 +68,8 @@ func (s *Store) validate(op headgate.Op, checks []headgate.Check) error {
 	return nil
 }
 
-// request copies the checks: the caller may give up, and use its own for something
-// else, while they are being decided.
+// request copies the checks: a caller may give up and use its slice for something else while
+// they are being decided.
 func (s *Store) request(checks []headgate.Check) *request {
 	r := &request{checks: slices.Clone(checks), names: make([]string, len(checks))}
 	for i := range checks {
@@ -78,11 +78,11 @@ func (s *Store) request(checks []headgate.Check) *request {
 	return r
 }
 
-// Prefix is what the names of all its values begin with.
+// Prefix returns what the names of all values of the store begin with.
 func (s *Store) Prefix() string { return s.settings.prefix }
 
-// Close waits for the attempts that are under way, and refuses what comes later. The
-// backend is not closed.
+// Close waits for the attempts that are under way, and refuses later calls. The backend is not
+// closed.
 func (s *Store) Close() { s.turns.close() }
 
 // unavailable wraps an error of the backend.

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// turns has calls wait for one another in lanes. Each lane in use has a goroutine,
-// which ends when nobody waits in it.
+// turns lets calls wait for one another in lanes. Each lane in use has a goroutine, which
+// ends when no call waits in it.
 type turns struct {
 	store   *Store
 	running sync.WaitGroup
@@ -30,7 +30,7 @@ type lane struct {
 	busy  bool
 }
 
-// call is one request that waits for its turn, or has it.
+// call is one request that waits for its turn or has it.
 type call struct {
 	names    []string // of the values that it needs, all different
 	deadline time.Time
@@ -42,8 +42,8 @@ type call struct {
 	state  atomic.Int32
 }
 
-// The states of a call. Only one that its caller has not given up is decided, so that
-// who gives up before is never charged.
+// The states of a call. A call is only decided if its caller has not given it up, so that a
+// caller that gives up before is never charged.
 const (
 	waiting int32 = iota
 	decided
@@ -62,10 +62,10 @@ func (c *call) begin(now time.Time) bool {
 }
 
 const (
-	// maxTurn is how many calls, and about how many values, one attempt has.
+	// maxTurn is how many calls one attempt has at most, and about how many values.
 	maxTurn = 64
-	// firstPause is how long an attempt waits that was overtaken, and lastPause how
-	// long at most when it was overtaken again and again.
+	// firstPause is how long a turn waits after its first attempt was overtaken. The pause
+	// grows with each attempt, up to lastPause.
 	firstPause = 200 * time.Microsecond
 	lastPause  = 20 * time.Millisecond
 )
@@ -74,7 +74,7 @@ func (t *turns) init(s *Store) {
 	t.store, t.lanes = s, make([]lane, s.settings.lanes)
 }
 
-// do waits for a turn and for what decide made of it.
+// do waits for a turn and returns the error of decide.
 func (t *turns) do(ctx context.Context, names []string, decide func(*batch) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.store.settings.timeout)
 	defer cancel()
@@ -139,7 +139,7 @@ func (t *turns) leave(l *lane, c *call) bool {
 	return true
 }
 
-// work gives turns until nobody waits.
+// work runs turns until no call waits.
 func (t *turns) work(l *lane) {
 	for {
 		calls := t.next(l)
@@ -159,8 +159,8 @@ func (t *turns) work(l *lane) {
 	}
 }
 
-// next takes the calls of the next turn out of the queue: those of one key, if an
-// attempt has no more, else as many as there are, up to a bound.
+// next takes the calls of the next turn out of the queue: those of a single key if an attempt
+// cannot have more, and otherwise as many as there are, up to a bound.
 func (t *turns) next(l *lane) []*call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,7 +187,7 @@ func (t *turns) next(l *lane) []*call {
 	return calls
 }
 
-// run carries calls out in one attempt, which is repeated when it is overtaken.
+// run carries out calls in one attempt, which it repeats when it is overtaken.
 func (t *turns) run(calls []*call) error {
 	last := calls[0].deadline
 	for _, c := range calls[1:] {
@@ -195,7 +195,7 @@ func (t *turns) run(calls []*call) error {
 			last = c.deadline
 		}
 	}
-	// Nobody's own context: the others would lose their turn with it.
+	// The context is no caller's own: if that caller gave up, the others would lose their turn.
 	ctx, cancel := context.WithDeadline(context.Background(), last)
 	defer cancel()
 	b := &batch{places: make(map[string]int), maxValue: t.store.backend.MaxValue()}
@@ -231,7 +231,8 @@ func (t *turns) run(calls []*call) error {
 
 var errOvertaken = errors.New("others changed the counters again and again: nothing was charged")
 
-// attempt decides the calls on what it reads, and reports whether that was written.
+// attempt decides the calls on the values that it reads, and reports whether the changes were
+// written.
 func (t *turns) attempt(ctx context.Context, b *batch, names []string, calls []*call) (bool, error) {
 	a, err := t.store.backend.Begin(ctx, names)
 	if err != nil {

@@ -11,23 +11,22 @@ import (
 )
 
 const (
-	// version begins every value. Another one is not read.
+	// version begins every value. Values of another version are not read.
 	version = 1
 	// maxSlots is how many states a value can hold: those of a rule's limits, those of
 	// the other lists of limits that the rule has or had, and the spans of its log.
 	maxSlots = 8 * headgate.MaxLimits
-	// maxLog is how many entries a log can have. A window holds MaxLog units, but
-	// charges that need not fit go beyond.
+	// maxLog is how many entries a log can have. A window holds MaxLog units, and charges
+	// that need not fit can exceed it.
 	maxLog = 2 * headgate.MaxLog
-	// grace is how long a counter is kept that is fully free, so that a clock that
-	// steps back by less finds it again, in µs.
+	// grace is how long a counter is kept after all of it has become free, in µs, so that it
+	// is still there for a clock that steps back by less.
 	grace = 60_000_000
-	// entryRoom is more than an entry adds to a value.
+	// entryRoom is an upper bound, in bytes, on what an entry adds to a value.
 	entryRoom = 32
 )
 
-// page is the value of one counter while it is decided: the states of the limits
-// of one rule, for one key.
+// page is the value of one rule and key while it is decided: the states of the rule's limits.
 type page struct {
 	slots []slot
 	log   *algorithm.Log
@@ -77,7 +76,7 @@ func (p *page) set(id uint64, s algorithm.State, expires int64) {
 	}
 }
 
-// expires is when the counter of a limit is fully free by what was last written.
+// expires returns when the counter of a limit will be fully free, as it was last written.
 func (p *page) expires(l *headgate.Limit) int64 {
 	for i := range p.slots {
 		if p.slots[i].id == l.Slot() {
@@ -87,12 +86,12 @@ func (p *page) expires(l *headgate.Limit) int64 {
 	return 0
 }
 
-// lateness is how much later a counter may be free than it is noted before that is
-// written, in µs: less than grace.
+// lateness is how much later than its noted expiry a counter may become free, in µs, before
+// the expiry is written anew. It is less than grace.
 const lateness = 1_000_000
 
-// keep puts off the expiry of a counter that was looked at: its limit may have been
-// lowered since it was charged.
+// keep puts off the expiry of a counter that was read: its limit may have been lowered since
+// the counter was charged.
 func (p *page) keep(l *headgate.Limit, expires int64) {
 	for i := range p.slots {
 		if s := &p.slots[i]; p.of(s, l) && s.expires+lateness < expires {
@@ -101,7 +100,7 @@ func (p *page) keep(l *headgate.Limit, expires int64) {
 	}
 }
 
-// of reports whether a slot is one of a limit's counter.
+// of reports whether a slot belongs to the limit's counter.
 func (p *page) of(s *slot, l *headgate.Limit) bool {
 	if l.Algorithm > headgate.LeakyBucket {
 		return s.id == l.Slot()
@@ -114,8 +113,8 @@ func (p *page) of(s *slot, l *headgate.Limit) bool {
 	return false
 }
 
-// settle forgets what has been free for long, and returns when all of it will be. It
-// reports false if nothing is left.
+// settle drops the states that have been free for longer than grace, and returns when the
+// value may be forgotten. It reports false if no state is left.
 func (p *page) settle(now int64) (expires int64, used bool) {
 	p.slots = slices.DeleteFunc(p.slots, func(s slot) bool { return s.state.IsZero() || s.expires+grace <= now })
 	if most := maxSlots - algorithm.MaxSpans; len(p.slots) > most { // more versions of a rule than anybody makes: the ones that are free first go
@@ -144,8 +143,7 @@ func appendPage(b []byte, p *page) []byte {
 	for i := range p.slots {
 		b = appendSlot(b, &p.slots[i])
 	}
-	// An older version of this program keeps slots that it does not know until they
-	// expire.
+	// Older versions of this program keep slots that they do not know until these expire.
 	for _, s := range spans {
 		b = appendSlot(b, &slot{s.Slot(), s.Until, s.State()})
 	}
@@ -176,8 +174,8 @@ func appendSlot(b []byte, s *slot) []byte {
 	return binary.AppendUvarint(b, uint64(s.state.Extra))
 }
 
-// maxTime bounds every time in a value, so that no sum of two overflows: a quarter of
-// a million years.
+// maxTime bounds every time in a value, in µs, so that no sum of two overflows. It is about
+// 285 years.
 const maxTime = 1 << 53
 
 // readPage is the inverse of appendPage. Nil is an empty page.
@@ -227,8 +225,8 @@ func readPage(b []byte) (*page, error) {
 		e.Sum += cost
 		entries[i] = e
 	}
-	// An older version of this program kept the log until the longest window that it knew
-	// had left the newest entry behind.
+	// An older version of this program kept the log until the newest entry had left the
+	// longest window that it knew.
 	spans = algorithm.Foreign(spans, e.Time, expires)
 	p.log = algorithm.NewLog(entries, spans)
 	return p, r.end()
@@ -269,7 +267,7 @@ func (r *reader) uint64() uint64 {
 	return v
 }
 
-// uint reads a number of at most most.
+// uint reads a number, which must not be above most.
 func (r *reader) uint(most uint64) uint64 {
 	v, n := binary.Uvarint(r.left)
 	switch {
