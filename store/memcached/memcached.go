@@ -26,15 +26,15 @@ type Store struct {
 
 var _ headgate.Store = (*Store)(nil)
 
-// Open checks that the servers answer that the URL names:
+// Open makes a store on the servers that the URL names, and checks that they answer:
 //
 //	memcached://host[:port][,host[:port]…][?parameter=value…]
 //
-// Counters are spread over several servers by their names, and another number of
-// servers finds most of them elsewhere. docs/memcached.md has the parameters. Names of
-// hosts are looked up once, here. The error is an [*headgate.InvalidError] if the URL or
-// an option is at fault, or wraps [headgate.ErrUnavailable]. Close the store when it is
-// no longer needed.
+// Counters are spread over the servers by their names. If the number of servers changes, most
+// counters are looked for on another server and begin again. docs/memcached.md lists the
+// parameters. Host names are resolved once, by Open. The error is an [*headgate.InvalidError]
+// if the URL or an option is at fault; otherwise it wraps [headgate.ErrUnavailable]. Close the
+// store when it is no longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	set := newSettings()
 	hosts, err := parseURL(url, &set)
@@ -70,7 +70,7 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	return &Store{Store: store, client: client, where: where}, nil
 }
 
-// greet asks each server whether it is there, with more patience than a decision has.
+// greet asks each server whether it is there. Its timeout is longer than a decision's.
 func greet(ctx context.Context, servers *memcache.ServerList) error {
 	wait := connectTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -84,7 +84,7 @@ func greet(ctx context.Context, servers *memcache.ServerList) error {
 	return errors.Join(first.Ping(), first.Close())
 }
 
-// Close waits for the calls that are under way, refuses what comes later and closes the
+// Close waits for the calls that are under way, refuses later calls and closes the
 // connections.
 func (s *Store) Close() {
 	s.Store.Close()
@@ -101,7 +101,7 @@ type backend struct {
 	slack       time.Duration // values expire so much later
 }
 
-// maxValue leaves room in the megabyte that a server takes for what goes with a value.
+// maxValue leaves room for the item's header in the megabyte that a server accepts.
 const maxValue = 1_000_000
 
 func (b *backend) MaxKeys() int  { return 1 }
@@ -131,8 +131,8 @@ func (b *backend) Begin(ctx context.Context, keys []string) (cas.Attempt, error)
 	}
 	key := name(keys[0])
 	item, err := b.client.Get(key)
-	// A restarted server leaves the client with connections that are none; reading
-	// can be tried again without harm.
+	// After a server's restart the client's idle connections are dead. Reading can be
+	// repeated without harm.
 	for range b.connections {
 		if !stale(err) || ctx.Err() != nil {
 			break
@@ -153,7 +153,7 @@ func stale(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// name is what a value is kept under.
+// name returns the key under which memcached has a value.
 func name(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "hg" + base64.RawURLEncoding.EncodeToString(sum[:])
@@ -188,15 +188,16 @@ func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error
 }
 
 const (
-	// longest is the longest time that memcached takes as one from now on; what is
-	// larger it takes as one since 1970.
+	// longest is the largest number of seconds that memcached reads as a time from now. It
+	// reads larger ones as a time since 1970.
 	longest = 30 * 24 * 60 * 60
-	// latest is what it can be told at all: a value that is to be kept for longer has
-	// no end.
+	// latest is the largest time that memcached can be given. A value that must be kept for
+	// longer is stored without an end.
 	latest = 1<<31 - 1
 )
 
-// expiration is in so many microseconds, as memcached is told: never too early.
+// expiration returns, as memcached takes it, a time that lies so many microseconds ahead,
+// rounded up.
 func (b *backend) expiration(left int64) int32 {
 	seconds := max(left, 0)/1e6 + 2 + int64(b.slack/time.Second)
 	if seconds <= longest {

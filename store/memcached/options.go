@@ -19,7 +19,7 @@ const (
 	DefaultConnections = 16
 	// DefaultSkew is by how much the clocks of nodes may differ.
 	DefaultSkew = time.Second
-	// DefaultPort is where a server is that is named without a port.
+	// DefaultPort is the port of a server that is named without one.
 	DefaultPort = 11211
 
 	maxConnections = 1024
@@ -65,15 +65,15 @@ func WithMaxPending(calls int) Option {
 }
 
 // WithClock makes the store decide by the given clock, in microseconds since the Unix
-// epoch, instead of this process's: for tests. Counters then expire an hour later than
-// they would.
+// epoch, instead of this process's. It is for tests. Counters then expire an hour later than
+// usual.
 func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
 // WithSkew sets by how much the clocks of nodes may differ: 0 to a minute, and the same on
-// all nodes. While they differ by less, a counter follows the clock that is ahead, and what
-// is admitted in a time T is what the limit admits in T and the difference. When they
-// differ by more, limits are exceeded without a bound. A clock that is set back by less
-// has counters stand still for so long.
+// all nodes. While they differ by less, a counter follows the clock that is ahead: in any
+// time T, no more is admitted than the limit admits in T plus the difference. If clocks
+// differ by more, there is no bound on how far limits are exceeded. After a clock was set
+// back by less, counters stand still for as long.
 func WithSkew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
 
 func newSettings() settings {
@@ -96,7 +96,7 @@ func (s *settings) check() error {
 
 const form = "write memcached://host:port or memcached://host1:port,host2:port"
 
-// parseURL reads the URL of [Open]; what it says of the store goes to the settings.
+// parseURL reads the URL of [Open]. Parameters of the store go to the settings.
 func parseURL(text string, set *settings) (hosts []string, err error) {
 	var problems headgate.Problems
 	scheme, rest, ok := strings.Cut(text, "://")
@@ -177,8 +177,8 @@ func CheckURL(text string) error {
 	return set.check()
 }
 
-// DescribeURL is the URL without its parameters, for logs. It is "a store" if the URL
-// is none that [Open] takes.
+// DescribeURL returns the URL without its parameters, for logs, or "a store" if [Open] does
+// not accept the URL.
 func DescribeURL(text string) string {
 	set := newSettings()
 	hosts, err := parseURL(text, &set)

@@ -16,11 +16,11 @@ import (
 
 const (
 	// grace is how long after its deadline a transaction may still be answered. The server
-	// ends by itself what its deadline has overtaken, and says so a little later; a
-	// connection that was given up by then would cost more than many decisions.
+	// itself ends a statement whose deadline has passed, and says so a little later. Waiting
+	// for that is cheaper than giving the connection up and making another.
 	grace = 250 * time.Millisecond
-	// shortestIdle is how long the server waits for the second half of a transaction at
-	// least: what a busy process needs to take its turn.
+	// shortestIdle is how long the server waits at least for the second half of a
+	// transaction. A busy process may need that long until it is scheduled.
 	shortestIdle = 200 * time.Millisecond
 )
 
@@ -36,8 +36,8 @@ type attempt struct {
 func (a *attempt) Now() int64         { return a.now }
 func (a *attempt) Value(i int) []byte { return a.values[i] }
 
-// Begin implements [cas.Backend], in one round trip. A connection that the server has
-// ended since is found out here, where nothing counts yet, and another one is taken.
+// Begin implements [cas.Backend], in one round trip. If the server has closed the connection
+// meanwhile, that is noticed here, before anything is charged, and Begin takes another one.
 func (b *backend) Begin(ctx context.Context, keys []string) (cas.Attempt, error) {
 	for try := 1; ; try++ {
 		conn, err := b.pool.Acquire(ctx)
@@ -85,8 +85,8 @@ func (a *attempt) begin(ctx context.Context) error {
 	return a.send(ctx, &batch)
 }
 
-// left is the time up to the deadline, as the server is told: in milliseconds, more than
-// none.
+// left returns the time up to the deadline as the server takes it: a whole number of
+// milliseconds, at least 1, or 0 for no deadline.
 func left(ctx context.Context) string {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -96,7 +96,8 @@ func left(ctx context.Context) string {
 	return strconv.FormatInt(min(max(time.Until(deadline).Milliseconds()+1, 1), longest), 10)
 }
 
-// send carries statements out, with some grace.
+// send carries out statements. It waits for the answer until the deadline and the grace
+// have passed.
 func (a *attempt) send(ctx context.Context, batch *pgx.Batch) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -116,15 +117,16 @@ func (a *attempt) send(ctx context.Context, batch *pgx.Batch) error {
 	return err
 }
 
-// What the server says of a statement that it has ended because of its deadline, and of
-// one that another connection has prepared, or has prepared already.
+// The server's codes for a statement that it has ended because of its deadline, for one that
+// was prepared on another connection, and for one that is prepared already.
 const (
 	queryCanceled = "57014"
 	noStatement   = "26000"
 	sameStatement = "42P05"
 )
 
-// Commit implements [cas.Attempt], in one round trip. Nobody can have been faster.
+// Commit implements [cas.Attempt], in one round trip. Nobody can have changed the keys since
+// Begin, which has locked them.
 func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error) {
 	defer a.Cancel()
 	var keys, values, removed [][]byte
@@ -164,7 +166,7 @@ func (a *attempt) Commit(ctx context.Context, changes []cas.Change) (bool, error
 		err = errors.New("the transaction was rolled back")
 	}
 	if !a.conn.Conn().IsClosed() {
-		// The server itself has refused it.
+		// The server itself has refused the statement.
 		err = fmt.Errorf("%w: nothing was charged", err)
 	}
 	return false, err
@@ -190,8 +192,8 @@ func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// Cancel implements [cas.Attempt]: it ends what is left of the transaction, and gives the
-// connection back, which the pool closes if it is of no more use.
+// Cancel implements [cas.Attempt]. It ends what is left of the transaction and gives back the
+// connection, which the pool closes if it cannot be used again.
 func (a *attempt) Cancel() {
 	defer a.conn.Release()
 	conn := a.conn.Conn().PgConn()

@@ -17,28 +17,28 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// MaxMessage is the longest message that [Store.Publish] sends, in bytes. PostgreSQL takes
-// some more.
+// MaxMessage is the longest message that [Store.Publish] sends, in bytes. PostgreSQL's own
+// limit is a little higher.
 const MaxMessage = 4 << 10
 
 const (
 	// busWithin bounds connecting, sending a message, and waiting for one's own.
 	busWithin = 2 * time.Second
-	// quiet, and up to as much again, is how long a listener that hears nothing believes
-	// that it would: a connection may be gone without a word.
+	// quiet is how long a listener that hears nothing waits at least before it tests its
+	// connection, which may have been lost without notice. It waits at most twice as long.
 	quiet = 3 * time.Second
-	// question begins a message by which a listener finds out whether it hears. No
-	// base64 has such a sign.
+	// question begins a message by which a listener tests whether it hears. Base64 does not
+	// use this character.
 	question = "?"
 )
 
-// bus speaks and listens, over a connection for each that is not one of the pool's:
-// decisions never wait for it.
+// bus publishes over one connection and listens over another. Neither is one of the pool's, so
+// that decisions never wait for them.
 type bus struct {
 	pool    *pgxpool.Pool
 	channel string
-	// speaker has the connection that messages are sent over, or nil if that is still to
-	// be made. Who has taken it out uses it alone.
+	// speaker holds the connection that messages are sent over, or nil if there is none
+	// yet. A goroutine that has taken it out is its only user.
 	speaker chan *pgx.Conn
 	closed  chan struct{}
 }
@@ -49,7 +49,7 @@ func newBus(pool *pgxpool.Pool, channel string) bus {
 	return b
 }
 
-// close ends the connection, and refuses what is to be said later.
+// close ends the connection, and refuses later messages.
 func (b *bus) close() {
 	conn := <-b.speaker // within busWithin
 	select {
@@ -70,13 +70,13 @@ func hangUp(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // it is of no more use either way
 }
 
-// ignore is for connections that are not there to listen: the pool's, which a pooler may
-// send what others listen to, and one that only speaks, since a pool of the application's
-// may listen as soon as connections are made.
+// ignore drops notifications. It is for connections that are not there to listen: those of the
+// pool, to which a pooler may send what others listen to, and the one that publishes, since the
+// application's pool may make every connection listen.
 func ignore(*pgconn.PgConn, *pgconn.Notification) {}
 
-// dial makes a connection as the pool would, but for what becomes of notifications. With
-// nil they are kept until somebody waits for them.
+// dial makes a connection as the pool would, and passes notifications to heard. With nil they
+// are kept until they are waited for.
 func (b *bus) dial(ctx context.Context, heard pgconn.NotificationHandler) (*pgx.Conn, error) {
 	config := b.pool.Config()
 	if config.BeforeConnect != nil {
@@ -97,9 +97,9 @@ func (b *bus) dial(ctx context.Context, heard pgconn.NotificationHandler) (*pgx.
 }
 
 // Publish sends a message to all stores with the same table and prefix that are subscribed
-// in the database at the moment, this one among them. It takes two seconds at most, and
-// may have been sent if it fails. It may arrive twice. Nothing is kept for those who are
-// not connected. It uses a connection that no decision is made over.
+// in the database at the moment, including this one. It takes two seconds at most. The message
+// may have been sent even if Publish fails, and it may arrive twice. It is not kept for stores
+// that are not connected. Publish uses a connection of its own, which no decision uses.
 func (s *Store) Publish(ctx context.Context, message []byte) error {
 	if len(message) > MaxMessage {
 		return headgate.Invalid("message", "", "it has %d bytes, must have at most %d", len(message), MaxMessage)
@@ -110,8 +110,7 @@ func (s *Store) Publish(ctx context.Context, message []byte) error {
 	return nil
 }
 
-// say sends a text. That it is told does not have to outlive the server, so that nobody
-// waits for the disk.
+// say sends a text. It does not wait for the server's disk: messages need not survive a crash.
 func (b *bus) say(ctx context.Context, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, busWithin)
 	defer cancel()
@@ -145,17 +144,17 @@ func (b *bus) say(ctx context.Context, text string) error {
 		if !old || ctx.Err() != nil {
 			return err
 		}
-		// The server had ended the connection meanwhile.
+		// The server had closed the connection meanwhile.
 	}
 }
 
-// Subscribe calls receive with each message that is published, one after the other,
-// until the context has ended or the connection is lost, and returns why: an error
-// that wraps [headgate.ErrUnavailable], or the context's. It calls ready once, when it has
-// heard a message of its own: behind a pooler that gives each transaction another
-// connection nothing is heard, and that is an error. It asks again when it has heard
-// nothing for some seconds. It has a connection of its own. Neither function may wait
-// for anything. End it before the store is closed.
+// Subscribe calls receive with each message that is published, one after another, until the
+// context has ended or the connection is lost. It returns the context's error or one that
+// wraps [headgate.ErrUnavailable]. It calls ready once, when it has heard a message of its own.
+// Behind a pooler that gives each transaction another connection nothing is heard, which is an
+// error. When it has heard nothing for some seconds it tests the connection again. Subscribe
+// has a connection of its own. Neither function may block. End Subscribe before the store is
+// closed.
 func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error {
 	err := s.bus.listen(ctx, ready, receive)
 	if ctx.Err() != nil {
@@ -212,8 +211,8 @@ func (b *bus) listen(ctx context.Context, ready func(), receive func(message []b
 	}
 }
 
-// tuneIn makes a connection that notifications come over. It tells which process of the
-// server listens.
+// tuneIn makes a connection that listens, and returns the number of the server's process at the
+// other end.
 func (b *bus) tuneIn(ctx context.Context) (conn *pgx.Conn, server uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, busWithin)
 	defer cancel()
@@ -227,10 +226,10 @@ func (b *bus) tuneIn(ctx context.Context) (conn *pgx.Conn, server uint32, err er
 	return conn, server, nil
 }
 
-// tuneOut has the process of the server no longer listen that does for nobody. Behind a
-// pooler that gives each transaction another one it would go on after the connection has
-// ended, and tell those whom it serves next. Which process is to be had is the pooler's
-// choice, so that this may not succeed.
+// tuneOut makes the server's process that listens for this connection stop listening. Behind a
+// pooler that gives each transaction another process, that process would listen on after the
+// connection has ended, and its notifications would reach the clients that it serves next. It
+// may not succeed, because the pooler chooses the process.
 func (b *bus) tuneOut(conn *pgx.Conn, server uint32) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -241,8 +240,7 @@ func (b *bus) tuneOut(conn *pgx.Conn, server uint32) {
 	}
 }
 
-// served carries a statement out, in one transaction with the question which process of
-// the server does so.
+// served carries out a statement, and returns the number of the server's process that did.
 func served(ctx context.Context, conn *pgx.Conn, sql string) (server uint32, err error) {
 	results, err := conn.PgConn().Exec(ctx, sql+"; SELECT pg_backend_pid()").ReadAll()
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package postgres is a [headgate.Ledger] in PostgreSQL 13 or newer, shared by any
-// number of processes: for those who have no Redis.
+// number of processes. It is for those who have no Redis.
 //
 // # Basics
 //
@@ -15,31 +15,31 @@
 // them. Either all limits of a request are charged or none is. Requests of one process
 // that wait for a hot counter are decided together, in one transaction.
 //
-// A [Store] is a bus as well, over NOTIFY and LISTEN, for those who remember denials; see
-// package layered.
+// A [Store] is also a bus, over NOTIFY and LISTEN, for the memory of denials; see package
+// store/layered/denycache.
 //
-// Open makes the table if it is not there; [Migration] is the SQL that does so, for
-// those who make their tables themselves. docs/postgres.md has the parameters of the
-// URL, and what it costs beside Redis.
+// Open creates the table if it does not exist. [Migration] returns the SQL for that, for
+// those who create their tables themselves. docs/postgres.md lists the parameters of the URL
+// and compares the cost with Redis.
 //
 // # What is stored
 //
-// One row for each rule and key, and one for each request that is remembered; see
-// package cas. Rows that have expired are removed a few thousand at a time, by any
-// process that has the store open.
+// There is a row for each rule and key, and one for each request that is remembered; see
+// package cas. Expired rows are removed, a few thousand at a time, by every process that has
+// the store open.
 //
 // # Caveats
 //
-// Transactions do not wait until they are on disk (synchronous_commit is off for them,
-// not for others): a crash of the server forgets the admissions of its last moment,
-// some 0.6 s. [WithDurable] has them wait.
+// The store's transactions do not wait until they are on disk: synchronous_commit is off for
+// them, though not for others. So a crash of the server forgets what was admitted in the last
+// 0.6 s or so. With [WithDurable] transactions wait.
 //
-// Errors wrap [headgate.ErrUnavailable]. If one says that nothing was charged, nothing
-// was; otherwise the deadline passed, or the connection was lost, while a decision was
-// being committed, and the units may be in use. Nothing is repeated that may have
+// Errors wrap [headgate.ErrUnavailable]. If an error says that nothing was charged, nothing
+// was. Otherwise the deadline passed or the connection was lost while a decision was being
+// committed, and the units may be in use. The store never repeats a call that may have
 // counted.
 //
-// The locks are advisory, of 64 bits made of the table's and the counters' names. An
-// application that uses advisory locks of its own in the same database may, once in
-// some 2^64 pairs, wait for one of them, and nothing worse.
+// The locks are advisory locks; their 64-bit numbers are hashes of the table's and the
+// counters' names. An application with advisory locks of its own in the same database may wait
+// for one of the store's, with a chance of 1 in 2^64 for each pair. Nothing worse can happen.
 package postgres

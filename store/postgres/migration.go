@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DefaultTable is the table unless told otherwise.
+// DefaultTable is the name of the table unless [WithTable] sets another.
 const DefaultTable = "headgate"
 
-// Migration is the SQL that makes the table and its index, if they are not there:
-// several statements, to be run in one transaction. The table is a name, or a schema
-// and a name with a dot between them. An unlogged table is written without a log: it
-// is faster, it is empty after a crash of the server, and replicas do not have it.
+// Migration returns the SQL that creates the table and its index if they do not exist:
+// several statements, to be run in one transaction. The table is a name, or a schema and a name
+// with a dot between them. An unlogged table has no write-ahead log. It is faster, but it is
+// empty after a crash of the server, and replicas do not have it.
 //
-// There is no index on expires, or every charge would have to change it.
+// There is no index on expires, since every charge would have to update it.
 func Migration(table string, unlogged bool) string {
 	kind := "TABLE"
 	if unlogged {
@@ -33,9 +33,9 @@ CREATE INDEX IF NOT EXISTS %s ON %s (due) WHERE due IS NOT NULL;
 `, kind, quoted(table), pgx.Identifier{parts[len(parts)-1] + "_due"}.Sanitize(), quoted(table))
 }
 
-// quoted is the table as it is written in SQL.
+// quoted returns the table as it is written in SQL.
 func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
 
-// names are what a table may be called: no quotes are ever needed, and the index's name
-// still fits.
+// names matches the names that a table may have. They need no quotes, and leave room for the
+// suffix of the index's name.
 var names = regexp.MustCompile(`^([a-z_][a-z0-9_]{0,58}\.)?[a-z_][a-z0-9_]{0,58}$`)

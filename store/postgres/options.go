@@ -63,13 +63,13 @@ func WithTimeout(d time.Duration) Option {
 // more are refused at once with [headgate.ErrUnavailable].
 func WithMaxPending(calls int) Option { return with(cas.WithMaxPending(calls)) }
 
-// WithDurable has every call wait until what it charged is on the server's disk.
+// WithDurable makes every call wait until what it charged is on the server's disk.
 func WithDurable() Option { return func(s *settings) { s.durable = true } }
 
-// WithUnlogged makes the table unlogged, if it is not there yet; see [Migration].
+// WithUnlogged makes Open create an unlogged table, if there is no table yet; see [Migration].
 func WithUnlogged() Option { return func(s *settings) { s.unlogged = true } }
 
-// WithoutCreate leaves it to others to make the table; see [Migration].
+// WithoutCreate keeps Open from creating the table; see [Migration].
 func WithoutCreate() Option { return func(s *settings) { s.create = false } }
 
 // WithClock makes the store decide by the given clock, in microseconds since the Unix
@@ -98,9 +98,8 @@ const (
 	escapes = "in a password, write / ? # @ % as %2F %3F %23 %40 %25"
 )
 
-// parseURL reads the URL of [Open]. What it says of the store goes to the settings, all
-// else to the driver. What is wrong with it is told without repeating what may be
-// secret.
+// parseURL reads the URL of [Open]. Parameters of the store go to the settings, all others to
+// the driver. Errors do not repeat what may be secret.
 func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	if scheme != "postgres" && scheme != "postgresql" {
@@ -111,8 +110,8 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, invalidURL("what follows the ? cannot be read; " + form)
 	}
-	// An @ anywhere else is that of a password which the driver would take for a host, a
-	// database or a parameter, and show.
+	// An @ anywhere else belongs to a password that was not escaped. The driver would take a
+	// part of it for a host, a database or a parameter, and show it.
 	authority, path, _ := strings.Cut(base, "/")
 	misplaced := strings.Count(authority, "@") > 1 || strings.Contains(path, "@")
 	for name := range values {
@@ -127,7 +126,8 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	}
 	config, err := pgxpool.ParseConfig("postgres://" + base + "?" + values.Encode())
 	if err != nil {
-		// The error may repeat the password, if that has signs that cut the URL in two.
+		// The driver's error is not shown: it may repeat a password whose characters cut the
+		// URL in two.
 		problems.Add("", "the driver cannot read it: %s; %s", escapes, form)
 	}
 	if err := problems.Err(urlSubject); err != nil {
@@ -139,12 +139,12 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "headgate"
 	}
-	// A pooler may hand on what others listen to, and the driver would keep it.
+	// A pooler may pass on notifications for others, and the driver would keep them.
 	config.ConnConfig.OnNotification = ignore
 	return config, nil
 }
 
-// parameters takes those that are the store's own out of the values.
+// parameters takes the store's own parameters out of the values.
 func (s *settings) parameters(values url.Values) (problems headgate.Problems) {
 	text := func(name string, set func(string) string) {
 		if values.Has(name) {
@@ -202,8 +202,8 @@ func CheckURL(text string) error {
 	return set.check()
 }
 
-// DescribeURL is the URL without what may be secret in it, for logs: address and
-// database. It is "a store" if the URL is none that [Open] takes.
+// DescribeURL returns the address and the database of the URL, for logs, without what may be
+// secret. It returns "a store" if [Open] does not accept the URL.
 func DescribeURL(text string) string {
 	set := newSettings()
 	config, err := parseURL(text, &set)

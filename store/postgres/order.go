@@ -10,7 +10,7 @@ func sorted(all []int64) []int64 {
 	return slices.Compact(all)
 }
 
-// after is the first text behind all that begin with the prefix.
+// after returns the first text that sorts after all texts with the prefix.
 func after(prefix string) []byte {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {

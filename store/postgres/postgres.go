@@ -30,13 +30,13 @@ type Store struct {
 
 var _ headgate.Ledger = (*Store)(nil)
 
-// Open connects to the server that the URL names, makes the table if it is not there,
-// and checks that it answers:
+// Open connects to the server that the URL names, creates the table if it does not exist, and
+// checks that it can be used:
 //
 //	postgres://[user[:password]@]host[:port][/database][?parameter=value…]
 //
-// docs/postgres.md has the parameters. The context bounds the connecting. The error is
-// an [*headgate.InvalidError] if the URL or an option is at fault, or wraps
+// docs/postgres.md lists the parameters. The context bounds the time to connect. The error is
+// an [*headgate.InvalidError] if the URL or an option is at fault; otherwise it wraps
 // [headgate.ErrUnavailable]. Close the store when it is no longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	set := newSettings()
@@ -58,10 +58,10 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	return s, nil
 }
 
-// New returns a store that uses the connections of a pool, one at a time less than it
-// has, so that others find one too. [Store.Publish] and [Store.Subscribe] have connections of
-// their own, which are made as the pool's are. Close does not close the pool. The errors are
-// those of [Open].
+// New returns a store that uses the connections of a pool. It uses all but one of them at a
+// time, so that one is left for others. [Store.Publish] and [Store.Subscribe] have connections
+// of their own, which are made in the same way as the pool's. Close does not close the pool.
+// The errors are those of [Open].
 func New(ctx context.Context, pool *pgxpool.Pool, options ...Option) (*Store, error) {
 	return newStore(ctx, pool, newSettings(), options)
 }
@@ -87,8 +87,8 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, set settings, options []O
 	return &Store{Ledger: l, pool: pool, bus: newBus(pool, b.channel(l.Prefix())), where: where}, nil
 }
 
-// Close waits for the calls that are under way, refuses what comes later and, if [Open]
-// has made the store, closes its connections.
+// Close waits for the calls that are under way and refuses later calls. If [Open] has made the
+// store, Close also closes its connections.
 func (s *Store) Close() {
 	s.Ledger.Close()
 	s.bus.close()
@@ -108,11 +108,12 @@ func net(host string, port uint16) string {
 type backend struct {
 	pool  *pgxpool.Pool
 	tries int // to begin, while connections turn out to be gone
-	// durable: a commit counts when the server has made it as safe as it was told to.
+	// durable says that a commit waits until the server has made it as safe as its
+	// configuration demands.
 	durable bool
-	// The statements. Locking takes its locks in the order of the array, before the
-	// clock is read and before the values are, which a statement of its own sees as
-	// they are by then.
+	// The statements. lock takes its locks in the order of the array and then reads the
+	// clock. The values are read by another statement, which sees what was committed before
+	// the locks were taken.
 	local, lock, read, write, remove, due, forget string
 	prefix                                        string // of what is hashed for a lock
 
@@ -121,12 +122,12 @@ type backend struct {
 }
 
 const (
-	// maxKeys is how many keys a transaction has, and so how many locks: no more than the
-	// server provides for each connection by default (max_locks_per_transaction), or
-	// many processes would use up what it has for all.
+	// maxKeys is how many keys a transaction has, and so how many locks. It is no more than
+	// the server provides for each connection by default (max_locks_per_transaction).
+	// Otherwise many processes could use up all of the server's locks.
 	maxKeys = headgate.MaxChecks + 1
-	// readAhead is how many rows are looked at when some are to be forgotten, and
-	// looks how many times at once, while a good part of them had expired.
+	// readAhead is how many rows are looked at to find expired ones. If many of them have
+	// expired, the store looks again at once, at most looks times.
 	readAhead = 2000
 	looks     = 16
 )
@@ -134,8 +135,8 @@ const (
 func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	table := quoted(set.table)
 	clock := "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-	// A transaction whose process is gone must not keep its locks, and one whose process
-	// is only late must not lose its connection. The server's times are 32 bits wide.
+	// A transaction whose process is gone must not keep its locks, but one whose process is
+	// only late must not lose its connection. The server's durations have 32 bits.
 	idle := max(2*min(set.timeout, math.MaxInt32/2*time.Millisecond), shortestIdle).Milliseconds()
 	local := fmt.Sprintf("SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', '%d', true), %s", idle, indexed)
 	if set.durable {
@@ -143,8 +144,8 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	} else {
 		local += ", set_config('synchronous_commit', 'off', true)"
 	}
-	// Without its schema: "headgate" and "public.headgate" may be one table, whose locks
-	// must be the same.
+	// The schema is left out: "headgate" and "public.headgate" may be the same table, and
+	// must then have the same locks.
 	_, name, qualified := strings.Cut(set.table, ".")
 	if !qualified {
 		name = set.table
@@ -157,8 +158,8 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 			" ON CONFLICT (k) DO UPDATE SET v = excluded.v, expires = excluded.expires, due = excluded.due",
 		remove: "DELETE FROM " + table + " WHERE k = ANY($1::bytea[])",
 		due:    "SELECT k FROM " + table + " WHERE due <= $1 AND k >= $2 AND k < $3 ORDER BY due LIMIT $4",
-		// Rows that somebody is writing are left alone, so that nobody waits for a row in
-		// another order than for his locks.
+		// Rows that somebody is writing are left alone: waiting for rows in another order
+		// than for locks could end in a deadlock.
 		forget: "WITH part AS MATERIALIZED (SELECT k, expires, due FROM " + table + " WHERE k > $1 AND ($4::bytea IS NULL OR k < $4) ORDER BY k LIMIT $2)," +
 			" dead AS MATERIALIZED (SELECT t.k FROM " + table + " AS t JOIN part USING (k) WHERE part.expires <= $3 AND part.due IS NULL" +
 			" AND t.expires <= $3 AND t.due IS NULL FOR UPDATE OF t SKIP LOCKED)," +
@@ -167,15 +168,17 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	}
 }
 
-// writing is what a transaction is, whatever the user's or the database's defaults are.
+// writing are the modes of every transaction, whatever the defaults of the user or the
+// database are.
 var writing = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 
-// indexed has a transaction read rows by the index always. The server plans by how large the
-// table was when it last looked: if that was empty it would read all of it for each
-// counter, for minutes, while it grows.
+// indexed makes a transaction always read rows by the index. The server plans by the size that
+// the table had when it was last analysed. If it was empty then, the server would read the
+// whole table for each counter, for minutes, while the table grows.
 const indexed = "set_config('enable_seqscan', 'off', true)"
 
-// prepare makes the table, if it may and need be. Several processes may do so at once.
+// prepare creates the table if it is missing, unless that is left to others. Several processes
+// may do so at once.
 func (b *backend) prepare(ctx context.Context, set *settings) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -217,7 +220,8 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 	})
 }
 
-// tryTable does to no row of the table what is done to its rows, in one round trip.
+// tryTable runs the statements of a decision in one round trip, such that they match no row, to
+// find out whether they are permitted.
 func tryTable(ctx context.Context, tx pgx.Tx, table string) error {
 	_, err := tx.Exec(ctx, "SELECT k = ''::bytea, v = ''::bytea, expires + 0::bigint, due + 0::bigint FROM "+table+" LIMIT 0;"+
 		" INSERT INTO "+table+" AS t (k, v, expires, due) SELECT ''::bytea, ''::bytea, 0, 0 WHERE false ON CONFLICT (k) DO UPDATE SET v = excluded.v, expires = 0, due = 0;"+
@@ -228,7 +232,7 @@ func tryTable(ctx context.Context, tx pgx.Tx, table string) error {
 func (b *backend) MaxKeys() int  { return maxKeys }
 func (b *backend) MaxValue() int { return 0 }
 
-// hashes are the locks of the keys, in the order in which all processes take them.
+// hashes returns the locks of the keys, in the order in which all processes take them.
 func (b *backend) hashes(keys []string) []int64 {
 	all := make([]int64, len(keys))
 	for i, k := range keys {
@@ -237,7 +241,8 @@ func (b *backend) hashes(keys []string) []int64 {
 	return sorted(all)
 }
 
-// hash is 64-bit FNV-1a of the table's name and the key: the same in all processes.
+// hash returns the 64-bit FNV-1a hash of the table's name and the key, the same in all
+// processes.
 func (b *backend) hash(key string) int64 {
 	h := uint64(0xcbf29ce484222325)
 	for _, s := range [...]string{b.prefix, "\x00", key} {
@@ -248,12 +253,12 @@ func (b *backend) hash(key string) int64 {
 	return int64(h)
 }
 
-// channel is where messages of the stores with that prefix are.
+// channel returns the name of the channel for messages of stores with that prefix.
 func (b *backend) channel(prefix string) string {
 	return fmt.Sprintf("headgate_%016x", uint64(b.hash(prefix)))
 }
 
-// transaction is one of those that no caller waits for.
+// transaction runs a transaction that no caller waits for.
 func (b *backend) transaction(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, b.pool, writing, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT "+indexed); err != nil {
