@@ -28,16 +28,16 @@ type Bus interface {
 
 const (
 	// newsVersion begins every message; the hashes of keys follow, eight bytes each.
-	// Messages that begin otherwise are those of another version.
+	// Messages that begin with anything else are of another version.
 	newsVersion = 1
 	newsKeys    = 120 // in a message
-	// newsPause is the least time between two messages that are not full. Servers that
-	// give back a lot would otherwise send a message for nearly each key, to everybody.
+	// newsPause is the shortest time between two messages that are not full. Without it,
+	// a server that gives back many units would send everybody a message for nearly each key.
 	newsPause = 10 * time.Millisecond
-	// newsQueue is how many keys may wait to be told of.
+	// newsQueue is how many keys may wait to be sent.
 	newsQueue = 1 << 13
-	// newsWithin bounds each attempt to send a message, of which there are newsTries
-	// with pauses in between, and lastNewsWithin the last message of a process that ends.
+	// newsWithin bounds each of the newsTries attempts to send a message, and lastNewsWithin
+	// the last message of a process that ends.
 	newsWithin     = time.Second
 	newsTries      = 5
 	newsRetry      = 50 * time.Millisecond // doubles
@@ -47,9 +47,9 @@ const (
 	lastListen  = 10 * time.Second
 )
 
-// news tells the other processes what to forget, and hears what they say. Nobody waits
-// for it: what finds no room in the queue is dropped and counted, and others
-// find out by their Trust.
+// news tells the other processes which keys to forget, and listens to them. No request waits
+// for it. Keys that find no room in the queue are dropped and counted; other processes then
+// believe their denials until Trust is over.
 type news struct {
 	bus   Bus // nil if there is none
 	table *table
@@ -103,7 +103,7 @@ func (n *news) stats() Stats {
 	return s
 }
 
-// publish has the other processes forget a key.
+// publish tells the other processes to forget a key.
 func (n *news) publish(hash uint64) {
 	if n.bus == nil {
 		return
@@ -115,8 +115,8 @@ func (n *news) publish(hash uint64) {
 	}
 }
 
-// speak sends the keys in the queue. The first message after a while leaves at once, and
-// others when they are full or newsPause has passed.
+// speak sends the keys in the queue. After a quiet time the first message leaves at once;
+// later ones leave when they are full or newsPause has passed.
 func (n *news) speak(ctx context.Context) {
 	hashes := make([]uint64, 0, newsKeys)
 	pause := time.NewTimer(0)
@@ -153,7 +153,7 @@ func (n *news) gather(ctx context.Context, hashes []uint64, pause <-chan time.Ti
 	return n.drain(hashes)
 }
 
-// drain appends the keys that are in the queue, as many as a message has room for.
+// drain appends the keys in the queue, up to as many as a message has room for.
 func (n *news) drain(hashes []uint64) []uint64 {
 	for len(hashes) < newsKeys {
 		select {
@@ -183,7 +183,7 @@ func (n *news) send(ctx context.Context, hashes []uint64) {
 			return
 		}
 		n.failure.Store(&err)
-		// A message that came twice does no harm.
+		// A message may arrive twice without harm, so it can be repeated.
 		if try == newsTries || !layer.Sleep(ctx, newsRetry<<(try-1)) {
 			n.dropped.Add(int64(len(hashes)))
 			return
@@ -191,8 +191,8 @@ func (n *news) send(ctx context.Context, hashes []uint64) {
 	}
 }
 
-// within is how long an attempt may take: one that was begun is not given up because
-// the process ends, but for the last.
+// within returns how long an attempt may take. When the process ends, an attempt that has begun
+// is still finished; only the last message has a shorter time.
 func (n *news) within(ctx context.Context) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return max(0, min(newsWithin, time.Until(end)))
@@ -202,12 +202,12 @@ func (n *news) within(ctx context.Context) time.Duration {
 
 var errListening = errors.New("the connection has ended")
 
-// listen hears what others say, connecting again when that ends.
+// listen receives messages of others, and connects again when the connection ends.
 func (n *news) listen(ctx context.Context) {
 	pause := firstListen
 	for ctx.Err() == nil {
 		err := n.bus.Subscribe(ctx, func() {
-			// Nobody knows what was said before.
+			// Messages may have been missed until now.
 			n.table.forgetAll()
 			n.listening.Store(true)
 		}, n.hear)
@@ -228,7 +228,7 @@ func (n *news) listen(ctx context.Context) {
 	}
 }
 
-// hear forgets what a message says.
+// hear forgets the keys in a message.
 func (n *news) hear(message []byte) {
 	n.received.Add(1)
 	if len(message) < 9 || message[0] != newsVersion || len(message)%8 != 1 || len(message) > 1+8*newsKeys {

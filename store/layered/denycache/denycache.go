@@ -13,18 +13,18 @@ import (
 
 // Options change a [Layer]. The zero Options are good for a server.
 type Options struct {
-	// All has every denial remembered that says when to come again, for checks whose
-	// DenyCache does not say. Without it only the blocks of a [headgate.Penalty] are.
+	// All is the default for checks whose DenyCache says nothing. With it, every denial that
+	// has a RetryAfter is remembered; without it, only the blocks of a [headgate.Penalty] are.
 	All bool
-	// Trust is how long a denial is believed without asking the store again: units may have
-	// come back in a way that this process has not heard of. Zero means DefaultTrust.
-	// Denials of checks that are counted by leases are believed for LeasedTrust at most:
-	// other processes return units without a word.
+	// Trust is how long a denial is believed without asking the store again, since units may
+	// come back without this process hearing of it. Zero means DefaultTrust. For checks that
+	// are counted by leases it is at most LeasedTrust: other processes give back leased units
+	// without telling anybody.
 	Trust time.Duration
 	// MaxKeys is how many keys are remembered. Zero means DefaultMaxKeys.
 	MaxKeys int
-	// Bus tells the other processes which keys to forget, and this one what they say.
-	// Without it they find out when Trust is over.
+	// Bus tells the other processes which keys to forget, and brings what they tell. Without
+	// it a process believes a denial until Trust is over.
 	Bus Bus
 }
 
@@ -37,7 +37,7 @@ const (
 // LeasedTrust bounds how long a denial of a check with [headgate.Leased] is believed.
 const LeasedTrust = time.Second
 
-// Layer remembers what the store inside has denied. Make one with [New]. It is safe for
+// Layer remembers the denials of the store inside. Make one with [New]. It is safe for
 // concurrent use.
 type Layer struct {
 	inner   headgate.Store
@@ -77,37 +77,37 @@ func (d *Layer) Store() headgate.Store {
 	return outer{d}
 }
 
-// Close ends the connection to the bus, after a last message if some key is to be told. An
-// error says that the context ended before that. The store goes on, and trusts what it
-// remembers for [Options.Trust]. Closing again does nothing.
+// Close ends the connection to the bus, after a last message if there are keys to tell. An
+// error says that the context ended before that. The store can still be used, and believes
+// what it remembers for [Options.Trust]. Closing again does nothing.
 func (d *Layer) Close(ctx context.Context) error { return d.news.close(ctx) }
 
-// Stats are counts since a layer was made, but for Keys, Listening and Error, which are of
-// now.
+// Stats are counts since the layer was made, except Keys, Listening and Error, which say how
+// things are now.
 type Stats struct {
-	// Keys is how many are remembered, with those whose time is over.
+	// Keys is how many keys are remembered, including those whose denials have ended.
 	Keys int64
-	// Published is how many keys the other processes were told to forget, and Dropped how
-	// many they were not, because the bus was too slow or did not answer.
+	// Published is how many keys the other processes were told to forget. Dropped is how
+	// many they were not told of, because the bus was too slow or did not answer.
 	Published, Dropped int64
-	// Received is how many messages came, this process's own among them, and Unknown how
-	// many of them could not be read.
+	// Received is how many messages came, including this process's own, and Unknown how many
+	// of them could not be read.
 	Received, Unknown int64
-	// Listening says whether messages arrive. There is no bus if it is false and Error is
-	// nil.
+	// Listening says whether messages arrive. If it is false and Error is nil, there is no
+	// bus.
 	Listening bool
-	// Error is why messages did not arrive or could not be sent the last time.
+	// Error is the last error of listening or sending.
 	Error error
 }
 
-// Stats returns what became of the layer so far.
+// Stats returns the layer's counts.
 func (d *Layer) Stats() Stats {
 	s := d.news.stats()
 	s.Keys = d.table.count.Load()
 	return s
 }
 
-// remembers is what of a check may be remembered.
+// remembers says which denials of a check may be remembered.
 type remembers uint8
 
 const (
@@ -116,7 +116,7 @@ const (
 	denials           // all that say when to come again, for their cost
 )
 
-// rememberable says what may be remembered of a check.
+// rememberable returns which denials of a check may be remembered.
 func (d *Layer) rememberable(c *headgate.Check) remembers {
 	switch {
 	case c.Shadow, c.Rule == nil, c.DenyCache == headgate.DenyCacheOff:
@@ -140,10 +140,10 @@ type glance struct {
 	known bool       // something is
 }
 
-// fewGlances is how many need no memory of their own.
+// fewGlances is how many glances fit on the stack.
 const fewGlances = 8
 
-// glance appends the checks of which something may be remembered.
+// glance appends the checks that have denials which may be remembered.
 func (d *Layer) glance(checks []headgate.Check, dst []glance) []glance {
 	for i := range checks {
 		c := &checks[i]
@@ -157,7 +157,7 @@ func (d *Layer) glance(checks []headgate.Check, dst []glance) []glance {
 	return dst
 }
 
-// recall appends the decisions of the checks that are sure to deny.
+// recall appends the decisions of the checks that are certain to be denied.
 func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Duration, dst []headgate.Decision) (_ []headgate.Decision, found bool) {
 	before, blocked := len(dst), false
 	for i := range glances {
@@ -223,7 +223,7 @@ func admits(decisions []headgate.Decision) bool {
 	return true
 }
 
-// rememberCheck keeps what the store said of one check, if that denies.
+// rememberCheck remembers the store's decisions on one check if they deny it.
 func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate.Decision, asked time.Duration) {
 	wait, never, blocked := time.Duration(0), false, false
 	for i := range decisions {
@@ -237,7 +237,7 @@ func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate
 			never = true
 			continue
 		case wait == 0 || one.RetryAfter < wait:
-			// A limit that has let go before the others no longer denies.
+			// Limits with a shorter wait no longer deny by then.
 			wait = one.RetryAfter
 		}
 		blocked = blocked || one.Limit.Algorithm == headgate.Penalty
@@ -249,9 +249,9 @@ func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate
 	if c.Consistency == headgate.Leased {
 		trust = min(trust, LeasedTrust)
 	}
-	// The store has decided at some time since it was asked: the denial is believed from
-	// the first moment at which that may have been, so that it never outlasts the
-	// store's, and its times are told from the last, so that nobody comes too early.
+	// The store decided at some time between the call and its answer. The denial ends as if
+	// the store had decided at the call, so that it never outlasts the store's own. The waits
+	// that callers are told count from the answer, so that nobody comes too early.
 	d.table.keep(g, c, denial{
 		cost: c.Units(), blocked: blocked, told: d.table.now(), until: asked + min(wait, trust),
 		decisions: append([]headgate.Decision(nil), decisions...),
@@ -259,8 +259,8 @@ func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate
 }
 
 // forgetFreed forgets a key of which units came back, here and in every other process. The
-// others are always told: only they know whether they remember a denial. This process may
-// have none of their rules, and what it recalls of a reservation has no DenyCache.
+// others are always told, because only they know whether they remember a denial: this process
+// may not have their rules, and a reservation that it recalls says nothing of DenyCache.
 func (d *Layer) forgetFreed(c *headgate.Check) {
 	if c.Rule == nil {
 		return
@@ -270,8 +270,9 @@ func (d *Layer) forgetFreed(c *headgate.Check) {
 	d.news.publish(hash)
 }
 
-// forgetCharged forgets what is remembered here of keys that were charged. What was denied
-// still is, but by other numbers. Glances are those of the checks, if there are any.
+// forgetCharged forgets the denials of keys that were charged, in this process only. Such a key
+// is still denied, but the numbers have changed. glances are those of the checks, if there are
+// any.
 func (d *Layer) forgetCharged(checks []headgate.Check, glances []glance) {
 	if d.table.count.Load() == 0 {
 		return
@@ -313,8 +314,8 @@ func (s outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	return out, err
 }
 
-// take answers from memory, if that is sure to deny, and else remembers what the store
-// says.
+// take answers from memory if the request is certain to be denied. Otherwise it asks the store
+// and remembers what it denies.
 func (s outer) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	var room [fewGlances]glance
 	glances := s.glance(checks, room[:0])

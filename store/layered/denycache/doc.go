@@ -13,14 +13,14 @@
 //	defer denials.Close(ctx)
 //	limiter := headgate.New(denials.Store(), rules...)
 //
-// A denial is remembered for a rule, key and cost. Only denials by the store itself are: not
-// those of a lease, a local count or a fallback. A rule whose limits were changed is another
-// rule. What is remembered of a key is forgotten when this process takes, gives back, settles
-// or resets units of it, and with a [Bus] when any process that shares the bus gives back,
-// settles or resets some.
+// A denial is remembered for a rule, key and cost, if it was the store's own and not that of a
+// lease, a local count or a fallback. A rule whose limits have changed counts as another rule.
+// The denials of a key are forgotten when this process takes, gives back, settles or resets
+// units of the key. With a [Bus] they are also forgotten when another process on the bus gives
+// back, settles or resets units.
 //
-// An answer from memory has the decisions of the checks that deny alone, with
-// [headgate.SourceCache]. Their times are as of now, and what remains is as it was.
+// An answer from memory has only the decisions of the checks that deny, with
+// [headgate.SourceCache]. Their times count from now; Remaining is as the store said it.
 //
 // # Penalties
 //
@@ -30,8 +30,8 @@
 //
 // # Caveats
 //
-// Units that come back without a word, such as those of a reservation that has expired, are
-// noticed when [Options.Trust] is over. Requests with an id and peeks are always answered by
-// the store. A request may be told to come back while another check of it would have it wait
-// for longer.
+// Units that come back without a call, such as those of a reservation that has expired, are
+// noticed when [Options.Trust] is over. Requests with an id and peeks always go to the store.
+// The RetryAfter of a remembered denial may be too short if another check of the request would
+// demand a longer wait.
 package denycache

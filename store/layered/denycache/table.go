@@ -9,14 +9,14 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// table is what is remembered, by the hashes of counters.
+// table holds what is remembered, by the hashes of counters.
 type table struct {
 	now   func() time.Duration // since this process began to remember
 	most  int                  // entries in a shard
 	count atomic.Int64
-	// What the store said before a key was forgotten must not be remembered
-	// afterwards: it is counted how often that happened, to keys of each place and
-	// to all of them.
+	// An answer that the store gave before a key was forgotten must not be remembered
+	// afterwards. So the table counts how often keys were forgotten: those of each place,
+	// and all of them.
 	all    atomic.Uint32
 	freed  [1 << 10]atomic.Uint32
 	shards [64]shard
@@ -30,7 +30,7 @@ type shard struct {
 	entries map[uint64]*deniedKey
 }
 
-// deniedKey is what is remembered of a key, by its rule as it is now: other limits are
+// deniedKey holds the denials of a key by one version of a rule. A rule with other limits is
 // another rule.
 type deniedKey struct {
 	rule    *headgate.Rule
@@ -39,10 +39,10 @@ type deniedKey struct {
 	until   time.Duration // when the last of them ends
 }
 
-// costsOfKey is for how many costs denials of a key are remembered.
+// costsOfKey is how many denials, of different costs, are remembered of a key.
 const costsOfKey = 4
 
-// denial is what the store said to one cost.
+// denial is the store's answer to one cost.
 type denial struct {
 	cost        int64
 	blocked     bool // by a penalty, so that no other cost is admitted either
@@ -66,8 +66,8 @@ func (t *table) generation(hash uint64) generation {
 	return generation(t.all.Load())<<32 | generation(t.place(hash).Load())
 }
 
-// find returns what the store said of the check, if that still holds. It notes in the
-// glance whether there is anything.
+// find returns the store's denial of the check, if it still holds. It notes in the glance
+// whether anything is remembered of the key.
 func (t *table) find(g *glance, c *headgate.Check, now time.Duration) (denial, bool) {
 	s := t.shard(g.hash)
 	s.mu.Lock()
@@ -121,8 +121,8 @@ func (t *table) keep(g *glance, c *headgate.Check, e denial) {
 	k.add(e)
 }
 
-// add puts a denial in the place of that of the same cost, or else of the one that
-// ends first.
+// add replaces the denial of the same cost, or else takes a free place or that of the denial
+// that ends first.
 func (k *deniedKey) add(e denial) {
 	place := -1
 	for i := range k.denials {
@@ -145,7 +145,7 @@ func (k *deniedKey) add(e denial) {
 	}
 }
 
-// makeRoom drops some entry that has ended, or the one of a few that ends first.
+// makeRoom drops an entry that has ended, or, of a few entries, the one that ends first.
 func (s *shard) makeRoom(now time.Duration) {
 	var worst uint64
 	var until time.Duration
@@ -161,7 +161,7 @@ func (s *shard) makeRoom(now time.Duration) {
 	delete(s.entries, worst)
 }
 
-// drop forgets what is remembered of a key. What the store is just being asked may be
+// drop forgets what is remembered of a key. Answers to calls that are under way may still be
 // remembered.
 func (t *table) drop(hash uint64) {
 	s := t.shard(hash)
@@ -173,7 +173,8 @@ func (t *table) drop(hash uint64) {
 	}
 }
 
-// forget forgets a key, and what the store is just being asked about it as well.
+// forget forgets a key, and makes sure that answers to calls that are under way are not
+// remembered.
 func (t *table) forget(hash uint64) {
 	t.place(hash).Add(1)
 	t.drop(hash)

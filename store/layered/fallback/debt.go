@@ -21,7 +21,7 @@ type debts struct {
 	keys map[layer.Counter]*debt
 }
 
-// debt is what one key has taken of one rule.
+// debt is how many units one key owes for one rule.
 type debt struct {
 	rule   *headgate.Rule
 	units  int64
@@ -33,8 +33,8 @@ func (d *debts) init(most int) {
 	d.most, d.keys = most, make(map[layer.Counter]*debt)
 }
 
-// add adds units to the debt of a check, or takes them off. Where there is no place
-// the units are dropped.
+// add adds units to the debt of a check, or takes them off. If there is no room for another
+// debt, the units are dropped.
 func (d *debts) add(c *headgate.Check, units int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +55,7 @@ func (d *debts) add(c *headgate.Check, units int64) {
 	}
 }
 
-// grow adds units to a debt that there is.
+// grow adds units to an existing debt.
 func (d *debts) grow(at layer.Counter, units int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +69,7 @@ func (d *debts) remove(at layer.Counter) {
 	d.size.Store(int64(len(d.keys)))
 }
 
-// look returns what a key owes; nil and zero if nothing.
+// look returns what a key owes, or nil and zero if it owes nothing.
 func (d *debts) look(at layer.Counter) (*headgate.Rule, int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,12 +79,13 @@ func (d *debts) look(at layer.Counter) (*headgate.Rule, int64) {
 	return nil, 0
 }
 
-// misses is how many times in a row a rule's tight limits may have no room for a debt that is owed
-// to a wide one. Then the debt is dropped: the client itself needs all that they admit.
+// misses is how many times in a row a rule's tight limits may have no room for a debt that only
+// its widest limit still knows of. Then the debt is dropped, because the client itself uses all
+// that the tight limits admit.
 const misses = 3
 
-// paid takes units off a debt. What is left is due after the pause, unless it was
-// not possible to charge any for too often.
+// paid takes units off a debt. The rest is due after the pause. If no unit could be charged
+// for the last few times, the debt is dropped.
 func (d *debts) paid(at layer.Counter, units int64, pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,8 +126,8 @@ func (d *debts) due() (keys []layer.Counter, next time.Duration) {
 	return keys, max(next, payEvery)
 }
 
-// pay charges some of the debts to the primary, until it fails. It returns how
-// long until it is worth while to go on, or false if there are none.
+// pay charges some of the debts to the primary, and stops at an error. It returns after which
+// time more debts are due, or false if there are none.
 func (k *keeper) pay(ctx context.Context) (next time.Duration, more bool) {
 	f := k.fallback
 	if f.debts.size.Load() == 0 {
@@ -144,7 +145,7 @@ func (k *keeper) pay(ctx context.Context) (next time.Duration, more bool) {
 	return next, f.debts.size.Load() > 0
 }
 
-// payOne charges a part of what a key owes. An error is the primary's.
+// payOne charges a part of what a key owes. Its error is the primary's.
 func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 	rule, units := f.debts.look(at)
 	if rule == nil {
@@ -158,7 +159,7 @@ func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 		return nil
 	}
 	check := []headgate.Check{{Rule: rule, Key: at.Key}}
-	// A denial would count as the client's, where there is a penalty.
+	// A denied take would count as the client's denial if the rule has a penalty.
 	room, err := f.inner.Take(ctx, headgate.OpPeek, check, nil)
 	if err != nil {
 		return err
@@ -185,10 +186,11 @@ func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 	return err
 }
 
-// part is how much of a debt to charge at once. That is what this node's own
-// counters still hold of it; of a rule with several limits what all of them hold,
-// and else a quarter of what the tightest admits, so that a debt to a long window
-// leaves the short ones some room. The limit that holds most of it is the widest.
+// part returns how much of a debt to charge at once, and the place of the widest limit: the one
+// whose local counter still holds most of the debt. For a rule with one limit the part is what
+// the local counter still holds. For a rule with several it is what all of their counters hold,
+// or a quarter of what the tightest limit admits if that is more: a debt to a long window must
+// leave some room in the short ones.
 func (f *Layer) part(ctx context.Context, rule *headgate.Rule, key string, units int64) (part int64, widest int) {
 	share := f.shares.Load().Of(rule)
 	decisions, err := f.options.Local.Take(ctx, headgate.OpPeek, []headgate.Check{{Rule: share, Key: key}}, nil)
@@ -214,7 +216,7 @@ func (f *Layer) part(ctx context.Context, rule *headgate.Rule, key string, units
 	return min(units, most, max(least, quarter)), widest
 }
 
-// left is how many units all of the limits have left.
+// left returns how many units all of the limits have left.
 func left(decisions []headgate.Decision) int64 {
 	least := int64(headgate.MaxCount)
 	for i := range decisions {
@@ -225,8 +227,8 @@ func left(decisions []headgate.Decision) int64 {
 	return least
 }
 
-// pause is how long until the next part of a debt is charged: the shortest of the
-// rule's periods, within reason.
+// pause returns the time until the next part of a debt is charged: the shortest of the rule's
+// periods, within bounds.
 func pause(rule *headgate.Rule) time.Duration {
 	shortest := time.Minute
 	limits := rule.Limits()

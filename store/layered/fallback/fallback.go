@@ -21,52 +21,48 @@ const (
 	DefaultDebts    = 1 << 14
 )
 
-// Options are what a [Layer] can be told. The zero Options turn
-// requests away while the primary does not answer.
+// Options change a [Layer]. With the zero Options, requests are turned away while the primary
+// does not answer.
 type Options struct {
-	// Local is the store that counts by this node's share of the limits, and that nobody
-	// else uses. Required.
+	// Local is the store that counts against this node's share of the limits. Nothing else may
+	// use it. Required.
 	Local headgate.Store
-	// Default is what is done with checks that do not say it themselves.
-	// OnErrorReturn is the same as OnErrorDeny.
+	// Default is what happens to checks that say nothing themselves. OnErrorReturn is the
+	// same as OnErrorDeny.
 	Default headgate.OnError
-	// Members counts the nodes that share the primary. Nil means the primary, if
-	// it can.
+	// Members counts the nodes that share the primary. Nil means that the primary does, if it
+	// can.
 	Members Members
-	// Node names this node among them: up to 64 bytes, another one for each
-	// process. Empty makes one up.
+	// Node is the name of this node among them, up to 64 bytes, different in each process.
+	// If it is empty, New makes one up.
 	Node string
-	// Nodes is how many nodes there are as long as nobody has counted them. Zero
-	// means one.
+	// Nodes is how many nodes are assumed until they have been counted. Zero means one.
 	Nodes int64
-	// Learn is for how long after its data was lost the primary's admissions are
-	// not enough: a request must fit this node's share of its limits as well, of
-	// which this node knows what it has admitted. All checks are charged locally
-	// then, whatever their OnError. Zero means never.
+	// Learn is how long, after the primary has lost its data, a request must fit this node's
+	// share of its limits as well as what the primary admits. This node still knows what it
+	// has admitted itself. With a Learn above zero all checks are charged locally, whatever
+	// their OnError. Zero means never.
 	Learn time.Duration
-	// Failures is how many calls in a row fail until the breaker opens. Zero means
+	// Failures is how many calls in a row must fail to open the breaker. Zero means
 	// DefaultFailures.
 	Failures int64
-	// Ramp is how long after a probe was answered until all requests are decided
-	// by the primary again. Zero means DefaultRamp.
+	// Ramp is the time from the first answered probe until the primary decides all requests
+	// again. Zero means DefaultRamp.
 	Ramp time.Duration
 	// MaxRetry is the longest time between two probes. Zero means DefaultMaxRetry.
 	MaxRetry time.Duration
-	// Beat is the time between two counts of the nodes; one that was not heard of
-	// for three of them is gone. Zero means DefaultBeat.
+	// Beat is the time between two counts of the nodes. A node that three counts in a row did
+	// not find is gone. Zero means DefaultBeat.
 	Beat time.Duration
-	// Debts is for how many pairs of rule and key it is remembered what was
-	// admitted locally, to be charged to the primary later. Zero means
-	// DefaultDebts.
+	// Debts is for how many pairs of rule and key the layer remembers what was admitted
+	// locally, so that it can be charged to the primary later. Zero means DefaultDebts.
 	Debts int
-	// Changed is called after each change of Stats.State, Learning and NodesError,
-	// with what was before and what is. It must be quick, and must not call the
-	// fallback. Nil means nobody.
+	// Changed is called after each change of Stats.State, Learning and NodesError, with the
+	// Stats before and after it. It must be quick, and must not call the layer. It may be nil.
 	Changed func(was, is Stats)
-	// Decided is called for each request that was asked of the primary and then decided
-	// without it, for the reason given, while the breaker is closed: part of the primary is
-	// sick, which changes no state. It must be quick, and safe for concurrent use. Nil means
-	// nobody.
+	// Decided is called, with the primary's error, for each request that was decided without
+	// the primary although the breaker was closed: a part of the primary may fail without a
+	// change of state. It must be quick, and safe for concurrent use. It may be nil.
 	Decided func(cause error)
 }
 
@@ -117,7 +113,7 @@ func (o *Options) check() (problems headgate.Problems) {
 	return problems
 }
 
-// Layer decides as the store inside does while that answers, and by each check's OnError
+// Layer lets the store inside decide while that answers, and decides by each check's OnError
 // while it does not. Make one with [New]. It is safe for concurrent use.
 type Layer struct {
 	inner   headgate.Store
@@ -136,24 +132,24 @@ type Layer struct {
 	told    Stats
 }
 
-// Charger is what the local store may offer, so that it can be told more exactly,
-// and for less, what the primary has admitted.
+// Charger is an optional interface of the local store. With it the store can be told what the
+// primary has admitted, more exactly and at less cost.
 type Charger interface {
-	// Charge charges each limit of the checks by itself, whether the cost fits or
-	// not, but no bucket beyond its capacity.
+	// Charge charges each limit of the checks independently, whether the cost fits or not,
+	// but fills no bucket beyond its capacity.
 	Charge(checks []headgate.Check)
 }
 
-// scratch is what one call needs and the next can use again.
+// scratch is the memory of one call, which later calls use again.
 type scratch struct {
 	checks    []headgate.Check
 	decisions []headgate.Decision
 	places    []int // of the checks, among those of the request
 }
 
-// New returns a layer around a store. It counts the nodes once before it returns, if the store
-// answers within its deadline or a second; it is no error if not. Close the layer when it is
-// no longer needed.
+// New returns a layer around a store. Before it returns it tries to count the nodes, for no
+// longer than the store's deadline or a second; it is no error if that fails. Close the layer
+// when it is no longer needed.
 func New(inner headgate.Store, options Options) (*Layer, error) {
 	options.setDefaults()
 	problems := options.check()
@@ -187,15 +183,15 @@ func (f *Layer) Store() headgate.Store {
 	return outer{f}
 }
 
-// Close ends the probes, charges what is owed to the store as far as that can be done at
-// once, and tells the other nodes that this one is gone. All of that ends with the context;
-// it is no error if not all was done. The stores stay open. Closing again does nothing.
+// Close ends the probes, charges to the store those debts that it can charge at once, and
+// tells the other nodes that this one is gone. All of that ends with the context; it is no
+// error if some of it was not done. The stores stay open. Closing again does nothing.
 func (f *Layer) Close(ctx context.Context) error {
 	f.keeper.stop(ctx)
 	return nil
 }
 
-// onError is what to do with a check while the primary does not answer.
+// onError returns what to do with a check while the primary does not answer.
 func (f *Layer) onError(c *headgate.Check) headgate.OnError {
 	if c.OnError == headgate.OnErrorReturn {
 		return f.options.Default
@@ -203,7 +199,7 @@ func (f *Layer) onError(c *headgate.Check) headgate.OnError {
 	return c.OnError
 }
 
-// outer is the store inside, with a fallback.
+// outer is the store inside with a fallback.
 type outer struct{ *Layer }
 
 // Take implements [headgate.Store]. An error wraps [headgate.ErrUnavailable] if the
@@ -246,8 +242,8 @@ func stopwatch(ctx context.Context) time.Time {
 // its failure.
 const patience = 5 * time.Millisecond
 
-// noteError notes an error of the primary. It reports whether the request is to be decided
-// without the primary. That is not so if the error is an answer, or if the caller is gone.
+// noteError records an error of the primary, and reports whether the request is to be decided
+// without the primary. It is not if the error is an answer, or if the caller has given up.
 func (f *Layer) noteError(ctx context.Context, word uint64, err error, began time.Time) bool {
 	ended := ctx.Err()
 	switch {

@@ -19,8 +19,8 @@ const (
 	payEvery = 20 * time.Millisecond
 )
 
-// keeper does in the background what no request should wait for. It counts nodes, probes a
-// primary that does not answer, and charges debts to one that answers again. It makes one call at
+// keeper does in the background what no request should wait for. It counts the nodes, probes a
+// primary that does not answer, and charges debts when it answers again. It makes one call at
 // a time.
 type keeper struct {
 	fallback *Layer
@@ -32,7 +32,7 @@ type keeper struct {
 
 	nodesError atomic.Pointer[error]
 
-	// What follows is the goroutine's own.
+	// Only the goroutine uses the fields below.
 	nextBeat   time.Time
 	retry      time.Duration // grows until the breaker is closed again
 	fewerSince time.Time     // since when fewer nodes are counted than before; zero if not
@@ -50,7 +50,7 @@ func (k *keeper) start(f *Layer) {
 	k.ended.Go(func() { k.run(ctx) })
 }
 
-// stop ends the goroutine. What it still has to say at the end ends with the context.
+// stop ends the goroutine. The calls that it makes at the end are bounded by the context.
 func (k *keeper) stop(ctx context.Context) {
 	k.cancel()
 	stop := context.AfterFunc(ctx, k.abandon)
@@ -59,7 +59,7 @@ func (k *keeper) stop(ctx context.Context) {
 	k.abandon()
 }
 
-// rouse has the keeper look at the breaker. It does not wait.
+// rouse makes the keeper look at the breaker. It does not wait.
 func (k *keeper) rouse() {
 	select {
 	case k.roused <- struct{}{}:
@@ -83,20 +83,20 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// step does what the state of the breaker demands, and returns after which time to do the next
-// step.
+// step does what the state of the breaker demands, and returns the time until the next step.
 func (k *keeper) step(ctx context.Context) time.Duration {
 	b := &k.fallback.breaker
 	word := b.word.Load()
 	switch stateOf(word) {
 	case Open:
 		well, wait := k.probe(ctx), layer.Jittered(k.retry)
-		// Until it is closed: what comes and goes is not back.
+		// The pause keeps doubling until the breaker is closed: a primary that comes and goes
+		// is not back.
 		k.retry = min(2*k.retry, k.fallback.options.MaxRetry)
 		if !well {
 			return wait
 		}
-		// Before the first request: it may have lost its data.
+		// This comes before the first request: the primary may have lost its data.
 		k.beat(ctx)
 		k.nextBeat = time.Now().Add(layer.Jittered(k.fallback.options.Beat))
 		b.change(word, HalfOpen, nil)
@@ -128,12 +128,12 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 	return wait
 }
 
-// probeRule is what probes take units of. It admits probes at any rate, and the store soon
-// forgets it.
+// probeRule is the rule that probes charge. It admits them at any rate, and the store soon
+// forgets its counter.
 var probeRule = headgate.MustRule("headgate.probe", headgate.PerSecond(1_000_000))
 
-// probe reports whether the primary can do what requests need: read and write. One that is a
-// read-only replica now has not come back.
+// probe reports whether the primary can do what requests need: read and write. A primary that
+// has become a read-only replica is not back.
 func (k *keeper) probe(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
 	defer cancel()
@@ -146,7 +146,7 @@ func (k *keeper) probe(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave charges the debts that it can at once, and tells the others that the node
+// leave charges the debts that can be charged at once, and tells the other nodes that this one
 // is gone.
 func (k *keeper) leave(ctx context.Context) {
 	if stateOf(k.fallback.breaker.word.Load()) == Open {
@@ -154,13 +154,13 @@ func (k *keeper) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
 	defer cancel()
-	// What is not due yet is lost: it is what long windows would know of keys that
-	// short ones had no room for.
+	// Debts that are not due yet are lost. They are owed to long windows, by keys for which
+	// the short windows had no room.
 	for next, more := k.pay(ctx); more && next <= payEvery && ctx.Err() == nil; next, more = k.pay(ctx) {
 		time.Sleep(payEvery)
 	}
 	if members := k.fallback.options.Members; members != nil {
-		// If they are not told they find out.
+		// If this call fails, the others notice after a few beats.
 		_, _, _ = members.Members(ctx, k.fallback.options.Node, 0)
 	}
 }

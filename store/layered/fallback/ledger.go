@@ -19,8 +19,8 @@ type ledger struct {
 
 var _ headgate.Ledger = (*ledger)(nil)
 
-// TakeOnce implements [headgate.Ledger]. What is decided without the primary is
-// remembered by this node alone, and not at all if its local store is no ledger.
+// TakeOnce implements [headgate.Ledger]. A request that is decided without the primary is
+// remembered by this node only, and not at all if its local store is no ledger.
 func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	return l.decide(ctx, checks, dst,
 		func(dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -58,7 +58,7 @@ func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []hea
 	return r, out, err
 }
 
-// decide is Take for requests that are remembered.
+// decide does what Take does, for requests that are remembered.
 func (l *ledger) decide(ctx context.Context, checks []headgate.Check, dst []headgate.Decision, ask func([]headgate.Decision) ([]headgate.Decision, error), take taking) ([]headgate.Decision, error) {
 	word, may := l.breaker.enter()
 	switch {
@@ -80,7 +80,7 @@ func (l *ledger) decide(ctx context.Context, checks []headgate.Check, dst []head
 	return out, nil
 }
 
-// mark is the end of the ids of reservations that this node has made without the primary.
+// mark ends the ids of the reservations that this node has made without the primary.
 func (l *ledger) mark() string { return "~" + l.options.Node[:min(8, len(l.options.Node))] }
 
 // isLocal reports whether a reservation is the local store's, and the id that it has there.
@@ -149,7 +149,7 @@ func (l *ledger) settledLocally(r *headgate.Reservation, units []int64, dst, out
 	return out
 }
 
-// mirrorSettlement has the local store follow a settlement of the primary's.
+// mirrorSettlement makes the local store follow a settlement of the primary's.
 func (l *ledger) mirrorSettlement(ctx context.Context, r *headgate.Reservation, units []int64) {
 	for i, n := range units {
 		c := r.Checks[i]

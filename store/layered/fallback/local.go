@@ -69,8 +69,8 @@ func (f *Layer) decideWithout(ctx context.Context, op headgate.Op, checks []head
 	return f.takeLocal(ctx, op, checks, dst, take)
 }
 
-// takeLocal has the local store decide the checks that want it, and lets the
-// others pass.
+// takeLocal lets the local store decide the checks whose OnError is local, and lets the others
+// pass.
 func (f *Layer) takeLocal(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision, take taking) ([]headgate.Decision, error) {
 	s := f.get()
 	defer f.put(s)
@@ -98,8 +98,8 @@ func (f *Layer) takeLocal(ctx context.Context, op headgate.Op, checks []headgate
 	return dst, nil
 }
 
-// owe notes what the local store has admitted, or taken back, as what is to be
-// charged to the primary later.
+// owe records what the local store has admitted, or taken back, so that it is charged to the
+// primary later.
 func (f *Layer) owe(op headgate.Op, checks []headgate.Check, s *scratch) {
 	switch op {
 	case headgate.OpTake:
@@ -137,12 +137,12 @@ func appendOpen(dst []headgate.Decision, c *headgate.Check, check int) []headgat
 	return dst
 }
 
-// triesAgain is after which time a request may come back whose cost fits its limit, but not this
-// node's share of it. The store may be back by then.
+// triesAgain is the RetryAfter of a request whose cost fits its limit but not this node's share
+// of the limit. The store may be back by then.
 const triesAgain = time.Second
 
-// appendLocal appends decisions of the local store, whose checks stood at these
-// places in the request.
+// appendLocal appends decisions of the local store. places has the place of each of its checks
+// in the request.
 func appendLocal(dst []headgate.Decision, checks []headgate.Check, places []int, decisions []headgate.Decision) []headgate.Decision {
 	for i := range decisions {
 		d := decisions[i]
@@ -168,8 +168,8 @@ func fits(c *headgate.Check) bool {
 	return true
 }
 
-// mirror has the local store follow what the primary did, so that it knows what
-// this node has admitted when it is to decide.
+// mirror makes the local store follow what the primary did, so that it knows what this node has
+// admitted when it has to decide.
 func (f *Layer) mirror(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision) {
 	if op == headgate.OpPeek || !f.keeps(checks) {
 		return
@@ -184,7 +184,7 @@ func (f *Layer) mirror(ctx context.Context, op headgate.Op, checks []headgate.Ch
 		if bits&(1<<i) != 0 && f.keeps(checks[i:i+1]) {
 			s.share(table, &checks[i], i)
 			if op == headgate.OpTake {
-				// Each by itself, whatever the others say.
+				// A shadow is charged by itself, whatever the other checks say.
 				s.checks[len(s.checks)-1].Shadow = true
 			}
 		}
@@ -194,8 +194,7 @@ func (f *Layer) mirror(ctx context.Context, op headgate.Op, checks []headgate.Ch
 	case (op == headgate.OpTake || op == headgate.OpCharge) && f.charger != nil:
 		f.charger.Charge(s.checks)
 	default:
-		// The local store knows a little less if this fails, and no request is
-		// worse off for it.
+		// If this fails, the local store knows a little less. No request suffers from it.
 		s.decisions, _ = f.options.Local.Take(ctx, op, s.checks, s.decisions)
 	}
 	f.put(s)
@@ -258,7 +257,7 @@ func (f *Layer) giveBack(ctx context.Context, s *scratch, held uint64) {
 		}
 	}
 	if len(back) > 0 {
-		// A unit too many in a share is forgotten in time.
+		// If this fails, the share has some units too many in use until its limits free them.
 		_, _ = f.options.Local.Take(ctx, headgate.OpRefund, back, s.decisions[:0])
 	}
 }

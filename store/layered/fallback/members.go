@@ -9,16 +9,15 @@ import (
 
 // Members is what a store may offer so that the nodes that share it can count each other.
 type Members interface {
-	// Members notes that the node is there for ttl from now, and forgets those
-	// whose time is over. It returns how many are there, and for how long the store
-	// has had its data: since somebody first asked, or since it lost them. A ttl of
-	// zero notes that the node is gone.
+	// Members records that the node is there for ttl from now, and forgets nodes whose time is
+	// over. A ttl of zero records that the node is gone. Members returns how many nodes are
+	// there, and for how long the store has had its data: since the first such call, or since
+	// it lost the data.
 	Members(ctx context.Context, node string, ttl time.Duration) (nodes int64, age time.Duration, err error)
 }
 
 const (
-	// missedBeats is how many beats a node misses until the others take it for
-	// gone.
+	// missedBeats is how many beats a node must miss before the others take it for gone.
 	missedBeats = 3
 )
 

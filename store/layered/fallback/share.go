@@ -17,9 +17,8 @@ func newShares(nodes int64) *shares {
 	return &shares{nodes, layer.NewDerived(func(rule *headgate.Rule) *headgate.Rule { return divide(rule, nodes) })}
 }
 
-// divide returns the rule with limits of which so many together come to the
-// rule's own, rounded down, but one at least. A penalty counts denials, not units,
-// and stays as it is.
+// divide returns the rule with its counts and bursts divided by the number of nodes, rounded
+// down, but at least one. A penalty counts denials, not units, and stays as it is.
 func divide(rule *headgate.Rule, nodes int64) *headgate.Rule {
 	if nodes <= 1 {
 		return rule
@@ -39,8 +38,8 @@ func divide(rule *headgate.Rule, nodes int64) *headgate.Rule {
 	if err == nil {
 		return share
 	}
-	// What was whole is whole in parts, but for a bucket that takes nearly
-	// headgate.MaxRefill to fill and whose count was rounded more than its burst.
+	// The parts of valid limits are valid, except for a bucket that takes nearly
+	// headgate.MaxRefill to fill and whose count was rounded down further than its burst.
 	for i := range limits {
 		limits[i].Burst = min(limits[i].Burst, limits[i].Count)
 	}

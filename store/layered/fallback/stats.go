@@ -10,47 +10,48 @@ type counts struct {
 	opened, probes, probesFailed, handed atomic.Int64
 }
 
-// Stats is what a [Layer] is doing. Numbers are since it was made, unless they
-// say otherwise.
+// Stats says what a [Layer] is doing and what it has done. Counts began when the layer was
+// made, unless their comments say otherwise.
 type Stats struct {
 	State State
-	// Cause is what requests are told while the primary is not asked; nil unless
+	// Cause is the error that requests get while the primary is not asked. It is nil unless
 	// State is Open.
 	Cause error
-	// Nodes is how many share the primary: as they were last counted, or more if
-	// there were more just before.
+	// Nodes is how many nodes share the primary: the last count, or a higher one shortly
+	// before it.
 	Nodes int64
-	// NodesError is why the nodes could not be counted the last time; nil if they
-	// were, or if the primary is no [Members].
+	// NodesError is why the last attempt to count the nodes failed. It is nil if they were
+	// counted, or if the primary is no [Members].
 	NodesError error
-	// Learning says that the primary has lost its data, and requests must fit this
+	// Learning says that the primary has lost its data, so that requests must fit this
 	// node's share as well.
 	Learning bool
-	// Failures are calls to the primary that failed although it was asked, but for
-	// those whose caller was gone.
+	// Failures counts the calls to the primary that failed, except those whose caller had
+	// given up.
 	Failures int64
-	// Refused, Open and Local are requests that were decided without the primary:
-	// by an error, by nobody, by this node's share.
+	// Refused, Open and Local count the requests that were decided without the primary: those
+	// that got an error, those that were let in uncounted, and those that this node's share
+	// decided.
 	Refused, Open, Local int64
 	// Opened is how often the breaker has opened.
 	Opened int64
-	// Probes are those that an open breaker has sent, and ProbesFailed those that
-	// were not answered.
+	// Probes counts the probes that an open breaker has sent, and ProbesFailed those of them
+	// that failed.
 	Probes, ProbesFailed int64
-	// Debts is for how many pairs of rule and key something is still to be charged
-	// to the primary, and DebtsDropped how often there was no place for another.
+	// Debts is for how many pairs of rule and key units are still to be charged to the
+	// primary. DebtsDropped counts how often there was no room for another pair.
 	Debts        int
 	DebtsDropped int64
-	// HandedBack is the number of units that were admitted locally, and charged to
-	// the primary after it was back.
+	// HandedBack is the number of units that were admitted locally and charged to the primary
+	// when it was back.
 	HandedBack int64
 }
 
-// Nodes is how many share the primary, as [Stats] has it: for layers that ask for each
-// request.
+// Nodes returns the same number as [Stats.Nodes], at less cost: for layers that need it for
+// each request.
 func (f *Layer) Nodes() int64 { return f.shares.Load().nodes }
 
-// Stats returns what the fallback is doing.
+// Stats returns what the layer is doing.
 func (f *Layer) Stats() Stats {
 	s := Stats{
 		State: stateOf(f.breaker.word.Load()), Nodes: f.shares.Load().nodes, Learning: f.learning.Load(),
