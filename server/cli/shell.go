@@ -36,6 +36,9 @@ func (man) Run(c *call) error {
 		}
 		for _, f := range n.Flags {
 			fmt.Fprintf(c.stdout, ".TP\n.B %s\n%s\n", roff(f.Summary()), roff(f.Help))
+			if len(f.Envs) > 0 {
+				fmt.Fprintf(c.stdout, "Environment: %s.\n", strings.Join(f.Envs, ", "))
+			}
 		}
 	})
 	return nil

@@ -67,6 +67,9 @@ func TestShellFilesAreComplete(t *testing.T) {
 			}
 		}
 	}
+	if want := "Environment: HEADGATE_LISTEN.\n"; !strings.Contains(files["man"], want) {
+		t.Errorf("man: %q is missing", want)
+	}
 	// The program of a test, like one that "go install" made, does not know when it was built.
 	if title, _, _ := strings.Cut(files["man"], "\n"); title != `.TH HEADGATE 1 "" "headgate" "User Commands"` {
 		t.Errorf("man begins with %q", title)
