@@ -28,16 +28,21 @@ func packaged(t *testing.T) map[string]string {
 	if err := yaml.Unmarshal(read(t, "../.goreleaser.yaml"), &config); err != nil {
 		t.Fatal(err)
 	}
+	top, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	files := make(map[string]string)
 	for _, c := range config.NFPMs[0].Contents {
-		files[c.Dst] = filepath.Join("..", filepath.FromSlash(c.Src))
+		files[c.Dst] = filepath.Join(top, filepath.FromSlash(c.Src))
 	}
 	return files
 }
 
 // unit is what systemd would run after the installation: the command and its environment, with
-// the packaged file in place of each name of an installed one.
-func unit(t *testing.T) (args, env []string) {
+// the packaged file in place of each name of an installed one. More lines of the environment file
+// may be given.
+func unit(t *testing.T, more ...string) (args, env []string) {
 	t.Helper()
 	files := packaged(t)
 	text := string(read(t, files["/usr/lib/systemd/system/headgate.service"]))
@@ -59,6 +64,9 @@ func unit(t *testing.T) (args, env []string) {
 				set(line)
 			}
 		}
+	}
+	for _, line := range more {
+		set(line)
 	}
 	command := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(text)
 	if command == nil {
