@@ -126,3 +126,16 @@ func TestAnchor(t *testing.T) {
 		}
 	}
 }
+
+// README.md keeps to what a stranger reads before he decides, tables and code included.
+func TestReadmeIsShort(t *testing.T) {
+	root, _ := pages(t)
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 800
+	if n := len(strings.Fields(string(text))); n > most {
+		t.Errorf("README.md has %d words, may have %d", n, most)
+	}
+}
