@@ -29,8 +29,8 @@ GENERATORS    := $(TOOLS)/generate-$(BUF_VERSION)-$(PROTOC_GEN_GO_VERSION)-$(PRO
 # root module alone, and all would seem well.
 MODULES  = $(or $(shell $(GO) list -m -f '{{.Dir}}'),$(error go.work cannot be read; `go list -m` says why))
 PACKAGES = $(addsuffix /...,$(MODULES))
-# Packages whose tests start real servers are those that reach one of these.
-LAUNCHERS := github.com/headgate/headgate/(test/servers|bench/internal/(limiterbench|storebench))
+# Packages whose tests start real servers, or other programs that apt installs, reach one of these.
+LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(limiterbench|storebench))
 
 ARGS      ?=
 FUZZTIME  ?= 30s
