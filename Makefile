@@ -75,6 +75,10 @@ simulate: ## put adaptive limits and their peers before a simulated server and w
 monitoring: ## write the alert rules and dashboards in deploy/monitoring from the tables in test/monitoring
 	cd test && $(GO) test -count=1 -run '^TestWritten$$' ./monitoring -args -write
 
+.PHONY: reference
+reference: ## write docs/reference from schemas, lint codes, the OpenAPI document and the program (and metrics from real servers)
+	cd test && $(GO) test -count=1 -run '^TestWritten$$' ./docs -args -write
+
 .PHONY: lab
 lab: ## build the Lab of the dashboard, and docs/lab.html, from internal/lab
 	GOOS=js GOARCH=wasm $(GO) build -trimpath -ldflags '-s -w' -o bin/lab.wasm ./internal/lab/wasm

@@ -32,9 +32,9 @@ func SARIF(found []Mistake, warnings []lint.Warning, version string) ([]byte, er
 		results = append(results, one)
 	}
 	driver := sarifDriver{Name: "headgate lint", Version: version}
-	driver.Rules = append(driver.Rules, sarifRule{"mistake", sarifText{"A server does not start with this policy."}})
+	driver.Rules = append(driver.Rules, sarifRule{ID: "mistake", About: sarifText{"A server does not start with this policy."}})
 	for _, c := range lint.Codes() {
-		driver.Rules = append(driver.Rules, sarifRule{c.Code, sarifText{c.About}})
+		driver.Rules = append(driver.Rules, sarifRule{c.Code, sarifText{c.About}, lint.URL(c.Code)})
 	}
 	var report sarifReport
 	report.Schema, report.Version = "https://json.schemastore.org/sarif-2.1.0.json", "2.1.0"
@@ -67,6 +67,7 @@ type sarifDriver struct {
 type sarifRule struct {
 	ID    string    `json:"id"`
 	About sarifText `json:"shortDescription"`
+	Help  string    `json:"helpUri,omitempty"`
 }
 
 type sarifText struct {

@@ -1,5 +1,7 @@
 package lint
 
+import "strings"
+
 // The codes of warnings. A code never changes its meaning.
 const (
 	// NeverBinds marks a limit that denies nothing because another limit of the same rule
@@ -63,31 +65,124 @@ type Code struct {
 	Code string `json:"code"`
 	// About says in a sentence what the warning is about.
 	About string `json:"about"`
+	// Why says when it is given, and what is wrong with it.
+	Why string `json:"why"`
+	// Remedy says what to do.
+	Remedy string `json:"remedy"`
+}
+
+// URL is where the documentation tells of a code.
+func URL(code string) string {
+	return "https://github.com/headgate/headgate/blob/main/docs/reference/lint.md#" + strings.ToLower(code)
 }
 
 // Codes returns all kinds of warnings, in the order of their codes.
 func Codes() []Code {
 	return []Code{
-		{NeverBinds, "A limit never denies, because another limit of the rule always denies first."},
-		{NeverMatches, "A rule never matches, because its conditions contradict each other."},
-		{NeverFits, "A limit holds less than a request costs, so that the rule denies every such request."},
-		{Uncaught, "A rule does not bind requests without an entry that it counts by, and no other rule does."},
-		{PlainHash, "A rule counts by a secret that is hashed without a key."},
-		{Unreachable, "A rule is never reached, because the deny list or the allow list answers first."},
-		{Shadowed, "A limit never denies, because another rule always denies first."},
-		{Twice, "A rule counts, by the same key and limits, what another rule counts."},
-		{OpenTariff, "A tariff has no limits for other tiers, so that the rule does not bind those."},
-		{UnknownTier, "The table of subjects has a tier that no rule has limits for."},
-		{Ended, "An override, or an entry of a list, has ended."},
-		{Forgeable, "A rule goes by an address that a client can choose."},
-		{ClearSecret, "A secret stands in the policy in the clear."},
-		{IdleIgnore, "A warning is ignored that there is not."},
-		{OneNode, "A rule by many keys has a tag, so that a cluster keeps all its counters on one node."},
-		{Circle, "Rules or entries of the deny list replace each other in a circle, so that none of them holds."},
-		{Unseen, "A rule has not been compared with all others, because there are too many that it may have to do with."},
-		{SharedLists, "Lists of limits by an entry that clients choose with each request share counters."},
-		{NoQueue, "Requests wait for what is in progress to end, and the rule does not say how many may."},
-		{ShortTTL, "A store frees shared permits so soon that a renewal can be too late."},
-		{Streams, "A bound for several clients on what is in progress binds a route that looks like a stream."},
+		{
+			NeverBinds, "A limit never denies, because another limit of the rule always denies first.",
+			"Count ÷ period must grow as the period shrinks. The second limit of `[20 per 60s, 20 per 3s]` is useless, and so is the first of `[100 per 60s, 5 per 3s]`.",
+			"lower the count, or leave the limit out.",
+		},
+		{
+			NeverMatches, "A rule never matches, because its conditions contradict each other.",
+			"No request can meet all conditions of its `match` and have the entries of its `per`.",
+			"drop one of the conditions.",
+		},
+		{
+			NeverFits, "A limit holds less than a request costs, so that the rule denies every such request.",
+			"The same holds for an `in_progress` that is smaller than the cost.",
+			"raise the limit, or lower the cost.",
+		},
+		{
+			Uncaught, "A rule does not bind requests without an entry that it counts by, and no other rule does.",
+			"A client that leaves the entry out is not limited at all.",
+			"add a rule with `match: { ENTRY: absent }`. Or write `match: { ENTRY: present }` in this rule, if such requests are to pass freely.",
+		},
+		{
+			PlainHash, "A rule counts by a secret that is hashed without a key.",
+			"Whoever can read the store can test guesses of the secret.",
+			"set one hash key on all nodes.",
+		},
+		{
+			Unreachable, "A rule is never reached, because the deny list or the allow list answers first.",
+			"An entry of one of the lists answers all requests that the rule matches.",
+			"remove the rule or the entry.",
+		},
+		{
+			Shadowed, "A limit never denies, because another rule always denies first.",
+			"The other rule counts all requests of this one. Examples are a million a day beside a rule with 10 a second, and a limit for each user that is above the limit for all.",
+			"lower the count, or leave the limit out.",
+		},
+		{
+			Twice, "A rule counts, by the same key and limits, what another rule counts.",
+			"Both rules match some requests, which are counted twice, under two counters.",
+			"make one rule of the two, or let their `match` exclude each other.",
+		},
+		{
+			OpenTariff, "A tariff has no limits for other tiers, so that the rule does not bind those.",
+			"The tariff, in `limits` or in `in_progress`, has no `\"*\"`. A request whose tier is not in the table is not limited by the rule.",
+			"add `\"*\"` with the limits of all other tiers.",
+		},
+		{
+			UnknownTier, "The table of subjects has a tier that no rule has limits for.",
+			"The tier may be misspelt. The warning is about the table and not about one rule. It lists the first 20 such tiers.",
+			"correct the tier, or add it to a rule.",
+		},
+		{
+			Ended, "An override, or an entry of a list, has ended.",
+			"Its `until` has passed, and it has no effect any more.",
+			"remove it.",
+		},
+		{
+			Forgeable, "A rule goes by an address that a client can choose.",
+			"A rule that counts by whole IPv6 addresses gives one customer 2^64 counters. A rule or an entry of the allow list that goes by a header such as `x-forwarded-for` believes what any client may write into it.",
+			"count by `ip/64`.",
+		},
+		{
+			ClearSecret, "A secret stands in the policy in the clear.",
+			"It stands in a condition, a list, or the table of subjects. More people can read the policy than may know the secret.",
+			"write its [hash](../rules.md#secrets).",
+		},
+		{
+			IdleIgnore, "A warning is ignored that there is not.",
+			"An `ignore` of the rule or of the file silences nothing.",
+			"leave the `ignore` out.",
+		},
+		{
+			OneNode, "A rule by many keys has a tag, so that a cluster keeps all its counters on one node.",
+			"One node of a Redis Cluster bears the load and the memory of all keys of the rule.",
+			"leave the `slot` out, unless a request must meet this rule and others of the slot in one call.",
+		},
+		{
+			Circle, "Rules or entries of the deny list replace each other in a circle, so that none of them holds.",
+			"A request that matches all of them is bound by none. Entries of the deny list can do the same among the descriptors of a request of Envoy.",
+			"take one of the names out of `replaces`.",
+		},
+		{
+			Unseen, "A rule has not been compared with all others, because there are too many that it may have to do with.",
+			"Comparing stops after about a second. The warning says how many other rules were not compared. Warnings of HG004, HG006, HG007 and HG008 may be missing for these rules.",
+			"demand a value of an entry in each rule, such as its route.",
+		},
+		{
+			SharedLists, "Lists of limits by an entry that clients choose with each request share counters.",
+			"The tariff is by `method`, `route`, `path`, `host` or `service`. A client sends such requests in turn, and what one list admits counts in the other.",
+			"write a rule for each value, with a condition on it in `match`.",
+		},
+		{
+			NoQueue, "Requests wait for what is in progress to end, and the rule does not say how many may.",
+			"The queue then holds 100 requests under each key.",
+			"add `queue` to `in_progress`.",
+		},
+		{
+			ShortTTL, "A store frees shared permits so soon that a renewal can be too late.",
+			"With a `ttl` below a second, a renewal that is late by a moment ends the permit, and the work is cancelled.",
+			"make `ttl` at least `1s`.",
+		},
+		{
+			Streams, "A bound for several clients on what is in progress binds a route that looks like a stream.",
+			"A route such as `.../events` or `.../ws` lasts as long as its client likes, and a few clients can take all permits.",
+			"give streams a rule of their own, by client.",
+		},
 	}
 }

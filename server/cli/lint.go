@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -55,6 +56,8 @@ type finding struct {
 	Code   string `json:"code,omitempty"`
 	Rule   string `json:"rule,omitempty"`
 	Text   string `json:"text"`
+	// URL is where the documentation tells of the code.
+	URL string `json:"url,omitempty"`
 	// Ignored is the reason for which a warning is silenced.
 	Ignored string `json:"ignored,omitempty"`
 }
@@ -119,7 +122,23 @@ func (l *lintRequest) print(c *call, files []lintedFile) error {
 			files[i].printMemory(c.stdout)
 		}
 	}
+	printCodes(c.stdout, files)
 	return nil
+}
+
+// printCodes says where to read about the warnings that were printed.
+func printCodes(w io.Writer, files []lintedFile) {
+	codes := make(map[string]bool)
+	for i := range files {
+		for _, f := range files[i].Warnings {
+			if f.Ignored == "" {
+				codes[f.Code] = true
+			}
+		}
+	}
+	for _, code := range slices.Sorted(maps.Keys(codes)) {
+		fmt.Fprintf(w, "%s: %s\n", code, lint.URL(code))
+	}
 }
 
 func lintFile(name, hashKey, oldHashKey string) lintedFile {
@@ -147,7 +166,7 @@ func lintFile(name, hashKey, oldHashKey string) lintedFile {
 			// It is of the policy as a whole.
 			w.Pos.File = name
 		}
-		f.Warnings = append(f.Warnings, finding{f.other(w.Pos.File), w.Pos.Line, w.Pos.Column, w.Code, w.Rule, w.Text, w.Ignored})
+		f.Warnings = append(f.Warnings, finding{f.other(w.Pos.File), w.Pos.Line, w.Pos.Column, w.Code, w.Rule, w.Text, lint.URL(w.Code), w.Ignored})
 	}
 	return f
 }

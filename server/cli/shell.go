@@ -5,67 +5,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 )
-
-// man is the command that prints the manual page.
-type man struct{}
-
-// Run prints it.
-func (man) Run(c *call) error {
-	description, codes, _ := strings.Cut(c.model.Help, "\n\n")
-	fmt.Fprintf(c.stdout, ".TH %s 1 %q %q %q\n", strings.ToUpper(c.model.Name), built(),
-		c.model.Name, "User Commands")
-	fmt.Fprintf(c.stdout, ".SH NAME\n%s \\- %s\n", c.model.Name, roff(strings.TrimSuffix(description, ".")))
-	fmt.Fprintf(c.stdout, ".SH SYNOPSIS\n.B %s\n.I command\n[\\fIargument\\fR ...] [\\fB\\-\\-flag\\fR=\\fIvalue\\fR ...]\n", c.model.Name)
-	fmt.Fprintf(c.stdout, ".SH DESCRIPTION\n%s\n.SH COMMANDS\n", roff(codes))
-	commandsOf(c.model.Node, "", func(_ string, n *kong.Node) {
-		if len(names(n)) > 0 {
-			return
-		}
-		fmt.Fprintf(c.stdout, ".SS %s\n%s\n", roff(n.Summary()), roff(n.Help))
-		for paragraph := range strings.SplitSeq(n.Detail, "\n\n") {
-			if paragraph != "" {
-				fmt.Fprintf(c.stdout, ".PP\n%s\n", roff(paragraph))
-			}
-		}
-		for _, p := range n.Positional {
-			fmt.Fprintf(c.stdout, ".TP\n.B %s\n%s\n", roff(p.Summary()), roff(p.Help))
-		}
-		for _, f := range n.Flags {
-			fmt.Fprintf(c.stdout, ".TP\n.B %s\n%s\n", roff(f.Summary()), roff(f.Help))
-			if len(f.Envs) > 0 {
-				fmt.Fprintf(c.stdout, "Environment: %s.\n", strings.Join(f.Envs, ", "))
-			}
-		}
-	})
-	return nil
-}
-
-// roff is a text as the source of a manual page. Lines that are indented, such as examples, are
-// lines of their own to roff as well.
-func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-			lines[i] = `\&` + line
-		}
-	}
-	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return line == "" }), "\n")
-}
-
-// built is when the source of this build was committed, so that the page is the same whenever it
-// is printed, or empty if the build does not know.
-func built() string {
-	at, err := time.Parse(time.RFC3339, buildOf("").Time)
-	if err != nil {
-		return ""
-	}
-	return at.Format(time.DateOnly)
-}
 
 // completion is the command that prints what makes a shell complete commands and flags.
 type completion struct {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
 )
 
 func output(t *testing.T, args ...string) string {
@@ -54,7 +56,32 @@ func TestBashCompletion(t *testing.T) {
 	}
 }
 
-// Every command and flag stands in the scripts and in the manual page.
+// Every command and flag stands in the manual, in both of its forms.
+func TestManualIsComplete(t *testing.T) {
+	parser, err := kong.New(&root{}, append(make(values).options(), kong.Name("headgate"), kong.Vars{"default_server": defaultServer})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"roff", "markdown"} {
+		text := strings.ReplaceAll(output(t, "man", "--format", format), `\-`, "-")
+		commandsOf(parser.Model.Node, "", func(words string, n *kong.Node) {
+			if len(names(n)) > 0 {
+				return
+			}
+			_, section, found := strings.Cut(text, map[string]string{"roff": ".SS", "markdown": "\n## headgate"}[format]+words)
+			if section, _, _ = strings.Cut(section, map[string]string{"roff": ".SS ", "markdown": "\n## "}[format]); !found {
+				t.Errorf("%s: headgate%s is missing", format, words)
+			}
+			for _, f := range flagsOf(n) {
+				if f.Name != "help" && !strings.Contains(section, "--"+f.Name) {
+					t.Errorf("%s: headgate%s: --%s is missing", format, words, f.Name)
+				}
+			}
+		})
+	}
+}
+
+// What a user may look for stands in the scripts and in the manual page.
 func TestShellFilesAreComplete(t *testing.T) {
 	files := map[string]string{"man": strings.ReplaceAll(output(t, "man"), `\-`, "-")}
 	for _, shell := range []string{"bash", "zsh", "fish"} {

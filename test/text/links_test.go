@@ -29,7 +29,7 @@ func prose(page string) string {
 	return b.String()
 }
 
-// pages are the Markdown files of the top directory and of docs, without their blocks of code, by
+// pages are the Markdown files of the top directory, of docs and of docs/reference, without their blocks of code, by
 // their paths from the top.
 func pages(t *testing.T) (string, map[string]string) {
 	t.Helper()
@@ -38,7 +38,7 @@ func pages(t *testing.T) (string, map[string]string) {
 		t.Fatal(err)
 	}
 	found := make(map[string]string)
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/reference/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
