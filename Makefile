@@ -76,8 +76,9 @@ monitoring: ## write the alert rules and dashboards in deploy/monitoring from th
 	cd test && $(GO) test -count=1 -run '^TestWritten$$' ./monitoring -args -write
 
 .PHONY: reference
-reference: ## write docs/reference from schemas, lint codes, the OpenAPI document and the program (and metrics from real servers)
+reference: ## write docs/reference: flags, fields, warnings and paths from what decides, metrics from real servers
 	cd test && $(GO) test -count=1 -run '^TestWritten$$' ./docs -args -write
+	cd test && $(GO) test -count=1 -run '^TestQueries$$' ./monitoring -args -write
 
 .PHONY: lab
 lab: ## build the Lab of the dashboard, and docs/lab.html, from internal/lab

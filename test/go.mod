@@ -17,6 +17,7 @@ require (
 	github.com/headgate/headgate/contrib/kafka v0.1.0
 	github.com/headgate/headgate/contrib/kafka/kafkaprom v0.1.0
 	github.com/headgate/headgate/contrib/rabbitmq v0.1.0
+	github.com/headgate/headgate/contrib/rabbitmq/rabbitmqprom v0.1.0
 	github.com/headgate/headgate/store/memcached v0.1.0
 	github.com/headgate/headgate/store/postgres v0.1.0
 	github.com/headgate/headgate/store/redis v0.1.0

@@ -140,7 +140,7 @@ var (
 		[]string{"outcome"}, nil)
 	differencesDesc = prometheus.NewDesc("headgate_candidate_differences_total",
 		"Requests that the candidate decides otherwise, by the rule or the entry of the deny list that decides. Kind: newly_denied, newly_admitted, undecidable.",
-		[]string{"kind", "rule", "list"}, nil)
+		[]string{"kind", "rule", "entry"}, nil)
 	notComparedDesc = prometheus.NewDesc("headgate_candidate_not_compared_total",
 		"Requests that were not compared with the candidate. Reason: dropped (too many were waiting), undecided (the service had no decision), unanswered (the candidate's store had none).",
 		[]string{"reason"}, nil)

@@ -77,7 +77,7 @@ func TestCandidate(t *testing.T) {
 	if open := r.candidateReport(t, ""); open.NewlyDenied != 2 || len(open.TopNewlyDenied) != 0 || !open.KeysHidden {
 		t.Errorf("without a token: %+v", open)
 	}
-	r.metrics(t, `headgate_candidate_compared_total{outcome="newly_denied"} 2`, `headgate_candidate_differences_total{kind="newly_denied",list="",rule="login"} 2`,
+	r.metrics(t, `headgate_candidate_compared_total{outcome="newly_denied"} 2`, `headgate_candidate_differences_total{entry="",kind="newly_denied",rule="login"} 2`,
 		`headgate_candidate_not_compared_total{reason="dropped"} 0`, `headgate_candidate_info{hash="`+report.Candidate.Hash+`",version="1"} 1`, "headgate_candidate_waiting 0",
 		`headgate_candidate_last_reload_failed 0`)
 

@@ -29,7 +29,7 @@ func narrow(page []byte) []byte {
 		line = strings.TrimSuffix(line, "\n")
 		fence := strings.HasPrefix(line, "```")
 		if !code && !fence && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "#") {
-			line = wrapped(line, 100)
+			line = Wrapped(line, 100)
 		}
 		b.WriteString(line + "\n")
 		code = code != fence

@@ -21,7 +21,7 @@ func (p *page) say(format string, args ...any) { fmt.Fprintf(p, format, args...)
 // prose writes paragraphs in lines of at most 100 columns.
 func (p *page) prose(text string) {
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		p.say("%s\n\n", wrapped(paragraph, 100))
+		p.say("%s\n\n", Wrapped(paragraph, 100))
 	}
 }
 
@@ -41,8 +41,8 @@ func (p *page) table(head []string, rows [][]string) {
 // bytes are the page, which ends with one line break.
 func (p *page) bytes() []byte { return []byte(strings.TrimRight(p.String(), "\n") + "\n") }
 
-// wrapped breaks a text into lines at its spaces.
-func wrapped(text string, columns int) string {
+// Wrapped breaks a text into lines at its spaces.
+func Wrapped(text string, columns int) string {
 	var b strings.Builder
 	length := 0
 	for word := range strings.FieldsSeq(text) {

@@ -9,6 +9,10 @@
 // should not, every alert has its heading in docs/runbook.md, and a real Prometheus, which
 // scrapes real servers under traffic, answers every query of every panel.
 //
+// [Groups] lists all metrics, and what these servers show is compared with it: names, labels and
+// the values of labels. The page docs/reference/metrics.md is written from both by `make
+// reference`, with the types and the help texts that the servers show.
+//
 // # Caveats
 //
 // Thresholds are those of a store on the same network. Whoever runs Headgate copies the

@@ -25,11 +25,17 @@ import (
 	"testing"
 	"time"
 
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/headgate/headgate/contrib/kafka"
 	"github.com/headgate/headgate/contrib/kafka/kafkaprom"
+	"github.com/headgate/headgate/contrib/rabbitmq"
+	"github.com/headgate/headgate/contrib/rabbitmq/rabbitmqprom"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/flow/adaptive"
 	"github.com/headgate/headgate/flow/shed"
@@ -52,6 +58,18 @@ rules:
     per: [user]
     soft: 50%
     limits: [4 per 1h]
+  - name: export
+    match: { user: present }
+    per: all
+    in_progress: { limit: 5, shared: true }
+`
+
+// envoyPolicy is a configuration of envoyproxy/ratelimit that measures by values.
+const envoyPolicy = `domain: edge
+descriptors:
+  - key: path
+    detailed_metric: true
+    rate_limit: { unit: second, requests_per_unit: 1 }
 `
 
 const gatewayPolicy = `rules:
@@ -80,7 +98,7 @@ identity:
 `
 
 // TestQueries starts a service, a gateway and a program with gates and a consumer, gives them
-// something to do, and has a real Prometheus scrape them and answer every query of every panel.
+// something to do, compares the metrics that they show with the table of all metrics, and has a real Prometheus scrape them and answer every query of every panel.
 func TestQueries(t *testing.T) {
 	certificates := servers.NewCertificates(t)
 	redis := servers.Start(t, servers.Redis)
@@ -93,6 +111,14 @@ func TestQueries(t *testing.T) {
 		}
 		return path
 	}
+	if err := os.Mkdir(filepath.Join(dir, "edge"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(filepath.Join("edge", "edge.yaml"), envoyPolicy)
+	found := run(t, binary, `"msg":"serving","address":"([^"]+)"(?s:.*)"msg":"serving gRPC","address":"([^"]+)"`, "serve", "--envoy-config", filepath.Join(dir, "edge"),
+		"--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--grpc-store")
+	alone := found[0]
+	askEnvoy(t, found[1])
 	service := run(t, binary, `"msg":"serving","address":"([^"]+)"`, "serve", "--config", put("service.yaml", servicePolicy), "--store", redis.URL(),
 		"--candidate", put("candidate.yaml", strings.ReplaceAll(servicePolicy, "4 per", "1 per")), "--resp-listen", "127.0.0.1:0",
 		"--tls-cert", certificates.ServerCert, "--tls-key", certificates.ServerKey)[0]
@@ -104,7 +130,7 @@ func TestQueries(t *testing.T) {
 	}))
 	t.Cleanup(upstream.Close)
 	put("keys.json", keys(t))
-	found := run(t, binary, `"msg":"serving","address":"([^"]+)"(?s:.*)"msg":"passing requests on","address":"([^"]+)"`, "gateway", "--config", put("limits.yaml", gatewayPolicy),
+	found = run(t, binary, `"msg":"serving","address":"([^"]+)"(?s:.*)"msg":"passing requests on","address":"([^"]+)"`, "gateway", "--config", put("limits.yaml", gatewayPolicy),
 		"--gateway", put("gateway.yaml", fmt.Sprintf(gatewayFile, upstream.URL)), "--store", redis.URL(), "--admin-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0")
 	api, gateway := found[0], found[1]
 	program := httptest.NewServer(promhttp.HandlerFor(registry(t), promhttp.HandlerOpts{}))
@@ -120,16 +146,24 @@ func TestQueries(t *testing.T) {
 		user := []string{"anna", "ben", "mallory", "root", fmt.Sprint("other", i)}[i%5]
 		ask(ctx, client, http.MethodPost, service+"/v1/check", `{"descriptor":{"user":"`+user+`"}}`)
 	}
+	acquire := func(i int) {
+		ask(ctx, client, http.MethodPost, service+"/v1/permits/acquire", fmt.Sprintf(`{"rule":"export","key":"","holder":"h%d"}`, i))
+	}
 	page := func(path string) func(int) {
 		return func(int) { ask(ctx, client, http.MethodGet, gateway+path, "") }
 	}
-	for _, do := range []func(int){check, page("/"), page("/report"), page("/report"), page("/report"), page("/busy"), page("/busy"), page("/shared")} {
+	for _, do := range []func(int){check, acquire, page("/"), page("/report"), page("/report"), page("/report"), page("/busy"), page("/busy"), page("/shared")} {
 		busy.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				do(i)
 				time.Sleep(50 * time.Millisecond)
 			}
 		})
+	}
+
+	holdMetrics(t, client, []string{alone, service, api, program.URL})
+	if *write {
+		return
 	}
 
 	p := startPrometheus(t, put, map[string]string{"service": service, "gateway": api, "program": program.URL}, certificates.CA)
@@ -160,6 +194,24 @@ func TestQueries(t *testing.T) {
 	p.await(t, queries)
 }
 
+// askEnvoy asks as Envoy does.
+func askEnvoy(t *testing.T, address string) {
+	t.Helper()
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	_, err = pb.NewRateLimitServiceClient(connection).ShouldRateLimit(ctx, &pb.RateLimitRequest{
+		Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "path", Value: "/"}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // registry has gates, and a consumer, of a program of a user's.
 func registry(t *testing.T) *prometheus.Registry {
 	t.Helper()
@@ -181,7 +233,7 @@ func registry(t *testing.T) *prometheus.Registry {
 		}
 	}
 	r := prometheus.NewRegistry()
-	r.MustRegister(gates, kafkaprom.New(consumer{}))
+	r.MustRegister(gates, kafkaprom.New(consumer{}), rabbitmqprom.New(messages{}), rabbitmqprom.NewPublisher(publisher{}))
 	return r
 }
 
@@ -191,6 +243,15 @@ type consumer struct{}
 func (consumer) Stats() kafka.Stats {
 	return kafka.Stats{Partitions: []kafka.PartitionStats{{Topic: "orders", Lag: 17}}}
 }
+
+// messages is a consumer of RabbitMQ, and publisher publishes there.
+type (
+	messages  struct{}
+	publisher struct{}
+)
+
+func (messages) Stats() rabbitmq.Stats           { return rabbitmq.Stats{} }
+func (publisher) Stats() rabbitmq.PublisherStats { return rabbitmq.PublisherStats{} }
 
 // build builds the program.
 func build(t *testing.T) string {
