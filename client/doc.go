@@ -10,7 +10,7 @@
 //		return err
 //	}
 //	defer c.Close()
-//	verdict, err := c.Check(ctx, &headgatev1.CheckRequest{Entries: map[string]string{"api_key": key}})
+//	verdict, err := c.Check(ctx, &headgatev1.CheckRequest{Entries: map[string]string{"user": user}})
 //
 // Its [Store] is a [headgate.Ledger] with rules of your own, for whatever works with
 // a store: a headgate.Limiter, a middleware. The server must have been started with

@@ -20,7 +20,7 @@ func ExampleClient_Check() {
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	v, err := c.Check(ctx, &headgatev1.CheckRequest{Entries: map[string]string{"api_key": "k1", "route": "POST /v1/token"}})
+	v, err := c.Check(ctx, &headgatev1.CheckRequest{Entries: map[string]string{"user": "ada", "route": "GET /v1/search"}})
 	switch {
 	case err != nil:
 		fmt.Println("nobody decided, so that is yours to do:", err)

@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -56,7 +57,7 @@ func output(t *testing.T, name string, args ...string) string {
 func TestPrograms(t *testing.T) {
 	dir := t.TempDir()
 	for _, build := range []*exec.Cmd{
-		exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", dir, "./service", "./caller", "./ask"),
+		exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", dir, "./service", "./caller", "./ask", "./login"),
 		exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", dir, "./cmd/headgate"),
 	} {
 		if strings.HasSuffix(build.Args[len(build.Args)-1], "headgate") {
@@ -72,6 +73,13 @@ func TestPrograms(t *testing.T) {
 
 	if got := output(t, filepath.Join(dir, "ask"), "-headgate", server); got != "20 admitted, 980 denied, 0 without an answer\n" {
 		t.Errorf("ask says %q", got)
+	}
+	want := "correct OK\ncorrect OK\n"
+	for i := range 5 {
+		want += fmt.Sprintf("%-7d Unauthorized\n", i+1)
+	}
+	if got := output(t, filepath.Join(dir, "login"), "-headgate", server); got != want+"6       too many failures; try again in 15m0s\n" {
+		t.Errorf("login says %q", got)
 	}
 	service := func(args ...string) string {
 		line := program(t, "listening at", filepath.Join(dir, "service"), append(args, "-listen", "127.0.0.1:0", "-headgate", server)...)

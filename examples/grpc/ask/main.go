@@ -44,7 +44,7 @@ func run(server string, callers, each int) error {
 	for range callers {
 		all.Go(func() {
 			for range each {
-				v, err := c.Check(ctx, &headgatev1.CheckRequest{Entries: map[string]string{"api_key": "k1", "route": "POST /v1/token"}})
+				v, err := c.Check(ctx, &headgatev1.CheckRequest{Entries: map[string]string{"user": "ada", "route": "GET /v1/search"}})
 				switch {
 				case err != nil:
 					failed.Add(1)
