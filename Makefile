@@ -53,6 +53,7 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 .PHONY: test
 test: ## run every test under the race detector, against real servers, which apt installs if missing
 	scripts/install-test-programs
+	$(GO) test -count=1 $(TESTFLAGS) ./flow/simulate # at full length, which the race detector makes five times longer
 	$(GO) test -race -count=1 -timeout=40m $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: test-unit

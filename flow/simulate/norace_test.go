@@ -2,5 +2,23 @@
 
 package simulate_test
 
-// runs is how often a scenario runs, each time with another seed.
-const runs = 2
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+const (
+	// runs is how often a scenario runs, each time with another seed.
+	runs = 2
+	// changes is how many runs the medians of TestCapacityChanges are of.
+	changes = 5
+	// longest is how long a scenario goes on at most after what it measures has begun.
+	longest = time.Duration(math.MaxInt64)
+)
+
+// missed fails the test: a bar was not met.
+func missed(t *testing.T, format string, args ...any) {
+	t.Helper()
+	t.Errorf(format, args...)
+}
