@@ -15,7 +15,7 @@ import (
 )
 
 func TestPermits(t *testing.T) {
-	storetest.RunPermits(t, 200, func(t testing.TB, clock func() int64) store.Permits {
+	storetest.RunPermits(t, 100, func(t testing.TB, clock func() int64) store.Permits {
 		return newLedger(t, newFake(manyKeys), cas.WithClock(clock))
 	})
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestPermits(t *testing.T) {
-	storetest.RunPermits(t, 600, func(_ testing.TB, clock func() int64) store.Permits {
+	storetest.RunPermits(t, 200, func(_ testing.TB, clock func() int64) store.Permits {
 		return memory.New(memory.WithClock(clock))
 	})
 }

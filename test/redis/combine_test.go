@@ -67,7 +67,7 @@ func combined(limit int64) []*headgate.Rule {
 // with every decision that can be decided by a shared call.
 func TestCombinedConforms(t *testing.T) {
 	const length, lanes = 500, 4
-	each := max(1, storetest.Steps(t, 32_000)/length/lanes/4)
+	each := max(1, storetest.Steps(t, 8_000)/length/lanes/4)
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
 		mk := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock, combining) }
@@ -85,7 +85,7 @@ func TestCombinedConforms(t *testing.T) {
 // shared calls bit for bit what calls of their own and the model answer.
 func TestCombinedHistories(t *testing.T) {
 	const callers = 48
-	rounds := max(150, storetest.Steps(t, 32_000)/callers/20)
+	rounds := max(150, storetest.Steps(t, 8_000)/callers/20)
 	var rules []*headgate.Rule
 	for i, limits := range [][]headgate.Limit{
 		{headgate.Per(20, 10*time.Second)},

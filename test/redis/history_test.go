@@ -32,7 +32,7 @@ func dial(t testing.TB, s *servers.Server) rueidis.Client {
 // many random steps on Redis as on Valkey.
 func TestHistories(t *testing.T) {
 	const length, lanes = 500, 16
-	each := max(1, storetest.Steps(t, 32_000)/length/lanes)
+	each := max(1, storetest.Steps(t, 8_000)/length/lanes)
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
 		for lane := range lanes {

@@ -1,8 +1,9 @@
 package topologies
 
 import (
+	"context"
 	"errors"
-	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
 )
@@ -80,13 +82,39 @@ func (c *callers) end() {
 	c.t.Logf("%d calls were answered, %d failed", c.answers.Load(), c.refused.Load())
 }
 
-// gone waits until a store that was closed has left no goroutine behind.
-func gone(t *testing.T) {
+// labelled counts the tests whose goroutines have a label.
+var labelled atomic.Int64
+
+// leavesNothing runs a test that opens a store and returns it, closes the store, and sees to
+// it that none of its goroutines is left. Other tests run at the same time, so those that
+// this one begins have a label.
+func leavesNothing(t *testing.T, test func() *redis.Store) {
 	t.Helper()
+	value := "test-" + strconv.FormatInt(labelled.Add(1), 10)
+	label := strconv.Quote("test") + ":" + strconv.Quote(value)
+	left := func() bool {
+		var all strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+			t.Fatal(err)
+		}
+		for stack := range strings.SplitSeq(all.String(), "\n\n") {
+			if strings.Contains(stack, label) &&
+				(strings.Contains(stack, "rueidis") || strings.Contains(stack, "headgate/store/redis.")) {
+				return true
+			}
+		}
+		return false
+	}
+	pprof.Do(t.Context(), pprof.Labels("test", value), func(context.Context) {
+		store := test()
+		if !left() {
+			t.Error("the goroutines of an open store are not seen")
+		}
+		store.Close()
+	})
 	stores.Until(t, "all goroutines of the store have ended", func() bool {
-		stacks := make([]byte, 1<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		return !strings.Contains(string(stacks), "rueidis") && !strings.Contains(string(stacks), "headgate/store/redis.")
+		time.Sleep(20 * time.Millisecond) // to look is dear
+		return !left()
 	})
 }
 
@@ -94,15 +122,16 @@ func gone(t *testing.T) {
 // left behind.
 func faulty(t *testing.T, url string, fault func(c *callers)) {
 	t.Helper()
-	store := stores.OpenBriskly(t, url, 250*time.Millisecond)
-	c := call(t, store)
-	defer c.stopped.Store(true)
-	c.well("the store answers")
-	fault(c)
-	c.well("the store has recovered")
-	c.end()
-	store.Close()
-	gone(t)
+	leavesNothing(t, func() *redis.Store {
+		store := stores.OpenBriskly(t, url, 250*time.Millisecond)
+		c := call(t, store)
+		defer c.stopped.Store(true)
+		c.well("the store answers")
+		fault(c)
+		c.well("the store has recovered")
+		c.end()
+		return store
+	})
 }
 
 // TestSentinelFailover: a primary that crashes, hangs or steps down costs errors
@@ -128,9 +157,9 @@ func TestSentinelFailover(t *testing.T) {
 			old.Resume()
 			s.AwaitWhole()
 		},
-		"relieved": func(_ *callers, s *servers.Sentinel) {
+		"relieved": func(c *callers, s *servers.Sentinel) {
 			old := s.Primary()
-			stores.Do(t, s.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
+			stores.Do(c.t, s.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
 			s.AwaitFailover(old)
 		},
 		"without the Sentinels": func(c *callers, s *servers.Sentinel) {
@@ -150,7 +179,9 @@ func TestSentinelFailover(t *testing.T) {
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			eachKind(t, func(t *testing.T, kind servers.Kind) {
+				t.Parallel()
 				s := servers.StartSentinel(t, kind)
 				faulty(t, s.URL(), func(c *callers) { fault(c, s) })
 			})
@@ -180,9 +211,9 @@ func TestClusterFailover(t *testing.T) {
 			old.Resume()
 			s.AwaitWhole()
 		},
-		"relieved": func(_ *callers, s *servers.Cluster) {
+		"relieved": func(c *callers, s *servers.Cluster) {
 			old := s.Owner(0)
-			stores.Do(t, s.ReplicaOf(old), "CLUSTER", "FAILOVER")
+			stores.Do(c.t, s.ReplicaOf(old), "CLUSTER", "FAILOVER")
 			s.AwaitFailover(0, old)
 		},
 		"all of them stopped": func(c *callers, s *servers.Cluster) {
@@ -198,7 +229,9 @@ func TestClusterFailover(t *testing.T) {
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			eachKind(t, func(t *testing.T, kind servers.Kind) {
+				t.Parallel()
 				s := servers.StartCluster(t, kind)
 				faulty(t, s.URL(), func(c *callers) { fault(c, s) })
 			})

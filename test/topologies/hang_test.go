@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
 )
@@ -20,61 +21,66 @@ import (
 // once, nothing piles up, and the other nodes answer. So it ends when the node is back.
 func TestClusterNodeHangs(t *testing.T) {
 	t.Parallel()
-	const callers = 256
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
-		store := stores.OpenBriskly(t, c.URL(), 250*time.Millisecond)
-		rule := headgate.MustRule("r", headgate.PerSecond(1_000_000))
-		hung := c.Owner(0)
-		hung.Pause()
-
-		var answered, late, atOnce atomic.Int64
-		var row atomic.Int64 // answers since the last failure
-		var stopped atomic.Bool
-		var all sync.WaitGroup
-		for i := range callers {
-			all.Go(func() {
-				for n := 0; !stopped.Load(); n++ {
-					_, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: rule, Key: strconv.Itoa(i*7919 + n)}}, nil)
-					if row.Add(1); err != nil {
-						row.Store(0)
-					}
-					switch {
-					case err == nil:
-						answered.Add(1)
-					case errors.Is(err, context.DeadlineExceeded):
-						late.Add(1)
-					case errors.Is(err, headgate.ErrUnavailable):
-						atOnce.Add(1)
-					default:
-						t.Errorf("got %v", err)
-						return
-					}
-					time.Sleep(time.Millisecond)
-				}
-			})
-		}
-		defer stopped.Store(true)
-		// By then it is known where the slots are, and that nobody is at home.
-		stores.Until(t, "calls fail at once", func() bool { return atOnce.Load() > callers })
-		most, before, answersBefore := runtime.NumGoroutine(), atOnce.Load(), answered.Load()
-		lateBefore := late.Load()
-		stores.Until(t, "many calls that fail at once", func() bool {
-			most = max(most, runtime.NumGoroutine())
-			return atOnce.Load() > before+50*callers && answered.Load() > answersBefore+callers
-		})
-		if n, others := late.Load()-lateBefore, atOnce.Load()-before; n > others/4 {
-			t.Errorf("%d calls waited for their deadline, and %d failed at once", n, others)
-		}
-		if most > 8*callers {
-			t.Errorf("there were %d goroutines, of %d callers", most, callers)
-		}
-		hung.Resume()
-		row.Store(0)
-		stores.Until(t, "no call fails any more", func() bool { return row.Load() > 10*callers })
-		stopped.Store(true)
-		stores.Ended(t, "no caller is stuck in the store", stores.Waited(&all))
-		store.Close()
-		gone(t)
+		leavesNothing(t, func() *redis.Store { return hangs(t, c) })
 	})
+}
+
+// hangs opens a store, and has a primary of the cluster hang and come back.
+func hangs(t *testing.T, c *servers.Cluster) *redis.Store {
+	t.Helper()
+	const callers = 256
+	store := stores.OpenBriskly(t, c.URL(), 250*time.Millisecond)
+	rule := headgate.MustRule("r", headgate.PerSecond(1_000_000))
+	hung := c.Owner(0)
+	hung.Pause()
+
+	var answered, late, atOnce atomic.Int64
+	var row atomic.Int64 // answers since the last failure
+	var stopped atomic.Bool
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for n := 0; !stopped.Load(); n++ {
+				_, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: rule, Key: strconv.Itoa(i*7919 + n)}}, nil)
+				if row.Add(1); err != nil {
+					row.Store(0)
+				}
+				switch {
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, context.DeadlineExceeded):
+					late.Add(1)
+				case errors.Is(err, headgate.ErrUnavailable):
+					atOnce.Add(1)
+				default:
+					t.Errorf("got %v", err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	defer stopped.Store(true)
+	// By then it is known where the slots are, and that nobody is at home.
+	stores.Until(t, "calls fail at once", func() bool { return atOnce.Load() > callers })
+	most, before, answersBefore := runtime.NumGoroutine(), atOnce.Load(), answered.Load()
+	lateBefore := late.Load()
+	stores.Until(t, "many calls that fail at once", func() bool {
+		most = max(most, runtime.NumGoroutine())
+		return atOnce.Load() > before+50*callers && answered.Load() > answersBefore+callers
+	})
+	if n, others := late.Load()-lateBefore, atOnce.Load()-before; n > others/4 {
+		t.Errorf("%d calls waited for their deadline, and %d failed at once", n, others)
+	}
+	if most > 8*callers {
+		t.Errorf("there were %d goroutines, of %d callers", most, callers)
+	}
+	hung.Resume()
+	row.Store(0)
+	stores.Until(t, "no call fails any more", func() bool { return row.Load() > 10*callers })
+	stopped.Store(true)
+	stores.Ended(t, "no caller is stuck in the store", stores.Waited(&all))
+	return store
 }
