@@ -33,10 +33,11 @@ PACKAGES = $(addsuffix /...,$(MODULES))
 # Packages whose tests start real servers, or other programs that apt installs, reach one of these.
 LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(limiterbench|storebench))
 
-# Packages whose tests have one goroutine: the race detector makes them five to ten times
-# slower and finds nothing. flow/simulate is here as well, for it is cut short under it.
-SINGLE := algorithm flow/simulate internal/lab internal/spelling policy/explain policy/footprint \
-	policy/lint policy/nested test/errortext test/godoc test/imports test/text tune/clients
+# Packages that begin no goroutine: the race detector makes their tests five to ten times
+# slower, and finds nothing. flow/simulate is here as well, for it is cut short under it.
+SINGLE := algorithm config flow/simulate internal/lab internal/spelling policy/explain \
+	policy/footprint policy/lint policy/nested store/storetest test/errortext test/godoc \
+	test/imports test/text tune/advise tune/clients tune/replay tune/report
 # These take longest, so that they begin first. Most of their time they wait for servers,
 # so that more packages than cores run at a time.
 LONGEST := test/topologies test/postgres test/redis test/chaos test/rabbitmq test/e2e test/kafka \

@@ -26,7 +26,7 @@ const (
 	// counts as well.
 	inRow = 20 * callers
 	// patience is how long anything may take until it counts as stuck.
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 )
 
 // load is requests that go on whatever happens to the store. A quarter of them take a
@@ -71,19 +71,19 @@ func limits() []headgate.Check {
 	return checks
 }
 
-func startLoad(ctx context.Context, store headgate.Store) *load {
+func startLoad(ctx context.Context, store headgate.Store, pause time.Duration) *load {
 	l := &load{
 		store: store, checks: limits(), start: time.Now(),
 		admitted: make([]atomic.Int64, counters),
 	}
 	for i := range callers {
-		l.all.Go(func() { l.call(ctx, i) })
+		l.all.Go(func() { l.call(ctx, i, pause) })
 	}
 	return l
 }
 
-// call sends requests, one after another.
-func (l *load) call(ctx context.Context, caller int) {
+// call sends requests, one after another, with pauses between them.
+func (l *load) call(ctx context.Context, caller int, pause time.Duration) {
 	var events []event
 	for n := caller; !l.stopped.Load(); n++ {
 		e := event{first: int8(n * 7 % counters), second: -1}
@@ -110,7 +110,7 @@ func (l *load) call(ctx context.Context, caller int) {
 			}
 		}
 		events = append(events, e)
-		time.Sleep(time.Millisecond)
+		time.Sleep(pause)
 	}
 	l.mu.Lock()
 	l.events = append(l.events, events...)

@@ -21,6 +21,7 @@ type Plan struct {
 	Before  time.Duration // load before the fault
 	Hold    time.Duration // how long a fault lasts that does not end by itself
 	After   time.Duration // load after it
+	Pause   time.Duration // of each caller between two requests, at least a millisecond
 }
 
 // Result is what a trial has measured.
@@ -80,7 +81,7 @@ func Run(t testing.TB, p *Place, fault Fault, plan Plan) Result {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	tr := &trial{t: t, place: p, plan: plan, prefix: prefix, load: startLoad(t.Context(), store)}
+	tr := &trial{t: t, place: p, plan: plan, prefix: prefix, load: startLoad(t.Context(), store, max(plan.Pause, time.Millisecond))}
 	defer tr.load.stopped.Store(true)
 	tr.load.well(t, "the store answers")
 	tr.aim()

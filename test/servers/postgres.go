@@ -18,8 +18,9 @@ import (
 type Postgres struct {
 	*Daemon
 
-	data string // where it keeps its files
-	run  func(program string, args ...string) *exec.Cmd
+	data  string              // where it keeps its files
+	owner *syscall.Credential // who runs it, if that is somebody else
+	run   func(program string, args ...string) *exec.Cmd
 }
 
 // StartPostgres starts a PostgreSQL server with an empty database, and waits until it
@@ -29,7 +30,7 @@ type Postgres struct {
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	p := newPostgres(t)
-	p.do("initdb", "--auth=trust", "--username=headgate", "--encoding=UTF8", "--locale=C", "--no-sync", "--pgdata="+p.data)
+	p.initialise()
 	p.serve(settings)
 	return p
 }
@@ -92,7 +93,7 @@ func newPostgres(t testing.TB) *Postgres {
 		}
 		return cmd
 	}
-	return &Postgres{d, filepath.Join(dir, "data"), run}
+	return &Postgres{d, filepath.Join(dir, "data"), owner, run}
 }
 
 // do runs a program to its end.
