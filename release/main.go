@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 func main() {
@@ -23,7 +22,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: release check | tidy [-write] | proxy DIR | tags | sbom -version V -created TIME PROGRAM FILE")
+var errUsage = errors.New("usage: release check | tidy [-write] | proxy DIR | tags | sbom -version V PROGRAM FILE")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -35,19 +34,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		flags.BoolVar(&write, "write", false, "write the tidy files into the repository")
 	}
 	var version string
-	var created time.Time
 	if args[0] == "sbom" {
 		flags.StringVar(&version, "version", "", "the version of the program")
-		flags.Func("created", "when the program was built, in the form of RFC 3339", func(text string) (err error) {
-			created, err = time.Parse(time.RFC3339, text)
-			return err
-		})
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
-	if args[0] == "sbom" && flags.NArg() == 2 && version != "" && !created.IsZero() {
-		return writeSBOM(flags.Arg(0), flags.Arg(1), version, created)
+	if args[0] == "sbom" && flags.NArg() == 2 && version != "" {
+		return writeSBOM(flags.Arg(0), flags.Arg(1), version)
 	}
 	r, err := open(ctx)
 	if err != nil {

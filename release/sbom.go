@@ -66,7 +66,12 @@ const documentID = "SPDXRef-DOCUMENT"
 // writeSBOM writes the SPDX document of a Go program into the file. The list of modules is what the
 // linker has put into the program, so it holds what was built, and not what a go.mod allows. The
 // repository's own modules have the version that is given: in a workspace the linker knows none.
-func writeSBOM(program, file, version string, created time.Time) error {
+// The document is as old as the program, so that it is the same whenever it is written.
+func writeSBOM(program, file, version string) error {
+	stat, err := os.Stat(program)
+	if err != nil {
+		return err
+	}
 	text, err := os.ReadFile(program)
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func writeSBOM(program, file, version string, created time.Time) error {
 		return fmt.Errorf("reading the modules of %s: %w", program, err)
 	}
 	sum := sha256.Sum256(text)
-	out, err := json.MarshalIndent(describe(info, filepath.Base(program), version, hex.EncodeToString(sum[:]), created), "", "  ")
+	out, err := json.MarshalIndent(describe(info, filepath.Base(program), version, hex.EncodeToString(sum[:]), stat.ModTime()), "", "  ")
 	if err != nil {
 		return err
 	}
