@@ -79,26 +79,6 @@ func (s *Set) Tier(rule string, d Descriptor) string {
 	return s.tier(s.rules[i].Tariff, s.known(d))
 }
 
-// Limits returns the limits by which the named rule counts what has these entries, after
-// overrides and tariff, and the number of the override, from 1, or zero. It does not look at the
-// conditions of the rule. There are none if the tariff has none for the tier, if the rule
-// bounds only what is in progress, or if it is not of the set.
-func (s *Set) Limits(rule string, d Descriptor) (limits *headgate.Rule, override int) {
-	i, ok := s.names[rule]
-	if !ok {
-		return nil, 0
-	}
-	r := &s.compiled[i]
-	if r.more == nil {
-		return r.limits, 0
-	}
-	d = s.known(d)
-	if j, found := r.more.overrides.find(d, s.now); found && r.more.limits[j] != nil {
-		return r.more.limits[j], j + 1
-	}
-	return s.limits(r, d), 0
-}
-
 // tier is Tier for a descriptor that has the table's entries.
 func (s *Set) tier(t *Tariff, d Descriptor) string {
 	value, ok := d.Get(t.Entry)

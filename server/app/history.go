@@ -3,6 +3,7 @@ package app
 import (
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -99,6 +100,16 @@ func inWords(set *policy.Set, r *policy.Rule) string {
 		add("", limitTexts(r.Limits))
 	}
 	text := strings.Join(limits, "; ")
+	if n := len(r.Overrides); n > 0 {
+		// Their conditions may name clients. What the last one says is what was added most often.
+		text += ", " + strconv.Itoa(n) + " override"
+		if n > 1 {
+			text += "s"
+		}
+		if last := r.Overrides[n-1].Limits; last != nil {
+			text += " (" + strings.Join(limitTexts(last), ", ") + ")"
+		}
+	}
 	if r.Mode != policy.ModeEnforce {
 		text += ", mode " + r.Mode.String()
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
@@ -130,23 +132,46 @@ func (s *Settings) instance() string {
 	return s.Listen
 }
 
-// gates are those of the gateway.
+// gates are what bounds how much is in progress: the rules that do so, the bounds of the
+// gateway's file, and what finds out how much its upstreams can work on.
 func (a *App) gates() []insightapi.Gate {
-	if a.gated == nil {
-		return nil
-	}
 	list := []insightapi.Gate{}
-	for name, s := range a.gated.Gates() {
+	add := func(name, kind string, s flow.Stats) {
 		var rejected uint64
 		for _, n := range s.Rejected {
 			rejected += n
 		}
 		list = append(list, insightapi.Gate{
-			Name: name, Kind: "permits", Limit: s.Limit, Held: s.InUse, Keys: s.Keys, Waiting: s.Waiting, Rejected: int64(min(rejected, math.MaxInt64)),
+			Name: name, Kind: kind, Limit: s.Limit, Held: s.InUse, Keys: s.Keys, Waiting: s.Waiting, Rejected: int64(min(rejected, math.MaxInt64)),
 		})
 	}
-	slices.SortFunc(list, func(a, b insightapi.Gate) int { return strings.Compare(a.Name, b.Name) })
+	shared := make(map[string]bool)
+	for _, s := range a.keeper.Stats() {
+		shared[s.Rule] = s.Shared
+		if a.gated == nil {
+			s.Stats.Rejected = s.Refused
+			add(s.Rule, kindOf(s.Shared), s.Stats)
+		}
+	}
+	if a.gated != nil {
+		for name, s := range a.gated.Gates() {
+			add(name, kindOf(shared[name]), s)
+		}
+		for name, s := range a.gated.Adaptive() {
+			add(name, "adaptive", s)
+		}
+	}
+	slices.SortFunc(list, func(a, b insightapi.Gate) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
+	})
 	return list
+}
+
+func kindOf(shared bool) string {
+	if shared {
+		return "shared permits"
+	}
+	return "permits"
 }
 
 // storeStatus is how the store does.

@@ -5,11 +5,14 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/insightapi"
 )
 
@@ -128,6 +131,56 @@ func TestTierAfterReload(t *testing.T) {
 	}
 	if got := src.tierOf(headgate.MustRule("login", headgate.PerHour(4))); got != "" {
 		t.Errorf("limits of neither policy are told as of the tier %q", got)
+	}
+}
+
+// TestFlowPage: rules that bound what is in progress, bounds of a gateway's file and adaptive
+// limits of its upstreams are all shown.
+func TestFlowPage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rules, file := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "gateway.yaml")
+	write(t, rules, "rules:\n  - name: reports\n    per: [ip]\n    in_progress: { limit: 3, shared: true }\n  - name: exports\n    per: [ip]\n    in_progress: 2\n")
+	write(t, file, "upstreams:\n  - { name: shop, targets: ['http://127.0.0.1:1'], load: { initial: 9 } }\nroutes:\n  - match: /\nconcurrency:\n  - { name: all, per: all, limit: 50 }\n")
+	r := start(t, Settings{PolicyFile: rules, Gateway: &GatewaySettings{Listen: "127.0.0.1:0", File: file}, AdminToken: adminToken})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Addr("gateway").String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	var report insightapi.FlowReport
+	r.insight(t, "flow", &report)
+	var got []string
+	for _, g := range report.Gates {
+		got = append(got, g.Name+" "+g.Kind)
+		if g.Held != 0 || g.Kind != "adaptive" && g.Limit != map[string]int64{"all": 50, "exports": 2, "reports": 3}[g.Name] || g.Limit < 1 {
+			t.Errorf("%+v", g)
+		}
+	}
+	if want := []string{"all permits", "exports permits", "reports shared permits", "shop adaptive"}; !slices.Equal(got, want) {
+		t.Errorf("the page Flow has %q, want %q", got, want)
+	}
+}
+
+// TestHistoryOfOverrides: a change says that a client was given other limits, and not whom.
+func TestHistoryOfOverrides(t *testing.T) {
+	t.Parallel()
+	text := "rules:\n  - name: api\n    per: [user]\n    limits: [5 per 1m]\n"
+	before, err := config.Parse("policy", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := config.Parse("policy", []byte(text+"    overrides:\n      - { match: { user: ada }, limits: [50 per 1m] }\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := difference(before, decide.Policy{Set: after, Version: 2}, "a test")
+	if len(c.Changed) != 1 || c.Changed[0].Before != "5 per 1m, per user" || c.Changed[0].After != "5 per 1m, 1 override (50 per 1m), per user" {
+		t.Errorf("the change: %+v", c)
 	}
 }
 

@@ -68,6 +68,9 @@ func (x *exchange) leave() {
 	x.permits = x.permits[:0]
 }
 
+// Adaptive are the gates that find out how much the upstreams can work on, by the names of these.
+func (g *Gateway) Adaptive() map[string]flow.Stats { return g.gates.Stats() }
+
 // Gates are the bounds in force, of the options and of the policy, by their names, each
 // with what it counts. What they refused is counted as requests were refused.
 func (g *Gateway) Gates() map[string]flow.Stats {

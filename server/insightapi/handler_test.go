@@ -200,6 +200,11 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// nothing is a store that says nothing.
+func nothing(context.Context, headgate.Op, []headgate.Check) ([]headgate.Decision, error) {
+	return nil, nil
+}
+
 // states asks for the state of a key under a rule.
 func states(t *testing.T, h *insightapi.Handler, rule, key, tier string) []insightapi.State {
 	t.Helper()

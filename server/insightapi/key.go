@@ -19,6 +19,9 @@ import (
 type KeyReport struct {
 	Rule string       `json:"rule"`
 	Key  insight.Name `json:"key"`
+	// Match is what "match" of an override says in the policy file to hold for this key
+	// alone; "" if the key does not say that.
+	Match string `json:"match,omitempty"`
 	// States are the limits of the rule and of others that count by the same.
 	States []State `json:"states"`
 	// Counts are what the key had lately, by rule.
@@ -69,6 +72,9 @@ func (h *Handler) key(q *query) (any, *failure) {
 	ctx, cancel := context.WithTimeout(q.ctx, stateWithin)
 	defer cancel()
 	p := h.o.Policy()
+	if conditions, ok := p.Set.KeyMatch(rule.Name, key.Raw); ok {
+		out.Match = matchText(conditions)
+	}
 	for _, one := range alike(p, rule) {
 		counts := h.counts(one.Name, key.Raw)
 		tier := q.values.Get("tier")

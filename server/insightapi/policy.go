@@ -66,7 +66,9 @@ type RuleChanged struct {
 type Gate struct {
 	Instance string `json:"instance"`
 	Name     string `json:"name"`
-	Kind     string `json:"kind"`
+	// Kind is "permits", "shared permits" (of which Held are those of this instance) or
+	// "adaptive" (whose limit follows what an upstream can do).
+	Kind string `json:"kind"`
 	// Limit is how many permits there are for each key, Held how many are held by all
 	// keys, and Keys how many keys hold any.
 	Limit int64 `json:"limit"`

@@ -51,8 +51,14 @@ const maxFrees = 20
 // or they are not known without more than the key.
 func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.Rule, int) {
 	var d policy.Descriptor
-	if len(rule.Per) == 1 {
-		d = append(d, policy.Entry{Name: rule.Per[0].Entry, Value: key})
+	conditions, _ := p.Set.KeyMatch(rule.Name, key)
+	for _, c := range conditions {
+		switch {
+		case len(c.Equals) > 0:
+			d = append(d, policy.Entry{Name: c.Entry, Value: c.Equals[0]})
+		case len(c.Networks) > 0:
+			d = append(d, policy.Entry{Name: c.Entry, Value: c.Networks[0].Addr().String()})
+		}
 	}
 	if t := rule.Tariff; t != nil && tier != "" {
 		value := tier

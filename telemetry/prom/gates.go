@@ -88,6 +88,40 @@ func (g *Gates) Forget(name string) {
 	delete(g.all, name)
 }
 
+// Stats are the numbers of each gate by its name, as the metrics have them: for whoever shows
+// them without Prometheus.
+func (g *Gates) Stats() map[string]flow.Stats {
+	g.mu.Lock()
+	all := maps.Clone(g.all)
+	g.mu.Unlock()
+	stats := make(map[string]flow.Stats, len(all))
+	for name, w := range all {
+		stats[name] = w.stats()
+	}
+	return stats
+}
+
+// stats are the numbers of the gate: those of its parts, and what was counted.
+func (w *Gate) stats() (s flow.Stats) {
+	if p, ok := part[interface{ Stats() flow.Stats }](w.parts); ok {
+		s = p.Stats()
+	}
+	if p, ok := part[interface{ Limit() int64 }](w.parts); ok && s.Limit <= 0 {
+		s.Limit = p.Limit()
+	}
+	s.Admitted, s.Rejected, s.Done = 0, [flow.Reasons]uint64{}, [flow.Outcomes]uint64{}
+	for rank := range flow.Classes {
+		s.Admitted += w.counts.admitted[rank].Load()
+		for reason := range flow.Reasons {
+			s.Rejected[reason] += w.counts.shed[rank][reason].Load()
+		}
+	}
+	for outcome := range flow.Outcomes {
+		s.Done[outcome] = w.counts.done[outcome].Load()
+	}
+	return s
+}
+
 // Shed is how many requests were refused, by the rank of their class and the reason.
 func (w *Gate) Shed() (n [flow.Classes][flow.Reasons]uint64) {
 	for rank := range w.counts.shed {

@@ -47,6 +47,13 @@ func TestGates(t *testing.T) {
 	if n := first.Shed(); n[flow.Critical.Rank()][flow.ReasonBusy] != 3 {
 		t.Errorf("shed were %v", n)
 	}
+	stats := gates.Stats()
+	if s := stats["one"]; s.Limit != 1 || s.InUse != 1 || s.Admitted != 1 || s.Rejected[flow.ReasonBusy] != 3 {
+		t.Errorf("one: %+v", s)
+	}
+	if s := stats["two"]; s.Limit != 7 || s.InUse != 0 || s.Admitted != 1 || s.Done[flow.Overload] != 1 || len(stats) != 2 {
+		t.Errorf("two: %+v of %d", s, len(stats))
+	}
 	want := func(text string, names ...string) {
 		t.Helper()
 		if err := testutil.CollectAndCompare(gates, strings.NewReader(text), names...); err != nil {

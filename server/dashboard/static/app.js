@@ -53,6 +53,9 @@ function showNav() {
     const carried = new URLSearchParams(location.search).get("rule");
     return link(path, path === "/rule" || path === "/clients" ? { rule: carried } : {}, { "aria-current": path === location.pathname ? "page" : undefined }, p.title);
   }));
+  // On a phone the row of pages is wider than the screen.
+  const here = nav.querySelector("[aria-current]");
+  if (here && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = here.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
 }
 
 async function show(focus) {

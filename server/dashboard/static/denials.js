@@ -22,7 +22,7 @@ export async function show(page) {
   const draw = () => {
     swap(rows, table("Denials", denialHeads(true), denialRows(list.filter(fits).slice(0, MOST), true), list.length ? "None fits the filter." : "Nobody was denied."));
     for (const d of list) d.fresh = false;
-    left.textContent = (paused ? "paused; " + num(waiting) + " more have come" : "live") + (lost ? " · dropped " + num(lost) + ", which came too fast" : "");
+    left.textContent = (paused ? "paused; " + num(waiting) + " more have come" : "following") + (lost ? " · dropped " + num(lost) + ", which came too fast" : "");
   };
   text.addEventListener("input", () => { const u = new URL(location); text.value ? u.searchParams.set("q", text.value) : u.searchParams.delete("q"); history.replaceState(null, "", u); draw(); });
   pause.addEventListener("click", () => { paused = !paused; waiting = 0; pause.textContent = paused ? "Go on" : "Pause"; pause.setAttribute("aria-pressed", String(paused)); draw(); });

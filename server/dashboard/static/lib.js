@@ -34,10 +34,12 @@ export function percent(part, all) {
 export function duration(ms) {
   if (ms < 0) return "never";
   if (ms < 1000) return Math.ceil(ms) + " ms";
-  const s = ms / 1000;
-  if (s < 60) return (s < 10 ? s.toFixed(1) : Math.ceil(s)) + " s";
-  if (s < 3600) return Math.floor(s / 60) + " min " + Math.ceil(s % 60) + " s";
-  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.ceil((s % 3600) / 60) + " min";
+  if (ms < 10000) return (Math.ceil(ms / 100) / 10).toFixed(1) + " s";
+  // Rounded up as a whole, so that nothing is 59 min 60 s.
+  const s = Math.ceil(ms / 1000), m = Math.ceil(s / 60);
+  if (s < 60) return s + " s";
+  if (s < 3600) return Math.floor(s / 60) + " min " + (s % 60) + " s";
+  if (m < 1440) return Math.floor(m / 60) + " h " + (m % 60) + " min";
   return (s / 86400).toFixed(1) + " days";
 }
 export function micros(us) { return us < 1000 ? num(us) + " µs" : us < 1e6 ? (us / 1000).toFixed(us < 1e4 ? 2 : 1) + " ms" : (us / 1e6).toFixed(2) + " s"; }
@@ -96,18 +98,17 @@ export function card(size, title, note, ...children) {
   return h("section", { class: "card " + size }, h("div", { class: "cardhead" }, h("h2", null, title), note && h("span", { class: "soft small" }, note)), ...children);
 }
 
-const NS = "http://www.w3.org/2000/svg";
+// svg makes an element of a drawing.
+export function svg(tag, attributes, ...children) {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  e.append(...children);
+  return e;
+}
 export function spark(values) {
-  const svg = document.createElementNS(NS, "svg");
-  svg.setAttribute("viewBox", "0 0 90 22"); svg.setAttribute("class", "spark"); svg.setAttribute("aria-hidden", "true");
   const top = Math.max(1, ...values), n = Math.max(1, values.length - 1);
   const line = values.map((v, i) => (i ? "L" : "M") + ((i * 88) / n + 1).toFixed(1) + " " + (20 - (v * 18) / top).toFixed(1)).join("");
-  for (const [kind, d] of [["a", line + "L89 21L1 21Z"], ["", line]]) {
-    const p = document.createElementNS(NS, "path");
-    p.setAttribute("d", d); if (kind) p.setAttribute("class", kind);
-    svg.append(p);
-  }
-  return svg;
+  return svg("svg", { viewBox: "0 0 90 22", class: "spark", "aria-hidden": "true" }, svg("path", { class: "a", d: line + "L89 21L1 21Z" }), svg("path", { d: line }));
 }
 
 export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -124,17 +125,21 @@ export function plot(page, label, series, options = {}) {
       width: box.clientWidth, height: options.height || 210, padding: [8, 18, 0, 0],
       cursor: { y: false, points: { size: 6 } }, scales: { y: { range: (u, min, max) => [0, Math.max(max * 1.08, options.least || 1)] } },
       axes: [{ ...axis, size: 34, values: (u, at) => at.map((t) => clock(t * 1000, false)) }, { ...axis, size: options.size || 52, values: (u, at) => at.map(options.value || num) }],
-      series: [{ label: "Time", value: (u, t) => (t ? clock(t * 1000, false) : "–") }, ...series.map((s) => ({
+      series: [{ label: "Minute", value: (u, t) => (t ? clock(t * 1000, false) : "–") }, ...series.map((s) => ({
         label: s.label, stroke: color(s.color), width: 2, fill: s.fill ? color(s.color) + "26" : undefined, points: { show: false }, dash: s.dash,
         value: (u, v) => (v === null || v === undefined ? "–" : (options.value || num)(v)),
       }))],
+      hooks: { setCursor: [(u) => u.cursor.idx == null && idle(u)] },
     }, data, box);
+    idle(chart);
   };
+  // Without a pointer the legend says what the last minute had.
+  const idle = (u) => u.setLegend({ idx: u.data[0].length - 1 }, false);
   const observer = new ResizeObserver(() => { if (chart && box.clientWidth) chart.setSize({ width: box.clientWidth, height: options.height || 210 }); else draw(); });
   observer.observe(box);
   page.leave(() => { observer.disconnect(); chart?.destroy(); });
   page.themed(draw);
-  box.show = (next) => { const first = !data; data = next; if (first || !chart) draw(); else chart.setData(data); };
+  box.show = (next) => { const first = !data; data = next; if (first || !chart) draw(); else { chart.setData(data); if (chart.cursor.idx == null) idle(chart); } };
   return box;
 }
 

@@ -5,13 +5,13 @@ export const title = "Now";
 export async function show(page) {
   const range = page.params.get("range") || "10m0s", n = rangeMinutes(range);
   const lead = h("p", { class: "lead" }), note = h("div"), rules = h("div"), doors = h("div");
-  const figures = ["good", "bad", "shade"].map((kind) => { const b = h("b", null, "–"), s = h("span"); return { b, s, box: h("div", { class: "card c3 figure " + kind }, b, s) }; });
-  const share = { b: h("b", null, "–"), s: h("span") };
+  const figures = ["good", "bad", "shade"].map((kind) => { const b = h("b", null, "–"), s = h("span"), all = h("span"); return { b, s, all, box: h("div", { class: "card c3 figure " + kind }, b, s, all) }; });
+  const share = { b: h("b", null, "–"), s: h("span", null, "of requests denied"), all: h("span") };
   const chart = plot(page, "Requests per minute in the last two hours: admitted, denied, denied in shadow", [
-    { label: "Admitted", color: "--good-fill", fill: true }, { label: "Denied", color: "--bad-fill", fill: true }, { label: "In shadow", color: "--shade-fill", dash: [4, 4] }]);
+    { label: "Admitted", color: "--good-fill" }, { label: "Denied", color: "--bad-fill", fill: true }, { label: "In shadow", color: "--shade-fill", dash: [4, 4] }]);
   const rows = twin("As a table");
   swap(page.root, head("Now", null, ranges(page)), lead, note, h("div", { class: "grid" },
-    figures.map((f) => f.box), h("div", { class: "card c3 figure" }, share.b, share.s),
+    figures.map((f) => f.box), h("div", { class: "card c3 figure" }, share.b, share.s, share.all),
     card("", "Requests per minute", "the last two hours; the minute that is running is left out", chart, rows),
     card("c8", "Rules to look at first", "most denials first", rules), card("c4", "Where requests come from", null, doors)));
   page.root.querySelector(".head .grow").append(lead);
@@ -22,12 +22,13 @@ export async function show(page) {
     swap(rows.inner, minutesTable(now.minutes));
     const sum = now.doors.reduce((a, d) => ({ allowed: a.allowed + d.allowed, denied: a.denied + d.denied, shadow: a.shadow + d.shadow }), { allowed: 0, denied: 0, shadow: 0 });
     const per = Math.max(1, Math.min(n * 60, (now.now - now.since) / 1000)), all = sum.allowed + sum.denied;
-    for (const [i, [value, text]] of [[sum.allowed, "admitted per second"], [sum.denied, "denied per second"], [sum.shadow, "denied in shadow per second"]].entries()) {
+    for (const [i, [value, text]] of [[sum.allowed, "admitted per second"], [sum.denied, "denied per second"], [sum.shadow, "in shadow per second"]].entries()) {
       figures[i].b.textContent = rate(value / per);
-      figures[i].s.textContent = text + ", " + num(value) + " in all";
+      figures[i].s.textContent = text;
+      figures[i].all.textContent = num(value) + " in all";
     }
     share.b.textContent = percent(sum.denied, all);
-    share.s.textContent = "of " + num(all) + " requests denied";
+    share.all.textContent = num(all) + " in all";
     const worst = now.rules.find((r) => r.denied > 0);
     lead.textContent = !all ? "No requests in this time." : !worst ? "Nobody is denied." : "Most denials come from the rule " + worst.rule + ": " + num(worst.denied) + " of its " + num(worst.allowed + worst.denied + (worst.uncharged || 0)) + " checks.";
     swap(rules, table("Rules", [["Rule"], ["Denied", "n"], ["Change", "n"], ["In shadow", "n"], ["Admitted", "n"], ["Last half hour", "wide-only"]], now.rules.map((r) => [
@@ -43,6 +44,7 @@ function change(r) {
   const was = r.before.denied + r.before.shadow, is = r.denied + r.shadow;
   if (was === is) return h("span", { class: "soft" }, "same");
   if (!was) return h("span", { class: "bad" }, "new");
-  if (is > was) return h("span", { class: "bad", title: num(was) + " before" }, "↑ × " + (is / was).toFixed(1));
-  return h("span", { class: "good", title: num(was) + " before" }, is ? "↓ ÷ " + (was / is).toFixed(1) : "none now");
+  if (is > was) return h("span", { class: "bad", title: num(was) + " before" }, "↑ × " + times(is / was));
+  return h("span", { class: "good", title: num(was) + " before" }, is ? "↓ ÷ " + times(was / is) : "none now");
 }
+const times = (n) => (n < 10 ? n.toFixed(1) : num(n));

@@ -6,7 +6,7 @@ export async function show(page) {
   const rule = page.params.get("rule"), range = page.params.get("range") || "10m0s";
   if (!rule) return pick(page, "Which rule?", "/rule");
   const top = h("div"), note = h("div"), denied = h("div"), limits = h("div"), used = h("div"), users = h("div"), tiers = h("div"), near = h("div"), shadow = h("div"), what = h("div");
-  const chart = plot(page, "Checks of this rule per minute", [{ label: "Admitted", color: "--good-fill", fill: true }, { label: "Denied", color: "--bad-fill", fill: true }, { label: "In shadow", color: "--shade-fill", dash: [4, 4] }]);
+  const chart = plot(page, "Checks of this rule per minute", [{ label: "Admitted", color: "--good-fill" }, { label: "Denied", color: "--bad-fill", fill: true }, { label: "In shadow", color: "--shade-fill", dash: [4, 4] }]);
   const rows = twin("As a table");
   swap(page.root, top, note, h("div", { class: "grid" },
     card("c7", "Who is denied", "counts are too high by ± at most", denied),
@@ -43,9 +43,9 @@ export async function show(page) {
 // keys shows the keys with the largest counts.
 export function keys(rule, top, unit, color) {
   if (!top.keys.length) return h("p", { class: "empty" }, "None.");
-  const most = top.keys[0].count || 1;
-  return [table("Keys by " + unit, [["Key"], [unit[0].toUpperCase() + unit.slice(1), "n"], ["±", "n"], ["Share", "n"], ["", "wide-only"], ["Limit used", "n"], ["Tier"]], top.keys.slice(0, 12).map((k) => [
-    keyLink(rule, k.key, k.tier, unit + color), num(k.count), h("span", { class: "soft" }, num(k.error)), percent(k.count, top.total), meter(k.count / most, "var(" + color + ")"), Math.round(k.used / 10) + " %", h("bdi", { class: "soft" }, k.tier === "*" ? "others" : k.tier || "")])),
+  const most = top.keys[0].count || 1, tiers = top.keys.some((k) => k.tier);
+  return [table("Keys by " + unit, [["Key"], [unit[0].toUpperCase() + unit.slice(1), "n"], ["±", "n"], ["Share", "n"], ["", "wide-only"], ["Limit used", "n"], tiers && ["Tier"]].filter(Boolean), top.keys.slice(0, 12).map((k) => [
+    keyLink(rule, k.key, k.tier, unit + color), num(k.count), h("span", { class: "soft" }, num(k.error)), percent(k.count, top.total), meter(k.count / most, "var(" + color + ")"), Math.round(k.used / 10) + " %", ...(tiers ? [h("bdi", { class: "soft" }, k.tier === "*" ? "others" : k.tier || "")] : [])])),
     h("p", { class: "soft small" }, top.keys.length > 12 || top.absent ? "Any other key: at most " + num(Math.max(top.absent, top.keys[12]?.count || 0)) + " " + unit + "." : "There are no others.")];
 }
 

@@ -14,17 +14,17 @@ export async function show(page) {
       if (!box) {
         box = { title: h("h2"), chart: plot(page, "Latency of calls to the store: percentiles by minute", [{ label: "p50", color: "--good-fill" }, { label: "p99", color: "--accent" }, { label: "p99.9", color: "--bad-fill", dash: [4, 4] }], { value: micros, size: 70 }), facts: h("div"), figures: h("div"), rows: twin("As a table") };
         boxes.set(s.instance, box);
-        body.append(h("div", { class: "grid" }, h("section", { class: "card" }, box.title, box.facts), card("c8", "Latency", "by minute; too high by a quarter at most", box.chart, box.rows), card("c4", "Around the store", "since the start", box.figures)));
+        body.append(h("div", { class: "grid" }, h("section", { class: "card" }, box.title, box.facts), card("", "Latency", "by minute; too high by a quarter at most", box.chart, box.rows), card("", "Around the store", "since the start", box.figures)));
       }
       swap(box.title, h("bdi", null, s.instance), " ", chip(words[s.state] || s.state, s.state === "ok" ? "" : "bad"));
       const f = s.range;
-      swap(box.facts, h("p", { class: "soft" }, s.name), h("div", { class: "grid" }, [["p50", micros(f.p50_us)], ["p99", micros(f.p99_us)], ["p99.9", micros(f.p999_us)], ["errors in " + num(f.calls) + " calls (" + percent(f.errors, f.calls) + ")", num(f.errors), f.errors ? "bad" : ""]].map(([text, value, kind]) => h("div", { class: "c3 figure " + (kind || "") }, h("b", null, value), h("span", null, text)))),
+      swap(box.facts, h("p", { class: "soft key" }, s.name), h("div", { class: "grid figures" }, [["p50", micros(f.p50_us)], ["p99", micros(f.p99_us)], ["p99.9", micros(f.p999_us)], ["errors in " + num(f.calls) + " calls (" + percent(f.errors, f.calls) + ")", num(f.errors), f.errors ? "bad" : ""]].map(([text, value, kind]) => h("div", { class: "c3 figure " + (kind || "") }, h("b", null, value), h("span", null, text)))),
         s.last_error && h("p", { class: "small" }, "Last error, " + day(s.last_error_at) + ": ", h("bdi", { class: "key" }, s.last_error)));
       const over = s.minutes.slice(0, -1), first = over.findIndex((x) => x.calls), m = over.slice(Math.max(0, Math.min(first, over.length - 10))), value = (name) => m.map((x) => (x.calls ? x[name] : null));
       box.chart.show([m.map((x) => x.at), value("p50_us"), value("p99_us"), value("p999_us")]);
       swap(box.rows.inner, table("Latency by minute", [["Minute"], ["Calls", "n"], ["Errors", "n"], ["p50", "n"], ["p99", "n"], ["p99.9", "n"]], m.filter((x) => x.calls).reverse().map((x) => [clock(x.at * 1000, false), num(x.calls), num(x.errors), micros(x.p50_us), micros(x.p99_us), micros(x.p999_us)]), "No calls."));
       const groups = [...new Set(s.figures.map((x) => x.group))];
-      swap(box.figures, groups.length ? groups.map((g) => [h("p", { class: "soft small" }, g), h("dl", null, s.figures.filter((x) => x.group === g).map((x) => [h("dt", { title: x.help }, x.name), h("dd", null, num(x.value))]))]) : h("p", { class: "empty" }, "The counters are in the memory of this process: nothing stands around them."));
+      swap(box.figures, groups.length ? h("div", { class: "groups" }, groups.map((g) => h("div", null, h("h3", null, g), h("dl", null, s.figures.filter((x) => x.group === g).map((x) => [h("dt", { title: x.help }, x.name), h("dd", { class: x.value ? "" : "soft" }, num(x.value))]))))) : h("p", { class: "empty" }, "The counters are in the memory of this process: nothing stands around them."));
     }
   });
 }
