@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -120,6 +121,7 @@ func TestLab(t *testing.T) {
 		set("trace", "drawn", "change")
 		do(t, ctx, chromedp.SendKeys(".labtrace", kb.ArrowRight+kb.ArrowUp+kb.ArrowUp+kb.ArrowUp))
 		until(t, ctx, row("Token bucket")+`.startsWith("Token bucket 3 0 3")`)
+		drawWithMouse(t, ctx)
 		if problem := eval[string](t, ctx, `document.querySelector(".note.bad:not([hidden])")?.textContent || ""`); problem != "" {
 			t.Error(problem)
 		}
@@ -129,6 +131,36 @@ func TestLab(t *testing.T) {
 	do(t, ctx, chromedp.Click(`nav a[href="/flow"]`), chromedp.WaitVisible(`nav a[href="/flow"][aria-current]`))
 	if got := eval[string](t, ctx, `WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])).then(() => "compiled", (e) => e.name)`); got != "CompileError" {
 		t.Errorf("a page compiles WebAssembly: %s", got)
+	}
+}
+
+// drawWithMouse draws a hill of requests with the mouse, over whatever is there, and has the
+// lanes follow while the button is down.
+func drawWithMouse(t *testing.T, ctx context.Context) { //nolint:revive // The context is the tab.
+	t.Helper()
+	_ = eval[bool](t, ctx, `document.querySelector(".labtrace").scrollIntoView({ block: "center" }); true`)
+	box := eval[[4]float64](t, ctx, `(() => { const r = document.querySelector(".labtrace").getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; })()`)
+	at := func(second, height float64) (x, y float64) {
+		return box[0] + (second+0.5)/60*box[2], box[1] + (1-height)*(box[3]-16)
+	}
+	requests := `parseInt(document.querySelector(".labtrace").getAttribute("aria-label"), 10)`
+	before := eval[int](t, ctx, requests)
+	held := func(p *input.DispatchMouseEventParams) { p.Buttons = 1 }
+	x, y := at(10, 0.9)
+	do(t, ctx, chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, x, y, chromedp.ButtonLeft, held))
+	for second := 10.0; second <= 30; second++ {
+		x, y = at(second, 0.9)
+		do(t, ctx, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x, y, chromedp.ButtonLeft, held))
+	}
+	do(t, ctx, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, x, y, chromedp.ButtonLeft))
+	until(t, ctx, fmt.Sprintf("%s >= %d", requests, before+60))
+	drawn := eval[int](t, ctx, requests)
+	until(t, ctx, fmt.Sprintf(`[...document.querySelectorAll("tbody tr")].every((r) => +r.cells[1].textContent + +r.cells[2].textContent === %d)`, drawn))
+	// Without the button, the mouse draws nothing.
+	x, y = at(50, 0.9)
+	do(t, ctx, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x, y))
+	if got := eval[int](t, ctx, requests); got != drawn {
+		t.Errorf("the mouse draws without a button: %d requests, and %d before", got, drawn)
 	}
 }
 
