@@ -168,5 +168,28 @@ and sum by (job, topic) (headgate_kafka_lag) > sum by (job, topic) (headgate_kaf
 			"Consumers of {{ $labels.topic }} fall behind",
 			"The oldest record in work is {{ $value | humanizeDuration }} old, and the lag is larger than a quarter of an hour ago.",
 		},
+		{
+			"HeadgateQueueBehind", `max by (job) (headgate_rabbitmq_head_seconds) > 60
+and max by (job) (headgate_rabbitmq_ready_messages) > max by (job) (headgate_rabbitmq_ready_messages offset 15m)`, "5m", warning,
+			"The consumers of {{ $labels.job }} fall behind",
+			"The message that was delivered last is {{ $value | humanizeDuration }} old, and more wait in the queue than a quarter of an hour ago.",
+		},
+		{
+			"HeadgateQueueDisconnected", `headgate_rabbitmq_connected == 0`, "2m", warning,
+			"{{ $labels.instance }} has no connection to RabbitMQ",
+			"It consumes nothing, and goes on trying to connect.",
+		},
+		{
+			"HeadgatePublisherBlocked", `headgate_rabbitmq_publisher_blocked == 1`, "2m", warning,
+			"RabbitMQ takes no messages from {{ $labels.instance }}",
+			"The broker is short of memory or disk, and blocks those who publish.",
+		},
+		{
+			"HeadgateLimitCollapsed", `headgate_gate_limit < 0.25 * max_over_time(headgate_gate_limit[1h] offset 10m)
+and on (job, instance, gate)
+sum by (job, instance, gate) (rate(headgate_gate_shed_total[5m])) > 0`, "10m", warning,
+			"The adaptive limit of {{ $labels.gate }} on {{ $labels.instance }} has fallen",
+			"The gate lets {{ $value | humanize }} be in progress, less than a quarter of its highest limit in the hour before, and sheds requests: what is behind it has become slower.",
+		},
 	}
 }

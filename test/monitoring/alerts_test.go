@@ -158,6 +158,36 @@ var stories = map[string][]story{
 		{records("6000-100x60", "300x60"), "40m", nil},
 		{records("0+100x60", "10x60"), "40m", nil},
 	},
+	"HeadgateQueueBehind": {
+		{queued("0+100x60", "300x60"), "40m", one()},
+		{queued("6000-100x60", "300x60"), "40m", nil},
+		{queued("0+100x60", "10x60"), "40m", nil},
+	},
+	"HeadgateQueueDisconnected": {
+		{map[string]string{`headgate_rabbitmq_connected{` + a + `}`: "1x5 0x10"}, "10m", one("instance", "a")},
+		{map[string]string{`headgate_rabbitmq_connected{` + a + `}`: "1x5 0 1x10"}, "10m", nil},
+	},
+	"HeadgatePublisherBlocked": {
+		{map[string]string{`headgate_rabbitmq_publisher_blocked{` + a + `}`: "0x5 1x10"}, "10m", one("instance", "a")},
+		{map[string]string{`headgate_rabbitmq_publisher_blocked{` + a + `}`: "0x5 1 0x10"}, "10m", nil},
+	},
+	"HeadgateLimitCollapsed": {
+		{limit("100x60 20x60", "0+6x120"), "75m", one("instance", "a", "gate", "db")},
+		{limit("100x60 20x60", "9x120"), "75m", nil},   // Nothing is shed: there is less to do.
+		{limit("100x60 30x60", "0+6x120"), "75m", nil}, // Not by so much.
+		{limit("20x120", "0+6x120"), "75m", nil},       // It always was.
+		{limit("100x60 20x180", "0+6x240"), "3h", nil}, // This is what is usual now.
+	},
+}
+
+// queued are those that wait in a queue, and the age of the one that was delivered last.
+func queued(ready, head string) map[string]string {
+	return map[string]string{`headgate_rabbitmq_ready_messages{` + a + `}`: ready, `headgate_rabbitmq_head_seconds{` + a + `}`: head}
+}
+
+// limit is an adaptive limit, and how many requests were shed.
+func limit(is, shed string) map[string]string {
+	return map[string]string{`headgate_gate_limit{` + a + `, gate="db"}`: is, `headgate_gate_shed_total{` + a + `, gate="db", class="critical", reason="limit"}`: shed}
 }
 
 // permits are those that are held under so many keys with five each, and how many requests

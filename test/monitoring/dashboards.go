@@ -176,6 +176,7 @@ func flowBoard() Dashboard {
 			{"Waiting", "", "short", "", []Query{{sum("headgate_in_progress_waiting", "rule"), "{{rule}}"}}},
 			{"Refused", "", "reqps", "", []Query{{rate("headgate_in_progress_refused_total", "rule, reason", `shadow="false"`), "{{rule}}: {{reason}}"}}},
 			{"Waits", "", "s", "", []Query{{quantile("0.99", "headgate_in_progress_wait_seconds", "rule", ""), "{{rule}}: p99"}}},
+			{"Permits of other programs", "Calls to acquire, renew and so on, by what became of them.", "reqps", "", []Query{{rate("headgate_permit_calls_total", "call, outcome", ""), "{{call}}: {{outcome}}"}}},
 			{"Shared permits lost", "", "reqps", "", []Query{{rate("headgate_in_progress_lost_total", "rule", ""), "{{rule}}"}}},
 		}},
 		{"Kafka", []Panel{
@@ -187,6 +188,26 @@ func flowBoard() Dashboard {
 			{"Partitions paused or behind", "", "short", "", []Query{{sum("headgate_kafka_paused", "topic"), "{{topic}}: paused"}, {sum("headgate_kafka_behind", "topic"), "{{topic}}: behind"}}},
 			{"Held back by a gate", "", "reqps", "", []Query{{rate("headgate_kafka_refused_total", "instance", ""), "{{instance}}"}}},
 			{"Memory of records", "", "bytes", "", []Query{{sum("headgate_kafka_held_bytes", "instance"), "{{instance}}: held"}, {sum("headgate_kafka_fetched_bytes", "instance"), "{{instance}}: fetched ahead"}}},
+		}},
+		{"RabbitMQ: consumers", []Panel{
+			{"Waiting in the queue", "As of the consumer's last look.", "short", "", []Query{{"max by (job) (headgate_rabbitmq_ready_messages{" + selected + "})", "{{job}}"}}},
+			{"Age at delivery", "Of the message that was delivered last, while others wait.", "s", "", []Query{{"max by (job) (headgate_rabbitmq_head_seconds{" + selected + "})", "{{job}}"}}},
+			{"Oldest message in work", "", "s", "", []Query{{"max by (instance) (headgate_rabbitmq_oldest_seconds{" + selected + "})", "{{instance}}"}}},
+			{"Prefetch, and what is held", "", "short", "", []Query{{sum("headgate_rabbitmq_prefetch", "instance"), "{{instance}}: prefetch"}, {sum("headgate_rabbitmq_held_messages", "instance"), "{{instance}}: held"}, {sum("headgate_rabbitmq_running", "instance"), "{{instance}}: being handled"}}},
+			{"Handled", "", "reqps", "", []Query{{rate("headgate_rabbitmq_attempts_total", "outcome", ""), "{{outcome}}"}}},
+			{"Tried again, and given up", "", "reqps", "", []Query{{rate("headgate_rabbitmq_retries_total", "where", ""), "again: {{where}}"}, {rate("headgate_rabbitmq_given_up_total", "how", ""), "{{how}}"}}},
+			{"Come again", "Given back before they were handled, not ended in time, or lost with a connection.", "reqps", "", []Query{{rate("headgate_rabbitmq_returned_total", "why", ""), "{{why}}"}}},
+			{"Held back by a gate", "", "reqps", "", []Query{{rate("headgate_rabbitmq_refused_total", "instance", ""), "{{instance}}"}}},
+			{"Memory of messages", "", "bytes", "", []Query{{sum("headgate_rabbitmq_held_bytes", "instance"), "{{instance}}"}}},
+			{"Connections", "1 while there is one; and how often one was made.", "short", "", []Query{{sum("headgate_rabbitmq_connected", "instance"), "{{instance}}"}, {"sum by (instance) (increase(headgate_rabbitmq_connects_total{" + selected + "}[$__rate_interval]))", "{{instance}}: made"}}},
+			{"Round trip to the broker", "", "s", "", []Query{{"max by (instance) (headgate_rabbitmq_round_trip_seconds{" + selected + "})", "{{instance}}"}}},
+		}},
+		{"RabbitMQ: publishers", []Panel{
+			{"Published", "By how that ended.", "reqps", "", []Query{{rate("headgate_rabbitmq_published_total", "outcome", ""), "{{outcome}}"}}},
+			{"Not confirmed yet", "", "short", "", []Query{{sum("headgate_rabbitmq_publisher_outstanding", "instance"), "{{instance}}"}}},
+			{"Blocked by the broker", "1 while it takes no messages.", "short", "", []Query{{sum("headgate_rabbitmq_publisher_blocked", "instance"), "{{instance}}"}}},
+			{"Connections", "", "short", "", []Query{{sum("headgate_rabbitmq_publisher_connected", "instance"), "{{instance}}"}}},
+			{"Sent again", "After a connection broke.", "reqps", "", []Query{{rate("headgate_rabbitmq_publisher_resent_total", "instance", ""), "{{instance}}"}}},
 		}},
 	}}
 }
