@@ -8,6 +8,7 @@ import (
 	"os/exec"
 
 	"github.com/headgate/headgate/bench/internal/consumerbench"
+	"github.com/headgate/headgate/bench/internal/insightbench"
 	"github.com/headgate/headgate/bench/internal/limiterbench"
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/policybench"
@@ -48,6 +49,8 @@ func parts() []part {
 		{name: "rls", run: serverbench.RLS, redis: redis},
 		{name: "resp", run: serverbench.RESP},
 		{name: "gateway", run: serverbench.Gateway},
+		{name: "insight", run: insightbench.Run},
+		{name: "dashboard", run: serverbench.Dashboard},
 		{name: "overhead", run: serverbench.Overhead, redis: redis},
 		{name: "replay", run: tunebench.Replay},
 		{name: "load", run: tunebench.Load},

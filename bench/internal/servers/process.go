@@ -51,7 +51,7 @@ func launch(ctx context.Context, command []string, dir string, as *syscall.SysPr
 		return nil, fmt.Errorf("servers: starting %s: %w", command[0], errors.Join(err, p.Stop()))
 	}
 	var err error
-	if p.Addr, err = freeAddr(ctx); err != nil {
+	if p.Addr, err = FreeAddr(ctx); err != nil {
 		return fail(err)
 	}
 	if p.dir == "" {
@@ -153,8 +153,8 @@ func parseStat(text string) (time.Duration, error) {
 	return time.Duration(sum) * (time.Second / ticks), nil
 }
 
-// freeAddr asks the system for a loopback port that nobody uses.
-func freeAddr(ctx context.Context) (string, error) {
+// FreeAddr asks the system for a loopback port that nobody uses.
+func FreeAddr(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
