@@ -85,7 +85,7 @@ func hourlyWindowAdded(t *testing.T, mk Maker) {
 // listsForgetNothing: whatever lists take turns, no list ever admits more of its own in a
 // window than that window's count.
 func listsForgetNothing(t *testing.T, mk Maker) {
-	for round := range uint64(12) {
+	for round := range uint64(6) {
 		s := newSubject(t, mk)
 		rng := rand.New(rand.NewPCG(21, round))
 		rules := make([]*headgate.Rule, 2+rng.IntN(4))
@@ -99,7 +99,7 @@ func listsForgetNothing(t *testing.T, mk Maker) {
 		}
 		type taken struct{ at, units int64 }
 		past := make([][]taken, len(rules))
-		for range 250 {
+		for range 200 {
 			s.wait(time.Duration(rng.Int64N(1_000_000<<rng.IntN(5))) * time.Microsecond)
 			i, cost := rng.IntN(len(rules)), 1+rng.Int64N(3)
 			if !headgate.NewVerdict(s.do(headgate.OpTake, headgate.Check{Rule: rules[i], Key: "k", Cost: cost})).Allowed {

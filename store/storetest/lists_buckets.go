@@ -35,7 +35,7 @@ func sharedBucket(t *testing.T, mk Maker) {
 // burst and rate, by its exact level, and all together no more than the largest burst and the
 // fastest rate.
 func ownRates(t *testing.T, mk Maker) {
-	for round := range uint64(24) {
+	for round := range uint64(12) { // all kinds, each once
 		s := newSubject(t, mk)
 		rng := rand.New(rand.NewPCG(26, round))
 		period := time.Duration(1+rng.Int64N(20_000_000)) * time.Microsecond
@@ -57,7 +57,7 @@ func ownRates(t *testing.T, mk Maker) {
 			all.burst = max(all.burst, l.Burst)
 		}
 		all.units = new(big.Rat)
-		for range 200 {
+		for range 100 {
 			// As long as one of them takes for a few units.
 			unit := period.Microseconds()/rules[rng.IntN(len(rules))].Limits()[0].Count + 1
 			s.wait(time.Duration(rng.Int64N(2*unit)) * time.Microsecond)

@@ -94,6 +94,7 @@ func TestCombinedKilledServer(t *testing.T) {
 						decided.Add(1)
 					case errors.Is(err, headgate.ErrUnavailable):
 						failed.Add(1)
+						time.Sleep(time.Millisecond) // a port where nobody listens is quick to say so
 					default:
 						t.Errorf("got %+v, %v", out, err)
 						return

@@ -54,8 +54,9 @@ func (l *traffic) start(t *testing.T, callers int, store headgate.Store, c headg
 				if dst[0].Allowed {
 					l.admitted.Add(1)
 				}
+				time.Sleep(time.Millisecond) // it would take all of the processor
 				if dst[0].Source != headgate.SourceStore {
-					time.Sleep(time.Millisecond) // it would take all of the processor
+					time.Sleep(4 * time.Millisecond)
 				}
 			}
 		})

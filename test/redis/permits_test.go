@@ -22,6 +22,7 @@ func TestPermits(t *testing.T) {
 // TestPermitsByTheServersClock: a lease ends by the server's clock, whatever this process
 // believes, and nothing is left behind.
 func TestPermitsByTheServersClock(t *testing.T) {
+	t.Parallel()
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		permits := stores.Open(t, dial(t, s), nil)
 		before := time.Now()

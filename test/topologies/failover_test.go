@@ -53,7 +53,7 @@ func call(t *testing.T, store headgate.Store) *callers {
 					t.Errorf("got %v, %v; want an admission, or that the store is not available", v, err)
 					return
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(5 * time.Millisecond)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func hangs(t *testing.T, c *servers.Cluster) *redis.Store {
 					t.Errorf("got %v", err)
 					return
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(5 * time.Millisecond)
 			}
 		})
 	}

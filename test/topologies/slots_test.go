@@ -213,7 +213,7 @@ func TestProcessesDieBetweenSlots(t *testing.T) {
 // hold that are just being denied, and all of it can be had in the end.
 func TestRefusedTooEarly(t *testing.T) {
 	t.Parallel()
-	const limit, others = 2000, 16
+	const limit, others = 500, 16
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		store, prefix := openCluster(t, c, 30*time.Second)
