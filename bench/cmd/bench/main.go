@@ -1,5 +1,5 @@
 // Command bench measures Headgate and its peers side by side and writes the
-// tables into docs/benchmarks.md.
+// tables into docs/benchmarks.md, and draws the charts in docs/benchmarks.
 //
 //	go run ./cmd/bench [-only PART] [-short] [-out FILE]
 //
@@ -28,6 +28,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/headgate/headgate/bench/internal/chart"
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/bench/internal/serverbench"
 )
@@ -37,6 +38,9 @@ func main() {
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// charts is what -only says to draw the charts and measure nothing.
+const charts = "charts"
 
 // options are the command line.
 type options struct {
@@ -76,7 +80,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.only, "only", "", "measure one part only: "+strings.Join(names(), ", "))
+	flags.StringVar(&o.only, "only", "", "measure one part only: "+strings.Join(names(), ", ")+"; or "+charts+", to draw the charts of the tables anew")
 	flags.BoolVar(&o.short, "short", false, "a run of about a minute, to see that everything works")
 	flags.StringVar(&o.out, "out", "", "the document whose marked sections are replaced; \"-\" for none (default: the pages in docs that the sections are in; with -short none)")
 	if err := flags.Parse(args); err != nil {
@@ -86,8 +90,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		if flags.NArg() > 0 {
 			return fmt.Errorf("there is an argument too many: %q", flags.Arg(0))
 		}
-		if o.only != "" && !slices.Contains(names(), o.only) {
-			return fmt.Errorf("-only is %q, must be one of %s", o.only, strings.Join(names(), ", "))
+		if o.only != "" && o.only != charts && !slices.Contains(names(), o.only) {
+			return fmt.Errorf("-only is %q, must be one of %s", o.only, strings.Join(append(names(), charts), ", "))
 		}
 		return nil
 	}()
@@ -128,7 +132,10 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 		progress("written to %s", page)
 	}
-	return nil
+	if sections[benchmarks] == nil && o.only != charts {
+		return nil
+	}
+	return chart.WriteBeside(benchmarks)
 }
 
 // echo runs one of the servers that the service is held against.
