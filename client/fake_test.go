@@ -288,7 +288,7 @@ func connected(t testing.TB, c *Client) {
 }
 
 // within bounds everything that a test waits for.
-const within = 30 * time.Second
+const within = 2 * time.Minute
 
 // eventually waits until what is expected of another goroutine has come true.
 func eventually(t testing.TB, what string, is func() bool) {

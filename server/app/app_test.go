@@ -22,7 +22,7 @@ import (
 )
 
 // within bounds everything that a test waits for.
-const within = 30 * time.Second
+const within = 2 * time.Minute
 
 // buffer is a log that can be read while it is written.
 type buffer struct {

@@ -27,7 +27,7 @@ func TestGatewaySettles(t *testing.T) {
 		}
 		// An answer goes out before it is settled.
 		line := fmt.Sprintf("\n"+`headgate_gateway_settlements_total{result="settled"} %d`+"\n", i+1)
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 			if _, metrics := r.do(t, "GET", "/metrics", ""); strings.Contains(metrics, line) {
 				break
 			} else if time.Now().After(deadline) {

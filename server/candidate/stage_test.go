@@ -103,7 +103,7 @@ func (s *stage) named(checks ...decide.Named) {
 // report waits until nothing waits to be compared.
 func (s *stage) report() Report {
 	s.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); s.trial.bytes.Load() > 0; time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(2 * time.Minute); s.trial.bytes.Load() > 0; time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatal("the trial does not come to an end")
 		}

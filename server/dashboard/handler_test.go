@@ -407,7 +407,7 @@ func TestSlowViewer(t *testing.T) {
 	}
 	slow.Close()
 	response.Body.Close()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		s.handler.stream.mu.Lock()
 		viewers, working := s.handler.stream.viewers, s.handler.stream.working
 		s.handler.stream.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 )
 
 // within bounds everything that a test waits for.
-const within = 30 * time.Second
+const within = 2 * time.Minute
 
 // perKey admits n requests an hour for each API key.
 func perKey(n int64, bounds ...policy.InProgress) policy.Rule {

@@ -57,7 +57,7 @@ func dial(t testing.TB, addr string, options ...client.Option) *client.Client {
 		}
 	})
 	// Calls fail at once while a connection is slow to come about.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		if err := c.Ping(t.Context()); err == nil {
 			return c
 		} else if time.Now().After(deadline) {

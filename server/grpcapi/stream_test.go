@@ -364,7 +364,7 @@ func TestNobodyReads(t *testing.T) {
 		// It ends up standing still: no more calls begin, and it holds no permits, which
 		// other streams need.
 		last, now := -1, 0
-		for deadline := time.Now().Add(30 * time.Second); last != now || len(service.permits) != 0; {
+		for deadline := time.Now().Add(2 * time.Minute); last != now || len(service.permits) != 0; {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d calls have begun, and it holds %d permits", now, len(service.permits))
 			}

@@ -17,7 +17,7 @@ import (
 // things at times and then tells of none.
 func keys(t *testing.T, s *servers.Memcached) []string {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		found, err := crawl(s)
 		if err == nil {
 			return found

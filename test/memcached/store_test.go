@@ -148,7 +148,7 @@ func TestServerGone(t *testing.T) {
 
 func recovers(t *testing.T, limiter *headgate.Limiter) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		_, err := limiter.Peek(t.Context(), "k", 1)
 		if err == nil {
@@ -157,6 +157,7 @@ func recovers(t *testing.T, limiter *headgate.Limiter) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the store does not come back: %v", err)
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
