@@ -34,14 +34,16 @@ PACKAGES = $(addsuffix /...,$(MODULES))
 LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(limiterbench|storebench))
 
 # Packages that begin no goroutine: the race detector makes their tests five to ten times
-# slower, and finds nothing. flow/simulate is here as well, for it is cut short under it.
-SINGLE := algorithm config flow/simulate internal/lab internal/spelling policy/explain \
+# slower, and finds nothing.
+SINGLE := algorithm config internal/lab internal/spelling policy/explain \
 	policy/footprint policy/lint policy/nested store/storetest test/errortext test/godoc \
 	test/imports test/text tune/advise tune/clients tune/replay tune/report
+# These run with it and without: under it they do less.
+TWICE  := flow/simulate store/layered/async telemetry/insight
 # These take longest, so that they begin first. Most of their time they wait for servers,
 # so that more packages than cores run at a time.
 LONGEST := test/topologies test/postgres test/redis test/chaos test/rabbitmq test/e2e test/kafka \
-	release test/dashboard test/permits server/cli test/linear test/proxies flow/simulate
+	release test/dashboard test/permits server/cli test/linear test/proxies
 AT_ONCE := -p 4 -parallel 4
 # A package that is named by its import path: go test keeps the order, and runs each once.
 NAMED    = $(addprefix github.com/headgate/headgate/,$(1))
@@ -67,8 +69,8 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 .PHONY: test
 test: ## run every test, with the race detector, against real servers, which apt installs if missing
 	scripts/install-test-programs
-	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(SINGLE))
-	@packages=$$($(GO) list $(PACKAGES) | grep -vxF $(addprefix -e ,$(call NAMED,$(filter-out $(LONGEST),$(SINGLE))))); \
+	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(SINGLE) $(TWICE))
+	@packages=$$($(GO) list $(PACKAGES) | grep -vxF $(addprefix -e ,$(call NAMED,$(SINGLE)))); \
 	$(GO) test -race -count=1 -vet=off -timeout=40m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $${packages:?go.work cannot be read}
 
 .PHONY: test-unit
