@@ -45,6 +45,7 @@ func compile(m *mistakes, file *fileText, src *source, opts []policy.Option) *po
 		}
 	}
 	c.options = append(c.options,
+		policy.WithEntries(file.entries...),
 		policy.WithIgnored(file.ignore...),
 		policy.WithDenied(c.list("deny", file.deny)...),
 		policy.WithAllowed(c.list("allow", file.allow)...))
@@ -116,7 +117,7 @@ func (c *compiler) pos(at place) policy.Position {
 func (c *compiler) rule(at place, t *ruleText) {
 	r := t.rule
 	r.Cost, r.Costs, r.Pos = t.cost.number, t.cost.costs, c.pos(at)
-	l := limitsCompiler{c: c, t: t, name: t.rule.Name}
+	l := limitsCompiler{c: c, t: t, name: t.rule.Name, written: make(map[string]policy.Written, len(t.places))}
 	// With its own name, if it is one, the rule can be found to repeat that of
 	// another.
 	if _, err := headgate.NewRule(t.rule.Name, standIn()); err != nil {
@@ -140,18 +141,19 @@ func (c *compiler) rule(at place, t *ruleText) {
 			}
 		}
 	case t.limits.entry == "":
-		r.Limits = l.compile(t.limits.list, own)
+		r.Limits = l.compile(t.limits.list, own, "limits")
 	default:
 		r.Tariff = &policy.Tariff{Entry: t.limits.entry}
 		t.places.keep(own, "tariff")
 		for i := range t.limits.tiers {
 			tier := &t.limits.tiers[i]
-			limits := l.compile(tier.limits, own)
 			if tier.value == star {
-				r.Tariff.Other = limits
+				r.Tariff.Other = l.compile(tier.limits, own, "tariff.other")
 				continue
 			}
-			t.places.keep(tier.at, fmt.Sprintf("tariff.%d", len(r.Tariff.Tiers)))
+			field := fmt.Sprintf("tariff.%d", len(r.Tariff.Tiers))
+			limits := l.compile(tier.limits, own, field)
+			t.places.keep(tier.at, field)
 			r.Tariff.Tiers = append(r.Tariff.Tiers, policy.Tier{Value: tier.value, Limits: limits})
 		}
 	}
@@ -167,13 +169,19 @@ func (c *compiler) rule(at place, t *ruleText) {
 		}
 		o := policy.Override{Match: e.value.match, InProgress: e.value.inProgress, Until: e.value.until, Pos: c.pos(e.at)}
 		if _, given := e.value.places["limits"]; given || o.InProgress == 0 {
-			o.Limits = l.compile(e.value.limits, t.places["overrides"])
+			o.Limits = l.compile(e.value.limits, t.places["overrides"], prefix+".limits")
 		}
 		r.Overrides = append(r.Overrides, o)
 	}
 	if zone, given := t.places["time_zone"]; given && !t.inherited[zone] && !l.bad && !l.zoned {
 		c.add(zone, "time_zone is %s, but no limit has calendar windows that it would apply to; leave it out", t.zone)
 	}
+	for field, at := range t.places {
+		if _, ok := l.written[field]; !ok {
+			l.written[field] = policy.Written{Pos: c.pos(at)}
+		}
+	}
+	r.Written = l.written
 	c.rules = append(c.rules, r)
 	c.places = append(c.places, t.places)
 }
@@ -220,14 +228,19 @@ type limitsCompiler struct {
 	// bad and zoned say of all lists so far whether one has a mistake, and
 	// whether the rule's time zone applies to one.
 	bad, zoned bool
+	// written has how each limit was written.
+	written map[string]policy.Written
 }
 
-// compile makes a list of limits, which stands in a field at own, or a stand-in.
-func (l *limitsCompiler) compile(list []entry[limitText], own place) *headgate.Rule {
+// compile makes a list of limits, which stands in a field at own, or a stand-in. The field is
+// what the list is called in the rule.
+func (l *limitsCompiler) compile(list []entry[limitText], own place, field string) *headgate.Rule {
 	limits := make([]headgate.Limit, len(list))
 	for i := range list {
 		e := &list[i]
 		limits[i] = standIn()
+		_, named := l.t.places["algorithm"]
+		l.written[fmt.Sprintf("%s.%d", field, i)] = policy.Written{Pos: l.c.pos(e.at), Default: !named && !e.value.chosen}
 		if !e.good {
 			l.bad = true
 			continue

@@ -19,6 +19,7 @@ type fileText struct {
 	allow    []entry[listText]
 	deny     []entry[listText]
 	ignore   []policy.Ignore
+	entries  []string
 }
 
 // shortText is one entry of the field limits, the short form.
@@ -63,6 +64,10 @@ func policyFile() value[fileText] {
 			func(into *fileText, n *node, v []entry[listText]) {
 				into.deny = v
 				into.places.keep(n.at, "deny")
+			}),
+		to("entries", "the entries of your own that requests bring, such as [tenant, plan]: besides these and what the doors fill in, match, per and the like may then name no others", listOf(entryName(), 1, policy.MaxDeclared),
+			func(into *fileText, _ *node, v []entry[string]) {
+				into.entries = keepGood(&into.places, "entries", v)
 			}),
 		to("ignore", "warnings that are silenced in the whole file, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *fileText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),
@@ -165,6 +170,9 @@ func keepIgnored(p *places, v []entry[policy.Ignore]) []policy.Ignore {
 	}
 	return all
 }
+
+// entryName is the name of an entry, whose bytes policy.New looks at.
+func entryName() value[string] { return plainText(schema{"pattern": entryPattern}, asWritten) }
 
 func asWritten(text string) (string, error) { return text, nil }
 

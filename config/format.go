@@ -20,6 +20,13 @@ import (
 // instance, or several lists of demanded or excluded values for one entry.
 func Format(set *policy.Set) ([]byte, error) {
 	w := new(writer)
+	if declared := set.Declared(); len(declared) > 0 {
+		names := make([]string, len(declared))
+		for i, name := range declared {
+			names[i] = quote(name)
+		}
+		w.line(0, "entries: [%s]", strings.Join(names, ", "))
+	}
 	w.ignore(0, set.Ignored())
 	w.subjects(set.Subjects())
 	w.list("deny", set.Denied())

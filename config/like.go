@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/internal/closest"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -42,7 +43,7 @@ func inherit(m *mistakes, rules []entry[ruleText]) {
 		case base == nil:
 			advice := "it must be another rule of this file"
 			if advised++; advised <= maxAdvised {
-				if meant := closest(t.like, names); meant != "" {
+				if meant := closest.Word(t.like, names); meant != "" {
 					advice = fmt.Sprintf("did you mean %q?", meant)
 				}
 			}

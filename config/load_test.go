@@ -36,6 +36,7 @@ func different(a, b *policy.Set) string {
 		"deny":     {plainList(a.Denied()), plainList(b.Denied())},
 		"allow":    {plainList(a.Allowed()), plainList(b.Allowed())},
 		"ignore":   {fmt.Sprint(a.Ignored()), fmt.Sprint(b.Ignored())},
+		"entries":  {fmt.Sprint(a.Declared()), fmt.Sprint(b.Declared())},
 		"subjects": {plainSubjects(a.Subjects()), plainSubjects(b.Subjects())},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
@@ -81,7 +82,7 @@ func plain(r *policy.Rule) plainRule {
 		p.rule.Overrides = append(p.rule.Overrides, o)
 	}
 	p.rule.Match = ordered(r.Match)
-	p.rule.Limits, p.rule.Tariff, p.rule.Pos, p.rule.Cost = nil, nil, policy.Position{}, max(r.Cost, 1)
+	p.rule.Limits, p.rule.Tariff, p.rule.Pos, p.rule.Written, p.rule.Cost = nil, nil, policy.Position{}, nil, max(r.Cost, 1)
 	if len(r.Per) == 0 {
 		p.rule.Per = nil
 	}
@@ -368,4 +369,45 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("it was written as\n%s\nwhich loads with error %v, and differs in %s", text, err, different(set, again))
 		}
 	})
+}
+
+// TestWarningsHavePlaces: a warning about a part of a rule is where that part is written, also if
+// another rule has it by like or by an alias.
+func TestWarningsHavePlaces(t *testing.T) {
+	set, err := Parse("p.yml", []byte(`rules:
+  - name: a
+    match: { user: present }
+    per: [user]
+    limits:
+      - 20 per 1m
+      - 20 per 3s
+  - name: b
+    match:
+      usre: present
+    per: [usre]
+    cost: 30
+    limits: { tier: { pro: [50 per 1s], "*": [40 per 1s, 20 per 1s] } }
+    overrides:
+      - match: { ip: present }
+        limits: [{ count: 90, period: 1h }, { algorithm: token_bucket, count: 900, period: 1d }]
+  - name: c
+    like: a
+    match: { user: present, ip: present }
+    mode: shadow
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range lint.Warnings(set) {
+		got = append(got, fmt.Sprintf("%s %s %v", w.Code, w.Rule, w.Pos))
+	}
+	want := []string{
+		"HG001 a p.yml:7:9",
+		"HG022 b p.yml:10:7", "HG001 b p.yml:13:47", "HG023 b p.yml:16:18", "HG003 b p.yml:13:58",
+		"HG001 c p.yml:7:9",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headgate/headgate/internal/closest"
 	"github.com/headgate/headgate/internal/errtext"
 )
 
@@ -118,7 +119,7 @@ func hint[T any](name string, fields []field[T]) string {
 	for i, f := range fields {
 		all[i] = f.name
 	}
-	if meant := closest(name, all); meant != "" {
+	if meant := closest.Word(name, all); meant != "" {
 		return fmt.Sprintf("did you mean %q?", meant)
 	}
 	return "it has " + strings.Join(all, ", ")
@@ -209,7 +210,7 @@ func oneOf[T any](choices ...T) value[T] {
 			return choices[i], true
 		}
 		advice := ""
-		if meant := closest(n.text, words); meant != "" {
+		if meant := closest.Word(n.text, words); meant != "" {
 			advice = fmt.Sprintf("; did you mean %q?", meant)
 		}
 		r.add(n.at, "%s is %s, must be one of %s%s", name, describe(n), strings.Join(words, ", "), advice)

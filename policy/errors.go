@@ -71,8 +71,8 @@ type Mistake struct {
 	Rule string
 	// Field is where in the rule the mistake lies: "name", "match", "per",
 	// "limits", "tariff", "overrides", "cost", "soft", "mode", "enforce" or
-	// "ignore"; where it lies in the options, "deny", "allow", "subjects" or
-	// "ignore". Numbers count from 0: "match.0" is the first condition,
+	// "ignore"; where it lies in the options, "deny", "allow", "subjects", "entries"
+	// or "ignore". Numbers count from 0: "match.0" is the first condition,
 	// "overrides.1.match.0" that of the second override.
 	Field string
 	// Pos is the position of the rule, or of the entry of a list or table.

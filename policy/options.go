@@ -17,6 +17,7 @@ type options struct {
 	subjects    *Subjects
 	allow, deny []ListEntry
 	ignore      []Ignore
+	declared    []string
 }
 
 // Option changes how [New] makes a set.
@@ -103,6 +104,14 @@ func (o *options) check() []Mistake {
 	for _, entry := range o.secrets {
 		if p := checkEntryName(entry); p != "" {
 			mistakes = append(mistakes, Mistake{Index: -1, Text: "secret " + p})
+		}
+	}
+	if len(o.declared) > MaxDeclared {
+		mistakes = append(mistakes, Mistake{Index: -1, Field: "entries", Text: fmt.Sprintf("there are %d entries, must be at most %d", len(o.declared), MaxDeclared)})
+	}
+	for i, entry := range o.declared {
+		if p := checkEntryName(entry); p != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("entries.%d", i), Text: p})
 		}
 	}
 	for i := range o.ignore {

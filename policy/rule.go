@@ -3,7 +3,9 @@ package policy
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate"
 )
@@ -85,6 +87,27 @@ type Rule struct {
 	Direct bool
 	// Pos is where the rule was written, for messages.
 	Pos Position
+	// Written says how parts of the rule were written, for messages, by the words of
+	// [Mistake.Field]. It may lack any of them.
+	Written map[string]Written
+}
+
+// Written says how a part of a rule was written.
+type Written struct {
+	// Pos is where.
+	Pos Position
+	// Default says, of a limit, that nothing names its algorithm, neither the limit nor its rule.
+	Default bool
+}
+
+// At returns where the field was written or, as far as that is not known, what it is in.
+func (r *Rule) At(field string) Position {
+	for ; field != ""; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
+		if w, ok := r.Written[field]; ok {
+			return w.Pos
+		}
+	}
+	return r.Pos
 }
 
 // Factor is the rule's Cost with its default applied. Costs by an entry are not in it.
@@ -100,6 +123,7 @@ func (r *Rule) clone() Rule {
 	c.Overrides = cloneOverrides(r.Overrides)
 	c.Costs = r.Costs.clone()
 	c.Ignore, c.Replaces = slices.Clone(r.Ignore), slices.Clone(r.Replaces)
+	c.Written = maps.Clone(r.Written)
 	c.GiveBackOn, c.ChargeOn = slices.Clone(r.GiveBackOn), slices.Clone(r.ChargeOn)
 	if c.Limits == nil && c.Tariff != nil {
 		c.Limits = c.Tariff.first()

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -117,6 +116,7 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 		s.rules[i] = r
 	}
 	mistakes = append(mistakes, s.checkReplaces()...)
+	mistakes = append(mistakes, o.undeclared(s.rules)...)
 	if mistakes != nil {
 		return nil, &Error{mistakes}
 	}
@@ -237,45 +237,6 @@ func (s *Set) Hash(entry, value string) string {
 		value = spelled(value)
 	}
 	return string(s.hasher.append(nil, entry, value))
-}
-
-// Entries are the names of all entries of a request that the set may look at, in
-// their order: whoever makes descriptors need not find others.
-func (s *Set) Entries() []string {
-	names := make(map[string]bool)
-	conditions := func(list []Condition) {
-		for i := range list {
-			names[list[i].Entry] = true
-		}
-	}
-	for i := range s.rules {
-		r := &s.rules[i]
-		conditions(r.Match)
-		for _, p := range r.Per {
-			names[p.Entry] = true
-		}
-		if r.Tariff != nil {
-			names[r.Tariff.Entry] = true
-		}
-		if r.InProgress != nil && r.InProgress.Entry != "" {
-			names[r.InProgress.Entry] = true
-		}
-		for j := range r.Overrides {
-			conditions(r.Overrides[j].Match)
-		}
-		if r.Costs != nil {
-			names[r.Costs.Entry] = true
-		}
-	}
-	for _, list := range [][]ListEntry{s.options.allow, s.options.deny} {
-		for i := range list {
-			conditions(list[i].Match)
-		}
-	}
-	if s.options.subjects != nil {
-		names[s.options.subjects.By] = true
-	}
-	return slices.Sorted(maps.Keys(names))
 }
 
 // unknown says which rules there are; only a few, since anyone may ask.

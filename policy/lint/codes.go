@@ -58,6 +58,12 @@ const (
 	ShortTTL = "HG020"
 	// Streams marks a bound for several clients on a route that looks like a stream.
 	Streams = "HG021"
+	// Misspelt marks an entry whose name looks like a slip of the pen: what looks at it holds for
+	// no request.
+	Misspelt = "HG022"
+	// DefaultBucket marks a limit for a long period that is a token bucket because nothing names
+	// its algorithm.
+	DefaultBucket = "HG023"
 )
 
 // Code is a kind of warning.
@@ -96,7 +102,7 @@ func Codes() []Code {
 		},
 		{
 			Uncaught, "A rule does not bind requests without an entry that it counts by, and no other rule does.",
-			"A client that leaves the entry out is not limited at all.",
+			"A client that leaves the entry out is not limited at all, or only together with all others: a rule with one counter for all clients does not stand in, unless it demands that the entry be absent.",
 			"add a rule with `match: { ENTRY: absent }`. Or write `match: { ENTRY: present }` in this rule, if such requests are to pass freely.",
 		},
 		{
@@ -183,6 +189,16 @@ func Codes() []Code {
 			Streams, "A bound for several clients on what is in progress binds a route that looks like a stream.",
 			"A route such as `.../events` or `.../ws` lasts as long as its client likes, and a few clients can take all permits.",
 			"give streams a rule of their own, by client.",
+		},
+		{
+			Misspelt, "The name of an entry looks misspelt, so that what looks at it holds for no request.",
+			"A rule, a list or the table of subjects looks at `apikey`, or at `tennant` where other rules have `tenant`. A request has an entry of that name only if its sender calls it so.",
+			"correct the name. If it is right, list it in [`entries`](../rules.md#entries).",
+		},
+		{
+			DefaultBucket, "A limit for a long period is a token bucket only because nothing names its algorithm.",
+			"A token bucket admits nearly twice its count in the first period: `5 per 15m` nine requests in the first 15 minutes. The warning is about limits for more than a minute without a burst.",
+			"write `algorithm: sliding_window` if the number is a promise, or `algorithm: token_bucket` if a bucket is meant.",
 		},
 	}
 }

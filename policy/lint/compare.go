@@ -70,7 +70,7 @@ func (l *linter) compare() {
 }
 
 // uncaught warns of rules that do not bind requests without an entry which they count by,
-// where no other rule binds these requests.
+// where no other rule binds these requests in their place.
 func (l *linter) uncaught() {
 	// A rule with an open tariff, and one that callers name, cannot be relied on.
 	var catchers []*rule
@@ -87,10 +87,19 @@ func (l *linter) uncaught() {
 			continue
 		}
 		for _, p := range r.Per {
-			if !requires(r, p.Entry) && !l.caught(r, p.Entry, catchers, likely) {
-				l.aboutRule(r)(Uncaught, "it does not bind requests without %q, and no other rule does; add one for them, with match: { %s: absent }, or require the entry here, with match: { %s: present }, if they are to pass freely",
-					p.Entry, p.Entry, p.Entry)
+			if requires(r, p.Entry) {
+				continue
 			}
+			caught, total := l.caught(r, p.Entry, catchers, likely)
+			if caught {
+				continue
+			}
+			others := "no other rule does"
+			if total != nil {
+				others = fmt.Sprintf("the only other rules that do, such as %q, count all clients together", total.Name)
+			}
+			l.aboutField(r, "per")(Uncaught, "it does not bind requests without %q, and %s; add one for them, with match: { %s: absent }, or require the entry here, with match: { %s: present }, if they are to pass freely",
+				p.Entry, others, p.Entry, p.Entry)
 		}
 	}
 }
@@ -100,21 +109,53 @@ func requires(r *rule, entry string) bool {
 	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool { return c.Entry == entry && !c.Not })
 }
 
+// ofAll reports whether the rule counts all clients together: it counts by nothing, or only by
+// what clients choose with each request.
+func ofAll(r *rule) bool {
+	return !slices.ContainsFunc(r.Per, func(p policy.Part) bool { return !slices.Contains(chosen, p.Entry) })
+}
+
+// identifies reports whether an entry says who the client is, and may be lacking for that reason.
+// An address is there wherever requests come over a network.
+func identifies(entry string) bool { return entry != "ip" && !slices.Contains(chosen, entry) }
+
 // caught reports whether another rule binds the requests that the rule does not bind for
 // want of the entry. Other entries that the other rule counts by are taken to be there:
-// there is a warning about them as well. It reports true if the budget is used up.
-func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups) bool {
+// there is a warning about them as well. A limit for all clients together is no limit for each of
+// those that lack the entry, unless the rule is about them. Caught returns the first such rule, if
+// there is no other one. It reports true if the budget is used up.
+func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups) (caught bool, total *rule) {
 	if l.budget.spend(r, 1) {
-		return true
+		return true, nil
 	}
 	lacking := append(slices.Clip(r.match), absent(entry))
-	return slices.ContainsFunc(likely.implied(lacking), func(i int) bool {
+	caught = slices.ContainsFunc(likely.implied(lacking), func(i int) bool {
 		c := catchers[i]
 		// What bounds only what is in progress does not limit rates.
 		if c == r || r.Limits != nil && c.Limits == nil || slices.ContainsFunc(c.Per, func(p policy.Part) bool { return p.Entry == entry }) {
 			return l.budget.spend(r, 1)
 		}
-		return l.budget.spend(r, effort(lacking, c.match)) || implied(lacking, c.match)
+		if l.budget.spend(r, effort(lacking, c.match)) {
+			return true
+		}
+		if !implied(lacking, c.match) {
+			return false
+		}
+		if !ofAll(c) || ofAll(r) || !identifies(entry) || demandsAbsence(c, entry) {
+			return true
+		}
+		if total == nil {
+			total = c
+		}
+		return false
+	})
+	return caught, total
+}
+
+// demandsAbsence reports whether the rule's conditions demand that the entry not be there.
+func demandsAbsence(r *rule, entry string) bool {
+	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool {
+		return c.Entry == entry && c.Not && len(c.Equals)+len(c.Prefixes)+len(c.Networks)+len(c.Hashes) == 0
 	})
 }
 
@@ -192,7 +233,8 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 	if l.budget.spend(r, 1) {
 		return false
 	}
-	limits := withoutPenalties(r.Limits.Limits())
+	list := limitLists(r)[0]
+	limits := list.limits
 	told := make([]bool, len(limits))
 	found := 0
 	for _, i := range likely.implied(r.bound) {
@@ -216,13 +258,13 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 			if told[j] {
 				continue
 			}
-			by, why := makesUseless(other.Limits, &limits[j])
-			if why == "" || same && useless(&limits[j], by) != "" {
+			by, why := makesUseless(other.Limits, limits[j].Limit)
+			if why == "" || same && useless(limits[j].Limit, by) != "" {
 				continue
 			}
 			told[j] = true
 			found++
-			l.aboutRule(r)(Shadowed, "limit %q can never bind, because rule %q counts all its requests as well: %s", &limits[j], other.Name, why)
+			l.aboutField(r, list.at(limits[j]))(Shadowed, "limit %q can never bind, because rule %q counts all its requests as well: %s", limits[j], other.Name, why)
 		}
 		if found == len(limits) {
 			break

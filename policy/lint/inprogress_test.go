@@ -59,7 +59,7 @@ func TestRateless(t *testing.T) {
 	set, err := policy.New([]policy.Rule{
 		{Name: "one", InProgress: bound, Per: user},
 		{Name: "two", InProgress: bound, Per: user},
-		{Name: "all", InProgress: bound},
+		{Name: "none", InProgress: bound, Match: []policy.Condition{policy.Absent("user")}},
 		{Name: "rated", Limits: headgate.MustRule("rated", headgate.PerSecond(1)), Per: user},
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -13,29 +14,46 @@ import (
 // limitList is one of the lists of limits that a rule may bind a request with.
 type limitList struct {
 	where  string // what a warning puts before the limit
-	limits []headgate.Limit
+	field  string // what the list is called in the rule, by the words of policy.Mistake
+	limits []listedLimit
 }
+
+// listedLimit is a limit and its number in the list.
+type listedLimit struct {
+	*headgate.Limit
+	number int
+}
+
+// at is the field of the limit.
+func (l *limitList) at(limit listedLimit) string { return fmt.Sprintf("%s.%d", l.field, limit.number) }
 
 // limitLists returns all lists of the rule's limits.
 func limitLists(r *rule) []limitList {
 	var all []limitList
 	// Penalties limit no units, and nothing that is said of limits holds for them.
-	list := func(where string, limits *headgate.Rule) {
-		all = append(all, limitList{where, withoutPenalties(limits.Limits())})
+	list := func(where, field string, limits *headgate.Rule) {
+		one := limitList{where: where, field: field}
+		each := limits.Limits()
+		for i := range each {
+			if each[i].Algorithm != headgate.Penalty {
+				one.limits = append(one.limits, listedLimit{&each[i], i})
+			}
+		}
+		all = append(all, one)
 	}
 	if r.Tariff == nil {
-		list("", r.Limits)
+		list("", "limits", r.Limits)
 	} else {
 		for i := range r.Tariff.Tiers {
 			t := &r.Tariff.Tiers[i]
-			list(fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, policy.Quote(t.Value)), t.Limits)
+			list(fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, policy.Quote(t.Value)), fmt.Sprintf("tariff.%d", i), t.Limits)
 		}
 		if r.Tariff.Other != nil {
-			list(fmt.Sprintf("for every other %s, ", r.Tariff.Entry), r.Tariff.Other)
+			list(fmt.Sprintf("for every other %s, ", r.Tariff.Entry), "tariff.other", r.Tariff.Other)
 		}
 	}
 	for i := range r.Overrides {
-		list(fmt.Sprintf("in override %d, ", i+1), r.Overrides[i].Limits)
+		list(fmt.Sprintf("in override %d, ", i+1), fmt.Sprintf("overrides.%d.limits", i), r.Overrides[i].Limits)
 	}
 	return all
 }
@@ -46,21 +64,40 @@ func withoutPenalties(limits []headgate.Limit) []headgate.Limit {
 
 // limits warns of limits that can never bind. Of two limits that make each
 // other useless the later one is named.
-func limits(r *rule, warn warnFunc) {
+func (l *linter) limits(r *rule) {
 	for _, list := range limitLists(r) {
 		limits := list.limits
-		for i := range limits {
-			for j := range limits {
+		for i, limit := range limits {
+			for j, other := range limits {
 				if i == j {
 					continue
 				}
-				why := useless(&limits[j], &limits[i])
-				if why == "" || i < j && useless(&limits[i], &limits[j]) != "" {
+				why := useless(other.Limit, limit.Limit)
+				if why == "" || i < j && useless(limit.Limit, other.Limit) != "" {
 					continue
 				}
-				warn(NeverBinds, "%slimit %q can never bind: %s", list.where, &limits[i], why)
+				l.aboutField(r, list.at(limit))(NeverBinds, "%slimit %q can never bind: %s", list.where, limit, why)
 				break
 			}
+		}
+	}
+}
+
+// promised is from which period on the count of a limit is read as a promise: ten a second is a
+// rate, and five in a quarter of an hour is not. Up to a minute, rates are as common.
+const promised = time.Minute
+
+// defaultBuckets warns of token buckets for long periods that nobody has asked for: at first, a
+// bucket admits nearly twice its count within its period. A burst can only be meant for a bucket.
+func (l *linter) defaultBuckets(r *rule) {
+	for _, list := range limitLists(r) {
+		for _, limit := range list.limits {
+			field := list.at(limit)
+			if !r.Written[field].Default || limit.Algorithm != headgate.TokenBucket || limit.Burst != 0 || limit.Period <= promised || limit.Count < 2 {
+				continue
+			}
+			l.aboutField(r, field)(DefaultBucket, "%slimit %q has no algorithm, so it is a token bucket, which admits up to %d units in the first %s: %d at once, and then one more every %s; write algorithm: sliding_window if %d is a promise, or algorithm: token_bucket if this is meant",
+				list.where, limit, 2*limit.Count-1, headgate.FormatPeriod(limit.Period), limit.Count, headgate.FormatPeriod(limit.Period/time.Duration(limit.Count)), limit.Count)
 		}
 	}
 }

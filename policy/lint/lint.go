@@ -11,8 +11,8 @@
 // # How it works
 //
 // Most checks look at one thing: the limits of a rule (limits.go), the rest of a rule
-// (rule.go), the lists and the table of subjects (clients.go), and which rules replace each
-// other in a circle (circles.go).
+// (rule.go), the lists and the table of subjects (clients.go), the names of entries
+// (entries.go), and which rules replace each other in a circle (circles.go).
 //
 // Four checks compare rules with each other and with the lists (compare.go). To compare all
 // with all would take too long for ten thousand rules. Lists of conditions are therefore put
@@ -79,6 +79,7 @@ func All(s *policy.Set) []Warning {
 	l := newLinter(s)
 	l.lists()
 	l.subjects()
+	l.misspelt()
 	for i := range l.rules {
 		l.rule(&l.rules[i])
 	}
@@ -159,6 +160,9 @@ func (l *linter) about(name string, pos policy.Position) warnFunc {
 
 // aboutRule is about for a rule.
 func (l *linter) aboutRule(r *rule) warnFunc { return l.about(r.Name, r.Pos) }
+
+// aboutField is about for a part of a rule, by the words of policy.Mistake.
+func (l *linter) aboutField(r *rule, field string) warnFunc { return l.about(r.Name, r.At(field)) }
 
 // place is where a warning stands among the others.
 func (l *linter) place(w Warning) int {

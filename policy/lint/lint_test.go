@@ -136,6 +136,7 @@ func TestLintUncaught(t *testing.T) {
 	}
 	direct := ruleOf("direct", nil)
 	direct.Direct = true
+	all := ruleOf("all", nil)
 	for _, c := range []struct {
 		name  string
 		rules []policy.Rule
@@ -146,18 +147,24 @@ func TestLintUncaught(t *testing.T) {
 		{"presence is demanded", []policy.Rule{ruleOf("r", []policy.Condition{policy.Present("user")}, "user")}, nil},
 		{"a value is demanded", []policy.Rule{ruleOf("r", []policy.Condition{policy.Equal("user", "ada")}, "user")}, nil},
 		{"another value", []policy.Rule{ruleOf("r", []policy.Condition{policy.Not(policy.Equal("user", "ada"))}, "user")}, []string{"user"}},
-		{"one for all", []policy.Rule{login("user"), ruleOf("all", nil)}, nil},
+		{"one for all", []policy.Rule{login("user"), all}, []string{"user"}},
+		{"one for each route", []policy.Rule{login("user"), ruleOf("each", nil, "route"), all}, []string{"user"}},
+		{"one for all that lack it", []policy.Rule{login("user"), ruleOf("all", []policy.Condition{policy.Absent("user")})}, nil},
+		{"one for all but one value", []policy.Rule{login("user"), ruleOf("all", []policy.Condition{policy.Not(policy.Equal("user", "ada"))})}, []string{"user"}},
+		{"an address, and one for all", []policy.Rule{login("ip"), all}, nil},
+		{"one for each address", []policy.Rule{login("user"), ruleOf("each", nil, "ip"), all}, nil},
+		{"one for all, of what clients choose", []policy.Rule{login("host"), all}, nil},
 		{"the same entry", []policy.Rule{login("user"), ruleOf("all", nil, "user")}, []string{"user", "user"}},
 		{"absence", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Present("route")})}, nil},
 		{"absence and the route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Equal("route", "POST /", "GET /")})}, nil},
 		{"absence and the route's prefix", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Prefix("route", "POST ")})}, nil},
-		{"absence and not a route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("route", "GET /"))})}, nil},
+		{"absence and not a route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("route", "GET /"))}, "ip"), all}, nil},
 		{"absence and not this route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Not(policy.Prefix("route", "POST "))})}, []string{"user"}},
 		{"absence and another route", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Absent("user"), policy.Equal("route", "GET /")})}, []string{"user"}},
 		{"presence", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Present("user")})}, []string{"user"}},
 		{"another entry", []policy.Rule{login("user"), ruleOf("x", []policy.Condition{policy.Present("tenant")})}, []string{"user"}},
-		{"absence of another on both", []policy.Rule{ruleOf("r", []policy.Condition{policy.Absent("tenant")}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))})}, nil},
-		{"not, twice", []policy.Rule{ruleOf("r", []policy.Condition{policy.Not(policy.Equal("tenant", "t", "u"))}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))})}, nil},
+		{"absence of another on both", []policy.Rule{ruleOf("r", []policy.Condition{policy.Absent("tenant")}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))}, "ip"), all}, nil},
+		{"not, twice", []policy.Rule{ruleOf("r", []policy.Condition{policy.Not(policy.Equal("tenant", "t", "u"))}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))}, "ip"), all}, nil},
 		{"not, the other way", []policy.Rule{ruleOf("r", []policy.Condition{policy.Not(policy.Equal("tenant", "t"))}, "user"), ruleOf("x", []policy.Condition{policy.Not(policy.Equal("tenant", "t", "u"))})}, []string{"user"}},
 		{"direct rules catch nothing", []policy.Rule{login("user"), direct}, []string{"user"}},
 	} {

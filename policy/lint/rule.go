@@ -14,8 +14,9 @@ import (
 // rule warns of what one rule says by itself.
 func (l *linter) rule(r *rule) {
 	warn := l.aboutRule(r)
-	limits(r, warn)
-	costs(r, warn)
+	l.limits(r)
+	l.defaultBuckets(r)
+	l.costs(r)
 	inProgress(r, warn)
 	forgeableParts(r, warn)
 	openTariff(r, warn)
@@ -54,17 +55,17 @@ func dearest(r *rule) (cost int64, who string) {
 }
 
 // costs warns of limits that hold less than the dearest request costs.
-func costs(r *rule, warn warnFunc) {
+func (l *linter) costs(r *rule) {
 	cost, who := dearest(r)
 	such := ""
 	if r.Costs != nil {
 		such = "such "
 	}
 	for _, list := range limitLists(r) {
-		for i := range list.limits {
-			if l := &list.limits[i]; l.Capacity() < cost {
-				warn(NeverFits, "%slimit %q holds at most %d units but %s %d, so every %srequest is denied; raise the limit or its burst to %d, or lower the cost",
-					list.where, l, l.Capacity(), who, cost, such, cost)
+		for _, limit := range list.limits {
+			if limit.Capacity() < cost {
+				l.aboutField(r, list.at(limit))(NeverFits, "%slimit %q holds at most %d units but %s %d, so every %srequest is denied; raise the limit or its burst to %d, or lower the cost",
+					list.where, limit, limit.Capacity(), who, cost, such, cost)
 			}
 		}
 	}
@@ -153,12 +154,11 @@ func sharedLists(r *rule, warn warnFunc) {
 	if r.Tariff == nil || !slices.Contains(chosen, r.Tariff.Entry) {
 		return
 	}
-	var before []headgate.Limit
+	var before []listedLimit
 	for _, list := range limitLists(r) {
-		for i := range list.limits {
-			l := &list.limits[i]
-			for j := range before {
-				if o := &before[j]; *o != *l && shareCounter(o, l) {
+		for _, l := range list.limits {
+			for _, o := range before {
+				if *o.Limit != *l.Limit && shareCounter(o.Limit, l.Limit) {
 					warn(SharedLists, "limits %q and %q, for different values of %s, share a counter: what is admitted by one counts in the other; write a rule for each %s, with a condition on it",
 						o, l, r.Tariff.Entry, r.Tariff.Entry)
 					return

@@ -37,6 +37,8 @@ func Rooms() []Room {
 		{"internal/spelling", nil},
 		// The route of a request, by the patterns of a policy and that reading.
 		{"internal/routes", []string{".", "policy", "internal/spelling"}},
+		// The word that was meant by a misspelt one.
+		{"internal/closest", nil},
 		// The texts of errors for people.
 		{"internal/errtext", nil},
 		// What consumers of queues share: how tries end, and who may begin.
@@ -49,13 +51,13 @@ func Rooms() []Room {
 
 		{"algorithm", []string{"."}},
 		// What looks at a policy from outside. Matching and deciding know nothing of it.
-		{"policy/lint", []string{".", "policy"}},
+		{"policy/lint", []string{".", "internal/closest", "policy"}},
 		{"policy/explain", []string{".", "internal/errtext", "policy"}},
 		{"policy/footprint", []string{".", "policy"}},
 		{"policy/nested", []string{".", "internal/errtext", "policy", "policy/explain"}},
 		// What keeps the bounds of a policy.
 		{"policy/inprogress", []string{".", "policy", "flow", "store"}},
-		{"policy", []string{"."}},
+		{"policy", []string{".", "internal/closest"}},
 		// Gates know neither rules nor doors, and each kind of gate only the vocabulary.
 		{"flow", []string{".", "store"}},
 
@@ -81,7 +83,7 @@ func Rooms() []Room {
 
 		// The types of a gateway file, which the gateway's options are made of.
 		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/spelling", "internal/routes"}},
-		{"config", []string{".", "internal/errtext", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
+		{"config", []string{".", "internal/closest", "internal/errtext", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
 
 		// What answers questions about limits from logs and from measurement.
 		{"tune/accesslog", nil},

@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/headgate/headgate/internal/closest"
+)
+
+// MaxDeclared is how many entries [WithEntries] may name.
+const MaxDeclared = 1000
+
+// doorEntries are the entries that some door fills in by itself, and those that identify callers
+// by convention. Which door fills in which of them stands in docs/rules.md.
+var doorEntries = []string{"api_key", "authorization", "domain", "host", "ip", "method", "path", "route", "service", "token", "user"}
+
+// WithEntries names the entries that requests bring besides those which the doors fill in. With
+// it, a rule or a list that looks at any other entry is a mistake. Without it, any name will do,
+// because callers may send entries of any name: a misspelt one then holds for no request.
+func WithEntries(entries ...string) Option {
+	return func(o *options) { o.declared = append(o.declared, entries...) }
+}
+
+// Declared returns the entries of [WithEntries], in the order given. The slice is shared and must
+// not be changed.
+func (s *Set) Declared() []string { return s.options.declared }
+
+// KnownEntries returns the names that an entry of a request is known to have, in their order: those
+// that doors fill in, those declared with [WithEntries], further secret ones, and those that the
+// table of subjects adds.
+func (s *Set) KnownEntries() []string { return s.options.knownEntries() }
+
+func (o *options) knownEntries() []string {
+	all := slices.Concat(doorEntries, o.declared, o.secrets, o.subjects.Names())
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Mention is one place in a set that looks at an entry.
+type Mention struct {
+	// Entry is the entry's name.
+	Entry string
+	// Rule is the rule that looks at it, or nil if it is a list or the table of subjects.
+	Rule *Rule
+	// Field is where in the rule or in the options that is, in the words of [Mistake.Field].
+	Field string
+	// Pos is where that was written.
+	Pos Position
+
+	index int // of the rule; -1 without one
+}
+
+// Mentions returns all places that look at an entry: of the rules, the deny list, the allow list
+// and the table of subjects, in this order.
+func (s *Set) Mentions() iter.Seq[Mention] { return mentions(s.rules, &s.options) }
+
+func mentions(rules []Rule, o *options) iter.Seq[Mention] {
+	return func(yield func(Mention) bool) {
+		more := true
+		for i := range rules {
+			r := &rules[i]
+			r.eachEntry(func(field, entry string) {
+				more = more && yield(Mention{entry, r, field, r.At(field), i})
+			})
+			if !more {
+				return
+			}
+		}
+		for _, list := range []struct {
+			name    string
+			entries []ListEntry
+		}{{"deny", o.deny}, {"allow", o.allow}} {
+			for i := range list.entries {
+				e := &list.entries[i]
+				for j := range e.Match {
+					if !yield(Mention{e.Match[j].Entry, nil, fmt.Sprintf("%s.%d.match.%d", list.name, i, j), e.Pos, -1}) {
+						return
+					}
+				}
+			}
+		}
+		if o.subjects != nil {
+			yield(Mention{o.subjects.By, nil, "subjects", Position{}, -1})
+		}
+	}
+}
+
+// eachEntry calls f for each entry that the rule looks at, with the field that does.
+func (r *Rule) eachEntry(f func(field, entry string)) {
+	for i := range r.Match {
+		f(fmt.Sprintf("match.%d", i), r.Match[i].Entry)
+	}
+	for i := range r.Per {
+		f(fmt.Sprintf("per.%d", i), r.Per[i].Entry)
+	}
+	if r.Tariff != nil {
+		f("tariff", r.Tariff.Entry)
+	}
+	if r.InProgress != nil && r.InProgress.Entry != "" {
+		f("in_progress", r.InProgress.Entry)
+	}
+	if r.Costs != nil {
+		f("cost", r.Costs.Entry)
+	}
+	for i := range r.Overrides {
+		for j := range r.Overrides[i].Match {
+			f(fmt.Sprintf("overrides.%d.match.%d", i, j), r.Overrides[i].Match[j].Entry)
+		}
+	}
+}
+
+// undeclared returns the mentions of entries that no request has, if the options say which there
+// are.
+func (o *options) undeclared(rules []Rule) (mistakes []Mistake) {
+	if len(o.declared) == 0 {
+		return nil
+	}
+	known := o.knownEntries()
+	for m := range mentions(rules, o) {
+		// What is no name was told already.
+		if _, ok := slices.BinarySearch(known, m.Entry); ok || checkEntryName(m.Entry) != "" {
+			continue
+		}
+		one := Mistake{Index: m.index, Field: m.Field, Pos: m.Pos}
+		if m.Rule != nil {
+			one.Rule = m.Rule.Name
+		}
+		advice := "if it is right, add it to entries"
+		if word := closest.Word(m.Entry, known); word != "" {
+			advice = fmt.Sprintf("did you mean %q? If not, add it to entries", word)
+		}
+		one.Text = fmt.Sprintf("the entry %q is not known: no door fills it in, and it is not among the policy's entries; %s", m.Entry, advice)
+		mistakes = append(mistakes, one)
+	}
+	return mistakes
+}
+
+// Entries are the names of all entries of a request that the set may look at, in
+// their order: whoever makes descriptors need not find others.
+func (s *Set) Entries() []string {
+	names := make(map[string]bool)
+	for m := range s.Mentions() {
+		names[m.Entry] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
