@@ -13,7 +13,7 @@ import (
 func (s *Server) enter(c *Call) (*admission.Passage[*Call], error) {
 	a := s.calls.Try(c.ctx, c, 0)
 	if a.Outcome == admission.Passed {
-		s.tell(c, &a.Verdict)
+		s.tell(c, a)
 	}
 	p, err := a.Passage, s.answer(c, a)
 	a.Free()

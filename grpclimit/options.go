@@ -172,6 +172,13 @@ func Policy(set *policy.Set) Option {
 	return func(s *settings) { s.AddPolicy(set) }
 }
 
+// PolicyFrom is [Policy] for a policy that changes while it is in use: [policy.Source.Swap] puts
+// another set in force, unless its rules look at an entry that nothing finds or have the name of
+// a rule of a [Limit]. A call that has begun ends by the set that it began with.
+func PolicyFrom(source *policy.Source) Option {
+	return func(s *settings) { s.AddSource("PolicyFrom", source) }
+}
+
 // InProgress sets what has the permits of the policy's bounds on what is in progress, so
 // that servers which are given the same one count together. Without it a [Server] counts
 // by itself. A call is in progress until its handler returns, a stream too.

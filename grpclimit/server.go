@@ -31,7 +31,7 @@ func NewServer(store headgate.Store, options ...Option) (*Server, error) {
 	for _, o := range options {
 		o(s)
 	}
-	limited := len(s.limits)+len(s.messageLimits) > 0 || s.Policy != nil
+	limited := len(s.limits)+len(s.messageLimits) > 0 || s.Source != nil
 	if store == nil && (limited || s.through == nil) {
 		s.Bad("store", "the store is nil")
 	}

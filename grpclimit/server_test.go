@@ -491,7 +491,7 @@ func TestMistakes(t *testing.T) {
 			[]Option{Limit(Key{}), Limit(Everyone(), nil, one("a")), MessageLimit(ByIP(), one("a")), Limit(ByFunc("bad name", nil), one("b"))},
 			[]string{"Limit 1 has an empty Key", "Limit 1 has no rule", "Limit 2 has a nil rule", `MessageLimit 1: the rule "a" is there already`, "bad name", "needs a function"},
 		},
-		"policy": {stopped(), []Option{Policy(nil), Policy(set), Policy(set)}, []string{"the set is nil", "twice", "entries path"}},
+		"policy": {stopped(), []Option{Policy(nil), Policy(set), Policy(set)}, []string{"the set is nil", "already", "entries path"}},
 		"functions": {
 			stopped(),
 			[]Option{Limit(Everyone(), one("a")), Cost(nil), MessageCost(nil), Settle(nil), Describe(nil), OnDenied(nil)},

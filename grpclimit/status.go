@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
@@ -122,11 +123,11 @@ func newStatus(code codes.Code, reason, text string, details ...protoadapt.Messa
 }
 
 // headers are those of the dialect, as metadata has them.
-func (s *Server) headers(v *headgate.Verdict) metadata.MD {
+func (s *Server) headers(v *headgate.Verdict, rules *policy.Set) metadata.MD {
 	h := make(map[string][]string, 4)
 	notice.WriteHeaders(h, s.dialect, v)
-	if s.Policy != nil {
-		notice.WriteWarning(h, s.dialect, v, s.Policy)
+	if rules != nil {
+		notice.WriteWarning(h, s.dialect, v, rules)
 	}
 	delete(h, "Cache-Control") // Nothing caches answers of gRPC.
 	if len(h) == 0 {
@@ -153,8 +154,8 @@ func lower(name string) string {
 }
 
 // tell tells the client of an admitted call its limits.
-func (s *Server) tell(c *Call, v *headgate.Verdict) {
-	if md := s.headers(v); md != nil {
+func (s *Server) tell(c *Call, a *admission.Attempt[*Call]) {
+	if md := s.headers(&a.Verdict, a.Rules); md != nil {
 		// It fails only if the headers are sent already, by what stands before
 		// this interceptor.
 		_ = grpc.SetHeader(c.ctx, md)
@@ -168,7 +169,7 @@ func (s *Server) setHeader(c *Call, key, value string) {
 // setTrailer tells the client of a denied call its limits: with the error, and when
 // messages have been sent already too.
 func (s *Server) setTrailer(c *Call, v *headgate.Verdict) {
-	if md := s.headers(v); md != nil {
+	if md := s.headers(v, nil); md != nil {
 		_ = grpc.SetTrailer(c.ctx, md) // It fails only outside of a call.
 	}
 }

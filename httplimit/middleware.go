@@ -50,8 +50,8 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, a *admission
 	switch a.Outcome {
 	case admission.Passed:
 		WriteHeaders(w.Header(), m.dialect, &a.Verdict)
-		if m.Policy != nil {
-			notice.WriteWarning(w.Header(), m.dialect, &a.Verdict, m.Policy)
+		if a.Rules != nil {
+			notice.WriteWarning(w.Header(), m.dialect, &a.Verdict, a.Rules)
 		}
 	case admission.Open:
 		if m.unenforced != "" {

@@ -237,7 +237,7 @@ func TestMistakesAtOnce(t *testing.T) {
 	for _, want := range []string{
 		"the store is nil", "Limit 1 has an empty Key", "Limit 2 has no rule", "Limit 3 has a nil rule", `Limit 3: the rule "rule" is there already`,
 		`Limit 4: the rule "mine" is there already`, "Limit 5 has an empty Key", `entry "user" needs a function`, `"x y"`, `entry "tenant" is found in two ways`,
-		`entry "ip" is already part 1`, "Policy: the set is nil", "Policy is given twice", "every address", "IPv6Prefix is 129", "APIKeyHeaders needs", `APIKeyHeaders: ""`,
+		`entry "ip" is already part 1`, "Policy: the set is nil", "Policy: a policy is given already", "every address", "IPv6Prefix is 129", "APIKeyHeaders needs", `APIKeyHeaders: ""`,
 		"the hash key has 5 bytes", "HashKey is empty", "Route needs", "Cost needs", "OnMissing: choice 9", "OnStoreError: choice 9", `UnenforcedHeader: "a b"`,
 		"dialect 9", "MaxDelay is -1ns", "OnDenied needs", "Describe needs",
 	} {

@@ -124,6 +124,13 @@ func Policy(set *policy.Set) Option {
 	return func(s *settings) { s.AddPolicy(set) }
 }
 
+// PolicyFrom is [Policy] for a policy that changes while it is in use: [policy.Source.Swap] puts
+// another set in force, unless its rules look at an entry that nothing finds or have the name of
+// a rule of a [Limit]. A request that has begun ends by the set that it began with.
+func PolicyFrom(source *policy.Source) Option {
+	return func(s *settings) { s.AddSource("PolicyFrom", source) }
+}
+
 // InProgress sets what has the permits of the policy's bounds on what is in progress, so
 // that middlewares which are given the same one count together. Without it a middleware
 // counts by itself.
@@ -336,7 +343,7 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 	for _, opt := range opts {
 		opt(s)
 	}
-	limited := len(s.limits) > 0 || s.Policy != nil
+	limited := len(s.limits) > 0 || s.Source != nil
 	if store == nil && (limited || s.through == nil) {
 		s.Bad("store", "the store is nil")
 	}

@@ -150,7 +150,7 @@ func TestOutcomes(t *testing.T) {
 				store, _ = stopped()
 			}
 			o := options(store, &log)
-			o.Policy = lists
+			o.AddPolicy(lists)
 			if tt.with != nil {
 				tt.with(o)
 			}
@@ -303,7 +303,7 @@ func TestPassage(t *testing.T) {
 			store, _ := stopped()
 			var log told
 			o := options(store, &log)
-			o.Policy = set
+			o.AddPolicy(set)
 			g := gate(t, o, Group[string]{UsesPolicy: true, Settles: tt.settles, Cost: func(string) int64 { return 10 }})
 			a := g.Try(t.Context(), "a request", 0)
 			p := a.Passage

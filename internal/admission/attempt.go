@@ -62,8 +62,11 @@ type Attempt[R any] struct {
 	Passage *Passage[R]
 	// Charge has the verdict, for Passed and Denied.
 	Charge
+	// Rules is the policy that the request is decided by, throughout; nil if there is none.
+	Rules *policy.Set
 
 	gate   *Gate[R]
+	needed []Fact[R]
 	facts  policy.Descriptor
 	bounds []policy.Bound
 	held   []flow.Permit
@@ -74,6 +77,11 @@ type Attempt[R any] struct {
 // as it may wait.
 func (g *Gate[R]) Try(ctx context.Context, r R, wait time.Duration) *Attempt[R] {
 	a := g.pool.Get().(*Attempt[R])
+	now := g.now.Load()
+	a.needed = now.facts
+	if g.group.UsesPolicy {
+		a.Rules = now.rules
+	}
 	if a.Outcome = a.enter(ctx, r); a.Outcome == Passed {
 		a.Outcome = a.decide(ctx, r, wait)
 	}
@@ -118,6 +126,7 @@ func (a *Attempt[R]) Free() {
 	clear(a.held)
 	a.held, a.bounds, a.Refusal = a.held[:0], nil, nil
 	a.Entry, a.Why, a.Err, a.Rejection, a.Passage, a.load = "", "", nil, nil, nil, Load{}
+	a.Rules, a.needed = nil, nil
 	a.Reset()
 	a.gate.pool.Put(a)
 }
@@ -180,8 +189,8 @@ func (a *Attempt[R]) charge(ctx context.Context, r R, wait time.Duration) Outcom
 	if len(a.Checks) == 0 {
 		return Passed
 	}
-	if a.Ledger != nil && a.gate.rules != nil {
-		a.Terms.For = a.gate.rules.Term(a.Checks)
+	if a.Ledger != nil && a.Rules != nil {
+		a.Terms.For = a.Rules.Term(a.Checks)
 	}
 	return a.take(ctx, r, wait)
 }
@@ -200,8 +209,8 @@ func costError(option string, cost int64) error {
 func (a *Attempt[R]) find(r R) (facts policy.Descriptor, legible bool) {
 	g := a.gate
 	a.facts = a.facts[:0]
-	for i := range g.facts {
-		f := &g.facts[i]
+	for i := range a.needed {
+		f := &a.needed[i]
 		if f.Unclear != nil {
 			if a.Why = f.Unclear(r); a.Why != "" {
 				a.Entry = f.Name
@@ -240,10 +249,10 @@ func (a *Attempt[R]) bind(r R, facts policy.Descriptor, cost int64) Outcome {
 			return Broken
 		}
 	}
-	if g.rules == nil {
+	if a.Rules == nil {
 		return Passed
 	}
-	found, err := g.rules.Decide(facts, cost, a.Checks)
+	found, err := a.Rules.Decide(facts, cost, a.Checks)
 	switch {
 	case err != nil:
 		a.Err = err
@@ -327,11 +336,11 @@ func (a *Attempt[R]) take(ctx context.Context, r R, wait time.Duration) Outcome 
 // warn tells the hook which limits of an admitted request warn.
 func (a *Attempt[R]) warn(r R) {
 	g := a.gate
-	if g.rules == nil || g.Hooks.Soft == nil || !g.rules.Warns() {
+	if a.Rules == nil || g.Hooks.Soft == nil || !a.Rules.Warns() {
 		return
 	}
 	for i := range a.Verdict.Decisions {
-		if d := &a.Verdict.Decisions[i]; d.Allowed && g.rules.Soft(d) {
+		if d := &a.Verdict.Decisions[i]; d.Allowed && a.Rules.Soft(d) {
 			g.Hooks.Soft(r, *d)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -73,19 +74,18 @@ type Binding[R any] struct {
 type compiler[R any] struct {
 	*Options[R]
 	taken   map[string]bool // names of rules
-	needed  map[string]bool // entries that some rule looks at
+	bound   map[string]bool // names of the bindings' rules
+	needed  map[string]bool // entries that the bindings need
 	told    map[string]bool // mistakes that concern all bindings, and are told once
 	sources []*Fact[R]
+	facts   []Fact[R] // all that can be found, the first of each name
 }
 
 func newCompiler[R any](o *Options[R]) *compiler[R] {
-	c := &compiler[R]{Options: o, taken: make(map[string]bool), needed: make(map[string]bool), told: make(map[string]bool), sources: slices.Clone(o.Facts)}
-	if o.Policy != nil {
-		for _, r := range o.Policy.Rules() {
+	c := &compiler[R]{Options: o, taken: make(map[string]bool), bound: make(map[string]bool), needed: make(map[string]bool), told: make(map[string]bool), sources: slices.Clone(o.Facts)}
+	if o.Source != nil {
+		for _, r := range o.Source.Set().Rules() {
 			c.taken[r.Name] = true
-		}
-		for _, name := range o.Policy.Entries() {
-			c.needed[name] = true
 		}
 	}
 	if o.Missing == CountMissingByIP {
@@ -120,7 +120,7 @@ func (c *compiler[R]) compile(option string, bindings []Binding[R]) *policy.Set 
 				c.Bad(option, "%s %d: the rule %q is there already; counters are kept under the name, so give each rule its own", option, i+1, r.Name())
 				continue
 			}
-			c.taken[r.Name()] = true
+			c.taken[r.Name()], c.bound[r.Name()] = true, true
 			rules = append(rules, policy.Rule{Limits: r, Per: b.Key.parts(c.Address, c.IPv6Bits)})
 		}
 	}
@@ -152,10 +152,9 @@ func (c *compiler[R]) compile(option string, bindings []Binding[R]) *policy.Set 
 	return set
 }
 
-// facts returns, once all bindings are compiled, the facts that some rule needs: the first
-// of each name, with the functions that find it.
-func (c *compiler[R]) facts() []Fact[R] {
-	var chosen []Fact[R]
+// findFacts collects, once all bindings are compiled, the facts that there are: the first of each
+// name, with the functions that find it.
+func (c *compiler[R]) findFacts() {
 	byName := make(map[string]*Fact[R])
 	for _, f := range append(slices.Clip(c.sources), c.Known...) {
 		found := c.Found(f)
@@ -165,37 +164,80 @@ func (c *compiler[R]) facts() []Fact[R] {
 		switch first := byName[f.Name]; {
 		case first == nil:
 			byName[f.Name] = f
-			if c.needed[f.Name] || c.Describe != nil {
-				chosen = append(chosen, found)
-			}
+			c.facts = append(c.facts, found)
 		case first != f && !slices.Contains(c.Known, f):
 			c.Bad("Fact", "the entry %q is found in two ways; make its Key or Fact once", f.Name)
 		}
 	}
-	if c.Describe == nil && c.Policy != nil {
-		c.unknown(byName)
-	}
-	return chosen
 }
 
-// unknown reports entries that the policy's rules need and nothing provides: such a
-// rule would never bind, or always, which is not what it says.
-func (c *compiler[R]) unknown(byName map[string]*Fact[R]) {
+// inForce is a policy with what follows from it, which changes with it at once.
+type inForce[R any] struct {
+	rules *policy.Set // nil if there is none
+	facts []Fact[R]   // that some rule needs
+}
+
+// inForce returns what follows from a set, or from none.
+func (c *compiler[R]) inForce(set *policy.Set) *inForce[R] {
+	needed := make(map[string]bool)
+	if set != nil {
+		for _, name := range set.Entries() {
+			needed[name] = true
+		}
+	}
+	unneeded := func(f Fact[R]) bool { return !c.needed[f.Name] && !needed[f.Name] && c.Describe == nil }
+	return &inForce[R]{set, slices.DeleteFunc(slices.Clone(c.facts), unneeded)}
+}
+
+// follow puts the policy of the source in force, and each one that comes after it.
+func (c *compiler[R]) follow(now *atomic.Pointer[inForce[R]]) {
+	c.check(c.Source.Set(), &c.Problems)
+	if len(c.Problems) > 0 {
+		return
+	}
+	err := c.Source.Use(func(set *policy.Set) (func(), error) {
+		var problems headgate.Problems
+		for _, r := range set.Rules() {
+			if c.bound[r.Name] {
+				problems.Add("Policy", "the rule %q is one that the program has made as well; counters are kept under the name, so give each rule its own", r.Name)
+			}
+		}
+		c.check(set, &problems)
+		next := c.inForce(set)
+		return func() {
+			// Check has found nothing against it.
+			_ = c.Keeper.Use(set)
+			now.Store(next)
+		}, problems.Err("policy")
+	})
+	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
+		c.Problems = append(c.Problems, invalid.Problems...) // The set has changed meanwhile.
+	}
+}
+
+// check reports why a policy cannot be kept to. Rules that look at an entry which nothing provides
+// would never bind, or always, which is not what they say.
+func (c *compiler[R]) check(set *policy.Set, problems *headgate.Problems) {
+	if invalid, ok := errors.AsType[*headgate.InvalidError](c.Keeper.Check(set)); ok {
+		problems.Add("Policy", "Policy: %s", invalid.Problems)
+	}
+	if c.Describe != nil {
+		return
+	}
 	var unknown, provided []string
-	tabled := c.Policy.Subjects().Names()
-	for name := range c.needed {
-		if byName[name] == nil && !slices.Contains(tabled, name) {
+	for i := range c.facts {
+		provided = append(provided, c.facts[i].Name)
+	}
+	tabled := set.Subjects().Names()
+	for _, name := range set.Entries() {
+		if !slices.Contains(provided, name) && !slices.Contains(tabled, name) {
 			unknown = append(unknown, name)
 		}
 	}
 	if len(unknown) == 0 {
 		return
 	}
-	for name := range byName {
-		provided = append(provided, name)
-	}
-	slices.Sort(unknown)
 	slices.Sort(provided)
-	c.Bad("Policy", "the policy's rules need the entries %s, which nothing finds (there are %s); add a Fact for each",
+	problems.Add("Policy", "the policy's rules need the entries %s, which nothing finds (there are %s); add a Fact for each",
 		strings.Join(unknown, ", "), strings.Join(provided, ", "))
 }

@@ -34,7 +34,7 @@ func TestCompile(t *testing.T) {
 	own := &Fact[string]{Name: "user", Find: func(string) string { return "my own" }}
 	late := &Fact[string]{Name: "late"} // found by options
 	o := &Options[string]{
-		Policy: set, Facts: []*Fact[string]{own}, Known: []*Fact[string]{ip, user, other, late}, Address: other, IPv6Bits: 48,
+		Source: policy.NewSource(set), Facts: []*Fact[string]{own}, Known: []*Fact[string]{ip, user, other, late}, Address: other, IPv6Bits: 48,
 		HashKey: []byte(strings.Repeat("k", policy.MinHashKey)), Missing: CountMissingByIP,
 		Finders: map[*Fact[string]]Fact[string]{late: *entry("late")},
 	}
@@ -49,7 +49,8 @@ func TestCompile(t *testing.T) {
 	if err != nil || len(checks) != 2 || checks[0].Key != "2001:db8:1::/48|anna" || checks[1].Key != "" {
 		t.Errorf("%v, %v", checks, err)
 	}
-	facts := c.facts()
+	c.findFacts()
+	facts := c.inForce(set).facts
 	if got := names(facts); !slices.Equal(got, []string{"user", "ip", "late", "other"}) || facts[0].Find("user=me") != "my own" || facts[2].Find("late=7") != "7" {
 		t.Errorf("chosen are %v", got)
 	}
@@ -69,7 +70,7 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &Options[string]{Policy: set, Known: []*Fact[string]{entry("ip")}, HashKey: []byte("short"), Missing: 9, Failure: 9, MaxDelay: -1}
+	o := &Options[string]{Source: policy.NewSource(set), Known: []*Fact[string]{entry("ip")}, HashKey: []byte("short"), Missing: 9, Failure: 9, MaxDelay: -1}
 	var groups []Group[string]
 	for _, option := range []string{"Limit", "MessageLimit"} {
 		groups = append(groups, Group[string]{Option: option, Bindings: []Binding[string]{

@@ -2,11 +2,13 @@ package admission
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // Group are the settings of one gate, in addition to the options of all gates.
@@ -18,7 +20,7 @@ type Group[R any] struct {
 	// option that has set it.
 	Cost       func(R) int64
 	CostOption string
-	// UsesPolicy makes the rules of [Options.Policy] bind as well.
+	// UsesPolicy makes the rules of [Options.Source] bind as well.
 	UsesPolicy bool
 	// Gate bounds the work in progress; nil means no bound. Describe returns the request for the
 	// gate, and false if the request does not have to pass the gate.
@@ -28,29 +30,28 @@ type Group[R any] struct {
 	Settles bool
 }
 
-// Gate decides on requests. It is immutable and safe for concurrent use; make it with
-// [New].
+// Gate decides on requests. It is safe for concurrent use, and nothing of it changes but what is
+// in force; make it with [New].
 type Gate[R any] struct {
 	*Options[R]
 	group Group[R]
 	own   *policy.Set // the bindings
-	rules *policy.Set // the policy, if it binds here
-	facts []Fact[R]   // that some rule needs
-	pool  sync.Pool   // of *Attempt[R]
+	now   *atomic.Pointer[inForce[R]]
+	pool  sync.Pool // of *Attempt[R]
 }
 
 // New returns a gate for each group, in their order. If the options have Problems afterwards, the
 // gates must not be used.
 func New[R any](o *Options[R], groups ...Group[R]) []*Gate[R] {
 	o.check()
-	o.keep()
+	if o.Source != nil && o.Keeper == nil {
+		o.Keeper = inprogress.New(inprogress.Options{})
+	}
 	c := newCompiler(o)
+	now := new(atomic.Pointer[inForce[R]])
 	gates := make([]*Gate[R], len(groups))
 	for i, group := range groups {
-		g := &Gate[R]{Options: o, group: group, own: c.compile(group.Option, group.Bindings)}
-		if group.UsesPolicy {
-			g.rules = o.Policy
-		}
+		g := &Gate[R]{Options: o, group: group, now: now, own: c.compile(group.Option, group.Bindings)}
 		charge := Charge{Store: o.Store, Failure: o.Failure, MaxDelay: o.MaxDelay, Sleep: o.Sleep}
 		if group.Settles {
 			if ledger, ok := o.Store.(headgate.Ledger); ok {
@@ -68,15 +69,18 @@ func New[R any](o *Options[R], groups ...Group[R]) []*Gate[R] {
 		}
 		gates[i] = g
 	}
-	facts := c.facts()
-	for _, g := range gates {
-		g.facts = facts
+	c.findFacts()
+	now.Store(c.inForce(nil))
+	if o.Source != nil {
+		c.follow(now)
 	}
 	return gates
 }
 
 // Limits reports whether the gate has anything to limit by.
-func (g *Gate[R]) Limits() bool { return len(g.group.Bindings) > 0 || g.rules != nil }
+func (g *Gate[R]) Limits() bool {
+	return len(g.group.Bindings) > 0 || g.group.UsesPolicy && g.Source != nil
+}
 
 func (g *Gate[R]) missing(r R, entry string) {
 	if g.Hooks.Missing != nil {

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -67,8 +66,8 @@ func (f Failure) admits(checks []headgate.Check) bool {
 // must not be changed after [New].
 type Options[R any] struct {
 	Store headgate.Store
-	// Policy is rules that bind by the facts; nil for none.
-	Policy *policy.Set
+	// Source has rules that bind by the facts; nil for none.
+	Source *policy.Source
 	// Keeper has the permits of the policy's bounds on what is in progress; nil for one
 	// that nobody else uses.
 	Keeper *inprogress.Keeper
@@ -138,29 +137,25 @@ func (o *Options[R]) Needs(option string, given bool) {
 	}
 }
 
-// AddPolicy sets the policy, which can be done once.
+// AddPolicy sets a policy that does not change.
 func (o *Options[R]) AddPolicy(set *policy.Set) {
-	switch {
-	case set == nil:
+	if set == nil {
 		o.Bad("Policy", "Policy: the set is nil")
-	case o.Policy != nil:
-		o.Bad("Policy", "Policy is given twice; put all rules into one set")
-	}
-	o.Policy = set
-}
-
-// keep has the bounds of the policy kept.
-func (o *Options[R]) keep() {
-	if o.Policy == nil || !o.Policy.Bounds() {
 		return
 	}
-	if o.Keeper == nil {
-		o.Keeper = inprogress.New(inprogress.Options{})
+	o.AddSource("Policy", policy.NewSource(set))
+}
+
+// AddSource sets where the policy comes from, which can be done once. The option is the one that
+// says it.
+func (o *Options[R]) AddSource(option string, source *policy.Source) {
+	switch {
+	case source == nil:
+		o.Bad(option, "%s: the source is nil; make one with policy.NewSource", option)
+	case o.Source != nil:
+		o.Bad(option, "%s: a policy is given already; put all rules into one set", option)
 	}
-	err := o.Keeper.Use(o.Policy)
-	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
-		o.Bad("Policy", "Policy: %s", invalid.Problems)
-	}
+	o.Source = source
 }
 
 // SetHashKey sets the hash key of the bindings.

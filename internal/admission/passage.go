@@ -42,7 +42,7 @@ type Passage[R any] struct {
 func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 	g := a.gate
 	reserved := a.Reservation.ID != ""
-	charges := a.Outcome == Passed && (reserved || g.rules != nil && g.rules.Awaits(a.Checks))
+	charges := a.Outcome == Passed && (reserved || a.Rules != nil && a.Rules.Awaits(a.Checks))
 	if !charges && len(a.held) == 0 && !a.load.Permit.Held() {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (a *Attempt[R]) newPassage(ctx context.Context, r R) *Passage[R] {
 	p := &Passage[R]{gate: g, ctx: ctx, request: r, permits: slices.Clone(a.held), permit: a.load.Permit, settles: reserved}
 	p.said.Store(-1)
 	if charges {
-		kept := &charged{Charge{Store: a.Store, Ledger: a.Ledger, Reservation: a.Reservation}, g.rules}
+		kept := &charged{Charge{Store: a.Store, Ledger: a.Ledger, Reservation: a.Reservation}, a.Rules}
 		if !reserved {
 			kept.Checks = a.Charged()
 		}

@@ -177,9 +177,18 @@ func (k *Keeper) find(r *policy.Rule) (*kept, error) {
 // Give every permit back when the request has ended. If the request may come by a second
 // time within itself, or holds shared permits, use the context of [Context] for it.
 func (k *Keeper) Enter(ctx context.Context, bounds []policy.Bound, dst []flow.Permit) ([]flow.Permit, error) {
+	return k.enterAll(ctx, bounds, dst, true)
+}
+
+// TryEnter is Enter without waiting, whatever the rules say.
+func (k *Keeper) TryEnter(ctx context.Context, bounds []policy.Bound, dst []flow.Permit) ([]flow.Permit, error) {
+	return k.enterAll(ctx, bounds, dst, false)
+}
+
+func (k *Keeper) enterAll(ctx context.Context, bounds []policy.Bound, dst []flow.Permit, wait bool) ([]flow.Permit, error) {
 	n := len(dst)
 	for i := range bounds {
-		permit, err := k.enter(ctx, &bounds[i])
+		permit, err := k.enter(ctx, &bounds[i], wait)
 		if err != nil {
 			Leave(dst[n:], flow.Unused)
 			clear(dst[n:])
@@ -192,7 +201,7 @@ func (k *Keeper) Enter(ctx context.Context, bounds []policy.Bound, dst []flow.Pe
 	return dst, nil
 }
 
-func (k *Keeper) enter(ctx context.Context, b *policy.Bound) (flow.Permit, error) {
+func (k *Keeper) enter(ctx context.Context, b *policy.Bound, wait bool) (flow.Permit, error) {
 	one, err := k.find(b.Rule)
 	if err != nil {
 		return flow.Permit{}, err
@@ -207,7 +216,7 @@ func (k *Keeper) enter(ctx context.Context, b *policy.Bound) (flow.Permit, error
 		gate = one.all
 	}
 	ask := gate.TryAcquire
-	if !b.Shadow && one.mayWait.Load() {
+	if wait && !b.Shadow && one.mayWait.Load() {
 		ask, began = gate.Acquire, time.Now()
 	}
 	permit, err := ask(ctx, r)

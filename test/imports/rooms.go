@@ -78,6 +78,7 @@ func Rooms() []Room {
 		{"httplimit/httplimittest", []string{".", "policy", "policy/inprogress", "flow", "httplimit", "store/memory"}},
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
+		{"joblimit", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/notice"}},
 		{"contrib/*", append([]string{"httplimit", "internal/attempt", "internal/dispatch"}, adapter...)},
 		{"telemetry/*", []string{".", "internal/errtext", "policy", "policy/inprogress", "flow"}},
 
