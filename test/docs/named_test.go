@@ -1,0 +1,93 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/test/imports"
+)
+
+// text is the text of a page, by its path in docs.
+func text(t *testing.T, path string) string {
+	t.Helper()
+	root, _, err := imports.Workspace(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(root, "docs", filepath.FromSlash(path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// Each field of a policy file and of a gateway file is in the page that explains them. The
+// gateway's page leaves conditions to that of rules.
+func TestFieldsAreExplained(t *testing.T) {
+	field := regexp.MustCompile("(?m)^\\| `(\\w+)`")
+	rules := text(t, "rules.md")
+	for reference, explained := range map[string]string{"policy-fields.md": rules, "gateway-fields.md": rules + text(t, "gateway.md")} {
+		all := field.FindAllStringSubmatch(text(t, "reference/"+reference), -1)
+		if len(all) < 30 {
+			t.Fatalf("%s has %d fields, there should be more", reference, len(all))
+		}
+		for _, f := range all {
+			if !regexp.MustCompile(`\b` + f[1] + `\b`).MatchString(explained) {
+				t.Errorf("%s: no page explains the field %s", reference, f[1])
+			}
+		}
+	}
+}
+
+// Each command and flag that a page shows is one that there is.
+func TestCommandsThatPagesShow(t *testing.T) {
+	flags := make(map[string]map[string]bool) // by command
+	flag := regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+	for section := range strings.SplitSeq(text(t, "reference/commands.md"), "\n## headgate ") {
+		command, rest, _ := strings.Cut(section, "\n")
+		flags[command] = map[string]bool{"--help": true}
+		for _, name := range flag.FindAllString(rest, -1) {
+			flags[command][name] = true
+		}
+	}
+	if len(flags) < 15 {
+		t.Fatalf("there are %d commands, there should be more", len(flags))
+	}
+	root, _, err := imports.Workspace(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := regexp.MustCompile("headgate ((?:permit |convert )?[a-z]+)((?: +[^`|;&>\n]+)?)")
+	shown := 0
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range call.FindAllStringSubmatch(strings.ReplaceAll(string(content), "\\\n", " "), -1) {
+				known, is := flags[m[1]]
+				if !is {
+					continue // A sentence about Headgate, such as "headgate is".
+				}
+				shown++
+				args, _, _ := strings.Cut(m[2], " -- ")
+				for _, name := range flag.FindAllString(args, -1) {
+					if !known[name] {
+						t.Errorf("%s shows headgate %s %s, which there is not", filepath.Base(file), m[1], name)
+					}
+				}
+			}
+		}
+	}
+	if shown < 100 {
+		t.Errorf("pages show %d commands, there should be more", shown)
+	}
+}
