@@ -76,8 +76,11 @@ func Groups() []Group {
 			{"headgate_limit_period_seconds", nil, ""},
 			{"headgate_soft_total", nil, ""},
 			{"headgate_list_hits_total", values("list", "allow", "deny"), ""},
-			{"headgate_permit_calls_total", map[string][]string{"outcome": {"allowed", "denied", "waiting", "shadow", "open", "renewed", "not_held", "revoked", "released", "listed", "refused", "unavailable", "gone"}, "call": {"acquire", "renew", "release", "holders", "revoke"}},
-				"Calls of [other programs](../permits.md#from-programs-in-other-languages). There are series for what has happened."},
+			{
+				"headgate_permit_calls_total",
+				map[string][]string{"outcome": {"allowed", "denied", "waiting", "shadow", "open", "renewed", "not_held", "revoked", "released", "listed", "refused", "unavailable", "gone"}, "call": {"acquire", "renew", "release", "holders", "revoke"}},
+				"Calls of [other programs](../permits.md#from-programs-in-other-languages). There are series for what has happened.",
+			},
 		}},
 		{"The policy", "A file with mistakes changes nothing: what was in force stays.", reloaded("headgate_policy")},
 		{"A candidate", "Shown while a [candidate](../operations.md#trying-a-candidate) is tried.", append([]Metric{
@@ -134,8 +137,11 @@ func Groups() []Group {
 			{"headgate_envoy_units_total", values("result", "within", "over", "over_in_shadow"), "See [Envoy](../envoy.md)."},
 		}},
 		{"The gateway", "", append([]Metric{
-			{"headgate_gateway_requests_total", map[string][]string{"outcome": {"passed", "open", "denied", "listed", "shed", "refused", "unavailable", "unanswered", "client_gone", "broken"}, "status": {"none", "1xx", "2xx", "3xx", "4xx", "5xx"}},
-				"`open`: passed on without a decision. `broken`: a defect. There are series for what has happened."},
+			{
+				"headgate_gateway_requests_total",
+				map[string][]string{"outcome": {"passed", "open", "denied", "listed", "shed", "refused", "unavailable", "unanswered", "client_gone", "broken"}, "status": {"none", "1xx", "2xx", "3xx", "4xx", "5xx"}},
+				"`open`: passed on without a decision. `broken`: a defect. There are series for what has happened.",
+			},
 			{"headgate_gateway_answers_total", values("status", "1xx", "2xx", "3xx", "4xx", "5xx"), ""},
 			{"headgate_gateway_requests_in_flight", nil, ""},
 			{"headgate_gateway_connections", nil, ""},
