@@ -13,7 +13,7 @@
 //     one whose slot somebody else has written under;
 //   - what a killed process held is free again, and at the end no key is left.
 //
-// The tests run some tens of trials on each store. HEADGATE_PERMIT_TRIALS says how many
+// The tests run a dozen trials on each store. HEADGATE_PERMIT_TRIALS says how many
 // it should be instead.
 //
 // # Caveats

@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// count is how many trials there are, 30 or what HEADGATE_PERMIT_TRIALS says.
+// count is how many trials there are, 12 or what HEADGATE_PERMIT_TRIALS says.
 func count(t *testing.T) int {
 	text := os.Getenv("HEADGATE_PERMIT_TRIALS")
 	if text == "" {
-		return 30
+		return 12
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
