@@ -85,7 +85,7 @@ func TestReplayReport(t *testing.T) {
 	}
 	run(t, build(t), "replay", "--quiet", "--config", policy, "--client", "user", "--html", page, file)
 	text := look(t, page, "Replay of ")
-	for _, want := range []string{`<script>document.title="owned"</script>`, "&lt;b_id=owned&gt;", "{{constructor}}${1}"} {
+	for _, want := range []string{"</style><script>document.title='owned'</script>", "&lt;b_id=owned&gt;", "{{constructor}}${1}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report does not show %q", want)
 		}
