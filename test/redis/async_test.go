@@ -43,7 +43,7 @@ func asyncLoad(t *testing.T, nodes []*async.Layer, c headgate.Check, length, pau
 	start := time.Now()
 	over := func() bool {
 		took := time.Since(start)
-		return took >= length && (count.Load() >= least || took >= time.Minute)
+		return took >= length && (count.Load() >= least || took >= 2*time.Minute)
 	}
 	for _, a := range nodes {
 		store := a.Store()
