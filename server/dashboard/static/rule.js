@@ -1,5 +1,5 @@
 // One rule: who is denied by it, by which limit, and how full its limits are.
-import { h, swap, ask, head, card, lines, table, plot, num, percent, keyLink, link, ranges, rangeMinutes, missing, minutesTable, twin, meter, chip, ruleLink } from "/lib.js";
+import { h, swap, ask, head, card, lines, table, plot, num, percent, keyLink, link, ranges, rangeMinutes, missing, minutesTable, twin, meter, chip, ruleLink, clock } from "/lib.js";
 export const title = "Rule";
 
 export async function show(page) {
@@ -7,12 +7,12 @@ export async function show(page) {
   if (!rule) return pick(page, "Which rule?", "/rule");
   const top = h("div"), note = h("div"), denied = h("div"), limits = h("div"), used = h("div"), users = h("div"), tiers = h("div"), near = h("div"), shadow = h("div"), what = h("div");
   const chart = plot(page, "Checks of this rule per minute", [{ label: "Admitted", color: "--good-fill" }, { label: "Denied", color: "--bad-fill", fill: true }, { label: "In shadow", color: "--shade-fill", dash: [4, 4] }]);
-  const rows = twin("As a table");
+  const rows = twin("As a table"), sinces = [h("span"), h("span")];
   swap(page.root, top, note, h("div", { class: "grid" },
-    card("c7", "Who is denied", "counts are too high by ± at most", denied),
+    card("c7", "Who is denied", sinces[0], denied),
     h("div", { class: "stack c5" }, card("", "Which limit denies", null, limits), card("", "How full limits are", "after admitted checks", used)),
     card("", "Checks per minute", null, chart, rows),
-    card("c7", "Who uses most", "units", users),
+    card("c7", "Who uses most", sinces[1], users),
     h("div", { class: "stack c5" }, card("", "What if the limit were…", null, what), card("", "By tariff", null, tiers)),
     card("c6", "Who comes close", "decisions that left less than a fifth", near), card("c6", "Denied in shadow", null, shadow)));
   const slide = whatIf(what);
@@ -24,6 +24,9 @@ export async function show(page) {
       p ? h("div", { class: "chips" }, p.mode !== "enforce" && chip("mode " + p.mode, "shade"), p.limits.map((l) => chip(l)), p.per.length ? chip("per " + p.per.join(", ")) : chip("one counter for all"), p.match.length > 0 && chip("matches by " + p.match.join(", "))) : chip("not in the policy in force", "warn")),
       link("/clients", { rule, range }, null, "Heat map"), ranges(page)));
     swap(note, missing(r.instances));
+    // Keys are counted in steps of ten minutes, so that they may reach back further than minutes.
+    sinces[0].textContent = (r.begin ? "since " + clock(r.begin * 1000, false) + "; " : "") + "too high by ± at most";
+    sinces[1].textContent = "units" + (r.begin ? " since " + clock(r.begin * 1000, false) : "");
     swap(denied, keys(rule, r.denied_keys, "denials", "--bad-fill"));
     swap(users, keys(rule, r.use, "units", "--good-fill"));
     swap(near, keys(rule, r.near, "times", "--accent"));
