@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/tally"
 )
 
 // Recorder turns what a store's hooks report into metrics. It is safe for
@@ -17,7 +18,7 @@ import (
 type Recorder struct {
 	decisions *prometheus.CounterVec
 	errors    *prometheus.CounterVec
-	durations [len(ops)]prometheus.Observer
+	durations durations // by the operation's number
 	sources   [len(sources)]prometheus.Counter
 
 	// known spares Decided the work of finding a counter by its labels. The map
@@ -54,13 +55,21 @@ var sources = [...]headgate.Source{headgate.SourceStore, headgate.SourceCache, h
 // ops are the operations that a store knows.
 var ops = [...]headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund, headgate.OpReset, headgate.OpCharge}
 
-// Buckets are the upper bounds, in seconds, of the histogram of store calls:
-// from 10 µs, where a memory store is busy, to 1 s, where no caller waits any
-// longer.
-func Buckets() []float64 {
-	return []float64{
-		10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6,
-		1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1,
+// durations are the calls to a store, by operation.
+type durations struct{ *tally.Tally }
+
+var durationDesc = prometheus.NewDesc("headgate_store_duration_seconds",
+	"How long calls to the store took, those that failed included.", []string{"op"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (d durations) Describe(to chan<- *prometheus.Desc) { to <- durationDesc }
+
+// Collect implements [prometheus.Collector].
+func (d durations) Collect(to chan<- prometheus.Metric) {
+	calls, _ := d.Read()
+	for i, op := range ops {
+		c := &calls[i]
+		to <- prometheus.MustNewConstHistogram(durationDesc, c.Calls, c.Took.Seconds(), c.Within, op.String())
 	}
 }
 
@@ -69,7 +78,8 @@ func Buckets() []float64 {
 // a registerer that adds a label, see [prometheus.WrapRegistererWith].
 func New(reg prometheus.Registerer) (*Recorder, error) {
 	r := &Recorder{
-		series: make(map[series]*counters),
+		series:    make(map[series]*counters),
+		durations: durations{tally.New(len(ops))},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headgate_decisions_total",
 			Help: "Decisions on requests, one for each limit that bound them. " +
@@ -90,20 +100,14 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 	for i, source := range sources {
 		r.sources[i] = bySource.WithLabelValues(source.String())
 	}
-	durations := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "headgate_store_duration_seconds",
-		Help:    "How long calls to the store took, those that failed included.",
-		Buckets: Buckets(),
-	}, []string{"op"})
-	for i, op := range ops {
-		r.durations[i] = durations.WithLabelValues(op.String())
+	for _, op := range ops {
 		// A counter that is there from the start, at zero, is one that an alert
 		// on its increase can see.
 		r.errors.WithLabelValues(op.String(), "unavailable")
 	}
 	r.known.Store(&map[*headgate.Limit]*counters{})
 
-	collectors := []prometheus.Collector{r.decisions, r.errors, bySource, durations}
+	collectors := []prometheus.Collector{r.decisions, r.errors, bySource, r.durations}
 	for i, c := range collectors {
 		if err := reg.Register(c); err != nil {
 			for _, done := range collectors[:i] {
@@ -160,8 +164,8 @@ func (r *Recorder) failed(_ context.Context, op headgate.Op, _ []headgate.Check,
 }
 
 func (r *Recorder) took(op headgate.Op, took time.Duration) {
-	if int(op) < len(r.durations) {
-		r.durations[op].Observe(took.Seconds())
+	if int(op) < len(ops) {
+		r.durations.Add(int(op), took)
 	}
 }
 

@@ -44,6 +44,8 @@ func Rooms() []Room {
 		// What consumers of queues share: how tries end, and who may begin.
 		{"internal/attempt", []string{".", "flow"}},
 		{"internal/dispatch", []string{".", "flow", "internal/attempt"}},
+		// How many calls there were, by what became of them, and how long they took.
+		{"internal/tally", nil},
 		// The Lab, which the dashboard has compiled to WebAssembly: only its tests import it.
 		{"internal/lab", []string{".", "store/*"}},
 		// What the tests of several modules share; only they import it.
@@ -80,7 +82,7 @@ func Rooms() []Room {
 		{"grpclimit", adapter},
 		{"joblimit", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/notice"}},
 		{"contrib/*", append([]string{"httplimit", "internal/attempt", "internal/dispatch"}, adapter...)},
-		{"telemetry/*", []string{".", "internal/errtext", "policy", "policy/inprogress", "flow"}},
+		{"telemetry/*", []string{".", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
 		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/spelling", "internal/routes"}},
@@ -102,7 +104,7 @@ func Rooms() []Room {
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
-			".", "flow", "algorithm", "internal/errtext", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
+			".", "flow", "algorithm", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "internal/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
