@@ -16,6 +16,28 @@ import (
 type Latency struct {
 	series [minutes]latencyMinute
 	cause  atomic.Pointer[storeFailure]
+	recent atomic.Pointer[recentMinute]
+}
+
+// recentMinute is the minute of a time, and how much of it was left.
+type recentMinute struct {
+	*latencyMinute
+	at   time.Time
+	left time.Duration
+}
+
+// now is the minute that it is. While a minute lasts, the wall clock is not read, which would take
+// twice the time.
+func (l *Latency) now() *latencyMinute {
+	if m := l.recent.Load(); m != nil {
+		if since := time.Since(m.at); since >= 0 && since < m.left {
+			return m.latencyMinute
+		}
+	}
+	now := time.Now()
+	m := l.at(now)
+	l.recent.Store(&recentMinute{m, now, now.Truncate(time.Minute).Add(time.Minute).Sub(now)})
+	return m
 }
 
 type latencyMinute struct {
@@ -61,7 +83,7 @@ func (l *Latency) Hooks(h headgate.Hooks) headgate.Hooks {
 			if decided != nil {
 				decided(ctx, op, checks, decisions, took)
 			}
-			l.Add(time.Now(), took)
+			l.now().buckets[latencyBucket(took)].Add(1)
 		},
 		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
 			if failed != nil {

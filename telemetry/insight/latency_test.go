@@ -1,9 +1,14 @@
 package insight
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 func TestLatencyBuckets(t *testing.T) {
@@ -45,4 +50,25 @@ func TestLatencyReport(t *testing.T) {
 	if r = l.Report(later, Kept); r.Range.Calls != 1 || r.Range.Errors != 0 || len(r.Minutes) != int(minutes) {
 		t.Errorf("two hours later: %+v", r.Range)
 	}
+}
+
+// TestLatencyHooks: a call is counted in the minute in which it ends, and the hooks within are told.
+func TestLatencyHooks(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		var l Latency
+		told := 0
+		h := l.Hooks(headgate.Hooks{Decided: func(context.Context, headgate.Op, []headgate.Check, []headgate.Decision, time.Duration) { told++ }})
+		for _, pause := range []time.Duration{0, 59 * time.Second, time.Second - 1, 1, 0, 2 * time.Minute} {
+			time.Sleep(pause)
+			h.Decided(t.Context(), headgate.OpTake, nil, nil, time.Millisecond)
+		}
+		var calls []int64
+		for _, m := range l.Report(time.Now(), 4*time.Minute).Minutes {
+			calls = append(calls, m.Calls)
+		}
+		if want := []int64{3, 2, 0, 1}; !slices.Equal(calls[len(calls)-4:], want) || told != 6 {
+			t.Errorf("the minutes have %v calls, not %v; %d were told of", calls, want, told)
+		}
+	})
 }
