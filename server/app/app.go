@@ -184,10 +184,10 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	soft, lists := newSoftHits(registry), newListHits(registry)
 	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists}
 	registry.MustRegister(a.limits)
-	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, a.throttleHooks(recorder.Hooks(), registry))}
+	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry))}
 	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
-		soft.decided(e)
-		lists.decided(e)
+		soft.decided(&e)
+		lists.decided(&e)
 	}})
 	if a.trial != nil {
 		registry.MustRegister(a.trial)
@@ -196,17 +196,18 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	return decider
 }
 
-// observe has the store's answers told to the hooks, and its failures to the log.
-func (a *App) observe(store headgate.Store, hooks headgate.Hooks) headgate.Store {
+// hooks returns hooks that tell the given ones of the calls to the store, and the log of its
+// failures.
+func (a *App) hooks(of headgate.Hooks) headgate.Hooks {
 	if a.without != nil {
-		hooks = (&refusals{logger: a.settings.Logger, status: a.without.Stats}).hooks(hooks)
+		of = (&refusals{logger: a.settings.Logger, status: a.without.Stats}).hooks(of)
 	} else {
-		hooks = newFailures(a.settings.Logger).hooks(hooks)
+		of = newFailures(a.settings.Logger).hooks(of)
 	}
 	if a.insights != nil {
-		hooks = a.insights.store.Hooks(hooks)
+		of = a.insights.store.Hooks(of)
 	}
-	return headgate.Observe(store, a.traces.hooks(hooks))
+	return a.traces.hooks(of)
 }
 
 // Policy is the policy in force.

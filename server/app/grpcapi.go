@@ -46,6 +46,6 @@ func (a *App) newGRPCStore(store headgate.Store, recorder *prom.Recorder, regist
 		},
 		Failed: recorded.Failed,
 	}
-	over := &decide.Over{Rules: a.Policy, Store: a.observe(store, hooks)}
+	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(hooks)}
 	return grpcapi.NewStore(a.seen(over, "grpc-store"), grpcapi.StoreOptions{Options: a.grpcOptions(), Token: a.settings.GRPCStoreToken}).Register
 }

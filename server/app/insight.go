@@ -227,16 +227,11 @@ func (a *App) storeStatus(of time.Duration) insightapi.Store {
 
 // seen has what a door asks for counted and, if there is insight, recorded.
 func (a *App) seen(decider decide.Decider, door string) decide.Decider {
-	decider = a.requests.door(decider, door)
-	if a.insights == nil {
-		return decider
+	var to *insight.Door
+	if a.insights != nil {
+		to = a.insights.Door(door)
 	}
-	to := a.insights.Door(door)
-	return decide.Observe(decider, decide.Hooks{Decided: func(e decide.Event) {
-		if e.Err == nil && e.Ask.Op == headgate.OpTake {
-			to.Decided(e.Ask.Policy.Version, e.Ask.Checks, e.Decisions)
-		}
-	}})
+	return a.requests.door(decider, a.Policy, door, to)
 }
 
 var (

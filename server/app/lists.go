@@ -19,7 +19,7 @@ func newListHits(registry *prometheus.Registry) *listHits {
 	}, "list", "entry")}
 }
 
-func (l *listHits) decided(e decide.Event) {
+func (l *listHits) decided(e *decide.Event) {
 	if e.Ask.Op != headgate.OpTake {
 		return
 	}

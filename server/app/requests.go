@@ -2,13 +2,13 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/tally"
 	"github.com/headgate/headgate/server/decide"
-	"github.com/headgate/headgate/telemetry/prom"
+	"github.com/headgate/headgate/telemetry/insight"
 )
 
 // outcome is what became of a request that a door asked to have decided.
@@ -24,60 +24,71 @@ const (
 var requestOutcomes = [...]string{requestAdmitted: "admitted", requestDenied: "denied", requestListed: "listed", requestFailed: "error"}
 
 // requests counts what each door asks to have decided. Only requests that would take units
-// count: peeks, refunds and resets do not. It is safe for concurrent use.
+// count: peeks, refunds and resets do not. It is safe for concurrent use once all doors are there.
 type requests struct {
-	total   *prometheus.CounterVec
-	took    *prometheus.HistogramVec
-	waiting *prometheus.GaugeVec
+	names []string       // of the doors
+	doors []*tally.Tally // by outcome
 }
 
 func newRequests(registry *prometheus.Registry) *requests {
-	q := &requests{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "headgate_requests_total",
-			Help: "Requests that a door asked to have decided. Outcome: admitted, denied (by a limit), listed (denied by the deny list), error (no decision).",
-		}, []string{"door", "outcome"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "headgate_request_duration_seconds",
-			Help:    "How long a door waited for the decision on a request, errors included. To read the request and to write the answer is not part of it.",
-			Buckets: prom.Buckets(),
-		}, []string{"door"}),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "headgate_requests_waiting",
-			Help: "Requests of a door that wait for their decision.",
-		}, []string{"door"}),
-	}
-	registry.MustRegister(q.total, q.took, q.waiting)
+	q := new(requests)
+	registry.MustRegister(q)
 	return q
 }
 
-// door returns a decider that counts what the door asks of the given one.
-func (q *requests) door(decider decide.Decider, name string) decide.Decider {
-	d := &countedDoor{Decider: decider, took: q.took.WithLabelValues(name), waiting: q.waiting.WithLabelValues(name)}
-	for i, outcome := range requestOutcomes {
-		d.outcomes[i] = q.total.WithLabelValues(name, outcome)
+var (
+	requestsDesc = prometheus.NewDesc("headgate_requests_total",
+		"Requests that a door asked to have decided. Outcome: admitted, denied (by a limit), listed (denied by the deny list), error (no decision).", []string{"door", "outcome"}, nil)
+	requestDurationDesc = prometheus.NewDesc("headgate_request_duration_seconds",
+		"How long the store took for the decision on a request of a door, errors included.", []string{"door"}, nil)
+	requestsWaitingDesc = prometheus.NewDesc("headgate_requests_waiting",
+		"Requests of a door that wait for their decision.", []string{"door"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (q *requests) Describe(to chan<- *prometheus.Desc) {
+	to <- requestsDesc
+	to <- requestDurationDesc
+	to <- requestsWaitingDesc
+}
+
+// Collect implements [prometheus.Collector].
+func (q *requests) Collect(to chan<- prometheus.Metric) {
+	for i, door := range q.names {
+		outcomes, waiting := q.doors[i].Read()
+		var all tally.Kind
+		for of := range outcomes {
+			all.Add(outcomes[of])
+			to <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(outcomes[of].Calls), door, requestOutcomes[of])
+		}
+		to <- prometheus.MustNewConstHistogram(requestDurationDesc, all.Calls, all.Took.Seconds(), all.Within, door)
+		to <- prometheus.MustNewConstMetric(requestsWaitingDesc, prometheus.GaugeValue, float64(waiting), door)
 	}
+}
+
+// door returns a decider that counts what the door asks of the given one, and tells it to to,
+// unless that is nil.
+func (q *requests) door(decider decide.Decider, rules func() decide.Policy, name string, to *insight.Door) decide.Decider {
+	d := &countedDoor{Decider: decider, rules: rules, calls: tally.New(len(requestOutcomes)), to: to}
+	q.names, q.doors = append(q.names, name), append(q.doors, d.calls)
 	return d
 }
 
-// countedDoor counts the requests of one door.
+// countedDoor counts the requests of one door. Each is one of the fastest things that the server
+// does, so the clock is not read for it: the store's time, which is known already, is nearly all
+// of the time that a door waits.
 type countedDoor struct {
 	decide.Decider
-	outcomes [len(requestOutcomes)]prometheus.Counter
-	took     prometheus.Observer
-	waiting  prometheus.Gauge
+	rules func() decide.Policy
+	calls *tally.Tally
+	to    *insight.Door
 }
 
-// begin is called when a request begins to wait for its decision.
-func (d *countedDoor) begin() time.Time {
-	d.waiting.Inc()
-	return time.Now()
-}
+// Policy implements [decide.Decider].
+func (d *countedDoor) Policy() decide.Policy { return d.rules() }
 
-// end is called when the request that began then has its decision, or an error.
-func (d *countedDoor) end(began time.Time, ask *decide.Ask, decisions []headgate.Decision, err error) {
-	d.waiting.Dec()
-	d.took.Observe(time.Since(began).Seconds())
+// end is called when the call has its decision, or an error.
+func (d *countedDoor) end(call tally.Call, ask *decide.Ask, decisions []headgate.Decision, err error) {
 	of := requestAdmitted
 	switch {
 	case err != nil:
@@ -87,7 +98,15 @@ func (d *countedDoor) end(began time.Time, ask *decide.Ask, decisions []headgate
 	case !headgate.NewVerdict(decisions).Allowed:
 		of = requestDenied
 	}
-	d.outcomes[of].Inc()
+	call.End(int(of), ask.Took)
+	d.tell(ask, decisions, err)
+}
+
+// tell has a request recorded that would take units.
+func (d *countedDoor) tell(ask *decide.Ask, decisions []headgate.Decision, err error) {
+	if d.to != nil && err == nil && ask.Op == headgate.OpTake {
+		d.to.Decided(ask.Policy.Version, ask.Checks, decisions)
+	}
 }
 
 // Take implements [decide.Decider].
@@ -95,31 +114,33 @@ func (d *countedDoor) Take(ctx context.Context, ask *decide.Ask, dst []headgate.
 	switch {
 	case ask.Parts != nil:
 		// One of several calls for a request, which Told counts.
-		d.waiting.Inc()
-		defer d.waiting.Dec()
-		return d.Decider.Take(ctx, ask, dst)
+		call := d.calls.Begin()
+		defer call.Drop()
+		out, err := d.Decider.Take(ctx, ask, dst)
+		d.tell(ask, out[min(len(dst), len(out)):], err)
+		return out, err
 	case ask.Op != headgate.OpTake:
 		return d.Decider.Take(ctx, ask, dst)
 	}
-	began := d.begin()
+	call := d.calls.Begin()
 	out, err := d.Decider.Take(ctx, ask, dst)
-	d.end(began, ask, out[min(len(dst), len(out)):], err)
+	d.end(call, ask, out[min(len(dst), len(out)):], err)
 	return out, err
 }
 
 // TakeOnce implements [decide.Decider].
 func (d *countedDoor) TakeOnce(ctx context.Context, terms headgate.Terms, ask *decide.Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
-	began := d.begin()
+	call := d.calls.Begin()
 	out, err := d.Decider.TakeOnce(ctx, terms, ask, dst)
-	d.end(began, ask, out[min(len(dst), len(out)):], err)
+	d.end(call, ask, out[min(len(dst), len(out)):], err)
 	return out, err
 }
 
 // Reserve implements [decide.Decider].
 func (d *countedDoor) Reserve(ctx context.Context, terms headgate.Terms, ask *decide.Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	began := d.begin()
+	call := d.calls.Begin()
 	r, out, err := d.Decider.Reserve(ctx, terms, ask, dst)
-	d.end(began, ask, out[min(len(dst), len(out)):], err)
+	d.end(call, ask, out[min(len(dst), len(out)):], err)
 	return r, out, err
 }
 
@@ -137,7 +158,6 @@ func (d *countedDoor) Told(p *decide.Parts, err error) {
 	if !takes {
 		return
 	}
-	d.took.Observe(p.Took.Seconds())
 	of := requestAdmitted
 	switch {
 	case err != nil:
@@ -147,5 +167,5 @@ func (d *countedDoor) Told(p *decide.Parts, err error) {
 	case !p.Verdict().Allowed:
 		of = requestDenied
 	}
-	d.outcomes[of].Inc()
+	d.calls.Add(int(of), p.Took)
 }

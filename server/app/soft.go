@@ -21,7 +21,7 @@ func newSoftHits(registry *prometheus.Registry) *softHits {
 
 // decided counts each rule once for a request. The decisions of a rule stand
 // together.
-func (s *softHits) decided(e decide.Event) {
+func (s *softHits) decided(e *decide.Event) {
 	if e.Err != nil || e.Ask.Policy.Set == nil || e.Ask.Op != headgate.OpTake || len(e.Decisions) == 0 || !e.Ask.Policy.Warns() || !headgate.NewVerdict(e.Decisions).Allowed {
 		return
 	}

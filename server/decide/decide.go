@@ -14,6 +14,7 @@ package decide
 
 import (
 	"context"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -75,6 +76,9 @@ type Ask struct {
 	// Denied and Allowed are the entries of the policy's lists that answer the request without its
 	// limits, or nil; see [policy.Outcome].
 	Denied, Allowed *policy.ListEntry
+
+	// Took is how long the store took; zero if it was not asked. [Over] sets it.
+	Took time.Duration
 
 	// Parts is set if this is a call for a request of several descriptors, which may need further
 	// calls. Otherwise it is nil.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -178,4 +180,73 @@ func TestObserveTogether(t *testing.T) {
 			t.Errorf("%v; told %d and %d times of %d calls", err, inner, outer, calls)
 		}
 	}
+}
+
+// TestTook: the hooks of Over are told of each call to the store, and the Ask says how long it
+// took. Without a call there is nothing to tell.
+func TestTook(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("api", headgate.PerSecond(1))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, failure := range []error{nil, errors.New("down")} {
+			var told []string
+			d := &decide.Over{
+				Rules: func() decide.Policy { return decide.Policy{Set: set} },
+				Store: slow{remembers{plain{failure}}},
+				Hooks: headgate.Hooks{
+					Decided: func(_ context.Context, op headgate.Op, checks []headgate.Check, made []headgate.Decision, took time.Duration) {
+						told = append(told, fmt.Sprint(op, len(checks), len(made), took))
+					},
+					Failed: func(_ context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
+						told = append(told, fmt.Sprint(op, len(checks), err, took))
+					},
+				},
+			}
+			ask := &decide.Ask{Op: headgate.OpPeek, Policy: d.Policy()}
+			if err := ask.Resolve(); err != nil {
+				t.Fatal(err)
+			}
+			before := make([]headgate.Decision, 1)
+			if _, err := d.Take(t.Context(), ask, before); !errors.Is(err, failure) || ask.Took != time.Second {
+				t.Error(ask.Took, err)
+			}
+			if _, err := d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, ask, before); !errors.Is(err, failure) || ask.Took != 2*time.Second {
+				t.Error(ask.Took, err)
+			}
+			if _, _, err := d.Reserve(t.Context(), headgate.Terms{}, ask, before); !errors.Is(err, failure) || ask.Took != 3*time.Second {
+				t.Error(ask.Took, err)
+			}
+			ask.Checks = nil
+			if _, err := d.Take(t.Context(), ask, before); err != nil || ask.Took != 0 {
+				t.Error(ask.Took, err)
+			}
+			want := []string{"peek 1 1 1s", "take 1 1 2s", "take 1 1 3s"}
+			if failure != nil {
+				want = []string{"peek 1 down 1s", "take 1 down 2s", "take 1 down 3s"}
+			}
+			if !slices.Equal(told, want) {
+				t.Errorf("told %q, want %q", told, want)
+			}
+		}
+	})
+}
+
+// slow takes its time.
+type slow struct{ remembers }
+
+func (s slow) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	time.Sleep(time.Second)
+	return s.remembers.Take(ctx, op, checks, dst)
+}
+
+func (s slow) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	time.Sleep(2 * time.Second)
+	return s.remembers.TakeOnce(ctx, terms, checks, dst)
+}
+
+func (s slow) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	time.Sleep(3 * time.Second)
+	return s.remembers.Reserve(ctx, terms, checks, dst)
 }

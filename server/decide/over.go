@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/headgate/headgate"
 )
@@ -16,6 +17,8 @@ type Over struct {
 	// Store keeps the counters. Requests can be remembered by an id only if it is a
 	// [headgate.Ledger].
 	Store headgate.Store
+	// Hooks are told of each call to the store, as those of [headgate.Observe] are.
+	Hooks headgate.Hooks
 }
 
 var _ Decider = (*Over)(nil)
@@ -25,10 +28,31 @@ func (o *Over) Policy() Policy { return o.Rules() }
 
 // Take implements [Decider].
 func (o *Over) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if len(ask.Checks) == 0 {
+	if ask.Took = 0; len(ask.Checks) == 0 {
 		return dst, nil
 	}
-	return o.Store.Take(ctx, ask.Op, ask.Checks, dst)
+	began := now()
+	out, err := o.Store.Take(ctx, ask.Op, ask.Checks, dst)
+	ask.Took = now() - began
+	o.tell(ctx, ask.Op, ask, appended(dst, out), err)
+	return out, err
+}
+
+// started is the origin of the times that now returns.
+var started = time.Now()
+
+// now is a time to measure durations with: the clock of the process that is read in half the time
+// of time.Now.
+func now() time.Duration { return time.Since(started) }
+
+// tell tells the hooks of a call that was made with the operation.
+func (o *Over) tell(ctx context.Context, op headgate.Op, ask *Ask, decisions []headgate.Decision, err error) {
+	switch {
+	case err == nil && o.Hooks.Decided != nil:
+		o.Hooks.Decided(ctx, op, ask.Checks, decisions, ask.Took)
+	case err != nil && o.Hooks.Failed != nil:
+		o.Hooks.Failed(ctx, op, ask.Checks, err, ask.Took)
+	}
 }
 
 // errNoLedger is the error of a store that does not remember requests.
@@ -36,26 +60,34 @@ var errNoLedger = fmt.Errorf("%w: the store does not remember requests by an id"
 
 // TakeOnce implements [Decider].
 func (o *Over) TakeOnce(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if len(ask.Checks) == 0 {
+	if ask.Took = 0; len(ask.Checks) == 0 {
 		return dst, nil
 	}
 	ledger, ok := o.Store.(headgate.Ledger)
 	if !ok {
 		return dst, errNoLedger
 	}
-	return ledger.TakeOnce(ctx, terms, ask.Checks, dst)
+	began := now()
+	out, err := ledger.TakeOnce(ctx, terms, ask.Checks, dst)
+	ask.Took = now() - began
+	o.tell(ctx, headgate.OpTake, ask, appended(dst, out), err)
+	return out, err
 }
 
 // Reserve implements [Decider].
 func (o *Over) Reserve(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	if len(ask.Checks) == 0 {
+	if ask.Took = 0; len(ask.Checks) == 0 {
 		return headgate.Reservation{}, dst, nil
 	}
 	ledger, ok := o.Store.(headgate.Ledger)
 	if !ok {
 		return headgate.Reservation{}, dst, errNoLedger
 	}
-	return ledger.Reserve(ctx, terms, ask.Checks, dst)
+	began := now()
+	r, out, err := ledger.Reserve(ctx, terms, ask.Checks, dst)
+	ask.Took = now() - began
+	o.tell(ctx, headgate.OpTake, ask, appended(dst, out), err)
+	return r, out, err
 }
 
 // Recall implements [Decider].
