@@ -48,6 +48,7 @@ func parts() []part {
 		{name: "grpc", run: serverbench.GRPC},
 		{name: "rls", run: serverbench.RLS, redis: redis},
 		{name: "resp", run: serverbench.RESP},
+		{name: "doors", run: serverbench.Doors},
 		{name: "gateway", run: serverbench.Gateway},
 		{name: "insight", run: insightbench.Run},
 		{name: "dashboard", run: serverbench.Dashboard},

@@ -95,14 +95,14 @@ func (v *watched) rate() float64 {
 
 // during has viewers look while the load is on.
 func (v *watched) during(load load) load {
-	return func(ctx context.Context, addr string, d time.Duration) (int, error) {
+	return func(ctx context.Context, addr string, d time.Duration) (measure.Sample, error) {
 		looking, stop := context.WithCancel(ctx)
 		failed := make(chan error, viewers)
 		began := time.Now()
 		for range viewers {
 			go func() { failed <- v.look(looking) }()
 		}
-		n, err := load(ctx, addr, d)
+		s, err := load(ctx, addr, d)
 		stop()
 		v.mu.Lock()
 		v.time += time.Since(began)
@@ -110,7 +110,7 @@ func (v *watched) during(load load) load {
 		for range viewers {
 			err = errors.Join(err, <-failed)
 		}
-		return n, err
+		return s, err
 	}
 }
 

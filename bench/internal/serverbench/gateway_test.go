@@ -54,9 +54,9 @@ func TestLoads(t *testing.T) {
 	t.Parallel()
 	addr := proxied(t)
 	asked := items(10)
-	n, err := overHTTP(measure.Plan{Callers: 4}, asked)(t.Context(), addr, 50*time.Millisecond)
-	if err != nil || n == 0 {
-		t.Errorf("%d requests were answered, %v", n, err)
+	s, err := overHTTP(measure.Plan{Callers: 4}, asked)(t.Context(), addr, 50*time.Millisecond)
+	if err != nil || s.Done == 0 {
+		t.Errorf("%d requests were answered, %v", s.Done, err)
 	}
 	plan := measure.Plan{Rounds: 1, Slice: 200 * time.Millisecond, Callers: 4}
 	running := []contender{{name: "running", addr: addr}}

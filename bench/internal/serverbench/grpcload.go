@@ -78,8 +78,9 @@ func asking[A any, M interface {
 
 // over is the [load] of the question about so many keys.
 func (q question) over(keys int) load {
-	return func(ctx context.Context, addr string, d time.Duration) (int, error) {
-		return q.load(ctx, addr, inFlight, keys, d)
+	return func(ctx context.Context, addr string, d time.Duration) (measure.Sample, error) {
+		n, err := q.load(ctx, addr, inFlight, keys, d)
+		return measure.Sample{Done: n}, err
 	}
 }
 

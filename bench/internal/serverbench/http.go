@@ -35,35 +35,45 @@ func overHTTP(plan measure.Plan, requests [][]byte) load {
 	return l.run
 }
 
-// run is the [load] of the loop.
-func (l *loop) run(ctx context.Context, addr string, d time.Duration) (int, error) {
+// run is the [load] of the loop. The times are those of whole messages.
+func (l *loop) run(ctx context.Context, addr string, d time.Duration) (s measure.Sample, err error) {
 	end := time.Now().Add(d)
-	return measure.Sum(ctx, l.connections, func(ctx context.Context, w int) (done int, err error) {
-		err = talk(ctx, addr, func(c net.Conn, r *bufio.Reader) (err error) {
-			done, err = l.converse(ctx, c, r, w*len(l.messages)/l.connections, end)
+	took := make([][]time.Duration, l.connections)
+	err = measure.Each(ctx, l.connections, func(ctx context.Context, w int) error {
+		return talk(ctx, addr, func(c net.Conn, r *bufio.Reader) (err error) {
+			took[w], err = l.converse(ctx, c, r, w*len(l.messages)/l.connections, end)
 			return err
 		})
-		return done, err
 	})
+	if err != nil {
+		return s, err
+	}
+	err = s.Record(took...)
+	s.Done *= l.answers
+	return s, err
 }
 
-// converse sends one message after the other over one connection until end.
-func (l *loop) converse(ctx context.Context, c net.Conn, r *bufio.Reader, from int, end time.Time) (done int, err error) {
+// converse sends one message after the other over one connection until end, and returns how long
+// each took to be answered.
+func (l *loop) converse(ctx context.Context, c net.Conn, r *bufio.Reader, from int, end time.Time) (took []time.Duration, err error) {
 	if err := c.SetDeadline(end.Add(30 * time.Second)); err != nil {
-		return 0, err
+		return nil, err
 	}
-	for i := from; ctx.Err() == nil && (done == 0 || time.Now().Before(end)); i++ {
+	at := time.Now()
+	for i := from; ctx.Err() == nil && (len(took) == 0 || at.Before(end)); i++ {
 		if _, err := c.Write(l.messages[i%len(l.messages)]); err != nil {
-			return done, fmt.Errorf("sending: %w", err)
+			return took, fmt.Errorf("sending: %w", err)
 		}
 		for range l.answers {
 			if err := l.read(r); err != nil {
-				return done, err
+				return took, err
 			}
 		}
-		done += l.answers
+		now := time.Now()
+		took = append(took, now.Sub(at))
+		at = now
 	}
-	return done, nil
+	return took, nil
 }
 
 // talk has say talk over a connection.

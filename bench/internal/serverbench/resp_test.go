@@ -75,9 +75,9 @@ func answering(t *testing.T, answer string) (addr string) {
 
 func TestLoopOverRESP(t *testing.T) {
 	l := commands(12, 2, 5, "+PONG\r\n", ping)
-	n, err := l.run(t.Context(), answering(t, "+PONG\r\n"), 20*time.Millisecond)
-	if err != nil || n == 0 || n%5 != 0 {
-		t.Errorf("%d were answered, %v", n, err)
+	s, err := l.run(t.Context(), answering(t, "+PONG\r\n"), 20*time.Millisecond)
+	if err != nil || s.Done == 0 || s.Done%5 != 0 || s.Took.TotalCount() != int64(s.Done/5) {
+		t.Errorf("%d were answered, %v", s.Done, err)
 	}
 	if _, err := l.run(t.Context(), answering(t, "-ERR no\r\n"), 20*time.Millisecond); err == nil || !strings.Contains(err.Error(), "-ERR no") {
 		t.Errorf("the error is %v", err)

@@ -43,8 +43,9 @@ func start(ctx context.Context, contenders []contender) (rows measure.Rows, proc
 }
 
 // load keeps the server at an address busy for about d, and returns how many requests were
-// answered. An answer that is not right is an error.
-type load func(ctx context.Context, addr string, d time.Duration) (int, error)
+// answered and, if it measures that, how long the answers took. An answer that is not right is an
+// error.
+type load func(ctx context.Context, addr string, d time.Duration) (measure.Sample, error)
 
 // serverPlan is how much the parts measure that saturate servers: a minute or two for a run for the
 // record. The callers are connections.
@@ -99,13 +100,14 @@ func saturate(ctx context.Context, w *measure.Work, plan measure.Plan, contender
 		}
 		before, err1 := p.CPU()
 		began := time.Now()
-		n, err := load(ctx, p.Addr, plan.Slice)
-		elapsed := time.Since(began)
+		s, err := load(ctx, p.Addr, plan.Slice)
+		s.Elapsed = time.Since(began)
 		after, err2 := p.CPU()
-		if err == nil && n == 0 {
+		s.Server = after - before
+		if err == nil && s.Done == 0 {
 			err = errors.New("no request was answered")
 		}
-		return measure.Sample{Done: n, Elapsed: elapsed, Server: after - before}, errors.Join(err, err1, err2)
+		return s, errors.Join(err, err1, err2)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/servers"
 )
 
 // LoadPlan is how the generators are measured.
@@ -78,7 +79,7 @@ func runLoad(ctx context.Context, w *measure.Work, plan LoadPlan, headgate strin
 		name, _, _ := strings.Cut(g.name, ",")
 		program := headgate
 		if name != "headgate" {
-			program = find(name)
+			program = servers.Find(name)
 		}
 		programs = append(programs, program)
 		o.All = append(o.All, &Generated{generator: g, missing: program == ""})

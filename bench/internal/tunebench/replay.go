@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/servers"
 )
 
 // ReplayPlan is how the readers of logs are measured.
@@ -83,8 +84,8 @@ func runReplay(ctx context.Context, w *measure.Work, plan ReplayPlan, headgate, 
 	o.readers = []*reader{
 		{name: "headgate replay", note: "decisions by two rules, without the curve of other limits", program: headgate, args: append(ours, "--curve", "0", log)},
 		{name: "headgate replay, with the curve", note: "as it is unless told otherwise: other limits are tried with the first 200,000 requests", program: headgate, args: append(ours, log)},
-		{name: "goaccess", note: "`--log-format=COMBINED -o json`: its usual report", program: find("goaccess"), args: []string{log, "--log-format=COMBINED", "--no-global-config", "-o", filepath.Join(dir, "report.json")}},
-		{name: "mawk", note: "`{n[$1]++}`: lines by client, and nothing else", program: find("mawk"), args: []string{"{n[$1]++} END {for (k in n) c++; print c}", log}},
+		{name: "goaccess", note: "`--log-format=COMBINED -o json`: its usual report", program: servers.Find("goaccess"), args: []string{log, "--log-format=COMBINED", "--no-global-config", "-o", filepath.Join(dir, "report.json")}},
+		{name: "mawk", note: "`{n[$1]++}`: lines by client, and nothing else", program: servers.Find("mawk"), args: []string{"{n[$1]++} END {for (k in n) c++; print c}", log}},
 	}
 	for round := range plan.Rounds {
 		for i := range o.readers {

@@ -39,23 +39,3 @@ func timed(ctx context.Context, stdin io.Reader, fine int, name string, args ...
 	}
 	return u, nil
 }
-
-// tools is where the programs are that the tests of the project have built, seen from the
-// directory bench.
-const tools = "../bin/tools"
-
-// find finds a program in the PATH, or among the tools; "" if it is in neither.
-func find(name string) string {
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	found, err := filepath.Glob(filepath.Join(tools, name+"-[v0-9]*"))
-	if err != nil || len(found) == 0 {
-		return ""
-	}
-	path, err := filepath.Abs(found[len(found)-1])
-	if err != nil {
-		return ""
-	}
-	return path
-}
