@@ -18,6 +18,7 @@ func (a *App) newRESP(decider decide.Decider, permits *decide.Permits, registry 
 	s := resp.New(decider, resp.Options{
 		Token:      a.settings.RESPToken,
 		SideBySide: a.settings.Store != memoryStore,
+		Instant:    a.settings.Store == memoryStore,
 		Permits:    permits,
 		Version:    a.settings.Version,
 		Logger:     a.settings.Logger,

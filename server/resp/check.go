@@ -19,15 +19,15 @@ func decisionCommands() []*command {
 	with := func(more ...param) []param { return append(what[:len(what):len(what)], more...) }
 	return []*command{
 		{
-			name: "HG.CHECK", least: 3, decides: true, run: (*call).check, key: 2, params: with(id, keep),
+			name: "HG.CHECK", least: 3, decides: true, instant: true, run: (*call).check, key: 2, params: with(id, keep),
 			summary: "Takes units from every limit that binds the request, or from none.",
 		},
 		{
-			name: "HG.PEEK", least: 3, decides: true, run: (*call).peek, key: 2, params: with(),
+			name: "HG.PEEK", least: 3, decides: true, instant: true, run: (*call).peek, key: 2, params: with(),
 			summary: "Says what HG.CHECK would say, and takes nothing.",
 		},
 		{
-			name: "HG.REFUND", least: 3, run: (*call).refund, key: 2, params: with(at),
+			name: "HG.REFUND", least: 3, instant: true, run: (*call).refund, key: 2, params: with(at),
 			summary: "Gives units back.",
 		},
 		{
@@ -35,15 +35,15 @@ func decisionCommands() []*command {
 			summary: "Forgets what was used.",
 		},
 		{
-			name: "HG.RESERVE", least: 3, run: (*call).reserve, key: 2, params: with(id, keep),
+			name: "HG.RESERVE", least: 3, instant: true, run: (*call).reserve, key: 2, params: with(id, keep),
 			summary: "Takes units for a request whose cost is an estimate.",
 		},
 		{
-			name: "HG.SETTLE", least: 4, most: 6, run: (*call).settle, params: []param{{name: "id"}, cost, {name: "status", token: "STATUS", optional: true}},
+			name: "HG.SETTLE", least: 4, most: 6, instant: true, run: (*call).settle, params: []param{{name: "id"}, cost, {name: "status", token: "STATUS", optional: true}},
 			summary: "Makes the units of a reservation those that the work did cost, or that are charged for work that has ended with the HTTP status.",
 		},
 		{
-			name: "HG.CANCEL", least: 2, most: 2, run: (*call).cancel, params: []param{{name: "id"}},
+			name: "HG.CANCEL", least: 2, most: 2, instant: true, run: (*call).cancel, params: []param{{name: "id"}},
 			summary: "Gives all units of a reservation back.",
 		},
 		{
@@ -51,7 +51,7 @@ func decisionCommands() []*command {
 			summary: "Lists the rules in force.",
 		},
 		{
-			name: "CL.THROTTLE", least: 5, most: 6, decides: true, run: (*call).throttle, key: 1,
+			name: "CL.THROTTLE", least: 5, most: 6, decides: true, instant: true, run: (*call).throttle, key: 1,
 			params:  []param{{name: "key"}, {name: "max_burst"}, {name: "count"}, {name: "period"}, {name: "quantity", optional: true}},
 			summary: "Takes units from a limit that no rule has, as redis-cell does.",
 		},

@@ -20,6 +20,8 @@ type command struct {
 	// decides says that it does nothing but decide, so that others may be decided
 	// at the same time.
 	decides bool
+	// instant says that it waits for nobody if the decider does not, and that its answer is short.
+	instant bool
 	traced  bool // it has a span
 	run     func(k *call)
 	// key is the place of the key, for clients that choose a server by it; zero if

@@ -19,11 +19,11 @@ const (
 	flushAt = 32 << 10
 )
 
-// conn is a connection. One goroutine serves it; but for wake, its methods are
-// that goroutine's.
+// conn is a connection. One goroutine serves it, its own or that of the server's standby; but for
+// wake, its methods are that goroutine's.
 type conn struct {
 	server *Server
-	nc     net.Conn
+	nc     net.Conn // Others use it while the server is locked.
 	session
 
 	buf    []byte // what has arrived and is not answered stands in buf[read:filled]
@@ -34,6 +34,9 @@ type conn struct {
 	args   []string
 	out    []byte // answers that are not sent yet
 	quit   bool
+
+	onStandby bool // What is done now must not wait.
+	busy      int  // how many batches are to come before the connection goes on standby
 
 	one     call    // decides what is decided in this goroutine
 	pending []*call // decide in others, in the order of their commands
@@ -66,7 +69,7 @@ func (c *conn) refuse() {
 }
 
 // wake makes a connection that waits look whether the server is leaving. It may be
-// called from any goroutine.
+// called from any goroutine that has locked the server.
 func (c *conn) wake() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
 // leaving is when commands that are on their way cease to be waited for, and
@@ -76,25 +79,49 @@ func (c *conn) leaving() (until time.Time, yes bool) {
 	return time.Unix(0, ns), ns != 0
 }
 
-// serve answers what comes, until nothing more is to come.
+// serve answers what comes, until nothing more is to come or the connection is on standby.
 func (c *conn) serve() {
+	gone := true
+	defer func() {
+		if gone {
+			c.server.forget(c)
+		}
+	}()
 	defer c.recovered()
 	if c.server.secure(c.nc) != nil {
 		return
 	}
-	for c.fill() {
-		c.batch()
-		if !c.flush() {
+	// On standby, more may have arrived than was answered.
+	if c.batch(); !c.resume() {
+		return
+	}
+	for {
+		if c.rest() {
+			gone = false
 			return
 		}
-		if c.quit {
-			c.linger()
+		if !c.fill() {
+			break
+		}
+		c.batch()
+		if !c.resume() {
 			return
 		}
 	}
 	if _, leaving := c.leaving(); leaving {
 		c.linger()
 	}
+}
+
+// resume sends what is answered, and reports whether there is more to do.
+func (c *conn) resume() bool {
+	if !c.flush() {
+		return false
+	}
+	if c.quit {
+		c.linger()
+	}
+	return !c.quit
 }
 
 const defect = "the server has a defect, which is in its log; whether the request was charged is not known"
@@ -213,7 +240,7 @@ func (c *conn) setReadDeadline(t time.Time) {
 // the memory of one string.
 func (c *conn) batch() {
 	from, text := 0, ""
-	for c.read < c.filled && !c.quit {
+	for full := false; c.read < c.filled && !c.quit && !full; {
 		c.parser.maxBytes, c.parser.maxArguments = MaxCommand, MaxArguments
 		if !c.open {
 			c.parser.maxBytes, c.parser.maxArguments = strangerCommand, strangerArguments
@@ -234,11 +261,18 @@ func (c *conn) batch() {
 		for _, s := range c.parser.args {
 			c.args = append(c.args, text[c.read-from+s.from:c.read-from+s.to])
 		}
+		if c.onStandby && len(c.args) > 0 && !c.instant(c.args[0]) {
+			break
+		}
 		c.read += size
 		if len(c.args) > 0 {
 			c.run(c.args, c.read < c.filled)
 		}
-		if len(c.out) >= flushAt && !c.flush() {
+		switch {
+		case len(c.out) < flushAt:
+		case c.onStandby:
+			full = true // To send it may take time.
+		case !c.flush():
 			c.quit = true
 		}
 	}

@@ -70,6 +70,10 @@ func start(t testing.TB, d decide.Decider, o Options) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if over, ok := d.(*decide.Over); ok && onStandby && !o.SideBySide {
+		_, waits := over.Store.(*gate)
+		o.Instant = !waits
+	}
 	s := New(d, o)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/standby"
 )
 
 // Options are what a server may be given. The zero Options are good for a test.
@@ -23,6 +24,9 @@ type Options struct {
 	// SideBySide has the checks of one pipeline decided at the same time rather
 	// than one after another: for deciders that ask a store across a network.
 	SideBySide bool
+	// Instant says that the decider never waits for anybody, as one over a memory store. Then
+	// connections that wait for their next command have no goroutine; see package standby.
+	Instant bool
 	// MaxConnections is how many connections there may be at the same time. Zero
 	// means DefaultMaxConnections.
 	MaxConnections int
@@ -89,8 +93,10 @@ type Server struct {
 	// nanoseconds; zero while the server serves.
 	leaving atomic.Int64
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards what follows, and the nc of connections
 	ended     bool
+	cut       bool          // Connections are not served any more.
+	standby   *standby.Pool // nil: each connection has a goroutine. It stays the same while there are any.
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	refused   int64
@@ -176,6 +182,12 @@ func (s *Server) listen(l net.Listener) bool {
 		return false
 	}
 	s.listeners[l] = struct{}{}
+	if s.options.Instant && s.standby == nil {
+		var err error
+		if s.standby, err = standby.New(s.options.times.idle); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			s.options.Logger.Warn("each connection has a goroutine", slog.Any("error", err))
+		}
+	}
 	return true
 }
 
@@ -209,11 +221,7 @@ func (s *Server) begin(nc net.Conn) {
 	s.conns[c] = struct{}{}
 	s.running.Add(1)
 	s.mu.Unlock()
-	go func() {
-		defer s.running.Done()
-		defer s.forget(c)
-		c.serve()
-	}()
+	go c.serve()
 }
 
 // refuse counts a connection that is refused, and says whether the log should
@@ -230,9 +238,10 @@ func (s *Server) refuse() bool {
 }
 
 func (s *Server) forget(c *conn) {
-	_ = c.nc.Close() // The other end may be gone; there is nobody to tell.
+	defer s.running.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_ = c.nc.Close() // The other end may be gone; there is nobody to tell.
 	delete(s.conns, c)
 }
 
@@ -255,9 +264,7 @@ func (s *Server) Refused() int64 {
 // the rest is cut off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.leaving.CompareAndSwap(0, time.Now().Add(s.options.times.last).UnixNano())
-	for _, c := range s.end() {
-		c.wake()
-	}
+	s.end((*conn).wake)
 	done := make(chan struct{})
 	go func() {
 		s.running.Wait()
@@ -278,25 +285,28 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Close() error {
 	s.leaving.CompareAndSwap(0, 1)
 	s.cancel()
-	for _, c := range s.end() {
-		_ = c.nc.Close() // The other end may be gone; there is nobody to tell.
-	}
+	s.mu.Lock()
+	s.cut = true
+	s.mu.Unlock()
+	s.end(func(c *conn) { _ = c.nc.Close() }) // The other end may be gone; there is nobody to tell.
 	return nil
 }
 
-// end closes the listeners and returns the connections.
-func (s *Server) end() []*conn {
+// end closes the listeners, and does something to all connections. Those without a goroutine get
+// one.
+func (s *Server) end(do func(*conn)) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.ended = true
 	for l := range s.listeners {
-		_ = l.Close() // Serve returns what there is to say.
+		_ = l.Close() // Whatever it says, it accepts nothing more.
 	}
-	conns := make([]*conn, 0, len(s.conns))
 	for c := range s.conns {
-		conns = append(conns, c)
+		do(c)
 	}
-	return conns
+	s.mu.Unlock()
+	if s.standby != nil {
+		s.standby.Close()
+	}
 }
 
 // secure does the handshake of a connection with TLS, so that it is bounded.

@@ -23,21 +23,21 @@ func (s *Server) newSession() session {
 
 func sessionCommands() []*command {
 	return []*command{
-		{name: "PING", least: 1, most: 2, run: (*call).ping, summary: "Answers PONG, or with the message.", params: []param{{name: "message", optional: true}}},
-		{name: "ECHO", least: 2, most: 2, run: (*call).echo, summary: "Answers with the message.", params: []param{{name: "message"}}},
+		{name: "PING", least: 1, most: 2, instant: true, run: (*call).ping, summary: "Answers PONG, or with the message.", params: []param{{name: "message", optional: true}}},
+		{name: "ECHO", least: 2, most: 2, instant: true, run: (*call).echo, summary: "Answers with the message.", params: []param{{name: "message"}}},
 		{name: "QUIT", least: 1, stranger: true, run: (*call).quit, summary: "Closes the connection."},
 		{
-			name: "HELLO", least: 1, stranger: true, run: (*call).hello, summary: "Chooses RESP2 or RESP3, and says what is there.",
+			name: "HELLO", least: 1, stranger: true, instant: true, run: (*call).hello, summary: "Chooses RESP2 or RESP3, and says what is there.",
 			params: []param{
 				{name: "version", optional: true},
 				{name: "auth", token: "AUTH", optional: true, of: []param{{name: "user"}, {name: "token"}}},
 				{name: "name", token: "SETNAME", optional: true},
 			},
 		},
-		{name: "AUTH", least: 2, most: 3, stranger: true, run: (*call).auth, summary: "Shows the token.", params: []param{{name: "user", optional: true}, {name: "token"}}},
-		{name: "SELECT", least: 2, most: 2, run: (*call).choose, summary: "Chooses the database, of which there is one: 0.", params: []param{{name: "index"}}},
-		{name: "RESET", least: 1, most: 1, stranger: true, run: (*call).reset, summary: "Makes the connection as it was when it was new."},
-		{name: "CLIENT", least: 2, run: (*call).client, summary: "ID, GETNAME, SETNAME, SETINFO and such, which clients send.", params: []param{{name: "subcommand"}, {name: "argument", optional: true, multiple: true}}},
+		{name: "AUTH", least: 2, most: 3, stranger: true, instant: true, run: (*call).auth, summary: "Shows the token.", params: []param{{name: "user", optional: true}, {name: "token"}}},
+		{name: "SELECT", least: 2, most: 2, instant: true, run: (*call).choose, summary: "Chooses the database, of which there is one: 0.", params: []param{{name: "index"}}},
+		{name: "RESET", least: 1, most: 1, stranger: true, instant: true, run: (*call).reset, summary: "Makes the connection as it was when it was new."},
+		{name: "CLIENT", least: 2, instant: true, run: (*call).client, summary: "ID, GETNAME, SETNAME, SETINFO and such, which clients send.", params: []param{{name: "subcommand"}, {name: "argument", optional: true, multiple: true}}},
 		{name: "MULTI", least: 1, most: 1, run: (*call).multi, summary: "Keeps the commands that follow until EXEC."},
 		{name: "EXEC", least: 1, most: 1, run: (*call).exec, summary: "Carries out the commands since MULTI, one after the other."},
 		{name: "DISCARD", least: 1, most: 1, run: (*call).discard, summary: "Forgets the commands since MULTI."},
