@@ -16,7 +16,7 @@ import (
 // client asks the gRPC door.
 func (r *running) client(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Addr("grpc").String(), append([]client.Option{client.WithoutTLS(), client.WithTimeout(within)}, options...)...)
+	c, err := client.New(r.Addr("grpc").String(), append([]client.Option{client.WithoutTLS(), client.WithTimeout(client.MaxTimeout)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
