@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/test/imports"
 )
 
@@ -38,6 +39,17 @@ func TestFieldsAreExplained(t *testing.T) {
 			if !regexp.MustCompile(`\b` + f[1] + `\b`).MatchString(explained) {
 				t.Errorf("%s: no page explains the field %s", reference, f[1])
 			}
+		}
+	}
+}
+
+// The link that lint prints beside each code leads to a heading of the page.
+func TestLinksOfLint(t *testing.T) {
+	page := text(t, "reference/lint.md")
+	for _, c := range lint.Codes() {
+		file, heading, _ := strings.Cut(lint.URL(c.Code), "#")
+		if !strings.HasSuffix(file, "/docs/reference/lint.md") || heading != anchor(c.Code) || !strings.Contains(page, "\n## "+c.Code+"\n") {
+			t.Errorf("%s leads to no heading", lint.URL(c.Code))
 		}
 	}
 }

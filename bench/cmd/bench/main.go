@@ -21,7 +21,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -82,7 +81,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.only, "only", "", "measure one part only: "+strings.Join(names(), ", ")+"; or "+charts+", to draw the charts of the tables anew")
 	flags.BoolVar(&o.short, "short", false, "a run of about a minute, to see that everything works")
-	flags.StringVar(&o.out, "out", "", "the document whose marked sections are replaced; \"-\" for none (default: the pages in docs that the sections are in; with -short none)")
+	flags.StringVar(&o.out, "out", "", "the document whose marked sections are replaced; \"-\" for none (default: docs/benchmarks.md; with -short none)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -107,7 +106,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 // run measures the parts asked for, prints their tables, and writes them.
 func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	progress := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	sections := make(map[string][]report.Section) // by page
+	var sections []report.Section
 	for _, p := range parts() {
 		if o.only != "" && o.only != p.name {
 			continue
@@ -120,22 +119,22 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(stdout, "\n## %s\n\n%s\n", section.Name, section.Body)
-		page := cmp.Or(o.out, p.page, benchmarks)
-		sections[page] = append(sections[page], *section)
+		sections = append(sections, *section)
 	}
 	if o.out == "-" {
 		return nil
 	}
-	for _, page := range slices.Sorted(maps.Keys(sections)) {
-		if err := report.ReplaceFile(page, sections[page]...); err != nil {
+	page := cmp.Or(o.out, benchmarks)
+	if sections != nil {
+		if err := report.ReplaceFile(page, sections...); err != nil {
 			return err
 		}
 		progress("written to %s", page)
 	}
-	if sections[benchmarks] == nil && o.only != charts {
+	if page != benchmarks {
 		return nil
 	}
-	return chart.WriteBeside(benchmarks)
+	return chart.WriteBeside(page)
 }
 
 // echo runs one of the servers that the service is held against.

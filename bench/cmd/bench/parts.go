@@ -19,11 +19,8 @@ import (
 	"github.com/headgate/headgate/bench/internal/tunebench"
 )
 
-// The pages that are written by runs for the record, seen from the directory bench.
-const (
-	benchmarks  = "../docs/benchmarks.md"
-	consistency = "../docs/consistency.md"
-)
+// benchmarks is the page that runs for the record write, seen from the directory bench.
+const benchmarks = "../docs/benchmarks.md"
 
 // part is what can be measured alone.
 type part struct {
@@ -31,8 +28,6 @@ type part struct {
 	run  measure.Part
 	// redis is the program of the server that the part needs for itself, "" if it needs none.
 	redis string
-	// page is where the part is recorded; "" is benchmarks.
-	page string
 }
 
 // parts are all of them, in their order in the document.
@@ -56,11 +51,11 @@ func parts() []part {
 		{name: "replay", run: tunebench.Replay},
 		{name: "load", run: tunebench.Load},
 		{name: "consumers", run: consumerbench.Run},
-		{name: "consistency", run: serverbench.Consistency, redis: redis, page: consistency},
-		{name: "lease", run: storebench.Leases, redis: redis, page: consistency},
-		{name: "async", run: storebench.Async, redis: redis, page: consistency},
-		{name: "denycache", run: storebench.DenyCache, redis: redis, page: consistency},
-		{name: "combined", run: limiterbench.Combined, redis: redis, page: consistency},
+		{name: "consistency", run: serverbench.Consistency, redis: redis},
+		{name: "lease", run: storebench.Leases, redis: redis},
+		{name: "async", run: storebench.Async, redis: redis},
+		{name: "denycache", run: storebench.DenyCache, redis: redis},
+		{name: "combined", run: limiterbench.Combined, redis: redis},
 		{name: "outage", run: storebench.Outage, redis: redis},
 	}
 }
