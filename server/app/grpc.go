@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"github.com/headgate/headgate/server/envoyrls"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // What bounds every gRPC connection, beside the timeouts of HTTP.
@@ -50,7 +50,7 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 	bound := &grpcBound{most: a.settings.readTimeout + cmp.Or(a.settings.StoreTimeout, time.Second), calls: make(map[string]bool)}
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(bound.begin),
-		grpc.ForceServerCodecV2(envoyrls.Codec()),
+		grpc.ForceServerCodecV2(wire.Codec()),
 		grpc.UnaryInterceptor(observe.unary),
 		grpc.StreamInterceptor(observe.stream),
 		grpc.MaxRecvMsgSize(grpcMaxMessage),

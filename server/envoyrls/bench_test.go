@@ -30,7 +30,7 @@ descriptors:
 
 // once does all that a request costs but for gRPC.
 func (s *Service) once(tb testing.TB, q *scratch, wire []byte) {
-	if err := q.request.read(wire); err != nil {
+	if err := q.request.ReadWire(wire); err != nil {
 		tb.Fatal(err)
 	}
 	if _, err := s.answer(context.Background(), q); err != nil {

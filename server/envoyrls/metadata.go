@@ -7,12 +7,13 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // metadata writes what other filters, and access logs, are told: what decided,
 // and which shadows would have denied.
-func (q *scratch) metadata(w *writer, o *decide.Outcome) {
-	w.boolEntry("allowed", o.Verdict.Allowed)
+func (q *scratch) metadata(w *wire.Writer, o *decide.Outcome) {
+	w.BoolEntry("allowed", o.Verdict.Allowed)
 	q.deciding(w, o)
 	q.violations(w)
 	q.shadows(w)
@@ -22,20 +23,18 @@ func (q *scratch) metadata(w *writer, o *decide.Outcome) {
 
 // unenforced writes the names of the rules that bound what is in progress and bind the
 // request: a question ends before the request does.
-func unenforced(w *writer, o *decide.Outcome) {
-	l := list{w: w, name: "unenforced"}
+func unenforced(w *wire.Writer, o *decide.Outcome) {
+	l := w.ListEntry("unenforced")
 	for _, name := range o.Unenforced {
-		mark := l.begin()
-		w.string(3, name)
-		w.end(mark)
+		l.Text(name)
 	}
-	l.end()
+	l.End()
 }
 
 // configured writes the metadata that the configuration has for the limits of the descriptors
 // that pass, as one structure: of values of one name the first counts, unless both are
 // structures.
-func (q *scratch) configured(w *writer) {
+func (q *scratch) configured(w *wire.Writer) {
 	var all map[string]any
 	for i := range q.parts.List {
 		p := &q.parts.List[i]
@@ -50,10 +49,7 @@ func (q *scratch) configured(w *writer) {
 	if all == nil {
 		return
 	}
-	outer, inner := w.entry("metadata")
-	w.structure(5, all)
-	w.end(inner)
-	w.end(outer)
+	w.StructEntry("metadata", all)
 }
 
 // merge adds what is new to the fields. Structures in them are copied before they are added
@@ -76,81 +72,51 @@ func merge(into, fields map[string]any) {
 }
 
 // deciding writes which limit decided, and of which descriptor.
-func (q *scratch) deciding(w *writer, o *decide.Outcome) {
+func (q *scratch) deciding(w *wire.Writer, o *decide.Outcome) {
 	i, p, d := q.parts.Deciding()
 	if p == nil {
 		return
 	}
-	w.numberEntry("descriptor", int64(i))
+	w.NumberEntry("descriptor", int64(i))
 	if d == nil {
 		if p.Listed != nil {
-			w.textEntry("list", p.Listed.Name)
+			w.TextEntry("list", p.Listed.Name)
 		}
 		return
 	}
-	w.textEntry("rule", d.Rule.Name())
-	w.textEntry("limit", d.Limit.String())
-	w.numberEntry("remaining", d.Remaining)
+	w.TextEntry("rule", d.Rule.Name())
+	w.TextEntry("limit", d.Limit.String())
+	w.NumberEntry("remaining", d.Remaining)
 	if !o.Verdict.Allowed && o.Verdict.RetryAfter != headgate.Never {
-		w.numberEntry("retry_after_ms", o.RetryAfterMS())
+		w.NumberEntry("retry_after_ms", o.RetryAfterMS())
 	}
 	if delay := o.DelayMS(); delay > 0 {
-		w.numberEntry("delay_ms", delay)
+		w.NumberEntry("delay_ms", delay)
 	}
 }
 
 // violations writes the places of the descriptors that are beyond a limit in quota
 // mode, under the name and in the form that envoyproxy/ratelimit gives them.
-func (q *scratch) violations(w *writer) {
-	l := list{w: w, name: "quotaModeViolations"}
+func (q *scratch) violations(w *wire.Writer) {
+	l := w.ListEntry("quotaModeViolations")
 	for i := range q.parts.List {
 		if q.parts.List[i].Beyond {
-			mark := l.begin()
-			w.float(2, float64(i))
-			w.end(mark)
+			l.Number(int64(i))
 		}
 	}
-	l.end()
+	l.End()
 }
 
 // shadows writes the names of the rules that would have denied.
-func (q *scratch) shadows(w *writer) {
-	l := list{w: w, name: "shadow_denied"}
+func (q *scratch) shadows(w *wire.Writer) {
+	l := w.ListEntry("shadow_denied")
 	for i := range q.parts.List {
 		decisions := q.parts.Decisions(&q.parts.List[i])
 		for j := range decisions {
 			if d := &decisions[j]; d.Shadow && !d.Allowed {
-				mark := l.begin()
-				w.string(3, d.Rule.Name())
-				w.end(mark)
+				l.Text(d.Rule.Name())
 			}
 		}
 	}
-	l.end()
-}
-
-// list is a list among the metadata, which is not there if it has no values.
-type list struct {
-	w                   *writer
-	name                string
-	outer, inner, marks int
-	begun               bool
-}
-
-// begin begins a value.
-func (l *list) begin() (mark int) {
-	if !l.begun {
-		l.begun = true
-		l.outer, l.inner = l.w.entry(l.name)
-		l.marks = l.w.begin(6)
-	}
-	return l.w.begin(1)
-}
-
-func (l *list) end() {
-	if l.begun {
-		l.w.end(l.marks)
-		l.w.end(l.inner)
-		l.w.end(l.outer)
-	}
+	l.End()
 }

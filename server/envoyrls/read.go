@@ -58,8 +58,8 @@ func (r *request) next() *descriptor {
 	return &r.descriptors[len(r.descriptors)-1]
 }
 
-// read reads a message. The request is one that was reset.
-func (r *request) read(message []byte) error {
+// ReadWire implements [wire.Message]. The request is one that was reset.
+func (r *request) ReadWire(message []byte) error {
 	in := wire.Read(string(message))
 	for {
 		field, kind, more := in.Field()

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate/server/wire"
 )
 
 const ownRules = `
@@ -106,16 +108,16 @@ func (r raw) Marshal(v any) (mem.BufferSlice, error) {
 func TestTextsAreAnyBytes(t *testing.T) {
 	s := newStage(t, envoyPolicy(t, tenAndFive), Options{})
 	send := func(value string) (string, error) {
-		var w writer
-		w.string(1, "d")
-		descriptor := w.begin(2)
-		entry := w.begin(1)
-		w.string(1, "a")
-		w.string(2, value)
-		w.end(entry)
-		w.end(descriptor)
+		var w wire.Writer
+		w.Text(1, "d")
+		descriptor := w.Begin(2)
+		entry := w.Begin(1)
+		w.Text(1, "a")
+		w.Text(2, value)
+		w.End(entry)
+		w.End(descriptor)
 		answer := new(pb.RateLimitResponse)
-		err := s.conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, w.b, answer, grpc.ForceCodecV2(raw{encoding.GetCodecV2(proto.Name)}))
+		err := s.conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, w.B, answer, grpc.ForceCodecV2(raw{encoding.GetCodecV2(proto.Name)}))
 		return line(answer), err
 	}
 	for i, want := range []string{"OK OK:9", "OK OK:8"} {

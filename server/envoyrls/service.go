@@ -66,7 +66,7 @@ func New(decider decide.Decider, options Options) *Service {
 	return s
 }
 
-// Register adds the service to a gRPC server, which must have the [Codec].
+// Register adds the service to a gRPC server, which must have the codec of package wire.
 func (s *Service) Register(to grpc.ServiceRegistrar) {
 	// As the generated description, but for the messages.
 	description := pb.RateLimitService_ServiceDesc

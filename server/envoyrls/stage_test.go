@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -48,7 +49,7 @@ func newStage(t testing.TB, policy decide.Policy, options Options) *stage {
 	s.policy.Store(&policy)
 	decider := &decide.Over{Rules: func() decide.Policy { return *s.policy.Load() }, Store: s}
 
-	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()), grpc.WaitForHandlers(true))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec()), grpc.WaitForHandlers(true))
 	New(decider, options).Register(server)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

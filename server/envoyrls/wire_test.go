@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // FuzzRead holds what is read here against what the generated messages read.
@@ -22,18 +23,18 @@ func FuzzRead(f *testing.F) {
 		{Domain: "d", Descriptors: ds(d("a=1", "b="), d()), HitsAddend: 1 << 31},
 		{Domain: "d", Descriptors: ds(hits(0, d("a=1")), back(1<<40, d("a=1")), limited(5, 3, wrapperspb.UInt32(0), d("x=y")))},
 	} {
-		wire, err := proto.Marshal(r)
+		message, err := proto.Marshal(r)
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(wire)
+		f.Add(message)
 	}
 	f.Add([]byte("\x12\x02\x0a\x00\x12\x04\x12\x02\x08\x05\x09aaaaaaaa\x0b\x0c"))
-	f.Fuzz(func(t *testing.T, wire []byte) {
+	f.Fuzz(func(t *testing.T, message []byte) {
 		var got request
-		err := got.read(wire)
+		err := got.ReadWire(message)
 		want := new(pb.RateLimitRequest)
-		wantErr := proto.Unmarshal(wire, want)
+		wantErr := proto.Unmarshal(message, want)
 		if wantErr != nil {
 			// Theirs refuses texts that are not UTF-8, and descends into what is
 			// beyond the bounds; what it accepts is accepted here.
@@ -92,12 +93,12 @@ func TestScratchIsClean(t *testing.T) {
 			one.IsNegativeHits = seed.IntN(2) == 0
 			want.Descriptors = append(want.Descriptors, one)
 		}
-		wire, err := proto.Marshal(want)
+		message, err := proto.Marshal(want)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.reset()
-		if err := r.read(wire); err != nil {
+		if err := r.ReadWire(message); err != nil {
 			t.Fatal(err)
 		}
 		if r.domain != want.GetDomain() || r.sent != len(want.GetDescriptors()) || len(r.descriptors) != r.sent {
@@ -113,12 +114,12 @@ func TestScratchIsClean(t *testing.T) {
 func TestWriter(t *testing.T) {
 	for _, n := range []int{0, 1, 125, 126, 127, 128, 129, 16380, 16384, 20000, 3_000_000} {
 		text := strings.Repeat("x", n)
-		var w writer
-		outer := w.begin(2)
-		w.limit(text, 7, 0, 0)
-		w.end(outer)
+		var w wire.Writer
+		outer := w.Begin(2)
+		writeLimit(&w, text, 7, 0, 0)
+		w.End(outer)
 		answer := new(pb.RateLimitResponse)
-		if err := proto.Unmarshal(w.b, answer); err != nil {
+		if err := proto.Unmarshal(w.B, answer); err != nil {
 			t.Fatalf("%d: %v", n, err)
 		}
 		if got := answer.GetStatuses()[0].GetCurrentLimit(); got.GetName() != text || got.GetRequestsPerUnit() != 7 {

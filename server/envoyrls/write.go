@@ -12,22 +12,20 @@ import (
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy/nested"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
-
-// answer is an envoy.service.ratelimit.v3.RateLimitResponse, as it is sent.
-type answer []byte
 
 // usual is the size of most answers.
 const usual = 256
 
-// write makes the answer.
-func (s *Service) write(q *scratch, o *decide.Outcome) answer {
-	w := writer{make([]byte, 0, usual)}
-	w.number(1, uint64(code(o.Verdict.Allowed)))
+// write makes the answer, an envoy.service.ratelimit.v3.RateLimitResponse.
+func (s *Service) write(q *scratch, o *decide.Outcome) wire.Written {
+	w := wire.Writer{B: make([]byte, 0, usual)}
+	w.Number(1, uint64(code(o.Verdict.Allowed)))
 	for i := range q.parts.List {
-		mark := w.begin(2)
+		mark := w.Begin(2)
 		q.status(&w, &q.parts.List[i])
-		w.end(mark)
+		w.End(mark)
 	}
 	told := q.told(o.Verdict)
 	httplimit.WriteHeaders(q.header, s.options.Dialect, &told)
@@ -37,15 +35,15 @@ func (s *Service) write(q *scratch, o *decide.Outcome) answer {
 	}
 	slices.Sort(q.names)
 	for _, name := range q.names {
-		mark := w.begin(3)
-		w.string(1, name)
-		w.string(2, q.header[name][0])
-		w.end(mark)
+		mark := w.Begin(3)
+		w.Text(1, name)
+		w.Text(2, q.header[name][0])
+		w.End(mark)
 	}
-	mark := w.begin(6)
+	mark := w.Begin(6)
 	q.metadata(&w, o)
-	w.end(mark)
-	return w.b
+	w.End(mark)
+	return w.B
 }
 
 func code(allowed bool) pb.RateLimitResponse_Code {
@@ -62,12 +60,12 @@ func (q *scratch) code(p *decide.Part) pb.RateLimitResponse_Code {
 }
 
 // status writes the outcome for one descriptor.
-func (q *scratch) status(w *writer, p *decide.Part) {
+func (q *scratch) status(w *wire.Writer, p *decide.Part) {
 	d := worst(q.parts.Decisions(p))
-	w.number(1, uint64(q.code(p)))
+	w.Number(1, uint64(q.code(p)))
 	if d == nil {
 		if p.Unlimited {
-			w.number(3, math.MaxUint32)
+			w.Number(3, math.MaxUint32)
 		}
 		return
 	}
@@ -75,8 +73,8 @@ func (q *scratch) status(w *writer, p *decide.Part) {
 	if p.Leaf != nil {
 		name = p.Leaf.Name
 	}
-	w.limit(name, d.Limit.Count, d.Limit.Period, d.Limit.Align)
-	w.number(3, uint64(min(d.Remaining, math.MaxUint32)))
+	writeLimit(w, name, d.Limit.Count, d.Limit.Period, d.Limit.Align)
+	w.Number(3, uint64(min(d.Remaining, math.MaxUint32)))
 	// In whole seconds, which is all that some readers look at: rounded up, so
 	// that none of them comes too early.
 	reset := d.ResetAfter
@@ -84,9 +82,9 @@ func (q *scratch) status(w *writer, p *decide.Part) {
 		reset = untilEnd(d)
 	}
 	if seconds := (reset + time.Second - 1) / time.Second; seconds > 0 {
-		mark := w.begin(4)
-		w.number(1, uint64(seconds))
-		w.end(mark)
+		mark := w.Begin(4)
+		w.Number(1, uint64(seconds))
+		w.End(mark)
 	}
 }
 
@@ -139,11 +137,11 @@ func worst(decisions []headgate.Decision) *headgate.Decision {
 	return worst
 }
 
-// limit writes a limit in the largest unit that divides its period. One whose
+// writeLimit writes a limit in the largest unit that divides its period. One whose
 // period is no whole seconds has no unit.
-func (w *writer) limit(name string, count int64, period time.Duration, align headgate.Alignment) {
-	mark := w.begin(2)
-	w.number(1, uint64(count))
+func writeLimit(w *wire.Writer, name string, count int64, period time.Duration, align headgate.Alignment) {
+	mark := w.Begin(2)
+	w.Number(1, uint64(count))
 	unit, n := inUnits(period)
 	switch align {
 	case headgate.AlignMinute:
@@ -159,14 +157,14 @@ func (w *writer) limit(name string, count int64, period time.Duration, align hea
 	case headgate.AlignYear:
 		unit = pb.RateLimitResponse_RateLimit_YEAR
 	}
-	w.number(2, uint64(unit))
-	w.string(3, name)
+	w.Number(2, uint64(unit))
+	w.Text(3, name)
 	if n > 1 {
-		inner := w.begin(4)
-		w.number(1, uint64(n))
-		w.end(inner)
+		inner := w.Begin(4)
+		w.Number(1, uint64(n))
+		w.End(inner)
 	}
-	w.end(mark)
+	w.End(mark)
 }
 
 // unit is a unit of time of the protocol.

@@ -4,7 +4,8 @@
 // # Basics
 //
 // A message is fields, each with a tag (number and kind) before it. [Read] returns a
-// [Reader] that walks through them; the Append functions, [Begin] and [End] write them.
+// [Reader] that walks through them; the Append functions, [Begin] and [End] write them, and a
+// [Writer] does so field by field. A gRPC server with the [Codec] takes such messages.
 //
 // # Caveats
 //

@@ -105,7 +105,7 @@ func Rooms() []Room {
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
 			".", "flow", "algorithm", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
-			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "internal/routes", "server/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/*",
 		}},
 		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
