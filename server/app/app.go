@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/server/dashboard"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
+	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/gateway"
 	"github.com/headgate/headgate/server/grpcapi"
 	"github.com/headgate/headgate/server/insightapi"
@@ -162,6 +163,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		// A line for each service.
 		services := []func(grpc.ServiceRegistrar){
 			envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add}).Register,
+			forwardauth.NewService(a.seen(decider, "ext-authz"), forwardauth.Options{Dialect: dialect, Logger: a.settings.Logger}).Register,
 			grpcapi.New(a.seen(decider, "grpc"), a.grpcOptions()).Register,
 			grpcapi.NewPermits(permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,
 			a.newGRPCStore(store, recorder, registry),

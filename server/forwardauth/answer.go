@@ -1,6 +1,7 @@
 package forwardauth
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -57,20 +58,25 @@ func may(told *atomic.Int64) bool {
 
 // nameless tells the operator of a request without the client's address. It is
 // decided nevertheless: clients on a Unix socket have none.
-func (h *Handler) nameless(r *http.Request, t *terms) {
+func (h *Handler) nameless(ctx context.Context, t *terms, q *question) {
 	if may(&h.nobody) {
-		h.options.Logger.LogAttrs(r.Context(), slog.LevelWarn, "a proxy does not tell the client's address; rules that need it do not bind such requests",
-			slog.String("from", r.RemoteAddr), slog.String("header", t.ip))
+		h.options.Logger.LogAttrs(ctx, slog.LevelWarn, "a proxy does not tell the client's address; rules that need it do not bind such requests",
+			slog.String("from", q.from), slog.String("header", t.ip))
+	}
+}
+
+// tell tells the operator of a proxy that asks in the wrong way.
+func (h *Handler) tell(ctx context.Context, from string, problems []string) {
+	if may(&h.told) {
+		h.options.Logger.LogAttrs(ctx, slog.LevelError, "a proxy asks at "+h.at+" in the wrong way; its requests are not decided on",
+			slog.String("from", from), slog.String("problem", strings.Join(problems, "; ")))
 	}
 }
 
 // misconfigured answers a proxy that asks in the wrong way, with a status that
 // none takes for an answer about the request. What is wrong is for the operator.
 func (h *Handler) misconfigured(w http.ResponseWriter, r *http.Request, problems []string) {
-	if may(&h.told) {
-		h.options.Logger.LogAttrs(r.Context(), slog.LevelError, "a proxy asks at "+Path+" in the wrong way; its requests are not decided on",
-			slog.String("from", r.RemoteAddr), slog.String("problem", strings.Join(problems, "; ")))
-	}
+	h.tell(r.Context(), r.RemoteAddr, problems)
 	p := httplimit.Problem{Title: "The proxy is not configured for forward auth", Status: http.StatusInternalServerError, Detail: strings.Join(problems, "; ")}
 	p.Write(w, r)
 }

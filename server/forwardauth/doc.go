@@ -1,6 +1,6 @@
 // Package forwardauth lets a proxy ask whether a request may pass: the endpoint
-// for auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, and
-// HAProxy by a Lua action.
+// for auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, HAProxy
+// by a Lua action, and Envoy's filter ext_authz, over HTTP or gRPC.
 //
 // # Basics
 //
@@ -14,6 +14,9 @@
 // X-Forwarded-For. It answers 200 or 429, with the headers that the client is to
 // get. All that one proxy needs to be different stands in the path that it asks
 // at, and so in the proxy's own configuration; see [Path].
+//
+// A [Service] is the same for Envoy over gRPC, where a message describes the
+// request. Parameters are in the [Metadata] of the call.
 //
 // # Caveats
 //

@@ -37,6 +37,8 @@ import (
 //	cost               how many units the request takes
 //	paths              the forms of paths that the application reads as they say, with
 //	                   commas between them; see docs/forward-auth.md
+//	lines              "joined" for a proxy that joins several lines of one name
+//	                   with commas: a comma is then taken for two lines
 //	denied             the status of a denial, for a proxy that cannot pass on
 //	                   429: 401 or 403
 const Path = "/v1/auth"
@@ -57,10 +59,11 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Handler answers proxies. It is safe for concurrent use; make one with [New].
+// Handler answers proxies that ask over HTTP. It is safe for concurrent use; make one with [New].
 type Handler struct {
 	decider decide.Decider
 	options Options
+	at      string // where proxies ask, for the log
 	plan    atomic.Pointer[plan]
 	terms   known
 	pool    sync.Pool // of *decide.Request
@@ -88,7 +91,7 @@ func New(decider decide.Decider, options Options) *Handler {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{decider: decider, options: options}
+	h := &Handler{decider: decider, options: options, at: Path}
 	h.pool.New = func() any { return new(decide.Request) }
 	return h
 }
@@ -96,48 +99,51 @@ func New(decider decide.Decider, options Options) *Handler {
 // ServeHTTP answers one request. Its method and body do not matter.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, problems := h.terms.of(strings.TrimPrefix(strings.TrimPrefix(r.URL.EscapedPath(), Path), "/"))
+	if problems == nil {
+		problems = t.check(r.Header)
+	}
 	if problems != nil {
 		h.misconfigured(w, r, problems)
 		return
 	}
 	ask := h.pool.Get().(*decide.Request)
-	h.serve(w, r, t, ask)
+	q := t.asked(r)
+	q.from = r.RemoteAddr
+	h.answer(r.Context(), w, r, t, &q, ask)
 	// Not deferred: after a panic somebody may still hold the request.
 	ask.Reset()
 	h.pool.Put(ask)
 }
 
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, ask *decide.Request) {
-	if problems := t.check(r.Header); problems != nil {
-		h.misconfigured(w, r, problems)
-		return
-	}
+// answer decides on the request that a proxy describes, and writes what the client is to be told: a
+// status of 200 if the request may pass. It returns what was decided, or nil. r is the request that
+// is answered, whose method says whether there is a body.
+func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Request, t *terms, q *question, ask *decide.Request) *decide.Outcome {
 	plan := h.now()
-	refused, nameless := t.describe(r, plan, &ask.Ask)
+	refused, nameless := t.describe(q, plan, &ask.Ask)
 	if nameless {
-		h.nameless(r, t)
+		h.nameless(ctx, t, q)
 	}
 	if refused != nil {
 		h.refuse(w, r, t, refused)
-		return
+		return nil
 	}
-	ctx := r.Context()
-	ask.Op, ask.Policy, ask.Cost, ask.Given = headgate.OpTake, plan.policy, t.cost, decide.GivenDescriptor|decide.GivenCost
+	ask.Op, ask.Policy, ask.Cost, ask.Given = headgate.OpTake, plan.policy, q.cost, decide.GivenDescriptor|decide.GivenCost
 	o := ask.Decide(ctx, h.decider)
 	switch {
 	case o.Kind != decide.Decided:
 		h.undecided(w, r, t, ask.Faults, o)
-		return
+		return nil
 	case o.Listed != nil:
 		p := httplimit.Problem(notice.Forbidden())
 		h.refuse(w, r, t, &p)
-		return
+		return o
 	}
 	v := &o.Verdict
 	if v.Delay > 0 {
 		if err := h.hold(ctx, ask, v); err != nil {
 			w.WriteHeader(httplimit.StatusClientGone)
-			return
+			return nil
 		}
 	}
 	httplimit.WriteHeaders(w.Header(), h.options.Dialect, v)
@@ -147,10 +153,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, t *terms, ask *d
 	}
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
-		return
+		return o
 	}
 	p := httplimit.QuotaExceeded(v)
 	h.refuse(w, r, t, &p)
+	return o
 }
 
 // now returns the plan for the policy in force, which is made anew after a change.
@@ -169,7 +176,7 @@ func (h *Handler) now() *plan {
 	var problems []string
 	if p.names, problems = routes.New(policy.Set); h.plan.CompareAndSwap(old, p) {
 		for _, problem := range problems {
-			h.options.Logger.Warn("the policy names a route that proxies cannot ask for: its rules do not bind at "+Path, slog.String("problem", problem))
+			h.options.Logger.Warn("the policy names a route that proxies cannot ask for: its rules do not bind at "+h.at, slog.String("problem", problem))
 		}
 	}
 	return p

@@ -119,7 +119,7 @@ func TestMisconfigured(t *testing.T) {
 		{"", []string{"X-Forwarded-Host", "a", "X-Forwarded-Host", "b"}, []string{"X-Forwarded-Host is there 2 times"}},
 		{"denied=404&cost=0&cost=1&entry=x&entry=ip:X&entry=a:X&entry=a:Y&method=&uri=a+b&route=&key=,&what=1", nil, []string{
 			`"denied" is "404"`, `"cost" is given 2 times`, `"cost" is "0"`, `"entry" is "x"`, `"entry" is "ip:X": every request has`, `"entry" gives the entry a twice`,
-			`"method" is empty`, `"uri" is "a b"`, `"route" has 0 bytes`, `"key" is empty`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, method, paths, route, trust, uri`,
+			`"method" is empty`, `"uri" is "a b"`, `"route" has 0 bytes`, `"key" is empty`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, lines, method, paths, route, trust, uri`,
 		}},
 		{"trust=10.0.0.1/8,x,0.0.0.0/0", nil, []string{`"trust" is wrong`, "10.0.0.1/8", `"x"`, "every address"}},
 		{"a;b", nil, []string{"cannot be read"}},

@@ -16,6 +16,67 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
+// question is a request as a proxy describes it.
+type question struct {
+	method, target, host string
+	// header has the headers that the client has sent, by their names in canonical form. Only those
+	// matter that the terms name.
+	header http.Header
+	// client is the client's address; the zero Addr says that it is not known.
+	client netip.Addr
+	// given are further entries.
+	given policy.Descriptor
+	// route is the entry "route", or "" if it is found by the policy's patterns.
+	route string
+	cost  int64
+	// from is who asks, for the log.
+	from string
+}
+
+// asked returns the question that the headers of r ask.
+func (t *terms) asked(r *http.Request) question {
+	q := question{
+		method: first(r.Header[t.method]), target: first(r.Header[t.uri]), host: first(r.Header[t.host]),
+		header: r.Header, route: t.route, cost: t.cost,
+	}
+	if t.joined {
+		q.header = t.apart(r.Header)
+	}
+	// The proxy that asks is believed, whatever its own address is.
+	q.client, _ = t.resolver.Client(&http.Request{RemoteAddr: "@", Header: r.Header})
+	return q
+}
+
+// apart returns the headers that the terms look at, with each value cut at its commas: one may stand
+// between two lines that the proxy has joined.
+func (t *terms) apart(h http.Header) http.Header {
+	cut := make(http.Header)
+	for name, lines := range h {
+		if t.named(name) == "" {
+			continue
+		}
+		for _, line := range lines {
+			cut[name] = append(cut[name], strings.Split(line, ",")...)
+		}
+	}
+	return cut
+}
+
+// named returns the name of a header as the terms have it, or "" if they do not look at it.
+func (t *terms) named(name string) string {
+	for _, key := range t.keys {
+		if strings.EqualFold(key, name) {
+			return key
+		}
+	}
+	for i := range t.entries {
+		if header := t.entries[i].header; strings.EqualFold(header, name) {
+			return header
+		}
+	}
+	return ""
+}
+
 // check looks for what the proxy must set and has not, or not alone. It returns
 // what is wrong.
 func (t *terms) check(h http.Header) (problems []string) {
@@ -30,41 +91,42 @@ func (t *terms) check(h http.Header) (problems []string) {
 	return problems
 }
 
-// read finds the path and the route of the request that the headers of r describe. It
-// returns what there is to be said against them, or nil.
-func (t *terms) read(r *http.Request, plan *plan) (asked *http.Request, path, route string, refused *httplimit.Problem) {
-	asked = &http.Request{Method: first(r.Header[t.method]), Host: first(r.Header[t.host])}
-	raw, ok := pathOf(first(r.Header[t.uri]))
+// read finds the path and the route of the request. It returns what there is to be said against
+// them, or nil.
+func (t *terms) read(q *question, plan *plan) (path, route string, refused *httplimit.Problem) {
+	raw, ok := pathOf(q.target)
 	switch {
 	case !ok:
-		return asked, "", "", unreadableURI
-	case plan.readsMethods && !spelling.Method(asked.Method):
-		return asked, "", "", ambiguousMethod
-	case raw == "*" && asked.Method == http.MethodOptions:
-		return asked, raw, cmp.Or(t.route, routes.Unmatched), nil
+		return "", "", unreadableURI
+	case plan.readsMethods && !spelling.Method(q.method):
+		return "", "", ambiguousMethod
+	case raw == "*" && q.method == http.MethodOptions:
+		return raw, cmp.Or(q.route, routes.Unmatched), nil
 	}
 	p, err := spelling.Read(raw, t.forms)
 	switch {
-	case !plan.readsPaths, t.route != "" && !plan.needsPath:
+	case !plan.readsPaths, q.route != "" && !plan.needsPath:
 		// How it is spelled makes no difference.
-		return asked, p.Text, cmp.Or(t.route, routes.Unmatched), nil
+		return p.Text, cmp.Or(q.route, routes.Unmatched), nil
 	case err != nil:
 	case p.Kept != nil && plan.needsPath:
 		err = &spelling.Error{Reason: spelling.Parameters, At: p.At}
-	case t.route != "":
-		route = t.route
+	case q.route != "":
+		route = q.route
 	default:
-		asked.URL = p.URL()
-		route, err = plan.names.Find(asked, &p)
+		route, err = plan.names.Find(&http.Request{Method: q.method, Host: q.host, URL: p.URL()}, &p)
 	}
 	if err != nil {
-		return asked, "", "", ambiguous(err.Error())
+		return "", "", ambiguous(err.Error())
 	}
-	return asked, p.Text, route, nil
+	return p.Text, route, nil
 }
 
 // pathOf is the path in the target of a request as it came, which may be a whole URL.
 func pathOf(target string) (raw string, ok bool) {
+	if target == "" {
+		return "", false
+	}
 	if target[0] != '/' && target != "*" {
 		if _, err := url.ParseRequestURI(target); err != nil {
 			return "", false
@@ -82,15 +144,14 @@ func pathOf(target string) (raw string, ok bool) {
 	return raw, true
 }
 
-// describe fills in the descriptor of the request that the headers of r describe.
-// It returns why that cannot be decided on, or nil, and whether the policy looks at
-// the client's address and the proxy has not told it.
-func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused *httplimit.Problem, missing bool) {
-	asked, path, route, refused := t.read(r, plan)
+// describe fills in the descriptor of the request. It returns why that cannot be decided on, or
+// nil, and whether the policy looks at the client's address and the proxy has not told it.
+func (t *terms) describe(q *question, plan *plan, ask *decide.Ask) (refused *httplimit.Problem, missing bool) {
+	path, route, refused := t.read(q, plan)
 	if refused != nil {
 		return refused, false
 	}
-	refused = t.twice(r.Header)
+	refused = t.twice(q.header)
 	d := ask.Descriptor[:0]
 	add := func(name, value string) {
 		switch {
@@ -101,18 +162,20 @@ func (t *terms) describe(r *http.Request, plan *plan, ask *decide.Ask) (refused 
 			refused = tooLong(name)
 		}
 	}
-	add("api_key", identity.APIKey(r.Header, t.keys))
-	a, ok := t.client(r)
-	if ok {
-		add("ip", a.String())
+	add("api_key", identity.APIKey(q.header, t.keys))
+	if q.client.IsValid() {
+		add("ip", q.client.String())
 	}
-	missing = !ok && plan.needed["ip"]
+	missing = !q.client.IsValid() && plan.needed["ip"]
 	add("route", route)
-	add("method", asked.Method)
-	add("host", identity.Hostname(asked.Host))
+	add("method", q.method)
+	add("host", identity.Hostname(q.host))
 	add("path", path)
 	for i := range t.entries {
-		add(t.entries[i].entry, strings.TrimSpace(first(r.Header[t.entries[i].header])))
+		add(t.entries[i].entry, strings.TrimSpace(first(q.header[t.entries[i].header])))
+	}
+	for _, e := range q.given {
+		add(e.Name, e.Value)
 	}
 	ask.Descriptor = d
 	return refused, missing
@@ -131,11 +194,6 @@ func (t *terms) twice(h http.Header) *httplimit.Problem {
 		return ambiguous(why)
 	}
 	return nil
-}
-
-// client is the address of the client, as the proxy that asks tells it.
-func (t *terms) client(r *http.Request) (netip.Addr, bool) {
-	return t.resolver.Client(&http.Request{RemoteAddr: "@", Header: r.Header})
 }
 
 func first(lines []string) string {

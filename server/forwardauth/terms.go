@@ -24,12 +24,19 @@ type terms struct {
 	host        string // or ""
 	ip          string
 	resolver    *httplimit.Resolver
-	keys        []string
-	entries     []fromHeader
-	route       string // or "", if it is found by the policy's patterns
-	cost        int64
-	denied      int // the status of a denial
-	forms       spelling.Forms
+	// peers finds the address of a client whose connection the proxy tells of. It is nil if the
+	// parameters name the header with the address.
+	peers *httplimit.Resolver
+	// overHTTP are the given parameters that a proxy can follow only where it asks over HTTP.
+	overHTTP []string
+	keys     []string
+	entries  []fromHeader
+	route    string // or "", if it is found by the policy's patterns
+	cost     int64
+	denied   int // the status of a denial
+	forms    spelling.Forms
+	// joined says that the proxy joins lines of one name.
+	joined bool
 }
 
 // fromHeader is an entry that is taken from a header.
@@ -76,6 +83,11 @@ var parameters = map[string]func(r *reader, text string){
 			r.bad("is wrong: %s", problem)
 		}
 	},
+	"lines": func(r *reader, text string) {
+		if r.joined = text == "joined"; !r.joined {
+			r.bad("is %q, must be joined", text)
+		}
+	},
 	"denied": func(r *reader, text string) {
 		r.denied, _ = strconv.Atoi(text)
 		if !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests}, r.denied) {
@@ -105,6 +117,11 @@ func readTerms(text string) (t *terms, problems []string) {
 		method: "X-Forwarded-Method", uri: "X-Forwarded-Uri", host: "X-Forwarded-Host", ip: string(httplimit.XForwardedFor),
 		keys: []string{"Authorization", "X-Api-Key"}, cost: 1, denied: http.StatusTooManyRequests,
 	}}
+	for _, name := range []string{"method", "uri", "host", "denied"} {
+		if values.Has(name) {
+			r.overHTTP = append(r.overHTTP, name)
+		}
+	}
 	for _, r.name = range slices.Sorted(maps.Keys(values)) {
 		read, list := parameters[r.name], values[r.name]
 		switch {
@@ -120,6 +137,9 @@ func readTerms(text string) (t *terms, problems []string) {
 	}
 	if r.problems == nil {
 		r.newResolver()
+	}
+	if r.problems == nil && !values.Has("ip") {
+		r.newPeers()
 	}
 	return &r.terms, r.problems
 }
@@ -171,20 +191,33 @@ func (r *reader) readEntry(text string) {
 }
 
 // newResolver makes what finds clients' addresses. The proxy that asks is
-// believed, whatever its own address is: [terms.client] has it pass for a peer on
+// believed, whatever its own address is: [terms.asked] has it pass for a peer on
 // a Unix socket, which has none.
 func (r *reader) newResolver() {
 	r.name = "trust"
-	var err error
-	if r.resolver, err = httplimit.NewResolver(httplimit.Source(r.ip), append(r.trust, "unix")...); err == nil {
-		return
+	r.resolver = r.resolve(append(slices.Clone(r.trust), "unix"))
+}
+
+// newPeers makes what finds the addresses of clients by their connections.
+func (r *reader) newPeers() {
+	if r.peers = new(httplimit.Resolver); r.trust != nil {
+		r.peers = r.resolve(r.trust)
+	}
+}
+
+// resolve makes a resolver, or notes the problems.
+func (r *reader) resolve(trust []string) *httplimit.Resolver {
+	resolver, err := httplimit.NewResolver(httplimit.Source(r.ip), trust...)
+	if err == nil {
+		return resolver
 	}
 	var invalid *headgate.InvalidError
 	if errors.As(err, &invalid) {
 		for _, p := range invalid.Problems {
 			r.bad("is wrong: %s", p.Text)
 		}
-		return
+		return nil
 	}
 	r.bad("is wrong: %v", err)
+	return nil
 }

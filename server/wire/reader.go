@@ -82,6 +82,13 @@ func (r *Reader) String() string {
 // called with it.
 func (r *Reader) Message() Reader { return Reader{text: r.Bytes()} }
 
+// Rest returns what has not been read yet: all of a text or bytes that Message has returned.
+func (r *Reader) Rest() string {
+	s := r.text[r.pos:]
+	r.pos = len(r.text)
+	return s
+}
+
 // Leave ends the reading of a message within. If that could not be read, neither can the
 // one around it.
 func (r *Reader) Leave(inner *Reader) { r.bad = r.bad || inner.bad }

@@ -62,16 +62,22 @@ func freePorts(t *testing.T, n int) []string {
 // stands in the configuration and what is to stand there.
 func startEnvoy(t *testing.T, grpc string, edits ...string) *envoy {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(envoyExamples, "envoy.yaml"))
+	return startEnvoyWith(t, "envoy.yaml", "8081", grpc, edits...)
+}
+
+// startEnvoyWith is startEnvoy with another of the examples, which asks at the given port.
+func startEnvoyWith(t *testing.T, example, asks, address string, edits ...string) *envoy {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(envoyExamples, example))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, err := net.SplitHostPort(grpc)
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	free := freePorts(t, 2)
-	edits = append(edits, "port_value: 8888", "port_value: "+free[0], "port_value: 8889", "port_value: "+free[1], "port_value: 8081", "port_value: "+port)
+	edits = append(edits, "port_value: 8888", "port_value: "+free[0], "port_value: 8889", "port_value: "+free[1], "port_value: "+asks, "port_value: "+port)
 	for i := 0; i < len(edits); i += 2 {
 		if !strings.Contains(string(text), edits[i]) {
 			t.Fatalf("the example has no %q", edits[i])

@@ -1,0 +1,235 @@
+package forwardauth
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
+)
+
+// Metadata is the name of the gRPC metadata in which Envoy sends parameters, in the form that they
+// have behind [Path].
+const Metadata = "headgate-auth"
+
+// Service answers Envoy's filter ext_authz over gRPC: envoy.service.auth.v3.Authorization. It is
+// safe for concurrent use; make one with [NewService].
+type Service struct {
+	handler *Handler
+	pool    sync.Pool // of *checking
+}
+
+// NewService returns a service that asks decider.
+func NewService(decider decide.Decider, options Options) *Service {
+	s := &Service{handler: New(decider, options)}
+	s.handler.at = pb.Authorization_ServiceDesc.ServiceName
+	s.pool.New = func() any { return &checking{answer: recorded{header: make(http.Header)}} }
+	return s
+}
+
+// Register adds the service to a gRPC server, which must have the codec of package wire.
+func (s *Service) Register(to grpc.ServiceRegistrar) {
+	// As the generated description, but for the messages.
+	description := pb.Authorization_ServiceDesc
+	description.HandlerType = (*any)(nil)
+	description.Methods = []grpc.MethodDesc{{
+		MethodName: "Check",
+		Handler: func(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			return service.(*Service).check(ctx, decode, interceptor)
+		},
+	}}
+	to.RegisterService(&description, s)
+}
+
+// checking is what one check needs and the next can use again.
+type checking struct {
+	request checkRequest
+	ask     decide.Request
+	answer  recorded
+	names   []string // of headers
+}
+
+// recorded is an answer that is kept instead of being sent.
+type recorded struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+// Header implements [http.ResponseWriter], as do WriteHeader and Write.
+func (r *recorded) Header() http.Header { return r.header }
+
+func (r *recorded) WriteHeader(status int) { r.status = status }
+
+func (r *recorded) Write(b []byte) (int, error) {
+	r.body = append(r.body, b...)
+	return len(b), nil
+}
+
+func (c *checking) reset() {
+	c.request.reset()
+	c.ask.Reset()
+	clear(c.answer.header)
+	c.answer = recorded{header: c.answer.header, body: c.answer.body[:0]}
+	c.names = c.names[:0]
+}
+
+// check answers one request.
+func (s *Service) check(ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+	c := s.pool.Get().(*checking)
+	if err := decode(&c.request); err != nil {
+		return nil, err
+	}
+	var got any
+	var err error
+	if interceptor == nil {
+		got, err = s.answer(ctx, c)
+	} else {
+		info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.Authorization_Check_FullMethodName}
+		got, err = interceptor(ctx, &c.request, info, func(ctx context.Context, _ any) (any, error) { return s.answer(ctx, c) })
+	}
+	if err != nil {
+		// Not given back: after a panic somebody may still hold it.
+		return nil, err
+	}
+	c.reset()
+	s.pool.Put(c)
+	return got, nil
+}
+
+// withBody stands for a request whose answer has a body. Envoy leaves it out where the client has
+// sent HEAD.
+var withBody = &http.Request{Method: http.MethodGet}
+
+func (s *Service) answer(ctx context.Context, c *checking) (any, error) {
+	t, problems := s.terms(ctx)
+	var q question
+	if problems == nil {
+		q, problems = t.checked(&c.request)
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		q.from = p.Addr.String()
+	}
+	if problems != nil {
+		s.handler.tell(ctx, q.from, problems)
+		return nil, status.Error(codes.InvalidArgument, strings.Join(problems, "; "))
+	}
+	o := s.handler.answer(ctx, &c.answer, withBody, t, &q, &c.ask)
+	if c.answer.status == httplimit.StatusClientGone {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return c.write(o), nil
+}
+
+// terms are what the parameters in the metadata of the call say.
+func (s *Service) terms(ctx context.Context) (*terms, []string) {
+	switch texts := metadata.ValueFromIncomingContext(ctx, Metadata); len(texts) {
+	case 0:
+		return s.handler.terms.of("")
+	case 1:
+		return s.handler.terms.of(texts[0])
+	default:
+		return nil, []string{"the metadata " + Metadata + " are there more than once"}
+	}
+}
+
+// The numbers of fields and values of an envoy.service.auth.v3.CheckResponse.
+const (
+	fieldStatus, fieldDenied, fieldOK, fieldMetadata = 1, 2, 3, 4
+	okHeaders, deniedHeaders, deniedBody             = 6, 2, 3
+	// addIfAbsent is the action for headers that the application may have set itself.
+	addIfAbsent = 1
+	// usual is the size of most answers.
+	usual = 512
+)
+
+// write makes the answer. The outcome may be nil.
+func (c *checking) write(o *decide.Outcome) wire.Written {
+	w := wire.Writer{B: make([]byte, 0, usual)}
+	passes := c.answer.status == http.StatusOK
+	mark := w.Begin(fieldStatus)
+	if !passes {
+		w.Number(1, uint64(codes.PermissionDenied))
+	}
+	w.End(mark)
+	if passes {
+		mark = w.Begin(fieldOK)
+		c.headers(&w, okHeaders, addIfAbsent)
+	} else {
+		mark = w.Begin(fieldDenied)
+		inner := w.Begin(fieldStatus)
+		w.Number(1, uint64(c.answer.status))
+		w.End(inner)
+		c.headers(&w, deniedHeaders, 0)
+		w.B = wire.AppendText(w.B, deniedBody, string(c.answer.body))
+	}
+	w.End(mark)
+	if o != nil {
+		mark = w.Begin(fieldMetadata)
+		tell(&w, o)
+		w.End(mark)
+	}
+	return w.B
+}
+
+// headers writes the headers, each a HeaderValueOption.
+func (c *checking) headers(w *wire.Writer, field protowire.Number, action uint64) {
+	for name := range c.answer.header {
+		// The length of the body is Envoy's to write.
+		if name != "Content-Length" {
+			c.names = append(c.names, name)
+		}
+	}
+	slices.Sort(c.names)
+	for _, name := range c.names {
+		outer := w.Begin(field)
+		inner := w.Begin(1)
+		w.Text(1, strings.ToLower(name))
+		w.Text(2, c.answer.header[name][0])
+		w.End(inner)
+		w.Number(3, action)
+		w.End(outer)
+	}
+}
+
+// tell writes what access logs and other filters are told: what decided, and which shadows would
+// have denied.
+func tell(w *wire.Writer, o *decide.Outcome) {
+	v := &o.Verdict
+	w.BoolEntry("allowed", v.Allowed)
+	if o.Listed != nil {
+		w.TextEntry("list", o.Listed.Name)
+	} else if d := v.Deciding(); d != nil {
+		w.TextEntry("rule", d.Rule.Name())
+		w.TextEntry("limit", d.Limit.String())
+		w.NumberEntry("remaining", d.Remaining)
+		if !v.Allowed && v.RetryAfter != headgate.Never {
+			w.NumberEntry("retry_after_ms", o.RetryAfterMS())
+		}
+	}
+	l := w.ListEntry("shadow_denied")
+	for i := range v.Decisions {
+		if d := &v.Decisions[i]; d.Shadow && !d.Allowed {
+			l.Text(d.Rule.Name())
+		}
+	}
+	l.End()
+	l = w.ListEntry("unenforced")
+	for _, name := range o.Unenforced {
+		l.Text(name)
+	}
+	l.End()
+}
