@@ -59,7 +59,10 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 		grpc.InitialWindowSize(grpcStreamWindow),
 		grpc.InitialConnWindowSize(grpcConnectionWindow),
 		grpc.ConnectionTimeout(readHeaderTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcIdle, Time: grpcPingAfter, Timeout: grpcPingWithin}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: grpcIdle, Time: grpcPingAfter, Timeout: grpcPingWithin,
+			MaxConnectionAge: a.settings.GRPCConnectionAge, MaxConnectionAgeGrace: a.settings.GRPCConnectionGrace,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcPingLeast, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -198,6 +199,23 @@ func TestGRPCOutlivesAPanic(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, "as it was asked to") || !strings.Contains(text, "method=/test.Held/Call") {
 		t.Errorf("the log: %s", text)
+	}
+}
+
+// TestGRPCConnectionAge: a client is told to make another connection, and no call fails for it.
+func TestGRPCConnectionAge(t *testing.T) {
+	r := start(t, Settings{GRPCListen: "127.0.0.1:0", GRPCConnectionAge: time.Second, GRPCConnectionGrace: time.Minute})
+	conn := r.dial(t, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if got, err := health(t, conn, ""); err != nil || got != serving {
+		t.Fatalf("%v, %v", got, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+		t.Error("the connection lasts")
+	}
+	if got, err := health(t, conn, ""); err != nil || got != serving {
+		t.Errorf("over another connection: %v, %v", got, err)
 	}
 }
 

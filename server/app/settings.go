@@ -25,6 +25,10 @@ type Settings struct {
 	// GRPCListen is the address to serve gRPC on. Empty means that it is not
 	// served.
 	GRPCListen string
+	// GRPCConnectionAge is how long a connection may last there, 1s or more. The client is told
+	// then to make another one, and its calls have GRPCConnectionGrace to end. Zero means that
+	// connections last until the server ends, and that calls may take as long as they like.
+	GRPCConnectionAge, GRPCConnectionGrace time.Duration
 	// GRPCStore lets callers there bring their own rules, as they would to a
 	// Redis server; see [grpcapi.Store].
 	GRPCStore bool
@@ -47,6 +51,9 @@ type Settings struct {
 	// TLSClientCA is the file with the authorities, one of which must have
 	// signed the certificate of a client. Empty means that clients need none.
 	TLSClientCA string
+	// TLSClientName is a name that the certificate of a client must be for: a DNS name, an
+	// address or a URI. Empty means any. TLSClientCA must be given with it.
+	TLSClientName string
 	// PolicyFile is the YAML file with the rules. Empty means the sample policy.
 	PolicyFile string
 	// EnvoyConfig is a directory with a configuration of envoyproxy/ratelimit,
@@ -56,7 +63,8 @@ type Settings struct {
 	// that it is read from files.
 	XDS *XDSSettings
 	// LikeRatelimit serves as envoyproxy/ratelimit does, which others have set up: only gRPC
-	// is served with TLS, and GET /healthcheck answers as /readyz.
+	// is served with TLS, GET /healthcheck answers as /readyz, and /json takes requests of the
+	// rate limit service as JSON.
 	LikeRatelimit bool
 	// EnvoyIndependent has each descriptor of a request from Envoy charged by
 	// itself, as envoyproxy/ratelimit does, rather than all or none.
@@ -222,6 +230,12 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if p := checkListen(s.GRPCListen); s.GRPCListen != "" && p != "" {
 		bad("grpc listen: %s", p)
+	}
+	if s.GRPCConnectionAge != 0 && s.GRPCConnectionAge < time.Second {
+		bad("grpc connection age: is %v, must be 1s or more, or 0s", s.GRPCConnectionAge)
+	}
+	if s.GRPCConnectionGrace < 0 {
+		bad("grpc connection grace: is %v, must be 0s or more", s.GRPCConnectionGrace)
 	}
 	if s.GRPCListen == "" && (s.GRPCStore || s.GRPCStoreToken != "") {
 		bad("grpc store: gRPC is not served; give it an address")

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +20,7 @@ import (
 // it believes, at all doors alike. The files are read again when they change.
 type certificates struct {
 	certFile, keyFile, caFile string
+	client                    string // what the certificate of a client must be for, or ""
 	logger                    *slog.Logger
 
 	active atomic.Pointer[tls.Config]
@@ -30,7 +33,7 @@ func newCertificates(s *Settings) (*certificates, error) {
 	if s.TLSCert == "" {
 		return nil, nil
 	}
-	c := &certificates{certFile: s.TLSCert, keyFile: s.TLSKey, caFile: s.TLSClientCA, logger: s.Logger}
+	c := &certificates{certFile: s.TLSCert, keyFile: s.TLSKey, caFile: s.TLSClientCA, client: s.TLSClientName, logger: s.Logger}
 	c.seen = look(c.files(), nil)
 	if err := c.load(); err != nil {
 		return nil, &SettingsError{[]string{err.Error()}}
@@ -81,8 +84,20 @@ func (c *certificates) load() error {
 			return fmt.Errorf("tls: the authorities of clients: %s has no certificate in PEM form", c.caFile)
 		}
 	}
+	if c.client != "" {
+		config.VerifyConnection = c.verify
+	}
 	c.active.Store(config)
 	return nil
+}
+
+// verify returns an error if the certificate of a client is not for the name that it must be for.
+func (c *certificates) verify(state tls.ConnectionState) error {
+	leaf := state.PeerCertificates[0] // There is one: it was verified.
+	if slices.ContainsFunc(leaf.URIs, func(u *url.URL) bool { return u.String() == c.client }) {
+		return nil
+	}
+	return leaf.VerifyHostname(c.client)
 }
 
 // config is what a server is given: each connection gets what is in force when
@@ -141,6 +156,8 @@ func checkTLS(s *Settings) string {
 		return "there is a certificate and no key; give both"
 	case s.TLSClientCA != "" && s.TLSCert == "":
 		return "there are authorities of clients, but no certificate of the server; give it and its key"
+	case s.TLSClientName != "" && s.TLSClientCA == "":
+		return "there is a name of clients, but no authorities of clients; give them as well"
 	}
 	return ""
 }

@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,6 +173,31 @@ func TestMutualTLSTurnsStrangersAway(t *testing.T) {
 	}
 }
 
+// TestClientsByName: the certificate of a client must be for the name, if there is one.
+func TestClientsByName(t *testing.T) {
+	a := newAuthority(t, "ours")
+	a.server(t, "server")
+	workload := &url.URL{Scheme: "spiffe", Host: "mesh", Path: "/envoy"}
+	a.sign(t, &x509.Certificate{
+		DNSNames: []string{"envoy.local"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}, URIs: []*url.URL{workload},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, "envoy")
+	envoy := mustPair(t, a.file("envoy.pem"), a.file("envoy.key"))
+	for name, own := range map[string]bool{"envoy.local": true, "192.0.2.1": true, "spiffe://mesh/envoy": true, "other.local": false, "spiffe://mesh/other": false} {
+		r := start(t, Settings{GRPCListen: "127.0.0.1:0", TLSCert: a.file("server.pem"), TLSKey: a.file("server.key"), TLSClientCA: a.file("ca.pem"), TLSClientName: name})
+		if _, _, err := r.get(t, a.trusting(envoy), "/readyz"); (err == nil) != own {
+			t.Errorf("HTTP, for %s: %v", name, err)
+		}
+		got, err := health(t, r.dial(t, grpc.WithTransportCredentials(credentials.NewTLS(a.trusting(envoy)))), "")
+		if own && (err != nil || got != serving) || !own && status.Code(err) != codes.Unavailable {
+			t.Errorf("gRPC, for %s: %v, %v", name, got, err)
+		}
+		if _, _, err := r.get(t, a.trusting(a.client(t)), "/readyz"); err == nil {
+			t.Errorf("a certificate without names is taken for %s", name)
+		}
+	}
+}
+
 func mustPair(t *testing.T, certFile, keyFile string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -243,6 +269,7 @@ func TestTLSSettingsAreChecked(t *testing.T) {
 		"there is a key and no certificate":        {TLSKey: key},
 		"there is a certificate and no key":        {TLSCert: cert},
 		"no certificate of the server":             {TLSClientCA: a.file("ca.pem")},
+		"there is a name of clients":               {TLSCert: cert, TLSKey: key, TLSClientName: "envoy"},
 		"private key does not match":               {TLSCert: cert, TLSKey: other.file("ca.key")},
 		"it is protected by a password":            {TLSCert: cert, TLSKey: protected},
 		"no such file":                             {TLSCert: cert, TLSKey: filepath.Join(a.dir, "gone.key")},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/app"
@@ -15,18 +16,20 @@ import (
 type serve struct {
 	service `embed:""`
 
-	EnvoyConfig    string   `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, each with a domain." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
-	XDS            xdsFlags `embed:"" prefix:"xds-"`
-	LikeRatelimit  bool     `name:"like-ratelimit" hidden:""`
-	EnvoyEach      bool     `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
-	Listen         string   `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
-	GRPCListen     string   `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
-	GRPCStore      bool     `name:"grpc-store" help:"Let callers of gRPC bring their own rules, as they would to a Redis server: for the Go library's client." env:"HEADGATE_GRPC_STORE"`
-	GRPCStoreToken string   `name:"grpc-store-token-file" help:"File with the token that such callers must show; the token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without one, anybody may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE"`
-	RESPListen     string   `name:"resp-listen" help:"Address to serve Redis's protocol on. Without one, it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
-	RESPTokenFile  string   `name:"resp-token-file" help:"File with the token that Redis clients must show as their password; the token itself may be in HEADGATE_RESP_TOKEN instead. Without one, anybody may ask." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
-	OnStoreError   string   `name:"on-store-error" help:"What becomes of requests while such a store does not answer, for rules that do not say it: allow, deny or local (this server's share of the limits). Default: ${default}" placeholder:"MODE" default:"deny" env:"HEADGATE_ON_STORE_ERROR"`
-	Headers        string   `help:"Headers of denials with ?status=true, and of all answers to Envoy: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	EnvoyConfig    string        `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, each with a domain." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
+	XDS            xdsFlags      `embed:"" prefix:"xds-"`
+	LikeRatelimit  bool          `name:"like-ratelimit" hidden:""`
+	EnvoyEach      bool          `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
+	Listen         string        `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
+	GRPCListen     string        `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
+	GRPCAge        time.Duration `name:"grpc-connection-age" help:"How long a gRPC connection may last before its client is told to make another one, so that balancers spread callers anew. 0s is for as long as the server." default:"0s" env:"HEADGATE_GRPC_CONNECTION_AGE"`
+	GRPCGrace      time.Duration `name:"grpc-connection-grace" help:"How long the calls of such a connection have to end before it is closed. 0s is for as long as they like." default:"0s" env:"HEADGATE_GRPC_CONNECTION_GRACE"`
+	GRPCStore      bool          `name:"grpc-store" help:"Let callers of gRPC bring their own rules, as they would to a Redis server: for the Go library's client." env:"HEADGATE_GRPC_STORE"`
+	GRPCStoreToken string        `name:"grpc-store-token-file" help:"File with the token that such callers must show; the token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without one, anybody may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE"`
+	RESPListen     string        `name:"resp-listen" help:"Address to serve Redis's protocol on. Without one, it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
+	RESPTokenFile  string        `name:"resp-token-file" help:"File with the token that Redis clients must show as their password; the token itself may be in HEADGATE_RESP_TOKEN instead. Without one, anybody may ask." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
+	OnStoreError   string        `name:"on-store-error" help:"What becomes of requests while such a store does not answer, for rules that do not say it: allow, deny or local (this server's share of the limits). Default: ${default}" placeholder:"MODE" default:"deny" env:"HEADGATE_ON_STORE_ERROR"`
+	Headers        string        `help:"Headers of denials with ?status=true, and of all answers to Envoy: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
 }
 
 // Help is the detailed help.
@@ -41,7 +44,7 @@ func (serve) Help() string {
 // Run serves until the call's context ends.
 func (s *serve) Run(c *call) error {
 	settings := app.Settings{
-		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen,
+		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCConnectionAge: s.GRPCAge, GRPCConnectionGrace: s.GRPCGrace, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen,
 		EnvoyConfig: s.EnvoyConfig, XDS: s.XDS.settings(), LikeRatelimit: s.LikeRatelimit, EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
 	}
 	s.fill(c, &settings)

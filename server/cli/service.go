@@ -23,6 +23,7 @@ type service struct {
 	TLSCert         string        `name:"tls-cert" help:"File with the certificate, in PEM form, that all addresses are served with. It is read again when it changes." placeholder:"FILE" env:"HEADGATE_TLS_CERT"`
 	TLSKey          string        `name:"tls-key" help:"File with the certificate's key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
 	TLSClientCA     string        `name:"tls-client-ca" help:"File with the authorities, one of which must have signed the certificate of each client." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
+	TLSClientName   string        `name:"tls-client-name" help:"Name that the certificate of each client must be for: a DNS name, an address or a URI. Any, if left out." placeholder:"NAME" env:"HEADGATE_TLS_CLIENT_NAME"`
 	Store           string        `help:"Where counters are kept: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS; postgres://user@host/database; or memcached://host. A password is safer in a file or the environment than here. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
 	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network; 0s is what its URL says, or 15ms for Redis, 100ms for PostgreSQL and 50ms for memcached." default:"0s" env:"HEADGATE_STORE_TIMEOUT"`
 	DenyCache       string        `help:"Whether a key that such a store has denied is denied from memory until its time comes, for rules that do not say it: on or off. Default: ${default}" type:"choice" of:"on off" default:"off" env:"HEADGATE_DENY_CACHE"`
@@ -59,7 +60,7 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.HashKey, to.OldHashKey, err = s.Keys.read()
 	c.mistake(err)
 	to.PolicyFile, to.Candidate = s.Config, s.Candidate
-	to.TLSCert, to.TLSKey, to.TLSClientCA = s.TLSCert, s.TLSKey, s.TLSClientCA
+	to.TLSCert, to.TLSKey, to.TLSClientCA, to.TLSClientName = s.TLSCert, s.TLSKey, s.TLSClientCA, s.TLSClientName
 	to.Store, to.StoreTimeout, to.Learn, to.MemoryMiB = s.Store, s.StoreTimeout, s.Learn, s.Memory
 	to.DenyCache = s.DenyCache == headgate.DenyCacheOn.String()
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
