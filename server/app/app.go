@@ -139,7 +139,12 @@ func (a *App) openDoors(ctx context.Context) error {
 	store := a.decisive()
 	a.requests = newRequests(registry)
 	decider, permits := a.newDecider(store, recorder, registry), a.newPermits(registry)
-	s, err := a.newHTTP(decider, permits, registry)
+	dialect, err := httplimit.ParseDialect(a.settings.Dialect)
+	if err != nil {
+		return err
+	}
+	envoy := envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add})
+	s, err := a.newHTTP(decider, envoy, permits, registry)
 	if err != nil {
 		return err
 	}
@@ -156,13 +161,9 @@ func (a *App) openDoors(ctx context.Context) error {
 		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), permits, registry))
 	}
 	if a.settings.GRPCListen != "" {
-		dialect, err := httplimit.ParseDialect(a.settings.Dialect)
-		if err != nil {
-			return err
-		}
 		// A line for each service.
 		services := []func(grpc.ServiceRegistrar){
-			envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add}).Register,
+			envoy.Register,
 			forwardauth.NewService(a.seen(decider, "ext-authz"), forwardauth.Options{Dialect: dialect, Logger: a.settings.Logger}).Register,
 			grpcapi.New(a.seen(decider, "grpc"), a.grpcOptions()).Register,
 			grpcapi.NewPermits(permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,

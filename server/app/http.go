@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/envoyrls"
 	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/insightapi"
@@ -16,7 +17,7 @@ import (
 )
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.
-func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry *prometheus.Registry) (server, error) {
+func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, permits *decide.Permits, registry *prometheus.Registry) (server, error) {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "headgate_build_info",
 		Help:        "Always 1; the labels say which build this is.",
@@ -57,7 +58,7 @@ func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry 
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 	if a.settings.LikeRatelimit {
-		s.Handler = healthcheck(s.Handler)
+		s.Handler = likeRatelimit(s.Handler, envoy)
 	}
 	if a.certificates != nil {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -73,10 +74,15 @@ func (a *App) newHTTP(decider decide.Decider, permits *decide.Permits, registry 
 	return s, nil
 }
 
-// healthcheck answers GET /healthcheck as /readyz.
-func healthcheck(next http.Handler) http.Handler {
+// likeRatelimit answers what envoyproxy/ratelimit answers over HTTP: /healthcheck, which is
+// /readyz here, and /json.
+func likeRatelimit(next http.Handler, envoy *envoyrls.Service) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthcheck" {
+		switch r.URL.Path {
+		case "/json":
+			envoy.ServeHTTP(w, r)
+			return
+		case "/healthcheck":
 			r = r.Clone(r.Context())
 			r.URL.Path = "/readyz"
 		}

@@ -61,12 +61,9 @@ func refusedSettings() map[string]string {
 func ignoredSettings() map[string]string {
 	return map[string]string{
 		"REDIS_PERSECOND":                      "one store has all counters",
-		"GRPC_CLIENT_TLS_SAN":                  "every certificate that the authorities have signed is taken",
 		"NEAR_LIMIT_RATIO":                     "nothing tells who is near a limit",
-		"TRACING_ENABLED":                      "there are no traces",
 		"USE_DOG_STATSD":                       "metrics are served for Prometheus at /metrics of HOST:PORT",
 		"USE_PROMETHEUS":                       "metrics are served for Prometheus at /metrics of HOST:PORT",
-		"GRPC_MAX_CONNECTION_AGE":              "connections last until the server ends",
 		"REDIS_SENTINEL_AUTH":                  "give it in the URL of --store",
 		"EXPIRATION_JITTER_MAX_SECONDS":        "counters expire with their windows",
 		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "host names are always verified",
@@ -143,7 +140,18 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 	if on("GRPC_SERVER_USE_TLS") {
 		flag("tls-cert", env["GRPC_SERVER_TLS_CERT"])
 		flag("tls-key", env["GRPC_SERVER_TLS_KEY"])
-		flag("tls-client-ca", env["GRPC_CLIENT_TLS_CACERT"])
+		if flag("tls-client-ca", env["GRPC_CLIENT_TLS_CACERT"]); env["GRPC_CLIENT_TLS_CACERT"] != "" {
+			flag("tls-client-name", env["GRPC_CLIENT_TLS_SAN"])
+		}
+	}
+	flag("grpc-connection-age", get("GRPC_MAX_CONNECTION_AGE", "24h"))
+	flag("grpc-connection-grace", get("GRPC_MAX_CONNECTION_AGE_GRACE", "1h"))
+	if on("TRACING_ENABLED") {
+		collector, err := likeCollector(env, get)
+		if err != nil {
+			return nil, nil, err
+		}
+		flag("otlp", collector)
 	}
 	dialect := "none"
 	if on("LIMIT_RESPONSE_HEADERS_ENABLED") {
@@ -164,6 +172,17 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 		flag("log-format", "json")
 	}
 	return args, notes, nil
+}
+
+// likeCollector is the URL of the collector that traces are sent to.
+func likeCollector(env map[string]string, get func(name, otherwise string) string) (string, error) {
+	if kind := get("TRACING_EXPORTER_PROTOCOL", "http"); kind != "http" {
+		return "", fmt.Errorf("TRACING_EXPORTER_PROTOCOL is %q, must be http", kind)
+	}
+	if whole := env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]; whole != "" {
+		return whole, nil
+	}
+	return strings.TrimSuffix(get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"), "/") + "/v1/traces", nil
 }
 
 // likeStore is the URL of the store that the environment names.

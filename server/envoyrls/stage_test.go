@@ -36,6 +36,8 @@ type stage struct {
 	broken atomic.Bool
 	calls  atomic.Int64 // of the store
 	store  headgate.Store
+
+	service *Service
 }
 
 // atFullHour is when the clock begins to stand.
@@ -50,7 +52,8 @@ func newStage(t testing.TB, policy decide.Policy, options Options) *stage {
 	decider := &decide.Over{Rules: func() decide.Policy { return *s.policy.Load() }, Store: s}
 
 	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec()), grpc.WaitForHandlers(true))
-	New(decider, options).Register(server)
+	s.service = New(decider, options)
+	s.service.Register(server)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
