@@ -102,9 +102,13 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 		}
 	}
 	args = []string{
-		"serve", "--like-ratelimit", "--envoy-independent",
+		"serve", "--like-ratelimit",
 		"--listen", net.JoinHostPort(get("HOST", "0.0.0.0"), get("PORT", "8080")),
 		"--grpc-listen", net.JoinHostPort(get("GRPC_HOST", "0.0.0.0"), get("GRPC_PORT", "8081")),
+	}
+	// What that setting is there, all or nothing is here.
+	if !on("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
+		args = append(args, "--envoy-independent")
 	}
 	flag := func(name, value string) {
 		if value != "" {

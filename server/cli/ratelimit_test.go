@@ -6,7 +6,8 @@ import (
 )
 
 func TestLikeRatelimit(t *testing.T) {
-	begin := "serve --like-ratelimit --envoy-independent --listen 0.0.0.0:8080 --grpc-listen 0.0.0.0:8081 "
+	together := "serve --like-ratelimit --listen 0.0.0.0:8080 --grpc-listen 0.0.0.0:8081 "
+	begin := together + "--envoy-independent "
 	redis := map[string]string{"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379"}
 	for _, tt := range []struct {
 		name string
@@ -42,6 +43,10 @@ func TestLikeRatelimit(t *testing.T) {
 			"connections and traces",
 			map[string]string{"GRPC_MAX_CONNECTION_AGE": "5m", "GRPC_MAX_CONNECTION_AGE_GRACE": "30s", "TRACING_ENABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/"},
 			begin + "--store redis://redis:6379 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 5m --grpc-connection-grace 30s --otlp http://collector:4318/v1/traces --headers none",
+		},
+		{
+			"all or nothing", map[string]string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"},
+			together + "--store redis://redis:6379 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 24h --grpc-connection-grace 1h --headers none",
 		},
 		{"traces over gRPC", map[string]string{"TRACING_ENABLED": "true", "TRACING_EXPORTER_PROTOCOL": "grpc"}, `TRACING_EXPORTER_PROTOCOL is "grpc", must be http`},
 		{"SHADOW_MODE", map[string]string{"SHADOW_MODE": "true"}, "SHADOW_MODE is not there; set shadow_mode of each limit"},
