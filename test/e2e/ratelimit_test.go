@@ -41,12 +41,7 @@ func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 		g.values = append(g.values, "x*z", "*y*", "*z", "x*y*z")
 		g.modes = append(g.modes, "quota_mode")
 	} else {
-		program = filepath.Join(dir, "service_cmd")
-		build := command(t, "go", "install", original)
-		build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("go install: %v\n%s", err, out)
-		}
+		program = buildOriginal(t, dir)
 	}
 	redis := servers.Start(t, servers.Redis)
 	denied := 0
@@ -83,14 +78,26 @@ func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 	}
 }
 
+// buildOriginal builds envoyproxy/ratelimit into a directory, and returns the program.
+func buildOriginal(t *testing.T, dir string) string {
+	t.Helper()
+	build := command(t, "go", "install", original)
+	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go install: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "service_cmd")
+}
+
 // startOriginal starts envoyproxy/ratelimit and returns where it serves gRPC.
-func startOriginal(t *testing.T, program, root, redis string) string {
+func startOriginal(t *testing.T, program, root, redis string, settings ...string) string {
 	t.Helper()
 	port := freePorts(t, 1)[0]
 	cmd := command(t, program)
 	cmd.Env = append(os.Environ(), "GRPC_HOST=127.0.0.1", "GRPC_PORT="+port, "HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis,
 		"RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false")
+	cmd.Env = append(cmd.Env, settings...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
