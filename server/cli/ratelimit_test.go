@@ -45,7 +45,8 @@ func TestLikeRatelimit(t *testing.T) {
 			begin + "--store redis://redis:6379 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 5m --grpc-connection-grace 30s --otlp http://collector:4318/v1/traces --headers none",
 		},
 		{
-			"all or nothing", map[string]string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"},
+			"all or nothing",
+			map[string]string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"},
 			together + "--store redis://redis:6379 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 24h --grpc-connection-grace 1h --headers none",
 		},
 		{"traces over gRPC", map[string]string{"TRACING_ENABLED": "true", "TRACING_EXPORTER_PROTOCOL": "grpc"}, `TRACING_EXPORTER_PROTOCOL is "grpc", must be http`},

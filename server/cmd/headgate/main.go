@@ -20,8 +20,10 @@ func main() {
 	// After the first signal the next one ends the process at once.
 	context.AfterFunc(ctx, stop)
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == "ratelimit" && len(args) == 0 {
-		args = []string{"ratelimit"} // in place of the program of that name
+	// In place of the program of that name: by its path, or where the image of that program is
+	// exchanged, whose command then comes behind the entry point of this one.
+	if filepath.Base(os.Args[0]) == "ratelimit" && len(args) == 0 || len(args) == 1 && args[0] == "/bin/ratelimit" {
+		args = []string{"ratelimit"}
 	}
 	os.Exit(cli.Run(ctx, args, os.Stdout, os.Stderr, version))
 }
