@@ -34,6 +34,9 @@ type XDSSettings struct {
 	// and are read when the service begins.
 	TLS                       bool
 	CA, ServerName, Cert, Key string
+	// StartEmpty has the service begin at once. Until the server sends a policy, nothing is
+	// limited.
+	StartEmpty bool
 }
 
 // config is how the connection is secured; nil means that it is not.
@@ -83,12 +86,20 @@ type xds struct {
 	running sync.WaitGroup
 }
 
-// startXDS begins to receive, and returns when there is a policy.
+// startXDS begins to receive, and returns when there is a policy. If the service starts without
+// one, there is an empty one at once.
 func (a *App) startXDS(ctx context.Context) (*xds, error) {
 	set := a.settings.XDS
 	secured, err := set.config()
 	if err != nil {
 		return nil, &SettingsError{[]string{"xds server: " + err.Error()}}
+	}
+	if set.StartEmpty {
+		tree, empty, err := nested.New(nil, a.source.options...)
+		if err != nil {
+			return nil, err
+		}
+		a.source.put(decide.Policy{Set: empty, Nested: tree, Version: 1})
 	}
 	first := make(chan struct{})
 	begun := sync.OnceFunc(func() { close(first) })
@@ -109,6 +120,10 @@ func (a *App) startXDS(ctx context.Context) (*xds, error) {
 	ctxRun, end := context.WithCancel(context.WithoutCancel(ctx))
 	x.end = end
 	x.running.Go(func() { client.Run(ctxRun) })
+	if set.StartEmpty {
+		a.settings.Logger.InfoContext(ctx, "nothing is limited before the management server sends a policy", slog.String("server", set.Server))
+		return x, nil
+	}
 	a.settings.Logger.InfoContext(ctx, "waiting for the policy", slog.String("server", set.Server))
 	select {
 	case <-first:

@@ -128,6 +128,9 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 		flag("xds-server", get("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"))
 		flag("xds-node", get("CONFIG_GRPC_XDS_NODE_ID", "default"))
 		flag("xds-metadata", env["CONFIG_GRPC_XDS_NODE_METADATA"])
+		if on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+			args = append(args, "--xds-start-empty")
+		}
 		if env["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"] != "" {
 			return nil, nil, errors.New("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is not there; secure the connection by TLS")
 		}
@@ -205,6 +208,14 @@ func likeStore(env map[string]string, get func(name, otherwise string) string, o
 		return "", fmt.Errorf("REDIS_SOCKET_TYPE is %q, must be tcp: there are no Unix sockets", get("REDIS_SOCKET_TYPE", "unix"))
 	}
 	u := url.URL{Scheme: "redis", Host: env["REDIS_URL"]}
+	if strings.Contains(u.Host, "://") {
+		given, err := url.Parse(u.Host)
+		if err != nil || given.Scheme != "redis" && given.Scheme != "rediss" {
+			// The URL may have a password in it.
+			return "", errors.New("REDIS_URL is not a URL that begins with redis:// or rediss://")
+		}
+		u = url.URL{Scheme: given.Scheme, User: given.User, Host: given.Host, Path: given.Path}
+	}
 	if on("REDIS_TLS") {
 		u.Scheme = "rediss"
 	}

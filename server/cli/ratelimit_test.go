@@ -23,7 +23,7 @@ func TestLikeRatelimit(t *testing.T) {
 			"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL": "envoy-gateway:18001", "CONFIG_GRPC_XDS_NODE_ID": "envoy-ratelimit",
 			"CONFIG_GRPC_XDS_SERVER_USE_TLS": "true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT": "/certs/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY": "/certs/tls.key", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT": "/certs/ca.crt",
 			"GRPC_SERVER_USE_TLS": "true", "GRPC_SERVER_TLS_CERT": "/certs/tls.crt", "GRPC_SERVER_TLS_KEY": "/certs/tls.key", "GRPC_CLIENT_TLS_CACERT": "/certs/ca.crt", "GRPC_CLIENT_TLS_SAN": "envoy.local", "FORCE_START_WITHOUT_INITIAL_CONFIG": "true",
-		}, begin + "--store redis://redis:6379 --xds-server envoy-gateway:18001 --xds-node envoy-ratelimit --xds-tls --xds-ca /certs/ca.crt --xds-cert /certs/tls.crt --xds-key /certs/tls.key --tls-cert /certs/tls.crt --tls-key /certs/tls.key --tls-client-ca /certs/ca.crt --tls-client-name envoy.local --grpc-connection-age 24h --grpc-connection-grace 1h --headers none"},
+		}, begin + "--store redis://redis:6379 --xds-server envoy-gateway:18001 --xds-node envoy-ratelimit --xds-start-empty --xds-tls --xds-ca /certs/ca.crt --xds-cert /certs/tls.crt --xds-key /certs/tls.key --tls-cert /certs/tls.crt --tls-key /certs/tls.key --tls-client-ca /certs/ca.crt --tls-client-name envoy.local --grpc-connection-age 24h --grpc-connection-grace 1h --headers none"},
 		{
 			"Sentinel",
 			map[string]string{"REDIS_TYPE": "SENTINEL", "REDIS_URL": "main,a:1,b:2", "REDIS_AUTH": "p@ss", "REDIS_TLS": "true", "LIMIT_RESPONSE_HEADERS_ENABLED": "true"},
@@ -49,6 +49,11 @@ func TestLikeRatelimit(t *testing.T) {
 			map[string]string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"},
 			together + "--store redis://redis:6379 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 24h --grpc-connection-grace 1h --headers none",
 		},
+		{
+			"a URL", map[string]string{"REDIS_URL": "redis://me:secret@r:7/3"},
+			begin + "--store redis://me:secret@r:7/3 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 24h --grpc-connection-grace 1h --headers none",
+		},
+		{"another URL", map[string]string{"REDIS_URL": "http://me:secret@r:7"}, "REDIS_URL is not a URL that begins with redis:// or rediss://"},
 		{"traces over gRPC", map[string]string{"TRACING_ENABLED": "true", "TRACING_EXPORTER_PROTOCOL": "grpc"}, `TRACING_EXPORTER_PROTOCOL is "grpc", must be http`},
 		{"SHADOW_MODE", map[string]string{"SHADOW_MODE": "true"}, "SHADOW_MODE is not there; set shadow_mode of each limit"},
 		{"QUOTA_MODE", map[string]string{"QUOTA_MODE": "1"}, "QUOTA_MODE is not there; set quota_mode of each limit"},

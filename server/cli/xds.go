@@ -12,6 +12,7 @@ type xdsFlags struct {
 	ServerName string            `help:"Name that the management server's certificate must be for. Without one, the host of its address." placeholder:"NAME" env:"HEADGATE_XDS_SERVER_NAME"`
 	Cert       string            `help:"File with the certificate, in PEM form, to show to the management server." placeholder:"FILE" env:"HEADGATE_XDS_CERT"`
 	Key        string            `help:"File with that certificate's key." placeholder:"FILE" env:"HEADGATE_XDS_KEY"`
+	StartEmpty bool              `help:"Start before the management server has sent a policy; nothing is limited until then." env:"HEADGATE_XDS_START_EMPTY"`
 }
 
 // settings is what the flags say, or nil without a management server.
@@ -20,6 +21,6 @@ func (x *xdsFlags) settings() *app.XDSSettings {
 		return nil
 	}
 	return &app.XDSSettings{
-		Server: x.Server, Node: x.Node, Metadata: x.Metadata, TLS: x.TLS, CA: x.CA, ServerName: x.ServerName, Cert: x.Cert, Key: x.Key,
+		Server: x.Server, Node: x.Node, Metadata: x.Metadata, TLS: x.TLS, CA: x.CA, ServerName: x.ServerName, Cert: x.Cert, Key: x.Key, StartEmpty: x.StartEmpty,
 	}
 }

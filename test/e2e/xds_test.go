@@ -218,8 +218,6 @@ func TestInPlaceOfRatelimit(t *testing.T) {
 	t.Parallel()
 	awayFromMidnight(t)
 	at := net.JoinHostPort("127.0.0.1", fmt.Sprint(servers.Port(t)))
-	m := startManagement(t, at, cache.NewSnapshotCache(true, cache.IDHash{}, nil))
-	m.send(t, "1", config("edge", &rls.RateLimitDescriptor{Key: "user", RateLimit: perDay(2)}))
 	redis := servers.Start(t, servers.Redis)
 	named := filepath.Join(t.TempDir(), "ratelimit")
 	program, err := filepath.Abs(binary)
@@ -245,13 +243,25 @@ func TestInPlaceOfRatelimit(t *testing.T) {
 	asked := &pb.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{
 		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: "a"}}},
 	}}
-	for _, want := range []string{"OK | OK 1", "OK | OK 0", "OVER_LIMIT | OVER_LIMIT 0"} {
-		if got := strings.Split(told(t, client, asked), " of")[0]; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+	// Envoy Gateway sends a configuration when there is one. Until then the service is healthy, or
+	// Kubernetes would restart it.
+	if got := told(t, client, asked); got != "OK | OK 0" {
+		t.Errorf("before a configuration: %s", got)
 	}
 	s := &server{base: "http://127.0.0.1:" + ports[0]}
 	if a, err := s.ask(&http.Client{Timeout: within}, "/healthcheck", ""); err != nil || a.status != http.StatusOK {
 		t.Errorf("/healthcheck: %d, %v", a.status, err)
+	}
+	m := startManagement(t, at, cache.NewSnapshotCache(true, cache.IDHash{}, nil))
+	m.send(t, "1", config("edge", &rls.RateLimitDescriptor{Key: "user", RateLimit: perDay(2)}))
+	until(t, "the configuration is in force", func() bool { return told(t, client, asked) != "OK | OK 0" })
+	for _, want := range []string{"OK | OK 0", "OVER_LIMIT | OVER_LIMIT 0"} {
+		if got := strings.Split(told(t, client, asked), " of")[0]; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	const asJSON = `{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
+	if a, err := s.ask(&http.Client{Timeout: within}, "/json", asJSON); err != nil || a.status != http.StatusTooManyRequests || !strings.Contains(a.text, `"OVER_LIMIT"`) {
+		t.Errorf("/json: %d %s, %v", a.status, a.text, err)
 	}
 }
