@@ -33,6 +33,10 @@ type Parts struct {
 	// Independent charges each part separately, whatever happens to the others. A cost that does
 	// not fit then takes what is left of the limit.
 	Independent bool
+	// Peeked remembers which limits callers peek at; nil means that nobody does. Each says that every
+	// part itself says how many units it takes. See [Peeked].
+	Peeked *Peeked
+	Each   bool
 	// List holds the parts, at most headgate.MaxChecks.
 	List []Part
 
@@ -100,8 +104,8 @@ func (p *Parts) Reset() {
 	clear(p.entries)
 	clear(p.decisions)
 	clear(p.best)
-	p.Policy, p.Domain, p.Independent, p.List, p.Told = Policy{}, "", false, p.List[:0], p.Told[:0]
-	p.Took = 0
+	p.Policy, p.Domain, p.Independent, p.Peeked, p.List, p.Told = Policy{}, "", false, nil, p.List[:0], p.Told[:0]
+	p.Each, p.Took = false, 0
 	p.facts, p.checks, p.places, p.entries = p.facts[:0], p.checks[:0], p.places[:0], p.entries[:0]
 	clear(p.left)
 	p.decisions, p.best, p.left, p.outcome = p.decisions[:0], p.best[:0], p.left[:0], Outcome{}

@@ -32,12 +32,14 @@ func (q *scratch) reset() {
 // ask fills in what is asked of each descriptor.
 func (s *Service) ask(q *scratch) error {
 	r := &q.request
-	q.parts.Policy, q.parts.Domain, q.parts.Independent = s.decider.Policy(), r.domain, s.options.Independent
+	q.parts.Policy, q.parts.Domain, q.parts.Independent, q.parts.Peeked = s.decider.Policy(), r.domain, s.options.Independent, &s.peeked
+	q.parts.Each = true
 	known := q.parts.Knows()
 	for i := range r.descriptors {
 		d := &r.descriptors[i]
 		part := decide.Part{Entries: d.entries}
 		part.Op, part.Cost = d.operation(r.hits)
+		q.parts.Each = q.parts.Each && d.hasHits
 		if d.limited && known {
 			rule, err := s.overrides.rule(&d.limit)
 			if err != nil {

@@ -56,6 +56,7 @@ type Service struct {
 	decider   decide.Decider
 	options   Options
 	overrides overrides
+	peeked    decide.Peeked
 	pool      sync.Pool // of *scratch
 }
 
