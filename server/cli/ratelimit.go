@@ -52,8 +52,9 @@ func environment() map[string]string {
 // limiting other requests than were meant, and what to do instead.
 func refusedSettings() map[string]string {
 	return map[string]string{
-		"SHADOW_MODE": "set shadow_mode of each limit",
-		"QUOTA_MODE":  "set quota_mode of each limit",
+		"MEMCACHE_TLS": "connections to memcached are not secured; use Redis",
+		"SHADOW_MODE":  "set shadow_mode of each limit",
+		"QUOTA_MODE":   "set quota_mode of each limit",
 	}
 }
 
@@ -128,7 +129,7 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 		flag("xds-server", get("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"))
 		flag("xds-node", get("CONFIG_GRPC_XDS_NODE_ID", "default"))
 		flag("xds-metadata", env["CONFIG_GRPC_XDS_NODE_METADATA"])
-		if on("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+		if on("FORCE_START_WITHOUT_INITIAL_CONFIG") && !on("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED") {
 			args = append(args, "--xds-start-empty")
 		}
 		if env["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"] != "" {

@@ -57,6 +57,7 @@ func TestLikeRatelimit(t *testing.T) {
 		{"traces over gRPC", map[string]string{"TRACING_ENABLED": "true", "TRACING_EXPORTER_PROTOCOL": "grpc"}, `TRACING_EXPORTER_PROTOCOL is "grpc", must be http`},
 		{"SHADOW_MODE", map[string]string{"SHADOW_MODE": "true"}, "SHADOW_MODE is not there; set shadow_mode of each limit"},
 		{"QUOTA_MODE", map[string]string{"QUOTA_MODE": "1"}, "QUOTA_MODE is not there; set quota_mode of each limit"},
+		{"MEMCACHE_TLS", map[string]string{"BACKEND_TYPE": "memcache", "MEMCACHE_TLS": "true"}, "MEMCACHE_TLS is not there; connections to memcached are not secured; use Redis"},
 		{"GRPC_UDS", map[string]string{"GRPC_UDS": "/tmp/x"}, "GRPC_UDS: there are no Unix sockets; give GRPC_HOST and GRPC_PORT"},
 		{"a Unix socket", map[string]string{"REDIS_SOCKET_TYPE": ""}, `REDIS_SOCKET_TYPE is "unix", must be tcp: there are no Unix sockets`},
 		{"a header", map[string]string{"LIMIT_RESPONSE_HEADERS_ENABLED": "true", "LIMIT_LIMIT_HEADER": "X-Mine"}, `LIMIT_LIMIT_HEADER is "X-Mine", must be RateLimit-Limit or X-RateLimit-Limit`},

@@ -98,13 +98,7 @@ func startOriginal(t *testing.T, program, root, redis string, settings ...string
 		"LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis,
 		"RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false")
 	cmd.Env = append(cmd.Env, settings...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // It was killed.
-	})
+	runBeside(t, cmd)
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
@@ -127,6 +121,11 @@ func told(t *testing.T, client pb.RateLimitServiceClient, request *pb.RateLimitR
 	if err != nil {
 		t.Fatal(err)
 	}
+	return inWords(answer)
+}
+
+// inWords is what both have in an answer.
+func inWords(answer *pb.RateLimitResponse) string {
 	var b strings.Builder
 	b.WriteString(answer.GetOverallCode().String())
 	for _, status := range answer.GetStatuses() {

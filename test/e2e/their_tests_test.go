@@ -66,7 +66,7 @@ func edits(t *testing.T) []edited {
 	return []edited{
 		{"test/integration/integration_test.go", tests},
 		{"test/integration/xds_sotw_integration_test.go", tests},
-		{"test/common/common.go", append([]replacement{same, {`(import \(\n)`, "${1}\tpb \"github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3\"\n"}}, patient...)},
+		{"test/common/common.go", append([]replacement{same}, patient...)},
 		{"test/common/xds_sotw.go", patient},
 		{"test/integration/runtime/current/ratelimit/config/basic.yaml", longer},
 		{"test/integration/runtime/current/ratelimit/config/another.yaml", longer},

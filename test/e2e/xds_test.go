@@ -232,17 +232,9 @@ func TestInPlaceOfRatelimit(t *testing.T) {
 	cmd.Env = append(os.Environ(), "HOST=127.0.0.1", "PORT="+ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT="+ports[1],
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr(), "REDIS_TIMEOUT=20s", "USE_STATSD=false", "LOG_LEVEL=info", "RUNTIME_WATCH_ROOT=false",
 		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+at, "CONFIG_GRPC_XDS_NODE_ID="+xdsNode, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // It was killed.
-	})
+	runBeside(t, cmd)
 	client := rateLimiter(t, net.JoinHostPort("127.0.0.1", ports[1]))
-	asked := &pb.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: "a"}}},
-	}}
+	asked := requestOf("edge", "user", "a")
 	// Envoy Gateway sends a configuration when there is one. Until then the service is healthy, or
 	// Kubernetes would restart it.
 	if got := told(t, client, asked); got != "OK | OK 0" {
