@@ -75,7 +75,8 @@ func edits(t *testing.T) []edited {
 }
 
 // TestTheirIntegrationTests has the integration tests of envoyproxy/ratelimit ask Headgate, which
-// is started as headgate ratelimit with the settings of each test. Their tests of TLS to Redis, of
+// is started as headgate ratelimit with the settings of each test. (Until July 2026 they did not
+// change after the version that the module proxy has.) Their tests of TLS to Redis, of
 // Sentinels and of clusters need servers that their Makefile starts; test/topologies has such.
 func TestTheirIntegrationTests(t *testing.T) {
 	t.Parallel()
