@@ -50,7 +50,8 @@ func TestLikeRatelimit(t *testing.T) {
 			together + "--store redis://redis:6379 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 24h --grpc-connection-grace 1h --headers none",
 		},
 		{
-			"a URL", map[string]string{"REDIS_URL": "redis://me:secret@r:7/3"},
+			"a URL",
+			map[string]string{"REDIS_URL": "redis://me:secret@r:7/3"},
 			begin + "--store redis://me:secret@r:7/3 --envoy-config /srv/runtime_data/current/config --grpc-connection-age 24h --grpc-connection-grace 1h --headers none",
 		},
 		{"another URL", map[string]string{"REDIS_URL": "http://me:secret@r:7"}, "REDIS_URL is not a URL that begins with redis:// or rediss://"},

@@ -68,8 +68,8 @@ func (h *Handler) nameless(ctx context.Context, t *terms, q *question) {
 // tell tells the operator of a proxy that asks in the wrong way.
 func (h *Handler) tell(ctx context.Context, from string, problems []string) {
 	if may(&h.told) {
-		h.options.Logger.LogAttrs(ctx, slog.LevelError, "a proxy asks at "+h.at+" in the wrong way; its requests are not decided on",
-			slog.String("from", from), slog.String("problem", strings.Join(problems, "; ")))
+		h.options.Logger.LogAttrs(ctx, slog.LevelError, "a proxy asks in the wrong way; its requests are not decided on",
+			slog.String("at", h.at), slog.String("from", from), slog.String("problem", strings.Join(problems, "; ")))
 	}
 }
 

@@ -176,7 +176,7 @@ func (h *Handler) now() *plan {
 	var problems []string
 	if p.names, problems = routes.New(policy.Set); h.plan.CompareAndSwap(old, p) {
 		for _, problem := range problems {
-			h.options.Logger.Warn("the policy names a route that proxies cannot ask for: its rules do not bind at "+h.at, slog.String("problem", problem))
+			h.options.Logger.Warn("the policy names a route that proxies cannot ask for; its rules do not bind there", slog.String("at", h.at), slog.String("problem", problem))
 		}
 	}
 	return p

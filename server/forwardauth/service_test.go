@@ -285,7 +285,7 @@ func TestCheckMisconfigured(t *testing.T) {
 				t.Errorf("%q: %v\nlog %s\nlacks %s", tt.parameters, err, log.String(), want)
 			}
 		}
-		if !strings.Contains(log.String(), "envoy.service.auth.v3.Authorization in the wrong way") {
+		if !strings.Contains(log.String(), "at=envoy.service.auth.v3.Authorization") {
 			t.Errorf("%q: log %s", tt.parameters, log.String())
 		}
 	}
