@@ -22,7 +22,7 @@ type Limiter struct {
 
 // singleStore is what package store calls Single.
 type singleStore interface {
-	TakeSingle(ctx context.Context, rule *Rule, key string, cost int64) (Decision, error)
+	TakeSingle(ctx context.Context, rule *Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at Instant, err error)
 }
 
 // scratch is what one call needs and the next can use again, so that Allow
@@ -72,11 +72,17 @@ func (l *Limiter) checksFor(key string, cost int64) []Check {
 // Allow takes one unit for key from every rule, or none, and returns the
 // decision that settled it; see [Verdict.Deciding]. It does not allocate if the
 // store does not.
-func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	if l.single != nil {
-		return l.single.TakeSingle(ctx, l.rules[0], key, 1)
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
+	if l.single == nil {
+		return l.do(ctx, OpTake, key, 1)
 	}
-	return l.do(ctx, OpTake, key, 1)
+	// The store returns each field by itself. It could return a Decision, but that is copied several
+	// times, and each copy waits until all fields are written: a fifth of the call.
+	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rules[0], key, 1)
+	if err == nil {
+		d.Rule, d.Limit = l.rules[0], &l.rules[0].limits[0]
+	}
+	return d, err
 }
 
 // AllowN is [Limiter.Allow] for a cost of n units, 1 to MaxCount.
@@ -120,19 +126,22 @@ func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
 	return NewVerdict(decisions), nil
 }
 
-func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (Decision, error) {
+func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (d Decision, err error) {
 	if n == 0 {
-		return Decision{}, noUnits()
+		return d, noUnits()
 	}
 	if op == OpTake && l.single != nil {
-		return l.single.TakeSingle(ctx, l.rules[0], key, n)
+		d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rules[0], key, n)
+		if err == nil {
+			d.Rule, d.Limit = l.rules[0], &l.rules[0].limits[0]
+		}
+		return d, err
 	}
 	s := l.pool.Get().(*scratch)
 	for i := range s.checks {
 		s.checks[i].Key, s.checks[i].Cost = key, n
 	}
 	decisions, err := l.store.Take(ctx, op, s.checks, s.decisions[:0])
-	var d Decision
 	if err == nil {
 		d = *deciding(decisions)
 	}

@@ -12,7 +12,8 @@
 // [Moved].
 //
 // The exact sliding window keeps a [Log] instead of a State, one for all windows
-// of a rule.
+// of a rule. A [Word] is the state of a bucket in 64 bits, for a store that changes it by
+// compare-and-swap.
 //
 // Several lists of limits of one rule can share a counter. For sliding windows a [Span] says what the
 // log remembers for which list, and a token or leaky bucket that lists of different rates share is a

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/headgate/headgate"
 )
@@ -11,8 +12,9 @@ import (
 type Single interface {
 	headgate.Store
 	// TakeSingle is Take with OpTake for one check, whose rule has one limit. A
-	// cost of zero means one.
-	TakeSingle(ctx context.Context, rule *headgate.Rule, key string, cost int64) (headgate.Decision, error)
+	// cost of zero means one. It returns the fields of the Decision that the caller does
+	// not know, each in a register, because copying a Decision takes long in comparison.
+	TakeSingle(ctx context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error)
 }
 
 // NewReservation returns the reservation that a ledger makes for an admitted request.

@@ -10,6 +10,7 @@ type budget struct {
 	logs   atomic.Int64
 	shards []shard       // all shards, so that one can reclaim memory from another
 	next   atomic.Uint32 // the shard to reclaim from next
+	steady bool          // the clock never steps back, so entries may be open
 }
 
 // room returns how much is left. It is negative if a little too much is in use.
@@ -61,20 +62,25 @@ func (sh *shard) makeRoom(n int, now int64) {
 	case need > size*7/8 || need < size/4:
 		size = min(max(minSize, need*3/2), most)
 	}
-	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 { // otherwise a rebuild gains too little
+	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 || sh.stuck > live/8 { // otherwise a rebuild gains too little
 		sh.resize(size, now)
 	}
 	for hash := range sh.commons {
-		if !sh.table.find(hash).busy(now) {
+		if !sh.table.busy(sh.table.find(hash), now) {
 			delete(sh.commons, hash)
 		}
 	}
 	sh.sharing = sh.full || len(sh.commons) > 0
+	sh.show()
 }
 
 // resize makes a new table with the entries in use.
 func (sh *shard) resize(size int, now int64) {
 	sh.budget.tables.Add(int64(size-len(sh.table.entries)) * entryBytes)
 	sh.table.rebuild(now, size)
-	sh.hint.follow(&sh.table)
+	sh.stuck = 0
+	sh.show()
 }
+
+// show publishes the shard's table and the time of its next sweep.
+func (sh *shard) show() { sh.view.Store(&view{entries: sh.table.entries, sweepAt: sh.sweepAt}) }

@@ -49,10 +49,12 @@ func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
 		if st.shared {
 			sh.charging(&st, now)
 		}
-		after := st.state.Charge(l, now, cost)
+		at, ahead := sh.onTime(l, now)
+		after := st.state.Charge(l, at, cost)
 		var d headgate.Decision
-		after.Describe(&d, l, st.state, now, 0, true)
-		sh.put(&st, after, after.Expires(&d))
+		after.Describe(&d, l, st.state, at, 0, true)
+		d.At -= headgate.Instant(ahead)
+		sh.put(&st, after, until(after.Expires(&d)))
 	}
 }
 

@@ -3,50 +3,133 @@ package memory
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate"
 )
 
-// clock gives the time in microseconds since the Unix epoch. Reading only the monotonic clock costs
-// about half of time.Now. So the wall clock is read once in resync, and its steps are noticed up to
-// resync later.
+// clock gives the time in microseconds since the Unix epoch: what the wall clock said when the
+// clock was made, and the monotonic clock since then. So it never steps, whatever happens to the
+// wall clock. Only the windows of a calendar need to follow that; see wall.
 type clock struct {
-	base   time.Time    // monotonic origin
-	offset atomic.Int64 // wall clock at base, in ns
-	next   atomic.Int64 // when to read the wall clock again, in ns since base
+	base  time.Time // monotonic origin
+	start int64     // wall clock at base, in µs
+	wall  atomic.Pointer[wall]
+	next  atomic.Int64 // when to read the wall clock again, in µs
 }
 
-const resync = int64(time.Second)
+// wall says how far the wall clock is ahead of a clock, in µs. It is immutable.
+type wall struct {
+	ahead int64
+	was   int64 // how far it was ahead before the last step
+	since int64 // when the last step was noticed, by the clock
+}
 
-// apart is how much time may pass while both clocks are read, in ns. It is less than overtaken, so
-// that time does not step back by it.
-const apart = overtaken / 2 * int64(time.Microsecond)
+// at returns what the wall clock said at a time of the clock. A time of 0 is not known, and stays.
+func (w *wall) at(t headgate.Instant) int64 {
+	switch {
+	case t == 0:
+		return 0
+	case int64(t) < w.since:
+		return int64(t) + w.was
+	}
+	return int64(t) + w.ahead
+}
+
+// resync is how often the wall clock is read, in µs.
+const resync = 1_000_000
+
+// apart is how much time may pass while both clocks are read, in µs.
+const apart = 500
 
 func newClock() *clock {
 	c := &clock{base: time.Now()}
-	c.offset.Store(c.base.UnixNano())
-	c.next.Store(resync)
+	c.start = c.base.UnixMicro()
+	c.next.Store(c.start + resync)
+	c.wall.Store(new(wall))
 	return c
 }
 
-func (c *clock) now() int64 {
-	since := int64(time.Since(c.base))
-	if next := c.next.Load(); since >= next && c.next.CompareAndSwap(next, since+resync) {
-		now := time.Now()
-		if !c.follow(since, int64(now.Sub(c.base)), int64(time.Since(c.base)), now.Round(0).UnixNano()) {
-			c.next.Store(since) // for the next caller to try again
+func (c *clock) now() int64 { return c.start + int64(time.Since(c.base))/1000 }
+
+// wallAt returns how far the wall clock is ahead at now, a reading of the clock. Steps of the wall
+// clock are noticed up to resync later.
+func (c *clock) wallAt(now int64) *wall {
+	if next := c.next.Load(); now >= next && c.next.CompareAndSwap(next, now+resync) {
+		before := c.now()
+		said := time.Now()
+		if !c.follow(before, c.start+int64(said.Sub(c.base))/1000, c.now(), said.Round(0).UnixMicro()) {
+			c.next.Store(now) // for the next caller to try again
 		}
 	}
-	return (c.offset.Load() + since) / 1000
+	return c.wall.Load()
 }
 
 // follow adopts a reading of the wall clock that was taken together with mono, a reading of the
-// monotonic clock. It does so only if the readings of the monotonic clock before and after are less
-// than apart from each other, and otherwise returns false. A goroutine that was stopped between
-// reading the two clocks has an old reading of the wall clock. Adopting it would move the time back
-// and, at the next reading, ahead again, which would refill each counter that was used in between.
-func (c *clock) follow(before, mono, after, wall int64) bool {
+// clock. It does so only if the readings of the clock before and after are less than apart from
+// each other, and otherwise returns false. A goroutine that was stopped between reading the two
+// clocks has an old reading of the wall clock. Differences below apart are no steps.
+func (c *clock) follow(before, mono, after, said int64) bool {
 	if after-before >= apart {
 		return false
 	}
-	c.offset.Store(wall - mono)
+	old := c.wall.Load()
+	if ahead := said - mono; max(ahead-old.ahead, old.ahead-ahead) >= apart {
+		c.wall.Store(&wall{ahead: ahead, was: old.ahead, since: before})
+	}
 	return true
+}
+
+// onCalendar reports whether the windows of a limit begin at times of the wall clock.
+func onCalendar(l *headgate.Limit) bool {
+	return l.Algorithm == headgate.FixedWindow && l.Align != headgate.AlignFirst
+}
+
+// read reads the store's own clock. Callers read it before they lock a shard, because that takes as
+// long as the decision; see timeIn.
+func (s *Store) read() int64 {
+	switch {
+	case s.clock == nil:
+		return s.own.now()
+	case s.budget.steady:
+		return s.clock()
+	}
+	return 0
+}
+
+// timeIn returns the time of a decision in a locked shard. now is what read returned. In between,
+// another caller may have used the shard with a later reading. That reading then counts, because
+// time must not seem to step back.
+func (s *Store) timeIn(now int64, sh *shard) int64 {
+	if !s.budget.steady {
+		return s.clock()
+	}
+	if s.clock == nil {
+		sh.wall = s.own.wallAt(now)
+	}
+	sh.last = max(sh.last, now)
+	return sh.last
+}
+
+// clockNow reads the store's clock. It is for callers that have not locked a shard; see timeIn.
+func (s *Store) clockNow() int64 {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return s.own.now()
+}
+
+// onTime returns now as the limit's windows see it, and by how much that is ahead of now.
+func (sh *shard) onTime(l *headgate.Limit, now int64) (at, ahead int64) {
+	if onCalendar(l) {
+		return now + sh.wall.ahead, sh.wall.ahead
+	}
+	return now, 0
+}
+
+// wallAt returns a time at which units were charged as the limit's windows see it.
+func (sh *shard) wallAt(l *headgate.Limit, t headgate.Instant) int64 {
+	if onCalendar(l) {
+		return sh.wall.at(t)
+	}
+	return int64(t)
 }

@@ -1,49 +1,32 @@
 package memory
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate"
 )
 
-// TestSettle: a decision is never earlier than the last one of its shard, unless
-// the clock was set back.
-func TestSettle(t *testing.T) {
-	s := New()
-	sh := &s.shards[0]
-	start := s.timeIn(s.read(), sh)
-	stale := s.read()
-	if got := s.timeIn(stale-overtaken+1, sh); got != start && got < sh.last {
-		t.Errorf("a reading just overtaken gives %d, want the last time or a later one", got)
-	}
-	last := sh.last
-	// Held up for ten seconds between reading and locking: the clock has not been
-	// set back, and says so.
-	if got := s.timeIn(last-10_000_000, sh); got < last {
-		t.Errorf("a reading that is ten seconds old gives %d, want at least %d", got, last)
-	}
-	last = sh.last
-	s.own.offset.Add(-int64(time.Hour))
-	got := s.timeIn(s.read(), sh)
-	if back := last - got; back < 3_500_000_000 || back > 3_700_000_000 {
-		t.Errorf("the clock was set back an hour, and time goes back by %d µs", back)
-	}
-	if again := s.timeIn(s.read(), sh); again < got {
-		t.Errorf("time goes back again, from %d to %d", got, again)
-	}
-}
-
-// TestSettleSeveral: shards that are locked together agree on a time.
-func TestSettleSeveral(t *testing.T) {
+// TestLateReading: a decision is never earlier than the last one of its shard, however long ago its
+// caller has read the clock.
+func TestLateReading(t *testing.T) {
 	s := New()
 	a, b := &s.shards[0], &s.shards[1]
 	now := s.timeIn(s.read(), a)
-	b.last = now + overtaken/2
+	for _, late := range []int64{1, 999, 1000, 10_000_000} {
+		if got := s.timeIn(now-late, a); got != now {
+			t.Errorf("a reading that is %d µs old gives %d, want the last time, %d", late, got, now)
+		}
+	}
+	b.last = now + 500
 	if got := s.timeIn(now, b); got != b.last {
-		t.Errorf("settled on %d, want the later shard's %d", got, b.last)
+		t.Errorf("shards that are locked together: %d, want the later one's %d", got, b.last)
 	}
 }
 
+// TestClock: the clock never steps back, and is as far from the wall clock as it was at first.
 func TestClock(t *testing.T) {
 	c := newClock()
 	var all sync.WaitGroup
@@ -61,31 +44,92 @@ func TestClock(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// A step of the wall clock is followed at the next look at it.
-	c.offset.Add(-int64(time.Hour))
-	c.next.Store(0)
-	c.now()
-	before := time.Now().UnixMicro()
-	now := c.now()
-	if after := time.Now().UnixMicro(); now < before-100_000 || now > after+100_000 {
-		t.Errorf("the clock says %d after it was synchronised, between %d and %d", now, before, after)
+	if w := c.wallAt(c.start + 10*resync); w.ahead != 0 {
+		t.Errorf("the wall clock has not stepped, and is %d µs ahead", w.ahead)
 	}
 }
 
-// TestHeldUp: who was held up between reading the wall clock and the monotonic one does not
-// set the time back.
-func TestHeldUp(t *testing.T) {
+// TestFollow: the wall clock is followed, but not by a goroutine that was held up between reading
+// the two clocks, and what was charged before a step is found where it was.
+func TestFollow(t *testing.T) {
 	c := newClock()
-	was := c.offset.Load()
-	const second = int64(time.Second)
-	for _, held := range []int64{apart, second, 3600 * second} {
-		before := 5 * second
-		mono := before + held // the wall clock was read at the beginning
-		if c.follow(before, mono, mono, was+before) || c.offset.Load() != was {
-			t.Errorf("held up by %d ns: the time goes back by %d", held, was-c.offset.Load())
+	const second = int64(1_000_000)
+	for _, heldUp := range []int64{apart, second, 3600 * second} {
+		before := c.start + 5*second
+		mono := before + heldUp // the wall clock was read at the beginning
+		if c.follow(before, mono, mono, before) || c.wall.Load().ahead != 0 {
+			t.Errorf("held up by %d µs: the wall clock is %d ahead", heldUp, c.wall.Load().ahead)
 		}
 	}
-	if before := 7 * second; !c.follow(before, before+50, before+100, was+before+50+second) || c.offset.Load() != was+second {
-		t.Errorf("the clock was set ahead by a second, and time goes ahead by %d ns", c.offset.Load()-was)
+	before := c.start + 7*second
+	if !c.follow(before, before+1, before+2, before+1+apart-1) || c.wall.Load().ahead != 0 {
+		t.Errorf("a difference of reading is taken for a step of %d µs", c.wall.Load().ahead)
+	}
+	if !c.follow(before, before+1, before+2, before+1-3600*second) || c.wall.Load().ahead != -3600*second {
+		t.Errorf("the wall clock was set back by an hour, and is %d µs ahead", c.wall.Load().ahead)
+	}
+	w := c.wall.Load()
+	for at, want := range map[int64]int64{0: 0, before - 1: before - 1, before: before - 3600*second} {
+		if got := w.at(headgate.Instant(at)); got != want {
+			t.Errorf("at %d the wall clock said %d, want %d", at, got, want)
+		}
+	}
+}
+
+// TestStepsOfTheWallClock: only windows that begin at times of the wall clock notice that it was
+// set. What they say about the time is the store's, too.
+func TestStepsOfTheWallClock(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit headgate.Limit
+		step  time.Duration
+		frees bool
+	}{
+		"bucket":            {headgate.Per(1, 24*time.Hour), 48 * time.Hour, false},
+		"bucket, back":      {headgate.Per(1, 24*time.Hour), -48 * time.Hour, false},
+		"sliding window":    {headgate.Sliding(1, 24*time.Hour), 48 * time.Hour, false},
+		"first to come":     {headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1, Period: 24 * time.Hour, Align: headgate.AlignFirst}, 48 * time.Hour, false},
+		"calendar day":      {headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1, Align: headgate.AlignDay}, 48 * time.Hour, true},
+		"calendar, back":    {headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1, Align: headgate.AlignYear}, -time.Hour, false},
+		"window of the UTC": {headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1, Period: 24 * time.Hour}, 48 * time.Hour, true},
+	} {
+		for _, single := range []bool{true, false} {
+			s := New()
+			checks := []headgate.Check{{Rule: headgate.MustRule("r", c.limit), Key: "k"}}
+			if !single {
+				checks = append(checks, headgate.Check{Rule: headgate.MustRule("other", headgate.PerSecond(1000)), Key: "k"})
+			}
+			take := func(op headgate.Op) headgate.Decision {
+				got, err := s.Take(context.Background(), op, checks, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if off := time.Since(got[0].At.Time()); off < -time.Minute || off > time.Hour {
+					t.Errorf("%s: a decision was at %v", name, got[0].At.Time())
+				}
+				return got[0]
+			}
+			charged := take(headgate.OpTake)
+			if d := take(headgate.OpTake); !charged.Allowed || d.Allowed {
+				t.Fatalf("%s: admitted %t and %t, want once", name, charged.Allowed, d.Allowed)
+			}
+			old := s.own.wall.Load()
+			s.own.wall.Store(&wall{ahead: old.ahead + c.step.Microseconds(), was: old.ahead, since: s.own.now()})
+			s.own.next.Store(s.own.now() + 3600*resync)
+			if d := take(headgate.OpPeek); d.Allowed != c.frees {
+				t.Errorf("%s: after a step of %v allowed is %t, want %t: %+v", name, c.step, d.Allowed, c.frees, d)
+			}
+			if !c.frees {
+				continue
+			}
+			if d := take(headgate.OpTake); !d.Allowed {
+				t.Errorf("%s: denied in a new window: %+v", name, d)
+			}
+			checks[0].At = charged.At // in the window before
+			take(headgate.OpRefund)
+			checks[0].At = 0
+			if d := take(headgate.OpPeek); d.Allowed {
+				t.Errorf("%s: a unit of the window before was given back to the next: %+v", name, d)
+			}
+		}
 	}
 }

@@ -7,9 +7,12 @@
 //	limiter := headgate.New(store, headgate.MustRule("login", headgate.PerMinute(20)))
 //
 // Counters are kept in open-addressed tables of 32-byte entries without pointers, so the garbage
-// collector does not walk them. An entry is found by a 64-bit hash of rule, key and limit with a
-// seed of this process. Two keys with the same hash share a counter, and so are limited sooner,
-// never later. With a million keys, the chance that any two do is one in ten million.
+// collector does not walk them. A check of one token bucket or leaky bucket is decided by one
+// compare-and-swap, without a lock, if the rate is a common one.
+//
+// An entry is found by a 64-bit hash of rule, key and limit with a seed of this process. Two keys
+// with the same hash share a counter, and so are limited sooner, never later. With a million keys,
+// the chance that any two do is one in ten million.
 //
 // # Memory
 //
@@ -29,6 +32,10 @@
 // grow later, and by the shared counters themselves.
 //
 // # Caveats
+//
+// Time is that of the monotonic clock since the store was made. Only fixed windows that begin at
+// times of the wall clock follow its steps, within a second. Of decisions that overlap, one may be
+// charged before another whose At is earlier.
 //
 // Counters are lost when the process ends. Several processes do not share them: use store/redis for
 // that. A store that is not called keeps its memory.

@@ -53,14 +53,6 @@ func (s *Store) stripeOf(id string) *stripe {
 	return &s.ledger.stripes[maphash.String(s.seed, id)%stripes]
 }
 
-// clockNow reads the store's clock. It is for callers that have not locked a shard; see timeIn.
-func (s *Store) clockNow() int64 {
-	if s.clock != nil {
-		return s.clock()
-	}
-	return s.own.now()
-}
-
 // catchUp gives back the units of reservations that were not settled in time. Every operation that
 // could see these units calls it first, so no timer is needed.
 func (s *Store) catchUp() {

@@ -17,16 +17,17 @@ func (sh *shard) dropIdleLogs(now int64) {
 		return
 	}
 	for i := range sh.table.entries {
-		if e := &sh.table.entries[i]; e.used == logMark && !e.busy(now) {
+		if e := &sh.table.entries[i]; e.used == logMark && !sh.table.busy(e, now) {
 			sh.freeLog(e)
 		}
 	}
 }
 
 func (sh *shard) freeLog(e *entry) {
-	sh.budget.logs.Add(-int64(sh.logs[e.stamp].Bytes() + logBytes))
-	sh.logs[e.stamp] = nil
-	sh.freeLogs = append(sh.freeLogs, e.stamp)
+	i := e.stamp()
+	sh.budget.logs.Add(-int64(sh.logs[i].Bytes() + logBytes))
+	sh.logs[i] = nil
+	sh.freeLogs = append(sh.freeLogs, i)
 	e.set(algorithm.State{}, 0)
 }
 
@@ -35,7 +36,7 @@ func (sh *shard) log(e *entry) *algorithm.Log {
 	if e.used != logMark {
 		return nil
 	}
-	return sh.logs[e.stamp]
+	return sh.logs[e.stamp()]
 }
 
 // logBytes is the memory that a log takes in addition to its entries: the struct, its first span
@@ -49,10 +50,11 @@ const newLog = logBytes + 16*algorithm.EntryBytes
 func (sh *shard) setLog(e *entry, g *algorithm.Log) {
 	sh.budget.logs.Add(int64(g.Bytes() + logBytes))
 	if n := len(sh.freeLogs); n > 0 {
-		e.stamp, sh.freeLogs = sh.freeLogs[n-1], sh.freeLogs[:n-1]
-		sh.logs[e.stamp] = g
+		e.setStamp(sh.freeLogs[n-1])
+		sh.freeLogs = sh.freeLogs[:n-1]
+		sh.logs[e.stamp()] = g
 	} else {
-		e.stamp = int64(len(sh.logs))
+		e.setStamp(int64(len(sh.logs)))
 		sh.logs = append(sh.logs, g)
 	}
 	e.used = logMark
@@ -123,7 +125,7 @@ func (sh *shard) addToLog(e *entry, c *headgate.Check, units, now int64) {
 	if grown := g.Bytes() - before; grown != 0 {
 		sh.budget.logs.Add(int64(grown))
 	}
-	e.expires = max(e.expires, g.Until())
+	e.until = max(e.until, until(g.Until()))
 }
 
 // mustMerge reports whether a log has to take units without growing. That is so if memory is full,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"math/bits"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -31,6 +33,8 @@ const (
 // with [New].
 type Store struct {
 	shards  [shards]shard // the first field, so that shards begin at cache lines
+	views   [shards]atomic.Pointer[view]
+	origin  int64 // when the store was made, in µs
 	seed    maphash.Seed
 	clock   func() int64 // nil: own
 	own     *clock
@@ -45,6 +49,7 @@ type Option func(*settings)
 type settings struct {
 	maxBytes int64
 	clock    func() int64
+	steady   bool // the clock never steps back; for tests
 }
 
 // WithMaxBytes bounds the memory of all counters together. The package comment says what happens at
@@ -67,8 +72,11 @@ func New(options ...Option) *Store {
 	}
 	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
 	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
+	s.budget.steady = set.clock == nil || set.steady
+	s.origin = s.clockNow()
 	for i := range s.shards {
-		s.shards[i].budget = &s.budget
+		s.shards[i].budget, s.shards[i].view, s.shards[i].table.origin = &s.budget, &s.views[i], s.origin
+		s.shards[i].wall = new(wall)
 		s.shards[i].resize(minSize, 0)
 	}
 	s.ledger.init(set.maxBytes)
@@ -116,66 +124,44 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 }
 
 // TakeSingle implements [store.Single].
-func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (d headgate.Decision, err error) {
+func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error) {
 	c := headgate.Check{Rule: rule, Key: key, Cost: cost}
 	if err := store.ValidateCheck(&c); err != nil {
-		return d, err
+		return false, 0, 0, 0, 0, 0, err
 	}
 	if len(rule.Limits()) != 1 {
-		return d, headgate.Invalid(fmt.Sprintf("rule %q", rule.Name()), "limits", "it has %d limits, TakeSingle needs one", len(rule.Limits()))
+		return false, 0, 0, 0, 0, 0, headgate.Invalid(fmt.Sprintf("rule %q", rule.Name()), "limits", "it has %d limits, TakeSingle needs one", len(rule.Limits()))
 	}
 	s.catchUp()
+	var d headgate.Decision
 	s.takeSingle(&c, &d)
-	return d, nil
+	return d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, nil
 }
 
 // takeSingle takes a check whose rule has one limit.
 func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 	l := &c.Rule.Limits()[0]
 	hash := s.hash(c)
-	own := mix(hash, slotOf(l))
-	sh := s.shardOf(hash)
-	prefetch(sh.hint.place(own))
+	own := counterOf(hash, slotOf(l))
+	v := s.views[hash>>(64-shardBits)].Load()
+	words := s.budget.steady && algorithm.HasWord(l)
+	if words && s.takeFast(c, l, v, own, d) {
+		return
+	}
+	v.prefetch(own)
 	now := s.read()
+	sh := s.shardOf(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if words {
+		now = s.read() // callers without the lock may have used the counter meanwhile
+	}
 	now = s.timeIn(now, sh)
 	if l.Algorithm == headgate.SlidingWindow || !sh.takeOne(c, l, hash, own, now, d) {
 		checks, hashes, room := [1]headgate.Check{*c}, [1]uint64{hash}, [1]headgate.Decision{}
 		*d = s.take(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
 	}
 }
-
-// read reads the store's own clock. Callers read it before they lock a shard, because that takes as
-// long as the decision; see timeIn.
-func (s *Store) read() int64 {
-	if s.clock != nil {
-		return 0
-	}
-	return s.own.now()
-}
-
-// timeIn returns the time of a decision in a locked shard. now is what read returned. In between,
-// another caller may have used the shard with a later reading. That reading then counts, because
-// time must not seem to step back.
-func (s *Store) timeIn(now int64, sh *shard) int64 {
-	if s.clock != nil {
-		return s.clock()
-	}
-	if now <= sh.last-overtaken {
-		// Either this caller waited long for the lock, or the clock was set back. Taking a wait for
-		// a step back would free units that others have used, so read the clock again.
-		now = s.own.now()
-	}
-	if late := sh.last - now; late > 0 && late < overtaken {
-		return sh.last
-	}
-	sh.last = now
-	return now
-}
-
-// overtaken is longer than the usual time between reading the clock and locking, in µs.
-const overtaken = 1000
 
 // takeSeveral is Take for any number of checks.
 func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
@@ -291,11 +277,11 @@ func (s *Store) hash(c *headgate.Check) uint64 {
 	return mix(maphash.String(s.seed, c.Key), c.Rule.ID())
 }
 
-// fetch prefetches the memory of a key's counters; see hint.
+// fetch prefetches the memory of a key's counters; see view.
 func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
-	limits, sh := rule.Limits(), s.shardOf(hash)
+	limits, v := rule.Limits(), s.views[hash>>(64-shardBits)].Load()
 	for i := range limits {
-		prefetch(sh.hint.place(mix(hash, slotOf(&limits[i]))))
+		v.prefetch(counterOf(hash, slotOf(&limits[i])))
 	}
 }
 
@@ -314,6 +300,12 @@ func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBi
 
 // logSlot is the slot of a rule's log. Other counters have Limit.Slot.
 const logSlot = 1
+
+// counterOf returns the identity of the counter in a slot, given that of all counters of the key,
+// whose high bits are the same in the whole shard. It is never 0.
+func counterOf(hash, slot uint64) uint64 {
+	return bits.RotateLeft64(hash^slot*0x9e3779b97f4a7c15, shardBits) | 1
+}
 
 // mix combines two hashes into one that is never 0.
 func mix(a, b uint64) uint64 {

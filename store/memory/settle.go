@@ -67,6 +67,7 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	st.hash, st.shared = sh.place(c.Rule, hash, l.Slot(), now)
 	sh.load(&st, len(c.Rule.Limits()), now)
 	after := st.state
+	at, ahead := sh.onTime(l, now)
 	if st.shared {
 		// A key must not give back what other keys have used, and must not overdraw the counter.
 		units = max(0, min(units, l.Capacity()-st.state.Used(l)))
@@ -76,11 +77,12 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 		sh.charging(&st, now)
 	}
 	if changes {
-		after = st.state.Settle(l, now, units, int64(c.At), used)
+		after = st.state.Settle(l, at, units, sh.wallAt(l, c.At), used)
 	}
-	after.Describe(d, l, st.state, now, 0, true)
+	after.Describe(d, l, st.state, at, 0, true)
+	d.At -= headgate.Instant(ahead)
 	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	if changes {
-		sh.put(&st, after, after.Expires(d))
+		sh.put(&st, after, until(after.Expires(d)))
 	}
 }

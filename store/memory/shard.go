@@ -2,6 +2,7 @@ package memory
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
@@ -12,20 +13,22 @@ import (
 // cache lines.
 type shard struct {
 	mu      sync.Mutex
-	hint    hint  // the only field that is read without mu
 	last    int64 // the latest time, by the store's own clock, in µs
+	wall    *wall
 	sweepAt int64 // when to look for idle counters again, in µs
 	table   table
-	full    bool // new keys share counters
-	sharing bool // full, or there are commons
+	view    *atomic.Pointer[view] // the one place that is read without mu
+	full    bool                  // new keys share counters
+	sharing bool                  // full, or there are commons
 
 	logs     []*algorithm.Log // the stamp of a log's entry is its index here
 	freeLogs []int64          // free indices of logs
+	stuck    int              // decisions since the last rebuild whose entries could not be open
 	budget   *budget
 	commons  map[uint64]struct{} // the hashes of shared counters that are in use
 	shared   uint64              // see Stats.Shared
 	merged   uint64              // see Stats.Merged
-	_        [32]byte
+	_        [16]byte
 }
 
 // slotOf returns the name of a limit's counter among those of its key. All sliding windows of a
@@ -40,31 +43,31 @@ func slotOf(l *headgate.Limit) uint64 {
 // insert turns the empty place of hash into an entry. The caller must have called reserve.
 func (sh *shard) insert(e *entry, hash uint64) {
 	if e.hash == 0 {
-		e.hash = hash
+		atomic.StoreUint64(&e.hash, hash)
 		sh.table.filled++
 	}
 }
 
 // put stores a counter until it is fully free. There must be room for its further states; load
 // reserves it.
-func (sh *shard) put(st *step, c algorithm.Counter, expires int64) {
+func (sh *shard) put(st *step, c algorithm.Counter, until uint32) {
 	if s, single := c.Single(st.limit); single { // the usual case, and cheaper than copying six slots
-		sh.putState(st.hash, s, expires)
+		sh.putState(st.hash, s, until)
 		return
 	}
 	slots, n := c.Slots(st.limit)
 	for i := range n {
-		sh.putState(furtherSlot(st.hash, i), slots[i], expires)
+		sh.putState(furtherSlot(st.hash, i), slots[i], until)
 	}
 }
 
-func (sh *shard) putState(hash uint64, s algorithm.State, expires int64) {
+func (sh *shard) putState(hash uint64, s algorithm.State, until uint32) {
 	e := sh.table.find(hash)
 	if s.IsZero() && e.hash == 0 {
 		return
 	}
 	sh.insert(e, hash)
-	e.set(s, expires)
+	e.set(s, until)
 }
 
 // furtherSlot returns the hash of state i of the bucket whose first state has the given hash.
@@ -80,11 +83,13 @@ func furtherSlot(hash uint64, i int) uint64 {
 // number of entries that the request has reserved. load returns how many further entries the
 // counter may need; only a bucket that lists of different rates share needs any.
 func (sh *shard) load(st *step, reserved int, now int64) (further int) {
+	now, _ = sh.onTime(st.limit, now)
 	e := sh.table.find(st.hash)
+	sh.hold(e, st.limit, now)
 	if s, plain := algorithm.Plain(st.limit, e.state()); plain {
 		st.state = algorithm.Counter{State: algorithm.Advance(st.limit, s, now)}
 		if algorithm.Moved(s, st.state.State, now) {
-			e.set(algorithm.Mark(st.limit, st.state.State), e.expires)
+			e.set(algorithm.Mark(st.limit, st.state.State), e.until)
 		}
 		return 0
 	}
@@ -92,11 +97,11 @@ func (sh *shard) load(st *step, reserved int, now int64) (further int) {
 	c := algorithm.LoadCounter(st.limit, true, func(i int) algorithm.State { return sh.table.find(furtherSlot(st.hash, i)).state() })
 	var moved bool
 	if st.state, moved = c.Advance(st.limit, now); moved {
-		expires := sh.table.find(st.hash).expires
+		free := sh.table.find(st.hash).until
 		if b := st.state.Bucket; b != nil {
-			expires = max(expires, now+b.Busy(now))
+			free = max(free, until(now+b.Busy(now)))
 		}
-		sh.put(st, st.state, expires)
+		sh.put(st, st.state, free)
 	}
 	return algorithm.BucketSlots
 }
@@ -104,8 +109,8 @@ func (sh *shard) load(st *step, reserved int, now int64) (further int) {
 // keep postpones the expiry of a counter that was only read, because its limit may have been
 // lowered since it was charged.
 func (sh *shard) keep(e *entry, expires int64) {
-	if e.expires != 0 {
-		e.expires = max(e.expires, expires)
+	if e.until != 0 {
+		e.until = max(e.until, until(expires))
 	}
 }
 
@@ -129,30 +134,68 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 		e = sh.table.find(own)
 	}
 	cost := c.Units()
+	sh.hold(e, l, now)
 	stored, plain := algorithm.Plain(l, e.state())
 	if !plain {
 		return false
 	}
 	d.Rule, d.Shadow = c.Rule, c.Shadow
-	before := algorithm.Advance(l, stored, now)
-	after, fits := before, algorithm.Fits(l, before, now, cost)
+	at, ahead := sh.onTime(l, now)
+	before := algorithm.Advance(l, stored, at)
+	after, fits := before, algorithm.Fits(l, before, at, cost)
 	if fits {
-		after = algorithm.Charge(l, before, now, cost)
+		after = algorithm.Charge(l, before, at, cost)
 	}
-	algorithm.Describe(d, l, before, after, now, cost, fits)
+	algorithm.Describe(d, l, before, after, at, cost, fits)
+	d.At -= headgate.Instant(ahead)
 	expires := now + d.ResetAfter.Microseconds()
 	if fits {
 		if shared {
 			sh.share(own)
 		}
 		sh.insert(e, own)
-		e.set(algorithm.Mark(l, after), expires)
+		if shared || !sh.open(e, l, after) {
+			e.set(algorithm.Mark(l, after), until(expires))
+		}
 		return true
 	}
-	if algorithm.Moved(stored, before, now) {
-		e.set(algorithm.Mark(l, before), e.expires)
+	if algorithm.Moved(stored, before, at) {
+		e.set(algorithm.Mark(l, before), e.until)
 	}
 	sh.keep(e, expires)
+	return true
+}
+
+// hold makes the entry a held one. l is the limit that asks.
+func (sh *shard) hold(e *entry, l *headgate.Limit, now int64) {
+	if e.isHeld() {
+		return
+	}
+	for {
+		w := atomic.LoadUint64(&e.word)
+		s := algorithm.OfWord(l, int64(e.count), algorithm.Word(w), now, sh.table.origin)
+		if atomic.CompareAndSwapUint64(&e.word, w, held|uint64(s.Stamp)) {
+			e.used, e.extra = s.Used, s.Extra
+			e.until = until(sh.table.origin + algorithm.Word(w).FreeAt(int64(e.until)))
+			return
+		}
+	}
+}
+
+// open makes the entry an open one with the given state, if it can be.
+func (sh *shard) open(e *entry, l *headgate.Limit, s algorithm.State) bool {
+	if !sh.budget.steady || !algorithm.HasWord(l) {
+		return false
+	}
+	w, ok := algorithm.WordOf(l, s, sh.table.origin)
+	if !ok {
+		return false
+	}
+	num, _ := l.Rate()
+	if !e.open(w, l.Count, num) {
+		sh.stuck++
+		return false
+	}
 	return true
 }
 
@@ -161,7 +204,8 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved int, now int64) int {
 	st.hash, st.shared = sh.place(c.Rule, hash, st.limit.Slot(), now)
 	further := sh.load(st, reserved, now)
-	st.fits = st.state.Fits(st.limit, now, c.Units())
+	at, _ := sh.onTime(st.limit, now)
+	st.fits = st.state.Fits(st.limit, at, c.Units())
 	return further
 }
 
@@ -169,6 +213,7 @@ func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved 
 // refunds the counter, and describes it in d.
 func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *headgate.Check, now int64, d *headgate.Decision) {
 	after, fits := st.state, st.fits
+	now, ahead := sh.onTime(st.limit, now)
 	switch {
 	case punish:
 		after.State = algorithm.Punish(st.limit, after.State, now)
@@ -176,17 +221,18 @@ func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *hea
 		after = after.Charge(st.limit, now, c.Units())
 	case op == headgate.OpRefund:
 		if !st.shared { // a key must not give back what other keys have used
-			after = after.Refund(st.limit, now, c.Units(), int64(c.At), 0)
+			after = after.Refund(st.limit, now, c.Units(), sh.wallAt(st.limit, c.At), 0)
 		}
 		fits = true
 	}
 	after.Describe(d, st.limit, st.state, now, c.Units(), fits)
+	d.At -= headgate.Instant(ahead)
 	if op == headgate.OpRefund {
 		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	}
 	expires := after.Expires(d)
 	if charge || punish || op == headgate.OpRefund {
-		sh.put(st, after, expires)
+		sh.put(st, after, until(expires))
 	} else {
 		sh.keepAll(st, expires)
 	}
@@ -195,7 +241,7 @@ func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *hea
 // reset forgets what a key has used.
 func (sh *shard) reset(rule *headgate.Rule, hash uint64) {
 	for i := range rule.Limits() {
-		st := step{hash: mix(hash, slotOf(&rule.Limits()[i]))}
+		st := step{hash: counterOf(hash, slotOf(&rule.Limits()[i]))}
 		switch e := sh.table.find(st.hash); {
 		case e.hash == 0:
 		case e.used == logMark:

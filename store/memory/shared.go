@@ -18,7 +18,7 @@ const (
 // place returns the hash under which a key's counter is found. If memory is full and the key has no
 // counter yet, that is the hash of a shared one.
 func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now int64) (place uint64, shared bool) {
-	own := mix(hash, slot)
+	own := counterOf(hash, slot)
 	if !sh.sharing || sh.table.find(own).hash != 0 {
 		return own, false
 	}
@@ -27,7 +27,7 @@ func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now int64) (place
 
 // placeLog is place for the log of a rule's sliding windows.
 func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now int64) (place uint64, shared bool) {
-	own := mix(hash, logSlot)
+	own := counterOf(hash, logSlot)
 	if sh.table.find(own).hash != 0 {
 		return own, false
 	}
@@ -57,7 +57,7 @@ func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool
 // false if there is not enough memory after all.
 func (sh *shard) inherit(own, common uint64, now int64) bool {
 	from := sh.table.find(common)
-	if _, known := sh.commons[common]; !known || !from.busy(now) {
+	if _, known := sh.commons[common]; !known || !sh.table.busy(from, now) {
 		return true
 	}
 	g := sh.log(from)
@@ -72,12 +72,12 @@ func (sh *shard) inherit(own, common uint64, now int64) bool {
 	sh.insert(to, own)
 	if g != nil {
 		sh.setLog(to, g.Clone())
-		to.expires = from.expires
+		to.until = from.until
 	} else {
-		to.set(from.state(), from.expires)
+		to.set(from.state(), from.until)
 	}
 	for i := 1; several && i < algorithm.BucketSlots; i++ {
-		sh.putState(furtherSlot(own, i), sh.table.find(furtherSlot(common, i)).state(), from.expires)
+		sh.putState(furtherSlot(own, i), sh.table.find(furtherSlot(common, i)).state(), from.until)
 	}
 	return true
 }

@@ -1,0 +1,58 @@
+package memory
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"unsafe"
+
+	"github.com/headgate/headgate"
+)
+
+// TestViewIsTheTable: whatever a table has grown to, callers without the lock see it.
+func TestViewIsTheTable(t *testing.T) {
+	s := New()
+	check := func(what string) {
+		t.Helper()
+		for i := range s.shards {
+			sh, v := &s.shards[i], s.views[i].Load()
+			if &v.entries[0] != &sh.table.entries[0] || len(v.entries) != len(sh.table.entries) || v.sweepAt != sh.sweepAt {
+				t.Fatalf("%s: the view of shard %d has %d places and is swept at %d, the table has %d, at %d", what, i, len(v.entries), v.sweepAt, len(sh.table.entries), sh.sweepAt)
+			}
+		}
+	}
+	check("empty")
+	rule := headgate.MustRule("r", headgate.PerHour(5))
+	for i := range 20 * minSize * shards {
+		if _, _, _, _, _, _, err := s.TakeSingle(context.Background(), rule, strconv.Itoa(i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.shards[0].table.entries); n <= minSize {
+		t.Fatalf("a shard has %d places still", n)
+	}
+	check("grown")
+}
+
+// TestPrefetchOfAnyAddress: prefetch must bear every address, those of no memory among them, and
+// change nothing.
+func TestPrefetchOfAnyAddress(t *testing.T) {
+	line := [16]uint64{1, 2, 3}
+	before := line
+	for _, addr := range []uintptr{0, 1, ^uintptr(0), ^uintptr(63), uintptr(unsafe.Pointer(&line))} {
+		prefetch(addr)
+	}
+	if line != before {
+		t.Errorf("the memory became %v", line)
+	}
+}
+
+// TestShardsHaveLinesOfTheirOwn: no two shards share a cache line, and an entry lies in one.
+func TestShardsHaveLinesOfTheirOwn(t *testing.T) {
+	if n := unsafe.Sizeof(shard{}); n%64 != 0 {
+		t.Errorf("a shard has %d bytes, want a multiple of 64", n)
+	}
+	if n := unsafe.Sizeof(entry{}); n != entryBytes {
+		t.Errorf("an entry has %d bytes, want %d", n, entryBytes)
+	}
+}
