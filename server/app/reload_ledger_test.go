@@ -60,13 +60,13 @@ func TestReservationsOutliveTheirRule(t *testing.T) {
 	for _, limit := range []string{"10 per 365d", "{count: 10, period: 365d, algorithm: sliding_window}", "{count: 10, period: 365d, algorithm: fixed_window, align: first}"} {
 		r := newRemembering(t, rulesOf(limit))
 		text := r.asks(t, "/v1/reserve", `{"descriptor":{"user":"anna"},"cost":5}`, 200, `{"allowed":true`)
-		var v struct{ Reservation struct{ ID string } }
+		var v struct{ Reservation string }
 		if err := json.Unmarshal([]byte(text), &v); err != nil {
 			t.Fatal(err)
 		}
 		r.left(t, 5)
 		r.rules(t, noSuchRule)
-		settle := func(cost int) string { return fmt.Sprintf(`{"reservation":%q,"cost":%d}`, v.Reservation.ID, cost) }
+		settle := func(cost int) string { return fmt.Sprintf(`{"reservation":%q,"cost":%d}`, v.Reservation, cost) }
 		for range 2 { // The second answers as the first, and gives nothing back.
 			r.asks(t, "/v1/settle", settle(2), 200, `{"allowed":true`)
 		}

@@ -136,7 +136,7 @@ func (s *Service) Reserve(ctx context.Context, m *headgatev1.ReserveRequest) (*h
 	if err == nil {
 		answer = &headgatev1.ReserveResponse{Verdict: s.newVerdict(r.Policy.Set, o)}
 		if o.Reservation != "" {
-			answer.Reservation = &headgatev1.Reservation{Id: o.Reservation, ExpiresInMs: o.ExpiresInMS()}
+			answer.Reservation, answer.ExpiresInMs = o.Reservation, o.ExpiresInMS()
 		}
 	}
 	s.put(r)

@@ -174,8 +174,8 @@ func TestReserve(t *testing.T) {
 	}
 
 	r := reserve(by("wide", "k", 100), by("direct", "k", 2))
-	id := r.GetReservation().GetId()
-	if !r.GetVerdict().GetAllowed() || id == "" || r.GetReservation().GetExpiresInMs() != 30_000 {
+	id := r.GetReservation()
+	if !r.GetVerdict().GetAllowed() || id == "" || r.GetExpiresInMs() != 30_000 {
 		t.Fatalf("got %v", r)
 	}
 	for range 2 {
@@ -188,28 +188,28 @@ func TestReserve(t *testing.T) {
 	}
 
 	for range 2 {
-		v, err := api.Cancel(t.Context(), &headgatev1.CancelRequest{Reservation: reserve(by("wide", "k", 100)).GetReservation().GetId()})
+		v, err := api.Cancel(t.Context(), &headgatev1.CancelRequest{Reservation: reserve(by("wide", "k", 100)).GetReservation()})
 		want(v, err, 999)
 	}
 	// A rule that charges by the outcome.
 	guess := reserve(by("guesses", "k"))
-	v, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: guess.GetReservation().GetId(), Status: 200})
+	v, err := api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: guess.GetReservation(), Status: 200})
 	want(v, err, 10)
 	guess = reserve(by("guesses", "k"))
-	v, err = api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: guess.GetReservation().GetId(), Status: 401})
+	v, err = api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: guess.GetReservation(), Status: 401})
 	want(v, err, 9)
-	if ms := must(api.Reserve(t.Context(), &headgatev1.ReserveRequest{Checks: []*headgatev1.Check{by("guesses", "l")}})).GetReservation().GetExpiresInMs(); ms != 7000 {
+	if ms := must(api.Reserve(t.Context(), &headgatev1.ReserveRequest{Checks: []*headgatev1.Check{by("guesses", "l")}})).GetExpiresInMs(); ms != 7000 {
 		t.Errorf("a reservation without a lifetime is for %d ms, want the rule's 7000", ms)
 	}
 
 	denied := reserve(by("wide", "k", 1000), by("direct", "k"))
-	if denied.GetVerdict().GetAllowed() || denied.GetReservation() != nil {
+	if denied.GetVerdict().GetAllowed() || denied.GetReservation() != "" {
 		t.Errorf("a denied request: %v", denied)
 	}
 	v, err = peek("direct")
 	want(v, err, 1)
 	free, err := api.Reserve(t.Context(), &headgatev1.ReserveRequest{Entries: map[string]string{"route": "GET /"}})
-	if err != nil || !free.GetVerdict().GetAllowed() || free.GetReservation() != nil {
+	if err != nil || !free.GetVerdict().GetAllowed() || free.GetReservation() != "" {
 		t.Errorf("a request that no rule binds: %v, %v", free, err)
 	}
 	for name, r := range map[string]*headgatev1.SettleRequest{

@@ -59,8 +59,8 @@ func (h *Handler) appendMembers(b []byte, set *policy.Set, o *decide.Outcome, at
 		}
 	}
 	if o.Reservation != "" {
-		b = appendString(append(b, `,"reservation":{"id":`...), o.Reservation)
-		b = append(strconv.AppendInt(append(b, `,"expires_in_ms":`...), o.ExpiresInMS(), 10), '}')
+		b = appendString(append(b, `,"reservation":`...), o.Reservation)
+		b = strconv.AppendInt(append(b, `,"expires_in_ms":`...), o.ExpiresInMS(), 10)
 	}
 	return b
 }

@@ -137,7 +137,7 @@ func (d *decoder) member(name string) bool {
 	case name == "cost" && d.form == formSettle:
 		return d.once(&s.Given, decide.GivenCost, p) && d.readInteger(p, &s.Cost)
 	case name == "reservation" && d.form.settles():
-		return d.once(&s.Given, decide.GivenReservation, p) && d.reservation(p, &s.Reservation)
+		return d.once(&s.Given, decide.GivenReservation, p) && d.readString(p, &s.Reservation)
 	case name == "status" && d.form == formSettle:
 		return d.once(&s.Given, decide.GivenStatus, p) && d.readInteger(p, &s.Status)
 	case d.form.settles():
@@ -229,36 +229,6 @@ func (d *decoder) readString(p decide.Place, to *string) bool {
 	var ok bool
 	*to, ok = d.text()
 	return ok
-}
-
-// reservation reads the id of a reservation: as a string, or in the object that the answer to
-// /v1/reserve has.
-func (d *decoder) reservation(p decide.Place, to *string) bool {
-	if d.peek() != '{' {
-		if d.peek() != '"' {
-			return d.wrongType(p, "a string, or the object that /v1/reserve has answered")
-		}
-		return d.readString(p, to)
-	}
-	d.pos++
-	for first := true; ; first = false {
-		more, ok := d.next('}', first)
-		if !ok || !more {
-			return ok
-		}
-		name, ok := d.name()
-		switch {
-		case !ok:
-			return false
-		case name == "id":
-			ok = d.readString(p, to)
-		default: // Whatever else the answer has.
-			_, ok = d.skip(2)
-		}
-		if !ok {
-			return false
-		}
-	}
 }
 
 // entries reads the descriptor.

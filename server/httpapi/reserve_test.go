@@ -28,12 +28,10 @@ func TestReserveAndSettle(t *testing.T) {
 	type answer struct {
 		Allowed     bool
 		Decisions   []struct{ Remaining int64 }
-		Reservation struct {
-			ID      string
-			Expires int64 `json:"expires_in_ms"`
-		}
-		Detail string
-		Errors []struct{ Detail string }
+		Reservation string
+		Expires     int64 `json:"expires_in_ms"`
+		Detail      string
+		Errors      []struct{ Detail string }
 	}
 	ask := func(path, body string, status int, remaining ...int64) answer {
 		t.Helper()
@@ -53,16 +51,15 @@ func TestReserveAndSettle(t *testing.T) {
 	}
 	const request = `{"descriptor":{},"cost":40,"id":"a"}`
 	a := ask("/v1/reserve", request, 200, 60, 920)
-	if a.Reservation.ID != "a" || a.Reservation.Expires != 10_000 {
-		t.Errorf("the reservation is %+v", a.Reservation)
+	if a.Reservation != "a" || a.Expires != 10_000 {
+		t.Errorf("the reservation is %q for %d ms", a.Reservation, a.Expires)
 	}
 	ask("/v1/reserve", request, 200, 60, 920)
 	ask("/v1/reserve", `{"descriptor":{},"cost":41,"id":"a"}`, 409)
 	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
 	ask("/v1/settle", `{"reservation":"a","cost":25}`, 200, 75, 950)
-	ask("/v1/settle", `{"reservation":{"id":"a","expires_in_ms":30000,"more":{"of":["it"]}},"cost":25}`, 200, 75, 950)
-	ask("/v1/settle", `{"reservation":{"id":7},"cost":25}`, 400)
-	ask("/v1/settle", `{"reservation":{},"cost":25}`, 422)
+	ask("/v1/settle", `{"reservation":{"id":"a"},"cost":25}`, 400)
+	ask("/v1/settle", `{"reservation":"","cost":25}`, 422)
 	ask("/v1/settle", `{"reservation":"a","cost":26}`, 409)
 	if a := ask("/v1/settle", `{"reservation":"a","cost":-1}`, 422); len(a.Errors) != 1 || a.Errors[0].Detail != "is -1, must be 0 to 1000000000" {
 		t.Errorf("a cost below zero: %+v", a.Errors)
@@ -75,12 +72,12 @@ func TestReserveAndSettle(t *testing.T) {
 	ask("/v1/reserve", `{"descriptor":{}}`, 200, 0, 790)
 	ask("/v1/reset", `{"descriptor":{}}`, 200)
 
-	id := ask("/v1/reserve", `{"descriptor":{},"cost":10}`, 200, 90, 980).Reservation.ID
+	id := ask("/v1/reserve", `{"descriptor":{},"cost":10}`, 200, 90, 980).Reservation
 	ask("/v1/cancel", `{"reservation":"`+id+`"}`, 200, 100, 1000)
 	ask("/v1/cancel", `{"reservation":"`+id+`"}`, 200, 100, 1000)
 
 	// One rule gives back what is abandoned, the other keeps it.
-	id = ask("/v1/reserve", `{"descriptor":{},"cost":10}`, 200, 90, 980).Reservation.ID
+	id = ask("/v1/reserve", `{"descriptor":{},"cost":10}`, 200, 90, 980).Reservation
 	clock.Add(10 * time.Second)
 	ask("/v1/peek", `{"descriptor":{}}`, 200, 100, 980)
 	if a := ask("/v1/settle", `{"reservation":"`+id+`","cost":1}`, 404); !strings.Contains(a.Detail, "expired") {

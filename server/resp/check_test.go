@@ -174,8 +174,8 @@ func TestReservations(t *testing.T) {
 	c, clock := startSample(t, Options{})
 	const remains = "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule mail limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining "
 	c.exchanges([]exchange{
-		{"HG.RESERVE mail user42 COST 4 ID r1 FOR 60000", remains + "1 retry_after_ms 0 reset_after_ms 2880000]] reservation [id r1 expires_in_ms 60000]]"},
-		{"HG.RESERVE mail user42 COST 2", "[allowed 0 denied_by [rule mail limit 5 per 1h] retry_after_ms 720000 delay_ms 0 at " + begin + " decisions [[rule mail limit 5 per 1h algorithm token_bucket allowed 0 capacity 5 period_ms 3600000 remaining 1 retry_after_ms 720000 reset_after_ms 2880000]] reservation nil]"},
+		{"HG.RESERVE mail user42 COST 4 ID r1 FOR 60000", remains + "1 retry_after_ms 0 reset_after_ms 2880000]] reservation r1 expires_in_ms 60000]"},
+		{"HG.RESERVE mail user42 COST 2", "[allowed 0 denied_by [rule mail limit 5 per 1h] retry_after_ms 720000 delay_ms 0 at " + begin + " decisions [[rule mail limit 5 per 1h algorithm token_bucket allowed 0 capacity 5 period_ms 3600000 remaining 1 retry_after_ms 720000 reset_after_ms 2880000]] reservation nil expires_in_ms 0]"},
 		{"HG.SETTLE r1 COST 1", remains + "4 retry_after_ms 0 reset_after_ms 720000]]]"},
 		{"hg.settle r1 cost 1", remains + "4 …"},
 		{"HG.SETTLE r1 COST 2", "-CONFLICT the reservation was settled at other units than [2]"},
@@ -185,15 +185,15 @@ func TestReservations(t *testing.T) {
 			"[rule mail limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 0 retry_after_ms 0 reset_after_ms 3600000] " +
 			"[rule mail limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 0 retry_after_ms 0 reset_after_ms 3600000]]]"},
 		// A rule that charges for failures only, and says how long a reservation lasts.
-		{"HG.RESERVE tries u COST 2 ID r4", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule tries limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 3 retry_after_ms 0 reset_after_ms 1440000]] reservation [id r4 expires_in_ms 5000]]"},
+		{"HG.RESERVE tries u COST 2 ID r4", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule tries limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 3 retry_after_ms 0 reset_after_ms 1440000]] reservation r4 expires_in_ms 5000]"},
 		{"HG.SETTLE r4 STATUS 200", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule tries limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 5 …"},
 		{"HG.RESERVE tries u COST 2 ID r5", "[allowed 1 …"},
 		{"HG.SETTLE r5 STATUS 401 COST 3", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [[rule tries limit 5 per 1h algorithm token_bucket allowed 1 capacity 5 period_ms 3600000 remaining 2 …"},
 		{"HG.RESERVE DESC user u route POST·/login COST 3 ID r3", "[allowed 1 …"},
 		{"HG.CANCEL r3", "[allowed 1 …"},
 		{"HG.CHECK login u COST 5", "[allowed 1 …"},
-		{"HG.RESERVE DESC user u", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at 0 decisions [] reservation nil]"},
-		{"HG.RESERVE DESC route GET·/wp-a", "[allowed 0 denied_by [list scanners] retry_after_ms -1 delay_ms 0 at 0 decisions [] reservation nil]"},
+		{"HG.RESERVE DESC user u", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at 0 decisions [] reservation nil expires_in_ms 0]"},
+		{"HG.RESERVE DESC route GET·/wp-a", "[allowed 0 denied_by [list scanners] retry_after_ms -1 delay_ms 0 at 0 decisions [] reservation nil expires_in_ms 0]"},
 		{"HG.RESERVE mail c", "[allowed 1 …"},
 		{"HELLO 3", "{server: …"},
 		{"HG.CANCEL r3", "{allowed: true, …"},

@@ -42,7 +42,7 @@ const (
 func (k *call) appendVerdict(o *decide.Outcome) {
 	members := 6
 	if k.request.Reserve {
-		members++
+		members += 2
 	}
 	if len(o.Unenforced) > 0 {
 		members++
@@ -59,7 +59,7 @@ func (k *call) appendVerdict(o *decide.Outcome) {
 		b = k.appendRow(b, &row)
 	}
 	if k.request.Reserve {
-		b = k.appendReservation(appendBulk(b, "reservation"), o)
+		b = k.appendReservation(b, o)
 	}
 	if len(o.Unenforced) > 0 {
 		b = appendArray(appendBulk(b, "unenforced"), len(o.Unenforced))
@@ -70,12 +70,15 @@ func (k *call) appendVerdict(o *decide.Outcome) {
 	k.out = b
 }
 
-// appendReservation writes what was reserved, if anything was.
+// appendReservation writes the id of what was reserved, if anything was, and how long it can be
+// settled.
 func (k *call) appendReservation(b []byte, o *decide.Outcome) []byte {
+	b = appendBulk(b, "reservation")
 	if o.Reservation == "" {
-		return k.proto.appendNull(b)
+		b = k.proto.appendNull(b)
+	} else {
+		b = appendBulk(b, o.Reservation)
 	}
-	b = appendBulk(appendBulk(k.proto.appendMap(b, 2), "id"), o.Reservation)
 	return appendInt(appendBulk(b, "expires_in_ms"), o.ExpiresInMS())
 }
 

@@ -82,15 +82,13 @@ func TestOtherStores(t *testing.T) {
 				return
 			}
 			var answer struct {
-				Reservation struct {
-					ID string `json:"id"`
-				} `json:"reservation"`
+				Reservation string `json:"reservation"`
 			}
-			if err := json.Unmarshal([]byte(made.text), &answer); err != nil || made.status != http.StatusOK || answer.Reservation.ID == "" {
+			if err := json.Unmarshal([]byte(made.text), &answer); err != nil || made.status != http.StatusOK || answer.Reservation == "" {
 				t.Fatalf("a reservation is answered with %d %s (%v)", made.status, made.text, err)
 			}
 			// The other server settles it.
-			if a := nodes[1].post(t, "/v1/settle", fmt.Sprintf(`{"reservation":%q,"cost":5}`, answer.Reservation.ID)); a.status != http.StatusOK {
+			if a := nodes[1].post(t, "/v1/settle", fmt.Sprintf(`{"reservation":%q,"cost":5}`, answer.Reservation)); a.status != http.StatusOK {
 				t.Fatalf("its settlement is answered with %d %s", a.status, a.text)
 			}
 			if v := nodes[0].check(t, `{"checks":[{"rule":"bucket","key":"reserved"}]}`); v.Decisions[0].Remaining != 44 {

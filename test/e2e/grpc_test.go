@@ -91,7 +91,7 @@ func TestGRPCReservation(t *testing.T) {
 			t.Fatalf("%v, %v", r, err)
 		}
 		for range 2 {
-			v, err := second.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: r.GetReservation().GetId(), Cost: pointer(1)})
+			v, err := second.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: r.GetReservation(), Cost: pointer(1)})
 			if err != nil || v.GetDecisions()[0].GetRemaining() != 4 {
 				t.Errorf("%v, %v", v, err)
 			}

@@ -1152,9 +1152,12 @@ func (x *ReserveRequest) GetLifetimeMs() int64 {
 type ReserveResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict *Verdict               `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
-	// Not there if there is nothing to settle: the request was denied, or no rule
-	// binds it.
-	Reservation   *Reservation `protobuf:"bytes,2,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	// The id of the reservation, which Settle and Cancel ask for. Empty if there is nothing
+	// to settle: the request was denied, or no rule binds it.
+	Reservation string `protobuf:"bytes,2,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	// Until it can no longer be settled. Of a reservation that nobody has settled
+	// by then, each rule keeps the estimate or gives it back, as it was told.
+	ExpiresInMs   int64 `protobuf:"varint,3,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1196,62 +1199,14 @@ func (x *ReserveResponse) GetVerdict() *Verdict {
 	return nil
 }
 
-func (x *ReserveResponse) GetReservation() *Reservation {
+func (x *ReserveResponse) GetReservation() string {
 	if x != nil {
 		return x.Reservation
-	}
-	return nil
-}
-
-type Reservation struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// What Settle and Cancel ask for.
-	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Until it can no longer be settled. Of a reservation that nobody has settled
-	// by then, each rule keeps the estimate or gives it back, as it was told.
-	ExpiresInMs   int64 `protobuf:"varint,2,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Reservation) Reset() {
-	*x = Reservation{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Reservation) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Reservation) ProtoMessage() {}
-
-func (x *Reservation) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
-func (*Reservation) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *Reservation) GetId() string {
-	if x != nil {
-		return x.Id
 	}
 	return ""
 }
 
-func (x *Reservation) GetExpiresInMs() int64 {
+func (x *ReserveResponse) GetExpiresInMs() int64 {
 	if x != nil {
 		return x.ExpiresInMs
 	}
@@ -1274,7 +1229,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1241,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1254,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SettleRequest) GetReservation() string {
@@ -1333,7 +1288,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1300,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1313,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CancelRequest) GetReservation() string {
@@ -1379,7 +1334,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1346,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1359,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExplainRequest) GetEntries() map[string]string {
@@ -1438,14 +1393,17 @@ type Explanation struct {
 	Verdict *ExplainedVerdict `protobuf:"bytes,7,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	// How the entries of an ordered descriptor were looked up, one after the other:
 	// of a policy of nested limits, which envoyproxy/ratelimit has.
-	Steps         []*ExplainedStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
+	Steps []*ExplainedStep `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
+	// What would become of the request while the store does not answer; not set if no
+	// limit binds it, or if the store is one that always answers.
+	WithoutStore  *ExplainedOutage `protobuf:"bytes,9,opt,name=without_store,json=withoutStore,proto3" json:"without_store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1415,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1428,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Explanation) GetEntries() []*ExplainedEntry {
@@ -1527,6 +1485,76 @@ func (x *Explanation) GetSteps() []*ExplainedStep {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *Explanation) GetWithoutStore() *ExplainedOutage {
+	if x != nil {
+		return x.WithoutStore
+	}
+	return nil
+}
+
+type ExplainedOutage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "allow", "deny" or "local".
+	OnStoreError string `protobuf:"bytes,1,opt,name=on_store_error,json=onStoreError,proto3" json:"on_store_error,omitempty"`
+	// The rule that decides it; empty if no rule that binds the request may deny it.
+	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The rule does not say it, and the server does.
+	Default       bool `protobuf:"varint,3,opt,name=default,proto3" json:"default,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainedOutage) Reset() {
+	*x = ExplainedOutage{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainedOutage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainedOutage) ProtoMessage() {}
+
+func (x *ExplainedOutage) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainedOutage.ProtoReflect.Descriptor instead.
+func (*ExplainedOutage) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ExplainedOutage) GetOnStoreError() string {
+	if x != nil {
+		return x.OnStoreError
+	}
+	return ""
+}
+
+func (x *ExplainedOutage) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *ExplainedOutage) GetDefault() bool {
+	if x != nil {
+		return x.Default
+	}
+	return false
 }
 
 type ExplainedStep struct {
@@ -2465,13 +2493,11 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"}\n" +
+	"\x05_cost\"\x87\x01\n" +
 	"\x0fReserveResponse\x12.\n" +
-	"\averdict\x18\x01 \x01(\v2\x14.headgate.v1.VerdictR\averdict\x12:\n" +
-	"\vreservation\x18\x02 \x01(\v2\x18.headgate.v1.ReservationR\vreservation\"A\n" +
-	"\vReservation\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
-	"\rexpires_in_ms\x18\x02 \x01(\x03R\vexpiresInMs\"k\n" +
+	"\averdict\x18\x01 \x01(\v2\x14.headgate.v1.VerdictR\averdict\x12 \n" +
+	"\vreservation\x18\x02 \x01(\tR\vreservation\x12\"\n" +
+	"\rexpires_in_ms\x18\x03 \x01(\x03R\vexpiresInMs\"k\n" +
 	"\rSettleRequest\x12 \n" +
 	"\vreservation\x18\x01 \x01(\tR\vreservation\x12\x17\n" +
 	"\x04cost\x18\x02 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x16\n" +
@@ -2485,7 +2511,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xf5\x02\n" +
+	"\x05_cost\"\xb8\x03\n" +
 	"\vExplanation\x125\n" +
 	"\aentries\x18\x01 \x03(\v2\x1b.headgate.v1.ExplainedEntryR\aentries\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x03R\x04cost\x122\n" +
@@ -2494,7 +2520,12 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x05rules\x18\x05 \x03(\v2\x1a.headgate.v1.ExplainedRuleR\x05rules\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x127\n" +
 	"\averdict\x18\a \x01(\v2\x1d.headgate.v1.ExplainedVerdictR\averdict\x120\n" +
-	"\x05steps\x18\b \x03(\v2\x1a.headgate.v1.ExplainedStepR\x05steps\"r\n" +
+	"\x05steps\x18\b \x03(\v2\x1a.headgate.v1.ExplainedStepR\x05steps\x12A\n" +
+	"\rwithout_store\x18\t \x01(\v2\x1c.headgate.v1.ExplainedOutageR\fwithoutStore\"e\n" +
+	"\x0fExplainedOutage\x12$\n" +
+	"\x0eon_store_error\x18\x01 \x01(\tR\fonStoreError\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x18\n" +
+	"\adefault\x18\x03 \x01(\bR\adefault\"r\n" +
 	"\rExplainedStep\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x0e\n" +
@@ -2615,11 +2646,11 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*ResetResponse)(nil),       // 15: headgate.v1.ResetResponse
 	(*ReserveRequest)(nil),      // 16: headgate.v1.ReserveRequest
 	(*ReserveResponse)(nil),     // 17: headgate.v1.ReserveResponse
-	(*Reservation)(nil),         // 18: headgate.v1.Reservation
-	(*SettleRequest)(nil),       // 19: headgate.v1.SettleRequest
-	(*CancelRequest)(nil),       // 20: headgate.v1.CancelRequest
-	(*ExplainRequest)(nil),      // 21: headgate.v1.ExplainRequest
-	(*Explanation)(nil),         // 22: headgate.v1.Explanation
+	(*SettleRequest)(nil),       // 18: headgate.v1.SettleRequest
+	(*CancelRequest)(nil),       // 19: headgate.v1.CancelRequest
+	(*ExplainRequest)(nil),      // 20: headgate.v1.ExplainRequest
+	(*Explanation)(nil),         // 21: headgate.v1.Explanation
+	(*ExplainedOutage)(nil),     // 22: headgate.v1.ExplainedOutage
 	(*ExplainedStep)(nil),       // 23: headgate.v1.ExplainedStep
 	(*ExplainedEntry)(nil),      // 24: headgate.v1.ExplainedEntry
 	(*ExplainedList)(nil),       // 25: headgate.v1.ExplainedList
@@ -2660,14 +2691,14 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	36, // 19: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
 	0,  // 20: headgate.v1.ReserveRequest.checks:type_name -> headgate.v1.Check
 	2,  // 21: headgate.v1.ReserveResponse.verdict:type_name -> headgate.v1.Verdict
-	18, // 22: headgate.v1.ReserveResponse.reservation:type_name -> headgate.v1.Reservation
-	37, // 23: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
-	24, // 24: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
-	25, // 25: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
-	25, // 26: headgate.v1.Explanation.allowed:type_name -> headgate.v1.ExplainedList
-	27, // 27: headgate.v1.Explanation.rules:type_name -> headgate.v1.ExplainedRule
-	31, // 28: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
-	23, // 29: headgate.v1.Explanation.steps:type_name -> headgate.v1.ExplainedStep
+	37, // 22: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
+	24, // 23: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
+	25, // 24: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
+	25, // 25: headgate.v1.Explanation.allowed:type_name -> headgate.v1.ExplainedList
+	27, // 26: headgate.v1.Explanation.rules:type_name -> headgate.v1.ExplainedRule
+	31, // 27: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
+	23, // 28: headgate.v1.Explanation.steps:type_name -> headgate.v1.ExplainedStep
+	22, // 29: headgate.v1.Explanation.without_store:type_name -> headgate.v1.ExplainedOutage
 	26, // 30: headgate.v1.ExplainedStep.pos:type_name -> headgate.v1.Position
 	26, // 31: headgate.v1.ExplainedList.pos:type_name -> headgate.v1.Position
 	26, // 32: headgate.v1.ExplainedRule.pos:type_name -> headgate.v1.Position
@@ -2681,9 +2712,9 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	13, // 40: headgate.v1.Headgate.Refund:input_type -> headgate.v1.RefundRequest
 	14, // 41: headgate.v1.Headgate.Reset:input_type -> headgate.v1.ResetRequest
 	16, // 42: headgate.v1.Headgate.Reserve:input_type -> headgate.v1.ReserveRequest
-	19, // 43: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
-	20, // 44: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
-	21, // 45: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
+	18, // 43: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
+	19, // 44: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
+	20, // 45: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
 	2,  // 46: headgate.v1.Headgate.Check:output_type -> headgate.v1.Verdict
 	6,  // 47: headgate.v1.Headgate.CheckBatch:output_type -> headgate.v1.CheckBatchResponse
 	10, // 48: headgate.v1.Headgate.CheckStream:output_type -> headgate.v1.CheckStreamResponse
@@ -2693,7 +2724,7 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	17, // 52: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
 	2,  // 53: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
 	2,  // 54: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
-	22, // 55: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
+	21, // 55: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
 	46, // [46:56] is the sub-list for method output_type
 	36, // [36:46] is the sub-list for method input_type
 	36, // [36:36] is the sub-list for extension type_name
@@ -2711,8 +2742,8 @@ func file_headgate_v1_headgate_proto_init() {
 	file_headgate_v1_headgate_proto_msgTypes[12].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[13].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[16].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[19].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[21].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[18].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
