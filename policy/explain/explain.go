@@ -43,6 +43,9 @@ type Explanation struct {
 	Error string `json:"error,omitempty"`
 	// Verdict is what all limits together say; nil until [Explanation.Observe] is called.
 	Verdict *Verdict `json:"verdict,omitempty"`
+	// WithoutStore is what would become of the request while the store does not answer; nil if
+	// no limit binds it, or if the store is one that always answers.
+	WithoutStore *Outage `json:"without_store,omitempty"`
 }
 
 // Entry is one fact about the request.
@@ -185,6 +188,19 @@ type Verdict struct {
 	Rule       string `json:"rule,omitempty"`
 	Limit      string `json:"limit,omitempty"`
 	RetryAfter int64  `json:"retry_after_ms"`
+}
+
+// Outage is what becomes of a request while the store does not answer. Of several rules that bind
+// the request, one that says deny goes before one that says local, and that before allow. Rules in
+// shadow have no say.
+type Outage struct {
+	// OnError is "allow", "deny" or "local"; empty if that is left to whoever asks the store, and is
+	// not known here.
+	OnError string `json:"on_store_error,omitempty"`
+	// Rule is the rule that decides it; empty if no rule that binds the request may deny it.
+	Rule string `json:"rule,omitempty"`
+	// Default says that the rule leaves it to whoever asks the store.
+	Default bool `json:"default,omitempty"`
 }
 
 // Request says what [policy.Set.Decide] does with a request, and why.
@@ -412,6 +428,35 @@ func (e *Explanation) Observe(s *policy.Set, decisions []headgate.Decision) {
 			if d.Source != headgate.SourceStore {
 				r.Limits[j].State.Source = d.Source.String()
 			}
+		}
+	}
+}
+
+// Lose sets WithoutStore, once [Explanation.Observe] was called. otherwise is what whoever asks the
+// store does for rules that do not say it; [headgate.OnErrorReturn] means that it is not known.
+func (e *Explanation) Lose(otherwise headgate.OnError) {
+	// The later one goes before the earlier ones. What is not known may be a denial.
+	order := []headgate.OnError{headgate.OnErrorAllow, headgate.OnErrorLocal, headgate.OnErrorReturn, headgate.OnErrorDeny}
+	e.WithoutStore = nil
+	rank := -1
+	for i := range e.Rules {
+		r := &e.Rules[i]
+		if !r.Binds || r.check.Rule == nil {
+			continue
+		}
+		if e.WithoutStore == nil {
+			e.WithoutStore = &Outage{OnError: headgate.OnErrorAllow.String()}
+		}
+		if r.Shadow {
+			continue
+		}
+		does := r.check.OnError
+		if does == headgate.OnErrorReturn {
+			does = otherwise
+		}
+		if n := slices.Index(order, does); n > rank {
+			rank = n
+			*e.WithoutStore = Outage{does.String(), r.Rule, r.check.OnError == headgate.OnErrorReturn}
 		}
 	}
 }

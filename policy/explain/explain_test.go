@@ -226,3 +226,48 @@ func TestReplaced(t *testing.T) {
 		t.Errorf("the replaced rule binds: %v, %q", e.Rules[0].Binds, why)
 	}
 }
+
+// TestWithoutStore: of several rules one that denies decides, and rules in shadow do not.
+func TestWithoutStore(t *testing.T) {
+	rule := func(name string, on headgate.OnError, mode policy.Mode) policy.Rule {
+		return policy.Rule{Limits: headgate.MustRule(name, headgate.PerSecond(1)), OnError: on, Mode: mode}
+	}
+	const enforce, shadow = policy.ModeEnforce, policy.ModeShadow
+	allow, deny, local, open := headgate.OnErrorAllow, headgate.OnErrorDeny, headgate.OnErrorLocal, headgate.OnErrorReturn
+	for _, c := range []struct {
+		rules     []policy.Rule
+		otherwise headgate.OnError
+		want      Outage
+		text      string
+	}{
+		{[]policy.Rule{rule("a", allow, enforce), rule("b", deny, enforce), rule("c", local, enforce)}, allow, Outage{"deny", "b", false}, `no decision (503), by rule "b"`},
+		{[]policy.Rule{rule("a", allow, enforce), rule("b", deny, shadow), rule("c", local, enforce)}, deny, Outage{"local", "c", false}, `each server counts it, up to its share of the limits, by rule "c"`},
+		{[]policy.Rule{rule("a", allow, enforce)}, deny, Outage{"allow", "a", false}, `let in, and not counted, by rule "a"`},
+		{[]policy.Rule{rule("a", deny, shadow)}, deny, Outage{"allow", "", false}, "let in, and not counted, because no rule that binds it may deny"},
+		{[]policy.Rule{rule("a", local, enforce), rule("b", open, enforce)}, deny, Outage{"deny", "b", true}, `no decision (503), as --on-store-error says: rule "b" leaves it open`},
+		{[]policy.Rule{rule("a", local, enforce), rule("b", open, enforce)}, allow, Outage{"local", "a", false}, `each server counts it, up to its share of the limits, by rule "a"`},
+		{[]policy.Rule{rule("a", local, enforce), rule("b", open, enforce)}, open, Outage{"", "b", true}, `what --on-store-error says, because rule "b" does not say it (by default headgate serve denies, headgate gateway counts its share, middleware lets in)`},
+		{[]policy.Rule{rule("a", deny, enforce), rule("b", open, enforce)}, open, Outage{"deny", "a", false}, `no decision (503), by rule "a"`},
+	} {
+		s, err := policy.New(c.rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Request(s, nil, 1)
+		e.Lose(c.otherwise)
+		if e.WithoutStore == nil || *e.WithoutStore != c.want {
+			t.Errorf("%+v: got %+v, want %+v", c.rules, e.WithoutStore, c.want)
+		}
+		if line := "\nwhile the store does not answer: " + c.text + "\n"; !strings.Contains(e.String(), line) {
+			t.Errorf("%s\nlacks %s", e.String(), line)
+		}
+	}
+	s, err := policy.New([]policy.Rule{{Name: "p", InProgress: &policy.InProgress{Limit: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := Request(s, nil, 1)
+	if e.Lose(deny); e.WithoutStore != nil {
+		t.Errorf("no limit: %+v", e.WithoutStore)
+	}
+}

@@ -50,6 +50,9 @@ func (e *Explanation) String() string {
 	if v := e.Verdict; v != nil {
 		b.WriteString("\n" + v.text() + "\n")
 	}
+	if o := e.WithoutStore; o != nil {
+		b.WriteString("while the store does not answer: " + o.text() + "\n")
+	}
 	if e.Error != "" {
 		fmt.Fprintf(&b, "\ncannot be decided: %s\n", e.Error)
 	}
@@ -74,6 +77,27 @@ func (e *Explanation) stepText(i int) string {
 		text += "the value leads to "
 	}
 	return text + s.Node + at(s.Pos) + "\n"
+}
+
+func (o *Outage) text() string {
+	var does string
+	switch o.OnError {
+	case "":
+		return fmt.Sprintf("what --on-store-error says, because rule %q does not say it (by default headgate serve denies, headgate gateway counts its share, middleware lets in)", o.Rule)
+	case "deny":
+		does = "no decision (503)"
+	case "local":
+		does = "each server counts it, up to its share of the limits"
+	default:
+		does = "let in, and not counted"
+	}
+	switch {
+	case o.Rule == "":
+		return does + ", because no rule that binds it may deny"
+	case o.Default:
+		return fmt.Sprintf("%s, as --on-store-error says: rule %q leaves it open", does, o.Rule)
+	}
+	return fmt.Sprintf("%s, by rule %q", does, o.Rule)
 }
 
 func at(p policy.Position) string {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
@@ -34,6 +35,8 @@ type source struct {
 	check func(*policy.Set) error
 	// fixed says why there is nothing to reload; "" if there is.
 	fixed string
+	// onError is that of the policies.
+	onError headgate.OnError
 
 	active atomic.Pointer[decide.Policy]
 	// before is the policy that was in force until the last change; nil if there was none.
@@ -76,6 +79,9 @@ func newSource(s *Settings) (*source, error) {
 	src := &source{
 		file: s.PolicyFile, options: s.policyOptions(), logger: s.Logger,
 		metrics: newSourceMetrics("headgate_policy", "policy", "policy in force"), origin: origin{files: []string{s.PolicyFile}},
+	}
+	if s.Store != memoryStore {
+		src.onError, _ = parseOnError(s.OnStoreError) // Checked before.
 	}
 	if s.EnvoyConfig != "" {
 		src.file, src.envoy = s.EnvoyConfig, true
@@ -128,6 +134,7 @@ func isRegular(file string) bool {
 
 // put makes p the policy in force.
 func (s *source) put(p decide.Policy) {
+	p.OnError = s.onError
 	s.before.Store(s.active.Swap(&p))
 	s.succeeded.Store(time.Now().UnixMilli())
 	if p.Version == 1 {

@@ -68,6 +68,7 @@ func (k *explainRequest) Run(c *call) error {
 		if err := k.observe(c.ctx, rules.Set, &e); err != nil {
 			return err
 		}
+		e.Lose(headgate.OnErrorReturn)
 	}
 	if k.JSON {
 		if err := printJSON(c.stdout, &e); err != nil {
@@ -107,14 +108,14 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 	entries := make(map[string]string, len(k.Entries))
 	var inOrder policy.Descriptor
 	var problems []string
-	for _, word := range k.Entries {
+	for i, word := range k.Entries {
 		name, value, ok := strings.Cut(word, "=")
 		if _, again := entries[name]; again && k.Envoy == "" {
 			problems = append(problems, fmt.Sprintf("%s is given twice", name))
 		}
 		if !ok {
-			// It may be a secret whose name was forgotten.
-			problems = append(problems, "one of the words is not key=value")
+			// It may be a secret whose name was forgotten, so only its beginning is repeated.
+			problems = append(problems, fmt.Sprintf("word %d, which begins with %q, is not key=value", i+1, beginning(word)))
 			continue
 		}
 		entries[name] = value
@@ -132,6 +133,13 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 		return nil, usage(joinLines(problems), explainHint)
 	}
 	return d, nil
+}
+
+// beginning is as much of a word as its writer needs to find it: at most a third of it, and at
+// most four letters.
+func beginning(word string) string {
+	letters := []rune(word)
+	return string(letters[:min(4, len(letters)/3)])
 }
 
 // checkExpectations finds those that can never be meant.

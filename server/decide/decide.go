@@ -32,6 +32,9 @@ type Policy struct {
 	Version int64
 	// Hash identifies the content of the rules. It is the same on every node.
 	Hash string
+	// OnError is what happens while the store does not answer, for rules that do not say it. It is
+	// OnErrorReturn if the store is one that always answers.
+	OnError headgate.OnError
 }
 
 // Decide returns what binds a request. If the policy has nested limits, the entries of the

@@ -334,5 +334,8 @@ func (r *Request) Explain(ctx context.Context, d Decider) (explain.Explanation, 
 		}
 	}
 	e.Observe(r.Policy.Set, r.decisions)
+	if r.Policy.OnError != headgate.OnErrorReturn {
+		e.Lose(r.Policy.OnError)
+	}
 	return e, o
 }

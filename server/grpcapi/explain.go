@@ -39,6 +39,9 @@ func newExplanation(e *explain.Explanation) *headgatev1.Explanation {
 	if v := e.Verdict; v != nil {
 		m.Verdict = &headgatev1.ExplainedVerdict{Allowed: v.Allowed, Rule: v.Rule, Limit: v.Limit, RetryAfterMs: v.RetryAfter}
 	}
+	if o := e.WithoutStore; o != nil {
+		m.WithoutStore = &headgatev1.ExplainedOutage{OnStoreError: o.OnError, Rule: o.Rule, Default: o.Default}
+	}
 	return m
 }
 
