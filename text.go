@@ -123,6 +123,15 @@ func unitLength(name string) (time.Duration, bool) {
 // and the others get algorithm a.
 // ParseLimit reads the form only: [NewRule] checks the numbers.
 func ParseLimit(a Algorithm, s string) (Limit, error) {
+	l, err := parseLimit(a, s)
+	if err != nil {
+		return Limit{}, hinted(a, s, err)
+	}
+	return l, nil
+}
+
+// parseLimit is ParseLimit without hints.
+func parseLimit(a Algorithm, s string) (Limit, error) {
 	l := Limit{Algorithm: a}
 	fail := func(format string, args ...any) (Limit, error) {
 		return Limit{}, Invalid(fmt.Sprintf("limit %q", s), "", format, args...)

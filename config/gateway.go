@@ -82,3 +82,14 @@ func (n *node) anyOf(places map[place]bool) bool {
 	in := func(n *node) bool { return n.anyOf(places) }
 	return places[n.at] || slices.ContainsFunc(n.items, in) || slices.ContainsFunc(n.fields, func(p pair) bool { return in(p.value) })
 }
+
+// IsGateway reports whether a text is a gateway file and no policy: whether one of its fields is
+// one that only gateway files have.
+func IsGateway(data []byte) bool {
+	root := parse(new(mistakes), data, maxDepth)
+	if root == nil || root.kind != mapping {
+		return false
+	}
+	gateway, policy := gatewayFile().schema["properties"].(schema), policyFile().schema["properties"].(schema)
+	return slices.ContainsFunc(root.fields, func(p pair) bool { return gateway[p.name] != nil && policy[p.name] == nil })
+}

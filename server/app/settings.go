@@ -290,7 +290,7 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("%s", p)
 	}
 	if _, err := parseOnError(s.OnStoreError); err != nil {
-		bad("on store error: %v", err)
+		bad("--on-store-error: %v", err)
 	}
 	if s.Learn < 0 || s.Learn > time.Hour {
 		bad("learn: is %v, must be 0s to 1h", s.Learn)

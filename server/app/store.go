@@ -96,6 +96,15 @@ func LoadPolicy(name, hashKey, oldHashKey string, more ...policy.Option) (*polic
 	return config.Load(name, options...)
 }
 
+// ParsePolicy is [LoadPolicy] for a policy that was read already. The name stands for its file, and
+// it can name no files beside it.
+func ParsePolicy(name string, data []byte, hashKey, oldHashKey string) (*policy.Set, error) {
+	if problems := checkHashKeys(hashKey, oldHashKey); problems != nil {
+		return nil, &SettingsError{problems}
+	}
+	return config.Parse(name, data, (&Settings{HashKey: hashKey, OldHashKey: oldHashKey}).policyOptions()...)
+}
+
 // LoadEnvoy loads the configuration of envoyproxy/ratelimit in a directory. The hash
 // keys are those of [LoadPolicy].
 func LoadEnvoy(dir, hashKey, oldHashKey string) (decide.Policy, error) {

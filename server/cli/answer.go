@@ -20,6 +20,8 @@ type answer struct {
 	RetryAfterMS int64      `json:"retry_after_ms"`
 	DelayMS      int64      `json:"delay_ms"`
 	Decisions    []decision `json:"decisions"`
+	// Reset are the rules under which something was forgotten.
+	Reset []string `json:"reset,omitempty"`
 }
 
 type deniedBy struct {
@@ -74,6 +76,11 @@ func (a *answer) print(w io.Writer, peeked bool) {
 		fmt.Fprintf(w, ", to be held for %v", millis(a.DelayMS))
 	}
 	fmt.Fprintln(w)
+	a.printLimits(w)
+}
+
+// printLimits writes where the limits stand, for people.
+func (a *answer) printLimits(w io.Writer) {
 	if len(a.Decisions) == 0 {
 		return
 	}

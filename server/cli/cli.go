@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,8 @@ type root struct {
 	Gateway   gatewayCommand  `cmd:"" help:"Pass on to upstream servers what the rules admit."`
 	Ratelimit ratelimit       `cmd:"" help:"Serve in place of envoyproxy/ratelimit, told by its environment variables."`
 	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
+	Refund    refund          `cmd:"" help:"Give units back to a rule."`
+	Reset     reset           `cmd:"" help:"Forget what a key has used under a rule."`
 	Permit    permit          `cmd:"" help:"Run a command under a permit that processes share, and see who holds permits."`
 	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
 	Doctor    doctor          `cmd:"" help:"Look at a store for what makes trouble."`
@@ -60,6 +63,7 @@ type root struct {
 // call is what a command needs of the process.
 type call struct {
 	ctx            context.Context
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	version        string
 	// model is the command line that the call was parsed with.
@@ -151,9 +155,14 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	switch {
 	case slices.Equal(args, []string{"--version"}):
 		args = []string{"version"}
-	case slices.Equal(args, []string{"help"}):
-		args = []string{"--help"}
+	case len(args) > 0 && args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
 	}
+	own := args
+	if i := slices.Index(args, "--"); i >= 0 {
+		own = args[:i] // What follows is another program's.
+	}
+	asJSON := slices.Contains(own, "--json")
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		var problems []string
@@ -161,15 +170,15 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 		if errors.As(err, &parse) {
 			problems = read.wrong(parse.Context)
 		}
-		return report(stderr, usage(joinLines(append(problems, err.Error())), usageHint(err)))
+		return report(stderr, usage(joinLines(append(problems, err.Error())), usageHint(err)), asJSON)
 	}
-	c := &call{ctx: ctx, stdout: stdout, stderr: stderr, version: version, model: parser.Model, flags: make(map[string]bool), mistakes: read.wrong(parsed)}
+	c := &call{ctx: ctx, stdin: os.Stdin, stdout: stdout, stderr: stderr, version: version, model: parser.Model, flags: make(map[string]bool), mistakes: read.wrong(parsed)}
 	for _, element := range parsed.Path {
 		if element.Flag != nil {
 			c.flags[element.Flag.Name] = true
 		}
 	}
-	return report(stderr, parsed.Run(c))
+	return report(stderr, parsed.Run(c), asJSON)
 }
 
 // usageHint says whose help to read.
@@ -196,12 +205,32 @@ func (f *failure) Error() string { return f.text }
 
 func usage(text, hint string) *failure { return &failure{code: CodeUsage, text: text, hint: hint} }
 
+// shownFailure is an error as commands with --json print it.
+type shownFailure struct {
+	ExitCode int      `json:"exit_code"`
+	Errors   []string `json:"errors"`
+	Hint     string   `json:"hint,omitempty"`
+}
+
 // report prints the error, if there is one, and returns its exit code.
-func report(stderr io.Writer, err error) int {
+func report(stderr io.Writer, err error, asJSON bool) int {
 	if err == nil {
 		return CodeOK
 	}
 	f := failureOf(err)
+	if asJSON {
+		shown := shownFailure{f.code, nil, f.hint}
+		for _, text := range []string{f.places, f.text} {
+			if text != "" {
+				shown.Errors = append(shown.Errors, strings.Split(text, "\n")...)
+			}
+		}
+		if shown.Errors != nil {
+			// Nobody could be told that stderr takes nothing.
+			_ = printJSON(stderr, shown)
+		}
+		return f.code
+	}
 	if f.places != "" {
 		fmt.Fprintln(stderr, f.places)
 	}

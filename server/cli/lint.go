@@ -6,11 +6,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/headgate/headgate/config"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/footprint"
 	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/server/app"
@@ -18,7 +20,7 @@ import (
 
 // lintRequest is the command that reads policy files.
 type lintRequest struct {
-	Files  []string `arg:"" name:"file" help:"Policy files."`
+	Files  []string `arg:"" name:"file" help:"Policy files and gateway files; - is the standard input."`
 	Strict bool     `help:"Exit with 1 if there are warnings."`
 	Keys   hashKeys `embed:""`
 	Format string   `help:"What to print: text for people, json for programs, or sarif for code hosts, which show it beside the lines." type:"choice" of:"text json sarif" default:"text"`
@@ -34,8 +36,10 @@ func (lintRequest) Help() string {
 
 // report of one file.
 type lintedFile struct {
-	File     string    `json:"file"`
-	Rules    int       `json:"rules"`
+	File  string `json:"file"`
+	Rules int    `json:"rules"`
+	// Gateway says that it is a gateway file, which has no rules, and no mistakes.
+	Gateway  bool      `json:"gateway,omitempty"`
 	Mistakes []finding `json:"mistakes"`
 	Warnings []finding `json:"warnings"`
 	// Memory is about what each rule's counters take in Redis.
@@ -82,7 +86,7 @@ func (l *lintRequest) Run(c *call) error {
 	var mistakes, warnings int
 	files := make([]lintedFile, 0, len(l.Files))
 	for _, name := range l.Files {
-		f := lintFile(name, key, old)
+		f := lintFile(c, name, key, old)
 		mistakes, warnings = mistakes+len(f.Mistakes), warnings+f.warnings()
 		files = append(files, f)
 	}
@@ -141,9 +145,40 @@ func printCodes(w io.Writer, files []lintedFile) {
 	}
 }
 
-func lintFile(name, hashKey, oldHashKey string) lintedFile {
+// stdin is how the standard input is named, and stdinName what mistakes in it are said to be in.
+const stdin, stdinName = "-", "<stdin>"
+
+// read reads a policy or, if the set is nil without an error, a gateway file.
+func (f *lintedFile) read(c *call, hashKey, oldHashKey string) (*policy.Set, error) {
+	if f.File == stdin {
+		f.File = stdinName
+		data, err := io.ReadAll(io.LimitReader(c.stdin, config.MaxBytes+1))
+		switch {
+		case err != nil:
+			return nil, err
+		case config.IsGateway(data):
+			_, err = config.ParseGateway(f.File, data)
+			return nil, err
+		}
+		return app.ParsePolicy(f.File, data, hashKey, oldHashKey)
+	}
+	set, err := app.LoadPolicy(f.File, hashKey, oldHashKey)
+	if err == nil {
+		return set, nil
+	}
+	// What is no policy may be a gateway file. It is read again, because that is rare.
+	data, unread := os.ReadFile(f.File)
+	if unread != nil || len(data) > config.MaxBytes || !config.IsGateway(data) {
+		return nil, err
+	}
+	_, err = config.ReadGateway(f.File)
+	return nil, err
+}
+
+func lintFile(c *call, name, hashKey, oldHashKey string) lintedFile {
 	f := lintedFile{File: name, Mistakes: []finding{}, Warnings: []finding{}}
-	set, err := app.LoadPolicy(name, hashKey, oldHashKey)
+	set, err := f.read(c, hashKey, oldHashKey)
+	name = f.File
 	var wrong *config.Error
 	switch {
 	case errors.As(err, &wrong):
@@ -154,7 +189,7 @@ func lintFile(name, hashKey, oldHashKey string) lintedFile {
 	for _, m := range f.wrong {
 		f.Mistakes = append(f.Mistakes, finding{File: f.other(m.File), Line: m.Line, Column: m.Column, Text: m.Text})
 	}
-	if err != nil {
+	if f.Gateway = err == nil && set == nil; err != nil || f.Gateway {
 		return f
 	}
 	f.Rules = len(set.Rules())
@@ -209,6 +244,8 @@ func (f *lintedFile) print(c *call) {
 		silenced = fmt.Sprintf(" (%d silenced)", n)
 	}
 	switch {
+	case f.Gateway:
+		fmt.Fprintf(c.stdout, "%s: a gateway file, nothing to say against it\n", f.File)
 	case len(f.Mistakes) > 0:
 		fmt.Fprintf(c.stdout, "%s: %s\n", f.File, count(len(f.Mistakes), "mistake"))
 	case warnings > 0:

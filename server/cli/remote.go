@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -29,29 +28,6 @@ type remote struct {
 	TLSCA   string `name:"tls-ca" help:"File with the authorities, one of which must have signed the server's certificate. Without one, those of the system." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CA"`
 	TLSCert string `name:"tls-cert" help:"File with the certificate, in PEM form, to show to a server that asks for one." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CERT"`
 	TLSKey  string `name:"tls-key" help:"File with that certificate's key." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_KEY"`
-}
-
-// askServer sends the check to a server.
-func (k *check) askServer(ctx context.Context, c *call) (*answer, error) {
-	u, err := k.Remote.url(c)
-	if err != nil {
-		return nil, err
-	}
-	op := "check"
-	if k.Peek {
-		op = "peek"
-	}
-	body := fmt.Sprintf(`{"checks":[{"rule":%s,"key":%s,"cost":%d}]}`, quoteJSON(k.Rule), quoteJSON(k.Key), k.Cost)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.JoinPath("v1", op).String(), strings.NewReader(body))
-	if err != nil {
-		return nil, notURL()
-	}
-	request.Header.Set("Content-Type", "application/json")
-	status, text, err := k.Remote.send(u, request)
-	if err != nil {
-		return nil, err
-	}
-	return readAnswer(u, status, text)
 }
 
 func notURL() *failure {

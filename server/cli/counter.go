@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/app"
+)
+
+// counter has the words and flags of every command about what a key has used under a rule.
+type counter struct {
+	Rule    string        `arg:"" help:"Name of the rule."`
+	Key     string        `arg:"" help:"Key that the rule counts under. For a rule with several entries, their values joined by |; for a rule with one counter for all, an empty word, \"\"."`
+	Remote  remote        `embed:""`
+	Store   string        `help:"Ask a store instead, with the rules of --config: redis://…, or another URL that serve takes." placeholder:"URL" env:"HEADGATE_STORE"`
+	Config  string        `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Keys    hashKeys      `embed:""`
+	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
+	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
+}
+
+// ask carries out the operation, at a server or at a store. The time of a refund is that of the
+// answer to the check, or zero.
+func (k *counter) ask(c *call, op headgate.Op, cost, at int64) (*answer, error) {
+	for _, flag := range []string{"server", "tls-ca", "tls-cert", "tls-key"} {
+		if c.flags[flag] && c.flags["store"] {
+			return nil, usage("--"+flag+" and --store are both given", "ask one of them: a server knows its own store and rules")
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, k.Timeout)
+	defer cancel()
+	// What the command line says goes before what the environment says.
+	if k.Store != "" && !c.flags["server"] {
+		return k.askStore(ctx, op, cost, at)
+	}
+	if c.flags["config"] {
+		return nil, usage("--config is given, but a server has its own rules", "it goes with --store")
+	}
+	return k.askServer(ctx, c, op, cost, at)
+}
+
+// askServer sends the request to a server.
+func (k *counter) askServer(ctx context.Context, c *call, op headgate.Op, cost, at int64) (*answer, error) {
+	u, err := k.Remote.url(c)
+	if err != nil {
+		return nil, err
+	}
+	path := map[headgate.Op]string{headgate.OpTake: "check", headgate.OpPeek: "peek", headgate.OpRefund: "refund", headgate.OpReset: "reset"}[op]
+	body := fmt.Sprintf(`{"checks":[{"rule":%s,"key":%s,"cost":%d}]`, quoteJSON(k.Rule), quoteJSON(k.Key), cost)
+	if at != 0 {
+		body += fmt.Sprintf(`,"at":%d`, at)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.JoinPath("v1", path).String(), strings.NewReader(body+"}"))
+	if err != nil {
+		return nil, notURL()
+	}
+	request.Header.Set("Content-Type", "application/json")
+	status, text, err := k.Remote.send(u, request)
+	if err != nil {
+		return nil, err
+	}
+	if op == headgate.OpReset && status == http.StatusOK {
+		return readReset(u, text)
+	}
+	return readAnswer(u, status, text)
+}
+
+// readReset reads what a server says of a reset.
+func readReset(u *url.URL, text []byte) (*answer, error) {
+	var a answer
+	if err := json.Unmarshal(text, &a); err != nil || len(a.Reset) == 0 {
+		return nil, notHeadgate(u, http.StatusOK)
+	}
+	return &a, nil
+}
+
+// askStore decides here, by the rules of the policy file.
+func (k *counter) askStore(ctx context.Context, op headgate.Op, cost, at int64) (*answer, error) {
+	if k.Store == app.DefaultStore {
+		return nil, usage("--store memory is the memory of another process", "ask that process: headgate check --server URL")
+	}
+	key, old, err := k.Keys.read()
+	if err != nil {
+		return nil, err
+	}
+	set, err := app.LoadPolicy(k.Config, key, old)
+	if err != nil {
+		return nil, err
+	}
+	checks, err := set.AppendCheck(nil, k.Rule, k.Key, cost)
+	if err != nil {
+		return nil, err
+	}
+	for i := range checks {
+		checks[i].At = headgate.Instant(at)
+	}
+	store, err := app.OpenStore(ctx, app.Settings{Store: k.Store, StoreTimeout: min(max(k.Timeout, time.Millisecond), time.Minute)})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	decisions, err := store.Take(ctx, op, checks, nil)
+	if err != nil {
+		return nil, err
+	}
+	if op == headgate.OpReset {
+		return &answer{Reset: []string{k.Rule}}, nil
+	}
+	verdict := headgate.NewVerdict(decisions)
+	return answerOf(&verdict), nil
+}
+
+// reset is the command that forgets what was used.
+type reset struct {
+	counter `embed:""`
+}
+
+// Help is the detailed help.
+func (reset) Help() string {
+	return "Lifts a penalty as well, and removes a counter that is damaged in the store.\n\n" +
+		"Exit codes: 0 forgotten; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
+		"Examples:\n" +
+		"  headgate reset auth.createToken user42\n" +
+		"  headgate reset auth.createToken user42 --store redis://127.0.0.1:6379/0 --config headgate.yaml"
+}
+
+// Run asks and says what was forgotten.
+func (k *reset) Run(c *call) error {
+	c.inTime(k.Timeout)
+	if err := c.mistaken("headgate reset --help lists what there is"); err != nil {
+		return err
+	}
+	a, err := k.ask(c, headgate.OpReset, 1, 0)
+	if err != nil {
+		return err
+	}
+	if k.JSON {
+		return printJSON(c.stdout, map[string][]string{"reset": a.Reset})
+	}
+	fmt.Fprintf(c.stdout, "forgotten under %s\n", strings.Join(a.Reset, ", "))
+	return nil
+}
+
+// refund is the command that gives units back.
+type refund struct {
+	counter `embed:""`
+	Cost    int64 `help:"Units to give back." default:"1"`
+	At      int64 `help:"When they were taken, as the answer to the check said: microseconds since 1970. A window that has ended since gets nothing back." placeholder:"MICROSECONDS"`
+}
+
+// Help is the detailed help.
+func (refund) Help() string {
+	return "Gives back no more than was used.\n\n" +
+		"Exit codes: 0 given back; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
+		"Examples:\n" +
+		"  headgate refund auth.createToken user42\n" +
+		"  headgate refund auth.createToken user42 --cost 3"
+}
+
+// Run asks and prints where the limits stand now.
+func (k *refund) Run(c *call) error {
+	c.atCost(k.Cost)
+	c.within("at", k.At >= 0, fmt.Sprintf("%d, must not be negative", k.At))
+	c.inTime(k.Timeout)
+	if err := c.mistaken("headgate refund --help lists what there is"); err != nil {
+		return err
+	}
+	a, err := k.ask(c, headgate.OpRefund, k.Cost, k.At)
+	if err != nil {
+		return err
+	}
+	if k.JSON {
+		return printJSON(c.stdout, a)
+	}
+	fmt.Fprintln(c.stdout, "given back")
+	a.printLimits(c.stdout)
+	return nil
+}
