@@ -41,7 +41,7 @@ func values(label string, all ...string) map[string][]string { return map[string
 
 // doors are what the label door may be.
 func doors() []string {
-	return []string{"http", "grpc", "grpc-store", "envoy", "resp", "forward-auth", "gateway"}
+	return []string{"http", "grpc", "grpc-store", "envoy", "ext-authz", "resp", "forward-auth", "gateway"}
 }
 
 // Values of labels that several metrics have.
