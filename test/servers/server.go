@@ -283,6 +283,21 @@ func (s *Server) up() bool {
 	return s.process != nil
 }
 
+// crashed reports whether the server has ended although nobody ended it.
+func (s *Server) crashed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return false
+	}
+	select {
+	case <-s.process.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // answers reports whether the server runs and is not paused.
 func (s *Server) answers() bool {
 	s.mu.Lock()
