@@ -137,7 +137,7 @@ func TestPackagedSettings(t *testing.T) {
 	settings := regexp.MustCompile(`(?m)^#?(HEADGATE_[A-Z_]+)=`).FindAllStringSubmatch(string(read(t, "../deploy/package/environment")), -1)
 	for _, found := range settings {
 		// The unit alone reads the command.
-		if found[1] != "HEADGATE_COMMAND" && !strings.Contains(string(manual), "Environment: "+found[1]+".") {
+		if found[1] != "HEADGATE_COMMAND" && !strings.Contains(string(manual), "($"+found[1]+")") {
 			t.Errorf("the manual page has no %s", found[1])
 		}
 	}

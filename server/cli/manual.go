@@ -51,7 +51,7 @@ func manual(w io.Writer, app *kong.Application) {
 		for _, f := range n.Flags {
 			fmt.Fprintf(w, ".TP\n.B %s\n%s\n", roff(f.Summary()), roff(f.Help))
 			if len(f.Envs) > 0 {
-				fmt.Fprintf(w, "Environment: %s.\n", strings.Join(f.Envs, ", "))
+				fmt.Fprintf(w, "($%s)\n", strings.Join(f.Envs, ", $"))
 			}
 		}
 	})

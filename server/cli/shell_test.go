@@ -94,7 +94,7 @@ func TestShellFilesAreComplete(t *testing.T) {
 			}
 		}
 	}
-	if want := "Environment: HEADGATE_LISTEN.\n"; !strings.Contains(files["man"], want) {
+	if want := "($HEADGATE_LISTEN)\n"; !strings.Contains(files["man"], want) {
 		t.Errorf("man: %q is missing", want)
 	}
 	// The program of a test, like one that "go install" made, does not know when it was built.
