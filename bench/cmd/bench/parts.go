@@ -45,6 +45,7 @@ func parts() []part {
 		{name: "resp", run: serverbench.RESP},
 		{name: "doors", run: serverbench.Doors},
 		{name: "gateway", run: serverbench.Gateway},
+		{name: "proxies", run: serverbench.Proxies},
 		{name: "insight", run: insightbench.Run},
 		{name: "dashboard", run: serverbench.Dashboard},
 		{name: "overhead", run: serverbench.Overhead, redis: redis},

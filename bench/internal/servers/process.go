@@ -129,6 +129,29 @@ func (p *Process) CPU() (time.Duration, error) {
 	return parseStat(string(text))
 }
 
+// Memory is how many bytes of the server's memory are resident.
+func (p *Process) Memory() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("servers: %w", err)
+	}
+	pages, err := parseStatm(string(text))
+	return pages * int64(os.Getpagesize()), err
+}
+
+// parseStatm reads the number of resident pages out of /proc/PID/statm, where it is the second.
+func parseStatm(text string) (int64, error) {
+	fields := strings.Fields(text)
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("servers: /proc/PID/statm is %q, with too few fields", text)
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("servers: /proc/PID/statm is %q: %w", text, err)
+	}
+	return pages, nil
+}
+
 // ticks is how many of the kernel's units make a second: USER_HZ, which is 100 on
 // every architecture that Go runs on.
 const ticks = 100

@@ -67,6 +67,27 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
+func TestParseStatm(t *testing.T) {
+	if pages, err := parseStatm("5000 1234 800 1 0 900 0\n"); err != nil || pages != 1234 {
+		t.Errorf("parseStatm = %d, %v, want 1234", pages, err)
+	}
+	for _, bad := range []string{"", "5000", "5000 x 800"} {
+		if _, err := parseStatm(bad); err == nil {
+			t.Errorf("parseStatm(%q) gave no error", bad)
+		}
+	}
+}
+
+func FuzzParseStatm(f *testing.F) {
+	f.Add("5000 1234 800 1 0 900 0")
+	f.Add("5000")
+	f.Fuzz(func(t *testing.T, text string) {
+		if pages, err := parseStatm(text); err != nil && pages != 0 {
+			t.Errorf("parseStatm(%q) = %d beside the error %v", text, pages, err)
+		}
+	})
+}
+
 // TestWhatDoesNotStart: the error names the program, and says whether it is missing.
 func TestWhatDoesNotStart(t *testing.T) {
 	if _, err := StartRedis(t.Context(), "no-such-server"); !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "no-such-server") {
