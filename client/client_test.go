@@ -283,7 +283,7 @@ func TestClose(t *testing.T) {
 	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1)} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			c, err := New(f.target, WithoutTLS(), WithTimeout(within), option)
+			c, err := New(f.target, WithoutTLS(), WithTimeout(MaxTimeout), option)
 			if err != nil {
 				t.Fatal(err)
 			}

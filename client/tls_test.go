@@ -23,7 +23,7 @@ func TestTLS(t *testing.T) {
 	authorities.AddCert(web.Certificate())
 	f := newFake(t, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS13})))
 	dialTLS := func(options ...Option) *Client {
-		c, err := New(f.target, append(options, WithTimeout(within))...)
+		c, err := New(f.target, append(options, WithTimeout(MaxTimeout))...)
 		if err != nil {
 			t.Fatal(err)
 		}
