@@ -33,12 +33,7 @@ PACKAGES = $(addsuffix /...,$(MODULES))
 # Packages whose tests start real servers, or other programs that apt installs, reach one of these.
 LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(limiterbench|storebench))
 
-# Packages that begin no goroutine: the race detector makes their tests five to ten times
-# slower, and finds nothing.
-SINGLE := algorithm config internal/lab internal/spelling policy/explain \
-	policy/footprint policy/lint policy/nested store/storetest test/errortext test/godoc \
-	test/imports test/text tune/advise tune/clients tune/replay tune/report
-# These run with it and without: under it they do less.
+# These run with the race detector and without it: under it they do less.
 TWICE  := flow/simulate store/layered/async telemetry/insight
 # These take longest, so that they begin first. Most of their time they wait for servers,
 # so that more packages than cores run at a time.
@@ -69,9 +64,8 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 .PHONY: test
 test: ## run every test, with the race detector, against real servers, which apt installs if missing
 	scripts/install-test-programs
-	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(SINGLE) $(TWICE))
-	@packages=$$($(GO) list $(PACKAGES) | grep -vxF $(addprefix -e ,$(call NAMED,$(SINGLE)))); \
-	$(GO) test -race -count=1 -vet=off -timeout=40m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $${packages:?go.work cannot be read}
+	$(GO) test -race -count=1 -vet=off -timeout=40m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(PACKAGES)
+	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(TWICE))
 
 .PHONY: test-unit
 test-unit: ## run the tests that start no server: nothing to install, no C compiler
