@@ -127,7 +127,7 @@ func (e *ConflictError) Reason() string {
 	if e.Units == nil {
 		return "the id is that of another request; give each its own"
 	}
-	return fmt.Sprintf("the reservation was settled at other units than %v", e.Units)
+	return fmt.Sprintf("the reservation is settled already, at other units than %v", e.Units)
 }
 
 // Is makes errors.Is(err, ErrConflict) true.

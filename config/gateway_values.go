@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -73,7 +74,7 @@ func targetText() value[string] {
 		u, err := url.Parse(s)
 		switch {
 		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
-			return "", fmt.Errorf("a target is http://host:port, https://host:port or h2c://host:port, and this is none")
+			return "", errors.New("this is not a target; write http://host:port, https://host:port or h2c://host:port")
 		case u.User != nil:
 			return "", fmt.Errorf("the target at %s has a user in it; set the header Authorization instead", u.Host)
 		case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":

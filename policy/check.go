@@ -88,7 +88,7 @@ func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
 		}
 		return nil, nil
 	case len(r.parts) == 0 && key != "":
-		return nil, r.invalid("key", "the key has %d bytes, must be empty: the rule has one counter for all", len(key))
+		return nil, r.invalid("key", "the key must be empty: the rule has one counter for all requests")
 	case len(r.parts) == 0:
 		return s.known(nil), nil
 	}

@@ -205,7 +205,7 @@ func TestCheck(t *testing.T) {
 		{"direct", "k", 1e9, "k", "", 1e9},
 		{"direct", "k", 1e9 + 1, "", `rule "direct": the cost is 1000000001, must be 1 to 1000000000`, 0},
 		{"all", "", 1, "", "", 1},
-		{"all", "x", 1, "", `the key has 1 bytes, must be empty: the rule has one counter for all`, 0},
+		{"all", "x", 1, "", `the key must be empty: the rule has one counter for all requests`, 0},
 		{"user", "a|b", 1, "a|b", "", 1},
 		{"user", "", 1, "", `the key has 0 bytes, but the rule binds no request without user`, 0},
 		{"user", strings.Repeat("k", 8193), 1, "", "the key's user has 8193 bytes, must have at most 8192", 0},

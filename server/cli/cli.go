@@ -258,7 +258,7 @@ func failureOf(err error) *failure {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &settings):
-		return usage(settings.Error(), "the command's --help says what each may be; those not on the command line come from the environment, as HEADGATE_STORE does")
+		return usage(settings.Error(), "the command's --help describes each flag; one that is not on the command line comes from the environment, as --store does from HEADGATE_STORE")
 	case errors.As(err, &file):
 		// As every tool writes them, so that editors find the places.
 		return &failure{code: CodeUsage, places: file.Error(), text: "the policy has " + count(len(file.Mistakes), "mistake"), hint: "docs/rules.md describes the file"}

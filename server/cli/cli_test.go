@@ -428,7 +428,7 @@ func ExampleRun() {
 	code := Run(context.Background(), []string{"lint", "testdata/clean.yaml"}, os.Stdout, os.Stderr, "v1.0.0")
 	fmt.Println(code)
 	// Output:
-	// testdata/clean.yaml: 2 rules, nothing to say against them
+	// testdata/clean.yaml: 2 rules, no mistakes, no warnings
 	// 0
 }
 

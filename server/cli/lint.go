@@ -245,13 +245,13 @@ func (f *lintedFile) print(c *call) {
 	}
 	switch {
 	case f.Gateway:
-		fmt.Fprintf(c.stdout, "%s: a gateway file, nothing to say against it\n", f.File)
+		fmt.Fprintf(c.stdout, "%s: a gateway file, no mistakes\n", f.File)
 	case len(f.Mistakes) > 0:
 		fmt.Fprintf(c.stdout, "%s: %s\n", f.File, count(len(f.Mistakes), "mistake"))
 	case warnings > 0:
 		fmt.Fprintf(c.stdout, "%s: %s, %s%s\n", f.File, count(f.Rules, "rule"), count(warnings, "warning"), silenced)
 	default:
-		fmt.Fprintf(c.stdout, "%s: %s, nothing to say against them%s\n", f.File, count(f.Rules, "rule"), silenced)
+		fmt.Fprintf(c.stdout, "%s: %s, no mistakes, no warnings%s\n", f.File, count(f.Rules, "rule"), silenced)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestFailures(t *testing.T) {
 		{errors.New(secret), decide.Unavailable, "the store did not answer in time; whether the request was charged is not known"},
 		{nil, decide.Unavailable, "the store did not answer in time; whether the request was charged is not known"},
 		{&headgate.ConflictError{}, decide.Conflict, "the id is that of another request; give each its own"},
-		{&headgate.ConflictError{Units: []int64{2}}, decide.Conflict, "the reservation was settled at other units than [2]"},
+		{&headgate.ConflictError{Units: []int64{2}}, decide.Conflict, "the reservation is settled already, at other units than [2]"},
 		{fmt.Errorf("%w at %s", headgate.ErrConflict, secret), decide.Conflict, "the id is that of another request, or the reservation was settled at another cost; nothing was charged"},
 		{headgate.ErrNoReservation, decide.NoReservation, "there is no such reservation: it has expired, or there never was one; nothing was changed"},
 		{errors.ErrUnsupported, decide.Unsupported, "the store does not remember requests by an id"},
@@ -221,7 +221,7 @@ func TestReserveAndSettle(t *testing.T) {
 		{decide.Settlement{Reservation: "a", Status: 99, Given: decide.GivenStatus}, "kind 1: the request has mistakes"},
 		{decide.Settlement{Reservation: "b", Given: decide.GivenCost}, "kind 4: there is no such reservation: it has expired, or there never was one; nothing was changed"},
 		{decide.Settlement{Reservation: "a", Cost: 2, Given: decide.GivenCost}, "allowed at 1763712000000000: job remaining 3"},
-		{decide.Settlement{Reservation: "a", Cost: 3, Given: decide.GivenCost}, "kind 3: the reservation was settled at other units than [3]"},
+		{decide.Settlement{Reservation: "a", Cost: 3, Given: decide.GivenCost}, "kind 3: the reservation is settled already, at other units than [3]"},
 	} {
 		r.Reset()
 		if got := said(r.Settle(t.Context(), d, tt.to)); got != tt.want {

@@ -18,7 +18,7 @@ func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, &problem{status: http.StatusNotFound, detail: "no candidate is tried here; start the server with --candidate FILE"})
 		return
 	case admin.Token != "" && len(shown) > 0 && !authorized(shown, admin.Token):
-		writeUnauthorized(w)
+		writeUnauthorized(w, shown)
 		return
 	}
 	// None of the parameters of the other paths has a meaning here.
@@ -37,7 +37,12 @@ func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, b.Bytes())
 }
 
-func writeUnauthorized(w http.ResponseWriter) {
+// writeUnauthorized tells a missing token from a wrong one: the remedies differ.
+func writeUnauthorized(w http.ResponseWriter, shown []string) {
+	detail := "this needs the admin token of the server, as Authorization: Bearer TOKEN"
+	if len(shown) == 1 {
+		detail = "the header Authorization does not hold the admin token of this server; it must be Bearer TOKEN"
+	}
 	w.Header()["Www-Authenticate"] = []string{`Bearer realm="headgate"`}
-	writeProblem(w, &problem{status: http.StatusUnauthorized, detail: "this needs the admin token of the server, as Authorization: Bearer TOKEN"})
+	writeProblem(w, &problem{status: http.StatusUnauthorized, detail: detail})
 }

@@ -32,7 +32,7 @@ func TestCandidate(t *testing.T) {
 	}{
 		"without a token":           {Admin{Token: token, Candidate: report}, nil, 200, candidateAnswer(false)},
 		"with the token":            {Admin{Token: token, Candidate: report}, []string{"Bearer " + token}, 200, candidateAnswer(true)},
-		"with another token":        {Admin{Token: token, Candidate: report}, []string{"Bearer x" + token}, 401, "this needs the admin token"},
+		"with another token":        {Admin{Token: token, Candidate: report}, []string{"Bearer x" + token}, 401, "does not hold the admin token of this server"},
 		"with two tokens":           {Admin{Token: token, Candidate: report}, []string{"Bearer " + token, "Bearer " + token}, 401, "this needs the admin token"},
 		"a server without a token":  {Admin{Candidate: report}, []string{"Bearer " + token}, 200, candidateAnswer(false)},
 		"no token, for that server": {Admin{Candidate: report}, []string{"Bearer "}, 200, candidateAnswer(false)},

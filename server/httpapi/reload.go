@@ -43,7 +43,7 @@ func admins(serve func(*Handler, http.ResponseWriter, *http.Request)) func(*Hand
 		case token == "":
 			writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token"})
 		case !authorized(r.Header["Authorization"], token):
-			writeUnauthorized(w)
+			writeUnauthorized(w, r.Header["Authorization"])
 		default:
 			serve(h, w, r)
 		}
@@ -79,7 +79,7 @@ func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !authorized(r.Header["Authorization"], h.options.Admin.Token) {
-		writeUnauthorized(w)
+		writeUnauthorized(w, r.Header["Authorization"])
 		return
 	}
 	if _, p := readQuery(r.URL.RawQuery, noParameters); p != nil {

@@ -178,7 +178,7 @@ func TestReservations(t *testing.T) {
 		{"HG.RESERVE mail user42 COST 2", "[allowed 0 denied_by [rule mail limit 5 per 1h] retry_after_ms 720000 delay_ms 0 at " + begin + " decisions [[rule mail limit 5 per 1h algorithm token_bucket allowed 0 capacity 5 period_ms 3600000 remaining 1 retry_after_ms 720000 reset_after_ms 2880000]] reservation nil expires_in_ms 0]"},
 		{"HG.SETTLE r1 COST 1", remains + "4 retry_after_ms 0 reset_after_ms 720000]]]"},
 		{"hg.settle r1 cost 1", remains + "4 …"},
-		{"HG.SETTLE r1 COST 2", "-CONFLICT the reservation was settled at other units than [2]"},
+		{"HG.SETTLE r1 COST 2", "-CONFLICT the reservation is settled already, at other units than [2]"},
 		{"HG.SETTLE nobody COST 2", "-NORESERVATION there is no such reservation: it has expired, or there never was one; nothing was changed"},
 		{"HG.RESERVE mail a COST 2 mail b COST 3 ID r2", "[allowed 1 …"},
 		{"HG.SETTLE r2 COST 5", "[allowed 1 denied_by nil retry_after_ms 0 delay_ms 0 at " + begin + " decisions [" +

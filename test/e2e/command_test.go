@@ -102,7 +102,7 @@ func TestServeAndLintExitCodes(t *testing.T) {
 		code int
 		want string // in what it said
 	}{
-		{[]string{"lint", clean, "--hash-key", hashKey}, 0, "nothing to say"},
+		{[]string{"lint", clean, "--hash-key", hashKey}, 0, "no mistakes"},
 		{[]string{"lint", useless}, 0, "HG001"},
 		{[]string{"lint", useless, "--strict"}, 1, "HG001"},
 		{[]string{"lint", clean, mistaken}, 2, mistaken + ":3:5: mistake: "},

@@ -115,7 +115,7 @@ func TestTuningDocs(t *testing.T) {
 		case strings.Contains(block, "advise"):
 			want = "limits: [140 per 1s burst 300]"
 		case strings.Contains(block, "lint"):
-			want = "2 rules, nothing to say against them"
+			want = "2 rules, no mistakes, no warnings"
 		case strings.Contains(block, "replay"):
 			want = "0 newly denied"
 		case strings.Contains(block, "headgate candidate"):
