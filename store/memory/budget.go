@@ -63,7 +63,7 @@ func (sh *shard) makeRoom(n int, now int64) {
 		size = min(max(minSize, need*3/2), most)
 	}
 	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 || sh.stuck > live/8 { // otherwise a rebuild gains too little
-		sh.resize(size, now)
+		sh.resize(size, n, now)
 	}
 	for hash := range sh.commons {
 		if !sh.table.busy(sh.table.find(hash), now) {
@@ -74,10 +74,11 @@ func (sh *shard) makeRoom(n int, now int64) {
 	sh.show()
 }
 
-// resize makes a new table with the entries in use.
-func (sh *shard) resize(size int, now int64) {
-	sh.budget.tables.Add(int64(size-len(sh.table.entries)) * entryBytes)
-	sh.table.rebuild(now, size)
+// resize makes a new table with the entries in use and with room for n more; see rebuild.
+func (sh *shard) resize(size, n int, now int64) {
+	before := len(sh.table.entries)
+	sh.table.rebuild(now, size, n)
+	sh.budget.tables.Add(int64(len(sh.table.entries)-before) * entryBytes)
 	sh.stuck = 0
 	sh.show()
 }

@@ -142,9 +142,11 @@ func (t *table) busy(e *entry, now int64) bool {
 	return t.origin+algorithm.Word(atomic.LoadUint64(&e.word)).FreeAt(int64(e.until)) > now-grace
 }
 
-// rebuild moves the entries that are in use at now to a table of the given size. The old entries
-// are all held from then on, so that a caller without the lock changes none of them.
-func (t *table) rebuild(now int64, size int) {
+// rebuild moves the entries that are in use at now to a table of the given size, with room for n
+// more. The old entries are all held from then on, so that a caller without the lock changes none
+// of them. Until then such callers may use entries that were idle when the size was chosen. If the
+// table has no room for these, it becomes larger.
+func (t *table) rebuild(now int64, size, n int) {
 	old := t.entries
 	t.entries, t.filled = make([]entry, size), 0
 	for i := range old {
@@ -156,8 +158,22 @@ func (t *table) rebuild(now int64, size int) {
 			moved.count = 0
 		}
 		if t.busy(&moved, now) {
+			for !t.room(n + 1) {
+				t.grow()
+			}
 			*t.find(moved.hash) = moved
 			t.filled++
+		}
+	}
+}
+
+// grow moves the entries of a table that nobody else sees yet to a larger one.
+func (t *table) grow() {
+	old := t.entries
+	t.entries = make([]entry, len(old)*5/4+1)
+	for i := range old {
+		if old[i].hash != 0 {
+			*t.find(old[i].hash) = old[i]
 		}
 	}
 }

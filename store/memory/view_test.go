@@ -34,6 +34,29 @@ func TestViewIsTheTable(t *testing.T) {
 	check("grown")
 }
 
+// TestUsedWhileMoved: callers without the lock may use entries again after a shard has counted the
+// ones in use, and before it has moved them. There is room for these entries, and for those that
+// the shard needs room for.
+func TestUsedWhileMoved(t *testing.T) {
+	const used, more = 500, 64
+	var tt table
+	tt.rebuild(0, 2*used, 0)
+	for i := range uint64(used) {
+		hash := mix(i, 1)
+		*tt.find(hash) = entry{hash: hash, word: grace + i, count: 1, until: 1}
+		tt.filled++
+	}
+	tt.rebuild(0, minSize, more) // as if all of them had been idle when they were counted
+	if tt.filled != used || !tt.room(more) {
+		t.Fatalf("%d of %d entries are in %d places, want room for %d more", tt.filled, used, len(tt.entries), more)
+	}
+	for i := range uint64(used) {
+		if e := tt.find(mix(i, 1)); e.hash == 0 || e.word != grace+i {
+			t.Fatalf("entry %d became %+v", i, *e)
+		}
+	}
+}
+
 // TestPrefetchOfAnyAddress: prefetch must bear every address, those of no memory among them, and
 // change nothing.
 func TestPrefetchOfAnyAddress(t *testing.T) {
