@@ -106,7 +106,7 @@ func (s *Store) timeIn(now int64, sh *shard) int64 {
 	if s.clock == nil {
 		sh.wall = s.own.wallAt(now)
 	}
-	sh.last = max(sh.last, now)
+	sh.last, sh.outrun = max(sh.last, now), false
 	return sh.last
 }
 

@@ -153,10 +153,13 @@ func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
 	sh := s.shardOf(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if words {
-		now = s.read() // callers without the lock may have used the counter meanwhile
-	}
 	now = s.timeIn(now, sh)
+	if words {
+		// Callers without the lock may have used the counter meanwhile, by a later reading of the
+		// clock. From here on they do not.
+		sh.hold(sh.table.find(own), l, now)
+		now = s.timeIn(s.read(), sh)
+	}
 	if l.Algorithm == headgate.SlidingWindow || !sh.takeOne(c, l, hash, own, now, d) {
 		checks, hashes, room := [1]headgate.Check{*c}, [1]uint64{hash}, [1]headgate.Decision{}
 		*d = s.take(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
@@ -249,6 +252,13 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 			steps = append(steps, st)
 		}
 	}
+	if refused != 0 && s.outrun(hashes) {
+		now = s.read()
+		for _, hash := range hashes {
+			now = s.timeIn(now, s.shardOf(hash))
+		}
+		return s.take(op, checks, hashes, now, dst)
+	}
 	charge := op == headgate.OpTake && admitted
 	for i := range steps {
 		st := &steps[i]
@@ -269,6 +279,17 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 		sh.stepState(st, op, charge, punish, c, now, d)
 	}
 	return dst
+}
+
+// outrun reports whether callers without the lock may have used a counter of these keys by a later
+// reading of the clock than that of the decision. A denial is then not to be relied upon.
+func (s *Store) outrun(hashes []uint64) bool {
+	for _, hash := range hashes {
+		if s.shardOf(hash).outrun {
+			return true
+		}
+	}
+	return false
 }
 
 // hash returns the identity of the check's counters, to which the limit's slot is yet to be added.

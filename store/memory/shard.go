@@ -20,6 +20,7 @@ type shard struct {
 	view    *atomic.Pointer[view] // the one place that is read without mu
 	full    bool                  // new keys share counters
 	sharing bool                  // full, or there are commons
+	outrun  bool                  // an open entry has become a held one since the clock was read
 
 	logs     []*algorithm.Log // the stamp of a log's entry is its index here
 	freeLogs []int64          // free indices of logs
@@ -177,6 +178,7 @@ func (sh *shard) hold(e *entry, l *headgate.Limit, now int64) {
 		if atomic.CompareAndSwapUint64(&e.word, w, held|uint64(s.Stamp)) {
 			e.used, e.extra = s.Used, s.Extra
 			e.until = until(sh.table.origin + algorithm.Word(w).FreeAt(int64(e.until)))
+			sh.outrun = true
 			return
 		}
 	}
