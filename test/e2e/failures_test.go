@@ -263,7 +263,7 @@ func TestDefaultForRules(t *testing.T) {
 			t.Errorf("%s: exit code %d", mode, code)
 		}
 	}
-	if r := runProgram(t, "serve", "--store", patiently(store.URL()), "--on-store-error", "open", "--learn", "2h"); r.code != 2 || !strings.Contains(r.stderr, `on store error: "open" is not one of allow, deny, local`) || !strings.Contains(r.stderr, "learn: is 2h0m0s") {
+	if r := runProgram(t, "serve", "--store", patiently(store.URL()), "--on-store-error", "open", "--learn", "2h"); r.code != 2 || !strings.Contains(r.stderr, `--on-store-error: "open" is not one of allow, deny, local`) || !strings.Contains(r.stderr, "learn: is 2h0m0s") {
 		t.Errorf("mistakes: %d %s", r.code, r.stderr)
 	}
 }

@@ -26,7 +26,7 @@ func main() {
 }
 
 func run(server string) error {
-	c, err := client.New(server, client.WithoutTLS())
+	c, err := client.New(server, client.Plaintext())
 	if err != nil {
 		return err
 	}
@@ -62,6 +62,6 @@ func login(ctx context.Context, c *client.Client, user, password string) (string
 	if password != "correct" {
 		status = http.StatusUnauthorized
 	}
-	_, err = c.Settle(ctx, &headgatev1.SettleRequest{Reservation: attempt.GetReservation().GetId(), Status: int32(status)})
+	_, err = c.Settle(ctx, &headgatev1.SettleRequest{Reservation: attempt.GetReservation(), Status: int32(status)})
 	return http.StatusText(status), err
 }
