@@ -351,17 +351,17 @@ func TestMistakesInSettings(t *testing.T) {
 			Listen: "8080", Store: "redes://user:" + secret + "@host", StoreTimeout: time.Hour, MemoryMiB: -1,
 			HashKey: secret, Dialect: "x", DrainDelay: -1, ShutdownTimeout: 2 * time.Hour,
 		}, `listen: "8080" is not host:port, such as 127.0.0.1:8080 or :8080
-store: it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster:// (rediss in the place of redis is for TLS), postgres:// or memcached://
+--store: it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster:// (rediss in the place of redis is for TLS), postgres:// or memcached://
 hash key: has 6 bytes, must have 16 to 1024
-store timeout: is 1h0m0s, must be 1ms to 1m
-memory: is -1 MiB, must be 1 to 1048576
-headers: header dialect "x" is not one of [x-ratelimit ratelimit-triple draft-11 none]
-drain delay: is -1ns, must be 0s to 1h
-shutdown timeout: is 2h0m0s, must be up to 1h`},
+--store-timeout: is 1h0m0s, must be 1ms to 1m
+--memory: is -1 MiB, must be 1 to 1048576
+--headers: header dialect "x" is not one of [x-ratelimit ratelimit-triple draft-11 none]
+--drain-delay: is -1ns, must be 0s to 1h
+--shutdown-timeout: is 2h0m0s, must be up to 1h`},
 		{"port", Settings{Listen: "127.0.0.1:99999"}, `listen: the port of "127.0.0.1:99999" is not a number from 0 to 65535`},
-		{"a URL that does not parse", Settings{Store: "redis://u:" + secret + "%zz@host"}, "store: the user or the password has a % that does not begin an escaped byte; in a password, write / ? # @ % as %2F %3F %23 %40 %25; write redis://user:password@host:port/database"},
-		{"a slash in the password", Settings{Store: "redis://user:1/" + secret + "@host/0"}, "store: there is an @ behind the host; in a password, write / ? # @ % as %2F %3F %23 %40 %25"},
-		{"no host", Settings{Store: "redis://:" + secret + "@/0"}, "store: there is no host; write redis://user:password@host:port/database"},
+		{"a URL that does not parse", Settings{Store: "redis://u:" + secret + "%zz@host"}, "--store: the user or the password has a % that does not begin an escaped byte; in a password, write / ? # @ % as %2F %3F %23 %40 %25; write redis://user:password@host:port/database"},
+		{"a slash in the password", Settings{Store: "redis://user:1/" + secret + "@host/0"}, "--store: there is an @ behind the host; in a password, write / ? # @ % as %2F %3F %23 %40 %25"},
+		{"no host", Settings{Store: "redis://:" + secret + "@/0"}, "--store: there is no host; write redis://user:password@host:port/database"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

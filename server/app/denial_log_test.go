@@ -74,7 +74,7 @@ func TestDenialLog(t *testing.T) {
 	if strings.Contains(log, "not-for-the-log") {
 		t.Error("the log holds a secret")
 	}
-	if _, err := New(t.Context(), Settings{DenialLog: true, NoInsight: true}); err == nil || !strings.Contains(err.Error(), "denial log: ") {
+	if _, err := New(t.Context(), Settings{DenialLog: true, NoInsight: true}); err == nil || !strings.Contains(err.Error(), "--denial-log: ") {
 		t.Errorf("a log of what nobody knows: %v", err)
 	}
 }

@@ -215,7 +215,7 @@ func TestGatewayMistakes(t *testing.T) {
 		// What is wrong with several flags is said at once, before any file is read.
 		{
 			Settings{Listen: "nowhere", Store: "ftp://a", Gateway: &GatewaySettings{Listen: "here", Upstreams: []string{"ftp://b", "http://c"}, Trust: []string{"0.0.0.0/0"}, TrustHeader: "a b"}},
-			[]string{`listen: "nowhere"`, `gateway listen: "here"`, "gateway: the upstream \"default\": the target \"ftp://b\"", "every address", `"a b"`, "store: "},
+			[]string{`listen: "nowhere"`, `gateway listen: "here"`, "gateway: the upstream \"default\": the target \"ftp://b\"", "every address", `"a b"`, "--store: "},
 		},
 		{Settings{Listen: "nowhere", Gateway: &GatewaySettings{Listen: ":0", TrustHeader: "X-Y"}}, []string{`listen: "nowhere"`, "there is no upstream", "none of them is trusted"}},
 		{

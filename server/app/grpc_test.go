@@ -234,7 +234,7 @@ func TestGRPCAddressIsTaken(t *testing.T) {
 func TestGRPCListenIsChecked(t *testing.T) {
 	_, err := New(t.Context(), Settings{GRPCListen: "9090"})
 	var settings *SettingsError
-	if !errors.As(err, &settings) || !strings.Contains(err.Error(), `grpc listen: "9090" is not host:port`) {
+	if !errors.As(err, &settings) || !strings.Contains(err.Error(), `--grpc-listen: "9090" is not host:port`) {
 		t.Errorf("error is %v", err)
 	}
 }

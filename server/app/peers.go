@@ -18,11 +18,11 @@ func (s *Settings) peerClient(own *certificates) (*http.Client, error) {
 	if s.PeerCA != "" {
 		text, err := os.ReadFile(s.PeerCA)
 		if err != nil {
-			return nil, &SettingsError{[]string{fmt.Sprintf("peer ca: %v", err)}}
+			return nil, &SettingsError{[]string{fmt.Sprintf("--peer-ca: %v", err)}}
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, &SettingsError{[]string{"peer ca: " + s.PeerCA + " has no certificate in PEM form"}}
+			return nil, &SettingsError{[]string{"--peer-ca: " + s.PeerCA + " has no certificate in PEM form"}}
 		}
 	}
 	if own != nil {

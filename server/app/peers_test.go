@@ -68,8 +68,8 @@ func TestPeerCA(t *testing.T) {
 		settings Settings
 		want     string
 	}{
-		{Settings{AdminToken: adminToken, Peers: []string{"http://127.0.0.1:1"}, PeerCA: ours.file("ca.pem")}, "peer ca: no peer has an https:// URL"},
-		{Settings{AdminToken: adminToken, Peers: []string{peer}, PeerCA: ours.file("none.pem")}, "peer ca: open"},
+		{Settings{AdminToken: adminToken, Peers: []string{"http://127.0.0.1:1"}, PeerCA: ours.file("ca.pem")}, "--peer-ca: no peer has an https:// URL"},
+		{Settings{AdminToken: adminToken, Peers: []string{peer}, PeerCA: ours.file("none.pem")}, "--peer-ca: open"},
 		{Settings{AdminToken: adminToken, Peers: []string{peer}, PeerCA: ours.file("ca.key")}, "no certificate in PEM form"},
 	} {
 		if _, err := New(context.Background(), tt.settings); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -116,7 +116,7 @@ func TestRESPOverTLS(t *testing.T) {
 
 func TestRESPSettingsAreChecked(t *testing.T) {
 	for want, settings := range map[string]Settings{
-		`resp listen: "6380" is not host:port`:                {RESPListen: "6380"},
+		`--resp-listen: "6380" is not host:port`:              {RESPListen: "6380"},
 		"resp token: has 5 bytes, must have 16 to 1024":       {RESPToken: "short"},
 		"resp token: byte 5 is not a visible ASCII character": {RESPToken: "with a blank in it"},
 	} {

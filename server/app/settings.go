@@ -229,16 +229,16 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("listen: %s", p)
 	}
 	if p := checkListen(s.GRPCListen); s.GRPCListen != "" && p != "" {
-		bad("grpc listen: %s", p)
+		bad("--grpc-listen: %s", p)
 	}
 	if s.GRPCConnectionAge != 0 && s.GRPCConnectionAge < time.Second {
-		bad("grpc connection age: is %v, must be 1s or more, or 0s", s.GRPCConnectionAge)
+		bad("--grpc-connection-age: is %v, must be 1s or more, or 0s", s.GRPCConnectionAge)
 	}
 	if s.GRPCConnectionGrace < 0 {
-		bad("grpc connection grace: is %v, must be 0s or more", s.GRPCConnectionGrace)
+		bad("--grpc-connection-grace: is %v, must be 0s or more", s.GRPCConnectionGrace)
 	}
 	if s.GRPCListen == "" && (s.GRPCStore || s.GRPCStoreToken != "") {
-		bad("grpc store: gRPC is not served; give it an address")
+		bad("--grpc-store: gRPC is not served; give it an address")
 	}
 	if !s.GRPCStore && s.GRPCStoreToken != "" {
 		bad("grpc store token: the store is not served over gRPC; turn it on, or leave the token out")
@@ -250,40 +250,40 @@ func (s Settings) withDefaults() (Settings, error) {
 		problems = append(problems, s.Gateway.mistakes()...)
 	}
 	if p := checkListen(s.RESPListen); s.RESPListen != "" && p != "" {
-		bad("resp listen: %s", p)
+		bad("--resp-listen: %s", p)
 	}
 	if p := checkToken("resp token", s.RESPToken); p != "" {
 		bad("%s", p)
 	}
 	if s.EnvoyConfig != "" && s.PolicyFile != "" {
-		bad("envoy config: there is a policy file as well; give one of them")
+		bad("--envoy-config: there is a policy file as well; give one of them")
 	}
 	if s.XDS != nil {
 		problems = append(problems, s.XDS.mistakes(&s)...)
 	}
 	problems = append(problems, s.dashboardMistakes()...)
 	if s.DenialLog && s.NoInsight {
-		bad("denial log: it logs what insight knows, which is turned off")
+		bad("--denial-log: it logs what insight knows, which is turned off")
 	}
 	if p := otlpMistake(s.OTLP); p != "" {
-		bad("otlp: %s", p)
+		bad("--otlp: %s", p)
 	}
 	for _, peer := range s.Peers {
 		if p := insightapi.CheckPeer(peer); p != "" {
-			bad("peer: %s", p)
+			bad("--peer: %s", p)
 		}
 	}
 	if len(s.Peers) > 0 && s.AdminToken == "" {
-		bad("peer: there is no admin token, without which instances do not tell each other anything")
+		bad("--peer: there is no admin token, without which instances do not tell each other anything")
 	}
 	if s.PeerCA != "" && !slices.ContainsFunc(s.Peers, func(peer string) bool { return strings.HasPrefix(peer, "https:") }) {
-		bad("peer ca: no peer has an https:// URL; give one, or leave the authorities out")
+		bad("--peer-ca: no peer has an https:// URL; give one, or leave the authorities out")
 	}
 	if p := checkTLS(&s); p != "" {
 		bad("tls: %s", p)
 	}
 	for _, p := range checkStore(s.Store) {
-		bad("store: %s", p)
+		bad("--store: %s", p)
 	}
 	problems = append(problems, checkHashKeys(s.HashKey, s.OldHashKey)...)
 	if p := checkToken("admin token", s.AdminToken); p != "" {
@@ -293,26 +293,26 @@ func (s Settings) withDefaults() (Settings, error) {
 		bad("--on-store-error: %v", err)
 	}
 	if s.Learn < 0 || s.Learn > time.Hour {
-		bad("learn: is %v, must be 0s to 1h", s.Learn)
+		bad("--learn: is %v, must be 0s to 1h", s.Learn)
 	}
 	if s.StoreTimeout != 0 && (s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute) {
-		bad("store timeout: is %v, must be 1ms to 1m", s.StoreTimeout)
+		bad("--store-timeout: is %v, must be 1ms to 1m", s.StoreTimeout)
 	}
 	const mostMiB = 1 << 20
 	if s.MemoryMiB < 0 || s.MemoryMiB > mostMiB {
-		bad("memory: is %d MiB, must be 1 to %d", s.MemoryMiB, mostMiB)
+		bad("--memory: is %d MiB, must be 1 to %d", s.MemoryMiB, mostMiB)
 	}
 	if _, err := httplimit.ParseDialect(s.Dialect); err != nil {
-		bad("headers: %s", errtext.Text(err))
+		bad("--headers: %s", errtext.Text(err))
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > time.Hour {
-		bad("drain delay: is %v, must be 0s to 1h", s.DrainDelay)
+		bad("--drain-delay: is %v, must be 0s to 1h", s.DrainDelay)
 	}
 	if s.HeapReserve < 0 || s.HeapReserve > MaxHeapReserve {
 		bad("heap reserve: is %d bytes, must be 0 to %d", s.HeapReserve, MaxHeapReserve)
 	}
 	if s.ShutdownTimeout < 0 || s.ShutdownTimeout > time.Hour {
-		bad("shutdown timeout: is %v, must be up to 1h", s.ShutdownTimeout)
+		bad("--shutdown-timeout: is %v, must be up to 1h", s.ShutdownTimeout)
 	}
 	if problems != nil {
 		return s, &SettingsError{problems}

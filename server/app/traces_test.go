@@ -213,7 +213,7 @@ func TestTracesAway(t *testing.T) {
 			t.Fatalf("the log is:\n%s", r.log.String())
 		}
 	}
-	if _, err := New(t.Context(), Settings{OTLP: "localhost:4318"}); err == nil || !strings.Contains(err.Error(), "otlp: ") {
+	if _, err := New(t.Context(), Settings{OTLP: "localhost:4318"}); err == nil || !strings.Contains(err.Error(), "--otlp: ") {
 		t.Errorf("a URL without a scheme: %v", err)
 	}
 }
