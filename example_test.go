@@ -14,7 +14,7 @@ import (
 // always the same. Programs write memory.New().
 func store() *memory.Store {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
-	return memory.New(memory.WithClock(func() int64 { return now }))
+	return memory.New(memory.Clock(func() int64 { return now }))
 }
 
 func Example() {

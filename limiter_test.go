@@ -18,7 +18,7 @@ import (
 // fixed is a limiter over a memory store whose clock the test moves.
 func fixed(rules ...*headgate.Rule) (*headgate.Limiter, *storetest.Clock) {
 	clock := storetest.NewClock(storetest.Epoch)
-	return headgate.New(memory.New(memory.WithClock(clock.Now)), rules...), clock
+	return headgate.New(memory.New(memory.Clock(clock.Now)), rules...), clock
 }
 
 func TestLimiter(t *testing.T) {

@@ -25,7 +25,7 @@ func elapsed(f func()) time.Duration {
 
 // bubble makes a limiter whose store decides by the bubble's clock.
 func bubble(rules ...*headgate.Rule) *headgate.Limiter {
-	return headgate.New(memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() })), rules...)
+	return headgate.New(memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() })), rules...)
 }
 
 // left is how many units of the limiter's first deciding limit remain.

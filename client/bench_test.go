@@ -8,7 +8,7 @@ import (
 
 // BenchmarkTake is a call and, at the same time, the fake server's part in it.
 func BenchmarkTake(b *testing.B) {
-	for name, option := range map[string]Option{"calls": WithoutStreams(), "stream": WithStreamFrom(1)} {
+	for name, option := range map[string]Option{"calls": NoStreams(), "stream": StreamFrom(1)} {
 		b.Run(name, func(b *testing.B) {
 			f := newFake(b)
 			c := dial(b, f, option)

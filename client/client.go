@@ -41,7 +41,7 @@ const (
 
 // New returns a client of the server at target: host:port, or any other name that
 // grpc-go resolves. It connects when it is first needed, and again whenever the
-// connection is lost; see [Client.Ping]. WithTLS or WithoutTLS must be given. The
+// connection is lost; see [Client.Ping]. TLS or Plaintext must be given. The
 // error is an [*headgate.InvalidError].
 func New(target string, options ...Option) (*Client, error) {
 	set := settings{timeout: DefaultTimeout, maxInFlight: DefaultMaxInFlight, streamFrom: DefaultStreamFrom}

@@ -38,7 +38,7 @@ func TestFewCallsAreCalls(t *testing.T) {
 	f := newFake(t)
 	hold := make(chan struct{})
 	f.hold = hold
-	c := dial(t, f, WithStreamFrom(4))
+	c := dial(t, f, StreamFrom(4))
 	limiter := headgate.New(c.Store(), hour)
 	var all sync.WaitGroup
 	take := func() {
@@ -73,7 +73,7 @@ func TestFewCallsAreCalls(t *testing.T) {
 
 // TestNeverOverAdmits: whatever way calls take, a limit holds.
 func TestNeverOverAdmits(t *testing.T) {
-	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1), "both": WithStreamFrom(8)} {
+	for name, option := range map[string]Option{"calls": NoStreams(), "a stream": StreamFrom(1), "both": StreamFrom(8)} {
 		t.Run(name, func(t *testing.T) {
 			c := dial(t, newFake(t), option)
 			limiter := headgate.New(c.Store(), headgate.MustRule("r", headgate.Per(300, time.Hour)))
@@ -104,7 +104,7 @@ func TestNeverOverAdmits(t *testing.T) {
 // what was not, is.
 func TestBrokenStream(t *testing.T) {
 	f := newFake(t)
-	c := dial(t, f, WithStreamFrom(1))
+	c := dial(t, f, StreamFrom(1))
 	streaming(t, f, c)
 	before := f.numbers()
 	f.drop = func(n int) (int, error) { return n, status.Error(codes.Unavailable, "a proxy went away") }
@@ -129,7 +129,7 @@ func TestBrokenStream(t *testing.T) {
 // nothing twice.
 func TestServerShutDown(t *testing.T) {
 	f := newFake(t)
-	c := dial(t, f, WithStreamFrom(1))
+	c := dial(t, f, StreamFrom(1))
 	streaming(t, f, c)
 	before := f.numbers()
 	f.drop = func(int) (int, error) { return 0, serverError(codes.Unavailable, reasonStreamEnded) }
@@ -152,7 +152,7 @@ func TestNoStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
 			f.refuse = refuse
-			c := dial(t, f, WithStreamFrom(1))
+			c := dial(t, f, StreamFrom(1))
 			allAtOnce(8, func(int) {
 				for range 20 {
 					if _, err := c.Store().Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: hour}}, nil); err != nil {
@@ -171,10 +171,10 @@ func TestNoStreams(t *testing.T) {
 // TestHangingServer: calls end by their deadline, however they are made, and with
 // their context.
 func TestHangingServer(t *testing.T) {
-	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1)} {
+	for name, option := range map[string]Option{"calls": NoStreams(), "a stream": StreamFrom(1)} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			c, patient := dial(t, f, option, WithTimeout(100*time.Millisecond)), dial(t, f, option)
+			c, patient := dial(t, f, option, Timeout(100*time.Millisecond)), dial(t, f, option)
 			takeBy := func(ctx context.Context, c *Client) error {
 				_, err := c.Store().Take(ctx, headgate.OpTake, []headgate.Check{{Rule: hour}}, nil)
 				return err
@@ -223,7 +223,7 @@ func TestMaxInFlight(t *testing.T) {
 	f := newFake(t)
 	hold := make(chan struct{})
 	f.hold = hold
-	c := dial(t, f, WithMaxInFlight(3), WithoutStreams())
+	c := dial(t, f, MaxInFlight(3), NoStreams())
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
@@ -254,7 +254,7 @@ func second[T any](_ T, err error) error { return err }
 // TestServerAway: calls fail at once while there is no server, and work when there
 // is one again.
 func TestServerAway(t *testing.T) {
-	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1)} {
+	for name, option := range map[string]Option{"calls": NoStreams(), "a stream": StreamFrom(1)} {
 		t.Run(name, func(t *testing.T) {
 			// Nobody else can get the socket while the server is away, as they could a port.
 			f := &fake{store: memory.New()}
@@ -280,10 +280,10 @@ func TestServerAway(t *testing.T) {
 
 // TestClose ends calls that are under way, and those that come later.
 func TestClose(t *testing.T) {
-	for name, option := range map[string]Option{"calls": WithoutStreams(), "a stream": WithStreamFrom(1)} {
+	for name, option := range map[string]Option{"calls": NoStreams(), "a stream": StreamFrom(1)} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			c, err := New(f.target, WithoutTLS(), WithTimeout(MaxTimeout), option)
+			c, err := New(f.target, Plaintext(), Timeout(MaxTimeout), option)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -331,7 +331,7 @@ func TestHostileServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			c := dial(t, f, WithStreamFrom(1))
+			c := dial(t, f, StreamFrom(1))
 			streaming(t, f, c)
 			f.respond = func(r *headgatev1.TakeStreamRequest) *headgatev1.TakeStreamResponse {
 				return respond(r.GetTakes()[0].GetNumber())
@@ -387,7 +387,7 @@ func TestDecisions(t *testing.T) {
 // TestErrors: each error of the server is the library's, with what the server said.
 func TestErrors(t *testing.T) {
 	f := newFake(t)
-	c := dial(t, f, WithStreamFrom(1))
+	c := dial(t, f, StreamFrom(1))
 	eventually(t, "a stream", func() bool {
 		return second(c.Check(t.Context(), check(1))) == nil && f.numbers().over > 0
 	})
@@ -494,14 +494,14 @@ func TestToken(t *testing.T) {
 			look(s.Context())
 			return next(srv, s)
 		}))
-	c := dial(t, f, WithToken(token), WithStreamFrom(1))
+	c := dial(t, f, Token(token), StreamFrom(1))
 	streaming(t, f, c)
 	mu.Lock()
 	defer mu.Unlock()
 	if wrong != 0 {
 		t.Errorf("%d calls or streams came without it", wrong)
 	}
-	_, err := New("x:1", WithoutTLS(), WithToken(token+"\n"))
+	_, err := New("x:1", Plaintext(), Token(token+"\n"))
 	if !errors.Is(err, headgate.ErrInvalid) || strings.Contains(err.Error(), token) {
 		t.Errorf("a token that no header can hold: %v", err)
 	}
@@ -514,10 +514,10 @@ func TestMistakes(t *testing.T) {
 		options []Option
 		want    []string
 	}{
-		{"x:1", nil, []string{"WithTLS"}},
-		{"x:1", []Option{WithTLS(nil), WithoutTLS(), WithTimeout(0), WithMaxInFlight(0), WithStreamFrom(0)}, []string{"both", "WithTimeout", "WithMaxInFlight", "WithStreamFrom"}},
-		{"x:1", []Option{WithoutTLS(), WithTimeout(2 * MaxTimeout), WithMaxInFlight(1 << 30), WithStreamFrom(1<<20 + 1)}, []string{"WithTimeout", "WithMaxInFlight", "WithStreamFrom"}},
-		{"", []Option{WithoutTLS()}, []string{"target"}},
+		{"x:1", nil, []string{"TLS"}},
+		{"x:1", []Option{TLS(nil), Plaintext(), Timeout(0), MaxInFlight(0), StreamFrom(0)}, []string{"both", "Timeout", "MaxInFlight", "StreamFrom"}},
+		{"x:1", []Option{Plaintext(), Timeout(2 * MaxTimeout), MaxInFlight(1 << 30), StreamFrom(1<<20 + 1)}, []string{"Timeout", "MaxInFlight", "StreamFrom"}},
+		{"", []Option{Plaintext()}, []string{"target"}},
 	} {
 		_, err := New(m.target, m.options...)
 		var invalid *headgate.InvalidError

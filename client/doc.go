@@ -5,7 +5,7 @@
 // A [Client] asks by the rules of the server's policy, in the messages of
 // api/headgate/v1:
 //
-//	c, err := client.New("headgate.internal:9090", client.WithTLS(nil))
+//	c, err := client.New("headgate.internal:9090", client.TLS(nil))
 //	if err != nil {
 //		return err
 //	}
@@ -29,20 +29,20 @@
 // # Calls and streams
 //
 // While few calls are under way each is a call of gRPC. When there are more
-// ([WithStreamFrom]), they go over one stream, those together in a message that wait
+// ([StreamFrom]), they go over one stream, those together in a message that wait
 // for each other: that takes a fraction of the CPU on both sides. If the server has
 // no streams, or one breaks, calls go out as calls again.
 //
 // # Caveats
 //
-// Every call ends within [WithTimeout], or with its context if that is earlier. It
+// Every call ends within [Timeout], or with its context if that is earlier. It
 // is never repeated once the server may have decided it: the error wraps
 // [headgate.ErrUnavailable], and it is not known whether the units were charged. The
 // exception is a server that is being shut down, which says what it has not decided.
 //
 // A server that hangs is left by the connection after about half a minute; until
-// then calls end by their deadline, and beyond [WithMaxInFlight] at once.
+// then calls end by their deadline, and beyond [MaxInFlight] at once.
 //
 // A stream stays with one server. Behind a balancer that spreads calls over several,
-// use [WithoutStreams].
+// use [NoStreams].
 package client

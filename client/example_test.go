@@ -12,7 +12,7 @@ import (
 
 // Ask by the rules of the server's policy.
 func ExampleClient_Check() {
-	c, err := client.New("127.0.0.1:9090", client.WithoutTLS())
+	c, err := client.New("127.0.0.1:9090", client.Plaintext())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,7 +33,7 @@ func ExampleClient_Check() {
 
 // Bring your own rules, as to any other store.
 func ExampleClient_Store() {
-	c, err := client.New("127.0.0.1:9090", client.WithoutTLS(), client.WithToken("the-token-of-the-servers-store"))
+	c, err := client.New("127.0.0.1:9090", client.Plaintext(), client.Token("the-token-of-the-servers-store"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -260,7 +260,7 @@ func serverError(code codes.Code, reason string, fields ...string) error {
 
 func dial(t testing.TB, f *fake, options ...Option) *Client {
 	t.Helper()
-	c, err := New(f.target, append([]Option{WithoutTLS(), WithTimeout(MaxTimeout)}, options...)...)
+	c, err := New(f.target, append([]Option{Plaintext(), Timeout(MaxTimeout)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,9 +36,9 @@ type settings struct {
 	dial        []grpc.DialOption
 }
 
-// WithTLS connects over TLS: with the machine's own authorities if config is nil, or
+// TLS connects over TLS: with the machine's own authorities if config is nil, or
 // as it says, with a client's certificate for instance.
-func WithTLS(config *tls.Config) Option {
+func TLS(config *tls.Config) Option {
 	return func(s *settings) {
 		if config == nil {
 			config = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -47,35 +47,35 @@ func WithTLS(config *tls.Config) Option {
 	}
 }
 
-// WithoutTLS connects in the clear: over the loopback, within a private network, or
+// Plaintext connects in the clear: over the loopback, within a private network, or
 // where something else encrypts.
-func WithoutTLS() Option { return func(s *settings) { s.plain = true } }
+func Plaintext() Option { return func(s *settings) { s.plain = true } }
 
-// WithToken shows a token with every call: the one that the server's store asks for, or the
+// Token shows a token with every call: the one that the server's store asks for, or the
 // server's admin token, which [Permits.Holders] and [Permits.Revoke] ask for.
-func WithToken(token string) Option { return func(s *settings) { s.token = token } }
+func Token(token string) Option { return func(s *settings) { s.token = token } }
 
-// WithTimeout sets the deadline of each call, 1ms to [MaxTimeout]. The default is
+// Timeout sets the deadline of each call, 1ms to [MaxTimeout]. The default is
 // [DefaultTimeout].
-func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithMaxInFlight bounds the calls that have no answer yet, 1 to 1000000. Beyond it,
+// MaxInFlight bounds the calls that have no answer yet, 1 to 1000000. Beyond it,
 // calls fail at once. The default is [DefaultMaxInFlight].
-func WithMaxInFlight(n int) Option { return func(s *settings) { s.maxInFlight = n } }
+func MaxInFlight(n int) Option { return func(s *settings) { s.maxInFlight = n } }
 
-// WithStreamFrom sets from how many calls under way a stream is used, 1 to 1000000:
+// StreamFrom sets from how many calls under way a stream is used, 1 to 1000000:
 // 1 is always. The default is [DefaultStreamFrom].
-func WithStreamFrom(n int) Option { return func(s *settings) { s.streamFrom = n } }
+func StreamFrom(n int) Option { return func(s *settings) { s.streamFrom = n } }
 
-// WithoutStreams makes each call a call of gRPC.
-func WithoutStreams() Option { return func(s *settings) { s.streamFrom = never } }
+// NoStreams makes each call a call of gRPC.
+func NoStreams() Option { return func(s *settings) { s.streamFrom = never } }
 
 // never is a number of calls that is never reached.
 const never = 1 << 30
 
-// WithDialOptions adds options of grpc-go, such as interceptors or a balancer. They
+// DialOptions adds options of grpc-go, such as interceptors or a balancer. They
 // go before the client's own; credentials and codecs are not theirs to set.
-func WithDialOptions(options ...grpc.DialOption) Option {
+func DialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dial = append(s.dial, options...) }
 }
 
@@ -87,24 +87,24 @@ func (s *settings) check(target string) error {
 	}
 	switch {
 	case s.plain && s.secured:
-		problems.Add("WithTLS", "WithTLS and WithoutTLS are both given; choose one")
+		problems.Add("TLS", "TLS and Plaintext are both given; choose one")
 	case !s.plain && !s.secured:
-		problems.Add("WithTLS", "neither WithTLS nor WithoutTLS is given; choose one")
+		problems.Add("TLS", "neither TLS nor Plaintext is given; choose one")
 	}
 	if s.timeout < time.Millisecond || s.timeout > MaxTimeout {
-		problems.Add("WithTimeout", "WithTimeout is %v, must be 1ms to %v", s.timeout, MaxTimeout)
+		problems.Add("Timeout", "Timeout is %v, must be 1ms to %v", s.timeout, MaxTimeout)
 	}
 	const most = 1_000_000
 	if s.maxInFlight < 1 || s.maxInFlight > most {
-		problems.Add("WithMaxInFlight", "WithMaxInFlight is %d, must be 1 to %d", s.maxInFlight, most)
+		problems.Add("MaxInFlight", "MaxInFlight is %d, must be 1 to %d", s.maxInFlight, most)
 	}
 	if s.streamFrom != never && (s.streamFrom < 1 || s.streamFrom > most) {
-		problems.Add("WithStreamFrom", "WithStreamFrom is %d, must be 1 to %d", s.streamFrom, most)
+		problems.Add("StreamFrom", "StreamFrom is %d, must be 1 to %d", s.streamFrom, most)
 	}
 	for i := range len(s.token) {
 		// The token itself is not repeated.
 		if s.token[i] <= ' ' || s.token[i] > '~' {
-			problems.Add("WithToken", "WithToken: byte %d is not a visible ASCII character, which is all that a header can hold", i+1)
+			problems.Add("Token", "Token: byte %d is not a visible ASCII character, which is all that a header can hold", i+1)
 			break
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // lasts. Beside the errors that [store.Permits] names there is one that wraps
 // errors.ErrUnsupported, if the server's store keeps no permits.
 //
-// Holders and Revoke are for admins: [WithToken] is to show the server's admin token.
+// Holders and Revoke are for admins: [Token] is to show the server's admin token.
 type Permits struct {
 	c    *Client
 	rule string

@@ -28,7 +28,7 @@ func TestPoison(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, grpc.MaxRecvMsgSize(1<<20))
-			client := dial(t, f, WithStreamFrom(1))
+			client := dial(t, f, StreamFrom(1))
 			eventually(t, "a call over a stream", func() bool {
 				if _, err := client.Check(t.Context(), check(1)); err != nil {
 					t.Fatal(err)
@@ -59,7 +59,7 @@ func TestPoison(t *testing.T) {
 // TestText: what cannot be sent is a mistake of the request, whatever is asked.
 func TestText(t *testing.T) {
 	f := newFake(t)
-	c := dial(t, f, WithoutStreams())
+	c := dial(t, f, NoStreams())
 	entries := map[string]string{"user": "J\xf6rg"}
 	for name, err := range map[string]error{
 		"check":   second(c.Check(t.Context(), &headgatev1.CheckRequest{Entries: entries})),

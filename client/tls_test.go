@@ -23,7 +23,7 @@ func TestTLS(t *testing.T) {
 	authorities.AddCert(web.Certificate())
 	f := newFake(t, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS13})))
 	dialTLS := func(options ...Option) *Client {
-		c, err := New(f.target, append(options, WithTimeout(MaxTimeout))...)
+		c, err := New(f.target, append(options, Timeout(MaxTimeout))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,13 +31,13 @@ func TestTLS(t *testing.T) {
 		return c
 	}
 	trusting := &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS13}
-	c := dialTLS(WithTLS(trusting), WithToken("a-token-of-the-store"))
+	c := dialTLS(TLS(trusting), Token("a-token-of-the-store"))
 	trusting.RootCAs = nil // The client has a copy.
 	connected(t, c)
 	if err := c.Store().Ping(t.Context()); err != nil {
 		t.Errorf("a server that is trusted: %v", err)
 	}
-	distrusting := dialTLS(WithTLS(nil))
+	distrusting := dialTLS(TLS(nil))
 	eventually(t, "the certificate is why", func() bool {
 		err := distrusting.Store().Ping(t.Context())
 		if !errors.Is(err, headgate.ErrUnavailable) {
@@ -45,7 +45,7 @@ func TestTLS(t *testing.T) {
 		}
 		return strings.Contains(err.Error(), "certificate")
 	})
-	if err := dialTLS(WithoutTLS()).Store().Ping(t.Context()); !errors.Is(err, headgate.ErrUnavailable) {
+	if err := dialTLS(Plaintext()).Store().Ping(t.Context()); !errors.Is(err, headgate.ErrUnavailable) {
 		t.Errorf("in the clear: %v", err)
 	}
 }

@@ -45,10 +45,10 @@ func compile(m *mistakes, file *fileText, src *source, opts []policy.Option) *po
 		}
 	}
 	c.options = append(c.options,
-		policy.WithEntries(file.entries...),
-		policy.WithIgnored(file.ignore...),
-		policy.WithDenied(c.list("deny", file.deny)...),
-		policy.WithAllowed(c.list("allow", file.allow)...))
+		policy.Entries(file.entries...),
+		policy.Ignored(file.ignore...),
+		policy.Denied(c.list("deny", file.deny)...),
+		policy.Allowed(c.list("allow", file.allow)...))
 	if file.subjects != nil {
 		c.subjects(file.subjects, src)
 	}

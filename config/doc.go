@@ -2,7 +2,7 @@
 //
 // # Basics
 //
-//	set, err := config.Load("policy.yml", policy.WithHashKey(key))
+//	set, err := config.Load("policy.yml", policy.HashKey(key))
 //	if err != nil {
 //		return err // policy.yml:8:14: limit "20 pr 60s": write it as ...
 //	}

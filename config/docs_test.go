@@ -51,7 +51,7 @@ func TestDocs(t *testing.T) {
 		if !quoted[name] {
 			t.Errorf("%s is not in %s", name, page)
 		}
-		set, err := Load(file, policy.WithHashKey(make([]byte, 32)))
+		set, err := Load(file, policy.HashKey(make([]byte, 32)))
 		if err != nil {
 			t.Error(err)
 			continue

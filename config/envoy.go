@@ -67,7 +67,7 @@ func convertEnvoy(dir string, domains []nested.Domain, opts []policy.Option) (te
 	if err != nil {
 		return nil, nil, envoyError(dir, err)
 	}
-	opts = append(slices.Clone(opts), policy.WithAllowed(facts.Allow...), policy.WithDenied(facts.Deny...))
+	opts = append(slices.Clone(opts), policy.Allowed(facts.Allow...), policy.Denied(facts.Deny...))
 	set, err := policy.New(facts.Rules, opts...)
 	if err != nil {
 		return nil, nil, envoyError(dir, err)

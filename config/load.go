@@ -78,7 +78,7 @@ func readFile(path string, most int64) ([]byte, error) {
 
 // Parse reads a policy from memory. The name stands for the file in mistakes and
 // in the positions of rules. The error is an [*Error] with every mistake. The
-// options are those of policy.New, such as policy.WithHashKey. A policy that
+// options are those of policy.New, such as policy.HashKey. A policy that
 // names files beside it is a mistake.
 func Parse(name string, data []byte, opts ...policy.Option) (*policy.Set, error) {
 	return compileSource(&source{name: name}, data, opts)

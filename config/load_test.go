@@ -162,7 +162,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestSample(t *testing.T) {
-	set, err := Parse("sample.yml", Sample(), policy.WithHashKey(make([]byte, 32)))
+	set, err := Parse("sample.yml", Sample(), policy.HashKey(make([]byte, 32)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestLoadFiles(t *testing.T) {
 // TestHashKey: options reach the set, and a bad one is a mistake like others.
 func TestHashKey(t *testing.T) {
 	data := []byte("rules:\n  - name: a\n    per: [api_key]\n    limits: [20 per 60s]\n")
-	_, err := Parse("p.yml", append(data, "    cost: 0\n"...), policy.WithHashKey([]byte("short")))
+	_, err := Parse("p.yml", append(data, "    cost: 0\n"...), policy.HashKey([]byte("short")))
 	want := "p.yml: the hash key has 5 bytes, must have 16 to 1024\np.yml:5:11: cost is 0, must be 1 to 1000000000"
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
@@ -241,7 +241,7 @@ func TestHashKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keyed, err := Parse("p.yml", data, policy.WithHashKey([]byte("0123456789abcdef")))
+	keyed, err := Parse("p.yml", data, policy.HashKey([]byte("0123456789abcdef")))
 	if err != nil {
 		t.Fatal(err)
 	}

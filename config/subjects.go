@@ -147,7 +147,7 @@ func (c *compiler) subjects(t *subjectsText, src *source) {
 			Pos: policy.Position{File: m.file, Line: row.at.line, Column: row.at.column},
 		})
 	}
-	c.options = append(c.options, policy.WithSubjects(table))
+	c.options = append(c.options, policy.SubjectTable(table))
 }
 
 // readTable reads a file with subjects, or returns nil.

@@ -162,7 +162,7 @@ func TestLargeTable(t *testing.T) {
 	if err != nil || checks[0].Rule.Limits()[0].Count != 600 {
 		t.Errorf("the last subject has %v, %v", checks, err)
 	}
-	if _, err := Format(mustSet(t, policy.WithSubjects(policy.Subjects{By: "user", Table: set.Subjects().Table}))); err == nil ||
+	if _, err := Format(mustSet(t, policy.SubjectTable(policy.Subjects{By: "user", Table: set.Subjects().Table}))); err == nil ||
 		!strings.Contains(err.Error(), "the table has 100000 rows, must have at most 1000; keep it in a file of its own") {
 		t.Errorf("a large table without a file: %v", err)
 	}

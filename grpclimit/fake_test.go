@@ -114,7 +114,7 @@ func limited(t testing.TB, store headgate.Store, s *service, options ...Option) 
 
 // stopped is a memory store whose clock stands.
 func stopped() *memory.Store {
-	return memory.New(memory.WithClock(func() int64 { return 1_763_712_000_000_000 }))
+	return memory.New(memory.Clock(func() int64 { return 1_763_712_000_000_000 }))
 }
 
 // failing is a store that does not answer.

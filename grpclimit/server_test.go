@@ -391,8 +391,8 @@ func TestPolicy(t *testing.T) {
 			Per:    []policy.Part{{Entry: "user"}},
 			Soft:   50,
 		},
-	}, policy.WithDenied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("user", "eve")}}),
-		policy.WithAllowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("user", "root")}}))
+	}, policy.Denied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("user", "eve")}}),
+		policy.Allowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("user", "root")}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func TestSettle(t *testing.T) {
 func TestSettleLate(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(1_763_712_000_000_000)
-	store := memory.New(memory.WithClock(clock.Load))
+	store := memory.New(memory.Clock(clock.Load))
 	rule := headgate.MustRule("tokens", headgate.Sliding(100, 24*time.Hour))
 	s := new(service)
 	api := limited(t, store, s, Limit(Everyone(), rule), Cost(func(*Call) int64 { return 10 }), Settle(func(*Call, End) int64 { return 30 }))

@@ -113,7 +113,7 @@ func TestAccessLog(t *testing.T) {
 	}
 	var now atomic.Int64
 	denials := make(map[string]int)
-	limit, err := httplimit.New(memory.New(memory.WithClock(now.Load)),
+	limit, err := httplimit.New(memory.New(memory.Clock(now.Load)),
 		httplimit.Limit(httplimit.ByIP(), rule("client", perClient)),
 		httplimit.Limit(httplimit.Combine(httplimit.ByIP(), httplimit.ByRoute()), rule("page", perPage)),
 		httplimit.Limit(httplimit.Everyone(), rule("everyone", everyone)),

@@ -22,7 +22,7 @@ func TestUnclearAPIKey(t *testing.T) {
 		return Policy(s)
 	}
 	byKey := policy.Rule{Limits: one("key"), Per: []policy.Part{{Entry: "api_key"}}}
-	denied := policy.WithDenied(policy.ListEntry{Name: "key", Match: []policy.Condition{policy.Equal("api_key", "k1")}})
+	denied := policy.Denied(policy.ListEntry{Name: "key", Match: []policy.Condition{policy.Equal("api_key", "k1")}})
 	for _, tt := range []struct {
 		name string
 		want int // how many of them are let in

@@ -158,7 +158,7 @@ func TestSecretsAreHashed(t *testing.T) {
 	})
 	rule := headgate.MustRule("rule", headgate.PerHour(9))
 	set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("rule", headgate.PerHour(9)), Per: []policy.Part{{Entry: "api_key"}}}},
-		policy.WithHashKey([]byte("0123456789abcdef")))
+		policy.HashKey([]byte("0123456789abcdef")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,9 @@ import (
 func TestPolicyLists(t *testing.T) {
 	set, err := policy.New(
 		[]policy.Rule{{Per: []policy.Part{{Entry: "api_key"}}, Limits: headgate.MustRule("client", headgate.Per(1, time.Hour))}},
-		policy.WithHashKey([]byte("0123456789abcdef")),
-		policy.WithDenied(policy.ListEntry{Name: "scanner", Match: []policy.Condition{policy.Prefix("path", "/wp-")}}),
-		policy.WithAllowed(policy.ListEntry{Name: "partner", Match: []policy.Condition{policy.Equal("api_key", "gold")}}),
+		policy.HashKey([]byte("0123456789abcdef")),
+		policy.Denied(policy.ListEntry{Name: "scanner", Match: []policy.Condition{policy.Prefix("path", "/wp-")}}),
+		policy.Allowed(policy.ListEntry{Name: "partner", Match: []policy.Condition{policy.Equal("api_key", "gold")}}),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -62,8 +62,8 @@ func TestPolicyTariffs(t *testing.T) {
 				{Value: "pro", Limits: headgate.MustRule("api", headgate.Per(3, time.Hour))},
 			}, Other: headgate.MustRule("api", headgate.Per(1, time.Hour))},
 		}},
-		policy.WithHashKey([]byte("0123456789abcdef")),
-		policy.WithSubjects(policy.Subjects{By: "api_key", Table: []policy.Subject{
+		policy.HashKey([]byte("0123456789abcdef")),
+		policy.SubjectTable(policy.Subjects{By: "api_key", Table: []policy.Subject{
 			{Key: "gold", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}},
 		}}),
 	)

@@ -29,7 +29,7 @@ func newClock() *clock {
 }
 
 func (c *clock) advance(d time.Duration) { c.micros.Add(d.Microseconds()) }
-func (c *clock) store() *memory.Store    { return memory.New(memory.WithClock(c.micros.Load)) }
+func (c *clock) store() *memory.Store    { return memory.New(memory.Clock(c.micros.Load)) }
 
 // storeFunc is a store made of a function.
 type storeFunc func(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error)

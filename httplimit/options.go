@@ -218,7 +218,7 @@ func HashKey(key []byte) Option {
 }
 
 // OldHashKey sets the key before, while it is being changed on one node after the
-// other, for [Limit]: see [policy.WithOldHashKey]. An empty one says that there was
+// other, for [Limit]: see [policy.OldHashKey]. An empty one says that there was
 // none. A [Policy] has its own.
 func OldHashKey(key []byte) Option {
 	return func(s *settings) { s.OldHashKey, s.Rotates = slices.Clone(key), true }

@@ -33,7 +33,7 @@ func TestPenaltyAnswers(t *testing.T) {
 			`429 Ratelimit-Policy="login per 10s";q=2;w=10 Ratelimit="login per 10s";r=0;t=300 Retry-After=300`,
 		},
 	} {
-		limit, err := httplimit.New(memory.New(memory.WithClock(clock.Now)), httplimit.Limit(httplimit.Everyone(), rule), httplimit.Headers(dialect))
+		limit, err := httplimit.New(memory.New(memory.Clock(clock.Now)), httplimit.Limit(httplimit.Everyone(), rule), httplimit.Headers(dialect))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -221,7 +221,7 @@ func TestSettleLate(t *testing.T) {
 	for name, c := range map[string]struct{ bytes, left int }{"more": {30, 70}, "less": {3, 90}} {
 		var clock atomic.Int64
 		clock.Store(1_763_712_000_000_000)
-		store := memory.New(memory.WithClock(clock.Load))
+		store := memory.New(memory.Clock(clock.Load))
 		limit, err := httplimit.New(store, httplimit.Limit(httplimit.Everyone(), rule),
 			httplimit.Cost(func(*http.Request) int64 { return 10 }),
 			httplimit.Settle(func(_ *http.Request, end httplimit.Response) int64 { return end.Bytes }))

@@ -329,7 +329,7 @@ func TestThroughAndLimits(t *testing.T) {
 	}
 
 	slowly := headgate.MustRule("leaky", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 100, Period: time.Second, Burst: 10})
-	still := memory.New(memory.WithClock(func() int64 { return 1_700_000_000_000_000 }))
+	still := memory.New(memory.Clock(func() int64 { return 1_700_000_000_000_000 }))
 	m, err = httplimit.New(still, httplimit.Limit(httplimit.Everyone(), slowly), httplimit.Through(gate, httplimit.Load{}))
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func softSet(t *testing.T) *policy.Set {
 		{Limits: headgate.MustRule("mail", headgate.Sliding(5, time.Hour)), Per: per, Soft: 80},
 		{Limits: headgate.MustRule("quiet", headgate.Sliding(4, time.Hour)), Per: per},
 		{Limits: headgate.MustRule("tried", headgate.Sliding(1, time.Hour)), Per: per, Soft: 99, Mode: policy.ModeShadow},
-	}, policy.WithHashKey([]byte("0123456789abcdef")))
+	}, policy.HashKey([]byte("0123456789abcdef")))
 	if err != nil {
 		t.Fatal(err)
 	}

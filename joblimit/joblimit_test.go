@@ -51,8 +51,8 @@ func of(tenant string) Job {
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, source(t, []policy.Rule{limited("tenant", 2, "tenant"), limited("queue", 3, "queue")},
-		policy.WithDenied(policy.ListEntry{Name: "gone", Match: []policy.Condition{policy.Equal("tenant", "gone")}}),
-		policy.WithAllowed(policy.ListEntry{Name: "ours", Match: []policy.Condition{policy.Equal("tenant", "ours")}})))
+		policy.Denied(policy.ListEntry{Name: "gone", Match: []policy.Condition{policy.Equal("tenant", "gone")}}),
+		policy.Allowed(policy.ListEntry{Name: "ours", Match: []policy.Condition{policy.Equal("tenant", "ours")}})))
 	for i, c := range []struct {
 		job  Job
 		want string // the rule that denies

@@ -154,7 +154,7 @@ type Bound struct {
 	Units, Limit int64
 	// Shadow only measures: the request goes on without permits if none are free.
 	Shadow bool
-	// Old says that the key is hashed under the hash key before; see [WithOldHashKey].
+	// Old says that the key is hashed under the hash key before; see [OldHashKey].
 	Old bool
 }
 

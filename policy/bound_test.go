@@ -44,7 +44,7 @@ func TestBounds(t *testing.T) {
 		{Name: "free", InProgress: &InProgress{Limit: 1}, Costs: &Costs{Entry: "route", Values: map[string]int64{"GET /dear": 7}}},
 		{Name: "exports", Match: []Condition{Equal("route", "POST /export")}, Replaces: []string{"all"}, InProgress: &InProgress{Limit: 2}},
 		{Name: "rated", Match: []Condition{Equal("user", "ada")}, Limits: headgate.MustRule("rated", headgate.PerHour(1))},
-	}, WithClock(func() time.Time { return noon }))
+	}, Clock(func() time.Time { return noon }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,11 +126,11 @@ func TestBoundsOfTwoHashKeys(t *testing.T) {
 		{Name: "here", Per: []Part{{Entry: "api_key"}}, InProgress: &InProgress{Limit: 1}},
 		{Name: "shared", Per: []Part{{Entry: "api_key"}}, InProgress: &InProgress{Limit: 1, Shared: true}},
 	}
-	set, err := New(rules, WithHashKey(next), WithOldHashKey(old))
+	set, err := New(rules, HashKey(next), OldHashKey(old))
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := New(rules, WithHashKey(old))
+	before, err := New(rules, HashKey(old))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 )
 
 // AppendCheck appends to dst the check that [Set.Check] returns and, while the hash
-// key is being changed, the one under the old key: see [WithOldHashKey]. The error
+// key is being changed, the one under the old key: see [OldHashKey]. The error
 // is that of Check, and the slice is then dst as it came.
 func (s *Set) AppendCheck(dst []headgate.Check, name, key string, cost int64) ([]headgate.Check, error) {
 	c, err := s.Check(name, key, cost)

@@ -21,7 +21,7 @@ func per(name string, count int64) *headgate.Rule {
 // noon is the time on the clock of these tests.
 var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-func atNoon() Option { return WithClock(func() time.Time { return noon }) }
+func atNoon() Option { return Clock(func() time.Time { return noon }) }
 
 // decided writes an outcome: the list's entry, or "rule=key limits*cost" for
 // each check, with a mark for shadows.
@@ -66,16 +66,16 @@ func TestDecide(t *testing.T) {
 	shadow.Mode = ModeShadow
 	s := mustNew(t, []Rule{api, closed, costs, bytes, shadow},
 		atNoon(),
-		WithDenied(
+		Denied(
 			ListEntry{Name: "network", Match: []Condition{Network("ip", network("203.0.113.0/24"), network("2001:db8::/32")), Not(Equal("route", "GET /status"))}},
 			ListEntry{Name: "over", Match: []Condition{Equal("user", "kim")}, Until: noon},
 			ListEntry{Name: "late", Match: []Condition{Equal("user", "lea")}, Until: noon.Add(1)},
 			ListEntry{Name: "address", Match: []Condition{Equal("ip", "2001:db9:0::1", "192.0.2.1")}},
 			ListEntry{Name: "tier", Match: []Condition{Equal("tier", "banned")}}),
-		WithAllowed(
+		Allowed(
 			ListEntry{Name: "staff", Match: []Condition{Prefix("user", "staff-")}},
 			ListEntry{Name: "all-of-it", Match: []Condition{Present("nothing")}}),
-		WithSubjects(Subjects{By: "user", Table: []Subject{
+		SubjectTable(Subjects{By: "user", Table: []Subject{
 			{Key: "pat", Entries: []Entry{{"tier", "pro"}}},
 			{Key: "mal", Entries: []Entry{{"tier", "banned"}}},
 		}}))
@@ -166,8 +166,8 @@ func facts(text string) Descriptor {
 // TestMatchAndLists: Match never passes over a deny list in silence.
 func TestMatchAndLists(t *testing.T) {
 	s := mustNew(t, []Rule{rule("all", nil)},
-		WithDenied(ListEntry{Name: "bad", Match: []Condition{Equal("user", "eve")}}),
-		WithAllowed(ListEntry{Name: "good", Match: []Condition{Equal("user", "ada")}}))
+		Denied(ListEntry{Name: "bad", Match: []Condition{Equal("user", "eve")}}),
+		Allowed(ListEntry{Name: "good", Match: []Condition{Equal("user", "ada")}}))
 	var denied *headgate.DeniedError
 	if checks, err := s.Match(facts("user=eve"), 1, nil); !errors.As(err, &denied) || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter != headgate.Never || len(checks) != 0 ||
 		err.Error() != `headgate: denied; the entry "bad" of the deny list denies the request` {
@@ -214,8 +214,8 @@ func TestClockIsReadForDatesOnly(t *testing.T) {
 	r := rule("api", nil, "user")
 	r.Overrides = []Override{{Match: []Condition{Equal("user", "ada")}, Limits: per("api", 5), Until: noon}}
 	s := mustNew(t, []Rule{r, rule("plain", nil)},
-		WithClock(func() time.Time { reads++; return noon }),
-		WithDenied(ListEntry{Name: "eve", Match: []Condition{Equal("user", "eve")}, Until: noon}))
+		Clock(func() time.Time { reads++; return noon }),
+		Denied(ListEntry{Name: "eve", Match: []Condition{Equal("user", "eve")}, Until: noon}))
 	for _, c := range []struct {
 		user string
 		want int
@@ -228,18 +228,18 @@ func TestClockIsReadForDatesOnly(t *testing.T) {
 }
 
 func TestSecretsByHash(t *testing.T) {
-	opts := []Option{WithHashKey(make([]byte, 32))}
+	opts := []Option{HashKey(make([]byte, 32))}
 	hash := mustNew(t, nil, opts...).Hash
 	r := rule("api", []Condition{Not(Hashed("api_key", hash("api_key", "k9")))}, "api_key")
 	r.Limits = nil
 	r.Tariff = &Tariff{Entry: "tier", Tiers: []Tier{{"pro", per("api", 600)}, {"free", per("api", 60)}}, Other: per("api", 30)}
 	r.Overrides = []Override{{Match: []Condition{Hashed("api_key", hash("api_key", "k3"), hash("api_key", "k0"))}, Limits: per("api", 1000)}}
 	s := mustNew(t, []Rule{r}, append(opts,
-		WithSubjects(Subjects{
+		SubjectTable(Subjects{
 			Table: []Subject{{Key: HashMark + hash("api_key", "k1"), Entries: []Entry{{"tier", "pro"}}}, {Key: "k2", Entries: []Entry{{"tier", "free"}}}},
 			Other: []Entry{{"tier", "none"}},
 		}),
-		WithDenied(ListEntry{Name: "stolen", Match: []Condition{Hashed("api_key", hash("api_key", "k4"))}}))...)
+		Denied(ListEntry{Name: "stolen", Match: []Condition{Hashed("api_key", hash("api_key", "k4"))}}))...)
 	for key, want := range map[string]string{
 		"k1": "600*1", "k2": "60*1", "k3": "1000*1", "k4": "denied by stolen", "k5": "30*1", "k9": "",
 	} {
@@ -353,7 +353,7 @@ func TestCheckTariffs(t *testing.T) {
 	free.Costs = &Costs{Entry: "route", Values: map[string]int64{"x": 1}}
 	direct := rule("direct", nil)
 	direct.Direct, direct.Mode = true, ModeShadow
-	s := mustNew(t, []Rule{api, costs, free, direct}, WithSubjects(Subjects{By: "user", Table: []Subject{{Key: "pat", Entries: []Entry{{"tier", "pro"}}}}}))
+	s := mustNew(t, []Rule{api, costs, free, direct}, SubjectTable(Subjects{By: "user", Table: []Subject{{Key: "pat", Entries: []Entry{{"tier", "pro"}}}}}))
 	for _, c := range []struct{ rule, key, want, err string }{
 		{"api", "pat", "api=pat 600*1", ""},
 		{"api", "ada", "api=ada 1000*1", ""},
@@ -384,9 +384,9 @@ func TestDecideAllocations(t *testing.T) {
 	api.Costs = &Costs{Entry: "bytes", Per: 10}
 	api.Enforce = 50
 	s := mustNew(t, []Rule{api, rule("plain", nil, "user")}, atNoon(),
-		WithSubjects(Subjects{By: "user", Table: []Subject{{Key: "pat", Entries: []Entry{{"tier", "pro"}}}}}),
-		WithDenied(ListEntry{Name: "net", Match: []Condition{Network("ip", netip.MustParsePrefix("203.0.113.0/24"))}}),
-		WithAllowed(ListEntry{Name: "staff", Match: []Condition{Prefix("user", "staff-")}}))
+		SubjectTable(Subjects{By: "user", Table: []Subject{{Key: "pat", Entries: []Entry{{"tier", "pro"}}}}}),
+		Denied(ListEntry{Name: "net", Match: []Condition{Network("ip", netip.MustParsePrefix("203.0.113.0/24"))}}),
+		Allowed(ListEntry{Name: "staff", Match: []Condition{Prefix("user", "staff-")}}))
 	for _, text := range []string{"user=pat,ip=192.0.2.1,bytes=77", "user=ada,ip=2001:db8::1", "user=staff-1", "ip=203.0.113.1"} {
 		d := facts(text)
 		checks := make([]headgate.Check, 0, 4)
@@ -405,7 +405,7 @@ func TestManyLists(t *testing.T) {
 		deny = append(deny, ListEntry{Name: fmt.Sprint("d", i), Match: []Condition{Equal("api_key", fmt.Sprint("k", i), "shared")}})
 		r.Overrides = append(r.Overrides, Override{Match: []Condition{Equal("user", fmt.Sprint("u", i), "shared")}, Limits: per("api", int64(i+1))})
 	}
-	s := mustNew(t, []Rule{r}, WithDenied(deny...))
+	s := mustNew(t, []Rule{r}, Denied(deny...))
 	for text, want := range map[string]string{
 		"api_key=k777": "denied by d777", "api_key=shared": "denied by d0", "user=u777": "api=u777 778*1", "user=shared": "api=shared 1*1", "user=x": "api=x 20*1",
 	} {
@@ -424,7 +424,7 @@ func TestSetKeepsNothing(t *testing.T) {
 	r.Costs = &Costs{Entry: "route", Values: map[string]int64{"x": 2}, Other: 1}
 	deny := []ListEntry{{Name: "eve", Match: []Condition{Equal("user", "eve")}}}
 	table := Subjects{By: "user", Table: []Subject{{Key: "pat", Entries: []Entry{{"tier", "pro"}}}}}
-	s := mustNew(t, []Rule{r}, WithDenied(deny...), WithSubjects(table))
+	s := mustNew(t, []Rule{r}, Denied(deny...), SubjectTable(table))
 	r.Tariff.Tiers[0].Value, r.Overrides[0].Match[0].Equals[0], r.Costs.Values["x"] = "y", "y", 9
 	deny[0].Match[0].Equals[0], table.Table[0].Entries[0].Value = "y", "y"
 	var got []string

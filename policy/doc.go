@@ -13,14 +13,14 @@
 //		Match:  []policy.Condition{policy.Equal("route", "POST /v1/token")},
 //		Per:    []policy.Part{{Entry: "api_key"}},
 //		Limits: headgate.MustRule("login", headgate.Sliding(20, time.Minute)),
-//	}}, policy.WithHashKey(key))
+//	}}, policy.HashKey(key))
 //
 // Every rule that applies binds the request, not only the first one. A rule may
 // choose its limits by the value of an entry (Tariff), give some clients other
 // limits (Overrides), take its cost from an entry (Costs), and count without
 // denying (Mode, Enforce). A set may have lists that answer a request before any
-// rule does ([WithDenied], [WithAllowed]), and a table of what is known about
-// clients ([WithSubjects]).
+// rule does ([Denied], [Allowed]), and a table of what is known about
+// clients ([SubjectTable]).
 //
 // There are three ways to ask a set:
 //
@@ -42,8 +42,8 @@
 // share one counter by accident. Give them a rule of their own, with the condition
 // [Absent]; package lint warns if no rule binds them.
 //
-// Secret entries (api_key, token, authorization, and those of [WithSecrets])
-// appear in keys only as hashes. Without [WithHashKey] the hash has no key, so
+// Secret entries (api_key, token, authorization, and those of [Secrets])
+// appear in keys only as hashes. Without [HashKey] the hash has no key, so
 // that whoever reads the store can test guesses against it.
 //
 // For clients that are in the table of subjects, the table's entries replace those

@@ -9,26 +9,26 @@ import (
 	"github.com/headgate/headgate/internal/closest"
 )
 
-// MaxDeclared is how many entries [WithEntries] may name.
+// MaxDeclared is how many entries [Entries] may name.
 const MaxDeclared = 1000
 
 // doorEntries are the entries that some door fills in by itself, and those that identify callers
 // by convention. Which door fills in which of them stands in docs/rules.md.
 var doorEntries = []string{"api_key", "authorization", "domain", "host", "ip", "method", "path", "route", "service", "token", "user"}
 
-// WithEntries names the entries that requests bring besides those which the doors fill in. With
+// Entries names the entries that requests bring besides those which the doors fill in. With
 // it, a rule or a list that looks at any other entry is a mistake. Without it, any name will do,
 // because callers may send entries of any name: a misspelt one then holds for no request.
-func WithEntries(entries ...string) Option {
+func Entries(entries ...string) Option {
 	return func(o *options) { o.declared = append(o.declared, entries...) }
 }
 
-// Declared returns the entries of [WithEntries], in the order given. The slice is shared and must
+// Declared returns the entries of [Entries], in the order given. The slice is shared and must
 // not be changed.
 func (s *Set) Declared() []string { return s.options.declared }
 
 // KnownEntries returns the names that an entry of a request is known to have, in their order: those
-// that doors fill in, those declared with [WithEntries], further secret ones, and those that the
+// that doors fill in, those declared with [Entries], further secret ones, and those that the
 // table of subjects adds.
 func (s *Set) KnownEntries() []string { return s.options.knownEntries() }
 

@@ -71,10 +71,10 @@ func ExampleSet_Decide() {
 				Other: headgate.MustRule("api", headgate.PerMinute(60)),
 			},
 		}},
-		policy.WithSubjects(policy.Subjects{By: "user", Table: []policy.Subject{
+		policy.SubjectTable(policy.Subjects{By: "user", Table: []policy.Subject{
 			{Key: "ada", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}},
 		}}),
-		policy.WithDenied(policy.ListEntry{Name: "mallory", Match: []policy.Condition{policy.Equal("user", "mallory")}}),
+		policy.Denied(policy.ListEntry{Name: "mallory", Match: []policy.Condition{policy.Equal("user", "mallory")}}),
 	)
 	if err != nil {
 		fmt.Println(err)

@@ -51,8 +51,8 @@ func randomValue(r *rand.Rand, entry string) string {
 // TestIndexKinds is TestIndex for conditions of every kind, and for lists too.
 func TestIndexKinds(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 11))
-	hashes := mustNew(t, nil, WithHashKey(newKey))
-	old := mustNew(t, nil, WithHashKey(oldKey))
+	hashes := mustNew(t, nil, HashKey(newKey))
+	old := mustNew(t, nil, HashKey(oldKey))
 	hash := func(v string) string {
 		if random.IntN(2) == 0 {
 			return old.Hash("token", v)
@@ -73,7 +73,7 @@ func TestIndexKinds(t *testing.T) {
 				deny = append(deny, ListEntry{Name: fmt.Sprint("d", i), Match: append([]Condition{Equal("plan", "b")}, match...)})
 			}
 		}
-		s := mustNew(t, rules, WithHashKey(newKey), WithOldHashKey(oldKey), WithDenied(deny...))
+		s := mustNew(t, rules, HashKey(newKey), OldHashKey(oldKey), Denied(deny...))
 		for range 40 {
 			var d Descriptor
 			for _, entry := range []string{"route", "ip", "user", "token", "peer", "plan"} {

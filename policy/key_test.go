@@ -11,7 +11,7 @@ import (
 // like any other, before it is hashed: else a client with a /64 had as many counters
 // as addresses.
 func TestSecretAddresses(t *testing.T) {
-	secret := []Option{WithSecrets("ip", "peer")}
+	secret := []Option{Secrets("ip", "peer")}
 	for _, c := range []struct {
 		part, a, b string
 		same       bool
@@ -135,7 +135,7 @@ func TestAddressesOfSubjects(t *testing.T) {
 	row := func(key string, line int) Subject {
 		return Subject{Key: key, Entries: []Entry{{"tier", "pro"}}, Pos: Position{"t.csv", line, 1}}
 	}
-	_, err := New(nil, WithSubjects(Subjects{By: "ip", Table: []Subject{row("2001:db8::1", 2), row("192.0.2.1", 3), row("2001:DB8:0::1", 4)}}))
+	_, err := New(nil, SubjectTable(Subjects{By: "ip", Table: []Subject{row("2001:db8::1", 2), row("192.0.2.1", 3), row("2001:DB8:0::1", 4)}}))
 	want := `t.csv:4:1: the subject "2001:DB8:0::1" is in the table twice, first at t.csv:2:1; keep one`
 	if err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
@@ -145,7 +145,7 @@ func TestAddressesOfSubjects(t *testing.T) {
 // TestNamesOfSubjects: what the table adds is told once, and a policy without a table
 // adds nothing.
 func TestNamesOfSubjects(t *testing.T) {
-	s := mustNew(t, nil, WithSubjects(Subjects{
+	s := mustNew(t, nil, SubjectTable(Subjects{
 		Table: []Subject{{Key: "k1", Entries: []Entry{{"tier", "pro"}, {"tenant", "t"}}}, {Key: "k2", Entries: []Entry{{"tier", "free"}}}},
 		Other: []Entry{{"known", "no"}},
 	}))

@@ -34,10 +34,10 @@ func TestMistakes(t *testing.T) {
 			{Entry: "e", Networks: make([]netip.Prefix, MaxValues), Hashes: []string{"x"}},
 		}},
 	},
-		WithDenied(ListEntry{Match: []Condition{Present("a b")}}, ListEntry{Name: "x"}),
-		WithAllowed(ListEntry{Name: "x", Match: []Condition{Present("user")}, Pos: Position{"p.yml", 3, 5}}, ListEntry{Name: long, Match: []Condition{Present("user")}}),
-		WithIgnored(Ignore{Code: "HG004"}),
-		WithSubjects(Subjects{
+		Denied(ListEntry{Match: []Condition{Present("a b")}}, ListEntry{Name: "x"}),
+		Allowed(ListEntry{Name: "x", Match: []Condition{Present("user")}, Pos: Position{"p.yml", 3, 5}}, ListEntry{Name: long, Match: []Condition{Present("user")}}),
+		Ignored(Ignore{Code: "HG004"}),
+		SubjectTable(Subjects{
 			Table: []Subject{
 				{Key: "k1", Entries: []Entry{{"tier", "a"}}, Pos: Position{"s.yml", 1, 1}},
 				{Key: "k1", Entries: []Entry{{"tier", "a"}, {"tier", "b"}}},
@@ -120,9 +120,9 @@ func TestBoundsOfLists(t *testing.T) {
 		{[]Rule{{Name: "a", Tariff: &Tariff{Entry: "t", Tiers: tiers}}}, nil, "the tariff has 1001 tiers, must have 1 to 1000"},
 		{[]Rule{{Limits: per("a", 1), Overrides: make([]Override, MaxOverrides+1)}}, nil, "there are 10001 overrides, must be at most 10000"},
 		{[]Rule{{Limits: per("a", 1), Costs: &Costs{Entry: "x", Values: costs}}}, nil, "there are 10001 costs, must be at most 10000"},
-		{nil, []Option{WithDenied(make([]ListEntry, MaxListed+1)...)}, "the deny list has 10001 entries, must have at most 10000"},
-		{nil, []Option{WithSubjects(Subjects{Table: make([]Subject, MaxSubjects+1)})}, "there are 1000001 subjects, must be at most 1000000"},
-		{nil, []Option{WithSubjects(Subjects{By: "a b"})}, `entry "a b": the name has ' ' at byte 1`},
+		{nil, []Option{Denied(make([]ListEntry, MaxListed+1)...)}, "the deny list has 10001 entries, must have at most 10000"},
+		{nil, []Option{SubjectTable(Subjects{Table: make([]Subject, MaxSubjects+1)})}, "there are 1000001 subjects, must be at most 1000000"},
+		{nil, []Option{SubjectTable(Subjects{By: "a b"})}, `entry "a b": the name has ' ' at byte 1`},
 		{[]Rule{{Limits: headgate.MustRule("a", headgate.PerSecond(1)), Match: make([]Condition, MaxConditions+1)}}, nil, "there are 33 conditions, must be at most 32"},
 	} {
 		if _, err := New(c.rules, c.opts...); err == nil || !strings.Contains(err.Error(), c.want) {

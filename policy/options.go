@@ -23,15 +23,15 @@ type options struct {
 // Option changes how [New] makes a set.
 type Option func(*options)
 
-// WithHashKey sets the key, MinHashKey to MaxHashKey bytes, under which secret
+// HashKey sets the key, MinHashKey to MaxHashKey bytes, under which secret
 // values are hashed (HMAC-SHA256). All nodes that share counters must have the
 // same key; with another key every counter of a secret starts afresh.
-func WithHashKey(key []byte) Option {
+func HashKey(key []byte) Option {
 	return func(o *options) { o.hashKey = slices.Clone(key) }
 }
 
-// WithOldHashKey sets the key that secret values were hashed under before the one of
-// [WithHashKey]; an empty one says that they were hashed without a key. It is for
+// OldHashKey sets the key that secret values were hashed under before the one of
+// [HashKey]; an empty one says that they were hashed without a key. It is for
 // the time in which the key is changed on one node after the other:
 //
 //   - Hashes in conditions and in the table of subjects may be of either key.
@@ -41,27 +41,27 @@ func WithHashKey(key []byte) Option {
 //
 // Take it away again when every node has the new key and the longest period of the
 // limits has passed.
-func WithOldHashKey(key []byte) Option {
+func OldHashKey(key []byte) Option {
 	return func(o *options) { o.oldHashKey, o.oldHashes = slices.Clone(key), true }
 }
 
-// WithUnkeyedHashes lets hashes in conditions and in the table of subjects be those
+// UnkeyedHashes lets hashes in conditions and in the table of subjects be those
 // that are made without a hash key, besides: for a process that has made up a key
 // which nobody can have written them with. What is counted does not change.
-func WithUnkeyedHashes() Option {
+func UnkeyedHashes() Option {
 	return func(o *options) { o.unkeyed = true }
 }
 
-// WithSecrets names entries whose values are secret besides api_key, token and
+// Secrets names entries whose values are secret besides api_key, token and
 // authorization.
-func WithSecrets(entries ...string) Option {
+func Secrets(entries ...string) Option {
 	return func(o *options) { o.secrets = append(o.secrets, entries...) }
 }
 
-// WithClock sets the clock that tells whether overrides and list entries have
+// Clock sets the clock that tells whether overrides and list entries have
 // ended; time.Now if left out or nil. It is read only for a request that meets
 // one with an end, and must be safe for concurrent use.
-func WithClock(now func() time.Time) Option {
+func Clock(now func() time.Time) Option {
 	return func(o *options) {
 		if o.clock = now; now == nil {
 			o.clock = time.Now
@@ -69,24 +69,24 @@ func WithClock(now func() time.Time) Option {
 	}
 }
 
-// WithSubjects sets the table of clients.
-func WithSubjects(table Subjects) Option {
+// SubjectTable sets the table of clients.
+func SubjectTable(table Subjects) Option {
 	return func(o *options) { o.subjects = table.clone() }
 }
 
-// WithAllowed adds entries to the allow list: requests that no rule binds.
-func WithAllowed(entries ...ListEntry) Option {
+// Allowed adds entries to the allow list: requests that no rule binds.
+func Allowed(entries ...ListEntry) Option {
 	return func(o *options) { o.allow = append(o.allow, entries...) }
 }
 
-// WithDenied adds entries to the deny list: requests that are denied without
+// Denied adds entries to the deny list: requests that are denied without
 // asking the store. It goes before the allow list.
-func WithDenied(entries ...ListEntry) Option {
+func Denied(entries ...ListEntry) Option {
 	return func(o *options) { o.deny = append(o.deny, entries...) }
 }
 
-// WithIgnored silences warnings of package lint in the whole set.
-func WithIgnored(ignore ...Ignore) Option {
+// Ignored silences warnings of package lint in the whole set.
+func Ignored(ignore ...Ignore) Option {
 	return func(o *options) { o.ignore = append(o.ignore, ignore...) }
 }
 

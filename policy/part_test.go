@@ -174,7 +174,7 @@ func TestLongKeys(t *testing.T) {
 func TestSecretKeys(t *testing.T) {
 	hashKey := []byte("0123456789abcdef")
 	d := Descriptor{{"api_key", "k1"}, {"token", "k1"}, {"session", "k1"}, {"user", "k1"}}
-	opts := []Option{WithHashKey(hashKey), WithSecrets("session")}
+	opts := []Option{HashKey(hashKey), Secrets("session")}
 
 	mac := hmac.New(sha256.New, hashKey)
 	mac.Write([]byte("api_key\x00k1"))
@@ -239,7 +239,7 @@ func TestMatchAllocations(t *testing.T) {
 			}
 			r.Per = append(r.Per, p)
 		}
-		s, err := New([]Rule{r}, WithHashKey(make([]byte, 32)))
+		s, err := New([]Rule{r}, HashKey(make([]byte, 32)))
 		if err != nil {
 			t.Fatal(err)
 		}

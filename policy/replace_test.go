@@ -127,7 +127,7 @@ func TestListsReplace(t *testing.T) {
 	set, err := policy.New([]policy.Rule{
 		{Limits: headgate.MustRule("one", headgate.PerMinute(9)), Match: []policy.Condition{policy.Present("one")}, Replaces: []string{"bad"}},
 		{Limits: headgate.MustRule("two", headgate.PerMinute(9)), Match: []policy.Condition{policy.Present("two")}},
-	}, policy.WithDenied(entry("bad", "two"), entry("worse")), policy.WithAllowed(entry("free", "two", "worse")))
+	}, policy.Denied(entry("bad", "two"), entry("worse")), policy.Allowed(entry("free", "two", "worse")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestListsReplace(t *testing.T) {
 	}
 
 	_, err = policy.New([]policy.Rule{{Limits: headgate.MustRule("one", headgate.PerMinute(9)), Replaces: []string{"free"}}},
-		policy.WithDenied(entry("bad", "bad", "nobody")), policy.WithAllowed(entry("free", "one", "one")))
+		policy.Denied(entry("bad", "bad", "nobody")), policy.Allowed(entry("free", "one", "one")))
 	for _, want := range []string{
 		`"free" is an entry of the allow list, which limits nothing`, "the entry would replace itself",
 		`there is no rule "nobody" to replace, nor such an entry of the deny list`, `"one" is named twice`,

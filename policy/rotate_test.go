@@ -15,11 +15,11 @@ var newKey, oldKey = []byte("the new key of 24 bytes."), []byte("the old key of 
 // keys, and found by hashes of either.
 func TestOldHashKey(t *testing.T) {
 	for name, tt := range map[string]struct{ before, after []Option }{
-		"from a key to a key":    {[]Option{WithHashKey(oldKey)}, []Option{WithHashKey(newKey)}},
-		"from no key to a key":   {nil, []Option{WithHashKey(newKey)}},
-		"from a key to no key":   {[]Option{WithHashKey(oldKey)}, nil},
-		"from another new key":   {[]Option{WithHashKey(newKey)}, []Option{WithHashKey(oldKey)}},
-		"the keys are of a kind": {[]Option{WithHashKey(append(oldKey, 'x'))}, []Option{WithHashKey(oldKey)}},
+		"from a key to a key":    {[]Option{HashKey(oldKey)}, []Option{HashKey(newKey)}},
+		"from no key to a key":   {nil, []Option{HashKey(newKey)}},
+		"from a key to no key":   {[]Option{HashKey(oldKey)}, nil},
+		"from another new key":   {[]Option{HashKey(newKey)}, []Option{HashKey(oldKey)}},
+		"the keys are of a kind": {[]Option{HashKey(append(oldKey, 'x'))}, []Option{HashKey(oldKey)}},
 	} {
 		rules := func(s *Set) []Rule {
 			client := rule("client", nil, "api_key")
@@ -30,14 +30,14 @@ func TestOldHashKey(t *testing.T) {
 		}
 		none := mustNew(t, nil, tt.before...)
 		before := mustNew(t, rules(none), tt.before...)
-		table := WithSubjects(Subjects{Table: []Subject{{Key: HashMark + none.Hash("api_key", "k1"), Entries: []Entry{{"tier", "gold"}}}}})
+		table := SubjectTable(Subjects{Table: []Subject{{Key: HashMark + none.Hash("api_key", "k1"), Entries: []Entry{{"tier", "gold"}}}}})
 		var key []byte
 		o := options{}
 		for _, option := range tt.before {
 			option(&o)
 		}
 		key = o.hashKey
-		during := mustNew(t, rules(none), append(slices.Clone(tt.after), WithOldHashKey(key), table)...)
+		during := mustNew(t, rules(none), append(slices.Clone(tt.after), OldHashKey(key), table)...)
 		after := mustNew(t, rules(mustNew(t, nil, tt.after...)), tt.after...)
 
 		d := Descriptor{{"api_key", "k1"}, {"ip", "192.0.2.1"}}
@@ -107,12 +107,12 @@ func TestOldHashKeyBound(t *testing.T) {
 		rules = append(rules, rule(string(rune('A'+i)), nil, "api_key"))
 	}
 	d := Descriptor{{"api_key", "k1"}}
-	s := mustNew(t, rules[1:], WithHashKey(newKey), WithOldHashKey(nil))
+	s := mustNew(t, rules[1:], HashKey(newKey), OldHashKey(nil))
 	out, err := s.Decide(d, 1, nil)
 	if err != nil || len(out.Checks) != headgate.MaxChecks {
 		t.Errorf("%d checks, %v", len(out.Checks), err)
 	}
-	s = mustNew(t, rules, WithHashKey(newKey), WithOldHashKey(nil))
+	s = mustNew(t, rules, HashKey(newKey), OldHashKey(nil))
 	if out, err = s.Decide(d, 1, out.Checks[:1]); !errors.Is(err, headgate.ErrInvalid) || len(out.Checks) != 1 {
 		t.Errorf("%d checks, %v", len(out.Checks), err)
 	}
@@ -120,9 +120,9 @@ func TestOldHashKeyBound(t *testing.T) {
 
 func TestOldHashKeyMistakes(t *testing.T) {
 	for want, opts := range map[string][]Option{
-		"the old hash key has 5 bytes, must have 16 to 1024, or none": {WithHashKey(newKey), WithOldHashKey([]byte("short"))},
-		"the old hash key is the hash key":                            {WithHashKey(newKey), WithOldHashKey(newKey)},
-		"the old hash key is the hash key; leave it out, or set":      {WithOldHashKey(nil)},
+		"the old hash key has 5 bytes, must have 16 to 1024, or none": {HashKey(newKey), OldHashKey([]byte("short"))},
+		"the old hash key is the hash key":                            {HashKey(newKey), OldHashKey(newKey)},
+		"the old hash key is the hash key; leave it out, or set":      {OldHashKey(nil)},
 	} {
 		if _, err := New(nil, opts...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -138,7 +138,7 @@ func TestTier(t *testing.T) {
 	keyed := rule("keyed", nil, "user")
 	keyed.Limits = nil
 	keyed.Tariff = &Tariff{Entry: "token", Tiers: []Tier{{"t1", per("keyed", 60)}}}
-	s := mustNew(t, []Rule{api, keyed, rule("plain", nil)}, WithSubjects(Subjects{By: "user", Table: []Subject{{Key: "ada", Entries: []Entry{{"tier", "free"}}}}}))
+	s := mustNew(t, []Rule{api, keyed, rule("plain", nil)}, SubjectTable(Subjects{By: "user", Table: []Subject{{Key: "ada", Entries: []Entry{{"tier", "free"}}}}}))
 	for _, tt := range []struct {
 		rule string
 		d    Descriptor
@@ -167,10 +167,10 @@ func TestUnkeyedHashes(t *testing.T) {
 	plain := mustNew(t, nil)
 	rules := []Rule{rule("client", nil, "api_key"), rule("listed", []Condition{Hashed("api_key", plain.Hash("api_key", "k1"))})}
 	d := Descriptor{{"api_key", "k1"}}
-	keyed := mustNew(t, rules[:1], WithHashKey(newKey))
+	keyed := mustNew(t, rules[:1], HashKey(newKey))
 	for _, opts := range [][]Option{
-		{WithHashKey(newKey), WithUnkeyedHashes()},
-		{WithHashKey(newKey), WithOldHashKey(oldKey), WithUnkeyedHashes()},
+		{HashKey(newKey), UnkeyedHashes()},
+		{HashKey(newKey), OldHashKey(oldKey), UnkeyedHashes()},
 	} {
 		got := checksOf(t, mustNew(t, rules, opts...), d)
 		if want := append(checksOf(t, keyed, d), "listed "); !slices.Equal(got[:1], want[:1]) || got[len(got)-1] != "listed " || len(got) != len(opts) {

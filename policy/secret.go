@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// The bounds of the key given to [WithHashKey], in bytes.
+// The bounds of the key given to [HashKey], in bytes.
 const (
 	MinHashKey = 16
 	MaxHashKey = 1024

@@ -279,7 +279,7 @@ func TestNewMistakes(t *testing.T) {
 		},
 		{Limits: headgate.MustRule("e", headgate.PerMinute(1)), Match: many, Per: []Part{{Entry: "1"}, {Entry: "2"}, {Entry: "3"}, {Entry: "4"}, {Entry: "5"}, {Entry: "6"}, {Entry: "7"}, {Entry: "8"}, {Entry: "9"}}},
 		{Limits: headgate.MustRule("f", headgate.PerMinute(1)), Match: []Condition{Equal("e", make([]string, MaxValues+1)...)}},
-	}, WithHashKey([]byte("short")), WithSecrets("a b"))
+	}, HashKey([]byte("short")), Secrets("a b"))
 	want := `headgate: policy: the hash key has 5 bytes, must have 16 to 1024
 secret entry "a b": the name has ' ' at byte 1; it may have letters, digits and _ - . : only
 rule "a": the name "a" is taken by the rule at policy.yml:3:5; give each rule its own
@@ -318,7 +318,7 @@ rule "f": entry "e": there are 10001 values, must be at most 10000`
 func TestNewKeepsNothing(t *testing.T) {
 	hashKey := []byte("0123456789abcdef")
 	rules := []Rule{rule("r", []Condition{{Entry: "user", Equals: []string{"ada"}, Prefixes: []string{"b"}}}, "api_key")}
-	s := mustNew(t, rules, WithHashKey(hashKey))
+	s := mustNew(t, rules, HashKey(hashKey))
 	d := Descriptor{{"user", "ada"}, {"api_key", "k1"}}
 	before, _ := s.Match(d, 1, nil)
 	hashKey[0]++
@@ -390,7 +390,7 @@ func BenchmarkDecide(b *testing.B) {
 				subjects = append(subjects, Subject{Key: fmt.Sprint("u", i), Entries: []Entry{{"tier", "pro"}}})
 				deny = append(deny, ListEntry{Name: fmt.Sprint("d", i), Match: []Condition{Equal("user", fmt.Sprint("d", i))}})
 			}
-			s := mustNew(b, rules, WithSubjects(Subjects{By: "user", Table: subjects}), WithDenied(deny...))
+			s := mustNew(b, rules, SubjectTable(Subjects{By: "user", Table: subjects}), Denied(deny...))
 			d := Descriptor{{"ip", "203.0.113.10"}, {"user", "u7"}, {"route", "GET /v1/things/5"}, {"bytes", "5000"}}
 			checks := make([]headgate.Check, 0, 8)
 			b.ReportAllocs()

@@ -28,7 +28,7 @@ func main() {
 }
 
 func login(ctx context.Context, url, user string) error {
-	store, err := memcached.Open(ctx, url, memcached.WithTimeout(time.Second))
+	store, err := memcached.Open(ctx, url, memcached.Timeout(time.Second))
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func newHandler(log *slog.Logger, headers httplimit.Dialect, replay bool) (http.
 	store := memory.New()
 	if replay {
 		clock = new(replayClock)
-		store = memory.New(memory.WithClock(clock.micros.Load))
+		store = memory.New(memory.Clock(clock.micros.Load))
 	}
 	limit, err := httplimit.New(store,
 		httplimit.Limit(httplimit.ByIP(), rule),

@@ -28,7 +28,7 @@ func main() {
 }
 
 func login(ctx context.Context, url, user string) error {
-	store, err := postgres.Open(ctx, url, postgres.WithTimeout(time.Second))
+	store, err := postgres.Open(ctx, url, postgres.Timeout(time.Second))
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func run(url, address string) error {
 	}
 	defer db.Close()
 	// A report takes seconds, so that a busy database may take one for a permit.
-	store, err := postgres.Open(ctx, url, postgres.WithTimeout(time.Second))
+	store, err := postgres.Open(ctx, url, postgres.Timeout(time.Second))
 	if err != nil {
 		return err
 	}

@@ -157,8 +157,8 @@ func costs(t *testing.T, mk Maker) {
 
 func lists(t *testing.T, mk Maker) {
 	set, err := policy.New([]policy.Rule{{Limits: one("client"), Per: []policy.Part{{Entry: "ip", Bits6: 64}}}},
-		policy.WithDenied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("x-kind", "bad")}}),
-		policy.WithAllowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("x-kind", "good")}}))
+		policy.Denied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("x-kind", "bad")}}),
+		policy.Allowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("x-kind", "good")}}))
 	if err != nil {
 		t.Fatal(err)
 	}

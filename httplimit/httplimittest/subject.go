@@ -37,7 +37,7 @@ func newSubject(t *testing.T, mk Maker, opts ...httplimit.Option) *subject {
 	t.Helper()
 	c := new(clock)
 	c.micros.Store(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
-	s := newSubjectOn(t, mk, memory.New(memory.WithClock(c.micros.Load)), opts...)
+	s := newSubjectOn(t, mk, memory.New(memory.Clock(c.micros.Load)), opts...)
 	s.clock = c
 	return s
 }

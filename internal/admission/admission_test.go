@@ -68,7 +68,7 @@ func limit(key Key[string], name string, l headgate.Limit) Group[string] {
 func stopped() (*memory.Store, *atomic.Int64) {
 	clock := new(atomic.Int64)
 	clock.Store(1_763_712_000_000_000)
-	return memory.New(memory.WithClock(clock.Load)), clock
+	return memory.New(memory.Clock(clock.Load)), clock
 }
 
 // storeFunc is a store made of a function.
@@ -91,8 +91,8 @@ func TestOutcomes(t *testing.T) {
 	lists, err := policy.New([]policy.Rule{
 		{Limits: headgate.MustRule("closed", headgate.PerHour(4)), OnError: headgate.OnErrorDeny, Match: []policy.Condition{policy.Equal("word", "closed")}},
 		{Limits: headgate.MustRule("soft", headgate.PerHour(2)), Soft: 50, Match: []policy.Condition{policy.Equal("word", "soft")}},
-	}, policy.WithDenied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("word", "bad")}}),
-		policy.WithAllowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("word", "good")}}))
+	}, policy.Denied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("word", "bad")}}),
+		policy.Allowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("word", "good")}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,10 +129,10 @@ func (c *compiler[R]) compile(option string, bindings []Binding[R]) *policy.Set 
 	}
 	var options []policy.Option
 	if c.HashKey != nil {
-		options = append(options, policy.WithHashKey(c.HashKey))
+		options = append(options, policy.HashKey(c.HashKey))
 	}
 	if c.Rotates {
-		options = append(options, policy.WithOldHashKey(c.OldHashKey))
+		options = append(options, policy.OldHashKey(c.OldHashKey))
 	}
 	set, err := policy.New(rules, options...)
 	var mistaken *policy.Error

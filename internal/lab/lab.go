@@ -146,7 +146,7 @@ func run(i int, t Trace, requests []Request) (Lane, error) {
 		}
 	}
 	now := int64(begin)
-	store := memory.New(memory.WithClock(func() int64 { return now }), memory.WithMaxBytes(memory.MinMaxBytes))
+	store := memory.New(memory.Clock(func() int64 { return now }), memory.MaxBytes(memory.MinMaxBytes))
 	current := 0
 	ask := func(op headgate.Op, at time.Duration, cost int64) ([]headgate.Decision, error) {
 		now = begin + at.Microseconds()

@@ -180,7 +180,7 @@ func TestUntilMore(t *testing.T) {
 	for range 2000 {
 		var clock atomic.Int64
 		clock.Store(1_763_712_000_000_000)
-		store := memory.New(memory.WithClock(clock.Load))
+		store := memory.New(memory.Clock(clock.Load))
 		limit := headgate.Limit{
 			Algorithm: []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket}[rng.IntN(2)],
 			Count:     1 + rng.Int64N(1000),

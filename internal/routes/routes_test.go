@@ -40,8 +40,8 @@ func everywhere(t *testing.T) *policy.Set {
 		rule("other", policy.Equal("path", "/other")),
 		tariff, costs, override,
 	},
-		policy.WithDenied(policy.ListEntry{Name: "denied", Match: []policy.Condition{policy.Equal("route", "GET /denied/")}}),
-		policy.WithAllowed(policy.ListEntry{Name: "allowed", Match: []policy.Condition{policy.Equal("route", "GET /allowed")}}))
+		policy.Denied(policy.ListEntry{Name: "denied", Match: []policy.Condition{policy.Equal("route", "GET /denied/")}}),
+		policy.Allowed(policy.ListEntry{Name: "allowed", Match: []policy.Condition{policy.Equal("route", "GET /allowed")}}))
 }
 
 func TestOf(t *testing.T) {

@@ -80,7 +80,7 @@ type Rule struct {
 	// Hashed says that a secret is part of the key.
 	Hashed bool `json:"hashed,omitempty"`
 	// OldHashKey says that the key was made with the old hash key: see
-	// [policy.WithOldHashKey].
+	// [policy.OldHashKey].
 	OldHashKey bool `json:"old_hash_key,omitempty"`
 	// Cost is how many units the request is charged.
 	Cost int64 `json:"cost,omitempty"`

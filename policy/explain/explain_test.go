@@ -31,10 +31,10 @@ func explained(t testing.TB) *policy.Set {
 	direct := rule("direct", nil)
 	direct.Direct = true
 	return mustNew(t, []policy.Rule{api, closed, login, export, partly, direct}, atNoon(),
-		policy.WithHashKey(make([]byte, 32)),
-		policy.WithSubjects(policy.Subjects{Table: []policy.Subject{{Key: "k1", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}}}}),
-		policy.WithDenied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("user", "eve")}, Pos: policy.Position{File: "p.yml", Line: 9, Column: 3}}),
-		policy.WithAllowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("user", "ada")}}))
+		policy.HashKey(make([]byte, 32)),
+		policy.SubjectTable(policy.Subjects{Table: []policy.Subject{{Key: "k1", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}}}}),
+		policy.Denied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("user", "eve")}, Pos: policy.Position{File: "p.yml", Line: 9, Column: 3}}),
+		policy.Allowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("user", "ada")}}))
 }
 
 func TestExplain(t *testing.T) {
@@ -202,7 +202,7 @@ func TestObserve(t *testing.T) {
 func TestOldHashKey(t *testing.T) {
 	oldKey, newKey := []byte("an old key of 16"), []byte("a new key of 16 .")
 	s := mustNew(t, []policy.Rule{rule("client", nil, "api_key"), rule("pair", nil, "ip", "api_key"), rule("plain", nil, "ip")},
-		policy.WithHashKey(newKey), policy.WithOldHashKey(oldKey))
+		policy.HashKey(newKey), policy.OldHashKey(oldKey))
 	e := Request(s, facts("api_key=k1,ip=192.0.2.1"), 1)
 	if n := len(e.Checks()); n != 5 {
 		t.Errorf("explained are %d checks, want 5:\n%s", n, e.String())

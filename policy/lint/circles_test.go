@@ -56,7 +56,7 @@ func TestLintCircles(t *testing.T) {
 		if len(rules) == 0 {
 			rules = append(rules, policy.Rule{Limits: headgate.MustRule("all", headgate.PerMinute(9))})
 		}
-		s, err := policy.New(rules, policy.WithDenied(deny...))
+		s, err := policy.New(rules, policy.Denied(deny...))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -125,7 +125,7 @@ func TestLintUnreachable(t *testing.T) {
 		{ruleOf("r", []policy.Condition{networks("203.0.112.0/23")}, "user"), ""},
 		{ruleOf("r", []policy.Condition{policy.Equal("ip", "203.0.113.7")}), ""},
 	} {
-		s := mustNew(t, []policy.Rule{c.rule}, atNoon(), policy.WithDenied(deny...), policy.WithAllowed(allow...))
+		s := mustNew(t, []policy.Rule{c.rule}, atNoon(), policy.Denied(deny...), policy.Allowed(allow...))
 		if got := strings.Join(lintedWith(s, Unreachable), "\n"); got != c.want {
 			t.Errorf("%+v:\ngot  %s\nwant %s", c.rule.Match, got, c.want)
 		}
@@ -185,7 +185,7 @@ func TestLintTariffs(t *testing.T) {
 		tariff("some", []policy.Condition{policy.Equal("tier", "pro")}, false, "pro", "max"),
 		tariff("more", []policy.Condition{policy.Equal("tier", "pro", "free")}, false, "pro"),
 		tariff("others", nil, true),
-	}, policy.WithSubjects(policy.Subjects{
+	}, policy.SubjectTable(policy.Subjects{
 		Table: []policy.Subject{
 			{Key: policy.HashMark + "AAAAAAAAAAAAAAAAAAAAAA", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}},
 			{Key: "k2", Entries: []policy.Entry{{Name: "tier", Value: "fre"}, {Name: "tenant", Value: "x"}}, Pos: policy.Position{File: "s.yml", Line: 2, Column: 1}},
@@ -227,7 +227,7 @@ func TestLintManyTiers(t *testing.T) {
 	rules := []policy.Rule{ruleOf("tiers", nil), ruleOf("plans", nil)}
 	rules[0].Limits, rules[0].Tariff = nil, &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "t0", Limits: per("tiers", 1)}}, Other: per("tiers", 2)}
 	rules[1].Limits, rules[1].Tariff = nil, &policy.Tariff{Entry: "plan", Tiers: []policy.Tier{{Value: "some", Limits: per("plans", 1)}}, Other: per("plans", 2)}
-	got := lintedWith(mustNew(t, rules, policy.WithSubjects(table)), UnknownTier)
+	got := lintedWith(mustNew(t, rules, policy.SubjectTable(table)), UnknownTier)
 	want := map[int]string{
 		0:                   `s.csv:2:1: HG010: the table of subjects has the plan "none", which no rule has limits for; there are "some"`,
 		1:                   `s.csv:3:1: HG010: the table of subjects has the tier "t1", which no rule has limits for; there are "t0"`,
@@ -252,8 +252,8 @@ func TestLintEndedAndForged(t *testing.T) {
 	keys.Limits, keys.Tariff = nil, &policy.Tariff{Entry: "api_key", Tiers: []policy.Tier{{Value: "k1", Limits: per("keys", 5)}}, Other: per("keys", 1)}
 	keys.Costs = &policy.Costs{Entry: "token", Values: map[string]int64{"t": 40}, Other: 1}
 	s := mustNew(t, []policy.Rule{r, keys}, atNoon(),
-		policy.WithDenied(policy.ListEntry{Name: "old", Match: []policy.Condition{policy.Equal("api_key", "k1")}, Until: noon.Add(-time.Minute)}),
-		policy.WithAllowed(policy.ListEntry{Name: "office", Match: []policy.Condition{policy.Equal("X-Forwarded-For", "192.0.2.1")}}))
+		policy.Denied(policy.ListEntry{Name: "old", Match: []policy.Condition{policy.Equal("api_key", "k1")}, Until: noon.Add(-time.Minute)}),
+		policy.Allowed(policy.ListEntry{Name: "office", Match: []policy.Condition{policy.Equal("X-Forwarded-For", "192.0.2.1")}}))
 	for code, want := range map[string][]string{
 		Ended: {
 			`the entry "old" of the deny list has ended at 2026-07-01 11:59 UTC; take it out`,
@@ -288,7 +288,7 @@ func TestIgnore(t *testing.T) {
 	route := func(r string) []policy.Condition { return []policy.Condition{policy.Equal("route", r)} }
 	quiet, loud := ruleOf("quiet", route("q"), "user"), ruleOf("loud", route("l"), "tenant")
 	quiet.Ignore = []policy.Ignore{{Code: Uncaught, Reason: "internal"}, {Code: NeverBinds, Reason: "of old"}}
-	s := mustNew(t, []policy.Rule{quiet, loud, ruleOf("ip", route("i"), "ip")}, policy.WithIgnored(policy.Ignore{Code: Forgeable, Reason: "no IPv6 here"}, policy.Ignore{Code: Twice, Reason: "no more"}))
+	s := mustNew(t, []policy.Rule{quiet, loud, ruleOf("ip", route("i"), "ip")}, policy.Ignored(policy.Ignore{Code: Forgeable, Reason: "no IPv6 here"}, policy.Ignore{Code: Twice, Reason: "no more"}))
 	all, left := map[string]string{}, []string{}
 	for _, w := range All(s) {
 		all[w.Code+" "+w.Rule] = w.Ignored

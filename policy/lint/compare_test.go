@@ -319,9 +319,9 @@ func TestLintOfManyRules(t *testing.T) {
 	}
 	deny[n/2] = policy.ListEntry{Name: "many", Match: []policy.Condition{policy.Prefix("path", paths...)}}
 	for _, limited := range []string{"deny", "allow"} {
-		option := policy.WithDenied(deny...)
+		option := policy.Denied(deny...)
 		if limited == "allow" {
-			option = policy.WithAllowed(deny...)
+			option = policy.Allowed(deny...)
 		}
 		s := mustNew(t, rules, option)
 		if allocs := testing.AllocsPerRun(1, func() { All(s) }); allocs > 100*n {

@@ -28,11 +28,11 @@ func TestLintMisspelt(t *testing.T) {
 		{"one of several", tenants(2, ruleOf("r", nil, "tennant")), nil, [][3]string{{"r", "tennant", "tenant"}}},
 		{"one of two", tenants(1, ruleOf("r", nil, "tennant")), nil, nil},
 		{"two of four", tenants(2, ruleOf("r", []policy.Condition{policy.Present("tennant")}, "tennant")), nil, nil},
-		{"declared", tenants(2, ruleOf("r", nil, "apikey")), []policy.Option{policy.WithEntries("tenant", "apikey")}, nil},
-		{"a column of the table", []policy.Rule{ruleOf("r", nil, "countri")}, []policy.Option{policy.WithSubjects(tiers)}, nil},
-		{"nearly a column of the table", []policy.Rule{ruleOf("r", nil, "conutry")}, []policy.Option{policy.WithSubjects(tiers)}, [][3]string{{"r", "conutry", "country"}}},
-		{"in a list", nil, []policy.Option{policy.WithDenied(policy.ListEntry{Name: "x", Match: []policy.Condition{policy.Equal("IP", "192.0.2.1")}})}, [][3]string{{"", "IP", "ip"}}},
-		{"what clients are looked up by", nil, []policy.Option{policy.WithSubjects(policy.Subjects{By: "apikey", Table: tiers.Table})}, [][3]string{{"", "apikey", "api_key"}}},
+		{"declared", tenants(2, ruleOf("r", nil, "apikey")), []policy.Option{policy.Entries("tenant", "apikey")}, nil},
+		{"a column of the table", []policy.Rule{ruleOf("r", nil, "countri")}, []policy.Option{policy.SubjectTable(tiers)}, nil},
+		{"nearly a column of the table", []policy.Rule{ruleOf("r", nil, "conutry")}, []policy.Option{policy.SubjectTable(tiers)}, [][3]string{{"r", "conutry", "country"}}},
+		{"in a list", nil, []policy.Option{policy.Denied(policy.ListEntry{Name: "x", Match: []policy.Condition{policy.Equal("IP", "192.0.2.1")}})}, [][3]string{{"", "IP", "ip"}}},
+		{"what clients are looked up by", nil, []policy.Option{policy.SubjectTable(policy.Subjects{By: "apikey", Table: tiers.Table})}, [][3]string{{"", "apikey", "api_key"}}},
 	} {
 		var got [][3]string
 		for _, w := range Warnings(mustNew(t, c.rules, c.opts...)) {

@@ -38,4 +38,4 @@ func per(name string, count int64) *headgate.Rule {
 // noon is the time on the clock of these tests.
 var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-func atNoon() policy.Option { return policy.WithClock(func() time.Time { return noon }) }
+func atNoon() policy.Option { return policy.Clock(func() time.Time { return noon }) }

@@ -202,7 +202,7 @@ func TestLintText(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for _, w := range Warnings(mustNew(t, s, policy.WithHashKey(make([]byte, 16)))) {
+	for _, w := range Warnings(mustNew(t, s, policy.HashKey(make([]byte, 16)))) {
 		if w.Code == PlainHash {
 			t.Errorf("with a hash key: %v", w)
 		}

@@ -109,7 +109,7 @@ func TestNames(t *testing.T) {
 		{Key: "token", Value: "hunter2", Limit: limit(1)},
 		{Key: "token", Value: "hunter*", Limit: limit(1)},
 		{Key: "token", Value: "*", Limit: limit(1)},
-	}, policy.WithHashKey([]byte(strings.Repeat("k", 16))))
+	}, policy.HashKey([]byte(strings.Repeat("k", 16))))
 	names := make(map[string]bool)
 	for _, r := range set.Rules() {
 		names[r.Name] = true
@@ -154,7 +154,7 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("the error lacks %q: %s", want, text)
 		}
 	}
-	if _, _, err := nested.New(nil, policy.WithHashKey([]byte("short"))); err == nil {
+	if _, _, err := nested.New(nil, policy.HashKey([]byte("short"))); err == nil {
 		t.Error("a hash key that is too short is no error")
 	}
 }
@@ -247,7 +247,7 @@ func TestRulesSayTheSame(t *testing.T) {
 				t.Fatalf("lost: %v", lost)
 			}
 		}
-		set, err := policy.New(facts.Rules, policy.WithAllowed(facts.Allow...), policy.WithDenied(facts.Deny...))
+		set, err := policy.New(facts.Rules, policy.Allowed(facts.Allow...), policy.Denied(facts.Deny...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,7 +409,7 @@ func TestWhatRulesCannotSay(t *testing.T) {
 	if facts.Rules[1].Mode != policy.ModeQuota {
 		t.Errorf("the mode is %v", facts.Rules[1].Mode)
 	}
-	if _, err := policy.New(facts.Rules, policy.WithAllowed(facts.Allow...), policy.WithDenied(facts.Deny...)); err != nil {
+	if _, err := policy.New(facts.Rules, policy.Allowed(facts.Allow...), policy.Denied(facts.Deny...)); err != nil {
 		t.Error(err)
 	}
 }

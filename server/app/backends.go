@@ -41,21 +41,21 @@ func backends() []backend {
 			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
 			redis.CheckURL, redis.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
-				return redis.Open(ctx, url, timed(o, redis.WithTimeout, redis.WithPart(o.part), redis.WithObserver(o.observer))...)
+				return redis.Open(ctx, url, timed(o, redis.Timeout, redis.Part(o.part), redis.Observe(o.observer))...)
 			},
 		},
 		{
 			[]string{"postgres", "postgresql"},
 			postgres.CheckURL, postgres.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
-				return postgres.Open(ctx, url, timed(o, postgres.WithTimeout, postgres.WithPart(o.part))...)
+				return postgres.Open(ctx, url, timed(o, postgres.Timeout, postgres.Part(o.part))...)
 			},
 		},
 		{
 			[]string{"memcached"},
 			memcached.CheckURL, memcached.DescribeURL,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
-				return memcached.Open(ctx, url, timed(o, memcached.WithTimeout, memcached.WithPart(o.part))...)
+				return memcached.Open(ctx, url, timed(o, memcached.Timeout, memcached.Part(o.part))...)
 			},
 		},
 	}

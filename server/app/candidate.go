@@ -80,7 +80,7 @@ func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Option
 			most = s.MemoryMiB << 20
 		}
 		options.Clock = new(candidate.Clock)
-		store := memory.New(memory.WithMaxBytes(most/candidateShare), memory.WithClock(options.Clock.Now))
+		store := memory.New(memory.MaxBytes(most/candidateShare), memory.Clock(options.Clock.Now))
 		t.store, t.counters = store, store.String()
 		t.crowded = func() uint64 { return store.Stats().Shared }
 		return nil

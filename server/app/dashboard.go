@@ -19,7 +19,7 @@ const loginBytes = 32 << 20
 // openDashboard makes the dashboard.
 func (a *App) openDashboard() {
 	s := &a.settings
-	logins := headgate.New(memory.New(memory.WithMaxBytes(loginBytes)), headgate.MustRule("dashboard.login", headgate.PerMinute(5), headgate.Sliding(30, time.Hour)))
+	logins := headgate.New(memory.New(memory.MaxBytes(loginBytes)), headgate.MustRule("dashboard.login", headgate.PerMinute(5), headgate.Sliding(30, time.Hour)))
 	a.dashboard = dashboard.New(dashboard.Options{
 		API: a.answers, Token: s.AdminToken, Logins: logins, Hosts: s.DashboardHosts, Secure: a.certificates != nil, Audit: &a.audit, Logger: s.Logger,
 	})

@@ -59,7 +59,7 @@ func Examine(ctx context.Context, url string) (*Examination, error) {
 	if !strings.HasPrefix(url, "redis") {
 		return nil, &SettingsError{[]string{"store: only Redis and Valkey can be examined"}}
 	}
-	store, err := redis.Open(ctx, url, redis.WithTimeout(examineTimeout))
+	store, err := redis.Open(ctx, url, redis.Timeout(examineTimeout))
 	var invalid *headgate.InvalidError
 	switch {
 	case errors.As(err, &invalid):

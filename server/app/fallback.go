@@ -32,7 +32,7 @@ func (a *App) newWithoutStore() (*withoutStore, error) {
 	otherwise, _ := parseOnError(s.OnStoreError) // Checked before.
 	var options []memory.Option
 	if s.MemoryMiB > 0 {
-		options = append(options, memory.WithMaxBytes(s.MemoryMiB<<20))
+		options = append(options, memory.MaxBytes(s.MemoryMiB<<20))
 	}
 	log := &storeLog{logger: s.Logger, otherwise: otherwise, rules: func() []policy.Rule { return a.Policy().Rules() }}
 	local := memory.New(options...)

@@ -16,7 +16,7 @@ import (
 // client asks the gRPC door.
 func (r *running) client(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Addr("grpc").String(), append([]client.Option{client.WithoutTLS(), client.WithTimeout(client.MaxTimeout)}, options...)...)
+	c, err := client.New(r.Addr("grpc").String(), append([]client.Option{client.Plaintext(), client.Timeout(client.MaxTimeout)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +59,12 @@ func TestGRPCAPI(t *testing.T) {
 func TestGRPCStore(t *testing.T) {
 	const token = "the-token-of-the-store"
 	r := start(t, Settings{GRPCListen: "127.0.0.1:0", GRPCStore: true, GRPCStoreToken: token})
-	for _, wrong := range []client.Option{client.WithoutStreams(), client.WithToken("another-token-altogether")} {
+	for _, wrong := range []client.Option{client.NoStreams(), client.Token("another-token-altogether")} {
 		if err := r.client(t, wrong).Store().Ping(t.Context()); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "token") {
 			t.Errorf("without the token: %v", err)
 		}
 	}
-	limiter := headgate.New(r.client(t, client.WithToken(token)).Store(), headgate.MustRule("my.own", headgate.Sliding(3, time.Hour)))
+	limiter := headgate.New(r.client(t, client.Token(token)).Store(), headgate.MustRule("my.own", headgate.Sliding(3, time.Hour)))
 	for want := int64(2); want >= -1; want-- {
 		d, err := limiter.Allow(t.Context(), "k")
 		if err != nil || d.Allowed != (want >= 0) || d.Remaining != max(want, 0) {
@@ -99,7 +99,7 @@ func TestGRPCStoreSettings(t *testing.T) {
 // that it charged, and its streams do not keep it from ending.
 func TestShutdownLosesNothing(t *testing.T) {
 	r := start(t, Settings{GRPCListen: "127.0.0.1:0", GRPCStore: true, DrainDelay: 50 * time.Millisecond})
-	c := r.client(t, client.WithStreamFrom(1))
+	c := r.client(t, client.StreamFrom(1))
 	rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1_000_000, Period: time.Hour, Align: headgate.AlignFirst})
 	var (
 		mu       sync.Mutex

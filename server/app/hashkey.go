@@ -13,17 +13,17 @@ const NoHashKey = "none"
 func (s *Settings) policyOptions() []policy.Option {
 	var options []policy.Option
 	if s.HashKey != "" {
-		options = append(options, policy.WithHashKey([]byte(s.HashKey)))
+		options = append(options, policy.HashKey([]byte(s.HashKey)))
 	}
 	switch s.OldHashKey {
 	case "":
 	case NoHashKey:
-		options = append(options, policy.WithOldHashKey(nil))
+		options = append(options, policy.OldHashKey(nil))
 	default:
-		options = append(options, policy.WithOldHashKey([]byte(s.OldHashKey)))
+		options = append(options, policy.OldHashKey([]byte(s.OldHashKey)))
 	}
 	if s.madeUpKey {
-		options = append(options, policy.WithUnkeyedHashes())
+		options = append(options, policy.UnkeyedHashes())
 	}
 	return options
 }

@@ -101,7 +101,7 @@ type Settings struct {
 	// Empty means that they are hashed without a key.
 	HashKey string
 	// OldHashKey is the hash key before, or NoHashKey, while it is being changed
-	// on one server after the other; see [policy.WithOldHashKey]. Empty otherwise.
+	// on one server after the other; see [policy.OldHashKey]. Empty otherwise.
 	OldHashKey string
 	// Dialect names the headers of denials with ?status=true. Empty means
 	// x-ratelimit.

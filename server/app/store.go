@@ -52,7 +52,7 @@ func openStore(ctx context.Context, settings Settings, observer redis.Observer) 
 	if s.Store == memoryStore {
 		var options []memory.Option
 		if s.MemoryMiB > 0 {
-			options = append(options, memory.WithMaxBytes(s.MemoryMiB<<20))
+			options = append(options, memory.MaxBytes(s.MemoryMiB<<20))
 		}
 		store := memory.New(options...)
 		return &Store{Store: store, name: store.String()}, nil

@@ -33,7 +33,7 @@ func newStage(t testing.TB, live, candidate *policy.Set, o Options) *stage {
 	o.Live, o.Policy = func() decide.Policy { return *s.live.Load() }, func() decide.Policy { return *s.candidate.Load() }
 	if o.Store == nil {
 		o.Clock = new(Clock)
-		o.Store = memory.New(memory.WithClock(o.Clock.Now))
+		o.Store = memory.New(memory.Clock(o.Clock.Now))
 	}
 	s.trial = New(o)
 	s.Decider = decide.Observe(&decide.Over{Rules: o.Live, Store: s.liveStore}, s.trial.Hooks())

@@ -94,7 +94,7 @@ func TestTogetherWithPeeks(t *testing.T) {
 	banned := policy.ListEntry{Name: "banned", Match: []policy.Condition{policy.Equal("user", "mallory")}}
 	rules := []policy.Rule{when("user", limits("user", 2, "user")), when("path", limits("path", 100, "path"))}
 	more := []policy.Rule{when("user", limits("user", 5, "user")), rules[1]}
-	s := newStage(t, set(t, rules, policy.WithDenied(banned)), set(t, more), Options{}).run()
+	s := newStage(t, set(t, rules, policy.Denied(banned)), set(t, more), Options{}).run()
 
 	s.parts(false, taking(1, "path=/"), taking(1, "user=mallory"))
 	r := s.want(0, 0, 0, 1)
@@ -240,7 +240,7 @@ func TestTogetherIsTheSame(t *testing.T) {
 	rules[1].Cost, rules[2].Replaces = 2, []string{"user"}
 	deny := policy.ListEntry{Name: "no", Match: []policy.Condition{policy.Equal("path", "/no")}}
 	allow := policy.ListEntry{Name: "yes", Match: []policy.Condition{policy.Equal("path", "/yes")}}
-	flat := decide.Policy{Set: set(t, rules, policy.WithDenied(deny), policy.WithAllowed(allow)), Version: 1}
+	flat := decide.Policy{Set: set(t, rules, policy.Denied(deny), policy.Allowed(allow)), Version: 1}
 	tree := nestedPolicy(t,
 		nested.Node{Key: "user", Limit: each, Nodes: []nested.Node{{Key: "path", Limit: perYear(3)}, {Key: "path", Value: "/no", Limit: perYear(0)}}},
 		nested.Node{Key: "path", Value: "/*", Share: true, Limit: shared})

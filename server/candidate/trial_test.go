@@ -70,7 +70,7 @@ func TestTiers(t *testing.T) {
 		return set(t, []policy.Rule{{
 			Name: "api", Per: []policy.Part{{Entry: "user"}},
 			Tariff: &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "free", Limits: perHour("api", free)}, {Value: "pro", Limits: perHour("api", pro)}}, Other: perHour("api", 1)},
-		}}, policy.WithSubjects(policy.Subjects{By: "user", Table: []policy.Subject{
+		}}, policy.SubjectTable(policy.Subjects{By: "user", Table: []policy.Subject{
 			{Key: "anna", Entries: []policy.Entry{{Name: "tier", Value: "free"}}},
 			{Key: "ben", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}},
 		}}))
@@ -90,11 +90,11 @@ func TestTiers(t *testing.T) {
 // hashes.
 func TestLists(t *testing.T) {
 	deny := func(name string, c ...policy.Condition) policy.Option {
-		return policy.WithDenied(policy.ListEntry{Name: name, Match: c})
+		return policy.Denied(policy.ListEntry{Name: name, Match: c})
 	}
 	rules := []policy.Rule{limits("all", 2)}
 	live := set(t, rules, deny("old", policy.Equal("api_key", "geheim")))
-	tried := set(t, rules, deny("new", policy.Prefix("ip", "192.0.2."), policy.Absent("user")), policy.WithAllowed(policy.ListEntry{Name: "staff", Match: []policy.Condition{policy.Equal("user", "staff")}}))
+	tried := set(t, rules, deny("new", policy.Prefix("ip", "192.0.2."), policy.Absent("user")), policy.Allowed(policy.ListEntry{Name: "staff", Match: []policy.Condition{policy.Equal("user", "staff")}}))
 	s := newStage(t, live, tried, Options{}).run()
 	s.takes(2, policy.Entry{Name: "ip", Value: "192.0.2.7"}, policy.Entry{Name: "method", Value: "GET"})
 	s.takes(1, policy.Entry{Name: "api_key", Value: "geheim"})

@@ -158,7 +158,7 @@ const maxHit = 100_000
 // try replays the advice on the logs that it comes from.
 func (k *adviseRequest) try(c *call, read *logs, a *advise.Advice) (*advise.Promise, error) {
 	clock := new(replay.Clock)
-	set, err := config.Parse("advice", []byte(a.YAML(nil, nil)), policy.WithClock(clock.Now))
+	set, err := config.Parse("advice", []byte(a.YAML(nil, nil)), policy.Clock(clock.Now))
 	if err != nil {
 		return nil, fmt.Errorf("headgate: the advice is no policy: %w", err)
 	}

@@ -192,11 +192,11 @@ func (k *replayRequest) load(clock *replay.Clock, expectations []replay.Expectat
 	if err != nil {
 		return nil, nil, err
 	}
-	if set, err = app.LoadPolicy(k.Config, key, old, policy.WithClock(clock.Now)); err != nil {
+	if set, err = app.LoadPolicy(k.Config, key, old, policy.Clock(clock.Now)); err != nil {
 		return nil, nil, err
 	}
 	if k.Against != "" {
-		if against, err = app.LoadPolicy(k.Against, key, old, policy.WithClock(clock.Now)); err != nil {
+		if against, err = app.LoadPolicy(k.Against, key, old, policy.Clock(clock.Now)); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -50,7 +50,7 @@ func (r remembers) Settle(ctx context.Context, made headgate.Reservation, _ []in
 func TestObserve(t *testing.T) {
 	limits := headgate.MustRule("api", headgate.PerSecond(1))
 	set, err := policy.New([]policy.Rule{{Limits: limits, Match: []policy.Condition{policy.Present("user")}}},
-		policy.WithDenied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Equal("user", "mallory")}}))
+		policy.Denied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Equal("user", "mallory")}}))
 	if err != nil {
 		t.Fatal(err)
 	}

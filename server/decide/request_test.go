@@ -23,7 +23,7 @@ func rules(t testing.TB) decide.Policy {
 	set, err := policy.New([]policy.Rule{
 		{Limits: headgate.MustRule("users", headgate.Per(10, time.Hour)), Per: []policy.Part{{Entry: "user"}}, Soft: 50},
 		{Limits: headgate.MustRule("job", headgate.Per(5, time.Hour)), Direct: true, Reservation: policy.Reservation{For: 7 * time.Second}},
-	}, policy.WithAllowed(staff), policy.WithDenied(out))
+	}, policy.Allowed(staff), policy.Denied(out))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ const epoch = 1_763_712_000_000_000
 // over decides by the rules, with a memory store whose clock stands.
 func over(t testing.TB) *decide.Over {
 	p := rules(t)
-	return &decide.Over{Rules: func() decide.Policy { return p }, Store: memory.New(memory.WithClock(func() int64 { return epoch }))}
+	return &decide.Over{Rules: func() decide.Policy { return p }, Store: memory.New(memory.Clock(func() int64 { return epoch }))}
 }
 
 func by(user string) decide.Request {

@@ -47,7 +47,7 @@ func newStage(t testing.TB, policy decide.Policy, options Options) *stage {
 	t.Helper()
 	s := &stage{}
 	s.micros.Store(atFullHour)
-	s.store = memory.New(memory.WithClock(s.micros.Load))
+	s.store = memory.New(memory.Clock(s.micros.Load))
 	s.policy.Store(&policy)
 	decider := &decide.Over{Rules: func() decide.Policy { return *s.policy.Load() }, Store: s}
 

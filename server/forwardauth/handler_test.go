@@ -150,7 +150,7 @@ func TestMisconfigured(t *testing.T) {
 // What clients do wrong is refused with a status that every proxy passes on.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	deny := policy.WithDenied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("path", "/wp-")}})
+	deny := policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("path", "/wp-")}})
 	items := rule(perHour("items", 9), "api_key")
 	items.Match = []policy.Condition{policy.Equal("route", "GET /items/{id}")}
 	for _, tt := range []struct {

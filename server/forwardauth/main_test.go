@@ -37,7 +37,7 @@ type asked struct {
 
 func newAsked(t testing.TB, rules []policy.Rule, opts ...policy.Option) *asked {
 	t.Helper()
-	set, err := policy.New(rules, append(opts, policy.WithHashKey([]byte("0123456789abcdef")))...)
+	set, err := policy.New(rules, append(opts, policy.HashKey([]byte("0123456789abcdef")))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func newAsked(t testing.TB, rules []policy.Rule, opts ...policy.Option) *asked {
 	a.clock.Store(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 	a.Over = decide.Over{
 		Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} },
-		Store: memory.New(memory.WithClock(a.clock.Load)),
+		Store: memory.New(memory.Clock(a.clock.Load)),
 	}
 	return a
 }

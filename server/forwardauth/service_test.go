@@ -247,7 +247,7 @@ func TestCheckRefusals(t *testing.T) {
 	} {
 		items := rule(perHour("items", 9), "ip", "api_key")
 		items.Match = []policy.Condition{policy.Equal("route", "GET /items/{id}")}
-		a := newAsked(t, []policy.Rule{items}, policy.WithDenied(policy.ListEntry{Name: "banned", Match: []policy.Condition{policy.Equal("api_key", "banned")}}))
+		a := newAsked(t, []policy.Rule{items}, policy.Denied(policy.ListEntry{Name: "banned", Match: []policy.Condition{policy.Equal("api_key", "banned")}}))
 		code, answer, err := check(t, serveChecks(t, a, Options{}), tt.parameters, tt.request)
 		if body := answer.GetDeniedResponse().GetBody(); code != tt.code || !strings.Contains(body, tt.want) {
 			t.Errorf("%s: %d %s %v, want %d and %q", tt.name, code, body, err, tt.code, tt.want)

@@ -21,7 +21,7 @@ func newBusy(all []Concurrency, hashKey []byte, problems *headgate.Problems) *po
 			Name: c.Name, Match: c.Match, Per: c.Per, InProgress: &policy.InProgress{Limit: int64(c.Limit)},
 		})
 	}
-	set, err := policy.New(rules, policy.WithHashKey(hashKey))
+	set, err := policy.New(rules, policy.HashKey(hashKey))
 	if mistaken, ok := errors.AsType[*policy.Error](err); ok {
 		for _, m := range mistaken.Mistakes {
 			problems.Add("concurrency", "concurrency %q: %s", m.Rule, m.Text)

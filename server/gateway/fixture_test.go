@@ -44,7 +44,7 @@ func decider(t testing.TB, rules []policy.Rule, opts ...policy.Option) *decide.O
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New(memory.WithClock(stopped))}
+	return &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New(memory.Clock(stopped))}
 }
 
 // failing is a store that does not answer.

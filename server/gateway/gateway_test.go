@@ -43,7 +43,7 @@ func TestAdmitsAndDenies(t *testing.T) {
 	a.wants(t, 429, "X-RateLimit-Remaining: 0", "Retry-After: 1800", "Content-Type: application/problem+json", "Cache-Control: no-store")
 
 	// The middleware gives the same answer.
-	limit, err := httplimit.New(memory.New(memory.WithClock(stopped)), httplimit.Policy(decider(t, []policy.Rule{perKey(2)}).Rules().Set))
+	limit, err := httplimit.New(memory.New(memory.Clock(stopped)), httplimit.Policy(decider(t, []policy.Rule{perKey(2)}).Rules().Set))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +107,8 @@ func TestDialect(t *testing.T) {
 func TestLists(t *testing.T) {
 	t.Parallel()
 	d := decider(t, []policy.Rule{perKey(1)},
-		policy.WithDenied(policy.ListEntry{Name: "stolen", Match: []policy.Condition{policy.Equal("api_key", "geheim")}}),
-		policy.WithAllowed(policy.ListEntry{Name: "monitoring", Match: []policy.Condition{policy.Equal("path", "/health")}}))
+		policy.Denied(policy.ListEntry{Name: "stolen", Match: []policy.Condition{policy.Equal("api_key", "geheim")}}),
+		policy.Allowed(policy.ListEntry{Name: "monitoring", Match: []policy.Condition{policy.Equal("path", "/health")}}))
 	o := to(upstream(t, hello).URL)
 	o.AccessLog = true
 	g := serveGateway(t, d, o)

@@ -103,7 +103,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 func TestRulesAreNotSpelledAround(t *testing.T) {
 	t.Parallel()
 	closed := func(name string, c policy.Condition) policy.Option {
-		return policy.WithDenied(policy.ListEntry{Name: name, Match: []policy.Condition{c}})
+		return policy.Denied(policy.ListEntry{Name: name, Match: []policy.Condition{c}})
 	}
 	paths := serveGateway(t, decider(t, nil, closed("paths", policy.Prefix("path", "/admin"))), to(upstream(t, hello).URL))
 	top := serveGateway(t, decider(t, nil, closed("top", policy.Equal("path", "/"))), to(upstream(t, hello).URL))

@@ -150,7 +150,7 @@ func TestEntriesThatTheTableAdds(t *testing.T) {
 	t.Parallel()
 	rule := perKey(1)
 	rule.Match = []policy.Condition{policy.Equal("tier", "free")}
-	d := decider(t, []policy.Rule{rule}, policy.WithSubjects(policy.Subjects{Table: []policy.Subject{{Key: "k", Entries: []policy.Entry{{Name: "tier", Value: "free"}}}}}))
+	d := decider(t, []policy.Rule{rule}, policy.SubjectTable(policy.Subjects{Table: []policy.Subject{{Key: "k", Entries: []policy.Entry{{Name: "tier", Value: "free"}}}}}))
 	g := serveGateway(t, d, to(upstream(t, hello).URL))
 	get(t, client(t), g.url+"/", "X-API-Key: k").wants(t, 200, "X-RateLimit-Limit: 1")
 	if strings.Contains(g.log.String(), "no request will have") {

@@ -50,7 +50,7 @@ func newSettleFixture(t *testing.T, h http.HandlerFunc, change func(rules []poli
 	}
 	f := &settleFixture{d: decider(t, rules), now: new(atomic.Int64)}
 	f.now.Store(time.Now().UnixMicro())
-	f.d.Store = memory.New(memory.WithClock(f.now.Load))
+	f.d.Store = memory.New(memory.Clock(f.now.Load))
 	f.fixture = serveGateway(t, f.d, o)
 	return f
 }

@@ -42,7 +42,7 @@ func rules(t testing.TB) *policy.Set {
 			ChargeOn: policy.Statuses{{First: 401, Last: 401}}, Reservation: policy.Reservation{For: 7 * time.Second},
 		},
 		{Limits: headgate.MustRule("watched", headgate.Per(1, time.Hour)), Direct: true, Mode: policy.ModeShadow},
-	}, policy.WithDenied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
+	}, policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ type backend struct {
 }
 
 func newBackend(t testing.TB) *backend {
-	return &backend{Ledger: memory.New(memory.WithClock(func() int64 { return epoch })), set: rules(t)}
+	return &backend{Ledger: memory.New(memory.Clock(func() int64 { return epoch })), set: rules(t)}
 }
 
 func (b *backend) Policy() decide.Policy {

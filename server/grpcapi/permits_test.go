@@ -67,8 +67,8 @@ func newPermitServer(t *testing.T) *permitServer {
 
 func (s *permitServer) dial(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()
-	options = append(options, client.WithoutTLS(), client.WithTimeout(10*time.Second),
-		client.WithDialOptions(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.listener.DialContext(ctx) })))
+	options = append(options, client.Plaintext(), client.Timeout(10*time.Second),
+		client.DialOptions(grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.listener.DialContext(ctx) })))
 	c, err := client.New("passthrough:///test", options...)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestPermitCalls(t *testing.T) {
 	if l, err := reports.Renew(t.Context(), "k", "a", first.Lease.Epoch, time.Second); err != nil || l.Epoch != first.Lease.Epoch || l.TTL != time.Second || l.Remaining > time.Second {
 		t.Errorf("renewed: %+v, %v", l, err)
 	}
-	admin := s.dial(t, client.WithToken(permitToken)).Permits("report")
+	admin := s.dial(t, client.Token(permitToken)).Permits("report")
 	if held, err := admin.Holders(t.Context(), "k"); err != nil || len(held.Leases) != 1 || held.Leases[0].Holder != "a" || len(held.Waiting) != 1 || held.Waiting[0].Holder != "b" || held.Waiting[0].Cost != 2 {
 		t.Errorf("holders: %+v, %v", held, err)
 	}
@@ -139,7 +139,7 @@ func TestPermitCalls(t *testing.T) {
 		{"not UTF-8", func() error { _, err := reports.Release(t.Context(), "k\xff", "a", 0); return err }, headgate.ErrInvalid},
 		{"holders without the token", func() error { _, err := reports.Holders(t.Context(), "k"); return err }, headgate.ErrUnavailable},
 		{"revoke with another token", func() error {
-			_, err := s.dial(t, client.WithToken("geheim")).Permits("report").Revoke(t.Context(), "k", "a")
+			_, err := s.dial(t, client.Token("geheim")).Permits("report").Revoke(t.Context(), "k", "a")
 			return err
 		}, headgate.ErrUnavailable},
 	} {
@@ -259,7 +259,7 @@ func TestPermitGate(t *testing.T) {
 		if err != nil || len(listed.Leases) != 2 {
 			t.Fatal(listed, err)
 		}
-		admin := s.dial(t, client.WithToken(permitToken)).Permits("report")
+		admin := s.dial(t, client.Token(permitToken)).Permits("report")
 		if revoked, err := admin.Revoke(t.Context(), "k", listed.Leases[0].Holder); !revoked || err != nil {
 			t.Fatal(revoked, err)
 		}

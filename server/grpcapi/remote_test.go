@@ -47,7 +47,7 @@ func serveAll(t testing.TB, store headgate.Store, o Options) string {
 
 func dial(t testing.TB, addr string, options ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New("passthrough:///"+addr, append([]client.Option{client.WithoutTLS(), client.WithTimeout(30 * time.Second)}, options...)...)
+	c, err := client.New("passthrough:///"+addr, append([]client.Option{client.Plaintext(), client.Timeout(30 * time.Second)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,9 +71,9 @@ var ways = map[string]struct {
 	client client.Option
 	server Options
 }{
-	"calls":                  {client.WithoutStreams(), Options{}},
-	"a stream, in turn":      {client.WithStreamFrom(1), Options{}},
-	"a stream, side by side": {client.WithStreamFrom(1), Options{SideBySide: true}},
+	"calls":                  {client.NoStreams(), Options{}},
+	"a stream, in turn":      {client.StreamFrom(1), Options{}},
+	"a stream, side by side": {client.StreamFrom(1), Options{SideBySide: true}},
 }
 
 // eachPath runs a test for each of the ways: under the race detector, which makes
@@ -86,7 +86,7 @@ func eachPath(t *testing.T, run func(t *testing.T, mk storetest.Maker)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, func(t testing.TB, clock func() int64) headgate.Store {
-				return dial(t, serveAll(t, memory.New(memory.WithClock(clock)), way.server), way.client).Store()
+				return dial(t, serveAll(t, memory.New(memory.Clock(clock)), way.server), way.client).Store()
 			})
 		})
 	}

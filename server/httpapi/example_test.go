@@ -19,7 +19,7 @@ func Example() {
 		return
 	}
 	// The clock stands still, so that the answer is the same each time.
-	store := memory.New(memory.WithClock(func() int64 { return 1_700_000_000_000_000 }))
+	store := memory.New(memory.Clock(func() int64 { return 1_700_000_000_000_000 }))
 	handler := httpapi.New(over(set, store), httpapi.Options{})
 
 	for range 2 {

@@ -80,9 +80,9 @@ func TestExplainDocument(t *testing.T) {
 		{Limits: headgate.MustRule("sized", headgate.PerSecond(1)), Match: []policy.Condition{policy.Present("x")}, Costs: &policy.Costs{Entry: "x", Per: 1}},
 		{Limits: headgate.MustRule("named", headgate.PerSecond(1)), Direct: true},
 	},
-		policy.WithSubjects(policy.Subjects{By: "user", Table: []policy.Subject{{Key: "anna", Entries: []policy.Entry{{Name: "tier", Value: "free"}}}}}),
-		policy.WithDenied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("ip", "198.51.100.1")}, Pos: pos}),
-		policy.WithAllowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("ip", "192.0.2.1")}}),
+		policy.SubjectTable(policy.Subjects{By: "user", Table: []policy.Subject{{Key: "anna", Entries: []policy.Entry{{Name: "tier", Value: "free"}}}}}),
+		policy.Denied(policy.ListEntry{Name: "bad", Match: []policy.Condition{policy.Equal("ip", "198.51.100.1")}, Pos: pos}),
+		policy.Allowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("ip", "192.0.2.1")}}),
 	)
 	if err != nil {
 		t.Fatal(err)

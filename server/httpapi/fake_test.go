@@ -33,7 +33,7 @@ func samplePolicy(t testing.TB) *policy.Set {
 			Cost:   3,
 		},
 		{Limits: headgate.MustRule(`direct"é`, headgate.PerSecond(2)), Direct: true},
-	}, policy.WithDenied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
+	}, policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
 	if err != nil {
 		t.Fatal(err)
 	}

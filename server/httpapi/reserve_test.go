@@ -24,7 +24,7 @@ func TestReserveAndSettle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := New(over(inMemory{memory.New(memory.WithClock(clock.Now)), set}), Options{})
+	h := New(over(inMemory{memory.New(memory.Clock(clock.Now)), set}), Options{})
 	type answer struct {
 		Allowed     bool
 		Decisions   []struct{ Remaining int64 }

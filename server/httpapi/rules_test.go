@@ -40,10 +40,10 @@ func TestRules(t *testing.T) {
 			Limits: headgate.MustRule("bytes", headgate.PerMinute(60)), Mode: policy.ModeShadow,
 			Costs: &policy.Costs{Entry: "bytes", Per: 1024, Max: 10}, ChargeOn: policy.Statuses{{First: 401, Last: 401}},
 		},
-	}, policy.WithDenied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Hashed("token", strings.Repeat("A", 22))}, Until: until, Replaces: []string{"bytes"}, Pos: pos}),
-		policy.WithAllowed(policy.ListEntry{Name: "in", Match: []policy.Condition{policy.Absent("user")}}),
-		policy.WithSubjects(policy.Subjects{Table: []policy.Subject{{Key: "geheim-6", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}}}, Other: []policy.Entry{{Name: "tier", Value: "free"}}, File: "clients.csv"}),
-		policy.WithIgnored(policy.Ignore{Code: "HG012", Reason: "another test"}))
+	}, policy.Denied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Hashed("token", strings.Repeat("A", 22))}, Until: until, Replaces: []string{"bytes"}, Pos: pos}),
+		policy.Allowed(policy.ListEntry{Name: "in", Match: []policy.Condition{policy.Absent("user")}}),
+		policy.SubjectTable(policy.Subjects{Table: []policy.Subject{{Key: "geheim-6", Entries: []policy.Entry{{Name: "tier", Value: "pro"}}}}, Other: []policy.Entry{{Name: "tier", Value: "free"}}, File: "clients.csv"}),
+		policy.Ignored(policy.Ignore{Code: "HG012", Reason: "another test"}))
 	if err != nil {
 		t.Fatal(err)
 	}

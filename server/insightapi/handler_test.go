@@ -222,7 +222,7 @@ func TestFrees(t *testing.T) {
 	t.Parallel()
 	var now atomic.Int64
 	now.Store(1_800_000_000_000_000)
-	store := memory.New(memory.WithClock(now.Load))
+	store := memory.New(memory.Clock(now.Load))
 	user := []policy.Part{{Entry: "user"}}
 	var rules []policy.Rule
 	for name, limits := range map[string][]headgate.Limit{

@@ -213,7 +213,7 @@ func TestAnswersAreApart(t *testing.T) {
 	for _, sideBySide := range []bool{false, true} {
 		options := Options{SideBySide: sideBySide}
 		clock := newClock()
-		_, addr := start(t, over(samplePolicy(t), memory.New(memory.WithClock(clock.micros.Load))), options)
+		_, addr := start(t, over(samplePolicy(t), memory.New(memory.Clock(clock.micros.Load))), options)
 		together, _ := startSample(t, options)
 		var all strings.Builder
 		for _, line := range commands {

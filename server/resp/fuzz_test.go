@@ -33,7 +33,7 @@ func FuzzAnswers(f *testing.F) {
 		f.Add("HELLO 3\r\n"+wireLine(line)+line+"\n", 3)
 	}
 	var deciders []decide.Decider
-	for _, store := range []headgate.Store{memory.New(memory.WithMaxBytes(memory.MinMaxBytes)), broken{headgate.ErrUnavailable}} {
+	for _, store := range []headgate.Store{memory.New(memory.MaxBytes(memory.MinMaxBytes)), broken{headgate.ErrUnavailable}} {
 		deciders = append(deciders, over(samplePolicy(f), store))
 	}
 	f.Fuzz(func(t *testing.T, text string, at int) {

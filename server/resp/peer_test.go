@@ -39,7 +39,7 @@ func samplePolicy(t testing.TB, more ...policy.Rule) *policy.Set {
 			ChargeOn: policy.Statuses{{First: 401, Last: 401}}, Reservation: policy.Reservation{For: 5 * time.Second},
 		},
 		{Limits: headgate.MustRule("words", headgate.PerMinute(100)), Per: []policy.Part{{Entry: "id"}}},
-	}, more...), policy.WithDenied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
+	}, more...), policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func start(t testing.TB, d decide.Decider, o Options) (*Server, string) {
 func startSample(t testing.TB, o Options) (*client, *clock) {
 	t.Helper()
 	c := newClock()
-	_, addr := start(t, over(samplePolicy(t), memory.New(memory.WithClock(c.micros.Load))), o)
+	_, addr := start(t, over(samplePolicy(t), memory.New(memory.Clock(c.micros.Load))), o)
 	return dial(t, addr), c
 }
 

@@ -27,7 +27,7 @@ func startPermits(t *testing.T) (*client, *clock) {
 	shadow.Mode = policy.ModeShadow
 	set := samplePolicy(t, in("report", 1), in("pair", 2), shadow)
 	c := newClock()
-	kept := memory.New(memory.WithClock(c.micros.Load))
+	kept := memory.New(memory.Clock(c.micros.Load))
 	d := over(set, kept)
 	_, addr := start(t, d, Options{Permits: &decide.Permits{Rules: d.Policy, Store: kept}})
 	return dial(t, addr), c

@@ -13,7 +13,7 @@ const manyKeys = 128
 
 func newLedger(t testing.TB, f *fake, options ...cas.Option) *cas.Ledger {
 	t.Helper()
-	l, err := cas.NewLedger(f, append([]cas.Option{cas.WithTimeout(30 * time.Second)}, options...)...)
+	l, err := cas.NewLedger(f, append([]cas.Option{cas.Timeout(30 * time.Second)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func newLedger(t testing.TB, f *fake, options ...cas.Option) *cas.Ledger {
 }
 
 func maker(t testing.TB, clock func() int64) headgate.Store {
-	return newLedger(t, newFake(manyKeys), cas.WithClock(clock))
+	return newLedger(t, newFake(manyKeys), cas.Clock(clock))
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, maker) }

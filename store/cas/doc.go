@@ -8,7 +8,7 @@
 // nothing. Decisions are made here, by package algorithm, so that they are the same
 // as those of every other store:
 //
-//	store, err := cas.New(backend, cas.WithTimeout(100*time.Millisecond))
+//	store, err := cas.New(backend, cas.Timeout(100*time.Millisecond))
 //	if err != nil {
 //		return err
 //	}

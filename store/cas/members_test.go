@@ -16,7 +16,7 @@ func TestMembers(t *testing.T) {
 	const second = int64(time.Second / time.Microsecond)
 	now := int64(1_763_712_000) * second
 	f := newFake(1)
-	store := newStore(t, f, cas.WithClock(func() int64 { return now }))
+	store := newStore(t, f, cas.Clock(func() int64 { return now }))
 	for i, step := range []struct {
 		at   int64 // seconds after the step before
 		node string
@@ -41,7 +41,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("step %d: %d nodes, data of %v, %v; want %d and %v", i+1, n, age, err, step.want, step.age)
 		}
 	}
-	other := newStore(t, f, cas.WithPart("other"))
+	other := newStore(t, f, cas.Part("other"))
 	if n, _, err := other.Members(t.Context(), "a", time.Second); err != nil || n != 1 {
 		t.Errorf("in another part there are %d nodes, %v", n, err)
 	}

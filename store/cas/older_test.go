@@ -39,7 +39,7 @@ func TestOlderValues(t *testing.T) {
 	for name, slots := range map[string][][]byte{"no spans": nil, "a span that has ended": {ended}} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(manyKeys)
-			s := newStore(t, f, cas.WithClock(func() int64 { return now }))
+			s := newStore(t, f, cas.Clock(func() int64 { return now }))
 			take := func(r *headgate.Rule) headgate.Decision {
 				t.Helper()
 				d, err := headgate.New(s, r).Allow(t.Context(), "k")

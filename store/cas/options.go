@@ -40,38 +40,38 @@ type settings struct {
 	skew       time.Duration
 }
 
-// WithPrefix keeps the values under another prefix, so that several installations can
+// Prefix keeps the values under another prefix, so that several installations can
 // share a database: up to 64 bytes.
-func WithPrefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
+func Prefix(prefix string) Option { return func(s *settings) { s.prefix = prefix } }
 
-// WithPart keeps the store's values apart from those of other stores of the same
+// Part keeps the store's values apart from those of other stores of the same
 // installation: with the part "x", those of the prefix "hg:" stand under "hg-x:". It is
 // up to 64 bytes.
-func WithPart(name string) Option { return func(s *settings) { s.part = name } }
+func Part(name string) Option { return func(s *settings) { s.part = name } }
 
-// WithTimeout sets the deadline of each call: more than zero.
-func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+// Timeout sets the deadline of each call: more than zero.
+func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithLanes sets how many attempts run at a time, 1 to 1024: no more than the database
+// Lanes sets how many attempts run at a time, 1 to 1024: no more than the database
 // gives connections to this process.
-func WithLanes(n int) Option { return func(s *settings) { s.lanes = n } }
+func Lanes(n int) Option { return func(s *settings) { s.lanes = n } }
 
-// WithMaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
+// MaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
 // more are refused at once with [headgate.ErrUnavailable].
-func WithMaxPending(calls int) Option { return func(s *settings) { s.maxPending = calls } }
+func MaxPending(calls int) Option { return func(s *settings) { s.maxPending = calls } }
 
-// WithClock makes the store decide by the given clock, in microseconds since the Unix
+// Clock makes the store decide by the given clock, in microseconds since the Unix
 // epoch, instead of the database's: for tests, and to replay recorded traffic. A ledger then
 // sweeps only when [Ledger.Sweep] is called.
-func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
+func Clock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
-// WithSkew says by how much the clocks of nodes may differ, from 0 to a minute; the default is
+// Skew says by how much the clocks of nodes may differ, from 0 to a minute; the default is
 // 0. It is for a database that has no clock to read, where each node decides by its own. A node
 // that finds a counter ahead of its own clock by no more than the skew decides by the counter's
 // time. Otherwise the difference between two clocks would be granted anew each time that
 // a slow node and a fast one take turns. A counter that is farther ahead was left by a clock
 // that has been set back since, and continues from the node's own time.
-func WithSkew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
+func Skew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
 
 func newSettings(options []Option) (settings, error) {
 	s := settings{prefix: DefaultPrefix, timeout: DefaultTimeout, lanes: DefaultLanes, maxPending: DefaultMaxPending}

@@ -16,7 +16,7 @@ import (
 
 func TestPermits(t *testing.T) {
 	storetest.RunPermits(t, 100, func(t testing.TB, clock func() int64) store.Permits {
-		return newLedger(t, newFake(manyKeys), cas.WithClock(clock))
+		return newLedger(t, newFake(manyKeys), cas.Clock(clock))
 	})
 }
 
@@ -25,7 +25,7 @@ func TestPermitsAreForgotten(t *testing.T) {
 	f := newFake(manyKeys)
 	var now atomic.Int64
 	now.Store(1e15)
-	l := newLedger(t, f, cas.WithClock(now.Load))
+	l := newLedger(t, f, cas.Clock(now.Load))
 	ctx := t.Context()
 	ask := func(holder string) store.PermitAnswer {
 		a, err := l.Acquire(ctx, store.PermitRequest{Key: "k", Holder: holder, Limit: 1, TTL: time.Minute})
@@ -55,7 +55,7 @@ func FuzzPermits(f *testing.F) {
 	backend := newFake(manyKeys)
 	var now atomic.Int64
 	now.Store(1_800_000_000_000_000)
-	l, err := cas.NewLedger(backend, cas.WithTimeout(30*time.Second), cas.WithClock(now.Load))
+	l, err := cas.NewLedger(backend, cas.Timeout(30*time.Second), cas.Clock(now.Load))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestSkew(t *testing.T) {
 				f := newFake(1)
 				var nodes []*cas.Store
 				for _, ahead := range []int64{0, apart.Microseconds()} {
-					nodes = append(nodes, newStore(t, f, cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now + ahead })))
+					nodes = append(nodes, newStore(t, f, cas.Skew(time.Second), cas.Clock(func() int64 { return now + ahead })))
 				}
 				checks := []headgate.Check{{Rule: headgate.MustRule("r", limit), Key: "k"}}
 				admitted := int64(0)
@@ -72,7 +72,7 @@ func TestSkew(t *testing.T) {
 func TestSkewBound(t *testing.T) {
 	now := int64(1_800_000_000_000_000)
 	f := newFake(1)
-	s := newStore(t, f, cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now }))
+	s := newStore(t, f, cas.Skew(time.Second), cas.Clock(func() int64 { return now }))
 	limiter := headgate.New(s, headgate.MustRule("r", headgate.PerSecond(10)))
 	for _, back := range []time.Duration{time.Second, time.Second + time.Microsecond, time.Hour} {
 		if err := limiter.Reset(t.Context(), "k"); err != nil {
@@ -108,7 +108,7 @@ func TestSkewBound(t *testing.T) {
 func TestSkewOfRemembered(t *testing.T) {
 	const behind = 400 * time.Millisecond
 	now := int64(1_800_000_000_000_000)
-	l := newLedger(t, newFake(manyKeys), cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now }))
+	l := newLedger(t, newFake(manyKeys), cas.Skew(time.Second), cas.Clock(func() int64 { return now }))
 	c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(10)), Key: "k", Cost: 10}
 	terms := func(id string) headgate.Terms { return headgate.Terms{ID: id, For: time.Minute} }
 	made, _, err := l.Reserve(t.Context(), terms("first"), []headgate.Check{c}, nil)
@@ -154,7 +154,7 @@ func TestSkewOfOwnRates(t *testing.T) {
 	f := newFake(1)
 	var nodes []*cas.Store
 	for _, ahead := range []int64{0, second} {
-		nodes = append(nodes, newStore(t, f, cas.WithSkew(time.Second), cas.WithClock(func() int64 { return now + ahead })))
+		nodes = append(nodes, newStore(t, f, cas.Skew(time.Second), cas.Clock(func() int64 { return now + ahead })))
 	}
 	fast := headgate.MustRule("r", headgate.PerSecond(1000))
 	slow := headgate.MustRule("r", headgate.PerSecond(5).WithBurst(1000))

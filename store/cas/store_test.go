@@ -25,7 +25,7 @@ var everything = []headgate.Limit{
 
 func newStore(t testing.TB, f *fake, options ...cas.Option) *cas.Store {
 	t.Helper()
-	s, err := cas.New(f, append([]cas.Option{cas.WithTimeout(30 * time.Second)}, options...)...)
+	s, err := cas.New(f, append([]cas.Option{cas.Timeout(30 * time.Second)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestForgetsRegardless(t *testing.T) {
 	f := newFake(manyKeys)
 	var micros atomic.Int64
 	micros.Store(1e15)
-	l, err := cas.NewLedger(f, cas.WithClock(micros.Load), cas.WithTimeout(50*time.Millisecond))
+	l, err := cas.NewLedger(f, cas.Clock(micros.Load), cas.Timeout(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestOvertaken(t *testing.T) {
 		f.version++
 		f.values[keys[0]] = versioned{version: f.version}
 	}
-	s := newStore(t, f, cas.WithTimeout(50*time.Millisecond))
+	s := newStore(t, f, cas.Timeout(50*time.Millisecond))
 	_, err := headgate.New(s, headgate.MustRule("r", headgate.PerHour(9))).Allow(t.Context(), "k")
 	if !errors.Is(err, headgate.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
@@ -245,7 +245,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := cas.NewLedger(newFake(64)); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("a ledger of 64 keys: %v", err)
 	}
-	_, err := cas.New(f, cas.WithTimeout(0), cas.WithLanes(0), cas.WithMaxPending(0), cas.WithPrefix(strings.Repeat("p", 65)))
+	_, err := cas.New(f, cas.Timeout(0), cas.Lanes(0), cas.MaxPending(0), cas.Prefix(strings.Repeat("p", 65)))
 	for _, want := range []string{"timeout", "lanes", "pending", "prefix"} {
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("bad options: %v; want something about the %s", err, want)
@@ -259,7 +259,7 @@ func TestMaxPending(t *testing.T) {
 	open, inside := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	f.before = func([]string) { once.Do(func() { close(inside); <-open }) }
-	limiter := headgate.New(newStore(t, f, cas.WithMaxPending(1)), headgate.MustRule("r", headgate.PerHour(9)))
+	limiter := headgate.New(newStore(t, f, cas.MaxPending(1)), headgate.MustRule("r", headgate.PerHour(9)))
 	done := make(chan error, 1)
 	go func() { _, err := limiter.Allow(t.Context(), "k"); done <- err }()
 	<-inside
@@ -279,7 +279,7 @@ func TestFullValue(t *testing.T) {
 	f.bytes = 1200
 	var now atomic.Int64
 	now.Store(1_800_000_000_000_000)
-	s := newStore(t, f, cas.WithClock(now.Load))
+	s := newStore(t, f, cas.Clock(now.Load))
 	const count = 1000
 	limiter := headgate.New(s, headgate.MustRule("r", headgate.Sliding(count, time.Hour)))
 	for i := range count {
@@ -302,7 +302,7 @@ func TestFullValue(t *testing.T) {
 // taken for a fresh counter.
 func TestHostileBytes(t *testing.T) {
 	f := newFake(manyKeys)
-	l := newLedger(t, f, cas.WithClock(func() int64 { return 1_800_000_000_000_000 }))
+	l := newLedger(t, f, cas.Clock(func() int64 { return 1_800_000_000_000_000 }))
 	rule := headgate.MustRule("r", everything...)
 	checks := []headgate.Check{{Rule: rule, Key: "k", GiveBack: true}}
 	reserved, _, err := l.Reserve(t.Context(), headgate.Terms{ID: "id"}, checks, nil)
@@ -339,7 +339,7 @@ func FuzzValues(f *testing.F) {
 	clock := func() int64 { return now }
 	rule := headgate.MustRule("r", append(everything, headgate.Blocking(3, time.Minute, time.Minute, time.Hour))...)
 	checks := []headgate.Check{{Rule: rule, Key: "k", GiveBack: true}}
-	l, err := cas.NewLedger(backend, cas.WithTimeout(30*time.Second), cas.WithClock(clock))
+	l, err := cas.NewLedger(backend, cas.Timeout(30*time.Second), cas.Clock(clock))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -399,7 +399,7 @@ func FuzzValues(f *testing.F) {
 }
 
 func ExampleNew() {
-	store, err := cas.New(newFake(1), cas.WithTimeout(10*time.Second))
+	store, err := cas.New(newFake(1), cas.Timeout(10*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return

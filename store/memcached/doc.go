@@ -23,7 +23,7 @@
 // have no ids, and there are no reservations.
 //
 // Memcached has no clock that could be read, so each node decides by its own. Synchronise
-// the clocks by NTP: they may differ by a second ([WithSkew]). If they differ by more, there
+// the clocks by NTP: they may differ by a second ([Skew]). If they differ by more, there
 // is no bound on how far limits are exceeded.
 //
 // When its memory is full, memcached evicts what was used least recently. An evicted counter

@@ -12,7 +12,7 @@ import (
 // Two windows for each user, shared by every process that uses the same server.
 func ExampleOpen() {
 	ctx := context.Background()
-	store, err := memcached.Open(ctx, "memcached://127.0.0.1:11211", memcached.WithTimeout(50*time.Millisecond))
+	store, err := memcached.Open(ctx, "memcached://127.0.0.1:11211", memcached.Timeout(50*time.Millisecond))
 	if err != nil {
 		fmt.Println(err)
 		return

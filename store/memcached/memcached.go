@@ -57,11 +57,11 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	}
 	client := memcache.NewFromSelector(servers)
 	client.Timeout, client.MaxIdleConns = set.timeout, set.connections
-	casOptions := append(set.options, cas.WithTimeout(set.timeout), cas.WithLanes(set.connections), cas.WithSkew(set.skew))
+	casOptions := append(set.options, cas.Timeout(set.timeout), cas.Lanes(set.connections), cas.Skew(set.skew))
 	b := &backend{client: client, connections: set.connections}
 	if set.clock != nil {
 		b.slack = time.Hour
-		casOptions = append(casOptions, cas.WithClock(set.clock))
+		casOptions = append(casOptions, cas.Clock(set.clock))
 	}
 	store, err := cas.New(b, casOptions...)
 	if err != nil {

@@ -39,42 +39,42 @@ type settings struct {
 	options     []cas.Option
 }
 
-// WithPrefix keeps the counters under other names, so that several installations can
+// Prefix keeps the counters under other names, so that several installations can
 // share a server: up to 64 bytes.
-func WithPrefix(prefix string) Option {
-	return func(s *settings) { s.options = append(s.options, cas.WithPrefix(prefix)) }
+func Prefix(prefix string) Option {
+	return func(s *settings) { s.options = append(s.options, cas.Prefix(prefix)) }
 }
 
-// WithPart keeps the store's counters apart from those of other stores of the same
+// Part keeps the store's counters apart from those of other stores of the same
 // installation: up to 64 bytes.
-func WithPart(name string) Option {
-	return func(s *settings) { s.options = append(s.options, cas.WithPart(name)) }
+func Part(name string) Option {
+	return func(s *settings) { s.options = append(s.options, cas.Part(name)) }
 }
 
-// WithTimeout sets the deadline of each call: more than zero.
-func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+// Timeout sets the deadline of each call: more than zero.
+func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithConnections sets how many connections the store has to each server at most, and
+// Connections sets how many connections the store has to each server at most, and
 // so how many counters are changed at a time: 1 to 1024.
-func WithConnections(n int) Option { return func(s *settings) { s.connections = n } }
+func Connections(n int) Option { return func(s *settings) { s.connections = n } }
 
-// WithMaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
+// MaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
 // more are refused at once with [headgate.ErrUnavailable].
-func WithMaxPending(calls int) Option {
-	return func(s *settings) { s.options = append(s.options, cas.WithMaxPending(calls)) }
+func MaxPending(calls int) Option {
+	return func(s *settings) { s.options = append(s.options, cas.MaxPending(calls)) }
 }
 
-// WithClock makes the store decide by the given clock, in microseconds since the Unix
+// Clock makes the store decide by the given clock, in microseconds since the Unix
 // epoch, instead of this process's. It is for tests. Counters then expire an hour later than
 // usual.
-func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
+func Clock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
-// WithSkew sets by how much the clocks of nodes may differ: 0 to a minute, and the same on
+// Skew sets by how much the clocks of nodes may differ: 0 to a minute, and the same on
 // all nodes. While they differ by less, a counter follows the clock that is ahead: in any
 // time T, no more is admitted than the limit admits in T plus the difference. If clocks
 // differ by more, there is no bound on how far limits are exceeded. After a clock was set
 // back by less, counters stand still for as long.
-func WithSkew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
+func Skew(d time.Duration) Option { return func(s *settings) { s.skew = d } }
 
 func newSettings() settings {
 	return settings{timeout: DefaultTimeout, connections: DefaultConnections, skew: DefaultSkew}
@@ -126,7 +126,7 @@ func parseURL(text string, set *settings) (hosts []string, err error) {
 		value := values.Get(name)
 		switch name {
 		case "prefix":
-			WithPrefix(value)(set)
+			Prefix(value)(set)
 		case "timeout":
 			d, err := time.ParseDuration(value)
 			if err != nil || d < time.Millisecond || d > time.Minute {
@@ -150,7 +150,7 @@ func parseURL(text string, set *settings) (hosts []string, err error) {
 			if err != nil {
 				problems.Add("max_pending", "max_pending must be a number")
 			}
-			WithMaxPending(n)(set)
+			MaxPending(n)(set)
 		default:
 			problems.Add(name, "the parameter %q is unknown; there are connections, max_pending, prefix, skew and timeout", name)
 		}

@@ -14,7 +14,7 @@ import (
 // small makes the smallest store there is, with a clock that the test sets.
 func small() (*memory.Store, *storetest.Clock) {
 	clock := storetest.NewClock(storetest.Epoch)
-	return memory.New(memory.WithClock(clock.Now), memory.WithMaxBytes(memory.MinMaxBytes)), clock
+	return memory.New(memory.Clock(clock.Now), memory.MaxBytes(memory.MinMaxBytes)), clock
 }
 
 func take(t *testing.T, s headgate.Store, op headgate.Op, checks ...headgate.Check) headgate.Verdict {

@@ -30,7 +30,7 @@ func charged(t *testing.T, s *memory.Store, rule *headgate.Rule, key string, cos
 // window forgets what is too much when it ends, and a bucket never gets it.
 func TestCharge(t *testing.T) {
 	now := int64(1_763_712_000_000_000)
-	s := memory.New(memory.WithClock(func() int64 { return now }))
+	s := memory.New(memory.Clock(func() int64 { return now }))
 	fixed := headgate.Limit{Algorithm: headgate.FixedWindow, Count: 3, Period: 10 * time.Second}
 	counter := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: 3, Period: 10 * time.Second}
 	rule := headgate.MustRule("r", headgate.PerHour(5), headgate.PerHour(100), fixed, counter, headgate.Sliding(3, 10*time.Second), headgate.Sliding(100, time.Hour))
@@ -68,7 +68,7 @@ func TestCharge(t *testing.T) {
 
 // TestChargeWhenFull: keys that share counters do not overdraw them.
 func TestChargeWhenFull(t *testing.T) {
-	s := memory.New(memory.WithMaxBytes(memory.MinMaxBytes))
+	s := memory.New(memory.MaxBytes(memory.MinMaxBytes))
 	rule := headgate.MustRule("r", headgate.PerHour(5), headgate.Limit{Algorithm: headgate.FixedWindow, Count: 5, Period: time.Hour}, headgate.Sliding(5, time.Hour))
 	for i := range 100_000 {
 		s.Charge([]headgate.Check{{Rule: rule, Key: fmt.Sprint(i), Cost: 2}})

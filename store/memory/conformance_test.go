@@ -10,7 +10,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(_ testing.TB, clock func() int64) headgate.Store {
-		return memory.New(memory.WithClock(clock))
+		return memory.New(memory.Clock(clock))
 	})
 }
 
@@ -18,6 +18,6 @@ func TestConformance(t *testing.T) {
 // the time.
 func TestConformanceWhenSmall(t *testing.T) {
 	storetest.Run(t, func(_ testing.TB, clock func() int64) headgate.Store {
-		return memory.New(memory.WithClock(clock), memory.WithMaxBytes(memory.MinMaxBytes))
+		return memory.New(memory.Clock(clock), memory.MaxBytes(memory.MinMaxBytes))
 	})
 }

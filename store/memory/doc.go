@@ -17,7 +17,7 @@
 // # Memory
 //
 // Idle counters are dropped while other counters of their shard are in use. When the bound of
-// [WithMaxBytes] is reached, nothing is evicted, because an evicted counter would be a fresh
+// [MaxBytes] is reached, nothing is evicted, because an evicted counter would be a fresh
 // allowance. Instead, new keys share counters, four for each limit in each of the store's 256
 // shards, and are limited together. A key that has a counter keeps it. A key that gets its own
 // counter when memory is free again begins with the units in use in the shared one. A refund or a

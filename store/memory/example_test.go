@@ -28,9 +28,9 @@ func Example() {
 }
 
 // A clock of one's own replays recorded traffic, or makes a test exact.
-func ExampleWithClock() {
+func ExampleClock() {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	store := memory.New(memory.WithClock(func() int64 { return now.UnixMicro() }))
+	store := memory.New(memory.Clock(func() int64 { return now.UnixMicro() }))
 	limiter := headgate.New(store, headgate.MustRule("api", headgate.Sliding(2, 10*time.Second)))
 	for _, after := range []time.Duration{0, 4 * time.Second, time.Second, 5 * time.Second} {
 		now = now.Add(after)
@@ -49,7 +49,7 @@ func ExampleWithClock() {
 }
 
 func ExampleStore_Stats() {
-	store := memory.New(memory.WithMaxBytes(64 << 20))
+	store := memory.New(memory.MaxBytes(64 << 20))
 	limiter := headgate.New(store, headgate.MustRule("api", headgate.PerHour(1000), headgate.Sliding(50, time.Minute)))
 	for _, key := range []string{"a", "b", "c"} {
 		if _, err := limiter.Allow(context.Background(), key); err != nil {

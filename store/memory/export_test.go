@@ -1,7 +1,7 @@
 package memory
 
-// WithSteadyClock is WithClock for a clock that never steps back, as the store's own.
-func WithSteadyClock(micros func() int64) Option {
+// SteadyClock is Clock for a clock that never steps back, as the store's own.
+func SteadyClock(micros func() int64) Option {
 	return func(s *settings) { s.clock, s.steady = micros, true }
 }
 

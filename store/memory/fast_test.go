@@ -23,7 +23,7 @@ func TestFastIsSlow(t *testing.T) {
 	for seed := range uint64(histories) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		clock := storetest.NewClock(storetest.Epoch)
-		fast, slow := memory.New(memory.WithSteadyClock(clock.Now)), memory.New(memory.WithClock(clock.Now))
+		fast, slow := memory.New(memory.SteadyClock(clock.Now)), memory.New(memory.Clock(clock.Now))
 		period := []time.Duration{time.Microsecond * 3, time.Second, time.Minute, 365 * 24 * time.Hour}[rng.IntN(4)]
 		algorithm := []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket}[rng.IntN(2)]
 		counts := []int64{1, 3, 10, 4999, 1_000_000, 1 + rng.Int64N(50_000)}
@@ -122,9 +122,9 @@ func TestFastCountsExactly(t *testing.T) {
 	own := headgate.MustRule("own", headgate.Per(5, ever))
 	for name, s := range map[string]*memory.Store{
 		"own clock":  memory.New(),
-		"clock":      memory.New(memory.WithSteadyClock(storetest.NewClock(storetest.Epoch).Now)),
-		"small":      memory.New(memory.WithMaxBytes(memory.MinMaxBytes)),
-		"with locks": memory.New(memory.WithClock(storetest.NewClock(storetest.Epoch).Now)),
+		"clock":      memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
+		"small":      memory.New(memory.MaxBytes(memory.MinMaxBytes)),
+		"with locks": memory.New(memory.Clock(storetest.NewClock(storetest.Epoch).Now)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			limiter := headgate.New(s, hot)
@@ -188,7 +188,7 @@ func TestFastCountsExactly(t *testing.T) {
 // the new count.
 func TestFastAfterAChange(t *testing.T) {
 	clock := storetest.NewClock(storetest.Epoch)
-	s := memory.New(memory.WithSteadyClock(clock.Now))
+	s := memory.New(memory.SteadyClock(clock.Now))
 	was, is := headgate.MustRule("r", headgate.PerSecond(5)), headgate.MustRule("r", headgate.PerSecond(10))
 	use := func(rule *headgate.Rule, want int) {
 		t.Helper()

@@ -33,7 +33,7 @@ func TestDeniesByTheLatestClock(t *testing.T) {
 			}
 		}
 		paused := true
-		s = memory.New(memory.WithSteadyClock(func() int64 {
+		s = memory.New(memory.SteadyClock(func() int64 {
 			now := clock.Now()
 			if !paused {
 				paused = true

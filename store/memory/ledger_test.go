@@ -44,7 +44,7 @@ func heap() int64 {
 // when the clock is set back, and is not given back again.
 func TestAbandonedOnce(t *testing.T) {
 	clock := storetest.NewClock(storetest.Epoch)
-	s := memory.New(memory.WithClock(clock.Now))
+	s := memory.New(memory.Clock(clock.Now))
 	rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: time.Hour})
 	checks := []headgate.Check{{Rule: rule, Key: "k", Cost: 4, GiveBack: true}}
 	if _, err := s.Take(t.Context(), headgate.OpTake, checks, nil); err != nil {
@@ -75,7 +75,7 @@ func TestAbandonedOnce(t *testing.T) {
 // told that it stands.
 func TestExpiredIsNotAdmittedAgain(t *testing.T) {
 	clock := storetest.NewClock(storetest.Epoch)
-	s := memory.New(memory.WithClock(clock.Now))
+	s := memory.New(memory.Clock(clock.Now))
 	rule := headgate.MustRule("r", headgate.PerHour(10))
 	for _, giveBack := range []bool{false, true} {
 		terms := headgate.Terms{ID: fmt.Sprint("id ", giveBack), For: time.Second}
@@ -103,7 +103,7 @@ func TestExpiredIsNotAdmittedAgain(t *testing.T) {
 // error says so.
 func TestFullLedger(t *testing.T) {
 	// A clock that stands: nothing is refilled meanwhile.
-	s := memory.New(memory.WithMaxBytes(memory.MinMaxBytes), memory.WithClock(storetest.NewClock(storetest.Epoch).Now))
+	s := memory.New(memory.MaxBytes(memory.MinMaxBytes), memory.Clock(storetest.NewClock(storetest.Epoch).Now))
 	rule := headgate.MustRule("r", headgate.PerHour(1_000_000))
 	checks := []headgate.Check{{Rule: rule, Key: "k"}}
 	charged := int64(0)

@@ -71,7 +71,7 @@ func TestLogBytes(t *testing.T) {
 // share of it.
 func TestLargeLog(t *testing.T) {
 	clock := storetest.NewClock(storetest.Epoch)
-	s := memory.New(memory.WithClock(clock.Now), memory.WithMaxBytes(32<<20))
+	s := memory.New(memory.Clock(clock.Now), memory.MaxBytes(32<<20))
 	const count = 300_000
 	limiter := headgate.New(s, headgate.MustRule("r", headgate.Sliding(count, time.Hour)))
 	for i := range count {

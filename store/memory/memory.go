@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The bounds of [WithMaxBytes].
+// The bounds of [MaxBytes].
 const (
 	// DefaultMaxBytes is the memory that counters may take by default: 512 MiB, enough for some
 	// eight to ten million keys.
@@ -52,15 +52,15 @@ type settings struct {
 	steady   bool // the clock never steps back; for tests
 }
 
-// WithMaxBytes bounds the memory of all counters together. The package comment says what happens at
+// MaxBytes bounds the memory of all counters together. The package comment says what happens at
 // the bound. Values below MinMaxBytes are raised to it.
-func WithMaxBytes(n int64) Option {
+func MaxBytes(n int64) Option {
 	return func(s *settings) { s.maxBytes = max(n, MinMaxBytes) }
 }
 
-// WithClock makes the store decide by another clock, in microseconds since the Unix epoch. It is
+// Clock makes the store decide by another clock, in microseconds since the Unix epoch. It is
 // for tests, and for replaying recorded traffic. The function must be safe for concurrent use.
-func WithClock(micros func() int64) Option {
+func Clock(micros func() int64) Option {
 	return func(s *settings) { s.clock = micros }
 }
 

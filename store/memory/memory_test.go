@@ -29,7 +29,7 @@ func TestAllocations(t *testing.T) {
 	for name, l := range limits {
 		for _, op := range []headgate.Op{headgate.OpTake, headgate.OpPeek, headgate.OpRefund} {
 			t.Run(name+" "+op.String(), func(t *testing.T) {
-				s := memory.New(memory.WithClock(clock.Now))
+				s := memory.New(memory.Clock(clock.Now))
 				r := headgate.MustRule("r", l...)
 				checks := []headgate.Check{{Rule: r, Key: "k"}}
 				dst := make([]headgate.Decision, 0, 8)
@@ -70,7 +70,7 @@ func TestAllocations(t *testing.T) {
 // TestIdleCountersAreDropped: memory follows what is in use, up and down.
 func TestIdleCountersAreDropped(t *testing.T) {
 	clock := storetest.NewClock(storetest.Epoch)
-	s := memory.New(memory.WithClock(clock.Now))
+	s := memory.New(memory.Clock(clock.Now))
 	r := headgate.MustRule("r", headgate.PerSecond(1), headgate.Sliding(10, time.Second))
 	const keys = 100_000
 	for i := range keys {
@@ -99,11 +99,11 @@ func TestIdleCountersAreDropped(t *testing.T) {
 func TestRebuildUnderLoad(t *testing.T) {
 	for name, options := range map[string][]memory.Option{
 		"with room": nil,
-		"full":      {memory.WithMaxBytes(memory.MinMaxBytes)},
+		"full":      {memory.MaxBytes(memory.MinMaxBytes)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := storetest.NewClock(storetest.Epoch)
-			s := memory.New(append(options, memory.WithClock(clock.Now))...)
+			s := memory.New(append(options, memory.Clock(clock.Now))...)
 			const limit, workers, each = 3000, 16, 1500
 			shared := headgate.MustRule("shared", headgate.Per(limit, 300*24*time.Hour), headgate.Sliding(limit, 300*24*time.Hour))
 			own := headgate.MustRule("own", headgate.Per(5, 300*24*time.Hour), headgate.Sliding(1000, 300*24*time.Hour))
@@ -152,15 +152,15 @@ func TestOptions(t *testing.T) {
 		bytes int64
 		want  string
 	}{{0, "memory (at most 1 MiB)"}, {-1, "memory (at most 1 MiB)"}, {64 << 20, "memory (at most 64 MiB)"}} {
-		if got := memory.New(memory.WithMaxBytes(c.bytes)).String(); got != c.want {
-			t.Errorf("WithMaxBytes(%d): %q, want %q", c.bytes, got, c.want)
+		if got := memory.New(memory.MaxBytes(c.bytes)).String(); got != c.want {
+			t.Errorf("MaxBytes(%d): %q, want %q", c.bytes, got, c.want)
 		}
 	}
 	if got, want := memory.New().String(), "memory (at most 512 MiB)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	clock := storetest.NewClock(storetest.Epoch)
-	if now := memory.New(memory.WithClock(clock.Now)).Now(); !now.Equal(storetest.Epoch) {
+	if now := memory.New(memory.Clock(clock.Now)).Now(); !now.Equal(storetest.Epoch) {
 		t.Errorf("Now() is %v, want %v", now, storetest.Epoch)
 	}
 	before := time.Now().Add(-time.Second)
@@ -171,7 +171,7 @@ func TestOptions(t *testing.T) {
 
 func TestTakeSingle(t *testing.T) {
 	clock := storetest.NewClock(storetest.Epoch)
-	s := memory.New(memory.WithClock(clock.Now))
+	s := memory.New(memory.Clock(clock.Now))
 	for _, l := range []headgate.Limit{headgate.PerHour(3), headgate.Sliding(3, time.Hour)} {
 		r := headgate.MustRule(l.Algorithm.String(), l)
 		for i, want := range []struct {

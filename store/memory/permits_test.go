@@ -15,7 +15,7 @@ import (
 
 func TestPermits(t *testing.T) {
 	storetest.RunPermits(t, 200, func(_ testing.TB, clock func() int64) store.Permits {
-		return memory.New(memory.WithClock(clock))
+		return memory.New(memory.Clock(clock))
 	})
 }
 
@@ -23,7 +23,7 @@ func TestPermits(t *testing.T) {
 // ended, and when there is no memory left the store says so.
 func TestPermitsAreForgotten(t *testing.T) {
 	now := int64(1e15)
-	s := memory.New(memory.WithClock(func() int64 { return now }), memory.WithMaxBytes(memory.MinMaxBytes))
+	s := memory.New(memory.Clock(func() int64 { return now }), memory.MaxBytes(memory.MinMaxBytes))
 	acquire := func(i int, ttl time.Duration) error {
 		_, err := s.Acquire(context.Background(), store.PermitRequest{Key: fmt.Sprint(i), Holder: "h", Limit: 1, TTL: ttl})
 		return err

@@ -32,7 +32,7 @@
 //
 // The store's transactions do not wait until they are on disk: synchronous_commit is off for
 // them, though not for others. So a crash of the server forgets what was admitted in the last
-// 0.6 s or so. With [WithDurable] transactions wait.
+// 0.6 s or so. With [Durable] transactions wait.
 //
 // Errors wrap [headgate.ErrUnavailable]. If an error says that nothing was charged, nothing
 // was. Otherwise the deadline passed or the connection was lost while a decision was being

@@ -12,7 +12,7 @@ import (
 // Two windows for each user, shared by every process that uses the same database.
 func ExampleOpen() {
 	ctx := context.Background()
-	store, err := postgres.Open(ctx, "postgres://user:password@127.0.0.1:5432/limits", postgres.WithTimeout(50*time.Millisecond))
+	store, err := postgres.Open(ctx, "postgres://user:password@127.0.0.1:5432/limits", postgres.Timeout(50*time.Millisecond))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DefaultTable is the name of the table unless [WithTable] sets another.
+// DefaultTable is the name of the table unless [Table] sets another.
 const DefaultTable = "headgate"
 
 // Migration returns the SQL that creates the table and its index if they do not exist:

@@ -37,52 +37,52 @@ type settings struct {
 	options  []cas.Option
 }
 
-// WithTable keeps the counters in another table: a name of small letters, digits and
+// Table keeps the counters in another table: a name of small letters, digits and
 // underscores, or a schema and a name with a dot between them, 59 bytes each at most.
-func WithTable(name string) Option { return func(s *settings) { s.table = name } }
+func Table(name string) Option { return func(s *settings) { s.table = name } }
 
-// WithPrefix keeps the counters under another prefix, so that several installations
+// Prefix keeps the counters under another prefix, so that several installations
 // can share a table: up to 64 bytes.
-func WithPrefix(prefix string) Option { return with(cas.WithPrefix(prefix)) }
+func Prefix(prefix string) Option { return with(cas.Prefix(prefix)) }
 
-// WithPart keeps the store's counters apart from those of other stores of the same
+// Part keeps the store's counters apart from those of other stores of the same
 // installation: up to 64 bytes.
-func WithPart(name string) Option {
-	return with(cas.WithPart(name))
+func Part(name string) Option {
+	return with(cas.Part(name))
 }
 
-// WithTimeout sets the deadline of each call: more than zero.
-func WithTimeout(d time.Duration) Option {
+// Timeout sets the deadline of each call: more than zero.
+func Timeout(d time.Duration) Option {
 	return func(s *settings) {
 		s.timeout = d
-		s.options = append(s.options, cas.WithTimeout(d))
+		s.options = append(s.options, cas.Timeout(d))
 	}
 }
 
-// WithMaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
+// MaxPending bounds how many calls may be without an answer at a time, 1 to 2^20;
 // more are refused at once with [headgate.ErrUnavailable].
-func WithMaxPending(calls int) Option { return with(cas.WithMaxPending(calls)) }
+func MaxPending(calls int) Option { return with(cas.MaxPending(calls)) }
 
-// WithDurable makes every call wait until what it charged is on the server's disk.
-func WithDurable() Option { return func(s *settings) { s.durable = true } }
+// Durable makes every call wait until what it charged is on the server's disk.
+func Durable() Option { return func(s *settings) { s.durable = true } }
 
-// WithUnlogged makes Open create an unlogged table, if there is no table yet; see [Migration].
-func WithUnlogged() Option { return func(s *settings) { s.unlogged = true } }
+// Unlogged makes Open create an unlogged table, if there is no table yet; see [Migration].
+func Unlogged() Option { return func(s *settings) { s.unlogged = true } }
 
-// WithoutCreate keeps Open from creating the table; see [Migration].
-func WithoutCreate() Option { return func(s *settings) { s.create = false } }
+// NoCreate keeps Open from creating the table; see [Migration].
+func NoCreate() Option { return func(s *settings) { s.create = false } }
 
-// WithClock makes the store decide by the given clock, in microseconds since the Unix
+// Clock makes the store decide by the given clock, in microseconds since the Unix
 // epoch, instead of the server's: for tests, and to replay recorded traffic. Rows that
 // have expired are then removed only by [Store.Sweep].
-func WithClock(micros func() int64) Option { return with(cas.WithClock(micros)) }
+func Clock(micros func() int64) Option { return with(cas.Clock(micros)) }
 
 func with(o cas.Option) Option {
 	return func(s *settings) { s.options = append(s.options, o) }
 }
 
 func newSettings() settings {
-	return settings{table: DefaultTable, create: true, timeout: DefaultTimeout, options: []cas.Option{cas.WithTimeout(DefaultTimeout)}}
+	return settings{table: DefaultTable, create: true, timeout: DefaultTimeout, options: []cas.Option{cas.Timeout(DefaultTimeout)}}
 }
 
 func (s *settings) check() error {
@@ -164,13 +164,13 @@ func (s *settings) parameters(values url.Values) (problems headgate.Problems) {
 		})
 	}
 	text("table", func(value string) string { s.table = value; return "" })
-	text("prefix", func(value string) string { WithPrefix(value)(s); return "" })
+	text("prefix", func(value string) string { Prefix(value)(s); return "" })
 	text("timeout", func(value string) string {
 		d, err := time.ParseDuration(value)
 		if err != nil || d < time.Millisecond || d > time.Minute {
 			return "must be a time from 1ms to 1m, such as 100ms"
 		}
-		WithTimeout(d)(s)
+		Timeout(d)(s)
 		return ""
 	})
 	text("max_pending", func(value string) string {
@@ -178,7 +178,7 @@ func (s *settings) parameters(values url.Values) (problems headgate.Problems) {
 		if err != nil {
 			return "must be a number"
 		}
-		WithMaxPending(n)(s)
+		MaxPending(n)(s)
 		return ""
 	})
 	flag("durable", func(on bool) { s.durable = on })

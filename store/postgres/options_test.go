@@ -72,7 +72,7 @@ func TestNobodyThere(t *testing.T) {
 	if !errors.Is(err, headgate.ErrUnavailable) || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v, want ErrUnavailable without the password", err)
 	}
-	if _, err := Open(ctx, "postgres://h/d", WithTable("No")); !errors.Is(err, headgate.ErrInvalid) {
+	if _, err := Open(ctx, "postgres://h/d", Table("No")); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("a bad table: %v", err)
 	}
 }

@@ -76,7 +76,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, set settings, options []O
 	where := describe(pool.Config())
 	b := newBackend(pool, &set)
 	lanes := max(1, int(pool.Config().MaxConns)-1) // one is for what is swept
-	l, err := cas.NewLedger(b, append(set.options, cas.WithLanes(lanes))...)
+	l, err := cas.NewLedger(b, append(set.options, cas.Lanes(lanes))...)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@
 // units.
 //
 // When many decisions are in flight, those by one check share calls, see
-// [WithCombining]: each is decided by itself, as if it had been alone.
+// [Combining]: each is decided by itself, as if it had been alone.
 //
 // # Caveats
 //

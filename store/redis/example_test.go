@@ -12,7 +12,7 @@ import (
 // Two windows for each user, shared by every process that uses the same server.
 func ExampleOpen() {
 	ctx := context.Background()
-	store, err := redis.Open(ctx, "redis://127.0.0.1:6379/0", redis.WithTimeout(50*time.Millisecond))
+	store, err := redis.Open(ctx, "redis://127.0.0.1:6379/0", redis.Timeout(50*time.Millisecond))
 	if err != nil {
 		fmt.Println(err)
 		return

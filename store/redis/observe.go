@@ -23,8 +23,8 @@ import (
 // It is called by the goroutine that waits for the decision, and must not wait.
 type Observer func(node, op string, took time.Duration, err error)
 
-// WithObserver has every call observed. Without it no time is taken.
-func WithObserver(o Observer) Option { return func(s *settings) { s.observer = o } }
+// Observe has every call observed. Without it no time is taken.
+func Observe(o Observer) Option { return func(s *settings) { s.observer = o } }
 
 // placesLast is for how long it is believed which node serves which slot.
 const placesLast = 2 * time.Second

@@ -38,43 +38,43 @@ type settings struct {
 	observer Observer
 }
 
-// WithPrefix keeps the counters under another prefix, so that several
+// Prefix keeps the counters under another prefix, so that several
 // installations can share a server: up to 64 bytes, without braces, which mean a
 // hash slot to a cluster. It goes before the parameter prefix of a URL.
-func WithPrefix(prefix string) Option { return func(s *settings) { s.Prefix = prefix } }
+func Prefix(prefix string) Option { return func(s *settings) { s.Prefix = prefix } }
 
-// WithPart keeps the store's counters apart from those of other stores of the same
+// Part keeps the store's counters apart from those of other stores of the same
 // installation: with the part "x", those of the prefix "hg:" stand under "hg-x:". It
 // is up to 64 bytes, without braces.
-func WithPart(name string) Option { return func(s *settings) { s.part = name } }
+func Part(name string) Option { return func(s *settings) { s.part = name } }
 
-// WithTimeout sets the deadline of each call: more than zero.
-func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
+// Timeout sets the deadline of each call: more than zero.
+func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// WithMaxPending bounds how many calls to one server may be without an answer at a
+// MaxPending bounds how many calls to one server may be without an answer at a
 // time. More are refused at once with [headgate.ErrUnavailable]. A call that has ended
 // by its deadline counts until the server answers again. The bound must be less than the
 // places in the client's queue, 2 to the power of its RingScaleEachConn. The clients that
 // [Open] makes have room for 15/16 of what the parameter queue of their URL says:
 // 15,360, or 3,840 for a cluster. It goes before the parameter max_pending of a URL.
-func WithMaxPending(calls int) Option {
+func MaxPending(calls int) Option {
 	return func(s *settings) { s.MaxPending = max(int64(calls), -1) }
 }
 
-// WithCombining has decisions share script calls from so many calls without an answer
+// Combining has decisions share script calls from so many calls without an answer
 // on, until there are clearly fewer; 0 gives every decision a call of its own. Nobody
 // waits for company: what comes while two shared calls are on their way leaves with
 // the next. It is for requests with one check of buckets, or of sliding windows at a
 // cost of up to 8, on a single server or Sentinel; all others have calls of their own,
 // as on a cluster. It goes before the parameter combine_from of a URL.
-func WithCombining(from int) Option {
+func Combining(from int) Option {
 	return func(s *settings) { s.CombineFrom = max(int64(from), 0) }
 }
 
-// WithClock makes the scripts decide by the given clock, in microseconds since
+// Clock makes the scripts decide by the given clock, in microseconds since
 // the Unix epoch, instead of the server's: for tests, and to replay recorded
 // traffic. Counters then expire an hour later than they would.
-func WithClock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
+func Clock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
 func newSettings(options ...Option) settings {
 	set := settings{Settings: target.Settings{Prefix: DefaultPrefix, CombineFrom: DefaultCombineFrom}, timeout: DefaultTimeout}

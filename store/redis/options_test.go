@@ -36,7 +36,7 @@ func TestSettings(t *testing.T) {
 			}
 		})
 	}
-	part := newSettings(WithPrefix("a:"), WithPart("b"))
+	part := newSettings(Prefix("a:"), Part("b"))
 	if got := part.fullPrefix(); got != "a-b:" {
 		t.Errorf("the prefix of a part is %q", got)
 	}
@@ -44,7 +44,7 @@ func TestSettings(t *testing.T) {
 	if err := set.check(1 << 14); err != nil || set.MaxPending != 15360 || set.Prefix != "hg:" || set.timeout != 15*time.Millisecond || set.CombineFrom != 32 {
 		t.Errorf("the defaults are %+v, %v", set, err)
 	}
-	if set := newSettings(WithCombining(-1)); set.CombineFrom != 0 {
+	if set := newSettings(Combining(-1)); set.CombineFrom != 0 {
 		t.Errorf("decisions share calls from %d on, want never", set.CombineFrom)
 	}
 }

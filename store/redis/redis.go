@@ -113,7 +113,7 @@ func (s *Store) greet(ctx context.Context, within time.Duration) error {
 // client should have DisableRetry set, so that no call that may have counted is
 // sent again.
 func New(client rueidis.Client, options ...Option) (*Store, error) {
-	set := newSettings(append([]Option{WithMaxPending(DefaultMaxPending)}, options...)...)
+	set := newSettings(append([]Option{MaxPending(DefaultMaxPending)}, options...)...)
 	if err := set.check(0); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (s *Store) Diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
 }
 
 // Take implements [headgate.Store]. Every call ends within the deadline of
-// [WithTimeout], or by the context's own deadline if that is earlier. A context
+// [Timeout], or by the context's own deadline if that is earlier. A context
 // that is cancelled during the call is not heeded: the call may have counted.
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := store.Validate(op, checks); err != nil {

@@ -9,7 +9,7 @@
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(_ testing.TB, clock func() int64) headgate.Store {
-//			return memory.New(memory.WithClock(clock))
+//			return memory.New(memory.Clock(clock))
 //		})
 //	}
 //

@@ -15,7 +15,7 @@ import (
 func ExampleRun() {
 	test := func(t *testing.T) {
 		storetest.Run(t, func(_ testing.TB, clock func() int64) headgate.Store {
-			return memory.New(memory.WithClock(clock))
+			return memory.New(memory.Clock(clock))
 		})
 	}
 	fmt.Printf("%T\n", test) // go test would run it as func TestStore(t *testing.T)
@@ -65,7 +65,7 @@ at 1s    refund login/ann 3 @0s
 // A clock for tests stands still until it is moved.
 func ExampleClock() {
 	clock := storetest.NewClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	store := memory.New(memory.WithClock(clock.Now))
+	store := memory.New(memory.Clock(clock.Now))
 	limiter := headgate.New(store, headgate.MustRule("api", headgate.PerMinute(1)))
 	for range 3 {
 		d, err := limiter.Allow(context.Background(), "user42")

@@ -19,6 +19,6 @@ func TestHistoriesOnModelAndOracle(t *testing.T) {
 
 func TestHistoriesOnMemory(t *testing.T) {
 	storetest.Histories(t, func(_ testing.TB, clock func() int64) headgate.Store {
-		return memory.New(memory.WithClock(clock))
+		return memory.New(memory.Clock(clock))
 	}, 2, storetest.Steps(t, 40_000)/length, length)
 }

@@ -51,7 +51,7 @@ func TestThroughAStore(t *testing.T) {
 	t.Parallel()
 	c := start()
 	r := newRecorder(t, insight.Options{Now: c.Now})
-	store := headgate.Observe(memory.New(memory.WithClock(func() int64 { return c.Now().UnixMicro() })), r.Hooks())
+	store := headgate.Observe(memory.New(memory.Clock(func() int64 { return c.Now().UnixMicro() })), r.Hooks())
 	login := headgate.MustRule("login", headgate.Sliding(3, time.Minute))
 	all := headgate.MustRule("all", headgate.PerMinute(1000))
 	ctx := context.Background()

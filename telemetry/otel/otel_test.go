@@ -62,7 +62,7 @@ func attributes(span *tracetest.SpanStub) string {
 // TestSpans: each call is a span below the caller's, which says what became of it and why.
 func TestSpans(t *testing.T) {
 	r := record(t)
-	store := headgate.Observe(memory.New(memory.WithClock(func() int64 { return 1_763_712_000_000_000 })), r.Hooks())
+	store := headgate.Observe(memory.New(memory.Clock(func() int64 { return 1_763_712_000_000_000 })), r.Hooks())
 	login := headgate.MustRule("login", headgate.Sliding(2, time.Minute), headgate.PerHour(100))
 	tried := headgate.MustRule("tried", headgate.PerHour(1))
 	wide := headgate.MustRule("wide", headgate.PerHour(1000))

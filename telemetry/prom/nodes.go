@@ -17,7 +17,7 @@ const maxSeries = 1024
 //	headgate_store_node_duration_seconds{node, op}    how long calls took, errors included
 //	headgate_store_node_errors_total{node, op}        calls that failed
 //
-// Its Observe is what the stores' option WithObserver needs. It is a
+// Its Observe is what the stores' option Observe needs. It is a
 // [prometheus.Collector], to be registered, and safe for concurrent use.
 type Nodes struct {
 	durations *prometheus.HistogramVec

@@ -153,7 +153,7 @@ func fields(line string) map[string]string {
 func (tr *trial) used(password string) int64 {
 	tr.t.Helper()
 	u := url.URL{Scheme: "redis", Host: tr.target.Addr(), User: url.UserPassword("default", password)}
-	store, err := redis.Open(tr.t.Context(), u.String(), redis.WithTimeout(patience), redis.WithPrefix(tr.prefix))
+	store, err := redis.Open(tr.t.Context(), u.String(), redis.Timeout(patience), redis.Prefix(tr.prefix))
 	if err != nil {
 		tr.t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func Run(t testing.TB, p *Place, fault Fault, plan Plan) Result {
 	goroutines := runtime.NumGoroutine()
 	p.trials++
 	prefix := "chaos" + strconv.Itoa(p.trials) + ":"
-	store, err := redis.Open(t.Context(), p.url(), redis.WithTimeout(plan.Timeout), redis.WithPrefix(prefix))
+	store, err := redis.Open(t.Context(), p.url(), redis.Timeout(plan.Timeout), redis.Prefix(prefix))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ rules:
 func serveGRPC(t *testing.T, options []client.Option, args ...string) (*server, *client.Client) {
 	t.Helper()
 	s := serve(t, append([]string{"--config", policyFile(t, grpcPolicy), "--grpc-listen", "127.0.0.1:0", "--grpc-store"}, args...)...)
-	c, err := client.New(grpcAddress(t, s), append([]client.Option{client.WithoutTLS(), client.WithTimeout(client.MaxTimeout)}, options...)...)
+	c, err := client.New(grpcAddress(t, s), append([]client.Option{client.Plaintext(), client.Timeout(client.MaxTimeout)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestGRPCShared(t *testing.T) {
 		var all sync.WaitGroup
 		var running []*server
 		for range 2 {
-			s, c := serveGRPC(t, []client.Option{client.WithStreamFrom(1)}, "--store", patiently(redis.URL()), "--store-timeout", "30s")
+			s, c := serveGRPC(t, []client.Option{client.StreamFrom(1)}, "--store", patiently(redis.URL()), "--store-timeout", "30s")
 			running = append(running, s)
 			limiter := headgate.New(c.Store(), rule)
 			for range 16 {

@@ -51,7 +51,7 @@ func servePermits(t *testing.T, of *servers.Server) *permitService {
 	}
 	s := serve(t, "--config", policyFile(t, servicePermits), "--grpc-listen", "127.0.0.1:0", "--store", patiently(of.URL()), "--store-timeout", "30s",
 		"--admin-token-file", file)
-	c, err := client.New(grpcAddress(t, s), client.WithoutTLS(), client.WithTimeout(client.MaxTimeout), client.WithToken(serviceToken))
+	c, err := client.New(grpcAddress(t, s), client.Plaintext(), client.Timeout(client.MaxTimeout), client.Token(serviceToken))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func (o *outage) end() {
 func through(t *testing.T, url string, o *outage) (lost bool) {
 	t.Helper()
 	const callers, before, last, after = 4, 150, 20, 60 // calls of each
-	store, err := redis.Open(t.Context(), url, redis.WithTimeout(10*time.Second))
+	store, err := redis.Open(t.Context(), url, redis.Timeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 func TestServers(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		for round := range 5 {
-			store, err := redis.Open(t.Context(), "redis://"+s.Addr()+"?connect_timeout=30s", redis.WithPrefix(fmt.Sprintf("%d:", round)), redis.WithTimeout(30*time.Second))
+			store, err := redis.Open(t.Context(), "redis://"+s.Addr()+"?connect_timeout=30s", redis.Prefix(fmt.Sprintf("%d:", round)), redis.Timeout(30*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func TestPermitsInMemory(t *testing.T) {
 func TestPermitsOnServers(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		for round := range 5 {
-			permits, err := redis.Open(t.Context(), "redis://"+s.Addr()+"?connect_timeout=30s", redis.WithPrefix(fmt.Sprintf("p%d:", round)), redis.WithTimeout(30*time.Second))
+			permits, err := redis.Open(t.Context(), "redis://"+s.Addr()+"?connect_timeout=30s", redis.Prefix(fmt.Sprintf("p%d:", round)), redis.Timeout(30*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestPermitsOnServers(t *testing.T) {
 func TestPermitsInPostgres(t *testing.T) {
 	s := servers.StartPostgres(t)
 	for round := range 3 {
-		permits, err := postgres.Open(t.Context(), s.URL()+"?pool_max_conns=6&connect_timeout=60", postgres.WithPrefix(fmt.Sprintf("p%d:", round)), postgres.WithTimeout(30*time.Second))
+		permits, err := postgres.Open(t.Context(), s.URL()+"?pool_max_conns=6&connect_timeout=60", postgres.Prefix(fmt.Sprintf("p%d:", round)), postgres.Timeout(30*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 // all lengths, have counters of their own, and names that it can have.
 func TestHostileKeys(t *testing.T) {
 	s := servers.StartMemcached(t, 64)
-	store := open(t, s, nil, memcached.WithPrefix(strings.Repeat("\r\n", 32)), memcached.WithPart(strings.Repeat(" ", 64)))
+	store := open(t, s, nil, memcached.Prefix(strings.Repeat("\r\n", 32)), memcached.Part(strings.Repeat(" ", 64)))
 	limiter := headgate.New(store, headgate.MustRule(strings.Repeat("r", headgate.MaxName), headgate.PerHour(99)))
 	all := []string{
 		"", " ", "\x00", "\x00\x00", "\xff", "\xff\xfe\x80", "k", "k ", " k", "k\x00", "K", "\r\nflush_all\r\n", "k\r\ndelete k\r\n", "\x7f\x1b[2J",

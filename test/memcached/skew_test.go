@@ -26,8 +26,8 @@ func TestSkew(t *testing.T) {
 	var all sync.WaitGroup
 	start := time.Now()
 	for _, ahead := range []time.Duration{0, apart} {
-		node, err := memcached.Open(t.Context(), s.URL(), memcached.WithTimeout(30*time.Second),
-			memcached.WithClock(func() int64 { return time.Now().Add(ahead).UnixMicro() }))
+		node, err := memcached.Open(t.Context(), s.URL(), memcached.Timeout(30*time.Second),
+			memcached.Clock(func() int64 { return time.Now().Add(ahead).UnixMicro() }))
 		if err != nil {
 			t.Fatal(err)
 		}

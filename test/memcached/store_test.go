@@ -27,10 +27,10 @@ var prefixes atomic.Int64
 func open(t testing.TB, s *servers.Memcached, clock func() int64, options ...memcached.Option) *memcached.Store {
 	t.Helper()
 	options = append([]memcached.Option{
-		memcached.WithPrefix(fmt.Sprintf("t%d:", prefixes.Add(1))), memcached.WithTimeout(30 * time.Second),
+		memcached.Prefix(fmt.Sprintf("t%d:", prefixes.Add(1))), memcached.Timeout(30 * time.Second),
 	}, options...)
 	if clock != nil {
-		options = append(options, memcached.WithClock(clock), memcached.WithSkew(0))
+		options = append(options, memcached.Clock(clock), memcached.Skew(0))
 	}
 	store, err := memcached.Open(t.Context(), s.URL(), options...)
 	if err != nil {
@@ -82,7 +82,7 @@ func TestSeveralChecks(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	const stores, callers, tries, limit = 4, 16, 12, 200
 	s := servers.StartMemcached(t, 64)
-	prefix := memcached.WithPrefix("together:")
+	prefix := memcached.Prefix("together:")
 	var all []*memcached.Store
 	for range stores {
 		all = append(all, open(t, s, nil, prefix))
@@ -128,7 +128,7 @@ func TestProcesses(t *testing.T) {
 // its deadline, and when it is back so is the store, with nothing remembered.
 func TestServerGone(t *testing.T) {
 	s := servers.StartMemcached(t, 64)
-	store := open(t, s, nil, memcached.WithTimeout(300*time.Millisecond))
+	store := open(t, s, nil, memcached.Timeout(300*time.Millisecond))
 	limiter := headgate.New(store, headgate.MustRule("r", headgate.PerHour(9)))
 	recovers(t, limiter)
 	for name, fault := range map[string]struct{ begin, end func() }{
@@ -186,7 +186,7 @@ func TestRestart(t *testing.T) {
 // TestCancelled: who gives up is answered at once, however long the server takes.
 func TestCancelled(t *testing.T) {
 	s := servers.StartMemcached(t, 64)
-	limiter := headgate.New(open(t, s, nil, memcached.WithTimeout(5*time.Second)), headgate.MustRule("r", headgate.PerHour(9)))
+	limiter := headgate.New(open(t, s, nil, memcached.Timeout(5*time.Second)), headgate.MustRule("r", headgate.PerHour(9)))
 	recovers(t, limiter)
 	s.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

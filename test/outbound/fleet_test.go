@@ -53,7 +53,7 @@ func work(url, storeAt string) error {
 	defer cancel()
 	client := http.DefaultClient
 	if storeAt != "" {
-		store, err := redis.Open(ctx, storeAt, redis.WithTimeout(10*time.Second))
+		store, err := redis.Open(ctx, storeAt, redis.Timeout(10*time.Second))
 		if err != nil {
 			return err
 		}

@@ -46,9 +46,9 @@ type closer interface {
 // open opens the store at a URL.
 func open(ctx context.Context, url string, timeout time.Duration) (closer, error) {
 	if strings.HasPrefix(url, "postgres://") {
-		return postgres.Open(ctx, url+"?pool_max_conns=4&connect_timeout=30", postgres.WithTimeout(timeout))
+		return postgres.Open(ctx, url+"?pool_max_conns=4&connect_timeout=30", postgres.Timeout(timeout))
 	}
-	return redis.Open(ctx, url+"?connect_timeout=30s", redis.WithTimeout(timeout))
+	return redis.Open(ctx, url+"?connect_timeout=30s", redis.Timeout(timeout))
 }
 
 // hold works under permits until its standard input ends.

@@ -52,9 +52,9 @@ func remembering(t *testing.T, store *postgres.Store) *denycache.Layer {
 // has remembered that it was denied, and those of another prefix hear nothing.
 func TestNewsTravel(t *testing.T) {
 	s := servers.StartPostgres(t)
-	here := remembering(t, open(t, s, nil, postgres.WithPrefix("news:")))
-	there := remembering(t, open(t, s, nil, postgres.WithPrefix("news:")))
-	elsewhere := remembering(t, open(t, s, nil, postgres.WithPrefix("others:")))
+	here := remembering(t, open(t, s, nil, postgres.Prefix("news:")))
+	there := remembering(t, open(t, s, nil, postgres.Prefix("news:")))
+	elsewhere := remembering(t, open(t, s, nil, postgres.Prefix("others:")))
 	c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(3, 30*24*time.Hour)), Key: "k"}}
 	for _, op := range []headgate.Op{headgate.OpRefund, headgate.OpReset} {
 		await(t, "the key is denied from memory", func() bool {
@@ -87,7 +87,7 @@ func TestNewsTravel(t *testing.T) {
 // then no longer knows what may have been freed meanwhile.
 func TestNewsAfterRestart(t *testing.T) {
 	s := servers.StartPostgres(t)
-	store := open(t, s, nil, postgres.WithDurable())
+	store := open(t, s, nil, postgres.Durable())
 	d := remembering(t, store)
 	c := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(1, 30*24*time.Hour)), Key: "k"}}
 	for range 2 {
@@ -119,7 +119,7 @@ func TestNewsAfterRestart(t *testing.T) {
 // bytes they have, also while no connection of the pool is free.
 func TestMessages(t *testing.T) {
 	s := servers.StartPostgres(t)
-	prefix := postgres.WithPrefix("messages:\x00'\xff")
+	prefix := postgres.Prefix("messages:\x00'\xff")
 	store, speaker := open(t, s, nil, prefix), open(t, s, nil, prefix)
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, heard, ended := make(chan struct{}), make(chan []byte, 10), make(chan error, 1)
@@ -204,7 +204,7 @@ func TestMessagesOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	store, err := postgres.New(t.Context(), pool, postgres.WithTimeout(30*time.Second))
+	store, err := postgres.New(t.Context(), pool, postgres.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestMessagesOfOthers(t *testing.T) {
 func TestDeaf(t *testing.T) {
 	s := servers.StartPostgres(t)
 	through := newMuffler(t, s.Addr())
-	store, err := postgres.Open(t.Context(), "postgres://headgate@"+through.addr+"/postgres?sslmode=disable", postgres.WithTimeout(30*time.Second))
+	store, err := postgres.Open(t.Context(), "postgres://headgate@"+through.addr+"/postgres?sslmode=disable", postgres.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func BenchmarkDeadlines(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer pool.Close()
-				store, err := postgres.New(b.Context(), pool, postgres.WithTimeout(timeout))
+				store, err := postgres.New(b.Context(), pool, postgres.Timeout(timeout))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -16,7 +16,7 @@ import (
 func TestDurable(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, "synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB")
-	store := open(t, s, nil, postgres.WithDurable())
+	store := open(t, s, nil, postgres.Durable())
 	limiter := headgate.New(store, headgate.MustRule("r", headgate.Per(1000, 30*24*time.Hour)))
 	const taken = 20
 	for range taken {
@@ -37,7 +37,7 @@ func TestDurable(t *testing.T) {
 func TestUnreplicated(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t)
-	store := open(t, s, nil, postgres.WithDurable())
+	store := open(t, s, nil, postgres.Durable())
 	limiter := headgate.New(store, headgate.MustRule("r", headgate.Per(1_000_000, 30*24*time.Hour)))
 	if _, err := limiter.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)

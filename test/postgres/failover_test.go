@@ -31,9 +31,9 @@ func TestFailover(t *testing.T) {
 			primary := servers.StartPostgres(t)
 			replica := primary.StartReplica()
 			url := fmt.Sprintf("postgres://headgate@%s,%s/postgres?target_session_attrs=primary", primary.Addr(), replica.Addr())
-			options := []postgres.Option{postgres.WithTimeout(500 * time.Millisecond)}
+			options := []postgres.Option{postgres.Timeout(500 * time.Millisecond)}
 			if c.durable {
-				options = append(options, postgres.WithDurable())
+				options = append(options, postgres.Durable())
 			}
 			var store *postgres.Store
 			stores.Until(t, "the store is opened", func() (done bool) {

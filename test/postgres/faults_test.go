@@ -52,7 +52,7 @@ func TestProcesses(t *testing.T) {
 	s := servers.StartPostgres(t)
 	var all []*postgres.Store
 	for range stores {
-		all = append(all, open(t, s, nil, postgres.WithPrefix("together:")))
+		all = append(all, open(t, s, nil, postgres.Prefix("together:")))
 	}
 	total := headgate.MustRule("total", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1_000_000, Period: time.Hour, Align: headgate.AlignFirst})
 	sum := int64(0)
@@ -102,7 +102,7 @@ func TestProcesses(t *testing.T) {
 // its deadline. When it is back so is the store, with the counters as they were.
 func TestServerGone(t *testing.T) {
 	s := servers.StartPostgres(t)
-	store := open(t, s, nil, postgres.WithTimeout(500*time.Millisecond), postgres.WithDurable())
+	store := open(t, s, nil, postgres.Timeout(500*time.Millisecond), postgres.Durable())
 	survives(t, store, []fault{{"hangs", s.Pause, s.Resume}, {"killed", s.Kill, s.Restart}})
 }
 
@@ -259,7 +259,7 @@ func TestRowsGo(t *testing.T) {
 // statements cannot be prepared.
 func TestUnprepared(t *testing.T) {
 	s := servers.StartPostgres(t)
-	store, err := postgres.Open(t.Context(), s.URL()+"?default_query_exec_mode=exec", postgres.WithTimeout(30*time.Second))
+	store, err := postgres.Open(t.Context(), s.URL()+"?default_query_exec_mode=exec", postgres.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	store, err := postgres.New(t.Context(), pool, postgres.WithTable("fast"), postgres.WithTimeout(30*time.Second))
+	store, err := postgres.New(t.Context(), pool, postgres.Table("fast"), postgres.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,8 +65,8 @@ func TestErrorsAreTrue(t *testing.T) {
 	s := servers.StartPostgres(t)
 	rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1_000_000, Period: time.Hour, Align: headgate.AlignFirst})
 	checks := []headgate.Check{{Rule: rule, Key: "a"}, {Rule: rule, Key: "b"}}
-	patient := open(t, s, nil, postgres.WithPrefix("true:"))
-	store, _ := pooled(t, s, 4, postgres.WithPrefix("true:"), postgres.WithTimeout(15*time.Millisecond))
+	patient := open(t, s, nil, postgres.Prefix("true:"))
+	store, _ := pooled(t, s, 4, postgres.Prefix("true:"), postgres.Timeout(15*time.Millisecond))
 	var admitted, unknown, nobody atomic.Int64
 	stop := make(chan struct{})
 	var all sync.WaitGroup
@@ -120,7 +120,7 @@ func TestErrorsAreTrue(t *testing.T) {
 func TestMissedDeadlines(t *testing.T) {
 	const calls = 12
 	s := servers.StartPostgres(t)
-	store, pool := pooled(t, s, 2, postgres.WithTimeout(30*time.Millisecond))
+	store, pool := pooled(t, s, 2, postgres.Timeout(30*time.Millisecond))
 	limiter := headgate.New(store, headgate.MustRule("r", headgate.PerHour(9)))
 	recovers(t, limiter)
 	conn, err := pgx.Connect(t.Context(), s.URL())
@@ -168,7 +168,7 @@ func TestTerminated(t *testing.T) {
 // charged, and costs no connection.
 func TestFullDisk(t *testing.T) {
 	s := servers.StartPostgres(t)
-	store, pool := pooled(t, s, 2, postgres.WithTimeout(30*time.Second))
+	store, pool := pooled(t, s, 2, postgres.Timeout(30*time.Second))
 	rule := headgate.MustRule("r", headgate.Per(9, 30*24*time.Hour))
 	checks := []headgate.Check{{Rule: rule, Key: "old"}, {Rule: rule, Key: "new"}}
 	if _, err := store.Take(t.Context(), headgate.OpTake, checks[:1], nil); err != nil {
@@ -225,7 +225,7 @@ func TestReplica(t *testing.T) {
 func TestServerDefaults(t *testing.T) {
 	const callers, tries, limit = 8, 10, 40
 	s := servers.StartPostgres(t, "default_transaction_isolation=serializable", "default_transaction_read_only=on")
-	stores := []*postgres.Store{open(t, s, nil, postgres.WithPrefix("d:")), open(t, s, nil, postgres.WithPrefix("d:"))}
+	stores := []*postgres.Store{open(t, s, nil, postgres.Prefix("d:")), open(t, s, nil, postgres.Prefix("d:"))}
 	rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: time.Hour, Align: headgate.AlignFirst})
 	var admitted atomic.Int64
 	var all sync.WaitGroup
@@ -293,7 +293,7 @@ func TestSchemas(t *testing.T) {
 // TestHostileKeys: keys of all bytes and lengths have counters of their own.
 func TestHostileKeys(t *testing.T) {
 	s := servers.StartPostgres(t)
-	store := open(t, s, nil, postgres.WithPrefix(strings.Repeat("\xff", 64)), postgres.WithPart(strings.Repeat("p", 64)))
+	store := open(t, s, nil, postgres.Prefix(strings.Repeat("\xff", 64)), postgres.Part(strings.Repeat("p", 64)))
 	rule := headgate.MustRule(strings.Repeat("r", headgate.MaxName), headgate.PerHour(9), headgate.Sliding(9, time.Hour))
 	var checks []headgate.Check
 	for _, key := range []string{

@@ -25,7 +25,7 @@ func TestLayers(t *testing.T) {
 		t.Run(c.consistency.String(), func(t *testing.T) {
 			var all []headgate.Store
 			for range 3 {
-				all = append(all, open(t, s, nil, postgres.WithPrefix(c.consistency.String()+":")))
+				all = append(all, open(t, s, nil, postgres.Prefix(c.consistency.String()+":")))
 			}
 			nodes, served := stores.Layers(t, c.consistency, all...)
 			rules := stores.Brisk(3 * time.Second)

@@ -21,7 +21,7 @@ func TestLostHolder(t *testing.T) {
 	s := servers.StartPostgres(t)
 	through := newProxy(t, s.Addr())
 	url := "postgres://headgate@" + through.addr + "/postgres?pool_max_conns=1"
-	lost, err := postgres.Open(t.Context(), url, postgres.WithPrefix("one:"), postgres.WithTimeout(2*time.Second))
+	lost, err := postgres.Open(t.Context(), url, postgres.Prefix("one:"), postgres.Timeout(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestLostHolder(t *testing.T) {
 	if !through.inside.Load() {
 		t.Error("the line was cut, and no transaction was under way")
 	}
-	other := open(t, s, nil, postgres.WithPrefix("one:"))
+	other := open(t, s, nil, postgres.Prefix("one:"))
 	d, err := headgate.New(other, rule).Allow(t.Context(), "k")
 	if err != nil || d.Remaining != 7 {
 		t.Errorf("%d remain, %v; want 7", d.Remaining, err)

@@ -20,9 +20,9 @@ func TestPermitsFailover(t *testing.T) {
 			primary := servers.StartPostgres(t)
 			replica := primary.StartReplica()
 			url := fmt.Sprintf("postgres://headgate@%s,%s/postgres?target_session_attrs=primary&connect_timeout=60", primary.Addr(), replica.Addr())
-			options := []postgres.Option{postgres.WithTimeout(500 * time.Millisecond)}
+			options := []postgres.Option{postgres.Timeout(500 * time.Millisecond)}
 			if durable {
-				options = append(options, postgres.WithDurable())
+				options = append(options, postgres.Durable())
 				command(t, primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
 				command(t, primary, "SELECT pg_reload_conf()")
 				stores.Until(t, "the primary waits for the replica", func() bool {

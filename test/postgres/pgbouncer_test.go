@@ -28,7 +28,7 @@ func openThrough(t testing.TB, url string, options ...postgres.Option) *postgres
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	store, err := postgres.Open(ctx, url, append([]postgres.Option{postgres.WithTimeout(30 * time.Second)}, options...)...)
+	store, err := postgres.Open(ctx, url, append([]postgres.Option{postgres.Timeout(30 * time.Second)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +42,9 @@ func TestPgBouncerConformance(t *testing.T) {
 	s := servers.StartPostgres(t)
 	p := servers.StartPgBouncer(t, s, "transaction", "default_pool_size=3", "server_round_robin=1")
 	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
-		options := []postgres.Option{postgres.WithPrefix(fmt.Sprintf("t%d:", prefixes.Add(1)))}
+		options := []postgres.Option{postgres.Prefix(fmt.Sprintf("t%d:", prefixes.Add(1)))}
 		if clock != nil {
-			options = append(options, postgres.WithClock(clock))
+			options = append(options, postgres.Clock(clock))
 		}
 		return openThrough(t, p.URL()+unprepared, options...)
 	})
@@ -58,7 +58,7 @@ func TestPgBouncerTogether(t *testing.T) {
 	s := servers.StartPostgres(t)
 	transactions := servers.StartPgBouncer(t, s, "transaction", "default_pool_size=2").URL() + unprepared
 	sessions := servers.StartPgBouncer(t, s, "session", "default_pool_size=8").URL() + "?pool_max_conns=4&connect_timeout=60"
-	prefix := postgres.WithPrefix("together:")
+	prefix := postgres.Prefix("together:")
 	all := []*postgres.Store{
 		openThrough(t, transactions, prefix), openThrough(t, transactions, prefix), openThrough(t, sessions, prefix), open(t, s, nil, prefix),
 	}
@@ -165,7 +165,7 @@ func TestPgBouncerDeadlines(t *testing.T) {
 // transaction mode none does, and says so, but is heard by those that hear.
 func TestPgBouncerNews(t *testing.T) {
 	s := servers.StartPostgres(t)
-	prefix := postgres.WithPrefix("news:")
+	prefix := postgres.Prefix("news:")
 	sessions := openThrough(t, servers.StartPgBouncer(t, s, "session").URL()+"?pool_max_conns=4&connect_timeout=60", prefix)
 	transactions := openThrough(t, servers.StartPgBouncer(t, s, "transaction").URL()+unprepared, prefix)
 	there := remembering(t, sessions)
@@ -206,7 +206,7 @@ func TestPgBouncerNews(t *testing.T) {
 func TestPgBouncerStrangers(t *testing.T) {
 	s := servers.StartPostgres(t)
 	p := servers.StartPgBouncer(t, s, "transaction", "default_pool_size=1")
-	prefix := postgres.WithPrefix("strangers:")
+	prefix := postgres.Prefix("strangers:")
 	deaf, speaker := openThrough(t, p.URL()+unprepared, prefix), open(t, s, nil, prefix)
 	config, err := pgx.ParseConfig(p.URL() + "?default_query_exec_mode=exec")
 	if err != nil {
@@ -275,7 +275,7 @@ func TestPgBouncerRefused(t *testing.T) {
 func TestPgBouncerServerGone(t *testing.T) {
 	s := servers.StartPostgres(t)
 	p := servers.StartPgBouncer(t, s, "transaction", "server_login_retry=1")
-	store := openThrough(t, p.URL()+unprepared, postgres.WithTimeout(500*time.Millisecond), postgres.WithDurable())
+	store := openThrough(t, p.URL()+unprepared, postgres.Timeout(500*time.Millisecond), postgres.Durable())
 	survives(t, store, []fault{
 		{"server hangs", s.Pause, s.Resume},
 		{"server killed", s.Kill, s.Restart},

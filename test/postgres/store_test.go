@@ -21,10 +21,10 @@ var prefixes atomic.Int64
 func open(t testing.TB, s *servers.Postgres, clock func() int64, options ...postgres.Option) *postgres.Store {
 	t.Helper()
 	options = append([]postgres.Option{
-		postgres.WithPrefix(fmt.Sprintf("t%d:", prefixes.Add(1))), postgres.WithTimeout(30 * time.Second),
+		postgres.Prefix(fmt.Sprintf("t%d:", prefixes.Add(1))), postgres.Timeout(30 * time.Second),
 	}, options...)
 	if clock != nil {
-		options = append(options, postgres.WithClock(clock))
+		options = append(options, postgres.Clock(clock))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -23,7 +23,7 @@ func TestSameTable(t *testing.T) {
 	s := servers.StartPostgres(t)
 	var all []*postgres.Store
 	for _, table := range []string{"headgate", "public.headgate"} {
-		all = append(all, open(t, s, nil, postgres.WithPrefix("same:"), postgres.WithTable(table)))
+		all = append(all, open(t, s, nil, postgres.Prefix("same:"), postgres.Table(table)))
 	}
 	rule := headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: time.Hour, Align: headgate.AlignFirst})
 	var admitted, failed atomic.Int64
@@ -111,7 +111,7 @@ func TestOtherTable(t *testing.T) {
 // TestLongTimeout: a deadline beyond what the server's own can be is no error.
 func TestLongTimeout(t *testing.T) {
 	s := servers.StartPostgres(t)
-	store := open(t, s, nil, postgres.WithTimeout(60*24*time.Hour))
+	store := open(t, s, nil, postgres.Timeout(60*24*time.Hour))
 	if _, err := headgate.New(store, headgate.MustRule("r", headgate.PerHour(9))).Allow(t.Context(), "k"); err != nil {
 		t.Error(err)
 	}

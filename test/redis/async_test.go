@@ -23,7 +23,7 @@ const asyncNodes = 16
 // asyncNode is an Async around a store of its own on the server.
 func asyncNode(t *testing.T, s *servers.Server, options async.Options) *async.Layer {
 	t.Helper()
-	a, err := async.New(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:")), options)
+	a, err := async.New(stores.OpenURL(t, s.URL(), redis.Prefix("hg:")), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestAsyncRefundsElsewhere(t *testing.T) {
 		here, there := asyncNode(t, s, async.Options{}), asyncNode(t, s, async.Options{})
 		defer closeAsync(t, here)
 		defer closeAsync(t, there)
-		store := stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"))
+		store := stores.OpenURL(t, s.URL(), redis.Prefix("hg:"))
 		for _, limit := range []headgate.Limit{headgate.Per(100_000, 300*24*time.Hour), headgate.Sliding(100_000, time.Hour)} {
 			c := headgate.Check{Rule: headgate.MustRule("refunds"+limit.Algorithm.String(), limit), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}
 			for range 300 {
@@ -226,8 +226,8 @@ func TestAsyncLongRun(t *testing.T) {
 // still, then say that it is unavailable, and know what they owe when it is back.
 func TestAsyncThroughAnOutage(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		patient := stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"))
-		a, err := async.New(stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:"), redis.WithTimeout(2*time.Second)), async.Options{})
+		patient := stores.OpenURL(t, s.URL(), redis.Prefix("hg:"))
+		a, err := async.New(stores.OpenURL(t, s.URL(), redis.Prefix("hg:"), redis.Timeout(2*time.Second)), async.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ func TestCombinedDeadlines(t *testing.T) {
 	const callers = 90
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		for _, rule := range combined(10_000) {
-			store := stores.OpenURL(t, s.URL(), combining, redis.WithTimeout(30*time.Second))
+			store := stores.OpenURL(t, s.URL(), combining, redis.Timeout(30*time.Second))
 			limiter := headgate.New(store, rule)
 			together(callers, func(int) {
 				if _, err := limiter.Allow(t.Context(), "k"); err != nil {
@@ -78,7 +78,7 @@ func TestCombinedDeadlines(t *testing.T) {
 func TestCombinedKilledServer(t *testing.T) {
 	const callers = 64
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store := stores.OpenURL(t, s.URL(), combining, redis.WithTimeout(10*time.Second))
+		store := stores.OpenURL(t, s.URL(), combining, redis.Timeout(10*time.Second))
 		rules := combined(900_000)
 		var stopped atomic.Bool
 		defer stopped.Store(true)
@@ -125,7 +125,7 @@ func TestCombinedClose(t *testing.T) {
 	const callers = 100
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store := stores.OpenURL(t, s.URL(), combining, redis.WithTimeout(10*time.Minute))
+		store := stores.OpenURL(t, s.URL(), combining, redis.Timeout(10*time.Minute))
 		limiter := headgate.New(store, rule)
 		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
 			t.Fatal(err)

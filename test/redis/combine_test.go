@@ -21,7 +21,7 @@ import (
 )
 
 // combining has every decision shared that can be.
-var combining = redis.WithCombining(1)
+var combining = redis.Combining(1)
 
 // together runs f in so many goroutines at once.
 func together(n int, f func(i int)) {
@@ -104,7 +104,7 @@ func TestCombinedHistories(t *testing.T) {
 		client := dial(t, s)
 		clock := storetest.NewClock(storetest.Epoch)
 		stores := []headgate.Store{
-			stores.Open(t, client, clock.Now, combining), stores.Open(t, client, clock.Now, redis.WithCombining(0)), storetest.NewModel(clock.Now),
+			stores.Open(t, client, clock.Now, combining), stores.Open(t, client, clock.Now, redis.Combining(0)), storetest.NewModel(clock.Now),
 		}
 		rng := rand.New(rand.NewPCG(11, 5))
 		answers := make([][3][]headgate.Decision, callers)
@@ -212,7 +212,7 @@ func TestCombinedForeignValues(t *testing.T) {
 					stores.Allow(t, shared, more, "k"+strconv.Itoa(i))
 				}
 			}
-			own, err := redis.New(client, redis.WithPrefix(shared.Prefix()), redis.WithTimeout(30*time.Second), redis.WithCombining(0))
+			own, err := redis.New(client, redis.Prefix(shared.Prefix()), redis.Timeout(30*time.Second), redis.Combining(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -349,7 +349,7 @@ func TestCombinedAllocations(t *testing.T) {
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
 	s := servers.Start(t, servers.Redis)
 	allocated := func(from int) float64 {
-		store := stores.OpenURL(t, s.URL(), redis.WithCombining(from))
+		store := stores.OpenURL(t, s.URL(), redis.Combining(from))
 		ask := func() {
 			together(callers, func(i int) {
 				checks := []headgate.Check{{Rule: rule, Key: "k" + strconv.Itoa(i)}}

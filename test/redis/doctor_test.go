@@ -88,7 +88,7 @@ func TestDiagnose(t *testing.T) {
 		// A user who may not run scripts, or something in them, is told so.
 		for _, without := range [][]string{{"-evalsha", "-eval"}, {"-set"}} {
 			do(append([]string{"ACL", "SETUSER", "poor", "reset", "on", ">secret", "~*", "&*", "+@all"}, without...)...)
-			poor, err := redis.Open(t.Context(), stores.Patiently("redis://poor:secret@"+s.Addr()), redis.WithTimeout(10*time.Second))
+			poor, err := redis.Open(t.Context(), stores.Patiently("redis://poor:secret@"+s.Addr()), redis.Timeout(10*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}

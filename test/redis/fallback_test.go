@@ -191,7 +191,7 @@ func TestFallbackLearns(t *testing.T) {
 func TestFallbackOfARestrictedUser(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		stores.Do(t, s, "ACL", "SETUSER", "limited", "on", ">secret", "~hg:*", "+@all", "-zadd")
-		store := stores.OpenURL(t, strings.Replace(s.URL(), "redis://", "redis://limited:secret@", 1), redis.WithPrefix("hg:"))
+		store := stores.OpenURL(t, strings.Replace(s.URL(), "redis://", "redis://limited:secret@", 1), redis.Prefix("hg:"))
 		if _, _, err := store.Members(t.Context(), "n", time.Second); !errors.Is(err, headgate.ErrUnavailable) {
 			t.Errorf("members: %v", err)
 		}

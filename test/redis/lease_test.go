@@ -74,7 +74,7 @@ func leaser(url string) error {
 	if err != nil {
 		return err
 	}
-	store, err := redis.Open(ctx, stores.Patiently(url), redis.WithTimeout(time.Minute))
+	store, err := redis.Open(ctx, stores.Patiently(url), redis.Timeout(time.Minute))
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestListsShareAKey(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				prefix := "lists " + name + ":"
-				store := stores.Open(t, client, nil, redis.WithPrefix(prefix))
+				store := stores.Open(t, client, nil, redis.Prefix(prefix))
 				d, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: first, Key: "k", Cost: 700}}, nil)
 				if err != nil || !headgate.NewVerdict(d).Allowed {
 					t.Fatalf("%+v, %v", d, err)
@@ -84,7 +84,7 @@ func TestManyLists(t *testing.T) {
 		}[i%4])
 	}
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store := stores.Open(t, dial(t, s), nil, redis.WithPrefix("many:"))
+		store := stores.Open(t, dial(t, s), nil, redis.Prefix("many:"))
 		for i := range 70 {
 			r := rule(i)
 			for want := r.Limits()[0].Count - 1; want > r.Limits()[0].Count-4; want-- {

@@ -57,7 +57,7 @@ func TestOlderValues(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				clock := storetest.NewClock(storetest.Epoch)
-				store := stores.Open(t, client, clock.Now, redis.WithPrefix("older "+name+":"))
+				store := stores.Open(t, client, clock.Now, redis.Prefix("older "+name+":"))
 				now := clock.Now()
 				var slots, states []string
 				if c.slots != nil {

@@ -115,7 +115,7 @@ func TestCutOff(t *testing.T) {
 						// A connection that has gone silent is given up after some three times as long.
 						url = "redis://" + cable.addr + "?connect_timeout=2s"
 					}
-					all = append(all, stores.OpenURL(t, url, redis.WithPrefix(prefix), redis.WithTimeout(200*time.Millisecond)))
+					all = append(all, stores.OpenURL(t, url, redis.Prefix(prefix), redis.Timeout(200*time.Millisecond)))
 				}
 				return all
 			}

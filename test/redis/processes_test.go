@@ -65,7 +65,7 @@ const (
 func taker(url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	store, err := redis.Open(ctx, stores.Patiently(url), redis.WithTimeout(time.Minute))
+	store, err := redis.Open(ctx, stores.Patiently(url), redis.Timeout(time.Minute))
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestRecallOfHangingServer(t *testing.T) {
 			},
 			"sweep": func(store *redis.Store, _ string) error { return store.Sweep(context.Background()) },
 		} {
-			store := stores.OpenURL(t, s.URL()+"?connect_timeout=1m", redis.WithTimeout(5*time.Second))
+			store := stores.OpenURL(t, s.URL()+"?connect_timeout=1m", redis.Timeout(5*time.Second))
 			checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.PerHour(10)), Key: "k"}}
 			r, _, err := store.Reserve(t.Context(), headgate.Terms{}, checks, nil)
 			if err != nil {

@@ -117,7 +117,7 @@ func TestRefusals(t *testing.T) {
 	for _, refusal := range refusals {
 		t.Run(refusal.word, func(t *testing.T) {
 			servers.Each(t, func(t *testing.T, s *servers.Server) {
-				store, err := redis.Open(t.Context(), stores.Patiently(s.URL()), redis.WithTimeout(10*time.Second))
+				store, err := redis.Open(t.Context(), stores.Patiently(s.URL()), redis.Timeout(10*time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -217,7 +217,7 @@ func TestNameOfAnotherServer(t *testing.T) {
 	rule := headgate.MustRule("r", headgate.Per(10, 300*24*time.Hour))
 	servers.Each(t, func(t *testing.T, old *servers.Server) {
 		b := balance(t, old)
-		store, err := redis.Open(t.Context(), stores.Patiently("redis://"+b.Addr().String()), redis.WithTimeout(10*time.Second))
+		store, err := redis.Open(t.Context(), stores.Patiently("redis://"+b.Addr().String()), redis.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

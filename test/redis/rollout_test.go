@@ -18,7 +18,7 @@ func TestRollout(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		var all []headgate.Store
 		for range 3 {
-			all = append(all, stores.OpenURL(t, s.URL(), redis.WithPrefix("hg:")))
+			all = append(all, stores.OpenURL(t, s.URL(), redis.Prefix("hg:")))
 		}
 		nodes, served := stores.Layers(t, headgate.Leased, all...)
 		nodes[2].Consistency = headgate.Strict

@@ -53,7 +53,7 @@ func TestScriptsGone(t *testing.T) {
 func TestHangingServer(t *testing.T) {
 	rule := headgate.MustRule("r", headgate.Per(100, time.Hour))
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store, err := redis.New(dial(t, s), redis.WithTimeout(50*time.Millisecond))
+		store, err := redis.New(dial(t, s), redis.Timeout(50*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestForeignValue(t *testing.T) {
 		if _, err := s.Do(t.Context(), "RPUSH", "hg:r k", "x"); err != nil {
 			t.Fatal(err)
 		}
-		store, err := redis.New(dial(t, s), redis.WithTimeout(10*time.Second))
+		store, err := redis.New(dial(t, s), redis.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestFullServer(t *testing.T) {
 // error that does not repeat it.
 func TestOpen(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store, err := redis.Open(t.Context(), stores.Patiently(strings.TrimSuffix(s.URL(), "/0")+"/3"), redis.WithTimeout(10*time.Second))
+		store, err := redis.Open(t.Context(), stores.Patiently(strings.TrimSuffix(s.URL(), "/0")+"/3"), redis.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestFloodOfHangingServer(t *testing.T) {
 	const callers, each = 64, 400 // with what comes before the deadline, far more than the client's queue holds
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, time.Hour))
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		store, err := redis.Open(t.Context(), stores.Patiently(s.URL()), redis.WithTimeout(20*time.Millisecond), redis.WithMaxPending(2000))
+		store, err := redis.Open(t.Context(), stores.Patiently(s.URL()), redis.Timeout(20*time.Millisecond), redis.MaxPending(2000))
 		if err != nil {
 			t.Fatal(err)
 		}

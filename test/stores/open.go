@@ -27,7 +27,7 @@ func Fresh() int64 { return fresh.Add(1) }
 
 // options are those of a store with counters of its own.
 func options() []redis.Option {
-	return []redis.Option{redis.WithPrefix("t" + strconv.FormatInt(Fresh(), 10) + ":"), redis.WithTimeout(timeout)}
+	return []redis.Option{redis.Prefix("t" + strconv.FormatInt(Fresh(), 10) + ":"), redis.Timeout(timeout)}
 }
 
 // Open returns a store with counters of its own. A nil clock is the server's.
@@ -35,7 +35,7 @@ func Open(t testing.TB, client rueidis.Client, clock func() int64, more ...redis
 	t.Helper()
 	all := options()
 	if clock != nil {
-		all = append(all, redis.WithClock(clock))
+		all = append(all, redis.Clock(clock))
 	}
 	store, err := redis.New(client, append(all, more...)...)
 	if err != nil {
@@ -64,7 +64,7 @@ func OpenBriskly(t testing.TB, url string, timeout time.Duration) *redis.Store {
 	var store *redis.Store
 	Until(t, "a store is opened", func() bool {
 		var err error
-		store, err = redis.Open(t.Context(), url, redis.WithTimeout(timeout))
+		store, err = redis.Open(t.Context(), url, redis.Timeout(timeout))
 		if err != nil && !errors.Is(err, headgate.ErrUnavailable) {
 			t.Fatal(err)
 		}

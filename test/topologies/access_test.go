@@ -130,7 +130,7 @@ func TestPermissions(t *testing.T) {
 			stores.Do(t, s, append([]string{"ACL", "SETUSER", "headgate", "reset", "on", ">geheim"}, rules...)...)
 			stores.Do(t, s, "FLUSHALL")
 			stores.Do(t, s, "SCRIPT", "FLUSH")
-			store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "headgate", "geheim")), redis.WithTimeout(10*time.Second))
+			store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "headgate", "geheim")), redis.Timeout(10*time.Second))
 			if err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func TestPermissionsOnTopologies(t *testing.T) {
 				t.Fatal(err)
 			}
 			u := as(t, strings.Split(s.URL(), "&sentinel_password_file")[0], "headgate", "geheim") + "&sentinel_user=headgate-watch&sentinel_password_file=" + url.QueryEscape(file)
-			store := stores.OpenURL(t, u, redis.WithPrefix("hg:"))
+			store := stores.OpenURL(t, u, redis.Prefix("hg:"))
 			if err := everything(t, store, false); err != nil {
 				t.Error(err)
 			}
@@ -194,7 +194,7 @@ func TestPermissionsOnTopologies(t *testing.T) {
 			for _, node := range c.Nodes {
 				stores.Do(t, node, append(user, "+cluster|slots", "+cluster|shards")...)
 			}
-			store := stores.OpenURL(t, as(t, c.URL(), "headgate", "geheim"), redis.WithPrefix("hg:"))
+			store := stores.OpenURL(t, as(t, c.URL(), "headgate", "geheim"), redis.Prefix("hg:"))
 			if err := everything(t, store, true); err != nil {
 				t.Error(err)
 			}
@@ -212,7 +212,7 @@ func TestPrefixes(t *testing.T) {
 		for _, name := range []string{"shop", "blog"} {
 			own := strings.ReplaceAll(strings.Join(rules, " "), "hg:*", name+":*")
 			stores.Do(t, s, append([]string{"ACL", "SETUSER", name, "on", ">geheim"}, strings.Fields(own)...)...)
-			store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), name, "geheim")+"&prefix="+name+"%3A"), redis.WithTimeout(10*time.Second))
+			store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), name, "geheim")+"&prefix="+name+"%3A"), redis.Timeout(10*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,7 +226,7 @@ func TestPrefixes(t *testing.T) {
 				}
 			}
 		}
-		thief, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "blog", "geheim")+"&prefix=shop%3A"), redis.WithTimeout(10*time.Second))
+		thief, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "blog", "geheim")+"&prefix=shop%3A"), redis.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

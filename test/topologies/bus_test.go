@@ -96,8 +96,8 @@ func TestBus(t *testing.T) {
 			"cluster":  servers.StartCluster(t, kind).URL(),
 		} {
 			t.Run(name, func(t *testing.T) {
-				here, there := stores.OpenURL(t, text, redis.WithPrefix("same:")), stores.OpenURL(t, text, redis.WithPrefix("same:"))
-				stranger := stores.OpenURL(t, text, redis.WithPrefix("other:"))
+				here, there := stores.OpenURL(t, text, redis.Prefix("same:")), stores.OpenURL(t, text, redis.Prefix("same:"))
+				stranger := stores.OpenURL(t, text, redis.Prefix("other:"))
 				at, from, strange := subscribed(t, there), subscribed(t, here), subscribed(t, stranger)
 				for i := range 100 {
 					if err := here.Publish(t.Context(), fmt.Appendf(nil, "%d \x00\xff", i)); err != nil {
@@ -159,7 +159,7 @@ func TestBusEnds(t *testing.T) {
 		}
 		s.Restart()
 		stores.Do(t, s, "ACL", "SETUSER", "deaf", "on", ">geheim", "~*", "+@all", "resetchannels")
-		deaf, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "deaf", "geheim")), redis.WithTimeout(10*time.Second))
+		deaf, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "deaf", "geheim")), redis.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

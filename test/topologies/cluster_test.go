@@ -20,7 +20,7 @@ import (
 func openCluster(t *testing.T, c *servers.Cluster, timeout time.Duration) (*redis.Store, string) {
 	t.Helper()
 	prefix := "c" + strconv.FormatInt(stores.Fresh(), 10) + ":"
-	return stores.OpenURL(t, c.URL(), redis.WithPrefix(prefix), redis.WithTimeout(timeout)), prefix
+	return stores.OpenURL(t, c.URL(), redis.Prefix(prefix), redis.Timeout(timeout)), prefix
 }
 
 // slot asks for a key's slot.
@@ -74,7 +74,7 @@ func TestGroupsAreGivenBack(t *testing.T) {
 		c := servers.StartCluster(t, kind)
 		patient, prefix := openCluster(t, c, 30*time.Second)
 		// To give back has as long as a call.
-		store := stores.OpenURL(t, c.URL(), redis.WithPrefix(prefix), redis.WithTimeout(2*time.Second))
+		store := stores.OpenURL(t, c.URL(), redis.Prefix(prefix), redis.Timeout(2*time.Second))
 		checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
 		if v := take(t, patient, checks...); !v.Allowed || v.Decisions[0].Remaining != 99 || v.Decisions[2].Check != 2 {
 			t.Fatalf("got %+v, want it admitted", v)

@@ -25,7 +25,7 @@ type node struct {
 
 func newNode(t *testing.T, url string) *node {
 	t.Helper()
-	store := stores.OpenURL(t, url, redis.WithPrefix("nodes:"))
+	store := stores.OpenURL(t, url, redis.Prefix("nodes:"))
 	denials, err := denycache.New(store, denycache.Options{Bus: store, Trust: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestNewsNeedNoPermission(t *testing.T) {
 			}
 		}
 		stores.Do(t, s, append([]string{"ACL", "SETUSER", "headgate", "reset", "on", ">geheim"}, rules...)...)
-		store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "headgate", "geheim")), redis.WithTimeout(10*time.Second))
+		store, err := redis.Open(t.Context(), stores.Patiently(as(t, s.URL(), "headgate", "geheim")), redis.Timeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

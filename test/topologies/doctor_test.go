@@ -109,7 +109,7 @@ func TestDiagnoseReplicas(t *testing.T) {
 func TestDiagnoseGone(t *testing.T) {
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		s := servers.Start(t, kind)
-		store := stores.OpenURL(t, s.URL(), redis.WithTimeout(time.Second))
+		store := stores.OpenURL(t, s.URL(), redis.Timeout(time.Second))
 		s.Kill()
 		if d, err := store.Diagnose(t.Context()); err == nil {
 			t.Errorf("of a server that is gone: %+v", d)

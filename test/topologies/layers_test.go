@@ -20,7 +20,7 @@ func TestLayersOnCluster(t *testing.T) {
 		c := servers.StartCluster(t, kind)
 		open := func(prefix string) (all []headgate.Store) {
 			for range 3 {
-				all = append(all, stores.OpenURL(t, c.URL(), redis.WithPrefix(prefix)))
+				all = append(all, stores.OpenURL(t, c.URL(), redis.Prefix(prefix)))
 			}
 			return all
 		}

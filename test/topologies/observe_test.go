@@ -54,7 +54,7 @@ func TestObserver(t *testing.T) {
 			s := servers.Start(t, kind)
 			all := &seen{}
 			all.clear()
-			store := stores.OpenURL(t, s.URL(), redis.WithObserver(all.observe))
+			store := stores.OpenURL(t, s.URL(), redis.Observe(all.observe))
 			check := []headgate.Check{{Rule: rule, Key: "k"}}
 			all.clear()
 			for range 3 {
@@ -81,7 +81,7 @@ func TestObserver(t *testing.T) {
 			c := servers.StartCluster(t, kind)
 			all := &seen{}
 			all.clear()
-			store := stores.OpenURL(t, c.URL(), redis.WithObserver(all.observe))
+			store := stores.OpenURL(t, c.URL(), redis.Observe(all.observe))
 			take := func() {
 				for i := range 60 {
 					if _, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: rule, Key: fmt.Sprint(i)}}, nil); err != nil {

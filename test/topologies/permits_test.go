@@ -18,10 +18,10 @@ func TestPermitsOnCluster(t *testing.T) {
 	t.Parallel()
 	c := servers.StartCluster(t, servers.Redis)
 	storetest.RunPermits(t, 20, func(t testing.TB, clock func() int64) store.Permits {
-		return stores.OpenURL(t, c.URL(), redis.WithClock(clock))
+		return stores.OpenURL(t, c.URL(), redis.Clock(clock))
 	})
 	t.Run("failover", func(t *testing.T) {
-		store := stores.OpenURL(t, c.URL(), redis.WithTimeout(250*time.Millisecond))
+		store := stores.OpenURL(t, c.URL(), redis.Timeout(250*time.Millisecond))
 		t.Logf("%+v", permits.RunFailover(t, store, func(granted func(int)) {
 			old := c.Owner(0)
 			old.Kill()
@@ -33,7 +33,7 @@ func TestPermitsOnCluster(t *testing.T) {
 
 func TestPermitsBySentinel(t *testing.T) {
 	s := servers.StartSentinel(t, servers.Valkey)
-	store := stores.OpenURL(t, s.URL(), redis.WithTimeout(250*time.Millisecond))
+	store := stores.OpenURL(t, s.URL(), redis.Timeout(250*time.Millisecond))
 	t.Logf("%+v", permits.RunFailover(t, store, func(granted func(int)) {
 		old := s.Primary()
 		old.Kill()
@@ -45,7 +45,7 @@ func TestPermitsBySentinel(t *testing.T) {
 // TestPermitsLost: what the new primary was never sent is lost, and fences still hold.
 func TestPermitsLost(t *testing.T) {
 	s := servers.StartSentinel(t, servers.Redis)
-	store := stores.OpenURL(t, s.URL(), redis.WithTimeout(250*time.Millisecond))
+	store := stores.OpenURL(t, s.URL(), redis.Timeout(250*time.Millisecond))
 	got := permits.RunFailover(t, store, func(granted func(int)) {
 		old := s.Primary()
 		for _, node := range s.Nodes[1:] { // the first is the primary

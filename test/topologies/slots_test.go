@@ -55,7 +55,7 @@ const spreadLimit = 900
 func spreader(url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	store, err := redis.Open(ctx, stores.Patiently(url), redis.WithTimeout(time.Minute))
+	store, err := redis.Open(ctx, stores.Patiently(url), redis.Timeout(time.Minute))
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func TestProcessesShareSlotsExactly(t *testing.T) {
 			})
 		}
 		all.Wait()
-		store, err := redis.Open(t.Context(), stores.Patiently(c.URL()), redis.WithTimeout(30*time.Second))
+		store, err := redis.Open(t.Context(), stores.Patiently(c.URL()), redis.Timeout(30*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestProcessesDieBetweenSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store, err := redis.Open(t.Context(), stores.Patiently(c.URL()), redis.WithTimeout(30*time.Second))
+	store, err := redis.Open(t.Context(), stores.Patiently(c.URL()), redis.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

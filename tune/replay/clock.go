@@ -6,7 +6,7 @@ import (
 )
 
 // Clock is the time of the log. Policies whose overrides or lists end at some time are to
-// be loaded with policy.WithClock(clock.Now). It is safe for concurrent use.
+// be loaded with policy.Clock(clock.Now). It is safe for concurrent use.
 type Clock struct{ micros atomic.Int64 }
 
 // Now is the time of the request that is being decided.

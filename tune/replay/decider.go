@@ -44,7 +44,7 @@ type timed struct {
 
 func newTimed(bytes int64) *timed {
 	t := new(timed)
-	t.Store = memory.New(memory.WithClock(t.now.Load), memory.WithMaxBytes(bytes))
+	t.Store = memory.New(memory.Clock(t.now.Load), memory.MaxBytes(bytes))
 	return t
 }
 

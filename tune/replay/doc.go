@@ -4,7 +4,7 @@
 // # Basics
 //
 //	clock := new(replay.Clock)
-//	set, err := config.Load("proposed.yaml", policy.WithClock(clock.Now))
+//	set, err := config.Load("proposed.yaml", policy.Clock(clock.Now))
 //	...
 //	r := replay.New(replay.Options{Policy: set, Clock: clock, Entries: log.Entries()})
 //	for {

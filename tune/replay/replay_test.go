@@ -59,7 +59,7 @@ func write(t testing.TB, data []byte) string {
 // parse makes a policy that ends things by the clock.
 func parse(t testing.TB, clock *replay.Clock, text string) *policy.Set {
 	t.Helper()
-	set, err := config.Parse("test.yaml", []byte(text), policy.WithClock(clock.Now), policy.WithHashKey([]byte("0123456789abcdef")))
+	set, err := config.Parse("test.yaml", []byte(text), policy.Clock(clock.Now), policy.HashKey([]byte("0123456789abcdef")))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -210,11 +210,11 @@ func TestDecisionsAreTheLibrarys(t *testing.T) {
 			t.Parallel()
 			text := randomPolicy(rand.New(rand.NewPCG(seed, 1)))
 			var now time.Time
-			set, err := config.Parse("test.yaml", []byte(text), policy.WithClock(func() time.Time { return now }), policy.WithHashKey([]byte("0123456789abcdef")))
+			set, err := config.Parse("test.yaml", []byte(text), policy.Clock(func() time.Time { return now }), policy.HashKey([]byte("0123456789abcdef")))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			limiter := memory.New(memory.WithClock(func() int64 { return now.UnixMicro() }))
+			limiter := memory.New(memory.Clock(func() int64 { return now.UnixMicro() }))
 			names, problems := routes.New(set)
 			if problems != nil {
 				t.Fatal(problems)

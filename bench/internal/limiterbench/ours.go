@@ -71,7 +71,7 @@ func connect(addr string, combineFrom int) (*redis.Store, func() error, error) {
 	if combineFrom > 0 {
 		prefix = "hs:" // both can be measured side by side
 	}
-	store, err := redis.New(client, redis.WithTimeout(patience), redis.WithPrefix(prefix), redis.WithCombining(combineFrom))
+	store, err := redis.New(client, redis.Timeout(patience), redis.Prefix(prefix), redis.Combining(combineFrom))
 	if err != nil {
 		return nil, nil, errors.Join(err, end())
 	}

@@ -127,7 +127,7 @@ func serveLimited(ctx context.Context, l net.Listener, store string) error {
 	if store != unlimited {
 		counters := headgate.Store(memory.New())
 		if store != inMemory {
-			s, err := redis.Open(ctx, store, redis.WithTimeout(time.Second))
+			s, err := redis.Open(ctx, store, redis.Timeout(time.Second))
 			if err != nil {
 				return errors.Join(err, l.Close())
 			}

@@ -91,7 +91,7 @@ const hot, cold = 0, 1
 // asynchronously measures the store alone and the layer around it.
 func asynchronously(ctx context.Context, w *measure.Work, plan measure.Plan) (_ measure.Rows, err error) {
 	rows := measure.Rows{{Name: "strict"}, {Name: "async"}}
-	store, err := redis.Open(ctx, w.Redis.URL(), redis.WithTimeout(unhurried))
+	store, err := redis.Open(ctx, w.Redis.URL(), redis.Timeout(unhurried))
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func exact(ctx context.Context, s *servers.Redis, plan asyncPlan, limit headgate
 	}
 	layers := make([]*async.Layer, nodes)
 	for i := range layers {
-		store, err := redis.Open(ctx, s.URL(), redis.WithTimeout(unhurried))
+		store, err := redis.Open(ctx, s.URL(), redis.Timeout(unhurried))
 		if err != nil {
 			return e, err
 		}

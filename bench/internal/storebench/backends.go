@@ -70,11 +70,11 @@ func open(ctx context.Context, url string) (interface {
 ) {
 	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
 	case "postgres":
-		return postgres.Open(ctx, url, postgres.WithTimeout(unhurried))
+		return postgres.Open(ctx, url, postgres.Timeout(unhurried))
 	case "memcached":
-		return memcached.Open(ctx, url, memcached.WithTimeout(unhurried))
+		return memcached.Open(ctx, url, memcached.Timeout(unhurried))
 	}
-	return redis.Open(ctx, url, redis.WithTimeout(unhurried))
+	return redis.Open(ctx, url, redis.Timeout(unhurried))
 }
 
 // endless has a token bucket that never runs dry, and never fills up between two

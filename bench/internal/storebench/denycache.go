@@ -51,12 +51,12 @@ func denialsText(version string, plan measure.Plan, rows measure.Rows) *report.T
 // denials measures all ways. The cache remembers as many keys as the plan has.
 func denials(ctx context.Context, w *measure.Work, plan measure.Plan) (_ measure.Rows, err error) {
 	rows := measure.Rows{{Name: "one call each"}, {Name: "calls combined"}, {Name: "calls combined, with a deny cache"}}
-	alone, err := redis.Open(ctx, w.Redis.URL(), redis.WithTimeout(unhurried), redis.WithCombining(0))
+	alone, err := redis.Open(ctx, w.Redis.URL(), redis.Timeout(unhurried), redis.Combining(0))
 	if err != nil {
 		return nil, err
 	}
 	defer alone.Close()
-	store, err := redis.Open(ctx, w.Redis.URL(), redis.WithTimeout(unhurried))
+	store, err := redis.Open(ctx, w.Redis.URL(), redis.Timeout(unhurried))
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func (c *counted) Take(ctx context.Context, op headgate.Op, checks []headgate.Ch
 // round.
 func leases(ctx context.Context, w *measure.Work, plan measure.Plan) (_ measure.Rows, competed []measure.Sample, err error) {
 	rows := measure.Rows{{Name: "strict"}, {Name: "leased"}}
-	store, err := redis.Open(ctx, w.Redis.URL(), redis.WithTimeout(unhurried))
+	store, err := redis.Open(ctx, w.Redis.URL(), redis.Timeout(unhurried))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,7 +184,7 @@ func (c *cutOff) Take(ctx context.Context, op headgate.Op, checks []headgate.Che
 
 // leaseNode is one of those that compete.
 func leaseNode(ctx context.Context, url string, plan measure.Plan, rule *headgate.Rule, dies bool, began time.Time) (_ measure.Sample, err error) {
-	store, err := redis.Open(ctx, url, redis.WithTimeout(unhurried))
+	store, err := redis.Open(ctx, url, redis.Timeout(unhurried))
 	if err != nil {
 		return measure.Sample{}, err
 	}

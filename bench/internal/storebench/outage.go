@@ -101,7 +101,7 @@ func openWay(ctx context.Context, s *servers.Redis, i int, timeout time.Duration
 	var store *redis.Store
 	// With a short deadline the first question may come to nothing on a machine that is busy.
 	for range 20 {
-		if store, err = redis.Open(ctx, s.URL(), redis.WithTimeout(timeout), redis.WithPrefix(fmt.Sprintf("bench%d:", i))); err == nil {
+		if store, err = redis.Open(ctx, s.URL(), redis.Timeout(timeout), redis.Prefix(fmt.Sprintf("bench%d:", i))); err == nil {
 			break
 		}
 	}

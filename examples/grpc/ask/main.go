@@ -28,7 +28,7 @@ func main() {
 }
 
 func run(server string, callers, each int) error {
-	c, err := client.New(server, client.WithoutTLS())
+	c, err := client.New(server, client.Plaintext())
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func main() {
 func run(listen, server, limit string) error {
 	var store headgate.Store = memory.New()
 	if server != "" {
-		c, err := client.New(server, client.WithoutTLS())
+		c, err := client.New(server, client.Plaintext())
 		if err != nil {
 			return err
 		}

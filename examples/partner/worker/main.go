@@ -43,7 +43,7 @@ func work(partner, server string, calls int) error {
 	caller := http.DefaultClient
 	if server != "" {
 		// The server is the store that the fleet shares. Redis or PostgreSQL would do as well.
-		c, err := client.New(server, client.WithoutTLS(), client.WithTimeout(10*time.Second))
+		c, err := client.New(server, client.Plaintext(), client.Timeout(10*time.Second))
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func open(t testing.TB, store headgate.Store, options async.Options) *async.Laye
 // ledger and all.
 func TestAsyncConformance(t *testing.T) {
 	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
-		return open(t, memory.New(memory.WithClock(clock)), async.Options{}).Store()
+		return open(t, memory.New(memory.Clock(clock)), async.Options{}).Store()
 	})
 }
 

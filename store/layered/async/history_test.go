@@ -145,7 +145,7 @@ type asyncCluster struct {
 }
 
 func newAsyncCluster(t *testing.T, nodes int, limit headgate.Limit, options async.Options) *asyncCluster {
-	store := memory.New(memory.WithMaxBytes(memory.MinMaxBytes), memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+	store := memory.New(memory.MaxBytes(memory.MinMaxBytes), memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 	c := &asyncCluster{t: t, options: options, begin: time.Now()}
 	c.check = headgate.Check{Rule: headgate.MustRule("r", limit), Key: "k", Hints: headgate.Hints{Consistency: headgate.Async}}
 	for range nodes {

@@ -28,7 +28,7 @@ func TestAsyncRefunds(t *testing.T) {
 				for _, after := range []time.Duration{0, 30 * time.Millisecond, 3 * time.Second} {
 					t.Run(fmt.Sprint(limit.Algorithm, " elsewhere ", elsewhere, " named ", named, " after ", after), func(t *testing.T) {
 						bubbletest.Test(t, func(t *testing.T) {
-							store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+							store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 							here := open(t, store, async.Options{})
 							there := open(t, store, async.Options{})
 							if !elsewhere {

@@ -282,7 +282,7 @@ func (g *gated) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 // remembered after that was heard.
 func TestLateDenials(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
-		behind := &gated{Store: memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))}
+		behind := &gated{Store: memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))}
 		w := layertest.NewWire(0)
 		here := open(t, behind, denycache.Options{All: true, Bus: w})
 		there := open(t, behind.Store, denycache.Options{All: true, Bus: w})

@@ -28,7 +28,7 @@ func (c *counting) Take(ctx context.Context, op headgate.Op, checks []headgate.C
 }
 
 func newCounting() *counting {
-	return &counting{Store: memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))}
+	return &counting{Store: memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))}
 }
 
 // open makes a deny cache.

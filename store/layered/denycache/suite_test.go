@@ -30,7 +30,7 @@ type held struct {
 }
 
 func newHeld(t testing.TB, clock func() int64, answered *atomic.Int64) *held {
-	h := &held{behind: memory.New(memory.WithClock(clock)), t: t, clock: clock, answered: answered}
+	h := &held{behind: memory.New(memory.Clock(clock)), t: t, clock: clock, answered: answered}
 	var mu sync.Mutex
 	last, passed := clock(), int64(0)
 	// The cache's own clock never goes back.

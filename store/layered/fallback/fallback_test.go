@@ -19,7 +19,7 @@ import (
 // TestConformance: around a store that is well there is nothing to notice.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
-		f, err := fallback.New(memory.New(memory.WithClock(clock)), fallback.Options{Local: memory.New(memory.WithClock(clock)), Default: headgate.OnErrorLocal})
+		f, err := fallback.New(memory.New(memory.Clock(clock)), fallback.Options{Local: memory.New(memory.Clock(clock)), Default: headgate.OnErrorLocal})
 		if err != nil {
 			t.Fatal(err)
 		}

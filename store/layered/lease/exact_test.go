@@ -58,7 +58,7 @@ func TestLeaseLosesNothing(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
 				bubbletest.Test(t, func(t *testing.T) {
 					rng := rand.New(rand.NewPCG(seed, 4))
-					store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+					store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 					l := open(t, store, lease.Options{})
 					c := headgate.Check{Rule: headgate.MustRule("r", limits...), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 					strict := l.Enforced(c.Rule)
@@ -109,7 +109,7 @@ func TestLeaseLosesNothing(t *testing.T) {
 // shadow that the store has refused, or it would give back what others have used.
 func TestLeaseCountsWhatIsCharged(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
-		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+		store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Per(10_000, 300*24*time.Hour)), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}, Shadow: true}
 		for l.OwnUse(c.Rule, c.Key) < 0 {

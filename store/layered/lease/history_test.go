@@ -230,7 +230,7 @@ func newCrowd(t testing.TB, seed uint64) *crowd {
 		r: r, start: time.Now(), drift: float64(r.IntN(401)-200) / 100_000, calm: r.IntN(3) == 0, plain: r.IntN(4) != 0,
 		of: map[counted]*ledgerOf{}, charged: map[counted]int64{}, asking: map[counted]int64{}, keys: []string{"a", "b"}[:1+r.IntN(2)],
 	}
-	w.store = memory.New(memory.WithClock(w.now))
+	w.store = memory.New(memory.Clock(w.now))
 	for i := range 1 + r.IntN(2) {
 		limits := []headgate.Limit{leasableLimit(r)}
 		if r.IntN(3) == 0 {

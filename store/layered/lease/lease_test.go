@@ -23,7 +23,7 @@ import (
 // ledger included.
 func TestLeaseConformance(t *testing.T) {
 	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
-		return open(t, memory.New(memory.WithClock(clock)), lease.Options{}).Store()
+		return open(t, memory.New(memory.Clock(clock)), lease.Options{}).Store()
 	})
 }
 
@@ -49,8 +49,8 @@ func TestLeaseConformanceOfRulesThatCannotBe(t *testing.T) {
 	} {
 		rule := headgate.MustRule("r", l)
 		clock := storetest.NewClock(time.Now())
-		plain := memory.New(memory.WithClock(clock.Now))
-		lease := open(t, memory.New(memory.WithClock(clock.Now)), lease.Options{})
+		plain := memory.New(memory.Clock(clock.Now))
+		lease := open(t, memory.New(memory.Clock(clock.Now)), lease.Options{})
 		if lease.Enforced(rule) != rule {
 			t.Errorf("%v is enforced as %v", rule, lease.Enforced(rule))
 		}
@@ -201,7 +201,7 @@ func TestLeaseGivesBack(t *testing.T) {
 		for _, closes := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " close ", closes), func(t *testing.T) {
 				bubbletest.Test(t, func(t *testing.T) {
-					store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+					store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 					l := openUnclosed(t, store, lease.Options{})
 					rule := headgate.MustRule("r", limits...)
 					hot(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}, 1000)
@@ -249,7 +249,7 @@ func TestLeaseGivesBack(t *testing.T) {
 // free already, and others may have used it when the lease comes back.
 func TestLeaseGivesNothingBackTwice(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
-		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+		store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
 		rule := headgate.MustRule("r", headgate.PerSecond(10_000))
 		hot(t, l.Store(), headgate.Check{Rule: rule, Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}, 300)
@@ -290,7 +290,7 @@ func part(l *headgate.Limit) int64 {
 // is held.
 func TestLeaseIsAllOrNothing(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
-		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+		store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 100_000, Period: time.Hour}), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		hot(t, l.Store(), c, 1000)
@@ -312,7 +312,7 @@ func TestLeaseIsAllOrNothing(t *testing.T) {
 // TestLeaseReset: what is held of a key that is reset is not used any more.
 func TestLeaseReset(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
-		store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+		store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 		l := open(t, store, lease.Options{})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1000, Period: time.Hour}), Key: "k", Hints: headgate.Hints{Consistency: headgate.Leased}}
 		hot(t, l.Store(), c, 300)
@@ -488,7 +488,7 @@ func TestLeaseSteadyLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubbletest.Test(t, func(t *testing.T) {
 				const nodes, each, seconds = 4, 900, 10
-				store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+				store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 				rule := headgate.MustRule("r", limit)
 				var denied, served atomic.Int64
 				var all sync.WaitGroup

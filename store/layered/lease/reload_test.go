@@ -91,7 +91,7 @@ func TestLeaseReload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubbletest.Test(t, func(t *testing.T) {
-				store := memory.New(memory.WithClock(func() int64 { return time.Now().UnixMicro() }))
+				store := memory.New(memory.Clock(func() int64 { return time.Now().UnixMicro() }))
 				lease := openUnclosed(t, store, lease.Options{})
 				defer lease.Close(t.Context())
 				rule := headgate.MustRule("r", limit)

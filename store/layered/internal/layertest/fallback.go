@@ -13,7 +13,7 @@ import (
 // Fallback makes a fallback around a primary, which ends with the test.
 func Fallback(t *testing.T, primary headgate.Store, options fallback.Options) *fallback.Layer {
 	t.Helper()
-	options.Local = memory.New(memory.WithMaxBytes(memory.MinMaxBytes))
+	options.Local = memory.New(memory.MaxBytes(memory.MinMaxBytes))
 	f, err := fallback.New(primary, options)
 	if err != nil {
 		t.Fatal(err)

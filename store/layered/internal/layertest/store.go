@@ -44,7 +44,7 @@ type Scripted struct {
 
 // NewScripted returns a store that feels well.
 func NewScripted() *Scripted {
-	return &Scripted{Store: memory.New(memory.WithMaxBytes(memory.MinMaxBytes)), nodes: map[string]time.Time{}, since: time.Now().Add(-time.Hour)}
+	return &Scripted{Store: memory.New(memory.MaxBytes(memory.MinMaxBytes)), nodes: map[string]time.Time{}, since: time.Now().Add(-time.Hour)}
 }
 
 // Feel has the store feel otherwise from now on.
@@ -137,7 +137,7 @@ func (s *Scripted) Members(ctx context.Context, node string, ttl time.Duration) 
 func (s *Scripted) Lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Store = memory.New(memory.WithMaxBytes(memory.MinMaxBytes))
+	s.Store = memory.New(memory.MaxBytes(memory.MinMaxBytes))
 	s.nodes, s.since = map[string]time.Time{}, time.Now()
 }
 
