@@ -274,9 +274,11 @@ func storm(t *testing.T, n *node) {
 	ch := n.channel()
 	await(t, "all are dead letters", func() bool { return c.Stats().DeadLettered >= count && c.Stats().Held == 0 })
 	s := c.Stats()
-	if s.Delivered != 2*count || s.Redelivered != 0 || s.Handled != 2*count {
-		t.Errorf("%d messages that cannot be handled were delivered %d times (%d again) and tried %d times, want 2 each",
-			count, s.Delivered, s.Redelivered, s.Handled)
+	// The broker may mark a message as delivered before that never arrived: what was on its way
+	// when a subscription ended.
+	if s.Delivered != 2*count || s.Handled != 2*count {
+		t.Errorf("%d messages that cannot be handled were delivered %d times (%d again) and tried %d times, want 2 each: %+v",
+			count, s.Delivered, s.Redelivered, s.Handled, s)
 	}
 	await(t, "the dead letters are there", func() bool { return depth(t, ch, "storm.dead") == count })
 }
