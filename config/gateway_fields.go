@@ -80,18 +80,18 @@ func healthMapping() value[gatewayfile.Health] {
 	type t = gatewayfile.Health
 	return object("health", []field[t]{
 		required(to("path", "what is asked for, such as /healthz; an answer of 200 to 399 is well", filledText(), func(into *t, _ *node, v string) { into.Path = v })),
-		to("every", "how often", waitText(), func(into *t, _ *node, v time.Duration) { into.Every = v }),
-		to("timeout", "how long an answer may take", waitText(), func(into *t, _ *node, v time.Duration) { into.Timeout = v }),
+		to("every", "how often each target is asked; 5s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Every = v }),
+		to("timeout", "how long an answer may take; 1s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Timeout = v }),
 		to("up_after", "how many good answers in a row bring a target back", count(1, 1000), func(into *t, _ *node, v int) { into.UpAfter = v }),
-		to("down_after", "how many bad ones take it out", count(1, 1000), func(into *t, _ *node, v int) { into.DownAfter = v }),
+		to("down_after", "how many bad answers in a row take a target out", count(1, 1000), func(into *t, _ *node, v int) { into.DownAfter = v }),
 	})
 }
 
 func ejectMapping() value[gatewayfile.Eject] {
 	type t = gatewayfile.Eject
 	return object("eject", []field[t]{
-		to("after", "how many failures in a row it takes", count(1, 1_000_000), func(into *t, _ *node, v int) { into.After = v }),
-		to("for", "for how long, the first time", waitText(), func(into *t, _ *node, v time.Duration) { into.For = v }),
+		to("after", "after how many failures in a row; 5 if left out", count(1, 1_000_000), func(into *t, _ *node, v int) { into.After = v }),
+		to("for", "how long the target is passed over the first time; twice as long each further time in a row; 10s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.For = v }),
 	})
 }
 
@@ -122,10 +122,10 @@ func routeLoadMapping() value[gatewayfile.RouteLoad] {
 func timeoutsMapping() value[gatewayfile.Timeouts] {
 	type t = gatewayfile.Timeouts
 	return object("timeouts", []field[t]{
-		to("dial", "for a connection", waitText(), func(into *t, _ *node, v time.Duration) { into.Dial = v }),
-		to("response_header", "for the answer to begin", waitText(), func(into *t, _ *node, v time.Duration) { into.ResponseHeader = v }),
-		to("idle", "for which the answer may pause", waitText(), func(into *t, _ *node, v time.Duration) { into.Idle = v }),
-		to("keep_alive", "for which a connection is kept that nobody uses", waitText(), func(into *t, _ *node, v time.Duration) { into.KeepAlive = v }),
+		to("dial", "how long connecting may take, with the TLS handshake; 2s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Dial = v }),
+		to("response_header", "how long the answer may take to begin; 30s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.ResponseHeader = v }),
+		to("idle", "how long the answer may pause, and the server take nothing of the request; 5m if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Idle = v }),
+		to("keep_alive", "how long a connection that nobody uses is kept; 90s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.KeepAlive = v }),
 	})
 }
 
@@ -234,19 +234,19 @@ func settleMapping() value[gatewayfile.Settle] {
 func clientsMapping() value[gatewayfile.Clients] {
 	type t = gatewayfile.Clients
 	return object("clients", []field[t]{
-		to("header", "for the headers of a request", waitText(), func(into *t, _ *node, v time.Duration) { into.Header = v }),
-		to("body", "for which a body may pause", waitText(), func(into *t, _ *node, v time.Duration) { into.Body = v }),
-		to("min_rate", "how many bytes a second a body of known length must come with, such as 1KiB, or unlimited for none", sizeText(1, 1<<30, -1), func(into *t, _ *node, v int64) { into.MinRate = v }),
-		to("response", "to take a part of the answer", waitText(), func(into *t, _ *node, v time.Duration) { into.Response = v }),
-		to("idle", "for which a connection may be silent between requests", waitText(), func(into *t, _ *node, v time.Duration) { into.Idle = v }),
-		to("upgraded", "for which a connection may be silent that was upgraded", waitText(), func(into *t, _ *node, v time.Duration) { into.Upgraded = v }),
+		to("header", "how long the headers of a request may take; 10s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Header = v }),
+		to("body", "how long the body of a request may pause; 30s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Body = v }),
+		to("min_rate", "how many bytes a second a body of known length must bring on average, such as 1KiB, or unlimited for no bound; 128B if left out", sizeText(1, 1<<30, -1), func(into *t, _ *node, v int64) { into.MinRate = v }),
+		to("response", "how long a client may take nothing of the answer; 30s if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Response = v }),
+		to("idle", "how long a connection may be silent between requests; 2m if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Idle = v }),
+		to("upgraded", "how long an upgraded connection may be silent; 10m if left out", waitText(), func(into *t, _ *node, v time.Duration) { into.Upgraded = v }),
 	})
 }
 
 func connectionsMapping() value[gatewayfile.Connections] {
 	type t = gatewayfile.Connections
 	return object("connections", []field[t]{
-		to("total", "for all clients", count(1, 1_000_000), func(into *t, _ *node, v int) { into.Total = v }),
-		to("per_address", "for each address, IPv6 by its /64", count(1, 1_000_000), func(into *t, _ *node, v int) { into.PerAddress = v }),
+		to("total", "how many connections all clients together may have; 10000 if left out", count(1, 1_000_000), func(into *t, _ *node, v int) { into.Total = v }),
+		to("per_address", "how many connections each address may have, an IPv6 client by its /64; no bound if left out", count(1, 1_000_000), func(into *t, _ *node, v int) { into.PerAddress = v }),
 	})
 }
