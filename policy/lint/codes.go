@@ -192,12 +192,12 @@ func Codes() []Code {
 		},
 		{
 			Misspelt, "The name of an entry looks misspelt, so that what looks at it holds for no request.",
-			"A rule, a list or the table of subjects looks at `apikey`, or at `tennant` where other rules have `tenant`. A request has an entry of that name only if its sender calls it so.",
+			"A rule, a list or the table of subjects looks at `apikey`, or at `tennant` where other rules have `tenant`. No door fills in an entry of that name, so a request has it only if the caller sends it.",
 			"correct the name. If it is right, list it in [`entries`](../rules.md#entries).",
 		},
 		{
 			DefaultBucket, "A limit for a long period is a token bucket only because nothing names its algorithm.",
-			"A token bucket admits nearly twice its count in the first period: `5 per 15m` nine requests in the first 15 minutes. The warning is about limits for more than a minute without a burst.",
+			"A token bucket admits nearly twice its count in the first period: `5 per 15m` admits nine requests in the first 15 minutes. The warning is about limits for more than a minute without a burst.",
 			"write `algorithm: sliding_window` if the number is a promise, or `algorithm: token_bucket` if a bucket is meant.",
 		},
 	}
