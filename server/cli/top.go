@@ -84,7 +84,7 @@ func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) 
 	case http.StatusBadRequest:
 		return nil, usage(detail, "the command's --help lists what there is")
 	case http.StatusNotFound:
-		return nil, &failure{code: CodeNo, text: detail, hint: "the server may have been started with --no-insight"}
+		return nil, &failure{code: CodeNo, text: detail, hint: "headgate top lists the rules that were used lately; a server that was started with --no-insight knows of none"}
 	}
 	return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s does not say: %s", a.url.Host, detail), hint: "its log says more"}
 }
