@@ -143,7 +143,7 @@ func (a *App) openDoors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	envoy := envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add})
+	envoy := envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add, RefusedReport: (&warned{logger: a.settings.Logger}).refusedReport})
 	s, err := a.newHTTP(decider, envoy, permits, registry)
 	if err != nil {
 		return err
@@ -187,10 +187,12 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	soft, lists := newSoftHits(registry), newListHits(registry)
 	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists}
 	registry.MustRegister(a.limits)
+	plain := &warned{logger: a.settings.Logger}
 	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry))}
 	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
 		soft.decided(&e)
 		lists.decided(&e)
+		plain.unsettled(&e)
 	}})
 	if a.trial != nil {
 		registry.MustRegister(a.trial)

@@ -33,8 +33,8 @@ type Parts struct {
 	// Independent charges each part separately, whatever happens to the others. A cost that does
 	// not fit then takes what is left of the limit.
 	Independent bool
-	// Peeked remembers which limits callers peek at; nil means that nobody does. Each says that every
-	// part itself says how many units it takes. See [Peeked].
+	// Peeked tells of reports that were refused; it may be nil. Each says that every part itself
+	// says how many units it takes. See [Peeked].
 	Peeked *Peeked
 	Each   bool
 	// List holds the parts, at most headgate.MaxChecks.

@@ -6,12 +6,19 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Peeked remembers the rules that callers of Envoy's protocol peek at. Whoever peeks before and
-// takes afterwards reports what was used, as Envoy does with apply_on_stream_done: such a request
-// must be charged even if it does not fit, or the limit would never be reached. So if a request is
-// denied that only takes, each part as many units as it says itself, and callers peek at every
-// limit that binds it, then it is charged as if it were Independent. It is safe for concurrent use.
-type Peeked struct{ rules sync.Map } // by the names of rules, which the policy has
+// Peeked remembers the rules that callers of Envoy's protocol peek at, to recognise requests that
+// report what was used, as Envoy's do with apply_on_stream_done: the caller peeks before the work
+// and takes afterwards. Without Independent, a report that does not fit is refused as a whole, and
+// nothing of what was used is counted. So a request counts as such a report if it is denied, only
+// takes, each part as many units as it says itself, and callers peek at every limit that binds it.
+// That is a guess, good enough to warn and not to decide by. Peeked is safe for concurrent use.
+type Peeked struct {
+	// Refused is called, with the name of a rule, for each request that looks like a report and
+	// was refused. It must be quick. It may be nil.
+	Refused func(rule string)
+
+	rules sync.Map // by the names of rules, which the policy has
+}
 
 // note remembers the rules of checks that are peeked at. Limits that came with a descriptor have
 // one name for all, which tells nothing.
@@ -25,25 +32,26 @@ func (p *Peeked) note(checks []headgate.Check) {
 	}
 }
 
-// reports says whether the request, which was carried out, is a report that was denied.
-func (p *Parts) reports() bool {
-	if p.Peeked == nil {
-		return false
+// noteReport notes what the request, which was carried out, peeks at, and tells if it is a report
+// that was refused.
+func (p *Parts) noteReport() {
+	if p.Peeked == nil || p.Peeked.Refused == nil {
+		return
 	}
 	p.Peeked.note(p.batches[headgate.OpPeek].ask.Checks)
 	takes := &p.batches[headgate.OpTake]
 	if !p.Each || len(takes.ask.Checks) == 0 || headgate.NewVerdict(takes.decisions).Allowed {
-		return false
+		return
 	}
 	for i := range p.List {
 		if p.List[i].Op != headgate.OpTake || p.List[i].TurnsAway() {
-			return false
+			return
 		}
 	}
 	for i := range takes.ask.Checks {
 		if _, known := p.Peeked.rules.Load(takes.ask.Checks[i].Rule.Name()); !known {
-			return false
+			return
 		}
 	}
-	return true
+	p.Peeked.Refused(takes.ask.Checks[0].Rule.Name())
 }

@@ -35,11 +35,11 @@ func (p *Parts) Take(ctx context.Context, d Decider) error {
 
 func (p *Parts) take(ctx context.Context, d Decider) error {
 	if !p.Independent {
-		if err := p.together(ctx, d, p.List); err != nil || !p.reports() {
-			return err
+		err := p.together(ctx, d, p.List)
+		if err == nil {
+			p.noteReport()
 		}
-		// Nothing was charged. What is reported was used all the same.
-		p.Independent, p.Told, p.decisions = true, p.Told[:0], p.decisions[:0]
+		return err
 	}
 	for i := range p.List {
 		begin := len(p.Told)

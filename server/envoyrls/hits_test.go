@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,47 +58,46 @@ func TestHitsAddend(t *testing.T) {
 }
 
 // TestReports: with apply_on_stream_done, Envoy peeks at a budget when a request comes, and reports
-// what was used when the response has been sent. A report that does not fit fills the budget up,
-// even though a request is charged as a whole otherwise.
+// what was used when the response has been sent. A report that does not fit is refused as every
+// request is, and somebody is told.
 func TestReports(t *testing.T) {
-	const shadowed = `
+	const nested = `
 domain: d
 descriptors:
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}
   - {key: b, rate_limit: {unit: minute, requests_per_unit: 5}}
-  - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 5}}
 `
 	for name, policy := range map[string]decide.Policy{
-		"of envoyproxy/ratelimit": envoyPolicy(t, shadowed),
+		"of envoyproxy/ratelimit": envoyPolicy(t, nested),
 		"own": ownPolicy(t, `
 rules:
   - {name: a, match: {descriptor: a}, per: [a], algorithm: fixed_window, limits: [10 per 1m]}
   - {name: b, match: {descriptor: b}, per: [b], algorithm: fixed_window, limits: [5 per 1m]}
 `),
 	} {
-		s := newStage(t, policy, Options{})
-		for i, tt := range []struct{ got, want string }{
-			{s.ask(t, "d", hits(0, d("a=1")), d("b=1")), "OK OK:10 OK:4"},
-			{s.ask(t, "d", hits(7, d("a=1"))), "OK OK:3"},
-			{s.ask(t, "d", hits(0, d("a=1"))), "OK OK:3"},
-			// The report is more than what is left.
-			{s.ask(t, "d", hits(7, d("a=1"))), "OVER OVER:0"},
-			{s.ask(t, "d", hits(0, d("a=1"))), "OVER OVER:0"},
-			// Nobody peeks at the other limit: what does not fit is not charged.
-			{s.ask(t, "d", hits(6, d("b=1"))), "OVER OVER:4"},
-			{s.ask(t, "d", hits(2, d("a=2")), hits(6, d("b=1"))), "OVER OK:10 OVER:4"},
-			{s.ask(t, "d", hits(11, d("a=3")), hits(1, d("b=1"))), "OVER OVER:10 OK:4"},
+		var told atomic.Int64
+		s := newStage(t, policy, Options{RefusedReport: func(string) { told.Add(1) }})
+		for i, tt := range []struct {
+			got  string
+			told int64
+			want string
+		}{
+			{s.ask(t, "d", hits(0, d("a=1")), d("b=1")), told.Swap(0), "OK OK:10 OK:4"},
+			{s.ask(t, "d", hits(7, d("a=1"))), told.Swap(0), "OK OK:3"},
+			{s.ask(t, "d", hits(7, d("a=1"))), told.Swap(0) - 1, "OVER OVER:3"},
+			// Nobody peeks at the other limit.
+			{s.ask(t, "d", hits(6, d("b=1"))), told.Swap(0), "OVER OVER:4"},
+			{s.ask(t, "d", hits(2, d("a=2")), hits(6, d("b=1"))), told.Swap(0), "OVER OK:10 OVER:4"},
 			// A cost that the request names as a whole is none that was used.
-			{line(s.must(t, &pb.RateLimitRequest{Domain: "d", HitsAddend: 11, Descriptors: ds(d("a=4"))})), "OVER OVER:10"},
-			// Both are peeked at: each is charged by itself.
-			{s.ask(t, "d", hits(0, d("b=1"))), "OK OK:4"},
-			{s.ask(t, "d", hits(2, d("a=5")), hits(6, d("b=1"))), "OVER OK:8 OVER:0"},
-			{s.ask(t, "d", hits(0, d("a=5"))), "OK OK:8"},
+			{line(s.must(t, &pb.RateLimitRequest{Domain: "d", HitsAddend: 11, Descriptors: ds(d("a=4"))})), told.Swap(0), "OVER OVER:10"},
+			{s.ask(t, "d", hits(0, d("b=1"))), told.Swap(0), "OK OK:4"},
+			// Whoever peeks changes nothing for others: all or none is charged.
+			{s.ask(t, "d", hits(2, d("a=5")), hits(6, d("b=1"))), told.Swap(0) - 1, "OVER OK:10 OVER:4"},
 			// A refund among them is no report.
-			{s.ask(t, "d", back(2, d("a=5")), hits(6, d("b=2"))), "OVER OK:8 OVER:5"},
+			{s.ask(t, "d", back(2, d("a=5")), hits(6, d("b=2"))), told.Swap(0), "OVER OK:10 OVER:5"},
 		} {
-			if tt.got != tt.want {
-				t.Errorf("%s, request %d: got %q, want %q", name, i+1, tt.got, tt.want)
+			if tt.got != tt.want || tt.told != 0 {
+				t.Errorf("%s, request %d: got %q, want %q; told %d times more than expected", name, i+1, tt.got, tt.want, tt.told)
 			}
 		}
 	}

@@ -33,6 +33,10 @@ type Options struct {
 	// others, as envoyproxy/ratelimit does. What does not fit then fills the limit
 	// up, so that units which are reported after they were used are not lost.
 	Independent bool
+	// RefusedReport is called for each request that looks like a report of units that were used
+	// already, and was refused because all or none is charged. It is told the name of a rule that
+	// binds the request. It must be quick and safe for concurrent use. Nil means nobody.
+	RefusedReport func(rule string)
 	// Measure is told of each descriptor whose limit is to be measured by values too
 	// (detailed_metric, value_to_metric): the name to measure it by, what has become
 	// of it, and its units. Nil means nobody. Names come from callers.
@@ -62,7 +66,7 @@ type Service struct {
 
 // New returns a service that asks decider.
 func New(decider decide.Decider, options Options) *Service {
-	s := &Service{decider: decider, options: options}
+	s := &Service{decider: decider, options: options, peeked: decide.Peeked{Refused: options.RefusedReport}}
 	s.pool.New = func() any { return &scratch{header: make(http.Header)} }
 	return s
 }

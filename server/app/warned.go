@@ -1,0 +1,54 @@
+package app
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/decide"
+)
+
+// warnedEvery is the shortest time between two lines that warn of the same kind of request.
+const warnedEvery = time.Minute
+
+// warned tells the log of a kind of request that is seldom meant: now and then, since there may
+// be one a microsecond. It is safe for concurrent use.
+type warned struct {
+	logger *slog.Logger
+	last   atomic.Int64 // when the last line was written, in seconds since 1970
+}
+
+// due reports whether the next line may be written, and counts as if it was.
+func (w *warned) due() bool {
+	now, last := time.Now().Unix(), w.last.Load()
+	return now-last >= int64(warnedEvery/time.Second) && w.last.CompareAndSwap(last, now)
+}
+
+// unsettled warns of plain checks that were charged by rules with charge_on or give_back_on.
+// Nobody says how such a request ends, so it stays charged whatever becomes of it.
+func (w *warned) unsettled(e *decide.Event) {
+	set := e.Ask.Policy.Set
+	if e.Reserved || e.Err != nil || set == nil || e.Ask.Op != headgate.OpTake || !set.Awaits(e.Ask.Checks) || !headgate.NewVerdict(e.Decisions).Allowed || !w.due() {
+		return
+	}
+	var rules []string
+	for i := range e.Ask.Checks {
+		if check := e.Ask.Checks[i : i+1]; set.Awaits(check) && !slices.Contains(rules, check[0].Rule.Name()) {
+			rules = append(rules, check[0].Rule.Name())
+		}
+	}
+	w.logger.Warn("a plain check was charged by rules that charge by the outcome; reserve before the work, and settle with its status",
+		slog.String("rules", strings.Join(rules, ",")))
+}
+
+// refusedReport warns of what looks like units that Envoy reports after their use, and that do not
+// fit.
+func (w *warned) refusedReport(rule string) {
+	if w.due() {
+		w.logger.Warn("units that were reported after their use did not fit and were not counted; if a filter has apply_on_stream_done, start with --envoy-independent",
+			slog.String("rule", rule))
+	}
+}
