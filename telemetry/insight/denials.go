@@ -96,10 +96,15 @@ func (r *Recorder) denied(of *record, key []byte, k known) {
 	if k.figures != nil {
 		to.tier = k.figures.tierName(k.tier)
 	}
-	if to.when = of.at / 1000; of.at == 0 {
+	// A store's clock may be far from this machine's: a memory store goes by the monotonic clock,
+	// which stands still while the machine is suspended.
+	if to.when = of.at / 1000; max(to.when-now.UnixMilli(), now.UnixMilli()-to.when) > apart.Milliseconds() {
 		to.when = now.UnixMilli()
 	}
 }
+
+// apart is how far the clock of a store may be from this machine's for its times to be shown.
+const apart = time.Minute
 
 // Denials returns the oldest denials after the one with that number, at most so many, and
 // how many there were after it that are no longer remembered. Zero begins with the oldest
