@@ -150,14 +150,20 @@ func (l *Limiter) acquire(ctx context.Context, job Job, enter enter, most time.D
 	if h.permits, err = enter(ctx, found.Bounds, nil); err != nil {
 		return flow.Permit{}, l.failed(ctx, err)
 	}
+	admitted := false
+	defer func() { // after a panic of the store, too
+		if !admitted {
+			inprogress.Leave(h.permits, flow.Unused)
+		}
+	}()
 	outcome := admission.Passed
 	if h.charge.Checks = found.Checks; len(found.Checks) > 0 {
 		outcome, err = h.charge.Decide(ctx)
 	}
 	if outcome == admission.Passed {
+		admitted = true
 		return h.Issue(h), nil
 	}
-	inprogress.Leave(h.permits, flow.Unused)
 	if outcome == admission.Denied {
 		return flow.Permit{}, l.denied(&headgate.DeniedError{Decision: *h.charge.Verdict.Deciding()})
 	}

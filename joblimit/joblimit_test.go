@@ -117,6 +117,32 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// broken is a store that panics.
+type broken struct{ headgate.Store }
+
+func (broken) Take(context.Context, headgate.Op, []headgate.Check, []headgate.Decision) ([]headgate.Decision, error) {
+	panic("a defect")
+}
+
+// TestPanic: a job whose store panics holds no permit afterwards.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	rules := []policy.Rule{limited("rate", 2), {Name: "one", Per: []policy.Part{{Entry: "tenant"}}, InProgress: &policy.InProgress{Limit: 1}}}
+	l := newLimiter(t, source(t, rules))
+	l.config.Store = broken{l.config.Store}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the store did not panic")
+			}
+		}()
+		_, _ = l.TryAcquire(t.Context(), of("a"))
+	}()
+	if n := l.config.Keeper.InUse("one", "a"); n != 0 {
+		t.Errorf("%d are in progress", n)
+	}
+}
+
 // TestInProgress: what is in progress is bounded, and a job that finds no room is charged nothing.
 func TestInProgress(t *testing.T) {
 	t.Parallel()

@@ -156,10 +156,13 @@ func (a *Attempt[R]) decide(ctx context.Context, r R, wait time.Duration) Outcom
 			return outcome
 		}
 	}
-	outcome := a.charge(ctx, r, wait)
-	if outcome != Passed && outcome != Open {
-		inprogress.Leave(a.held, flow.Unused)
-	}
+	outcome := Broken
+	defer func() { // after a panic of the store, too
+		if outcome != Passed && outcome != Open {
+			inprogress.Leave(a.held, flow.Unused)
+		}
+	}()
+	outcome = a.charge(ctx, r, wait)
 	return outcome
 }
 
