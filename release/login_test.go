@@ -121,7 +121,7 @@ func (s *tutorial) start(t *testing.T, address string, env []string, name string
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = <-ended // It was told to end.
+		<-ended // It was told to end.
 	})
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		conn, err := net.DialTimeout("tcp", address, time.Second)

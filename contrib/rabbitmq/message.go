@@ -4,8 +4,9 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/headgate/headgate"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/headgate/headgate"
 )
 
 // Message is what to publish.

@@ -2,7 +2,6 @@ package insightapi
 
 import (
 	"context"
-	_ "embed"
 	"net/http"
 	"net/url"
 	"strconv"
