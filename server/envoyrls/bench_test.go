@@ -36,7 +36,7 @@ func (s *Service) once(tb testing.TB, q *scratch, wire []byte) {
 	if _, err := s.answer(context.Background(), q); err != nil {
 		tb.Fatal(err)
 	}
-	q.reset()
+	q.Reset()
 }
 
 func BenchmarkAnswer(b *testing.B) {

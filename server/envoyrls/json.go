@@ -59,7 +59,7 @@ func (s *Service) fromJSON(ctx context.Context, body []byte) (*pb.RateLimitRespo
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	got, err := s.shouldRateLimit(ctx, func(into any) error { return into.(wire.Message).ReadWire(message) }, nil)
+	got, err := s.calls.Serve(ctx, func(into any) error { return into.(wire.Message).ReadWire(message) }, nil)
 	if err != nil {
 		return nil, err
 	}

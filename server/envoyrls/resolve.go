@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // RuleEntry is the name of a first entry whose value names a direct rule; the
@@ -20,8 +21,11 @@ type scratch struct {
 	shown   []headgate.Decision
 }
 
-// reset forgets the request, and keeps the room that it took.
-func (q *scratch) reset() {
+// Request implements [wire.Call].
+func (q *scratch) Request() wire.Message { return &q.request }
+
+// Reset implements [wire.Call]. It keeps the room that the request took.
+func (q *scratch) Reset() {
 	q.request.reset()
 	q.parts.Reset()
 	clear(q.header)

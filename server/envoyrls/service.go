@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -15,6 +14,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/wire"
 )
 
 // The bounds of a request, besides those of its size.
@@ -61,52 +61,19 @@ type Service struct {
 	options   Options
 	overrides overrides
 	peeked    decide.Peeked
-	pool      sync.Pool // of *scratch
+	calls     *wire.Unary[*scratch]
 }
 
 // New returns a service that asks decider.
 func New(decider decide.Decider, options Options) *Service {
 	s := &Service{decider: decider, options: options, peeked: decide.Peeked{Refused: options.RefusedReport}}
-	s.pool.New = func() any { return &scratch{header: make(http.Header)} }
+	s.calls = wire.NewUnary(s, pb.RateLimitService_ShouldRateLimit_FullMethodName, func() *scratch { return &scratch{header: make(http.Header)} }, s.answer)
 	return s
 }
 
 // Register adds the service to a gRPC server, which must have the codec of package wire.
 func (s *Service) Register(to grpc.ServiceRegistrar) {
-	// As the generated description, but for the messages.
-	description := pb.RateLimitService_ServiceDesc
-	description.HandlerType = (*any)(nil)
-	description.Methods = []grpc.MethodDesc{{
-		MethodName: "ShouldRateLimit",
-		Handler: func(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return service.(*Service).shouldRateLimit(ctx, decode, interceptor)
-		},
-	}}
-	to.RegisterService(&description, s)
-}
-
-// shouldRateLimit answers one request.
-func (s *Service) shouldRateLimit(ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-	q := s.pool.Get().(*scratch)
-	if err := decode(&q.request); err != nil {
-		return nil, err
-	}
-	var got any
-	var err error
-	if interceptor == nil {
-		got, err = s.answer(ctx, q)
-	} else {
-		info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
-		got, err = interceptor(ctx, &q.request, info, func(ctx context.Context, _ any) (any, error) { return s.answer(ctx, q) })
-	}
-	if err != nil {
-		// Not given back: after a panic, or a request that is none, somebody may
-		// still hold it, or it is half filled.
-		return nil, err
-	}
-	q.reset()
-	s.pool.Put(q)
-	return got, nil
+	s.calls.Register(to, pb.RateLimitService_ServiceDesc, "ShouldRateLimit")
 }
 
 func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
@@ -29,29 +28,20 @@ const Metadata = "headgate-auth"
 // safe for concurrent use; make one with [NewService].
 type Service struct {
 	handler *Handler
-	pool    sync.Pool // of *checking
+	calls   *wire.Unary[*checking]
 }
 
 // NewService returns a service that asks decider.
 func NewService(decider decide.Decider, options Options) *Service {
 	s := &Service{handler: New(decider, options)}
 	s.handler.at = pb.Authorization_ServiceDesc.ServiceName
-	s.pool.New = func() any { return &checking{answer: recorded{header: make(http.Header)}} }
+	s.calls = wire.NewUnary(s, pb.Authorization_Check_FullMethodName, func() *checking { return &checking{answer: recorded{header: make(http.Header)}} }, s.answer)
 	return s
 }
 
 // Register adds the service to a gRPC server, which must have the codec of package wire.
 func (s *Service) Register(to grpc.ServiceRegistrar) {
-	// As the generated description, but for the messages.
-	description := pb.Authorization_ServiceDesc
-	description.HandlerType = (*any)(nil)
-	description.Methods = []grpc.MethodDesc{{
-		MethodName: "Check",
-		Handler: func(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return service.(*Service).check(ctx, decode, interceptor)
-		},
-	}}
-	to.RegisterService(&description, s)
+	s.calls.Register(to, pb.Authorization_ServiceDesc, "Check")
 }
 
 // checking is what one check needs and the next can use again.
@@ -79,35 +69,16 @@ func (r *recorded) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (c *checking) reset() {
+// Request implements [wire.Call].
+func (c *checking) Request() wire.Message { return &c.request }
+
+// Reset implements [wire.Call].
+func (c *checking) Reset() {
 	c.request.reset()
 	c.ask.Reset()
 	clear(c.answer.header)
 	c.answer = recorded{header: c.answer.header, body: c.answer.body[:0]}
 	c.names = c.names[:0]
-}
-
-// check answers one request.
-func (s *Service) check(ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-	c := s.pool.Get().(*checking)
-	if err := decode(&c.request); err != nil {
-		return nil, err
-	}
-	var got any
-	var err error
-	if interceptor == nil {
-		got, err = s.answer(ctx, c)
-	} else {
-		info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.Authorization_Check_FullMethodName}
-		got, err = interceptor(ctx, &c.request, info, func(ctx context.Context, _ any) (any, error) { return s.answer(ctx, c) })
-	}
-	if err != nil {
-		// Not given back: after a panic somebody may still hold it.
-		return nil, err
-	}
-	c.reset()
-	s.pool.Put(c)
-	return got, nil
 }
 
 // withBody stands for a request whose answer has a body. Envoy leaves it out where the client has
