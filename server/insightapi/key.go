@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -73,7 +74,7 @@ func (h *Handler) key(q *query) (any, *failure) {
 	defer cancel()
 	p := h.o.Policy()
 	if conditions, ok := p.Set.KeyMatch(rule.Name, key.Raw); ok {
-		out.Match = matchText(conditions)
+		out.Match = config.MatchText(conditions)
 	}
 	for _, one := range alike(p, rule) {
 		counts := h.counts(one.Name, key.Raw)
