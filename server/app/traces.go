@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -47,7 +46,7 @@ func (a *App) newTraces(ctx context.Context) (*traces, error) {
 	if err != nil {
 		return nil, &SettingsError{[]string{"otlp: " + err.Error()}}
 	}
-	t := &traces{provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(&patient{SpanExporter: to, logger: a.settings.Logger}), sdktrace.WithResource(of))}
+	t := &traces{provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(&patient{SpanExporter: to, warned: warned{logger: a.settings.Logger}}), sdktrace.WithResource(of))}
 	if t.Telemetry, err = otel.New(otel.Options{Tracer: t.provider}); err != nil {
 		return nil, err
 	}
@@ -124,22 +123,12 @@ func (t *traces) resp() func(context.Context, string) (context.Context, func()) 
 // patient is an exporter whose failures are logged, once a minute at most.
 type patient struct {
 	sdktrace.SpanExporter
-	logger *slog.Logger
-
-	mu   sync.Mutex // guards told
-	told time.Time
+	warned
 }
 
 // ExportSpans implements [sdktrace.SpanExporter].
 func (p *patient) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	err := p.SpanExporter.ExportSpans(ctx, spans)
-	if err == nil {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now := time.Now(); now.Sub(p.told) >= time.Minute {
-		p.told = now
+	if err := p.SpanExporter.ExportSpans(ctx, spans); err != nil && p.due() {
 		p.logger.WarnContext(ctx, "traces cannot be sent and are dropped", slog.Any("error", err))
 	}
 	return nil

@@ -11,11 +11,11 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// warnedEvery is the shortest time between two lines that warn of the same kind of request.
+// warnedEvery is the shortest time between two lines that warn of the same.
 const warnedEvery = time.Minute
 
-// warned tells the log of a kind of request that is seldom meant: now and then, since there may
-// be one a microsecond. It is safe for concurrent use.
+// warned tells the log of one thing that may happen at any rate, such as a kind of request that is
+// seldom meant: once in warnedEvery at most. It is safe for concurrent use.
 type warned struct {
 	logger *slog.Logger
 	last   atomic.Int64 // when the last line was written, in seconds since 1970

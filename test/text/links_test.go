@@ -29,8 +29,8 @@ func prose(page string) string {
 	return b.String()
 }
 
-// pages are the Markdown files of the top directory, of docs and of docs/reference, without their blocks of code, by
-// their paths from the top.
+// pages are the Markdown files of the top directory, of docs and of docs/reference, without their
+// blocks of code, by their paths from the top.
 func pages(t *testing.T) (string, map[string]string) {
 	t.Helper()
 	root, _, err := imports.Workspace(t.Context())
