@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/headgate/headgate"
 )
@@ -10,7 +11,14 @@ import (
 // overrides and tariff, and the number of the override, from 1, or zero. It does not look at the
 // conditions of the rule. There are none if the tariff has none for the tier, if the rule
 // bounds only what is in progress, or if it is not of the set.
-func (s *Set) Limits(rule string, d Descriptor) (limits *headgate.Rule, override int) {
+//
+// Unlike a request, the descriptor may hold only a part of the entries. What the table of
+// subjects has for clients that it does not know holds only for entries that are missing.
+//
+// Hashed are secret entries of which only the hash is known: what [Set.Hash] has made of the
+// value, with the hash key in use. Overrides find them by hash and by value. The table of
+// subjects finds them by hash only, and neither finds hashes made with a former hash key.
+func (s *Set) Limits(rule string, d Descriptor, hashed ...Entry) (limits *headgate.Rule, override int) {
 	i, ok := s.names[rule]
 	if !ok {
 		return nil, 0
@@ -19,11 +27,50 @@ func (s *Set) Limits(rule string, d Descriptor) (limits *headgate.Rule, override
 	if r.more == nil {
 		return r.limits, 0
 	}
-	d = s.known(d)
-	if j, found := r.more.overrides.find(d, s.now); found && r.more.limits[j] != nil {
-		return r.more.limits[j], j + 1
+	if s.subjects != nil {
+		row, found := s.subjects.row(d, hashed)
+		if !found {
+			d = append(d[:len(d):len(d)], row...)
+		} else {
+			d = append(row[:len(row):len(row)], d...)
+		}
 	}
-	return s.limits(r, d), 0
+	j, found := s.overrideOf(i, d, hashed)
+	switch {
+	case found && r.more.limits[j] != nil:
+		return r.more.limits[j], j + 1
+	case r.more.tariff != nil:
+		return r.more.tariff.limits(d), 0
+	}
+	return r.limits, 0
+}
+
+// overrideOf finds the first override of the i-th rule that holds.
+func (s *Set) overrideOf(i int32, d Descriptor, hashed []Entry) (int, bool) {
+	if len(hashed) == 0 {
+		return s.compiled[i].more.overrides.find(d, s.now)
+	}
+	// The index needs values, so this looks at all overrides, which people do now and then.
+	all := s.rules[i].Overrides
+	for j := range all {
+		fails := func(c Condition) bool { return !s.holds(&c, d, hashed) }
+		if !slices.ContainsFunc(all[j].Match, fails) && !ended(all[j].Until, s.now) {
+			return j, true
+		}
+	}
+	return 0, false
+}
+
+// holds reports whether a condition holds. Beginnings of a hashed value are not known.
+func (s *Set) holds(c *Condition, d Descriptor, hashed []Entry) bool {
+	for _, e := range hashed {
+		if e.Name == c.Entry {
+			is := func(value string) bool { return s.Hash(e.Name, value) == e.Value }
+			return (c.Size() == 0 || slices.Contains(c.Hashes, e.Value) || slices.ContainsFunc(c.Equals, is)) != c.Not
+		}
+	}
+	one := c.compiled(s.hasher)
+	return one.holds(d)
 }
 
 // KeyMatch returns conditions that hold for what the named rule counts under the key, and for

@@ -196,23 +196,35 @@ func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
 
 // find returns what the table says of the request's client.
 func (c *compiledSubjects) find(d Descriptor) []Entry {
+	entries, _ := c.row(d, nil)
+	return entries
+}
+
+// row returns what the table says of a client, and whether it knows the client. Hashed are
+// entries of which only the hash is known.
+func (c *compiledSubjects) row(d Descriptor, hashed []Entry) (entries []Entry, known bool) {
+	for _, e := range hashed {
+		if entries, known = c.hashes[e.Value]; known && e.Name == c.by {
+			return entries, true
+		}
+	}
 	value, ok := d.Get(c.by)
 	if !ok {
-		return c.other
+		return c.other, false
 	}
 	if c.address {
 		value = spelled(value)
 	}
-	if entries, ok := c.clear[value]; ok {
-		return entries
+	if entries, known = c.clear[value]; known {
+		return entries, true
 	}
 	if len(c.hashes) > 0 {
 		for h := c.hasher; h != nil; h = h.next {
 			var space [32]byte
-			if entries, ok := c.hashes[string(h.append(space[:0], c.by, value))]; ok {
-				return entries
+			if entries, known = c.hashes[string(h.append(space[:0], c.by, value))]; known {
+				return entries, true
 			}
 		}
 	}
-	return c.other
+	return c.other, false
 }

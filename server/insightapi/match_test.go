@@ -15,7 +15,8 @@ import (
 )
 
 // TestMatchOfKey puts what the page says of a key into a policy, where it has to be an override
-// for the request that is counted under this key, and for none of the others.
+// for the request that is counted under this key, and for none of the others. The page then
+// shows that the key has the override.
 func TestMatchOfKey(t *testing.T) {
 	t.Parallel()
 	recorder := insight.New(insight.Options{})
@@ -49,18 +50,22 @@ func TestMatchOfKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := insightapi.New(insightapi.Options{Recorder: recorder, Policy: func() decide.Policy { return decide.Policy{Set: set} }, Take: nothing})
+		show := func(set *policy.Set, key string) (report insightapi.KeyReport) {
+			t.Helper()
+			h := insightapi.New(insightapi.Options{Recorder: recorder, Policy: func() decide.Policy { return decide.Policy{Set: set} }, Take: nothing})
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/insight/key?rule=api&key="+insight.Name{Raw: key}.ID(), nil))
+			if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || w.Code != http.StatusOK {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			return report
+		}
 		for i, d := range tt.requests {
 			checks, err := set.Match(d, 1, nil)
 			if err != nil || len(checks) != 1 {
 				t.Fatalf("%v: %v, %v", d, checks, err)
 			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/insight/key?rule=api&key="+insight.Name{Raw: checks[0].Key}.ID(), nil))
-			var report insightapi.KeyReport
-			if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || w.Code != http.StatusOK {
-				t.Fatalf("%d %s", w.Code, w.Body)
-			}
+			report := show(set, checks[0].Key)
 			if tt.unknown {
 				if report.Match != "" {
 					t.Errorf("%v: %s", d, report.Match)
@@ -70,6 +75,9 @@ func TestMatchOfKey(t *testing.T) {
 			with, err := config.Parse("policy", []byte(text+"    overrides:\n      - match: "+report.Match+"\n        limits: [500 per 1m]\n"))
 			if err != nil {
 				t.Fatalf("%v: %s: %v", d, report.Match, err)
+			}
+			if states := show(with, checks[0].Key).States; len(states) != 1 || states[0].Override != 1 || states[0].Capacity != 500 {
+				t.Errorf("%v: the override %s is not shown: %+v", d, report.Match, states)
 			}
 			for j, other := range tt.requests {
 				checks, err := with.Match(other, 1, nil)

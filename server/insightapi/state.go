@@ -51,6 +51,7 @@ const maxFrees = 20
 // or they are not known without more than the key.
 func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.Rule, int) {
 	var d policy.Descriptor
+	var hashed []policy.Entry
 	conditions, _ := p.Set.KeyMatch(rule.Name, key)
 	for _, c := range conditions {
 		switch {
@@ -58,6 +59,8 @@ func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.R
 			d = append(d, policy.Entry{Name: c.Entry, Value: c.Equals[0]})
 		case len(c.Networks) > 0:
 			d = append(d, policy.Entry{Name: c.Entry, Value: c.Networks[0].Addr().String()})
+		case len(c.Hashes) > 0:
+			hashed = append(hashed, policy.Entry{Name: c.Entry, Value: c.Hashes[0]})
 		}
 	}
 	if t := rule.Tariff; t != nil && tier != "" {
@@ -69,7 +72,7 @@ func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.R
 		}
 		d = append(d, policy.Entry{Name: t.Entry, Value: value})
 	}
-	return p.Set.Limits(rule.Name, d)
+	return p.Set.Limits(rule.Name, d, hashed...)
 }
 
 // states asks the store what the key has used.
