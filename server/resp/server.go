@@ -85,6 +85,8 @@ type Server struct {
 	throttles throttles
 	calls     sync.Pool     // of *call
 	workers   chan struct{} // one in it for each goroutine that decides
+	// newStandby is standby.New; tests put another one in its place.
+	newStandby func(idle time.Duration) (*standby.Pool, error)
 
 	ctx    context.Context // of all decisions
 	cancel context.CancelFunc
@@ -96,7 +98,8 @@ type Server struct {
 	mu        sync.Mutex // guards what follows, and the nc of connections
 	ended     bool
 	cut       bool          // Connections are not served any more.
-	standby   *standby.Pool // nil: each connection has a goroutine. It stays the same while there are any.
+	readied   bool          // The standby was made, or cannot be.
+	standby   *standby.Pool // nil: each connection has a goroutine. Set once, before there are any.
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	refused   int64
@@ -123,6 +126,8 @@ func New(decider decide.Decider, options Options) *Server {
 		options.times = defaultTimes
 	}
 	s := &Server{
+		newStandby: standby.New,
+
 		decider:   decider,
 		texts:     decide.NewTexts(newText),
 		options:   options,
@@ -182,9 +187,11 @@ func (s *Server) listen(l net.Listener) bool {
 		return false
 	}
 	s.listeners[l] = struct{}{}
-	if s.options.Instant && s.standby == nil {
+	if s.options.Instant && !s.readied {
+		// If it fails, there is no second try: connections of the first listener read the field.
+		s.readied = true
 		var err error
-		if s.standby, err = standby.New(s.options.times.idle); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		if s.standby, err = s.newStandby(s.options.times.idle); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			s.options.Logger.Warn("each connection has a goroutine", slog.Any("error", err))
 		}
 	}
