@@ -121,6 +121,22 @@ const (
 	inMemory  = "memory"
 )
 
+// serveDocument serves the document in this process, for proxies to ask for, until stop is called.
+func serveDocument(ctx context.Context) (addr string, stop func(), err error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, fmt.Errorf("serverbench: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = serveHTTP(ctx, l, document) }) // whoever asks it would notice
+	return l.Addr().String(), func() {
+		cancel()
+		serving.Wait()
+	}, nil
+}
+
 // serveLimited serves the document with a limit for each API key that is never reached.
 func serveLimited(ctx context.Context, l net.Listener, store string) error {
 	handler := http.Handler(http.HandlerFunc(document))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
 
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/report"
@@ -39,20 +37,15 @@ const settle = `settle: [{ rule: ` + ruleName + `, per: 1024, estimate: 4 }]
 // Gateway measures what one request costs the gateway, and how long it holds it up, beside a bare
 // httputil.ReverseProxy: saturated, and at half of that load in an open loop. The upstream server is
 // a part of this process.
-func Gateway(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+func Gateway(ctx context.Context, w *measure.Work) (*report.Text, error) {
+	upstream, stop, err := serveDocument(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("serverbench: %w", err)
+		return nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	var upstream sync.WaitGroup
-	defer upstream.Wait()
 	defer stop()
-	upstream.Go(func() { _ = serveHTTP(ctx, l, document) }) // whoever asks it would notice
 	plan := serverPlan(w)
 	asked := items(plan.Keys)
-	contenders, err := gatewayField(ctx, w, overHTTP(plan, asked), "http://"+l.Addr().String())
+	contenders, err := gatewayField(ctx, w, overHTTP(plan, asked), "http://"+upstream)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +57,7 @@ func Gateway(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 		return nil, err
 	}
 	perSecond := rows.Named(gatewayName).Median(0, measure.Sample.PerSecond) / 2
-	direct := contender{name: directName, addr: l.Addr().String()}
+	direct := contender{name: directName, addr: upstream}
 	times, err := paced(ctx, w, plan, append([]contender{direct}, contenders[:2]...), asked, perSecond)
 	gatewayTimes(t, times, perSecond)
 	return t, err

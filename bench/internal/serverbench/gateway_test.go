@@ -14,10 +14,11 @@ import (
 // proxied is a ReverseProxy before the upstream server, until the test ends.
 func proxied(t *testing.T) (addr string) {
 	t.Helper()
-	up, err := net.Listen("tcp", "127.0.0.1:0")
+	upstream, stopUpstream, err := serveDocument(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(stopUpstream)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -27,15 +28,12 @@ func proxied(t *testing.T) (addr string) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- serveHTTP(ctx, up, document) }()
-	go func() { ended <- Echo(ctx, addr, "proxy", "http://"+up.Addr().String()) }()
+	ended := make(chan error, 1)
+	go func() { ended <- Echo(ctx, addr, "proxy", "http://"+upstream) }()
 	t.Cleanup(func() {
 		stop()
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/bench/internal/measure"
@@ -81,21 +80,16 @@ func idlePlan(w *measure.Work) (rounds, connections int) {
 // Proxies measures what a request costs the gateway beside the proxies that people have already:
 // nginx with a limit of its own, and Caddy, whose distribution has none; how long each holds
 // requests up, and what an idle connection takes of its memory.
-func Proxies(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+func Proxies(ctx context.Context, w *measure.Work) (*report.Text, error) {
+	upstream, stop, err := serveDocument(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("serverbench: %w", err)
+		return nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	var upstream sync.WaitGroup
-	defer upstream.Wait()
 	defer stop()
-	upstream.Go(func() { _ = serveHTTP(ctx, l, document) }) // whoever asks it would notice
 	plan := serverPlan(w)
 	asked := items(plan.Keys)
 	saturating := loop{plan.Callers, asked, 1, readDocument}
-	contenders, err := proxyField(ctx, w, saturating.run, l.Addr().String())
+	contenders, err := proxyField(ctx, w, saturating.run, upstream)
 	if err != nil {
 		return nil, err
 	}
