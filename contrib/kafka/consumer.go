@@ -24,7 +24,9 @@ type Consumer struct {
 	// client is made by Run, which joins the group with it. It is set under mu.
 	client *kgo.Client
 	tiers  map[string]int // topics to their places
-	ran    atomic.Bool
+	// batches has the topics that letters may go to.
+	batches map[string]*batching
+	ran     atomic.Bool
 	// life is the parent of the contexts of handlers: not Run's context, with which
 	// handlers would end at once instead of being given time.
 	life context.Context
@@ -64,10 +66,14 @@ func New(config Config) (*Consumer, error) {
 	c := &Consumer{
 		config:     config,
 		tiers:      make(map[string]int),
+		batches:    make(map[string]*batching),
 		room:       make(chan struct{}, 1),
 		partitions: make(map[place]*partition),
 	}
 	c.dispatch = c.newDispatcher()
+	for topic := range config.allTopics() {
+		c.batches[topic] = newBatching()
+	}
 	topics := append([]string(nil), config.Topics...)
 	for i, tier := range config.Retry.Tiers {
 		c.tiers[tier.Topic] = i

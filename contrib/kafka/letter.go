@@ -152,12 +152,15 @@ func shortened(text string) string {
 // send has a letter produced in place of the item, which is done then. The caller holds
 // the lock.
 func (c *Consumer) send(it *item, letter *kgo.Record, sent func()) {
-	it.letter, it.sent, it.tries = letter, sent, 0
+	it.letter, it.sent, it.tries, it.alone = letter, sent, 0, false
 	c.submit(it)
 }
 
 // produced settles the production of a letter. Until it has succeeded the item is not
 // done, and tries again: a record is never dropped because its letter cannot be written.
+//
+// A broker refuses a batch as a whole, so a letter that was refused as too large is produced alone
+// before anything is left out of it: it may have shared its batch with a larger one.
 func (c *Consumer) produced(it *item, err error) {
 	switch {
 	case err == nil:
@@ -166,7 +169,8 @@ func (c *Consumer) produced(it *item, err error) {
 		return
 	case it.of.ctx.Err() != nil:
 		return
-	case errors.Is(err, kerr.MessageTooLarge) && shrink(it.letter):
+	case errors.Is(err, kerr.MessageTooLarge) && (!it.alone || shrink(it.letter)):
+		it.alone = true
 		c.submit(it)
 		return
 	}
@@ -195,9 +199,14 @@ func shrink(letter *kgo.Record) bool {
 	return smaller
 }
 
-// produce writes a letter and waits until the broker has it.
-func (c *Consumer) produce(ctx context.Context, letter *kgo.Record) error {
+// produce writes the letter of an item and waits until the broker has it.
+func (c *Consumer) produce(ctx context.Context, it *item) error {
+	leave, err := c.batches[it.letter.Topic].enter(ctx, it.alone)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	// The client writes into the record that it is given.
-	r := *letter
+	r := *it.letter
 	return c.client.ProduceSync(ctx, &r).FirstErr()
 }

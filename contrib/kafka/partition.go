@@ -12,7 +12,7 @@ import (
 const overhead = 256
 
 // item is one record on its way. The Consumer's lock guards it, except that whoever
-// runs it may read the record and the letter.
+// runs it may read the record, the letter and alone.
 type item struct {
 	record *kgo.Record
 	of     *partition
@@ -26,6 +26,7 @@ type item struct {
 	// then.
 	letter *kgo.Record
 	sent   func()
+	alone  bool // the letter must be alone in its batch
 }
 
 // lane is what must be handled one after the other. Its first item is on its way, the

@@ -11,7 +11,7 @@ import (
 // run handles the record of an item, or produces its letter, and settles what comes next.
 func (c *Consumer) run(it *item, permit flow.Permit) {
 	if it.letter != nil {
-		err := c.produce(it.of.ctx, it.letter)
+		err := c.produce(it.of.ctx, it)
 		c.lock()
 		defer c.unlock()
 		defer c.end(it)

@@ -22,6 +22,7 @@ func TestConsumer(t *testing.T) {
 		{"retry topics", retryTopics},
 		{"in place", inPlace},
 		{"letters that are too large", letterTooLarge},
+		{"letters that are too large together", lettersTooLargeTogether},
 		{"discarded", discard},
 		{"stuck handler", stuckHandler},
 		{"stuck partition", stuckPartition},

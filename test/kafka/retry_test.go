@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -163,8 +164,6 @@ func letterTooLarge(t *testing.T, k *cluster) {
 		Topics: []string{topic}, DeadLetter: dead, Retry: kafka.Retry{Backoff: time.Millisecond},
 		Handle: func(context.Context, *kgo.Record) error { return errPartner },
 	})
-	// One after the other: the broker refuses a batch as a whole, and letters of several
-	// records may be in one.
 	for i, r := range []*kgo.Record{
 		{Topic: topic, Key: []byte("k"), Value: noise(5000)},
 		{Topic: topic, Key: noise(5000), Value: []byte("v")},
@@ -180,6 +179,52 @@ func letterTooLarge(t *testing.T, k *cluster) {
 		if o.Omitted != want || len(r.Value) > 0 != (o.Offset == 2) {
 			t.Errorf("offset %d: %d bytes are omitted, %d bytes of value", o.Offset, o.Omitted, len(r.Value))
 		}
+	}
+}
+
+// lettersTooLargeTogether has letters that the topic takes one by one, and one that it does not
+// take, in one batch: only that one loses its value.
+func lettersTooLargeTogether(t *testing.T, k *cluster) {
+	topic, dead := k.topic("together", 1), k.topic("together.dead", 1, "max.message.bytes", "2000")
+	const count = 6
+	var failing sync.WaitGroup
+	failing.Add(count)
+	c := k.run(kafka.Config{
+		Topics: []string{topic}, DeadLetter: dead, Order: kafka.Unordered,
+		Retry: kafka.Retry{Backoff: time.Millisecond},
+		// All letters are produced within the time for which the client gathers a batch.
+		Options: []kgo.Opt{kgo.ProducerLinger(time.Second)},
+		Handle: func(context.Context, *kgo.Record) error {
+			failing.Done()
+			failing.Wait()
+			return kafka.Permanent(errPartner)
+		},
+	})
+	var records []*kgo.Record
+	for i := range count {
+		size := 1000
+		if i == 2 {
+			size = 5000
+		}
+		records = append(records, &kgo.Record{Topic: topic, Value: noise(size)})
+	}
+	k.produce(records...)
+	for _, r := range k.read(dead, count) {
+		o, _ := kafka.OriginOf(r)
+		if o.Offset == 2 {
+			if o.Omitted != 5000 || len(r.Value) > 0 {
+				t.Errorf("the large one: %d bytes are omitted, %d bytes of value", o.Omitted, len(r.Value))
+			}
+		} else if o.Omitted != 0 || !bytes.Equal(r.Value, records[o.Offset].Value) {
+			t.Errorf("offset %d: %d bytes are omitted, %d bytes of value", o.Offset, o.Omitted, len(r.Value))
+		}
+	}
+	await(t, "all records are done", func() bool { return c.Stats().Records == 0 })
+	if s := c.Stats(); s.DeadLettered != count {
+		t.Errorf("%d dead letters, want %d", s.DeadLettered, count)
+	}
+	if err := c.end(); err != nil {
+		t.Error(err)
 	}
 }
 
