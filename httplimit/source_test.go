@@ -1,12 +1,16 @@
 package httplimit_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+	"weak"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
@@ -93,6 +97,46 @@ func TestPolicyChanges(t *testing.T) {
 	if _, err := httplimit.New(memory.New(), httplimit.PolicyFrom(nil)); err == nil || !strings.Contains(err.Error(), "make one with policy.NewSource") {
 		t.Errorf("without a source: %v", err)
 	}
+}
+
+// TestPolicyUntil: a middleware that was made for a while refuses no set after that, goes on
+// deciding by the set that it has, and the source lets go of it.
+func TestPolicyUntil(t *testing.T) {
+	t.Parallel()
+	rules := policy.NewSource(setOf(t, policy.Rule{Limits: headgate.MustRule("one", headgate.Sliding(1, headgate.MaxPeriod))}))
+	needsTenant := setOf(t, policy.Rule{Limits: headgate.MustRule("tenant", headgate.PerSecond(1)), Per: []policy.Part{{Entry: "tenant"}}})
+	ctx, leave := context.WithCancel(t.Context())
+	store := new(*memory.Store)
+	*store = memory.New()
+	limit, err := httplimit.New(*store, httplimit.PolicyFrom(rules.Until(ctx)), httplimit.Cost(func(*http.Request) int64 {
+		runtime.KeepAlive(store)
+		return 1
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rules.Swap(needsTenant); err == nil {
+		t.Error("the middleware does not find tenants, and has let the set pass")
+	}
+	leave()
+	if err := rules.Swap(needsTenant); err != nil {
+		t.Errorf("after the middleware has left: %v", err)
+	}
+	h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)); w.Code != want {
+			t.Errorf("by the set that it has: %d, want %d", w.Code, want)
+		}
+	}
+	gone := weak.Make(store)
+	store, limit, h = nil, nil, nil
+	for deadline := time.Now().Add(2 * time.Minute); gone.Value() != nil; time.Sleep(time.Millisecond) {
+		if runtime.GC(); time.Now().After(deadline) {
+			t.Fatal("the source keeps a middleware that has left")
+		}
+	}
+	runtime.KeepAlive(rules)
 }
 
 // TestPolicyChangesUnderWay: requests that meet a change are decided by one of the two sets.

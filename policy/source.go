@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -16,9 +18,22 @@ import (
 //
 // What was used stays used, because counters are kept in the store under the names of rules.
 type Source struct {
+	*shared
+	// until is when those leave who come by this Source.
+	until context.Context //nolint:containedctx // It is that of users, who come with it once.
+}
+
+// shared is what a Source and those that its Until returns have in common.
+type shared struct {
 	current atomic.Pointer[Set]
 	mu      sync.Mutex
-	users   []Prepare
+	users   []*user
+}
+
+// user is one who decides by the set in force.
+type user struct {
+	prepare Prepare
+	until   context.Context //nolint:containedctx // It says how long the user is one.
 }
 
 // Prepare looks whether its caller can decide by a set. If it can, Prepare returns a function that
@@ -31,9 +46,25 @@ func NewSource(set *Set) *Source {
 	if set == nil {
 		panic("headgate: policy.NewSource needs a set")
 	}
-	s := new(Source)
+	s := &Source{new(shared), context.Background()}
 	s.current.Store(set)
 	return s
+}
+
+// Until returns the same source for those who use it for a while: they leave it when the context
+// ends. The source then keeps nothing of them and asks them nothing, and they go on deciding by the
+// set that they have.
+//
+//	limit, err := httplimit.New(store, httplimit.PolicyFrom(rules.Until(ctx)))
+//
+// Whoever makes middlewares, interceptors or limiters again and again, for tenants or at each change
+// of their options, needs it: those who come by the source itself stay for as long as the source does.
+// Of rules.Until(a).Until(b) only b counts. Until panics if the context is nil.
+func (s *Source) Until(ctx context.Context) *Source {
+	if ctx == nil {
+		panic("headgate: policy.Source.Until needs a context")
+	}
+	return &Source{s.shared, ctx}
 }
 
 // Set returns the set in force. A request uses one set throughout.
@@ -48,11 +79,14 @@ func (s *Source) Swap(set *Set) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	commits := make([]func(), len(s.users))
+	var commits []func()
 	var problems []error
-	for i, prepare := range s.users {
-		commit, err := prepare(set)
-		commits[i] = commit
+	for _, u := range s.users {
+		if u.until.Err() != nil {
+			continue // It is about to leave.
+		}
+		commit, err := u.prepare(set)
+		commits = append(commits, commit)
 		problems = append(problems, err)
 	}
 	if err := errors.Join(problems...); err != nil {
@@ -67,7 +101,7 @@ func (s *Source) Swap(set *Set) error {
 
 // Use adds one who decides by the set in force: prepare is called for it now, and for each set
 // that [Source.Swap] is given. With an error it is not added. It stays for as long as the source
-// does. It is for authors of adapters.
+// does, or as [Source.Until] says. It is for authors of adapters.
 func (s *Source) Use(prepare Prepare) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,6 +110,14 @@ func (s *Source) Use(prepare Prepare) error {
 		return err
 	}
 	commit()
-	s.users = append(s.users, prepare)
+	u := &user{prepare, s.until}
+	s.users = append(s.users, u)
+	context.AfterFunc(s.until, func() { s.leave(u) })
 	return nil
+}
+
+func (s *shared) leave(u *user) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users = slices.DeleteFunc(s.users, func(other *user) bool { return other == u })
 }
