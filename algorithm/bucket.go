@@ -16,7 +16,7 @@ func rateOf(l *headgate.Limit) rate {
 
 // advanceBucket drains the whole units refilled since the stamp, and moves the
 // stamp to the instant when the last of them was.
-func advanceBucket(r rate, s State, now int64) State {
+func advanceBucket(r rate, s State, now headgate.Instant) State {
 	num, den := r.num, r.den
 	// A rate with a smaller numerator cannot express the old fraction; less than
 	// a microsecond is lost, and to the caller's disadvantage.
@@ -25,7 +25,7 @@ func advanceBucket(r rate, s State, now int64) State {
 		s.Stamp, s.Extra = now, 0
 		return s
 	}
-	hi, lo := bits.Mul64(uint64(now-s.Stamp), uint64(num))
+	hi, lo := bits.Mul64(uint64(minus(now, s.Stamp)), uint64(num))
 	lo, borrow := bits.Sub64(lo, uint64(s.Extra), 0)
 	hi -= borrow // never below zero: a microsecond refills num, and the fraction is less
 	if hi >= uint64(den) {
@@ -46,7 +46,7 @@ func advanceBucket(r rate, s State, now int64) State {
 	}
 	s.Used -= uint32(units)
 	back := (int64(rest) + num - 1) / num
-	s.Stamp = now - back
+	s.Stamp = plus(now, Micros(-back))
 	s.Extra = uint32(back*num - int64(rest))
 	return s
 }
@@ -54,12 +54,12 @@ func advanceBucket(r rate, s State, now int64) State {
 // drain is the time, rounded up to a microsecond, until units of the state's
 // used units have been refilled. The state must have been advanced to now, so
 // that less than one unit has been since its stamp.
-func drain(r rate, s State, now, units int64) int64 {
+func drain(r rate, s State, now headgate.Instant, units int64) Micros {
 	if units <= 0 {
 		return 0
 	}
 	num, den := r.num, r.den
-	since := (now-s.Stamp)*num - int64(s.Extra) // below den
+	since := int64(minus(now, s.Stamp))*num - int64(s.Extra) // below den
 	hi, lo := bits.Mul64(uint64(units), uint64(den))
 	lo, borrow := bits.Sub64(lo, uint64(since), 0)
 	hi -= borrow
@@ -74,12 +74,12 @@ func drain(r rate, s State, now, units int64) int64 {
 	if num > 1 { // a unit often takes whole microseconds
 		q, _ = bits.Div64(hi, lo, uint64(num))
 	}
-	return int64(min(q, uint64(longest)))
+	return Micros(min(q, uint64(longest)))
 }
 
-// refilled is what a bucket refills in so many microseconds: whole units, MaxCount
+// refilled is what a bucket refills in a time: whole units, MaxCount
 // at most, which is as good as all, and the rest in 1/den of a unit.
-func refilled(r rate, elapsed int64) (units, rest int64) {
+func refilled(r rate, elapsed Micros) (units, rest int64) {
 	if elapsed <= 0 {
 		return 0, 0
 	}
@@ -94,8 +94,8 @@ func refilled(r rate, elapsed int64) (units, rest int64) {
 
 // refundBucket gives back cost units less what has been refilled of them since at:
 // first of the used ones, counting cost, were refilled those that came before.
-func refundBucket(r rate, s State, now, cost, at, used int64) State {
-	units, rest := refilled(r, now-at)
+func refundBucket(r rate, s State, now headgate.Instant, cost int64, at headgate.Instant, used int64) State {
+	units, rest := refilled(r, minus(now, at))
 	if units -= used - cost; units < 0 {
 		units, rest = 0, 0
 	}
@@ -105,7 +105,7 @@ func refundBucket(r rate, s State, now, cost, at, used int64) State {
 	// The part of a unit that is not given back is one that is not refilled.
 	num, den := r.num, r.den
 	back := cost - units
-	since := (now-s.Stamp)*num - int64(s.Extra) - rest
+	since := int64(minus(now, s.Stamp))*num - int64(s.Extra) - rest
 	if since < 0 {
 		back--
 		since += den
@@ -114,5 +114,5 @@ func refundBucket(r rate, s State, now, cost, at, used int64) State {
 		return State{}
 	}
 	late := (since + num - 1) / num
-	return State{Stamp: now - late, Used: s.Used - uint32(back), Extra: uint32(late*num - since)}
+	return State{Stamp: plus(now, Micros(-late)), Used: s.Used - uint32(back), Extra: uint32(late*num - since)}
 }

@@ -21,22 +21,22 @@ func one(t testing.TB, l headgate.Limit) *headgate.Limit {
 	return &r.Limits()[0]
 }
 
-const epoch = int64(1_790_000_000_123_457) // µs; no window's boundary
+const epoch = headgate.Instant(1_790_000_000_123_457) // µs; no window's boundary
 
 // level is how many units are in use, as an exact fraction: the obvious way to keep
 // a bucket.
 type level struct {
 	units *big.Rat
-	at    int64
+	at    headgate.Instant
 	rate  *big.Rat // units per µs
 }
 
-func newLevel(l *headgate.Limit, now int64) *level {
+func newLevel(l *headgate.Limit, now headgate.Instant) *level {
 	return &level{units: new(big.Rat), at: now, rate: big.NewRat(l.Count, l.Micros())}
 }
 
-func (v *level) advance(now int64) {
-	gone := new(big.Rat).Mul(v.rate, new(big.Rat).SetInt64(now-v.at))
+func (v *level) advance(now headgate.Instant) {
+	gone := new(big.Rat).Mul(v.rate, new(big.Rat).SetInt64(int64(now-v.at)))
 	if v.units.Sub(v.units, gone); v.units.Sign() < 0 {
 		v.units.SetInt64(0)
 	}
@@ -61,9 +61,9 @@ func ceil(r *big.Rat) *big.Int {
 }
 
 // exact is the level that a state stands for, without any rounding.
-func exact(l *headgate.Limit, s algorithm.State, now int64) *big.Rat {
+func exact(l *headgate.Limit, s algorithm.State, now headgate.Instant) *big.Rat {
 	num, den := l.Rate()
-	since := new(big.Rat).Sub(new(big.Rat).SetInt64(now-s.Stamp), big.NewRat(int64(s.Extra), num))
+	since := new(big.Rat).Sub(new(big.Rat).SetInt64(int64(now-s.Stamp)), big.NewRat(int64(s.Extra), num))
 	gone := since.Mul(since, big.NewRat(num, den))
 	return gone.Sub(new(big.Rat).SetInt64(int64(s.Used)), gone)
 }
@@ -97,18 +97,18 @@ func TestBucketLosesNothing(t *testing.T) {
 			unit := den/num + 1
 			switch rng.IntN(4) {
 			case 0:
-				now += rng.Int64N(4)
+				now += headgate.Instant(rng.Int64N(4))
 			case 1:
-				now += rng.Int64N(unit + 1)
+				now += headgate.Instant(rng.Int64N(unit + 1))
 			case 2:
-				now += rng.Int64N(3*unit + 1)
+				now += headgate.Instant(rng.Int64N(3*unit + 1))
 			default:
-				now += rng.Int64N(min(unit*l.Burst, 1<<50) + 1)
+				now += headgate.Instant(rng.Int64N(min(unit*l.Burst, 1<<50) + 1))
 			}
 			v.advance(now)
 			direct := s
 			if first := max(s.Stamp+1, epoch); first <= now && rng.IntN(2) == 0 { // by way of another time
-				s = algorithm.Advance(l, s, first+rng.Int64N(now-first+1))
+				s = algorithm.Advance(l, s, first+headgate.Instant(rng.Int64N(int64(now-first)+1)))
 			}
 			s, direct = algorithm.Advance(l, s, now), algorithm.Advance(l, direct, now)
 			if s != direct {
@@ -159,7 +159,7 @@ func TestBucketExtremes(t *testing.T) {
 		name            string
 		limit           headgate.Limit
 		state           algorithm.State
-		now             int64
+		now             headgate.Instant
 		used, remaining int64
 		reset           time.Duration
 	}{
@@ -167,10 +167,10 @@ func TestBucketExtremes(t *testing.T) {
 		{"the fastest rate, after 290,000 years", headgate.Per(most, time.Microsecond), algorithm.State{Stamp: 0, Used: most}, math.MaxInt64, 0, most, 0},
 		{"the fastest rate, at once", headgate.Per(most, time.Microsecond), algorithm.State{Stamp: epoch, Used: most}, epoch, most, 0, time.Microsecond},
 		{"the slowest rate, after 290,000 years", headgate.Per(1, headgate.MaxPeriod), algorithm.State{Stamp: 0, Used: 1}, math.MaxInt64, 0, 1, 0},
-		{"the slowest rate, a moment early", headgate.Per(1, headgate.MaxPeriod), algorithm.State{Stamp: epoch, Used: 1}, epoch + headgate.MaxPeriod.Microseconds() - 1, 1, 0, time.Microsecond},
+		{"the slowest rate, a moment early", headgate.Per(1, headgate.MaxPeriod), algorithm.State{Stamp: epoch, Used: 1}, epoch + headgate.Instant(headgate.MaxPeriod.Microseconds()) - 1, 1, 0, time.Microsecond},
 		{"a century, to the moment", headgate.Per(1, headgate.MaxPeriod).WithBurst(100), algorithm.State{Stamp: epoch, Used: 100}, epoch, 100, 0, headgate.MaxRefill},
-		{"a century later", headgate.Per(1, headgate.MaxPeriod).WithBurst(100), algorithm.State{Stamp: epoch, Used: 100}, epoch + century, 0, 100, 0},
-		{"a century less a moment", headgate.Per(1, headgate.MaxPeriod).WithBurst(100), algorithm.State{Stamp: epoch, Used: 100}, epoch + century - 1, 1, 99, time.Microsecond},
+		{"a century later", headgate.Per(1, headgate.MaxPeriod).WithBurst(100), algorithm.State{Stamp: epoch, Used: 100}, epoch + headgate.Instant(century), 0, 100, 0},
+		{"a century less a moment", headgate.Per(1, headgate.MaxPeriod).WithBurst(100), algorithm.State{Stamp: epoch, Used: 100}, epoch + headgate.Instant(century) - 1, 1, 99, time.Microsecond},
 		{"far above a lowered limit", headgate.Per(1, headgate.MaxPeriod), algorithm.State{Stamp: epoch, Used: math.MaxUint32}, epoch, math.MaxUint32, 0, headgate.MaxRefill + time.Microsecond},
 		{"a fraction of a faster rate", headgate.PerSecond(1), algorithm.State{Stamp: epoch, Used: 1, Extra: 999}, epoch + 1_000_000, 0, 1, 0},
 		{"before its time", headgate.PerSecond(1), algorithm.State{Stamp: epoch, Used: 1}, epoch - 1<<60, 1, 0, time.Second},
@@ -208,9 +208,9 @@ func TestRetryIsExact(t *testing.T) {
 		var s algorithm.State
 		now := epoch
 		for range 40 {
-			now += rng.Int64N(l.Micros()/4 + 2)
+			now += headgate.Instant(rng.Int64N(l.Micros()/4 + 2))
 			if rng.IntN(15) == 0 {
-				now -= rng.Int64N(3 * l.Micros())
+				now -= headgate.Instant(rng.Int64N(3 * l.Micros()))
 			}
 			s = algorithm.Advance(l, s, now)
 			cost := 1 + rng.Int64N(l.Capacity())
@@ -221,11 +221,11 @@ func TestRetryIsExact(t *testing.T) {
 			denied++
 			var d headgate.Decision
 			algorithm.Describe(&d, l, s, s, now, cost, false)
-			then := now + d.RetryAfter.Microseconds()
+			then := now + headgate.Instant(d.RetryAfter.Microseconds())
 			if algorithm.Fits(l, algorithm.Advance(l, s, then-1), then-1, cost) || !algorithm.Fits(l, algorithm.Advance(l, s, then), then, cost) {
 				t.Fatalf("%s %v, state %+v at %d, cost %d: %v is not when it first fits", l.Algorithm, l, s, now, cost, d.RetryAfter)
 			}
-			free := now + d.ResetAfter.Microseconds()
+			free := now + headgate.Instant(d.ResetAfter.Microseconds())
 			if algorithm.Advance(l, s, free-1).IsZero() || !algorithm.Advance(l, s, free).IsZero() {
 				t.Fatalf("%s %v, state %+v at %d: %v is not when it is first free", l.Algorithm, l, s, now, d.ResetAfter)
 			}
@@ -252,7 +252,7 @@ func TestStepBack(t *testing.T) {
 		if algorithm.Moved(s, algorithm.Advance(l, s, epoch), epoch) {
 			t.Errorf("%s %v: moved without a step", l.Algorithm, l)
 		}
-		for _, back := range []int64{10 * l.Micros(), 1 << 50} {
+		for _, back := range []headgate.Instant{headgate.Instant(10 * l.Micros()), 1 << 50} {
 			now := epoch - back
 			moved := algorithm.Advance(l, s, now)
 			if !algorithm.Moved(s, moved, now) || algorithm.Fits(l, moved, now, 1) {
@@ -279,7 +279,7 @@ func TestStepBack(t *testing.T) {
 func TestAdvanceOfNothing(t *testing.T) {
 	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {
 		l := one(t, headgate.Limit{Algorithm: a, Count: 3, Period: time.Second})
-		for _, now := range []int64{0, epoch, math.MaxInt64 / 2} {
+		for _, now := range []headgate.Instant{0, epoch, math.MaxInt64 / 2} {
 			if s := algorithm.Advance(l, algorithm.State{}, now); !s.IsZero() {
 				t.Errorf("%s at %d: nothing became %+v", a, now, s)
 			}

@@ -11,66 +11,66 @@ import (
 // still covers, as if its units had come evenly. The share is rounded up, so
 // that the estimate is an integer and the moment when a cost fits is exact.
 
-func advanceCounter(l *headgate.Limit, s State, now int64) State {
-	period := l.Micros()
+func advanceCounter(l *headgate.Limit, s State, now headgate.Instant) State {
+	period := periodOf(l)
 	switch {
-	case now >= s.Stamp+2*period:
+	case now >= plus(s.Stamp, 2*period):
 		return State{}
-	case now >= s.Stamp+period:
+	case now >= plus(s.Stamp, period):
 		if s.Used == 0 {
 			return State{}
 		}
-		return State{Stamp: s.Stamp + period, Extra: s.Used}
-	case now < s.Stamp-period:
+		return State{Stamp: plus(s.Stamp, period), Extra: s.Used}
+	case now < plus(s.Stamp, -period):
 		// The sum is cut where any limit is full, or it could outgrow the field
 		// over many steps.
 		all := min(int64(s.Used)+int64(s.Extra), headgate.MaxCount)
-		return State{Stamp: now - mod(now, period), Used: uint32(all)}
+		return State{Stamp: aligned(now, period), Used: uint32(all)}
 	}
 	return s
 }
 
 // weight is the share of the window before that still counts. Before the window
 // has begun, after the clock stepped back, that is all of it.
-func weight(l *headgate.Limit, s State, now int64) int64 {
+func weight(l *headgate.Limit, s State, now headgate.Instant) int64 {
 	if s.Extra == 0 {
 		return 0
 	}
 	period := l.Micros()
-	left := period - max(0, now-s.Stamp)
+	left := period - max(0, int64(minus(now, s.Stamp)))
 	return scale(int64(s.Extra), left, period, period-1)
 }
 
-func retryCounter(l *headgate.Limit, s State, now, cost int64) int64 {
+func retryCounter(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
 	period, used, before := l.Micros(), int64(s.Used), int64(s.Extra)
 	room := l.Count - cost
 	if used <= room {
 		// The window before must shrink to what is left in this one.
-		return s.Stamp + period - scale(room-used, period, before, 0) - now
+		return minus(s.Stamp, now) + Micros(period-scale(room-used, period, before, 0))
 	}
 	// This window must end, and as the window before shrink to the room.
-	return s.Stamp + 2*period - scale(room, period, used, 0) - now
+	return minus(s.Stamp, now) + Micros(2*period-scale(room, period, used, 0))
 }
 
-func resetCounter(l *headgate.Limit, s State, now int64) int64 {
+func resetCounter(l *headgate.Limit, s State, now headgate.Instant) Micros {
 	switch {
 	case s.Used > 0:
-		return s.Stamp + 2*l.Micros() - now
+		return minus(s.Stamp, now) + 2*periodOf(l)
 	case s.Extra > 0:
-		return s.Stamp + l.Micros() - now
+		return minus(s.Stamp, now) + periodOf(l)
 	}
 	return 0
 }
 
 // refundCounter gives units back to the window that they were charged in, or, if at
 // is zero, to this window first and then to the one before.
-func refundCounter(l *headgate.Limit, s State, cost, at int64) State {
+func refundCounter(l *headgate.Limit, s State, cost int64, at headgate.Instant) State {
 	this, before := cost, int64(0)
 	switch {
 	case at == 0:
 		this = min(cost, int64(s.Used))
 		before = cost - this
-	case at < s.Stamp-l.Micros(): // both windows came later
+	case at < plus(s.Stamp, -periodOf(l)): // both windows came later
 		this = 0
 	case at < s.Stamp:
 		this, before = 0, cost

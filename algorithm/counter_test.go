@@ -14,13 +14,13 @@ import (
 type sample struct {
 	limit *headgate.Limit
 	state algorithm.State
-	past  []int64 // times of units
-	most  int64   // the most units there ever were within a period
+	past  []headgate.Instant // times of units
+	most  int64              // the most units there ever were within a period
 	taken int64
 }
 
-func (s *sample) take(now, cost int64) bool {
-	for len(s.past) > 0 && s.past[0] <= now-s.limit.Micros() {
+func (s *sample) take(now headgate.Instant, cost int64) bool {
+	for len(s.past) > 0 && s.past[0] <= now-headgate.Instant(s.limit.Micros()) {
 		s.past = s.past[1:]
 	}
 	s.state = algorithm.Advance(s.limit, s.state, now)
@@ -47,7 +47,7 @@ func TestCounterErrorBound(t *testing.T) {
 	for _, count := range []int64{1, 2, 10, 1000} {
 		worst := sample{limit: counter(t, count, 10*time.Second)}
 		worst.take(begin+9_999_999, count)
-		for now := int64(begin + 19_999_000); now < begin+20_000_000; now++ {
+		for now := headgate.Instant(begin + 19_999_000); now < begin+20_000_000; now++ {
 			for worst.take(now, 1) {
 				continue
 			}
@@ -61,9 +61,9 @@ func TestCounterErrorBound(t *testing.T) {
 		s := sample{limit: counter(t, 1+rng.Int64N(50), time.Duration(1+rng.IntN(3000))*time.Microsecond)}
 		now := epoch
 		for range 500 {
-			now += rng.Int64N(s.limit.Micros()/8 + 2)
+			now += headgate.Instant(rng.Int64N(s.limit.Micros()/8 + 2))
 			if rng.IntN(4) == 0 { // to the end of a window, where it hurts
-				now += s.limit.Micros() - now%s.limit.Micros() - 1 - rng.Int64N(min(3, s.limit.Micros()))
+				now += headgate.Instant(s.limit.Micros()-int64(now)%s.limit.Micros()-1) - headgate.Instant(rng.Int64N(min(3, s.limit.Micros())))
 			}
 			s.take(now, 1+rng.Int64N(s.limit.Count))
 		}
@@ -86,7 +86,7 @@ func TestCounterErrorMeasured(t *testing.T) {
 		for now < float64(epoch)+2000*period {
 			now += rng.ExpFloat64() * period / count / load
 			at := int64(now)
-			s.take(at, 1)
+			s.take(headgate.Instant(at), 1)
 			for len(exact) > 0 && exact[0] <= at-period {
 				exact = exact[1:]
 			}

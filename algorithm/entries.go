@@ -3,6 +3,8 @@ package algorithm
 import (
 	"cmp"
 	"slices"
+
+	"github.com/headgate/headgate"
 )
 
 // NewLog returns a log of the given entries, oldest first: never decreasing in Time,
@@ -24,7 +26,7 @@ func (g *Log) Entries(dst []Entry) []Entry {
 }
 
 // Newest is the time of the newest entry, or 0 if there is none.
-func (g *Log) Newest() int64 {
+func (g *Log) Newest() headgate.Instant {
 	if n := len(g.entries); n > 0 {
 		return g.entries[n-1].Time
 	}

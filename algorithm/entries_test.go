@@ -15,10 +15,10 @@ func TestEntries(t *testing.T) {
 	r := headgate.MustRule("r", headgate.Sliding(100, time.Second), headgate.Sliding(300, 3*time.Second))
 	need := algorithm.NeedOf(r)
 	g := new(algorithm.Log)
-	for i := range int64(500) {
+	for i := range headgate.Instant(500) {
 		now := 1_000_000 + i*20_011
 		g.Open(now, need)
-		g.Add(now, 1+i%3)
+		g.Add(now, 1+int64(i)%3)
 		again := algorithm.NewLog(g.Entries(nil), slices.Clone(g.Spans()))
 		if again.Len() != g.Len() || again.Newest() != now {
 			t.Fatalf("%d entries, the newest at %d; want %d, %d", again.Len(), again.Newest(), g.Len(), now)

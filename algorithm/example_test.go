@@ -15,7 +15,7 @@ func Example() {
 	var state algorithm.State // what a store would keep
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, after := range []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {
-		now := start.Add(after).UnixMicro()
+		now := headgate.Instant(start.Add(after).UnixMicro())
 		before := algorithm.Advance(limit, state, now)
 		charged, fits := before, algorithm.Fits(limit, before, now, 1)
 		if fits {
@@ -38,7 +38,7 @@ func ExampleWindow() {
 		Algorithm: headgate.FixedWindow, Count: 3, Align: headgate.AlignMonth,
 	})
 	now := time.Date(2028, 2, 20, 15, 0, 0, 0, time.UTC)
-	start, end := algorithm.Window(&rule.Limits()[0], now.UnixMicro())
-	fmt.Println(time.UnixMicro(start).UTC().Format(time.DateOnly), time.UnixMicro(end).UTC().Format(time.DateOnly))
+	start, end := algorithm.Window(&rule.Limits()[0], headgate.Instant(now.UnixMicro()))
+	fmt.Println(start.Time().UTC().Format(time.DateOnly), end.Time().UTC().Format(time.DateOnly))
 	// Output: 2028-02-01 2028-03-01
 }

@@ -9,41 +9,41 @@ import (
 
 // advanceFixed closes a window that has ended. After a long step back the count
 // moves into the window that the clock is in now.
-func advanceFixed(l *headgate.Limit, s State, now int64) State {
+func advanceFixed(l *headgate.Limit, s State, now headgate.Instant) State {
 	if now >= s.Stamp {
 		return State{}
 	}
-	if now < s.Stamp-2*l.Micros() {
+	if now < plus(s.Stamp, -2*periodOf(l)) {
 		_, s.Stamp = Window(l, now)
 	}
 	return s
 }
 
 // Window returns where the window of a FixedWindow limit that contains now begins
-// and ends, in microseconds: start <= now < end. For AlignFirst it is the window
+// and ends: start <= now < end. For AlignFirst it is the window
 // that a request at now would begin.
-func Window(l *headgate.Limit, now int64) (start, end int64) {
-	period := l.Micros()
+func Window(l *headgate.Limit, now headgate.Instant) (start, end headgate.Instant) {
+	period := periodOf(l)
 	switch l.Align {
 	case headgate.AlignUTC:
-		start = now - mod(now, period)
-		return start, start + period
+		start = aligned(now, period)
+		return start, plus(start, period)
 	case headgate.AlignFirst:
-		return now, now + period
+		return now, plus(now, period)
 	}
 	loc := l.Location
 	if loc == nil {
 		loc = time.UTC
 	}
-	t := time.UnixMicro(now).In(loc)
+	t := now.Time().In(loc)
 	if l.Align == headgate.AlignMinute || l.Align == headgate.AlignHour {
 		// Where a zone shifts by half an hour, or not on the hour, hours are cut
 		// short, so that windows never overlap.
 		_, offset := t.Zone()
-		local := now + int64(offset)*1e6
-		start = now - mod(local, period)
+		local := now + headgate.Instant(offset)*1e6
+		start = now - (local - aligned(local, period))
 		begin, stop := sameOffset(t)
-		return max(start, begin*1e6), min(start+period, stop*1e6)
+		return max(start, headgate.Instant(begin*1e6)), min(plus(start, period), headgate.Instant(stop*1e6))
 	}
 	// A unit that begins in an hour that daylight saving time skips or repeats
 	// may hold instants whose date is that of a neighbour.
@@ -57,7 +57,7 @@ func Window(l *headgate.Limit, now int64) (start, end int64) {
 }
 
 // calendar is when the calendar unit that is n after the one of t begins.
-func calendar(unit headgate.Alignment, t time.Time, n int) int64 {
+func calendar(unit headgate.Alignment, t time.Time, n int) headgate.Instant {
 	y, m, d := t.Date()
 	switch unit {
 	case headgate.AlignDay:
@@ -75,7 +75,7 @@ func calendar(unit headgate.Alignment, t time.Time, n int) int64 {
 // midnight is the first instant of a date, or of the one after it where a zone
 // leaves a whole day out. time.Date chooses one of two midnights, and where there
 // is none a time on either side of the gap.
-func midnight(y int, m time.Month, d int, loc *time.Location) int64 {
+func midnight(y int, m time.Month, d int, loc *time.Location) headgate.Instant {
 	wall := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() // midnight as if loc were UTC
 	t := time.Date(y, m, d, 0, 0, 0, 0, loc)
 	_, offset := t.Zone()
@@ -83,9 +83,9 @@ func midnight(y int, m time.Month, d int, loc *time.Location) int64 {
 	begin, end := sameOffset(t)
 	_, before := time.Unix(begin-1, 0).In(loc).Zone()
 	if earlier := wall - int64(before); earlier < begin {
-		return earlier * 1e6 // midnight came before the clocks were set back, too
+		return headgate.Instant(earlier * 1e6) // midnight came before the clocks were set back, too
 	}
-	return min(max(first, begin), end) * 1e6
+	return headgate.Instant(min(max(first, begin), end) * 1e6)
 }
 
 // sameOffset returns since when and until when a zone has the offset that it has at
@@ -107,19 +107,19 @@ func sameOffset(t time.Time) (begin, end int64) {
 }
 
 // windowStart is where the window that ends at end began.
-func windowStart(l *headgate.Limit, end int64) int64 {
+func windowStart(l *headgate.Limit, end headgate.Instant) headgate.Instant {
 	if l.Align < headgate.AlignMinute {
-		return end - l.Micros()
+		return plus(end, -periodOf(l))
 	}
 	start, _ := Window(l, end-1)
 	return start
 }
 
-// mod is the remainder of a division that rounds towards minus infinity.
-func mod(a, m int64) int64 {
-	r := a % m
+// aligned returns when the period that contains t begins, if one began at the Unix epoch.
+func aligned(t headgate.Instant, period Micros) headgate.Instant {
+	r := t % headgate.Instant(period)
 	if r < 0 {
-		r += m
+		r += headgate.Instant(period)
 	}
-	return r
+	return t - r
 }

@@ -3,24 +3,14 @@ package algorithm
 import (
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/headgate/headgate"
 )
 
-// longest is the longest time that can be told, in microseconds: somewhat over
-// 100 years, within what a time.Duration holds.
-const longest = int64(headgate.MaxRefill/time.Microsecond) + 1
-
-// micros turns microseconds into a Duration.
-func micros(us int64) time.Duration {
-	return time.Duration(min(us, longest)) * time.Microsecond
-}
-
 // Entry is one admitted request in a [Log].
 type Entry struct {
 	// Time is when it was admitted.
-	Time int64
+	Time headgate.Instant
 	// Sum is its cost and that of all entries ever before it.
 	Sum int64
 }
@@ -57,36 +47,36 @@ type WindowFacts struct {
 	// Blocking is the time of the unit that must leave before the cost fits. It
 	// is only set if the cost does not fit, but can. Of a unit that is forgotten before
 	// it leaves it is the time of one that leaves then.
-	Blocking int64
+	Blocking headgate.Instant
 	// Newest is the time of the newest unit, if Used is not zero; as Blocking is.
-	Newest int64
+	Newest headgate.Instant
 }
 
 // Facts reads from the log what there is to know of the window of l at now: whether
 // cost fits, and when it will. A unit admitted at t is inside until t + period, or until
 // the log forgets it, if the window is longer than what is remembered; see [Span]. The
 // log must not be Stepped.
-func (g *Log) Facts(l *headgate.Limit, now, cost int64) WindowFacts {
+func (g *Log) Facts(l *headgate.Limit, now headgate.Instant, cost int64) WindowFacts {
 	n := len(g.entries)
 	if n == 0 {
 		return WindowFacts{}
 	}
-	first := g.after(max(now-l.Micros(), g.forgotten(now)))
+	first := g.after(max(plus(now, -periodOf(l)), g.forgotten(now)))
 	if first == n {
 		return WindowFacts{}
 	}
 	last := g.entries[n-1]
-	f := WindowFacts{Used: last.Sum - g.before(first), Newest: g.leaves(last.Time, l) - l.Micros()}
+	f := WindowFacts{Used: last.Sum - g.before(first), Newest: plus(g.leaves(last.Time, l), -periodOf(l))}
 	if f.Used+cost > l.Count && cost <= l.Count {
 		unit := last.Sum + cost - l.Count // the last unit, counted from the start of time, that must leave
 		i := sort.Search(n, func(i int) bool { return g.entries[i].Sum >= unit })
-		f.Blocking = g.leaves(g.entries[i].Time, l) - l.Micros()
+		f.Blocking = plus(g.leaves(g.entries[i].Time, l), -periodOf(l))
 	}
 	return f
 }
 
 // after is the first entry later than edge.
-func (g *Log) after(edge int64) int {
+func (g *Log) after(edge headgate.Instant) int {
 	return sort.Search(len(g.entries), func(i int) bool { return g.entries[i].Time > edge })
 }
 
@@ -103,8 +93,8 @@ func (f WindowFacts) Fits(l *headgate.Limit, cost int64) bool { return f.Used+co
 
 // Describe fills d as the function Describe does. charged says whether cost has
 // been added to the log since the facts were read.
-func (f WindowFacts) Describe(d *headgate.Decision, l *headgate.Limit, now, cost int64, charged bool) {
-	d.Limit, d.Allowed, d.At = l, f.Fits(l, cost), headgate.Instant(now)
+func (f WindowFacts) Describe(d *headgate.Decision, l *headgate.Limit, now headgate.Instant, cost int64, charged bool) {
+	d.Limit, d.Allowed, d.At = l, f.Fits(l, cost), now
 	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
 	switch {
 	case charged:
@@ -112,16 +102,16 @@ func (f WindowFacts) Describe(d *headgate.Decision, l *headgate.Limit, now, cost
 	case cost > l.Count:
 		d.RetryAfter = headgate.Never
 	case !d.Allowed:
-		d.RetryAfter = micros(f.Blocking + l.Micros() - now)
+		d.RetryAfter = (minus(f.Blocking, now) + periodOf(l)).Duration()
 	}
 	d.Remaining = max(0, l.Count-f.Used)
 	if f.Used > 0 {
-		d.ResetAfter = micros(f.Newest + l.Micros() - now)
+		d.ResetAfter = (minus(f.Newest, now) + periodOf(l)).Duration()
 	}
 }
 
 // Stepped reports whether the clock has stepped back before the newest entry.
-func (g *Log) Stepped(now int64) bool {
+func (g *Log) Stepped(now headgate.Instant) bool {
 	n := len(g.entries)
 	return n > 0 && g.entries[n-1].Time > now
 }
@@ -129,14 +119,14 @@ func (g *Log) Stepped(now int64) bool {
 // Clamp moves entries that lie in the future, because the clock has stepped back,
 // to now. It must be called when Stepped is true, whatever is decided: if it were
 // not, the log would stand still until the clock has caught up.
-func (g *Log) Clamp(now int64) {
+func (g *Log) Clamp(now headgate.Instant) {
 	g.settle()
 	for i := len(g.entries) - 1; i >= 0 && g.entries[i].Time > now; i-- {
 		g.entries[i].Time = now
 	}
 	for i := range g.spans {
 		s := &g.spans[i]
-		s.Until = min(s.Until, now+s.Horizon+s.Horizon/spanSlack)
+		s.Until = min(s.Until, plus(now, s.Horizon+s.Horizon/spanSlack))
 	}
 }
 
@@ -155,20 +145,20 @@ func (g *Log) settle() {
 // Owable is how much of cost is counted that need not fit: no log ever holds more than
 // MaxCount units within the horizon of the list that is charged. The log must not be
 // Stepped.
-func (g *Log) Owable(now, cost int64, need Need) int64 {
-	live := g.before(len(g.entries)) - g.before(g.after(max(now-need.Horizon, g.forgotten(now))))
+func (g *Log) Owable(now headgate.Instant, cost int64, need Need) int64 {
+	live := g.before(len(g.entries)) - g.before(g.after(max(plus(now, -need.Horizon), g.forgotten(now))))
 	return min(cost, headgate.MaxCount-live)
 }
 
 // Add appends an entry to a log that was opened for it; see [Log.Open].
-func (g *Log) Add(now, cost int64) {
+func (g *Log) Add(now headgate.Instant, cost int64) {
 	g.entries = append(g.entries, Entry{now, g.before(len(g.entries)) + cost})
 }
 
 // Merge is Add for a log that must not grow, because a store has no memory left: it
 // adds cost to the newest entry and moves that to now. The older units of the entry
 // leave their windows later than they would have, never earlier.
-func (g *Log) Merge(now, cost int64) {
+func (g *Log) Merge(now headgate.Instant, cost int64) {
 	n := len(g.entries)
 	if n == 0 {
 		g.Add(now, cost)
@@ -185,7 +175,7 @@ func (g *Log) Equal(o *Log) bool {
 
 // trim forgets entries at edge and before, once it is worth while, and frees
 // memory when little of it is in use.
-func (g *Log) trim(edge int64) {
+func (g *Log) trim(edge headgate.Instant) {
 	if n, dead := len(g.entries), g.after(edge); dead == n || dead*4 >= n {
 		g.drop(dead)
 	}
@@ -218,7 +208,7 @@ func (g *Log) drop(dead int) {
 
 // Refund takes back cost units: the newest of those charged at the time at or
 // before, or of all if at is zero. Never more than the log holds is given back.
-func (g *Log) Refund(cost, at int64) {
+func (g *Log) Refund(cost int64, at headgate.Instant) {
 	g.settle()
 	last := len(g.entries) // entries from here on came after at
 	for at != 0 && last > 0 && g.entries[last-1].Time > at {

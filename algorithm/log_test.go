@@ -11,11 +11,11 @@ import (
 )
 
 // units is a log as a list of the time of each unit.
-type units []int64
+type units []headgate.Instant
 
-func (u units) inside(l *headgate.Limit, now int64) (n int64) {
+func (u units) inside(l *headgate.Limit, now headgate.Instant) (n int64) {
 	for _, at := range u {
-		if at > now-l.Micros() {
+		if at > now-headgate.Instant(l.Micros()) {
 			n++
 		}
 	}
@@ -23,7 +23,7 @@ func (u units) inside(l *headgate.Limit, now int64) (n int64) {
 }
 
 // refund takes back the newest units of those at the time at or before.
-func (u *units) refund(cost, at int64) {
+func (u *units) refund(cost int64, at headgate.Instant) {
 	for i := len(*u) - 1; i >= 0 && cost > 0; i-- {
 		if at == 0 || (*u)[i] <= at {
 			*u = slices.Delete(*u, i, i+1)
@@ -41,27 +41,27 @@ func TestLog(t *testing.T) {
 			headgate.Sliding(1+rng.Int64N(60), time.Duration(1+rng.IntN(400))*time.Microsecond))
 		need := algorithm.NeedOf(rule)
 		l, o := &rule.Limits()[0], &rule.Limits()[1]
-		if want := (algorithm.Need{Horizon: max(l.Micros(), o.Micros()), Count: max(l.Count, o.Count)}); need != want {
+		if want := (algorithm.Need{Horizon: algorithm.Micros(max(l.Micros(), o.Micros())), Count: max(l.Count, o.Count)}); need != want {
 			t.Fatalf("the need of %v is %v, want %v", rule, need, want)
 		}
 		horizon := need.Horizon
 		log, list, now := new(algorithm.Log), units{}, epoch
 		for step := range 400 {
-			now += rng.Int64N(20)
+			now += headgate.Instant(rng.Int64N(20))
 			if rng.IntN(30) == 0 {
-				now += horizon
+				now += headgate.Instant(horizon)
 			}
 			switch rng.IntN(10) {
 			case 1:
-				cost, at := 1+rng.Int64N(30), int64(0)
+				cost, at := 1+rng.Int64N(30), headgate.Instant(0)
 				if rng.IntN(2) == 0 {
-					at = now - rng.Int64N(100)
+					at = now - headgate.Instant(rng.Int64N(100))
 				}
 				// A unit that has left all windows by the time of the newest one is
 				// forgotten, and not given back.
 				if len(list) > 0 {
 					newest := list[len(list)-1]
-					list = slices.DeleteFunc(list, func(at int64) bool { return at <= newest-horizon })
+					list = slices.DeleteFunc(list, func(at headgate.Instant) bool { return at <= newest-headgate.Instant(horizon) })
 				}
 				log.Refund(cost, at)
 				list.refund(cost, at)
@@ -88,14 +88,14 @@ func TestLog(t *testing.T) {
 				var d headgate.Decision
 				f.Describe(&d, l, now, cost, false)
 				if d.RetryAfter > 0 {
-					then := now + d.RetryAfter.Microseconds()
+					then := now + headgate.Instant(d.RetryAfter.Microseconds())
 					if list.inside(l, then-1)+cost <= l.Count || list.inside(l, then)+cost > l.Count {
 						t.Fatalf("step %d, %v, cost %d: %v is not when it first fits", step, l, cost, d.RetryAfter)
 					}
 				} else if (d.RetryAfter == headgate.Never) != (cost > l.Count) || d.RetryAfter == 0 && !d.Allowed {
 					t.Fatalf("step %d, %v, cost %d: %+v", step, l, cost, d)
 				}
-				if free := now + d.ResetAfter.Microseconds(); list.inside(l, free) != 0 || used > 0 && list.inside(l, free-1) == 0 {
+				if free := now + headgate.Instant(d.ResetAfter.Microseconds()); list.inside(l, free) != 0 || used > 0 && list.inside(l, free-1) == 0 {
 					t.Fatalf("step %d, %v: %v is not when it is first free", step, l, d.ResetAfter)
 				}
 			}
@@ -117,7 +117,10 @@ func TestLogMerge(t *testing.T) {
 	if log.Len() != 2 || log.Bytes() != size {
 		t.Errorf("%d entries in %d bytes after a merge, want 2 in %d", log.Len(), log.Bytes(), size)
 	}
-	for _, c := range []struct{ after, used int64 }{{50, 9}, {99, 9}, {100, 6}, {110, 6}, {149, 6}, {150, 0}} {
+	for _, c := range []struct {
+		after headgate.Instant
+		used  int64
+	}{{50, 9}, {99, 9}, {100, 6}, {110, 6}, {149, 6}, {150, 0}} {
 		if f := log.Facts(l, epoch+c.after, 1); f.Used != c.used {
 			t.Errorf("%d µs later %d units are inside, want %d", c.after, f.Used, c.used)
 		}
@@ -128,7 +131,7 @@ func TestLogMerge(t *testing.T) {
 func TestLogClamp(t *testing.T) {
 	l := one(t, headgate.Sliding(10, 100*time.Microsecond))
 	log := new(algorithm.Log)
-	for _, after := range []int64{0, 60, 110, 120} {
+	for _, after := range []headgate.Instant{0, 60, 110, 120} {
 		log.Open(epoch+after, algorithm.Need{Horizon: 100, Count: 10})
 		log.Add(epoch+after, 1)
 	}
@@ -158,7 +161,7 @@ func TestLogClamp(t *testing.T) {
 func TestLogFreesMemory(t *testing.T) {
 	log := new(algorithm.Log)
 	need := algorithm.Need{Horizon: 9_900, Count: 10_000}
-	for i := range int64(10_000) {
+	for i := range headgate.Instant(10_000) {
 		log.Open(epoch+i, need)
 		log.Add(epoch+i, 1)
 	}

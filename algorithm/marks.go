@@ -166,7 +166,9 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 
 // told returns the further state that says the count of the first one, and since when that has been
 // in use.
-func told(count, since int64) State { return State{Stamp: since, Extra: uint32(large + count)} }
+func told(count int64, since headgate.Instant) State {
+	return State{Stamp: since, Extra: uint32(large + count)}
+}
 
 // round removes the fractions of a microsecond from own buckets whose stored states have no room
 // for them. It rounds to the caller's disadvantage.

@@ -20,38 +20,36 @@ func seconds(l *headgate.Limit) uint32 {
 	return uint32((max(l.Block, l.MaxBlock) + time.Second - 1) / time.Second)
 }
 
-// longestBlock is the longest block that a penalty of state s can be in, in µs.
-func longestBlock(l *headgate.Limit, s State) int64 {
+// longestBlock is the longest block that a penalty of state s can be in.
+func longestBlock(l *headgate.Limit, s State) Micros {
 	if kept := s.Extra >> blocksBits; kept != 0 && kept != seconds(l) {
-		return int64(kept) * 1e6
+		return Micros(kept) * 1e6
 	}
-	return max(l.Block, l.MaxBlock).Microseconds()
+	return Micros(max(l.Block, l.MaxBlock).Microseconds())
 }
 
 // advancePenalty forgets a key that was not denied for as long as the longest
 // block. A clock that has stepped back blocks nobody for longer than that.
-func advancePenalty(l *headgate.Limit, s State, now int64) State {
+func advancePenalty(l *headgate.Limit, s State, now headgate.Instant) State {
 	longest := longestBlock(l, s)
-	if now >= s.Stamp+longest {
+	if now >= plus(s.Stamp, longest) {
 		return State{}
 	}
-	if reach := max(longest, l.Micros()); s.Stamp > now+reach {
-		s.Stamp = now + reach
-	}
+	s.Stamp = min(s.Stamp, plus(now, max(longest, periodOf(l))))
 	return s
 }
 
 // blocked reports whether a penalty denies at now. The state must have been
 // advanced to now.
-func blocked(l *headgate.Limit, s State, now int64) bool {
+func blocked(l *headgate.Limit, s State, now headgate.Instant) bool {
 	return int64(s.Used) >= l.Count && now < s.Stamp
 }
 
 // Punish counts a denial by another limit of the rule in the state of a penalty
 // that was advanced to now and does not block.
-func Punish(l *headgate.Limit, s State, now int64) State {
+func Punish(l *headgate.Limit, s State, now headgate.Instant) State {
 	if now >= s.Stamp {
-		s.Stamp, s.Used = now+l.Micros(), 0
+		s.Stamp, s.Used = plus(now, periodOf(l)), 0
 	}
 	blocks := s.Extra & blocksMask
 	s.Extra = blocks | max(s.Extra>>blocksBits, seconds(l))<<blocksBits
@@ -65,24 +63,24 @@ func Punish(l *headgate.Limit, s State, now int64) State {
 	if first := l.Block.Microseconds(); first <= block>>blocks {
 		block = first << blocks
 	}
-	s.Stamp = now + block
+	s.Stamp = plus(now, Micros(block))
 	if blocks < maxBlocks {
 		s.Extra++
 	}
 	return s
 }
 
-func describePenalty(d *headgate.Decision, l *headgate.Limit, s State, now int64) {
+func describePenalty(d *headgate.Decision, l *headgate.Limit, s State, now headgate.Instant) {
 	d.Allowed = !blocked(l, s, now)
 	d.Remaining, d.ResetAfter = l.Count, 0
 	if s.IsZero() {
 		return
 	}
-	d.ResetAfter = micros(s.Stamp + longestBlock(l, s) - now)
+	d.ResetAfter = (minus(s.Stamp, now) + longestBlock(l, s)).Duration()
 	if now < s.Stamp {
 		d.Remaining = max(0, l.Count-int64(s.Used))
 	}
 	if !d.Allowed {
-		d.RetryAfter = micros(s.Stamp - now)
+		d.RetryAfter = minus(s.Stamp, now).Duration()
 	}
 }

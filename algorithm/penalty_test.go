@@ -40,7 +40,7 @@ func TestPenalty(t *testing.T) {
 		{at: 981 * time.Second, denied: true, remaining: 1},
 		{at: 982 * time.Second, blocked: true, retry: 59 * time.Second},
 	} {
-		now := epoch + step.at.Microseconds()
+		now := epoch + headgate.Instant(step.at.Microseconds())
 		state = algorithm.Advance(limit, state, now)
 		fits := algorithm.Fits(limit, state, now, 1)
 		var d headgate.Decision
@@ -60,9 +60,9 @@ func TestPenaltyStepBack(t *testing.T) {
 	rule := headgate.MustRule("r", headgate.PerSecond(1), headgate.Blocking(1, time.Minute, time.Minute, time.Hour))
 	limit := &rule.Limits()[1]
 	state := algorithm.Punish(limit, algorithm.State{}, epoch)
-	earlier := epoch - 24*time.Hour.Microseconds()
+	earlier := epoch - 24*headgate.Instant(time.Hour.Microseconds())
 	moved := algorithm.Advance(limit, state, earlier)
-	if want := earlier + time.Hour.Microseconds(); moved.Stamp != want || !algorithm.Moved(state, moved, earlier) {
+	if want := earlier + headgate.Instant(time.Hour.Microseconds()); moved.Stamp != want || !algorithm.Moved(state, moved, earlier) {
 		t.Errorf("the block ends at %d, want %d, and the state to be stored", moved.Stamp, want)
 	}
 }

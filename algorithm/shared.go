@@ -34,7 +34,7 @@ type Bucket struct {
 	// since is when all was last empty while a bucket in own was not. Units that were charged
 	// before that have drained from all, perhaps faster than all drains now, and cannot be given
 	// back to it.
-	since int64
+	since headgate.Instant
 }
 
 // ownBucket is the own bucket of a list that is slower than another list. Bucket.own is ordered by
@@ -80,7 +80,7 @@ func (b *Bucket) find(count int64) *ownBucket {
 }
 
 // insert adds an own bucket for a list without one. All buckets have been advanced to now.
-func (b *Bucket) insert(o ownBucket, now int64) {
+func (b *Bucket) insert(o ownBucket, now headgate.Instant) {
 	at := 0
 	for at < len(b.own) && b.own[at].count < o.count {
 		at++
@@ -95,7 +95,7 @@ func (b *Bucket) insert(o ownBucket, now int64) {
 }
 
 // raise makes sure that at least the given units are in use at now.
-func (o *ownBucket) raise(units, now int64) {
+func (o *ownBucket) raise(units int64, now headgate.Instant) {
 	if units >= int64(o.state.Used) {
 		o.state = State{Stamp: now, Used: uint32(units)}
 	}
@@ -104,7 +104,7 @@ func (o *ownBucket) raise(units, now int64) {
 // Advance brings the bucket up to now for the list of limits that asks. It reports whether the
 // result must be stored whatever is decided: because the clock has stepped back, as [Moved] says,
 // or because the bucket has changed for this list; see ask.
-func (b *Bucket) Advance(l *headgate.Limit, now int64) (moved bool) {
+func (b *Bucket) Advance(l *headgate.Limit, now headgate.Instant) (moved bool) {
 	if b.all.Used > 0 {
 		before := b.all
 		b.all = advanceBucket(b.rate(b.count), before, now)
@@ -127,7 +127,7 @@ func (b *Bucket) Advance(l *headgate.Limit, now int64) (moved bool) {
 
 // ask records the list that asks, and reports whether the bucket has changed. A slower list gets an
 // own bucket if it has none. A faster list becomes the one whose rate the bucket of all lists has.
-func (b *Bucket) ask(l *headgate.Limit, now int64) bool {
+func (b *Bucket) ask(l *headgate.Limit, now headgate.Instant) bool {
 	switch {
 	case b.count == 0 || l.Count == b.count || l.Count < b.count && b.find(l.Count) != nil:
 		return false
@@ -168,7 +168,7 @@ func (b *Bucket) Used(l *headgate.Limit) int64 {
 func (b *Bucket) Fits(l *headgate.Limit, cost int64) bool { return b.Used(l)+cost <= l.Capacity() }
 
 // Charge does for a bucket what the function Charge does for a state.
-func (b *Bucket) Charge(l *headgate.Limit, now, cost int64) {
+func (b *Bucket) Charge(l *headgate.Limit, now headgate.Instant, cost int64) {
 	if cost <= 0 {
 		return
 	}
@@ -189,7 +189,7 @@ func (b *Bucket) Charge(l *headgate.Limit, now, cost int64) {
 
 // Refund does for a bucket what the function Refund does for a state. If the list has a bucket of
 // its own, each of the two buckets gets back only units that are certain to be still in use there.
-func (b *Bucket) Refund(l *headgate.Limit, now, cost, at, used int64) {
+func (b *Bucket) Refund(l *headgate.Limit, now headgate.Instant, cost int64, at headgate.Instant, used int64) {
 	if cost <= 0 {
 		return
 	}
@@ -227,7 +227,7 @@ func (b *Bucket) Refund(l *headgate.Limit, now, cost, at, used int64) {
 }
 
 // Settle does for a bucket what the function Settle does for a state.
-func (b *Bucket) Settle(l *headgate.Limit, now, units, at, used int64) {
+func (b *Bucket) Settle(l *headgate.Limit, now headgate.Instant, units int64, at headgate.Instant, used int64) {
 	if units < 0 {
 		b.Refund(l, now, -units, at, used)
 	} else {
@@ -242,8 +242,8 @@ func (b *Bucket) Clone() *Bucket {
 	return &c
 }
 
-// Busy returns the time in µs until no list has units in use, if nothing else comes.
-func (b *Bucket) Busy(now int64) int64 {
+// Busy returns the time until no list has units in use, if nothing else comes.
+func (b *Bucket) Busy(now headgate.Instant) Micros {
 	busy := drain(b.rate(b.count), b.all, now, int64(b.all.Used))
 	for i := range b.own {
 		o := &b.own[i]
@@ -253,7 +253,7 @@ func (b *Bucket) Busy(now int64) int64 {
 }
 
 // wait returns the time until no more than left units are in use for a list.
-func (b *Bucket) wait(l *headgate.Limit, now, left int64) int64 {
+func (b *Bucket) wait(l *headgate.Limit, now headgate.Instant, left int64) Micros {
 	t := drain(b.rate(b.count), b.all, now, int64(b.all.Used)-left)
 	if o := b.find(l.Count); o != nil {
 		t = max(t, drain(b.rate(o.count), o.state, now, int64(o.state.Used)-left))
@@ -262,17 +262,17 @@ func (b *Bucket) wait(l *headgate.Limit, now, left int64) int64 {
 }
 
 // Describe does for a bucket what the function Describe does for a state.
-func (b *Bucket) Describe(d *headgate.Decision, l *headgate.Limit, before *Bucket, now, cost int64, fits bool) {
-	d.Limit, d.Allowed, d.At = l, fits, headgate.Instant(now)
+func (b *Bucket) Describe(d *headgate.Decision, l *headgate.Limit, before *Bucket, now headgate.Instant, cost int64, fits bool) {
+	d.Limit, d.Allowed, d.At = l, fits, now
 	d.RetryAfter, d.Delay = 0, 0
-	d.Remaining, d.ResetAfter = max(0, l.Capacity()-b.Used(l)), micros(b.wait(l, now, 0))
+	d.Remaining, d.ResetAfter = max(0, l.Capacity()-b.Used(l)), b.wait(l, now, 0).Duration()
 	switch {
 	case fits && l.Algorithm == headgate.LeakyBucket:
-		d.Delay = micros(before.wait(l, now, 0))
+		d.Delay = before.wait(l, now, 0).Duration()
 	case fits:
 	case cost > l.Capacity():
 		d.RetryAfter = headgate.Never
 	default:
-		d.RetryAfter = micros(before.wait(l, now, l.Capacity()-cost))
+		d.RetryAfter = before.wait(l, now, l.Capacity()-cost).Duration()
 	}
 }

@@ -14,8 +14,9 @@ import (
 // largest burst and the fastest rate.
 func TestSharedBucket(t *testing.T) {
 	type charge struct {
-		at, cost int64
-		list     int
+		at   headgate.Instant
+		cost int64
+		list int
 	}
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 6))
@@ -34,7 +35,7 @@ func TestSharedBucket(t *testing.T) {
 			all, n := c.Slots(l)
 			copy(slots[:n], all[:n])
 		}
-		now := int64(1e15)
+		now := headgate.Instant(1e15)
 		load := func(l *headgate.Limit) algorithm.Counter {
 			c, moved := algorithm.LoadCounter(l, false, func(i int) algorithm.State { return slots[i] }).Advance(l, now)
 			if moved {
@@ -45,7 +46,7 @@ func TestSharedBucket(t *testing.T) {
 		var charges []charge // the cost of one that was given back is 0
 		for range 120 {
 			i := rng.IntN(len(lists))
-			now += rng.Int64N(2 * (1_000_000/lists[rng.IntN(len(lists))].Count + 1))
+			now += headgate.Instant(rng.Int64N(2 * (1_000_000/lists[rng.IntN(len(lists))].Count + 1)))
 			c := load(&lists[i])
 			if rng.IntN(4) == 0 && len(charges) > 0 {
 				back := &charges[len(charges)-1-rng.IntN(min(len(charges), 8))]
@@ -61,7 +62,7 @@ func TestSharedBucket(t *testing.T) {
 			}
 		}
 		hold := func(counts func(list int) bool, count, burst int64, of string) {
-			level, at := 0.0, int64(0)
+			level, at := 0.0, headgate.Instant(0)
 			for _, c := range charges {
 				if !counts(c.list) || c.cost == 0 {
 					continue

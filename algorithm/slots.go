@@ -12,7 +12,7 @@ type Counter struct {
 
 // Advance brings the counter up to now. moved reports whether the result must be stored whatever is
 // decided; see [Moved].
-func (c Counter) Advance(l *headgate.Limit, now int64) (advanced Counter, moved bool) {
+func (c Counter) Advance(l *headgate.Limit, now headgate.Instant) (advanced Counter, moved bool) {
 	if c.Bucket == nil {
 		s := Advance(l, c.State, now)
 		return Counter{State: s}, Moved(c.State, s, now)
@@ -32,7 +32,7 @@ func (c Counter) Used(l *headgate.Limit) int64 {
 }
 
 // Fits reports whether the limit admits cost at now.
-func (c Counter) Fits(l *headgate.Limit, now, cost int64) bool {
+func (c Counter) Fits(l *headgate.Limit, now headgate.Instant, cost int64) bool {
 	if c.Bucket == nil {
 		return Fits(l, c.State, now, cost)
 	}
@@ -40,7 +40,7 @@ func (c Counter) Fits(l *headgate.Limit, now, cost int64) bool {
 }
 
 // Charge adds cost.
-func (c Counter) Charge(l *headgate.Limit, now, cost int64) Counter {
+func (c Counter) Charge(l *headgate.Limit, now headgate.Instant, cost int64) Counter {
 	if c.Bucket == nil {
 		return Counter{State: Charge(l, c.State, now, cost)}
 	}
@@ -50,7 +50,7 @@ func (c Counter) Charge(l *headgate.Limit, now, cost int64) Counter {
 }
 
 // Settle charges units, or takes them back if they are negative.
-func (c Counter) Settle(l *headgate.Limit, now, units, at, used int64) Counter {
+func (c Counter) Settle(l *headgate.Limit, now headgate.Instant, units int64, at headgate.Instant, used int64) Counter {
 	if c.Bucket == nil {
 		return Counter{State: Settle(l, c.State, now, units, at, used)}
 	}
@@ -60,7 +60,7 @@ func (c Counter) Settle(l *headgate.Limit, now, units, at, used int64) Counter {
 }
 
 // Refund takes back cost units.
-func (c Counter) Refund(l *headgate.Limit, now, cost, at, used int64) Counter {
+func (c Counter) Refund(l *headgate.Limit, now headgate.Instant, cost int64, at headgate.Instant, used int64) Counter {
 	if cost <= 0 {
 		return c
 	}
@@ -69,7 +69,7 @@ func (c Counter) Refund(l *headgate.Limit, now, cost, at, used int64) Counter {
 
 // Describe fills d with the decision about the limit. before is the counter before the charge, and
 // c the counter after it. If there was no charge, they are equal.
-func (c Counter) Describe(d *headgate.Decision, l *headgate.Limit, before Counter, now, cost int64, fits bool) {
+func (c Counter) Describe(d *headgate.Decision, l *headgate.Limit, before Counter, now headgate.Instant, cost int64, fits bool) {
 	if c.Bucket == nil {
 		Describe(d, l, before.State, c.State, now, cost, fits)
 		return
@@ -79,11 +79,11 @@ func (c Counter) Describe(d *headgate.Decision, l *headgate.Limit, before Counte
 
 // Expires returns the time at which the counter is fully free, given the decision that Describe has
 // filled.
-func (c Counter) Expires(d *headgate.Decision) int64 {
-	now := int64(d.At)
-	expires := now + d.ResetAfter.Microseconds()
+func (c Counter) Expires(d *headgate.Decision) headgate.Instant {
+	now := d.At
+	expires := plus(now, Micros(d.ResetAfter.Microseconds()))
 	if c.Bucket != nil {
-		expires = max(expires, now+c.Bucket.Busy(now))
+		expires = max(expires, plus(now, c.Bucket.Busy(now)))
 	}
 	return expires
 }

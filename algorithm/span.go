@@ -8,8 +8,8 @@ import (
 
 // Need is what the sliding windows of one list of limits need of their log.
 type Need struct {
-	Horizon int64 // the longest of their periods, in µs: how far back they look
-	Count   int64 // the largest of their counts: how many of the newest units can matter
+	Horizon Micros // the longest of their periods: how far back they look
+	Count   int64  // the largest of their counts: how many of the newest units can matter
 }
 
 // NeedOf is the need of a rule's list of limits. It is zero if there is no sliding
@@ -18,7 +18,7 @@ func NeedOf(r *headgate.Rule) Need {
 	var need Need
 	for i := range r.Limits() {
 		if l := &r.Limits()[i]; l.Algorithm == headgate.SlidingWindow {
-			need.Horizon, need.Count = max(need.Horizon, l.Micros()), max(need.Count, l.Count)
+			need.Horizon, need.Count = max(need.Horizon, periodOf(l)), max(need.Count, l.Count)
 		}
 	}
 	return need
@@ -39,10 +39,10 @@ func NeedOf(r *headgate.Rule) Need {
 // eighth more than it needs, and replaces all that are no longer. A key with one list of
 // limits so has one span, which changes once in an eighth of its length.
 type Span struct {
-	// Horizon is how far back the log remembers, in µs.
-	Horizon int64
-	// Until is when the span ends, in µs.
-	Until int64
+	// Horizon is how far back the log remembers.
+	Horizon Micros
+	// Until is when the span ends.
+	Until headgate.Instant
 	// Count is the largest count of the windows of all lists that the span covers.
 	Count uint32
 	// Short is how many charges came since the log was last squeezed that came under
@@ -79,13 +79,13 @@ func SpanOf(slot uint64, s State) (Span, bool) {
 	if slot&^spanBits != spanSlot {
 		return Span{}, false
 	}
-	return Span{Horizon: int64(slot & spanBits), Until: s.Stamp, Count: s.Extra, Short: s.Used}, true
+	return Span{Horizon: Micros(slot & spanBits), Until: s.Stamp, Count: s.Extra, Short: s.Used}, true
 }
 
 // Foreign returns spans and one more for what a program that knows no spans has charged
 // to the log, if that has moved expires, when the log is no longer needed, beyond the end
 // of all of them. newest is the time of the log's newest entry.
-func Foreign(spans []Span, newest, expires int64) []Span {
+func Foreign(spans []Span, newest, expires headgate.Instant) []Span {
 	for i := range spans {
 		if spans[i].Until >= expires {
 			return spans
@@ -94,12 +94,12 @@ func Foreign(spans []Span, newest, expires int64) []Span {
 	if expires <= newest {
 		return spans
 	}
-	return append(spans, Span{Horizon: min(expires-newest, int64(spanBits)), Until: expires, Count: headgate.MaxLog})
+	return append(spans, Span{Horizon: min(minus(expires, newest), Micros(spanBits)), Until: expires, Count: headgate.MaxLog})
 }
 
-// Until is when the last span ends, in µs: from then on the log remembers nothing.
-func (g *Log) Until() int64 {
-	until := int64(0)
+// Until is when the last span ends: from then on the log remembers nothing.
+func (g *Log) Until() headgate.Instant {
+	until := headgate.Instant(0)
 	for i := range g.spans {
 		until = max(until, g.spans[i].Until)
 	}
@@ -107,8 +107,8 @@ func (g *Log) Until() int64 {
 }
 
 // horizon is how far back the log remembers at a time: 0 if nothing.
-func (g *Log) horizon(at int64) int64 {
-	longest := int64(0)
+func (g *Log) horizon(at headgate.Instant) Micros {
+	longest := Micros(0)
 	for i := range g.spans {
 		if s := &g.spans[i]; s.Until > at {
 			longest = max(longest, s.Horizon)
@@ -119,33 +119,33 @@ func (g *Log) horizon(at int64) int64 {
 
 // forgotten is the latest time of entries that the log has forgotten at a time, which
 // must not be before its newest entry.
-func (g *Log) forgotten(at int64) int64 { return at - g.horizon(at) }
+func (g *Log) forgotten(at headgate.Instant) headgate.Instant { return plus(at, -g.horizon(at)) }
 
 // leaves is when a unit admitted at t is no longer inside the window of l: a period
 // later, or when no span remembers it, if that is earlier.
-func (g *Log) leaves(t int64, l *headgate.Limit) int64 {
+func (g *Log) leaves(t headgate.Instant, l *headgate.Limit) headgate.Instant {
 	remembered := t
 	for i := range g.spans {
 		s := &g.spans[i]
-		remembered = max(remembered, min(s.Until, t+s.Horizon))
+		remembered = max(remembered, min(s.Until, plus(t, s.Horizon)))
 	}
-	return min(t+l.Micros(), remembered)
+	return min(plus(t, periodOf(l)), remembered)
 }
 
 // Open prepares a log that is not Stepped for a charge at now under a list of that need:
 // it sees to it that the charge is remembered for as long as the list needs it, and
 // removes what is forgotten. [Log.Add] or [Log.Merge] must follow.
-func (g *Log) Open(now int64, need Need) {
+func (g *Log) Open(now headgate.Instant, need Need) {
 	horizon := g.horizon(now)
 	if need.Horizon > horizon {
 		// The log is about to look back further than it did. What it has forgotten
 		// must not come back.
-		g.drop(g.after(now - horizon))
+		g.drop(g.after(plus(now, -horizon)))
 	}
 	s := g.cover(now, need)
 	if need.Horizon < horizon {
 		s.Short++
-		if units := g.before(len(g.entries)) - g.before(g.after(now-horizon)); s.Short >= maxShort || units > 2*headgate.MaxCount {
+		if units := g.before(len(g.entries)) - g.before(g.after(plus(now, -horizon))); s.Short >= maxShort || units > 2*headgate.MaxCount {
 			s.Short = 0
 			g.squeeze(now, need.Horizon)
 		}
@@ -155,14 +155,14 @@ func (g *Log) Open(now int64, need Need) {
 
 // cover returns the shortest span that covers a charge at now, and makes one if there
 // is none.
-func (g *Log) cover(now int64, need Need) *Span {
+func (g *Log) cover(now headgate.Instant, need Need) *Span {
 	for i := len(g.spans) - 1; i >= 0; i-- { // the shortest first
-		if s := &g.spans[i]; s.Horizon >= need.Horizon && s.Until >= now+need.Horizon {
+		if s := &g.spans[i]; s.Horizon >= need.Horizon && s.Until >= plus(now, need.Horizon) {
 			s.Count = max(s.Count, uint32(need.Count))
 			return s
 		}
 	}
-	own := Span{Horizon: need.Horizon, Until: now + need.Horizon + need.Horizon/spanSlack, Count: uint32(need.Count)}
+	own := Span{Horizon: need.Horizon, Until: plus(now, need.Horizon+need.Horizon/spanSlack), Count: uint32(need.Count)}
 	if g.spans == nil {
 		g.spans = g.first[:0]
 	}
@@ -193,7 +193,7 @@ func (g *Log) cover(now int64, need Need) *Span {
 // one entry at the time of the newest of them. No decision changes by that, unless so
 // many newer units are given back, or the limit is raised so far, that the older ones
 // matter again: then they leave their windows later than they would have, never earlier.
-func (g *Log) squeeze(now, horizon int64) {
+func (g *Log) squeeze(now headgate.Instant, horizon Micros) {
 	g.drop(g.after(g.forgotten(now)))
 	n := len(g.entries)
 	if n == 0 {
@@ -211,7 +211,7 @@ func (g *Log) squeeze(now, horizon int64) {
 	if first > 0 && first < n && g.entries[first-1].Time == g.entries[first].Time {
 		first = g.after(g.entries[first].Time - 1)
 	}
-	if first = min(first, g.after(now-horizon)); first > 1 {
+	if first = min(first, g.after(plus(now, -horizon))); first > 1 {
 		base := g.base
 		g.drop(first - 1)
 		g.base = base

@@ -10,13 +10,13 @@ import (
 )
 
 // charge charges a log under a list of limits.
-func charge(g *algorithm.Log, r *headgate.Rule, now, cost int64) {
+func charge(g *algorithm.Log, r *headgate.Rule, now headgate.Instant, cost int64) {
 	g.Open(now, algorithm.NeedOf(r))
 	g.Add(now, cost)
 }
 
 // used is how many units are inside the window of a rule's only limit.
-func used(g *algorithm.Log, r *headgate.Rule, now int64) int64 {
+func used(g *algorithm.Log, r *headgate.Rule, now headgate.Instant) int64 {
 	return g.Facts(&r.Limits()[0], now, 1).Used
 }
 
@@ -32,12 +32,12 @@ func TestOtherListsForgetNothing(t *testing.T) {
 		}
 		type charged struct {
 			by int
-			at int64
+			at headgate.Instant
 		}
 		var past []charged
 		g, now := new(algorithm.Log), epoch
 		for range 300 {
-			now += rng.Int64N(int64(1) << rng.IntN(20))
+			now += headgate.Instant(rng.Int64N(int64(1) << rng.IntN(20)))
 			by := rng.IntN(len(rules))
 			charge(g, rules[by], now, 1)
 			past = append(past, charged{by, now})
@@ -47,7 +47,7 @@ func TestOtherListsForgetNothing(t *testing.T) {
 			for i, r := range rules {
 				own := int64(0)
 				for _, c := range past {
-					if c.by == i && c.at > now-r.Limits()[0].Micros() {
+					if c.by == i && c.at > now-headgate.Instant(r.Limits()[0].Micros()) {
 						own++
 					}
 				}
@@ -64,8 +64,8 @@ func TestOtherListsForgetNothing(t *testing.T) {
 func TestOneListOneSpan(t *testing.T) {
 	r := headgate.MustRule("r", headgate.Sliding(10, time.Minute))
 	longer := headgate.MustRule("r", headgate.Sliding(10, time.Hour))
-	g, changes, until := new(algorithm.Log), 0, int64(0)
-	for i := range int64(600) {
+	g, changes, until := new(algorithm.Log), 0, headgate.Instant(0)
+	for i := range headgate.Instant(600) {
 		charge(g, r, epoch+i*1_000_000, 1)
 		if len(g.Spans()) != 1 {
 			t.Fatalf("the log has %d spans, want 1", len(g.Spans()))
@@ -73,7 +73,7 @@ func TestOneListOneSpan(t *testing.T) {
 		if g.Until() != until {
 			changes, until = changes+1, g.Until()
 		}
-		if want := min(i+1, 60); used(g, longer, epoch+i*1_000_000) != want {
+		if want := min(i+1, 60); used(g, longer, epoch+i*1_000_000) != int64(want) {
 			t.Fatalf("after %d s a longer window sees %d units, want %d", i, used(g, longer, epoch+i*1_000_000), want)
 		}
 	}
@@ -90,9 +90,9 @@ func TestSqueeze(t *testing.T) {
 	long := headgate.MustRule("r", headgate.Sliding(700, 24*time.Hour))
 	g, now, most := new(algorithm.Log), epoch, 0
 	charge(g, long, now, 1)
-	times := []int64{now}
+	times := []headgate.Instant{now}
 	for i := range 50_000 {
-		now += int64(1000 + i%7)
+		now += headgate.Instant(1000 + i%7)
 		charge(g, busy, now, 1)
 		times = append(times, now)
 		most = max(most, g.Len())
@@ -143,7 +143,7 @@ func TestForeign(t *testing.T) {
 	known := []algorithm.Span{{Horizon: 100, Until: epoch + 112, Count: 5}}
 	for _, c := range []struct {
 		spans           []algorithm.Span
-		newest, expires int64
+		newest, expires headgate.Instant
 		want            int
 	}{
 		{nil, epoch, epoch + 60, 1},

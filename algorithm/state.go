@@ -14,7 +14,7 @@ import "github.com/headgate/headgate"
 //	penalty         when the block or, before   denials counted     blocks so far, and the
 //	                it, the period ends                             longest that there can be
 type State struct {
-	Stamp int64
+	Stamp headgate.Instant
 	Used  uint32
 	Extra uint32
 }
@@ -24,7 +24,7 @@ func (s State) IsZero() bool { return s == State{} }
 
 // Advance brings the state up to now: it drains what has been refilled and closes
 // windows that have ended.
-func Advance(l *headgate.Limit, s State, now int64) State {
+func Advance(l *headgate.Limit, s State, now headgate.Instant) State {
 	if s.IsZero() {
 		return s
 	}
@@ -44,14 +44,14 @@ func Advance(l *headgate.Limit, s State, now int64) State {
 // Moved reports whether Advance took the state s back because the clock has
 // stepped back before it. The result must then be stored whatever is decided: if
 // it were not, the counter would stand still until the clock has caught up.
-func Moved(s, advanced State, now int64) bool {
+func Moved(s, advanced State, now headgate.Instant) bool {
 	return !advanced.IsZero() && (advanced.Stamp < s.Stamp || s.Stamp == now && advanced.Extra < s.Extra)
 }
 
 // Reached returns the latest time at which the state is known to have been looked at or
-// changed, in microseconds: no earlier than a unit's refill, or a period, before that was. It
+// changed: no earlier than a unit's refill, or a period, before that was. It
 // is 0 for a state that is fully free, and for one of a penalty, which does not tell.
-func Reached(l *headgate.Limit, s State) int64 {
+func Reached(l *headgate.Limit, s State) headgate.Instant {
 	if s.IsZero() {
 		return 0
 	}
@@ -66,7 +66,7 @@ func Reached(l *headgate.Limit, s State) int64 {
 
 // Fits reports whether the limit admits cost at now. The state must have been
 // advanced to now.
-func Fits(l *headgate.Limit, s State, now, cost int64) bool {
+func Fits(l *headgate.Limit, s State, now headgate.Instant, cost int64) bool {
 	used := int64(s.Used)
 	switch l.Algorithm {
 	case headgate.SlidingCounter:
@@ -79,7 +79,7 @@ func Fits(l *headgate.Limit, s State, now, cost int64) bool {
 
 // Charge adds cost to a state that was advanced to now, whether it fits or not. No
 // counter ever uses more than MaxCount units; what is beyond is not counted.
-func Charge(l *headgate.Limit, s State, now, cost int64) State {
+func Charge(l *headgate.Limit, s State, now headgate.Instant, cost int64) State {
 	if l.Algorithm == headgate.Penalty {
 		return s
 	}
@@ -91,7 +91,7 @@ func Charge(l *headgate.Limit, s State, now, cost int64) State {
 		case headgate.FixedWindow:
 			_, s.Stamp = Window(l, now)
 		case headgate.SlidingCounter:
-			s.Stamp = now - mod(now, l.Micros())
+			s.Stamp = aligned(now, periodOf(l))
 		default:
 			s.Stamp = now
 		}
@@ -109,7 +109,7 @@ func Charge(l *headgate.Limit, s State, now, cost int64) State {
 // many units were in use right after the charge, which is used. Units that may have
 // been given back to others since must not be counted in it; cost alone is always
 // safe. Zero means not known: the bucket is taken to have been full.
-func Refund(l *headgate.Limit, s State, now, cost, at, used int64) State {
+func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at headgate.Instant, used int64) State {
 	if s.IsZero() || cost <= 0 {
 		return s
 	}
@@ -138,7 +138,7 @@ func Refund(l *headgate.Limit, s State, now, cost, at, used int64) State {
 
 // Settle charges units more, or takes as many back if they are negative; see
 // [Charge] and [Refund].
-func Settle(l *headgate.Limit, s State, now, units, at, used int64) State {
+func Settle(l *headgate.Limit, s State, now headgate.Instant, units int64, at headgate.Instant, used int64) State {
 	if units < 0 {
 		return Refund(l, s, now, -units, at, used)
 	}
@@ -164,11 +164,11 @@ func Again(decisions []headgate.Decision, admitted bool) {
 // advanced to now and, if the request was charged, charged; before is the state
 // without the charge. It sets every field except Rule and Check. fits is what
 // [Fits] said of the limit.
-func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cost int64, fits bool) {
-	d.Limit, d.Allowed, d.At = l, fits, headgate.Instant(now)
+func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now headgate.Instant, cost int64, fits bool) {
+	d.Limit, d.Allowed, d.At = l, fits, now
 	d.RetryAfter, d.Delay = 0, 0
 	used := int64(s.Used)
-	var reset int64
+	var reset Micros
 	switch l.Algorithm {
 	case headgate.Penalty:
 		describePenalty(d, l, s, now)
@@ -177,33 +177,33 @@ func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now, cos
 		reset = drain(rateOf(l), s, now, used)
 	case headgate.FixedWindow:
 		if used > 0 {
-			reset = s.Stamp - now
+			reset = minus(s.Stamp, now)
 		}
 	case headgate.SlidingCounter:
 		used += weight(l, s, now)
 		reset = resetCounter(l, s, now)
 	}
 	d.Remaining = max(0, l.Capacity()-used)
-	d.ResetAfter = micros(reset)
+	d.ResetAfter = reset.Duration()
 	switch {
 	case fits:
 		if l.Algorithm == headgate.LeakyBucket {
-			d.Delay = micros(drain(rateOf(l), before, now, int64(before.Used)))
+			d.Delay = drain(rateOf(l), before, now, int64(before.Used)).Duration()
 		}
 	case cost > l.Capacity():
 		d.RetryAfter = headgate.Never
 	default:
-		d.RetryAfter = micros(retry(l, before, now, cost))
+		d.RetryAfter = retry(l, before, now, cost).Duration()
 	}
 }
 
 // retry is the time until cost fits, given that it does not fit now but can.
-func retry(l *headgate.Limit, s State, now, cost int64) int64 {
+func retry(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
 		return drain(rateOf(l), s, now, int64(s.Used)+cost-l.Capacity())
 	case headgate.FixedWindow:
-		return s.Stamp - now
+		return minus(s.Stamp, now)
 	default:
 		return retryCounter(l, s, now, cost)
 	}

@@ -11,7 +11,7 @@ import (
 // TestRefund: units come back to where they were charged, and never more than is
 // there.
 func TestRefund(t *testing.T) {
-	const second = int64(1_000_000)
+	const second = headgate.Instant(1_000_000)
 	bucket := headgate.PerSecond(10)
 	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: 10, Period: 10 * time.Second}
 	first, daily := window, window
@@ -21,11 +21,12 @@ func TestRefund(t *testing.T) {
 	const now = 95 * second // in the window from 90 s to 100 s, and in that of a day
 	type state = algorithm.State
 	for _, c := range []struct {
-		name     string
-		limit    headgate.Limit
-		state    state
-		cost, at int64
-		want     state
+		name  string
+		limit headgate.Limit
+		state state
+		cost  int64
+		at    headgate.Instant
+		want  state
 	}{
 		{"a bucket", bucket, state{Stamp: now, Used: 7}, 3, 0, state{Stamp: now, Used: 4}},
 		{"a bucket, with a fraction", bucket, state{Stamp: now, Used: 7, Extra: 0}, 3, now - 5, state{Stamp: now, Used: 4}},
@@ -56,14 +57,16 @@ func TestRefund(t *testing.T) {
 // TestRefundBucket: what a bucket has refilled of the units is not given back again,
 // to the fraction of a unit.
 func TestRefundBucket(t *testing.T) {
-	const now, unit = int64(95_000_000), int64(100_000) // one unit in 100 ms
+	const now, unit = headgate.Instant(95_000_000), headgate.Instant(100_000) // one unit in 100 ms
 	type state = algorithm.State
 	l := one(t, headgate.PerSecond(10).WithBurst(50))
 	for _, c := range []struct {
-		name           string
-		state          state
-		cost, at, used int64
-		want           state
+		name  string
+		state state
+		cost  int64
+		at    headgate.Instant
+		used  int64
+		want  state
 	}{
 		{"at once", state{Stamp: now, Used: 7}, 3, now, 3, state{Stamp: now, Used: 4}},
 		{"half a unit later", state{Stamp: now - unit/2, Used: 7}, 3, now - unit/2, 3, state{Stamp: now, Used: 4}},
@@ -110,7 +113,7 @@ func TestDescribe(t *testing.T) {
 	// A window that was charged is described as it is then.
 	l := one(t, headgate.Sliding(5, time.Second))
 	log := new(algorithm.Log)
-	log.Open(epoch-400_000, algorithm.Need{Horizon: l.Micros(), Count: l.Count})
+	log.Open(epoch-400_000, algorithm.Need{Horizon: algorithm.Micros(l.Micros()), Count: l.Count})
 	log.Add(epoch-400_000, 2)
 	var d headgate.Decision
 	log.Facts(l, epoch, 2).Describe(&d, l, epoch, 2, true)
@@ -146,10 +149,10 @@ func TestAgain(t *testing.T) {
 // TestReached: a state is never taken for one of later than it was decided at, nor of
 // earlier than the refill of a unit, or a period, before that.
 func TestReached(t *testing.T) {
-	const now, second = int64(1_800_000_000_123_456), int64(1_000_000)
+	const now, second = headgate.Instant(1_800_000_000_123_456), headgate.Instant(1_000_000)
 	for _, c := range []struct {
 		limit  headgate.Limit
-		within int64 // before now
+		within headgate.Instant // before now
 	}{
 		{headgate.PerSecond(10), second / 10},
 		{headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 10, Period: time.Second}, second / 10},

@@ -46,31 +46,31 @@ func TestWindowsOfACentury(t *testing.T) {
 				{headgate.AlignYear, 100, 364 * 24 * time.Hour, 8786 * time.Hour, func(t time.Time) int { return t.Year() }},
 			} {
 				l := one(t, headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1, Align: u.align, Location: loc})
-				start, end := algorithm.Window(l, from.UnixMicro())
+				start, end := algorithm.Window(l, headgate.Instant(from.UnixMicro()))
 				windows := 0
-				for ; end <= to.UnixMicro(); windows++ {
+				for ; end <= headgate.Instant(to.UnixMicro()); windows++ {
 					length := time.Duration(end-start) * time.Microsecond
-					first, last := time.UnixMicro(start).In(loc), time.UnixMicro(end-1).In(loc)
+					first, last := start.Time().In(loc), (end - 1).Time().In(loc)
 					if length < u.least || length > u.most {
 						t.Fatalf("%s of %v lasts %v, want %v to %v", u.align, first, length, u.least, u.most)
 					}
-					for _, instant := range []int64{(start + end) / 2, end - 1} {
+					for _, instant := range []headgate.Instant{(start + end) / 2, end - 1} {
 						if s, e := algorithm.Window(l, instant); s != start || e != end {
-							t.Fatalf("%s of %v is %v to %v, that of %v before in it %v to %v", u.align, time.UnixMicro(instant).In(loc),
-								time.UnixMicro(s).In(loc), time.UnixMicro(e).In(loc), first, first, time.UnixMicro(end).In(loc))
+							t.Fatalf("%s of %v is %v to %v, that of %v before in it %v to %v", u.align, instant.Time().In(loc),
+								s.Time().In(loc), e.Time().In(loc), first, first, end.Time().In(loc))
 						}
 					}
 					// The instant before the first is of another unit. (Where a clock that is
 					// set back repeats the end of a day after midnight, the last one may not be.)
-					if before := time.UnixMicro(start - 1).In(loc); u.unit(before) == u.unit(first) {
+					if before := (start - 1).Time().In(loc); u.unit(before) == u.unit(first) {
 						t.Fatalf("%s begins at %v, but %v is in the same", u.align, first, before)
 					}
 					if u.unit(first) != u.unit(last) && name != "America/St_Johns" {
 						t.Fatalf("%s begins at %v and ends after %v", u.align, first, last)
 					}
-					var next int64
-					if next, end = algorithm.Window(l, end); next != start+length.Microseconds() {
-						t.Fatalf("%s of %v ends at %v, the next begins at %v", u.align, first, start+length.Microseconds(), next)
+					var next headgate.Instant
+					if next, end = algorithm.Window(l, end); next != start+headgate.Instant(length.Microseconds()) {
+						t.Fatalf("%s of %v ends at %v, the next begins at %v", u.align, first, start+headgate.Instant(length.Microseconds()), next)
 					}
 					start = next
 				}
@@ -97,15 +97,15 @@ func TestWindowsOfAShift(t *testing.T) {
 				}
 				for _, align := range []headgate.Alignment{headgate.AlignMinute, headgate.AlignHour} {
 					l := one(t, headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1, Align: align, Location: loc})
-					_, end := algorithm.Window(l, until.Add(-3*time.Hour).UnixMicro())
-					for end < until.Add(3*time.Hour).UnixMicro() {
+					_, end := algorithm.Window(l, headgate.Instant(until.Add(-3*time.Hour).UnixMicro()))
+					for end < headgate.Instant(until.Add(3*time.Hour).UnixMicro()) {
 						start, next := algorithm.Window(l, end)
-						if start != end || next <= start || next-start > l.Micros() {
+						if start != end || next <= start || next-start > headgate.Instant(l.Micros()) {
 							t.Fatalf("%s windows near %v: one ends at %v, the next lasts from %v to %v", align, until.In(loc),
-								time.UnixMicro(end).In(loc), time.UnixMicro(start).In(loc), time.UnixMicro(next).In(loc))
+								end.Time().In(loc), start.Time().In(loc), next.Time().In(loc))
 						}
 						if s, e := algorithm.Window(l, next-1); s != start || e != next {
-							t.Fatalf("%s windows near %v: that of the instant before %v is another one", align, until.In(loc), time.UnixMicro(next).In(loc))
+							t.Fatalf("%s windows near %v: that of the instant before %v is another one", align, until.In(loc), next.Time().In(loc))
 						}
 						end = next
 					}
@@ -121,7 +121,7 @@ func TestWindows(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		limit           headgate.Limit
-		now, start, end int64
+		now, start, end headgate.Instant
 	}{
 		{"aligned", headgate.Limit{Period: 10 * time.Second}, 25_000_000, 20_000_000, 30_000_000},
 		{"at its begin", headgate.Limit{Period: 10 * time.Second}, 20_000_000, 20_000_000, 30_000_000},

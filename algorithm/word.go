@@ -42,8 +42,8 @@ type Draw struct {
 }
 
 // DrawFrom returns the Draw of cost units from a limit for which [HasWord] is true. now is the time
-// since the origin in microseconds. It returns false if the time does not fit into a Word.
-func DrawFrom(l *headgate.Limit, now, cost int64) (d Draw, ok bool) {
+// since the origin. It returns false if the time does not fit into a Word.
+func DrawFrom(l *headgate.Limit, now Micros, cost int64) (d Draw, ok bool) {
 	num, den := l.Rate()
 	left := l.Capacity() - cost
 	d.now, d.fits = uint64(now)*uint64(num), left >= 0
@@ -77,11 +77,11 @@ func (d *Draw) Describe(to *headgate.Decision, l *headgate.Limit, w Word, cost i
 	switch {
 	case fits:
 		if l.Algorithm == headgate.LeakyBucket {
-			to.Delay = micros(int64(ceil(busy, num)))
+			to.Delay = Micros(ceil(busy, num)).Duration()
 		}
 		busy += d.add
 	case d.fits:
-		to.RetryAfter = micros(int64(ceil(busy-d.most, num)))
+		to.RetryAfter = Micros(ceil(busy-d.most, num)).Duration()
 	default:
 		to.RetryAfter = headgate.Never
 	}
@@ -89,7 +89,7 @@ func (d *Draw) Describe(to *headgate.Decision, l *headgate.Limit, w Word, cost i
 	if !fits || busy != d.add { // else nothing else is in use
 		used = int64(ceil(busy, den))
 	}
-	to.Remaining, to.ResetAfter = max(0, capacity-used), micros(int64(ceil(busy, num)))
+	to.Remaining, to.ResetAfter = max(0, capacity-used), Micros(ceil(busy, num)).Duration()
 }
 
 // ceil returns a / b, rounded up.
@@ -102,12 +102,12 @@ func ceil(a, b uint64) uint64 {
 
 // WordOf returns the Word of a state that [Plain] has returned for a limit for which [HasWord] is
 // true. It returns false if the state has none. The clock has its zero at origin.
-func WordOf(l *headgate.Limit, s State, origin int64) (w Word, ok bool) {
+func WordOf(l *headgate.Limit, s State, origin headgate.Instant) (w Word, ok bool) {
 	if s.Used == 0 {
 		return 0, true
 	}
 	num, den := l.Rate()
-	since := s.Stamp - origin
+	since := minus(s.Stamp, origin)
 	if since < 0 || since >= 1<<wordBits/maxWordNum {
 		return 0, false
 	}
@@ -118,20 +118,20 @@ func WordOf(l *headgate.Limit, s State, origin int64) (w Word, ok bool) {
 
 // OfWord is the inverse of [WordOf]: it returns what a store keeps at now, in the limit's own slot,
 // for the Word of a list that has the limit's period and the given count. See [Mark].
-func OfWord(l *headgate.Limit, count int64, w Word, now, origin int64) (s State) {
+func OfWord(l *headgate.Limit, count int64, w Word, now, origin headgate.Instant) (s State) {
 	r := (&Bucket{period: l.Micros()}).rate(count)
-	at := uint64(now-origin) * uint64(r.num)
+	at := uint64(minus(now, origin)) * uint64(r.num)
 	if uint64(w) <= at {
 		return State{}
 	}
 	used := ceil(uint64(w)-at, uint64(r.den))
 	since := used*uint64(r.den) - (uint64(w) - at) // since used units were in use, in 1/num µs
 	late := ceil(since, uint64(r.num))
-	s = State{Stamp: now - int64(late), Used: uint32(used), Extra: uint32(late*uint64(r.num) - since)}
+	s = State{Stamp: plus(now, -Micros(late)), Used: uint32(used), Extra: uint32(late*uint64(r.num) - since)}
 	s.Extra += mark(count, r.num)
 	return s
 }
 
-// FreeAt returns when the bucket of a Word is free, in microseconds after the origin, rounded up.
+// FreeAt returns when the bucket of a Word is free, as the time after the origin, rounded up.
 // num is the numerator of its rate.
-func (w Word) FreeAt(num int64) int64 { return int64(ceil(uint64(w), uint64(num))) }
+func (w Word) FreeAt(num int64) Micros { return Micros(ceil(uint64(w), uint64(num))) }

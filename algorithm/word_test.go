@@ -33,12 +33,12 @@ func TestWordIsState(t *testing.T) {
 		num, den := limit.Rate()
 		unit := den/num + 1 // µs
 		var (
-			now   = int64(origin) + rng.Int64N(1e12)
+			now   = origin + headgate.Instant(rng.Int64N(1e12))
 			word  algorithm.Word
 			state algorithm.State
 		)
 		for step := range 60 {
-			if now += rng.Int64N(1 + rng.Int64N(2*unit)*rng.Int64N(4)); now-origin >= 1<<50 {
+			if now += headgate.Instant(rng.Int64N(1 + rng.Int64N(2*unit)*rng.Int64N(4))); now-origin >= 1<<50 {
 				break
 			}
 			cost := 1 + rng.Int64N(1+rng.Int64N(limit.Capacity()))
@@ -55,10 +55,10 @@ func TestWordIsState(t *testing.T) {
 				denied++
 			}
 			algorithm.Describe(&want, limit, before, after, now, cost, fits)
-			draw, known := algorithm.DrawFrom(limit, now-origin, cost)
+			draw, known := algorithm.DrawFrom(limit, algorithm.Micros(now-origin), cost)
 			next, fits := draw.Take(word)
 			draw.Describe(&got, limit, word, cost, fits)
-			if got.At = headgate.Instant(now); !known || got != want {
+			if got.At = now; !known || got != want {
 				t.Fatalf("%v, step %d, cost %d: %+v from the Word (known: %t), %+v from the State", limit, step, cost, got, known, want)
 			}
 			if fits {
@@ -75,8 +75,8 @@ func TestWordIsState(t *testing.T) {
 			if word, known = algorithm.WordOf(limit, plain, origin); !known {
 				t.Fatalf("%v, step %d: no Word for %+v", limit, step, plain)
 			}
-			if reset := word.FreeAt(num); word != 0 && reset != now-origin+want.ResetAfter.Microseconds() {
-				t.Fatalf("%v, step %d: the Word is free at %d, want %d", limit, step, reset, now-origin+want.ResetAfter.Microseconds())
+			if reset := word.FreeAt(num); word != 0 && reset != algorithm.Micros(now-origin)+algorithm.Micros(want.ResetAfter.Microseconds()) {
+				t.Fatalf("%v, step %d: the Word is free at %d, want %d", limit, step, reset, algorithm.Micros(now-origin)+algorithm.Micros(want.ResetAfter.Microseconds()))
 			}
 		}
 	}

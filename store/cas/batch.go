@@ -11,10 +11,10 @@ import (
 // batch is one attempt. The calls of one turn are decided in it one after another, each on
 // the state that the calls before it have left.
 type batch struct {
-	now      int64          // that it decides by
-	own      int64          // what the clock says: now, or as far before it as clocks may differ
-	skew     int64          // by how much they may, in µs
-	places   map[string]int // of the names of values
+	now      headgate.Instant // that it decides by
+	own      headgate.Instant // what the clock says: now, or as far before it as clocks may differ
+	skew     int64            // by how much they may, in µs
+	places   map[string]int   // of the names of values
 	cells    []cell
 	maxValue int
 }
@@ -27,7 +27,7 @@ type cell struct {
 	// Instead of these, for the note of a ledger that is to be written:
 	write        bool
 	value        []byte
-	expires, due int64
+	expires, due headgate.Instant
 }
 
 // page returns the counters of a check.
@@ -52,11 +52,11 @@ func (b *batch) changes() []Change {
 		c := &b.cells[i]
 		switch {
 		case c.write:
-			changes = append(changes, Change{Key: i, Value: c.value, Expires: c.expires, Due: c.due})
+			changes = append(changes, Change{Key: i, Value: c.value, Expires: int64(c.expires), Due: int64(c.due)})
 		case c.page != nil && c.page.dirty:
 			change := Change{Key: i}
 			if expires, used := c.page.settle(b.now); used {
-				change.Value, change.Expires = appendPage(make([]byte, 0, len(c.raw)+64), c.page), expires
+				change.Value, change.Expires = appendPage(make([]byte, 0, len(c.raw)+64), c.page), int64(expires)
 			} else if c.raw == nil {
 				continue
 			}
@@ -99,7 +99,7 @@ func (b *batch) open(r *request) error {
 			if c, moved := p.counter(l).Advance(l, b.now); moved {
 				expires := p.expires(l)
 				if c.Bucket != nil {
-					expires = max(expires, b.now+c.Bucket.Busy(b.now))
+					expires = max(expires, b.now+headgate.Instant(c.Bucket.Busy(b.now)))
 				}
 				p.put(l, c, expires)
 			}
@@ -118,8 +118,8 @@ func (b *batch) follow(r *request) {
 		limits := r.checks[i].Rule.Limits()
 		for j := range limits {
 			l := &limits[j]
-			reached := func(at int64) {
-				if at <= b.own+b.skew {
+			reached := func(at headgate.Instant) {
+				if at <= b.own+headgate.Instant(b.skew) {
 					b.now = max(b.now, at)
 				}
 			}
@@ -248,7 +248,7 @@ func (b *batch) decide(r *request) (steps []step, refused, punished uint64, admi
 }
 
 // addToLog charges a log, and drops the entries that no list of limits needs any more.
-func (p *page) addToLog(now, units int64, need algorithm.Need) {
+func (p *page) addToLog(now headgate.Instant, units int64, need algorithm.Need) {
 	p.dirty = true
 	if p.log == nil {
 		p.log = new(algorithm.Log)
@@ -275,7 +275,7 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 		l := &limits[j]
 		if l.Algorithm == headgate.SlidingWindow {
 			if !logged {
-				p.changeLog(b.now, units, int64(c.At), algorithm.NeedOf(c.Rule))
+				p.changeLog(b.now, units, c.At, algorithm.NeedOf(c.Rule))
 			}
 			logged = true
 			continue
@@ -286,7 +286,7 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 		}
 		stored := p.counter(l)
 		before, _ := stored.Advance(l, b.now)
-		after := before.Settle(l, b.now, units, int64(c.At), known)
+		after := before.Settle(l, b.now, units, c.At, known)
 		if after == stored {
 			continue
 		}
@@ -298,7 +298,7 @@ func (b *batch) change(r *request, i int, units int64, used []int64) {
 
 // changeLog charges a log units that need not fit, or gives units back if the number is
 // negative.
-func (p *page) changeLog(now, units, at int64, need algorithm.Need) {
+func (p *page) changeLog(now headgate.Instant, units int64, at headgate.Instant, need algorithm.Need) {
 	if p.log != nil && units < 0 {
 		p.log.Refund(-units, at)
 		p.dirty = true

@@ -240,7 +240,7 @@ func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		switch {
 		case err != nil:
 			return err
-		case n == nil || n.expires != int64(r.Expires) || b.now >= n.forgotten(): // or the id was used again
+		case n == nil || n.expires != r.Expires || b.now >= n.forgotten(): // or the id was used again
 			return headgate.ErrNoReservation
 		}
 		kept, err := n.reservation(r.ID, q.checks)

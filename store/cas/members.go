@@ -14,18 +14,18 @@ const (
 	maxNode  = 64
 	maxNodes = 1000
 	// membersFor is how long the list of nodes is kept when it is empty, in µs.
-	membersFor = 31 * 24 * int64(time.Hour/time.Microsecond)
+	membersFor = 31 * 24 * headgate.Instant(time.Hour/time.Microsecond)
 )
 
 // members is the list of nodes that share a backend.
 type members struct {
-	since int64 // when the backend's data began
+	since headgate.Instant // when the backend's data began
 	nodes []member
 }
 
 type member struct {
 	name  string
-	until int64 // when it is gone unless it is heard of again
+	until headgate.Instant // when it is gone unless it is heard of again
 }
 
 // Members records that a node is there for ttl from now, and forgets nodes whose time is over.
@@ -58,7 +58,7 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 			}
 		}
 		if m.nodes = kept; ttl > 0 && len(m.nodes) < maxNodes {
-			m.nodes = append(m.nodes, member{node, b.now + ttl.Microseconds()})
+			m.nodes = append(m.nodes, member{node, b.now + headgate.Instant(ttl.Microseconds())})
 		}
 		nodes, age = int64(len(m.nodes)), time.Duration(b.now-m.since)*time.Microsecond
 		c.write, c.value, c.expires, c.due = true, appendMembers(nil, &m), b.now+membersFor, 0
@@ -71,10 +71,10 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 }
 
 func appendMembers(b []byte, m *members) []byte {
-	b = binary.AppendVarint(append(b, version), m.since)
+	b = binary.AppendVarint(append(b, version), int64(m.since))
 	b = binary.AppendUvarint(b, uint64(len(m.nodes)))
 	for _, n := range m.nodes {
-		b = binary.AppendVarint(appendText(b, n.name), n.until)
+		b = binary.AppendVarint(appendText(b, n.name), int64(n.until))
 	}
 	return b
 }

@@ -13,9 +13,9 @@ import (
 type note struct {
 	reserved bool // or taken
 	admitted bool
-	term     int64 // in µs, as all times
-	expires  int64
-	at       int64 // when it was decided
+	term     int64 // in µs
+	expires  headgate.Instant
+	at       headgate.Instant // when it was decided
 	checks   []noted
 	told     []answer // one for each limit
 
@@ -23,7 +23,7 @@ type note struct {
 	finished  bool // settled or abandoned
 	units     []int64
 	settled   []answer
-	settledAt int64
+	settledAt headgate.Instant
 }
 
 // noted is one check of a note.
@@ -50,9 +50,9 @@ const settledFor = 60_000_000
 func newNote(terms *headgate.Terms, reserve bool, checks []headgate.Check, decisions []headgate.Decision) *note {
 	n := &note{
 		reserved: reserve, admitted: headgate.NewVerdict(decisions).Allowed,
-		term: terms.Term().Microseconds(), at: int64(decisions[0].At), told: answers(decisions),
+		term: terms.Term().Microseconds(), at: decisions[0].At, told: answers(decisions),
 	}
-	n.expires = n.at + n.term
+	n.expires = n.at + headgate.Instant(n.term)
 	for i := range checks {
 		c := checks[i]
 		limits := c.Rule.Limits()
@@ -71,13 +71,13 @@ func answers(decisions []headgate.Decision) []answer {
 }
 
 // decisions appends the answers, as decisions on the limits of the checks.
-func decisions(dst []headgate.Decision, all []answer, at int64, checks []headgate.Check) []headgate.Decision {
+func decisions(dst []headgate.Decision, all []answer, at headgate.Instant, checks []headgate.Check) []headgate.Decision {
 	for i := range checks {
 		limits := checks[i].Rule.Limits()
 		for j := range limits {
 			a := &all[j]
 			dst = append(dst, headgate.Decision{
-				Rule: checks[i].Rule, Limit: &limits[j], Check: i, Shadow: checks[i].Shadow, At: headgate.Instant(at),
+				Rule: checks[i].Rule, Limit: &limits[j], Check: i, Shadow: checks[i].Shadow, At: at,
 				Allowed: a.allowed, Remaining: a.remaining, RetryAfter: a.retryAfter, ResetAfter: a.resetAfter, Delay: a.delay,
 			})
 		}
@@ -87,7 +87,7 @@ func decisions(dst []headgate.Decision, all []answer, at int64, checks []headgat
 }
 
 // forgotten returns when the note is of no more use.
-func (n *note) forgotten() int64 {
+func (n *note) forgotten() headgate.Instant {
 	if n.reserved && n.admitted {
 		return n.expires + settledFor
 	}
@@ -166,7 +166,7 @@ func (n *note) reservation(id string, like []headgate.Check) (headgate.Reservati
 			return headgate.Reservation{}, fmt.Errorf("%w: the note of a request cannot be read: %w", headgate.ErrUnavailable, err)
 		}
 	}
-	return store.NewReservation(id, headgate.Instant(n.expires), checks, decisions(nil, n.told, n.at, checks)), nil
+	return store.NewReservation(id, n.expires, checks, decisions(nil, n.told, n.at, checks)), nil
 }
 
 func (c *noted) rule(like []headgate.Check) (*headgate.Rule, error) {

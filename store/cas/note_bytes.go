@@ -33,8 +33,8 @@ func appendNote(b []byte, n *note) []byte {
 	}
 	b = append(b, version, flags)
 	b = binary.AppendVarint(b, n.term)
-	b = binary.AppendVarint(b, n.expires)
-	b = binary.AppendVarint(b, n.at)
+	b = binary.AppendVarint(b, int64(n.expires))
+	b = binary.AppendVarint(b, int64(n.at))
 	b = binary.AppendUvarint(b, uint64(len(n.checks)))
 	for i := range n.checks {
 		c := &n.checks[i]
@@ -55,7 +55,7 @@ func appendNote(b []byte, n *note) []byte {
 	}
 	b = appendAnswers(b, n.told)
 	if n.units != nil {
-		b = binary.AppendVarint(b, n.settledAt)
+		b = binary.AppendVarint(b, int64(n.settledAt))
 		b = binary.AppendUvarint(b, uint64(len(n.units)))
 		for _, u := range n.units {
 			b = binary.AppendUvarint(b, uint64(u))
@@ -104,7 +104,7 @@ func readNote(b []byte) (*note, error) {
 	}
 	flags := r.byte()
 	n := &note{reserved: flags&flagReserved != 0, admitted: flags&flagAdmitted != 0, finished: flags&flagFinished != 0}
-	n.term, n.expires, n.at = r.time(), r.time(), r.time()
+	n.term, n.expires, n.at = r.micros(), r.time(), r.time()
 	limits := 0
 	for range r.uint(headgate.MaxChecks) {
 		c := noted{name: r.string(headgate.MaxName), tag: r.string(headgate.MaxTag)}
@@ -175,7 +175,7 @@ func (r *reader) answers(want int) []answer {
 const maxDuration = int64(headgate.MaxRefill/time.Microsecond) + 1
 
 func (r *reader) duration() time.Duration {
-	us := r.time()
+	us := r.micros()
 	if us < 0 || us > maxDuration {
 		r.fail(errors.New("a time in it is out of bounds"))
 		return 0

@@ -27,16 +27,17 @@ func (l *Ledger) withBook(ctx context.Context, key string, do func(b *store.Book
 		if err != nil {
 			return fmt.Errorf("%w: the permits of a key cannot be read: %w", headgate.ErrUnavailable, err)
 		}
-		changed := book.Look(b.now)
-		if !do(book, b.now) && !changed {
+		now := int64(b.now)
+		changed := book.Look(now)
+		if !do(book, now) && !changed {
 			return nil
 		}
-		keep := book.Keep(b.now)
-		if keep <= b.now && raw == nil {
+		keep := book.Keep(now)
+		if keep <= now && raw == nil {
 			return nil
 		}
-		c.write, c.value, c.expires, c.due = true, nil, keep, 0
-		if keep > b.now {
+		c.write, c.value, c.expires, c.due = true, nil, headgate.Instant(keep), 0
+		if keep > now {
 			c.value = appendBook(nil, book)
 		}
 		return nil
@@ -160,9 +161,9 @@ func readBook(b []byte) (*store.Book, error) {
 	if v := r.byte(); v != version {
 		return nil, fmt.Errorf("it begins with version %d, and %d is known", v, version)
 	}
-	book.Epoch = r.time()
+	book.Epoch = r.micros()
 	for range r.uint(store.MaxPermits) {
-		h := store.Held{Holder: r.string(store.MaxHolder), Until: r.time(), TTL: int64(r.uint(maxMicros)), Epoch: r.time(), Revoked: r.byte() == 1}
+		h := store.Held{Holder: r.string(store.MaxHolder), Until: r.micros(), TTL: int64(r.uint(maxMicros)), Epoch: r.micros(), Revoked: r.byte() == 1}
 		for range r.uint(store.MaxPermits) {
 			h.Slots = append(h.Slots, int(r.uint(store.MaxPermits)))
 		}
@@ -171,7 +172,7 @@ func readBook(b []byte) (*store.Book, error) {
 		}
 	}
 	for range r.uint(store.MaxPermitQueue) {
-		p := store.Place{Holder: r.string(store.MaxHolder), Until: r.time(), TTL: int64(r.uint(maxMicros))}
+		p := store.Place{Holder: r.string(store.MaxHolder), Until: r.micros(), TTL: int64(r.uint(maxMicros))}
 		p.Cost, p.Passed = int64(r.uint(store.MaxPermits)), int64(r.uint(store.MaxPermits))
 		if book.Line = append(book.Line, p); r.err != nil {
 			return nil, r.err

@@ -244,8 +244,8 @@ func (t *turns) attempt(ctx context.Context, b *batch, names []string, calls []*
 			a.Cancel()
 		}
 	}()
-	if b.now = a.Now(); t.store.settings.clock != nil {
-		b.now = t.store.settings.clock()
+	if b.now = headgate.Instant(a.Now()); t.store.settings.clock != nil {
+		b.now = headgate.Instant(t.store.settings.clock())
 	}
 	b.own, b.skew = b.now, t.store.settings.skew.Microseconds()
 	b.cells = make([]cell, len(names))

@@ -37,7 +37,7 @@ type page struct {
 // slot is the state of one limit.
 type slot struct {
 	id      uint64
-	expires int64 // when it is fully free
+	expires headgate.Instant // when it is fully free
 	state   algorithm.State
 }
 
@@ -57,14 +57,14 @@ func (p *page) counter(l *headgate.Limit) algorithm.Counter {
 }
 
 // put stores the counter of a limit until it is fully free.
-func (p *page) put(l *headgate.Limit, c algorithm.Counter, expires int64) {
+func (p *page) put(l *headgate.Limit, c algorithm.Counter, expires headgate.Instant) {
 	slots, n := c.Slots(l)
 	for i := range n {
 		p.set(algorithm.BucketSlot(l, i), slots[i], expires)
 	}
 }
 
-func (p *page) set(id uint64, s algorithm.State, expires int64) {
+func (p *page) set(id uint64, s algorithm.State, expires headgate.Instant) {
 	for i := range p.slots {
 		if p.slots[i].id == id {
 			p.slots[i].state, p.slots[i].expires, p.dirty = s, expires, true
@@ -77,7 +77,7 @@ func (p *page) set(id uint64, s algorithm.State, expires int64) {
 }
 
 // expires returns when the counter of a limit will be fully free, as it was last written.
-func (p *page) expires(l *headgate.Limit) int64 {
+func (p *page) expires(l *headgate.Limit) headgate.Instant {
 	for i := range p.slots {
 		if p.slots[i].id == l.Slot() {
 			return p.slots[i].expires
@@ -92,7 +92,7 @@ const lateness = 1_000_000
 
 // keep puts off the expiry of a counter that was read: its limit may have been lowered since
 // the counter was charged.
-func (p *page) keep(l *headgate.Limit, expires int64) {
+func (p *page) keep(l *headgate.Limit, expires headgate.Instant) {
 	for i := range p.slots {
 		if s := &p.slots[i]; p.of(s, l) && s.expires+lateness < expires {
 			s.expires, p.dirty = expires, true
@@ -115,7 +115,7 @@ func (p *page) of(s *slot, l *headgate.Limit) bool {
 
 // settle drops the states that have been free for longer than grace, and returns when the
 // value may be forgotten. It reports false if no state is left.
-func (p *page) settle(now int64) (expires int64, used bool) {
+func (p *page) settle(now headgate.Instant) (expires headgate.Instant, used bool) {
 	p.slots = slices.DeleteFunc(p.slots, func(s slot) bool { return s.state.IsZero() || s.expires+grace <= now })
 	if most := maxSlots - algorithm.MaxSpans; len(p.slots) > most { // more versions of a rule than anybody makes: the ones that are free first go
 		slices.SortFunc(p.slots, func(a, b slot) int { return int(min(max(b.expires-a.expires, -1), 1)) })
@@ -152,11 +152,11 @@ func appendPage(b []byte, p *page) []byte {
 	}
 	entries := p.log.Entries(nil)
 	b = binary.AppendUvarint(b, uint64(len(entries)))
-	b = binary.AppendVarint(b, p.log.Until())
+	b = binary.AppendVarint(b, int64(p.log.Until()))
 	var before algorithm.Entry
 	for i, e := range entries {
 		if i == 0 {
-			b = binary.AppendVarint(b, e.Time)
+			b = binary.AppendVarint(b, int64(e.Time))
 		} else {
 			b = binary.AppendUvarint(b, uint64(e.Time-before.Time))
 		}
@@ -168,8 +168,8 @@ func appendPage(b []byte, p *page) []byte {
 
 func appendSlot(b []byte, s *slot) []byte {
 	b = binary.BigEndian.AppendUint64(b, s.id)
-	b = binary.AppendVarint(b, s.expires)
-	b = binary.AppendVarint(b, s.state.Stamp)
+	b = binary.AppendVarint(b, int64(s.expires))
+	b = binary.AppendVarint(b, int64(s.state.Stamp))
 	b = binary.AppendUvarint(b, uint64(s.state.Used))
 	return binary.AppendUvarint(b, uint64(s.state.Extra))
 }
@@ -215,7 +215,7 @@ func readPage(b []byte) (*page, error) {
 	for i := range entries {
 		if i == 0 {
 			e.Time = r.time()
-		} else if e.Time += int64(r.uint(maxTime)); e.Time > maxTime {
+		} else if e.Time += headgate.Instant(r.uint(maxTime)); e.Time > maxTime {
 			return nil, errors.New("a time in its log is out of bounds")
 		}
 		cost := int64(r.uint(headgate.MaxCount))
@@ -282,8 +282,11 @@ func (r *reader) uint(most uint64) uint64 {
 	return v
 }
 
-// time reads a time or a duration in µs.
-func (r *reader) time() int64 {
+// time reads a point in time.
+func (r *reader) time() headgate.Instant { return headgate.Instant(r.micros()) }
+
+// micros reads a length of time in µs.
+func (r *reader) micros() int64 {
 	v, n := binary.Varint(r.left)
 	switch {
 	case n == 0:

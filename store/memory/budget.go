@@ -1,6 +1,10 @@
 package memory
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/headgate/headgate"
+)
 
 // budget is the memory of all shards together, in bytes. The sizes of logs differ as much as their
 // limits do, so shards have no fixed shares of the memory for logs.
@@ -17,7 +21,7 @@ type budget struct {
 func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
 
 // reclaim drops the idle counters of one shard, unless that shard is locked.
-func (b *budget) reclaim(now int64) {
+func (b *budget) reclaim(now headgate.Instant) {
 	sh := &b.shards[b.next.Add(1)%shards]
 	if !sh.mu.TryLock() {
 		return
@@ -38,7 +42,7 @@ const (
 )
 
 // reserve makes sure that n entries can be inserted.
-func (sh *shard) reserve(n int, now int64) {
+func (sh *shard) reserve(n int, now headgate.Instant) {
 	if now < sh.sweepAt && sh.table.room(n) {
 		return
 	}
@@ -46,7 +50,7 @@ func (sh *shard) reserve(n int, now int64) {
 }
 
 // makeRoom drops idle counters and resizes the table for the entries in use.
-func (sh *shard) makeRoom(n int, now int64) {
+func (sh *shard) makeRoom(n int, now headgate.Instant) {
 	sh.dropIdleLogs(now)
 	live := sh.table.live(now)
 	size := len(sh.table.entries)
@@ -75,7 +79,7 @@ func (sh *shard) makeRoom(n int, now int64) {
 }
 
 // resize makes a new table with the entries in use and with room for n more; see rebuild.
-func (sh *shard) resize(size, n int, now int64) {
+func (sh *shard) resize(size, n int, now headgate.Instant) {
 	before := len(sh.table.entries)
 	sh.table.rebuild(now, size, n)
 	sh.budget.tables.Add(int64(len(sh.table.entries)-before) * entryBytes)

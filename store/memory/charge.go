@@ -23,7 +23,7 @@ func (s *Store) Charge(checks []headgate.Check) {
 }
 
 // chargeAll is Charge for one check.
-func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
+func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now headgate.Instant) {
 	limits := c.Rule.Limits()
 	reserved := len(limits)
 	sh.reserve(reserved, now)
@@ -59,7 +59,7 @@ func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now int64) {
 }
 
 // chargeLog charges the log of a rule. It does nothing if the window is not the rule's first.
-func (sh *shard) chargeLog(l *headgate.Limit, c *headgate.Check, hash uint64, now int64, first bool) {
+func (sh *shard) chargeLog(l *headgate.Limit, c *headgate.Check, hash uint64, now headgate.Instant, first bool) {
 	if !first {
 		return
 	}

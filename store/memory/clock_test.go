@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
 )
 
 // TestLateReading: a decision is never earlier than the last one of its shard, however long ago its
@@ -15,7 +16,7 @@ func TestLateReading(t *testing.T) {
 	s := New()
 	a, b := &s.shards[0], &s.shards[1]
 	now := s.timeIn(s.read(), a)
-	for _, late := range []int64{1, 999, 1000, 10_000_000} {
+	for _, late := range []headgate.Instant{1, 999, 1000, 10_000_000} {
 		if got := s.timeIn(now-late, a); got != now {
 			t.Errorf("a reading that is %d µs old gives %d, want the last time, %d", late, got, now)
 		}
@@ -53,8 +54,8 @@ func TestClock(t *testing.T) {
 // the two clocks, and what was charged before a step is found where it was.
 func TestFollow(t *testing.T) {
 	c := newClock()
-	const second = int64(1_000_000)
-	for _, heldUp := range []int64{apart, second, 3600 * second} {
+	const second = headgate.Instant(1_000_000)
+	for _, heldUp := range []headgate.Instant{apart, second, 3600 * second} {
 		before := c.start + 5*second
 		mono := before + heldUp // the wall clock was read at the beginning
 		if c.follow(before, mono, mono, before) || c.wall.Load().ahead != 0 {
@@ -65,12 +66,12 @@ func TestFollow(t *testing.T) {
 	if !c.follow(before, before+1, before+2, before+1+apart-1) || c.wall.Load().ahead != 0 {
 		t.Errorf("a difference of reading is taken for a step of %d µs", c.wall.Load().ahead)
 	}
-	if !c.follow(before, before+1, before+2, before+1-3600*second) || c.wall.Load().ahead != -3600*second {
+	if !c.follow(before, before+1, before+2, before+1-3600*second) || c.wall.Load().ahead != -3600*1_000_000 {
 		t.Errorf("the wall clock was set back by an hour, and is %d µs ahead", c.wall.Load().ahead)
 	}
 	w := c.wall.Load()
-	for at, want := range map[int64]int64{0: 0, before - 1: before - 1, before: before - 3600*second} {
-		if got := w.at(headgate.Instant(at)); got != want {
+	for at, want := range map[headgate.Instant]headgate.Instant{0: 0, before - 1: before - 1, before: before - 3600*second} {
+		if got := w.at(at); got != want {
 			t.Errorf("at %d the wall clock said %d, want %d", at, got, want)
 		}
 	}
@@ -113,8 +114,8 @@ func TestStepsOfTheWallClock(t *testing.T) {
 				t.Fatalf("%s: admitted %t and %t, want once", name, charged.Allowed, d.Allowed)
 			}
 			old := s.own.wall.Load()
-			s.own.wall.Store(&wall{ahead: old.ahead + c.step.Microseconds(), was: old.ahead, since: s.own.now()})
-			s.own.next.Store(s.own.now() + 3600*resync)
+			s.own.wall.Store(&wall{ahead: old.ahead + algorithm.Micros(c.step.Microseconds()), was: old.ahead, since: s.own.now()})
+			s.own.next.Store(int64(s.own.now() + 3600*resync))
 			if d := take(headgate.OpPeek); d.Allowed != c.frees {
 				t.Errorf("%s: after a step of %v allowed is %t, want %t: %+v", name, c.step, d.Allowed, c.frees, d)
 			}

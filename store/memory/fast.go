@@ -12,7 +12,7 @@ import (
 // entries; a shard has a new one whenever a field changes.
 type view struct {
 	entries []entry
-	sweepAt int64 // see shard
+	sweepAt headgate.Instant // see shard
 }
 
 // prefetch asks for the memory in which the search for hash begins. With many keys, a decision
@@ -76,7 +76,7 @@ func (s *Store) takeFast(c *headgate.Check, l *headgate.Limit, v *view, own uint
 		return false
 	}
 	cost := c.Units()
-	draw, ok := algorithm.DrawFrom(l, now-s.origin, cost)
+	draw, ok := algorithm.DrawFrom(l, algorithm.Micros(now-s.origin), cost)
 	for ok {
 		w := atomic.LoadUint64(&e.word)
 		if w&held != 0 {
@@ -89,11 +89,11 @@ func (s *Store) takeFast(c *headgate.Check, l *headgate.Limit, v *view, own uint
 			}
 		} else if w != seen {
 			seen, now = w, s.read()
-			draw, ok = algorithm.DrawFrom(l, now-s.origin, cost)
+			draw, ok = algorithm.DrawFrom(l, algorithm.Micros(now-s.origin), cost)
 			continue
 		}
 		// Whatever can wait is done after the exchange, which fails less often the sooner it comes.
-		d.Rule, d.Shadow, d.At = c.Rule, c.Shadow, headgate.Instant(now)
+		d.Rule, d.Shadow, d.At = c.Rule, c.Shadow, now
 		draw.Describe(d, l, algorithm.Word(w), cost, fits)
 		return true
 	}

@@ -24,8 +24,8 @@ type ledger struct {
 	stripes [stripes]stripe
 	most    int64        // bytes that notes may take
 	bytes   atomic.Int64 // bytes that notes take
-	// due is when the next note is to be forgotten or its units are to be given back, in µs;
-	// math.MaxInt64 means never. It may be too early, but never too late.
+	// due is the instant at which the next note is to be forgotten or its units are to be given back;
+	// never is none. It may be too early, but never too late.
 	due atomic.Int64
 }
 
@@ -35,7 +35,8 @@ const (
 	noteShare = 4
 	// settledFor is how long a reservation is remembered after it has expired, so that a settlement
 	// at the last moment can be repeated.
-	settledFor = int64(time.Minute / time.Microsecond)
+	settledFor = headgate.Instant(time.Minute / time.Microsecond)
+	never      = math.MaxInt64
 )
 
 type stripe struct {
@@ -46,7 +47,7 @@ type stripe struct {
 
 func (l *ledger) init(maxBytes int64) {
 	l.most = maxBytes / noteShare
-	l.due.Store(math.MaxInt64)
+	l.due.Store(never)
 }
 
 func (s *Store) stripeOf(id string) *stripe {
@@ -56,7 +57,7 @@ func (s *Store) stripeOf(id string) *stripe {
 // catchUp gives back the units of reservations that were not settled in time. Every operation that
 // could see these units calls it first, so no timer is needed.
 func (s *Store) catchUp() {
-	if due := s.ledger.due.Load(); due != math.MaxInt64 && s.clockNow() >= due {
+	if due := s.ledger.due.Load(); due != never && int64(s.clockNow()) >= due {
 		s.sweep()
 	}
 }
@@ -64,9 +65,9 @@ func (s *Store) catchUp() {
 // sweep handles all notes that are due.
 func (s *Store) sweep() {
 	now := s.clockNow()
-	next := int64(math.MaxInt64)
+	next := headgate.Instant(never)
 	// A caller that adds a note meanwhile lowers it again.
-	s.ledger.due.Store(math.MaxInt64)
+	s.ledger.due.Store(never)
 	for i := range s.ledger.stripes {
 		st := &s.ledger.stripes[i]
 		st.mu.Lock()
@@ -80,16 +81,16 @@ func (s *Store) sweep() {
 }
 
 // lower makes due no later than event.
-func (l *ledger) lower(event int64) {
+func (l *ledger) lower(event headgate.Instant) {
 	for {
 		due := l.due.Load()
-		if due <= event || l.due.CompareAndSwap(due, event) {
+		if due <= int64(event) || l.due.CompareAndSwap(due, int64(event)) {
 			return
 		}
 	}
 }
 
-func (s *Store) sweepStripe(st *stripe, now int64) {
+func (s *Store) sweepStripe(st *stripe, now headgate.Instant) {
 	for len(st.queue) > 0 && st.queue[0].event <= now {
 		n := st.queue[0]
 		if n.open() && n.event == n.expires {
@@ -163,10 +164,10 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 	if n.admitted = headgate.NewVerdict(n.decisions).Allowed; !n.admitted && !named {
 		return none, dst, nil
 	}
-	n.expires = int64(n.decisions[0].At) + terms.Term().Microseconds()
+	n.expires = n.decisions[0].At + headgate.Instant(terms.Term().Microseconds())
 	n.event = n.expires
 	if reserve && n.admitted {
-		n.reservation = store.NewReservation(n.id, headgate.Instant(n.expires), n.checks, n.decisions)
+		n.reservation = store.NewReservation(n.id, n.expires, n.checks, n.decisions)
 		if !n.gives() {
 			n.event = n.expires + settledFor
 		}
@@ -225,7 +226,7 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	s.sweepStripe(st, s.clockNow())
 	n := st.notes[r.ID]
 	switch {
-	case n == nil || n.reservation.ID == "" || n.expires != int64(r.Expires): // or the id was used again
+	case n == nil || n.reservation.ID == "" || n.expires != r.Expires: // or the id was used again
 		return dst, headgate.ErrNoReservation
 	case n.units != nil && slices.Equal(n.units, units):
 		return append(dst, n.settled...), nil

@@ -12,7 +12,7 @@ import (
 const logMark = math.MaxUint32
 
 // dropIdleLogs frees the logs of entries that the next rebuild drops.
-func (sh *shard) dropIdleLogs(now int64) {
+func (sh *shard) dropIdleLogs(now headgate.Instant) {
 	if len(sh.logs) == len(sh.freeLogs) {
 		return
 	}
@@ -61,7 +61,7 @@ func (sh *shard) setLog(e *entry, g *algorithm.Log) {
 }
 
 // lookAtLog is lookAtState for a sliding window.
-func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now int64) {
+func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now headgate.Instant) {
 	st.hash, st.shared = sh.placeLog(c.Rule, hash, now)
 	e := sh.table.find(st.hash)
 	sh.followClock(e, now)
@@ -73,7 +73,7 @@ func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now int64) 
 
 // stepLog finishes the step of a sliding window, and describes the window in d. For the rule's
 // first window it also charges or refunds the log.
-func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Check, now int64, d *headgate.Decision) {
+func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Check, now headgate.Instant, d *headgate.Decision) {
 	e := sh.table.find(st.hash)
 	switch {
 	case charge:
@@ -86,7 +86,7 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 		var facts algorithm.WindowFacts
 		if g := sh.log(e); g != nil {
 			if st.first && !st.shared {
-				sh.refundLog(g, c.Units(), int64(c.At))
+				sh.refundLog(g, c.Units(), c.At)
 			}
 			facts = g.Facts(st.limit, now, 0)
 		}
@@ -99,7 +99,7 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 
 // followClock moves the future times in the log of an entry to now. There are such times after the
 // clock has stepped back.
-func (sh *shard) followClock(e *entry, now int64) {
+func (sh *shard) followClock(e *entry, now headgate.Instant) {
 	if g := sh.log(e); g != nil && g.Stepped(now) {
 		before := g.Bytes()
 		g.Clamp(now)
@@ -109,7 +109,7 @@ func (sh *shard) followClock(e *entry, now int64) {
 
 // addToLog charges a log, and keeps it until none of the lists of limits that were charged to it
 // needs it any more.
-func (sh *shard) addToLog(e *entry, c *headgate.Check, units, now int64) {
+func (sh *shard) addToLog(e *entry, c *headgate.Check, units int64, now headgate.Instant) {
 	g := sh.log(e)
 	if g == nil {
 		g = new(algorithm.Log)
@@ -130,7 +130,7 @@ func (sh *shard) addToLog(e *entry, c *headgate.Check, units, now int64) {
 
 // mustMerge reports whether a log has to take units without growing. That is so if memory is full,
 // or would be full if the log doubled, which is the most that it grows at once.
-func (sh *shard) mustMerge(g *algorithm.Log, now int64) bool {
+func (sh *shard) mustMerge(g *algorithm.Log, now headgate.Instant) bool {
 	if g.Len() == 0 || g.Len()*algorithm.EntryBytes < g.Bytes() || sh.budget.room() >= int64(g.Bytes()) {
 		return false
 	}
@@ -140,7 +140,7 @@ func (sh *shard) mustMerge(g *algorithm.Log, now int64) bool {
 }
 
 // fitsLog reports whether a log that keys share has room for the units.
-func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units, now int64) bool {
+func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units int64, now headgate.Instant) bool {
 	g := sh.log(e)
 	if g == nil {
 		return units <= l.Capacity()
@@ -150,11 +150,11 @@ func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units, now int64) bool {
 
 // settleLog charges units to a log whether they fit or not, or takes them back if they are
 // negative.
-func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now int64) {
+func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units int64, now headgate.Instant) {
 	g := sh.log(e)
 	if units < 0 {
 		if g != nil {
-			sh.refundLog(g, -units, int64(c.At))
+			sh.refundLog(g, -units, c.At)
 		}
 		return
 	}
@@ -168,7 +168,7 @@ func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units, now
 }
 
 // refundLog takes units back from a log.
-func (sh *shard) refundLog(g *algorithm.Log, units, at int64) {
+func (sh *shard) refundLog(g *algorithm.Log, units int64, at headgate.Instant) {
 	before := g.Bytes()
 	g.Refund(units, at)
 	sh.budget.logs.Add(int64(g.Bytes() - before))

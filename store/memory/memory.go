@@ -34,7 +34,7 @@ const (
 type Store struct {
 	shards  [shards]shard // the first field, so that shards begin at cache lines
 	views   [shards]atomic.Pointer[view]
-	origin  int64 // when the store was made, in µs
+	origin  headgate.Instant // when the store was made
 	seed    maphash.Seed
 	clock   func() int64 // nil: own
 	own     *clock
@@ -179,7 +179,7 @@ type locked struct {
 	hashes [headgate.MaxChecks]uint64 // one for each check
 	order  [headgate.MaxChecks]uint8  // the indices of the shards, each once
 	n      int                        // the number of shards
-	now    int64
+	now    headgate.Instant
 }
 
 // lock locks every shard that the checks need, always in the same order, so that two requests
@@ -210,7 +210,7 @@ func (s *Store) unlock(l *locked) {
 }
 
 // take decides and, if every limit agrees, charges. The shards are locked.
-func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, now int64, dst []headgate.Decision) []headgate.Decision {
+func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, now headgate.Instant, dst []headgate.Decision) []headgate.Decision {
 	var room [inline]step
 	steps := room[:0]
 	admitted := true
@@ -370,4 +370,4 @@ func (s *Store) String() string {
 }
 
 // Now returns the time by the store's clock.
-func (s *Store) Now() time.Time { return time.UnixMicro(s.clockNow()) }
+func (s *Store) Now() time.Time { return s.clockNow().Time() }

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// note is what is remembered about a request. Times are in µs.
+// note is what is remembered about a request.
 type note struct {
 	id        string
 	checks    []headgate.Check
@@ -16,10 +16,10 @@ type note struct {
 	admitted  bool
 	reserved  bool // by Reserve, not by TakeOnce
 	term      time.Duration
-	expires   int64
+	expires   headgate.Instant
 	bytes     int64
-	event     int64 // when the note is due in the queue
-	place     int   // index in the queue
+	event     headgate.Instant // when the note is due in the queue
+	place     int              // index in the queue
 
 	// For a reservation only:
 	reservation headgate.Reservation

@@ -50,7 +50,7 @@ func (s *Store) withBook(key string, do func(b *store.Book, now int64) error) er
 	sh := s.permitShard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.clockNow()
+	now := int64(s.clockNow())
 	b, known := sh.books[key]
 	if !known {
 		b = new(store.Book)
@@ -134,7 +134,7 @@ func (s *Store) roomForPermits() error {
 	for i := range s.permits.shards {
 		sh := &s.permits.shards[i]
 		sh.mu.Lock()
-		s.sweepBooks(sh, s.clockNow())
+		s.sweepBooks(sh, int64(s.clockNow()))
 		sh.mu.Unlock()
 	}
 	if n := s.permits.bytes.Load(); n >= s.permits.most {

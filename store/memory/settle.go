@@ -27,7 +27,7 @@ func (s *Store) charge(n *note, units []int64, dst []headgate.Decision) []headga
 // settleAll charges units to all limits of a check, or refunds them if they are negative. place is
 // the check's index in the request. used has the units that were in use right after the charge, for
 // each limit; it is nil if they are not known.
-func (sh *shard) settleAll(c *headgate.Check, place int, hash uint64, units int64, used []int64, now int64, dst []headgate.Decision) []headgate.Decision {
+func (sh *shard) settleAll(c *headgate.Check, place int, hash uint64, units int64, used []int64, now headgate.Instant, dst []headgate.Decision) []headgate.Decision {
 	limits := c.Rule.Limits()
 	logged := false
 	for j := range limits {
@@ -44,7 +44,7 @@ func (sh *shard) settleAll(c *headgate.Check, place int, hash uint64, units int6
 
 // settle charges or refunds one limit of a check, and describes it. first says that the limit is
 // the rule's first sliding window, which charges the log.
-func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units, used, now int64, first bool, d *headgate.Decision) {
+func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units, used int64, now headgate.Instant, first bool, d *headgate.Decision) {
 	if l.Algorithm == headgate.SlidingWindow {
 		place, shared := sh.placeLog(c.Rule, hash, now)
 		e := sh.table.find(place)

@@ -13,9 +13,9 @@ import (
 // cache lines.
 type shard struct {
 	mu      sync.Mutex
-	last    int64 // the latest time, by the store's own clock, in µs
+	last    headgate.Instant // the latest time, by the store's own clock
 	wall    *wall
-	sweepAt int64 // when to look for idle counters again, in µs
+	sweepAt headgate.Instant // when to look for idle counters again
 	table   table
 	view    *atomic.Pointer[view] // the one place that is read without mu
 	full    bool                  // new keys share counters
@@ -83,7 +83,7 @@ func furtherSlot(hash uint64, i int) uint64 {
 // list of limits asks that is faster than all before, load also stores the result. reserved is the
 // number of entries that the request has reserved. load returns how many further entries the
 // counter may need; only a bucket that lists of different rates share needs any.
-func (sh *shard) load(st *step, reserved int, now int64) (further int) {
+func (sh *shard) load(st *step, reserved int, now headgate.Instant) (further int) {
 	now, _ = sh.onTime(st.limit, now)
 	e := sh.table.find(st.hash)
 	sh.hold(e, st.limit, now)
@@ -100,7 +100,7 @@ func (sh *shard) load(st *step, reserved int, now int64) (further int) {
 	if st.state, moved = c.Advance(st.limit, now); moved {
 		free := sh.table.find(st.hash).until
 		if b := st.state.Bucket; b != nil {
-			free = max(free, until(now+b.Busy(now)))
+			free = max(free, until(now+headgate.Instant(b.Busy(now))))
 		}
 		sh.put(st, st.state, free)
 	}
@@ -109,14 +109,14 @@ func (sh *shard) load(st *step, reserved int, now int64) (further int) {
 
 // keep postpones the expiry of a counter that was only read, because its limit may have been
 // lowered since it was charged.
-func (sh *shard) keep(e *entry, expires int64) {
+func (sh *shard) keep(e *entry, expires headgate.Instant) {
 	if e.until != 0 {
 		e.until = max(e.until, until(expires))
 	}
 }
 
 // keepAll is keep for all entries of a counter.
-func (sh *shard) keepAll(st *step, expires int64) {
+func (sh *shard) keepAll(st *step, expires headgate.Instant) {
 	first := sh.table.find(st.hash)
 	sh.keep(first, expires)
 	for i := 1; algorithm.HasSlots(first.state()) && i < algorithm.BucketSlots; i++ {
@@ -127,7 +127,7 @@ func (sh *shard) keepAll(st *step, expires int64) {
 // takeOne is take for the most common request: one check with one limit that is not a sliding
 // window. own is the hash of the key's own counter, if it has one. If the counter is a bucket that
 // lists of different rates share, takeOne does nothing and returns false.
-func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64, now int64, d *headgate.Decision) bool {
+func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64, now headgate.Instant, d *headgate.Decision) bool {
 	sh.reserve(1, now)
 	e, shared := sh.table.find(own), false
 	if e.hash == 0 && sh.sharing {
@@ -149,7 +149,7 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 	}
 	algorithm.Describe(d, l, before, after, at, cost, fits)
 	d.At -= headgate.Instant(ahead)
-	expires := now + d.ResetAfter.Microseconds()
+	expires := now + headgate.Instant(d.ResetAfter.Microseconds())
 	if fits {
 		if shared {
 			sh.share(own)
@@ -168,7 +168,7 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 }
 
 // hold makes the entry a held one. l is the limit that asks.
-func (sh *shard) hold(e *entry, l *headgate.Limit, now int64) {
+func (sh *shard) hold(e *entry, l *headgate.Limit, now headgate.Instant) {
 	if e.isHeld() {
 		return
 	}
@@ -177,7 +177,7 @@ func (sh *shard) hold(e *entry, l *headgate.Limit, now int64) {
 		s := algorithm.OfWord(l, int64(e.count), algorithm.Word(w), now, sh.table.origin)
 		if atomic.CompareAndSwapUint64(&e.word, w, held|uint64(s.Stamp)) {
 			e.used, e.extra = s.Used, s.Extra
-			e.until = until(sh.table.origin + algorithm.Word(w).FreeAt(int64(e.until)))
+			e.until = until(sh.table.origin + headgate.Instant(algorithm.Word(w).FreeAt(int64(e.until))))
 			sh.outrun = true
 			return
 		}
@@ -203,7 +203,7 @@ func (sh *shard) open(e *entry, l *headgate.Limit, s algorithm.State) bool {
 
 // lookAtState reads the counter of a limit that is not a sliding window into its step. It returns
 // how many further entries the counter may need; see load.
-func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved int, now int64) int {
+func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved int, now headgate.Instant) int {
 	st.hash, st.shared = sh.place(c.Rule, hash, st.limit.Slot(), now)
 	further := sh.load(st, reserved, now)
 	at, _ := sh.onTime(st.limit, now)
@@ -213,7 +213,7 @@ func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved 
 
 // stepState finishes the step of a limit that is not a sliding window. It charges, punishes or
 // refunds the counter, and describes it in d.
-func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *headgate.Check, now int64, d *headgate.Decision) {
+func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *headgate.Check, now headgate.Instant, d *headgate.Decision) {
 	after, fits := st.state, st.fits
 	now, ahead := sh.onTime(st.limit, now)
 	switch {

@@ -17,7 +17,7 @@ const (
 
 // place returns the hash under which a key's counter is found. If memory is full and the key has no
 // counter yet, that is the hash of a shared one.
-func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now int64) (place uint64, shared bool) {
+func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now headgate.Instant) (place uint64, shared bool) {
 	own := counterOf(hash, slot)
 	if !sh.sharing || sh.table.find(own).hash != 0 {
 		return own, false
@@ -26,7 +26,7 @@ func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now int64) (place
 }
 
 // placeLog is place for the log of a rule's sliding windows.
-func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now int64) (place uint64, shared bool) {
+func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now headgate.Instant) (place uint64, shared bool) {
 	own := counterOf(hash, logSlot)
 	if sh.table.find(own).hash != 0 {
 		return own, false
@@ -43,7 +43,7 @@ func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now int64) (place ui
 }
 
 // placeNew chooses between a shared counter and a new one for a key that has none yet.
-func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool, now int64) (place uint64, shared bool) {
+func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool, now headgate.Instant) (place uint64, shared bool) {
 	common := mix(mix(rule.ID(), hash>>1%sharedCounters+2), slot)
 	if full || !sh.inherit(own, common, now) {
 		sh.shared++
@@ -55,7 +55,7 @@ func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool
 // inherit gives a key a counter of its own once memory is free again. The new counter begins with
 // the units in use in the shared counter, because this key may have used them. inherit returns
 // false if there is not enough memory after all.
-func (sh *shard) inherit(own, common uint64, now int64) bool {
+func (sh *shard) inherit(own, common uint64, now headgate.Instant) bool {
 	from := sh.table.find(common)
 	if _, known := sh.commons[common]; !known || !sh.table.busy(from, now) {
 		return true
@@ -84,7 +84,7 @@ func (sh *shard) inherit(own, common uint64, now int64) bool {
 
 // charging prepares to charge a shared counter. It reads the counter again, because several keys of
 // one request may share it.
-func (sh *shard) charging(st *step, now int64) {
+func (sh *shard) charging(st *step, now headgate.Instant) {
 	sh.share(st.hash)
 	if st.limit.Algorithm != headgate.SlidingWindow {
 		sh.load(st, 0, now)

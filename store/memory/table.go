@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 )
 
@@ -42,12 +43,12 @@ func (e *entry) stamp() int64 { return int64(atomic.LoadUint64(&e.word)<<1) >> 1
 
 // state returns the state of a held entry.
 func (e *entry) state() algorithm.State {
-	return algorithm.State{Stamp: e.stamp(), Used: e.used, Extra: e.extra}
+	return algorithm.State{Stamp: headgate.Instant(e.stamp()), Used: e.used, Extra: e.extra}
 }
 
 // set makes the entry a held one with the given state, whatever it was.
 func (e *entry) set(s algorithm.State, until uint32) {
-	e.setStamp(s.Stamp)
+	e.setStamp(int64(s.Stamp))
 	e.used, e.extra, e.until = s.Used, s.Extra, until
 }
 
@@ -83,14 +84,14 @@ const untilUnit = 4 * 1_000_000
 
 // until returns a time in the form in which an entry keeps it, rounded up. 0 would mean that the
 // counter is free now.
-func until(expires int64) uint32 {
-	units := expires/untilUnit + 1 + 1<<31
+func until(expires headgate.Instant) uint32 {
+	units := int64(expires)/untilUnit + 1 + 1<<31
 	return uint32(max(1, min(units, math.MaxUint32)))
 }
 
-// past reports whether u, a time that until has returned, lies before now, in µs.
-func past(u uint32, now int64) bool {
-	return u != math.MaxUint32 && (int64(u)-1<<31)*untilUnit <= now
+// past reports whether u, a time that until has returned, lies before now.
+func past(u uint32, now headgate.Instant) bool {
+	return u != math.MaxUint32 && headgate.Instant((int64(u)-1<<31)*untilUnit) <= now
 }
 
 // table is a hash table with linear probing. A hash begins at the place hash × size / 2^64, so a
@@ -99,7 +100,7 @@ func past(u uint32, now int64) bool {
 type table struct {
 	entries []entry
 	filled  int
-	origin  int64 // of Words, in µs
+	origin  headgate.Instant // of Words
 }
 
 // maxLoad is the share of places that may be filled, in eighths.
@@ -132,21 +133,21 @@ func (t *table) room(n int) bool {
 }
 
 // busy reports whether the entry must be kept.
-func (t *table) busy(e *entry, now int64) bool {
+func (t *table) busy(e *entry, now headgate.Instant) bool {
 	switch {
 	case e.hash == 0:
 		return false
 	case e.isHeld():
 		return e.until != 0 && !past(e.until, now-grace)
 	}
-	return t.origin+algorithm.Word(atomic.LoadUint64(&e.word)).FreeAt(int64(e.until)) > now-grace
+	return t.origin+headgate.Instant(algorithm.Word(atomic.LoadUint64(&e.word)).FreeAt(int64(e.until))) > now-grace
 }
 
 // rebuild moves the entries that are in use at now to a table of the given size, with room for n
 // more. The old entries are all held from then on, so that a caller without the lock changes none
 // of them. Until then such callers may use entries that were idle when the size was chosen. If the
 // table has no room for these, it becomes larger.
-func (t *table) rebuild(now int64, size, n int) {
+func (t *table) rebuild(now headgate.Instant, size, n int) {
 	old := t.entries
 	t.entries, t.filled = make([]entry, size), 0
 	for i := range old {
@@ -179,7 +180,7 @@ func (t *table) grow() {
 }
 
 // live counts the entries that are in use at now.
-func (t *table) live(now int64) int {
+func (t *table) live(now headgate.Instant) int {
 	n := 0
 	for i := range t.entries {
 		if t.busy(&t.entries[i], now) {

@@ -32,7 +32,7 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	args := make([]string, 0, 7+4*len(checks))
 	ends := make([]int, 0, 1+5*len(checks))
 	if s.clock != nil {
-		b = appendInt(b, near)
+		b = appendInt(b, int64(near))
 	}
 	ends = append(ends, len(b))
 	for i := range checks {

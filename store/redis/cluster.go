@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
@@ -144,7 +143,7 @@ func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 		if err != nil {
 			return answer{}, err
 		}
-		s.ahead.Store(reply.now - time.Now().UnixMicro())
+		s.heard(reply.now)
 		if reply.status != statusWindow {
 			return answer{reply: reply}, nil
 		}

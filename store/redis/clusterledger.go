@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
@@ -120,9 +119,9 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 	if changed {
 		return s.changed(ctx, id, checks, dst, admitted, reserve)
 	}
-	expires := int64(0)
+	expires := headgate.Instant(0)
 	for i := range groups {
-		if end := groups[i].answer.now + terms.Term().Microseconds(); expires == 0 || end < expires {
+		if end := groups[i].answer.now + headgate.Instant(terms.Term().Microseconds()); expires == 0 || end < expires {
 			expires = end
 		}
 	}
@@ -131,7 +130,7 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 	if err != nil || !reserve || !admitted {
 		return none, dst, err
 	}
-	return store.NewReservation(id, headgate.Instant(expires), checks, dst[before:]), dst, nil
+	return store.NewReservation(id, expires, checks, dst[before:]), dst, nil
 }
 
 // askOnce asks for checks whose counters are in one slot, to be noted.
@@ -141,7 +140,7 @@ func (s *Store) askOnce(ctx context.Context, checks []headgate.Check, n *note) (
 		if err != nil {
 			return answer{}, err
 		}
-		s.ahead.Store(r.now - time.Now().UnixMicro())
+		s.heard(r.now)
 		if r.status != statusWindow {
 			return answer{reply: r}, nil
 		}

@@ -331,7 +331,7 @@ const (
 )
 
 // read cuts the seat's answer off the front of batch.lua's answer.
-func (s *seat) read(now int64, text string) (r reply, rest string, err error) {
+func (s *seat) read(now headgate.Instant, text string) (r reply, rest string, err error) {
 	size, value := 1, 0
 	if s.shape != shapeBucket {
 		size = 2

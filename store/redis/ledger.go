@@ -74,7 +74,7 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 		if err != nil {
 			return none, dst, err
 		}
-		s.ahead.Store(r.now - time.Now().UnixMicro())
+		s.heard(r.now)
 		switch r.status {
 		case statusWindow:
 			continue
@@ -89,7 +89,7 @@ func (s *Store) once(ctx context.Context, terms headgate.Terms, checks []headgat
 		if err != nil || !reserve || r.status != statusAdmitted {
 			return none, dst, err
 		}
-		return store.NewReservation(terms.ID, headgate.Instant(r.now+terms.Term().Microseconds()), checks, dst[before:]), dst, nil
+		return store.NewReservation(terms.ID, r.now+headgate.Instant(terms.Term().Microseconds()), checks, dst[before:]), dst, nil
 	}
 	return none, dst, jumps(headgate.OpTake)
 }

@@ -253,7 +253,7 @@ func (s *Store) decide(ctx context.Context, op headgate.Op, checks []headgate.Ch
 		if err != nil {
 			return dst, err
 		}
-		s.ahead.Store(reply.now - time.Now().UnixMicro())
+		s.heard(reply.now)
 		if reply.status == statusWindow {
 			continue
 		}
@@ -268,9 +268,12 @@ func jumps(op headgate.Op) error {
 
 // likely is what the store's clock probably says. Only calendar windows are
 // chosen by it, and the script checks them.
-func (s *Store) likely() int64 {
+func (s *Store) likely() headgate.Instant {
 	if s.clock != nil {
-		return s.clock()
+		return headgate.Instant(s.clock())
 	}
-	return time.Now().UnixMicro() + s.ahead.Load()
+	return headgate.Instant(time.Now().UnixMicro() + s.ahead.Load())
 }
+
+// heard records what the time was on the store just now.
+func (s *Store) heard(now headgate.Instant) { s.ahead.Store(int64(now) - time.Now().UnixMicro()) }

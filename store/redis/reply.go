@@ -23,7 +23,7 @@ const (
 // reply is a script's answer.
 type reply struct {
 	status int
-	now    int64
+	now    headgate.Instant
 	text   string // what is left of it
 }
 
@@ -33,7 +33,7 @@ func parseReply(text string) (reply, error) {
 	if len(text) < replyHead {
 		return reply{}, tooShort(len(text), replyHead)
 	}
-	return reply{status: int(text[0]), now: readUint(text[1:], 7), text: text[replyHead:]}, nil
+	return reply{status: int(text[0]), now: headgate.Instant(readUint(text[1:], 7)), text: text[replyHead:]}, nil
 }
 
 // tooShort returns the error for an answer that is too short.
@@ -98,7 +98,7 @@ func counterBytes(l *headgate.Limit, text string) int {
 }
 
 // cutCounter cuts a counter off a script's answer, and brings it up to now.
-func cutCounter(l *headgate.Limit, text string, now int64) (c algorithm.Counter, rest string) {
+func cutCounter(l *headgate.Limit, text string, now headgate.Instant) (c algorithm.Counter, rest string) {
 	size := counterBytes(l, text)
 	c = algorithm.LoadCounter(l, true, func(i int) algorithm.State { return readState(text[i*stateBytes:]) })
 	c, _ = c.Advance(l, now)
@@ -106,7 +106,7 @@ func cutCounter(l *headgate.Limit, text string, now int64) (c algorithm.Counter,
 }
 
 // fits reports whether all limits of a check admit it, by the state that a script read.
-func fits(text string, c *headgate.Check, now int64) bool {
+func fits(text string, c *headgate.Check, now headgate.Instant) bool {
 	var room [headgate.MaxLimits]headgate.Decision
 	decisions := room[:len(c.Rule.Limits())]
 	describeLimits(decisions, text, headgate.OpPeek, c, now, false)
@@ -119,7 +119,7 @@ func fits(text string, c *headgate.Check, now int64) bool {
 }
 
 // describeLimits describes the limits of one check.
-func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *headgate.Check, now int64, charged bool) {
+func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *headgate.Check, now headgate.Instant, charged bool) {
 	limits := c.Rule.Limits()
 	var penalty *headgate.Decision
 	var before algorithm.Counter // the penalty's counter
@@ -160,14 +160,14 @@ func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *hea
 }
 
 // describe takes the counter that a script read through the same step as the script.
-func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.Counter, c *headgate.Check, now int64, charged bool) {
+func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.Counter, c *headgate.Check, now headgate.Instant, charged bool) {
 	after, cost := before, c.Units()
 	fits := before.Fits(l, now, cost)
 	switch {
 	case charged:
 		after = before.Charge(l, now, cost)
 	case op == headgate.OpRefund:
-		after, fits = before.Refund(l, now, cost, int64(c.At), 0), true
+		after, fits = before.Refund(l, now, cost, c.At, 0), true
 	}
 	after.Describe(d, l, before, now, cost, fits)
 	if op == headgate.OpRefund {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
@@ -43,7 +42,7 @@ func (s *Store) settle(ctx context.Context, r *headgate.Reservation, units []int
 		if err != nil {
 			return dst, err
 		}
-		s.ahead.Store(reply.now - time.Now().UnixMicro())
+		s.heard(reply.now)
 		switch reply.status {
 		case statusWindow:
 			continue
@@ -61,7 +60,7 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 	near := s.likely()
 	b := make([]byte, 0, 64+160*len(r.Checks))
 	if s.clock != nil {
-		b = appendInt(b, near)
+		b = appendInt(b, int64(near))
 	}
 	ends := append(make([]int, 0, 1+5*len(r.Checks)), len(b))
 	used := r.Used
@@ -134,7 +133,7 @@ func (r reply) settled(res *headgate.Reservation, units []int64, dst []headgate.
 				if len(used) > 0 {
 					known = used[j]
 				}
-				after = before.Settle(l, r.now, more, int64(c.At), known)
+				after = before.Settle(l, r.now, more, c.At, known)
 			}
 			after.Describe(&dst[first+j], l, before, r.now, 0, true)
 		}

@@ -34,7 +34,7 @@ const (
 // and den its first in microseconds. Calendar windows cannot be computed in a script: for
 // them num is the longest that a window lasts in seconds, and den and period are
 // the begin and end of the window that contains near, the store's likely time.
-func appendSpec(b []byte, r *headgate.Rule, near int64) []byte {
+func appendSpec(b []byte, r *headgate.Rule, near headgate.Instant) []byte {
 	limits := r.Limits()
 	windows := 0
 	for i := range limits {
@@ -62,7 +62,7 @@ func appendSpec(b []byte, r *headgate.Rule, near int64) []byte {
 	return b
 }
 
-func appendSlot(b []byte, l *headgate.Limit, near int64) []byte {
+func appendSlot(b []byte, l *headgate.Limit, near headgate.Instant) []byte {
 	num, den := l.Rate()
 	period := l.Micros()
 	var kind byte
@@ -82,7 +82,8 @@ func appendSlot(b []byte, l *headgate.Limit, near int64) []byte {
 	default:
 		kind = kindCalendar
 		num = period / 1e6
-		den, period = algorithm.Window(l, near)
+		begin, end := algorithm.Window(l, near)
+		den, period = int64(begin), int64(end)
 	}
 	b = append(b, kind)
 	b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
@@ -147,17 +148,17 @@ func readUint(s string, size int) int64 {
 // readState reads a counter's state from the front of s.
 func readState(s string) algorithm.State {
 	return algorithm.State{
-		Stamp: readUint(s, 7),
+		Stamp: headgate.Instant(readUint(s, 7)),
 		Used:  uint32(readUint(s[7:], 4)),
 		Extra: uint32(readUint(s[11:], 4)),
 	}
 }
 
 // readFacts reads what a script says of a sliding window.
-func readFacts(s string, now int64) algorithm.WindowFacts {
+func readFacts(s string, now headgate.Instant) algorithm.WindowFacts {
 	return algorithm.WindowFacts{
 		Used:     readUint(s, 4),
-		Blocking: now - readUint(s[4:], 6),
-		Newest:   now - readUint(s[10:], 6),
+		Blocking: now - headgate.Instant(readUint(s[4:], 6)),
+		Newest:   now - headgate.Instant(readUint(s[10:], 6)),
 	}
 }

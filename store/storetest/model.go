@@ -48,7 +48,7 @@ func (m *Model) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 
 // take is Take with the lock held.
 func (m *Model) take(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
-	now := m.clock()
+	now := headgate.Instant(m.clock())
 	m.follow(checks, now)
 	switch op {
 	case headgate.OpReset:
@@ -98,7 +98,7 @@ func (m *Model) charges(checks []headgate.Check, decisions []headgate.Decision) 
 
 // punish counts denials in the penalties of the rules that denied, unless those
 // block already, and reports whether it did.
-func (m *Model) punish(checks []headgate.Check, decisions []headgate.Decision, now int64) bool {
+func (m *Model) punish(checks []headgate.Check, decisions []headgate.Decision, now headgate.Instant) bool {
 	denied := make([]bool, len(checks))
 	for _, d := range decisions {
 		if !d.Allowed && d.Limit.Algorithm != headgate.Penalty {
@@ -118,7 +118,7 @@ func (m *Model) punish(checks []headgate.Check, decisions []headgate.Decision, n
 
 // describe appends what there is to say of every limit, charging first the checks
 // for which charges is true.
-func (m *Model) describe(checks []headgate.Check, now int64, dst []headgate.Decision, units func(*headgate.Check) int64, charges []bool) []headgate.Decision {
+func (m *Model) describe(checks []headgate.Check, now headgate.Instant, dst []headgate.Decision, units func(*headgate.Check) int64, charges []bool) []headgate.Decision {
 	for i := range checks {
 		charge := charges != nil && charges[i]
 		c := &checks[i]
@@ -180,7 +180,7 @@ func (m *Model) put(c *headgate.Check, l *headgate.Limit, k algorithm.Counter) {
 }
 
 // follow takes counters back with a clock that has stepped back.
-func (m *Model) follow(checks []headgate.Check, now int64) {
+func (m *Model) follow(checks []headgate.Check, now headgate.Instant) {
 	for i := range checks {
 		c := &checks[i]
 		if log := m.logs[counter{c.Rule.Name(), c.Key, 0}]; log != nil && log.Stepped(now) && hasWindow(c.Rule) {
@@ -197,7 +197,7 @@ func (m *Model) follow(checks []headgate.Check, now int64) {
 
 // change charges a check so many units more, or takes them back if they are
 // negative. The counters have followed the clock.
-func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) {
+func (m *Model) change(c *headgate.Check, units int64, used []int64, now headgate.Instant) {
 	if units == 0 {
 		return
 	}
@@ -208,7 +208,7 @@ func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) 
 		}
 		need := algorithm.NeedOf(c.Rule)
 		if units < 0 {
-			log.Refund(-units, int64(c.At))
+			log.Refund(-units, c.At)
 		} else if owed := log.Owable(now, units, need); owed > 0 {
 			log.Open(now, need)
 			log.Add(now, owed)
@@ -225,13 +225,13 @@ func (m *Model) change(c *headgate.Check, units int64, used []int64, now int64) 
 			before = used[j]
 		}
 		s, _ := m.load(c, l).Advance(l, now)
-		m.put(c, l, s.Settle(l, now, units, int64(c.At), before))
+		m.put(c, l, s.Settle(l, now, units, c.At, before))
 	}
 }
 
 // adjust changes the units of checks, with the lock held.
 func (m *Model) adjust(checks []headgate.Check, units [][]int64, dst []headgate.Decision) []headgate.Decision {
-	now := m.clock()
+	now := headgate.Instant(m.clock())
 	m.follow(checks, now)
 	for i := range checks {
 		m.change(&checks[i], units[i][0], units[i][1:], now)

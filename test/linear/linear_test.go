@@ -173,7 +173,7 @@ func (c *asker) next() call {
 // do asks, and returns what the model is to say too.
 func (c *asker) do(in call) (out answer, err error) {
 	ctx := context.Background()
-	checks := []headgate.Check{{Rule: c.rule, Key: in.key, Cost: in.cost, At: headgate.Instant(in.at)}}
+	checks := []headgate.Check{{Rule: c.rule, Key: in.key, Cost: in.cost, At: in.at}}
 	var decisions []headgate.Decision
 	switch in.do {
 	case take:
@@ -205,7 +205,7 @@ func (c *asker) do(in call) (out answer, err error) {
 	if err != nil {
 		return out, err
 	}
-	out = answer{at: int64(decisions[0].At), admitted: headgate.NewVerdict(decisions).Allowed}
+	out = answer{at: decisions[0].At, admitted: headgate.NewVerdict(decisions).Allowed}
 	for i := range decisions {
 		out.remaining[i] = decisions[i].Remaining
 	}

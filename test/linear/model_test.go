@@ -16,9 +16,9 @@ type call struct {
 	key    string
 	do     verb
 	cost   int64
-	at     int64  // of a refund: when the units were charged
-	id     string // of a reservation, or of a request that is repeated
-	settle int64  // the units that a reservation is settled at
+	at     headgate.Instant // of a refund: when the units were charged
+	id     string           // of a reservation, or of a request that is repeated
+	settle int64            // the units that a reservation is settled at
 }
 
 type verb uint8
@@ -35,7 +35,7 @@ const (
 
 // answer is what came of it.
 type answer struct {
-	at        int64 // the store's clock
+	at        headgate.Instant // the store's clock
 	admitted  bool
 	remaining [limits]int64
 	none      bool // there was no such reservation, or it was settled otherwise
@@ -72,7 +72,7 @@ func (s state) clone() state {
 func model(rule *headgate.Rule) porcupine.Model {
 	l := rule.Limits()
 	need := algorithm.NeedOf(rule)
-	remaining := func(s state, now int64) (r [limits]int64) {
+	remaining := func(s state, now headgate.Instant) (r [limits]int64) {
 		var d headgate.Decision
 		for i, st := range []algorithm.State{s.bucket, s.window} {
 			before := algorithm.Advance(&l[i], st, now)
@@ -83,13 +83,13 @@ func model(rule *headgate.Rule) porcupine.Model {
 		r[2] = d.Remaining
 		return r
 	}
-	fits := func(s state, now, cost int64) bool {
+	fits := func(s state, now headgate.Instant, cost int64) bool {
 		return algorithm.Fits(&l[0], algorithm.Advance(&l[0], s.bucket, now), now, cost) &&
 			algorithm.Fits(&l[1], algorithm.Advance(&l[1], s.window, now), now, cost) &&
 			s.log.Facts(&l[2], now, cost).Fits(&l[2], cost)
 	}
 	// change charges units, or gives them back.
-	change := func(s state, now, units, at int64, used [limits]int64) state {
+	change := func(s state, now headgate.Instant, units int64, at headgate.Instant, used [limits]int64) state {
 		s = s.clone()
 		s.bucket = algorithm.Settle(&l[0], algorithm.Advance(&l[0], s.bucket, now), now, units, at, used[0])
 		s.window = algorithm.Settle(&l[1], algorithm.Advance(&l[1], s.window, now), now, units, at, used[1])
@@ -104,7 +104,7 @@ func model(rule *headgate.Rule) porcupine.Model {
 		}
 		return s
 	}
-	taken := func(s state, c call, now int64) (state, answer) {
+	taken := func(s state, c call, now headgate.Instant) (state, answer) {
 		a := answer{at: now, admitted: fits(s, now, c.cost)}
 		if a.admitted {
 			s = change(s, now, c.cost, 0, [limits]int64{})

@@ -81,7 +81,7 @@ func (l *asyncLine) Take(ctx context.Context, op headgate.Op, checks []headgate.
 
 // asyncLet is one admitted request.
 type asyncLet struct {
-	at       int64
+	at       headgate.Instant
 	units    int64
 	node     int
 	fraction float64
@@ -188,9 +188,9 @@ func (c *asyncCluster) ask(i int, seed uint64, load asyncLoad, length, step time
 			if err != nil || !d[0].Allowed {
 				continue
 			}
-			one := asyncLet{at: int64(d[0].At), units: check.Cost, node: i, fraction: a.Fraction(&check)}
+			one := asyncLet{at: d[0].At, units: check.Cost, node: i, fraction: a.Fraction(&check)}
 			if d[0].Source == headgate.SourceAsync {
-				one.at = time.Now().UnixMicro()
+				one.at = headgate.Instant(time.Now().UnixMicro())
 			}
 			c.mu.Lock()
 			c.lets = append(c.lets, one)
@@ -258,7 +258,7 @@ func (o *asyncTruth) admit(one asyncLet) int64 {
 	l := o.limit
 	if l.Algorithm == headgate.SlidingWindow {
 		o.log, o.inLog = append(o.log, one), o.inLog+one.units
-		for o.log[0].at <= one.at-l.Micros() {
+		for o.log[0].at <= one.at-headgate.Instant(l.Micros()) {
 			o.inLog -= o.log[0].units
 			o.log = o.log[1:]
 		}
@@ -267,7 +267,7 @@ func (o *asyncTruth) admit(one asyncLet) int64 {
 	o.state = algorithm.Charge(l, algorithm.Advance(l, o.state, one.at), one.at, one.units)
 	used := int64(o.state.Used)
 	if l.Algorithm == headgate.SlidingCounter {
-		used += int64(math.Ceil(float64(o.state.Extra) * float64(l.Micros()-(one.at-o.state.Stamp)) / float64(l.Micros())))
+		used += int64(math.Ceil(float64(o.state.Extra) * float64(l.Micros()-int64(one.at-o.state.Stamp)) / float64(l.Micros())))
 	}
 	return used - l.Capacity()
 }
@@ -289,7 +289,7 @@ func (c *asyncCluster) excess(lost int64) int64 {
 	for i, one := range c.lets {
 		over := oracle.admit(one)
 		worst = max(worst, over)
-		for c.lets[first].at < one.at-2*stale {
+		for c.lets[first].at < one.at-headgate.Instant(2*stale) {
 			first++
 		}
 		if over <= 0 {

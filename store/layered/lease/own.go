@@ -21,21 +21,24 @@ import (
 // Refunds by callers may go through any node, so they are not included. The bucket can then get
 // units back twice, but only units that such a refund may give back twice on its own.
 type ownUse struct {
-	state algorithm.State // at the time of the last event
-	at    int64           // the time of the last event, on the store's clock
-	heard time.Duration   // the same time, on this node's clock
-	lows  []low           // both at and units ascend
+	state algorithm.State  // at the time of the last event
+	at    headgate.Instant // the time of the last event, on the store's clock
+	heard time.Duration    // the same time, on this node's clock
+	lows  []low            // both at and units ascend
 }
 
 // low says that from the previous entry's time on, no fewer than units were in use; at is the time
 // at which so few were.
-type low struct{ at, units int64 }
+type low struct {
+	at    headgate.Instant
+	units int64
+}
 
 // mostLows bounds ownUse.lows.
 const mostLows = 16
 
 // advance brings the state up to a time on the store's clock.
-func (u *ownUse) advance(l *headgate.Limit, at int64) {
+func (u *ownUse) advance(l *headgate.Limit, at headgate.Instant) {
 	u.state = algorithm.Advance(l, u.state, at)
 	u.at = at
 }
@@ -51,7 +54,7 @@ func (u *ownUse) atLeast() int64 {
 
 // fell records that only units were in use at a time. If there are too many records, the first two
 // become one, with the smaller number of units.
-func (u *ownUse) fell(at, units int64) {
+func (u *ownUse) fell(at headgate.Instant, units int64) {
 	n := len(u.lows)
 	if n > 0 {
 		at = max(at, u.lows[n-1].at)
@@ -70,12 +73,12 @@ func (u *ownUse) fell(at, units int64) {
 // node alone, the key was reset, or units that this node has admitted were given back; ownUse is
 // lowered accordingly.
 func (u *ownUse) charged(l *headgate.Limit, d *headgate.Decision, units int64, now time.Duration) {
-	u.advance(l, int64(d.At))
+	u.advance(l, d.At)
 	if others := int64(u.state.Used) - max(0, l.Capacity()-d.Remaining-units); others > 0 {
-		u.state = algorithm.Refund(l, u.state, int64(d.At), others, 0, 0)
+		u.state = algorithm.Refund(l, u.state, d.At, others, 0, 0)
 	}
-	u.fell(int64(d.At), u.atLeast())
-	u.state = algorithm.Charge(l, u.state, int64(d.At), units)
+	u.fell(d.At, u.atLeast())
+	u.state = algorithm.Charge(l, u.state, d.At, units)
 	u.heard = now
 }
 
@@ -85,12 +88,12 @@ func (u *ownUse) charged(l *headgate.Limit, d *headgate.Decision, units int64, n
 // has in use when the refund arrives.
 func (u *ownUse) giveBack(l *headgate.Limit, charged headgate.Instant, unused int64, now time.Duration) (units int64, at headgate.Instant) {
 	if passed := now - u.heard; passed > 0 {
-		u.advance(l, u.at+passed.Microseconds())
+		u.advance(l, u.at+headgate.Instant(passed.Microseconds()))
 		u.heard = now
 	}
 	units = min(unused, int64(u.state.Used))
 	for i := range u.lows {
-		if u.lows[i].at > int64(charged) {
+		if u.lows[i].at > charged {
 			units = min(units, u.lows[i].units)
 			break
 		}
@@ -98,7 +101,7 @@ func (u *ownUse) giveBack(l *headgate.Limit, charged headgate.Instant, unused in
 	if units == 0 {
 		return 0, 0
 	}
-	at = headgate.Instant(u.state.Stamp - fillTime(l, l.Capacity()-int64(u.state.Used)))
+	at = u.state.Stamp - headgate.Instant(fillTime(l, l.Capacity()-int64(u.state.Used)))
 	if at <= 0 {
 		return 0, 0 // The bucket takes longer to fill than the time since 1970.
 	}
