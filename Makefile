@@ -64,7 +64,7 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 .PHONY: test
 test: ## run every test, with the race detector, against real servers, which apt installs if missing
 	scripts/install-test-programs
-	$(GO) test -race -count=1 -vet=off -timeout=40m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(PACKAGES)
+	$(GO) test -race -count=1 -vet=off -timeout=25m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(PACKAGES)
 	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(TWICE))
 
 .PHONY: test-unit

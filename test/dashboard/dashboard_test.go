@@ -110,7 +110,7 @@ func (s *site) check(t *testing.T, times int, descriptor map[string]string) {
 		t.Fatal(err)
 	}
 	for range times {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.api+"/v1/check", bytes.NewReader(body))
+		request, err := http.NewRequestWithContext(servers.Bounded(t), http.MethodPost, s.api+"/v1/check", bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

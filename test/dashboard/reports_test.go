@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/headgate/headgate/test/servers"
 )
 
 // hostile are what clients send to those who read logs: markup, scripts, what terminals obey.
@@ -59,7 +61,7 @@ func look(t *testing.T, file, of string) string {
 // run runs the program.
 func run(t *testing.T, binary string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd := exec.CommandContext(servers.Bounded(t), binary, args...)
 	if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != 1 { // 1: something is found wrong.
 		t.Fatalf("%v: %v\n%s", args, err, out)
 	}

@@ -36,14 +36,14 @@ func BenchmarkConsumers(b *testing.B) {
 		{"nothing", 200_000, func() {}},
 		{"1ms", 4_000, func() { time.Sleep(time.Millisecond) }},
 	} {
-		if _, err := kadm.NewClient(client).CreateTopic(b.Context(), partitions, 1, nil, load.name); err != nil {
+		if _, err := kadm.NewClient(client).CreateTopic(servers.Bounded(b), partitions, 1, nil, load.name); err != nil {
 			b.Fatal(err)
 		}
 		records := make([]*kgo.Record, load.count)
 		for i := range records {
 			records[i] = &kgo.Record{Topic: load.name, Partition: int32(i % partitions), Key: fmt.Append(nil, i%5000), Value: make([]byte, 100)}
 		}
-		if err := client.ProduceSync(b.Context(), records...).FirstErr(); err != nil {
+		if err := client.ProduceSync(servers.Bounded(b), records...).FirstErr(); err != nil {
 			b.Fatal(err)
 		}
 		for _, c := range []struct {

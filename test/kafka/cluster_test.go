@@ -63,8 +63,8 @@ func (k *cluster) topic(name string, partitions int32, configs ...string) string
 	for i := 0; i+1 < len(configs); i += 2 {
 		settings[configs[i]] = &configs[i+1]
 	}
-	if _, err := k.admin.CreateTopic(k.t.Context(), partitions, 1, settings, name); err != nil {
-		k.t.Fatal(err)
+	if _, err := k.admin.CreateTopic(servers.Bounded(k.t), partitions, 1, settings, name); err != nil {
+		k.t.Fatalf("the broker has not made the topic %q: %v", name, err)
 	}
 	return name
 }
@@ -72,8 +72,8 @@ func (k *cluster) topic(name string, partitions int32, configs ...string) string
 // produce writes records of topic to partitions, and waits until they are there.
 func (k *cluster) produce(records ...*kgo.Record) {
 	k.t.Helper()
-	if err := k.client.ProduceSync(k.t.Context(), records...).FirstErr(); err != nil {
-		k.t.Fatal(err)
+	if err := k.client.ProduceSync(servers.Bounded(k.t), records...).FirstErr(); err != nil {
+		k.t.Fatalf("the broker has not written %d records: %v", len(records), err)
 	}
 }
 
@@ -114,7 +114,7 @@ func (k *cluster) read(topic string, count int) []*kgo.Record {
 // broker does not say, as after it was killed.
 func (k *cluster) committed(group, topic string) int64 {
 	k.t.Helper()
-	offsets, err := k.admin.FetchOffsets(k.t.Context(), group)
+	offsets, err := k.admin.FetchOffsets(servers.Bounded(k.t), group)
 	if err != nil {
 		k.t.Log(err)
 		return -1
@@ -163,15 +163,23 @@ func (k *cluster) run(config kafka.Config) *running {
 			k.t.Log(r.err)
 		}
 	}()
-	k.t.Cleanup(func() { cancel(); <-r.done })
+	k.t.Cleanup(func() {
+		if err := r.end(); err != nil {
+			k.t.Log(err)
+		}
+	})
 	return r
 }
 
 // end stops a consumer and returns what Run returned.
 func (r *running) end() error {
 	r.stop()
-	<-r.done
-	return r.err
+	select {
+	case <-r.done:
+		return r.err
+	case <-time.After(within):
+		return fmt.Errorf("the consumer was told to end, and %v later its Run has not", within)
+	}
 }
 
 // seen collects what was handled.

@@ -83,7 +83,7 @@ func killed(t *testing.T, k *cluster) {
 		if err := cmd.Wait(); err == nil {
 			t.Fatal("the child ended by itself")
 		}
-		committed, err := k.admin.FetchOffsets(t.Context(), topic)
+		committed, err := k.admin.FetchOffsets(servers.Bounded(t), topic)
 		if err != nil {
 			t.Fatal(err)
 		}

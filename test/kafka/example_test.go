@@ -36,7 +36,7 @@ func TestExample(t *testing.T) {
 	}
 	k.produce(append(records, &kgo.Record{Topic: orders, Key: []byte("none")})...)
 
-	cmd := exec.CommandContext(t.Context(), program, k.Addr())
+	cmd := exec.CommandContext(servers.Bounded(t), program, k.Addr())
 	servers.Bind(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/headgate/headgate/contrib/kafka"
+	"github.com/headgate/headgate/test/servers"
 )
 
 // rebalances is 200 for the trial that docs/kafka.md tells of.
@@ -115,7 +116,7 @@ func rebalance(t *testing.T, k *cluster, name string, options []kgo.Opt) {
 				batch = append(batch, r)
 				produced[p]++
 			}
-			if err := k.client.ProduceSync(context.WithoutCancel(ctx), batch...).FirstErr(); err != nil {
+			if err := k.client.ProduceSync(servers.Bounded(t), batch...).FirstErr(); err != nil {
 				t.Error(err)
 				return
 			}

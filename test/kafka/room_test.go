@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/contrib/kafka"
+	"github.com/headgate/headgate/test/servers"
 )
 
 // stuckHandler has a handler that never returns: other keys go on, and Run ends in time.
@@ -190,7 +191,7 @@ func largerThanBudget(t *testing.T, k *cluster) {
 	}
 	defer client.Close()
 	for _, value := range [][]byte{[]byte("before"), noise(3 << 20), []byte("after")} {
-		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte("k"), Value: value}).FirstErr(); err != nil {
+		if err := client.ProduceSync(servers.Bounded(t), &kgo.Record{Topic: topic, Key: []byte("k"), Value: value}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}

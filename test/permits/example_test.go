@@ -53,11 +53,14 @@ func reportServers(t *testing.T, s *servers.Postgres) (all []*exec.Cmd, addresse
 // made is how many reports the database makes at the moment.
 func made(t *testing.T, conn *pgx.Conn) (n int64) {
 	t.Helper()
-	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT /* report */%'").Scan(&n); err != nil {
+	if err := conn.QueryRow(servers.Bounded(t), "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT /* report */%'").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
+
+// client waits for a while, and not for ever.
+var client = &http.Client{Timeout: servers.Patience}
 
 // TestExample: however many servers make reports, the database makes three at a time, and
 // goes on when one of the servers is killed.
@@ -66,7 +69,7 @@ func TestExample(t *testing.T) {
 	all, addresses := reportServers(t, s)
 	var done, refused atomic.Int64
 	ask := func(server, account int) {
-		answer, err := http.Get(fmt.Sprintf("http://%s/report?account=%d", addresses[server], account))
+		answer, err := client.Get(fmt.Sprintf("http://%s/report?account=%d", addresses[server], account))
 		if err != nil {
 			return // it was killed
 		}
@@ -86,7 +89,7 @@ func TestExample(t *testing.T) {
 	for i := range 12 {
 		asking.Go(func() { ask(i%2, i) })
 	}
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +126,7 @@ func TestExample(t *testing.T) {
 func TestExampleOfJobs(t *testing.T) {
 	s := servers.StartPostgres(t)
 	all, addresses := reportServers(t, s)
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +135,7 @@ func TestExampleOfJobs(t *testing.T) {
 	jobs := make([]job, 10)
 	for i := range jobs {
 		account := fmt.Sprint(i)
-		answer, err := http.Post(fmt.Sprintf("http://%s/reports?account=%s", addresses[i%2], account), "", http.NoBody)
+		answer, err := client.Post(fmt.Sprintf("http://%s/reports?account=%s", addresses[i%2], account), "", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +148,7 @@ func TestExampleOfJobs(t *testing.T) {
 	}
 	// status asks the second server, which is not killed.
 	status := func(j *job) {
-		answer, err := http.Get("http://" + addresses[1] + j.path)
+		answer, err := client.Get("http://" + addresses[1] + j.path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +189,7 @@ func TestExampleOfJobs(t *testing.T) {
 	if seen["waiting"] == 0 || seen["being made"] == 0 || seen["done"] != len(jobs) || len(seen) != 3 {
 		t.Errorf("the status pages said %v", seen)
 	}
-	answer, err := http.Get("http://" + addresses[1] + "/reports/none")
+	answer, err := client.Get("http://" + addresses[1] + "/reports/none")
 	if err != nil {
 		t.Fatal(err)
 	}

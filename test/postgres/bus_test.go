@@ -131,12 +131,12 @@ func TestMessages(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := conn.Exec(servers.Bounded(t), "BEGIN; LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	var stuck sync.WaitGroup
@@ -160,7 +160,7 @@ func TestMessages(t *testing.T) {
 			}
 		}
 	}
-	if _, err := conn.Exec(t.Context(), "NOTIFY "+ask[string](t, s, `SELECT substring(query from 'headgate_[0-9a-f]{16}') FROM pg_stat_activity WHERE query LIKE 'LISTEN %'`)+", 'no message of ours'; COMMIT"); err != nil {
+	if _, err := conn.Exec(servers.Bounded(t), "NOTIFY "+ask[string](t, s, `SELECT substring(query from 'headgate_[0-9a-f]{16}') FROM pg_stat_activity WHERE query LIKE 'LISTEN %'`)+", 'no message of ours'; COMMIT"); err != nil {
 		t.Fatal(err)
 	}
 	release()
@@ -219,7 +219,7 @@ func TestMessagesOfOthers(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(t.Context(), "NOTIFY others, 'b3RoZXJz'"); err != nil {
+	if _, err := pool.Exec(servers.Bounded(t), "NOTIFY others, 'b3RoZXJz'"); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Publish(t.Context(), []byte("ours")); err != nil {

@@ -21,7 +21,7 @@ func TestExample(t *testing.T) {
 	}
 	welcome, denied := 0, 0
 	for range 24 {
-		switch out, err := exec.CommandContext(t.Context(), program, s.URL(), "user42").CombinedOutput(); {
+		switch out, err := exec.CommandContext(servers.Bounded(t), program, s.URL(), "user42").CombinedOutput(); {
 		case err == nil && string(out) == "welcome\n":
 			welcome++
 		case err != nil && strings.HasPrefix(string(out), "too many logins; try again in "):

@@ -126,7 +126,7 @@ func command(t *testing.T, s *servers.Postgres, sql string) {
 	t.Helper()
 	conn := connect(t, s)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), sql); err != nil {
+	if _, err := conn.Exec(servers.Bounded(t), sql); err != nil {
 		t.Fatal(err)
 	}
 }

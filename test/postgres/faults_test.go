@@ -24,7 +24,7 @@ func ask[T any](t *testing.T, s *servers.Postgres, sql string, args ...any) T {
 	t.Helper()
 	conn := connect(t, s)
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	rows, err := conn.Query(t.Context(), sql, args...)
+	rows, err := conn.Query(servers.Bounded(t), sql, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func ask[T any](t *testing.T, s *servers.Postgres, sql string, args ...any) T {
 
 func connect(t *testing.T, s *servers.Postgres) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,16 +166,16 @@ func TestCancelled(t *testing.T) {
 	if _, err := limiter.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	tx, err := conn.Begin(t.Context())
+	tx, err := conn.Begin(servers.Bounded(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := tx.Exec(servers.Bounded(t), "LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -189,7 +189,7 @@ func TestCancelled(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := tx.Rollback(t.Context()); err != nil {
+	if err := tx.Rollback(servers.Bounded(t)); err != nil {
 		t.Fatal(err)
 	}
 	// None had come as far as to commit.

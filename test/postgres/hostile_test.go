@@ -47,12 +47,12 @@ func pooled(t *testing.T, s *servers.Postgres, connections int32, options ...pos
 // execute carries statements out past the store.
 func execute(t *testing.T, s *servers.Postgres, sql string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), sql); err != nil {
+	if _, err := conn.Exec(servers.Bounded(t), sql); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -123,12 +123,12 @@ func TestMissedDeadlines(t *testing.T) {
 	store, pool := pooled(t, s, 2, postgres.Timeout(30*time.Millisecond))
 	limiter := headgate.New(store, headgate.MustRule("r", headgate.PerHour(9)))
 	recovers(t, limiter)
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := conn.Exec(servers.Bounded(t), "BEGIN; LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
 	before := pool.Stat().NewConnsCount()

@@ -104,7 +104,7 @@ func TestPgBouncerSettings(t *testing.T) {
 	if _, err := headgate.New(store, headgate.MustRule("r", headgate.PerHour(9))).Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(t.Context(), p.URL()+"?default_query_exec_mode=exec")
+	conn, err := pgx.Connect(servers.Bounded(t), p.URL()+"?default_query_exec_mode=exec")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestPgBouncerSettings(t *testing.T) {
 		"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "enable_seqscan": "on", "synchronous_commit": "on",
 	} {
 		var is string
-		if err := conn.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&is); err != nil || is != want {
+		if err := conn.QueryRow(servers.Bounded(t), "SELECT current_setting($1)", name).Scan(&is); err != nil || is != want {
 			t.Errorf("%s is %q, %v; want %q", name, is, err, want)
 		}
 	}
@@ -139,19 +139,19 @@ func TestPgBouncerDeadlines(t *testing.T) {
 		}
 	}
 	for what, through := range map[string]string{"locked": s.URL(), "no connection": p.URL()} {
-		conn, err := pgx.Connect(t.Context(), through+"?default_query_exec_mode=exec")
+		conn, err := pgx.Connect(servers.Bounded(t), through+"?default_query_exec_mode=exec")
 		if err != nil {
 			t.Fatal(err)
 		}
-		tx, err := conn.Begin(t.Context())
+		tx, err := conn.Begin(servers.Bounded(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(t.Context(), "LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
+		if _, err := tx.Exec(servers.Bounded(t), "LOCK TABLE headgate IN ACCESS EXCLUSIVE MODE"); err != nil {
 			t.Fatal(err)
 		}
 		refused(what)
-		if err := errors.Join(tx.Rollback(t.Context()), conn.Close(t.Context())); err != nil {
+		if err := errors.Join(tx.Rollback(servers.Bounded(t)), conn.Close(servers.Bounded(t))); err != nil {
 			t.Fatal(err)
 		}
 		recovers(t, limiter)
@@ -214,25 +214,25 @@ func TestPgBouncerStrangers(t *testing.T) {
 	}
 	heard := 0
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { heard++ }
-	stranger, err := pgx.ConnectConfig(t.Context(), config)
+	stranger, err := pgx.ConnectConfig(servers.Bounded(t), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stranger.Close(context.WithoutCancel(t.Context()))
 	told := func() int {
 		heard = 0
-		tx, err := stranger.Begin(t.Context())
+		tx, err := stranger.Begin(servers.Bounded(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := speaker.Publish(t.Context(), []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if err := tx.Commit(t.Context()); err != nil {
+		if err := tx.Commit(servers.Bounded(t)); err != nil {
 			t.Fatal(err)
 		}
 		// What was sent behind the answer comes before that of the next question.
-		if _, err := stranger.Exec(t.Context(), "SELECT 1"); err != nil {
+		if _, err := stranger.Exec(servers.Bounded(t), "SELECT 1"); err != nil {
 			t.Fatal(err)
 		}
 		return heard

@@ -51,14 +51,14 @@ func TestSameTable(t *testing.T) {
 // may not read, is an error when the store is opened, and is left as it is.
 func TestOtherTable(t *testing.T) {
 	s := servers.StartPostgres(t)
-	conn, err := pgx.Connect(t.Context(), s.URL())
+	conn, err := pgx.Connect(servers.Bounded(t), s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	run := func(sql string) {
 		t.Helper()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
+		if _, err := conn.Exec(servers.Bounded(t), sql); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package proxies
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -171,7 +172,9 @@ type reply struct {
 // send sends a request with headers given as name, value pairs. It may be called
 // from any goroutine.
 func (p *peer) send(client *http.Client, method, path, body string, header ...string) (reply, error) {
-	r, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
+	ctx, cancel := context.WithTimeout(context.Background(), servers.Patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
 	if err != nil {
 		return reply{}, err
 	}

@@ -68,7 +68,7 @@ func (n *node) channel() *amqp.Channel {
 // queue declares a queue.
 func (n *node) queue(q rabbitmq.Queue) string {
 	n.t.Helper()
-	if err := (rabbitmq.Topology{Queues: []rabbitmq.Queue{q}}).Apply(n.t.Context(), n.broker()); err != nil {
+	if err := (rabbitmq.Topology{Queues: []rabbitmq.Queue{q}}).Apply(servers.Bounded(n.t), n.broker()); err != nil {
 		n.t.Fatal(err)
 	}
 	return q.Name
@@ -104,13 +104,13 @@ func (n *node) fill(queue string, count int) {
 	var all sync.WaitGroup
 	for i := range count {
 		all.Go(func() {
-			if err := p.Publish(n.t.Context(), to(queue, fmt.Sprint(i))); err != nil {
+			if err := p.Publish(servers.Bounded(n.t), to(queue, fmt.Sprint(i))); err != nil {
 				n.t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	if err := p.Close(n.t.Context()); err != nil {
+	if err := p.Close(servers.Bounded(n.t)); err != nil {
 		n.t.Error(err)
 	}
 }
@@ -173,15 +173,23 @@ func (n *node) run(config rabbitmq.Config) *running {
 			n.t.Log(r.err)
 		}
 	}()
-	n.t.Cleanup(func() { cancel(); <-r.done })
+	n.t.Cleanup(func() {
+		if err := r.end(); err != nil {
+			n.t.Log(err)
+		}
+	})
 	return r
 }
 
 // end stops a consumer and returns what Run returned.
 func (r *running) end() error {
 	r.stop()
-	<-r.done
-	return r.err
+	select {
+	case <-r.done:
+		return r.err
+	case <-time.After(within):
+		return fmt.Errorf("the consumer was told to end, and %v later its Run has not", within)
+	}
 }
 
 // seen counts what was handled, by body.

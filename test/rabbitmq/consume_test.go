@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/contrib/rabbitmq"
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/test/servers"
 )
 
 // TestConsumer has one broker for all that do not break it.
@@ -140,7 +141,7 @@ func retryTiers(t *testing.T, n *node) {
 		})
 		await(t, "the consumer is there", func() bool { return c.Stats().Prefetch > 0 })
 		p := n.publisher(rabbitmq.PublisherConfig{})
-		if err := p.Publish(t.Context(), rabbitmq.Message{Exchange: exchange, Key: "orders.new", Publishing: amqp.Publishing{
+		if err := p.Publish(servers.Bounded(t), rabbitmq.Message{Exchange: exchange, Key: "orders.new", Publishing: amqp.Publishing{
 			Body: []byte("17"), MessageId: "m17", ContentType: "text/plain", UserId: "guest", Expiration: "600000",
 			Headers: amqp.Table{"tenant": "acme", "CC": []any{"elsewhere"}},
 		}}); err != nil {

@@ -22,15 +22,15 @@ func example(t *testing.T, n *node) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	if out, err := exec.CommandContext(t.Context(), program, n.URL(), "place", "120").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(servers.Bounded(t), program, n.URL(), "place", "120").CombinedOutput(); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	p := n.publisher(rabbitmq.PublisherConfig{})
-	if err := p.Publish(t.Context(), to("orders", "")); err != nil {
+	if err := p.Publish(servers.Bounded(t), to("orders", "")); err != nil {
 		t.Fatal(err)
 	}
 
-	cmd := exec.CommandContext(t.Context(), program, n.URL(), "bill")
+	cmd := exec.CommandContext(servers.Bounded(t), program, n.URL(), "bill")
 	servers.Bind(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

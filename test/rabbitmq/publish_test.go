@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/contrib/rabbitmq"
+	"github.com/headgate/headgate/test/servers"
 )
 
 var blockedFor = flag.Duration("blocked", 5*time.Second, "how long the test keeps the broker short of memory")
@@ -69,12 +70,12 @@ func returned(t *testing.T, n *node) {
 	for i := range 200 {
 		all.Go(func() {
 			if i%2 == 0 {
-				if err := p.Publish(t.Context(), to(queue, fmt.Sprint(i))); err != nil {
+				if err := p.Publish(servers.Bounded(t), to(queue, fmt.Sprint(i))); err != nil {
 					t.Error(err)
 				}
 				return
 			}
-			err := p.Publish(t.Context(), to("nobody", fmt.Sprint(i)))
+			err := p.Publish(servers.Bounded(t), to("nobody", fmt.Sprint(i)))
 			if e, ok := errors.AsType[*rabbitmq.ReturnedError](err); !ok || e.Key != "nobody" || e.Code != amqp.NoRoute {
 				t.Errorf("error %v, want a ReturnedError", err)
 			}
@@ -83,7 +84,7 @@ func returned(t *testing.T, n *node) {
 	all.Wait()
 	m := to("nobody", "")
 	m.Optional = true
-	if err := p.Publish(t.Context(), m); err != nil {
+	if err := p.Publish(servers.Bounded(t), m); err != nil {
 		t.Error(err)
 	}
 	if s := p.Stats(); s.Returned != 100 || s.Confirmed != 101 {
@@ -100,7 +101,7 @@ func fullQueue(t *testing.T, n *node) {
 		p := n.publisher(rabbitmq.PublisherConfig{MaxOutstanding: 10})
 		confirmed := 0
 		for i := range 1000 {
-			err := p.Publish(t.Context(), to(q.Name, fmt.Sprint(i)))
+			err := p.Publish(servers.Bounded(t), to(q.Name, fmt.Sprint(i)))
 			if err == nil {
 				confirmed++
 				continue
@@ -131,7 +132,7 @@ func noSuchExchange(t *testing.T, n *node) {
 			if i%100 == 50 {
 				m.Exchange = "none"
 			}
-			err := p.Publish(t.Context(), m)
+			err := p.Publish(servers.Bounded(t), m)
 			if e, ok := errors.AsType[*rabbitmq.PublishError](err); ok != (m.Exchange != "") || ok && e.Cause.Code != amqp.NotFound || !ok && err != nil {
 				t.Errorf("message %d: %v", i, err)
 			}
@@ -169,7 +170,7 @@ func closedConnections(t *testing.T, n *node) {
 	for w := range workers {
 		all.Go(func() {
 			for i := range each {
-				if err := p.Publish(t.Context(), to(queue, fmt.Sprint(w, " ", i))); err != nil {
+				if err := p.Publish(servers.Bounded(t), to(queue, fmt.Sprint(w, " ", i))); err != nil {
 					t.Error(err)
 				}
 				done.Add(1)
@@ -202,12 +203,12 @@ func silent(t *testing.T, n *node) {
 	p := n.publisher(rabbitmq.PublisherConfig{ConfirmTimeout: 200 * time.Millisecond, Hooks: rabbitmq.PublisherHooks{
 		Error: func(err error) { left <- err },
 	}})
-	if err := p.Publish(t.Context(), to(queue, "before")); err != nil {
+	if err := p.Publish(servers.Bounded(t), to(queue, "before")); err != nil {
 		t.Fatal(err)
 	}
 	n.Pause()
 	done := make(chan error, 1)
-	go func() { done <- p.Publish(t.Context(), to(queue, "during")) }()
+	go func() { done <- p.Publish(servers.Bounded(t), to(queue, "during")) }()
 	select {
 	case err := <-left:
 		t.Log(err)
@@ -241,7 +242,7 @@ func closed(t *testing.T, n *node) {
 	var taken atomic.Int32
 	for i := range 100 {
 		all.Go(func() {
-			switch err := p.Publish(t.Context(), to(queue, fmt.Sprint(i))); {
+			switch err := p.Publish(servers.Bounded(t), to(queue, fmt.Sprint(i))); {
 			case err == nil:
 				taken.Add(1)
 			case !errors.Is(err, rabbitmq.ErrClosed):
@@ -249,14 +250,14 @@ func closed(t *testing.T, n *node) {
 			}
 		})
 	}
-	if err := p.Close(t.Context()); err != nil {
+	if err := p.Close(servers.Bounded(t)); err != nil {
 		t.Error(err)
 	}
 	all.Wait()
 	if got := depth(t, n.channel(), queue); got != int(taken.Load()) {
 		t.Errorf("%d messages are there, and %d were confirmed", got, taken.Load())
 	}
-	if err := p.Publish(t.Context(), to(queue, "")); !errors.Is(err, rabbitmq.ErrClosed) || !errors.Is(err, rabbitmq.ErrUnsent) {
+	if err := p.Publish(servers.Bounded(t), to(queue, "")); !errors.Is(err, rabbitmq.ErrClosed) || !errors.Is(err, rabbitmq.ErrUnsent) {
 		t.Errorf("error %v, want ErrUnsent and ErrClosed", err)
 	}
 }
@@ -269,13 +270,13 @@ func invalid(t *testing.T, n *node) {
 		"headers":    {Publishing: amqp.Publishing{Headers: amqp.Table{"x": struct{}{}}}},
 		"message id": {Publishing: amqp.Publishing{MessageId: strings.Repeat("x", 256)}},
 	} {
-		if err := p.Publish(t.Context(), m); !errors.Is(err, headgate.ErrInvalid) {
+		if err := p.Publish(servers.Bounded(t), m); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%s: error %v, want an InvalidError", name, err)
 		}
 	}
 	m := to("nobody", "")
 	m.Expiration = "soon"
-	if err := p.Publish(t.Context(), m); err == nil {
+	if err := p.Publish(servers.Bounded(t), m); err == nil {
 		t.Error("an expiration that is no number was taken")
 	} else if _, ok := errors.AsType[*rabbitmq.PublishError](err); !ok {
 		t.Error(err)
@@ -307,7 +308,7 @@ func memoryAlarm(t *testing.T, n *node) {
 		return err
 	}
 	for i := range 100 {
-		if err := publish(t.Context(), fmt.Sprint("before ", i)); err != nil {
+		if err := publish(servers.Bounded(t), fmt.Sprint("before ", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -382,14 +383,14 @@ func memoryAlarm(t *testing.T, n *node) {
 	case <-time.After(within):
 		t.Fatal("the publisher was not told that it is unblocked")
 	}
-	if err := publish(t.Context(), "after"); err != nil {
+	if err := publish(servers.Bounded(t), "after"); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("blocked for %v: %d calls returned by their contexts, %d of them with nothing sent, %v late at most; the heap grew by %d KiB; a message was confirmed %v after",
 		*blockedFor, expired.Load(), unsent.Load(), time.Duration(late.Load()).Round(time.Millisecond), growth>>10, time.Since(free).Round(time.Millisecond))
 	close(stop)
 	all.Wait()
-	if err := p.Close(t.Context()); err != nil {
+	if err := p.Close(servers.Bounded(t)); err != nil {
 		t.Error(err)
 	}
 	await(t, "what was confirmed is handled", func() bool {

@@ -39,8 +39,8 @@ func StartKafka(t testing.TB, settings ...string) *Kafka {
 	d := &Daemon{t: t, name: "kafka", dir: t.TempDir()}
 	controller := Port(t)
 	properties := filepath.Join(d.dir, "server.properties")
-	run := func(heap, class string, args ...string) *exec.Cmd {
-		cmd := exec.Command(java, append([]string{
+	run := func(ctx context.Context, heap, class string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, java, append([]string{
 			heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
 			"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classes + "/*", class,
 		}, args...)...)
@@ -57,14 +57,14 @@ func StartKafka(t testing.TB, settings ...string) *Kafka {
 		if !formatted {
 			id := make([]byte, 16)
 			_, _ = rand.Read(id) // never fails
-			format := run("-Xmx128m", "kafka.tools.StorageTool", "format",
+			format := run(Bounded(t), "-Xmx128m", "kafka.tools.StorageTool", "format",
 				"-t", base64.RawURLEncoding.EncodeToString(id), "-c", properties)
 			if out, err := format.CombinedOutput(); err != nil {
 				t.Fatalf("servers: formatting Kafka's storage: %v:\n%s", err, out)
 			}
 			formatted = true
 		}
-		return run("-Xmx512m", "kafka.Kafka", properties)
+		return run(context.Background(), "-Xmx512m", "kafka.Kafka", properties)
 	}
 	d.ready = d.identifyKafka
 	startDaemon(d)

@@ -20,7 +20,7 @@ type Postgres struct {
 
 	data  string              // where it keeps its files
 	owner *syscall.Credential // who runs it, if that is somebody else
-	run   func(program string, args ...string) *exec.Cmd
+	run   func(ctx context.Context, program string, args ...string) *exec.Cmd
 }
 
 // StartPostgres starts a PostgreSQL server with an empty database, and waits until it
@@ -81,8 +81,8 @@ func newPostgres(t testing.TB) *Postgres {
 	d.ready = func(ctx context.Context) error {
 		return exec.CommandContext(ctx, filepath.Join(programs, "pg_isready"), "-q", "-U", "headgate", "-d", "postgres", "-h", loopback, "-p", strconv.Itoa(d.port)).Run()
 	}
-	run := func(program string, args ...string) *exec.Cmd {
-		cmd := exec.Command(filepath.Join(programs, program), args...)
+	run := func(ctx context.Context, program string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, filepath.Join(programs, program), args...)
 		cmd.Dir, cmd.SysProcAttr = dir, attributes()
 		cmd.Env = append(os.Environ(), "LC_ALL=C", "HOME="+dir)
 		if owner != nil {
@@ -99,7 +99,7 @@ func newPostgres(t testing.TB) *Postgres {
 // do runs a program to its end.
 func (p *Postgres) do(program string, args ...string) {
 	p.t.Helper()
-	if out, err := p.run(program, args...).CombinedOutput(); err != nil {
+	if out, err := p.run(Bounded(p.t), program, args...).CombinedOutput(); err != nil {
 		p.t.Fatalf("servers: %s: %v:\n%s", program, err, out)
 	}
 }
@@ -114,7 +114,7 @@ func (p *Postgres) serve(settings []string) {
 		for _, s := range settings {
 			args = append(args, "-c", s)
 		}
-		return p.run("postgres", args...)
+		return p.run(context.Background(), "postgres", args...) // until it is killed
 	}
 	startDaemon(p.Daemon)
 }

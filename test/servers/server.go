@@ -182,13 +182,13 @@ func (s *Server) URL() string {
 
 // Do sends one command over a connection of its own and returns the reply: a
 // string, an int64, nil, or a []any of these. An error that the server answers
-// with wraps a [ReplyError]. A paused server answers nothing: only the context
-// bounds how long Do waits.
+// with wraps a [ReplyError]. A paused server answers nothing: Do waits until the
+// context ends, and for [Patience] at most.
 func (s *Server) Do(ctx context.Context, args ...string) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("servers: Do needs a command")
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	c, err := dial(ctx, s.Addr(), s.settings.password, s.settings.clientTLS())
 	if err != nil {
