@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// program is the server of the working tree, as the packages and the image hold it.
+// program is the server of the working tree, as the packages and the image hold it. Its directory
+// is removed when the tests are over.
 var program string
 
 func TestMain(m *testing.M) { os.Exit(withProgram(m)) }

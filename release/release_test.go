@@ -9,8 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // stranger is somebody who has Go and a module proxy with our modules, and no clone of the
@@ -21,26 +24,38 @@ type stranger struct {
 	dir     string
 }
 
+// market is what strangers have in common: a proxy with the release, and a module cache that
+// fills up from it. Packing the modules and unpacking what they require takes half a minute of a
+// processor and hundreds of megabytes.
+type market struct {
+	release *Release
+	env     []string
+}
+
+var openMarket = sync.OnceValues(func() (*market, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	r, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(program)
+	proxy := filepath.Join(dir, "proxy")
+	if err := r.Publish(proxy); err != nil {
+		return nil, err
+	}
+	env, err := Environment(ctx, proxy, filepath.Join(dir, "cache"))
+	return &market{r, env}, err
+})
+
 func newStranger(t *testing.T) *stranger {
 	t.Helper()
-	r, err := open(t.Context())
+	m, err := openMarket()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	proxy := filepath.Join(dir, "proxy")
-	if err := r.Publish(proxy); err != nil {
-		t.Fatal(err)
-	}
-	env, err := Environment(t.Context(), proxy, filepath.Join(dir, "cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	work := filepath.Join(dir, "work")
-	if err := os.Mkdir(work, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return &stranger{r, append(env, "GOBIN="+work), work}
+	return &stranger{m.release, append(slices.Clone(m.env), "GOBIN="+dir), dir}
 }
 
 // run is a go command, which must succeed.
