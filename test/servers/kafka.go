@@ -57,6 +57,7 @@ func StartKafka(t testing.TB, settings ...string) *Kafka {
 		if !formatted {
 			id := make([]byte, 16)
 			_, _ = rand.Read(id) // never fails
+			id[0] = 0 // as text, it begins with A: what begins with a dash is taken for an option
 			format := run(Bounded(t), "-Xmx128m", "kafka.tools.StorageTool", "format",
 				"-t", base64.RawURLEncoding.EncodeToString(id), "-c", properties)
 			if out, err := format.CombinedOutput(); err != nil {
