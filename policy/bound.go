@@ -8,29 +8,28 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// InProgress bounds how much of what a rule binds may be in progress at the same time.
-// Each of the rule's keys has permits of its own; without Per all requests share one set.
-// A request takes as many permits as its cost under the rule, and holds them until it
-// ends.
+// InProgress bounds how many units of a rule's requests may be in progress at the same time. Each
+// key of the rule has its own permits; in a rule without Per, all requests share one set of them. A
+// request takes as many permits as it costs under the rule, and holds them until it ends.
 type InProgress struct {
-	// Limit is how many permits each key has, 1 to headgate.MaxCount. With Entry it is
-	// that of all other values; zero then leaves them without a bound.
+	// Limit is how many permits each key has, 1 to headgate.MaxCount. If there is an Entry, Limit
+	// is for all values that are not among Values; zero then means that these have no bound.
 	Limit int64
-	// Entry and Values give, as a tariff does, limits by the value of an entry: 1 to
+	// Entry and Values give limits by the value of an entry, as a [Tariff] does: 1 to
 	// headgate.MaxCount each.
 	Entry  string
 	Values map[string]int64
 	// Wait is how long a request waits for its permits, up to MaxWait. Zero means that
 	// it is refused at once.
 	Wait time.Duration
-	// Queue is how many requests wait in one process for the permits of one key, 1 to
-	// MaxQueue. Zero means DefaultQueue. It goes with Wait.
+	// Queue is how many requests may wait in one process for the permits of one key, 1 to MaxQueue.
+	// Zero means DefaultQueue. It has no meaning without Wait.
 	Queue int
-	// Shared counts over all processes that share a store, instead of in each process by
-	// itself.
+	// Shared makes the bound hold for all processes that share a store, instead of for each
+	// process.
 	Shared bool
-	// TTL is after which time the store frees the permits of a process that has died,
-	// MinTTL to MaxTTL. Zero means DefaultTTL. It goes with Shared.
+	// TTL is how long after a process has died the store frees its permits, MinTTL to MaxTTL. Zero
+	// means DefaultTTL. It has no meaning without Shared.
 	TTL time.Duration
 }
 
@@ -42,13 +41,13 @@ const (
 	DefaultTTL   = 30 * time.Second
 	MinTTL       = 100 * time.Millisecond
 	MaxTTL       = time.Hour
-	// MaxShared is the largest limit, and the largest queue, over all processes: a store
-	// reads and writes all permits of a key at once.
+	// MaxShared is the largest limit, and the largest queue, of a bound that is Shared, because a
+	// store reads and writes all permits of a key at once.
 	MaxShared = 1000
 )
 
-// Waiting is how many requests may wait for each key: Queue with its default applied,
-// and zero without Wait.
+// Waiting is how many requests may wait for each key: Queue with its default applied, and zero
+// without Wait.
 func (p *InProgress) Waiting() int {
 	switch {
 	case p.Wait == 0:
@@ -67,7 +66,7 @@ func (p *InProgress) Term() time.Duration {
 	return p.TTL
 }
 
-// Most is the largest limit of all values.
+// Most is the largest of the limits, over all values of the entry.
 func (p *InProgress) Most() int64 {
 	most := p.Limit
 	for _, limit := range p.Values {
@@ -131,7 +130,7 @@ func (p *InProgress) checkPermits(field, what string, limit int64, bad func(fiel
 	}
 }
 
-// limit is how many permits a request goes by; zero if it has no bound.
+// limit is how many permits there are for the request's key; zero if there is no bound.
 func (p *InProgress) limit(d Descriptor) int64 {
 	if p.Entry != "" {
 		if value, ok := d.Get(p.Entry); ok {
@@ -143,29 +142,30 @@ func (p *InProgress) limit(d Descriptor) int64 {
 	return p.Limit
 }
 
-// Bound is for what may be in progress under a rule what a [headgate.Check] is for its
-// limits: which permits a request needs.
+// Bound says which permits a request needs under one rule. It is for InProgress what a
+// [headgate.Check] is for limits.
 type Bound struct {
 	// Rule is the rule. It is shared and must not be changed.
 	Rule *Rule
-	// Key is whose permits, Units how many of them the request takes, and Limit how many
-	// there are.
+	// Key is the key whose permits are needed, Units how many of them the request takes, and Limit
+	// how many the key has.
 	Key          string
 	Units, Limit int64
-	// Shadow only measures: the request goes on without permits if none are free.
+	// Shadow says that the bound is only measured: if no permits are free, the request goes on
+	// without them.
 	Shadow bool
-	// Old says that the key is hashed under the hash key before; see [OldHashKey].
+	// Old says that the key is hashed under the old hash key; see [OldHashKey].
 	Old bool
 }
 
-// Fixed reports whether the rule has the same limit for every request, so that a change
-// of it holds for requests that wait already.
+// Fixed reports whether the rule has the same limit for every request. A change of that limit then
+// applies to requests that wait already.
 func (b *Bound) Fixed() bool {
 	return b.Rule.InProgress.Entry == "" && b.Limit == b.Rule.InProgress.Limit
 }
 
-// Shared reports whether one of the bounds counts over all processes, so that its permit
-// can be lost.
+// Shared reports whether one of the bounds is shared by all processes. Such a permit can be lost
+// while it is held.
 func Shared(bounds []Bound) bool {
 	for i := range bounds {
 		if bounds[i].Rule.InProgress.Shared {
@@ -178,9 +178,9 @@ func Shared(bounds []Bound) bool {
 // Bounds reports whether some rule of the set bounds what is in progress.
 func (s *Set) Bounds() bool { return s.bounds }
 
-// Unenforced are the names of the rules by which a bound on what is in progress binds the
-// request: those that a caller leaves out who does not know when the request ends. They
-// are appended to dst, each once.
+// Unenforced appends to dst the names of the rules that the bounds belong to, each once. A caller
+// that does not know when the request ends cannot enforce the bounds, and tells its client these
+// names.
 func Unenforced(dst []string, bounds []Bound) []string {
 	for i := range bounds {
 		if b := &bounds[i]; !b.Old {
@@ -190,8 +190,8 @@ func Unenforced(dst []string, bounds []Bound) []string {
 	return dst
 }
 
-// Bound returns what bounds a request under the named rule and key, as [Set.Check] returns
-// its check. The error is that of Check; a rule without InProgress is one as well.
+// Bound returns the bound of the named rule for a key, as [Set.Check] returns the check. It has the
+// errors of Check, and one for a rule without InProgress.
 func (s *Set) Bound(name, key string, cost int64) (Bound, error) {
 	i, ok := s.names[name]
 	if !ok {
@@ -221,7 +221,7 @@ func (s *Set) Bound(name, key string, cost int64) (Bound, error) {
 	return Bound{}, r.invalid("key", "the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
 }
 
-// permits is how many permits the request goes by under the rule; zero for no bound.
+// permits is how many permits the rule has for the request's key; zero if it has no bound.
 func (s *Set) permits(r *compiled, d Descriptor) int64 {
 	if r.more != nil {
 		if i, found := r.more.overrides.find(d, s.now); found && r.more.permits[i] != 0 {
@@ -231,9 +231,9 @@ func (s *Set) permits(r *compiled, d Descriptor) int64 {
 	return r.inProgress.limit(d)
 }
 
-// bound returns what bounds a request that the conditions of the i-th rule hold for, if
-// anything does. The error is that of an entry which cannot be measured, and the request
-// then has the highest cost.
+// bound returns the bound under the i-th rule, whose conditions hold for the request, if there is
+// one. If the cost is measured by an entry that is no whole number, the error says so, and the
+// request has the highest cost.
 func (s *Set) bound(i int32, d Descriptor, cost int64) (b Bound, binds bool, err error) {
 	r := &s.compiled[i]
 	limit := s.permits(r, d)
@@ -253,9 +253,9 @@ func (s *Set) bound(i int32, d Descriptor, cost int64) (b Bound, binds bool, err
 	return b, true, err
 }
 
-// appendBounds appends what bounds a request that the conditions of the i-th rule hold
-// for. While the hash key is being changed, permits that are shared are taken under both
-// keys, as other processes may know one of them only.
+// appendBounds appends the bound under the i-th rule, whose conditions hold for the request. While
+// the hash key is being changed, shared permits are taken under both keys, because some processes
+// may know only one of them.
 func (s *Set) appendBounds(dst []Bound, i int32, d Descriptor, cost int64) ([]Bound, error) {
 	b, binds, err := s.bound(i, d, cost)
 	if !binds {

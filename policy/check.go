@@ -4,9 +4,9 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// AppendCheck appends to dst the check that [Set.Check] returns and, while the hash
-// key is being changed, the one under the old key: see [OldHashKey]. The error
-// is that of Check, and the slice is then dst as it came.
+// AppendCheck appends to dst the check that [Set.Check] returns. While the hash key is being
+// changed, it also appends the check under the old key; see [OldHashKey]. The errors are those of
+// Check; dst is then returned as it was given.
 func (s *Set) AppendCheck(dst []headgate.Check, name, key string, cost int64) ([]headgate.Check, error) {
 	c, err := s.Check(name, key, cost)
 	if err != nil {
@@ -26,17 +26,18 @@ func (s *Set) AppendCheck(dst []headgate.Check, name, key string, cost int64) ([
 	return dst, nil
 }
 
-// Check returns the check for the named rule, whatever it matches. The key has
-// what Decide would read from the descriptor, and is treated alike: for a rule
-// that counts by one entry, the entry's value; by several, their values joined
-// by "|", with "|" and "\" in them escaped by "\"; for a rule with one counter
-// for all, "". For a direct rule the key is used as it is.
+// Check returns the check for the named rule and key, without looking at the rule's conditions. The
+// key has the values that Decide would read from a descriptor. For a rule that counts by one entry,
+// it is the entry's value. For a rule that counts by several, it is their values joined by "|",
+// with "|" and "\" in them escaped by "\". For a rule with one counter for all, it is "". Check
+// then hashes the values, or cuts them to a network, as Decide does. For a direct rule the key is
+// used as it is.
 //
-// Tariff, overrides and costs know of the request what is in the key, and what
-// the table of subjects has for that. Allow and deny lists are not asked.
+// Tariff, overrides and costs know only those entries of the request that are in the key, and those
+// that the table of subjects has for them. Allow and deny lists are not searched.
 //
-// The error is an [*UnknownRuleError], or a [*headgate.InvalidError] if the key
-// or the cost cannot be the rule's.
+// The error is an [*UnknownRuleError], or a [*headgate.InvalidError] if the rule cannot have that
+// key or cost.
 func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	i, ok := s.names[name]
 	if !ok {
@@ -77,8 +78,8 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	return invalid("key", "the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
 }
 
-// keyDescriptor takes a key apart into what it says of the request, and adds
-// what is known of the client.
+// keyDescriptor takes a key apart into the entries of the request that it holds, and adds those
+// that the table of subjects has for the client.
 func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
 	r := &s.compiled[i]
 	switch {
@@ -109,7 +110,7 @@ func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
 	return s.known(d), nil
 }
 
-// known returns the descriptor with what the table has of its client.
+// known returns the descriptor together with the entries that the table has for its client.
 func (s *Set) known(d Descriptor) Descriptor {
 	if s.subjects == nil {
 		return d

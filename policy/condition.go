@@ -6,30 +6,27 @@ import (
 	"strings"
 )
 
-// MaxValues is how many values, of all kinds together, one [Condition] may have.
+// MaxValues is how many values one [Condition] may have, of all kinds together.
 const MaxValues = 10_000
 
-// Condition is a demand on one entry of the descriptor. It holds if the entry is
-// present and, where values of any kind are given, its value meets one of them.
-// Not turns the whole around: the condition then holds if the entry is absent,
-// or has another value.
+// Condition is a condition on one entry of the descriptor. Without values, it holds if the entry is
+// present. With values, it holds if the entry's value meets one of them, of whichever kind. Not
+// inverts the condition: it then holds if the entry is absent or, with values, has another value.
 type Condition struct {
 	// Entry is the entry's name. Required.
 	Entry string
-	// Equals are whole values; none of them is empty. Those of the entry "ip"
-	// are addresses, and the same in any spelling.
+	// Equals are whole values, none of which is empty. For the entry "ip" they are addresses, in
+	// any spelling.
 	Equals []string
-	// Prefixes are beginnings of values; none of them is empty. Those of the entry
-	// "ip" begin the one spelling of an address, without zeros that can be left out,
-	// and may have capital letters.
+	// Prefixes are beginnings of values, none of which is empty. For the entry "ip" they must be
+	// beginnings of an address in its shortest spelling; capital letters are allowed.
 	Prefixes []string
-	// Networks hold the addresses in them. They have no bits set beyond their
-	// length.
+	// Networks are met by the addresses in them. No bits may be set beyond their length.
 	Networks []netip.Prefix
-	// Hashes are values of a secret entry that are not to be read here: what
-	// [Set.Hash] makes of them.
+	// Hashes stand for values of a secret entry that should not be readable here: each is what
+	// [Set.Hash] returns for a value.
 	Hashes []string
-	// Not turns the condition around.
+	// Not inverts the condition.
 	Not bool
 }
 
@@ -48,8 +45,7 @@ func Network(entry string, networks ...netip.Prefix) Condition {
 	return Condition{Entry: entry, Networks: networks}
 }
 
-// Hashed holds if the secret entry's value is one that the hashes were made of,
-// by [Set.Hash].
+// Hashed holds if one of the hashes is what [Set.Hash] returns for the value of the secret entry.
 func Hashed(entry string, hashes ...string) Condition {
 	return Condition{Entry: entry, Hashes: hashes}
 }
@@ -60,7 +56,7 @@ func Present(entry string) Condition { return Condition{Entry: entry} }
 // Absent holds if the entry is not there.
 func Absent(entry string) Condition { return Condition{Entry: entry, Not: true} }
 
-// Not holds if the condition does not. An absent entry differs from every value.
+// Not holds if the condition does not. If it names values, it holds for an absent entry, too.
 func Not(c Condition) Condition {
 	c.Not = !c.Not
 	return c

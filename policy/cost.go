@@ -11,25 +11,24 @@ import (
 // MaxCosts is how many values one [Costs] may have.
 const MaxCosts = 10_000
 
-// Costs says what a request costs by one entry of its descriptor: by a table
-// (Values) or by measure (Per). Like a rule's Cost it is what the cost of the
-// request itself is multiplied by.
+// Costs says what a request costs, depending on one entry of its descriptor: by a table (Values) or
+// by a measured number (Per). The result is multiplied by the cost of the request itself, like a
+// rule's Cost.
 type Costs struct {
 	// Entry is the entry's name, such as "route" or "bytes". Required.
 	Entry string
-	// Values has the cost of each value, 0 to headgate.MaxCount. A rule does not
-	// bind what costs it nothing.
+	// Values has the cost for each value, 0 to headgate.MaxCount. A rule does not bind a request
+	// whose cost is 0.
 	Values map[string]int64
-	// Other is the cost of every other value and of requests without the entry,
-	// 0 to headgate.MaxCount. It goes with Values.
+	// Other is the cost for every other value, and for requests without the entry, 0 to
+	// headgate.MaxCount. It has no meaning without Values.
 	Other int64
-	// Per says, instead of Values, that the entry holds a whole number, and that
-	// every so many of it, or a part of that, cost one unit: 1 to
-	// headgate.MaxCount. Requests without the entry and those with zero cost
-	// one unit.
+	// Per is for entries that hold a whole number, and replaces Values: the cost is that number
+	// divided by Per, rounded up. Per is 1 to headgate.MaxCount. A request without the entry, or
+	// with 0, costs 1.
 	Per int64
-	// Max is the most that a request costs, whatever its entry says, 1 to
-	// headgate.MaxCount; zero means headgate.MaxCount. It goes with Per.
+	// Max is the most that a request costs, whatever its entry says, 1 to headgate.MaxCount. Zero
+	// means headgate.MaxCount. It has no meaning without Per.
 	Max int64
 }
 
@@ -73,8 +72,8 @@ func (c *Costs) check(bad func(field, format string, args ...any)) {
 	}
 }
 
-// of is the cost of the request. If something is wrong with its entry, that is said
-// besides, and the cost is the highest.
+// of is the cost of the request. If the entry is not a whole number, the text says so, and the cost
+// is the highest.
 func (c *Costs) of(d Descriptor) (int64, string) {
 	value, ok := d.Get(c.Entry)
 	if c.Per == 0 {

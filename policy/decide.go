@@ -6,34 +6,34 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Outcome is what a policy says of a request, before any counter is looked at.
+// Outcome is what a policy says about a request, before any counter is read.
 type Outcome struct {
-	// Checks is the slice that was handed in, with a check appended for each
-	// rule that binds the request: none if a list has answered.
+	// Checks is the slice that was passed in, with a check appended for each rule that binds the
+	// request. If a list has answered the request, there are none.
 	Checks []headgate.Check
-	// Bounds are the bounds on what is in progress that bind the request: those of
-	// each rule with InProgress. Whoever does not know when the request ends cannot
-	// keep them, and says so.
+	// Bounds are the bounds on what is in progress, one for each rule with InProgress that binds
+	// the request. A caller that does not know when the request ends cannot enforce them, and tells
+	// its client so; see [Unenforced].
 	Bounds []Bound
 	// Denied is the entry of the deny list that denies the request, or nil. The
 	// store need not be asked.
 	Denied *ListEntry
-	// Allowed is the entry of the allow list that lets the request pass
-	// whatever the rules say, or nil.
+	// Allowed is the entry of the allow list that admits the request, whatever the rules say, or
+	// nil.
 	Allowed *ListEntry
 }
 
-// Decide says what binds the request: an entry of the deny list, else one of the
-// allow list, else all rules that match and that no other of them replaces, whose
-// checks it appends to dst in the order of the rules. Cost is the request's own, 1 to headgate.MaxCount; zero
-// means one. What it comes to under a rule is headgate.MaxCount at most, which no smaller limit can hold.
+// Decide finds what binds the request. An entry of the deny list answers first, then one of the
+// allow list. Otherwise all rules bind that match and that no other of them replaces; their checks
+// are appended to dst, in the order of the rules. Cost is the request's own cost, 1 to
+// headgate.MaxCount; zero means one. A check's cost is at most headgate.MaxCount.
 //
-// The error is a [*headgate.InvalidError], and the checks are then dst as it
-// came: the cost is out of bounds, an entry that a cost is measured by is no
-// whole number, or more than headgate.MaxChecks rules bind.
+// The error is a [*headgate.InvalidError] if the cost is out of bounds, if a cost is measured by an
+// entry that is not a whole number, or if more than headgate.MaxChecks rules bind. The checks are
+// then dst as it was given.
 //
-// Decide allocates for keys only: joined ones, hashed ones, and addresses that
-// are cut or spelled otherwise.
+// Decide allocates only for keys that are joined from several values, hashed, or made from an
+// address that has to be cut or spelled differently.
 func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
 	out, err := s.bind(d, cost, dst, true)
 	if err == nil {
@@ -42,18 +42,18 @@ func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, e
 	return out, err
 }
 
-// Bind is Decide for one of several descriptors of a request: rules that others
-// replace are still among the checks. Once those of all descriptors are known,
-// [Set.Replaced] says which of them do not count.
+// Bind is Decide for one of several descriptors of a request. Rules that others replace are still
+// among the checks. Once the checks for all descriptors are known, [Set.Replaced] says which of
+// them do not count.
 //
-// Where a cost is measured by an entry that is no whole number, the request has the
-// highest cost, and there is no error: whoever asks by several descriptors is a proxy,
-// which lets requests pass that cannot be decided.
+// If a cost is measured by an entry that is not a whole number, the request has the highest cost,
+// and there is no error. A caller with several descriptors is a proxy, and proxies may admit
+// requests for which they get an error.
 func (s *Set) Bind(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
 	return s.bind(d, cost, dst, false)
 }
 
-// bind is Bind; strict says that an entry which cannot be measured is an error.
+// bind is Bind. With strict, an entry that cannot be measured is an error.
 func (s *Set) bind(d Descriptor, cost int64, dst []headgate.Check, strict bool) (Outcome, error) {
 	if s.subjects != nil {
 		if known := s.subjects.find(d); len(known) > 0 {
@@ -110,9 +110,9 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool
 	return out, nil
 }
 
-// check returns the check by which a rule whose conditions hold binds the
-// request, if it does. The error is that of an entry which cannot be measured, and
-// the check then has the highest cost.
+// check returns the check by which a rule binds the request, if it does. The conditions of the rule
+// are known to hold. The error says that an entry cannot be measured; the check then has the
+// highest cost.
 func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, binds bool, err error) {
 	limits := r.limits
 	if r.more != nil {
@@ -138,8 +138,8 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 	return c, true, err
 }
 
-// oldCheck returns, while the hash key is being changed, the check of the same rule
-// under the key that nodes count by which have not changed yet.
+// oldCheck returns the check of the same rule under the old hash key, while the hash key is being
+// changed. Nodes that do not know the new key yet count under the old one.
 func (s *Set) oldCheck(r *compiled, d Descriptor, c *headgate.Check) (old headgate.Check, ok bool) {
 	if !r.secret || s.old == nil {
 		return old, false
@@ -154,7 +154,8 @@ func (s *Set) oldCheck(r *compiled, d Descriptor, c *headgate.Check) (old headga
 	return old, true
 }
 
-// limits returns what binds the request after tariff and overrides, or nil.
+// limits returns the limits for the request, by overrides and tariff, or nil if the rule has none
+// for it.
 func (s *Set) limits(r *compiled, d Descriptor) *headgate.Rule {
 	if i, found := r.more.overrides.find(d, s.now); found && r.more.limits[i] != nil {
 		return r.more.limits[i]
@@ -165,8 +166,8 @@ func (s *Set) limits(r *compiled, d Descriptor) *headgate.Rule {
 	return r.limits
 }
 
-// costs is what the request's own cost is multiplied by under the rule: the highest
-// cost, with an error, if an entry cannot be measured.
+// costs is the factor by which the rule multiplies the request's own cost. If an entry cannot be
+// measured, it returns the highest cost and an error.
 func (r *compiled) costs(d Descriptor) (int64, error) {
 	if r.more == nil || r.more.costs == nil {
 		return r.factor, nil
@@ -186,11 +187,10 @@ func costError(subject string, cost int64) error {
 	return headgate.Invalid(subject, "cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 }
 
-// Match is [Set.Decide] for callers that want checks only and keep no bounds on what is
-// in progress: it returns dst with a check for
-// each rule that binds the request, and none if the allow list lets the request pass. If the
-// deny list denies the request, the error is a [*headgate.DeniedError] with the entry's name
-// in its Reason; no time to wait helps.
+// Match is [Set.Decide] for callers that want only checks. It returns dst with a check appended for
+// each rule that binds the request, and with none if the allow list admits the request. If the deny
+// list denies the request, the error is a [*headgate.DeniedError] with the entry's name in its
+// Reason; waiting does not help then.
 func (s *Set) Match(d Descriptor, cost int64, dst []headgate.Check) ([]headgate.Check, error) {
 	out, err := s.Decide(d, cost, dst)
 	if err == nil && out.Denied != nil {

@@ -14,17 +14,17 @@ const (
 	MaxEntries = 32
 	// MaxName is the longest name of an entry, in bytes.
 	MaxName = 64
-	// MaxValue is the longest value of an entry, in bytes: that of an HTTP
-	// header in most servers, since tokens are values too.
+	// MaxValue is the longest value of an entry, in bytes. Most servers accept HTTP headers of that
+	// length, and a value may be a token from a header.
 	MaxValue = 8192
 )
 
 // Entry is one fact about a request.
 type Entry struct{ Name, Value string }
 
-// Descriptor holds the facts about a request. Names are unique; of two entries
-// with one name the first counts. It is a small slice rather than a map, so that
-// it can be built and read for each request without allocating.
+// Descriptor holds the facts about a request. Names are unique; if two entries have the same name,
+// the first counts. It is a small slice and not a map, so that it can be built and read for each
+// request without allocating.
 type Descriptor []Entry
 
 // Get returns the entry's value. An entry with an empty value is absent.
@@ -37,9 +37,9 @@ func (d Descriptor) Get(name string) (value string, ok bool) {
 	return "", false
 }
 
-// FromMap returns the descriptor with the map's entries in the order of their
-// names. It returns a [*headgate.InvalidError] with every mistake if there are
-// more than MaxEntries, or if a name or value is out of bounds.
+// FromMap returns a descriptor with the map's entries, sorted by name. If there are more than
+// MaxEntries, or if names or values are out of bounds, it returns a [*headgate.InvalidError] with
+// every mistake.
 func FromMap(m map[string]string) (Descriptor, error) {
 	if len(m) > MaxEntries {
 		return nil, headgate.Invalid("descriptor", "", "it has %d entries, must have at most %d", len(m), MaxEntries)
@@ -80,8 +80,7 @@ func checkEntryName(name string) string {
 	return ""
 }
 
-// Quote quotes a text that came from outside, for a message. It cuts the text after MaxName
-// bytes.
+// Quote quotes a text from outside for use in a message. It cuts the text after MaxName bytes.
 func Quote(s string) string {
 	if len(s) > MaxName {
 		return fmt.Sprintf("%q...", s[:MaxName])

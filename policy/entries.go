@@ -12,13 +12,13 @@ import (
 // MaxDeclared is how many entries [Entries] may name.
 const MaxDeclared = 1000
 
-// doorEntries are the entries that some door fills in by itself, and those that identify callers
-// by convention. Which door fills in which of them stands in docs/rules.md.
+// doorEntries are the entries that some door fills in by itself, and those that by convention
+// identify callers. docs/rules.md says which door fills in which of them.
 var doorEntries = []string{"api_key", "authorization", "domain", "host", "ip", "method", "path", "route", "service", "token", "user"}
 
-// Entries names the entries that requests bring besides those which the doors fill in. With
-// it, a rule or a list that looks at any other entry is a mistake. Without it, any name will do,
-// because callers may send entries of any name: a misspelt one then holds for no request.
+// Entries names the entries that requests have in addition to those that the doors fill in. With
+// it, a rule or a list that uses any other entry is a mistake. Without it, every name is allowed,
+// because callers may send entries of any name; a condition on a misspelled name then never holds.
 func Entries(entries ...string) Option {
 	return func(o *options) { o.declared = append(o.declared, entries...) }
 }
@@ -27,9 +27,9 @@ func Entries(entries ...string) Option {
 // not be changed.
 func (s *Set) Declared() []string { return s.options.declared }
 
-// KnownEntries returns the names that an entry of a request is known to have, in their order: those
-// that doors fill in, those declared with [Entries], further secret ones, and those that the
-// table of subjects adds.
+// KnownEntries returns the names of all entries that a request is known to have, sorted: those that
+// doors fill in, those declared with [Entries], the secret ones, and those that the table of
+// subjects adds.
 func (s *Set) KnownEntries() []string { return s.options.knownEntries() }
 
 func (o *options) knownEntries() []string {
@@ -38,22 +38,22 @@ func (o *options) knownEntries() []string {
 	return slices.Compact(all)
 }
 
-// Mention is one place in a set that looks at an entry.
+// Mention is one place in a set that uses an entry.
 type Mention struct {
 	// Entry is the entry's name.
 	Entry string
-	// Rule is the rule that looks at it, or nil if it is a list or the table of subjects.
+	// Rule is the rule that uses it, or nil if a list or the table of subjects does.
 	Rule *Rule
-	// Field is where in the rule or in the options that is, in the words of [Mistake.Field].
+	// Field is the place in the rule or in the options, in the words of [Mistake.Field].
 	Field string
-	// Pos is where that was written.
+	// Pos is where the use was written.
 	Pos Position
 
 	index int // of the rule; -1 without one
 }
 
-// Mentions returns all places that look at an entry: of the rules, the deny list, the allow list
-// and the table of subjects, in this order.
+// Mentions returns all places that use an entry: in the rules, the deny list, the allow list and
+// the table of subjects, in this order.
 func (s *Set) Mentions() iter.Seq[Mention] { return mentions(s.rules, &s.options) }
 
 func mentions(rules []Rule, o *options) iter.Seq[Mention] {
@@ -111,15 +111,15 @@ func (r *Rule) eachEntry(f func(field, entry string)) {
 	}
 }
 
-// undeclared returns the mentions of entries that no request has, if the options say which there
-// are.
+// undeclared returns a mistake for each use of an entry that no request has, if the options say
+// which entries there are.
 func (o *options) undeclared(rules []Rule) (mistakes []Mistake) {
 	if len(o.declared) == 0 {
 		return nil
 	}
 	known := o.knownEntries()
 	for m := range mentions(rules, o) {
-		// What is no name was told already.
+		// An invalid name is a mistake that has been reported already.
 		if _, ok := slices.BinarySearch(known, m.Entry); ok || checkEntryName(m.Entry) != "" {
 			continue
 		}
@@ -137,8 +137,8 @@ func (o *options) undeclared(rules []Rule) (mistakes []Mistake) {
 	return mistakes
 }
 
-// Entries are the names of all entries of a request that the set may look at, in
-// their order: whoever makes descriptors need not find others.
+// Entries are the names of all entries that the set may look at, sorted. A caller that makes
+// descriptors needs no others.
 func (s *Set) Entries() []string {
 	names := make(map[string]bool)
 	for m := range s.Mentions() {

@@ -8,20 +8,20 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// ErrUnknownRule is what an [*UnknownRuleError] is, for errors.Is.
+// ErrUnknownRule is what errors.Is finds in an [*UnknownRuleError].
 var ErrUnknownRule = errors.New("headgate: unknown rule")
 
 // UnknownRuleError says that a set has no rule of that name.
 type UnknownRuleError struct {
 	// Name is the name that was asked for.
 	Name string
-	// Known are names that the set has: the first few.
+	// Known are the names of the first few rules of the set.
 	Known []string
-	// More is how many others it has.
+	// More is how many other rules the set has.
 	More int
 }
 
-// Error names the rule that is missing and some that are not.
+// Error names the unknown rule, and the Known ones.
 func (e *UnknownRuleError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "headgate: there is no rule %s", Quote(e.Name))
@@ -45,8 +45,7 @@ func (e *UnknownRuleError) Error() string {
 // Is makes errors.Is(err, ErrUnknownRule) true.
 func (e *UnknownRuleError) Is(target error) bool { return target == ErrUnknownRule }
 
-// Position is a place in a file. The zero Position is that of a rule written in
-// Go.
+// Position is a place in a file. A rule that was written in Go has the zero Position.
 type Position struct {
 	File string `json:"file"`
 	// Line and Column count from 1; a column is a character.
@@ -62,12 +61,11 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Mistake is one thing that is wrong with the rules given to [New].
+// Mistake is one mistake in the rules or the options given to [New].
 type Mistake struct {
-	// Index is the rule's place in the list, from 0; -1 if the mistake lies in
-	// the list or in the options.
+	// Index is the rule's place in the list, from 0. It is -1 if the mistake is not in a rule.
 	Index int
-	// Rule is the rule's name, as far as it has one.
+	// Rule is the rule's name, if it has one.
 	Rule string
 	// Field is where in the rule the mistake lies: "name", "match", "per",
 	// "limits", "tariff", "overrides", "cost", "soft", "mode", "enforce" or
@@ -77,7 +75,7 @@ type Mistake struct {
 	Field string
 	// Pos is the position of the rule, or of the entry of a list or table.
 	Pos Position
-	// Text says what is wrong, with the numbers and what to do.
+	// Text says what is wrong, with the numbers, and what to do about it.
 	Text string
 }
 

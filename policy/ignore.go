@@ -13,7 +13,8 @@ type Ignore struct {
 	Reason string `json:"reason"`
 }
 
-// check returns what is wrong, or "". Whether there is such a warning is for lint to say.
+// check returns what is wrong with the Ignore, or "". It does not know whether lint has such a
+// code.
 func (i Ignore) check() string {
 	switch {
 	case i.Code == "":

@@ -2,17 +2,18 @@ package policy
 
 import "github.com/headgate/headgate"
 
-// Binding is what one rule has to do with a request: the checks by which the rule binds
-// it or, if there are none, the first reason for that.
+// Binding says whether one rule binds a request. If it does, Checks or Bounds are set. If not, one
+// of the later fields has the first reason.
 type Binding struct {
 	// Rule is the rule. It is shared and must not be changed.
 	Rule *Rule
-	// Checks are those by which the rule binds the request: one, or two while the hash
-	// key is being changed, the second being under the old key.
+	// Checks are the checks by which the rule binds the request: one, or two while the hash key is
+	// being changed, the second under the old key.
 	Checks []headgate.Check
-	// Bounds are what the rule lets be in progress; likewise.
+	// Bounds are the bounds on what is in progress, one or two in the same way.
 	Bounds []Bound
-	// Override is the number, from 1, of the override whose limits apply; zero for none.
+	// Override is the number of the override whose limits apply, from 1. It is zero if none
+	// applies.
 	Override int
 	// Tier is the tier whose limits apply, as [Set.Tier] returns it; empty if the rule
 	// has no tariff, or an override applies.
@@ -20,22 +21,22 @@ type Binding struct {
 
 	// Unmet is the first condition of the rule that does not hold.
 	Unmet *Condition
-	// Lacks is the first entry that the rule counts by and the request lacks.
+	// Lacks is the first entry that the rule counts by and that the request does not have.
 	Lacks string
 	// NoTier says that the rule has no limits for the request's tier.
 	NoTier bool
 	// Free says that the request costs nothing under the rule.
 	Free bool
-	// Err is why the cost under the rule cannot be told.
+	// Err says why the cost under the rule is not known.
 	Err error
 	// ReplacedBy is the name of the rule that binds the request and replaces this one.
 	ReplacedBy string
 }
 
-// Inspect says what each rule has to do with the request, in the order of the rules. It
-// agrees with [Set.Decide] about every request that no list answers and that can be
-// decided. It looks at all rules, without the index that Decide has, and is not for the
-// path of requests.
+// Inspect says for each rule, in the order of the rules, whether it binds the request, and if not,
+// why. It agrees with [Set.Decide] for every request that no list answers and that can be decided.
+// It looks at all rules, without the index that Decide uses, so it is too slow to be called for
+// each request.
 func (s *Set) Inspect(d Descriptor, cost int64) []Binding {
 	d = s.known(d)
 	all := make([]Binding, len(s.rules))
@@ -121,9 +122,9 @@ func (s *Set) inspect(i int32, d Descriptor, cost int64) Binding {
 	return b
 }
 
-// Known returns what the table of subjects says of the client that sent the request. It
-// is shared and must not be changed. These entries replace those of the request that
-// have the same names.
+// Known returns the entries that the table of subjects has for the client that sent the request.
+// They are shared and must not be changed. They replace entries of the request that have the same
+// names.
 func (s *Set) Known(d Descriptor) Descriptor {
 	if s.subjects == nil {
 		return nil

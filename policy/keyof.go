@@ -7,17 +7,17 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Limits returns the limits by which the named rule counts what has these entries, after
-// overrides and tariff, and the number of the override, from 1, or zero. It does not look at the
-// conditions of the rule. There are none if the tariff has none for the tier, if the rule
-// bounds only what is in progress, or if it is not of the set.
+// Limits returns the limits that the named rule has for a descriptor, after overrides and tariff,
+// and the number of the override, from 1, or zero. It does not look at the conditions of the rule.
+// The limits are nil if the tariff has none for the tier, if the rule only bounds what is in
+// progress, or if the set has no such rule.
 //
-// Unlike a request, the descriptor may hold only a part of the entries. What the table of
-// subjects has for clients that it does not know holds only for entries that are missing.
+// The descriptor may have only some of the entries that a request has. The row of the table of
+// subjects for unknown clients then adds only entries that are missing.
 //
-// Hashed are secret entries of which only the hash is known: what [Set.Hash] has made of the
-// value, with the hash key in use. Overrides find them by hash and by value. The table of
-// subjects finds them by hash only, and neither finds hashes made with a former hash key.
+// Hashed are secret entries whose hash is known and whose value is not: each has what [Set.Hash]
+// returned, under the hash key in use. Overrides find them by hash and by value. The table of
+// subjects finds them by hash only. Neither finds hashes that were made with a former hash key.
 func (s *Set) Limits(rule string, d Descriptor, hashed ...Entry) (limits *headgate.Rule, override int) {
 	i, ok := s.names[rule]
 	if !ok {
@@ -73,10 +73,10 @@ func (s *Set) holds(c *Condition, d Descriptor, hashed []Entry) bool {
 	return one.holds(d)
 }
 
-// KeyMatch returns conditions that hold for what the named rule counts under the key, and for
-// nothing else that it counts: of each entry of its per, the value, the network or the hash. It
-// reports false if the key does not say: the rule has one counter for all or takes any key, the
-// key is of another rule, or it was too long for a store and is a hash as a whole.
+// KeyMatch returns conditions that hold for exactly those requests that the named rule counts under
+// the key: for each entry of its Per the value, the network or the hash. It reports false if the
+// key does not tell: the rule has one counter for all, or takes any key; the key is not one of the
+// rule; or the key was too long for a store and was replaced by a hash.
 func (s *Set) KeyMatch(rule, key string) ([]Condition, bool) {
 	i, ok := s.names[rule]
 	if !ok || key == "" || key[0] == shortened {

@@ -9,18 +9,19 @@ import (
 // MaxListed is how many entries an allow list or a deny list may have.
 const MaxListed = 10_000
 
-// ListEntry is one entry of an allow list or a deny list: requests that are
-// answered before any rule is looked at.
+// ListEntry is one entry of an allow list or a deny list. It answers the requests that it matches
+// before any rule is looked at.
 type ListEntry struct {
-	// Name says in answers, logs and metrics which entry it was: that of a rule
-	// in form, and unique among both lists. Required.
+	// Name identifies the entry in answers, logs and metrics. It has the form of a rule's name and
+	// is unique among both lists. Required.
 	Name string
 	// Match has the conditions that must all hold: at least one.
 	Match []Condition
 	// Until is when the entry ends. The zero time is never.
 	Until time.Time
-	// Replaces names rules, and entries of the deny list, that do not bind a request
-	// of which this entry answers one of several descriptors: see [Set.Replaced].
+	// Replaces matters for requests with several descriptors. If this entry answers one of the
+	// descriptors, the rules and the entries of the deny list that it names do not bind the others;
+	// see [Set.Replaced].
 	Replaces []string
 	// Pos is where the entry was written, for messages.
 	Pos Position

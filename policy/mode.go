@@ -12,11 +12,11 @@ type Mode uint8
 const (
 	// ModeEnforce lets the rule deny.
 	ModeEnforce Mode = iota
-	// ModeShadow has the rule count what it would have admitted and never deny.
+	// ModeShadow makes the rule count exactly as if it were enforced, and never deny.
 	ModeShadow
-	// ModeQuota is ModeShadow, but that callers are told when the rule would have
-	// denied, so that they can act on it: Envoy as it is by envoyproxy/ratelimit. Envoy is
-	// told no if all descriptors of a request that have a quota are beyond it.
+	// ModeQuota is ModeShadow, except that callers are told when the rule would have denied. Envoy
+	// is told as envoyproxy/ratelimit tells it, and gets a denial if all descriptors of a request
+	// that have a quota exceed it.
 	ModeQuota
 
 	modes // the number of modes
@@ -32,8 +32,8 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// Enforced is the rule's Enforce with its default and its Mode applied: for how
-// many of 100 keys it may deny.
+// Enforced is the percentage of keys for which the rule may deny: Enforce with its default and Mode
+// applied.
 func (r *Rule) Enforced() int {
 	switch {
 	case r.Mode == ModeShadow, r.Mode == ModeQuota:
@@ -44,9 +44,9 @@ func (r *Rule) Enforced() int {
 	return r.Enforce
 }
 
-// enforced reports whether a rule that is enforced for so many percent of its
-// keys is enforced for this one. The choice is the same on every node and after
-// every restart, and whoever is chosen stays chosen when the percentage grows.
+// enforced reports whether a rule that is enforced for a percentage of its keys is enforced for
+// this key. The choice is the same on every node and after every restart. A key that is chosen
+// stays chosen when the percentage grows.
 func enforced(rule, key string, percent int) bool {
 	if percent >= 100 {
 		return true
@@ -65,8 +65,7 @@ func enforced(rule, key string, percent int) bool {
 	return (h>>32)*100>>32 < uint64(percent)
 }
 
-// softReached reports whether the decision leaves so much used that the rule
-// warns.
+// softReached reports whether so much of the limit is used that the rule warns.
 func (r *Rule) softReached(d *headgate.Decision) bool {
 	if r.Soft == 0 || d.Limit == nil {
 		return false
@@ -75,8 +74,8 @@ func (r *Rule) softReached(d *headgate.Decision) bool {
 	return (capacity-d.Remaining)*100 >= capacity*int64(r.Soft)
 }
 
-// Warns reports whether some rule of the set has Soft, so that it is worth asking
-// for each decision.
+// Warns reports whether some rule of the set has Soft. If not, there is no need to call Soft for
+// each decision.
 func (s *Set) Warns() bool { return s.warns }
 
 // Soft reports whether the limit of the decision has reached the percentage at

@@ -23,44 +23,42 @@ type options struct {
 // Option changes how [New] makes a set.
 type Option func(*options)
 
-// HashKey sets the key, MinHashKey to MaxHashKey bytes, under which secret
-// values are hashed (HMAC-SHA256). All nodes that share counters must have the
-// same key; with another key every counter of a secret starts afresh.
+// HashKey sets the key with which secret values are hashed (HMAC-SHA256), of MinHashKey to
+// MaxHashKey bytes. All nodes that share counters must have the same key. With another key, every
+// counter of a secret starts afresh.
 func HashKey(key []byte) Option {
 	return func(o *options) { o.hashKey = slices.Clone(key) }
 }
 
-// OldHashKey sets the key that secret values were hashed under before the one of
-// [HashKey]; an empty one says that they were hashed without a key. It is for
-// the time in which the key is changed on one node after the other:
+// OldHashKey sets the key with which secret values were hashed before the one of [HashKey]. An
+// empty key says that they were hashed without a key. Set it while the key is being changed on one
+// node after the other:
 //
-//   - Hashes in conditions and in the table of subjects may be of either key.
-//   - A rule that counts by a secret binds a request twice, under the new key and
-//     the old one, so that a client has one allowance, however many nodes have
-//     changed.
+//   - Hashes in conditions and in the table of subjects may be made with either key.
+//   - A rule that counts by a secret binds a request twice, under the new key and under the old
+//     one. So a client has one allowance, however many nodes have changed.
 //
-// Take it away again when every node has the new key and the longest period of the
-// limits has passed.
+// Remove it when every node has the new key and the longest period of the limits has passed.
 func OldHashKey(key []byte) Option {
 	return func(o *options) { o.oldHashKey, o.oldHashes = slices.Clone(key), true }
 }
 
-// UnkeyedHashes lets hashes in conditions and in the table of subjects be those
-// that are made without a hash key, besides: for a process that has made up a key
-// which nobody can have written them with. What is counted does not change.
+// UnkeyedHashes also accepts, in conditions and in the table of subjects, hashes that were made
+// without a hash key. It is for a process that has made up a hash key, with which nobody can have
+// written them. The keys of counters do not change.
 func UnkeyedHashes() Option {
 	return func(o *options) { o.unkeyed = true }
 }
 
-// Secrets names entries whose values are secret besides api_key, token and
+// Secrets names further entries whose values are secret, in addition to api_key, token and
 // authorization.
 func Secrets(entries ...string) Option {
 	return func(o *options) { o.secrets = append(o.secrets, entries...) }
 }
 
-// Clock sets the clock that tells whether overrides and list entries have
-// ended; time.Now if left out or nil. It is read only for a request that meets
-// one with an end, and must be safe for concurrent use.
+// Clock sets the clock that tells whether overrides and entries of lists have ended. If left out or
+// nil, it is time.Now. It is read only for a request that matches one with an end, and must be safe
+// for concurrent use.
 func Clock(now func() time.Time) Option {
 	return func(o *options) {
 		if o.clock = now; now == nil {
@@ -79,8 +77,8 @@ func Allowed(entries ...ListEntry) Option {
 	return func(o *options) { o.allow = append(o.allow, entries...) }
 }
 
-// Denied adds entries to the deny list: requests that are denied without
-// asking the store. It goes before the allow list.
+// Denied adds entries to the deny list: requests that are denied without asking the store. The deny
+// list is searched before the allow list.
 func Denied(entries ...ListEntry) Option {
 	return func(o *options) { o.deny = append(o.deny, entries...) }
 }

@@ -13,7 +13,7 @@ import (
 // MaxStatuses is how many entries one list of [Statuses] may have.
 const MaxStatuses = 100
 
-// Statuses are HTTP statuses, or what stands for them elsewhere.
+// Statuses are HTTP statuses or, for other protocols, the corresponding HTTP statuses.
 type Statuses []StatusRange
 
 // StatusRange is the statuses First to Last, both from 100 to 599.
@@ -71,15 +71,13 @@ func (s Statuses) check(field string, bad func(field, format string, args ...any
 	}
 }
 
-// Reservation is what a rule says of requests whose cost is settled later; see
-// [headgate.Ledger].
+// Reservation says how a rule treats requests whose cost is settled later; see [headgate.Ledger].
 type Reservation struct {
-	// For is how long they may take to be settled: whole milliseconds up to
-	// headgate.MaxTerm. Zero means headgate.DefaultTerm. Of several rules that
-	// bind a request, the shortest counts.
+	// For is how long they may take to be settled: whole milliseconds up to headgate.MaxTerm. Zero
+	// means headgate.DefaultTerm. If several rules bind a request, the shortest counts.
 	For time.Duration
-	// GiveBack has the units given back if nobody settles. Without it they stay
-	// charged as estimated.
+	// GiveBack says that the units are given back if nobody settles. Without it the estimate stays
+	// charged.
 	GiveBack bool
 }
 
@@ -103,8 +101,8 @@ func (r *Rule) Charged(status int) bool {
 	return !r.GiveBackOn.Has(status)
 }
 
-// Awaits reports whether for any of the checks the status decides what stays
-// charged. Only then is it worth while to wait for it.
+// Awaits reports whether the status of the request decides, for any of the checks, whether it stays
+// charged. If not, there is no need to wait for the status.
 func (s *Set) Awaits(checks []headgate.Check) bool {
 	if !s.awaits {
 		return false
@@ -123,8 +121,7 @@ func (s *Set) Charged(c *headgate.Check, status int) bool {
 	return r == nil || r.Charged(status)
 }
 
-// Term is how long a reservation of the checks lasts: the shortest that their rules
-// say.
+// Term is how long a reservation of the checks lasts: the shortest Reservation.For of their rules.
 func (s *Set) Term(checks []headgate.Check) time.Duration {
 	shortest := time.Duration(0)
 	for i := range checks {
@@ -138,9 +135,9 @@ func (s *Set) Term(checks []headgate.Check) time.Duration {
 	return shortest
 }
 
-// Settle returns the units to settle a reservation at: those of a request of the
-// given cost that has ended with the status. A negative cost is the estimate, and
-// a status of 0 one that is not known.
+// Settle returns, for each check of the reservation, the units to settle it at, for a request of
+// the given cost that has ended with the status. A negative cost means the estimate. A status of 0
+// means that the status is not known.
 func (s *Set) Settle(r *headgate.Reservation, cost int64, status int) []int64 {
 	var units []int64
 	if cost >= 0 {

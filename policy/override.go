@@ -10,17 +10,16 @@ import (
 // MaxOverrides is how many overrides one rule may have.
 const MaxOverrides = 10_000
 
-// Override gives some of a rule's requests other limits, whatever the rule and
-// its tariffs say. Of several that hold, the first counts.
+// Override gives other limits to some of a rule's requests, whatever the rule and its tariff say.
+// If several overrides match, the first counts.
 type Override struct {
 	// Match has the conditions that must all hold: at least one.
 	Match []Condition
-	// Limits are made for the rule's name, so that what was used stays used when
-	// the override begins and ends. Nil leaves the rule's; required unless there is
-	// InProgress.
+	// Limits are made for the rule's name, so that what was used stays used when the override
+	// begins and ends. If nil, the rule's limits apply. Required, unless there is InProgress.
 	Limits *headgate.Rule
-	// InProgress is how much may be in progress under each key, 1 to
-	// headgate.MaxCount. Zero leaves what the rule says.
+	// InProgress is how much may be in progress under each key, 1 to headgate.MaxCount. If zero,
+	// the rule's bound applies.
 	InProgress int64
 	// Until is when the override ends. The zero time is never.
 	Until time.Time
@@ -96,8 +95,8 @@ func newLists(n int, at func(i int) ([]Condition, time.Time), h *hasher) *lists 
 	return l
 }
 
-// find returns the first list that the descriptor meets and that has not ended.
-// The clock is read only for one that is met and has an end.
+// find returns the first list whose conditions hold and that has not ended. The clock is read only
+// for a list that has an end and whose conditions hold.
 func (l *lists) find(d Descriptor, now func() time.Time) (int, bool) {
 	if l == nil {
 		return 0, false

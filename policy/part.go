@@ -13,19 +13,18 @@ import (
 // MaxParts is how many parts the key of one rule may have.
 const MaxParts = 8
 
-// Part is one entry that a rule's counters are kept by. The entry "ip", and any
-// entry with prefix lengths, is an IP address: it is brought to one spelling
-// (an IPv4 address inside IPv6 becomes IPv4, a zone is dropped) and cut to its
-// network, before it is hashed if it is secret. A value that is no address stays as it is.
+// Part is one entry by which a rule's counters are kept. The entry "ip", and any entry with prefix
+// lengths, is an IP address. It is brought to one spelling (an IPv4 address inside IPv6 becomes
+// IPv4, a zone is dropped) and cut to its network; then it is hashed, if the entry is secret. A
+// value that is not an address stays as it is.
 type Part struct {
 	// Entry is the entry's name. Required.
 	Entry string
 	// Bits4 is the prefix length for IPv4 addresses, 1 to 32. Zero keeps them
 	// whole.
 	Bits4 int
-	// Bits6 is the prefix length for IPv6 addresses, 1 to 128. Zero keeps them
-	// whole. One customer usually has a /64, of which each address is as good
-	// as another.
+	// Bits6 is the prefix length for IPv6 addresses, 1 to 128. Zero keeps them whole. One customer
+	// usually has a /64, and can use any address in it.
 	Bits6 int
 }
 
@@ -111,8 +110,8 @@ func (p Part) appendAddress(dst []byte, value string) ([]byte, bool) {
 	return network.AppendTo(dst), true
 }
 
-// separator stands between the parts of a key. Within a part it and the escape
-// are escaped, so that two different lists of values never make one key.
+// separator stands between the parts of a key. Within a part, the separator and the escape
+// character are escaped, so that two different lists of values never make the same key.
 const (
 	separator = '|'
 	escape    = '\\'

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// pattern is what one value of a condition asks for: a whole value, the beginning of a
-// value, a network, or the hash of a secret. Networks have their text too.
+// pattern is one value of a condition: a whole value, the beginning of a value, a network, or the
+// hash of a secret. Networks have their text, too.
 type pattern struct {
 	text    string
 	prefix  bool
@@ -36,11 +36,11 @@ func (c *Condition) patterns() []pattern {
 	return p
 }
 
-// few is how many of many values a message names.
+// few is how many values a message names, if there are many.
 const few = 3
 
-// Describe lists the first few values of the condition for a message, each in quotes, and
-// says how many more there are. Secret values are not shown, but their hashes are.
+// Describe lists the first few values of the condition for a message, each in quotes, and says how
+// many more there are. Values of a secret entry are shown as hashes.
 func (c *Condition) Describe(secret bool) string {
 	// A condition may have ten thousand values, so that the others are not looked at.
 	head := *c

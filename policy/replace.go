@@ -7,12 +7,12 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// replacers are what takes the place of a rule, or of an entry of the deny list:
-// the names of rules, and of entries of lists.
+// replacers are the names of the rules, and of the entries of lists, that replace one rule or one
+// entry of the deny list.
 type replacers struct{ rules, entries []string }
 
-// among returns which of them binds the request by one of the checks, or has
-// answered it as one of the entries; "" if none does.
+// among returns the name of one of the replacers that binds the request by one of the checks or
+// bounds, or that is among the entries that have answered it; "" if none does.
 func (r *replacers) among(checks []headgate.Check, bounds []Bound, entries []*ListEntry) string {
 	if r == nil {
 		return ""
@@ -39,8 +39,8 @@ func (r *replacers) among(checks []headgate.Check, bounds []Bound, entries []*Li
 	return ""
 }
 
-// checkReplaces reports what rules and entries of lists replace and cannot. Their
-// names are known.
+// checkReplaces reports the names under Replaces that cannot be replaced. The names themselves are
+// known to be valid.
 func (s *Set) checkReplaces() (mistakes []Mistake) {
 	listed := make(map[string]bool) // by name, whether it is on the deny list
 	for i := range s.options.allow {
@@ -106,8 +106,7 @@ func (s *Set) checkReplaced(prefix string, names []string, listed map[string]boo
 	}
 }
 
-// compileReplaces has each rule, and each entry of the deny list, know what it is
-// replaced by.
+// compileReplaces records for each rule, and for each entry of the deny list, what replaces it.
 func (s *Set) compileReplaces() {
 	of := func(name string) *replacers {
 		s.replaces = true
@@ -142,9 +141,9 @@ func (s *Set) compileReplaces() {
 	}
 }
 
-// Replaced reports whether the check is of a rule that is replaced by the rule of
-// one of the others, or by one of the entries of lists. All are of one request:
-// what binds its descriptors, and what answers some of them.
+// Replaced reports whether the rule of the check is replaced by the rule of another check, or by an
+// entry of a list. The checks are those of all descriptors of one request, and the entries are
+// those that have answered some of its descriptors.
 func (s *Set) Replaced(c *headgate.Check, checks []headgate.Check, entries ...*ListEntry) bool {
 	return c.Rule != nil && s.replacing(c.Rule.Name(), checks, nil, entries...) != ""
 }
@@ -154,7 +153,7 @@ func (s *Set) ReplacedEntry(e *ListEntry, checks []headgate.Check, entries ...*L
 	return s.replaces && s.deniedBy[e.Name].among(checks, nil, entries) != ""
 }
 
-// replacing returns the name of what takes the place of the rule of that name, or "".
+// replacing returns the name of what replaces the rule of that name, or "".
 func (s *Set) replacing(name string, checks []headgate.Check, bounds []Bound, entries ...*ListEntry) string {
 	if !s.replaces {
 		return ""
@@ -166,8 +165,8 @@ func (s *Set) replacing(name string, checks []headgate.Check, bounds []Bound, en
 	return s.compiled[i].replacedBy.among(checks, bounds, entries)
 }
 
-// dropReplaced takes off the checks from the given one on, and the bounds, on whose
-// rules others of them replace.
+// dropReplaced removes the bounds, and the checks from the given place on, whose rules are replaced
+// by others among them.
 func (s *Set) dropReplaced(out *Outcome, from int) {
 	if !s.replaces {
 		return

@@ -20,87 +20,83 @@ const (
 	MaxReplaces = 1000
 )
 
-// Rule is one rule of a policy: what it applies to, what it counts by, and its
-// limits.
+// Rule is one rule of a policy: which requests it binds, by what it counts them, and its limits.
 type Rule struct {
-	// Name is the name that counters are kept under: that of Limits, which it
-	// may be left out for.
+	// Name is the name under which counters are kept. It is the name of Limits, and may be left out
+	// if Limits is set.
 	Name string
 	// Match has the conditions that must all hold. Without any, the rule
 	// applies to every request.
 	Match []Condition
-	// Per has the parts of the key that counters are kept for. Without any,
-	// there is one counter for all. The rule does not bind a request that lacks
-	// one of the entries.
+	// Per has the parts of the key under which requests are counted. Without any, there is one
+	// counter for all requests. The rule does not bind a request that lacks one of the entries.
 	Per []Part
-	// Limits are the limits, compiled. Required, unless there is a Tariff or
-	// InProgress. With a Tariff it is, in the rules of a set, the tariff's Other or,
-	// without one, its first tier. It is nil in a rule with InProgress only.
+	// Limits are the limits. They are required, unless there is a Tariff or InProgress. In a rule
+	// of a set, they are never nil if the rule has a Tariff: they are then the tariff's Other or,
+	// without one, those of its first tier. They are nil in a rule that has InProgress only.
 	Limits *headgate.Rule
-	// Tariff has, instead of Limits, limits by the value of an entry.
+	// Tariff has limits by the value of an entry, instead of Limits.
 	Tariff *Tariff
-	// InProgress bounds, beside the limits or instead of them, how much may be in
-	// progress at the same time; nil for no bound. It is kept where requests pass from
-	// their beginning to their end: see [Bound].
+	// InProgress bounds how much may be in progress at the same time, in addition to the limits or
+	// instead of them. Nil means no bound. It can be enforced only where the end of a request is
+	// known: see [Bound].
 	InProgress *InProgress
-	// Overrides give some of the requests other limits. Of those that hold, the
-	// first counts.
+	// Overrides give other limits to some of the requests. If several match, the first counts.
 	Overrides []Override
-	// Cost is what the request's own cost is multiplied by: 1 to
-	// headgate.MaxCount. Zero means one.
+	// Cost is the factor by which the request's own cost is multiplied, 1 to headgate.MaxCount.
+	// Zero means one.
 	Cost int64
-	// Costs says, instead of Cost, what a request costs by one of its entries.
+	// Costs says what a request costs by one of its entries, instead of Cost.
 	Costs *Costs
 	// Soft is the percentage of a limit, 1 to 99, from which [Set.Soft] warns.
 	// Zero means never.
 	Soft int
-	// Mode is whether the rule may deny.
+	// Mode says whether the rule may deny.
 	Mode Mode
-	// Enforce is the percentage of keys, 1 to 100, for which the rule may deny;
-	// it is in shadow for the others. Zero means 100. Which keys it is depends
-	// on nothing but the rule's name and the key, and those of a smaller
-	// percentage are among those of a larger one.
+	// Enforce is the percentage of keys for which the rule may deny, 1 to 100. For the others it is
+	// in shadow. Zero means 100. The choice depends only on the rule's name and the key. A key that
+	// is chosen at one percentage is also chosen at every larger one.
 	Enforce int
-	// GiveBackOn are the statuses of requests that are not to stay charged: their
-	// units are given back. ChargeOn, instead, are those of the only ones that
-	// are.
+	// GiveBackOn are statuses: if a request ends with one of them, its units are given back.
+	// ChargeOn are statuses, too: unless a request ends with one of them, its units are given back.
+	// A rule may have only one of the two.
 	GiveBackOn, ChargeOn Statuses
-	// Reservation is for requests whose cost is settled later.
+	// Reservation says how requests are treated whose cost is settled later.
 	Reservation Reservation
-	// OnError is what is done with requests that the rule binds while the store does
-	// not answer; headgate.OnErrorReturn leaves it to those who ask the store.
+	// OnError says what happens to requests that the rule binds while the store does not answer.
+	// With headgate.OnErrorReturn, those who ask the store decide.
 	OnError headgate.OnError
-	// Consistency is how exactly the rule counts, and DenyCache whether its denials
-	// are remembered where they were given; headgate.DenyCacheDefault leaves that to
-	// those who ask the store.
+	// Consistency says how exactly the rule counts. DenyCache says whether a node remembers its
+	// denials; with headgate.DenyCacheDefault, those who ask the store decide.
 	Consistency headgate.Consistency
 	DenyCache   headgate.DenyCache
-	// Replaces names other rules, which do not bind a request that this one binds,
-	// and entries of the deny list, which do not deny one that has several
-	// descriptors if this rule binds another one of them. A rule replaces others even
-	// if it is replaced itself, or in shadow.
+	// Replaces names other rules, which do not bind a request that this rule binds. It may also
+	// name entries of the deny list: if a request has several descriptors, and this rule binds one
+	// of them, these entries do not deny the others. A rule replaces others even if it is itself
+	// replaced, or in shadow.
 	Replaces []string
 	// Ignore silences warnings of package lint about the rule.
 	Ignore []Ignore
-	// Direct marks a rule that no descriptor matches: callers name it and the
-	// key themselves. It has neither Match nor Per.
+	// Direct marks a rule that no descriptor matches: callers name the rule and the key. It has
+	// neither Match nor Per.
 	Direct bool
 	// Pos is where the rule was written, for messages.
 	Pos Position
-	// Written says how parts of the rule were written, for messages, by the words of
-	// [Mistake.Field]. It may lack any of them.
+	// Written says for parts of the rule how they were written, for use in messages. Its keys are
+	// the words of [Mistake.Field]. Parts may be missing from it.
 	Written map[string]Written
 }
 
 // Written says how a part of a rule was written.
 type Written struct {
-	// Pos is where.
+	// Pos is where the part was written.
 	Pos Position
-	// Default says, of a limit, that nothing names its algorithm, neither the limit nor its rule.
+	// Default says for a limit that neither the limit nor its rule names an algorithm.
 	Default bool
 }
 
-// At returns where the field was written or, as far as that is not known, what it is in.
+// At returns where the field was written. If that is not known, it returns the position of the
+// closest part that contains the field.
 func (r *Rule) At(field string) Position {
 	for ; field != ""; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
 		if w, ok := r.Written[field]; ok {
@@ -110,7 +106,7 @@ func (r *Rule) At(field string) Position {
 	return r.Pos
 }
 
-// Factor is the rule's Cost with its default applied. Costs by an entry are not in it.
+// Factor is the rule's Cost with its default applied. It does not include Costs.
 func (r *Rule) Factor() int64 { return max(r.Cost, 1) }
 
 // clone returns a copy that is independent of the caller's slices.
@@ -145,7 +141,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	case r.Limits == nil && r.InProgress == nil:
 		bad("limits", "there are no limits; make them with headgate.NewRule")
 	case r.Limits == nil:
-		// Nothing else has looked at the name.
+		// No other check has looked at the name.
 		if p := checkListName(r.Name); p != "" {
 			bad("name", "%s", p)
 		}
@@ -210,7 +206,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	}
 }
 
-// checkRateless reports what a rule without limits says of them.
+// checkRateless reports fields that only a rule with limits may have.
 func (r *Rule) checkRateless(bad func(field, format string, args ...any)) {
 	for _, f := range []struct {
 		name  string
@@ -234,7 +230,8 @@ func (r *Rule) checkRateless(bad func(field, format string, args ...any)) {
 	}
 }
 
-// checkTags reports limits that would be counted elsewhere than the rule's own.
+// checkTags reports limits whose slot tag differs from the rule's, so that their counters would be
+// elsewhere.
 func (r *Rule) checkTags(bad func(field, format string, args ...any)) {
 	own := r.Limits
 	if own == nil && r.Tariff != nil {
@@ -250,8 +247,8 @@ func (r *Rule) checkTags(bad func(field, format string, args ...any)) {
 	})
 }
 
-// eachLimits calls f for all limits that the rule has for some request: with the
-// field that they stand in, and with what they are in words.
+// eachLimits calls f for all limits that the rule has for some request, with the field in which
+// they stand and with words for messages.
 func (r *Rule) eachLimits(f func(field, which string, limits *headgate.Rule)) {
 	call := func(field, which string, limits *headgate.Rule) {
 		if limits != nil {
@@ -270,8 +267,8 @@ func (r *Rule) eachLimits(f func(field, which string, limits *headgate.Rule)) {
 	}
 }
 
-// EachLimits returns all limits that the rule has for some request: its own, those of
-// each tier of its tariff, and those of its overrides. Limits may be among them twice.
+// EachLimits returns all limits that the rule has for some request: its own, those of each tier of
+// its tariff, and those of its overrides. It may return the same limits twice.
 func (r *Rule) EachLimits() iter.Seq[*headgate.Rule] {
 	return func(yield func(*headgate.Rule) bool) {
 		more := true

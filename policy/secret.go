@@ -15,14 +15,14 @@ const (
 	MaxHashKey = 1024
 )
 
-// secrets are the entries that are secret without being told so.
+// secrets are the entries that are secret even if no option names them.
 var secrets = []string{"api_key", "token", "authorization"}
 
-// domain separates hashes without a key from every other use of SHA-256.
+// domain separates hashes without a key from all other uses of SHA-256.
 const domain = "headgate secret v1\x00"
 
-// hashed is how many bytes of a hash are kept: enough that no two values ever
-// meet by chance.
+// hashed is how many bytes of a hash are kept. It is enough that two different values practically
+// never have the same hash.
 const hashed = 16
 
 // hashLength is the length of a hash as a text.
@@ -38,12 +38,12 @@ func checkHash(text string) string {
 	return fmt.Sprintf("%s is no hash of a secret; it has %d letters, digits, - and _", Quote(text), hashLength)
 }
 
-// hasher turns secret values into what may stand in a key. Its states are pooled
-// because making one for each request would allocate more than all the rest.
+// hasher makes hashes of secret values for keys. Its hash states are pooled, because making one for
+// each request would allocate more than everything else together.
 type hasher struct {
 	keyed bool
 	pool  sync.Pool
-	// next is another key that hashes in the policy may be made with, or nil.
+	// next is another hasher whose hashes the policy may contain, or nil.
 	next *hasher
 }
 
@@ -64,8 +64,8 @@ func newHasher(key []byte) *hasher {
 	return h
 }
 
-// append appends the hash of the entry's value. The entry's name is hashed too:
-// the same text as a token and as an API key gives two hashes.
+// append appends the hash of the entry's value. The entry's name is hashed too, so the same text
+// has different hashes as a token and as an API key.
 func (h *hasher) append(dst []byte, entry, value string) []byte {
 	s, _ := h.pool.Get().(*hashState)
 	s.text = s.text[:0]
@@ -77,18 +77,18 @@ func (h *hasher) append(dst []byte, entry, value string) []byte {
 	s.hash.Write(s.text)
 	s.sum = s.hash.Sum(s.sum[:0])
 	dst = base64.RawURLEncoding.AppendEncode(dst, s.sum[:hashed])
-	// The secret does not outlive the call.
+	// The secret must not stay in memory after the call.
 	clear(s.text)
 	h.pool.Put(s)
 	return dst
 }
 
-// shortened begins what stands for keys that are longer than a store takes. Text does
-// not begin with it; a key that does is treated as if it were too long, so that nobody
-// can write what stands for the key of another.
+// shortened is the first byte of what replaces a key that is too long for a store. No text begins
+// with it. A key that does is replaced as if it were too long, so that nobody can write the
+// replacement of another key.
 const shortened = '\x00'
 
-// shorten returns what stands for the key.
+// shorten returns the replacement of the key.
 func shorten(key []byte) string {
 	sum := sha256.Sum256(key)
 	return string(shortened) + base64.RawURLEncoding.EncodeToString(sum[:])

@@ -9,9 +9,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Set holds all rules of a policy, its allow and deny lists and its table of
-// subjects, compiled. It is immutable and safe for concurrent use; make one with
-// [New].
+// Set holds a policy: its rules, its allow and deny lists and its table of subjects, compiled. It
+// is immutable and safe for concurrent use. Make one with [New].
 type Set struct {
 	options  options
 	rules    []Rule
@@ -21,8 +20,8 @@ type Set struct {
 	hasher   *hasher
 	old      *hasher // while the hash key is being changed
 	now      func() time.Time
-	// demands are the conditions of all rules, with those that the index answers, for
-	// Inspect. They are compiled when they are first needed.
+	// demands are the conditions of all rules, including those that the index answers, for Inspect.
+	// They are compiled when they are first needed.
 	demands  func() [][]demand
 	subjects *compiledSubjects // nil if there is no table
 	allow    *lists
@@ -31,7 +30,7 @@ type Set struct {
 	awaits   bool // some rule has GiveBackOn or ChargeOn
 	replaces bool // some rule or entry of a list has Replaces
 	bounds   bool // some rule has InProgress
-	// deniedBy has what replaces entries of the deny list, by their names.
+	// deniedBy has, by name, what replaces entries of the deny list.
 	deniedBy map[string]*replacers
 }
 
@@ -46,17 +45,16 @@ type compiled struct {
 
 	consistency headgate.Consistency
 	denyCache   headgate.DenyCache
-	// conditions are those that the index has not answered already.
+	// conditions are the conditions that the index has not answered already.
 	conditions []demand
 	parts      []compiledPart
 	secret     bool       // some part is
 	replacedBy *replacers // nil if nothing replaces the rule
-	// more is nil for a plain rule, so that what is there for others costs it
-	// nothing.
+	// more is nil for a plain rule, which thus pays nothing for features that it does not use.
 	more *extra
 }
 
-// extra is what not every rule has.
+// extra has the features that many rules do not use.
 type extra struct {
 	tariff    *compiledTariff
 	overrides *lists
@@ -69,12 +67,12 @@ type extra struct {
 type compiledPart struct {
 	Part
 	secret, address bool
-	// plain parts are neither: the value itself is counted under.
+	// plain says that the part is neither an address nor secret: its key is the value itself.
 	plain bool
 }
 
-// New compiles rules to a set, or returns an [*Error] that lists every mistake
-// in them and in the options. It keeps none of the slices that it is given.
+// New compiles rules to a set. If there are mistakes in the rules or the options, it returns an
+// [*Error] that lists all of them. It does not keep the slices that it is given.
 func New(rules []Rule, opts ...Option) (*Set, error) {
 	o := options{clock: time.Now}
 	for _, opt := range opts {
@@ -133,7 +131,7 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 	return s, nil
 }
 
-// compile prepares what Decide needs. There are no mistakes.
+// compile prepares what Decide needs. The rules are known to have no mistakes.
 func (s *Set) compile() {
 	demands := make([]*[]demand, len(s.rules))
 	for i := range s.rules {
@@ -186,15 +184,14 @@ func (s *Set) compileRule(r *Rule) compiled {
 	return c
 }
 
-// Keyed reports whether secret values are hashed under a key.
+// Keyed reports whether secret values are hashed with a key.
 func (s *Set) Keyed() bool { return s.hasher.keyed }
 
-// Ended reports whether an override or an entry of a list that ends at until has ended, by
-// the set's clock. The zero time never ends.
+// Ended reports whether something with this Until has ended, by the set's clock. The zero time
+// never ends.
 func (s *Set) Ended(until time.Time) bool { return ended(until, s.now) }
 
-// Secret reports whether the values of the entry are secret, so that hashes stand
-// for them.
+// Secret reports whether the entry is secret, so that its values appear only as hashes.
 func (s *Set) Secret(entry string) bool { return s.secret(entry) }
 
 func (s *Set) secret(entry string) bool { return slices.Contains(s.options.secrets, entry) }
@@ -228,10 +225,10 @@ func (s *Set) Subjects() *Subjects { return s.options.subjects }
 // and must not be changed.
 func (s *Set) Ignored() []Ignore { return s.options.ignore }
 
-// Hash returns what stands for the entry's value where it is secret: in keys, in
-// [Hashed] and, after [HashMark], in [Subject.Key]. It depends on the hash key. Of the
-// entry "ip" it is that of the address, in any spelling; in keys that have its network
-// it is that of the network.
+// Hash returns the hash that replaces a value of a secret entry: in keys, in [Hashed] and, after
+// [HashMark], in [Subject.Key]. It depends on the hash key. For the entry "ip" it is the hash of
+// the address, in whatever spelling the address is given. A key that has the address's network
+// contains the hash of the network instead.
 func (s *Set) Hash(entry, value string) string {
 	if entry == addressEntry {
 		value = spelled(value)
@@ -239,7 +236,8 @@ func (s *Set) Hash(entry, value string) string {
 	return string(s.hasher.append(nil, entry, value))
 }
 
-// unknown says which rules there are; only a few, since anyone may ask.
+// unknown returns the error for an unknown rule. It names only a few of the rules that there are,
+// because anyone may ask.
 func (s *Set) unknown(name string) error {
 	const few = 5
 	e := &UnknownRuleError{Name: name}

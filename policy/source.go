@@ -19,26 +19,26 @@ import (
 // What was used stays used, because counters are kept in the store under the names of rules.
 type Source struct {
 	*shared
-	// until is when those leave who come by this Source.
+	// until ends the use by those who use this Source; see Until.
 	until context.Context //nolint:containedctx // It is that of users, who come with it once.
 }
 
-// shared is what a Source and those that its Until returns have in common.
+// shared is the part that a Source shares with those that its Until returns.
 type shared struct {
 	current atomic.Pointer[Set]
 	mu      sync.Mutex
 	users   []*user
 }
 
-// user is one who decides by the set in force.
+// user is one user of the set in force, such as a middleware.
 type user struct {
 	prepare Prepare
 	until   context.Context //nolint:containedctx // It says how long the user is one.
 }
 
-// Prepare looks whether its caller can decide by a set. If it can, Prepare returns a function that
-// puts the set in force there, and otherwise an error that says why not, and changes nothing. The
-// function must not call the Source. Calls come one at a time.
+// Prepare checks whether its user can work with a set. If so, it returns a function that puts the
+// set in force there. Otherwise it returns an error that says why not, and changes nothing. The
+// returned function must not call the Source. Prepare is called by one goroutine at a time.
 type Prepare func(*Set) (commit func(), err error)
 
 // NewSource returns a source with its first set. It panics if the set is nil.
@@ -51,15 +51,14 @@ func NewSource(set *Set) *Source {
 	return s
 }
 
-// Until returns the same source for those who use it for a while: they leave it when the context
-// ends. The source then keeps nothing of them and asks them nothing, and they go on deciding by the
-// set that they have.
+// Until returns the same source for users that need it for a limited time. When the context ends,
+// the source forgets them and no longer calls them, and they keep the set that they have.
 //
 //	limit, err := httplimit.New(store, httplimit.PolicyFrom(rules.Until(ctx)))
 //
-// Whoever makes middlewares, interceptors or limiters again and again, for tenants or at each change
-// of their options, needs it: those who come by the source itself stay for as long as the source does.
-// Of rules.Until(a).Until(b) only b counts. Until panics if the context is nil.
+// It is for programs that make middlewares, interceptors or limiters again and again, for tenants
+// or when options change. Without Until, each of them is kept for as long as the source exists. In
+// rules.Until(a).Until(b) only b counts. Until panics if the context is nil.
 func (s *Source) Until(ctx context.Context) *Source {
 	if ctx == nil {
 		panic("headgate: policy.Source.Until needs a context")
@@ -67,12 +66,12 @@ func (s *Source) Until(ctx context.Context) *Source {
 	return &Source{s.shared, ctx}
 }
 
-// Set returns the set in force. A request uses one set throughout.
+// Set returns the set in force. Use one set for the whole of a request.
 func (s *Source) Set() *Set { return s.current.Load() }
 
-// Swap puts another set in force for all who use the source, or for none of them. The error joins
-// what they say, such as that the new rules look at an entry which nothing finds; the set before
-// stays in force then. It panics if the set is nil.
+// Swap puts another set in force for all users of the source, or for none. If a user cannot work
+// with the set, for example because the new rules use an entry that it cannot supply, the previous
+// set stays in force, and the error joins what such users say. Swap panics if the set is nil.
 func (s *Source) Swap(set *Set) error {
 	if set == nil {
 		panic("headgate: policy.Source.Swap needs a set")
@@ -99,9 +98,9 @@ func (s *Source) Swap(set *Set) error {
 	return nil
 }
 
-// Use adds one who decides by the set in force: prepare is called for it now, and for each set
-// that [Source.Swap] is given. With an error it is not added. It stays for as long as the source
-// does, or as [Source.Until] says. It is for authors of adapters.
+// Use adds a user. It calls prepare now, and again for each set that [Source.Swap] is given. If
+// prepare fails now, the user is not added. A user stays for as long as the source exists, or as
+// [Source.Until] says. Use is for authors of adapters.
 func (s *Source) Use(prepare Prepare) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,29 +9,28 @@ import (
 // MaxSubjects is how many subjects a table may have.
 const MaxSubjects = 1_000_000
 
-// Subjects is a table of clients and what is known of them: their tier, their
-// tenant and the like. What it says of a client goes before what the request
-// says, so that no request chooses its own tier.
+// Subjects is a table of clients and of what is known about them, such as their tier or their
+// tenant. The table's entries replace those of the request, so that no request chooses its own
+// tier.
 type Subjects struct {
-	// By is the entry that the table is looked up by; "api_key" if left out.
+	// By is the entry by which clients are looked up; "api_key" if left out.
 	By string
-	// Table has the clients, each once.
+	// Table has the clients. Each may appear once.
 	Table []Subject
-	// Other are the entries of every request that the table has no row for, and
-	// of those that lack the entry By. Without any, such requests keep what they
-	// say of themselves.
+	// Other are the entries for requests of clients that are not in the table, and for requests
+	// without the entry By. If Other is empty, such requests keep the entries that they have.
 	Other []Entry
 	// OtherPos is where Other was written, for messages.
 	OtherPos Position
-	// File is the file that the table was read from, as the policy names it;
-	// empty if it stands in the policy itself.
+	// File is the file from which the table was read, as the policy names it. It is empty if the
+	// table is in the policy itself.
 	File string
 }
 
 // Subject is one client.
 type Subject struct {
-	// Key is the client's value of the entry By or, for a secret that is not to
-	// be read here, "hash:" and what [Set.Hash] makes of it.
+	// Key is the client's value of the entry By. For a secret that should not be readable here, it
+	// is "hash:" followed by what [Set.Hash] returns.
 	Key string
 	// Entries are what is known of the client.
 	Entries []Entry
@@ -39,14 +38,13 @@ type Subject struct {
 	Pos Position
 }
 
-// HashMark stands before the hash of a secret in [Subject.Key].
+// HashMark precedes the hash of a secret in [Subject.Key].
 const HashMark = "hash:"
 
-// defaultBy is what a table is looked up by unless it says otherwise.
+// defaultBy is the entry by which clients are looked up if Subjects.By is left out.
 const defaultBy = "api_key"
 
-// Names are the names of the entries that the table has of some client, or of those
-// that it does not know, in their order: requests need not bring them. A nil table has
+// Names are the names of all entries that the table may add to a request, sorted. A nil table adds
 // none.
 func (t *Subjects) Names() []string {
 	if t == nil {
@@ -76,7 +74,7 @@ func (t *Subjects) clone() *Subjects {
 	return &c
 }
 
-// check returns what is wrong with the table. Secret are the secret entries.
+// check returns what is wrong with the table. Secret names the secret entries.
 func (t *Subjects) check(secret []string) []Mistake {
 	var mistakes []Mistake
 	bad := func(pos Position, field, format string, args ...any) {
@@ -94,7 +92,8 @@ func (t *Subjects) check(secret []string) []Mistake {
 	seen := make(map[string]int32, len(t.Table))
 	for i := range t.Table {
 		s := &t.Table[i]
-		// A table may have a million rows, of which hardly one is wrong.
+		// A table may have a million rows, and hardly any of them is wrong, so the position is made
+		// only for those.
 		row := func(format string, args ...any) { bad(s.Pos, fmt.Sprintf("subjects.%d", i), format, args...) }
 		name := func() string { return displayed(s.Key, hidden) }
 		if s.Key == "" || len(s.Key) > MaxValue {
@@ -141,7 +140,7 @@ func (t *Subjects) checkEntries(entries []Entry, bad func(format string, args ..
 	}
 }
 
-// displayed is a value for messages: a secret is not shown.
+// displayed is a value as messages show it: a secret is not shown.
 func displayed(value string, secret bool) string {
 	if _, hash := hashOf(value); !secret || hash {
 		return Quote(value)
@@ -194,14 +193,14 @@ func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
 	return c
 }
 
-// find returns what the table says of the request's client.
+// find returns the table's entries for the request's client.
 func (c *compiledSubjects) find(d Descriptor) []Entry {
 	entries, _ := c.row(d, nil)
 	return entries
 }
 
-// row returns what the table says of a client, and whether it knows the client. Hashed are
-// entries of which only the hash is known.
+// row returns the table's entries for a client, and whether the table knows the client. Hashed are
+// entries whose hash is known and whose value is not.
 func (c *compiledSubjects) row(d Descriptor, hashed []Entry) (entries []Entry, known bool) {
 	for _, e := range hashed {
 		if entries, known = c.hashes[e.Value]; known && e.Name == c.by {

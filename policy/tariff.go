@@ -9,16 +9,16 @@ import (
 // MaxTiers is how many tiers one [Tariff] may have.
 const MaxTiers = 1000
 
-// Tariff has limits by the value of one entry. All of them are made for the
-// rule's name, so that a client who changes tiers keeps what it has used.
+// Tariff has limits by the value of one entry. All of them are made for the rule's name, so that a
+// client who changes tiers keeps what it has used.
 type Tariff struct {
 	// Entry is the entry's name, such as "tier". Required.
 	Entry string
 	// Tiers are the values that have limits of their own: 1 to MaxTiers, or none
 	// if there is Other.
 	Tiers []Tier
-	// Other are the limits of every other value and of requests without the
-	// entry. Without it the rule does not bind those.
+	// Other are the limits for every other value and for requests without the entry. If it is nil,
+	// the rule does not bind such requests.
 	Other *headgate.Rule
 }
 
@@ -37,7 +37,7 @@ func (t *Tariff) clone() *Tariff {
 	return &c
 }
 
-// first is some limits of the tariff: those of Other, if it has any.
+// first returns some limits of the tariff: Other, if there is one.
 func (t *Tariff) first() *headgate.Rule {
 	if t.Other != nil || len(t.Tiers) == 0 {
 		return t.Other
@@ -45,7 +45,7 @@ func (t *Tariff) first() *headgate.Rule {
 	return t.Tiers[0].Limits
 }
 
-// has reports whether the limits are some of the tariff's.
+// has reports whether the limits belong to the tariff.
 func (t *Tariff) has(limits *headgate.Rule) bool {
 	if limits == t.Other {
 		return true
@@ -58,7 +58,7 @@ func (t *Tariff) has(limits *headgate.Rule) bool {
 	return false
 }
 
-// knows reports whether the tariff has limits for this very value.
+// knows reports whether the tariff has limits for exactly this value.
 func (t *Tariff) knows(value string) bool {
 	for i := range t.Tiers {
 		if t.Tiers[i].Value == value {
@@ -68,9 +68,9 @@ func (t *Tariff) knows(value string) bool {
 	return false
 }
 
-// Tier returns the tier by which the named rule binds a request, whatever its
-// overrides say: "*" for the limits of all others, and "" if the rule has no tariff
-// or is not of the set. That of a secret entry is its hash.
+// Tier returns the tier by which the named rule binds a request, whether or not an override
+// applies. It is "*" if the limits for all other values apply, and "" if the rule has no tariff or
+// is not in the set. For a secret entry it is a hash.
 func (s *Set) Tier(rule string, d Descriptor) string {
 	i, ok := s.names[rule]
 	if !ok || s.rules[i].Tariff == nil {
@@ -120,7 +120,7 @@ func (t *Tariff) check(name string, bad func(field, format string, args ...any))
 	}
 }
 
-// compiledTariff finds a tier without looking at the others.
+// compiledTariff finds a tier without comparing with all others.
 type compiledTariff struct {
 	entry string
 	tiers map[string]*headgate.Rule
@@ -138,7 +138,7 @@ func (t *Tariff) compile() *compiledTariff {
 	return c
 }
 
-// limits returns what binds the request, or nil.
+// limits returns the limits for the request, or nil.
 func (c *compiledTariff) limits(d Descriptor) *headgate.Rule {
 	if value, ok := d.Get(c.entry); ok {
 		if limits, ok := c.tiers[value]; ok {
