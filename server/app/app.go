@@ -27,8 +27,8 @@ import (
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
-// App is the service, ready to serve: its policy is loaded, its store answers
-// and its addresses are bound. Make one with [New]; end it with Serve or Close.
+// App is the service, ready to serve: its policy is loaded, its store answers, and its addresses
+// are bound. Make one with [New]. End it with Serve or Close.
 type App struct {
 	settings Settings
 	source   *source
@@ -54,8 +54,8 @@ type App struct {
 	audit        insightapi.Audit
 	doors        []*door
 	draining     atomic.Bool
-	// ending is closed, by end, before the doors are shut: calls that would last
-	// as long as their caller likes end then.
+	// ending is closed by end before the doors are shut. Calls without a deadline of their own end
+	// then.
 	ending chan struct{}
 	end    func()
 
@@ -66,9 +66,8 @@ type App struct {
 // errDraining is why a service that is being shut down is not ready.
 var errDraining = errors.New("the server is being shut down")
 
-// New does everything that can fail before a request is served. Its errors are
-// a [*SettingsError] or an error of the policy file, both of which are
-// the caller's to mend, or wrap [ErrUnavailable].
+// New does everything that can fail before the first request. Its error is a [*SettingsError] or
+// that of the policy file, both of which the caller can correct, or it wraps [ErrUnavailable].
 func New(ctx context.Context, settings Settings) (*App, error) {
 	s, err := settings.withDefaults()
 	if err != nil {
@@ -128,8 +127,8 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	return a, nil
 }
 
-// openDoors makes the transports that are asked for, and binds their addresses
-// last: what is wrong with a file is said even where an address is taken.
+// openDoors makes the transports that the settings ask for. It binds their addresses last, so that
+// mistakes in a file are reported even if an address is taken.
 func (a *App) openDoors(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	recorder, err := prom.New(registry)
@@ -174,7 +173,7 @@ func (a *App) openDoors(ctx context.Context) error {
 	return a.bind(ctx)
 }
 
-// newDecider makes what all transports ask.
+// newDecider makes the decider that all transports ask.
 func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
 	if a.layers != nil {
 		registry.MustRegister(a.layers, a.nodes, memoryMetrics{a.without.local})
@@ -201,8 +200,7 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	return decider
 }
 
-// hooks returns hooks that tell the given ones of the calls to the store, and the log of its
-// failures.
+// hooks returns the given hooks, extended so that failures of the store are logged.
 func (a *App) hooks(of headgate.Hooks) headgate.Hooks {
 	if a.without != nil {
 		of = (&refusals{logger: a.settings.Logger, status: a.without.Stats}).hooks(of)
@@ -218,13 +216,11 @@ func (a *App) hooks(of headgate.Hooks) headgate.Hooks {
 // Policy is the policy in force.
 func (a *App) Policy() decide.Policy { return *a.source.active.Load() }
 
-// Reload loads the policy file anew, for a reason that the log tells, as happens
-// by itself when the file changes. If that fails, the policy in force stays in
-// force, and the log, the metrics and /readyz say why. The error wraps
-// [ErrNotReloadable] if the policy does not come from a file. The candidate is
-// loaded anew too; what is wrong with it is no error here. The gateway file is loaded
-// anew as well, each of the two for itself. It is safe for
-// concurrent use.
+// Reload reads the policy file, the candidate and the gateway file again, as happens by itself when
+// they change. The reason appears in the log. If a file has mistakes, what was in force stays in
+// force, and the log, the metrics and /readyz say why. A mistake in the policy or the gateway file
+// is returned, one in the candidate is not. The error wraps [ErrNotReloadable] if the policy does
+// not come from a file. Reload is safe for concurrent use.
 func (a *App) Reload(reason string) error {
 	_, _, err := a.reload(reason)
 	return err
@@ -253,12 +249,11 @@ func (a *App) reload(reason string) (decide.Policy, result, error) {
 	return now, of, err
 }
 
-// StoreName says which store there is, without what may be secret in its URL.
+// StoreName is the store's URL without its secrets, or says that it is the memory store.
 func (a *App) StoreName() string { return a.store.Name() }
 
-// Serve serves until ctx ends, and then shuts down: /readyz fails first, the
-// listener closes after the drain delay, and requests in flight end. It returns
-// nil after a shutdown in which every request ended by itself.
+// Serve serves until ctx ends, and then shuts down: /readyz fails first, the listeners close after
+// the drain delay, and requests in flight may end. Serve returns nil if all of them ended in time.
 func (a *App) Serve(ctx context.Context) error {
 	stop := a.work(ctx)
 	first, wait := a.serveDoors()
@@ -274,8 +269,8 @@ func (a *App) Serve(ctx context.Context) error {
 	return errors.Join(err, a.Close())
 }
 
-// work does what goes on beside serving: files are watched until ctx ends, and
-// decisions are compared and denials logged until the function is called that it returns.
+// work starts what runs while the service serves: files are watched until ctx ends, and decisions
+// are compared and denials logged until the returned function is called.
 func (a *App) work(ctx context.Context) (stop func()) {
 	var working sync.WaitGroup
 	watched, stopWatching := context.WithCancel(ctx)
@@ -302,7 +297,7 @@ func (a *App) work(ctx context.Context) (stop func()) {
 	}
 }
 
-// unlessClosed is the error of a server that has ended, or nil if it was told to.
+// unlessClosed returns the error of a server that has ended, or nil if it was told to end.
 func unlessClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
 		return nil
@@ -324,8 +319,8 @@ func (a *App) shutDown() error {
 	return nil
 }
 
-// Close frees the addresses and the store without regard for requests in flight.
-// Closing again does nothing.
+// Close closes the listeners and the store at once, and cuts off requests in flight. Closing again
+// does nothing.
 func (a *App) Close() error {
 	a.closing.Do(func() {
 		a.end()

@@ -20,9 +20,9 @@ type backend struct {
 	open     func(ctx context.Context, url string, o backendOptions) (closer, error)
 }
 
-// backendOptions are what stores of all kinds are opened with. Without a timeout it is
-// the URL's, or the default of its kind. A part is a set of counters of its own; only some
-// kinds tell an observer of their calls.
+// backendOptions are the options for opening a store of any kind. If the timeout is zero, the URL's
+// or the kind's own applies. A part is a separate set of counters. Only some kinds tell the
+// observer of their calls.
 type backendOptions struct {
 	timeout  time.Duration
 	part     string
@@ -61,7 +61,7 @@ func backends() []backend {
 	}
 }
 
-// backendOf is the kind of store that a URL is of; nil if there is none.
+// backendOf returns the kind of store that a URL is for, or nil.
 func backendOf(url string) *backend {
 	scheme, _, _ := strings.Cut(url, "://")
 	for _, b := range backends() {

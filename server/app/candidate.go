@@ -17,20 +17,21 @@ import (
 )
 
 const (
-	// candidatePart keeps the candidate's counters apart from those in force, on the
-	// same server: under hg-candidate:, where those are under hg:.
+	// candidatePart separates the candidate's counters from those in force on the same server: they
+	// are under hg-candidate:, not under hg:.
 	candidatePart = "candidate"
-	// candidateShare is the part of the memory store's bound that the candidate's
-	// counters may take besides.
+	// candidateShare divides the memory store's bound: the candidate's counters may take this part
+	// in addition.
 	candidateShare = 4
-	// candidateCalls is how many calls to a store across a network the candidate
-	// has on their way.
+	// candidateCalls is how many of the candidate's calls to a store across a network may be in
+	// flight.
 	candidateCalls = 32
-	// candidateTimeout is the least deadline of such a call: nobody waits for it.
+	// candidateTimeout is the shortest deadline of such a call. It is long, because no request
+	// waits for the call.
 	candidateTimeout = 250 * time.Millisecond
 )
 
-// trial is a candidate that is tried, and what it needs.
+// trial is a candidate, with what is needed to compare it with the policy in force.
 type trial struct {
 	*candidate.Trial
 	source   *source
@@ -40,15 +41,15 @@ type trial struct {
 	close    func()
 }
 
-// newTrial reads the candidate and opens its store. A file with mistakes is no
-// error: it is told as that of a reload is, and the service starts without it, so
-// that what is only being tried never keeps the service from serving.
+// newTrial reads the candidate and opens its store. If the file has mistakes, newTrial does not
+// fail: they are logged, and the service starts without the candidate. A candidate must never keep
+// the service from serving.
 func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*trial, error) {
 	logger := s.Logger.With(slog.String("policy", "candidate"))
 	t := &trial{
 		source: &source{
-			// It is of the kind that is in force: what is asked of the one is
-			// understood by the other.
+			// The candidate is of the same kind as the policy in force, so that both understand the
+			// same requests.
 			file: s.Candidate, envoy: s.EnvoyConfig != "", options: s.policyOptions(), logger: logger,
 			metrics: newSourceMetrics("headgate_candidate", "candidate", "candidate"), origin: origin{files: []string{s.Candidate}},
 		},
@@ -69,10 +70,9 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 	return t, nil
 }
 
-// open opens the store of the candidate's counters. Nothing stands around it: what this
-// server would say of its share, of a lease or of a denial that it remembers is not what the
-// candidate says, and would be counted as a difference between the policies. A request
-// that the store does not answer is not compared, and nobody waits for it.
+// open opens the store for the candidate's counters, without any layer around it. A layer's answers
+// (from this server's share, a lease, or a remembered denial) would be counted as differences
+// between the policies. If the store does not answer a request, the request is not compared.
 func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Options) error {
 	if s.Store == memoryStore {
 		most := int64(memory.DefaultMaxBytes)
@@ -97,7 +97,7 @@ func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Option
 	return nil
 }
 
-// tell says in the log what is being tried.
+// tell logs which candidate is compared.
 func (t *trial) tell() {
 	if p := t.source.now(); p.Set == nil {
 		t.source.logger.Warn("no candidate is tried until its file can be loaded", slog.String("file", t.source.file))
@@ -107,7 +107,7 @@ func (t *trial) tell() {
 	}
 }
 
-// candidateReport is what answers GET /v1/candidate; nil without a candidate.
+// candidateReport returns the function that answers GET /v1/candidate; nil without a candidate.
 func (a *App) candidateReport() func(keys bool) any {
 	if a.trial == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// loginBytes bounds the counters of attempts to sign in. All networks of a /48 fit, so that
-// nobody who has one fills it, and makes administrators share counters with strangers.
+// loginBytes bounds the counters of attempts to sign in. There is room for every network of a /48,
+// so nobody who owns one can fill the memory and make administrators share counters with strangers.
 const loginBytes = 32 << 20
 
 // openDashboard makes the dashboard.
@@ -62,7 +62,7 @@ func (s *Settings) dashboardMistakes() (problems []string) {
 	return problems
 }
 
-// onLoopback reports whether an address can be reached from this machine only.
+// onLoopback reports whether an address can be reached only from this machine.
 func onLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// denialLogEvery is how often denials are logged. The recorder remembers more than there
-	// can be meanwhile.
+	// denialLogEvery is how often denials are logged. Between two times there are fewer denials
+	// than the recorder remembers.
 	denialLogEvery = 500 * time.Millisecond
 	denialLogMost  = insight.DefaultEvents
 )
 
-// denialLog logs denials as the recorder remembers them: one a second at most for each key and
-// rule, with how many there were. It holds nothing but the number of the last one.
+// denialLog logs the denials that the recorder remembers: for each key and rule at most one a
+// second, with their number. It keeps nothing but the number of the last one that it has logged.
 type denialLog struct {
 	from   *insight.Recorder
 	logger *slog.Logger

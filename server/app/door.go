@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// server is what a transport serves its address with. *http.Server is one.
+// server serves a transport on an address. *http.Server is one.
 type server interface {
 	// Serve serves until Shutdown or Close, and returns then.
 	Serve(net.Listener) error
-	// Shutdown lets requests in flight end, until its context does.
+	// Shutdown waits for requests in flight, until its context ends.
 	Shutdown(context.Context) error
 	// Close ends at once.
 	Close() error
 }
 
-// door is one address that is served by one transport.
+// door is one address and the transport that is served there.
 type door struct {
 	name     string // as the log has it, such as "http"
 	address  string // as it was asked for
@@ -44,9 +44,8 @@ func (a *App) bind(ctx context.Context) error {
 	return nil
 }
 
-// Addr is the address that a transport is served on, with the port that was
-// taken, or nil if it is not served: "http" always is, "grpc" and "resp" if
-// they were asked for.
+// Addr returns the address on which a transport is served, with the actual port, or nil if the
+// transport is not served. "http" is always served, "grpc" and "resp" if the settings say so.
 func (a *App) Addr(name string) net.Addr {
 	for _, d := range a.doors {
 		if d.name == name {
@@ -56,8 +55,8 @@ func (a *App) Addr(name string) net.Addr {
 	return nil
 }
 
-// serveDoors serves all doors. The channel has an error once one of them has
-// ended; wait returns when all have, with the errors that were not wanted.
+// serveDoors serves all doors. The channel receives an error when the first of them has ended. wait
+// returns when all have ended, with the errors that were not expected.
 func (a *App) serveDoors() (first <-chan error, wait func() error) {
 	ended := make(chan error, len(a.doors))
 	var all sync.WaitGroup
@@ -74,7 +73,7 @@ func (a *App) serveDoors() (first <-chan error, wait func() error) {
 	}
 }
 
-// shutDoors lets the requests in flight at all doors end.
+// shutDoors waits for the requests in flight at all doors.
 func (a *App) shutDoors(ctx context.Context) error {
 	errs := make([]error, len(a.doors))
 	var all sync.WaitGroup
@@ -89,7 +88,7 @@ func (a *App) shutDoors(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// closeDoors frees the addresses without regard for requests in flight.
+// closeDoors closes all doors at once, and cuts off requests in flight.
 func (a *App) closeDoors() {
 	for _, d := range a.doors {
 		// It closes the listener too; that it was closed before is no news.

@@ -11,17 +11,17 @@ import (
 	"github.com/headgate/headgate/store/redis/doctor"
 )
 
-// Examination is what was found out about a store.
+// Examination is what [Examine] has found out about a store.
 type Examination struct {
 	Store    string    `json:"store"`
 	Findings []Finding `json:"findings"`
-	// Memory is what each rule's counters take, by a sample of Sampled keys.
+	// Memory is how much memory each rule's counters take, estimated from a sample of Sampled keys.
 	Memory  []RuleMemory `json:"memory"`
 	Sampled int64        `json:"sampled_keys"`
 	bad     bool
 }
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check of the store.
 type Finding struct {
 	// Node is the server's address; empty for the store as a whole.
 	Node string `json:"node,omitempty"`
@@ -29,22 +29,22 @@ type Finding struct {
 	// Level is "ok", "warning" or "bad".
 	Level string `json:"level"`
 	Text  string `json:"text"`
-	// Fix is what to change; empty if nothing is to be.
+	// Fix says what to change; empty if nothing has to be changed.
 	Fix string `json:"fix,omitempty"`
 }
 
-// RuleMemory is what the counters of one rule take.
+// RuleMemory is how much memory the counters of one rule take.
 type RuleMemory struct {
 	Rule        string `json:"rule"`
 	Keys        int64  `json:"keys"`
 	BytesPerKey int64  `json:"bytes_per_key"`
 }
 
-// Bad reports whether something is.
+// Bad reports whether one of the findings is bad.
 func (e *Examination) Bad() bool { return e.bad }
 
-// examineTimeout is the deadline of each call of an examination: it is to tell of a
-// slow store, not to fail on it.
+// examineTimeout is the deadline of each call of an examination. It is long, because the
+// examination must report on a slow store, not fail.
 const examineTimeout = 5 * time.Second
 
 // Examine looks at a store for what makes trouble; see [redis.Store.Diagnose]. The

@@ -11,15 +11,14 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// failures tells the log of a store that stops answering: once when it begins,
-// once in a while as long as it lasts, and once when it is over. A line for each
-// request would fill a disk just when somebody needs to read, and so would one for each
-// failure of a store that answers now and then: what begins soon after the last line is
-// told only if it lasts.
+// failures logs that a store has stopped answering: once when that begins, now and then while it
+// lasts, and once when it is over. A line for each request would fill the disk just when somebody
+// needs to read the log. So would a line for each short failure of an unstable store: a failure
+// that begins soon after the last line is logged only if it lasts.
 type failures struct {
 	logger *slog.Logger
 	every  time.Duration
-	// candidate says that the store is that of a policy that is only being tried.
+	// candidate says that the store has the counters of a candidate.
 	candidate bool
 
 	failing atomic.Bool // The way of a good answer: one load.
@@ -50,8 +49,8 @@ func (f *failures) hooks(h headgate.Hooks) headgate.Hooks {
 			if failed != nil {
 				failed(ctx, op, checks, err, took)
 			}
-			// A caller who went away, or asked for what cannot be, says nothing
-			// of the store.
+			// If the caller has gone, or the request was invalid, the error says nothing about the
+			// store.
 			if ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, headgate.ErrConflict) {
 				f.add(err, took)
 			}

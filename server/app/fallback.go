@@ -15,15 +15,15 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// withoutStore is what decides while the store does not answer. The memory store
-// always does, and has none.
+// withoutStore is the fallback, which decides while the store does not answer. The memory store
+// always answers, so it has none.
 type withoutStore struct {
 	*fallback.Layer
 	local     *memory.Store    // this server's shares
 	otherwise headgate.OnError // of rules that do not say it
 }
 
-// newWithoutStore makes what decides while the store does not answer.
+// newWithoutStore makes the fallback.
 func (a *App) newWithoutStore() (*withoutStore, error) {
 	s := &a.settings
 	if s.Store == memoryStore {
@@ -45,7 +45,7 @@ func (a *App) newWithoutStore() (*withoutStore, error) {
 	return &withoutStore{f, local, otherwise}, nil
 }
 
-// decisive is the store that requests are decided by.
+// decisive returns the store that decides requests: the fallback around the store, if there is one.
 func (a *App) decisive() headgate.Store {
 	if a.layers == nil {
 		return a.store.Store
@@ -53,7 +53,7 @@ func (a *App) decisive() headgate.Store {
 	return a.layers.store()
 }
 
-// parseOnError reads what is written in rules; "" is deny.
+// parseOnError reads an on_store_error; "" is deny.
 func parseOnError(text string) (headgate.OnError, error) {
 	for _, o := range []headgate.OnError{headgate.OnErrorAllow, headgate.OnErrorDeny, headgate.OnErrorLocal} {
 		if text == o.String() {
@@ -63,8 +63,8 @@ func parseOnError(text string) (headgate.OnError, error) {
 	return headgate.OnErrorDeny, fmt.Errorf("%q is not one of allow, deny, local", text)
 }
 
-// modes counts what the rules of a policy do without the store. Rules that deny
-// nobody have no say.
+// modes counts the rules of a policy by what they do while the store does not answer. Rules that
+// never deny are not counted.
 func modes(rules []policy.Rule, otherwise headgate.OnError) (allow, deny, local int) {
 	for i := range rules {
 		if rules[i].Mode != policy.ModeEnforce {
@@ -86,8 +86,8 @@ func modes(rules []policy.Rule, otherwise headgate.OnError) (allow, deny, local 
 	return allow, deny, local
 }
 
-// detail is what /readyz says while the store does not answer, or is learnt anew;
-// "" otherwise.
+// detail is the text of /readyz while the store does not answer, or while its counters are learned
+// again; "" otherwise.
 func (w *withoutStore) detail() string {
 	if w == nil {
 		return ""
@@ -101,14 +101,13 @@ func (w *withoutStore) detail() string {
 	return ""
 }
 
-// storeLog tells the log what becomes of the store: a line for each change, not for
-// each request.
+// storeLog logs each change in the state of the store, but not each request.
 type storeLog struct {
 	logger    *slog.Logger
 	otherwise headgate.OnError
 	rules     func() []policy.Rule
 
-	// What follows is of the outage that there is. Changes follow one another.
+	// The following fields describe the present outage. Changes come one after the other.
 	began  time.Time
 	before fallback.Stats
 	told   time.Time // When it was last told that the store comes and goes.
@@ -116,7 +115,7 @@ type storeLog struct {
 	back   bool      // It was told that the store answers again.
 }
 
-// flapsEvery is how often it is told that the store comes and goes.
+// flapsEvery is the shortest time between two lines which say that the store comes and goes.
 const flapsEvery = time.Minute
 
 func (l *storeLog) changed(was, is fallback.Stats) {
@@ -158,9 +157,8 @@ func (l *storeLog) changed(was, is fallback.Stats) {
 	}
 }
 
-// refusals tells the log of requests that got no decision while the store was
-// asked: now and then, since the log of a store that does not answer at all is
-// another's.
+// refusals logs requests that got no decision because of single failures of the store, at most once
+// in refusalsEvery. storeLog is for stores that do not answer at all.
 type refusals struct {
 	logger *slog.Logger
 	status func() fallback.Stats
@@ -170,7 +168,7 @@ type refusals struct {
 	last  time.Time
 }
 
-// refusalsEvery is how often they are told.
+// refusalsEvery is the shortest time between two such lines.
 const refusalsEvery = 10 * time.Second
 
 // hooks returns the hooks with the log added to them.
@@ -195,9 +193,9 @@ func (r *refusals) add(err error) {
 	}
 }
 
-// sickPart tells the log of a store that answers most requests, and some not, which are
-// decided without it: a node of a cluster is away. Nothing else would, since the store as
-// a whole is there.
+// sickPart logs that a store answers most requests and fails on some, which are then decided
+// without it, as when one node of a Cluster is away. No other line would say so, because the
+// breaker stays closed.
 type sickPart struct {
 	logger *slog.Logger
 
@@ -209,13 +207,13 @@ type sickPart struct {
 }
 
 const (
-	// sickRow is how many requests within sickWithin are more than one that was late.
+	// sickRow is how many failures within sickWithin are more than a few late calls.
 	sickRow    = 5
 	sickWithin = 10 * time.Second
-	// sickFor is how long they go on if it is a part: when all of the store goes, those that
-	// are on their way end together, and then the breaker is open.
+	// sickFor is how long the failures must go on. When the whole store fails, the requests in
+	// flight fail at the same moment, and then the breaker is open.
 	sickFor = time.Second
-	// sickEvery is how often it is told.
+	// sickEvery is the shortest time between two such lines.
 	sickEvery = time.Minute
 )
 
@@ -234,7 +232,7 @@ func (p *sickPart) decided(cause error) {
 	}
 }
 
-// detail is what /readyz says beyond that the service is ready.
+// detail is the text of /readyz of a service that is ready.
 func (a *App) detail() string {
 	var all []string
 	for _, text := range []string{a.source.detail(), a.gateway.detail(), a.without.detail()} {

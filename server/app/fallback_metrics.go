@@ -6,8 +6,7 @@ import (
 	"github.com/headgate/headgate/store/layered/fallback"
 )
 
-// The metrics of what decides without the store. They are read when they are asked
-// for.
+// The metrics of the fallback. They are computed when they are collected.
 var (
 	breakerDesc = prometheus.NewDesc("headgate_store_breaker_state",
 		"1 for the state that the circuit breaker before the store is in: closed (the store is asked), open (it is not), half_open (about some of the requests).",

@@ -21,16 +21,16 @@ import (
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
-// GatewaySettings have the service pass on what its rules admit.
+// GatewaySettings make the service a gateway, which passes on the requests that its rules admit.
 type GatewaySettings struct {
 	// Listen is the address to serve on, host:port. Required.
 	Listen string
-	// Upstreams are the targets of the only upstream, such as
-	// http://127.0.0.1:9000, if the file has none.
+	// Upstreams are the targets of the only upstream, such as http://127.0.0.1:9000. They are used
+	// if the file names none.
 	Upstreams []string
-	// Trust are the proxies that are believed about the client's address, and
-	// TrustHeader the header that they hand it on in, X-Forwarded-For if empty,
-	// unless the file says it.
+	// Trust are the proxies whose word about the client's address is believed, and TrustHeader is
+	// the header in which they give it, X-Forwarded-For if empty. They are used if the file does
+	// not say it.
 	Trust       []string
 	TrustHeader string
 	// File is the gateway file. Empty means none.
@@ -77,7 +77,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 	return nil
 }
 
-// gatewayError is why there is no such gateway.
+// gatewayError returns the error of a gateway that cannot be made.
 func gatewayError(err error) error {
 	var invalid *headgate.InvalidError
 	if errors.As(err, &invalid) {
@@ -86,7 +86,7 @@ func gatewayError(err error) error {
 	return &unavailable{"the gateway cannot work", err}
 }
 
-// checkError is what is wrong with a policy for the gateway.
+// checkError returns the error of a policy that the gateway cannot enforce.
 func checkError(err error) error {
 	var invalid *headgate.InvalidError
 	if errors.As(err, &invalid) {
@@ -95,14 +95,14 @@ func checkError(err error) error {
 	return err
 }
 
-// mistakes are what is wrong with the settings whatever their file says.
+// mistakes returns the mistakes in the settings that do not depend on the file.
 func (s *GatewaySettings) mistakes() (problems []string) {
 	if p := checkListen(s.Listen); p != "" {
 		problems = append(problems, "gateway listen: "+p)
 	}
 	alone := *s
 	if s.File != "" {
-		// It may have what they lack.
+		// The file may supply what is missing here.
 		alone.File = ""
 		if len(s.Upstreams) == 0 {
 			alone.Upstreams = []string{"http://of.the.file"}
@@ -122,8 +122,8 @@ func (s *GatewaySettings) mistakes() (problems []string) {
 	return problems
 }
 
-// gatewayOptions are the settings and their file as options, as far as there are no
-// mistakes in them, and the names of the files that were to be read.
+// gatewayOptions returns options made from the settings and their file, if there are no mistakes,
+// and the names of the files that had to be read.
 func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 	files := gatewayFiles(s)
 	file := new(gatewayfile.Settings)
@@ -170,7 +170,7 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 	return options, b.files, nil
 }
 
-// gatewayBuilder makes what the gateway works with of what its file names.
+// gatewayBuilder makes the parts of the gateway that its file names.
 type gatewayBuilder struct {
 	dir      string // of the file: names of files in it are relative to it
 	files    []string
@@ -181,7 +181,7 @@ func (b *gatewayBuilder) bad(format string, args ...any) {
 	b.problems = append(b.problems, "gateway: "+fmt.Sprintf(format, args...))
 }
 
-// path is the name of a file in the gateway file, as seen from here.
+// path returns the path of a file that the gateway file names.
 func (b *gatewayBuilder) path(name string) string {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(b.dir, name)

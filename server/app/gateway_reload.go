@@ -24,18 +24,17 @@ import (
 // of tokens.
 const reloadWithin = 10 * time.Second
 
-// gatewaySource is where a gateway's options come from, and which version of them is
-// in force.
+// gatewaySource reads a gateway's options, and knows which version of them is in force.
 type gatewaySource struct {
 	settings *Settings
 	gateway  *gateway.Gateway
 	policy   *source
 	metrics  sourceMetrics
-	// reserves says that the store remembers requests, so that costs can be settled.
+	// reserves says that the store keeps reservations, so that costs can be settled.
 	reserves bool
 
 	active atomic.Pointer[gatewayVersion]
-	// failed is why the last reload changed nothing; nil if it did not fail.
+	// failed says why the last reload changed nothing; nil if it succeeded.
 	failed    atomic.Pointer[failedReload]
 	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
 	counts    [len(results)]atomic.Int64
@@ -44,7 +43,7 @@ type gatewaySource struct {
 	origin origin
 }
 
-// gatewayVersion is which options are in force.
+// gatewayVersion identifies the options in force.
 type gatewayVersion struct {
 	version int64
 	hash    string // of all files
@@ -111,11 +110,11 @@ func (s *gatewaySource) read() (gateway.Options, string, error) {
 	return o, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// named are the files, as far as that is known before they are read.
+// named returns the files, as far as they are known before they are read.
 func (s *gatewaySource) named() []string { return s.origin.files }
 
-// reload reads the file anew, for the reason given. If there is an error, what was in
-// force stays in force.
+// reload reads the file again, for the reason given. If it returns an error, what was in force
+// stays in force.
 func (s *gatewaySource) reload(reason string) (result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +155,8 @@ func (s *gatewaySource) reloadLocked(reason string) (result, error) {
 	return changed, nil
 }
 
-// replace puts the options in force. No policy takes effect meanwhile that they were
-// not checked with.
+// replace puts the options in force. Meanwhile no policy can take effect that was not checked with
+// them.
 func (s *gatewaySource) replace(o gateway.Options) error {
 	s.policy.mu.Lock()
 	defer s.policy.mu.Unlock()
@@ -174,7 +173,7 @@ func (s *gatewaySource) watch(ctx context.Context, every time.Duration) {
 	watch(ctx, every, s.notice)
 }
 
-// notice does what that of a policy's source does.
+// notice is like the method of source with that name.
 func (s *gatewaySource) notice(last snapshot) snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,8 +185,8 @@ func (s *gatewaySource) notice(last snapshot) snapshot {
 	return now
 }
 
-// detail is what /readyz says beyond that the service is ready. It repeats nothing of
-// what is in the file: anybody may ask.
+// detail is the text of /readyz of a service that is ready. It repeats nothing from the file,
+// because anybody may ask.
 func (s *gatewaySource) detail() string {
 	if s == nil {
 		return ""

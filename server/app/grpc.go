@@ -22,24 +22,24 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// What bounds every gRPC connection, beside the timeouts of HTTP.
+// The bounds of every gRPC connection, in addition to the timeouts of HTTP.
 const (
 	grpcMaxMessage = 1 << 20
-	// grpcMaxStreams is how many calls one connection may have in flight. A proxy
-	// sends all of its checks over one or a few connections, and more than this
-	// wait for an answer only when the store does not give one.
+	// grpcMaxStreams is how many calls one connection may have in flight. A proxy sends all of its
+	// checks over one or a few connections. More than this are waiting for an answer only if the
+	// store does not answer.
 	grpcMaxStreams = 4096
-	// The windows are what one stream, and one connection, may send before it is read. With a
-	// size of their own they do not grow: a caller who fills streams and reads no answer would
-	// have each of them hold 16 MiB otherwise.
+	// The windows are how many bytes one stream, and one connection, may send before the server has
+	// read them. Because they are set, they do not grow. Otherwise each stream of a caller that
+	// sends and reads no answer could make the server hold 16 MiB.
 	grpcStreamWindow, grpcConnectionWindow = 256 << 10, 1 << 20
-	// grpcMaxConnections bounds connections. Those beyond it are closed at once.
+	// grpcMaxConnections is how many connections there may be. Further ones are closed at once.
 	grpcMaxConnections = 10_000
-	// A connection that is silent for so long is asked whether it is still there,
-	// and closed if it does not answer within the second time.
+	// A connection that has been silent for grpcPingAfter is sent a ping, and is closed if it has
+	// not answered after grpcPingWithin.
 	grpcPingAfter, grpcPingWithin = time.Minute, 20 * time.Second
-	// grpcPingLeast is how often clients may ask the same: as often as proxies
-	// and load balancers do that drop silent connections early.
+	// grpcPingLeast is the shortest time between two pings of a client. Clients behind proxies and
+	// load balancers that drop silent connections early ping that often.
 	grpcPingLeast = 10 * time.Second
 )
 
@@ -83,14 +83,14 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 			}
 		}
 	}
-	// The name that probes of envoyproxy/ratelimit ask for.
+	// This is the name that probes of envoyproxy/ratelimit ask for.
 	s.health.services["ratelimit"] = true
 	grpc_health_v1.RegisterHealthServer(s, s.health)
 	reflection.Register(s)
 	return s
 }
 
-// grpcServer is a gRPC server as a door has one.
+// grpcServer makes a gRPC server usable as a door's server.
 type grpcServer struct {
 	*grpc.Server
 	health *grpcHealth
@@ -100,7 +100,7 @@ type grpcServer struct {
 func (s *grpcServer) Serve(l net.Listener) error {
 	err := s.Server.Serve(&boundedListener{Listener: l, free: make(chan struct{}, grpcMaxConnections)})
 	if err == nil {
-		// What it returns after it was told to end.
+		// A server that was told to end returns this error.
 		return grpc.ErrServerStopped
 	}
 	return err
@@ -129,9 +129,9 @@ func (s *grpcServer) Close() error {
 	return nil
 }
 
-// grpcBound bounds how long calls may take whose callers do not bound them: one
-// that never sends its request would stay for as long as its connection does.
-// Streams last as long as their callers like.
+// grpcBound bounds how long a call may take if its caller has set no deadline. Otherwise a call
+// whose request never comes would last as long as its connection. Streams may last as long as their
+// callers like.
 type grpcBound struct {
 	most  time.Duration
 	calls map[string]bool // not changed once the server serves
@@ -147,8 +147,8 @@ func (b *grpcBound) begin(ctx context.Context, info *tap.Info) (context.Context,
 	return ctx, nil
 }
 
-// grpcObserver logs calls, and keeps a defect in one of them from ending the
-// process, as net/http does.
+// grpcObserver logs calls. It also keeps a panic in one of them from ending the process, as
+// net/http does.
 type grpcObserver struct {
 	logger    *slog.Logger
 	accessLog bool

@@ -13,14 +13,14 @@ import (
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
-// grpcOptions are those of all services of our own.
+// grpcOptions are the options of all services of our own.
 func (a *App) grpcOptions() grpcapi.Options {
 	return grpcapi.Options{SideBySide: a.settings.Store != memoryStore, Ending: a.ending}
 }
 
-// newGRPCStore makes the service for callers who bring their own rules, or nothing
-// if it was not asked for. What they call their rules is no label of a metric, for
-// there may be any number of them.
+// newGRPCStore makes the service for callers who bring their own rules, or nothing if the settings
+// do not ask for it. The names of such rules are not used as labels of metrics, because there may
+// be any number of them.
 func (a *App) newGRPCStore(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) func(grpc.ServiceRegistrar) {
 	if !a.settings.GRPCStore {
 		return func(grpc.ServiceRegistrar) {}

@@ -10,16 +10,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// grpcHealth tells over gRPC what /readyz tells over HTTP, for the server ("")
-// and alike for each of its services.
+// grpcHealth says over gRPC what /readyz says over HTTP. The answer is the same for the server ("")
+// and for each of its services.
 type grpcHealth struct {
 	grpc_health_v1.UnimplementedHealthServer
 	ready    func(context.Context) error
 	services map[string]bool
 	every    time.Duration
 
-	// ending is closed when the server is being shut down, which would wait for
-	// calls of Watch otherwise.
+	// ending is closed when the server is shut down. Calls of Watch then end, which would otherwise
+	// keep the server from ending.
 	ending <-chan struct{}
 }
 
@@ -61,8 +61,7 @@ func (h *grpcHealth) List(ctx context.Context, _ *grpc_health_v1.HealthListReque
 	return all, nil
 }
 
-// Watch implements the service. It ends with the server, so that nobody who
-// watches keeps it from ending.
+// Watch implements the service. It ends when the server is shut down.
 func (h *grpcHealth) Watch(r *grpc_health_v1.HealthCheckRequest, stream grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
 	ctx := stream.Context()
 	ticker := time.NewTicker(h.every)

@@ -6,10 +6,11 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// NoHashKey says, as [Settings.OldHashKey], that secrets were hashed without a key.
+// NoHashKey is the value of [Settings.OldHashKey] which says that secrets were hashed without a
+// key.
 const NoHashKey = "none"
 
-// policyOptions are what every policy file is read with.
+// policyOptions are the options with which every policy file is read.
 func (s *Settings) policyOptions() []policy.Option {
 	var options []policy.Option
 	if s.HashKey != "" {

@@ -82,8 +82,8 @@ func withoutPlaces(list []policy.Override) []policy.Override {
 	return list
 }
 
-// inWords is a rule of the set in a line: what people look for when a rule has changed. It
-// has no secrets.
+// inWords describes a rule of the set in one line, with what people look for when a rule has
+// changed. It contains no secrets.
 func inWords(set *policy.Set, r *policy.Rule) string {
 	var limits []string
 	add := func(of string, shown []string) {
@@ -101,7 +101,8 @@ func inWords(set *policy.Set, r *policy.Rule) string {
 	}
 	text := strings.Join(limits, "; ")
 	if n := len(r.Overrides); n > 0 {
-		// Their conditions may name clients. What the last one says is what was added most often.
+		// Conditions may name clients, so they are not shown. The last override is the one that was
+		// most probably added.
 		text += ", " + strconv.Itoa(n) + " override"
 		if n > 1 {
 			text += "s"

@@ -75,7 +75,7 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, permits *
 	return s, nil
 }
 
-// likeRatelimit answers what envoyproxy/ratelimit answers over HTTP: /healthcheck, which is
+// likeRatelimit adds the paths that envoyproxy/ratelimit serves over HTTP: /healthcheck, which is
 // /readyz here, and /json.
 func likeRatelimit(next http.Handler, envoy *envoyrls.Service) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,9 +91,9 @@ func likeRatelimit(next http.Handler, envoy *envoyrls.Service) http.Handler {
 	})
 }
 
-// leaving asks callers with a connection open to look elsewhere after their next
-// answer, once the service is being shut down. Closing the connections that are
-// idle would be quicker, and lose the requests that are on their way over them.
+// leaving makes each answer ask its caller to close the connection, once the service is being shut
+// down. Closing idle connections at once would be quicker, but would lose requests that are already
+// on their way over them.
 func (a *App) leaving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.draining.Load() {

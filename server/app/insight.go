@@ -21,13 +21,13 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// insights is what is known of who uses what.
+// insights knows which keys use the rules most, and which are denied.
 type insights struct {
 	*insight.Recorder
 	store insight.Latency
 }
 
-// newInsights makes it, or nil if it is not wanted.
+// newInsights makes the insights, or returns nil if the settings do not want any.
 func (a *App) newInsights() *insights {
 	if a.settings.NoInsight {
 		return nil
@@ -35,9 +35,9 @@ func (a *App) newInsights() *insights {
 	return &insights{Recorder: insight.New(insight.Options{Tier: a.source.tierOf})}
 }
 
-// tierOf is the tier of the tariff that the limits are of, or what else they are of; "" if
-// that is not known. Limits are told apart by their address, and those of a decision that
-// was made before a reload are of the policy before.
+// tierOf returns the tier whose limits these are, or another name for them, such as that of an
+// override; "" if it is not known. Limits are identified by their address. A decision that was made
+// before a reload has limits of the previous policy.
 func (s *source) tierOf(limits *headgate.Rule) string {
 	for _, p := range []*decide.Policy{s.active.Load(), s.before.Load()} {
 		if p == nil || p.Set == nil {
@@ -50,7 +50,7 @@ func (s *source) tierOf(limits *headgate.Rule) string {
 	return ""
 }
 
-// tierIn is the tier of the limits, if they are of this set.
+// tierIn returns the tier of the limits, if they belong to this set.
 func tierIn(set *policy.Set, limits *headgate.Rule) (tier string, ok bool) {
 	rule := set.Rule(limits.Name())
 	if rule == nil {
@@ -73,7 +73,7 @@ func tierIn(set *policy.Set, limits *headgate.Rule) (tier string, ok bool) {
 	return "*", t.Other == limits
 }
 
-// tierName is what a tier of the tariff is shown as: its value, or the hash of a secret.
+// tierName is the name under which a tier is shown: its value, or the hash of a secret.
 func tierName(set *policy.Set, t *policy.Tariff, tier int) string {
 	if value := t.Tiers[tier].Value; !set.Secret(t.Entry) {
 		return value
@@ -90,7 +90,7 @@ func limitTexts(rule *headgate.Rule) []string {
 	return list
 }
 
-// insightAPI answers questions about what is known, or is nil if nothing is.
+// insightAPI returns the handler that answers questions about usage, or nil without insights.
 func (a *App) insightAPI() *insightapi.Handler {
 	if a.insights == nil {
 		return nil
@@ -113,7 +113,7 @@ func (a *App) insightAPI() *insightapi.Handler {
 	return insightapi.New(o)
 }
 
-// insightPaths are the answers to administrators; nil if there are none.
+// insightPaths returns the handlers for administrators; nil if there are none.
 func (a *App) insightPaths() httpapi.Insight {
 	if a.insights == nil {
 		return nil
@@ -121,7 +121,7 @@ func (a *App) insightPaths() httpapi.Insight {
 	return a.answers
 }
 
-// instance is what people call this instance.
+// instance is the name of this instance, for people.
 func (s *Settings) instance() string {
 	if s.Instance != "" {
 		return s.Instance
@@ -132,8 +132,8 @@ func (s *Settings) instance() string {
 	return s.Listen
 }
 
-// gates are what bounds how much is in progress: the rules that do so, the bounds of the
-// gateway's file, and what finds out how much its upstreams can work on.
+// gates returns everything that bounds how much is in progress: rules, the bounds in the gateway's
+// file, and the adaptive limits of its upstreams.
 func (a *App) gates() []insightapi.Gate {
 	list := []insightapi.Gate{}
 	add := func(name, kind string, s flow.Stats) {
@@ -174,7 +174,7 @@ func kindOf(shared bool) string {
 	return "permits"
 }
 
-// storeStatus is how the store does.
+// storeStatus says how the store is doing.
 func (a *App) storeStatus(of time.Duration) insightapi.Store {
 	out := insightapi.Store{Name: a.StoreName(), State: "ok", StoreReport: a.insights.store.Report(time.Now(), of), Figures: []insightapi.Figure{}}
 	if a.layers == nil {
@@ -225,7 +225,8 @@ func (a *App) storeStatus(of time.Duration) insightapi.Store {
 	return out
 }
 
-// seen has what a door asks for counted and, if there is insight, recorded.
+// seen returns a decider for a door that counts the door's requests and, with insights, records
+// them.
 func (a *App) seen(decider decide.Decider, door string) decide.Decider {
 	var to *insight.Door
 	if a.insights != nil {

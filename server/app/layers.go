@@ -14,9 +14,8 @@ import (
 	"github.com/headgate/headgate/store/layered/lease"
 )
 
-// layers are what stands around a store across a network, from the inside out: what
-// decides without it, units that were taken in advance, what is told it afterwards,
-// and denials that are remembered. The memory store has none: asking it costs less
+// layers are the layers around a store across a network, from the inside out: the fallback, leases,
+// asynchronous reports, and the deny cache. The memory store has none, because asking it costs less
 // than any of them.
 type layers struct {
 	without *withoutStore
@@ -56,15 +55,15 @@ func (a *App) newLayers() (*layers, error) {
 	return l, nil
 }
 
-// store is the store to ask.
+// store is the outermost store, which requests ask.
 func (l *layers) store() headgate.Store { return l.all[len(l.all)-1].Store() }
 
-// returnWithin is how long a server that ends tries to report what it has admitted,
-// and to give back what it holds.
+// returnWithin is how long a server that is shut down tries to report what it has admitted, and to
+// give back the units that it holds.
 const returnWithin = 2 * time.Second
 
-// close ends the layers from the outside in. What cannot be given back, because the
-// store does not answer, stays in use: that is no reason not to end.
+// close ends the layers from the outside in. If the store does not answer, what cannot be given
+// back stays in use; close returns all the same.
 func (l *layers) close() {
 	if l == nil {
 		return

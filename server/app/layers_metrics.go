@@ -2,7 +2,8 @@ package app
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// The metrics of what saves calls to the store. They are read when they are asked for.
+// The metrics of the layers that save calls to the store. They are computed when they are
+// collected.
 var (
 	leaseKeysDesc = prometheus.NewDesc("headgate_lease_keys",
 		"Keys that are asked for so often that units of theirs are taken in advance.", nil, nil)
@@ -75,7 +76,7 @@ func (l *layers) Collect(to chan<- prometheus.Metric) {
 	counter(newsDesc, denials.Dropped, "dropped")
 	counter(heardDesc, denials.Received-denials.Unknown, "heard")
 	counter(heardDesc, denials.Unknown, "unknown")
-	// A store that carries no messages has nobody who could listen.
+	// Without messages there is nobody to listen to.
 	if l.carries {
 		listening := int64(0)
 		if denials.Listening {

@@ -14,8 +14,8 @@ import (
 // labels name a limit in metrics.
 type labels struct{ rule, limit string }
 
-// limits are those of the policy in force, as metrics name them: gauges say what they are,
-// and counters of limits that are no longer among them end. It is safe for concurrent use.
+// limits exports the limits of the policy in force: gauges give their numbers, and the series of
+// limits that are no longer in the policy end. It is safe for concurrent use.
 type limits struct {
 	policy   func() decide.Policy
 	recorder *prom.Recorder
@@ -47,20 +47,21 @@ func (l *limits) now() map[labels]headgate.Limit {
 	return l.all
 }
 
-// forget ends the series of what is no longer in the policy. It is done before each
-// scrape: requests that began under a former policy may begin a series anew.
+// forget ends the series of limits that are no longer in the policy. It is called before each
+// scrape, because requests that began under a former policy may begin a series again.
 func (l *limits) forget() {
 	now, policy := l.now(), l.policy()
 	l.recorder.Keep(func(rule, limit string) bool {
 		_, in := now[labels{rule, limit}]
-		// Limits that callers bring along are in no policy. Their number is bounded.
+		// Limits that callers bring along are in no policy, but there is only one name for all of
+		// them.
 		return in || rule == decide.BroughtRule
 	})
 	l.soft.byRule.keep(func(of [2]string) bool { return policy.Rule(of[0]) != nil })
 	l.lists.keep(policy.Set)
 }
 
-// fresh serves metrics once the series that have ended are forgotten.
+// fresh serves metrics after it has ended the series of what is gone.
 func (l *limits) fresh(metrics http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.forget()

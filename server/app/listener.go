@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// boundedListener closes connections at once of which there would be more than free has room
-// for. Those that are there are not disturbed.
+// boundedListener accepts only as many connections at a time as free has room for. It closes
+// further ones at once, and does not disturb those that exist.
 type boundedListener struct {
 	net.Listener
 	free chan struct{} // one in it for each connection

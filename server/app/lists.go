@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// listHits counts requests that an entry of the policy's lists has answered. No limit is
-// asked about these, so that what counts the decisions of a store does not see them.
+// listHits counts requests that were answered by an entry of the policy's lists. No store is asked
+// about them, so the metrics of the store's decisions do not include them.
 type listHits struct{ byEntry *ending }
 
 func newListHits(registry *prometheus.Registry) *listHits {

@@ -8,15 +8,15 @@ import (
 	"github.com/headgate/headgate/server/envoyrls"
 )
 
-// maxMeasured bounds the names that callers make by what they send; what comes under
-// further ones is counted together.
+// maxMeasured is how many names are counted separately, because callers determine the names by what
+// they send. Requests under further names are counted together.
 const (
 	maxMeasured   = 1000
 	otherMeasured = "other"
 )
 
-// measured counts the requests of limits that a configuration of envoyproxy/ratelimit
-// has measured by values. It is safe for concurrent use.
+// measured counts the requests for limits that a configuration of envoyproxy/ratelimit wants
+// counted by value. It is safe for concurrent use.
 type measured struct {
 	units *prometheus.CounterVec
 
@@ -46,7 +46,7 @@ func (m *measured) add(name string, became envoyrls.Became, units int64) {
 	m.units.WithLabelValues(m.bounded(name), result).Add(float64(units))
 }
 
-// bounded is the name, or that of all others if there are too many.
+// bounded returns the name, or the name for all others if there are too many.
 func (m *measured) bounded(name string) string {
 	m.mu.RLock()
 	_, known := m.known[name]

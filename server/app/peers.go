@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// peerClient makes what asks the other instances. It is nil if nothing about it is special.
-// The error is a [*SettingsError].
+// peerClient makes the HTTP client for asking the other instances. It is nil if the default client
+// will do. The error is a [*SettingsError].
 func (s *Settings) peerClient(own *certificates) (*http.Client, error) {
 	if s.PeerCA == "" && own == nil {
 		return nil, nil
@@ -26,7 +26,7 @@ func (s *Settings) peerClient(own *certificates) (*http.Client, error) {
 		}
 	}
 	if own != nil {
-		// For peers that ask clients for a certificate, as this instance may do itself.
+		// Peers may ask for a client certificate, as this instance does if its settings say so.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &own.active.Load().Certificates[0], nil
 		}

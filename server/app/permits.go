@@ -14,15 +14,15 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// leaveWithin is how long the end of a service waits for permits of other processes'
-// store: all requests have ended by then.
+// leaveWithin is how long a service that ends tries to give shared permits back to the store. All
+// requests have ended by then.
 const leaveWithin = time.Second
 
-// newKeeper makes what keeps the bounds on what is in progress. The permits are those of
-// the store itself: layers around it have none.
+// newKeeper makes the keeper of the bounds on what is in progress. It takes shared permits from the
+// store itself, because the layers around the store have none.
 func (a *App) newKeeper() *inprogress.Keeper {
 	options := inprogress.Options{}
-	// A store without permits is refused by the policy that needs them.
+	// A policy that needs permits refuses a store that has none.
 	options.Permits, _ = store.PermitsOf(a.store.Store)
 	// What is written was found right with the settings.
 	options.OnError, _ = parseOnError(a.settings.OnStoreError)
@@ -35,7 +35,7 @@ func (a *App) newKeeper() *inprogress.Keeper {
 // maxOwner is the longest name that is shown to those who list permits.
 const maxOwner = 64
 
-// leave gives back what is left of permits.
+// leave gives back the permits that are still held.
 func (a *App) leave() error {
 	if a.keeper == nil {
 		return nil
@@ -45,8 +45,8 @@ func (a *App) leave() error {
 	return a.keeper.Close(ctx)
 }
 
-// newPermits makes what gives permits to callers in other processes. The permits are those
-// of the store itself, as those of the keeper are.
+// newPermits makes the service of permits for callers in other processes. Like the keeper, it takes
+// permits from the store itself.
 func (a *App) newPermits(registry *prometheus.Registry) *decide.Permits {
 	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headgate_permit_calls_total",
@@ -60,7 +60,7 @@ func (a *App) newPermits(registry *prometheus.Registry) *decide.Permits {
 		},
 		Told: func(rule, call, outcome string) { calls.WithLabelValues(rule, call, outcome).Inc() },
 	}
-	// Callers are told of a store without permits.
+	// If the store has no permits, callers are told so.
 	p.Store, _ = store.PermitsOf(a.store.Store)
 	// What is written was found right with the settings.
 	p.OnError, _ = parseOnError(a.settings.OnStoreError)

@@ -6,9 +6,9 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// probe asks a store for a decision that charges nothing: what answers it can
-// decide. The rule's name is not one that a policy is likely to have, and would
-// not be changed if it were.
+// probe asks a store for a decision that charges nothing. A store that answers it can decide. A
+// policy is unlikely to have a rule of the same name, and the rule's counters would not change if
+// it had.
 type probe struct {
 	store headgate.Store
 	check headgate.Check
@@ -23,10 +23,10 @@ func (p *probe) ready(ctx context.Context) error {
 	return err
 }
 
-// newReady makes what tells whether the service can decide. A store that does not
-// answer does so for all servers at the same time, most likely: if each of them said
-// that it is not ready, those requests would be lost too that need no store. So a
-// server is ready as long as there are rules that answer without it.
+// newReady makes the function that says whether the service can decide. Mostly a store fails for
+// all servers at once. If all of them then said that they were not ready, requests that can be
+// decided without the store would be lost, too. So a server is ready as long as some rule decides
+// without the store.
 func (a *App) newReady() func(context.Context) error {
 	probe := newProbe(a.decisive())
 	return func(ctx context.Context) error {

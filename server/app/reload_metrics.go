@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// sourceMetrics are the metrics of a source. They are read when they are asked for:
-// the version and the hash of one answer are always of one policy.
+// sourceMetrics are the metrics of a source. They are computed when they are collected, so that
+// version and hash always belong to the same policy.
 type sourceMetrics struct {
 	reloads, info, succeeded, failed *prometheus.Desc
 }
 
-// newSourceMetrics returns the metrics whose names have the prefix, of what is
-// called name while it is read, and called active once it takes effect.
+// newSourceMetrics returns metrics whose names begin with the prefix. Their help texts call the
+// policy name while it is read, and active once it is in force.
 func newSourceMetrics(prefix, name, active string) sourceMetrics {
 	return sourceMetrics{
 		reloads: prometheus.NewDesc(prefix+"_reloads_total",

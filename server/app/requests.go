@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// outcome is what became of a request that a door asked to have decided.
+// outcome is how a door's request was decided.
 type outcome int
 
 const (
@@ -23,8 +23,8 @@ const (
 
 var requestOutcomes = [...]string{requestAdmitted: "admitted", requestDenied: "denied", requestListed: "listed", requestFailed: "error"}
 
-// requests counts what each door asks to have decided. Only requests that would take units
-// count: peeks, refunds and resets do not. It is safe for concurrent use once all doors are there.
+// requests counts the requests of each door. Only requests that would take units are counted:
+// peeks, refunds and resets are not. It is safe for concurrent use once all doors have been added.
 type requests struct {
 	names []string       // of the doors
 	doors []*tally.Tally // by outcome
@@ -66,17 +66,17 @@ func (q *requests) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// door returns a decider that counts what the door asks of the given one, and tells it to to,
-// unless that is nil.
+// door returns a decider that counts the door's requests to the given decider, and reports them to
+// to, unless that is nil.
 func (q *requests) door(decider decide.Decider, rules func() decide.Policy, name string, to *insight.Door) decide.Decider {
 	d := &countedDoor{Decider: decider, rules: rules, calls: tally.New(len(requestOutcomes)), to: to}
 	q.names, q.doors = append(q.names, name), append(q.doors, d.calls)
 	return d
 }
 
-// countedDoor counts the requests of one door. Each is one of the fastest things that the server
-// does, so the clock is not read for it: the store's time, which is known already, is nearly all
-// of the time that a door waits.
+// countedDoor counts the requests of one door. It does not read the clock, because that would be a
+// large part of a decision's cost. The store's time, which is measured anyway, is nearly all of the
+// time that a door waits.
 type countedDoor struct {
 	decide.Decider
 	rules func() decide.Policy
@@ -87,7 +87,7 @@ type countedDoor struct {
 // Policy implements [decide.Decider].
 func (d *countedDoor) Policy() decide.Policy { return d.rules() }
 
-// end is called when the call has its decision, or an error.
+// end records how a call has ended, with a decision or an error.
 func (d *countedDoor) end(call tally.Call, ask *decide.Ask, decisions []headgate.Decision, err error) {
 	of := requestAdmitted
 	switch {
@@ -102,7 +102,7 @@ func (d *countedDoor) end(call tally.Call, ask *decide.Ask, decisions []headgate
 	d.tell(ask, decisions, err)
 }
 
-// tell has a request recorded that would take units.
+// tell records a request, if it would take units.
 func (d *countedDoor) tell(ask *decide.Ask, decisions []headgate.Decision, err error) {
 	if d.to != nil && err == nil && ask.Op == headgate.OpTake {
 		d.to.Decided(ask.Policy.Version, ask.Checks, decisions)
@@ -113,7 +113,7 @@ func (d *countedDoor) tell(ask *decide.Ask, decisions []headgate.Decision, err e
 func (d *countedDoor) Take(ctx context.Context, ask *decide.Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
 	switch {
 	case ask.Parts != nil:
-		// One of several calls for a request, which Told counts.
+		// This is one of several calls for one request. Told counts the request.
 		call := d.calls.Begin()
 		defer call.Drop()
 		out, err := d.Decider.Take(ctx, ask, dst)

@@ -2,12 +2,12 @@ package app
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// reserve is a part of the heap that nobody ever touches. It holds no memory, only
-// addresses, but the collector counts it as live: it starts when the heap is twice as
-// large as what was live, so that a small heap may grow by the size of the reserve
-// first. Without one, the few MiB that a busy service keeps alive are collected a dozen
-// times a second. Beside a store of gigabytes it is nothing, where a percentage for
-// small heaps would be gigabytes of garbage.
+// reserve is a part of the heap that is never touched. It takes addresses but no memory, and yet
+// the garbage collector counts it as live. The collector starts when the heap is twice as large as
+// what was live, so a small heap can grow by the size of the reserve before it starts. Without a
+// reserve, the few MiB that a busy service keeps alive are collected a dozen times a second. A
+// larger GOGC would do the same for small heaps, but would allow gigabytes of garbage beside a
+// store of gigabytes.
 type reserve []byte
 
 // Describe implements [prometheus.Collector].

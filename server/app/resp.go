@@ -41,9 +41,9 @@ func (a *App) newRESP(decider decide.Decider, permits *decide.Permits, registry 
 	return s
 }
 
-// throttleHooks returns hooks that count the decisions of CL.THROTTLE on their own:
-// its callers bring their limits along, of which there may be any number, so that
-// they can be no labels of a metric.
+// throttleHooks returns hooks that count the decisions of CL.THROTTLE together. Callers of that
+// command bring their own limits, of which there may be any number, so the limits cannot be labels
+// of a metric.
 func (a *App) throttleHooks(hooks headgate.Hooks, registry *prometheus.Registry) headgate.Hooks {
 	if a.settings.RESPListen == "" {
 		return hooks

@@ -16,8 +16,7 @@ import (
 	"github.com/headgate/headgate/server/insightapi"
 )
 
-// Settings are what the service can be told. The zero Settings serve the sample
-// policy from memory.
+// Settings configure the service. The zero Settings serve the sample policy with the memory store.
 type Settings struct {
 	// Listen is the address to serve on, host:port; port 0 takes a free one.
 	// Empty means DefaultListen.
@@ -25,136 +24,131 @@ type Settings struct {
 	// GRPCListen is the address to serve gRPC on. Empty means that it is not
 	// served.
 	GRPCListen string
-	// GRPCConnectionAge is how long a connection may last there, 1s or more. The client is told
-	// then to make another one, and its calls have GRPCConnectionGrace to end. Zero means that
-	// connections last until the server ends, and that calls may take as long as they like.
+	// GRPCConnectionAge is how long a gRPC connection may last, 1s or more. Then its client is told
+	// to open another one, and calls over it have GRPCConnectionGrace to end. If they are zero,
+	// connections last until the server ends, and calls may take as long as they like.
 	GRPCConnectionAge, GRPCConnectionGrace time.Duration
-	// GRPCStore lets callers there bring their own rules, as they would to a
-	// Redis server; see [grpcapi.Store].
+	// GRPCStore lets gRPC callers bring their own rules, as they would to a Redis server; see
+	// [grpcapi.Store].
 	GRPCStore bool
-	// GRPCStoreToken is what they show: 16 to 1024 bytes of visible ASCII. Empty
-	// means that anybody may.
+	// GRPCStoreToken is the token that those callers must send: 16 to 1024 bytes of visible ASCII.
+	// Empty means that anybody may bring rules.
 	GRPCStoreToken string
 	// RESPListen is the address to serve Redis's protocol on. Empty means that it
 	// is not served.
 	RESPListen string
-	// RESPToken is what callers show there before they may ask: 16 to 1024 bytes
-	// of visible ASCII. Empty means that anybody may.
+	// RESPToken is the token that callers there must give as their password: 16 to 1024 bytes of
+	// visible ASCII. Empty means that anybody may send commands.
 	RESPToken string
-	// Gateway has the service pass on what its rules admit. Nil means that it does
-	// not.
+	// Gateway makes the service a gateway, which passes on the requests that its rules admit. Nil
+	// means that it is none.
 	Gateway *GatewaySettings
-	// TLSCert and TLSKey are the files, in PEM form, of the certificate and the
-	// key that all addresses are served with. Empty means no TLS. They are read
-	// again when they change.
+	// TLSCert and TLSKey are files, in PEM form, with the server's certificate and its key, for all
+	// addresses. Empty means no TLS. They are read again when they change.
 	TLSCert, TLSKey string
-	// TLSClientCA is the file with the authorities, one of which must have
-	// signed the certificate of a client. Empty means that clients need none.
+	// TLSClientCA is a file with certificate authorities. Each client must have a certificate that
+	// one of them has signed. Empty means that clients need none.
 	TLSClientCA string
-	// TLSClientName is a name that the certificate of a client must be for: a DNS name, an
-	// address or a URI. Empty means any. TLSClientCA must be given with it.
+	// TLSClientName is a DNS name, an address or a URI. The certificate of each client must be for
+	// it. Empty means any. It needs TLSClientCA.
 	TLSClientName string
 	// PolicyFile is the YAML file with the rules. Empty means the sample policy.
 	PolicyFile string
-	// EnvoyConfig is a directory with a configuration of envoyproxy/ratelimit,
-	// which then is the policy. There is no PolicyFile besides.
+	// EnvoyConfig is a directory with a configuration of envoyproxy/ratelimit, which then is the
+	// policy, in place of PolicyFile.
 	EnvoyConfig string
-	// XDS has the policy sent by a management server, such as Envoy Gateway's. Nil means
-	// that it is read from files.
+	// XDS makes the service receive its policy from a management server, such as Envoy Gateway's.
+	// Nil means that it is read from files.
 	XDS *XDSSettings
-	// LikeRatelimit serves as envoyproxy/ratelimit does, which others have set up: only gRPC
-	// is served with TLS, GET /healthcheck answers as /readyz, and /json takes requests of the
-	// rate limit service as JSON.
+	// LikeRatelimit makes the service a replacement for an installed envoyproxy/ratelimit: only
+	// gRPC is served with TLS, GET /healthcheck answers as /readyz does, and /json takes requests
+	// of the rate limit service as JSON.
 	LikeRatelimit bool
-	// EnvoyIndependent has each descriptor of a request from Envoy charged by
-	// itself, as envoyproxy/ratelimit does, rather than all or none.
+	// EnvoyIndependent charges each descriptor of a request from Envoy independently, as
+	// envoyproxy/ratelimit does, and not all or none.
 	EnvoyIndependent bool
-	// Candidate is a policy file that is tried beside the one in force: every
-	// decision is compared with what it would be by this one. Beside an
-	// EnvoyConfig it is such a directory too. Empty means none.
+	// Candidate is a policy file that is tried beside the one in force: every decision is compared
+	// with what the candidate would decide. With EnvoyConfig, it is such a directory, too. Empty
+	// means none.
 	Candidate string
-	// Store is "memory", or the URL of Redis or Valkey servers: redis://,
-	// redis-sentinel:// or redis-cluster://, with rediss for TLS; see docs/redis.md. Or of
-	// PostgreSQL, postgres://, or of memcached, memcached://; see docs/postgres.md and
-	// docs/memcached.md.
-	// Empty means memory.
+	// Store is "memory", or the URL of a store: redis://, redis-sentinel:// or redis-cluster://
+	// (with rediss for TLS) for Redis or Valkey, postgres:// for PostgreSQL, or memcached://. See
+	// docs/redis.md, docs/postgres.md and docs/memcached.md. Empty means memory.
 	Store string
-	// StoreTimeout is the deadline of each call to a store across a network, 1ms
-	// to 1m. Zero means what the store's URL says, or the default of its kind: 15ms for
-	// Redis.
+	// StoreTimeout is the deadline of each call to a store across a network, 1ms to 1m. If zero,
+	// the store's URL gives it, or the default for the kind of store applies: 15ms for Redis.
 	StoreTimeout time.Duration
-	// OnStoreError is what becomes of requests while such a store does not answer,
-	// for rules that do not say it: "allow", "deny" or "local". Empty means deny.
+	// OnStoreError is for rules without on_store_error. It says what happens to requests while such
+	// a store does not answer: "allow", "deny" or "local". Empty means deny.
 	OnStoreError string
-	// DenyCache has keys that such a store has denied denied from memory until their
-	// time comes, for rules that do not say it.
+	// DenyCache is for rules without deny_cache: denials by such a store are remembered, and
+	// repeated without asking it.
 	DenyCache bool
-	// Learn is for how long after the store has lost its data this server's share
-	// of each limit is enforced as well, up to 1h. Zero means never.
+	// Learn is how long, after the store has lost its data, this server also enforces its share of
+	// each limit, up to 1h. Zero means never.
 	Learn time.Duration
-	// MemoryMiB bounds the counters of the memory store and, beside another store,
-	// those of rules that are counted locally. Zero means the memory store's own
-	// bound.
+	// MemoryMiB bounds the counters of the memory store or, with another store, those for rules
+	// that are counted locally. Zero means the memory store's own bound.
 	MemoryMiB int64
-	// HashKey is the key under which secrets in counters' keys are hashed: the
-	// same for all servers that share counters. It must have 16 bytes at least.
-	// Empty means that they are hashed without a key.
+	// HashKey is the key with which secrets in counters' keys are hashed, of 16 bytes or more. It
+	// must be the same for all servers that share counters. Empty means that secrets are hashed
+	// without a key.
 	HashKey string
-	// OldHashKey is the hash key before, or NoHashKey, while it is being changed
-	// on one server after the other; see [policy.OldHashKey]. Empty otherwise.
+	// OldHashKey is the previous hash key, or NoHashKey, while the key is being changed on one
+	// server after the other; see [policy.OldHashKey]. Empty otherwise.
 	OldHashKey string
 	// Dialect names the headers of denials with ?status=true. Empty means
 	// x-ratelimit.
 	Dialect string
-	// AccessLog has every request logged.
+	// AccessLog logs every request.
 	AccessLog bool
-	// DenialLog has denials logged, one a second at most for each key and rule.
+	// DenialLog logs denials, at most one a second for each key and rule.
 	DenialLog bool
-	// DrainDelay is how long /readyz says no before the listener closes, so that
-	// balancers can look elsewhere. Zero closes at once.
+	// DrainDelay is how long /readyz fails before the listener closes, so that load balancers can
+	// notice. Zero closes it at once.
 	DrainDelay time.Duration
 	// ShutdownTimeout is how long requests in flight may take to end after the
 	// listener has closed. Zero means DefaultShutdownTimeout.
 	ShutdownTimeout time.Duration
-	// HeapReserve is by how many bytes a small heap may grow before it is collected, up
-	// to MaxHeapReserve: garbage in exchange for CPU time. Zero leaves it to
-	// the Go runtime, and is right wherever somebody has told that when to collect.
+	// HeapReserve is how many bytes a small heap may grow in addition before it is collected, up to
+	// MaxHeapReserve. It allows garbage to save CPU time. Zero leaves the decision to the Go
+	// runtime, as is right if GOGC or GOMEMLIMIT is set.
 	HeapReserve int
-	// AdminToken is what callers of POST /v1/reload show: 16 to 1024 bytes of
+	// AdminToken is the token that callers of POST /v1/reload must send: 16 to 1024 bytes of
 	// visible ASCII. Empty means that nobody may call it.
 	AdminToken string
-	// NoInsight has nobody told which keys use the rules most and which are denied;
-	// see [insight.Recorder].
+	// NoInsight turns off the record of which keys use the rules most and which are denied; see
+	// [insight.Recorder].
 	NoInsight bool
-	// Peers are the URLs of the HTTP APIs of the other instances, whose insight is merged
-	// with that of this one. A host name that has several addresses stands for an instance
-	// at each of them. They have the same AdminToken.
+	// Peers are the URLs of the HTTP APIs of the other instances, whose insight is merged with this
+	// instance's. If a host name has several addresses, there is an instance at each of them. All
+	// instances must have the same AdminToken.
 	Peers []string
-	// PeerCA is a file, in PEM form, with the authorities that have signed the certificates
-	// of Peers. Empty means those that the host trusts. It is read once.
+	// PeerCA is a file, in PEM form, with the authorities that have signed the certificates of
+	// Peers. Empty means the system's authorities. It is read once.
 	PeerCA string
-	// DashboardListen is the address to serve the dashboard on, to people who show the
-	// AdminToken. Without one, it has to be a loopback address. Empty means that there is
-	// no dashboard.
+	// DashboardListen is the address of the dashboard, where people sign in with the AdminToken.
+	// Without an AdminToken, it must be a loopback address. Empty means that there is no dashboard.
 	DashboardListen string
-	// DashboardHosts are names by which browsers ask for the dashboard, beside localhost.
+	// DashboardHosts are further host names by which browsers may ask for the dashboard, in
+	// addition to localhost.
 	DashboardHosts []string
-	// OTLP is the URL, over HTTP, of a collector of OpenTelemetry that traces are sent to.
-	// Empty means that there are none.
+	// OTLP is the HTTP URL of an OpenTelemetry collector to which traces are sent. Empty means that
+	// there are no traces.
 	OTLP string
-	// Instance is what people call this instance. Empty means the name of the host.
+	// Instance is the name of this instance, for people. Empty means the name of the host.
 	Instance string
-	// Version is what the metrics call this build.
+	// Version is the version of this build, for the metrics.
 	Version string
-	// Logger takes what the operator should know. Nil means none.
+	// Logger is told what operators should know. Nil means no log.
 	Logger *slog.Logger
-	// Mistakes are those that were found where the settings come from. They are
-	// reported with all others.
+	// Mistakes are mistakes that were found where the settings come from. They are reported
+	// together with all others.
 	Mistakes []string
 
 	// readTimeout stands in for readTimeout in tests.
 	readTimeout time.Duration
-	// madeUpKey says that nobody has given the HashKey.
+	// madeUpKey says that the HashKey was made up by the service.
 	madeUpKey bool
 	// lookEvery stands in for lookEvery in tests.
 	lookEvery time.Duration
@@ -172,8 +166,8 @@ const (
 // MaxHeapReserve is the largest [Settings.HeapReserve].
 const MaxHeapReserve = 1 << 30
 
-// What bounds every connection. A caller waits for a decision before it does
-// anything else, so that none of these is ever reached by one that is well.
+// The bounds of every connection. They are generous: a caller that waits for a decision before it
+// does anything else never reaches them, unless something is wrong.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
@@ -187,8 +181,8 @@ const (
 
 const memoryStore = "memory"
 
-// SettingsError lists every mistake in [Settings]. It never holds the store's
-// URL, which may have a password in it.
+// SettingsError lists every mistake in [Settings]. It never contains the store's URL, which may
+// have a password in it.
 type SettingsError struct{ Problems []string }
 
 // Error writes one mistake per line.
@@ -347,9 +341,8 @@ func checkListen(address string) string {
 	return ""
 }
 
-// checkStore returns what is wrong with the name of a store, one line for each
-// mistake. It does not repeat the name: a password may stand in it, even where it
-// does not parse.
+// checkStore returns what is wrong with a store's URL, one text for each mistake. It does not
+// repeat the URL, which may have a password in it even if it cannot be parsed.
 func checkStore(name string) []string {
 	if name == memoryStore {
 		return nil
@@ -365,7 +358,7 @@ func checkStore(name string) []string {
 	return nil
 }
 
-// describeStore is the store's name without what may be secret in it.
+// describeStore returns the store's URL without its secrets.
 func describeStore(name string) string {
 	if b := backendOf(name); b != nil {
 		return b.describe(name)

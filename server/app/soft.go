@@ -7,9 +7,8 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// softHits counts requests that were admitted and yet are a warning. Which limits
-// warn is known to policies alone, so that what counts the decisions of a store
-// cannot know it.
+// softHits counts requests that were admitted and have reached the percentage at which a rule
+// warns. Only a policy knows which limits warn, so the observer of a store cannot count them.
 type softHits struct{ byRule *ending }
 
 func newSoftHits(registry *prometheus.Registry) *softHits {
@@ -19,8 +18,7 @@ func newSoftHits(registry *prometheus.Registry) *softHits {
 	}, "rule")}
 }
 
-// decided counts each rule once for a request. The decisions of a rule stand
-// together.
+// decided counts each rule at most once for a request. The decisions of a rule are adjacent.
 func (s *softHits) decided(e *decide.Event) {
 	if e.Err != nil || e.Ask.Policy.Set == nil || e.Ask.Op != headgate.OpTake || len(e.Decisions) == 0 || !e.Ask.Policy.Warns() || !headgate.NewVerdict(e.Decisions).Allowed {
 		return

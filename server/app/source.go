@@ -21,27 +21,26 @@ import (
 	"github.com/headgate/headgate/server/insightapi"
 )
 
-// source is where a policy comes from, and which version of it is in force.
-// Everything that can fail is done before a version takes effect, and it takes
-// effect for requests that begin afterwards.
+// source reads a policy, and knows which version of it is in force. Everything that can fail is
+// done before a version takes effect. A version takes effect for requests that begin afterwards.
 type source struct {
 	file    string // "" for the sample
 	envoy   bool   // the file is a directory with a configuration of envoyproxy/ratelimit
 	options []policy.Option
 	logger  *slog.Logger
 	metrics sourceMetrics
-	// check says what a transport cannot do of a policy, before it takes effect; nil
-	// if there is none that wants to. It is set before anything is reloaded.
+	// check returns what a transport cannot enforce of a policy, before that takes effect. It is
+	// nil if no transport asks for it, and is set before anything is reloaded.
 	check func(*policy.Set) error
-	// fixed says why there is nothing to reload; "" if there is.
+	// fixed says why the policy cannot be reloaded; "" if it can.
 	fixed string
-	// onError is that of the policies.
+	// onError is what rules without on_store_error do.
 	onError headgate.OnError
 
 	active atomic.Pointer[decide.Policy]
 	// before is the policy that was in force until the last change; nil if there was none.
 	before atomic.Pointer[decide.Policy]
-	// failed is why the last reload changed nothing; nil if it did not fail.
+	// failed says why the last reload changed nothing; nil if it succeeded.
 	failed    atomic.Pointer[failedReload]
 	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
 	counts    [len(results)]atomic.Int64
@@ -52,7 +51,7 @@ type source struct {
 	history history
 }
 
-// failedReload is a reload that did not work.
+// failedReload describes a reload that has failed.
 type failedReload struct {
 	at  time.Time
 	err error
@@ -125,8 +124,8 @@ func (s *source) now() decide.Policy {
 	return decide.Policy{}
 }
 
-// isRegular is false for what is there and can be read only once, such as a
-// pipe.
+// isRegular reports whether a file can be read more than once. It is true for a file that does not
+// exist, and false for a pipe, for instance.
 func isRegular(file string) bool {
 	info, err := os.Stat(file)
 	return err != nil || info.Mode().IsRegular()
@@ -142,11 +141,11 @@ func (s *source) put(p decide.Policy) {
 	}
 }
 
-// maxWarnings is how many warnings are told of one by one: a policy may have two for each
-// of ten thousand rules.
+// maxWarnings is how many warnings are logged one by one. A policy may have two for each of ten
+// thousand rules.
 const maxWarnings = 100
 
-// warn tells the log what is unlikely to be meant in the policy in force.
+// warn logs the warnings about the policy in force.
 func (s *source) warn() {
 	warnings := lint.Warnings(s.active.Load().Set)
 	if more := len(warnings) - maxWarnings; more > 0 {
@@ -200,7 +199,7 @@ func (s *source) read() (config.Loaded, error) {
 	return config.Read(s.file, s.options...)
 }
 
-// watched are the files to look at: those of a directory may be others each time.
+// watched are the files to watch. Those of a directory may differ from time to time.
 func (s *source) watched() []string {
 	if s.envoy {
 		if files, err := config.EnvoyFiles(s.file); err == nil {
@@ -210,9 +209,9 @@ func (s *source) watched() []string {
 	return s.origin.files
 }
 
-// reload loads the policy anew, for the reason given, and returns what is then
-// in force. An error is that of the files, or wraps ErrNotReloadable; what was
-// in force then stays in force.
+// reload reads the policy again, for the reason given, and returns the policy that is then in
+// force. The error is that of the files, or wraps ErrNotReloadable; the policy in force then stays
+// in force.
 func (s *source) reload(reason string) (decide.Policy, result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +241,7 @@ func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 	return now, changed, nil
 }
 
-// tellChange tells that another policy than the one before is in force.
+// tellChange logs that another policy is in force.
 func (s *source) tellChange(before decide.Policy, reason string) {
 	now := s.now()
 	s.counts[changed].Add(1)
@@ -253,7 +252,7 @@ func (s *source) tellChange(before decide.Policy, reason string) {
 	s.warn()
 }
 
-// fail notes and tells that what was in force stays.
+// fail records and logs that a reload has failed.
 func (s *source) fail(reason string, err error) {
 	s.counts[failed].Add(1)
 	if s.fixed == "" || s.now().Set == nil {
@@ -265,7 +264,7 @@ func (s *source) fail(reason string, err error) {
 	s.tell(reason, err)
 }
 
-// tell writes every mistake to the log.
+// tell logs every mistake.
 func (s *source) tell(reason string, err error) {
 	because, kept := slog.String("because", reason), s.now()
 	var file *config.Error
@@ -279,8 +278,8 @@ func (s *source) tell(reason string, err error) {
 	s.logger.Error("the policy was not reloaded; what was in force stays", because, slog.Int64("version", kept.Version), slog.Int("mistakes", len(file.Mistakes)))
 }
 
-// detail is what /readyz says beyond that the service is ready. It names no
-// file and repeats nothing of what is in it: anybody may ask.
+// detail is the text of /readyz of a service that is ready. It names no file and repeats nothing
+// from one, because anybody may ask.
 func (s *source) detail() string {
 	f := s.failed.Load()
 	if f == nil {

@@ -13,11 +13,10 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// ErrUnavailable says that what the service needs is not there: its store, or
-// its address.
+// ErrUnavailable says that the service cannot use its store or an address.
 var ErrUnavailable = errors.New("headgate: unavailable")
 
-// unavailable is an ErrUnavailable that says what is not there and why.
+// unavailable is an ErrUnavailable that says what cannot be used, and why.
 type unavailable struct {
 	what string
 	err  error
@@ -29,7 +28,7 @@ func (e *unavailable) Error() string {
 
 func (e *unavailable) Unwrap() []error { return []error{ErrUnavailable, e.err} }
 
-// Store is a store that was opened by name, and can be closed.
+// Store is a store that was opened by its URL, and can be closed.
 type Store struct {
 	headgate.Store
 	name  string
@@ -42,8 +41,7 @@ func OpenStore(ctx context.Context, settings Settings) (*Store, error) {
 	return openStore(ctx, settings, nil)
 }
 
-// openStore is OpenStore with somebody who is told of each call to a server; nil if
-// nobody wants to know.
+// openStore is OpenStore with an observer of the calls to a server, which may be nil.
 func openStore(ctx context.Context, settings Settings, observer redis.Observer) (*Store, error) {
 	s, err := settings.withDefaults()
 	if err != nil {
@@ -68,11 +66,10 @@ func openStore(ctx context.Context, settings Settings, observer redis.Observer) 
 	return &Store{Store: store, name: describeStore(s.Store), close: store.Close}, nil
 }
 
-// Name says which store it is, without what may be secret in its URL.
+// Name is the store's URL without its secrets, or says that it is the memory store.
 func (s *Store) Name() string { return s.name }
 
-// Close ends the store's connections. Closing again, or closing nil, does
-// nothing.
+// Close closes the store's connections. Closing again, or closing nil, does nothing.
 func (s *Store) Close() error {
 	if s == nil || s.close == nil {
 		return nil
@@ -82,9 +79,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// LoadPolicy loads the policy file, or the sample policy if there is no name.
-// The hash keys are as in [Settings]; a mistake in them is a [*SettingsError]. More
-// options of the policy may follow, such as its clock.
+// LoadPolicy loads a policy file, or the sample policy if the name is empty. The hash keys are as
+// in [Settings]; a mistake in them is a [*SettingsError]. Further options of the policy may be
+// given, such as its clock.
 func LoadPolicy(name, hashKey, oldHashKey string, more ...policy.Option) (*policy.Set, error) {
 	if problems := checkHashKeys(hashKey, oldHashKey); problems != nil {
 		return nil, &SettingsError{problems}
@@ -96,8 +93,8 @@ func LoadPolicy(name, hashKey, oldHashKey string, more ...policy.Option) (*polic
 	return config.Load(name, options...)
 }
 
-// ParsePolicy is [LoadPolicy] for a policy that was read already. The name stands for its file, and
-// it can name no files beside it.
+// ParsePolicy is [LoadPolicy] for a policy that has been read already. The name is used in
+// messages. The policy may not name other files.
 func ParsePolicy(name string, data []byte, hashKey, oldHashKey string) (*policy.Set, error) {
 	if problems := checkHashKeys(hashKey, oldHashKey); problems != nil {
 		return nil, &SettingsError{problems}
@@ -115,7 +112,7 @@ func LoadEnvoy(dir, hashKey, oldHashKey string) (decide.Policy, error) {
 	return decide.Policy{Set: loaded.Set, Nested: loaded.Nested, Hash: loaded.Hash}, err
 }
 
-// sampleName stands for a file where the sample policy is meant.
+// sampleName is shown as the name of the sample policy's file.
 const sampleName = "sample policy"
 
 func prefixed(prefix string, lines []string) []string {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// certificates are what the service proves itself with, and whom of its clients
-// it believes, at all doors alike. The files are read again when they change.
+// certificates are the server's certificate, and the authorities that it accepts for its clients,
+// at all doors alike. The files are read again when they change.
 type certificates struct {
 	certFile, keyFile, caFile string
 	client                    string // what the certificate of a client must be for, or ""
@@ -49,8 +49,8 @@ func (c *certificates) files() []string {
 	return files
 }
 
-// LoadKeyPair is [tls.LoadX509KeyPair], with an error that tells a key that is protected
-// by a password.
+// LoadKeyPair is [tls.LoadX509KeyPair], with an error that recognizes a key which is protected by a
+// password.
 func LoadKeyPair(certFile, keyFile string) (tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *certificates) load() error {
 	return nil
 }
 
-// verify returns an error if the certificate of a client is not for the name that it must be for.
+// verify returns an error if the certificate of a client is for another name than it must be.
 func (c *certificates) verify(state tls.ConnectionState) error {
 	leaf := state.PeerCertificates[0] // There is one: it was verified.
 	if slices.ContainsFunc(leaf.URIs, func(u *url.URL) bool { return u.String() == c.client }) {
@@ -100,8 +100,8 @@ func (c *certificates) verify(state tls.ConnectionState) error {
 	return leaf.VerifyHostname(c.client)
 }
 
-// config is what a server is given: each connection gets what is in force when
-// it is made.
+// config is the configuration for a server. Each connection uses the certificates that are in force
+// when it is made.
 func (c *certificates) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -110,14 +110,13 @@ func (c *certificates) config() *tls.Config {
 	}
 }
 
-// notAfter is when the certificate ends, in seconds since 1970.
+// notAfter is when the certificate expires, in seconds since 1970.
 func (c *certificates) notAfter() float64 {
 	return float64(c.active.Load().Certificates[0].Leaf.NotAfter.Unix())
 }
 
-// watch reads the files again when they change, until ctx ends. As with the
-// policy, two looks must have seen the same: certificate and key are seldom
-// exchanged in one step.
+// watch reads the files again when they change, until ctx ends. As with the policy, two looks in a
+// row must see the same, because certificate and key are seldom replaced in one step.
 func (c *certificates) watch(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -147,7 +146,7 @@ type tlsServer struct{ *http.Server }
 // Serve implements [server].
 func (s tlsServer) Serve(l net.Listener) error { return s.ServeTLS(l, "", "") }
 
-// checkTLS returns what is wrong with the names of the files, or "".
+// checkTLS returns what is wrong with the TLS settings, or "".
 func checkTLS(s *Settings) string {
 	switch {
 	case s.TLSCert == "" && s.TLSKey != "":

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/telemetry/otel/otelgrpc"
 )
 
-// traces are the spans of requests and of calls to the store, and what sends them to a
-// collector. A nil one makes none, and costs nothing.
+// traces makes spans for requests and for calls to the store, and sends them to a collector. A nil
+// one makes none and costs nothing.
 type traces struct {
 	*otel.Telemetry
 	provider *sdktrace.TracerProvider
@@ -30,8 +30,8 @@ type traces struct {
 // tracesWithin bounds a call to the collector, and the last one when the server ends.
 const tracesWithin = 5 * time.Second
 
-// newTraces makes them, or nil if nobody wants any. Which requests are traced is said by the
-// environment, as for every program with OpenTelemetry: OTEL_TRACES_SAMPLER.
+// newTraces makes the traces, or returns nil if the settings do not ask for them. The environment
+// says which requests are traced (OTEL_TRACES_SAMPLER), as for every program with OpenTelemetry.
 func (a *App) newTraces(ctx context.Context) (*traces, error) {
 	if a.settings.OTLP == "" {
 		return nil, nil
@@ -53,7 +53,7 @@ func (a *App) newTraces(ctx context.Context) (*traces, error) {
 	return t, nil
 }
 
-// close sends what was not sent yet.
+// close sends the spans that were not sent yet.
 func (t *traces) close() {
 	if t == nil {
 		return
@@ -63,7 +63,7 @@ func (t *traces) close() {
 	_ = t.provider.Shutdown(ctx) // Spans that cannot be sent are no reason not to end.
 }
 
-// hooks have the calls of a store told to others as well.
+// hooks returns hooks that also make spans for the calls of a store.
 func (t *traces) hooks(next headgate.Hooks) headgate.Hooks {
 	if t == nil {
 		return next
@@ -81,7 +81,7 @@ func (t *traces) hooks(next headgate.Hooks) headgate.Hooks {
 	}
 }
 
-// http has the requests of a door traced, but for those of probes and of Prometheus.
+// http makes spans for the requests of a door, except for those of probes and of Prometheus.
 func (t *traces) http(door string, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -100,7 +100,7 @@ func (t *traces) http(door string, next http.Handler) http.Handler {
 	})
 }
 
-// grpc has calls traced.
+// grpc returns server options that make spans for calls.
 func (t *traces) grpc() []grpc.ServerOption {
 	if t == nil {
 		return nil
@@ -120,7 +120,7 @@ func (t *traces) resp() func(context.Context, string) (context.Context, func()) 
 	}
 }
 
-// patient is an exporter whose failures are logged, once a minute at most.
+// patient is an exporter that logs its failures, once a minute at most.
 type patient struct {
 	sdktrace.SpanExporter
 	warned
@@ -134,7 +134,7 @@ func (p *patient) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 	return nil
 }
 
-// otlpMistake is what is wrong with the URL of a collector, or "".
+// otlpMistake returns what is wrong with the URL of a collector, or "".
 func otlpMistake(text string) string {
 	if text == "" {
 		return ""

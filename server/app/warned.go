@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// warnedEvery is the shortest time between two lines that warn of the same.
+// warnedEvery is the shortest time between two lines with the same warning.
 const warnedEvery = time.Minute
 
 // warned tells the log of one thing that may happen at any rate, such as a kind of request that is
@@ -21,14 +21,14 @@ type warned struct {
 	last   atomic.Int64 // when the last line was written, in seconds since 1970
 }
 
-// due reports whether the next line may be written, and counts as if it was.
+// due reports whether the next line may be written. If so, it counts it as written.
 func (w *warned) due() bool {
 	now, last := time.Now().Unix(), w.last.Load()
 	return now-last >= int64(warnedEvery/time.Second) && w.last.CompareAndSwap(last, now)
 }
 
-// unsettled warns of plain checks that were charged by rules with charge_on or give_back_on.
-// Nobody says how such a request ends, so it stays charged whatever becomes of it.
+// unsettled warns of plain checks that were charged by rules with charge_on or give_back_on. Nobody
+// will say how such a request ends, so it stays charged in any case.
 func (w *warned) unsettled(e *decide.Event) {
 	set := e.Ask.Policy.Set
 	if e.Reserved || e.Err != nil || set == nil || e.Ask.Op != headgate.OpTake || !set.Awaits(e.Ask.Checks) || !headgate.NewVerdict(e.Decisions).Allowed || !w.due() {
@@ -44,8 +44,7 @@ func (w *warned) unsettled(e *decide.Event) {
 		slog.String("rules", strings.Join(rules, ",")))
 }
 
-// refusedReport warns of what looks like units that Envoy reports after their use, and that do not
-// fit.
+// refusedReport warns of a refused request which looks as if Envoy reports units after their use.
 func (w *warned) refusedReport(rule string) {
 	if w.due() {
 		w.logger.Warn("units that were reported after their use did not fit and were not counted; if a filter has apply_on_stream_done, start with --envoy-independent",

@@ -11,32 +11,31 @@ import (
 	"time"
 )
 
-// lookEvery is how often the policy's files are looked at. A change takes effect
-// once two looks in a row have seen the same, so that a file that is being
-// written in place is not taken half written.
+// lookEvery is how often the policy's files are looked at. A change takes effect once two looks in
+// a row have seen the same, so that a file that is being written is not read half written.
 const lookEvery = 500 * time.Millisecond
 
-// snapshot is what files held at some time.
+// snapshot is the state of files at some time.
 type snapshot []fileState
 
-// fileState is what one file held. Names are followed through links: what counts
-// is the file at the end, however many directories were exchanged on the way.
+// fileState is the state of one file. Links are followed: it is the state of the file at their end,
+// however many directories were exchanged on the way.
 type fileState struct {
 	name string
 	sum  [sha256.Size]byte
-	// wrong is why it could not be read; "" if it could.
+	// wrong says why the file could not be read; "" if it could.
 	wrong string
 
 	info fs.FileInfo
 	at   time.Time // when it was read
 }
 
-// settles is how long after its last change a file may change again without
-// that its times show it: the grain of the coarsest file systems.
+// settles is how long after its last change a file may change again without a change of its times:
+// the coarsest resolution of any file system.
 const settles = 2 * time.Second
 
-// look reads the files, but for those that are as they were in the snapshot
-// before by all that is known without reading.
+// look reads the files. It does not read those that, by everything known without reading, are as
+// they were in the snapshot before.
 func look(files []string, before snapshot) snapshot {
 	now := make(snapshot, 0, len(files))
 	for _, name := range files {
@@ -88,7 +87,7 @@ func sumOf(name string) (sum [sha256.Size]byte, err error) {
 	return sum, nil
 }
 
-// same reports whether two snapshots hold the same.
+// same reports whether two snapshots have the same contents.
 func (s snapshot) same(other snapshot) bool {
 	return slices.EqualFunc(s, other, func(a, b fileState) bool {
 		return a.name == b.name && a.sum == b.sum && a.wrong == b.wrong
