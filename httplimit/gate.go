@@ -6,12 +6,11 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Gate decides on requests for a framework whose middleware is no
-// func(http.Handler) http.Handler. Use [New] wherever it can be used. A Gate is
-// immutable and safe for concurrent use; make one with [NewGate].
+// Gate decides requests for frameworks whose middleware is not a func(http.Handler) http.Handler.
+// If yours is, use [New]. A Gate is immutable and safe for concurrent use. Make one with [NewGate].
 type Gate struct{ m *middleware }
 
-// NewGate returns a gate with the options of [New], and with its errors.
+// NewGate returns a gate. The options and the errors are those of [New].
 func NewGate(store headgate.Store, opts ...Option) (*Gate, error) {
 	m, err := newMiddleware(store, opts)
 	if err != nil {
@@ -20,20 +19,21 @@ func NewGate(store headgate.Store, opts ...Option) (*Gate, error) {
 	return &Gate{m}, nil
 }
 
-// Enter is Admit for requests of which something may depend on how they end: their
-// charge, or a permit. It returns a passage to be told of that, or nil if nothing does.
-// Whoever gets a passage must end it, even if the handler panics.
+// Enter is Admit for requests whose end matters: for their charge, or for a permit. It returns a
+// passage that must be told of the end, or nil if the end does not matter. A caller that gets a
+// passage must end it, even if the handler panics.
 func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok bool) {
 	return g.m.enter(w, r)
 }
 
-// Admit reports whether the request may go on. If so, the headers that tell the
-// client its limits are set in w, and nothing else is done to it. If not, the
-// request is answered by w: nothing may be written to it any more. A leaky
-// bucket's delay is over when Admit returns. The request's body is not read,
-// unless a function of the options does. What [Settle] and the rules of a policy
-// say of how a request ends has no effect, and what they let be in progress only counts
-// while Admit runs: see Enter.
+// Admit reports whether the request may go on. If so, it has set the headers that tell the client
+// its limits. If not, it has answered the request, and nothing more may be written to w. Admit
+// waits for the delay of a leaky bucket. It does not read the request's body, unless a function of
+// the options does.
+//
+// Admit ignores how a request ends, so [Settle] and the rules of a policy that charge by the
+// outcome have no effect, and bounds on what is in progress count the request only while Admit
+// runs. Use Enter for these.
 func (g *Gate) Admit(w http.ResponseWriter, r *http.Request) bool {
 	p, ok := g.m.enter(w, r)
 	if p != nil {

@@ -17,14 +17,13 @@ const (
 	// X-RateLimit-Reset for the deciding limit: its capacity, what is left of
 	// it, and the seconds until it is fully free again.
 	XRateLimit = notice.XRateLimit
-	// RateLimitTriple writes RateLimit-Limit, RateLimit-Remaining and
-	// RateLimit-Reset, as drafts of the IETF before the eighth have them. In a
-	// denial the reset is the moment of Retry-After.
+	// RateLimitTriple writes RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, as in the
+	// drafts of the IETF before the eighth. In a denial, the reset is the same time as Retry-After.
 	RateLimitTriple = notice.RateLimitTriple
-	// Draft11 writes RateLimit-Policy and RateLimit with one item for each
-	// limit, as draft-ietf-httpapi-ratelimit-headers-11 has them.
+	// Draft11 writes RateLimit-Policy and RateLimit with one item for each limit, as in
+	// draft-ietf-httpapi-ratelimit-headers-11.
 	Draft11 = notice.Draft11
-	// NoHeaders writes no header but the Retry-After of a denial.
+	// NoHeaders writes only the Retry-After of a denial.
 	NoHeaders = notice.NoHeaders
 )
 
@@ -32,10 +31,9 @@ const (
 // [*headgate.InvalidError].
 func ParseDialect(name string) (Dialect, error) { return notice.ParseDialect(name) }
 
-// WriteHeaders tells the verdict in the dialect's headers. A denial also gets
-// Cache-Control: no-store and, unless its cost can never fit, Retry-After. A
-// verdict without decisions is told by no header. The response must not have
-// been started yet.
+// WriteHeaders sets the dialect's headers for the verdict. For a denial it also sets Cache-Control:
+// no-store and, unless the cost can never fit, Retry-After. For a verdict without decisions it sets
+// nothing. Call it before the response is started.
 func WriteHeaders(h http.Header, dialect Dialect, v *headgate.Verdict) {
 	notice.WriteHeaders(h, dialect, v)
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 )
 
-// Key says what a counter is kept for. Make one with the By functions,
-// [Everyone] or [Combine]. A counter is kept under the same key as by a
-// policy.Rule of the same name whose Per has the same entries: secrets are
-// hashed, addresses brought to one form, and several values joined so that no
-// two combinations meet.
+// Key says what requests are counted by. Make one with the By functions, [Everyone] or [Combine]. A
+// policy.Rule of the same name whose Per has the same entries makes the same keys: secrets are
+// hashed, addresses are brought to one form, and several values are joined so that different
+// combinations never give the same key.
 type Key struct{ of admission.Key[*http.Request] }
 
 // fact is an entry of the descriptor and how to find it in a request.
@@ -35,20 +34,19 @@ var (
 	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factHost, factPath}
 )
 
-// ByIP is a counter for each client address, as [TrustProxies] finds it, with
-// IPv6 addresses counted by their prefix; see [IPv6Prefix]. Only a peer that has
-// no address, on a Unix socket, lacks this identity.
+// ByIP is a counter for each client address, as [TrustProxies] finds it. IPv6 addresses are counted
+// by their prefix; see [IPv6Prefix]. This identity is missing only if the peer has no address, as
+// on a Unix socket.
 func ByIP() Key { return by(factIP) }
 
-// ByAPIKey is a counter for each API key, wherever [APIKeyHeaders] says that it
-// stands. The API key is a secret: counters are kept under a hash; see
-// [HashKey]. A request with several lines of one of these headers, or with more than one
-// word behind Bearer, is answered with 400, whatever [OnMissing] says: servers do not
-// agree on which of them is the key.
+// ByAPIKey is a counter for each API key, which is read as [APIKeyHeaders] says. API keys are
+// secret: counters are kept under a hash; see [HashKey]. If a request has one of these headers
+// several times, or more than one word after Bearer, it is answered with 400, whatever [OnMissing]
+// says, because servers do not agree on which of them is the key.
 func ByAPIKey() Key { return by(factAPIKey) }
 
-// ByUser is a counter for each user, whom the function finds in the request's
-// context, where authentication has put them. An empty name is no user.
+// ByUser is a counter for each user. The function finds the user in the request's context, where
+// authentication has put it. An empty name means that there is no user.
 func ByUser(user func(context.Context) string) Key {
 	f := &fact{Name: "user"}
 	if user != nil {
@@ -60,10 +58,10 @@ func ByUser(user func(context.Context) string) Key {
 // ByRoute is a counter for each route; see [Route].
 func ByRoute() Key { return by(factRoute) }
 
-// ByHeader is a counter for each value of a header that is not a secret, such as
-// the name of a tenant; the entry is the header's name in lower case. Clients
-// write headers as they like: use one that the proxy in front of the service
-// sets. A request with several lines of it is answered with 400.
+// ByHeader is a counter for each value of a header that is not a secret, such as the name of a
+// tenant. The entry is the header's name in lower case. Clients can write any header, so use one
+// that the proxy in front of the service sets. A request that has the header several times is
+// answered with 400.
 func ByHeader(name string) Key {
 	return by(&fact{
 		Name:    strings.ToLower(name),
@@ -72,9 +70,9 @@ func ByHeader(name string) Key {
 	})
 }
 
-// ByFunc is a counter for each value that find returns; "" is none. The entry's
-// name, such as "tenant", has letters, digits and _ - . : only. Values of the
-// entries "token" and "authorization" are hashed, as API keys are.
+// ByFunc is a counter for each value that find returns; "" means that there is none. The entry's
+// name, such as "tenant", may have letters, digits and _ - . : only. Values of the entries "token"
+// and "authorization" are hashed, as API keys are.
 func ByFunc(entry string, find func(*http.Request) string) Key {
 	return by(&fact{Name: entry, Find: find})
 }
@@ -82,8 +80,8 @@ func ByFunc(entry string, find func(*http.Request) string) Key {
 // Everyone is one counter that all requests share.
 func Everyone() Key { return by() }
 
-// Combine is a counter for each combination of values, such as those of ByUser
-// and ByRoute. All of them must be present.
+// Combine is a counter for each combination of values, such as those of ByUser and ByRoute. All of
+// the values must be present.
 func Combine(keys ...Key) Key {
 	parts := make([]admission.Key[*http.Request], len(keys))
 	for i := range keys {
@@ -142,10 +140,9 @@ func (s *settings) route(r *http.Request) string {
 	return r.Method + " " + s.path(r)
 }
 
-// MuxRoute returns a function for [Route] that asks the mux which pattern it
-// will match. It is for a middleware that stands around the whole mux, where the
-// request does not have its pattern yet. Requests that match no pattern have the
-// route [Unmatched], all of them together.
+// MuxRoute returns a function for [Route] that asks the mux which pattern it will match. Use it for
+// a middleware around the whole mux, where the request does not have its pattern yet. All requests
+// that match no pattern share the route [Unmatched].
 func MuxRoute(mux *http.ServeMux) func(*http.Request) string {
 	return func(r *http.Request) string {
 		if _, pattern := mux.Handler(r); pattern != "" {
@@ -155,5 +152,5 @@ func MuxRoute(mux *http.ServeMux) func(*http.Request) string {
 	}
 }
 
-// Unmatched is the route of requests that [MuxRoute] finds no pattern for.
+// Unmatched is the route of requests for which [MuxRoute] finds no pattern.
 const Unmatched = "unmatched"

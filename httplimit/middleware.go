@@ -13,16 +13,14 @@ import (
 	"github.com/headgate/headgate/internal/notice"
 )
 
-// middleware answers requests by what its gate decides. It is immutable and safe for
-// concurrent use.
+// middleware answers requests as its gate decides. It is immutable and safe for concurrent use.
 type middleware struct {
 	settings
 	gate *admission.Gate[*http.Request]
 }
 
-// serve decides on one request and answers it, or has next answer it. Unless the
-// charge depends on how it ends, the writer is handed on as it came, so that
-// flushing, hijacking and all else works.
+// serve decides one request, and answers it or lets next answer it. If the end of the request does
+// not matter, next gets the original writer, so that flushing, hijacking and everything else works.
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	p, ok := m.enter(w, r)
 	switch {
@@ -74,7 +72,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, a *admission
 	return true
 }
 
-// refuse answers a request on which there is no verdict.
+// refuse answers a request for which there is no verdict.
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, a *admission.Attempt[*http.Request]) {
 	p := Problem{Title: "The request could not be handled", Status: http.StatusInternalServerError}
 	switch a.Outcome {
@@ -100,7 +98,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, a *admission
 	p.Write(w, r)
 }
 
-// nobody is the problem of a request that has no identity.
+// nobody is the problem document for a request without an identity.
 func (m *middleware) nobody(entry string) Problem {
 	p := Problem{Title: "The request has no identity", Status: http.StatusUnauthorized}
 	switch entry {
@@ -115,7 +113,7 @@ func (m *middleware) nobody(entry string) Problem {
 	return p
 }
 
-// challenge is the WWW-Authenticate that every 401 must have.
+// challenge is the WWW-Authenticate header that every 401 must have.
 func (m *middleware) challenge() string {
 	if slices.Contains(m.keyHeaders, identity.Authorization) {
 		return "Bearer"

@@ -15,27 +15,26 @@ import (
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
-// The bounds and defaults of the options.
+// The defaults of the options.
 const (
-	// DefaultMaxDelay is how long a request is held for a leaky bucket unless
-	// [MaxDelay] says otherwise.
+	// DefaultMaxDelay is the default of [MaxDelay].
 	DefaultMaxDelay = admission.DefaultMaxDelay
-	// DefaultIPv6Prefix is how many bits of an IPv6 address count.
+	// DefaultIPv6Prefix is the default of [IPv6Prefix].
 	DefaultIPv6Prefix = admission.DefaultIPv6Prefix
 )
 
-// Missing says what happens to a request without the identity that a [Limit]
-// counts by. Whatever it is, such requests never share one counter.
+// Missing says what happens to a request without the identity by which a [Limit] counts. In no case
+// do such requests share one counter.
 type Missing = admission.Missing
 
 const (
-	// DenyMissing turns the request away: with 401 if it has no API key or no
-	// user, with 400 if something else is missing. It is the default.
+	// DenyMissing refuses the request: with 401 if the API key or the user is missing, with 400 if
+	// something else is. It is the default.
 	DenyMissing = admission.DenyMissing
-	// CountMissingByIP counts the request by the client's address instead,
-	// apart from all other keys. A request that has none is turned away.
+	// CountMissingByIP counts the request by the client's address, separately from all other keys.
+	// A request without an address is refused.
 	CountMissingByIP = admission.CountMissingByIP
-	// PassMissing lets the request past the limit. Other limits still bind it.
+	// PassMissing lets the request pass this limit. Other limits still bind it.
 	PassMissing = admission.PassMissing
 )
 
@@ -43,43 +42,43 @@ const (
 type Failure = admission.Failure
 
 const (
-	// FailOpen lets the request in; see [UnenforcedHeader]. It is the default:
-	// the limiter's failure is not the service's.
+	// FailOpen admits the request; see [UnenforcedHeader]. It is the default, because a failure of
+	// the limiter should not be a failure of the service.
 	FailOpen = admission.FailOpen
-	// FailClosed turns the request away with 503 and a Retry-After of 5 s.
+	// FailClosed refuses the request with 503 and a Retry-After of 5 s.
 	FailClosed = admission.FailClosed
 )
 
-// Hooks are told what the middleware did. Any of them may be nil. They run in
-// the request's goroutine and must be quick; they must not keep the verdict's
-// decisions, which are used again.
+// Hooks are called when the middleware has done something. Any of them may be nil. They run in the
+// request's goroutine and must be quick. They must not keep the verdict's decisions, whose memory
+// is reused.
 type Hooks struct {
 	// Denied is called for each request that a limit denied.
 	Denied func(r *http.Request, v headgate.Verdict)
-	// Shed is called for each request that the gate of [Through] refused. It must not
-	// change the rejection.
+	// Shed is called for each request that the gate of [Through] has refused. It must not change
+	// the rejection.
 	Shed func(r *http.Request, rejection *flow.Rejection)
-	// Busy is called for each request that gets no permit, since too much is in progress
-	// by a rule of the [Policy].
+	// Busy is called for each request that got no permit, because a rule of the [Policy] bounds
+	// what is in progress.
 	Busy func(r *http.Request, refusal *inprogress.Refusal)
-	// Soft is called for each limit that an admitted request has brought to the
-	// percentage from which its rule in the [Policy] warns; for shadows too.
+	// Soft is called for each limit that an admitted request has brought to the percentage at which
+	// its rule in the [Policy] warns, also for rules in shadow.
 	Soft func(r *http.Request, d headgate.Decision)
-	// Missing is called for each request that lacks the entry a limit counts
-	// by, whatever happens to it.
+	// Missing is called for each request that lacks the entry by which a limit counts, whatever
+	// happens to the request.
 	Missing func(r *http.Request, entry string)
-	// Failed is called for each error: the store did not answer, a request's
-	// cost is out of bounds, a unit could not be given back.
+	// Failed is called for each error: the store did not answer, a request's cost was out of
+	// bounds, or a unit could not be given back.
 	Failed func(r *http.Request, err error)
 }
 
-// DeniedFunc answers a denied request in place of the problem document. The
-// headers of the verdict are set already and may be changed; the status is not
-// sent yet. It must not keep the verdict's decisions.
+// DeniedFunc answers a denied request instead of the problem document. The headers of the verdict
+// have been set and may be changed. The status has not been sent. It must not keep the verdict's
+// decisions.
 type DeniedFunc func(w http.ResponseWriter, r *http.Request, v headgate.Verdict)
 
-// BusyFunc answers a request that gets no permit, in place of the problem document.
-// Nothing is sent yet.
+// BusyFunc answers a request that got no permit instead of the problem document. Nothing has been
+// sent.
 type BusyFunc func(w http.ResponseWriter, r *http.Request, refusal *inprogress.Refusal)
 
 // Option changes what [New] makes.
@@ -92,7 +91,7 @@ type settings struct {
 	resolver   *identity.Resolver
 	keyHeaders []string
 	routeOf    func(*http.Request) string
-	// readElsewhere says that another server reads paths, and forms how.
+	// readElsewhere says that another server reads paths, and forms say how.
 	readElsewhere bool
 	forms         spelling.Forms
 	cost          func(*http.Request) int64
@@ -105,35 +104,33 @@ type settings struct {
 	busy          BusyFunc
 }
 
-// Limit binds every request by the rules, with counters kept for the key. Given
-// several times, by different keys, all of the rules must admit a request, or
-// none is charged.
+// Limit binds every request by the rules, with counters for the key. It may be given several times,
+// with different keys. If one of all these rules denies a request, none is charged.
 func Limit(key Key, rules ...*headgate.Rule) Option {
 	return func(s *settings) {
 		s.limits = append(s.limits, admission.Binding[*http.Request]{Key: key.of, Rules: rules})
 	}
 }
 
-// Policy binds requests by the rules of a policy. The facts that the rules may
-// look at are api_key (see [APIKeyHeaders]), ip (the client's whole address; see
-// [TrustProxies]), route (see [Route]), method, host (without a port, in lower
-// case), path, and those of [Fact] and [Describe]. As everywhere, a rule does
-// not bind a request that lacks an entry it counts by. Policy and [Limit] may be
-// used together.
+// Policy binds requests by the rules of a policy. The rules may use these entries: api_key (see
+// [APIKeyHeaders]), ip (the client's whole address; see [TrustProxies]), route (see [Route]),
+// method, host (without a port, in lower case), path, and those of [Fact] and [Describe]. As
+// everywhere, a rule does not bind a request that lacks an entry by which it counts. Policy and
+// [Limit] may be used together.
 func Policy(set *policy.Set) Option {
 	return func(s *settings) { s.AddPolicy(set) }
 }
 
-// PolicyFrom is [Policy] for a policy that changes while it is in use: [policy.Source.Swap] puts
-// another set in force, unless its rules look at an entry that nothing finds or have the name of
-// a rule of a [Limit]. A request that has begun ends by the set that it began with.
+// PolicyFrom is [Policy] for a policy that changes while it is in use. [policy.Source.Swap] refuses
+// a set whose rules use an entry that the middleware cannot supply, or have the name of a rule of a
+// [Limit]. A request ends under the set with which it began.
 func PolicyFrom(source *policy.Source) Option {
 	return func(s *settings) { s.AddSource("PolicyFrom", source) }
 }
 
-// InProgress sets what has the permits of the policy's bounds on what is in progress, so
-// that middlewares which are given the same one count together. Without it a middleware
-// counts by itself.
+// InProgress sets the keeper of the permits for a policy's bounds on what is in progress.
+// Middlewares with the same keeper count together. Without this option a middleware has a keeper of
+// its own.
 func InProgress(keeper *inprogress.Keeper) Option {
 	return func(s *settings) {
 		if keeper == nil {
@@ -143,9 +140,9 @@ func InProgress(keeper *inprogress.Keeper) Option {
 	}
 }
 
-// OnBusy sets what answers a request that gets no permit. The default is a problem
-// document (RFC 9457): with status 429 if the bound is the client's own, and with 503 if
-// it is for several clients.
+// OnBusy sets the function that answers requests which got no permit. The default is a problem
+// document (RFC 9457), with status 429 if the bound is for this client, and with 503 if several
+// clients share it.
 func OnBusy(answer BusyFunc) Option {
 	return func(s *settings) {
 		s.Needs("OnBusy", answer != nil)
@@ -153,19 +150,17 @@ func OnBusy(answer BusyFunc) Option {
 	}
 }
 
-// Fact adds an entry to what a policy's rules may look at, such as "user" or
-// "tier". The function is called for each request if a rule mentions the entry;
-// "" means that the request has none. It takes the place of a built-in fact of
-// that name.
+// Fact adds an entry that the rules of a policy may use, such as "user" or "tier". The function is
+// called for each request if a rule uses the entry; "" means that the request does not have it. A
+// fact replaces a built-in entry of the same name.
 func Fact(entry string, find func(*http.Request) string) Option {
 	return func(s *settings) { s.Facts = append(s.Facts, &fact{Name: entry, Find: find}) }
 }
 
-// Describe has the last word on the descriptor that a policy and the limits see:
-// it is called with all facts of a request and returns them as they shall be. Of
-// two entries with one name the first counts. It must not keep the slice. With
-// it New cannot tell which entries there will be, and accepts rules that need
-// others. Prefer [Fact], which costs nothing where no rule needs it.
+// Describe sets a function that may change the descriptor which a policy and the limits see. It is
+// called with all facts of a request and returns the descriptor. If two entries have the same name,
+// the first counts. It must not keep the slice. With Describe, New cannot know which entries there
+// will be, so it accepts all rules. Prefer [Fact], which costs nothing if no rule uses it.
 func Describe(describe func(r *http.Request, facts policy.Descriptor) policy.Descriptor) Option {
 	return func(s *settings) {
 		s.Needs("Describe", describe != nil)
@@ -173,9 +168,9 @@ func Describe(describe func(r *http.Request, facts policy.Descriptor) policy.Des
 	}
 }
 
-// TrustProxies believes the client's address that the named header gives, if the
-// connection comes from one of the proxies; see [NewResolver]. Without it the
-// client is the peer of the connection, whatever headers say.
+// TrustProxies makes the middleware believe the client's address in the named header, if the
+// connection comes from one of the proxies; see [NewResolver]. Without it the client is the peer of
+// the connection, whatever headers say.
 func TrustProxies(source Source, proxies ...string) Option {
 	return func(s *settings) {
 		res, problems := identity.NewResolver(source, proxies)
@@ -184,17 +179,16 @@ func TrustProxies(source Source, proxies ...string) Option {
 	}
 }
 
-// IPv6Prefix sets how many bits of an IPv6 address [ByIP] counts by: 1 to 128.
-// The default is 64, the least that a subscriber gets. Rules of a [Policy] say it
-// themselves.
+// IPv6Prefix sets how many bits of an IPv6 address [ByIP] counts by: 1 to 128. The default is 64,
+// because a subscriber gets at least a /64. Rules of a [Policy] give their own prefix.
 func IPv6Prefix(bits int) Option {
 	return func(s *settings) { s.IPv6Bits = bits }
 }
 
-// APIKeyHeaders says where the API key stands; the first header that has one
-// counts. In Authorization it follows the word Bearer. The default is
-// Authorization, then X-Api-Key. Name exactly what the service authenticates by:
-// with a header that it ignores, a client could pass for a new one at will.
+// APIKeyHeaders names the headers that may have the API key. The first one that the request has
+// counts. In Authorization the key follows the word Bearer. The default is Authorization, then
+// X-Api-Key. Name exactly the headers by which the service authenticates: with a header that the
+// service ignores, a client could pretend to be a new client with each request.
 func APIKeyHeaders(names ...string) Option {
 	return func(s *settings) {
 		s.keyHeaders = nil
@@ -210,26 +204,25 @@ func APIKeyHeaders(names ...string) Option {
 	}
 }
 
-// HashKey sets the key under which [Limit] hashes secrets: policy.MinHashKey to
-// policy.MaxHashKey bytes. All nodes that share counters must have the same.
-// Without it whoever reads the store can test guesses. A [Policy] has its own.
+// HashKey sets the key with which [Limit] hashes secrets, of policy.MinHashKey to policy.MaxHashKey
+// bytes. All nodes that share counters must have the same one. Without it, whoever reads the store
+// can test guesses. A [Policy] has its own.
 func HashKey(key []byte) Option {
 	return func(s *settings) { s.SetHashKey(key) }
 }
 
-// OldHashKey sets the key before, while it is being changed on one node after the
-// other, for [Limit]: see [policy.OldHashKey]. An empty one says that there was
-// none. A [Policy] has its own.
+// OldHashKey sets the previous hash key of [Limit], while the key is being changed on one node
+// after the other; see [policy.OldHashKey]. An empty key means that there was none. A [Policy] has
+// its own.
 func OldHashKey(key []byte) Option {
 	return func(s *settings) { s.OldHashKey, s.Rotates = slices.Clone(key), true }
 }
 
-// Route sets how a request's route is found. The default is the pattern that
-// [http.ServeMux] matched ([http.Request.Pattern]), which is there if the
-// middleware stands around the handlers of a mux, or else the method and the
-// path, "GET /v1/items/7". Around a whole mux use [MuxRoute]; for another router
-// ask that for its pattern. A path is the client's choice: as part of a key it
-// lets a client have as many counters as there are paths.
+// Route sets how a request's route is found. The default is the pattern that [http.ServeMux]
+// matched ([http.Request.Pattern]), if the middleware is around the handlers of a mux, and
+// otherwise the method and the path, "GET /v1/items/7". Around a whole mux use [MuxRoute]. With
+// another router, return its pattern. Avoid paths in keys: a client chooses the path, and so could
+// have as many counters as there are paths.
 func Route(route func(*http.Request) string) Option {
 	return func(s *settings) {
 		s.Needs("Route", route != nil)
@@ -247,22 +240,22 @@ func Cost(cost func(*http.Request) int64) Option {
 	}
 }
 
-// OnMissing says what happens to a request without the identity that a [Limit]
-// counts by. The default is [DenyMissing].
+// OnMissing says what happens to a request without the identity by which a [Limit] counts. The
+// default is [DenyMissing].
 func OnMissing(choice Missing) Option {
 	return func(s *settings) { s.Missing = choice }
 }
 
-// OnStoreError says what happens to a request when the store cannot decide. The
-// default is [FailOpen]. A rule of a [Policy] that says deny has its way, unless it
-// is in shadow. For what else rules say, put a fallback of package layered around the
-// store.
+// OnStoreError says what happens to a request when the store cannot decide. The default is
+// [FailOpen]. If a rule of a [Policy] says deny, the request is denied all the same, unless the
+// rule is in shadow. For the other values of the rules' on_store_error, put a layer of package
+// fallback around the store.
 func OnStoreError(choice Failure) Option {
 	return func(s *settings) { s.Failure = choice }
 }
 
-// UnenforcedHeader names a response header, such as "X-RateLimit-Unenforced",
-// that is set to "store-unavailable" where [FailOpen] lets a request in.
+// UnenforcedHeader names a response header, such as "X-RateLimit-Unenforced", that is set to
+// "store-unavailable" when [FailOpen] admits a request.
 func UnenforcedHeader(name string) Option {
 	return func(s *settings) {
 		if !identity.ValidHeader(name) {
@@ -272,8 +265,8 @@ func UnenforcedHeader(name string) Option {
 	}
 }
 
-// Headers sets the dialect in which clients are told their limits. The default
-// is [XRateLimit].
+// Headers sets the dialect of the headers that tell clients their limits. The default is
+// [XRateLimit].
 func Headers(dialect Dialect) Option {
 	return func(s *settings) {
 		if !dialect.Known() {
@@ -283,16 +276,15 @@ func Headers(dialect Dialect) Option {
 	}
 }
 
-// MaxDelay sets how long at most a request is held for a leaky bucket. One that
-// would have to wait longer, or beyond its context's deadline, is denied, and
-// what it took is given back. The default is [DefaultMaxDelay]; 0 never holds a
-// request.
+// MaxDelay sets the longest time for which a request is held for a leaky bucket. A request that
+// would have to wait longer, or beyond its context's deadline, is denied, and what it took is given
+// back. The default is [DefaultMaxDelay]; with 0 no request is held.
 func MaxDelay(d time.Duration) Option {
 	return func(s *settings) { s.MaxDelay = d }
 }
 
-// OnDenied sets what answers a denied request. The default is a problem document
-// (RFC 9457) with status 429; see [QuotaExceeded].
+// OnDenied sets the function that answers denied requests. The default is a problem document (RFC
+// 9457) with status 429; see [QuotaExceeded].
 func OnDenied(answer DeniedFunc) Option {
 	return func(s *settings) {
 		s.Needs("OnDenied", answer != nil)
@@ -300,18 +292,17 @@ func OnDenied(answer DeniedFunc) Option {
 	}
 }
 
-// Observe sets the hooks that are told what happens.
+// Observe sets the [Hooks].
 func Observe(hooks Hooks) Option {
 	return func(s *settings) {
 		s.Hooks = admission.Hooks[*http.Request]{Denied: hooks.Denied, Busy: hooks.Busy, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
 	}
 }
 
-// New returns a middleware that lets through what the store admits. It works
-// with any router that takes func(http.Handler) http.Handler. At least one
-// [Limit], a [Policy] or a gate to pass [Through] is needed; without limits the store may
-// be nil. The error is a [*headgate.InvalidError] with
-// every mistake in the options.
+// New returns a middleware that admits the requests that the store admits. It works with any router
+// that takes func(http.Handler) http.Handler. At least one [Limit], [Policy] or [Through] is
+// needed. Without limits and a policy, the store may be nil. The error is a
+// [*headgate.InvalidError] with every mistake in the options.
 func New(store headgate.Store, opts ...Option) (func(http.Handler) http.Handler, error) {
 	m, err := newMiddleware(store, opts)
 	if err != nil {

@@ -6,36 +6,35 @@ import (
 	"github.com/headgate/headgate/internal/spelling"
 )
 
-// PathForm is a form of paths that servers read in different ways, together with what
-// the servers at hand do with it; see [Paths].
+// PathForm is a form of paths that servers read in different ways, together with one way to read
+// it; see [Paths].
 type PathForm uint8
 
-// What servers may do with paths that others read differently.
+// The ways to read such forms.
 const (
-	// EncodedSlashes says that %2F and %5C are part of the segment that they stand
-	// in, as in /projects/group%2Fname.
+	// EncodedSlashes says that %2F and %5C belong to the segment in which they are, as in
+	// /projects/group%2Fname.
 	EncodedSlashes = PathForm(spelling.EncodedSlashes)
 	// DoubleEncoding says that paths are decoded once: %2541 is the text %41, not A.
 	DoubleEncoding = PathForm(spelling.DoubleEncoding)
-	// LeadingSlashes says that //a is /a, or nothing that is served, but never the
-	// host a.
+	// LeadingSlashes says that //a is the same as /a, or is not served, but never means the host a.
 	LeadingSlashes = PathForm(spelling.LeadingSlashes)
-	// CutParameters says that what stands behind a ; in a segment is cut off before
-	// anything is decoded, as Tomcat, Jetty and Spring do.
+	// CutParameters says that a ; and what follows it in a segment is removed before anything is
+	// decoded, as Tomcat, Jetty and Spring do.
 	CutParameters = PathForm(spelling.CutParameters)
 	// KeptParameters says that ; is a character like any other. It excludes
 	// CutParameters.
 	KeptParameters = PathForm(spelling.KeptParameters)
 )
 
-// Paths says that another server than this program's router reads the paths of
-// requests, such as one behind a reverse proxy, and which forms it reads as stated. A
-// request is then answered with 400 if servers that do so read its path in different
-// ways, whatever limits look at; and a function given with [Route], such as [MuxRoute],
-// sees the request with the path as it is read.
+// Paths says that another server than this program's router reads the paths of requests, such as
+// one behind a reverse proxy, and how that server reads certain forms. If servers that read these
+// forms in the same way can still read a request's path in different ways, the request is answered
+// with 400, whatever entries the limits use. A function given with [Route], such as [MuxRoute],
+// sees the path as that server reads it.
 //
-// Without this option paths are refused only where something looks at the path itself:
-// the entry path of a [Policy], or the route of a request that has no pattern.
+// Without this option, such paths are refused only if the path itself matters: for the entry path
+// of a [Policy], or for the route of a request that has no pattern.
 func Paths(forms ...PathForm) Option {
 	return func(s *settings) {
 		s.readElsewhere = true
@@ -62,8 +61,8 @@ func (s *settings) path(r *http.Request) string {
 	return p.Text
 }
 
-// unclearRoute is unclearPath for a route that is made of the path. How a pattern matches a
-// path is the business of the router that serves it.
+// unclearRoute is unclearPath for a route that is made from the path. How a pattern matches a path
+// is decided by the router that serves it.
 func (s *settings) unclearRoute(r *http.Request) string {
 	if s.routeOf != nil || r.Pattern != "" {
 		return ""
@@ -88,7 +87,7 @@ func (s *settings) unclearPath(r *http.Request) string {
 	return ""
 }
 
-// asRead is the request with its path as it is read, for functions that ask a router.
+// asRead returns the request with its path as it is read, for functions that ask a router.
 func (s *settings) asRead(r *http.Request) *http.Request {
 	if !s.readElsewhere {
 		return r

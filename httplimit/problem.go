@@ -16,21 +16,21 @@ const (
 	TypeReducedCapacity = notice.TypeReducedCapacity
 )
 
-// StatusClientGone is the status of an answer to a client that went away, as
-// nginx logs it: nobody reads the answer, but what logs requests does.
+// StatusClientGone is the status of an answer to a client that has gone, as nginx logs it. The
+// client does not read it, but it appears in request logs.
 const StatusClientGone = 499
 
-// Problem is the body of a response that says why a request was not served, as
-// application/problem+json.
+// Problem is the body of a response that says why a request was not served
+// (application/problem+json).
 type Problem struct {
-	// Type is a URI that programs tell problems apart by; empty means that the
-	// status says it all.
+	// Type is a URI by which programs distinguish problems. Empty means that the status says
+	// enough.
 	Type string `json:"type,omitempty"`
-	// Title is the problem in a few words, the same for each of its kind.
+	// Title describes the problem in a few words, the same for each problem of its type.
 	Title string `json:"title"`
 	// Status is the HTTP status of the response.
 	Status int `json:"status"`
-	// Detail is what happened this time, for people.
+	// Detail says what happened in this case, for people.
 	Detail string `json:"detail,omitempty"`
 	// ViolatedPolicies names the limits that denied, as the Draft11 headers do.
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
@@ -39,12 +39,11 @@ type Problem struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
-// QuotaExceeded is the problem of a denial: status 429.
+// QuotaExceeded is the problem for a denial, with status 429.
 func QuotaExceeded(v *headgate.Verdict) Problem { return Problem(notice.QuotaExceeded(v)) }
 
-// Write sends the problem as the response to r, without a body if that was a
-// HEAD request. The response is marked as not to be stored; a Retry-After that
-// is not there yet is set from RetryAfterMS.
+// Write sends the problem as the response to r, without a body if r is a HEAD request. The response
+// is marked as not to be stored. Retry-After is set from RetryAfterMS, unless it is set already.
 func (p *Problem) Write(w http.ResponseWriter, r *http.Request) {
 	body, err := json.Marshal(p)
 	if err != nil {

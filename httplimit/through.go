@@ -11,28 +11,27 @@ import (
 	"github.com/headgate/headgate/internal/notice"
 )
 
-// The headers in which a peer that is trusted tells the class and the tenant of a request;
-// see [Load].
+// The headers in which a trusted peer gives the class and the tenant of a request; see [Load].
 const (
 	ClassHeader  = "Headgate-Class"
 	TenantHeader = "Headgate-Tenant"
 )
 
-// RetryHeader is the header of an answer that is not to be retried: its value is "no". Such
-// an answer has X-Envoy-Ratelimited, too, which keeps Envoy from retrying.
+// RetryHeader is a header of answers that should not be retried; its value is "no". Such an answer
+// also has X-Envoy-Ratelimited, which keeps Envoy from retrying.
 const RetryHeader = notice.RetryHeader
 
-// Load says what the gate of [Through] is told of requests. With the zero Load all
-// requests are of class [flow.Critical], cost one unit, and come from one tenant.
+// Load says how requests are described to the gate of [Through]. With the zero Load, all requests
+// are of class [flow.Critical], cost one unit, and have the same tenant.
 type Load struct {
-	// Describe returns what the gate is told of a request, if it is not nil. It must not
-	// take class or tenant from what any client can write.
+	// Describe returns the description of a request. It may be nil. It must not take class or
+	// tenant from anything that any client can write.
 	Describe func(r *http.Request) flow.Request
-	// Exempt reports whether a request passes without the gate, if it is not nil: health
-	// checks, what operators do, long polls.
+	// Exempt reports whether a request bypasses the gate, such as a health check, an operator's
+	// request or a long poll. It may be nil.
 	Exempt func(r *http.Request) bool
-	// Peers has [ClassHeader] and [TenantHeader] replace what Describe says, in requests
-	// from the proxies that [TrustProxies] names. From all others they are not read.
+	// Peers makes [ClassHeader] and [TenantHeader] replace what Describe returns, in requests from
+	// the proxies that [TrustProxies] names. In other requests these headers are ignored.
 	Peers bool
 }
 
@@ -77,7 +76,7 @@ func Done(ctx context.Context, outcome flow.Outcome) bool {
 	return admission.Done[*http.Request](ctx, outcome)
 }
 
-// describe is what the gate is told of a request; false if it is not asked.
+// describe returns the description of a request for the gate; false if the gate is not asked.
 func (s *settings) describe(r *http.Request) (request flow.Request, ok bool) {
 	if s.load.Exempt != nil && s.load.Exempt(r) {
 		return request, false
@@ -91,7 +90,7 @@ func (s *settings) describe(r *http.Request) (request flow.Request, ok bool) {
 	return request, true
 }
 
-// outcome is what the end of the request says about load.
+// outcome says what the end of the request shows about load.
 func (p *Passage) outcome(status int) flow.Outcome {
 	err := p.r.Context().Err()
 	switch {

@@ -14,28 +14,28 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// witness is a ResponseWriter that notes what is sent. It can flush and be hijacked
-// if what it wraps can.
+// witness is a ResponseWriter that records what is sent. It can flush and be hijacked if the
+// wrapped writer can.
 type witness struct {
 	http.ResponseWriter
 	passage *Passage
 	status  int
 	bytes   int64
 
-	// What follows is for passages with a permit only.
+	// The following fields are for passages with a permit only.
 	timed bool
 	began time.Time
-	// client is for how long the client was waited for, in nanoseconds: to send its
-	// request, and to take the response. A handler may do both at once.
+	// client is how long the server has waited for the client, in nanoseconds: for the request, and
+	// for the client to take the response. A handler may do both at once.
 	client  atomic.Int64
 	flushed atomic.Bool
 }
 
-// patience is how long a client may be waited for in any case.
+// patience is how long the server may wait for a client without regard to the rest of the time.
 const patience = 5 * time.Millisecond
 
-// watch has the time noted that the client of the request takes. The request is the
-// caller's own copy.
+// watch makes the witness measure how long the server waits for the request's client. The request
+// is the caller's own copy.
 func (w *witness) watch(r *http.Request) {
 	w.timed, w.began = true, time.Now()
 	if r.Body != nil && r.Body != http.NoBody {
@@ -43,8 +43,8 @@ func (w *witness) watch(r *http.Request) {
 	}
 }
 
-// waited reports whether the client has had so much of the time that how long the request
-// took says nothing about the server.
+// waited reports whether the server waited for the client for so much of the time that the duration
+// of the request says nothing about load.
 func (w *witness) waited() bool {
 	client := time.Duration(w.client.Load())
 	return client > patience && 4*client > time.Since(w.began)
@@ -58,14 +58,14 @@ func (w *witness) now() (t time.Time) {
 	return t
 }
 
-// since notes that the client was waited for since then.
+// since adds the time since then to the time that the server has waited for the client.
 func (w *witness) since(then time.Time) {
 	if w.timed {
 		w.client.Add(int64(time.Since(then)))
 	}
 }
 
-// watchedBody is the body of a request whose client is waited for.
+// watchedBody is a request body that measures how long the server waits for it.
 type watchedBody struct {
 	io.ReadCloser
 	of *witness
@@ -80,8 +80,8 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// begin notes the status. A response that goes on for as long as its client likes must not
-// hold a permit until then.
+// begin records the status. A response that goes on for as long as its client likes must not hold a
+// permit until its end.
 func (w *witness) begin(status int) {
 	if w.status != 0 {
 		return
@@ -99,7 +99,7 @@ func isStream(h http.Header) bool {
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *witness) WriteHeader(status int) {
-	// What comes before 200 is not the end, unless the protocol changes.
+	// A status below 200 is not the final one, unless the protocol changes.
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.begin(status)
 	}
@@ -120,7 +120,7 @@ func (w *witness) Write(b []byte) (int, error) {
 func (w *witness) ReadFrom(src io.Reader) (int64, error) {
 	w.begin(http.StatusOK)
 	if w.timed && !isFile(src) {
-		// Only the writing is up to the client.
+		// Only writing depends on the client.
 		return io.Copy(struct{ io.Writer }{w}, src)
 	}
 	then := w.now()
@@ -130,7 +130,7 @@ func (w *witness) ReadFrom(src io.Reader) (int64, error) {
 	return n, err
 }
 
-// isFile reports whether nobody has to be waited for to read from src.
+// isFile reports whether src can be read without waiting for anybody.
 func isFile(src io.Reader) bool {
 	if part, ok := src.(*io.LimitedReader); ok {
 		src = part.R
