@@ -45,7 +45,8 @@ func (a *App) newWithoutStore() (*withoutStore, error) {
 	return &withoutStore{f, local, otherwise}, nil
 }
 
-// decisive returns the store that decides requests: the fallback around the store, if there is one.
+// decisive returns the store that requests ask: the outermost layer, or the store itself without
+// layers.
 func (a *App) decisive() headgate.Store {
 	if a.layers == nil {
 		return a.store.Store
