@@ -45,12 +45,12 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Layer is something around a store. It is safe for concurrent use.
+// Layer is a layer around a store. It is safe for concurrent use.
 type Layer interface {
 	// Store returns the store to ask: a [headgate.Ledger] if the one inside is one.
 	Store() headgate.Store
-	// Close ends what the layer does in the background, and tells the store inside what it
-	// still has to be told, as far as the context lets it. What could not be done is the
-	// error. The store inside stays open.
+	// Close ends the layer's background work, and tells the inner store what it still has to know,
+	// as far as the context allows. The error says what could not be done. The inner store stays
+	// open.
 	Close(ctx context.Context) error
 }

@@ -16,13 +16,12 @@ import (
 // Bus carries short messages between all processes that share a store. It may lose
 // some. It is safe for concurrent use.
 type Bus interface {
-	// Publish sends a message of up to a kilobyte to all who subscribe, this process
-	// among them.
+	// Publish sends a message of up to a kilobyte to all subscribers, including this process.
 	Publish(ctx context.Context, message []byte) error
-	// Subscribe calls receive with each message that comes, one after the other, until
-	// the context has ended or the connection is lost, and returns why. It calls ready
-	// when messages that are published from then on arrive. Neither waits for
-	// anything, and receive does not keep the message.
+	// Subscribe calls receive with each message, one after the other, until the context has ended
+	// or the connection is lost, and returns the reason. It calls ready once messages that are
+	// published from then on will arrive. Neither function blocks, and receive does not keep the
+	// message.
 	Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error
 }
 

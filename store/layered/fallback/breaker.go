@@ -12,16 +12,16 @@ import (
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
-// State is that of a circuit breaker.
+// State is the state of a circuit breaker.
 type State uint8
 
 const (
-	// Closed is the usual state: the store is asked.
+	// Closed is the normal state: all requests ask the store.
 	Closed State = iota
-	// Open means that the store is not asked, but by probes.
+	// Open means that only probes ask the store.
 	Open
-	// HalfOpen means that a probe was answered, and the store is asked about a
-	// part of the requests, which grows.
+	// HalfOpen means that a probe was answered, and that a growing part of the requests ask the
+	// store.
 	HalfOpen
 
 	states // the number of states
@@ -38,26 +38,25 @@ func (s State) String() string {
 }
 
 const (
-	// quiet is how long failures in a row must last to open the breaker. Any answer ends the
-	// row, so that a store of which only a part is sick is still asked.
+	// quiet is how long failures in a row must go on to open the breaker. Any answer ends the row,
+	// so a store of which only a part has failed is still asked.
 	quiet = 5 * time.Millisecond
 	// halfOpenFailures is how many failures in a row open a half-open breaker
 	// again.
 	halfOpenFailures = 2
-	// rampFloor is the part of the requests, one in so many, that a half-open
-	// breaker begins with.
+	// rampFloor: a half-open breaker begins by letting one in rampFloor requests ask the store.
 	rampFloor = 16
 )
 
-// breaker decides whether the store is asked. While the store answers that costs two atomic
+// breaker decides whether a request asks the store. While the store answers, that costs two atomic
 // loads.
 type breaker struct {
 	failures int64         // in a row, that open it
 	ramp     time.Duration // how long it is half open
 	base     time.Time     // what times are counted from, in ns
 
-	// word has the state in its two lowest bits and the number of changes above them, so
-	// that calls that began before the last change can be told and ignored.
+	// word has the state in its two lowest bits and the number of changes above them. So calls that
+	// began before the last change can be recognized and ignored.
 	word  atomic.Uint64
 	row   atomic.Int64 // failures since the store last answered
 	since atomic.Int64 // when the row began
@@ -73,7 +72,7 @@ func (b *breaker) now() int64 { return int64(time.Since(b.base)) }
 
 func stateOf(word uint64) State { return State(word & 3) }
 
-// enter reports whether a request may ask the store. The word is for failed.
+// enter reports whether a request may ask the store. The word is to be passed to failed.
 func (b *breaker) enter() (word uint64, ask bool) {
 	word = b.word.Load()
 	switch stateOf(word) {
@@ -86,14 +85,14 @@ func (b *breaker) enter() (word uint64, ask bool) {
 	return word, false
 }
 
-// answered notes that the store has answered.
+// answered records that the store has answered.
 func (b *breaker) answered() {
 	if b.row.Load() != 0 {
 		b.row.Store(0)
 	}
 }
 
-// failed notes that the store has not answered a call that began with the word.
+// failed records that the store has not answered a call that began with the word.
 func (b *breaker) failed(word uint64, err error) {
 	if b.word.Load() != word {
 		return

@@ -1,6 +1,6 @@
-// Package layer has what the layers around a store agree on: what names a counter, what the
-// decisions of the store inside say of a request, how rules are derived from rules, and how
-// calls are made that no request waits for.
+// Package layer has what the layers around a store have in common: how a counter is named, what
+// decisions say about a request, how rules are derived from rules, and how calls are made for which
+// no request waits.
 package layer
 
 import (
@@ -22,8 +22,8 @@ type Counter struct {
 // CounterOf names the counter of a check.
 func CounterOf(c *headgate.Check) Counter { return Counter{c.Rule.ID(), c.Key} }
 
-// Own returns the counter with a key that is no part of a larger text. The caller's key may
-// be part of the body of a request, which would stay in memory with it.
+// Own returns the counter with a copy of its key. The caller's key may be part of the body of a
+// request, which would otherwise stay in memory with it.
 func (c Counter) Own() Counter { return Counter{c.Rule, strings.Clone(c.Key)} }
 
 // Hash is the 64-bit FNV-1a hash of the rule's name, a space and the key, the same in every
@@ -67,16 +67,16 @@ func Penalizes(r *headgate.Rule) bool {
 	return false
 }
 
-// ErrNotAsked is in the error of a request that was not sent to the store, so that the store
-// has charged nothing for it.
+// ErrNotAsked is in the error of a request that was not sent to the store. So the store has charged
+// nothing for it.
 var ErrNotAsked = errors.New("the store is not asked for now")
 
-// CallWithin bounds each call that no request waits for, in case the store has a longer
-// deadline or none.
+// CallWithin bounds each call for which no request waits, in case the store has a longer deadline
+// or none.
 const CallWithin = time.Second
 
-// Jittered is a random time between half of d and d, so that processes that began together
-// do not go on together.
+// Jittered is a random time between half of d and d, so that processes that began at the same time
+// do not act at the same time.
 func Jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 // Sleep waits for d. It returns false if the context ended first.
