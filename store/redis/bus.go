@@ -35,8 +35,8 @@ func (s *Store) Publish(ctx context.Context, message []byte) error {
 	if s.clustered == nil {
 		return s.do(ctx, "publish", s.client.B().Publish().Channel(s.channel()).Message(text).Build())
 	}
-	// Any node will do, and one that is gone may still be known. A message that comes
-	// twice is no harm.
+	// Any node will do, and one that is gone may still be known. A message that arrives twice does
+	// no harm.
 	err = unavailable("publish", rueidis.ErrNoAddr)
 	for _, node := range s.client.Nodes() {
 		_, err = guard.Do(ctx, s.guards.Any(), func() (struct{}, error) {
@@ -53,15 +53,14 @@ func (s *Store) Publish(ctx context.Context, message []byte) error {
 	return err
 }
 
-// Subscribe calls receive with each message that is published, one after the other,
-// until the context has ended or the connection is lost, and returns why: an error
-// that wraps [headgate.ErrUnavailable], or the context's. It calls ready when it
-// begins to hear them, and perhaps again later. It uses a connection that decisions
-// are made over, so that neither function may wait for anything. End it before the
-// store is closed.
+// Subscribe calls receive with each message that is published, one after the other, until the
+// context has ended or the connection is lost. It returns the reason: an error that wraps
+// [headgate.ErrUnavailable], or that of the context. It calls ready when it begins to receive
+// messages, and perhaps again later. Neither function may block, because decisions use the same
+// connection. End Subscribe before the store is closed.
 //
-// Behind Sentinels the messages are those of the primary, and come again from the next
-// one after a failover. The nodes of a cluster pass them on to one another.
+// Behind Sentinels the messages are those of the primary, and after a failover those of the new
+// primary. The nodes of a cluster pass messages on to one another.
 func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error {
 	var over atomic.Bool
 	defer over.Store(true)
@@ -70,7 +69,7 @@ func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(messag
 			ready()
 		}
 	})
-	// Connecting does not heed the context.
+	// Connecting ignores the context.
 	_, err := guard.Bounded(hooked, func() (struct{}, error) {
 		return struct{}{}, s.client.Receive(hooked, s.client.B().Subscribe().Channel(s.channel()).Build(), func(m rueidis.PubSubMessage) {
 			if !over.Load() {

@@ -14,34 +14,34 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
-// Observer is told of each call that a store makes for decisions and what belongs to
-// them: the node that was asked, as host:port, what for ("take" with peeks and charges,
-// "refund" with settlements, "reset", and others in a word), how long it took with all
-// redirections, and how it ended. A call may carry several decisions. On a cluster the node is
-// the one that serves the slot as of the last few seconds; "" means that it is not known.
+// Observer is called after each call that a store makes for decisions and related operations. node
+// is the server that was asked, as host:port. op is the operation in one word, such as "take" (also
+// for peeks and charges), "refund" (also for settlements) or "reset". took includes all
+// redirections. A call may carry several decisions. On a cluster, node is the one that has served
+// the slot in the last few seconds; "" means that it is not known.
 //
-// It is called by the goroutine that waits for the decision, and must not wait.
+// The goroutine that waits for the decision calls the Observer, so it must not block.
 type Observer func(node, op string, took time.Duration, err error)
 
-// Observe has every call observed. Without it no time is taken.
+// Observe sets an observer of all calls. Without one, the store does not measure times.
 func Observe(o Observer) Option { return func(s *settings) { s.observer = o } }
 
-// placesLast is for how long it is believed which node serves which slot.
+// placesLast is how long it is assumed that the same node serves a slot.
 const placesLast = 2 * time.Second
 
-// observing knows where calls go.
+// observing knows which server a call goes to.
 type observing struct {
 	tell    Observer // nil: nobody wants to know
 	places  atomic.Pointer[places]
 	looking atomic.Bool
 }
 
-// places is which node serves which slot.
+// places knows which node serves which slot.
 type places struct {
 	until time.Time
 	nodes []string
 	slots []uint16 // by slot, the node's place in nodes behind 1; nil if all are on one
-	// guards are those of the nodes, in their order.
+	// guards are the guards of the nodes, in the same order.
 	guards []*guard.Server
 }
 
@@ -59,8 +59,7 @@ func (p *places) node(slot uint16) string {
 	return ""
 }
 
-// guard returns the guard of the node that serves a slot, or what it is given if that is not
-// known.
+// guard returns the guard of the node that serves a slot, or otherwise if that node is not known.
 func (p *places) guard(slot uint16, otherwise *guard.Server) *guard.Server {
 	if p == nil || slot >= slotCount || len(p.slots) == 0 || p.slots[slot] == 0 {
 		return otherwise
@@ -68,7 +67,7 @@ func (p *places) guard(slot uint16, otherwise *guard.Server) *guard.Server {
 	return p.guards[p.slots[slot]-1]
 }
 
-// placesNow is where slots are, as of the last few seconds. Nobody waits for it.
+// placesNow returns where slots are, as of the last few seconds. It does not wait.
 func (s *Store) placesNow() *places {
 	p, now := s.observing.places.Load(), time.Now()
 	if p == nil || now.After(p.until) {
@@ -77,14 +76,14 @@ func (s *Store) placesNow() *places {
 	return p
 }
 
-// observe tells of a call to the node of a slot.
+// observe reports a call to the node of a slot.
 func (s *Store) observe(slot uint16, op string, start time.Time, err error) {
 	o := &s.observing
 	o.tell(s.placesNow().node(slot), op, time.Since(start), err)
 }
 
-// look finds out where calls go now, without having anybody wait for it. It returns what
-// is known meanwhile.
+// look starts to find out which nodes serve which slots. It does not wait, and returns what is
+// known so far.
 func (s *Store) look(known *places, now time.Time) *places {
 	if s.clustered == nil {
 		p := &places{until: now.Add(placesLast), nodes: slices.Sorted(maps.Keys(s.client.Nodes()))}

@@ -10,27 +10,26 @@ import (
 
 // The defaults of a store.
 const (
-	// DefaultPrefix begins the name of every counter.
+	// DefaultPrefix is the prefix of the name of every counter.
 	DefaultPrefix = "hg:"
-	// DefaultTimeout is the deadline of a call: inside the 20 ms that Envoy waits
-	// for a decision, with a quarter of them left for all else. On a busy machine
-	// most calls that take longer than 10 ms take longer than 20 ms too.
+	// DefaultTimeout is the deadline of a call. Envoy waits 20 ms for a decision, and this leaves
+	// it a quarter for everything else. On a busy machine, most calls that take longer than 10 ms
+	// also take longer than 20 ms.
 	DefaultTimeout = 15 * time.Millisecond
-	// DefaultMaxPending is how many calls to one server may be without an answer at a
-	// time, on a client that the caller made with rueidis's own settings: its queue has
-	// 1,024 places, and who finds none waits without a deadline.
+	// DefaultMaxPending is how many calls to one server may wait for an answer at a time, if the
+	// caller made the client with rueidis's default settings. The queue of such a client has 1,024
+	// places, and a call that finds no place waits without a deadline.
 	DefaultMaxPending = 960
-	// DefaultCombineFrom is how many calls must be without an answer for decisions
-	// to share script calls. With fewer a call for each is faster.
+	// DefaultCombineFrom is how many calls must be waiting for an answer before decisions share
+	// script calls. With fewer, separate calls are faster.
 	DefaultCombineFrom = 32
 )
 
-// Option changes a [Store] that is being made.
+// Option changes how a [Store] is made.
 type Option func(*settings)
 
 type settings struct {
-	// MaxPending is 0 for as many as the client's queue has room for, and CombineFrom 0
-	// for never.
+	// MaxPending 0 means as many as the client's queue has room for, and CombineFrom 0 means never.
 	target.Settings
 	part     string
 	timeout  time.Duration
@@ -38,42 +37,41 @@ type settings struct {
 	observer Observer
 }
 
-// Prefix keeps the counters under another prefix, so that several
-// installations can share a server: up to 64 bytes, without braces, which mean a
-// hash slot to a cluster. It goes before the parameter prefix of a URL.
+// Prefix sets the prefix of all counters' names, so that several installations can share a server:
+// up to 64 bytes, without braces, which mark the hash slot on a cluster. It overrides the parameter
+// prefix of a URL.
 func Prefix(prefix string) Option { return func(s *settings) { s.Prefix = prefix } }
 
-// Part keeps the store's counters apart from those of other stores of the same
-// installation: with the part "x", those of the prefix "hg:" stand under "hg-x:". It
-// is up to 64 bytes, without braces.
+// Part separates the store's counters from those of other stores of the same installation. With the
+// part "x", the prefix "hg:" becomes "hg-x:". It has up to 64 bytes, without braces.
 func Part(name string) Option { return func(s *settings) { s.part = name } }
 
-// Timeout sets the deadline of each call: more than zero.
+// Timeout sets the deadline of each call. It must be above zero.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// MaxPending bounds how many calls to one server may be without an answer at a
-// time. More are refused at once with [headgate.ErrUnavailable]. A call that has ended
-// by its deadline counts until the server answers again. The bound must be less than the
-// places in the client's queue, 2 to the power of its RingScaleEachConn. The clients that
-// [Open] makes have room for 15/16 of what the parameter queue of their URL says:
-// 15,360, or 3,840 for a cluster. It goes before the parameter max_pending of a URL.
+// MaxPending sets how many calls to one server may wait for an answer at a time. Further calls are
+// refused at once with [headgate.ErrUnavailable]. A call that has ended at its deadline counts
+// until the server answers again. The bound must be smaller than the client's queue, which has 2 to
+// the power of RingScaleEachConn places. For clients that [Open] makes, the default is 15/16 of the
+// URL's parameter queue: 15,360, or 3,840 on a cluster. It overrides the parameter max_pending of a
+// URL.
 func MaxPending(calls int) Option {
 	return func(s *settings) { s.MaxPending = max(int64(calls), -1) }
 }
 
-// Combining has decisions share script calls from so many calls without an answer
-// on, until there are clearly fewer; 0 gives every decision a call of its own. Nobody
-// waits for company: what comes while two shared calls are on their way leaves with
-// the next. It is for requests with one check of buckets, or of sliding windows at a
-// cost of up to 8, on a single server or Sentinel; all others have calls of their own,
-// as on a cluster. It goes before the parameter combine_from of a URL.
+// Combining sets how many calls must be waiting for an answer before decisions share script calls.
+// They do so until there are clearly fewer such calls. With 0, every decision has a call of its
+// own. No decision waits for others to come: those that come while two shared calls are in flight
+// leave with the next one. Only requests with one check share calls: those under rules of buckets,
+// or of sliding windows at a cost of up to 8, on a single server or with Sentinels. It overrides
+// the parameter combine_from of a URL.
 func Combining(from int) Option {
 	return func(s *settings) { s.CombineFrom = max(int64(from), 0) }
 }
 
-// Clock makes the scripts decide by the given clock, in microseconds since
-// the Unix epoch, instead of the server's: for tests, and to replay recorded
-// traffic. Counters then expire an hour later than they would.
+// Clock makes the scripts decide by the given clock instead of the server's, in microseconds since
+// the Unix epoch. It is for tests and for replaying recorded traffic. Counters then expire an hour
+// later than otherwise.
 func Clock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
 
 func newSettings(options ...Option) settings {
@@ -88,7 +86,7 @@ func (s *settings) apply(options []Option) {
 	}
 }
 
-// fullPrefix is what the names of all counters begin with.
+// fullPrefix is the prefix of the names of all counters, with the part.
 func (s *settings) fullPrefix() string {
 	if s.part == "" {
 		return s.Prefix
@@ -96,8 +94,8 @@ func (s *settings) fullPrefix() string {
 	return strings.TrimSuffix(s.Prefix, ":") + "-" + s.part + ":"
 }
 
-// check returns what is wrong with the settings for a client whose queue has so
-// many places, or 0 if that is not known, and sets the default that depends on it.
+// check returns what is wrong with the settings, and sets the default of MaxPending. queue is how
+// many places the client's queue has, or 0 if that is not known.
 func (s *settings) check(queue int64) error {
 	var problems headgate.Problems
 	if len(s.Prefix) > 64 {

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// A note holds the checks of a reservation, limits and all, so that it can be
-// settled by a process that has other rules by now.
+// A note holds the checks of a reservation with all their limits, so that a process whose rules
+// have changed can settle it.
 
 // appendChecks writes checks.
 func appendChecks(b []byte, checks []headgate.Check) []byte {
@@ -35,7 +35,7 @@ func appendChecks(b []byte, checks []headgate.Check) []byte {
 	return b
 }
 
-// appendLimits writes all that NewRule needs of a rule's limits.
+// appendLimits writes everything about a rule's limits that NewRule needs.
 func appendLimits(b []byte, r *headgate.Rule) []byte {
 	limits := r.Limits()
 	b = append(b, byte(len(limits)))
@@ -56,12 +56,12 @@ func appendLimits(b []byte, r *headgate.Rule) []byte {
 	return b
 }
 
-// appendText writes a text and its length before it.
+// appendText writes the length of a text, and the text.
 func appendText(b []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
 }
 
-// reader reads what the functions above wrote. Once it has failed it reads zeros.
+// reader reads what the functions above have written. After an error it returns zeros.
 type reader struct {
 	text string
 	err  error
@@ -135,7 +135,7 @@ func (r *reader) limits() ([]headgate.Limit, error) {
 	return limits, r.err
 }
 
-// cutText32 cuts a text off that has its length in four bytes before it.
+// cutText32 cuts off a text that follows its length in four bytes.
 func cutText32(s string) (text, rest string, err error) {
 	if len(s) >= 4 {
 		if n := readUint(s, 4); int64(len(s)-4) >= n {

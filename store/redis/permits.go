@@ -35,8 +35,8 @@ const (
 	permitOtherCost = 4
 )
 
-// Acquire implements [store.Permits]. On a Sentinel or a Cluster a failover can lose
-// leases that were granted shortly before: their holders find out when they renew.
+// Acquire implements [store.Permits]. With Sentinels or on a Cluster, a failover can lose leases
+// that were granted shortly before. Their holders notice when they renew.
 func (s *Store) Acquire(ctx context.Context, r store.PermitRequest) (store.PermitAnswer, error) {
 	if err := r.Validate(); err != nil {
 		return store.PermitAnswer{}, err
@@ -118,7 +118,7 @@ func (s *Store) Holders(ctx context.Context, key string) (all store.PermitHolder
 		l.Slots = got.slots(int(got.int()))
 		all.Leases = append(all.Leases, l)
 	}
-	// A hash has no order; epochs are in that of the grants.
+	// A hash has no order. Epochs are in the order of the grants.
 	slices.SortFunc(all.Leases, func(a, b store.Lease) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	for range line {
 		all.Waiting = append(all.Waiting, store.Ticket{Holder: got.string(), Cost: got.int(), Remaining: got.duration()})
@@ -126,7 +126,7 @@ func (s *Store) Holders(ctx context.Context, key string) (all store.PermitHolder
 	return all, got.end("holders")
 }
 
-// permit makes a call of permits.lua. It is not held up by decisions about rates.
+// permit makes a call of permits.lua. It does not wait behind decisions about rates.
 func (s *Store) permit(ctx context.Context, doing, op, key, holder string, numbers ...int64) (*permitReply, error) {
 	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Store) permit(ctx context.Context, doing, op, key, holder string, numbe
 	return &permitReply{left: got}, nil
 }
 
-// permitReply reads the numbers and texts of an answer. Once it has failed it reads zeros.
+// permitReply reads the numbers and texts of an answer. After an error it returns zeros.
 type permitReply struct {
 	left []rueidis.RedisMessage
 	err  error
@@ -208,7 +208,7 @@ func (r *permitReply) slots(n int) []int {
 	return slots
 }
 
-// lease reads what an answer says of a lease at its end.
+// lease reads the lease at the end of an answer.
 func (r *permitReply) lease(key, holder string) store.Lease {
 	l := store.Lease{Key: key, Holder: holder}
 	l.Epoch, l.Remaining, l.TTL = r.int(), r.duration(), r.duration()
@@ -216,7 +216,7 @@ func (r *permitReply) lease(key, holder string) store.Lease {
 	return l
 }
 
-// end is the error of an answer that has been read.
+// end returns the error of an answer that has been read, if there is one.
 func (r *permitReply) end(doing string) error {
 	if r.err == nil && len(r.left) > 0 {
 		r.err = fmt.Errorf("the script's answer has %d elements too many", len(r.left))

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
-// The scripts. A script may be a file, or several behind one another.
+// The scripts. A script may consist of one file, or of several that are joined.
 var (
 	//go:embed lua/arithmetic.lua
 	arithmeticLua string
@@ -69,12 +69,12 @@ var _ headgate.Store = (*Store)(nil)
 //	redis-sentinel://[user[:password]@]host[:port],…[/database]?master=name
 //	redis-cluster://[user[:password]@]host[:port],…
 //
-// With rediss in the place of redis it speaks TLS. docs/redis.md has the parameters
-// that may follow. User and password are those of the servers that hold data.
+// With rediss instead of redis, the connections use TLS. docs/redis.md has the parameters that may
+// follow. User and password are those of the servers that hold data, not of Sentinels.
 //
-// The context bounds the connecting. The error is an [*headgate.InvalidError] if the
-// URL or an option is at fault, or wraps [headgate.ErrUnavailable]. Close the store
-// when it is no longer needed.
+// The context bounds the time for connecting. The error is an [*headgate.InvalidError] if the URL
+// or an option is wrong, or it wraps [headgate.ErrUnavailable]. Close the store when it is no
+// longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	set := newSettings()
 	t, err := target.Parse(url, &set.Settings)
@@ -98,8 +98,8 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	return s, nil
 }
 
-// greet asks whether the server answers, as a part of connecting to it: a server
-// that is slow for a moment is not one that is away.
+// greet checks that the server answers, as a part of connecting to it. It is more patient than a
+// decision, because a server that is slow for a moment is not gone.
 func (s *Store) greet(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -109,9 +109,8 @@ func (s *Store) greet(ctx context.Context, within time.Duration) error {
 	return s.ping(ctx)
 }
 
-// New returns a store over a client that the caller made and will close. The
-// client should have DisableRetry set, so that no call that may have counted is
-// sent again.
+// New returns a store that uses a client, which the caller has made and will close. The client
+// should have DisableRetry set, so that no call is repeated that may have counted.
 func New(client rueidis.Client, options ...Option) (*Store, error) {
 	set := newSettings(append([]Option{MaxPending(DefaultMaxPending)}, options...)...)
 	if err := set.check(0); err != nil {
@@ -120,8 +119,8 @@ func New(client rueidis.Client, options ...Option) (*Store, error) {
 	return newStore(client, set, nil), nil
 }
 
-// newStore returns a store over a client. If refused is not nil, it is told of the errors
-// that calls end with.
+// newStore returns a store that uses a client. If refused is not nil, it is called with the errors
+// of calls.
 func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
 	clustering := client.Mode() == rueidis.ClientModeCluster
 	s := &Store{
@@ -144,7 +143,7 @@ func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
 	return s
 }
 
-// Close ends the connections, if [Open] made them. Calls that come later fail.
+// Close closes the connections, if [Open] has made them. Later calls fail.
 func (s *Store) Close() {
 	s.guards.Close()
 	s.sweeping.end()
@@ -158,11 +157,10 @@ func (s *Store) Close() {
 	}
 }
 
-// Prefix is what the names of all its keys begin with.
+// Prefix is the prefix of the names of all keys of the store.
 func (s *Store) Prefix() string { return s.prefix }
 
-// Ping asks whether the server, or a node of the cluster, answers within the store's
-// deadline.
+// Ping checks that the server, or a node of the cluster, answers within the store's deadline.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel, err := s.deadlines.Limit(ctx)
 	if err != nil {
@@ -179,17 +177,16 @@ func (s *Store) ping(ctx context.Context) error {
 	return refusal.Answered(s.do(ctx, "ping", s.client.B().Ping().Build()))
 }
 
-// CheckURL returns what is wrong with a URL for [Open], an [*headgate.InvalidError]
-// that lists every mistake, without looking at the files it names. It does not
-// repeat what may be secret: passwords, or what could be the rest of one.
+// CheckURL returns what is wrong with a URL for [Open]: an [*headgate.InvalidError] that lists
+// every mistake. It does not open the files that the URL names. It does not repeat passwords, nor
+// anything that could be part of one.
 func CheckURL(url string) error {
 	_, err := target.Parse(url, new(target.Settings))
 	return err
 }
 
-// DescribeURL is the URL without what may be secret in it, for logs: scheme,
-// addresses, database and the name of the primary. It is "a store" if the URL is
-// none that [Open] takes.
+// DescribeURL returns the URL without its secrets, for logs: scheme, addresses, database and the
+// name of the primary. It returns "a store" if [Open] would not take the URL.
 func DescribeURL(url string) string {
 	t, err := target.Parse(url, new(target.Settings))
 	if err != nil {
@@ -198,14 +195,14 @@ func DescribeURL(url string) string {
 	return t.String()
 }
 
-// Diagnose looks for what makes trouble in operation. See [doctor.Diagnose].
+// Diagnose looks for operational problems. See [doctor.Diagnose].
 func (s *Store) Diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
 	return doctor.Diagnose(ctx, doctor.Subject{Store: s, Client: s.client, Target: s.target, Prefix: s.prefix, Timeout: s.deadlines.Timeout})
 }
 
-// Take implements [headgate.Store]. Every call ends within the deadline of
-// [Timeout], or by the context's own deadline if that is earlier. A context
-// that is cancelled during the call is not heeded: the call may have counted.
+// Take implements [headgate.Store]. Every call ends within the deadline of [Timeout], or at the
+// context's own deadline if that is earlier. If the context is cancelled during the call, the call
+// goes on, because it may already have counted.
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
@@ -243,8 +240,8 @@ func (s *Store) takeOne(ctx context.Context, op headgate.Op, checks []headgate.C
 	return s.decide(ctx, op, checks, dst)
 }
 
-// windowTries bounds how often a call is repeated because the store's clock has
-// left the calendar window it was made for. Once is usual, at a window's end.
+// windowTries bounds how often a call is repeated because the store's clock has left the calendar
+// window for which the call was made. Once is normal, at the end of a window.
 const windowTries = 4
 
 func (s *Store) decide(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -266,8 +263,8 @@ func jumps(op headgate.Op) error {
 	return unavailable(op.String(), errors.New("the server's clock jumps from calendar window to calendar window"))
 }
 
-// likely is what the store's clock probably says. Only calendar windows are
-// chosen by it, and the script checks them.
+// likely is the probable time on the store's clock. It is used only to choose calendar windows, and
+// the script checks the choice.
 func (s *Store) likely() headgate.Instant {
 	if s.clock != nil {
 		return headgate.Instant(s.clock())
@@ -275,5 +272,5 @@ func (s *Store) likely() headgate.Instant {
 	return headgate.Instant(time.Now().UnixMicro() + s.ahead.Load())
 }
 
-// heard records what the time was on the store just now.
+// heard records the time that the store has just given.
 func (s *Store) heard(now headgate.Instant) { s.ahead.Store(int64(now) - time.Now().UnixMicro()) }

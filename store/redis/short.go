@@ -9,9 +9,8 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// short is a call of one of the short scripts, which take one check in the plain
-// cases. They answer statusOther, and do nothing, where only take.lua knows what
-// to do.
+// short is a call of one of the short scripts, which decide one check in the simple cases. In all
+// other cases they answer statusOther and do nothing, and take.lua decides.
 type short struct {
 	script   *rueidis.Lua // nil: there is none for the rule
 	key      string
@@ -19,11 +18,10 @@ type short struct {
 	describe func(reply, *headgate.Check, []headgate.Decision) ([]headgate.Decision, error)
 }
 
-// smallCost is the largest cost that the log keeps as so many entries of one unit.
+// smallCost is the largest cost that the log records as that many entries of one unit.
 const smallCost = 8
 
-// shape is which of the short scripts knows a check. The numbers are those that
-// batch.lua knows them by.
+// shape says which of the short scripts can decide a check. batch.lua uses the same numbers.
 type shape uint8
 
 const (
@@ -33,7 +31,7 @@ const (
 	shapeWindows              // window.lua
 )
 
-// shapeOf tells a check's shape by the algorithms of its rule.
+// shapeOf returns a check's shape, by the algorithms of its rule.
 func shapeOf(c *headgate.Check) shape {
 	limits := c.Rule.Limits()
 	buckets, windows := 0, 0
@@ -59,7 +57,7 @@ func shapeOf(c *headgate.Check) shape {
 	return shapeOther
 }
 
-// short makes the call of the script for a check.
+// short makes the script's call for a check.
 func (s *Store) short(c *headgate.Check) short {
 	switch shapeOf(c) {
 	case shapeBucket:
@@ -80,8 +78,8 @@ func (s shape) describe(r reply, c *headgate.Check, dst []headgate.Decision) ([]
 	return describeBuckets(r, c, dst)
 }
 
-// cut makes strings of the parts of b that end at the given places; what is left
-// is the time, which only tests send.
+// cut returns the parts of b that end at the given places as strings. The rest is the time, which
+// only tests send.
 func (s *Store) cut(b []byte, ends ...int) (key string, args []string) {
 	if s.clock != nil {
 		b = appendInt(b, s.clock())

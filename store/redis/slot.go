@@ -24,12 +24,12 @@ func slotOf[T string | []byte](key T) uint16 {
 	return crc16(key) % hashSlots
 }
 
-// tagOf is a text of four letters from "@" to "O" whose slot is the one given, so
-// that "{" + tagOf(slot) + "}" puts a key there. It is the same in every process.
+// tagOf returns a text of four letters from "@" to "O" whose slot is the given one. So a key that
+// contains "{" + tagOf(slot) + "}" is in that slot. The text is the same in every process.
 //
-// Four letters carry four bits each, and a CRC is linear: the slot of the letters
-// is that of "@@@@" with one pattern of 14 bits flipped for each bit that is set.
-// tagBits has, for each bit of a slot, the bits that flip it alone.
+// Four letters carry four bits each, and a CRC is linear: if one bit of the letters is flipped, a
+// fixed pattern of the slot's bits is flipped. tagBits has, for each bit of a slot, the bits of the
+// letters that flip only that bit.
 func tagOf(slot uint16) string {
 	wanted := slot ^ tagBase
 	bits := uint16(0)

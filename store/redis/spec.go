@@ -92,11 +92,11 @@ func appendSlot(b []byte, l *headgate.Limit, near headgate.Instant) []byte {
 	return appendUint56(b, period)
 }
 
-// appendKey writes the name of a counter: the prefix, the rule's name, its tag in
-// braces if it has one, a space, and the key. A rule's name has neither space nor
-// brace in it, so no two counters share a name. The tag is all that stands in
-// braces: in keys they are written %7B and %7D, and so that no other key looks
-// alike, the sign % as %25. Else a key's owner could choose its slot.
+// appendKey writes the name of a counter: the prefix, the rule's name, its tag in braces if it has
+// one, a space, and the key. A rule's name contains neither spaces nor braces, so no two counters
+// have the same name. Only the tag is in braces. In keys, braces are written as %7B and %7D, and %
+// as %25, so that different keys stay different. Otherwise the owner of a key could choose its
+// slot.
 func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
 	b = append(b, prefix...)
 	b = append(b, c.Rule.Name()...)
