@@ -11,8 +11,8 @@ import (
 )
 
 func TestPermits(t *testing.T) {
-	s := servers.StartPostgres(t)
-	storetest.RunPermits(t, 40, func(t testing.TB, clock func() int64) store.Permits { return open(t, s, clock) })
+	open := sharing(t, servers.StartPostgres(t).URL()+patient)
+	storetest.RunPermits(t, 40, func(t testing.TB, clock func() int64) store.Permits { return open(t, clock) })
 }
 
 // TestPermitsByTheServersClock: a lease ends by the server's clock, and its row goes.

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +20,7 @@ import (
 )
 
 // unprepared is how docs/postgres.md has a URL end behind a pooler in transaction mode.
-const unprepared = "?pool_max_conns=4&connect_timeout=60&default_query_exec_mode=exec"
+const unprepared = patient + "&default_query_exec_mode=exec"
 
 // openThrough opens a store behind a pooler.
 func openThrough(t testing.TB, url string, options ...postgres.Option) *postgres.Store {
@@ -41,13 +40,8 @@ func openThrough(t testing.TB, url string, options ...postgres.Option) *postgres
 func TestPgBouncerConformance(t *testing.T) {
 	s := servers.StartPostgres(t)
 	p := servers.StartPgBouncer(t, s, "transaction", "default_pool_size=3", "server_round_robin=1")
-	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
-		options := []postgres.Option{postgres.Prefix(fmt.Sprintf("t%d:", prefixes.Add(1)))}
-		if clock != nil {
-			options = append(options, postgres.Clock(clock))
-		}
-		return openThrough(t, p.URL()+unprepared, options...)
-	})
+	open := sharing(t, p.URL()+unprepared)
+	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, clock) })
 }
 
 // TestPgBouncerTogether: servers behind poolers of both modes, and one without any, admit
@@ -57,7 +51,7 @@ func TestPgBouncerTogether(t *testing.T) {
 	const callers, tries, limit = 8, 12, 100
 	s := servers.StartPostgres(t)
 	transactions := servers.StartPgBouncer(t, s, "transaction", "default_pool_size=2").URL() + unprepared
-	sessions := servers.StartPgBouncer(t, s, "session", "default_pool_size=8").URL() + "?pool_max_conns=4&connect_timeout=60"
+	sessions := servers.StartPgBouncer(t, s, "session", "default_pool_size=8").URL() + patient
 	prefix := postgres.Prefix("together:")
 	all := []*postgres.Store{
 		openThrough(t, transactions, prefix), openThrough(t, transactions, prefix), openThrough(t, sessions, prefix), open(t, s, nil, prefix),

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/store/storetest"
@@ -28,7 +30,7 @@ func open(t testing.TB, s *servers.Postgres, clock func() int64, options ...post
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	store, err := postgres.Open(ctx, s.URL()+"?pool_max_conns=4&connect_timeout=60", options...)
+	store, err := postgres.Open(ctx, s.URL()+patient, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +38,34 @@ func open(t testing.TB, s *servers.Postgres, clock func() int64, options ...post
 	return store
 }
 
+// sharing returns a function that makes stores with counters of their own and one pool of
+// connections. The suites ask for hundreds of stores: where each connects for itself, the server
+// has nothing else to do.
+func sharing(t *testing.T, url string) func(t testing.TB, clock func() int64) *postgres.Store {
+	t.Helper()
+	pool, err := pgxpool.New(servers.Bounded(t), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return func(t testing.TB, clock func() int64) *postgres.Store {
+		t.Helper()
+		store, err := postgres.New(servers.Bounded(t), pool, postgres.Clock(clock),
+			postgres.Prefix(fmt.Sprintf("t%d:", prefixes.Add(1))), postgres.Timeout(30*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(store.Close)
+		return store
+	}
+}
+
+// patient is how the URLs of these tests end.
+const patient = "?pool_max_conns=4&connect_timeout=60"
+
 func TestConformance(t *testing.T) {
-	s := servers.StartPostgres(t)
-	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, s, clock) })
+	open := sharing(t, servers.StartPostgres(t).URL()+patient)
+	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, clock) })
 }
 
 // TestHistories holds the store against the model and the oracle.
