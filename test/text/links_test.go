@@ -65,16 +65,25 @@ func anchors(page string) map[string]bool {
 	return found
 }
 
+var (
+	linkInHeading = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+	notInAnchor   = regexp.MustCompile(`[^\p{L}\p{N}\p{M}_\- ]`)
+)
+
 // anchor is the name of one heading.
 func anchor(heading string) string {
-	heading = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(strings.TrimSpace(heading), "$1")
-	heading = regexp.MustCompile(`[^\p{L}\p{N}\p{M}_\- ]`).ReplaceAllString(strings.ToLower(heading), "")
+	heading = linkInHeading.ReplaceAllString(strings.TrimSpace(heading), "$1")
+	heading = notInAnchor.ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(heading, " ", "-")
 }
 
 // Each link leads to a file and a heading that are there.
 func TestLinks(t *testing.T) {
 	root, all := pages(t)
+	headings := make(map[string]map[string]bool)
+	for name, content := range all {
+		headings[name] = anchors(content)
+	}
 	for name, content := range all {
 		for _, m := range link.FindAllStringSubmatch(content, -1) {
 			u, err := url.Parse(m[1])
@@ -92,7 +101,7 @@ func TestLinks(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(target))); err != nil {
 				t.Errorf("%s links to %s, which is not there", name, m[1])
 			}
-			if page, ok := all[target]; ok && u.Fragment != "" && !anchors(page)[u.Fragment] {
+			if has, ok := headings[target]; ok && u.Fragment != "" && !has[u.Fragment] {
 				t.Errorf("%s links to %s, but %s has no such heading", name, m[1], target)
 			}
 		}

@@ -13,7 +13,10 @@ import (
 // rule is one kind of text that must not be there.
 type rule struct {
 	pattern *regexp.Regexp
-	reason  string
+	// parts are texts of which each match has one. Few lines have any, and to look for a part
+	// takes a hundredth of the time that the pattern takes.
+	parts  []string
+	reason string
 	// suffixes are the names' ends of the files that it is looked for in; none
 	// means every file.
 	suffixes []string
@@ -26,16 +29,19 @@ func rules() []rule {
 	return []rule{
 		{
 			pattern:    regexp.MustCompile(`(^|[\s"'=:(` + "`" + `])/(root|Users/\w+|home/\w+|work/(main|shared))(/|$|[\s"'):` + "`" + `])`),
+			parts:      []string{"/" + "root", "/" + "Users/", "/" + "home/", "/" + "work/"},
 			reason:     "a path of one developer's machine; use one relative to the project",
 			everywhere: true,
 		},
 		{
 			pattern:  regexp.MustCompile(`\b(t|b|f|tb)\.(Skip|SkipNow|Skipf)\(`),
+			parts:    []string{".Skip"},
 			reason:   "a test that skips itself looks like one that passed; let it fail and say what is missing",
 			suffixes: []string{".go"},
 		},
 		{
 			pattern:  regexp.MustCompile(`\b(TO[D]O|FIX[M]E|X[X]X)\b`),
+			parts:    []string{"TO" + "DO", "FIX" + "ME", "XX" + "X"},
 			reason:   "finish it, or leave it out",
 			suffixes: []string{".go", ".lua", ".md", ".yml", ".yaml", "Makefile"},
 		},
@@ -86,12 +92,23 @@ func (r *rule) covers(path string) bool {
 	})
 }
 
+// possible reports whether the rule's pattern may match the text.
+func (r *rule) possible(text string) bool {
+	return slices.ContainsFunc(r.parts, func(part string) bool { return strings.Contains(text, part) })
+}
+
 // find returns the places in one file.
 func (r *rule) find(path, content string) []string {
+	if !r.possible(content) {
+		return nil
+	}
 	var found []string
 	number := 0
 	for line := range strings.Lines(content) {
 		number++
+		if !r.possible(line) {
+			continue
+		}
 		if match := r.pattern.FindString(strings.TrimRight(line, "\r\n")); match != "" {
 			found = append(found, fmt.Sprintf("%s:%d: %q: %s", path, number, strings.TrimSpace(match), r.reason))
 		}
