@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -89,12 +90,12 @@ func decisions(rule *headgate.Rule, allowed bool) []headgate.Decision {
 	return []headgate.Decision{{Rule: rule, Limit: &rule.Limits()[0], Allowed: allowed, Remaining: 500, At: 1_800_000_000_000_000}}
 }
 
-// clock is a clock that is set.
-type clock struct{ now time.Time }
+// clock is a clock that is set, while the recorder's goroutine reads it.
+type clock struct{ ahead atomic.Int64 }
 
-func newClock() *clock { return &clock{time.Unix(1_800_000_000, 0)} }
+func (c *clock) Now() time.Time { return time.Unix(1_800_000_000, c.ahead.Load()) }
 
-func (c *clock) Now() time.Time { return c.now }
+func (c *clock) add(d time.Duration) { c.ahead.Add(int64(d)) }
 
 // top compares what is said of the keys of one rule with the truth.
 func top(t *report.Text, p plan) error {
@@ -103,7 +104,7 @@ func top(t *report.Text, p plan) error {
 		sum += math.Pow(float64(i+1), -1.1)
 		sums[i] = sum
 	}
-	c := newClock()
+	c := new(clock)
 	r := insight.New(insight.Options{Now: c.Now})
 	defer r.Close()
 	door, rule := r.Door("http"), headgate.MustRule("api", headgate.PerMinute(1000))
@@ -162,7 +163,7 @@ func top(t *report.Text, p plan) error {
 			door.Decided(1, checks, decisions)
 			door.Decided(1, checks, denials[i%2])
 		}
-		c.now = c.now.Add(time.Minute)
+		c.add(time.Minute)
 		full.Overview(time.Minute, 1) // has everything counted
 	}
 	bytes, _ := full.Memory()
