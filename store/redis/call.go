@@ -56,7 +56,7 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	if n != nil {
 		keys, args = append(keys, n.key), n.append(args)
 	}
-	return s.exec(ctx, op, script, keys, args)
+	return s.exec(ctx, op, script, keys, args, n == nil)
 }
 
 // cutArgs cuts the arguments of take.lua and refund.lua from one string. The first part is the
@@ -83,14 +83,17 @@ func (s *Store) guard(key string) *guard.Server {
 	return s.placesNow().guard(slotOf(key), s.guards.Any())
 }
 
-func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string) (reply, error) {
+// exec runs a script for one request. Alone says that the call may have a connection to itself. It
+// must not if a later call has to find what this one did, even if this one has no answer: only calls
+// on the same connection reach the server in their order.
+func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string, alone bool) (reply, error) {
 	to, came := s.guard(keys[0]), time.Now()
 	if script == s.refund {
 		// Refunds, settlements and reports do not wait behind decisions.
 		if err := to.Begin(); err != nil {
 			return reply{}, unavailable(op.String(), err)
 		}
-		text, err := s.run(ctx, to, script, keys, args)
+		text, err := s.run(ctx, to, script, keys, args, false)
 		to.End(came, err)
 		return read(op, text, err)
 	}
@@ -101,7 +104,7 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 	case err != nil:
 		return reply{}, unavailable(op.String(), err)
 	}
-	text, err := s.run(ctx, to, script, keys, args)
+	text, err := s.run(ctx, to, script, keys, args, alone)
 	to.Leave(began, err)
 	return read(op, text, err)
 }
@@ -135,13 +138,22 @@ func read(op headgate.Op, text string, err error) (reply, error) {
 }
 
 // run calls a script. The server's guard has admitted the call.
-func (s *Store) run(ctx context.Context, to *guard.Server, script *rueidis.Lua, keys, args []string) (text string, err error) {
+func (s *Store) run(ctx context.Context, to *guard.Server, script *rueidis.Lua, keys, args []string, alone bool) (text string, err error) {
 	if s.observing.tell != nil {
 		op := headgate.OpTake
 		if script == s.refund {
 			op = headgate.OpRefund
 		}
 		defer func(start time.Time) { s.observe(slotOf(keys[0]), op.String(), start, err) }(time.Now())
+	}
+	if alone && to.Calls() == 1 {
+		var sent bool
+		if text, sent, err = s.lone.call(ctx, script, keys, args); sent {
+			if err != nil {
+				to.Heard(ctx, err)
+			}
+			return text, err
+		}
 	}
 	if to.Unsure(ctx) {
 		text, err = guard.Bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })

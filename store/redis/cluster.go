@@ -132,7 +132,7 @@ func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 	}
 	if op == headgate.OpTake && len(checks) == 1 {
 		if short := s.short(&checks[0]); short.script != nil {
-			reply, err := s.exec(ctx, op, short.script, []string{short.key}, short.args)
+			reply, err := s.exec(ctx, op, short.script, []string{short.key}, short.args, true)
 			if err != nil || reply.status != statusOther {
 				return answer{reply, short}, err
 			}

@@ -93,7 +93,7 @@ func (s *Store) one(ctx context.Context, shape shape, c *headgate.Check) (reply,
 		}
 	}
 	short := s.short(c)
-	return s.exec(ctx, headgate.OpTake, short.script, []string{short.key}, short.args)
+	return s.exec(ctx, headgate.OpTake, short.script, []string{short.key}, short.args, true)
 }
 
 // pays reports whether a decision should share a call while the given number of calls is pending.
@@ -286,7 +286,7 @@ func (c *combiner) ask(batch []*seat) (string, error) {
 	ctx, cancel := context.WithDeadline(c.ctx, end)
 	defer cancel()
 	keys, args := c.arguments(batch)
-	return c.store.run(ctx, c.store.guards.Any(), c.script, keys, args)
+	return c.store.run(ctx, c.store.guards.Any(), c.script, keys, args, false)
 }
 
 // arguments makes the arguments of batch.lua, cut from one string.

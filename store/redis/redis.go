@@ -51,6 +51,7 @@ type Store struct {
 	deadlines guard.Deadlines
 	guards    *guard.Servers
 	combiner  *combiner // nil: every decision has a call of its own
+	lone      *lone     // nil: all calls share their connections
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
@@ -91,6 +92,9 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	}
 	s := newStore(client, set, links.Note)
 	s.owned, s.target = true, t
+	if links != nil {
+		s.lone = newLone(links, max(t.ConnectTimeout, set.timeout))
+	}
 	if err := s.greet(ctx, max(t.ConnectTimeout, set.timeout)); err != nil {
 		s.Close()
 		return nil, err
@@ -149,6 +153,7 @@ func (s *Store) Close() {
 	s.sweeping.end()
 	s.deadlines.Close()
 	s.combiner.end()
+	s.lone.end()
 	if s.owned {
 		s.client.Close()
 	}

@@ -92,9 +92,9 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 	switch mode {
 	case chargeMode:
 		args[0] = refundMode
-		return s.exec(ctx, headgate.OpCharge, s.refund, keys, args)
+		return s.exec(ctx, headgate.OpCharge, s.refund, keys, args, false)
 	case refundMode:
-		return s.exec(ctx, headgate.OpRefund, s.refund, keys, args)
+		return s.exec(ctx, headgate.OpRefund, s.refund, keys, args, false)
 	}
 	// On a cluster each node has its own idea of when the reservation expires.
 	expires := ""
@@ -102,7 +102,7 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 		expires = string(appendUint56(nil, int64(r.Expires)))
 	}
 	return s.exec(ctx, headgate.OpRefund, s.refund, append(keys, s.noteKey(r.ID, keys[0])),
-		append(args, expires, string(h.Sum(nil)[:16])))
+		append(args, expires, string(h.Sum(nil)[:16])), false)
 }
 
 // settled appends the decisions that follow from the answer of refund.lua to a settlement.

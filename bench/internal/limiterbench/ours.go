@@ -3,7 +3,6 @@ package limiterbench
 import (
 	"context"
 	_ "embed" // for the script
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -60,22 +59,18 @@ func byRule(ctx context.Context, store headgate.Store, name string, limits ...he
 // belong into the figures; go-redis waits as long by default.
 const patience = 3 * time.Second
 
-// connect opens the store over a client like the one of the bare EVALSHA. Decisions
-// share calls from so many in flight on; 0 is a call for each.
-func connect(addr string, combineFrom int) (*redis.Store, func() error, error) {
-	client, end, err := dial(addr)
-	if err != nil {
-		return nil, nil, err
-	}
+// connect opens the store as a user does, but for the deadline. Decisions share calls from so many
+// in flight on; 0 is a call for each.
+func connect(ctx context.Context, addr string, combineFrom int) (*redis.Store, func() error, error) {
 	prefix := redis.DefaultPrefix
 	if combineFrom > 0 {
 		prefix = "hs:" // both can be measured side by side
 	}
-	store, err := redis.New(client, redis.Timeout(patience), redis.Prefix(prefix), redis.Combining(combineFrom))
+	store, err := redis.Open(ctx, "redis://"+addr, redis.Timeout(patience), redis.Prefix(prefix), redis.Combining(combineFrom))
 	if err != nil {
-		return nil, nil, errors.Join(err, end())
+		return nil, nil, err
 	}
-	return store, end, nil
+	return store, func() error { store.Close(); return nil }, nil
 }
 
 // inRedis is a token bucket for each class of keys.
@@ -83,7 +78,7 @@ func inRedis(name, note string, combineFrom int) contender {
 	return contender{
 		name: name, role: measure.Ours, note: note,
 		open: func(ctx context.Context, addr string, q workload.Limits) (*limiter, error) {
-			store, end, err := connect(addr, combineFrom)
+			store, end, err := connect(ctx, addr, combineFrom)
 			if err != nil {
 				return nil, err
 			}
@@ -103,7 +98,7 @@ func several(name string, a headgate.Algorithm, n, combineFrom int) contender {
 			for i := range limits {
 				limits[i] = headgate.Limit{Algorithm: a, Count: 200 * int64(i+1), Period: time.Duration(i+1) * day}
 			}
-			store, end, err := connect(addr, combineFrom)
+			store, end, err := connect(ctx, addr, combineFrom)
 			if err != nil {
 				return nil, err
 			}
@@ -134,8 +129,7 @@ var bareEVALSHA = contender{
 	note: "the smallest right token bucket: one key, one packed string, whole numbers, the server's clock; no validation, one limit only",
 }
 
-// dial connects as every contender over rueidis does, with the options that
-// Headgate's store sets when it connects by itself: one connection, on which
+// dial connects as contenders over rueidis do that are not a store: one connection, on which
 // calls that are under way at the same time are pipelined, and no retries.
 func dial(addr string) (_ rueidis.Client, end func() error, err error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{

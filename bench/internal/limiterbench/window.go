@@ -147,7 +147,7 @@ func (p *redisPlan) ask(ctx context.Context, take take, times int, want bool) (m
 
 func openWindows(windows []window) opening {
 	return func(ctx context.Context, addr string, _ workload.Limits) (*limiter, error) {
-		store, end, err := connect(addr, 0)
+		store, end, err := connect(ctx, addr, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -44,10 +44,14 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 	if t.Topology == Single {
 		links = newLinks()
 		o.DialCtxFn = links.dial
+		o.DisableAutoPipelining = true // except for calls that say so
 	}
 	client, err := rueidis.NewClient(o)
 	if err != nil {
 		return nil, nil, t.unreachable(err)
+	}
+	if links != nil {
+		links.Alone, client = client, pipelined{client}
 	}
 	if err := t.suits(ctx, client, prefix); err != nil {
 		client.Close()

@@ -3,9 +3,12 @@ package target
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
@@ -15,9 +18,15 @@ import (
 // which is a replica by then and refuses writes: they are closed, and the next call
 // looks the name up again.
 type Links struct {
-	mu    sync.Mutex // guards both
+	// Alone is a client whose calls each take a connection for themselves. The first call must
+	// be made with the context that [Lone] returns, and with it any call that follows one that
+	// has failed.
+	Alone rueidis.Client
+
+	mu    sync.Mutex // guards what follows
 	open  map[*link]struct{}
 	after time.Time // when they may be closed again
+	over  bool      // there are to be no more lone calls
 }
 
 // dropEvery bounds how often the connections are closed while the name leads to a
@@ -29,6 +38,7 @@ func newLinks() *Links { return &Links{open: make(map[*link]struct{})} }
 type link struct {
 	net.Conn
 	links *Links
+	lone  bool
 }
 
 func (l *Links) dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
@@ -36,10 +46,17 @@ func (l *Links) dial(ctx context.Context, address string, dialer *net.Dialer, co
 	if err != nil {
 		return nil, err
 	}
-	one := &link{c, l}
+	lone := ctx.Value(loneKey{}) != nil
+	if lone {
+		c = newLoneLink(c)
+	}
+	one := &link{c, l, lone}
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lone && l.over {
+		return nil, errors.Join(ErrGone, c.Close())
+	}
 	l.open[one] = struct{}{}
-	l.mu.Unlock()
 	return one, nil
 }
 
@@ -64,10 +81,30 @@ func (l *Links) Note(err error) {
 	l.mu.Lock()
 	now := time.Now()
 	due := now.After(l.after)
-	var drop []*link
 	if due {
 		l.after = now.Add(dropEvery)
-		for one := range l.open {
+	}
+	l.mu.Unlock()
+	if due {
+		l.drop(func(*link) bool { return true })
+	}
+}
+
+// HangUp closes the connections of lone calls, and those that are being made. A call that is on its
+// way ends with an error.
+func (l *Links) HangUp() {
+	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
+	l.drop(func(one *link) bool { return one.lone })
+}
+
+// drop closes some of the connections.
+func (l *Links) drop(which func(*link) bool) {
+	var drop []*link
+	l.mu.Lock()
+	for one := range l.open {
+		if which(one) {
 			drop = append(drop, one)
 		}
 	}
