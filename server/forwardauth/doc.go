@@ -24,5 +24,6 @@
 // headers say. The endpoint must be for the proxy alone, and the proxy must set
 // every header that is looked at, in place of what the client wrote.
 //
-// A leaky bucket's delay holds the answer, and with it the request.
+// A leaky bucket's delay holds the answer, and with it the request. Where the delay is longer than
+// the proxy may wait, the request is denied instead: see [DefaultMaxDelay].
 package forwardauth

@@ -1,6 +1,7 @@
 package forwardauth
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -39,21 +40,30 @@ import (
 //	                   commas between them; see docs/forward-auth.md
 //	lines              "joined" for a proxy that joins several lines of one name
 //	                   with commas: a comma is then taken for two lines
+//	max_delay          how long at most an answer is held for a leaky bucket, such as
+//	                   5s; less than the proxy waits for an answer
 //	denied             the status of a denial, for a proxy that cannot pass on
 //	                   429: 401 or 403
 const Path = "/v1/auth"
 
-// DefaultMaxDelay is how long an answer is held for a leaky bucket unless
-// [Options] say otherwise: proxies wait for an answer no longer than for a
-// connection.
-const DefaultMaxDelay = 5 * time.Second
+// DefaultMaxDelay is how long at most an answer is held for a leaky bucket unless the parameter
+// max_delay or [Options] say otherwise. It is half of the second for which the proxies wait that
+// docs/forward-auth.md shows: one that gives up may let the request through, and what the request
+// took is given back, so that nothing would be limited.
+const DefaultMaxDelay = 500 * time.Millisecond
+
+// LongestMaxDelay bounds the parameter max_delay.
+const LongestMaxDelay = time.Minute
+
+// Timeout is the header in which Envoy says how many milliseconds it waits for an answer over HTTP.
+const Timeout = "X-Envoy-Expected-Rq-Timeout-Ms"
 
 // Options are what a handler may be given. The zero Options are good for a test.
 type Options struct {
 	// Dialect is how clients are told their limits.
 	Dialect httplimit.Dialect
-	// MaxDelay is how long at most an answer is held for a leaky bucket. Zero means
-	// DefaultMaxDelay.
+	// MaxDelay is how long at most an answer is held for a leaky bucket where the parameter
+	// max_delay is not given. Zero means DefaultMaxDelay.
 	MaxDelay time.Duration
 	// Logger takes what the operator should know. Nil means none.
 	Logger *slog.Logger
@@ -141,7 +151,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	v := &o.Verdict
 	if v.Delay > 0 {
-		if err := h.hold(ctx, ask, v); err != nil {
+		if err := h.hold(ctx, t, q, ask, v); err != nil {
 			w.WriteHeader(httplimit.StatusClientGone)
 			return nil
 		}
@@ -184,8 +194,17 @@ func (h *Handler) now() *plan {
 
 // hold has an admitted request wait for its leaky bucket. A wait that would be too long
 // becomes a denial. The error is the context's.
-func (h *Handler) hold(ctx context.Context, ask *decide.Request, v *headgate.Verdict) error {
-	c := admission.Charge{Store: refunds{ask, h.decider}, MaxDelay: h.options.MaxDelay, Checks: ask.Checks, Verdict: *v}
+func (h *Handler) hold(ctx context.Context, t *terms, q *question, ask *decide.Request, v *headgate.Verdict) error {
+	most := cmp.Or(t.maxDelay, h.options.MaxDelay)
+	until, known := ctx.Deadline()
+	if !q.until.IsZero() && (!known || q.until.Before(until)) {
+		until, known = q.until, true
+	}
+	if known {
+		// A quarter of the time is left for the answer to arrive in.
+		most = min(most, max(0, time.Until(until)*3/4))
+	}
+	c := admission.Charge{Store: refunds{ask, h.decider}, MaxDelay: most, Checks: ask.Checks, Verdict: *v}
 	err := c.Hold(ctx)
 	*v = c.Verdict
 	if c.Lost != nil {

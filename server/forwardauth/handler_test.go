@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -119,7 +120,7 @@ func TestMisconfigured(t *testing.T) {
 		{"", []string{"X-Forwarded-Host", "a", "X-Forwarded-Host", "b"}, []string{"X-Forwarded-Host is there 2 times"}},
 		{"denied=404&cost=0&cost=1&entry=x&entry=ip:X&entry=a:X&entry=a:Y&method=&uri=a+b&route=&key=,&what=1", nil, []string{
 			`"denied" is "404"`, `"cost" is given 2 times`, `"cost" is "0"`, `"entry" is "x"`, `"entry" is "ip:X": every request has`, `"entry" gives the entry a twice`,
-			`"method" is empty`, `"uri" is "a b"`, `"route" has 0 bytes`, `"key" is empty`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, lines, method, paths, route, trust, uri`,
+			`"method" is empty`, `"uri" is "a b"`, `"route" has 0 bytes`, `"key" is empty`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, lines, max_delay, method, paths, route, trust, uri`,
 		}},
 		{"trust=10.0.0.1/8,x,0.0.0.0/0", nil, []string{`"trust" is wrong`, "10.0.0.1/8", `"x"`, "every address"}},
 		{"a;b", nil, []string{"cannot be read"}},
@@ -308,6 +309,55 @@ func TestDelay(t *testing.T) {
 		if w := ask(h, ""); w.Code != code {
 			t.Errorf("quick request %d: %d, want %d", i+1, w.Code, code)
 		}
+	}
+}
+
+// TestDelayIsBounded: an answer is never held for longer than the proxy waits, because a proxy that
+// gives up may let the request through, and nothing would have been charged.
+func TestDelayIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, terms string
+		headers     []string
+		delay       time.Duration // of the second request
+		want        int
+		held        time.Duration
+	}{
+		{name: "the default", delay: 400 * time.Millisecond, want: 200, held: 400 * time.Millisecond},
+		{name: "beyond the default", delay: 600 * time.Millisecond, want: 429},
+		{name: "as long as the proxy allows", terms: "max_delay=5s", delay: 4 * time.Second, want: 200, held: 4 * time.Second},
+		{name: "not as long", terms: "max_delay=50ms", delay: 400 * time.Millisecond, want: 429},
+		{name: "Envoy's timeout", headers: []string{Timeout, "200"}, delay: 100 * time.Millisecond, want: 200, held: 100 * time.Millisecond},
+		{name: "beyond Envoy's timeout", headers: []string{Timeout, "200"}, delay: 180 * time.Millisecond, want: 429},
+		{name: "beyond it, whatever max_delay says", terms: "max_delay=5s", headers: []string{Timeout, "200"}, delay: 400 * time.Millisecond, want: 429},
+		{name: "a long timeout does not lengthen it", headers: []string{Timeout, "100000"}, delay: 600 * time.Millisecond, want: 429},
+		{name: "nonsense", headers: []string{Timeout, "-1"}, delay: 400 * time.Millisecond, want: 200, held: 400 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				paced := headgate.MustRule("paced", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 1, Period: tt.delay, Burst: 4})
+				a := newAsked(t, []policy.Rule{rule(paced, "ip")})
+				h := New(a, Options{})
+				if w := ask(h, tt.terms, tt.headers...); w.Code != 200 {
+					t.Fatalf("the first request: %d", w.Code)
+				}
+				began := time.Now()
+				w := ask(h, tt.terms, tt.headers...)
+				if held := time.Since(began); w.Code != tt.want || held != tt.held {
+					t.Errorf("%d after %v, want %d after %v", w.Code, held, tt.want, tt.held)
+				}
+				if tt.want != 429 {
+					return
+				}
+				if w.Header().Get("Retry-After") != "1" {
+					t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
+				}
+				if want := []headgate.Op{headgate.OpTake, headgate.OpTake, headgate.OpRefund}; !slices.Equal(a.ops, want) {
+					t.Errorf("the store was asked for %v, want %v", a.ops, want)
+				}
+			})
+		})
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/identity"
@@ -29,6 +31,8 @@ type question struct {
 	// route is the entry "route", or "" if it is found by the policy's patterns.
 	route string
 	cost  int64
+	// until is when the proxy gives up waiting for the answer, as far as it says so in a header.
+	until time.Time
 	// from is who asks, for the log.
 	from string
 }
@@ -41,6 +45,12 @@ func (t *terms) asked(r *http.Request) question {
 	}
 	if t.joined {
 		q.header = t.apart(r.Header)
+	}
+	if text := first(r.Header[Timeout]); text != "" {
+		// Other proxies may pass on what the client has written: it can only make the hold shorter.
+		if ms, err := strconv.ParseUint(text, 10, 31); err == nil && ms > 0 {
+			q.until = time.Now().Add(time.Duration(ms) * time.Millisecond)
+		}
 	}
 	// The proxy that asks is believed, whatever its own address is.
 	q.client, _ = t.resolver.Client(&http.Request{RemoteAddr: "@", Header: r.Header})

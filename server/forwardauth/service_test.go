@@ -320,6 +320,24 @@ func TestCheckDelay(t *testing.T) {
 	}
 }
 
+// TestCheckDelayBeforeDeadline: the answer must be there before the call's deadline, or Envoy may
+// let the request through.
+func TestCheckDelayBeforeDeadline(t *testing.T) {
+	t.Parallel()
+	paced := headgate.MustRule("paced", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 1, Period: 10 * time.Minute, Burst: 4})
+	a := newAsked(t, []policy.Rule{rule(paced, "ip")})
+	client := serveChecks(t, a, Options{MaxDelay: time.Hour})
+	// An answer after ten minutes would come in time, if nothing else took any.
+	ctx, cancel := context.WithTimeout(t.Context(), 11*time.Minute)
+	defer cancel()
+	for i, want := range []int32{0, int32(codes.PermissionDenied)} {
+		answer, err := client.Check(ctx, checkOf())
+		if err != nil || answer.GetStatus().GetCode() != want {
+			t.Errorf("request %d: %v %v", i+1, answer, err)
+		}
+	}
+}
+
 // FuzzCheck holds what is read against what the generated messages read.
 func FuzzCheck(f *testing.F) {
 	for _, r := range []*pb.CheckRequest{

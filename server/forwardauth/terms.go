@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
@@ -33,6 +34,8 @@ type terms struct {
 	entries  []fromHeader
 	route    string // or "", if it is found by the policy's patterns
 	cost     int64
+	// maxDelay is how long at most an answer is held, or 0 if the parameters do not say it.
+	maxDelay time.Duration
 	denied   int // the status of a denial
 	forms    spelling.Forms
 	// joined says that the proxy joins lines of one name.
@@ -75,6 +78,12 @@ var parameters = map[string]func(r *reader, text string){
 		n, err := strconv.ParseInt(text, 10, 64)
 		if r.cost = n; err != nil || n < 1 || n > headgate.MaxCount {
 			r.bad("is %q, must be a whole number from 1 to %d", text, int64(headgate.MaxCount))
+		}
+	},
+	"max_delay": func(r *reader, text string) {
+		d, err := time.ParseDuration(text)
+		if r.maxDelay = d; err != nil || d < time.Millisecond || d > LongestMaxDelay {
+			r.bad("is %q, must be a time from 1ms to 1m, such as 5s", text)
 		}
 	},
 	"paths": func(r *reader, text string) {

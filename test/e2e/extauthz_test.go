@@ -80,6 +80,39 @@ func TestExtAuthz(t *testing.T) {
 	}
 }
 
+// TestExtAuthzDelay: a leaky bucket's delay that is longer than Envoy waits is a denial, and not a
+// request that nobody has counted.
+func TestExtAuthzDelay(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, example, port string
+		address             func(*testing.T, *server) string
+	}{
+		{"gRPC", "ext-authz.yaml", "8081", grpcAddress},
+		{"HTTP", "ext-authz-http.yaml", "8080", httpAddress},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			rules := filepath.Join(t.TempDir(), "paced.yml")
+			text := "rules: [{ name: paced, match: { user: present }, per: [user], algorithm: leaky_bucket, limits: [1 per 4s burst 100] }]\n"
+			if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := serve(t, "--grpc-listen", "127.0.0.1:0", "--config", rules)
+			// Each request that passes makes the next one wait for up to four seconds.
+			proxy := startEnvoyWith(t, tt.example, tt.port, tt.address(t, s), "timeout: 0.1s", "timeout: 3s",
+				"entry=user:X-User", "entry=user:X-User&max_delay=30s")
+			until(t, "a request is denied", func() bool {
+				response := proxy.ask(t, "/", "X-User", "anna")
+				return response.StatusCode == 429 && response.Header.Get("Retry-After") != ""
+			})
+			if code := s.stop(t); code != 0 {
+				t.Errorf("the server ended with %d", code)
+			}
+		})
+	}
+}
+
 // TestExtAuthzBehindABalancer: the address is that of the client where the balancer is trusted, and
 // a request is refused without Headgate where Envoy is told so.
 func TestExtAuthzBehindABalancer(t *testing.T) {
