@@ -44,8 +44,10 @@ func compile(m *mistakes, file *fileText, src *source, opts []policy.Option) *po
 			c.short(e.at, &e.value)
 		}
 	}
+	if file.entries != nil {
+		c.options = append(c.options, policy.Entries(file.entries...))
+	}
 	c.options = append(c.options,
-		policy.Entries(file.entries...),
 		policy.Ignored(file.ignore...),
 		policy.Denied(c.list("deny", file.deny)...),
 		policy.Allowed(c.list("allow", file.allow)...))

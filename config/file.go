@@ -19,7 +19,7 @@ type fileText struct {
 	allow    []entry[listText]
 	deny     []entry[listText]
 	ignore   []policy.Ignore
-	entries  []string
+	entries  []string // nil if the file does not say
 }
 
 // shortText is one entry of the field limits, the short form.
@@ -65,9 +65,11 @@ func policyFile() value[fileText] {
 				into.deny = v
 				into.places.keep(n.at, "deny")
 			}),
-		to("entries", "the entries of your own that requests bring, such as [tenant, plan]: besides these and what the doors fill in, match, per and the like may then name no others", listOf(entryName(), 1, policy.MaxDeclared),
+		to("entries", "the entries of your own that requests bring, such as [tenant, plan], or [] for none: besides these and what the doors fill in, match, per and the like may then name no others", listOf(entryName(), 0, policy.MaxDeclared),
 			func(into *fileText, _ *node, v []entry[string]) {
-				into.entries = keepGood(&into.places, "entries", v)
+				if into.entries = keepGood(&into.places, "entries", v); len(v) == 0 {
+					into.entries = []string{}
+				}
 			}),
 		to("ignore", "warnings that are silenced in the whole file, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *fileText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),

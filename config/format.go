@@ -20,7 +20,7 @@ import (
 // instance, or several lists of demanded or excluded values for one entry.
 func Format(set *policy.Set) ([]byte, error) {
 	w := new(writer)
-	if declared := set.Declared(); len(declared) > 0 {
+	if declared := set.Declared(); declared != nil {
 		names := make([]string, len(declared))
 		for i, name := range declared {
 			names[i] = quote(name)

@@ -36,7 +36,7 @@ func different(a, b *policy.Set) string {
 		"deny":     {plainList(a.Denied()), plainList(b.Denied())},
 		"allow":    {plainList(a.Allowed()), plainList(b.Allowed())},
 		"ignore":   {fmt.Sprint(a.Ignored()), fmt.Sprint(b.Ignored())},
-		"entries":  {fmt.Sprint(a.Declared()), fmt.Sprint(b.Declared())},
+		"entries":  {fmt.Sprintf("%#v", a.Declared()), fmt.Sprintf("%#v", b.Declared())},
 		"subjects": {plainSubjects(a.Subjects()), plainSubjects(b.Subjects())},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {

@@ -17,14 +17,19 @@ const MaxDeclared = 1000
 var doorEntries = []string{"api_key", "authorization", "domain", "host", "ip", "method", "path", "route", "service", "token", "user"}
 
 // Entries names the entries that requests have in addition to those that the doors fill in. With
-// it, a rule or a list that uses any other entry is a mistake. Without it, every name is allowed,
-// because callers may send entries of any name; a condition on a misspelled name then never holds.
+// it, a rule or a list that uses any other entry is a mistake; without any name, requests have only
+// the entries that the doors fill in. If Entries is not given, every name is allowed, because
+// callers may send entries of any name; a condition on a misspelled name then never holds.
 func Entries(entries ...string) Option {
-	return func(o *options) { o.declared = append(o.declared, entries...) }
+	return func(o *options) {
+		if o.declared = append(o.declared, entries...); o.declared == nil {
+			o.declared = []string{}
+		}
+	}
 }
 
-// Declared returns the entries of [Entries], in the order given. The slice is shared and must
-// not be changed.
+// Declared returns the entries of [Entries], in the order given: nil without it, and empty but
+// not nil if it was given no name. The slice is shared and must not be changed.
 func (s *Set) Declared() []string { return s.options.declared }
 
 // KnownEntries returns the names of all entries that a request is known to have, sorted: those that
@@ -114,7 +119,7 @@ func (r *Rule) eachEntry(f func(field, entry string)) {
 // undeclared returns a mistake for each use of an entry that no request has, if the options say
 // which entries there are.
 func (o *options) undeclared(rules []Rule) (mistakes []Mistake) {
-	if len(o.declared) == 0 {
+	if o.declared == nil {
 		return nil
 	}
 	known := o.knownEntries()

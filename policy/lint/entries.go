@@ -12,7 +12,7 @@ import (
 // probably misspelt, once for each rule or list. Callers may send entries of any name, so an
 // unknown name is not odd in itself. A policy that declares its entries has no other ones.
 func (l *linter) misspelt() {
-	if len(l.set.Declared()) > 0 {
+	if l.set.Declared() != nil {
 		return
 	}
 	times := make(map[string]int)
