@@ -36,7 +36,7 @@ type Explanation struct {
 // Entry is one fact about the request.
 type Entry struct {
 	Name string `json:"name"`
-	// Value is the entry's value or, if the entry is secret, the hash of its value.
+	// Value is the entry's value or, if the entry is secret or Meant is, the hash of its value.
 	Value string `json:"value"`
 	// Secret says that Value is a hash.
 	Secret bool `json:"secret,omitempty"`
@@ -45,6 +45,13 @@ type Entry struct {
 	// Replaced says that the request gave the entry another value, which the table of
 	// subjects replaces.
 	Replaced bool `json:"replaced,omitempty"`
+	// Unused says that no rule and no list looks at the entry, nor the table of subjects: the
+	// request is decided as if it were absent. In a policy with nested limits, Steps say what
+	// each entry leads to.
+	Unused bool `json:"unused,omitempty"`
+	// Meant is the entry that was probably meant by an unused one: the policy looks at it, the
+	// request does not have it, and its name is much the same. Empty if there is none.
+	Meant string `json:"meant,omitempty"`
 }
 
 // Step says where one entry of an ordered descriptor leads.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/closest"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 )
@@ -163,14 +164,25 @@ func shown(s *policy.Set, entry, value string) string {
 // entries are the facts about the request.
 func entries(s *policy.Set, d policy.Descriptor) []Entry {
 	all := []Entry{}
+	known, looked := s.Known(d), s.Entries()
+	lacking := slices.DeleteFunc(slices.Clone(looked), func(name string) bool {
+		_, has := d.Get(name)
+		_, is := known.Get(name)
+		return has || is
+	})
 	add := func(e policy.Entry, to Entry) {
-		to.Name, to.Value, to.Secret = e.Name, e.Value, s.Secret(e.Name)
+		name := e.Name
+		if _, used := slices.BinarySearch(looked, name); !used {
+			if to.Unused, to.Meant = true, closest.Word(name, lacking); to.Meant != "" {
+				name = to.Meant // whose value may be secret
+			}
+		}
+		to.Name, to.Value, to.Secret = e.Name, e.Value, s.Secret(name) || s.Secret(e.Name)
 		if to.Secret {
-			to.Value = s.Hash(e.Name, e.Value)
+			to.Value = s.Hash(name, e.Value)
 		}
 		all = append(all, to)
 	}
-	known := s.Known(d)
 	for _, e := range known {
 		given, ok := d.Get(e.Name)
 		add(e, Entry{Known: true, Replaced: ok && given != e.Value})

@@ -37,6 +37,44 @@ func explained(t testing.TB) *policy.Set {
 		policy.Allowed(policy.ListEntry{Name: "good", Match: []policy.Condition{policy.Equal("user", "ada")}}))
 }
 
+// TestUnused: an entry that nothing looks at is said to be one, and what was meant by it.
+func TestUnused(t *testing.T) {
+	t.Parallel()
+	s := explained(t)
+	for _, c := range []struct {
+		d    string
+		want map[string]string // what is unused, and what was meant
+	}{
+		{"user=kim,route=POST /a,ip=192.0.2.1,api_key=k1,tenant=acme,size=1", map[string]string{}},
+		{"usr=kim,rout=POST /a,apikey=k1,zone=z", map[string]string{"usr": "user", "rout": "route", "apikey": "api_key", "zone": ""}},
+		// What the request has was not meant, whether it says so or the table of subjects does.
+		{"user=kim,usr=kim", map[string]string{"usr": ""}},
+		{"api_key=k1,teir=pro", map[string]string{"teir": ""}},
+		// It is said whoever answers.
+		{"user=eve,foo=bar", map[string]string{"foo": ""}},
+	} {
+		e := Request(s, facts(c.d), 1)
+		got := make(map[string]string)
+		for _, one := range e.Entries {
+			if one.Unused {
+				got[one.Name] = one.Meant
+			}
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.d, got, c.want)
+		}
+	}
+	e := Request(s, facts("usr=kim,zone=z"), 1)
+	for _, want := range []string{
+		"  usr = \"kim\" (no rule or list looks at it; did you mean \"user\"?)\n",
+		"  zone = \"z\" (no rule or list looks at it)\n",
+	} {
+		if !strings.Contains(e.String(), want) {
+			t.Errorf("%s\nlacks %s", e.String(), want)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	s := explained(t)
 	hash := s.Hash("api_key", "k1")

@@ -118,6 +118,12 @@ func (e *Entry) text() string {
 	case e.Known:
 		text += ", by the table of subjects"
 	}
+	switch {
+	case e.Meant != "":
+		text += fmt.Sprintf(" (no rule or list looks at it; did you mean %q?)", e.Meant)
+	case e.Unused:
+		text += " (no rule or list looks at it)"
+	}
 	return text
 }
 

@@ -181,6 +181,7 @@ func TestCommands(t *testing.T) {
 		{name: "help-explain", args: []string{"explain", "--help"}},
 		{name: "explain", args: []string{"explain", "--config", "testdata/explain.yaml", "api_key=geheim", "ip=203.0.113.10", "route=POST /login", "tier=free"}},
 		{name: "explain-json", args: []string{"explain", "--config", "testdata/explain.yaml", "route=POST /login", "ip=2001:db8::1", "--json"}},
+		{name: "explain-unused", args: []string{"explain", "--config", "testdata/explain.yaml", "apikey=geheim", "rout=POST /login", "zone=z"}},
 		{name: "explain-nothing", args: []string{"explain", "--config", "testdata/explain.yaml", "--expect", "allow"}},
 		{name: "explain-denied", args: []string{"explain", "--config", "testdata/explain.yaml", "ip=198.51.100.7", "--expect", "deny"}},
 		{name: "explain-expected", args: []string{"explain", "--config", "testdata/explain.yaml", "ip=203.0.113.10", "route=POST /login", "--cost", "6", "--expect", "deny", "--expect=rule=login"}},

@@ -27,7 +27,7 @@ func newExplanation(e *explain.Explanation) *headgatev1.Explanation {
 	m := &headgatev1.Explanation{Cost: e.Cost, Error: e.Error, Denied: newList(e.Denied), Allowed: newList(e.Allowed)}
 	for _, entry := range e.Entries {
 		m.Entries = append(m.Entries, &headgatev1.ExplainedEntry{
-			Name: entry.Name, Value: entry.Value, Secret: entry.Secret, FromSubjects: entry.Known, Replaced: entry.Replaced,
+			Name: entry.Name, Value: entry.Value, Secret: entry.Secret, FromSubjects: entry.Known, Replaced: entry.Replaced, Unused: entry.Unused, Meant: entry.Meant,
 		})
 	}
 	for _, step := range e.Steps {

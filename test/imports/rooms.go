@@ -54,7 +54,7 @@ func Rooms() []Room {
 		{"algorithm", []string{"."}},
 		// What looks at a policy from outside. Matching and deciding know nothing of it.
 		{"policy/lint", []string{".", "internal/closest", "policy"}},
-		{"policy/explain", []string{".", "internal/errtext", "policy"}},
+		{"policy/explain", []string{".", "internal/closest", "internal/errtext", "policy"}},
 		{"policy/footprint", []string{".", "policy"}},
 		{"policy/nested", []string{".", "internal/errtext", "policy", "policy/explain"}},
 		// What keeps the bounds of a policy.

@@ -1637,7 +1637,12 @@ type ExplainedEntry struct {
 	// It is from the table of subjects.
 	FromSubjects bool `protobuf:"varint,4,opt,name=from_subjects,json=fromSubjects,proto3" json:"from_subjects,omitempty"`
 	// The request gave it another value.
-	Replaced      bool `protobuf:"varint,5,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	Replaced bool `protobuf:"varint,5,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	// No rule and no list looks at it, nor the table of subjects.
+	Unused bool `protobuf:"varint,6,opt,name=unused,proto3" json:"unused,omitempty"`
+	// The entry that was probably meant by an unused one, which the policy looks at and
+	// the request does not have; empty if there is none.
+	Meant         string `protobuf:"bytes,7,opt,name=meant,proto3" json:"meant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1705,6 +1710,20 @@ func (x *ExplainedEntry) GetReplaced() bool {
 		return x.Replaced
 	}
 	return false
+}
+
+func (x *ExplainedEntry) GetUnused() bool {
+	if x != nil {
+		return x.Unused
+	}
+	return false
+}
+
+func (x *ExplainedEntry) GetMeant() string {
+	if x != nil {
+		return x.Meant
+	}
+	return ""
 }
 
 type ExplainedList struct {
@@ -2530,13 +2549,15 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x0e\n" +
 	"\x02by\x18\x03 \x01(\tR\x02by\x12'\n" +
-	"\x03pos\x18\x04 \x01(\v2\x15.headgate.v1.PositionR\x03pos\"\x93\x01\n" +
+	"\x03pos\x18\x04 \x01(\v2\x15.headgate.v1.PositionR\x03pos\"\xc1\x01\n" +
 	"\x0eExplainedEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\bR\x06secret\x12#\n" +
 	"\rfrom_subjects\x18\x04 \x01(\bR\ffromSubjects\x12\x1a\n" +
-	"\breplaced\x18\x05 \x01(\bR\breplaced\"L\n" +
+	"\breplaced\x18\x05 \x01(\bR\breplaced\x12\x16\n" +
+	"\x06unused\x18\x06 \x01(\bR\x06unused\x12\x14\n" +
+	"\x05meant\x18\a \x01(\tR\x05meant\"L\n" +
 	"\rExplainedList\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x03pos\x18\x02 \x01(\v2\x15.headgate.v1.PositionR\x03pos\"J\n" +
