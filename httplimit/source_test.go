@@ -130,7 +130,6 @@ func TestPolicyUntil(t *testing.T) {
 		}
 	}
 	gone := weak.Make(store)
-	store, limit, h = nil, nil, nil
 	for deadline := time.Now().Add(2 * time.Minute); gone.Value() != nil; time.Sleep(time.Millisecond) {
 		if runtime.GC(); time.Now().After(deadline) {
 			t.Fatal("the source keeps a middleware that has left")

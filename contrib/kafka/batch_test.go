@@ -6,15 +6,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 // TestBatching: a letter that must be alone is produced while no other is, nobody waits for ever,
 // and whoever gives up leaves the way free.
 func TestBatching(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := newBatching()
 		var producing, alone atomic.Int64
 		var all sync.WaitGroup
@@ -62,7 +63,7 @@ func TestBatching(t *testing.T) {
 // TestBatchingGivesUp: one that waits to be alone and gives up holds nobody back.
 func TestBatchingGivesUp(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
 		b := newBatching()
 		leave, err := b.enter(t.Context(), false)
 		if err != nil {
@@ -74,7 +75,7 @@ func TestBatchingGivesUp(t *testing.T) {
 			_, err := b.enter(ctx, true)
 			gaveUp <- err
 		}()
-		synctest.Wait() // it has the turn
+		bubbletest.Wait() // it has the turn
 		late, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		if _, err := b.enter(late, false); !errors.Is(err, context.DeadlineExceeded) {

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -335,7 +335,7 @@ func TestDelayIsBounded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
 				paced := headgate.MustRule("paced", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 1, Period: tt.delay, Burst: 4})
 				a := newAsked(t, []policy.Rule{rule(paced, "ip")})
 				h := New(a, Options{})
