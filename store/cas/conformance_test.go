@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/cas"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -29,7 +30,7 @@ func TestConformance(t *testing.T) { storetest.Run(t, maker) }
 
 // TestHistories holds the store against the model and the oracle.
 func TestHistories(t *testing.T) {
-	total := storetest.Steps(t, 8_000)
+	total := storetest.Steps(t, race.Fewer(8_000))
 	const length = 300
 	storetest.Histories(t, maker, 1, max(1, total/length), length)
 }

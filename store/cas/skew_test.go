@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/cas"
 )
 
@@ -31,7 +32,7 @@ func TestSkew(t *testing.T) {
 		{Algorithm: headgate.SlidingCounter, Count: 10, Period: 5 * time.Second},
 		{Algorithm: headgate.SlidingCounter, Count: 10, Period: 200 * time.Millisecond},
 	} {
-		for _, apart := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond, time.Second} {
+		for _, apart := range []time.Duration{300 * time.Millisecond, 5 * time.Millisecond, time.Second}[:race.Fewer(3)] {
 			t.Run(fmt.Sprintf("%v, %v apart", limit, apart), func(t *testing.T) {
 				now := start
 				f := newFake(1)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -18,7 +19,7 @@ import (
 // TestFastIsSlow: a store that decides without locks gives the same answers as one that never does,
 // which the conformance suite has proven, whatever other requests use the same counters.
 func TestFastIsSlow(t *testing.T) {
-	histories := storetest.Steps(t, 30_000) / 300
+	histories := storetest.Steps(t, race.Fewer(30_000)) / 300
 	open := 0
 	for seed := range uint64(histories) {
 		rng := rand.New(rand.NewPCG(seed, 11))

@@ -1,0 +1,13 @@
+// Package race tells tests whether the race detector is in the program, so that those that only
+// repeat the same in one goroutine do less of it there: the detector makes it eight times slower
+// and has nothing to find. `make test` runs their packages without the detector as well, where they
+// do all of it; the Makefile lists them in TWICE.
+package race
+
+// Fewer is n without the race detector and an eighth of n, at least 1, with it.
+func Fewer(n int) int {
+	if Enabled {
+		return max(1, n/8)
+	}
+	return n
+}
