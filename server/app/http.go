@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/server/keepalive"
 )
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.
@@ -32,25 +33,26 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, permits *
 		return nil, err
 	}
 	logger := a.settings.Logger
+	api := httpapi.New(a.seen(decider, "http"), httpapi.Options{
+		Ready:  a.newReady(),
+		Detail: a.detail,
+		Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
+			now, result, err := a.reload("an admin asked for it")
+			a.audit.Add(insightapi.Entry{What: "reload", Detail: "through the HTTP API", OK: err == nil})
+			if err != nil {
+				return now, false, reloadError(err)
+			}
+			return now, result == changed, nil
+		}, Candidate: a.candidateReport(), Insight: a.insightPaths()},
+		Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
+		Metrics:   a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)})),
+		Dialect:   dialect,
+		Permits:   permits,
+		Logger:    logger,
+		AccessLog: a.settings.AccessLog,
+	})
 	s := &http.Server{
-		Handler: a.leaving(a.traces.http("http", httpapi.New(a.seen(decider, "http"), httpapi.Options{
-			Ready:  a.newReady(),
-			Detail: a.detail,
-			Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
-				now, result, err := a.reload("an admin asked for it")
-				a.audit.Add(insightapi.Entry{What: "reload", Detail: "through the HTTP API", OK: err == nil})
-				if err != nil {
-					return now, false, reloadError(err)
-				}
-				return now, result == changed, nil
-			}, Candidate: a.candidateReport(), Insight: a.insightPaths()},
-			Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
-			Metrics:   a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)})),
-			Dialect:   dialect,
-			Permits:   permits,
-			Logger:    logger,
-			AccessLog: a.settings.AccessLog,
-		}))),
+		Handler:           a.leaving(a.traces.http("http", api)),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       a.settings.readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -71,6 +73,9 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, permits *
 		}
 		s.TLSConfig = a.certificates.config()
 		return tlsServer{s}, nil
+	}
+	if a.settings.Store == memoryStore {
+		return keepalive.New(s, httpapi.Instant), nil
 	}
 	return s, nil
 }

@@ -122,6 +122,16 @@ func New(decider decide.Decider, options Options) *Handler {
 	return h
 }
 
+// Instant reports whether requests of a path wait for nobody but the store: those that have something
+// decided or settled.
+func Instant(path string) bool {
+	switch path {
+	case "/v1/check", "/v1/peek", "/v1/refund", "/v1/reset", "/v1/reserve", "/v1/settle", "/v1/cancel":
+		return true
+	}
+	return false
+}
+
 // ServeHTTP answers one request. A panic is logged and answered with 500.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.options.AccessLog {

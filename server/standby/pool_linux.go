@@ -235,7 +235,7 @@ func (l *loop) close(m *membership) {
 func (m *membership) leave(l *loop, unsent []byte) {
 	// A closed one would be removed, too, but this one stays open.
 	_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_DEL, m.fd, nil)
-	m.Left(&conn{File: os.NewFile(uintptr(m.fd), "tcp"), local: m.local, remote: m.remote}, slices.Clone(unsent))
+	m.Left(&conn{file: os.NewFile(uintptr(m.fd), "tcp"), local: m.local, remote: m.remote}, slices.Clone(unsent))
 }
 
 // lookAround closes the connections of members that are silent for too long.
@@ -252,26 +252,4 @@ func (l *loop) lookAround() {
 	for _, m := range silent {
 		l.close(m)
 	}
-}
-
-// conn is a connection by its file descriptor. There is no way to make it a [net.TCPConn] that
-// could not fail for want of file descriptors.
-type conn struct {
-	*os.File
-	local, remote net.Addr
-}
-
-func (c *conn) LocalAddr() net.Addr  { return c.local }
-func (c *conn) RemoteAddr() net.Addr { return c.remote }
-
-// CloseWrite tells the other end that nothing more comes.
-func (c *conn) CloseWrite() error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if e := raw.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_WR) }); e != nil {
-		return e
-	}
-	return err
 }
