@@ -96,10 +96,17 @@ func TestTraces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_, _ = io.Copy(io.Discard, response.Body) // The connection is used again.
 		_ = response.Body.Close()
 	}
+	const check = `{"descriptor":{"ip":"203.0.113.66"}}`
 	viaHTTP, header := parent(1)
-	ask("POST", r.base+"/v1/check", header, `{"descriptor":{"ip":"203.0.113.66"}}`)
+	ask("POST", r.base+"/v1/check", header, check)
+	// After it, the connection waits on standby.
+	_, header = parent(5)
+	ask("POST", r.base+"/v1/check", header, check)
+	viaStandby, header := parent(6)
+	ask("POST", r.base+"/v1/check", header, check)
 	probed, header := parent(2)
 	ask("GET", r.base+"/healthz", header, "")
 	viaGateway, header := parent(3)
@@ -125,7 +132,7 @@ func TestTraces(t *testing.T) {
 	r.ended <- nil
 	const decided = `headgate.limit=string_value:"5 per 1h" headgate.outcome=string_value:"allowed" headgate.rule=string_value:"login"`
 	text := func(all map[string]string) string { return strings.ReplaceAll(fmt.Sprint(all), "  ", " ") }
-	for _, tt := range []struct{ trace, door string }{{viaHTTP, "headgate http"}, {viaGateway, "headgate gateway"}} {
+	for _, tt := range []struct{ trace, door string }{{viaHTTP, "headgate http"}, {viaStandby, "headgate http"}, {viaGateway, "headgate gateway"}} {
 		all := to.of(tt.trace)
 		for _, name := range []string{tt.door, "headgate.take"} {
 			if got := strings.ReplaceAll(all[name], "  ", " "); !strings.Contains(strings.ReplaceAll(got, ": ", ":"), decided) {

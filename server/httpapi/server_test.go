@@ -94,3 +94,20 @@ func TestLargeAnswer(t *testing.T) {
 		t.Errorf("%d bytes, Content-Length %d, error %v", len(body), r.ContentLength, err)
 	}
 }
+
+// TestInstant: what waits for others or holds much is not instant, and what is instant exists.
+func TestInstant(t *testing.T) {
+	h := New(over(newFake(t)), Options{})
+	for path, want := range map[string]bool{
+		"/v1/check": true, "/v1/peek": true, "/v1/refund": true, "/v1/reset": true, "/v1/reserve": true, "/v1/settle": true, "/v1/cancel": true,
+		"/v1/permits/acquire": false, "/v1/explain": false, "/v1/reload": false, "/v1/auth": false, "/metrics": false, "/": false, "": false,
+	} {
+		if got := Instant(path); got != want {
+			t.Errorf("%s: %t", path, got)
+		}
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://x"+path, nil)); want && w.Code != http.StatusUnsupportedMediaType {
+			t.Errorf("%s answers %d", path, w.Code)
+		}
+	}
+}

@@ -130,14 +130,13 @@ func (b *both) compare(t *testing.T, data []byte) bool {
 		}
 		return true
 	}
-	if left1 != "" || left2 != "" || body1 != body2 || got1.Status != got2.Status || got1.Proto != got2.Proto || last != wantLast {
+	if left1 != "" || left2 != "" || body1 != body2 || got1.Status != got2.Status || got1.Proto != got2.Proto || len(got1.Header["Date"]) != len(got2.Header["Date"]) || last != wantLast {
 		t.Fatalf("%q\nis answered on standby by %q\nby net/http %q", data, answer, want)
 	}
 	for _, h := range []http.Header{got1.Header, got2.Header} {
-		if _, err := http.ParseTime(h.Get("Date")); err != nil && len(h["Date"]) == 1 {
-			t.Fatalf("%q\nis answered with the date %q", data, h["Date"])
+		if _, err := http.ParseTime(h.Get("Date")); err == nil {
+			delete(h, "Date") // The second may have passed meanwhile.
 		}
-		delete(h, "Date")
 		delete(h, "Content-Length") // The body was compared, and might be in chunks.
 	}
 	if !maps.EqualFunc(got1.Header, got2.Header, func(a, b []string) bool { return reflect.DeepEqual(a, b) }) {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -69,8 +69,10 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// start serves h until the test ends.
-func start(t testing.TB, h http.HandlerFunc) *peer {
+// start serves h until the test ends. An idle connection is closed after an hour.
+func start(t testing.TB, h http.HandlerFunc) *peer { return startIdle(t, h, time.Hour) }
+
+func startIdle(t testing.TB, h http.HandlerFunc, idle time.Duration) *peer {
 	t.Helper()
 	p := &peer{logged: new(lines)}
 	p.Server = New(&http.Server{
@@ -80,8 +82,8 @@ func start(t testing.TB, h http.HandlerFunc) *peer {
 			}
 			h(w, r)
 		}),
-		ReadHeaderTimeout: time.Minute, IdleTimeout: time.Hour, WriteTimeout: 2 * time.Minute,
-		ErrorLog: log.New(p.logged, "", 0),
+		ReadHeaderTimeout: time.Minute, IdleTimeout: idle, WriteTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(p.logged, nil), slog.LevelWarn),
 		ConnState: func(_ net.Conn, of http.ConnState) {
 			if of == http.StateNew {
 				p.accepted.Add(1)

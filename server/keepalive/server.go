@@ -3,7 +3,7 @@ package keepalive
 import (
 	"context"
 	"errors"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -90,11 +90,11 @@ func (s *Server) idle() time.Duration {
 
 // logf logs where net/http does.
 func (s *Server) logf(format string, args ...any) {
-	if s.http.ErrorLog != nil {
-		s.http.ErrorLog.Printf(format, args...)
-		return
+	to := s.http.ErrorLog
+	if to == nil {
+		to = slog.NewLogLogger(slog.Default().Handler(), slog.LevelError)
 	}
-	log.Printf(format, args...)
+	to.Printf(format, args...)
 }
 
 // Shutdown closes the listeners and the connections without a request, and waits for the requests

@@ -65,7 +65,7 @@ type wholeBody struct {
 
 func (b *wholeBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.read = b.read || err == io.EOF //nolint:errorlint // A Reader returns this very value.
+	b.read = b.read || err == io.EOF
 	return n, err
 }
 

@@ -105,7 +105,7 @@ func Rooms() []Room {
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
 			".", "flow", "algorithm", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
-			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/*",
 		}},
 		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
@@ -121,6 +121,7 @@ func Rooms() []Room {
 		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},
+		{"server/keepalive", []string{"server/standby"}},
 		{"server/*", []string{".", "policy", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "server/decide", "internal/routes", "server/wire", "server/standby"}},
 
 		// Nothing that users import may import these.
