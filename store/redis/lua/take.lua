@@ -64,7 +64,7 @@ for i = 1, checks do
   local fits, shadow = true, cost < 0
   if shadow then cost = -cost end
   local names = 8 * slots
-  local value = call('GETRANGE', key, 0, 1023)
+  local value = call('GETRANGE', key, '0', '1023')
   local plan = {key = key, cost = cost, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
 

@@ -22,7 +22,7 @@ end
 local low48 = now % 281474976710656
 -- The head has the first 40 entries, which the longest window begins in unless
 -- the log has been idle; the tail has the last 40, which short windows do.
-local head = call('GETRANGE', key, 0, 276)
+local head = call('GETRANGE', key, '0', '276')
 local n, tail, from = 0, head, 32 -- entry i stands in tail at from + 6 i
 local horizon, stop, short, most = 0, 0, 0, 0
 if #head >= 37 then
@@ -34,7 +34,7 @@ if #head >= 37 then
   else
     n = (call('STRLEN', key) - 37) / 6
     if n > 40 then
-      tail = call('GETRANGE', key, -240, -1)
+      tail = call('GETRANGE', key, '-240', '-1')
       from = 1 - 6 * (n - 39)
     end
   end
@@ -62,17 +62,21 @@ for at = 1, #spec, 11 do
     -- The first entry inside: high is inside, low is not, or 0. A full window
     -- begins count entries back. Else look where no call is needed: in the tail
     -- for short windows, in the head for long ones.
-    local low, high = 0, n
-    local look = n - count + 1
+    local low, high, look, age = 0, n, n - count + 1, nil
     if look < 1 then look = 1 end
     if look > n - 40 then
-      if (low48 - unpack('>I6', tail, from + 6 * look)) % 281474976710656 < period then
+      age = (low48 - unpack('>I6', tail, from + 6 * look)) % 281474976710656
+      if age < period then
         high = look
+        if look > 1 and look > n - 39 and (low48 - unpack('>I6', tail, from - 6 + 6 * look)) % 281474976710656 >= period then
+          low = look - 1
+        end
       else
         low = look
       end
     elseif look <= 40 then
-      if (low48 - unpack('>I6', head, 32 + 6 * look)) % 281474976710656 < period then
+      age = (low48 - unpack('>I6', head, 32 + 6 * look)) % 281474976710656
+      if age < period then
         high = look
         if look == 1 or (low48 - unpack('>I6', head, 26 + 6 * look)) % 281474976710656 >= period then
           low = look - 1
@@ -135,15 +139,20 @@ for at = 1, #spec, 11 do
       admitted = false
       if cost <= count then
         -- The last unit that must leave.
-        local unit, x = n + cost - count, nil
-        if unit <= 40 then
-          x = unpack('>I6', head, 32 + 6 * unit)
-        elseif unit >= n - 39 then
-          x = unpack('>I6', tail, from + 6 * unit)
+        local unit = n + cost - count
+        if unit == look and age then
+          blocking = age
         else
-          x = unpack('>I6', call('GETRANGE', key, 31 + 6 * unit, 36 + 6 * unit))
+          local x
+          if unit <= 40 then
+            x = unpack('>I6', head, 32 + 6 * unit)
+          elseif unit >= n - 39 then
+            x = unpack('>I6', tail, from + 6 * unit)
+          else
+            x = unpack('>I6', call('GETRANGE', key, 31 + 6 * unit, 36 + 6 * unit))
+          end
+          blocking = (low48 - x) % 281474976710656
         end
-        blocking = (low48 - x) % 281474976710656
         if left < period - blocking then blocking = period - left end
       end
     end
@@ -181,11 +190,11 @@ if not shorter and (live > n or live > 33 and live > n / 8) then
   call('SET', key, pack('>BI2I6I7I4I4BI7I5', 1, 64, horizon, stop, short, most, 6, stop, 0) .. rest .. entry,
     'PX', math.ceil((stop - now) / 1000) + 1 + spare)
 elseif covered then
-  if counts then call('SETRANGE', key, 16, pack('>I4I4', short, most)) end
+  if counts then call('SETRANGE', key, '16', pack('>I4I4', short, most)) end
   call('APPEND', key, entry)
 else
   call('APPEND', key, entry)
-  call('SETRANGE', key, 9, pack('>I7I4I4BI7', stop, short, most, 6, stop))
+  call('SETRANGE', key, '9', pack('>I7I4I4BI7', stop, short, most, 6, stop))
   -- Nothing must be written after PEXPIRE: the server deletes the key at once if it
   -- was held up for so long that the time has passed.
   call('PEXPIRE', key, math.ceil((stop - now) / 1000) + 1 + spare)
