@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"github.com/sethvargo/go-limiter/memorystore"
@@ -37,6 +38,10 @@ var memoryPeers = []contender{
 	{
 		name: "x/time/rate in a sync.Map", open: openTimeRate,
 		note: "token bucket in floating point, one lock a key; answers yes or no only; expires nothing",
+	},
+	{
+		name: "failsafe-go in a sync.Map", open: openFailsafe,
+		note: "its bursty limiter: periods counted from the limiter's first use, one lock a key; answers yes or no here; expires nothing",
 	},
 }
 
@@ -152,6 +157,17 @@ func openTimeRate(_ context.Context, _ string, q workload.Limits) (*limiter, err
 			l, _ = limiters.LoadOrStore(key, rate.NewLimiter(rate.Every(q[c].Interval()), int(q[c].Count)))
 		}
 		return l.(*rate.Limiter).Allow(), nil
+	}}, nil
+}
+
+func openFailsafe(_ context.Context, _ string, q workload.Limits) (*limiter, error) {
+	var limiters sync.Map // of ratelimiter.RateLimiter by key
+	return &limiter{take: func(c workload.Class, key string) (bool, error) {
+		l, ok := limiters.Load(key)
+		if !ok {
+			l, _ = limiters.LoadOrStore(key, ratelimiter.NewBursty[any](uint(q[c].Count), q[c].Period))
+		}
+		return l.(ratelimiter.RateLimiter[any]).TryAcquirePermit(), nil
 	}}, nil
 }
 
