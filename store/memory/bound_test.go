@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -336,5 +337,23 @@ func TestRoomAfterFullCharge(t *testing.T) {
 				t.Errorf("the key has used its limit, and is admitted once memory is free: %+v", v)
 			}
 		})
+	}
+}
+
+// TestBytesAKey: a key takes at most 48 bytes, however many there are.
+func TestBytesAKey(t *testing.T) {
+	s := memory.New()
+	l := headgate.New(s, crowdRule)
+	worst := 0.0
+	for i := range 300_000 {
+		if _, err := l.Allow(context.Background(), strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+		if i > 30_000 && i%1000 == 0 {
+			worst = max(worst, float64(s.Stats().Bytes)/float64(i+1))
+		}
+	}
+	if t.Logf("%.1f bytes a key at most", worst); worst > 48 {
+		t.Errorf("%.1f bytes a key, want 48 at most", worst)
 	}
 }

@@ -64,7 +64,7 @@ func (sh *shard) makeRoom(n int, now headgate.Instant) {
 		sh.sweepAt = now + sweepFull
 		size = max(size, need+spare)
 	case need > size*7/8 || need < size/4:
-		size = min(max(minSize, need*3/2), most)
+		size = min(max(minSize, need*5/4+spare), most)
 	}
 	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 || sh.stuck > live/8 { // otherwise a rebuild gains too little
 		sh.resize(size, n, now)
