@@ -73,21 +73,14 @@ func (l *Limiter) checksFor(key string, cost int64) []Check {
 // decision that settled it; see [Verdict.Deciding]. It does not allocate if the
 // store does not.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
-	if l.single == nil {
-		return l.do(ctx, OpTake, key, 1)
-	}
-	// The store returns each field by itself. It could return a Decision, but that is copied several
-	// times, and each copy waits until all fields are written: a fifth of the call.
-	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rules[0], key, 1)
-	if err == nil {
-		d.Rule, d.Limit = l.rules[0], &l.rules[0].limits[0]
-	}
+	err = l.take(ctx, key, 1, &d)
 	return d, err
 }
 
 // AllowN is [Limiter.Allow] for a cost of n units, 1 to MaxCount.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.do(ctx, OpTake, key, n)
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
+	err = l.take(ctx, key, n, &d)
+	return d, err
 }
 
 // Peek says what AllowN would say, and charges nothing.
@@ -126,16 +119,24 @@ func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
 	return NewVerdict(decisions), nil
 }
 
+// take is what Allow and AllowN do. A Decision takes long to copy, because the copy waits until all
+// fields are written. So the compiler inlines those two into their callers, and take writes the
+// fields where the callers want them. The store returns each field by itself for the same reason.
+func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (err error) {
+	if l.single == nil || n == 0 {
+		*d, err = l.do(ctx, OpTake, key, n)
+		return err
+	}
+	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rules[0], key, n)
+	if err == nil {
+		d.Rule, d.Limit = l.rules[0], &l.rules[0].limits[0]
+	}
+	return err
+}
+
 func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (d Decision, err error) {
 	if n == 0 {
 		return d, noUnits()
-	}
-	if op == OpTake && l.single != nil {
-		d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rules[0], key, n)
-		if err == nil {
-			d.Rule, d.Limit = l.rules[0], &l.rules[0].limits[0]
-		}
-		return d, err
 	}
 	s := l.pool.Get().(*scratch)
 	for i := range s.checks {

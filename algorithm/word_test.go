@@ -57,7 +57,8 @@ func TestWordIsState(t *testing.T) {
 			algorithm.Describe(&want, limit, before, after, now, cost, fits)
 			draw, known := algorithm.DrawFrom(limit, algorithm.Micros(now-origin), cost)
 			next, fits := draw.Take(word)
-			draw.Describe(&got, limit, word, cost, fits)
+			got.Limit, got.Allowed = limit, fits
+			got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = draw.Describe(limit, word, cost, fits)
 			if got.At = now; !known || got != want {
 				t.Fatalf("%v, step %d, cost %d: %+v from the Word (known: %t), %+v from the State", limit, step, cost, got, known, want)
 			}

@@ -14,24 +14,31 @@ func Validate(op headgate.Op, checks []headgate.Check) error {
 		return mistakes(op, checks)
 	}
 	for i := range checks {
-		if !valid(&checks[i]) || repeats(checks, i) >= 0 {
+		if c := &checks[i]; !valid(c.Rule, c.Key, c.Cost) || repeats(checks, i) >= 0 {
 			return mistakes(op, checks)
 		}
 	}
 	return nil
 }
 
-// ValidateCheck is [Validate] for an OpTake of one check, without a slice.
-func ValidateCheck(c *headgate.Check) error {
-	if valid(c) {
+// ValidateSingle is [Validate] for [Single].
+func ValidateSingle(rule *headgate.Rule, key string, cost int64) error {
+	if valid(rule, key, cost) && len(rule.Limits()) == 1 {
 		return nil
 	}
-	return mistakes(headgate.OpTake, []headgate.Check{*c})
+	return mistake(rule, key, cost)
 }
 
-// valid reports whether a store could take the check.
-func valid(c *headgate.Check) bool {
-	return c.Rule != nil && len(c.Rule.Limits()) != 0 && len(c.Key) <= headgate.MaxKey && c.Cost >= 0 && c.Cost <= headgate.MaxCount
+func mistake(rule *headgate.Rule, key string, cost int64) error {
+	if err := mistakes(headgate.OpTake, []headgate.Check{{Rule: rule, Key: key, Cost: cost}}); err != nil {
+		return err
+	}
+	return headgate.Invalid(fmt.Sprintf("rule %q", rule.Name()), "limits", "it has %d limits, TakeSingle needs one", len(rule.Limits()))
+}
+
+// valid reports whether a store could take a check.
+func valid(rule *headgate.Rule, key string, cost int64) bool {
+	return rule != nil && len(rule.Limits()) != 0 && len(key) <= headgate.MaxKey && cost >= 0 && cost <= headgate.MaxCount
 }
 
 // repeats returns the first check with the counters of check i, or -1.
@@ -70,7 +77,7 @@ func mistakes(op headgate.Op, checks []headgate.Check) error {
 		if c.Cost < 0 || c.Cost > headgate.MaxCount {
 			problems.Add(at+".cost", "check %d%s: the cost is %d, must be 1 to %d", i+1, name, c.Cost, headgate.MaxCount)
 		}
-		if !valid(c) {
+		if !valid(c.Rule, c.Key, c.Cost) {
 			continue
 		}
 		if j := repeats(checks, i); j >= 0 {

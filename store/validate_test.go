@@ -55,12 +55,13 @@ func TestValidate(t *testing.T) {
 			t.Errorf("error %v\nwant  %s", err, want)
 		}
 		if len(c.checks) == 1 && c.op == headgate.OpTake {
-			if single := store.ValidateCheck(&c.checks[0]); single == nil || single.Error() != err.Error() {
-				t.Errorf("ValidateCheck says %v, Validate %v", single, err)
+			one := &c.checks[0]
+			if single := store.ValidateSingle(one.Rule, one.Key, one.Cost); single == nil || single.Error() != err.Error() {
+				t.Errorf("ValidateSingle says %v, Validate %v", single, err)
 			}
 		}
 	}
-	if err := store.ValidateCheck(&headgate.Check{Rule: r}); err != nil {
+	if err := store.ValidateSingle(r, "", 0); err != nil {
 		t.Error(err)
 	}
 	if n := testing.AllocsPerRun(100, func() { _ = store.Validate(headgate.OpTake, many[:1]) }); n != 0 {

@@ -13,7 +13,7 @@ func (s *Store) Charge(checks []headgate.Check) {
 	s.catchUp()
 	for i := range checks {
 		c := &checks[i]
-		hash := s.hash(c)
+		hash := s.hash(c.Rule, c.Key)
 		now := s.read()
 		sh := s.shardOf(hash)
 		sh.mu.Lock()

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/headgate/headgate"
@@ -50,19 +51,20 @@ func (v *view) findOpen(hash uint64, count int64) *entry {
 // fewEntries is the size of a table that is likely to be in the processor's cache.
 const fewEntries = 64
 
-// takeFast is takeSingle for a limit with Words, without a lock. own is the hash of the key's
-// counter. It returns false if it has not decided: if there is no such counter yet, or its entry is
-// not open, or the shard must be swept.
+// takeFast takes units from a limit with Words, without a lock, and returns the decision. hash is
+// that of the key under the limit's rule. It has not decided if there is no such counter yet, or its
+// entry is not open, or the shard must be swept.
 //
 // The clock is read before the Word. A denial must not come from an old reading of the clock, so it
 // holds only if the Word has not changed since before the clock was read. An admission at an old
 // reading harms nobody: what others have taken since counts as in use for longer than it is.
-func (s *Store) takeFast(c *headgate.Check, l *headgate.Limit, v *view, own uint64, d *headgate.Decision) bool {
+func (s *Store) takeFast(l *headgate.Limit, hash uint64, cost int64) (decided, allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant) {
+	own, v := counterOf(hash, l.Slot()), s.views[hash>>(64-shardBits)].Load()
 	var e *entry
 	seen := uint64(held) // the word before the clock was read, if known
 	if len(v.entries) <= fewEntries {
 		if e = v.findOpen(own, l.Count); e == nil {
-			return false
+			return
 		}
 		seen = atomic.LoadUint64(&e.word)
 	} else {
@@ -73,14 +75,13 @@ func (s *Store) takeFast(c *headgate.Check, l *headgate.Limit, v *view, own uint
 		e = v.findOpen(own, l.Count)
 	}
 	if e == nil || now >= v.sweepAt {
-		return false
+		return
 	}
-	cost := c.Units()
 	draw, ok := algorithm.DrawFrom(l, algorithm.Micros(now-s.origin), cost)
 	for ok {
 		w := atomic.LoadUint64(&e.word)
 		if w&held != 0 {
-			return false
+			return
 		}
 		after, fits := draw.Take(algorithm.Word(w))
 		if fits {
@@ -93,9 +94,8 @@ func (s *Store) takeFast(c *headgate.Check, l *headgate.Limit, v *view, own uint
 			continue
 		}
 		// Whatever can wait is done after the exchange, which fails less often the sooner it comes.
-		d.Rule, d.Shadow, d.At = c.Rule, c.Shadow, now
-		draw.Describe(d, l, algorithm.Word(w), cost, fits)
-		return true
+		remaining, retry, reset, delay = draw.Describe(l, algorithm.Word(w), cost, fits)
+		return true, fits, remaining, retry, reset, delay, now
 	}
-	return false
+	return
 }

@@ -114,7 +114,7 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 		s.takeSingle(c, &dst[len(dst)-1])
 		return dst, nil
 	}
-	hash := s.hash(c)
+	hash := s.hash(c.Rule, c.Key)
 	s.fetch(c.Rule, hash)
 	now := s.read()
 	sh := s.shardOf(hash)
@@ -125,36 +125,56 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 
 // TakeSingle implements [store.Single].
 func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error) {
-	c := headgate.Check{Rule: rule, Key: key, Cost: cost}
-	if err := store.ValidateCheck(&c); err != nil {
+	if err := store.ValidateSingle(rule, key, cost); err != nil {
 		return false, 0, 0, 0, 0, 0, err
 	}
-	if len(rule.Limits()) != 1 {
-		return false, 0, 0, 0, 0, 0, headgate.Invalid(fmt.Sprintf("rule %q", rule.Name()), "limits", "it has %d limits, TakeSingle needs one", len(rule.Limits()))
-	}
 	s.catchUp()
+	l, hash := &rule.Limits()[0], s.hash(rule, key)
+	if s.hasWord(l) {
+		var decided bool
+		if decided, allowed, remaining, retry, reset, delay, at = s.takeFast(l, hash, max(cost, 1)); decided {
+			return allowed, remaining, retry, reset, delay, at, nil
+		}
+	}
+	allowed, remaining, retry, reset, delay, at = s.takeSingleSlow(rule, key, cost, hash)
+	return allowed, remaining, retry, reset, delay, at, nil
+}
+
+// takeSingleSlow is TakeSingle for a check that takeFast has not decided. It has a function of its
+// own so that TakeSingle needs no room for a Check and a Decision, which would have to be cleared.
+func (s *Store) takeSingleSlow(rule *headgate.Rule, key string, cost int64, hash uint64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant) {
 	var d headgate.Decision
-	s.takeSingle(&c, &d)
-	return d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, nil
+	s.takeSlow(&headgate.Check{Rule: rule, Key: key, Cost: cost}, hash, &d)
+	return d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At
 }
 
 // takeSingle takes a check whose rule has one limit.
 func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
-	l := &c.Rule.Limits()[0]
-	hash := s.hash(c)
-	own := counterOf(hash, slotOf(l))
-	v := s.views[hash>>(64-shardBits)].Load()
-	words := s.budget.steady && algorithm.HasWord(l)
-	if words && s.takeFast(c, l, v, own, d) {
-		return
+	l, hash := &c.Rule.Limits()[0], s.hash(c.Rule, c.Key)
+	if s.hasWord(l) {
+		d.Rule, d.Limit, d.Shadow = c.Rule, l, c.Shadow
+		var decided bool
+		if decided, d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = s.takeFast(l, hash, c.Units()); decided {
+			return
+		}
 	}
-	v.prefetch(own)
+	s.takeSlow(c, hash, d)
+}
+
+// hasWord reports whether the buckets of a limit may be open entries.
+func (s *Store) hasWord(l *headgate.Limit) bool { return s.budget.steady && algorithm.HasWord(l) }
+
+// takeSlow takes a check whose rule has one limit, under the lock. hash is that of the check.
+func (s *Store) takeSlow(c *headgate.Check, hash uint64, d *headgate.Decision) {
+	l := &c.Rule.Limits()[0]
+	own := counterOf(hash, slotOf(l))
+	s.views[hash>>(64-shardBits)].Load().prefetch(own)
 	now := s.read()
 	sh := s.shardOf(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = s.timeIn(now, sh)
-	if words {
+	if s.hasWord(l) {
 		// Callers without the lock may have used the counter meanwhile, by a later reading of the
 		// clock. From here on they do not.
 		sh.hold(sh.table.find(own), l, now)
@@ -187,7 +207,7 @@ type locked struct {
 // has seen.
 func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for i := range checks {
-		l.hashes[i] = s.hash(&checks[i])
+		l.hashes[i] = s.hash(checks[i].Rule, checks[i].Key)
 		l.order[i] = uint8(l.hashes[i] >> (64 - shardBits))
 		s.fetch(checks[i].Rule, l.hashes[i])
 	}
@@ -292,10 +312,11 @@ func (s *Store) outrun(hashes []uint64) bool {
 	return false
 }
 
-// hash returns the identity of the check's counters, to which the limit's slot is yet to be added.
-// Its high bits choose the shard.
-func (s *Store) hash(c *headgate.Check) uint64 {
-	return mix(maphash.String(s.seed, c.Key), c.Rule.ID())
+// hash returns the identity of a key's counters under a rule, to which the limit's slot is yet to be
+// added. Its high bits choose the shard. The key's hash is seeded, so it stays as evenly spread
+// whatever constant of a rule is added to it.
+func (s *Store) hash(rule *headgate.Rule, key string) uint64 {
+	return maphash.String(s.seed, key) ^ rule.ID()*0x9e3779b97f4a7c15
 }
 
 // fetch prefetches the memory of a key's counters; see view.
