@@ -12,9 +12,12 @@ const (
 	// first is how many plain requests net/http answers on a new connection before it goes on
 	// standby: most connections of programs that do not keep them have one.
 	first = 1
-	// again is how many it answers on a connection that has left the standby: what made it leave
-	// may come often.
-	again = 64
+	// again is how many it answers at least on a connection that has left the standby: what made it
+	// leave may come often. If the connection leaves before as many were answered on standby, there
+	// are twice as many next time, up to mostOwed. Some clients send head and body of each request in
+	// two pieces.
+	again    = 64
+	mostOwed = 1 << 16
 )
 
 // conn is a connection with a client, which is net/http's, on standby, or held by the server on the
@@ -23,6 +26,8 @@ type conn struct {
 	server *Server
 	remote string
 	owed   int    // how many plain requests are to come before it goes on standby
+	owing  int    // how many there were when it left the standby last
+	done   int    // how many were answered on standby since
 	rest   []byte // what has arrived on standby and is net/http's to answer
 	last   bool   // The answer was the last one.
 }
@@ -33,13 +38,6 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 	data = data[newlines(data):]
 	if len(data) == 0 {
 		return out, true
-	}
-	e := c.server.exchanges.Get().(*exchange)
-	if !e.read(data, c.server.instant) {
-		e.reset()
-		c.server.exchanges.Put(e)
-		c.rest, c.owed = append([]byte(nil), data...), again
-		return out, false
 	}
 	before := len(out)
 	defer func() {
@@ -53,12 +51,31 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 			}
 		}
 	}()
+	e := c.server.exchanges.Get().(*exchange)
+	if !e.read(data, c.server.instant) {
+		e.reset()
+		c.server.exchanges.Put(e)
+		c.rest = append([]byte(nil), data...)
+		c.owe()
+		return out, false
+	}
+	c.done++
 	e.request.RemoteAddr = c.remote
 	c.server.next.ServeHTTP(&e.answer, e.request)
 	out, c.last = e.answer.appendTo(out)
 	e.reset()
 	c.server.exchanges.Put(e)
 	return out, !c.last
+}
+
+// owe has net/http answer plain requests before the connection goes on standby again.
+func (c *conn) owe() {
+	if c.done < c.owing {
+		c.owing = min(2*c.owing, mostOwed)
+	} else {
+		c.owing = again
+	}
+	c.owed, c.done = c.owing, 0
 }
 
 // newlines is how many bytes net/http passes over before a request that follows a POST: old clients
@@ -107,7 +124,7 @@ func (c *conn) conclude(nc net.Conn, answer, rest []byte) {
 		return
 	case len(rest) == 0 && c.server.isEnded():
 	default:
-		c.owed = again
+		c.owe()
 		c.server.giveBack(nc, rest, c)
 		return
 	}

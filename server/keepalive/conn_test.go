@@ -52,13 +52,21 @@ func TestLeavesAndReturns(t *testing.T) {
 		},
 	} {
 		leave()
-		c.returns(p)
+		c.returns(p, again)
+		for range again {
+			c.asks(post("x"), "x")
+		}
+	}
+	// Who leaves often returns less often.
+	for _, owed := range []int{again, 2 * again, 4 * again} {
+		c.asks("GET /else HTTP/1.1\r\nHost: x\r\n\r\n", "")
+		c.returns(p, owed)
 	}
 }
 
-// returns has net/http answer plain requests until the connection is on standby again. What made it
-// leave may have been of them.
-func (c *client) returns(p *peer) {
+// returns has net/http answer plain requests until the connection is on standby again, after owed of
+// them. What made it leave may have been of them.
+func (c *client) returns(p *peer, owed int) {
 	c.Helper()
 	before := p.standby.Load()
 	n := 0
@@ -66,7 +74,7 @@ func (c *client) returns(p *peer) {
 		c.asks(post("again"), "again")
 	}
 	// The last of them was answered on standby, and the one before by both.
-	if n -= 2; n < again-3 || n > again {
+	if n -= 2; n < owed-3 || n > owed {
 		c.Fatalf("the connection is on standby again after %d requests", n)
 	}
 }
