@@ -8,7 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 )
 
-// resolver finds the address of a client. It believes metadata only from trusted proxies.
+// resolver finds the address of a client. It believes metadata only if they come from trusted
+// proxies.
 type resolver struct {
 	*identity.Resolver
 	key string // of the metadata that are believed; "" for none

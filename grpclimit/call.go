@@ -8,16 +8,15 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Call is what a limit can look at: a call that a server received, or one that a
-// client is about to make. It must not be kept beyond the function that it is handed
-// to.
+// Call is what a limit can look at: a call that a server has received, or one that a client is
+// about to make. It must not be kept after the function to which it is passed has returned.
 type Call struct {
 	// Method is the full method, such as "/package.Service/Method".
 	Method string
-	// Message is the request of a unary call or, for a limit of messages, the
-	// message; nil for the opening of a stream.
+	// Message is the request of a unary call or, for a limit of messages, the message. It is nil
+	// when a stream is opened.
 	Message any
-	// Target is whom a client calls, as its connection was told; "" in a server.
+	// Target is the target of a client's connection; "" in a server.
 	Target string
 
 	ctx  context.Context
@@ -29,9 +28,8 @@ type Call struct {
 // Context is the context of the call.
 func (c *Call) Context() context.Context { return c.ctx }
 
-// Metadata returns the values of a key in the metadata that came with the call or,
-// in a client, that goes with it. Names have no upper case here. The slice must not
-// be changed.
+// Metadata returns the values of a key in the metadata that came with the call or, in a client,
+// that will go with it. The key must be in lower case. The slice must not be changed.
 func (c *Call) Metadata(name string) []string { return c.metadata()[name] }
 
 func (c *Call) metadata() metadata.MD {

@@ -29,10 +29,9 @@ type Client struct {
 	budget   *retry.Budget
 }
 
-// NewClient returns interceptors that hold calls back until the store admits them
-// and the server wants them. The store may be nil if there are no limits but what
-// servers say. The error is a [*headgate.InvalidError] with every mistake in the
-// options.
+// NewClient returns interceptors that hold calls back until the store admits them and the server is
+// ready for them. The store may be nil if there are no limits but those that servers report. The
+// error is a [*headgate.InvalidError] with every mistake in the options.
 func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 	c := &Client{clientSettings: clientSettings{
 		settings: newSettings(store),
@@ -49,7 +48,7 @@ func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 	if store == nil && len(s.limits)+len(s.messageLimits) > 0 {
 		s.Bad("store", "the store is nil, which limits need")
 	}
-	// A call that lacks what is counted by is not bound.
+	// A call that lacks the entry by which a limit counts is not bound by it.
 	s.Missing, s.OneWait = PassMissing, true
 	s.Hooks = admission.Hooks[*Call]{Failed: c.told.Failed, Waited: c.told.Waited}
 	s.Known, s.Finders = []*fact{factAPIKey, factRoute, factMethod, factService, factTarget}, s.reader.finders()
@@ -76,7 +75,7 @@ func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 	return c, nil
 }
 
-// Options are both interceptors, for grpc.NewClient.
+// Options returns both interceptors, for grpc.NewClient.
 func (c *Client) Options() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
 }
@@ -101,7 +100,7 @@ func (c *Client) Unary(ctx context.Context, method string, request, reply any, c
 		}
 		refused := c.admit(call, &left)
 		if refused == nil && heard.wait == 0 {
-			// Its server has not said when, or at once.
+			// The server has not said when, or has said at once.
 			wait := backoff.Wait(try, 0)
 			if left < wait || admission.EndsWithin(call.ctx, wait) {
 				return c.givenUp(call, err, heard)
@@ -117,7 +116,7 @@ func (c *Client) Unary(ctx context.Context, method string, request, reply any, c
 	}
 }
 
-// backoff is how long a call waits before it is repeated, where its server has not said.
+// backoff is how long a call waits before it is repeated, if its server has not said when.
 var backoff = retry.Backoff{Base: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // again reports whether a call is repeated, and charges the budget for it.
@@ -134,8 +133,9 @@ func (c *Client) again(call *Call, err error, heard heard, try int, left time.Du
 	return c.budget.Take()
 }
 
-// givenUp is the error of a call that is not repeated any more. One that its server does not
-// want again, or that was repeated here if it could be, is marked for who passes it on.
+// givenUp returns the error of a call that is not repeated any more. If the server does not want
+// the call again, or if the call was repeated here as often as it may be, the error is marked for
+// callers that pass it on.
 func (c *Client) givenUp(call *Call, err error, heard heard) error {
 	code := status.Code(err)
 	if heard.no || c.retries > 0 && (code == codes.ResourceExhausted || code == codes.Unavailable) {
@@ -144,7 +144,7 @@ func (c *Client) givenUp(call *Call, err error, heard heard) error {
 	return err
 }
 
-// finalError is an error that nobody above is to retry.
+// finalError is an error that no caller should retry.
 type finalError struct{ error }
 
 // Unwrap returns the error itself.
@@ -153,19 +153,19 @@ func (e *finalError) Unwrap() error { return e.error }
 // GRPCStatus is for [status.FromError].
 func (e *finalError) GRPCStatus() *status.Status { return status.Convert(e.error) }
 
-// NoRetry reports whether an error of a call behind a [Client] is one that nobody is to
-// retry: its server has said so, or what retries could do was done.
+// NoRetry reports whether a call behind a [Client] should not be retried after this error, because
+// its server has said so, or because the Client has already retried it.
 func NoRetry(err error) bool {
 	_, final := errors.AsType[*finalError](err)
 	return final
 }
 
-// PassOn is for servers whose calls end with the error of a call to another server: if
-// nobody is to retry that one, it says the same to the server's own client, in the trailer by
-// which gRPC stops its retries. It returns the error.
+// PassOn is for servers whose calls end with the error of a call to another server. If that call
+// should not be retried, PassOn tells this server's own client so, in the trailer by which gRPC
+// stops its retries. It returns the error.
 func PassOn(ctx context.Context, err error) error {
 	if NoRetry(err) {
-		// It fails only outside of a call.
+		// SetTrailer fails only outside of a call.
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushback, "-1"))
 	}
 	return err
@@ -186,7 +186,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return &clientStream{stream, c, call}, nil
 }
 
-// clientStream limits the messages that are sent, and heeds how the stream ends.
+// clientStream limits the messages that are sent, and notices how the stream ends.
 type clientStream struct {
 	grpc.ClientStream
 	limits *Client
@@ -213,15 +213,15 @@ func (s *clientStream) RecvMsg(m any) error {
 	return err
 }
 
-// admit holds a call back until the server wants it and it fits its limits. What it waits is
-// taken off left.
+// admit holds a call back until the server is ready for it and it fits its limits. It subtracts the
+// time from left.
 func (c *Client) admit(call *Call, left *time.Duration) error {
 	for c.maxPause > 0 {
 		pause := c.pauses.left(c.pauseKey(call))
 		if pause <= 0 {
 			break
 		}
-		// Not all who wait are to come back in one moment.
+		// Not all waiting calls should go at the same moment.
 		wait := pause + rand.N(pause/10+1)
 		if wait > *left || admission.EndsWithin(call.ctx, wait) {
 			return c.refuse(call, newStatus(codes.ResourceExhausted, ReasonPaused, fmt.Sprintf("The server wants no such call for another %v.", pause.Round(time.Millisecond)), retryIn(pause)),
@@ -237,7 +237,7 @@ func (c *Client) admit(call *Call, left *time.Duration) error {
 	return err
 }
 
-// fit holds a call or message back until it fits its limits, at most for so long.
+// fit holds a call or a message back until it fits its limits, for at most the given time.
 func (c *Client) fit(call *Call, limits *admission.Gate[*Call], left time.Duration) error {
 	if !limits.Limits() {
 		return nil
@@ -264,7 +264,7 @@ func (c *Client) hold(call *Call, d time.Duration, left *time.Duration) error {
 	return nil
 }
 
-// refuse is what a call ends with that is not made.
+// refuse returns the error of a call that is not made.
 func (c *Client) refuse(call *Call, err error, d headgate.Decision) error {
 	refused := &deniedError{status.Convert(err), &headgate.DeniedError{Decision: d}}
 	if c.told.Denied != nil {
@@ -273,18 +273,18 @@ func (c *Client) refuse(call *Call, err error, d headgate.Decision) error {
 	return refused
 }
 
-// heard is what a server has said of a call that it has refused.
+// heard is what a server has said about a call that it has refused.
 type heard struct {
 	said bool          // when it wants the call back
 	wait time.Duration // that is then
 	no   bool          // it does not want it back
 }
 
-// heed notes when the server wants calls back, and returns what it has said.
+// heed records when the server will take calls again, and returns what it has said.
 func (c *Client) heed(call *Call, err error, trailer metadata.MD) (h heard) {
 	pause, ok := retryAfter(err)
 	if pushed := trailer.Get(pushback); len(pushed) > 0 {
-		// As gRPC itself reads it: what is no number from 0 on means never.
+		// gRPC reads it in the same way: anything that is not a number from 0 on means never.
 		ms, bad := strconv.ParseUint(pushed[0], 10, 31)
 		if h.no = bad != nil; !h.no && !ok {
 			pause, ok = time.Duration(ms)*time.Millisecond, true
@@ -303,7 +303,7 @@ func (c *Client) heed(call *Call, err error, trailer metadata.MD) (h heard) {
 	return h
 }
 
-// pauseKey is what a pause holds for.
+// pauseKey is the key for which a pause holds.
 func (c *Client) pauseKey(call *Call) string {
 	key := ""
 	for _, f := range c.pauseBy.of.Facts {
@@ -312,7 +312,7 @@ func (c *Client) pauseKey(call *Call) string {
 	return key
 }
 
-// deniedError is a denial by the client itself: a status like any other, and a
+// deniedError is a denial by the client itself: it is a status like any other, and a
 // [*headgate.DeniedError].
 type deniedError struct {
 	status *status.Status
@@ -328,14 +328,14 @@ func (e *deniedError) GRPCStatus() *status.Status { return e.status }
 // Unwrap is for errors.Is(err, headgate.ErrDenied).
 func (e *deniedError) Unwrap() error { return e.denied }
 
-// pauses are until when calls are to stay away, by what that holds for.
+// pauses have, for each key, the time until which calls stay away.
 type pauses struct {
 	mu    sync.Mutex // guards until
 	until map[string]time.Time
 }
 
-// maxPauses bounds them. Beyond it those that are over are forgotten, and others
-// are not noted.
+// maxPauses is how many pauses are kept. When there are more, those that are over are forgotten,
+// and further ones are not recorded.
 const maxPauses = 4096
 
 func (p *pauses) left(key string) time.Duration {

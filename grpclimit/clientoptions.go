@@ -9,23 +9,21 @@ import (
 
 // The defaults of the options of [NewClient].
 const (
-	// DefaultMaxWait is how long a call waits at most before it is made.
+	// DefaultMaxWait is the default of [MaxWait].
 	DefaultMaxWait = 30 * time.Second
-	// DefaultMaxPause is how long a server's RetryInfo is obeyed at most.
+	// DefaultMaxPause is the default of [MaxPause].
 	DefaultMaxPause = time.Minute
 )
 
-// ClientHooks are told what a client's interceptors did. Any of them may be nil.
+// ClientHooks are called when a client's interceptors have done something. Any of them may be nil.
 // They run in the call's goroutine and must be quick.
 type ClientHooks struct {
-	// Waited is called for each call or message that was held back, with how
-	// long.
+	// Waited is called for each call or message that was held back, with the time.
 	Waited func(c *Call, d time.Duration)
-	// Denied is called for each call or message that was not made: because of a
-	// limit of the client's own, or because the server wants it later than it may
-	// wait.
+	// Denied is called for each call or message that was not made, because of one of the client's
+	// own limits, or because the server would take it later than it may wait.
 	Denied func(c *Call, err error)
-	// Paused is called when a server says for how long calls are to stay away.
+	// Paused is called when a server says how long calls should stay away.
 	Paused func(c *Call, d time.Duration)
 	// Failed is called for each error: the store did not answer, a unit could not
 	// be given back.
@@ -48,10 +46,10 @@ type clientSettings struct {
 	told       ClientHooks
 }
 
-// ClientLimit binds every call that is made by the rules, with counters kept for the
-// key: [ByTarget], for instance. Given several times, by different keys, all of the
-// rules must admit a call, or none is charged. A call that does not fit waits; see
-// [MaxWait]. A call that lacks what is counted by is not bound.
+// ClientLimit binds every call that is made by the rules, with counters for the key, such as
+// [ByTarget]. It may be given several times, with different keys. If one of all these rules denies
+// a call, none is charged. A call that does not fit waits; see [MaxWait]. A call that lacks the
+// entry by which a limit counts is not bound by it.
 func ClientLimit(key Key, rules ...*headgate.Rule) ClientOption {
 	return func(s *clientSettings) {
 		s.limits = append(s.limits, admission.Binding[*Call]{Key: key.of, Rules: rules})
@@ -65,9 +63,8 @@ func ClientMessageLimit(key Key, rules ...*headgate.Rule) ClientOption {
 	}
 }
 
-// ClientCost sets how many units a call or message takes: 1 to headgate.MaxCount, or
-// 0 for one that is not limited. A message is in the call's Message. The default is
-// 1.
+// ClientCost sets how many units a call or a message takes: 1 to headgate.MaxCount, or 0 if it is
+// not limited. A message is in the call's Message. The default is 1.
 func ClientCost(cost func(*Call) int64) ClientOption {
 	return func(s *clientSettings) {
 		s.Needs("ClientCost", cost != nil)
@@ -75,10 +72,11 @@ func ClientCost(cost func(*Call) int64) ClientOption {
 	}
 }
 
-// MaxWait sets how long at most a call or message is held back: until it fits its limits,
-// until the server wants it, and before it is repeated. One that would have to wait longer, or
-// beyond its context's deadline, is not made: it ends with RESOURCE_EXHAUSTED, and
-// errors.Is(err, headgate.ErrDenied). The default is [DefaultMaxWait]; 0 never waits.
+// MaxWait sets the longest time for which a call or a message is held back: until it fits its
+// limits, until the server is ready for it, and before it is repeated. If it would have to wait
+// longer, or beyond its context's deadline, it is not made. It then ends with RESOURCE_EXHAUSTED,
+// and errors.Is(err, headgate.ErrDenied) is true. The default is [DefaultMaxWait]; with 0 no call
+// waits.
 func MaxWait(d time.Duration) ClientOption {
 	return func(s *clientSettings) {
 		if d < 0 {
@@ -88,8 +86,8 @@ func MaxWait(d time.Duration) ClientOption {
 	}
 }
 
-// MaxPause bounds for how long a server's RetryInfo keeps calls away. The default is
-// [DefaultMaxPause]; 0 does not heed it.
+// MaxPause sets the longest time for which a server's RetryInfo keeps calls away. The default is
+// [DefaultMaxPause]; with 0 RetryInfo is ignored.
 func MaxPause(d time.Duration) ClientOption {
 	return func(s *clientSettings) {
 		if d < 0 {
@@ -99,8 +97,8 @@ func MaxPause(d time.Duration) ClientOption {
 	}
 }
 
-// PauseBy sets what a server's RetryInfo holds for. The default is the method that
-// it was said of, at that target; [ByTarget] is everything there.
+// PauseBy sets for which calls a server's RetryInfo holds. The default is the same method at the
+// same target. With [ByTarget] it holds for all calls to the target.
 func PauseBy(key Key) ClientOption {
 	return func(s *clientSettings) {
 		if !key.of.Made {
@@ -110,11 +108,11 @@ func PauseBy(key Key) ClientOption {
 	}
 }
 
-// Retries has a unary call repeated, at most so often, that the server has refused
-// with RESOURCE_EXHAUSTED and a RetryInfo: when that says so, if it may wait so long.
-// Such a call was not carried out. For others see [RetryIdempotent]. A call is never
-// repeated whose server says so, by a trailer grpc-retry-pushback-ms of -1, nor beyond
-// [RetryBudget]. The default is 0.
+// Retries sets how often a unary call may be repeated that the server has refused with
+// RESOURCE_EXHAUSTED and a RetryInfo. It is repeated at the time in the RetryInfo, if it may wait
+// that long. Such a call was not carried out. For other calls see [RetryIdempotent]. A call is not
+// repeated if its server says so, by a trailer grpc-retry-pushback-ms of -1, nor if [RetryBudget]
+// is used up. The default is 0.
 func Retries(n int) ClientOption {
 	return func(s *clientSettings) {
 		const most = 100
@@ -125,10 +123,10 @@ func Retries(n int) ClientOption {
 	}
 }
 
-// RetryIdempotent says which calls may be carried out more than once. With [Retries] they
-// are also repeated after UNAVAILABLE, and after RESOURCE_EXHAUSTED without a RetryInfo: when
-// the server says, or else after a random time of up to 100 ms, which doubles with each try up
-// to 10 s. The default is none.
+// RetryIdempotent says which calls may be carried out more than once. With [Retries] they are also
+// repeated after UNAVAILABLE, and after RESOURCE_EXHAUSTED without a RetryInfo: at the time that
+// the server names, or otherwise after a random time of up to 100 ms, which doubles with each try
+// up to 10 s. The default is none.
 func RetryIdempotent(may func(*Call) bool) ClientOption {
 	return func(s *clientSettings) {
 		s.Needs("RetryIdempotent", may != nil)
@@ -136,9 +134,9 @@ func RetryIdempotent(may func(*Call) bool) ClientOption {
 	}
 }
 
-// RetryBudget bounds retries to a share of calls, above 0 to 1, and a floor of how many there
-// may be besides, so that they do not make a bad moment worse. The default is a share of 0.1
-// and a floor of 10.
+// RetryBudget bounds retries to a share of calls, above 0 to 1, plus a number of retries that are
+// always allowed. So retries do not make an overload worse. The default is a share of 0.1 and a
+// floor of 10.
 func RetryBudget(share float64, floor int) ClientOption {
 	return func(s *clientSettings) {
 		if !(share > 0 && share <= 1) {
@@ -157,7 +155,7 @@ func OnClientStoreError(choice Failure) ClientOption {
 	return func(s *clientSettings) { s.Failure = choice }
 }
 
-// ObserveClient sets the hooks of a client.
+// ObserveClient sets the [ClientHooks].
 func ObserveClient(hooks ClientHooks) ClientOption {
 	return func(s *clientSettings) { s.told = hooks }
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/admission"
 )
 
-// enter lets a call in or returns what it ends with. The passage is to be told of
-// its end; nil if nothing depends on that.
+// enter admits a call, or returns the error with which it ends. The passage must be told of the
+// call's end; it is nil if the end does not matter.
 func (s *Server) enter(c *Call) (*admission.Passage[*Call], error) {
 	a := s.calls.Try(c.ctx, c, 0)
 	if a.Outcome == admission.Passed {
@@ -20,8 +20,7 @@ func (s *Server) enter(c *Call) (*admission.Passage[*Call], error) {
 	return p, err
 }
 
-// message lets a message pass, at once or after a while, or returns what its stream
-// ends with.
+// message admits a message, possibly after a wait, or returns the error with which its stream ends.
 func (s *Server) message(c *Call) error {
 	a := s.messages.Try(c.ctx, c, s.hold)
 	err := s.answer(c, a)
@@ -29,7 +28,7 @@ func (s *Server) message(c *Call) error {
 	return err
 }
 
-// answer returns what a call or stream ends with, or nil if it goes on.
+// answer returns the error with which a call or stream ends, or nil if it goes on.
 func (s *Server) answer(c *Call, a *admission.Attempt[*Call]) error {
 	switch a.Outcome {
 	case admission.Passed:
@@ -56,7 +55,7 @@ func (s *Server) answer(c *Call, a *admission.Attempt[*Call]) error {
 	return undecided(a)
 }
 
-// undecided returns what a call ends with on which there is no verdict.
+// undecided returns the error of a call for which there is no verdict.
 func undecided(a *admission.Attempt[*Call]) error {
 	switch a.Outcome {
 	case admission.Unavailable:
@@ -67,13 +66,13 @@ func undecided(a *admission.Attempt[*Call]) error {
 	return errBroken()
 }
 
-// SetCost is for handlers behind an interceptor with [Settle]: it says what the call
-// of that context has really cost, for the function of Settle to read. It reports
-// whether there is such an interceptor. The last call counts.
+// SetCost is for handlers behind an interceptor with [Settle]. It sets the real cost of the call
+// whose context this is, for the function of Settle to read. It reports whether there is such an
+// interceptor. The last call counts.
 func SetCost(ctx context.Context, cost int64) bool { return admission.SetCost[*Call](ctx, cost) }
 
-// end gives the permits back and settles what the call was charged. It outlives the call's context by a second
-// at most.
+// end gives the permits back and settles the charge. It takes at most a second after the call's
+// context has ended.
 func (s *Server) end(p *admission.Passage[*Call], end End) {
 	p.End(httpStatus(end.Code), func(c *Call, said int64) int64 {
 		end.Cost = said

@@ -11,11 +11,10 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 )
 
-// Key says what a counter is kept for. Make one with the By functions,
-// [Everyone] or [Combine]. A counter is kept under the same key as by a
-// policy.Rule of the same name whose Per has the same entries, and as by package
-// httplimit: secrets are hashed, addresses brought to one form, and several values
-// joined so that no two combinations meet.
+// Key says what calls are counted by. Make one with the By functions, [Everyone] or [Combine]. A
+// policy.Rule of the same name whose Per has the same entries makes the same keys, and so does
+// package httplimit: secrets are hashed, addresses are brought to one form, and several values are
+// joined so that different combinations never give the same key.
 type Key struct{ of admission.Key[*Call] }
 
 // fact is an entry of the descriptor and how to find it in a call.
@@ -54,24 +53,23 @@ func (r *reader) finders() map[*fact]fact {
 	}
 }
 
-// ByIP is a counter for each client address, as [TrustProxies] finds it, with
-// IPv6 addresses counted by their prefix; see [IPv6Prefix]. Only a peer that has
-// no address, on a Unix socket, lacks this identity.
+// ByIP is a counter for each client address, as [TrustProxies] finds it. IPv6 addresses are counted
+// by their prefix; see [IPv6Prefix]. This identity is missing only if the peer has no address, as
+// on a Unix socket.
 func ByIP() Key { return by(factIP) }
 
-// ByAPIKey is a counter for each API key, wherever [APIKeyMetadata] says that it
-// stands. The API key is a secret: counters are kept under a hash; see
-// [HashKey]. A call that a server receives with several values of one of these keys, or
-// with more than one word behind Bearer, ends with INVALID_ARGUMENT, whatever [OnMissing]
-// says: services do not agree on which of them is the key.
+// ByAPIKey is a counter for each API key, which is read as [APIKeyMetadata] says. API keys are
+// secret: counters are kept under a hash; see [HashKey]. If a call that a server receives has one
+// of these keys several times, or more than one word after Bearer, it ends with INVALID_ARGUMENT,
+// whatever [OnMissing] says, because services do not agree on which of them is the key.
 func ByAPIKey() Key { return by(factAPIKey) }
 
-// ByCertificate is a counter for each client certificate that TLS has verified: by
-// its URI, a SPIFFE ID for instance, or else its DNS name, or else its common name.
+// ByCertificate is a counter for each client certificate that TLS has verified. It is named by its
+// URI (such as a SPIFFE ID), or if it has none by its DNS name, or else by its common name.
 func ByCertificate() Key { return by(factCertificate) }
 
-// ByUser is a counter for each user, whom the function finds in the call's context,
-// where authentication has put them. An empty name is no user.
+// ByUser is a counter for each user. The function finds the user in the call's context, where
+// authentication has put it. An empty name means that there is no user.
 func ByUser(user func(context.Context) string) Key {
 	f := &fact{Name: "user"}
 	if user != nil {
@@ -80,20 +78,20 @@ func ByUser(user func(context.Context) string) Key {
 	return by(f)
 }
 
-// ByMethod is a counter for each full method, such as "/package.Service/Method".
-// The entry's name is route, for what stands there is the route of an HTTP request.
+// ByMethod is a counter for each full method, such as "/package.Service/Method". The entry is named
+// route, as for HTTP requests.
 func ByMethod() Key { return by(factRoute) }
 
 // ByService is a counter for each service, such as "package.Service".
 func ByService() Key { return by(factService) }
 
-// ByTarget is, for clients, a counter for each target that they connect to.
+// ByTarget is for clients: a counter for each target that they connect to.
 func ByTarget() Key { return by(factTarget) }
 
-// ByMetadata is a counter for each value of a key in the metadata that is not a
-// secret, such as the name of a tenant; the entry is that key. Clients write metadata
-// as they like: use one that the proxy in front of the service sets. A call that a
-// server receives with several values of it ends with INVALID_ARGUMENT.
+// ByMetadata is a counter for each value of a key in the metadata that is not a secret, such as the
+// name of a tenant. The entry has the name of the key. Clients can write any metadata, so use a key
+// that the proxy in front of the service sets. A call that a server receives with several values of
+// the key ends with INVALID_ARGUMENT.
 func ByMetadata(name string) Key {
 	name = strings.ToLower(name)
 	return by(&fact{
@@ -103,8 +101,8 @@ func ByMetadata(name string) Key {
 	})
 }
 
-// received has unclear asked of the calls that a server receives. What a client sends
-// itself is what the client means.
+// received makes unclear apply only to calls that a server receives. What a client sends itself is
+// never unclear.
 func received(unclear func(*Call) string) func(*Call) string {
 	return func(c *Call) string {
 		if c.out {
@@ -114,9 +112,9 @@ func received(unclear func(*Call) string) func(*Call) string {
 	}
 }
 
-// ByFunc is a counter for each value that find returns; "" is none. The entry's
-// name, such as "tenant", has letters, digits and _ - . : only. Values of the
-// entries "token" and "authorization" are hashed, as API keys are.
+// ByFunc is a counter for each value that find returns; "" means that there is none. The entry's
+// name, such as "tenant", may have letters, digits and _ - . : only. Values of the entries "token"
+// and "authorization" are hashed, as API keys are.
 func ByFunc(entry string, find func(*Call) string) Key {
 	return by(&fact{Name: entry, Find: find})
 }
@@ -124,8 +122,8 @@ func ByFunc(entry string, find func(*Call) string) Key {
 // Everyone is one counter that all calls share.
 func Everyone() Key { return by() }
 
-// Combine is a counter for each combination of values, such as those of ByUser
-// and ByMethod. All of them must be present.
+// Combine is a counter for each combination of values, such as those of ByUser and ByMethod. All of
+// the values must be present.
 func Combine(keys ...Key) Key {
 	parts := make([]admission.Key[*Call], len(keys))
 	for i := range keys {
@@ -159,8 +157,8 @@ func certificate(c *Call) string {
 	return nameOf(info.State.VerifiedChains[0][0])
 }
 
-// nameOf is the certificate's name. The kinds are marked, so that a common name does
-// not pass for a URI.
+// nameOf is the certificate's name. It includes the kind of name, so that a common name cannot pass
+// for a URI.
 func nameOf(leaf *x509.Certificate) string {
 	switch {
 	case len(leaf.URIs) > 0:

@@ -28,8 +28,8 @@ func (s *serverStream) SendMsg(m any) error {
 	return err
 }
 
-// RecvMsg implements [grpc.ServerStream]. A message that is denied is an error, with
-// which the handler is to end the stream.
+// RecvMsg implements [grpc.ServerStream]. If a message is denied, it returns an error, with which
+// the handler should end the stream.
 func (s *serverStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err

@@ -18,10 +18,9 @@ import (
 
 // The defaults of the options.
 const (
-	// DefaultMaxDelay is how long a call is held for a leaky bucket unless [MaxDelay]
-	// says otherwise.
+	// DefaultMaxDelay is the default of [MaxDelay].
 	DefaultMaxDelay = admission.DefaultMaxDelay
-	// DefaultIPv6Prefix is how many bits of an IPv6 address count.
+	// DefaultIPv6Prefix is the default of [IPv6Prefix].
 	DefaultIPv6Prefix = admission.DefaultIPv6Prefix
 )
 
@@ -37,30 +36,29 @@ const (
 	NoHeaders       = notice.NoHeaders       // only the retry-after of a denial
 )
 
-// Source is the name of the metadata in which trusted proxies hand on the client's
-// address, as in package httplimit: [XForwardedFor], [Forwarded], or another name for a
-// single address. It is a string.
+// Source is the name of the metadata in which trusted proxies pass on the client's address, as in
+// package httplimit: [XForwardedFor], [Forwarded], or another name for a single address. It is a
+// string.
 type Source = identity.Source
 
-// The sources whose form is known.
+// The sources that are lists.
 const (
 	XForwardedFor = identity.XForwardedFor
 	Forwarded     = identity.Forwarded // RFC 7239
 )
 
-// Missing says what happens to a call without the identity that a [Limit] counts by.
-// Whatever it is, such calls never share one counter.
+// Missing says what happens to a call without the identity by which a [Limit] counts. In no case do
+// such calls share one counter.
 type Missing = admission.Missing
 
 const (
-	// DenyMissing turns the call away: with UNAUTHENTICATED if it has no API key,
-	// no user or no certificate, with INVALID_ARGUMENT if something else is
-	// missing. It is the default.
+	// DenyMissing refuses the call: with UNAUTHENTICATED if the API key, the user or the
+	// certificate is missing, with INVALID_ARGUMENT if something else is. It is the default.
 	DenyMissing = admission.DenyMissing
-	// CountMissingByIP counts the call by the client's address instead, apart
-	// from all other keys. A call that has none is turned away.
+	// CountMissingByIP counts the call by the client's address, separately from all other keys. A
+	// call without an address is refused.
 	CountMissingByIP = admission.CountMissingByIP
-	// PassMissing lets the call past the limit. Other limits still bind it.
+	// PassMissing lets the call pass this limit. Other limits still bind it.
 	PassMissing = admission.PassMissing
 )
 
@@ -68,42 +66,41 @@ const (
 type Failure = admission.Failure
 
 const (
-	// FailOpen lets the call in; see [UnenforcedHeader]. It is the default: the
-	// limiter's failure is not the service's.
+	// FailOpen admits the call; see [UnenforcedHeader]. It is the default, because a failure of the
+	// limiter should not be a failure of the service.
 	FailOpen = admission.FailOpen
-	// FailClosed turns the call away with UNAVAILABLE and a google.rpc.RetryInfo
-	// of 5 s.
+	// FailClosed refuses the call with UNAVAILABLE and a google.rpc.RetryInfo of 5 s.
 	FailClosed = admission.FailClosed
 )
 
-// Hooks are told what the interceptors did. Any of them may be nil. They run in the
-// call's goroutine and must be quick; they must not keep the call, nor the verdict's
-// decisions, which are used again.
+// Hooks are called when the interceptors have done something. Any of them may be nil. They run in
+// the call's goroutine and must be quick. They must not keep the call, nor the verdict's decisions,
+// whose memory is reused.
 type Hooks struct {
 	// Denied is called for each call or message that a limit denied.
 	Denied func(c *Call, v headgate.Verdict)
-	// Shed is called for each call that the gate of [Through] refused. It must not change
-	// the rejection.
+	// Shed is called for each call that the gate of [Through] has refused. It must not change the
+	// rejection.
 	Shed func(c *Call, rejection *flow.Rejection)
-	// Busy is called for each call that gets no permit, since too much is in progress by
-	// a rule of the [Policy].
+	// Busy is called for each call that got no permit, because a rule of the [Policy] bounds what
+	// is in progress.
 	Busy func(c *Call, refusal *inprogress.Refusal)
-	// Missing is called for each call that lacks the entry a limit counts by,
-	// whatever happens to it.
+	// Missing is called for each call that lacks the entry by which a limit counts, whatever
+	// happens to the call.
 	Missing func(c *Call, entry string)
-	// Soft is called for each limit that an admitted call has brought to the
-	// percentage from which its rule in the [Policy] warns; for shadows too.
+	// Soft is called for each limit that an admitted call has brought to the percentage at which
+	// its rule in the [Policy] warns, also for rules in shadow.
 	Soft func(c *Call, d headgate.Decision)
-	// Failed is called for each error: the store did not answer, a cost is out of
-	// bounds, a unit could not be given back.
+	// Failed is called for each error: the store did not answer, a cost was out of bounds, or a
+	// unit could not be given back.
 	Failed func(c *Call, err error)
 }
 
-// DeniedFunc makes the error that a denied call ends with, in place of
-// RESOURCE_EXHAUSTED with details. It must not keep the verdict's decisions.
+// DeniedFunc makes the error of a denied call, instead of RESOURCE_EXHAUSTED with details. It must
+// not keep the verdict's decisions.
 type DeniedFunc func(c *Call, v headgate.Verdict) error
 
-// End is how a call has ended.
+// End describes how a call has ended.
 type End struct {
 	// Code is the code of the handler's error.
 	Code codes.Code
@@ -112,7 +109,7 @@ type End struct {
 	// Received and Sent are how many messages a stream had from the client and to
 	// it; 1 and 1 for a unary call that ended well.
 	Received, Sent int64
-	// Cost is what the handler said with [SetCost], or -1.
+	// Cost is the cost that the handler gave with [SetCost], or -1.
 	Cost int64
 }
 
@@ -144,44 +141,42 @@ func newSettings(store headgate.Store) settings {
 	}
 }
 
-// Limit binds every call by the rules, with counters kept for the key. Given
-// several times, by different keys, all of the rules must admit a call, or none is
-// charged.
+// Limit binds every call by the rules, with counters for the key. It may be given several times,
+// with different keys. If one of all these rules denies a call, none is charged.
 func Limit(key Key, rules ...*headgate.Rule) Option {
 	return func(s *settings) { s.limits = append(s.limits, admission.Binding[*Call]{Key: key.of, Rules: rules}) }
 }
 
-// MessageLimit binds every message that a client sends over a stream by the rules,
-// besides the limits of the stream's opening. A message that is denied ends the
-// stream, unless [HoldMessages] has it wait.
+// MessageLimit binds every message that a client sends over a stream by the rules, in addition to
+// the limits for opening the stream. A message that is denied ends the stream, unless
+// [HoldMessages] lets it wait.
 func MessageLimit(key Key, rules ...*headgate.Rule) Option {
 	return func(s *settings) {
 		s.messageLimits = append(s.messageLimits, admission.Binding[*Call]{Key: key.of, Rules: rules})
 	}
 }
 
-// Policy binds calls by the rules of a policy. The facts that the rules may look at
-// are api_key (see [APIKeyMetadata]), ip (the client's whole address; see
-// [TrustProxies]), route (the full method, "/package.Service/Method"), service,
-// method (the last part of it), host, certificate (see [ByCertificate]), and those of
-// [Fact] and [Describe]. As everywhere, a rule does not bind a call that lacks an
-// entry it counts by. Where rules charge by the outcome, an error's code counts as
-// the HTTP status that stands for it: RESOURCE_EXHAUSTED as 429, for instance. Policy
-// and [Limit] may be used together.
+// Policy binds calls by the rules of a policy. The rules may use these entries: api_key (see
+// [APIKeyMetadata]), ip (the client's whole address; see [TrustProxies]), route (the full method,
+// "/package.Service/Method"), service, method (the last part of it), host, certificate (see
+// [ByCertificate]), and those of [Fact] and [Describe]. As everywhere, a rule does not bind a call
+// that lacks an entry by which it counts. For rules that charge by the outcome, an error's code
+// counts as the corresponding HTTP status, such as 429 for RESOURCE_EXHAUSTED. Policy and [Limit]
+// may be used together.
 func Policy(set *policy.Set) Option {
 	return func(s *settings) { s.AddPolicy(set) }
 }
 
-// PolicyFrom is [Policy] for a policy that changes while it is in use: [policy.Source.Swap] puts
-// another set in force, unless its rules look at an entry that nothing finds or have the name of
-// a rule of a [Limit]. A call that has begun ends by the set that it began with.
+// PolicyFrom is [Policy] for a policy that changes while it is in use. [policy.Source.Swap] refuses
+// a set whose rules use an entry that the interceptors cannot supply, or have the name of a rule of
+// a [Limit]. A call ends under the set with which it began.
 func PolicyFrom(source *policy.Source) Option {
 	return func(s *settings) { s.AddSource("PolicyFrom", source) }
 }
 
-// InProgress sets what has the permits of the policy's bounds on what is in progress, so
-// that servers which are given the same one count together. Without it a [Server] counts
-// by itself. A call is in progress until its handler returns, a stream too.
+// InProgress sets the keeper of the permits for a policy's bounds on what is in progress. Servers
+// with the same keeper count together. Without this option a [Server] has a keeper of its own. A
+// call, or a stream, is in progress until its handler returns.
 func InProgress(keeper *inprogress.Keeper) Option {
 	return func(s *settings) {
 		if keeper == nil {
@@ -191,18 +186,17 @@ func InProgress(keeper *inprogress.Keeper) Option {
 	}
 }
 
-// Fact adds an entry to what a policy's rules may look at, such as "user" or
-// "tier". The function is called for each call if a rule mentions the entry; ""
-// means that the call has none. It takes the place of a built-in fact of that name.
+// Fact adds an entry that the rules of a policy may use, such as "user" or "tier". The function is
+// called for each call if a rule uses the entry; "" means that the call does not have it. A fact
+// replaces a built-in entry of the same name.
 func Fact(entry string, find func(*Call) string) Option {
 	return func(s *settings) { s.Facts = append(s.Facts, &fact{Name: entry, Find: find}) }
 }
 
-// Describe has the last word on the descriptor that a policy and the limits see:
-// it is called with all facts of a call and returns them as they shall be. Of two
-// entries with one name the first counts. It must not keep the slice. With it
-// NewServer cannot tell which entries there will be, and accepts rules that need
-// others. Prefer [Fact], which costs nothing where no rule needs it.
+// Describe sets a function that may change the descriptor which a policy and the limits see. It is
+// called with all facts of a call and returns the descriptor. If two entries have the same name,
+// the first counts. It must not keep the slice. With Describe, NewServer cannot know which entries
+// there will be, so it accepts all rules. Prefer [Fact], which costs nothing if no rule uses it.
 func Describe(describe func(c *Call, facts policy.Descriptor) policy.Descriptor) Option {
 	return func(s *settings) {
 		s.Needs("Describe", describe != nil)
@@ -306,8 +300,8 @@ func Settle(cost func(c *Call, end End) int64) Option {
 	}
 }
 
-// OnMissing says what happens to a call without the identity that a [Limit] counts
-// by. The default is [DenyMissing].
+// OnMissing says what happens to a call without the identity by which a [Limit] counts. The default
+// is [DenyMissing].
 func OnMissing(choice Missing) Option {
 	return func(s *settings) { s.Missing = choice }
 }
@@ -331,8 +325,7 @@ func UnenforcedHeader(key string) Option {
 	}
 }
 
-// Headers sets the dialect in which clients are told their limits, in the headers
-// of an admitted call and the trailers of a denied one. The default is
+// Headers sets the dialect of the headers that tell clients their limits. The default is
 // [XRateLimit].
 func Headers(dialect Dialect) Option {
 	return func(s *settings) {
@@ -358,7 +351,7 @@ func OnDenied(answer DeniedFunc) Option {
 	}
 }
 
-// Observe sets the hooks that are told what happens.
+// Observe sets the [Hooks].
 func Observe(hooks Hooks) Option {
 	return func(s *settings) {
 		s.Hooks = admission.Hooks[*Call]{Denied: hooks.Denied, Busy: hooks.Busy, Shed: hooks.Shed, Soft: hooks.Soft, Missing: hooks.Missing, Failed: hooks.Failed}
