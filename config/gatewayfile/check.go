@@ -57,7 +57,7 @@ func (o Settings) WithDefaults() (Settings, headgate.Problems) {
 	}
 	for i, name := range o.Upgrades {
 		o.Upgrades[i] = strings.ToLower(name)
-		if !IsHeaderName(name) || o.Upgrades[i] == "h2c" {
+		if !isHeaderName(name) || o.Upgrades[i] == "h2c" {
 			c.bad(fmt.Sprintf("upgrades[%d]", i), "connections cannot be upgraded to %q: it is not the name of a protocol, or the gateway would not see its requests", name)
 		}
 	}
@@ -195,7 +195,7 @@ func (c *checker) headers(field, what string, h *Headers) {
 	name := func(at, text string) string {
 		canonical := http.CanonicalHeaderKey(text)
 		switch {
-		case !IsHeaderName(text):
+		case !isHeaderName(text):
 			c.bad(at, "%s%q is not the name of a header", what, text)
 		case slices.Contains(HopByHop, canonical):
 			c.bad(at, "%sthe header %s is the connection's own; it cannot be set or removed", what, canonical)
@@ -235,8 +235,8 @@ func (c *checker) concurrency(o *Settings) {
 
 const authorization = "Authorization"
 
-// IsHeaderName reports whether a text can be the name of a header.
-func IsHeaderName(s string) bool {
+// isHeaderName reports whether a text can be the name of a header.
+func isHeaderName(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
@@ -300,7 +300,7 @@ func (c *checker) settle(all []Settle) {
 		s.Header = name
 		before, twice := keep[name]
 		switch {
-		case !IsHeaderName(name):
+		case !isHeaderName(name):
 			c.bad(field+".header", "%s: %q is not the name of a header", what, name)
 		case slices.Contains(HopByHop, name):
 			c.bad(field+".header", "%s: the header %s is the connection's own; it cannot say a cost", what, name)

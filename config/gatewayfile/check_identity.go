@@ -31,7 +31,7 @@ func (c *checker) identity(id *Identity) {
 	}
 	id.APIKey = slices.Clone(id.APIKey)
 	for i, name := range id.APIKey {
-		if !IsHeaderName(name) {
+		if !isHeaderName(name) {
 			c.bad(fmt.Sprintf("identity.api_key[%d]", i), "identity: %q is not the name of a header", name)
 		}
 		id.APIKey[i] = http.CanonicalHeaderKey(name)
@@ -56,7 +56,7 @@ func (c *checker) identity(id *Identity) {
 		for _, name := range slices.Sorted(maps.Keys(*source.headers)) {
 			header := (*source.headers)[name]
 			entry(source.field, name, source.from)
-			if !IsHeaderName(header) {
+			if !isHeaderName(header) {
 				c.bad("identity."+source.field+"."+name, "identity: the entry %q is taken from %q, which is not the name of a header", name, header)
 			}
 			(*source.headers)[name] = http.CanonicalHeaderKey(header)
@@ -115,7 +115,7 @@ func (c *checker) jwt(j *JWT) {
 		}
 	}
 	j.Header = http.CanonicalHeaderKey(cmp.Or(j.Header, authorization))
-	if !IsHeaderName(j.Header) {
+	if !isHeaderName(j.Header) {
 		c.bad("identity.jwt.header", "identity: tokens come in %q, which is not the name of a header", j.Header)
 	}
 	j.Leeway = cmp.Or(j.Leeway, DefaultLeeway)

@@ -29,7 +29,7 @@ func LoadText(w io.Writer, r *load.Report) error {
 	if r.Audit != nil {
 		audit(out, r.Audit)
 	}
-	for _, note := range LoadNotes(r) {
+	for _, note := range loadNotes(r) {
 		fmt.Fprintf(out, "\n%s\n", note)
 	}
 	return out.Flush()
@@ -221,8 +221,8 @@ func audit(w io.Writer, a *load.Audit) {
 	flush(t)
 }
 
-// LoadNotes are what a reader must know to believe a report.
-func LoadNotes(r *load.Report) (notes []string) {
+// loadNotes are what a reader must know to believe a report.
+func loadNotes(r *load.Report) (notes []string) {
 	m := r.Measurement
 	if m == nil {
 		return nil

@@ -40,7 +40,7 @@ type loadView struct {
 func LoadHTML(w io.Writer, r *load.Report) error {
 	hash := sha256.Sum256([]byte(style))
 	v := loadView{
-		Report: r, Notes: LoadNotes(r), All: r.Each,
+		Report: r, Notes: loadNotes(r), All: r.Each,
 		// It is a constant of this package.
 		Style: template.CSS(style), Allowed: "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'",
 	}

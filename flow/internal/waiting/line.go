@@ -67,9 +67,6 @@ func (l *Line) SetMax(limit int) { l.max = limit }
 // Len is how many wait.
 func (l *Line) Len() int { return l.n }
 
-// LenClass is how many of the class with this rank wait.
-func (l *Line) LenClass(rank int) int { return l.classes[rank].n }
-
 // Ahead is how many would be served before a waiter that comes now, if nobody came
 // after it: all of the classes that matter more, and of its own class all in its queue,
 // and as many in each other queue.

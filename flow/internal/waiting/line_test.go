@@ -193,9 +193,9 @@ func TestLineAgainstModel(t *testing.T) {
 						n++
 					}
 				}
-				if l.Oldest(rank) != oldest || l.LenClass(rank) != n {
+				if l.Oldest(rank) != oldest || l.classes[rank].n != n {
 					t.Fatalf("seed %d, step %d: class %d: oldest %p of %d, want %p of %d",
-						seed, step, rank, l.Oldest(rank), l.LenClass(rank), oldest, n)
+						seed, step, rank, l.Oldest(rank), l.classes[rank].n, oldest, n)
 				}
 			}
 		}
