@@ -77,6 +77,22 @@ func (p *permitOf) open(ctx context.Context, cost int64, timeout time.Duration) 
 	return &permitStore{Store: s, permits: permits, bound: bound, key: inprogress.StoreKey(bound.Rule.Name, bound.Key)}, nil
 }
 
+// within opens the store, has do ask it, and closes it, all within the timeout.
+func (p *permitOf) within(c *call, timeout time.Duration, do func(context.Context, *permitStore) error) error {
+	c.inTime(timeout)
+	if err := c.mistaken(permitHint); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, timeout)
+	defer cancel()
+	s, err := p.open(ctx, 1, timeout)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return do(ctx, s)
+}
+
 // permitHolders is the command that lists holders.
 type permitHolders struct {
 	Of      permitOf      `embed:""`
@@ -154,25 +170,16 @@ func (h *shownHolders) print(w io.Writer) error {
 
 // Run lists them.
 func (p *permitHolders) Run(c *call) error {
-	c.inTime(p.Timeout)
-	if err := c.mistaken(permitHint); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, p.Timeout)
-	defer cancel()
-	s, err := p.Of.open(ctx, 1, p.Timeout)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	shown, err := s.holders(ctx)
-	switch {
-	case err != nil:
-		return err
-	case p.JSON:
-		return printJSON(c.stdout, shown)
-	}
-	return shown.print(c.stdout)
+	return p.Of.within(c, p.Timeout, func(ctx context.Context, s *permitStore) error {
+		shown, err := s.holders(ctx)
+		switch {
+		case err != nil:
+			return err
+		case p.JSON:
+			return printJSON(c.stdout, shown)
+		}
+		return shown.print(c.stdout)
+	})
 }
 
 // permitRevoke is the command that revokes a permit.
@@ -190,24 +197,15 @@ func (permitRevoke) Help() string {
 
 // Run revokes it.
 func (p *permitRevoke) Run(c *call) error {
-	c.inTime(p.Timeout)
-	if err := c.mistaken(permitHint); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, p.Timeout)
-	defer cancel()
-	s, err := p.Of.open(ctx, 1, p.Timeout)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	there, err := s.permits.Revoke(ctx, s.key, p.Holder)
-	switch {
-	case err != nil:
-		return err
-	case !there:
-		return &failure{code: CodeNo, text: fmt.Sprintf("%q neither holds a permit of rule %q under this key nor waits for one", p.Holder, p.Of.Rule)}
-	}
-	fmt.Fprintln(c.stdout, "revoked")
-	return nil
+	return p.Of.within(c, p.Timeout, func(ctx context.Context, s *permitStore) error {
+		there, err := s.permits.Revoke(ctx, s.key, p.Holder)
+		switch {
+		case err != nil:
+			return err
+		case !there:
+			return &failure{code: CodeNo, text: fmt.Sprintf("%q neither holds a permit of rule %q under this key nor waits for one", p.Holder, p.Of.Rule)}
+		}
+		fmt.Fprintln(c.stdout, "revoked")
+		return nil
+	})
 }
