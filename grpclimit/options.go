@@ -204,9 +204,9 @@ func Describe(describe func(c *Call, facts policy.Descriptor) policy.Descriptor)
 	}
 }
 
-// TrustProxies believes the client's address that the named metadata gives, if the
-// connection comes from one of the proxies; the header and the proxies are written as
-// in package httplimit. Without it the client is the peer of the connection, whatever metadata say.
+// TrustProxies makes the interceptors believe the client's address in the named metadata, if the
+// connection comes from one of the proxies. Source and proxies are written as in package httplimit.
+// Without it the client is the peer of the connection, whatever the metadata say.
 func TrustProxies(source Source, proxies ...string) Option {
 	return func(s *settings) {
 		r, problems := identity.NewResolver(source, proxies)
@@ -215,17 +215,16 @@ func TrustProxies(source Source, proxies ...string) Option {
 	}
 }
 
-// IPv6Prefix sets how many bits of an IPv6 address [ByIP] counts by: 1 to 128.
-// The default is 64, the least that a subscriber gets. Rules of a [Policy] say it
-// themselves.
+// IPv6Prefix sets how many bits of an IPv6 address [ByIP] counts by: 1 to 128. The default is 64,
+// because a subscriber gets at least a /64. Rules of a [Policy] give their own prefix.
 func IPv6Prefix(bits int) Option {
 	return func(s *settings) { s.IPv6Bits = bits }
 }
 
-// APIKeyMetadata says where the API key stands; the first key of the metadata that
-// has one counts. In authorization it follows the word Bearer. The default is
-// authorization, then x-api-key. Name exactly what the service authenticates by:
-// with one that it ignores, a client could pass for a new one at will.
+// APIKeyMetadata names the keys of the metadata that may have the API key. The first one that the
+// call has counts. In authorization the API key follows the word Bearer. The default is
+// authorization, then x-api-key. Name exactly the keys by which the service authenticates: with one
+// that the service ignores, a client could pretend to be a new client with each call.
 func APIKeyMetadata(keys ...string) Option {
 	return func(s *settings) {
 		s.reader.apiKeys = nil
@@ -241,16 +240,16 @@ func APIKeyMetadata(keys ...string) Option {
 	}
 }
 
-// HashKey sets the key under which [Limit] hashes secrets: policy.MinHashKey to
-// policy.MaxHashKey bytes. All nodes that share counters must have the same.
-// Without it whoever reads the store can test guesses. A [Policy] has its own.
+// HashKey sets the key with which [Limit] hashes secrets, of policy.MinHashKey to policy.MaxHashKey
+// bytes. All nodes that share counters must have the same one. Without it, whoever reads the store
+// can test guesses. A [Policy] has its own.
 func HashKey(key []byte) Option {
 	return func(s *settings) { s.SetHashKey(key) }
 }
 
-// OldHashKey sets the key before, while it is being changed on one node after the
-// other, for [Limit]: see [policy.OldHashKey]. An empty one says that there was
-// none. A [Policy] has its own.
+// OldHashKey sets the previous hash key of [Limit], while the key is being changed on one node
+// after the other; see [policy.OldHashKey]. An empty key means that there was none. A [Policy] has
+// its own.
 func OldHashKey(key []byte) Option {
 	return func(s *settings) { s.OldHashKey, s.Rotates = slices.Clone(key), true }
 }
@@ -274,10 +273,9 @@ func MessageCost(cost func(*Call) int64) Option {
 	}
 }
 
-// HoldMessages has a message that [MessageLimit] denies wait until it fits, at most
-// for so long: nothing more is read from the stream meanwhile, so that the client is
-// slowed down by gRPC's own flow control. A message that would have to wait longer,
-// or beyond the stream's deadline, ends the stream.
+// HoldMessages lets a message that [MessageLimit] denies wait until it fits, for at most the given
+// time. Nothing more is read from the stream meanwhile, so gRPC's own flow control slows the client
+// down. If a message would have to wait longer, or beyond the stream's deadline, the stream ends.
 func HoldMessages(most time.Duration) Option {
 	return func(s *settings) {
 		if most <= 0 {
@@ -287,12 +285,16 @@ func HoldMessages(most time.Duration) Option {
 	}
 }
 
-// Settle makes the cost of a call that of [Cost], or one unit, an estimate, which is
-// reserved; when the call has ended the function says what it really cost, 0 or more.
-// What was estimated too much is given back, and what is missing is charged whether it
-// fits or not. The rules of a [Policy] say how long a call may take, and what becomes
-// of one whose end nobody told, because the process died. The store must be a
-// [headgate.Ledger]. Settling takes one more call to it.
+// Settle makes the cost of a call (that of [Cost], or one unit) an estimate, which is reserved.
+// When the call has ended, the function returns its real cost, 0 or more. If that is less than the
+// estimate, the difference is given back. If it is more, the difference is charged, whether it fits
+// or not.
+//
+// The rules of a [Policy] say how long a call may take, and what happens to the units if nobody
+// reports its end, because the process died. If a call took longer than that, a difference is still
+// charged, but none is given back.
+//
+// The store must be a [headgate.Ledger]. Settling takes one more call to it.
 func Settle(cost func(c *Call, end End) int64) Option {
 	return func(s *settings) {
 		s.Needs("Settle", cost != nil)
@@ -306,16 +308,15 @@ func OnMissing(choice Missing) Option {
 	return func(s *settings) { s.Missing = choice }
 }
 
-// OnStoreError says what happens to a call when the store cannot decide. The
-// default is [FailOpen]. A rule of a [Policy] that says deny has its way. For what else
-// rules say, put a fallback of package layered around the store.
+// OnStoreError says what happens to a call when the store cannot decide. The default is [FailOpen].
+// If a rule of a [Policy] says deny, the call is denied all the same. For the other values of the
+// rules' on_store_error, put a layer of package fallback around the store.
 func OnStoreError(choice Failure) Option {
 	return func(s *settings) { s.Failure = choice }
 }
 
-// UnenforcedHeader names a key of the response's metadata, such as
-// "x-ratelimit-unenforced", that is set to "store-unavailable" where [FailOpen] lets
-// a call in.
+// UnenforcedHeader names a key of the response's metadata, such as "x-ratelimit-unenforced", that
+// is set to "store-unavailable" when [FailOpen] admits a call.
 func UnenforcedHeader(key string) Option {
 	return func(s *settings) {
 		if !validKey(key) {
@@ -336,14 +337,14 @@ func Headers(dialect Dialect) Option {
 	}
 }
 
-// MaxDelay sets how long at most a call or message is held for a leaky bucket. One
-// that would have to wait longer, or beyond its deadline, is denied, and what it took
-// is given back. The default is [DefaultMaxDelay]; 0 never holds a call.
+// MaxDelay sets the longest time for which a call or a message is held for a leaky bucket. If it
+// would have to wait longer, or beyond its deadline, it is denied, and what it took is given back.
+// The default is [DefaultMaxDelay]; with 0 nothing is held.
 func MaxDelay(d time.Duration) Option {
 	return func(s *settings) { s.MaxDelay = d }
 }
 
-// OnDenied sets what a denied call ends with.
+// OnDenied sets the function that makes the error of a denied call.
 func OnDenied(answer DeniedFunc) Option {
 	return func(s *settings) {
 		s.Needs("OnDenied", answer != nil)
@@ -358,7 +359,7 @@ func Observe(hooks Hooks) Option {
 	}
 }
 
-// validKey reports whether metadata can have a key of that name in any case.
+// validKey reports whether metadata can have a key of that name, in upper or lower case.
 func validKey(key string) bool {
 	return key != "" && strings.Trim(strings.ToLower(key), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && !strings.HasPrefix(strings.ToLower(key), "grpc-")
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
-// The google.rpc.ErrorInfo of what the interceptors end calls with: the domain, and
-// the reasons.
+// The domain and the reasons in the google.rpc.ErrorInfo of the errors that the interceptors
+// return.
 const (
 	Domain            = "headgate"
 	ReasonExhausted   = "QUOTA_EXCEEDED"
@@ -30,16 +30,15 @@ const (
 	ReasonNoIdentity  = "NO_IDENTITY"
 	ReasonUnavailable = "STORE_UNAVAILABLE"
 	ReasonDefect      = "LIMITER_DEFECT"
-	// ReasonPaused is a client's own: it keeps to the RetryInfo of a server.
+	// ReasonPaused is the reason of a client's interceptors that obey a server's RetryInfo.
 	ReasonPaused = "SERVER_WANTS_A_PAUSE"
 )
 
-// exhausted is what a denied call ends with, unless OnDenied says otherwise.
+// exhausted is the error of a denied call, unless OnDenied is given.
 func exhausted(_ *Call, v headgate.Verdict) error { return Exhausted(&v) }
 
-// Exhausted is the error of a denial: RESOURCE_EXHAUSTED, with a google.rpc.RetryInfo
-// unless the cost can never fit, and a google.rpc.QuotaFailure that names the limits
-// that denied.
+// Exhausted returns the error for a denial: RESOURCE_EXHAUSTED, with a google.rpc.RetryInfo unless
+// the cost can never fit, and a google.rpc.QuotaFailure that names the limits that denied.
 func Exhausted(v *headgate.Verdict) error {
 	quota := new(errdetails.QuotaFailure)
 	for i := range v.Decisions {
@@ -60,8 +59,8 @@ func Exhausted(v *headgate.Verdict) error {
 	return newStatus(codes.ResourceExhausted, ReasonExhausted, text, details...)
 }
 
-// errBusy is RESOURCE_EXHAUSTED if the bound is the client's own, and UNAVAILABLE if
-// others may have taken what there is.
+// errBusy is RESOURCE_EXHAUSTED if the bound is for this client, and UNAVAILABLE if several clients
+// share it.
 func errBusy(r *inprogress.Refusal) error {
 	code := codes.Unavailable
 	details := []protoadapt.MessageV1{}
@@ -77,8 +76,8 @@ func errBusy(r *inprogress.Refusal) error {
 	return newStatus(code, ReasonBusy, r.Detail(), details...)
 }
 
-// errForbidden does not say which entry of the deny list it was: the client is not
-// to find its way around it.
+// errForbidden does not say which entry of the deny list matched, so that the client cannot find a
+// way around it.
 func errForbidden() error {
 	return newStatus(codes.PermissionDenied, ReasonForbidden, "The call is not allowed.")
 }
@@ -104,7 +103,7 @@ func errUnavailable() error {
 		retryIn(admission.UnavailableFor))
 }
 
-// retryIn says when a call may come back.
+// retryIn says when a call may be repeated.
 func retryIn(d time.Duration) protoadapt.MessageV1 {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
 }
@@ -122,7 +121,7 @@ func newStatus(code codes.Code, reason, text string, details ...protoadapt.Messa
 	return s.Err() // The details have text that is not UTF-8.
 }
 
-// headers are those of the dialect, as metadata has them.
+// headers returns the dialect's headers as metadata.
 func (s *Server) headers(v *headgate.Verdict, rules *policy.Set) metadata.MD {
 	h := make(map[string][]string, 4)
 	notice.WriteHeaders(h, s.dialect, v)
@@ -140,7 +139,7 @@ func (s *Server) headers(v *headgate.Verdict, rules *policy.Set) metadata.MD {
 	return md
 }
 
-// lower spares the usual names the work.
+// lower avoids the work for the usual names.
 func lower(name string) string {
 	switch name {
 	case "X-Ratelimit-Limit":
@@ -156,8 +155,7 @@ func lower(name string) string {
 // tell tells the client of an admitted call its limits.
 func (s *Server) tell(c *Call, a *admission.Attempt[*Call]) {
 	if md := s.headers(&a.Verdict, a.Rules); md != nil {
-		// It fails only if the headers are sent already, by what stands before
-		// this interceptor.
+		// SetHeader fails only if an interceptor before this one has sent the headers already.
 		_ = grpc.SetHeader(c.ctx, md)
 	}
 }
@@ -166,16 +164,15 @@ func (s *Server) setHeader(c *Call, key, value string) {
 	_ = grpc.SetHeader(c.ctx, metadata.Pairs(key, value)) // as in tell
 }
 
-// setTrailer tells the client of a denied call its limits: with the error, and when
-// messages have been sent already too.
+// setTrailer tells the client of a denied call its limits, in trailers, which come with the error
+// even if messages have been sent already.
 func (s *Server) setTrailer(c *Call, v *headgate.Verdict) {
 	if md := s.headers(v, nil); md != nil {
 		_ = grpc.SetTrailer(c.ctx, md) // It fails only outside of a call.
 	}
 }
 
-// httpStatus is the HTTP status that stands for a code, for rules that charge by the
-// outcome.
+// httpStatus is the HTTP status that corresponds to a code, for rules that charge by the outcome.
 func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.OK:
@@ -204,7 +201,7 @@ func httpStatus(code codes.Code) int {
 	return http.StatusInternalServerError
 }
 
-// retryAfter is when a server wants a call that it has refused to come back, if it
+// retryAfter returns the time after which a server will take a refused call again, if the error
 // says so.
 func retryAfter(err error) (time.Duration, bool) {
 	s, ok := status.FromError(err)

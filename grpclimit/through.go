@@ -15,53 +15,52 @@ import (
 	"github.com/headgate/headgate/internal/notice"
 )
 
-// The keys of the metadata in which a peer that is trusted tells the class and the tenant
-// of a call; see [Load].
+// The keys of the metadata in which a trusted peer gives the class and the tenant of a call; see
+// [Load].
 const (
 	ClassKey  = "headgate-class"
 	TenantKey = "headgate-tenant"
 )
 
-// pushback is the key of the trailer by which a server has gRPC's own retries stop: a
-// negative number.
+// pushback is the key of the trailer by which a server stops gRPC's own retries: a negative number.
 const pushback = "grpc-retry-pushback-ms"
 
-// ReasonShed is the reason in the google.rpc.ErrorInfo of a call that a gate refused.
+// ReasonShed is the reason in the google.rpc.ErrorInfo of a call that a gate has refused.
 const ReasonShed = "SHED"
 
-// Load says what the gate of [Through] is told of calls. With the zero Load all calls are
-// of class [flow.Critical], cost one unit, and come from one tenant.
+// Load says how calls are described to the gate of [Through]. With the zero Load, all calls are of
+// class [flow.Critical], cost one unit, and have the same tenant.
 type Load struct {
-	// Describe returns what the gate is told of a call, if it is not nil. It must not take
-	// class or tenant from what any client can write.
+	// Describe returns the description of a call. It may be nil. It must not take class or tenant
+	// from anything that any client can write.
 	Describe func(c *Call) flow.Request
-	// Exempt reports whether a call passes without the gate, if it is not nil. Calls of
-	// grpc.health.v1.Health always do.
+	// Exempt reports whether a call bypasses the gate. It may be nil. Calls of
+	// grpc.health.v1.Health always bypass it.
 	Exempt func(c *Call) bool
-	// Peers has [ClassKey] and [TenantKey] replace what Describe says, in calls from the
-	// proxies that [TrustProxies] names. From all others they are not read.
+	// Peers makes [ClassKey] and [TenantKey] replace what Describe returns, in calls from the
+	// proxies that [TrustProxies] names. In other calls these keys are ignored.
 	Peers bool
 }
 
-// healthService is the service by which orchestrators ask whether a server is well. One that
-// is told no while the server is busy would have it killed.
+// healthService is the service by which orchestrators ask whether a server is healthy. If a busy
+// server refused such a call, the orchestrator would kill it.
 const healthService = "grpc.health.v1.Health"
 
-// Through has calls pass a gate, which bounds how much is in progress. It is asked before
-// the limits, so that nothing is charged for what it refuses, and learns how each unary
-// call has ended: OK is a [flow.Success]; DEADLINE_EXCEEDED, UNAVAILABLE and
-// RESOURCE_EXHAUSTED are [flow.Overload]; all other codes, a panic and a client that has
-// gone say nothing about load. A handler that knows better uses [Done].
+// Through makes calls pass a gate, which bounds how much is in progress. The gate is asked before
+// the limits, so that a call that it refuses is not charged. It learns how each unary call has
+// ended: OK is a [flow.Success]; DEADLINE_EXCEEDED, UNAVAILABLE and RESOURCE_EXHAUSTED are
+// [flow.Overload]; all other codes, a panic and a client that has gone say nothing about load. A
+// handler that knows more uses [Done].
 //
-// A stream gives its permit back as soon as it has begun: it lasts as long as its client
-// likes. So the gate decides whether streams may begin, and does not count them.
+// A stream gives its permit back as soon as it has begun, because it lasts as long as its client
+// likes. So the gate decides whether streams may begin, and does not count those that have.
 //
-// A call that is refused ends with UNAVAILABLE, a google.rpc.RetryInfo and, unless the gate
-// says that a retry is worth something, the trailer grpc-retry-pushback-ms: -1, which stops
-// gRPC's own retries. What a rate denies ends as a limit's denial.
+// A call that is refused ends with UNAVAILABLE and a google.rpc.RetryInfo. Unless the gate says
+// that a retry makes sense, it also has the trailer grpc-retry-pushback-ms: -1, which stops gRPC's
+// own retries. If the gate refuses because of a rate, the call ends as if a limit had denied it.
 //
-// With [flow.Shadow] the gate only measures. Through may be given once; use a [flow.Chain]
-// for several gates.
+// With [flow.Shadow] the gate only measures. Through may be given once; use a [flow.Chain] for
+// several gates.
 func Through(gate flow.Gate, load Load) Option {
 	return func(s *settings) {
 		switch {
@@ -74,14 +73,14 @@ func Through(gate flow.Gate, load Load) Option {
 	}
 }
 
-// Done is for handlers behind an interceptor with [Through]: it gives the permit of the call
-// of that context back, and tells the gate how the work has ended. Only the first Done of a
-// call counts; it reports whether it was this one.
+// Done is for handlers behind an interceptor with [Through]. It gives back the permit of the call
+// whose context this is, and tells the gate how the work has ended. Only the first Done of a call
+// counts. Done reports whether this was the first.
 func Done(ctx context.Context, outcome flow.Outcome) bool {
 	return admission.Done[*Call](ctx, outcome)
 }
 
-// describe is what the gate is told of a call; false if it is not asked.
+// describe returns the description of a call for the gate; false if the gate is not asked.
 func (s *settings) describe(c *Call) (request flow.Request, ok bool) {
 	if c.Service() == healthService || s.load.Exempt != nil && s.load.Exempt(c) {
 		return request, false
@@ -95,7 +94,7 @@ func (s *settings) describe(c *Call) (request flow.Request, ok bool) {
 	return request, true
 }
 
-// outcome is what the end of a call says about load.
+// outcome says what the end of a call shows about load.
 func outcome(ctx context.Context, code codes.Code) flow.Outcome {
 	switch err := ctx.Err(); {
 	case errors.Is(err, context.Canceled):
@@ -112,7 +111,7 @@ func outcome(ctx context.Context, code codes.Code) flow.Outcome {
 	return flow.Ignore
 }
 
-// shed is what a call ends with that the gate has refused.
+// shed returns the error of a call that the gate has refused.
 func (s *Server) shed(c *Call, rejection *flow.Rejection) error {
 	if denied, ok := errors.AsType[*headgate.DeniedError](rejection.Cause); ok && denied.Decision.Limit != nil {
 		v := headgate.NewVerdict([]headgate.Decision{denied.Decision})
@@ -120,7 +119,7 @@ func (s *Server) shed(c *Call, rejection *flow.Rejection) error {
 		return s.denied(c, v)
 	}
 	if !rejection.Retry {
-		// It fails only outside of a call.
+		// SetTrailer fails only outside of a call.
 		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(pushback, "-1"))
 	}
 	var details []protoadapt.MessageV1

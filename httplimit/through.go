@@ -35,26 +35,26 @@ type Load struct {
 	Peers bool
 }
 
-// Through has requests pass a gate, which bounds how much is in progress: of package
-// adaptive or shed, for instance, or a chain. It is asked before the limits, so that
-// nothing is charged for what it refuses, and learns how each request has ended:
+// Through makes requests pass a gate, which bounds how much is in progress: one of package adaptive
+// or shed, for instance, or a chain. The gate is asked before the limits, so that a request that it
+// refuses is not charged. It learns how each request has ended:
 //
-//   - an answer of 200 to 399 is a [flow.Success];
-//   - 503 and 504 are [flow.Overload], and so is a context whose deadline has come;
-//   - all else says nothing about load, and is to be ignored: other answers of 400 and
-//     more, a panic, a client that has gone, an answer that was flushed before it was
-//     complete, or one of whose time the client had more than a quarter.
+//   - An answer of 200 to 399 is a [flow.Success].
+//   - 503 and 504 are [flow.Overload], and so is a context whose deadline has passed.
+//   - Everything else says nothing about load, and is [flow.Ignore]: other answers of 400 and
+//     more, a panic, a client that has gone, an answer that was flushed before it was complete,
+//     and a request for more than a quarter of whose time the server waited for the client.
 //
-// Server-sent events and connections that are hijacked or upgraded give their permits back
-// when they begin: they last as long as their clients like. Handlers that know better use
-// [Done].
+// Server-sent events, and connections that are hijacked or upgraded, give their permits back when
+// they begin, because they last as long as their clients like. Handlers that know more use [Done].
 //
-// A request that is refused is answered with 503, a problem document and a Retry-After
-// that is spread over some seconds. Unless the gate says that a retry is worth something,
-// the answer has [RetryHeader] as well. What a rate denies is answered as a limit's denial.
+// A request that is refused is answered with 503, a problem document and a Retry-After that is
+// spread over some seconds. Unless the gate says that a retry makes sense, the answer also has
+// [RetryHeader]. If the gate refuses because of a rate, the request is answered as if a limit had
+// denied it.
 //
-// With [flow.Shadow] the gate only measures. Through may be given once; use a
-// [flow.Chain] for several gates.
+// With [flow.Shadow] the gate only measures. Through may be given once; use a [flow.Chain] for
+// several gates.
 func Through(gate flow.Gate, load Load) Option {
 	return func(s *settings) {
 		switch {
@@ -67,11 +67,11 @@ func Through(gate flow.Gate, load Load) Option {
 	}
 }
 
-// Done is for handlers behind a middleware with [Through]: it gives the permit of the
-// request of that context back, and tells the gate how the work has ended. Use it where
-// the status does not tell: a query that timed out and is answered with 500 is
-// [flow.Overload], and a long poll is [flow.Ignore] before it begins to wait. Only the
-// first Done of a request counts; it reports whether it was this one.
+// Done is for handlers behind a middleware with [Through]. It gives back the permit of the request
+// whose context this is, and tells the gate how the work has ended. Use it if the status does not
+// say it: a query that timed out and is answered with 500 is [flow.Overload], and a long poll is
+// [flow.Ignore] before it begins to wait. Only the first Done of a request counts. Done reports
+// whether this was the first.
 func Done(ctx context.Context, outcome flow.Outcome) bool {
 	return admission.Done[*http.Request](ctx, outcome)
 }
