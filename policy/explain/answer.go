@@ -5,8 +5,8 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Explanation is why a policy decides a request as it does, for people
-// ([Explanation.String]) and for programs, as JSON.
+// Explanation says why a policy decides a request as it does: for people ([Explanation.String])
+// and, as JSON, for programs.
 type Explanation struct {
 	// Entries are the facts about the request: those of the table of subjects first, then
 	// those of the request that the table does not replace.
@@ -24,12 +24,12 @@ type Explanation struct {
 	// Rules has every rule, in the order of the policy. A rule that binds the request
 	// under the old hash key too is there twice.
 	Rules []Rule `json:"rules"`
-	// Error is why the request cannot be decided at all.
+	// Error says why the request cannot be decided at all.
 	Error string `json:"error,omitempty"`
-	// Verdict is what all limits together say; nil until [Explanation.Observe] is called.
+	// Verdict is the verdict of all limits; nil until [Explanation.Observe] is called.
 	Verdict *Verdict `json:"verdict,omitempty"`
-	// WithoutStore is what would become of the request while the store does not answer; nil if
-	// no limit binds it, or if the store is one that always answers.
+	// WithoutStore says what would happen to the request while the store does not answer. It is nil
+	// if no limit binds the request, or if the store always answers.
 	WithoutStore *Outage `json:"without_store,omitempty"`
 }
 
@@ -73,12 +73,12 @@ type Listed struct {
 	Pos  policy.Position `json:"pos,omitzero"`
 }
 
-// Rule is what one rule has to do with the request.
+// Rule says what one rule does with the request.
 type Rule struct {
 	Rule string          `json:"rule"`
 	Pos  policy.Position `json:"pos,omitzero"`
-	// Binds says whether the rule binds the request. Of the fields below, only Why has a
-	// meaning if it does not.
+	// Binds says whether the rule binds the request. If not, only Why has a meaning among the
+	// fields below.
 	Binds bool `json:"binds"`
 	// Why says why the rule does not bind the request.
 	Why string `json:"why,omitempty"`
@@ -98,8 +98,7 @@ type Rule struct {
 	Override int `json:"override,omitempty"`
 	// Limits are the limits that apply.
 	Limits []Limit `json:"limits,omitempty"`
-	// InProgress is what the rule lets be in progress under the key; nil if it does not
-	// bound that.
+	// InProgress is the rule's bound on what is in progress under the key; nil if there is none.
 	InProgress *InProgress `json:"in_progress,omitempty"`
 	// Admits is "everything" or "nothing" for a nested limit that does not count.
 	Admits string `json:"admits,omitempty"`
@@ -118,19 +117,19 @@ type Rule struct {
 	Enforce int `json:"enforce"`
 	// Soft is the percentage of a limit from which the rule warns; zero if it does not.
 	Soft int `json:"soft,omitempty"`
-	// OnError is what is done with requests while the store does not answer; empty if the
-	// rule leaves that to the server.
+	// OnError is what happens to requests while the store does not answer; empty if the rule leaves
+	// that to the server.
 	OnError string `json:"on_store_error,omitempty"`
 	// Consistency is how exactly the rule counts; empty if it counts strictly. DenyCache
 	// is "on" or "off"; empty if the rule leaves that to the server.
 	Consistency string `json:"consistency,omitempty"`
 	DenyCache   string `json:"deny_cache,omitempty"`
-	// GiveBackOn are the statuses of requests whose units are given back when they have
-	// ended. ChargeOn are the statuses of the only requests that stay charged.
+	// GiveBackOn are statuses: a request that ends with one of them gets its units back. ChargeOn
+	// are statuses: only requests that end with one of them stay charged.
 	GiveBackOn string `json:"give_back_on,omitempty"`
 	ChargeOn   string `json:"charge_on,omitempty"`
-	// Abandoned is what becomes of a reservation that nobody settles, "charge" or
-	// "give_back"; empty if the rule says nothing about reservations.
+	// Abandoned says what happens to a reservation that nobody settles: "charge" or "give_back". It
+	// is empty if the rule has nothing about reservations.
 	Abandoned string `json:"abandoned,omitempty"`
 
 	check headgate.Check
@@ -141,25 +140,25 @@ type InProgress struct {
 	// Limit is how many permits there are, and Cost how many the request takes.
 	Limit int64 `json:"limit"`
 	Cost  int64 `json:"cost"`
-	// Wait is how long the request waits for them, and Queue how many wait under each key
-	// in one process; both are zero if a request is refused at once.
+	// Wait is how long the request may wait for them, and Queue how many requests may wait for each
+	// key in one process. Both are zero if a request is refused at once.
 	Wait  int64 `json:"wait_ms,omitempty"`
 	Queue int   `json:"queue,omitempty"`
-	// Shared says that all processes that share the store count together. TTL is after
-	// which time the store frees the permits of one that has died.
+	// Shared says that all processes that share the store count together. TTL is how long after a
+	// process has died the store frees its permits.
 	Shared bool  `json:"shared,omitempty"`
 	TTL    int64 `json:"ttl_ms,omitempty"`
 }
 
-// Limit is one limit and, once a store was asked, its state.
+// Limit is one limit, with its state if a store was asked.
 type Limit struct {
 	Limit     string    `json:"limit"`
 	Algorithm string    `json:"algorithm"`
 	State     *Decision `json:"state,omitempty"`
 }
 
-// Decision is what one limit says of the request. Durations are in milliseconds, rounded
-// up; RetryAfter is -1 if the cost can never fit.
+// Decision is one limit's decision on the request. Durations are in milliseconds, rounded up;
+// RetryAfter is -1 if the cost can never fit.
 type Decision struct {
 	Allowed    bool  `json:"allowed"`
 	Remaining  int64 `json:"remaining"`
@@ -167,12 +166,12 @@ type Decision struct {
 	ResetAfter int64 `json:"reset_after_ms"`
 	// Soft says that the limit has reached the percentage from which the rule warns.
 	Soft bool `json:"soft,omitempty"`
-	// Source is who decided, if that was not the store: see [headgate.Source].
+	// Source says who decided, if it was not the store; see [headgate.Source].
 	Source string `json:"source,omitempty"`
 }
 
-// Verdict is what all limits together say. RetryAfter is in milliseconds, rounded up; -1
-// if the cost can never fit, or if the deny list denies the request.
+// Verdict is the verdict of all limits. RetryAfter is in milliseconds, rounded up; -1 if the cost
+// can never fit, or if the deny list denies the request.
 type Verdict struct {
 	Allowed bool `json:"allowed"`
 	// Rule and Limit are the rule and the limit that decide; empty if no rule binds the
@@ -182,9 +181,8 @@ type Verdict struct {
 	RetryAfter int64  `json:"retry_after_ms"`
 }
 
-// Outage is what becomes of a request while the store does not answer. Of several rules that bind
-// the request, one that says deny goes before one that says local, and that before allow. Rules in
-// shadow have no say.
+// Outage says what happens to a request while the store does not answer. If several rules bind the
+// request, deny comes before local, and local before allow. Rules in shadow do not matter.
 type Outage struct {
 	// OnError is "allow", "deny" or "local"; empty if that is left to whoever asks the store, and is
 	// not known here.

@@ -17,23 +17,23 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Options are what a keeper is told. The zero value keeps bounds in this process only.
+// Options configure a [Keeper]. With the zero Options, bounds hold in this process only.
 type Options struct {
-	// Permits are those of the store that processes share, for rules with Shared; see
-	// store.PermitsOf. Nil means that there are none, and such rules are refused.
+	// Permits gives the permits of rules with Shared, from the store that processes share; see
+	// store.PermitsOf. If it is nil, such rules are refused.
 	Permits store.Permits
-	// Owner begins the names by which the store lists this process's permits, up to 96
-	// bytes.
+	// Owner is the beginning of the names under which the store lists this process's permits, up to
+	// 96 bytes.
 	Owner string
-	// OnError is what becomes of requests while the store does not answer, for rules that
-	// leave it open. OnErrorReturn and OnErrorDeny have Enter return the store's error.
-	// With OnErrorLocal each process keeps the limit by itself.
+	// OnError is for rules that leave it open. It says what happens to requests while the store
+	// does not answer. With OnErrorReturn and OnErrorDeny, Enter returns the store's error. With
+	// OnErrorLocal, each process keeps the whole limit by itself.
 	OnError headgate.OnError
 }
 
-// Keeper keeps the bounds of one policy after the other. What is in progress is counted
-// under a rule's name and a key, so that it stays counted when the policy changes. It is
-// safe for concurrent use; make one with [New].
+// Keeper keeps the bounds of a policy, which may be replaced. What is in progress is counted by a
+// rule's name and a key, so it stays counted when the policy changes. It is safe for concurrent
+// use. Make one with [New].
 type Keeper struct {
 	options Options
 	mu      sync.Mutex // is held while rules change
@@ -44,7 +44,7 @@ type Keeper struct {
 	giveUp  context.CancelCauseFunc
 }
 
-// New returns a keeper that keeps nothing yet. Close it if it has Permits.
+// New returns a keeper without bounds; see Use. Close it if it has Permits.
 func New(options Options) *Keeper {
 	k := &Keeper{options: options}
 	k.closing, k.giveUp = context.WithCancelCause(context.Background())
@@ -56,20 +56,19 @@ func New(options Options) *Keeper {
 type kept struct {
 	name string
 	gate *permits.Gate
-	// all has the permits of all processes, and terms is what it was made of; it is nil if
-	// the rule counts in this process only.
+	// all has the permits of all processes, and terms is what it was made from. It is nil if the
+	// rule counts in this process only.
 	all   *shared.Gate
 	terms terms
-	// mayWait says that requests may wait, so that the time is worth measuring.
+	// mayWait says that requests may wait, so that it makes sense to measure the time.
 	mayWait atomic.Bool
 	*counts
 }
 
-// Use puts the bounds of a set in force. Limits, waits and queues hold at once, for
-// requests that wait already too, unless a tariff gave those theirs. Permits that are
-// held stay counted, also those of a rule that the set does not have; its requests end by
-// the rules that they began with. The error is a [*headgate.InvalidError], and nothing
-// has changed then.
+// Use puts the bounds of a set in force. New limits, waits and queues take effect at once, also for
+// requests that are waiting, unless their limit came from a tariff. Permits that are held stay
+// counted. If the set no longer has their rule, the requests that hold them end under the old one.
+// The error is a [*headgate.InvalidError]; then nothing has changed.
 func (k *Keeper) Use(set *policy.Set) error {
 	if err := k.Check(set); err != nil {
 		return err
@@ -78,7 +77,7 @@ func (k *Keeper) Use(set *policy.Set) error {
 	defer k.mu.Unlock()
 	rules := set.Rules()
 	next := maps.Clone(*k.kept.Load())
-	// A rule that is gone is forgotten once nothing is in progress under it.
+	// A rule that is no longer in the policy is forgotten when nothing is in progress under it.
 	maps.DeleteFunc(next, func(name string, one *kept) bool {
 		r := set.Rule(name)
 		idle := (r == nil || r.InProgress == nil) && one.gate.Keys() == 0 && (one.all == nil || one.all.Stats().Keys == 0)
@@ -101,7 +100,7 @@ func (k *Keeper) Use(set *policy.Set) error {
 	return nil
 }
 
-// Check returns the error that Use would, and changes nothing.
+// Check returns the error that Use would return, and changes nothing.
 func (k *Keeper) Check(set *policy.Set) error {
 	if k.options.Permits != nil {
 		return nil
@@ -116,12 +115,13 @@ func (k *Keeper) Check(set *policy.Set) error {
 	return problems.Err("policy")
 }
 
-// keep returns what keeps the bound of the rule: one, changed, or a new one if it is nil.
+// keep returns the bound of the rule: the given one, changed, or a new one if that is nil.
 func (k *Keeper) keep(one *kept, r *policy.Rule) (*kept, error) {
 	p := r.InProgress
 	if one != nil {
 		if now := k.terms(r); now != one.terms {
-			// The store has what is held, so another gate goes on where this one was.
+			// The store knows which permits are held, so another gate can go on where this one
+			// ends.
 			k.retire(one.all)
 			one = &kept{name: one.name, gate: one.gate, counts: one.counts}
 		}
@@ -148,7 +148,8 @@ func (k *Keeper) keep(one *kept, r *policy.Rule) (*kept, error) {
 	return one, nil
 }
 
-// find returns what keeps a bound. A request may still be bound by a rule that is gone.
+// find returns the bound of a rule. A request may still be bound by a rule that is no longer in the
+// policy.
 func (k *Keeper) find(r *policy.Rule) (*kept, error) {
 	if one := (*k.kept.Load())[r.Name]; one != nil {
 		return one, nil
@@ -169,13 +170,13 @@ func (k *Keeper) find(r *policy.Rule) (*kept, error) {
 	return one, nil
 }
 
-// Enter takes the permits that a request needs, all of them or none, and appends them to
-// dst. Where a rule says so it waits for them, one after the other in the order of the
-// bounds, and holds those that it has. The error is a [*Refusal], or the context's, or
-// wraps headgate.ErrUnavailable if the store of shared permits did not answer.
+// Enter takes all permits that a request needs, or none, and appends them to dst. If a rule lets
+// requests wait, Enter waits for the permits, one after the other in the order of the bounds, and
+// holds those that it has. The error is a [*Refusal], or that of the context, or it wraps
+// headgate.ErrUnavailable if the store of shared permits did not answer.
 //
-// Give every permit back when the request has ended. If the request may come by a second
-// time within itself, or holds shared permits, use the context of [Context] for it.
+// Give every permit back when the request has ended. If the request may pass a second time within
+// itself, or holds shared permits, use the context that [Context] returns for it.
 func (k *Keeper) Enter(ctx context.Context, bounds []policy.Bound, dst []flow.Permit) ([]flow.Permit, error) {
 	return k.enterAll(ctx, bounds, dst, true)
 }
@@ -236,9 +237,9 @@ func (k *Keeper) enter(ctx context.Context, b *policy.Bound, wait bool) (flow.Pe
 	return permit, err
 }
 
-// Context returns a context by which a second pass of the same request under the same
-// rules and keys is known as a part of it: it takes nothing and does not wait. The context
-// ends when a shared permit is lost; see [Lost].
+// Context returns a context for a request that holds the permits. If the same request passes again
+// with this context, under the same rules and keys, it takes no permits and does not wait. The
+// context ends when a shared permit is lost; see [Lost].
 func Context(ctx context.Context, held []flow.Permit) context.Context {
 	for _, p := range held {
 		ctx = p.Context(ctx)

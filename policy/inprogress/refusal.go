@@ -9,15 +9,15 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Refusal says that a request gets no permit. Nothing is held or charged for it.
+// Refusal says that a request gets no permit. The request holds nothing and was charged nothing.
 type Refusal struct { //nolint:errname // it is an answer first, and an error besides
 	// Bound is the bound that has no permit left.
 	Bound policy.Bound
-	// Rejection has the reason and the numbers.
+	// Rejection has the gate's reason and its numbers.
 	Rejection *flow.Rejection
 }
 
-// Error names the rule and the numbers. The key is not in it, since it may be a client's.
+// Error names the rule and the numbers. It does not include the key, which may belong to a client.
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("rule %q: %s", r.Bound.Rule.Name, r.Rejection.Error())
 }
@@ -25,19 +25,19 @@ func (r *Refusal) Error() string {
 // Unwrap returns the rejection.
 func (r *Refusal) Unwrap() error { return r.Rejection }
 
-// unspecific are entries that say what a request is for, and not whom it comes from.
+// unspecific are entries that say what a request asks for, and not who sends it.
 var unspecific = []string{"route", "path", "method", "host", "service"}
 
-// Own reports whether the bound is the client's own: its rule counts by something that
-// says who the client is. Then it is for the client to send less at a time. Otherwise
-// others may have taken all permits, and the service has no room.
+// Own reports whether the bound is for one client: its rule counts by an entry that identifies the
+// client. Then the client should send less at a time. Otherwise other clients may have taken the
+// permits, and the service has no room.
 func (r *Refusal) Own() bool {
 	return slices.ContainsFunc(r.Bound.Rule.Per, func(p policy.Part) bool {
 		return !slices.Contains(unspecific, p.Entry)
 	})
 }
 
-// RetryAfter is when to come again: an estimate, of a second where nothing is known, and
+// RetryAfter is an estimate of when to try again. It is a second if nothing is known, and
 // headgate.Never if the request costs more than its limit.
 func (r *Refusal) RetryAfter() time.Duration {
 	if r.Rejection.RetryAfter == 0 {
@@ -46,7 +46,7 @@ func (r *Refusal) RetryAfter() time.Duration {
 	return r.Rejection.RetryAfter
 }
 
-// Detail says in a sentence for the client how much is in progress.
+// Detail is a sentence for the client that says how much is in progress.
 func (r *Refusal) Detail() string {
 	limit := r.Rejection.Limit
 	switch {

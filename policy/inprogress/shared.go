@@ -11,14 +11,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// separator stands between a rule and a key in the names of the store. No rule's name has
-// a space.
+// separator separates rule and key in the store's names. A rule's name contains no space.
 const separator = " "
 
 // StoreKey is the name under which a store counts the permits of a rule and a key.
 func StoreKey(rule, key string) string { return rule + separator + key }
 
-// terms are what a gate over all processes is made of. The zero value is for none.
+// terms are the settings of a gate over all processes. The zero value means that there is none.
 type terms struct {
 	name, owner string
 	limit       int64
@@ -44,8 +43,7 @@ func (k *Keeper) terms(r *policy.Rule) terms {
 	return t
 }
 
-// gate makes the gate. Requests bring limits of their own, so that of the gate is the
-// largest.
+// gate makes the gate. Requests bring their own limits, so the gate has the largest of them.
 func (t terms) gate(permits store.Permits) (*shared.Gate, error) {
 	c := shared.Config{
 		Name: t.name, Prefix: t.name + separator, Limit: t.limit, TTL: t.ttl, Queue: t.queue, MaxWait: t.wait, Owner: t.owner, OnError: t.onError,
@@ -56,19 +54,19 @@ func (t terms) gate(permits store.Permits) (*shared.Gate, error) {
 	return shared.New(permits, c)
 }
 
-// retire closes a gate when its last permit was given back, or the keeper is closed.
+// retire closes a gate when its last permit has been given back, or when the keeper is closed.
 func (k *Keeper) retire(gate *shared.Gate) {
 	if gate != nil {
 		k.retired.Go(func() {
-			// It fails only if Close gives up, whose caller is told.
+			// Close fails only if Keeper.Close gives up, and that reports it.
 			_ = gate.Close(k.closing)
 		})
 	}
 }
 
-// Close refuses what comes under rules with Shared from now on, and waits until all of
-// their permits were given back. If the context ends before, those that are left are lost,
-// and the error wraps the context's cause. A keeper without Permits has nothing to close.
+// Close refuses new requests under rules with Shared, and waits until all of their permits have
+// been given back. If the context ends first, the remaining permits are lost, and the error wraps
+// the context's cause. A keeper without Permits has nothing to close.
 func (k *Keeper) Close(ctx context.Context) error {
 	k.mu.Lock()
 	for _, one := range *k.kept.Load() {

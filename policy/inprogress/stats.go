@@ -14,7 +14,7 @@ var waitBounds = [...]time.Duration{
 	500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second,
 }
 
-// WaitBounds are the upper bounds of the times in [Stats.Waits], in their order.
+// WaitBounds are the upper bounds of the times that [Stats].Waits counts, in ascending order.
 func WaitBounds() []time.Duration { return slices.Clone(waitBounds[:]) }
 
 // Stats is a snapshot of one rule's bound.
@@ -23,15 +23,15 @@ type Stats struct {
 	Rule string
 	// Stats has the numbers of the permits. Its Limit is the largest of the rule's.
 	flow.Stats
-	// Shared says that all processes count together; the numbers are of this one. Lost
+	// Shared says that all processes count together. The numbers are those of this process. Lost
 	// counts the permits that were lost while they were held.
 	Shared bool
 	Lost   uint64
-	// Refused counts the requests that got no permit, by the reason, and ShadowRefused those
-	// that would not have got one.
+	// Refused counts the requests that got no permit, by the reason. ShadowRefused counts those
+	// under rules in shadow that would have got none.
 	Refused, ShadowRefused [flow.Reasons]uint64
-	// Waits counts, by [WaitBounds], how long requests waited, of rules that let them
-	// wait; the last one is for longer times. WaitSum is the sum.
+	// Waits counts how long requests waited, by [WaitBounds], if the rule lets them wait. The last
+	// count is for longer times. WaitSum is the sum of the times.
 	Waits   [len(waitBounds) + 1]uint64
 	WaitSum time.Duration
 }
@@ -82,8 +82,8 @@ func (k *Keeper) Stats() []Stats {
 	return all
 }
 
-// InUse is how many permits of this process are taken under the rule and the key: zero for
-// a rule with Shared.
+// InUse is how many permits of this process are taken under the rule and the key. It is zero for a
+// rule with Shared.
 func (k *Keeper) InUse(rule, key string) int64 {
 	if one := (*k.kept.Load())[rule]; one != nil {
 		return one.gate.InUse(key)

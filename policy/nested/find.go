@@ -12,10 +12,10 @@ import (
 // Has reports whether the domain is one of the tree's.
 func (t *Tree) Has(domain string) bool { return t.domains[domain] != nil }
 
-// Find returns what binds the descriptor, and the key that it is counted under;
-// nil if nothing does. An empty value is a value like any other. Nothing binds a
-// descriptor of more than policy.MaxEntries entries. Find allocates for keys of
-// several values, secret ones and long ones only.
+// Find returns the leaf that binds the descriptor, and the key under which it is counted. The leaf
+// is nil if there is none. An empty value is a value like any other. A descriptor with more than
+// policy.MaxEntries entries is bound by nothing. Find allocates only for keys that have several
+// values, are hashed, or are too long.
 func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string) {
 	l := t.domains[domain]
 	if len(d) == 0 || len(d) > policy.MaxEntries {
@@ -42,10 +42,10 @@ func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string)
 	return at.leaf, join(t.set, parts)
 }
 
-// Decide is [policy.Set.Decide] for one ordered descriptor: the domain is in the
-// entry DomainEntry, wherever that stands, and the others are in their order. Nothing
-// replaces anything, as there is one descriptor. The error is a
-// [*headgate.InvalidError]: there is no domain, or the cost is out of bounds.
+// Decide is [policy.Set.Decide] for one ordered descriptor. The domain is in the entry DomainEntry,
+// wherever that is; the other entries are in order. Nothing is replaced, because there is only one
+// descriptor. The error is a [*headgate.InvalidError]: there is no domain, or the cost is out of
+// bounds.
 func (t *Tree) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
 	out := policy.Outcome{Checks: dst}
 	var space [policy.MaxEntries]policy.Entry
@@ -107,8 +107,8 @@ func (l *level) find(e *policy.Entry) *node {
 	return l.exact[entry{name: e.Name}]
 }
 
-// JoinKey makes one key of the values of all entries, in their order, as [Tree.Find]
-// makes it of those that the configuration leaves open.
+// JoinKey joins the values of all entries to a key, in their order, as [Tree.Find] joins the values
+// that the configuration leaves open.
 func JoinKey(set *policy.Set, d policy.Descriptor) string {
 	parts := make([]part, len(d))
 	for i := range d {
@@ -117,7 +117,7 @@ func JoinKey(set *policy.Set, d policy.Descriptor) string {
 	return join(set, parts)
 }
 
-// part is an entry whose value is part of a key, and whose name may be.
+// part is an entry whose value is part of a key. Its name may be part of the key, too.
 type part struct {
 	entry *policy.Entry
 	named bool
@@ -134,9 +134,8 @@ func (p part) text(set *policy.Set) string {
 	return value
 }
 
-// shortened begins what stands for keys that are longer than a store takes, and for those
-// that begin with it themselves, as in package policy: nobody can write what stands for
-// the key of another.
+// shortened is the first byte of what replaces keys that are too long for a store, and keys that
+// begin with this byte. As in package policy, nobody can thus write the replacement of another key.
 const shortened = "\x00"
 
 // join makes a key, as the keys of rules that count by several entries are made.

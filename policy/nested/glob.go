@@ -5,8 +5,7 @@ import "strings"
 // Star in a value or a key stands for any text, and for none.
 const Star = "*"
 
-// glob is a text with stars: what stands between them, in its order. A text without a
-// star has one part.
+// glob is a text with stars, as the parts between the stars. A text without a star has one part.
 type glob []string
 
 func newGlob(text string) glob { return strings.Split(text, Star) }
@@ -25,8 +24,8 @@ func (g glob) prefix() (text string, ok bool) {
 	return "", false
 }
 
-// matches reports whether the text is one that the glob stands for. It takes the first
-// place for each part between two stars, which leaves the most for those that follow.
+// matches reports whether the glob matches the text. It takes the first place for each part between
+// two stars, which leaves the most text for the parts that follow.
 func (g glob) matches(text string) bool {
 	last := len(g) - 1
 	if last == 0 {
@@ -44,12 +43,11 @@ func (g glob) matches(text string) bool {
 	return strings.HasSuffix(text, g[last])
 }
 
-// covers reports whether everything that the other glob stands for is matched by this
-// one: no part has a star, so that a star of the other one meets a star only.
+// covers reports whether this glob matches everything that the other one matches. No part contains
+// a star, so a star of the other one can only meet a star.
 func (g glob) covers(other glob) bool { return g.matches(other.text()) }
 
-// apart reports whether there is no text that both stand for, as far as their beginnings
-// and ends tell.
+// apart reports whether no text can match both, as far as their beginnings and ends show.
 func (g glob) apart(other glob) bool {
 	if !g.starred() || !other.starred() {
 		return !g.matches(other.text()) && !other.matches(g.text())

@@ -6,19 +6,18 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Facts are the limits of domains as rules that match descriptors of facts, as
-// [Flatten] makes them: the rules of a policy, and its lists.
+// Facts are the limits of domains as rules of a policy and entries of its lists, which match the
+// descriptors that [Flatten] makes.
 type Facts struct {
 	Rules       []policy.Rule
 	Allow, Deny []policy.ListEntry
-	// Lost is what could not be said, each at the Pos of its node.
+	// Lost is what cannot be expressed in this way, with the positions of the nodes.
 	Lost []policy.Mistake
 }
 
-// Rules writes the limits of the domains as rules. They have the names that the
-// rules of [New] have, and count under the same keys, so that what was used stays
-// used when one takes the place of the other. The options and the error are those
-// of New.
+// Rules returns the limits of the domains as rules. They have the names of the rules that [New]
+// makes, and count under the same keys, so what was used stays used when one form replaces the
+// other. The options and the error are those of New.
 func Rules(domains []Domain, opts ...policy.Option) (Facts, error) {
 	c, err := compile(domains, opts)
 	if err != nil {
@@ -32,8 +31,7 @@ func Rules(domains []Domain, opts ...policy.Option) (Facts, error) {
 	return f, nil
 }
 
-// replace has each rule and each entry of a list replace those of its domain that
-// have one of the names in its Replaces.
+// replace sets for each rule, and for each entry of a list, which others of its domain it replaces.
 func (f *Facts) replace(all []placed) {
 	// Where each of them keeps what it replaces; that of the allow list limits
 	// nothing that could be replaced.

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Domain is a set of nodes of its own. Several of one name are one, with the nodes of
+// Domain is a domain with its nodes. Several Domains of the same name are one, with the nodes of
 // all of them in their order.
 type Domain struct {
 	Name  string
@@ -23,23 +23,23 @@ type Domain struct {
 type Node struct {
 	// Key is the entry's name. Required.
 	Key string
-	// Value is the entry's value, in which stars stand for any text; empty for any.
+	// Value is the entry's value, in which a star stands for any text. If it is empty, every value
+	// matches.
 	Value string
-	// Limit is that of descriptors that end here, or nil.
+	// Limit is the limit of descriptors that end at this node, or nil.
 	Limit *Limit
-	// Shadow has the limit count and never deny. Quota has it deny only together with
-	// all other quotas of a request, and callers are told when it is exceeded, unless
-	// there is Shadow too.
+	// Shadow makes the limit count and never deny. Quota makes it deny only if all quotas of a
+	// request are exceeded; callers are told when it is exceeded, unless Shadow is set as well.
 	Shadow, Quota bool
-	// Share has all values that the star stands for share one counter.
+	// Share makes all values that the star matches share one counter.
 	Share bool
-	// Detailed has requests measured by all of their values, and ValueToMetric by the
-	// one of this node.
+	// Detailed has requests measured by all of their values, ValueToMetric by the value of this
+	// node.
 	Detailed, ValueToMetric bool
-	// Metadata is what callers are told of the descriptors that the limit admits. Its
-	// values are those that package encoding/json makes of JSON.
+	// Metadata is for callers whose descriptors the limit admits. Its values are of the types that
+	// package encoding/json produces.
 	Metadata map[string]any
-	// Nodes are those of the next entry.
+	// Nodes are the nodes for the next entry.
 	Nodes []Node
 	// Pos is where the node was written, for messages.
 	Pos policy.Position
@@ -47,15 +47,16 @@ type Node struct {
 
 // Limit is the limit of a node.
 type Limit struct {
-	// Name is what other limits replace this one by. It need not be unique.
+	// Name is the name by which other limits can replace this one. Several limits may have the same
+	// name.
 	Name string
 	// Replaces are the names of limits that do not bind a request that this one
 	// binds.
 	Replaces []string
-	// Unlimited is no limit at all, and yet one that replaces others.
+	// Unlimited admits everything. Such a limit can still replace others.
 	Unlimited bool
-	// Count is how many units pass in each Period, from 0. What is above
-	// headgate.MaxCount is as good as that.
+	// Count is how many units pass in each Period, from 0. More than headgate.MaxCount means
+	// headgate.MaxCount.
 	Count int64
 	// Period is the length of the windows, which begin at multiples of it since
 	// 1970.
@@ -70,14 +71,14 @@ type Tree struct {
 	limits  []limited // in the order of the configuration
 }
 
-// limited is a limit and the nodes on the way to it, for [Tree.Explain].
+// limited is a limit with the nodes on the way to it, for [Tree.Explain].
 type limited struct {
 	domain, name string
 	way          []*node
 	leaf         *Leaf
 }
 
-// level are the nodes that one entry is looked for among.
+// level has the nodes that may match one entry.
 type level struct {
 	exact map[entry]*node
 	stars []*star
@@ -107,8 +108,8 @@ func (s *star) matches(e *policy.Entry) bool {
 type node struct {
 	leaf  *Leaf // nil if there is no limit
 	nodes *level
-	// counted says that the entry's value is part of the key, and named that its
-	// name is too.
+	// counted says that the entry's value is part of the key, and named that its name is part of
+	// it, too.
 	counted, named bool
 	// exact says that the node has the entry's own value. One with stars has what they
 	// stand in in its pattern: the value, or if byName the key and the value.
@@ -120,29 +121,28 @@ type node struct {
 	own              entry
 	path, key, value string
 	pos              policy.Position
-	// shared says that all that the star stands for is one, and valued that the
-	// value is part of the limit's measure.
+	// shared says that all values which the star matches count as one, and valued that the value is
+	// part of the limit's measure.
 	shared, valued bool
 }
 
-// Leaf is what binds the descriptors that end at one node. It is immutable.
+// Leaf is the limit of the descriptors that end at one node. It is immutable.
 type Leaf struct {
-	// Rule is what they are counted by; nil if the limit is none, or admits
+	// Rule is the rule by which they are counted. It is nil if the limit admits everything or
 	// nothing.
 	Rule *headgate.Rule
 	// Shadow and Quota are those of the node.
 	Shadow, Quota bool
 	// Limit is what the node says.
 	Limit
-	// Replaced has the limit's Name, if some other limit replaces it.
+	// Replaced says that some other limit replaces this one by its Name.
 	Replaced bool
 	// Detailed is that of the node. Measured says that the limit is to be measured by
 	// values too: see [Tree.Measure].
 	Detailed, Measured bool
 	// Metadata are those of the node.
 	Metadata map[string]any
-	// Listed is, of a limit that admits everything or nothing, what it would be as an
-	// entry of a list.
+	// Listed is, for a limit that admits everything or nothing, the corresponding entry of a list.
 	Listed *policy.ListEntry
 
 	// Of a limit that admits nothing: what names it, and itself.
@@ -153,9 +153,9 @@ type Leaf struct {
 // Denies reports whether the limit admits nothing at all.
 func (l *Leaf) Denies() bool { return !l.Unlimited && l.Count == 0 }
 
-// Nothing is the decision of a limit that admits nothing, at that time; see Denies. No store
-// is asked for it. Until the limit is free again it is as long as the window lasts, in
-// which envoyproxy/ratelimit counts such limits too. Its Check is -1.
+// Nothing is the decision at the given time of a limit that admits nothing; see Denies. No store is
+// asked for it. Its reset is at the end of the window, because envoyproxy/ratelimit counts such
+// limits by windows, too. Its Check is -1.
 func (l *Leaf) Nothing(at headgate.Instant) headgate.Decision {
 	return headgate.Decision{
 		Rule: l.none, Limit: l.empty, Check: -1, Shadow: l.Shadow || l.Quota,
@@ -163,16 +163,15 @@ func (l *Leaf) Nothing(at headgate.Instant) headgate.Decision {
 	}
 }
 
-// WindowLeft is how long the window lasts that is open at that time. Windows begin at
-// multiples of the period since 1970.
+// WindowLeft is how long the window lasts that contains the given time. Windows begin at multiples
+// of the period since 1970.
 func WindowLeft(period time.Duration, at headgate.Instant) time.Duration {
 	since := time.Duration(at) * time.Microsecond
 	return period - since%period
 }
 
-// New makes the tree of the domains, and the set of its rules, which is made with
-// the options. The error is a [*policy.Error] with every mistake, each at the Pos
-// of its node.
+// New makes the tree of the domains, and the set of its rules, to which the options apply. The
+// error is a [*policy.Error] with every mistake, each at the position of its node.
 func New(domains []Domain, opts ...policy.Option) (*Tree, *policy.Set, error) {
 	c, err := compile(domains, opts)
 	if err != nil {
@@ -224,7 +223,7 @@ func (s step) node() *Node { return &s.nodes[s.at] }
 func (p *placed) node() *Node { return p.way[len(p.way)-1].node() }
 
 func compile(domains []Domain, opts []policy.Option) (*compiler, error) {
-	// What secrets are, and their hashes, a set knows.
+	// A set knows which entries are secret, and makes their hashes.
 	hasher, err := policy.New(nil, opts...)
 	if err != nil {
 		return nil, err
@@ -243,7 +242,7 @@ func compile(domains []Domain, opts []policy.Option) (*compiler, error) {
 	return c, nil
 }
 
-// merge puts the nodes of domains that have one name together, in their order.
+// merge joins domains that have the same name, in their order.
 func merge(domains []Domain) []Domain {
 	var merged []Domain
 	places := make(map[string]int, len(domains))
