@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Deadlines gives each call a context that ends at the call's deadline. A timer for each
-// call would cost more than all else that the call does on this side. So calls that begin
-// within a sixteenth of the timeout share a context, and a call may last that much longer.
+// Deadlines gives each call a context that ends at the call's deadline. A timer for each call would
+// cost more than everything else that the call does on this side. So calls that begin within a
+// sixteenth of the timeout share a context, and a call may last that much longer.
 type Deadlines struct {
 	Timeout time.Duration // of a call
 	current atomic.Pointer[sharedDeadline]
@@ -20,12 +20,12 @@ type sharedDeadline struct {
 	until  time.Time // calls that begin later need another
 }
 
-// none is for calls whose context needs no release.
+// none is the release function of a context that needs no release.
 func none() {}
 
-// Limit returns a context that ends by the call's deadline, or with the parent if
-// that has a deadline of its own that is earlier. A parent that is cancelled while
-// the call is on its way is not heeded: the call may have counted, and ends soon.
+// Limit returns a context that ends at the call's deadline, or at the parent's deadline if that is
+// earlier. If the parent is cancelled during the call, the call goes on: it may already have
+// counted, and will end soon.
 func (d *Deadlines) Limit(parent context.Context) (context.Context, context.CancelFunc, error) {
 	if err := parent.Err(); err != nil {
 		return nil, nil, err
@@ -49,7 +49,7 @@ func (d *Deadlines) Limit(parent context.Context) (context.Context, context.Canc
 	}
 }
 
-// Close ends the calls that are on their way.
+// Close ends the calls in flight.
 func (d *Deadlines) Close() {
 	if old := d.current.Swap(nil); old != nil {
 		old.cancel()

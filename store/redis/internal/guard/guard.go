@@ -14,21 +14,21 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// ErrClosed is what calls are told after the store was closed.
+// ErrClosed is the error of calls after the store was closed.
 var ErrClosed = errors.New("the store is closed")
 
 // Options are what the guards of a store's servers have in common.
 type Options struct {
 	// Timeout is the deadline of a call.
 	Timeout time.Duration
-	// Most is how many calls to one server may have no answer at a time. The client's
-	// queue has more places than that.
+	// Most is how many calls to one server may wait for an answer at a time. It is smaller than the
+	// client's queue.
 	Most int64
-	// Refused, if not nil, is told of every error that a call ends with.
+	// Refused, if not nil, is called with every error that a call ends with.
 	Refused func(error)
-	// Nodes says that there are several servers, the nodes of a cluster. A breaker around
-	// the store does not notice when one of them hangs, because the others answer. So its
-	// guard has to notice.
+	// Nodes says that there are several servers, the nodes of a cluster. If one of them hangs, a
+	// breaker around the store does not notice, because the others answer. So the node's guard must
+	// notice.
 	Nodes bool
 }
 
@@ -76,15 +76,15 @@ type Server struct {
 }
 
 const (
-	// hangsAt is how many calls in a row have no answer, and hangsFor over which time at
-	// least, until a node is taken to hang. Where a process or a node is only late, many
-	// calls can end at once, even if nobody asks the node for a while after that.
+	// A node is taken to hang when hangsAt calls in a row have got no answer, over hangsFor or
+	// longer. A short time is not enough, because many calls can end at once if a process or a node
+	// is only late.
 	hangsAt  = 128
 	hangsFor = 200 * time.Millisecond
 	// probeEvery is the time between two probes. The connection may have been replaced.
 	probeEvery = 50 * time.Millisecond
-	// idleFor is how long nobody asks until it is doubted that the connection is still
-	// there. A silent connection is given up after at least as long.
+	// idleFor is how long nobody has asked when it becomes doubtful that the connection still
+	// exists. A connection that goes silent is given up after at least as long.
 	idleFor = 250 * time.Millisecond
 )
 
@@ -94,7 +94,8 @@ func newServer(name string, options *Options) *Server {
 	return s
 }
 
-// Begin admits a call, or returns why it is not to be sent. An admitted call must End.
+// Begin admits a call, or returns the reason for not sending it. After an admitted call, End must
+// be called.
 func (s *Server) Begin() error {
 	if s.closed.Load() {
 		return ErrClosed
@@ -123,14 +124,14 @@ func (s *Server) probes() bool {
 	return now >= next && s.probe.CompareAndSwap(next, now+int64(probeEvery))
 }
 
-// End notes how a call has ended that began at the given time.
+// End records how a call has ended that began at the given time.
 func (s *Server) End(began time.Time, err error) {
 	s.calls.Add(-1)
 	if err != nil {
 		s.fail(began, err)
 		return
 	}
-	// Stores that change nothing would take the line from other processors.
+	// Writes that change nothing would take the cache line from other processors.
 	if s.silent.Load() != 0 {
 		s.silent.Store(0)
 	}
@@ -159,9 +160,9 @@ func (s *Server) fail(began time.Time, err error) {
 	}
 }
 
-// Enter admits a decision as Begin does, and then waits for its turn. It returns when the
-// call began. If the error is not nil, waited says that the call was admitted and its turn
-// did not come. Otherwise the call must Leave.
+// Enter admits a decision as Begin does, and then waits for its turn. It returns the time at which
+// the call began. If the error is not nil, waited says that the call was admitted but its turn did
+// not come. Otherwise Leave must be called.
 func (s *Server) Enter(ctx context.Context, came time.Time) (began time.Time, waited bool, err error) {
 	if err := s.Begin(); err != nil {
 		return came, false, err
@@ -172,24 +173,24 @@ func (s *Server) Enter(ctx context.Context, came time.Time) (began time.Time, wa
 	return began, true, err
 }
 
-// Leave notes how a decision has ended that began at the given time.
+// Leave records how a decision has ended that began at the given time.
 func (s *Server) Leave(began time.Time, err error) {
 	s.lane.leave(began, err)
 	s.End(began, err)
 }
 
-// Calls is how many calls are on their way or wait for their turn.
+// Calls is how many calls are in flight or wait for their turn.
 func (s *Server) Calls() int64 { return s.calls.Load() }
 
-// Unsure reports whether a call may find its connection gone. The client then connects
-// within the call, and does not heed the call's context: to a server that hangs that takes a
-// second and more. Such a call must be made by [Bounded].
+// Unsure reports whether a call may find that its connection is gone. The client then connects
+// within the call and ignores the call's context, which takes a second and more if the server
+// hangs. Such a call must be made by [Bounded].
 func (s *Server) Unsure(ctx context.Context) bool {
 	return s.failed.Load() || s.options.Nodes && s.name == "" || about(ctx)-s.answered.Load() > int64(idleFor)
 }
 
-// Heard notes how a call ended that Unsure was asked about. After a refusal by the server
-// nothing is lost by being careful.
+// Heard records how a call has ended for which Unsure was called. It counts a refusal by the server
+// as a failure, because being careful costs nothing.
 func (s *Server) Heard(ctx context.Context, err error) {
 	if failed := err != nil; s.failed.Load() != failed {
 		s.failed.Store(failed)
@@ -199,22 +200,22 @@ func (s *Server) Heard(ctx context.Context, err error) {
 	}
 }
 
-// about is a clock for Unsure and Heard that costs no look at the time: calls that begin
+// about is a time for Unsure and Heard that costs no reading of the clock: calls that begin
 // together share a deadline.
 func about(ctx context.Context) int64 {
 	end, _ := ctx.Deadline()
 	return end.UnixNano()
 }
 
-// Close refuses all calls from now on, and those that wait. The client alone does not:
-// rueidis takes a closed connection up again after a call on it that ended with its context.
+// Close refuses all calls from now on, including those that wait. Closing the client is not enough:
+// rueidis opens a closed connection again after a call on it has ended with its context.
 func (s *Server) Close() {
 	s.closed.Store(true)
 	s.lane.end()
 }
 
-// Call makes a call that does not wait for its turn, in this goroutine unless the connection
-// may be gone.
+// Call makes a call that does not wait for its turn. It runs in this goroutine, unless the
+// connection may be gone.
 func Call[T any](ctx context.Context, s *Server, call func() (T, error)) (T, error) {
 	if s.Unsure(ctx) {
 		value, err := Do(ctx, s, call)
@@ -232,7 +233,7 @@ func Call[T any](ctx context.Context, s *Server, call func() (T, error)) (T, err
 	return value, err
 }
 
-// Do makes a call that is rare, always in a goroutine of its own.
+// Do makes a rare call, always in a separate goroutine.
 func Do[T any](ctx context.Context, s *Server, call func() (T, error)) (T, error) {
 	if err := s.Begin(); err != nil {
 		var none T
@@ -244,8 +245,8 @@ func Do[T any](ctx context.Context, s *Server, call func() (T, error)) (T, error
 	return value, err
 }
 
-// Bounded makes a call that ends with its context. The call may go on for longer, in a
-// goroutine of its own. There are as many of those at most as calls may be without an answer.
+// Bounded makes a call that ends with its context. The call itself may go on for longer, in a
+// separate goroutine. There are at most as many of these as there may be calls without an answer.
 func Bounded[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type result struct {
 		value T

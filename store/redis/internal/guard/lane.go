@@ -39,15 +39,15 @@ type lane struct {
 	over    bool          // the store was closed
 }
 
-// leastCalls is how many calls may always be on their way.
+// leastCalls is how many calls may be in flight in any case.
 const leastCalls = 16
 
-// fastestFor is how long the fastest answer is remembered, in timeouts of a call.
+// fastestFor is how long the fastest answer is remembered, in multiples of a call's timeout.
 const fastestFor = 256
 
-// crowdedFor is how long no call must have been too slow, in timeouts of a call, until a call
-// that finds nobody waiting need not wait either. Those who crowded the server may be long
-// gone.
+// crowdedFor is how long no call must have been too slow, in multiples of a call's timeout, until a
+// call that finds nobody waiting need not wait either. The callers who crowded the server may have
+// gone long ago.
 const crowdedFor = 64
 
 // waiter is a decision that waits for its turn.
@@ -58,8 +58,8 @@ type waiter struct {
 	goes  bool          // it may be sent, and counts as on its way
 }
 
-// enter waits until a call that came at the given time may be sent, and returns when that was.
-// It returns an error if the call is not to be sent. A call that may be sent must leave.
+// enter waits until a call that came at the given time may be sent, and returns the time at which
+// that was. The error says that the call must not be sent. Otherwise leave must be called.
 func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err error) {
 	if !l.crowded.Load() {
 		l.calls.Add(1)
@@ -99,7 +99,7 @@ func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err 
 	return came, ctx.Err()
 }
 
-// leave notes how a call has ended that began at the given time.
+// leave records how a call has ended that began at the given time.
 func (l *lane) leave(began time.Time, err error) {
 	calls := l.calls.Add(-1) + 1
 	now := time.Now()
@@ -155,7 +155,7 @@ func (l *lane) room() bool {
 	return calls < leastCalls || calls+l.silent < l.most
 }
 
-// next sends waiting calls while there is room, and refuses those that would be too late.
+// next lets waiting calls be sent while there is room, and refuses those that would be too late.
 func (l *lane) next(now time.Time) {
 	for l.waiting.Len() > 0 && l.room() {
 		place := l.waiting.Front()
@@ -173,7 +173,7 @@ func (l *lane) next(now time.Time) {
 	}
 }
 
-// end refuses the calls that wait and all that come later.
+// end refuses the calls that wait, and all later ones.
 func (l *lane) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

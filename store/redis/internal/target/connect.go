@@ -20,15 +20,15 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// maxRedirections bounds how often a call follows MOVED and ASK. One follows each
-// change of a slot's place; more mean that the nodes do not agree.
+// maxRedirections is how often a call may follow MOVED and ASK. One redirection is needed for each
+// move of a slot. More mean that the nodes disagree.
 const maxRedirections = 8
 
-// Connect connects to the servers, for calls that end within the timeout. The context
-// bounds the connecting. The prefix is that of the store's keys. Links is nil unless the
-// target is a single server.
+// Connect connects to the servers, for calls that end within the timeout. The context bounds the
+// time for connecting. The prefix is that of the store's keys. Links is nil unless the target is a
+// single server.
 //
-// The error is an [*headgate.InvalidError] if the URL does not fit what was found, or wraps
+// The error is an [*headgate.InvalidError] if the servers are not what the URL says, or it wraps
 // [headgate.ErrUnavailable].
 func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix string) (rueidis.Client, *Links, error) {
 	o, err := t.options(timeout)
@@ -60,7 +60,7 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 	return client, links, nil
 }
 
-// unreachable wraps why there is no connection.
+// unreachable wraps the reason why there is no connection.
 func (t *Target) unreachable(err error) error {
 	where := strings.Join(t.Hosts, ", ")
 	if t.Topology == Sentinels {
@@ -75,7 +75,7 @@ func (t *Target) unreachable(err error) error {
 	return fmt.Errorf("%w: connecting to %s: %w%s", headgate.ErrUnavailable, where, err, hint)
 }
 
-// options are the client's.
+// options returns the options for the client.
 func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 	var problems headgate.Problems
 	keep := func(field string, err error) {
@@ -100,12 +100,13 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 	if err := problems.Err(urlSubject); err != nil {
 		return rueidis.ClientOption{}, err
 	}
-	// A silent connection is noticed within two of these, and its calls end.
+	// A connection that goes silent is noticed within twice this time, and its calls end.
 	dialer := net.Dialer{Timeout: t.ConnectTimeout, KeepAlive: t.ConnectTimeout}
 	o := rueidis.ClientOption{
 		InitAddress: t.Hosts,
 		Username:    t.user, Password: password, SelectDB: t.database,
-		// Who may not name his library fills the server's log of refusals.
+		// A user who is not permitted to name its library would fill the server's log with
+		// refusals.
 		ClientName: t.clientName, ClientSetInfo: rueidis.DisableClientSetInfo, TLSConfig: config,
 		Dialer: dialer, ConnWriteTimeout: max(t.ConnectTimeout, timeout),
 		// A call that may have counted is never sent again.
@@ -133,8 +134,8 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 	return o, nil
 }
 
-// certificate has the certificate read again for each connection, which begins with it:
-// it can be renewed. Files that do not fit each other just then leave it as it was.
+// certificate makes each new connection read the certificate again, so that it can be renewed. If
+// the files do not match at that moment, the connection uses the previous certificate.
 func (t *Target) certificate(pair *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(pair)
@@ -166,7 +167,7 @@ func (t *Target) tlsConfig(keep func(string, error)) *tls.Config {
 	return config
 }
 
-// suits returns an error if the servers are not what the URL takes them for.
+// suits returns an error if the servers are not what the URL says.
 func (t *Target) suits(ctx context.Context, client rueidis.Client, prefix string) error {
 	if t.Topology == Cluster && client.Mode() != rueidis.ClientModeCluster {
 		return invalidURL("the server is not a node of a cluster; write redis:// in the place of redis-cluster://")
@@ -200,11 +201,11 @@ func (t *Target) suits(ctx context.Context, client rueidis.Client, prefix string
 	return nil
 }
 
-// AnswerWithin is how long a server has to show that it answers at all.
+// AnswerWithin is how long a server has for its first answer.
 const AnswerWithin = 3 * time.Second
 
-// Peer connects to one server as to those of the target, or to a Sentinel, until the context
-// ends. Calls end within the timeout.
+// Peer connects to one server of the target, or to a Sentinel, until the context ends. Calls end
+// within the timeout.
 func (t *Target) Peer(ctx context.Context, timeout time.Duration, address string, sentinel bool) (rueidis.Client, error) {
 	one := *t
 	one.Topology, one.Hosts = Single, []string{address}

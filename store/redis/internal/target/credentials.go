@@ -13,9 +13,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// password is one that stands in a file, if there is any. The file is read again for
-// each connection, so that another password can take the place of one that is no longer
-// valid. If it cannot be read just then, the password stays as it was.
+// password is a password in a file. The file is read again for each connection, so that a password
+// can be replaced. If the file cannot be read at that moment, the previous password is used.
 type password struct {
 	file string // "": it never changes
 	last atomic.Pointer[string]
@@ -36,8 +35,7 @@ func (p *password) now() string {
 	return *p.last.Load()
 }
 
-// identify has the client of the options ask for its credentials at each connection, if
-// they can change.
+// identify makes the client ask for its credentials at each connection, if they can change.
 func (t *Target) identify(o *rueidis.ClientOption) {
 	if t.passwordFile == "" && t.sentinelPasswordFile == "" {
 		return
@@ -52,10 +50,9 @@ func (t *Target) identify(o *rueidis.ClientOption) {
 	if t.Topology != Sentinels {
 		return
 	}
-	// The client asks for the credentials of both kinds of servers in the same way, and
-	// tells no more than the connection's address. What differs is the dialer that it
-	// connects with: that of Sentinels has a resolver of its own, which does what the
-	// standard one does, and is known by it.
+	// The client asks for the credentials of both kinds of servers in the same way, and gives only
+	// the connection's address. But it connects with different dialers: that of Sentinels has a
+	// resolver of its own, which works as the standard one does and identifies the dialer.
 	resolver := new(net.Resolver)
 	o.Sentinel.Dialer.Resolver = resolver
 	o.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
@@ -67,7 +64,7 @@ func (t *Target) identify(o *rueidis.ClientOption) {
 	}
 }
 
-// sentinelConn is a connection to a Sentinel, which can be told by its address.
+// sentinelConn is a connection to a Sentinel, which can be recognized by its address.
 type sentinelConn struct{ net.Conn }
 
 type sentinelAddr struct{ net.Addr }
@@ -75,7 +72,7 @@ type sentinelAddr struct{ net.Addr }
 // RemoteAddr implements [net.Conn].
 func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
 
-// dial connects, over TLS if there is a configuration of it.
+// dial connects, over TLS if there is a configuration for it.
 func dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 	if config != nil {
 		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, "tcp", address)
