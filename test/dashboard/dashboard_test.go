@@ -56,11 +56,9 @@ type site struct{ api, pages string }
 // build builds the program.
 func build(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "headgate")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/headgate")
-	build.Dir = filepath.Join("..", "..", "server")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	binary, err := servers.Headgate()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }

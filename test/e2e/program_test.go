@@ -26,17 +26,9 @@ var binary string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "headgate-e2e")
-	if err != nil {
+	var err error
+	if binary, err = servers.Headgate(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "headgate")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/headgate")
-	build.Dir = filepath.Join("..", "..", "server")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
 	return m.Run()

@@ -256,11 +256,9 @@ func (publisher) Stats() rabbitmq.PublisherStats { return rabbitmq.PublisherStat
 // build builds the program.
 func build(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "headgate")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/headgate")
-	cmd.Dir = filepath.Join("..", "..", "server")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	binary, err := servers.Headgate()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return binary
 }

@@ -20,39 +20,23 @@ import (
 	"github.com/headgate/headgate/test/servers"
 )
 
-// The programs under test, which TestMain and [caddy] build.
-var built, headgate string
+// headgate is the program under test, which TestMain builds.
+var headgate string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	var err error
-	if built, err = os.MkdirTemp("", "headgate-proxies"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(built)
-	headgate = filepath.Join(built, "headgate")
-	if err := build(headgate, "../../server", "./cmd/headgate"); err != nil {
+	if headgate, err = servers.Headgate(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
 }
 
-func build(to, dir, pkg string, env ...string) error {
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", to, pkg)
-	cmd.Dir, cmd.Env = filepath.FromSlash(dir), append(os.Environ(), env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s in %s: %w\n%s", pkg, dir, err, out)
-	}
-	return nil
-}
-
 // caddy builds Caddy, once.
 var caddy = sync.OnceValues(func() (string, error) {
-	to := filepath.Join(built, "caddy")
-	return to, build(to, "testdata/caddy", ".", "GOWORK=off")
+	return servers.Build("caddy", "test/proxies/testdata/caddy", ".", "GOWORK=off")
 })
 
 // peer is a proxy that examples/forward-auth has started, with the Headgate that it

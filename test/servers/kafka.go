@@ -57,7 +57,7 @@ func StartKafka(t testing.TB, settings ...string) *Kafka {
 		if !formatted {
 			id := make([]byte, 16)
 			_, _ = rand.Read(id) // never fails
-			id[0] = 0 // as text, it begins with A: what begins with a dash is taken for an option
+			id[0] = 0            // as text, it begins with A: what begins with a dash is taken for an option
 			format := run(Bounded(t), "-Xmx128m", "kafka.tools.StorageTool", "format",
 				"-t", base64.RawURLEncoding.EncodeToString(id), "-c", properties)
 			if out, err := format.CombinedOutput(); err != nil {
@@ -74,21 +74,11 @@ func StartKafka(t testing.TB, settings ...string) *Kafka {
 
 // tool is a directory in bin/tools, which scripts/install-test-programs has filled.
 func tool(name string) (string, error) {
-	dir, err := os.Getwd()
+	top, err := above(filepath.Join("bin", "tools", name))
 	if err != nil {
-		return "", fmt.Errorf("servers: %w", err)
+		return "", fmt.Errorf("servers: %w: run `make test`, which installs it, or scripts/install-test-programs", err)
 	}
-	for {
-		found := filepath.Join(dir, "bin", "tools", name)
-		if _, err := os.Stat(found); err == nil {
-			return found, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", fmt.Errorf("servers: there is no bin/tools/%s: run `make test`, which installs it, or scripts/install-test-programs", name)
-		}
-		dir = parent
-	}
+	return filepath.Join(top, "bin", "tools", name), nil
 }
 
 func kafkaProperties(dir, addr string, controller int, settings []string) string {
