@@ -49,11 +49,11 @@ func (sh *shard) chargeAll(c *headgate.Check, hash uint64, now headgate.Instant)
 		if st.shared {
 			sh.charging(&st, now)
 		}
-		at, ahead := sh.onTime(l, now)
+		at := sh.onTime(l, now)
 		after := st.state.Charge(l, at, cost)
 		var d headgate.Decision
 		after.Describe(&d, l, st.state, at, 0, true)
-		d.At -= headgate.Instant(ahead)
+		d.At = now
 		sh.put(&st, after, until(after.Expires(&d)))
 	}
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -8,9 +9,9 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// clock gives the time: what the wall clock said when the
-// clock was made, and the monotonic clock since then. So it never steps, whatever happens to the
-// wall clock. Only the windows of a calendar need to follow that; see wall.
+// clock gives the time: what the wall clock said when the clock was made, and the monotonic clock
+// since then. So it never steps, whatever happens to the wall clock. Only the windows of a calendar
+// need to follow that, and what callers are told; see wall.
 type clock struct {
 	base  time.Time        // monotonic origin
 	start headgate.Instant // wall clock at base
@@ -18,22 +19,64 @@ type clock struct {
 	next  atomic.Int64 // the instant at which to read the wall clock again
 }
 
-// wall says how far the wall clock is ahead of a clock. It is immutable.
+// wall says how far the wall clock was ahead of a clock, and when. It is immutable. The store
+// decides by the clock, but what it tells its callers, and what they tell it, is the time of the
+// wall clock.
 type wall struct {
-	ahead algorithm.Micros
-	was   algorithm.Micros // how far it was ahead before the last step
-	since headgate.Instant // when the last step was noticed, by the clock
+	offset          // that of now
+	before []offset // the last ones before it, oldest first
 }
 
-// at returns what the wall clock said at a time of the clock. A time of 0 is not known, and stays.
-func (w *wall) at(t headgate.Instant) headgate.Instant {
-	switch {
-	case t == 0:
-		return 0
-	case t < w.since:
-		return t + headgate.Instant(w.was)
+// offset is how far the wall clock was ahead from a time of the clock on.
+type offset struct {
+	since headgate.Instant // by the clock; 0 if nobody knows
+	ahead algorithm.Micros
+}
+
+// maxBefore is how many earlier offsets of the wall clock are remembered.
+const maxBefore = 7
+
+// stepped returns what follows from w when the wall clock is set at a time of the clock.
+func (w *wall) stepped(since headgate.Instant, ahead algorithm.Micros) *wall {
+	before := append(slices.Clone(w.before), w.offset)
+	if forget := len(before) - maxBefore; forget > 0 {
+		before = before[forget:]
+		before[0].since = 0
 	}
-	return t + headgate.Instant(w.ahead)
+	return &wall{offset{since, ahead}, before}
+}
+
+// shown returns what the wall clock says at a time of the clock that is about now.
+func (w *wall) shown(now headgate.Instant) headgate.Instant {
+	return now + headgate.Instant(w.ahead)
+}
+
+// read is the inverse of shown. It returns the time of the clock at which the wall clock said t.
+// If the wall clock was set back, it may have said t twice. Then the earlier time counts: more has
+// been refilled since, so a refund gives back less. A time that the wall clock has skipped is that
+// of the step. A time of 0 is not known, and stays.
+func (w *wall) read(t headgate.Instant) headgate.Instant {
+	if t == 0 {
+		return 0
+	}
+	skipped := false // the offsets before ended before t
+	for i, o := range w.before {
+		end := w.since
+		if i+1 < len(w.before) {
+			end = w.before[i+1].since
+		}
+		switch at := t - headgate.Instant(o.ahead); {
+		case at >= end:
+			skipped = true
+		case at >= o.since || skipped:
+			return max(at, o.since)
+		}
+	}
+	at := t - headgate.Instant(w.ahead)
+	if skipped {
+		at = max(at, w.since)
+	}
+	return at
 }
 
 // resync is how often the wall clock is read, in µs.
@@ -46,7 +89,7 @@ func newClock() *clock {
 	c := &clock{base: time.Now()}
 	c.start = headgate.Instant(c.base.UnixMicro())
 	c.next.Store(int64(c.start + resync))
-	c.wall.Store(new(wall))
+	c.wall.Store(&wall{offset: offset{since: c.start}})
 	return c
 }
 
@@ -79,8 +122,8 @@ func (c *clock) follow(before, mono, after, said headgate.Instant) bool {
 		return false
 	}
 	old := c.wall.Load()
-	if ahead := algorithm.Micros(said - mono); max(ahead-old.ahead, old.ahead-ahead) >= apart {
-		c.wall.Store(&wall{ahead: ahead, was: old.ahead, since: before})
+	if ahead, was := algorithm.Micros(said-mono), old.ahead; max(ahead-was, was-ahead) >= apart {
+		c.wall.Store(old.stepped(before, ahead))
 	}
 	return true
 }
@@ -124,18 +167,18 @@ func (s *Store) clockNow() headgate.Instant {
 	return s.own.now()
 }
 
-// onTime returns now as the limit's windows see it, and by how much that is ahead of now.
-func (sh *shard) onTime(l *headgate.Limit, now headgate.Instant) (at headgate.Instant, ahead algorithm.Micros) {
+// onTime returns now as the limit's windows see it.
+func (sh *shard) onTime(l *headgate.Limit, now headgate.Instant) headgate.Instant {
 	if onCalendar(l) {
-		return now + headgate.Instant(sh.wall.ahead), sh.wall.ahead
+		return sh.wall.shown(now)
 	}
-	return now, 0
+	return now
 }
 
-// wallAt returns a time at which units were charged as the limit's windows see it.
-func (sh *shard) wallAt(l *headgate.Limit, t headgate.Instant) headgate.Instant {
+// told returns a time that a caller has named as the limit's windows see it.
+func (sh *shard) told(l *headgate.Limit, t headgate.Instant) headgate.Instant {
 	if onCalendar(l) {
-		return sh.wall.at(t)
+		return t
 	}
-	return t
+	return sh.wall.read(t)
 }

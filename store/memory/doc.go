@@ -34,8 +34,9 @@
 // # Caveats
 //
 // Time is that of the monotonic clock since the store was made. Only fixed windows that begin at
-// times of the wall clock follow its steps, within a second. Of decisions that overlap, one may be
-// charged before another whose At is earlier.
+// times of the wall clock follow its steps, within a second. The At of a decision is the time of
+// the wall clock, which it follows within a minute. Of decisions that overlap, one may be charged
+// before another whose At is earlier.
 //
 // Counters are lost when the process ends. Several processes do not share them: use store/redis for
 // that. A store that is not called keeps its memory.

@@ -95,7 +95,7 @@ func (s *Store) takeFast(l *headgate.Limit, hash uint64, cost int64) (decided, a
 		}
 		// Whatever can wait is done after the exchange, which fails less often the sooner it comes.
 		remaining, retry, reset, delay = draw.Describe(l, algorithm.Word(w), cost, fits)
-		return true, fits, remaining, retry, reset, delay, now
+		return true, fits, remaining, retry, reset, delay, s.own.wall.Load().shown(now)
 	}
 	return
 }

@@ -164,10 +164,11 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 	if n.admitted = headgate.NewVerdict(n.decisions).Allowed; !n.admitted && !named {
 		return none, dst, nil
 	}
-	n.expires = n.decisions[0].At + headgate.Instant(terms.Term().Microseconds())
+	at, term := n.decisions[0].At, headgate.Instant(terms.Term().Microseconds())
+	n.expires = s.own.wall.Load().read(at) + term
 	n.event = n.expires
 	if reserve && n.admitted {
-		n.reservation = store.NewReservation(n.id, n.expires, n.checks, n.decisions)
+		n.reservation = store.NewReservation(n.id, at+term, n.checks, n.decisions)
 		if !n.gives() {
 			n.event = n.expires + settledFor
 		}
@@ -226,7 +227,7 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	s.sweepStripe(st, s.clockNow())
 	n := st.notes[r.ID]
 	switch {
-	case n == nil || n.reservation.ID == "" || n.expires != r.Expires: // or the id was used again
+	case n == nil || n.reservation.ID == "" || n.reservation.Expires != r.Expires: // or the id was used again
 		return dst, headgate.ErrNoReservation
 	case n.units != nil && slices.Equal(n.units, units):
 		return append(dst, n.settled...), nil

@@ -86,7 +86,7 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 		var facts algorithm.WindowFacts
 		if g := sh.log(e); g != nil {
 			if st.first && !st.shared {
-				sh.refundLog(g, c.Units(), c.At)
+				sh.refundLog(g, c.Units(), sh.wall.read(c.At))
 			}
 			facts = g.Facts(st.limit, now, 0)
 		}
@@ -95,6 +95,7 @@ func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Chec
 	default:
 		st.facts.Describe(d, st.limit, now, c.Units(), false)
 	}
+	d.At = sh.wall.shown(now)
 }
 
 // followClock moves the future times in the log of an entry to now. There are such times after the
@@ -154,7 +155,7 @@ func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units int6
 	g := sh.log(e)
 	if units < 0 {
 		if g != nil {
-			sh.refundLog(g, -units, c.At)
+			sh.refundLog(g, -units, sh.wall.read(c.At))
 		}
 		return
 	}

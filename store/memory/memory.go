@@ -391,4 +391,10 @@ func (s *Store) String() string {
 }
 
 // Now returns the time by the store's clock.
-func (s *Store) Now() time.Time { return s.clockNow().Time() }
+func (s *Store) Now() time.Time {
+	now := s.clockNow()
+	if s.clock != nil {
+		return now.Time()
+	}
+	return s.own.wallAt(now).shown(now).Time()
+}

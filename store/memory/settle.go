@@ -60,6 +60,7 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 			facts = g.Facts(l, now, 0)
 		}
 		facts.Describe(d, l, now, 0, false)
+		d.At = sh.wall.shown(now)
 		d.Allowed, d.RetryAfter = true, 0
 		return
 	}
@@ -67,7 +68,7 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 	st.hash, st.shared = sh.place(c.Rule, hash, l.Slot(), now)
 	sh.load(&st, len(c.Rule.Limits()), now)
 	after := st.state
-	at, ahead := sh.onTime(l, now)
+	at := sh.onTime(l, now)
 	if st.shared {
 		// A key must not give back what other keys have used, and must not overdraw the counter.
 		units = max(0, min(units, l.Capacity()-st.state.Used(l)))
@@ -77,12 +78,13 @@ func (sh *shard) settle(l *headgate.Limit, c *headgate.Check, hash uint64, units
 		sh.charging(&st, now)
 	}
 	if changes {
-		after = st.state.Settle(l, at, units, sh.wallAt(l, c.At), used)
+		after = st.state.Settle(l, at, units, sh.told(l, c.At), used)
 	}
 	after.Describe(d, l, st.state, at, 0, true)
-	d.At -= headgate.Instant(ahead)
+	d.At = now
 	d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	if changes {
 		sh.put(&st, after, until(after.Expires(d)))
 	}
+	d.At = sh.wall.shown(now)
 }

@@ -84,7 +84,7 @@ func furtherSlot(hash uint64, i int) uint64 {
 // number of entries that the request has reserved. load returns how many further entries the
 // counter may need; only a bucket that lists of different rates share needs any.
 func (sh *shard) load(st *step, reserved int, now headgate.Instant) (further int) {
-	now, _ = sh.onTime(st.limit, now)
+	now = sh.onTime(st.limit, now)
 	e := sh.table.find(st.hash)
 	sh.hold(e, st.limit, now)
 	if s, plain := algorithm.Plain(st.limit, e.state()); plain {
@@ -141,14 +141,14 @@ func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64,
 		return false
 	}
 	d.Rule, d.Shadow = c.Rule, c.Shadow
-	at, ahead := sh.onTime(l, now)
+	at := sh.onTime(l, now)
 	before := algorithm.Advance(l, stored, at)
 	after, fits := before, algorithm.Fits(l, before, at, cost)
 	if fits {
 		after = algorithm.Charge(l, before, at, cost)
 	}
 	algorithm.Describe(d, l, before, after, at, cost, fits)
-	d.At -= headgate.Instant(ahead)
+	d.At = sh.wall.shown(now)
 	expires := now + headgate.Instant(d.ResetAfter.Microseconds())
 	if fits {
 		if shared {
@@ -206,7 +206,7 @@ func (sh *shard) open(e *entry, l *headgate.Limit, s algorithm.State) bool {
 func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved int, now headgate.Instant) int {
 	st.hash, st.shared = sh.place(c.Rule, hash, st.limit.Slot(), now)
 	further := sh.load(st, reserved, now)
-	at, _ := sh.onTime(st.limit, now)
+	at := sh.onTime(st.limit, now)
 	st.fits = st.state.Fits(st.limit, at, c.Units())
 	return further
 }
@@ -214,25 +214,25 @@ func (sh *shard) lookAtState(st *step, c *headgate.Check, hash uint64, reserved 
 // stepState finishes the step of a limit that is not a sliding window. It charges, punishes or
 // refunds the counter, and describes it in d.
 func (sh *shard) stepState(st *step, op headgate.Op, charge, punish bool, c *headgate.Check, now headgate.Instant, d *headgate.Decision) {
-	after, fits := st.state, st.fits
-	now, ahead := sh.onTime(st.limit, now)
+	after, fits, at := st.state, st.fits, sh.onTime(st.limit, now)
 	switch {
 	case punish:
-		after.State = algorithm.Punish(st.limit, after.State, now)
+		after.State = algorithm.Punish(st.limit, after.State, at)
 	case charge:
-		after = after.Charge(st.limit, now, c.Units())
+		after = after.Charge(st.limit, at, c.Units())
 	case op == headgate.OpRefund:
 		if !st.shared { // a key must not give back what other keys have used
-			after = after.Refund(st.limit, now, c.Units(), sh.wallAt(st.limit, c.At), 0)
+			after = after.Refund(st.limit, at, c.Units(), sh.told(st.limit, c.At), 0)
 		}
 		fits = true
 	}
-	after.Describe(d, st.limit, st.state, now, c.Units(), fits)
-	d.At -= headgate.Instant(ahead)
+	after.Describe(d, st.limit, st.state, at, c.Units(), fits)
+	d.At = now
 	if op == headgate.OpRefund {
 		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 	}
 	expires := after.Expires(d)
+	d.At = sh.wall.shown(now)
 	if charge || punish || op == headgate.OpRefund {
 		sh.put(st, after, until(expires))
 	} else {
