@@ -44,6 +44,10 @@ AT_ONCE := -p 4 -parallel 4
 # A package that is named by its import path: go test keeps the order, and runs each once.
 NAMED    = $(addprefix github.com/headgate/headgate/,$(1))
 
+# The MiB that the tests want for temporary files: a module cache for release, which takes most,
+# test binaries, and the files of servers.
+SCRATCH   ?= 3000
+
 ARGS      ?=
 FUZZTIME  ?= 30s
 TESTFLAGS ?=
@@ -64,6 +68,9 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 
 .PHONY: test
 test: ## run every test, with the race detector, against real servers, which apt installs if missing
+	@free=$$(df -Pm "$${TMPDIR:-/tmp}" | awk 'NR == 2 { print $$4 }'); \
+	if [ "$$free" -lt $(SCRATCH) ]; then \
+		echo "make test: $${TMPDIR:-/tmp} has $$free MiB free, and the tests need $(SCRATCH) MiB there; TMPDIR names another place" >&2; exit 1; fi
 	scripts/install-test-programs
 	$(GO) test -race -count=1 -vet=off -timeout=25m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(PACKAGES)
 	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(TWICE))
@@ -109,7 +116,7 @@ chaos: ## break Redis and Valkey under load, in every topology, and write the ta
 .PHONY: soak
 soak: ## search for long: half a million steps on each store, 10,000 killed holders of permits, chaos (hours)
 	scripts/install-test-programs
-	HEADGATE_STEPS=500000 $(GO) test -race -count=1 -timeout=6h -run 'Histor|Conforms|Topolog' $(TESTFLAGS) $(PACKAGES)
+	HEADGATE_STEPS=500000 $(GO) test -race -count=1 -timeout=6h -run 'Histor|Conform|Topolog' $(TESTFLAGS) $(PACKAGES)
 	cd test && HEADGATE_PERMIT_TRIALS=10000 $(GO) test -race -count=1 -timeout=6h $(TESTFLAGS) ./permits
 	cd test && $(GO) test -race -count=1 -timeout=3h -run Rebalance $(TESTFLAGS) ./kafka -args -rebalances 200
 	cd test && $(GO) run ./chaos/cmd/chaos $(ARGS)
