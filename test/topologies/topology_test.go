@@ -55,14 +55,31 @@ func connect(t *testing.T, option rueidis.ClientOption) rueidis.Client {
 	return client
 }
 
-// TestTopologiesConform: the same decisions, however the servers belong together.
+// TestTopologiesConform: the same decisions, however the servers belong together. The server
+// that Sentinels name is a single one, for which test/redis runs the whole suite: here it gets
+// the vectors, and the whole suite in `make soak`.
 func TestTopologiesConform(t *testing.T) {
 	topologies(t, func(t *testing.T, client rueidis.Client) {
-		storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store {
-			return stores.Open(t, client, clock)
-		})
+		open := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock) }
+		if soaking := storetest.Steps(t, 0) > 0; soaking || client.Mode() == rueidis.ClientModeCluster {
+			storetest.Run(t, open)
+		} else {
+			vectors(t, open)
+		}
 		t.Run("histories", func(t *testing.T) { histories(t, client) })
 	})
+}
+
+// vectors runs the tables of the suite: every operation on every algorithm.
+func vectors(t *testing.T, mk storetest.Maker) {
+	t.Helper()
+	all, err := storetest.Vectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range all {
+		t.Run(v.File, func(t *testing.T) { v.Run(t, mk) })
+	}
 }
 
 // histories compares random requests under many rules and keys, whose counters are
