@@ -134,14 +134,40 @@ class Permit {
   }
 }
 
+// checked returns what acquire was given, with what was left out, or throws what is wrong with it.
+function checked(request) {
+  if (request === null || typeof request !== 'object') {
+    throw new TypeError(`headgate: acquire needs an object such as { rule: 'report', key: 'acme' }, and was given ${request === null ? 'null' : typeof request}`);
+  }
+  const { rule, key = '', cost, ttl, wait = 0, signal, holder = `${hostname().slice(0, 64)}/${process.pid}/${randomUUID()}` } = request;
+  for (const [name, value] of Object.entries({ rule, key, holder })) {
+    if (typeof value !== 'string') {
+      throw new TypeError(`headgate: ${name} is ${value === null ? 'null' : typeof value}, must be a string`);
+    }
+  }
+  if (rule === '') {
+    throw new RangeError('headgate: rule is empty, must be the name of a rule');
+  }
+  for (const [name, value, most] of [['cost', cost, 1e9], ['ttl', ttl, Number.MAX_SAFE_INTEGER]]) {
+    if (value !== undefined && (!Number.isInteger(value) || value < 1 || value > most)) {
+      throw new RangeError(`headgate: ${name} is ${String(value)}, must be a whole number of 1 or more`);
+    }
+  }
+  if (!Number.isInteger(wait) || wait < 0 || wait > 600_000) {
+    throw new RangeError(`headgate: wait is ${String(wait)}, must be 0 to 600000 milliseconds`);
+  }
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TypeError('headgate: signal is not an AbortSignal');
+  }
+  return { rule, key, cost, ttl, wait, signal, holder };
+}
+
 /**
  * Acquires a permit. calls makes one call about permits, with the fields of its body, the
  * milliseconds that the service may hold it, and a signal.
  */
-async function acquire(calls, { rule, key = '', cost, ttl, wait = 0, signal, holder = `${hostname().slice(0, 64)}/${process.pid}/${randomUUID()}` }) {
-  if (!Number.isInteger(wait) || wait < 0 || wait > 600_000) {
-    throw new RangeError(`headgate: wait is ${wait}, must be 0 to 600000 milliseconds`);
-  }
+async function acquire(calls, request) {
+  const { rule, key, cost, ttl, wait, signal, holder } = checked(request);
   const who = { rule, key, holder };
   const until = performance.now() + wait;
   try {

@@ -12,6 +12,27 @@ const { listen, serve } = require('./service.js');
 
 const timeout = 30_000;
 
+test('acquire says what is wrong with what it is given', async () => {
+  const client = new Client({ fetch: () => assert.fail('the service is asked') });
+  for (const [request, kind, text] of [
+    [undefined, TypeError, /^headgate: acquire needs an object such as .*, and was given undefined$/],
+    [null, TypeError, /was given null$/],
+    ['report', TypeError, /was given string$/],
+    [{}, TypeError, /^headgate: rule is undefined, must be a string$/],
+    [{ rule: '' }, RangeError, /^headgate: rule is empty/],
+    [{ rule: 'report', key: 7 }, TypeError, /^headgate: key is number, must be a string$/],
+    [{ rule: 'report', key: null }, TypeError, /^headgate: key is null/],
+    [{ rule: 'report', holder: {} }, TypeError, /^headgate: holder is object/],
+    [{ rule: 'report', cost: 0 }, RangeError, /^headgate: cost is 0, must be a whole number of 1 or more$/],
+    [{ rule: 'report', cost: '2' }, RangeError, /^headgate: cost is 2/],
+    [{ rule: 'report', ttl: 1.5 }, RangeError, /^headgate: ttl is 1.5/],
+    [{ rule: 'report', wait: '1s' }, RangeError, /^headgate: wait is 1s, must be 0 to 600000 milliseconds$/],
+    [{ rule: 'report', signal: {} }, TypeError, /^headgate: signal is not an AbortSignal$/],
+  ]) {
+    await assert.rejects(client.acquire(request), (err) => err instanceof kind && text.test(err.message), JSON.stringify(request));
+  }
+});
+
 const policy = `
 rules:
   - name: report
