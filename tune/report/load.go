@@ -98,10 +98,15 @@ func measured(w io.Writer, m *load.Measurement) {
 	row := func(name string, p load.Percentiles) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, length(p.P50), length(p.P90), length(p.P95), length(p.P99), length(p.P999), length(p.Max))
 	}
-	if m.Latency.Max > 0 {
-		row("served", m.Latency)
+	served := m.ErrorShare < 1 && m.Latency.Max > 0
+	if served {
+		name := "served"
+		if _, late := m.ByClass["timeout"]; late {
+			name = "served or timeout" // What was not answered in time counts with the timeout.
+		}
+		row(name, m.Latency)
 	}
-	if len(m.ByClass) > 1 || m.Latency.Max == 0 {
+	if len(m.ByClass) > 1 || !served {
 		for _, class := range sorted(m.ByClass) {
 			row(Shown(class), m.ByClass[class])
 		}

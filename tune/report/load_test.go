@@ -61,6 +61,35 @@ func loaded(t *testing.T) *load.Report {
 	return r
 }
 
+// TestServedRow: the table of latencies has no row of what was served if nothing was, and says so
+// where timeouts count with it.
+func TestServedRow(t *testing.T) {
+	t.Parallel()
+	fast, slow := load.Percentiles{P50: 1, Max: 2}, load.Percentiles{P50: 500, Max: 500}
+	for _, tt := range []struct {
+		name      string
+		errors    float64
+		latency   load.Percentiles
+		classes   map[string]load.Percentiles
+		want, not string
+	}{
+		{"all served", 0, fast, map[string]load.Percentiles{"2xx": fast}, "served  ", "2xx"},
+		{"some timed out", 0.5, slow, map[string]load.Percentiles{"2xx": fast, "timeout": slow}, "served or timeout  ", "served  "},
+		{"all timed out", 1, slow, map[string]load.Percentiles{"timeout": slow}, "timeout  ", "served"},
+		{"all refused", 1, load.Percentiles{}, map[string]load.Percentiles{"429": fast}, "429  ", "served"},
+	} {
+		m := &load.Measurement{ErrorShare: tt.errors, Latency: tt.latency, ByClass: tt.classes, Valid: true}
+		var text strings.Builder
+		if err := report.LoadText(&text, &load.Report{Measurement: m}); err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(text.String(), "LATENCY")
+		if !strings.Contains(table, tt.want) || strings.Contains(table, tt.not) {
+			t.Errorf("%s: the table lacks %q or has %q:\n%s", tt.name, tt.want, tt.not, text.String())
+		}
+	}
+}
+
 // TestHostileLoad: whatever is in a report, the page has no tag or attribute but its own.
 func TestHostileLoad(t *testing.T) {
 	var page bytes.Buffer
