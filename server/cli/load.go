@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -183,8 +184,12 @@ func (k *loadRequest) judge(r *load.Report, expect []load.Expectation, ended err
 	case ended != nil:
 		wrong = append(wrong, errtext.Text(ended))
 	}
-	if r.Audit != nil && !r.Audit.Honest {
+	switch {
+	case r.Audit == nil:
+	case !r.Audit.Honest:
 		wrong = append(wrong, "what the limiter says is not true")
+	case ended == nil && !slices.ContainsFunc(r.Audit.Rounds, func(r load.AuditRound) bool { return r.Denied != "" }):
+		wrong = append(wrong, "no request was denied: there is no limiter, or it admits more than the audit sends, so nothing was audited")
 	}
 	if r.Found != nil && ended == nil && r.Sustainable == 0 {
 		wrong = append(wrong, "no rate is borne at which "+strings.Join(k.Expect, " and ")+" holds")

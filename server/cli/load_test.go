@@ -194,6 +194,28 @@ func TestLoadAudit(t *testing.T) {
 	}
 }
 
+// TestLoadAuditWithoutLimiter: an audit that finds no limiter is no success, or a test in CI would
+// be green without one. A limiter that says nothing says nothing wrong.
+func TestLoadAuditWithoutLimiter(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		n := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if n++; limited && n > 5 {
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}))
+		code, stdout, stderr := command(t, append([]string{"load", "--audit", s.URL}, patient...)...)
+		s.Close()
+		want, text := CodeNo, "no request was denied"
+		if limited {
+			want, text = CodeOK, "UNKNOWN"
+		}
+		if code != want || !strings.Contains(stdout+stderr, text) {
+			t.Errorf("limited %t: exit code %d\n%s%s", limited, code, stdout, stderr)
+		}
+	}
+}
+
 // TestLoadLive: what stands on a terminal is drawn anew, and goes at the end.
 func TestLoadLive(t *testing.T) {
 	var b strings.Builder
