@@ -91,7 +91,15 @@ func suggest(w io.Writer, base string, set *policy.Set) {
 		fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(check), base)
 		fmt.Fprintf(w, "  curl -i --json %s '%s/v1/check?status=true'\n", quoteShell(check), base)
 	}
-	fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(`{"descriptor":{"user":"ada","ip":"203.0.113.10","route":"POST /login"}}`), base)
+	login := policy.Descriptor{{Name: "ip", Value: "203.0.113.10"}, {Name: "route", Value: "POST /login"}, {Name: "user", Value: "ada"}}
+	const entries = `{"descriptor":{"user":"ada","ip":"203.0.113.10","route":"POST /login"}`
+	if found, err := set.Decide(login, 1, nil); err == nil && set.Awaits(found.Checks) {
+		// Some rule charges by the outcome, which a plain check cannot tell.
+		fmt.Fprintf(w, "  curl --json %s %s/v1/reserve\n", quoteShell(entries+`,"id":"login-1"}`), base)
+		fmt.Fprintf(w, "  curl --json %s %s/v1/settle\n", quoteShell(`{"reservation":"login-1","status":401}`), base)
+	} else {
+		fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(entries+"}"), base)
+	}
 	fmt.Fprintf(w, "  curl %s/v1/rules\n\n", base)
 }
 
