@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"text/tabwriter"
 	"time"
 
@@ -22,14 +24,99 @@ type permit struct {
 	Revoke  permitRevoke  `cmd:"" help:"Forbid that a holder's permit is renewed."`
 }
 
-// permitOf has the flags that say which permits are meant.
+// permitOf has the flags that say which permits are meant, in a store.
 type permitOf struct {
-	Store  string   `help:"The store that processes share: redis://… or postgres://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
-	Config string   `help:"Policy file. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Config string   `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
 	Keys   hashKeys `embed:""`
 	Rule   string   `help:"Name of a rule that has in_progress with shared: true." required:"" placeholder:"NAME"`
 	Key    string   `help:"Key that the rule counts under, as for check." placeholder:"KEY"`
 }
+
+// permitAt has the flags of commands that ask a server about permits, or a store itself.
+type permitAt struct {
+	Remote         remote        `embed:""`
+	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
+	Store          string        `help:"Ask a store instead, with the rules of --config: redis://… or postgres://…, as for serve." placeholder:"URL" env:"HEADGATE_STORE"`
+	Of             permitOf      `embed:""`
+	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
+}
+
+// permitKeeper is who knows of permits: a store, or a server.
+type permitKeeper interface {
+	holders(ctx context.Context) (*shownHolders, error)
+	revoke(ctx context.Context, holder string) (bool, error)
+	Close() error
+}
+
+// open finds whom to ask: what the command line says goes before what the environment says. Close
+// the keeper.
+func (p *permitAt) open(ctx context.Context, c *call) (permitKeeper, error) {
+	c.inTime(p.Timeout)
+	ofServer := ""
+	for _, flag := range []string{"server", "tls-ca", "tls-cert", "tls-key", "admin-token-file"} {
+		if c.flags[flag] {
+			ofServer = flag
+		}
+	}
+	// Memory is what the environment may name for a server, and not what can be asked from here.
+	if p.Store != "" && ofServer == "" && (p.Store != app.DefaultStore || c.flags["store"]) {
+		if err := c.mistaken(permitHint); err != nil {
+			return nil, err
+		}
+		return p.Of.open(ctx, p.Store, 1, p.Timeout)
+	}
+	token := c.token("admin token", "HEADGATE_ADMIN_TOKEN", p.AdminTokenFile)
+	if err := c.mistaken(permitHint); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.flags["store"]:
+		return nil, usage("--"+ofServer+" and --store are both given", "ask one of them: a server knows its own store and rules")
+	case c.flags["config"]:
+		return nil, usage("--config is given, but a server has its own rules", "it goes with --store")
+	}
+	u, err := p.Remote.url(c)
+	if err != nil {
+		return nil, err
+	}
+	return &permitServer{asker{&p.Remote, p.Timeout, u, token, permitHint}, p.Of.Rule, p.Of.Key}, nil
+}
+
+// within finds whom to ask, has do ask it, and closes it, all within the timeout.
+func (p *permitAt) within(c *call, do func(context.Context, permitKeeper) error) error {
+	ctx, cancel := context.WithTimeout(c.ctx, p.Timeout)
+	defer cancel()
+	keeper, err := p.open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer keeper.Close()
+	return do(ctx, keeper)
+}
+
+// permitServer asks a server for what its store knows of permits.
+type permitServer struct {
+	asker
+	rule, key string
+}
+
+func (s *permitServer) holders(ctx context.Context) (*shownHolders, error) {
+	shown := new(shownHolders)
+	_, err := s.send(ctx, http.MethodGet, "/v1/permits/holders", url.Values{"rule": {s.rule}, "key": {s.key}}, "", shown)
+	return shown, err
+}
+
+func (s *permitServer) revoke(ctx context.Context, holder string) (bool, error) {
+	body := `{"rule":` + quoteJSON(s.rule) + `,"key":` + quoteJSON(s.key) + `,"holder":` + quoteJSON(holder) + `}`
+	var answer struct {
+		Revoked bool `json:"revoked"`
+	}
+	_, err := s.send(ctx, http.MethodPost, "/v1/permits/revoke", nil, body, &answer)
+	return answer.Revoked, err
+}
+
+// Close implements permitKeeper: no connection is kept.
+func (*permitServer) Close() error { return nil }
 
 const permitHint = "headgate permit --help lists what there is; docs/rules.md describes in_progress"
 
@@ -44,9 +131,9 @@ type permitStore struct {
 
 // open opens the store. Close it. With a timeout of zero, calls may take as long as is
 // usual for the store.
-func (p *permitOf) open(ctx context.Context, cost int64, timeout time.Duration) (*permitStore, error) {
-	if p.Store == app.DefaultStore {
-		return nil, usage("--store memory is the memory of this process alone", "name a store that processes share, such as redis://127.0.0.1:6379/0")
+func (p *permitOf) open(ctx context.Context, at string, cost int64, timeout time.Duration) (*permitStore, error) {
+	if at == app.DefaultStore {
+		return nil, usage("--store memory is the memory of this process alone", "name a store that processes share, such as redis://127.0.0.1:6379/0, or the server to ask with --server")
 	}
 	key, old, err := p.Keys.read()
 	if err != nil {
@@ -66,7 +153,7 @@ func (p *permitOf) open(ctx context.Context, cost int64, timeout time.Duration) 
 	if !bound.Rule.InProgress.Shared {
 		return nil, usage(fmt.Sprintf("rule %q counts what is in progress in each process by itself", p.Rule), "add shared: true to its in_progress")
 	}
-	s, err := app.OpenStore(ctx, app.Settings{Store: p.Store, StoreTimeout: min(timeout, time.Minute)})
+	s, err := app.OpenStore(ctx, app.Settings{Store: at, StoreTimeout: min(timeout, time.Minute)})
 	if err != nil {
 		return nil, err
 	}
@@ -77,33 +164,17 @@ func (p *permitOf) open(ctx context.Context, cost int64, timeout time.Duration) 
 	return &permitStore{Store: s, permits: permits, bound: bound, key: inprogress.StoreKey(bound.Rule.Name, bound.Key)}, nil
 }
 
-// within opens the store, has do ask it, and closes it, all within the timeout.
-func (p *permitOf) within(c *call, timeout time.Duration, do func(context.Context, *permitStore) error) error {
-	c.inTime(timeout)
-	if err := c.mistaken(permitHint); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, timeout)
-	defer cancel()
-	s, err := p.open(ctx, 1, timeout)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return do(ctx, s)
-}
-
 // permitHolders is the command that lists holders.
 type permitHolders struct {
-	Of      permitOf      `embed:""`
-	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
-	JSON    bool          `help:"Print JSON." name:"json"`
+	At   permitAt `embed:""`
+	JSON bool     `help:"Print JSON." name:"json"`
 }
 
 // Help is the detailed help.
 func (permitHolders) Help() string {
-	return "Exit codes: 0 the list is printed, even if nobody is in it; 2 a mistake; 3 the store does not answer.\n\n" +
-		"Example:\n" +
+	return "Exit codes: 0 the list is printed, even if nobody is in it; 2 a mistake; 3 the server or store does not answer.\n\n" +
+		"Examples:\n" +
+		"  headgate permit holders --rule report --key tenant7\n" +
 		"  headgate permit holders --config headgate.yaml --store redis://127.0.0.1:6379/0 --rule report --key tenant7"
 }
 
@@ -149,6 +220,11 @@ func (s *permitStore) holders(ctx context.Context) (*shownHolders, error) {
 	return shown, nil
 }
 
+// revoke has the store forbid that the holder's permit is renewed.
+func (s *permitStore) revoke(ctx context.Context, holder string) (bool, error) {
+	return s.permits.Revoke(ctx, s.key, holder)
+}
+
 // print writes a line that sums up, and one for each holder.
 func (h *shownHolders) print(w io.Writer) error {
 	fmt.Fprintf(w, "%d of %d in use, %d waiting\n", h.InUse, h.Limit, len(h.Waiting))
@@ -170,7 +246,7 @@ func (h *shownHolders) print(w io.Writer) error {
 
 // Run lists them.
 func (p *permitHolders) Run(c *call) error {
-	return p.Of.within(c, p.Timeout, func(ctx context.Context, s *permitStore) error {
+	return p.At.within(c, func(ctx context.Context, s permitKeeper) error {
 		shown, err := s.holders(ctx)
 		switch {
 		case err != nil:
@@ -184,26 +260,27 @@ func (p *permitHolders) Run(c *call) error {
 
 // permitRevoke is the command that revokes a permit.
 type permitRevoke struct {
-	Holder  string        `arg:"" help:"The holder, as permit holders lists it."`
-	Of      permitOf      `embed:""`
-	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
+	Holder string   `arg:"" help:"The holder, as permit holders lists it."`
+	At     permitAt `embed:""`
 }
 
 // Help is the detailed help.
 func (permitRevoke) Help() string {
 	return "The holder's permit is not renewed any more: its work is told to end, and the permit is free when the holder gives it back, or after the rule's ttl. " +
-		"A holder that waits leaves the line.\n\nExit codes: 0 revoked; 1 there is no such holder; 2 a mistake; 3 the store does not answer."
+		"A holder that waits leaves the line.\n\nExit codes: 0 revoked; 1 there is no such holder; 2 a mistake; 3 the server or store does not answer.\n\n" +
+		"Example:\n" +
+		"  headgate permit revoke --rule report --key tenant7 --admin-token-file admin.token worker-3/4711"
 }
 
 // Run revokes it.
 func (p *permitRevoke) Run(c *call) error {
-	return p.Of.within(c, p.Timeout, func(ctx context.Context, s *permitStore) error {
-		there, err := s.permits.Revoke(ctx, s.key, p.Holder)
+	return p.At.within(c, func(ctx context.Context, s permitKeeper) error {
+		there, err := s.revoke(ctx, p.Holder)
 		switch {
 		case err != nil:
 			return err
 		case !there:
-			return &failure{code: CodeNo, text: fmt.Sprintf("%q neither holds a permit of rule %q under this key nor waits for one", p.Holder, p.Of.Rule)}
+			return &failure{code: CodeNo, text: fmt.Sprintf("%q neither holds a permit of rule %q under this key nor waits for one", p.Holder, p.At.Of.Rule)}
 		}
 		fmt.Fprintln(c.stdout, "revoked")
 		return nil

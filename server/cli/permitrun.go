@@ -22,6 +22,7 @@ import (
 
 // permitRun is the command that runs another one.
 type permitRun struct {
+	Store      string        `help:"The store that processes share: redis://… or postgres://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
 	Of         permitOf      `embed:""`
 	Cost       int64         `help:"Permits to hold." default:"1"`
 	Grace      time.Duration `help:"How long the command may take to end after SIGTERM, when its permit is lost, before it gets SIGKILL." default:"10s"`
@@ -64,7 +65,7 @@ func (p *permitRun) Run(c *call) error {
 	defer signal.Stop(signals)
 	waiting, stop := signal.NotifyContext(c.ctx, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
-	s, err := p.Of.open(waiting, p.Cost, 0)
+	s, err := p.Of.open(waiting, p.Store, p.Cost, 0)
 	if err != nil {
 		return err
 	}

@@ -24,11 +24,13 @@ type insightFlags struct {
 	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
 }
 
-// asker asks the paths below /v1/insight/ of a server.
+// asker asks what only those may ask a server who have its admin token.
 type asker struct {
-	flags *insightFlags
-	url   *url.URL
-	token string
+	remote  *remote
+	timeout time.Duration
+	url     *url.URL
+	token   string
+	unknown string // what to do about a 404
 }
 
 // open reads the flags.
@@ -39,23 +41,33 @@ func (f *insightFlags) open(c *call) (*asker, error) {
 		return nil, err
 	}
 	u, err := f.Remote.url(c)
-	return &asker{f, u, token}, err
+	return &asker{&f.Remote, f.Timeout, u, token, "headgate top lists the rules that were used lately; a server that was started with --no-insight knows of none"}, err
 }
 
-// ask asks, and decodes the answer; the text of it is returned as well.
+// ask asks for a path below /v1/insight/, and decodes the answer; the text of it is returned as
+// well.
 func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.flags.Timeout)
+	return a.send(ctx, http.MethodGet, insightapi.Prefix+path, query, "", to)
+}
+
+// send sends a request with a body of JSON, or without one, and decodes the answer; the text of it
+// is returned as well.
+func (a *asker) send(ctx context.Context, method, path string, query url.Values, body string, to any) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	at := a.url.JoinPath(insightapi.Prefix, path)
+	at := a.url.JoinPath(path)
 	at.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, at.String(), strings.NewReader(body))
 	if err != nil {
 		return nil, notURL()
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
 	}
 	if a.token != "" {
 		request.Header.Set("Authorization", "Bearer "+a.token)
 	}
-	status, text, err := a.flags.Remote.sendUpTo(a.url, request, maxInsight)
+	status, text, err := a.remote.sendUpTo(a.url, request, maxInsight)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +80,21 @@ func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) 
 	var problem struct {
 		Title  string `json:"title"`
 		Detail string `json:"detail"`
+		Errors []struct {
+			Field  string `json:"field"`
+			Detail string `json:"detail"`
+		} `json:"errors"`
 	}
 	if err := json.Unmarshal(text, &problem); err != nil || problem.Title == "" {
 		return nil, notHeadgate(a.url, status)
+	}
+	if len(problem.Errors) > 0 {
+		// What is wrong with each part of the request says more than that something is.
+		texts := make([]string, len(problem.Errors))
+		for i, e := range problem.Errors {
+			texts[i] = e.Field + ": " + e.Detail
+		}
+		problem.Detail = strings.Join(texts, "; ")
 	}
 	detail := shown(problem.Detail)
 	if unquoted, err := strconv.Unquote(detail); err == nil && unquoted == problem.Detail && strings.ContainsAny(problem.Detail, `"'`) {
@@ -81,10 +105,10 @@ func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) 
 		return nil, usage(detail, "start the server with --admin-token-file, or with HEADGATE_ADMIN_TOKEN, and give this command the same token")
 	case http.StatusUnauthorized:
 		return nil, usage(detail, "give the token that the server was started with to --admin-token-file, or in HEADGATE_ADMIN_TOKEN")
-	case http.StatusBadRequest:
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return nil, usage(detail, "the command's --help lists what there is")
 	case http.StatusNotFound:
-		return nil, &failure{code: CodeNo, text: detail, hint: "headgate top lists the rules that were used lately; a server that was started with --no-insight knows of none"}
+		return nil, &failure{code: CodeNo, text: detail, hint: a.unknown}
 	}
 	return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s does not say: %s", a.url.Host, detail), hint: "its log says more"}
 }
