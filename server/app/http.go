@@ -36,9 +36,9 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, permits *
 	api := httpapi.New(a.seen(decider, "http"), httpapi.Options{
 		Ready:  a.newReady(),
 		Detail: a.detail,
-		Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func() (decide.Policy, bool, error) {
+		Admin: httpapi.Admin{Token: a.settings.AdminToken, Reload: func(from string) (decide.Policy, bool, error) {
 			now, result, err := a.reload("an admin asked for it")
-			a.audit.Add(insightapi.Entry{What: "reload", Detail: "through the HTTP API", OK: err == nil})
+			a.audit.Add(insightapi.Entry{Who: from, What: "reload", Detail: "through the HTTP API", OK: err == nil})
 			if err != nil {
 				return now, false, reloadError(err)
 			}

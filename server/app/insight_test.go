@@ -98,7 +98,7 @@ func TestInsight(t *testing.T) {
 	}
 	r.reload(t, adminToken)
 	var audit insightapi.AuditReport
-	if r.insight(t, "audit", &audit); len(audit.Entries) != 1 || audit.Entries[0].What != "reload" || audit.Entries[0].OK {
+	if r.insight(t, "audit", &audit); len(audit.Entries) != 1 || audit.Entries[0].What != "reload" || audit.Entries[0].Who == "" || audit.Entries[0].OK {
 		t.Errorf("audit: %+v", audit)
 	}
 }

@@ -251,7 +251,7 @@ func (c call) admin(f *fake) Admin {
 	}
 	return Admin{Token: "open sesame", Candidate: func(keys bool) any {
 		return json.RawMessage(candidateAnswer(keys))
-	}, Reload: func() (decide.Policy, bool, error) {
+	}, Reload: func(string) (decide.Policy, bool, error) {
 		if c.kept != nil {
 			return f.Policy(), false, c.kept
 		}

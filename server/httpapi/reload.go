@@ -18,9 +18,9 @@ type Admin struct {
 	// Token is what they show, as Authorization: Bearer TOKEN. Empty means that
 	// nobody may ask.
 	Token string
-	// Reload loads the policy anew, and returns what is in force then, and
-	// whether it has changed. An error is a [*ReloadError].
-	Reload func() (now decide.Policy, changed bool, err error)
+	// Reload loads the policy anew for the caller at an address, and returns what is in force then,
+	// and whether it has changed. An error is a [*ReloadError].
+	Reload func(from string) (now decide.Policy, changed bool, err error)
 	// Candidate returns what is known of the candidate, with the keys of clients
 	// or without, as what encodes to JSON. Nil means that there is none.
 	Candidate func(keys bool) any
@@ -86,7 +86,7 @@ func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, p)
 		return
 	}
-	now, changed, err := h.options.Admin.Reload()
+	now, changed, err := h.options.Admin.Reload(r.RemoteAddr)
 	if err != nil {
 		writeReloadProblem(w, err, now)
 		return
