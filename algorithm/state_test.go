@@ -91,7 +91,7 @@ func TestDescribe(t *testing.T) {
 	for a := headgate.TokenBucket; a <= headgate.SlidingCounter; a++ {
 		l := one(t, headgate.Limit{Algorithm: a, Count: 3, Period: time.Second})
 		dirty := headgate.Decision{Allowed: true, Remaining: 99, RetryAfter: 99, ResetAfter: 99, Delay: 99, At: 99}
-		want := headgate.Decision{Limit: l, Allowed: true, Remaining: 3, At: headgate.Instant(epoch)}
+		want := headgate.Decision{Limit: l, Allowed: true, Remaining: 3, At: epoch}
 		if a == headgate.SlidingWindow {
 			algorithm.WindowFacts{}.Describe(&dirty, l, epoch, 1, false)
 		} else {
@@ -117,7 +117,7 @@ func TestDescribe(t *testing.T) {
 	log.Add(epoch-400_000, 2)
 	var d headgate.Decision
 	log.Facts(l, epoch, 2).Describe(&d, l, epoch, 2, true)
-	if want := (headgate.Decision{Limit: l, Allowed: true, Remaining: 1, ResetAfter: time.Second, At: headgate.Instant(epoch)}); d != want {
+	if want := (headgate.Decision{Limit: l, Allowed: true, Remaining: 1, ResetAfter: time.Second, At: epoch}); d != want {
 		t.Errorf("a charged window is described as %+v, want %+v", d, want)
 	}
 }
