@@ -27,14 +27,7 @@ func (s *Set) Limits(rule string, d Descriptor, hashed ...Entry) (limits *headga
 	if r.more == nil {
 		return r.limits, 0
 	}
-	if s.subjects != nil {
-		row, found := s.subjects.row(d, hashed)
-		if !found {
-			d = append(d[:len(d):len(d)], row...)
-		} else {
-			d = append(row[:len(row):len(row)], d...)
-		}
-	}
+	d = s.knownOf(d, hashed)
 	j, found := s.overrideOf(i, d, hashed)
 	switch {
 	case found && r.more.limits[j] != nil:
@@ -43,6 +36,35 @@ func (s *Set) Limits(rule string, d Descriptor, hashed ...Entry) (limits *headga
 		return r.more.tariff.limits(d), 0
 	}
 	return r.limits, 0
+}
+
+// PermitLimit is how many permits there are for what the named rule counts by these entries,
+// as Limits has its limits. It is zero if the rule does not bound what is in progress, or
+// has no limit for the entries.
+func (s *Set) PermitLimit(rule string, d Descriptor, hashed ...Entry) int64 {
+	i, ok := s.names[rule]
+	if !ok || s.rules[i].InProgress == nil {
+		return 0
+	}
+	d = s.knownOf(d, hashed)
+	if r := &s.compiled[i]; r.more != nil {
+		if j, found := s.overrideOf(i, d, hashed); found && r.more.permits[j] != 0 {
+			return r.more.permits[j]
+		}
+	}
+	return s.rules[i].InProgress.limit(d)
+}
+
+// knownOf is known for a part of the entries of a request.
+func (s *Set) knownOf(d Descriptor, hashed []Entry) Descriptor {
+	if s.subjects == nil {
+		return d
+	}
+	row, found := s.subjects.row(d, hashed)
+	if !found {
+		return append(d[:len(d):len(d)], row...)
+	}
+	return append(row[:len(row):len(row)], d...)
 }
 
 // overrideOf finds the first override of the i-th rule that holds.

@@ -205,6 +205,14 @@ func (g *Gate) InUse(key string) int64 {
 	return 0
 }
 
+// Uses adds the keys that are in use, or waited for, to a list. The shards of the keys are
+// looked at one after the other.
+func (g *Gate) Uses(to *flow.Uses) {
+	for i := range g.shards {
+		g.shards[i].uses(to)
+	}
+}
+
 // Stats is a snapshot; the shards of the keys are looked at one after the other.
 func (g *Gate) Stats() flow.Stats {
 	sum := flow.Stats{Limit: g.Limit(), Keys: g.keys.Load()}

@@ -345,3 +345,23 @@ func (s *shard) addTo(sum *flow.Stats) {
 		sum.Done[i] += n
 	}
 }
+
+func (s *shard) uses(to *flow.Uses) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add := func(e *entry) {
+		use := flow.Use{Key: e.key, InUse: e.inUse}
+		if e.line != nil {
+			use.Waiting = int64(e.line.Len())
+		}
+		if use.InUse > 0 || use.Waiting > 0 {
+			to.Add(use)
+		}
+	}
+	if s.of.shared != nil && s == &s.of.shards[0] {
+		add(s.of.shared)
+	}
+	for _, e := range s.entries {
+		add(e)
+	}
+}

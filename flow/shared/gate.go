@@ -202,6 +202,19 @@ func (g *Gate) name() string {
 	return g.config.Owner + "/" + rand.Text()
 }
 
+// Uses adds the keys that are in use by this process to a list.
+func (g *Gate) Uses(to *flow.Uses) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, e := range g.entries {
+		use := flow.Use{Key: e.key, InUse: e.inUse, Waiting: int64(e.places)}
+		if e.line != nil {
+			use.Waiting += int64(e.line.Len())
+		}
+		to.Add(use)
+	}
+}
+
 // Stats is a snapshot.
 func (g *Gate) Stats() Stats {
 	g.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -93,6 +94,48 @@ func TestAllOrNone(t *testing.T) {
 		if s.InUse != 0 || s.Keys != 0 || s.Refused[flow.ReasonBusy] != 1 {
 			t.Errorf("at the end: %+v", s)
 		}
+	}
+}
+
+// TestUses: what is in use is known by key, of permits of this process and of shared ones.
+func TestUses(t *testing.T) {
+	t.Parallel()
+	all := byUser("all", 5)
+	all.InProgress.Shared = true
+	set := newSet(t, byUser("each", 5), all, forAll("one", 9))
+	k := New(Options{Permits: memory.New()})
+	if err := k.Use(set); err != nil {
+		t.Fatal(err)
+	}
+	var held []flow.Permit
+	for _, user := range []string{"ada", "bob", "bob"} {
+		var err error
+		if held, err = k.Enter(t.Context(), boundsOf(t, set, user), held); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		rule   string
+		shared bool
+		want   []flow.Use
+	}{
+		{"each", false, []flow.Use{{Key: "bob", InUse: 2}, {Key: "ada", InUse: 1}}},
+		{"all", true, []flow.Use{{Key: "bob", InUse: 2}, {Key: "ada", InUse: 1}}},
+		{"one", false, []flow.Use{{InUse: 3}}},
+		{"none", false, nil},
+	} {
+		uses := flow.Uses{Most: 9}
+		if shared := k.Uses(tt.rule, &uses); shared != tt.shared || !slices.Equal(uses.List, tt.want) {
+			t.Errorf("%s: %v, shared %t", tt.rule, uses.List, shared)
+		}
+	}
+	Leave(held, flow.Ignore)
+	uses := flow.Uses{Most: 9}
+	if k.Uses("each", &uses); len(uses.List) > 0 {
+		t.Errorf("at the end: %v", uses.List)
+	}
+	if err := k.Close(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -82,6 +82,21 @@ func (k *Keeper) Stats() []Stats {
 	return all
 }
 
+// Uses adds the keys of a rule that are in use by this process to a list, and reports whether
+// the rule has Shared.
+func (k *Keeper) Uses(rule string, to *flow.Uses) (shared bool) {
+	one := (*k.kept.Load())[rule]
+	switch {
+	case one == nil:
+	case one.all != nil:
+		one.all.Uses(to)
+		return true
+	default:
+		one.gate.Uses(to)
+	}
+	return false
+}
+
 // InUse is how many permits of this process are taken under the rule and the key. It is zero for a
 // rule with Shared.
 func (k *Keeper) InUse(rule, key string) int64 {

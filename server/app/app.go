@@ -42,6 +42,7 @@ type App struct {
 	certificates *certificates
 	gateway      *gatewaySource // nil without a gateway file
 	keeper       *inprogress.Keeper
+	permits      *decide.Permits // for callers in other processes
 	reserve      reserve
 	requests     *requests
 	limits       *limits
@@ -99,7 +100,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 		}
 		return nil, err
 	}
-	a.keeper = a.newKeeper()
+	a.keeper, a.permits = a.newKeeper(), a.newPermits()
 	if a.layers, err = a.newLayers(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -137,13 +138,14 @@ func (a *App) openDoors(ctx context.Context) error {
 	}
 	store := a.decisive()
 	a.requests = newRequests(registry)
-	decider, permits := a.newDecider(store, recorder, registry), a.newPermits(registry)
+	decider := a.newDecider(store, recorder, registry)
+	a.countPermits(registry)
 	dialect, err := httplimit.ParseDialect(a.settings.Dialect)
 	if err != nil {
 		return err
 	}
 	envoy := envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add, RefusedReport: (&warned{logger: a.settings.Logger}).refusedReport})
-	s, err := a.newHTTP(decider, envoy, permits, registry)
+	s, err := a.newHTTP(decider, envoy, registry)
 	if err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		a.openDashboard()
 	}
 	if a.settings.RESPListen != "" {
-		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), permits, registry))
+		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), registry))
 	}
 	if a.settings.GRPCListen != "" {
 		// A line for each service.
@@ -165,7 +167,7 @@ func (a *App) openDoors(ctx context.Context) error {
 			envoy.Register,
 			forwardauth.NewService(a.seen(decider, "ext-authz"), forwardauth.Options{Dialect: dialect, Logger: a.settings.Logger}).Register,
 			grpcapi.New(a.seen(decider, "grpc"), a.grpcOptions()).Register,
-			grpcapi.NewPermits(permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,
+			grpcapi.NewPermits(a.permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,
 			a.newGRPCStore(store, recorder, registry),
 		}
 		a.add("grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))

@@ -19,7 +19,7 @@ import (
 )
 
 // newHTTP makes the HTTP API, which serves the metrics of all transports.
-func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, permits *decide.Permits, registry *prometheus.Registry) (server, error) {
+func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry *prometheus.Registry) (server, error) {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "headgate_build_info",
 		Help:        "Always 1; the labels say which build this is.",
@@ -47,7 +47,7 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, permits *
 		Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
 		Metrics:   a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)})),
 		Dialect:   dialect,
-		Permits:   permits,
+		Permits:   a.permits,
 		Logger:    logger,
 		AccessLog: a.settings.AccessLog,
 	})

@@ -47,22 +47,26 @@ func (a *App) leave() error {
 
 // newPermits makes the service of permits for callers in other processes. Like the keeper, it takes
 // permits from the store itself.
-func (a *App) newPermits(registry *prometheus.Registry) *decide.Permits {
-	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "headgate_permit_calls_total",
-		Help: "Calls about permits, by rule, by call (acquire, renew, release, holders, revoke), and by what became of them.",
-	}, []string{"rule", "call", "outcome"})
-	registry.MustRegister(calls)
+func (a *App) newPermits() *decide.Permits {
 	p := &decide.Permits{
 		Rules: a.Policy, Ending: a.ending,
-		Audit: func(c *decide.PermitCall, answered bool) {
-			a.audit.Add(insightapi.Entry{Who: c.From, What: "revoke", OK: answered, Detail: "rule " + c.Rule + ", key " + insight.Name{Raw: c.Key}.Text() + ", holder " + insight.Name{Raw: c.Holder}.Text()})
+		Audit: func(of decide.PermitKey, holder, from string, answered bool) {
+			a.audit.Add(insightapi.Entry{Who: from, What: "revoke", OK: answered, Detail: "rule " + of.Rule + ", key " + insight.Name{Raw: of.Key}.Text() + ", holder " + insight.Name{Raw: holder}.Text()})
 		},
-		Told: func(rule, call, outcome string) { calls.WithLabelValues(rule, call, outcome).Inc() },
 	}
 	// If the store has no permits, callers are told so.
 	p.Store, _ = store.PermitsOf(a.store.Store)
 	// What is written was found right with the settings.
 	p.OnError, _ = parseOnError(a.settings.OnStoreError)
 	return p
+}
+
+// countPermits has calls about permits counted. Nobody makes any yet.
+func (a *App) countPermits(registry *prometheus.Registry) {
+	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_permit_calls_total",
+		Help: "Calls about permits, by rule, by call (acquire, renew, release, holders, revoke), and by what became of them.",
+	}, []string{"rule", "call", "outcome"})
+	registry.MustRegister(calls)
+	a.permits.Told = func(rule, call, outcome string) { calls.WithLabelValues(rule, call, outcome).Inc() }
 }

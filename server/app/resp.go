@@ -14,12 +14,12 @@ import (
 )
 
 // newRESP makes the server that speaks Redis's protocol.
-func (a *App) newRESP(decider decide.Decider, permits *decide.Permits, registry *prometheus.Registry) server {
+func (a *App) newRESP(decider decide.Decider, registry *prometheus.Registry) server {
 	s := resp.New(decider, resp.Options{
 		Token:      a.settings.RESPToken,
 		SideBySide: a.settings.Store != memoryStore,
 		Instant:    a.settings.Store == memoryStore,
-		Permits:    permits,
+		Permits:    a.permits,
 		Version:    a.settings.Version,
 		Logger:     a.settings.Logger,
 		AccessLog:  a.settings.AccessLog,

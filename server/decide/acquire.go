@@ -56,6 +56,7 @@ func (p *Permits) Acquire(ctx context.Context, c *PermitCall) (Acquired, *Outcom
 	if o.Kind != Decided {
 		return Acquired{}, o
 	}
+	p.recent.note(b.Rule.Name, b.Key, b.Rule.InProgress.Term())
 	a, err := p.acquire(ctx, c, &b)
 	a.bound = b
 	if large, ok := errors.AsType[*store.TooLargeError](err); ok {

@@ -32,11 +32,12 @@ type Permits struct {
 	// Told is told of each call that had no mistakes, if it is set: which rule, which call
 	// ("acquire" and so on), and what became of it. It must be quick.
 	Told func(rule, call, outcome string)
-	// Audit is told of each call of Revoke that had no mistakes, if it is set, and whether
-	// the store answered it.
-	Audit func(c *PermitCall, answered bool)
+	// Audit is told who has revoked a permit, from which address, if it is set, and whether
+	// the store has answered. Of secrets the key has the hash.
+	Audit func(of PermitKey, holder, from string, answered bool)
 
 	waiting atomic.Int64 // calls that wait for a permit
+	recent  recentKeys
 }
 
 // PermitCall is one call about permits. The door fills in what its caller has sent. Which
@@ -107,6 +108,7 @@ func (p *Permits) Renew(ctx context.Context, c *PermitCall) (store.Lease, *Outco
 		return store.Lease{}, o
 	}
 	key := inprogress.StoreKey(b.Rule.Name, b.Key)
+	p.recent.note(b.Rule.Name, b.Key, b.Rule.InProgress.Term())
 	lease, err := asked(ctx, func() (store.Lease, error) {
 		return p.Store.Renew(ctx, key, c.Holder, c.Epoch, c.ttl(b.Rule.InProgress))
 	})
@@ -133,9 +135,18 @@ func (p *Permits) Holders(ctx context.Context, c *PermitCall) (store.PermitHolde
 	if o.Kind != Decided {
 		return store.PermitHolders{}, 0, o
 	}
-	key := inprogress.StoreKey(b.Rule.Name, b.Key)
-	held, err := asked(ctx, func() (store.PermitHolders, error) { return p.Store.Holders(ctx, key) })
+	held, err := p.HoldersOf(ctx, PermitKey{b.Rule.Name, b.Key})
 	return held, b.Limit, p.end(ctx, &b, "holders", "listed", err)
+}
+
+// HoldersOf is Holders for a key as the store has it.
+func (p *Permits) HoldersOf(ctx context.Context, of PermitKey) (store.PermitHolders, error) {
+	if p == nil || p.Store == nil {
+		return store.PermitHolders{}, errNoPermits
+	}
+	return asked(ctx, func() (store.PermitHolders, error) {
+		return p.Store.Holders(ctx, inprogress.StoreKey(of.Rule, of.Key))
+	})
 }
 
 // Revoke forbids that a permit is renewed, and takes its holder out of the line. It reports
@@ -146,12 +157,22 @@ func (p *Permits) Revoke(ctx context.Context, c *PermitCall) (bool, *Outcome) {
 	if o.Kind != Decided {
 		return false, o
 	}
-	key := inprogress.StoreKey(b.Rule.Name, b.Key)
-	revoked, err := asked(ctx, func() (bool, error) { return p.Store.Revoke(ctx, key, c.Holder) })
-	if p.Audit != nil {
-		p.Audit(c, err == nil)
-	}
+	revoked, err := p.RevokeOf(ctx, PermitKey{b.Rule.Name, b.Key}, c.Holder, c.From)
 	return revoked, p.end(ctx, &b, "revoke", "revoked", err)
+}
+
+// RevokeOf is Revoke for a key as the store has it, by somebody at the address.
+func (p *Permits) RevokeOf(ctx context.Context, of PermitKey, holder, from string) (bool, error) {
+	if p == nil || p.Store == nil {
+		return false, errNoPermits
+	}
+	revoked, err := asked(ctx, func() (bool, error) {
+		return p.Store.Revoke(ctx, inprogress.StoreKey(of.Rule, of.Key), holder)
+	})
+	if p.Audit != nil {
+		p.Audit(of, holder, from, err == nil)
+	}
+	return revoked, err
 }
 
 // asked asks the store, again if it does not answer: every call may be repeated.

@@ -71,6 +71,9 @@ func (x *exchange) leave() {
 // Adaptive are the gates that find out how much the upstreams can work on, by the names of these.
 func (g *Gateway) Adaptive() map[string]flow.Stats { return g.gates.Stats() }
 
+// Keepers keep the bounds in force, of the policy and of the options.
+func (g *Gateway) Keepers() []*inprogress.Keeper { return []*inprogress.Keeper{g.keeper, g.own} }
+
 // Gates are the bounds in force, of the options and of the policy, by their names, each
 // with what it counts. What they refused is counted as requests were refused.
 func (g *Gateway) Gates() map[string]flow.Stats {
