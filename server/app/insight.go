@@ -14,10 +14,12 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store/layered/fallback"
+	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
@@ -102,6 +104,7 @@ func (a *App) insightAPI() *insightapi.Handler {
 			return store.Take(ctx, op, checks, nil)
 		},
 		Store: a.storeStatus, Changes: a.source.history.last, Audit: &a.audit, Gates: a.gates,
+		Uses: a.uses, Permits: a.permits, OwnPermits: a.ownsStore(),
 	}
 	a.audit.Logger = a.settings.Logger
 	if a.trial != nil {
@@ -109,6 +112,9 @@ func (a *App) insightAPI() *insightapi.Handler {
 	}
 	if len(a.settings.Peers) > 0 {
 		o.Peers = &insightapi.Peers{URLs: a.settings.Peers, Token: a.settings.AdminToken, Client: a.peers}
+	}
+	if len(a.settings.Consumers) > 0 {
+		o.Consumers = &insightapi.Consumers{URLs: a.settings.Consumers, Client: a.peers}
 	}
 	return insightapi.New(o)
 }
@@ -165,6 +171,38 @@ func (a *App) gates() []insightapi.Gate {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
 	})
 	return list
+}
+
+// uses are the keys of which most is in progress here, so many at most, and how many others
+// there are.
+func (a *App) uses(most int) (list []insightapi.Use, more int64) {
+	keepers := []*inprogress.Keeper{a.keeper}
+	if a.gated != nil {
+		keepers = a.gated.Keepers()
+	}
+	for _, keeper := range keepers {
+		for _, s := range keeper.Stats() {
+			of := flow.Uses{Most: most}
+			shared := keeper.Uses(s.Rule, &of)
+			for _, u := range of.List {
+				list = append(list, insightapi.Use{Rule: s.Rule, Key: u.Key, Shared: shared, Limit: s.Limit, InUse: u.InUse, Waiting: u.Waiting})
+			}
+			more += of.More
+		}
+	}
+	slices.SortFunc(list, func(a, b insightapi.Use) int {
+		return cmp.Or(cmp.Compare(b.InUse, a.InUse), cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Key, b.Key))
+	})
+	if n := len(list); n > most {
+		list, more = list[:most], more+int64(n-most)
+	}
+	return list, more
+}
+
+// ownsStore reports whether the counters are in the memory of this process.
+func (a *App) ownsStore() bool {
+	_, own := a.store.Store.(*memory.Store)
+	return own
 }
 
 func kindOf(shared bool) string {

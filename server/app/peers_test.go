@@ -68,7 +68,9 @@ func TestPeerCA(t *testing.T) {
 		settings Settings
 		want     string
 	}{
-		{Settings{AdminToken: adminToken, Peers: []string{"http://127.0.0.1:1"}, PeerCA: ours.file("ca.pem")}, "--peer-ca: no peer has an https:// URL"},
+		{Settings{AdminToken: adminToken, Peers: []string{"http://127.0.0.1:1"}, PeerCA: ours.file("ca.pem")}, "--peer-ca: no peer or consumer has an https:// URL"},
+		{Settings{Consumers: []string{"billing:9090"}}, "--consumer: it is not the URL of a program's metrics"},
+		{Settings{Consumers: []string{"http://127.0.0.1:1/metrics"}, NoInsight: true}, "--consumer: insight, which shows consumers, is turned off"},
 		{Settings{AdminToken: adminToken, Peers: []string{peer}, PeerCA: ours.file("none.pem")}, "--peer-ca: open"},
 		{Settings{AdminToken: adminToken, Peers: []string{peer}, PeerCA: ours.file("ca.key")}, "no certificate in PEM form"},
 	} {

@@ -124,8 +124,12 @@ type Settings struct {
 	// instance's. If a host name has several addresses, there is an instance at each of them. All
 	// instances must have the same AdminToken.
 	Peers []string
+	// Consumers are the URLs of the metrics of programs that consume queues, which the page
+	// Flow of the dashboard shows. A host name that has several addresses stands for a
+	// program at each of them. The AdminToken is not sent to them.
+	Consumers []string
 	// PeerCA is a file, in PEM form, with the authorities that have signed the certificates of
-	// Peers. Empty means the system's authorities. It is read once.
+	// Peers and Consumers. Empty means the system's authorities. It is read once.
 	PeerCA string
 	// DashboardListen is the address of the dashboard, where people sign in with the AdminToken.
 	// Without an AdminToken, it must be a loopback address. Empty means that there is no dashboard.
@@ -267,11 +271,19 @@ func (s Settings) withDefaults() (Settings, error) {
 			bad("--peer: %s", p)
 		}
 	}
+	for _, consumer := range s.Consumers {
+		if p := insightapi.CheckConsumer(consumer); p != "" {
+			bad("--consumer: %s", p)
+		}
+	}
+	if len(s.Consumers) > 0 && s.NoInsight {
+		bad("--consumer: insight, which shows consumers, is turned off")
+	}
 	if len(s.Peers) > 0 && s.AdminToken == "" {
 		bad("--peer: there is no admin token, without which instances do not tell each other anything")
 	}
-	if s.PeerCA != "" && !slices.ContainsFunc(s.Peers, func(peer string) bool { return strings.HasPrefix(peer, "https:") }) {
-		bad("--peer-ca: no peer has an https:// URL; give one, or leave the authorities out")
+	if s.PeerCA != "" && !slices.ContainsFunc(slices.Concat(s.Peers, s.Consumers), func(url string) bool { return strings.HasPrefix(url, "https:") }) {
+		bad("--peer-ca: no peer or consumer has an https:// URL; give one, or leave the authorities out")
 	}
 	if p := checkTLS(&s); p != "" {
 		bad("tls: %s", p)

@@ -33,7 +33,8 @@ type service struct {
 	AdminTokenFile  string        `help:"File with the admin token, which callers must show to reload the policy, to see keys and holders of permits, and to revoke permits; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may do so." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Insight         bool          `help:"Know which keys use each rule most, which are denied and why, in bounded memory. On by default." default:"true" negatable:"" env:"HEADGATE_INSIGHT"`
 	Peer            []string      `help:"URL of the HTTP API of another instance, whose insight is shown with that of this one; needs the admin token, which all instances share. A host name with several addresses stands for an instance at each of them. May be given several times." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
-	PeerCA          string        `name:"peer-ca" help:"File with the authorities, in PEM form, that have signed the certificates of peers with https:// URLs. Those that the host trusts if left out." placeholder:"FILE" env:"HEADGATE_PEER_CA"`
+	Consumer        []string      `help:"URL of the Prometheus metrics of a program that consumes Kafka or RabbitMQ with Headgate, to be shown on the page Flow of the dashboard. A host name with several addresses stands for a program at each of them. May be given several times." placeholder:"URL" sep:"none" env:"HEADGATE_CONSUMER"`
+	PeerCA          string        `name:"peer-ca" help:"File with the authorities, in PEM form, that have signed the certificates of peers and consumers with https:// URLs. Those that the host trusts if left out." placeholder:"FILE" env:"HEADGATE_PEER_CA"`
 	DashboardListen string        `help:"Address to serve the dashboard on, to people who show the admin token. Without a token it has to be a loopback address. Without an address there is no dashboard." placeholder:"HOST:PORT" env:"HEADGATE_DASHBOARD_LISTEN"`
 	DashboardHost   []string      `help:"Name by which browsers ask for the dashboard, beside localhost and addresses. May be given several times." placeholder:"NAME" env:"HEADGATE_DASHBOARD_HOST"`
 	OTLP            string        `name:"otlp" help:"URL of a collector of OpenTelemetry, such as http://127.0.0.1:4318/v1/traces, that traces are sent to. Which requests are traced is said by OTEL_TRACES_SAMPLER in the environment." placeholder:"URL" env:"HEADGATE_OTLP"`
@@ -65,7 +66,7 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.DenyCache = s.DenyCache == headgate.DenyCacheOn.String()
 	to.AccessLog, to.DrainDelay, to.ShutdownTimeout = s.AccessLog, s.DrainDelay, s.ShutdownTimeout
 	to.DashboardListen, to.DashboardHosts = s.DashboardListen, s.DashboardHost
-	to.NoInsight, to.Peers, to.PeerCA, to.Instance = !s.Insight, s.Peer, s.PeerCA, s.Instance
+	to.NoInsight, to.Peers, to.Consumers, to.PeerCA, to.Instance = !s.Insight, s.Peer, s.Consumer, s.PeerCA, s.Instance
 	to.OTLP, to.DenialLog = s.OTLP, s.DenialLog
 	to.HeapReserve = heapReserve()
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)

@@ -37,6 +37,16 @@ type Options struct {
 	Changes   func() []Change
 	Candidate func() any
 	Gates     func() []Gate
+	// Uses has the keys of which most is in progress in this instance, so many at most, and
+	// how many others there are; nil means that none is known.
+	Uses func(most int) (list []Use, more int64)
+	// Permits are those that processes share; nil means none.
+	Permits *decide.Permits
+	// OwnPermits says that the store of Permits is this process, so that those of other
+	// instances are others.
+	OwnPermits bool
+	// Consumers are asked for what they consume; nil means that there are none.
+	Consumers *Consumers
 	// Audit has what was done here; nil means that nothing is kept.
 	Audit *Audit
 	// Peers are the other instances; nil means none.
@@ -70,6 +80,7 @@ func New(o Options) *Handler {
 		"flow":    {http.MethodGet, (*Handler).flow},
 		"audit":   {http.MethodGet, (*Handler).audit},
 		"reset":   {http.MethodPost, (*Handler).reset},
+		"revoke":  {http.MethodPost, (*Handler).revoke},
 
 		"openapi.json": {http.MethodGet, func(*Handler, *query) (any, *failure) { return json.RawMessage(openAPI), nil }},
 	}}
@@ -256,28 +267,6 @@ func (h *Handler) store(q *query) (any, *failure) {
 	own.Instance = h.o.Name
 	parts, instances := ask[Store](h, q)
 	return h.whole(q, own, func() any { return Stores{append([]Store{own}, parts...), instances} })
-}
-
-// FlowReport is what GET flow answers.
-type FlowReport struct {
-	Gates     []Gate     `json:"gates"`
-	Instances []Instance `json:"instances"`
-}
-
-func (h *Handler) flow(q *query) (any, *failure) {
-	own := []Gate{}
-	if h.o.Gates != nil {
-		own = append(own, h.o.Gates()...)
-	}
-	for i := range own {
-		own[i].Instance = h.o.Name
-	}
-	parts, instances := ask[[]Gate](h, q)
-	all := own
-	for _, p := range parts {
-		all = append(all, p...)
-	}
-	return h.whole(q, own, func() any { return FlowReport{all, instances} })
 }
 
 // AuditReport is what GET audit answers.

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"maps"
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,10 +32,26 @@ var described = map[string]struct {
 	"denials": {"Recent denials, with the reason of each", Denials{}, []string{"after", "limit", "rule", "key", "instances"}},
 	"store":   {"How the store does, seen from each instance", Stores{}, []string{"range", "instances"}},
 	"policy":  {"The policy in force, its last changes, and the candidate", PolicyReport{}, []string{"limit"}},
-	"flow":    {"The gates that bound how much is in progress", FlowReport{}, []string{"instances"}},
+	"flow":    {"What is in progress: gates, permits and who holds them, consumers of queues", FlowReport{}, []string{"limit", "instances"}},
 	"audit":   {"What people did", AuditReport{}, []string{"instances"}},
-	"reset":   {"Forget what a key has used under a rule", object{"reset": []string{}}, nil},
+	"reset":   {"Forget what a key has used under a rule", nil, nil},
+	"revoke":  {"Forbid that a permit is renewed, and take its holder out of the line", nil, nil},
 }
+
+// done are the paths that do something: what they are told, and what they answer.
+var done = map[string]struct{ told, answer object }{
+	"reset": {object{"rule": ruleName, "key": keyID, "confirm": again}, object{"reset": object{"type": "array", "items": object{"type": "string"}}}},
+	"revoke": {
+		object{"rule": ruleName, "key": keyID, "holder": object{"type": "string", "description": "The id of the holder."}, "confirm": again},
+		object{"revoked": object{"type": "boolean", "description": "Whether the holder had a permit or a place in line."}},
+	},
+}
+
+var (
+	ruleName = object{"type": "string"}
+	keyID    = object{"type": "string", "description": "The id of the key."}
+	again    = object{"type": "string", "description": "The name of the rule, again."}
+)
 
 var parameters = map[string]string{
 	"range":     "How far to look back: 1m to 2h, such as 10m, which is the default.",
@@ -101,8 +119,9 @@ func document() object {
 		for _, name := range d.parameters {
 			list = append(list, object{"name": name, "in": "query", "description": parameters[name], "schema": object{"type": "string"}, "required": (name == "rule" && path != "denials") || (name == "key" && path == "key")})
 		}
-		answer := object{"type": "object", "properties": object{"reset": object{"type": "array", "items": object{"type": "string"}}}, "required": []string{"reset"}}
-		if path != "reset" {
+		does, changes := done[path]
+		answer := object{"type": "object", "properties": does.answer, "required": slices.Sorted(maps.Keys(does.answer))}
+		if !changes {
 			answer = schema(reflect.TypeOf(d.answer))
 		}
 		problem := object{"$ref": "#/components/responses/Problem"}
@@ -114,11 +133,10 @@ func document() object {
 			},
 		}
 		method := "get"
-		if path == "reset" {
+		if changes {
 			method = "post"
 			operation["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": object{
-				"type": "object", "required": []string{"rule", "key", "confirm"}, "additionalProperties": false,
-				"properties": object{"rule": object{"type": "string"}, "key": object{"type": "string", "description": "The id of the key."}, "confirm": object{"type": "string", "description": "The name of the rule, again."}},
+				"type": "object", "required": slices.Sorted(maps.Keys(does.told)), "additionalProperties": false, "properties": does.told,
 			}}}}
 			operation["responses"].(object)["422"], operation["responses"].(object)["503"] = problem, problem
 		}
@@ -155,7 +173,8 @@ func TestDocument(t *testing.T) {
 	}
 	for path, method := range New(Options{}).Paths() {
 		d, known := described[strings.TrimPrefix(path, Prefix)]
-		if path != Prefix+"openapi.json" && (!known || d.summary == "" || method != http.MethodGet && !strings.HasSuffix(path, "/reset")) {
+		_, changes := done[strings.TrimPrefix(path, Prefix)]
+		if path != Prefix+"openapi.json" && (!known || d.summary == "" || changes != (method == http.MethodPost)) {
 			t.Errorf("%s is not described", path)
 		}
 	}

@@ -121,11 +121,16 @@ func cloneValues(of url.Values) url.Values {
 
 // targets are the instances to ask, and those whose names could not be resolved.
 func (p *Peers) targets(ctx context.Context) (list []*url.URL, failed []Instance) {
-	resolve := p.Resolve
+	return targets(ctx, p.URLs, p.Resolve)
+}
+
+// targets are what to ask at these URLs, and those whose names could not be resolved. A name
+// with several addresses stands for one at each of them.
+func targets(ctx context.Context, urls []string, resolve func(ctx context.Context, host string) ([]string, error)) (list []*url.URL, failed []Instance) {
 	if resolve == nil {
 		resolve = net.DefaultResolver.LookupHost
 	}
-	for _, text := range p.URLs {
+	for _, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil {
 			continue // Checked before.
@@ -157,7 +162,10 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-var errAnswer = errors.New("its answer is not understood")
+var (
+	errAnswer = errors.New("its answer is not understood")
+	errLate   = fmt.Errorf("it did not answer within %v", peerTimeout)
+)
 
 // get reads what a peer answers.
 func (p *Peers) get(ctx context.Context, from string, to any) error {
@@ -168,9 +176,22 @@ func (p *Peers) get(ctx context.Context, from string, to any) error {
 	if p.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+p.Token)
 	}
+	response, err := send(ctx, p.Client, request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(to); err != nil {
+		return errAnswer
+	}
+	return nil
+}
+
+// send sends a request to another program, and returns its answer with status 200.
+func send(ctx context.Context, with *http.Client, request *http.Request) (*http.Response, error) {
 	client := http.Client{}
-	if p.Client != nil {
-		client = *p.Client
+	if with != nil {
+		client = *with
 	}
 	// The token is for the instance that was named, and not for another place that whoever
 	// answers there names: Go would take it along to another port of the same host.
@@ -178,30 +199,41 @@ func (p *Peers) get(ctx context.Context, from string, to any) error {
 	response, err := client.Do(request)
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("it did not answer within %v", peerTimeout)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return nil, errLate
 	case err != nil:
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err
 		}
-		return fmt.Errorf("it does not answer: %w", err)
+		return nil, fmt.Errorf("it does not answer: %w", err)
+	case response.StatusCode != http.StatusOK:
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("it answers with status %d", response.StatusCode)
 	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers with status %d", response.StatusCode)
-	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(to); err != nil {
-		return errAnswer
-	}
-	return nil
+	return response, nil
 }
 
 // CheckPeer returns what is wrong with the URL of an instance, or "".
 func CheckPeer(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.User != nil {
-		return "it is not the URL of an instance, such as http://headgate.internal:8080"
+	if checkURL(text) {
+		return ""
 	}
-	return ""
+	return "it is not the URL of an instance, such as http://headgate.internal:8080"
+}
+
+// CheckConsumer returns what is wrong with the URL of a program's metrics, or "".
+func CheckConsumer(text string) string {
+	if checkURL(text) {
+		return ""
+	}
+	return "it is not the URL of a program's metrics, such as http://billing.internal:9090/metrics"
+}
+
+func checkURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.RawQuery == "" && u.User == nil
 }
 
 // readCursor reads which denials of each node were seen: NODE.SEQ, with commas between.

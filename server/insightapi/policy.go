@@ -62,23 +62,6 @@ type RuleChanged struct {
 	After  string `json:"after"`
 }
 
-// Gate bounds how much is in progress.
-type Gate struct {
-	Instance string `json:"instance"`
-	Name     string `json:"name"`
-	// Kind is "permits", "shared permits" (of which Held are those of this instance) or
-	// "adaptive" (whose limit follows what an upstream can do).
-	Kind string `json:"kind"`
-	// Limit is how many permits there are for each key, Held how many are held by all
-	// keys, and Keys how many keys hold any.
-	Limit int64 `json:"limit"`
-	Held  int64 `json:"held"`
-	Keys  int64 `json:"keys"`
-	// Waiting is how many wait for one, and Rejected how many were turned away.
-	Waiting  int64 `json:"waiting"`
-	Rejected int64 `json:"rejected"`
-}
-
 // Store is how the store does, seen from one instance.
 type Store struct {
 	Instance string `json:"instance"`

@@ -47,12 +47,10 @@ type Free struct {
 // question to the store.
 const maxFrees = 20
 
-// limitsOf are the limits that the rule has for a key of the tier, or nil if there are none,
-// or they are not known without more than the key.
-func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.Rule, int) {
-	var d policy.Descriptor
-	var hashed []policy.Entry
-	conditions, _ := p.Set.KeyMatch(rule.Name, key)
+// entriesOf are the entries that a key of the rule says, those with a secret apart, of which
+// it says the hash.
+func entriesOf(p decide.Policy, rule, key string) (d policy.Descriptor, hashed []policy.Entry) {
+	conditions, _ := p.Set.KeyMatch(rule, key)
 	for _, c := range conditions {
 		switch {
 		case len(c.Equals) > 0:
@@ -63,6 +61,13 @@ func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.R
 			hashed = append(hashed, policy.Entry{Name: c.Entry, Value: c.Hashes[0]})
 		}
 	}
+	return d, hashed
+}
+
+// limitsOf are the limits that the rule has for a key of the tier, or nil if there are none,
+// or they are not known without more than the key.
+func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.Rule, int) {
+	d, hashed := entriesOf(p, rule.Name, key)
 	if t := rule.Tariff; t != nil && tier != "" {
 		value := tier
 		for i := range t.Tiers {

@@ -42,6 +42,10 @@ const policyFile = `rules:
   - name: named
     per: [user]
     limits: [1 per 1h]
+  - name: reports
+    match: { tenant: present }
+    per: [tenant]
+    in_progress: { limit: 3, shared: true, ttl: 1h }
 `
 
 // evil are keys that do harm where they are taken for more than text.
@@ -63,8 +67,8 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// start starts the program and waits until it says where it serves.
-func start(t *testing.T) *site {
+// start starts the program, with more flags, and waits until it says where it serves.
+func start(t *testing.T, flags ...string) *site {
 	t.Helper()
 	dir, binary := t.TempDir(), build(t)
 	file := filepath.Join(dir, "policy.yaml")
@@ -75,7 +79,8 @@ func start(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "serve", "--config", file, "--listen", "127.0.0.1:0", "--dashboard-listen", "127.0.0.1:0", "--log-format", "json")
+	flags = append([]string{"serve", "--config", file, "--listen", "127.0.0.1:0", "--dashboard-listen", "127.0.0.1:0", "--log-format", "json"}, flags...)
+	cmd := exec.CommandContext(t.Context(), binary, flags...)
 	cmd.Env = append(os.Environ(), "HEADGATE_ADMIN_TOKEN="+token)
 	cmd.Stderr = log
 	servers.Bind(cmd)
@@ -103,24 +108,35 @@ func start(t *testing.T) *site {
 // check asks whether a request may pass, so many times.
 func (s *site) check(t *testing.T, times int, descriptor map[string]string) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"descriptor": descriptor})
+	for range times {
+		s.post(t, "/v1/check", map[string]any{"descriptor": descriptor})
+	}
+}
+
+// acquire asks for a permit, or a place in line.
+func (s *site) acquire(t *testing.T, key, holder string) {
+	t.Helper()
+	s.post(t, "/v1/permits/acquire", map[string]any{"rule": "reports", "key": key, "holder": holder, "keep_ms": 10_000})
+}
+
+func (s *site) post(t *testing.T, path string, what any) {
+	t.Helper()
+	body, err := json.Marshal(what)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range times {
-		request, err := http.NewRequestWithContext(servers.Bounded(t), http.MethodPost, s.api+"/v1/check", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Content-Type", "application/json")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			t.Fatalf("%s: status %d", body, response.StatusCode)
-		}
+	request, err := http.NewRequestWithContext(servers.Bounded(t), http.MethodPost, s.api+path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: status %d", body, response.StatusCode)
 	}
 }
 
@@ -269,9 +285,10 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the tests need axe-core; scripts/install-test-programs installs it: %v", err)
 	}
-	s := start(t)
+	s := start(t, "--consumer", consumers(t), "--consumer", "http://127.0.0.1:1/metrics")
 	for _, key := range evil {
 		s.check(t, 3, map[string]string{"user": key})
+		s.acquire(t, key, key[:min(len(key), 128)])
 	}
 	ctx := browser(t)
 	signIn(t, ctx, s)

@@ -1,5 +1,5 @@
 // One key: how much of each limit it has used, when units become free, what it did lately.
-import { h, swap, ask, send, card, table, num, duration, clock, link, missing, meter, chip, svg, twin } from "/lib.js";
+import { h, swap, ask, send, card, table, num, duration, clock, link, missing, meter, chip, svg, twin, confirmation } from "/lib.js";
 import { denialRows, denialHeads } from "/denials.js";
 export const title = "Key";
 
@@ -8,8 +8,8 @@ export async function show(page) {
   const top = h("div"), note = h("div"), states = h("div"), counts = h("div"), denials = h("div");
   const boxes = new Map(); // of limits, so that an open table stays open
   let report;
-  const dialog = confirmReset(() => report, () => page.guard(load)), other = override(() => report);
-  const reset = h("button", { class: "danger", type: "button", onclick: () => dialog.ask() }, "Reset…"), change = h("button", { type: "button", onclick: () => other.ask() }, "Override…");
+  const dialog = confirmation("Reset this key?", "Forget what it has used", () => page.guard(load)), other = override(() => report);
+  const reset = h("button", { class: "danger", type: "button", onclick: () => report && dialog.ask(report.rule, (confirm) => send("POST", "/api/reset", { rule: report.rule, key: report.key.id, confirm }), "What ", h("bdi", { class: "key" }, report.key.text), " has used under the rule is forgotten for good, on all instances that share the store. The audit will say so.") }, "Reset…"), change = h("button", { type: "button", onclick: () => other.ask() }, "Override…");
   swap(page.root, h("div", { class: "head" }, top, h("div", { class: "row" }, change, reset)), note, h("div", { class: "grid" }, card("c7", "Limits", "as the store has them now", states), card("c5", "Lately", "the last two hours", counts), card("", "Last denials", "at most one a second", denials)), dialog, other);
   top.className = "grow";
   async function load() {
@@ -61,18 +61,6 @@ function timeline(s) {
     svg("svg", { viewBox: "0 0 " + W + " " + H, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("path", { class: "a", d: line + "V" + H + "H0Z" }), svg("path", { d: line })),
     !steady && s.frees.map((f) => h("i", { vars: { "--x": (100 * f.after_ms) / end + "%" }, title: num(f.units) + (f.units === 1 ? " unit" : " units") + " in " + duration(f.after_ms) }))),
     h("div", { class: "axis" }, h("span", null, "now"), h("span", null, "in " + duration(end / 2)), h("span", null, "in " + duration(end))));
-}
-
-// confirmReset has people write the name of the rule before anything is forgotten.
-function confirmReset(report, done) {
-  const field = h("input", { autocomplete: "off", spellcheck: "false", id: "confirm", required: true }), go = h("button", { class: "danger", disabled: true }, "Forget what it has used"), problem = h("p", { class: "bad", role: "alert" }), name = h("bdi", { class: "key" }), who = h("bdi", { class: "key" });
-  const dialog = h("dialog", { "aria-labelledby": "reset-title" }, h("form", { onsubmit: async (e) => {
-    e.preventDefault();
-    try { await send("POST", "/api/reset", { rule: report().rule, key: report().key.id, confirm: field.value }); dialog.close(); done(); } catch (wrong) { problem.textContent = wrong.message; }
-  } }, h("h2", { id: "reset-title" }, "Reset this key?"), h("p", null, "What ", who, " has used under the rule is forgotten for good, on all instances that share the store. The audit will say so."), h("label", { for: "confirm" }, h("span", null, "Write the name of the rule, ", name, ", to go on"), field), problem, h("div", { class: "row" }, go, h("button", { type: "button", onclick: () => dialog.close() }, "Leave it"))));
-  field.addEventListener("input", () => { go.disabled = field.value !== report().rule; });
-  dialog.ask = () => { if (!report()) return; name.textContent = report().rule; who.textContent = report().key.text; field.value = ""; go.disabled = true; problem.textContent = ""; dialog.showModal(); };
-  return dialog;
 }
 
 // override writes the override that gives this key other limits. It belongs into the policy

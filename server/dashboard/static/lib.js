@@ -94,6 +94,21 @@ export function table(caption, heads, rows, empty) {
       h("tbody", null, rows.map((row) => h("tr", { class: row.fresh ? "fresh" : undefined }, row.map((cell, i) => h("td", { class: heads[i][1] }, cell)))))));
 }
 
+// confirmation has people write the name of the rule before anything happens that cannot be
+// undone. Its ask(rule, go, ...texts) opens it; go() does it.
+export function confirmation(title, action, done) {
+  const field = h("input", { autocomplete: "off", spellcheck: "false", id: "confirm", required: true }), ok = h("button", { class: "danger", disabled: true }, action), problem = h("p", { class: "bad", role: "alert" }), name = h("bdi", { class: "key" }), text = h("p");
+  let rule, go;
+  const dialog = h("dialog", { "aria-labelledby": "confirm-title" }, h("form", { onsubmit: async (e) => {
+    e.preventDefault();
+    if (field.value !== rule) return;
+    try { await go(field.value); dialog.close(); done(); } catch (wrong) { problem.textContent = wrong.message; }
+  } }, h("h2", { id: "confirm-title" }, title), text, h("label", { for: "confirm" }, h("span", null, "Write the name of the rule, ", name, ", to go on"), field), problem, h("div", { class: "row" }, ok, h("button", { type: "button", onclick: () => dialog.close() }, "Leave it"))));
+  field.addEventListener("input", () => { ok.disabled = field.value !== rule; });
+  dialog.ask = (of, act, ...texts) => { rule = of; go = act; name.textContent = of; swap(text, ...texts.map((t) => (t instanceof Node ? t : document.createTextNode(t)))); field.value = ""; ok.disabled = true; problem.textContent = ""; dialog.showModal(); };
+  return dialog;
+}
+
 export function card(size, title, note, ...children) {
   return h("section", { class: "card " + size }, h("div", { class: "cardhead" }, h("h2", null, title), note && h("span", { class: "soft small" }, note)), ...children);
 }
