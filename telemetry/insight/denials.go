@@ -44,6 +44,7 @@ type Denial struct {
 // event is a Denial as it is remembered.
 type event struct {
 	record
+	denial
 	key   []byte
 	tier  string
 	times int64
@@ -69,9 +70,9 @@ type recentKey struct {
 }
 
 // denied remembers a denial, if the key has none within the second.
-func (r *Recorder) denied(of *record, key []byte, k known) {
+func (r *Recorder) denied(of *record, more *denial, hash uint64, key []byte, k known) {
 	now := r.options.Now()
-	hash := of.hash ^ of.rule.ID()
+	hash ^= of.rule.ID()
 	recent := &r.recent[hash%recentKeys]
 	second := now.Unix()
 	same := recent.hash == hash
@@ -90,7 +91,7 @@ func (r *Recorder) denied(of *record, key []byte, k known) {
 	*recent = recentKey{hash: hash, second: second}
 	to := &r.slots[r.events%int64(len(r.slots))]
 	r.events++
-	to.record, to.times = *of, times
+	to.record, to.denial, to.times = *of, *more, times
 	to.key = append(to.key[:0], key...)
 	to.tier = ""
 	if k.figures != nil {
@@ -98,7 +99,7 @@ func (r *Recorder) denied(of *record, key []byte, k known) {
 	}
 	// A store's clock may be far from this machine's: a memory store goes by the monotonic clock,
 	// which stands still while the machine is suspended.
-	if to.when = of.at / 1000; max(to.when-now.UnixMilli(), now.UnixMilli()-to.when) > apart.Milliseconds() {
+	if to.when = more.at / 1000; max(to.when-now.UnixMilli(), now.UnixMilli()-to.when) > apart.Milliseconds() {
 		to.when = now.UnixMilli()
 	}
 }
@@ -149,7 +150,7 @@ func (r *Recorder) denial(n int64) Denial {
 	d := Denial{
 		Seq: n + 1, Node: r.node, At: e.when,
 		Rule: e.rule.Name(), Limit: e.limit.String(), Tier: e.tier, Key: Name{Raw: string(e.key)}, Shadow: e.outcome == wasShadow,
-		Cost: e.cost, Remaining: e.remaining, Capacity: e.capacity, RetryAfterMS: -1,
+		Cost: e.cost, Remaining: e.remaining, Capacity: e.limit.Capacity(), RetryAfterMS: -1,
 		Version: e.version, Source: e.source.String(), Times: e.times,
 	}
 	if int(e.door) < len(r.doors) {

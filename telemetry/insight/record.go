@@ -16,36 +16,39 @@ const (
 	wasUncharged                // another check denied the request
 )
 
-// record is one check and what became of it.
+// record is one check and what became of it. It is small, because a buffer of them passes
+// through the processor's caches.
 type record struct {
-	rule     *headgate.Rule
-	limit    *headgate.Limit // that decided
-	hash     uint64          // of the key, once the record is counted
-	cost     int64
-	capacity int64
+	rule  *headgate.Rule
+	limit *headgate.Limit // that decided
+	cost  int64
 	// remaining is what the limit had left; of a denial, before and after.
 	remaining int64
-	// What follows is set for denials only.
-	retryAfter, at, version int64
-
-	from, to int32 // of its key
-	outcome  outcome
-	door     uint8
-	source   headgate.Source
+	from, to  uint16 // of its key
+	outcome   outcome
+	door      uint8
+	source    headgate.Source
 }
 
+// denial is what is known besides of a check that was denied.
+type denial struct{ retryAfter, at, version int64 }
+
+// The room of a buffer. The figures of a rule move from one processor's cache to another's when
+// another one counts a buffer, so a buffer holds many records.
 const (
-	bufferRecords = 256
-	bufferKeys    = 8 << 10
+	bufferRecords = 1024
+	bufferDenials = 256
+	bufferKeys    = 16 << 10 // bytes, which places in a record can count
 )
 
 // buffer holds records until they are counted.
 type buffer struct {
-	n, used  int
-	told     bool // of requests
-	requests [maxDoors]counts
-	records  [bufferRecords]record
-	keys     [bufferKeys]byte
+	n, denied, used int
+	told            bool // of requests
+	requests        [maxDoors]counts
+	records         [bufferRecords]record
+	denials         [bufferDenials]denial // of the records that are denials, in their order
+	keys            [bufferKeys]byte
 }
 
 func (b *buffer) idle() bool { return b.n == 0 && !b.told }
@@ -53,7 +56,7 @@ func (b *buffer) idle() bool { return b.n == 0 && !b.told }
 // empty forgets the records. The rules that they name stay alive until the places are
 // used again, which are few.
 func (b *buffer) empty() {
-	b.n, b.used = 0, 0
+	b.n, b.denied, b.used = 0, 0, 0
 	if b.told {
 		b.requests, b.told = [maxDoors]counts{}, false
 	}
@@ -108,7 +111,9 @@ func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headg
 		if uint(check) >= uint(len(checks)) {
 			continue
 		}
-		s.room(r, len(checks[check].Key))
+		if !s.buffer.fits(len(checks[check].Key)) {
+			s.change(r)
+		}
 		s.buffer.write(d.id, version, &checks[check], &decisions[tightest], admitted)
 	}
 	s.mu.Unlock()
@@ -132,11 +137,13 @@ func outranks(d, o *headgate.Decision) bool {
 	return d.Remaining*o.Limit.Capacity() < o.Remaining*d.Limit.Capacity()
 }
 
-// room makes room for a record whose key has so many bytes.
-func (s *stripe) room(r *Recorder, key int) {
-	if b := s.buffer; b.n < bufferRecords && b.used+min(key, headgate.MaxKey) <= bufferKeys {
-		return
-	}
+// fits reports whether there is room for a record whose key has so many bytes.
+func (b *buffer) fits(key int) bool {
+	return b.n < bufferRecords && b.denied < bufferDenials && b.used+min(key, headgate.MaxKey) <= bufferKeys
+}
+
+// change hands the buffer over for another one, or has its records counted at once.
+func (s *stripe) change(r *Recorder) {
 	select {
 	case b := <-r.free:
 		// There are as many places in the channel as there are buffers beside the stripes'.
@@ -153,13 +160,12 @@ func (s *stripe) room(r *Recorder, key int) {
 
 func (b *buffer) write(door uint8, version int64, check *headgate.Check, d *headgate.Decision, admitted bool) {
 	to := &b.records[b.n]
-	b.n++
 	to.rule, to.limit = d.Rule, d.Limit
-	to.cost, to.capacity, to.remaining = check.Units(), d.Limit.Capacity(), d.Remaining
-	to.from = int32(b.used)
+	to.cost, to.remaining = check.Units(), d.Remaining
+	to.from = uint16(b.used)
 	// A longer key is none that a store takes.
 	b.used += copy(b.keys[b.used:], check.Key[:min(len(check.Key), headgate.MaxKey)])
-	to.to = int32(b.used)
+	to.to = uint16(b.used)
 	to.door, to.source = door, d.Source
 	switch {
 	case !d.Allowed:
@@ -167,10 +173,12 @@ func (b *buffer) write(door uint8, version int64, check *headgate.Check, d *head
 		if d.Shadow {
 			to.outcome = wasShadow
 		}
-		to.retryAfter, to.at, to.version = int64(d.RetryAfter), int64(d.At), version
+		b.denials[b.denied] = denial{int64(d.RetryAfter), int64(d.At), version}
+		b.denied++
 	case admitted:
 		to.outcome = wasAllowed
 	default:
 		to.outcome = wasUncharged
 	}
+	b.n++
 }

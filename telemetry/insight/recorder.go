@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"hash/maphash"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -291,11 +292,16 @@ func (r *Recorder) count(b *buffer) {
 			to.shadow += q.shadow
 		}
 	}
+	denied := 0
 	for i := range b.records[:b.n] {
 		of := &b.records[i]
 		key := b.keys[of.from:of.to]
-		of.hash = maphash.Bytes(r.seed, key)
-		r.add(of, key)
+		hash, k := maphash.Bytes(r.seed, key), r.find(of.rule)
+		if of.outcome == wasDenied || of.outcome == wasShadow {
+			r.denied(of, &b.denials[denied], hash, key, k)
+			denied++
+		}
+		r.add(of, hash, key, k)
 	}
 	b.empty()
 }
@@ -303,13 +309,20 @@ func (r *Recorder) count(b *buffer) {
 // nearPart is from where on a limit is near: a fifth of it is left.
 const nearPart = 5
 
-// add counts one record.
-func (r *Recorder) add(of *record, key []byte) {
-	k := r.find(of.rule)
-	f := k.figures
-	if of.outcome == wasDenied || of.outcome == wasShadow {
-		r.denied(of, key, k)
+// thousandths is part of all in thousandths; zero of nothing. Parts are within 0 and all.
+func thousandths(part, all int64) uint16 {
+	switch {
+	case all <= 0:
+		return 0
+	case all < math.MaxUint32/1000:
+		return uint16(uint32(part) * 1000 / uint32(all)) // Most processors do this faster.
 	}
+	return uint16(part * 1000 / all)
+}
+
+// add counts one record.
+func (r *Recorder) add(of *record, hash uint64, key []byte, k known) {
+	f := k.figures
 	if f == nil {
 		r.left.Decisions++
 		return
@@ -318,24 +331,22 @@ func (r *Recorder) add(of *record, key []byte) {
 	f.series[r.minute%minutes].add(of.outcome)
 	at(&f.step.tiers, int(k.tier)).add(of.outcome)
 	var e *entry
-	used := uint16(0)
-	if of.capacity > 0 {
-		used = uint16((of.capacity - min(of.remaining, of.capacity)) * 1000 / of.capacity)
-	}
+	capacity := of.limit.Capacity()
+	used := thousandths(capacity-max(min(of.remaining, capacity), 0), capacity)
 	switch of.outcome {
 	case wasAllowed:
-		e = f.views[byUse].add(of.hash, key, of.cost, f.borrow)
+		e = f.views[byUse].add(hash, key, of.cost, f.borrow)
 		f.step.used[min(int(used)*Distribution/1000, Distribution-1)]++
-		if of.capacity > 0 && of.remaining*nearPart < of.capacity {
-			if n := f.views[byNear].add(of.hash, key, 1, f.borrow); n != nil {
+		if capacity > 0 && of.remaining*nearPart < capacity {
+			if n := f.views[byNear].add(hash, key, 1, f.borrow); n != nil {
 				n.used, n.tier = used, k.tier
 			}
 		}
 	case wasDenied:
-		e = f.views[byDenied].add(of.hash, key, 1, f.borrow)
+		e = f.views[byDenied].add(hash, key, 1, f.borrow)
 		at(&f.step.limits, f.limit(of.limit))[0]++
 	case wasShadow:
-		e = f.views[byShadow].add(of.hash, key, 1, f.borrow)
+		e = f.views[byShadow].add(hash, key, 1, f.borrow)
 		at(&f.step.limits, f.limit(of.limit))[1]++
 	case wasUncharged:
 	}

@@ -44,7 +44,7 @@ type budget func(bytes int) bool
 // nil if there is no memory for a single entry.
 func (s *sketch) add(hash uint64, key []byte, weight int64, memory budget) *entry {
 	s.total += weight
-	place := s.find(hash)
+	place, slot := s.find(hash)
 	if place >= 0 {
 		e := &s.entries[place]
 		e.count += weight
@@ -65,11 +65,16 @@ func (s *sketch) add(hash uint64, key []byte, weight int64, memory budget) *entr
 	}
 	place = s.smallest()
 	e := &s.entries[place]
-	s.remove(e.hash)
+	before := e.hash
 	s.replaced = true
-	*e = entry{hash: hash, count: e.count + weight, error: e.count, key: e.key, minute: addMinute(0, weight)}
+	// Field by field: the key's memory stays, so that no pointer is written.
+	e.hash, e.error, e.minute, e.cut = hash, e.count, addMinute(0, weight), false
+	e.count += weight
+	// The search for the new key has ended at a free slot. The one of the key before comes
+	// first in the search for that key: all slots up to it are taken.
+	s.index[slot] = uint16(place + 1)
+	s.remove(before, place)
 	s.setKey(e, key, memory)
-	s.insert(hash, place)
 	return e
 }
 
@@ -93,10 +98,11 @@ func (s *sketch) grow(memory budget) bool {
 	return true
 }
 
-// indexLen is a power of two that leaves half of the index free.
+// indexLen is a power of two that leaves three quarters of the index free, so that most
+// searches end at the first place.
 func indexLen(entries int) int {
-	n := 2
-	for n < 2*entries {
+	n := 4
+	for n < 4*entries {
 		n *= 2
 	}
 	return n
@@ -142,23 +148,25 @@ func (s *sketch) setKey(e *entry, key []byte, memory budget) {
 			key, e.cut = key[:cap(e.key)], true
 		}
 	}
-	e.key = append(e.key[:0], key...)
+	e.key = e.key[:len(key)]
+	copy(e.key, key)
 }
 
 func (s *sketch) slot(hash uint64) int { return int(hash) & (len(s.index) - 1) }
 
-// find returns the place of a key, or -1.
-func (s *sketch) find(hash uint64) int {
+// find returns the place of a key, or -1 and the free slot of the index that the search has
+// ended at.
+func (s *sketch) find(hash uint64) (place, slot int) {
 	if len(s.index) == 0 {
-		return -1
+		return -1, -1
 	}
 	mask := len(s.index) - 1
-	for i := s.slot(hash); s.index[i] != 0; i = (i + 1) & mask {
-		if place := int(s.index[i]) - 1; s.entries[place].hash == hash {
-			return place
+	for slot = s.slot(hash); s.index[slot] != 0; slot = (slot + 1) & mask {
+		if place = int(s.index[slot]) - 1; s.entries[place].hash == hash {
+			return place, slot
 		}
 	}
-	return -1
+	return -1, slot
 }
 
 func (s *sketch) insert(hash uint64, place int) {
@@ -170,12 +178,12 @@ func (s *sketch) insert(hash uint64, place int) {
 	s.index[i] = uint16(place + 1)
 }
 
-// remove takes a key that is there out of the index, and moves up those behind it that
-// would not be found any more.
-func (s *sketch) remove(hash uint64) {
+// remove takes a key out of the index that was at the place, and moves up those behind it
+// that would not be found any more.
+func (s *sketch) remove(hash uint64, place int) {
 	mask := len(s.index) - 1
 	hole := s.slot(hash)
-	for s.entries[s.index[hole]-1].hash != hash {
+	for int(s.index[hole]) != place+1 {
 		hole = (hole + 1) & mask
 	}
 	for i := (hole + 1) & mask; s.index[i] != 0; i = (i + 1) & mask {

@@ -46,11 +46,14 @@ func checkBounds(t *testing.T, s *sketch, seed maphash.Seed, truth map[string]in
 		if e.error > s.total/m {
 			t.Fatalf("the error %d of %q is more than %d/%d", e.error, e.key, s.total, m)
 		}
-		if maphash.Bytes(seed, e.key) != e.hash || s.find(e.hash) != i {
+		if place, _ := s.find(e.hash); maphash.Bytes(seed, e.key) != e.hash || place != i {
 			t.Fatalf("%q is not found where it is", e.key)
 		}
 		sum += e.count
 		listed[string(e.key)] = true
+	}
+	if taken := len(slices.DeleteFunc(slices.Clone(s.index), func(i uint16) bool { return i == 0 })); taken != len(s.entries) {
+		t.Fatalf("the index has %d of %d keys", taken, len(s.entries))
 	}
 	if sum != s.total {
 		t.Fatalf("the counts add up to %d, and the total is %d", sum, s.total)
@@ -100,7 +103,8 @@ func TestSketchBounds(t *testing.T) {
 		}
 		checkBounds(t, s, seed, truth)
 		s.reset()
-		if s.add(7, []byte("x"), 2, lend); s.total != 2 || len(s.entries) != 1 || s.find(7) != 0 || s.absent() != 0 {
+		s.add(7, []byte("x"), 2, lend)
+		if place, _ := s.find(7); s.total != 2 || len(s.entries) != 1 || place != 0 || s.absent() != 0 {
 			t.Fatalf("after reset there is %+v", s)
 		}
 	}
