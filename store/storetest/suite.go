@@ -12,6 +12,10 @@ func Run(t *testing.T, mk Maker) { runCases(t, mk, false) }
 // cases whose requests have one check each.
 func RunSingle(t *testing.T, mk Maker) { runCases(t, mk, true) }
 
+// RunVectors is the part of [Run] that the vectors are, every operation on every algorithm: for a
+// store that has passed the suite and is reached in another way.
+func RunVectors(t *testing.T, mk Maker) { runVectors(t, mk, false) }
+
 func runCases(t *testing.T, mk Maker, single bool) {
 	for _, c := range []struct {
 		name string

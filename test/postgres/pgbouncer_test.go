@@ -36,12 +36,34 @@ func openThrough(t testing.TB, url string, options ...postgres.Option) *postgres
 }
 
 // TestPgBouncerConformance: the store decides as it does without a pooler, also where each
-// of its transactions has another connection than the one before.
+// of its transactions has another connection than the one before. What is decided is computed in
+// this process, from what the server has kept: the vectors, a reservation and TestPgBouncerTogether
+// bring every statement and lock past the pooler. The whole suite does it in `make soak`.
 func TestPgBouncerConformance(t *testing.T) {
 	s := servers.StartPostgres(t)
 	p := servers.StartPgBouncer(t, s, "transaction", "default_pool_size=3", "server_round_robin=1")
 	open := sharing(t, p.URL()+unprepared)
-	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, clock) })
+	mk := func(t testing.TB, clock func() int64) headgate.Store { return open(t, clock) }
+	if soaking := storetest.Steps(t, 0) > 0; soaking {
+		storetest.Run(t, mk)
+		return
+	}
+	storetest.RunVectors(t, mk)
+	store := open(t, storetest.NewClock(storetest.Epoch).Now)
+	checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Per(9, time.Hour)), Key: "k", Cost: 5}}
+	reserved, _, err := store.Reserve(t.Context(), headgate.Terms{}, checks, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time it is settled already
+		if _, err := store.Settle(t.Context(), reserved, []int64{3}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := store.Take(t.Context(), headgate.OpPeek, checks, nil)
+	if err != nil || got[0].Remaining != 6 {
+		t.Errorf("a reservation of 5 of 9 units was settled with 3: %+v, %v; want 6 remaining", got, err)
+	}
 }
 
 // TestPgBouncerTogether: servers behind poolers of both modes, and one without any, admit

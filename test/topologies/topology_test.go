@@ -64,22 +64,10 @@ func TestTopologiesConform(t *testing.T) {
 		if soaking := storetest.Steps(t, 0) > 0; soaking || client.Mode() == rueidis.ClientModeCluster {
 			storetest.Run(t, open)
 		} else {
-			vectors(t, open)
+			storetest.RunVectors(t, open)
 		}
 		t.Run("histories", func(t *testing.T) { histories(t, client) })
 	})
-}
-
-// vectors runs the tables of the suite: every operation on every algorithm.
-func vectors(t *testing.T, mk storetest.Maker) {
-	t.Helper()
-	all, err := storetest.Vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range all {
-		t.Run(v.File, func(t *testing.T) { v.Run(t, mk) })
-	}
 }
 
 // histories compares random requests under many rules and keys, whose counters are
