@@ -90,3 +90,41 @@ func TestLanguages(t *testing.T) {
 		t.Errorf("the document has %v programs", ran)
 	}
 }
+
+// TestRedisPyPipeline: redis-py's pipelines, those with MULTI and EXEC and those without, answer
+// command by command, and each limit holds.
+func TestRedisPyPipeline(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--config", filepath.Join("..", "..", "examples", "resp", "headgate.yaml"), "--resp-listen", "127.0.0.1:0")
+	file := filepath.Join(t.TempDir(), "pipeline.py")
+	if err := os.WriteFile(file, []byte(`import redis
+r = redis.Redis(port=`+respPort(t, s)+`, socket_timeout=60)
+for name, transaction in (("multi", True), ("plain", False)):
+    p = r.pipeline(transaction=transaction)
+    for _ in range(3):
+        p.execute_command("CL.THROTTLE", name, 1, 1, 3600)
+    p.execute_command("HG.CHECK", "no such rule", "k")
+    p.ping()
+    answers = p.execute(raise_on_error=False)
+    print(name, [a[0] for a in answers[:3]], type(answers[3]).__name__, answers[4])
+    p.execute_command("HG.CHECK")
+    try:
+        print(name, p.execute())
+    except redis.RedisError as e:
+        print(name, type(e).__name__)
+    print(name, r.execute_command("CL.THROTTLE", name, 1, 1, 3600)[0])
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, runners(t)["python"].program, file).CombinedOutput()
+	const want = `multi [0, 0, 1] ResponseError True
+multi ResponseError
+multi 1
+plain [0, 0, 1] ResponseError True
+plain ResponseError
+plain 1
+`
+	if err != nil || string(out) != want {
+		t.Errorf("%v; it prints\n%swant\n%s", err, out, want)
+	}
+}
