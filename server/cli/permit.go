@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/app"
@@ -206,7 +207,7 @@ type shownHolders struct {
 func (s *permitStore) holders(ctx context.Context) (*shownHolders, error) {
 	found, err := s.permits.Holders(ctx, s.key)
 	if err != nil {
-		return nil, err
+		return nil, s.damaged(err)
 	}
 	shown := &shownHolders{Limit: s.bound.Limit, InUse: found.InUse(), Permits: []shownPermit{}, Waiting: []shownTicket{}}
 	for i := range found.Leases {
@@ -222,7 +223,22 @@ func (s *permitStore) holders(ctx context.Context) (*shownHolders, error) {
 
 // revoke has the store forbid that the holder's permit is renewed.
 func (s *permitStore) revoke(ctx context.Context, holder string) (bool, error) {
-	return s.permits.Revoke(ctx, s.key, holder)
+	there, err := s.permits.Revoke(ctx, s.key, holder)
+	return there, s.damaged(err)
+}
+
+// damaged says what to do if err says that what the store keeps of the permits cannot be read.
+// There is no command that deletes it, because permits that are held would then be forgotten while
+// their work goes on: that is for a person to decide, who can see to the work first.
+func (s *permitStore) damaged(err error) error {
+	if !errors.Is(err, headgate.ErrDamaged) {
+		return err
+	}
+	return &failure{
+		code: CodeUnavailable,
+		text: fmt.Sprintf("what the store keeps of the permits of rule %q under this key is damaged, so that none is given or renewed: %s", s.bound.Rule.Name, errtext.Text(err)),
+		hint: "see that no work is in progress, and delete it: docs/failures.md says under which name it is (damaged permits)",
+	}
 }
 
 // print writes a line that sums up, and one for each holder.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,6 +82,29 @@ func (p *permits) revoke(t *testing.T) {
 	}
 	if r := runProgram(t, p.words("revoke", "--timeout", "1m", l.Permits[0].Holder)...); r.code != 0 || r.stdout != "revoked\n" {
 		t.Errorf("revoke: exit code %d, said %q and %q", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestDamagedPermits: permits that the store cannot read are told apart from a store that is away,
+// and come back when the key is deleted that docs/failures.md names.
+func TestDamagedPermits(t *testing.T) {
+	t.Parallel()
+	store := servers.Start(t, servers.Redis)
+	p := permitsOf(t, store, "report")
+	const key = "hg: permit report tenant7"
+	if _, err := store.Do(t.Context(), "SET", key, "x"); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{p.words("holders", "--timeout", "1m"), p.words("revoke", "--timeout", "1m", "somebody")} {
+		if r := runProgram(t, words...); r.code != 3 || !strings.Contains(r.stderr, "is damaged, so that none is given") || !strings.Contains(r.stderr, "docs/failures.md") {
+			t.Errorf("%s: exit code %d, %s", words[1], r.code, r.stderr)
+		}
+	}
+	if n, err := store.Do(t.Context(), "DEL", key); err != nil || fmt.Sprint(n) != "1" {
+		t.Fatal(n, err)
+	}
+	if l := p.holders(t); l.InUse != 0 || l.Limit != 1 {
+		t.Errorf("after the key was deleted: %+v", l)
 	}
 }
 
