@@ -121,7 +121,12 @@ func (s *tutorial) start(t *testing.T, address string, env []string, name string
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-ended // It was told to end.
+		select {
+		case <-ended: // It was told to end.
+		case <-time.After(2 * time.Minute):
+			_ = cmd.Process.Kill()
+			t.Errorf("%s %q has not ended within two minutes after SIGTERM", name, args)
+		}
 	})
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		conn, err := net.DialTimeout("tcp", address, time.Second)
