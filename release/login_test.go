@@ -122,7 +122,8 @@ func (s *tutorial) start(t *testing.T, address string, env []string, name string
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
-		case <-ended: // It was told to end.
+		case err := <-ended: // It was told to end.
+			t.Logf("%s ended: %v", name, err)
 		case <-time.After(2 * time.Minute):
 			_ = cmd.Process.Kill()
 			t.Errorf("%s %q has not ended within two minutes after SIGTERM", name, args)
