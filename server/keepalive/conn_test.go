@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strings"
 	"testing"
@@ -76,6 +77,35 @@ func (c *client) returns(p *peer, owed int) {
 	// The last of them was answered on standby, and the one before by both.
 	if n -= 2; n < owed-3 || n > owed {
 		c.Fatalf("the connection is on standby again after %d requests", n)
+	}
+}
+
+// TestRequestsAreFresh: what a handler sets of a request is gone when the next one comes. Programs
+// set the body of a request to bound it, and its form when they parse it.
+func TestRequestsAreFresh(t *testing.T) {
+	p := start(t, func(w http.ResponseWriter, r *http.Request) {
+		tell(w, r)
+		r.Body = http.MaxBytesReader(w, r.Body, 1)
+		r.Form, r.Method, r.Pattern, r.Host = url.Values{"a": {"b"}}, http.MethodPut, "/", "other"
+		r.URL, r.Header, r.ContentLength, r.Close = new(url.URL), http.Header{"X": {"y"}}, -1, true
+		r.SetPathValue("name", "value")
+	})
+	c := p.dial(t)
+	c.settled(p, first)
+	var want string
+	for i := range 3 {
+		before := p.standby.Load()
+		c.write(post("a body of more than one byte"))
+		_, got := c.answer()
+		if p.standby.Load() != before+1 {
+			t.Fatal("net/http has answered")
+		}
+		if i == 0 {
+			want = got
+		}
+		if got != want || !strings.Contains(got, "more than one byte") {
+			t.Errorf("request %d is seen as %q, want %q", i, got, want)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 // exchange is a request on standby and its answer. It is used again for others.
 type exchange struct {
 	request *http.Request
+	blank   http.Request // what request is before it is read
 	url     url.URL
 	values  [mostHeaders]string // of the headers
 	body    strings.Reader
@@ -32,17 +33,18 @@ func newExchange(of *http.Server) *exchange {
 		Method: http.MethodPost, URL: &e.url, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Body: io.NopCloser(&e.body),
 	}).WithContext(ctx)
+	e.blank = *e.request
 	return e
 }
 
-// reset forgets the texts.
+// reset forgets the texts, and what the handler has set of the request: many replace its Body, to
+// bound it for instance, and Form is kept in it once it was parsed.
 func (e *exchange) reset() {
+	*e.request = e.blank
 	clear(e.request.Header)
 	clear(e.values[:])
 	e.url = url.URL{}
 	e.body.Reset("")
-	r := e.request
-	r.Host, r.RequestURI, r.RemoteAddr, r.ContentLength = "", "", "", 0
 	e.answer.reset()
 }
 
