@@ -117,6 +117,7 @@ func TestCommands(t *testing.T) {
 		{name: "help-permit", args: []string{"permit", "--help"}},
 		{name: "help-permit-run", args: []string{"permit", "run", "--help"}},
 		{name: "permit-memory", args: []string{"permit", "holders", "--store", "memory", "--rule", "report", "--key", "k"}, code: CodeUsage},
+		{name: "permit-no-store", args: []string{"permit", "holders", "--store=", "--rule", "report", "--key", "k"}, code: CodeUsage},
 		{name: "permit-no-rule", args: []string{"permit", "holders", "--store", "redis://" + closed}, code: CodeUsage},
 		{name: "permit-not-shared", args: []string{"permit", "run", "--store", "redis://" + closed, "--config", "testdata/permit.yaml", "--rule", "local", "--", "true"}, code: CodeUsage},
 		{name: "permit-no-bound", args: []string{"permit", "revoke", "--store", "redis://" + closed, "--rule", "everyone", "host/1"}, code: CodeUsage},

@@ -71,6 +71,8 @@ func (p *permitAt) open(ctx context.Context, c *call) (permitKeeper, error) {
 		return nil, err
 	}
 	switch {
+	case c.flags["store"] && ofServer == "":
+		return nil, usage("--store is empty", "name a store, or leave it out and ask a server")
 	case c.flags["store"]:
 		return nil, usage("--"+ofServer+" and --store are both given", "ask one of them: a server knows its own store and rules")
 	case c.flags["config"]:
