@@ -7,22 +7,24 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Footprint is about how much memory the counters and permits of one rule take in Redis.
+// Footprint is an estimate of the memory that the counters and permits of one rule take in Redis,
+// in bytes.
 type Footprint struct {
 	Rule string `json:"rule"`
-	// Bytes is what one key takes at most: that of a client who uses all that its limits
-	// admit. The key of a client who was away for the longest period takes nothing.
-	// It includes Permits.
+	// Bytes is the most that one key takes, Permits included: the memory for a client who uses all
+	// that the limits admit. The key of a client who has sent nothing for the longest period takes
+	// no memory.
 	Bytes int64 `json:"bytes_per_key"`
-	// Permits is what the permits of one key take, if the rule bounds what is in progress over
-	// all processes, and each permit is held by a holder of its own. A holder that waits takes
-	// about as much as one that holds. Bounds in each process take nothing in Redis.
+	// Permits is the part of Bytes that the permits of one key take if all of them are held, each
+	// by a holder of its own. It is 0 unless the rule bounds what is in progress over all
+	// processes: bounds in each process take no memory in Redis. A holder that waits takes about as
+	// much as one that has a permit.
 	Permits int64 `json:"permits_bytes_per_key,omitempty"`
-	// One says that there is one key for all requests.
+	// One says that the rule has one key for all requests.
 	One bool `json:"one_key"`
 }
 
-// PerMillion is the memory, in bytes, of a million clients at the same time.
+// PerMillion returns the memory, in bytes, for a million clients at the same time.
 func (f Footprint) PerMillion() int64 {
 	if f.One {
 		return f.Bytes
@@ -30,8 +32,8 @@ func (f Footprint) PerMillion() int64 {
 	return f.Bytes * 1_000_000
 }
 
-// The sizes of the parts of a key in Redis 7, in bytes. The overhead was measured over many
-// keys with an expiry. Values of 16 characters are a guess.
+// The sizes of the parts of a key in Redis 7, in bytes. The overhead was measured with many keys
+// that have an expiry. valueBytes is a guess at the length of a value.
 const (
 	keyOverhead  = 120
 	prefixBytes  = 3
@@ -43,11 +45,13 @@ const (
 	// longEntry is the size of an entry in a log with costs above longCost.
 	longEntry = 11
 	longCost  = 8
-	// permitPrefix and permitsBytes are what permits have beside the name of the key, and
-	// permitBytes is the size of one lease. A key with more than fewPermits is a table and not
-	// a list, where a lease takes manyBytes and the header a byte for each slot. Measured in
-	// Redis 7.0 with holders of 40 characters: 200 bytes for 1, 856 for 10, 1624 for 20, 2648
-	// for 30, 5984 for 50, 11760 for 100 and 113648 for 1000.
+	// Permits take permitPrefix + the name of the key + permitsBytes, and permitBytes for each
+	// lease. Up to fewPermits, Redis keeps them in a listpack. With more, their header (30 bytes,
+	// and a byte for each permit) is longer than the 64 bytes that hash-max-listpack-value allows
+	// by default, and Redis keeps them in a hash table. There a lease takes manyBytes, which
+	// includes its byte in the header. Measured in Redis 7.0 with holders of 40 characters: 200
+	// bytes for 1, 856 for 10, 1624 for 20, 2648 for 30, 5984 for 50, 11760 for 100 and 113648 for
+	// 1000.
 	permitPrefix = 8
 	permitsBytes = 80
 	permitBytes  = 88
@@ -80,7 +84,8 @@ func counts(r *policy.Rule) bool {
 	return false
 }
 
-// permitsOf is the size of the permits of a key that has such a name.
+// permitsOf returns the size of all permits of a key. name is the length of the name of the rule's
+// counters.
 func permitsOf(r *policy.Rule, name int64) int64 {
 	p := r.InProgress
 	if p == nil || !p.Shared {
@@ -97,7 +102,7 @@ func permitsOf(r *policy.Rule, name int64) int64 {
 	return size + permitBytes*most
 }
 
-// keyBytes is the size of a key that the rule counts by.
+// keyBytes returns the length of a key by which the rule counts.
 func keyBytes(s *policy.Set, r *policy.Rule) int64 {
 	if r.Direct {
 		return valueBytes
@@ -116,7 +121,7 @@ func keyBytes(s *policy.Set, r *policy.Rule) int64 {
 	return int64(size)
 }
 
-// largest is the size of a counter with those of the rule's limits that take the most.
+// largest returns the size of the largest counter that a list of the rule's limits makes.
 func largest(r *policy.Rule) int64 {
 	most := int64(0)
 	for limits := range r.EachLimits() {
@@ -125,7 +130,7 @@ func largest(r *policy.Rule) int64 {
 	return most
 }
 
-// counterBytes is the size of the value that holds the state of the limits. All sliding
+// counterBytes returns the size of the value that holds the state of the limits. All sliding
 // windows share one log, which is as long as the longest window needs.
 func counterBytes(limits []headgate.Limit, r *policy.Rule) int64 {
 	size := int64(1)
@@ -145,6 +150,6 @@ func counterBytes(limits []headgate.Limit, r *policy.Rule) int64 {
 	if r.Factor() > longCost || r.Costs != nil {
 		entry = longEntry
 	}
-	// Redis allocates as much room again for a string that is appended to.
+	// Redis doubles the memory of a string when something is appended to it.
 	return size + 2*(logHead+entry*(longest.Count/r.Factor()))
 }
