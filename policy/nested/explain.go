@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/policy/explain"
 )
 
-// Explain is [explain.Request] for one ordered descriptor, as [Tree.Decide] takes
-// it: where each of its entries leads, which limit that comes to, and why the others
-// do not bind it. It takes its time, and is not for the path of requests.
+// Explain is [explain.Request] for one ordered descriptor, in the form that [Tree.Decide] takes. It
+// says where each entry leads, which limit binds the descriptor, and why the other limits do not.
+// It is slow, so it does not belong on the path of requests.
 func (t *Tree) Explain(d policy.Descriptor, cost int64) explain.Explanation {
 	e := explain.Explanation{Entries: t.explainEntries(d), Cost: max(cost, 1), Rules: []explain.Rule{}}
 	domain, entries, err := ordered(d, cost, nil)
@@ -49,10 +49,11 @@ func (t *Tree) Explain(d policy.Descriptor, cost int64) explain.Explanation {
 	return e
 }
 
-// end is the node of the limit.
+// end returns the node that has the limit.
 func (l *limited) end() *node { return l.way[len(l.way)-1] }
 
-// enforced is for how many percent of the keys the limit may deny.
+// enforced returns the percentage of the keys for which the limit may deny: 100, or 0 in shadow or
+// quota mode.
 func (l *Leaf) enforced() int {
 	if l.mode() != policy.ModeEnforce {
 		return 0
@@ -71,7 +72,8 @@ func (t *Tree) explainEntries(d policy.Descriptor) []explain.Entry {
 	return entries
 }
 
-// walk looks up one entry after the other, and returns the nodes that they lead to.
+// walk looks up one entry after the other, adds a step to e for each, and returns the nodes that
+// were found. It stops at the first entry that leads nowhere.
 func (t *Tree) walk(domain string, d policy.Descriptor, e *explain.Explanation) (way []*node) {
 	l := t.domains[domain]
 	for i := range d {
@@ -100,7 +102,7 @@ func (t *Tree) walk(domain string, d policy.Descriptor, e *explain.Explanation) 
 	return way
 }
 
-// hashed reports whether there is a secret in the key that the way makes.
+// hashed reports whether the key that the nodes of the way make contains a hash of a secret.
 func (t *Tree) hashed(d policy.Descriptor, way []*node) bool {
 	for i, n := range way {
 		if n.counted && t.set.Secret(d[i].Name) {
@@ -110,7 +112,8 @@ func (t *Tree) hashed(d policy.Descriptor, way []*node) bool {
 	return false
 }
 
-// why is why a limit does not bind the descriptor that has gone another way.
+// why returns the reason for which the limit does not bind the descriptor. way has the nodes that
+// the descriptor's entries lead to.
 func (t *Tree) why(l *limited, domain string, d policy.Descriptor, way []*node) string {
 	if l.domain != domain {
 		return fmt.Sprintf("the domain is %q, must be %q", domain, l.domain)
@@ -128,7 +131,7 @@ func (t *Tree) why(l *limited, domain string, d policy.Descriptor, way []*node) 
 	case same == len(d):
 		return fmt.Sprintf("the descriptor ends %s before it", entriesIn(len(l.way)-same))
 	}
-	// The entry at which the ways part.
+	// The first entry that leads to another node than the way to the limit has, or nowhere.
 	e, n := &d[same], l.way[same]
 	value := fmt.Sprintf("%q", e.Value)
 	if e.Value != "" && t.set.Secret(e.Name) {
@@ -145,7 +148,7 @@ func (t *Tree) why(l *limited, domain string, d policy.Descriptor, way []*node) 
 	return fmt.Sprintf("entry %d, %s, is %s, must be %q", same+1, e.Name, value, n.value)
 }
 
-// meets reports whether the entry leads to the node where nothing goes before it.
+// meets reports whether the entry matches the node. Another node of the level may still come first.
 func (n *node) meets(e *policy.Entry) bool {
 	switch {
 	case n.star != nil:
@@ -156,7 +159,7 @@ func (n *node) meets(e *policy.Entry) bool {
 	return e.Name == n.own.name
 }
 
-// entriesIn is the number of entries in words.
+// entriesIn writes a number of entries, such as "2 entries".
 func entriesIn(n int) string {
 	if n == 1 {
 		return "1 entry"

@@ -9,13 +9,14 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Has reports whether the domain is one of the tree's.
+// Has reports whether the tree has the domain.
 func (t *Tree) Has(domain string) bool { return t.domains[domain] != nil }
 
 // Find returns the leaf that binds the descriptor, and the key under which it is counted. The leaf
-// is nil if there is none. An empty value is a value like any other. A descriptor with more than
-// policy.MaxEntries entries is bound by nothing. Find allocates only for keys that have several
-// values, are hashed, or are too long.
+// is nil if no limit binds the descriptor, or if it has more than policy.MaxEntries entries. An
+// entry without a value is allowed: it leads to a node without a value, or to one whose stars match
+// the empty text. Find allocates only for keys that have several values, are hashed, or are too
+// long.
 func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string) {
 	l := t.domains[domain]
 	if len(d) == 0 || len(d) > policy.MaxEntries {
@@ -42,10 +43,10 @@ func (t *Tree) Find(domain string, d policy.Descriptor) (leaf *Leaf, key string)
 	return at.leaf, join(t.set, parts)
 }
 
-// Decide is [policy.Set.Decide] for one ordered descriptor. The domain is in the entry DomainEntry,
-// wherever that is; the other entries are in order. Nothing is replaced, because there is only one
-// descriptor. The error is a [*headgate.InvalidError]: there is no domain, or the cost is out of
-// bounds.
+// Decide is [policy.Set.Decide] for one ordered descriptor. The domain is the value of the first
+// entry named DomainEntry, at any place; the other entries are used in their order. No limit
+// replaces another, because there is only one descriptor. The error is a [*headgate.InvalidError]
+// if there is no domain or the cost is out of bounds.
 func (t *Tree) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
 	out := policy.Outcome{Checks: dst}
 	var space [policy.MaxEntries]policy.Entry
@@ -67,13 +68,13 @@ func (t *Tree) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (po
 	return out, nil
 }
 
-// check is that of a leaf which counts.
+// check returns the check of a leaf that counts: neither Unlimited nor Denies.
 func (l *Leaf) check(key string, cost int64) headgate.Check {
 	return headgate.Check{Rule: l.Rule, Key: key, Cost: max(cost, 1), Shadow: l.Shadow || l.Quota}
 }
 
-// ordered takes the domain out of a descriptor, and appends the other entries to
-// dst.
+// ordered separates the domain from the other entries of a descriptor, and appends those to dst.
+// The error is a [*headgate.InvalidError] if there is no domain or the cost is out of bounds.
 func ordered(d policy.Descriptor, cost int64, dst policy.Descriptor) (domain string, entries policy.Descriptor, err error) {
 	if cost < 0 || cost > headgate.MaxCount {
 		return "", nil, headgate.Invalid("request", "cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
@@ -92,7 +93,8 @@ func ordered(d policy.Descriptor, cost int64, dst policy.Descriptor) (domain str
 	return domain, dst, nil
 }
 
-// find returns the node that the entry arrives at, or nil.
+// find returns the node that the entry leads to: the one with the entry's own value, else the first
+// one whose stars match the entry, else the one without a value. It returns nil if there is none.
 func (l *level) find(e *policy.Entry) *node {
 	if e.Value != "" {
 		if n := l.exact[entry{e.Name, e.Value}]; n != nil {
@@ -107,8 +109,8 @@ func (l *level) find(e *policy.Entry) *node {
 	return l.exact[entry{name: e.Name}]
 }
 
-// JoinKey joins the values of all entries to a key, in their order, as [Tree.Find] joins the values
-// that the configuration leaves open.
+// JoinKey joins the values of all entries to a key, in their order, in the way in which [Tree.Find]
+// joins the values that the configuration leaves open.
 func JoinKey(set *policy.Set, d policy.Descriptor) string {
 	parts := make([]part, len(d))
 	for i := range d {
@@ -134,11 +136,13 @@ func (p part) text(set *policy.Set) string {
 	return value
 }
 
-// shortened is the first byte of what replaces keys that are too long for a store, and keys that
-// begin with this byte. As in package policy, nobody can thus write the replacement of another key.
+// shortened is the first byte of the replacement of a key that is too long for a store. A key that
+// begins with this byte is replaced as well, as in package policy. Otherwise a client could choose
+// values whose key is the replacement of another key.
 const shortened = "\x00"
 
-// join makes a key, as the keys of rules that count by several entries are made.
+// join joins the parts to a key, in the way in which package policy makes the key of a rule that
+// counts by several entries.
 func join(set *policy.Set, parts []part) string {
 	if len(parts) == 0 {
 		return ""

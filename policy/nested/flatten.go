@@ -10,20 +10,19 @@ import (
 const (
 	// DomainEntry has the domain.
 	DomainEntry = "domain"
-	// NamesEntry has the names of the ordered descriptor's entries, in their
-	// order, joined by "|".
+	// NamesEntry has the names of the ordered descriptor's entries, in their order, joined by "|".
 	NamesEntry = "descriptor"
-	// AddressEntry has the value of the entry RemoteAddress, unless there is an
-	// entry of this name already.
+	// AddressEntry has the value of the entry RemoteAddress, unless the ordered descriptor has an
+	// entry with the name AddressEntry.
 	AddressEntry = "ip"
-	// RemoteAddress is what Envoy calls the client's address.
+	// RemoteAddress is the name under which Envoy sends the client's address.
 	RemoteAddress = "remote_address"
 )
 
-// Flatten makes a descriptor of facts of an ordered one, and appends it to dst:
-// the domain, the names in their order, and then each entry under its name. In a
-// name, what entries of policies cannot have becomes "_". A name that is there
-// already gets a number: the second "user" is "user:2".
+// Flatten converts an ordered descriptor to a descriptor of facts, and appends it to dst: the
+// domain, the names in their order, and then each entry under its name. In a name, characters that
+// the names of entries in policies cannot have become "_", and a name that is too long is cut. If a
+// name occurs again, it gets a number: the second "user" is "user:2".
 func Flatten(dst policy.Descriptor, domain string, d policy.Descriptor) policy.Descriptor {
 	begin := len(dst)
 	dst = append(dst, policy.Entry{Name: DomainEntry, Value: domain}, policy.Entry{Name: NamesEntry, Value: joinNames(d)})
@@ -44,7 +43,7 @@ func Flatten(dst policy.Descriptor, domain string, d policy.Descriptor) policy.D
 	return dst
 }
 
-// joinNames is the value of NamesEntry.
+// joinNames returns the value of NamesEntry.
 func joinNames(d policy.Descriptor) string {
 	if len(d) == 1 {
 		return d[0].Name
@@ -60,7 +59,7 @@ func joinNames(d policy.Descriptor) string {
 	return string(names)
 }
 
-// has reports whether there is an entry of that name, whatever its value.
+// has reports whether there is an entry with the name, whatever its value is.
 func has(d policy.Descriptor, name string) bool {
 	for i := range d {
 		if d[i].Name == name {
@@ -70,7 +69,7 @@ func has(d policy.Descriptor, name string) bool {
 	return false
 }
 
-// entryName is the name as an entry of a policy may have it.
+// entryName converts a name to one that an entry in a policy can have.
 func entryName(name string) string {
 	if clean(name) {
 		return name
@@ -104,9 +103,10 @@ func inName(c byte) bool {
 	return false
 }
 
-// numbered is the first name of its kind that is free.
+// numbered returns the first of the names "name:2", "name:3" … that no entry of d has. A long name
+// is cut to make room.
 func numbered(d policy.Descriptor, name string) string {
-	const room = 3 // for ":" and a number: there are no more than policy.MaxEntries
+	const room = 3 // for ":" and a number, which is at most policy.MaxEntries
 	for n := 2; ; n++ {
 		if made := name[:min(len(name), policy.MaxName-room)] + ":" + strconv.Itoa(n); !has(d, made) {
 			return made

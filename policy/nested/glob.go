@@ -2,21 +2,21 @@ package nested
 
 import "strings"
 
-// Star in a value or a key stands for any text, and for none.
+// Star matches any text in a key or a value, even an empty one.
 const Star = "*"
 
-// glob is a text with stars, as the parts between the stars. A text without a star has one part.
+// glob is a text split at its stars. A text without a star has one part.
 type glob []string
 
 func newGlob(text string) glob { return strings.Split(text, Star) }
 
-// starred reports whether there is a star in it.
+// starred reports whether the glob has a star.
 func (g glob) starred() bool { return len(g) > 1 }
 
-// text is the glob as it is written.
+// text returns the text from which the glob was made.
 func (g glob) text() string { return strings.Join(g, Star) }
 
-// prefix returns the beginning before the only star, if that stands at the end.
+// prefix returns the text before the star, if the glob has a single star, at its end.
 func (g glob) prefix() (text string, ok bool) {
 	if len(g) == 2 && g[1] == "" {
 		return g[0], true
@@ -24,8 +24,8 @@ func (g glob) prefix() (text string, ok bool) {
 	return "", false
 }
 
-// matches reports whether the glob matches the text. It takes the first place for each part between
-// two stars, which leaves the most text for the parts that follow.
+// matches reports whether the glob matches the text. It takes the first occurrence of each part
+// between two stars, which leaves the most text for the parts that follow.
 func (g glob) matches(text string) bool {
 	last := len(g) - 1
 	if last == 0 {
@@ -43,11 +43,13 @@ func (g glob) matches(text string) bool {
 	return strings.HasSuffix(text, g[last])
 }
 
-// covers reports whether this glob matches everything that the other one matches. No part contains
-// a star, so a star of the other one can only meet a star.
+// covers reports whether this glob matches everything that the other one matches. It matches the
+// other glob's text with its stars: no part of g contains a star, so only a star of g can match a
+// star of the other glob.
 func (g glob) covers(other glob) bool { return g.matches(other.text()) }
 
-// apart reports whether no text can match both, as far as their beginnings and ends show.
+// apart reports whether it is certain that no text matches both globs. If both have stars, it
+// compares only their beginnings and their ends.
 func (g glob) apart(other glob) bool {
 	if !g.starred() || !other.starred() {
 		return !g.matches(other.text()) && !other.matches(g.text())

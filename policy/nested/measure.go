@@ -6,14 +6,16 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// maxMeasure bounds the name that [Tree.Measure] gives, in bytes.
+// maxMeasure is the length of the longest name that [Tree.Measure] returns, in bytes.
 const maxMeasure = 256
 
-// Measure is the name under which requests of the descriptor are to be measured that
-// has arrived at a limit with Measured: the way to it with the values that the
-// configuration asks for (value_to_metric), or with all of them (detailed_metric). Of
-// secret values it has the hashes. Callers make those names: whoever keeps them has
-// to bound their number.
+// Measure returns the name under which requests with the descriptor are to be measured. Call it for
+// a descriptor whose leaf has Measured set. The name is the path to the limit, with the values that
+// the configuration asks for (value_to_metric) or with all values (detailed_metric). Secret values
+// are replaced by their hashes. If no limit binds the descriptor, the name is the domain.
+//
+// Callers choose the values and thus the names, so whatever stores the names must bound their
+// number.
 func (t *Tree) Measure(domain string, d policy.Descriptor) string {
 	leaf, _ := t.Find(domain, d)
 	l := t.domains[domain]
@@ -30,7 +32,7 @@ func (t *Tree) Measure(domain string, d policy.Descriptor) string {
 		name, value := e.Name, ""
 		switch {
 		case n.byName && (n.shared || !open):
-			name = n.pattern // The star stands for names, and for all values.
+			name = n.pattern // All names and values that match count as one.
 		case n.shared || n.pattern != "" && !open:
 			value = n.pattern
 		case n.exact || open:

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// shown is the node's value as it may be seen: as it is, or a hash in place of a
-// secret. Hashes are made as those in keys are.
+// shown returns the node's value as names and messages may show it: if the entry is secret, each
+// part between stars is replaced by its hash. The hashes are those that keys have.
 func shown(n *Node, by *policy.Set) string {
 	if n.Value == "" || !by.Secret(n.Key) {
 		return n.Value
@@ -26,15 +26,17 @@ func shown(n *Node, by *policy.Set) string {
 	return parts.text()
 }
 
-// digest is enough of a hash to tell the paths of one configuration apart.
+// digest returns 48 bits of a hash as 12 hexadecimal digits. They are enough to tell the paths of
+// one configuration apart.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte("headgate descriptor v1\x00" + text))
 	return hex.EncodeToString(sum[:6])
 }
 
-// ruleName is the name of the rule of a node: its path, as envoyproxy/ratelimit
-// names its metrics. What a rule's name cannot hold is left out; a digest of the
-// whole path keeps the name unique then, and where two paths read alike.
+// ruleName returns the name of a node's rule: the node's path, as envoyproxy/ratelimit names its
+// metrics. Characters that a rule's name cannot have become "_". If the path cannot be the name as
+// it is, because of its characters or its length, or because another rule has that name, a digest
+// of the path is appended, and the path is cut to make room for it.
 func ruleName(path string, taken map[string]bool) string {
 	name := strings.Map(func(c rune) rune {
 		if c == ' ' || c == '{' || c == '}' || c == utf8.RuneError || !unicode.IsPrint(c) {
@@ -48,7 +50,8 @@ func ruleName(path string, taken map[string]bool) string {
 	mark := "~" + digest(path)
 	name = strings.ToValidUTF8(name[:min(len(name), headgate.MaxName-len(mark))], "") + mark
 	for taken[name] {
-		// Two paths that read alike and have one digest: they are one text.
+		// An earlier node has the same path and so the same digest. Different nodes can have one
+		// path: the key "a_b", and the key "a" with the value "b".
 		name = name[:len(name)-len(mark)] + "~" + digest(name)
 	}
 	return name

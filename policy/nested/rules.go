@@ -6,18 +6,18 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Facts are the limits of domains as rules of a policy and entries of its lists, which match the
-// descriptors that [Flatten] makes.
+// Facts are the limits of domains, converted to rules of a policy and entries of its lists. They
+// match the descriptors that [Flatten] makes.
 type Facts struct {
 	Rules       []policy.Rule
 	Allow, Deny []policy.ListEntry
-	// Lost is what cannot be expressed in this way, with the positions of the nodes.
+	// Lost says what rules and lists cannot express, with the positions of the nodes.
 	Lost []policy.Mistake
 }
 
-// Rules returns the limits of the domains as rules. They have the names of the rules that [New]
-// makes, and count under the same keys, so what was used stays used when one form replaces the
-// other. The options and the error are those of New.
+// Rules converts the limits of the domains to rules. They have the names of the rules that [New]
+// makes, and count under the same keys. So when one form replaces the other, the counters keep what
+// has been used. The options and the error are those of New.
 func Rules(domains []Domain, opts ...policy.Option) (Facts, error) {
 	c, err := compile(domains, opts)
 	if err != nil {
@@ -31,10 +31,10 @@ func Rules(domains []Domain, opts ...policy.Option) (Facts, error) {
 	return f, nil
 }
 
-// replace sets for each rule, and for each entry of a list, which others of its domain it replaces.
+// replace sets, for each rule and each entry of a list, which others of its domain it replaces.
 func (f *Facts) replace(all []placed) {
-	// Where each of them keeps what it replaces; that of the allow list limits
-	// nothing that could be replaced.
+	// replaces has, by the name of each rule and each entry, the list of what it replaces. limiting
+	// has those names that can be replaced: entries of the allow list limit nothing.
 	replaces, limiting := make(map[string]*[]string), make(map[string]bool)
 	for i := range f.Rules {
 		replaces[f.Rules[i].Name], limiting[f.Rules[i].Name] = &f.Rules[i].Replaces, true
@@ -57,7 +57,7 @@ func (f *Facts) replace(all []placed) {
 		p := &all[i]
 		into := replaces[p.name]
 		if into == nil {
-			continue // It is left out.
+			continue // The limit was left out.
 		}
 		var names []string
 		seen := make(map[string]bool)
@@ -79,7 +79,7 @@ func (f *Facts) lose(p *placed, format string, args ...any) {
 	f.Lost = append(f.Lost, policy.Mistake{Index: -1, Rule: p.name, Pos: p.node().Pos, Text: fmt.Sprintf(format, args...)})
 }
 
-// add writes one limit.
+// add adds the rule or the entry for one limit, and adds to Lost what neither can express.
 func (f *Facts) add(p *placed) {
 	match, per, lost := p.conditions()
 	if lost != "" {
@@ -102,7 +102,8 @@ func (f *Facts) add(p *placed) {
 	}
 }
 
-// nothing writes a limit of zero that denies nobody.
+// nothing handles a limit of zero in shadow or quota mode, which denies nobody. If the limit
+// replaces others, it becomes an entry of the allow list; otherwise it is left out.
 func (f *Facts) nothing(p *placed, match []policy.Condition) {
 	mode, tells := "shadow_mode", ""
 	if !p.leaf.Shadow {
@@ -117,9 +118,9 @@ func (f *Facts) nothing(p *placed, match []policy.Condition) {
 	f.lose(p, "a limit of zero in %s is written as an entry of the allow list, so that it still replaces others: its status says that 4294967295 remain, and not 0%s%s", mode, tells, instead)
 }
 
-// conditions are those under which a descriptor arrives at the node, and the
-// parts of its key. The conditions on values come first: those are what an index
-// tells the rules apart by.
+// conditions returns the conditions under which a descriptor leads to the node, and the parts of
+// its key. If rules cannot express them, lost is the reason, for Lost. The conditions on values
+// come first, because the index tells rules apart by them.
 func (p *placed) conditions() (match []policy.Condition, per []policy.Part, lost string) {
 	d := make(policy.Descriptor, len(p.way))
 	for i, s := range p.way {
@@ -158,9 +159,9 @@ func (p *placed) conditions() (match []policy.Condition, per []policy.Part, lost
 	return append(match, policy.Equal(NamesEntry, flat[1].Value), policy.Equal(DomainEntry, p.domain)), per, ""
 }
 
-// others is the condition that no node goes before this one: none with its own
-// value, and none with a star that stands before it. What is lost is why that cannot
-// be said.
+// others returns the condition that the entry leads to no other node of the level that comes before
+// this one: neither to a node with the entry's own value, nor to a node with a star that stands
+// before this one. If a rule cannot express it, lost is the reason.
 func (s step) others() (not policy.Condition, lost string) {
 	not.Not = true
 	n := s.node()
@@ -176,7 +177,7 @@ func (s step) others() (not policy.Condition, lost string) {
 		case i == s.at, !theirs.name.matches(n.Key), theirs.value.apart(own.value):
 			continue
 		case starred && n.Value != "" && i > s.at, !starred && o.Value == "":
-			continue // It comes after this one.
+			continue // This one comes before it.
 		case theirs.value.covers(own.value):
 			return not, "no descriptor arrives here, since a value or a key with a star before it takes them all; remove it, or move it up"
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Domain is a domain with its nodes. Several Domains of the same name are one, with the nodes of
-// all of them in their order.
+// Domain is a domain with its nodes. Several Domains with the same name are joined, with the nodes
+// of all of them in their order.
 type Domain struct {
 	Name  string
 	Nodes []Node
@@ -23,21 +23,22 @@ type Domain struct {
 type Node struct {
 	// Key is the entry's name. Required.
 	Key string
-	// Value is the entry's value, in which a star stands for any text. If it is empty, every value
-	// matches.
+	// Value is the entry's value. A star in it matches any text. If Value is empty, the node
+	// matches every value.
 	Value string
 	// Limit is the limit of descriptors that end at this node, or nil.
 	Limit *Limit
-	// Shadow makes the limit count and never deny. Quota makes it deny only if all quotas of a
-	// request are exceeded; callers are told when it is exceeded, unless Shadow is set as well.
+	// Shadow makes the limit count but never deny. Quota makes it deny a request only if all of the
+	// request's quotas are exceeded. Callers are told that a quota is exceeded, unless Shadow is
+	// set as well.
 	Shadow, Quota bool
-	// Share makes all values that the star matches share one counter.
+	// Share makes all values that match the star share one counter.
 	Share bool
-	// Detailed has requests measured by all of their values, ValueToMetric by the value of this
-	// node.
+	// Detailed says that requests are measured by the values of all their entries, ValueToMetric
+	// that they are measured by the value of this node's entry.
 	Detailed, ValueToMetric bool
-	// Metadata is for callers whose descriptors the limit admits. Its values are of the types that
-	// package encoding/json produces.
+	// Metadata is returned to callers whose descriptors the limit admits. Its values have the types
+	// that package encoding/json produces.
 	Metadata map[string]any
 	// Nodes are the nodes for the next entry.
 	Nodes []Node
@@ -47,44 +48,45 @@ type Node struct {
 
 // Limit is the limit of a node.
 type Limit struct {
-	// Name is the name by which other limits can replace this one. Several limits may have the same
-	// name.
+	// Name is the name by which other limits can replace this one. Several limits may share a name.
 	Name string
-	// Replaces are the names of limits that do not bind a request that this one
-	// binds.
+	// Replaces are names of limits. Where this limit binds a request, limits with these names do
+	// not.
 	Replaces []string
 	// Unlimited admits everything. Such a limit can still replace others.
 	Unlimited bool
-	// Count is how many units pass in each Period, from 0. More than headgate.MaxCount means
-	// headgate.MaxCount.
+	// Count is how many units pass in each Period, 0 or more. A value above headgate.MaxCount is
+	// reduced to headgate.MaxCount.
 	Count int64
-	// Period is the length of the windows, which begin at multiples of it since
-	// 1970.
+	// Period is the length of the windows. They begin at the multiples of Period since 1970-01-01
+	// UTC.
 	Period time.Duration
 }
 
-// Tree leads from ordered descriptors to limits. It is immutable and safe for
-// concurrent use; make one with [New].
+// Tree maps ordered descriptors to limits. It is immutable and safe for concurrent use. [New] makes
+// one.
 type Tree struct {
 	domains map[string]*level
 	set     *policy.Set
 	limits  []limited // in the order of the configuration
 }
 
-// limited is a limit with the nodes on the way to it, for [Tree.Explain].
+// limited is a limit with the nodes that lead to it, for [Tree.Explain].
 type limited struct {
 	domain, name string
 	way          []*node
 	leaf         *Leaf
 }
 
-// level has the nodes that may match one entry.
+// level has the nodes among which one entry is looked up: those without stars by what they match,
+// and those with stars in their order.
 type level struct {
 	exact map[entry]*node
 	stars []*star
 }
 
-// entry is a name and a value, or a name and "" for any.
+// entry is the name and the value that a node without stars matches. The value "" matches every
+// value.
 type entry struct{ name, value string }
 
 // star is a node whose key or value has stars.
@@ -108,44 +110,47 @@ func (s *star) matches(e *policy.Entry) bool {
 type node struct {
 	leaf  *Leaf // nil if there is no limit
 	nodes *level
-	// counted says that the entry's value is part of the key, and named that its name is part of
-	// it, too.
+	// counted says that the entry's value is a part of the key, named that the entry's name is a
+	// part of the key as well.
 	counted, named bool
-	// exact says that the node has the entry's own value. One with stars has what they
-	// stand in in its pattern: the value, or if byName the key and the value.
+	// exact says that the node has a value, and no star in its key or value. byName says that its
+	// key has a star. pattern is, for a node with stars, the text in which they are, as it may be
+	// shown: the key and the value if byName is set, else the value. Otherwise it is empty.
 	exact, byName bool
 	pattern       string
 	star          *star // nil if there is none
-	// own is what the entry must be where there is no star: name and value. As they may
-	// be seen they are key and value, and path is the whole way.
+	// own is the name and the value that a node without stars matches. key and value are the node's
+	// key and value as they may be shown, with hashes in place of secrets. path is the path from
+	// the domain to the node, also as it may be shown.
 	own              entry
 	path, key, value string
 	pos              policy.Position
-	// shared says that all values which the star matches count as one, and valued that the value is
-	// part of the limit's measure.
+	// shared says that all values which match the star share one counter, valued that the entry's
+	// value is part of the name under which requests are measured.
 	shared, valued bool
 }
 
 // Leaf is the limit of the descriptors that end at one node. It is immutable.
 type Leaf struct {
-	// Rule is the rule by which they are counted. It is nil if the limit admits everything or
+	// Rule is the rule that counts these descriptors. It is nil if the limit admits everything or
 	// nothing.
 	Rule *headgate.Rule
 	// Shadow and Quota are those of the node.
 	Shadow, Quota bool
-	// Limit is what the node says.
+	// Limit is the limit of the node. Its Count is reduced to headgate.MaxCount if it is larger.
 	Limit
-	// Replaced says that some other limit replaces this one by its Name.
+	// Replaced says that another limit replaces this one by its Name.
 	Replaced bool
-	// Detailed is that of the node. Measured says that the limit is to be measured by
-	// values too: see [Tree.Measure].
+	// Detailed is that of the node. Measured says that requests are also to be measured by values,
+	// under the name that [Tree.Measure] returns.
 	Detailed, Measured bool
-	// Metadata are those of the node.
+	// Metadata is that of the node.
 	Metadata map[string]any
 	// Listed is, for a limit that admits everything or nothing, the corresponding entry of a list.
 	Listed *policy.ListEntry
 
-	// Of a limit that admits nothing: what names it, and itself.
+	// For a limit that admits nothing: a rule with its name, and the limit with a count of 0. Both
+	// are used only in decisions.
 	none  *headgate.Rule
 	empty *headgate.Limit
 }
@@ -153,9 +158,9 @@ type Leaf struct {
 // Denies reports whether the limit admits nothing at all.
 func (l *Leaf) Denies() bool { return !l.Unlimited && l.Count == 0 }
 
-// Nothing is the decision at the given time of a limit that admits nothing; see Denies. No store is
-// asked for it. Its reset is at the end of the window, because envoyproxy/ratelimit counts such
-// limits by windows, too. Its Check is -1.
+// Nothing returns the decision, at the given time, of a limit that admits nothing; see Denies. No
+// store is asked for it. ResetAfter ends with the window, because envoyproxy/ratelimit counts such
+// limits by windows, too. Check is -1.
 func (l *Leaf) Nothing(at headgate.Instant) headgate.Decision {
 	return headgate.Decision{
 		Rule: l.none, Limit: l.empty, Check: -1, Shadow: l.Shadow || l.Quota,
@@ -163,15 +168,15 @@ func (l *Leaf) Nothing(at headgate.Instant) headgate.Decision {
 	}
 }
 
-// WindowLeft is how long the window lasts that contains the given time. Windows begin at multiples
-// of the period since 1970.
+// WindowLeft returns the time from at until the window that contains at ends. Windows begin at the
+// multiples of period since 1970-01-01 UTC.
 func WindowLeft(period time.Duration, at headgate.Instant) time.Duration {
 	since := time.Duration(at) * time.Microsecond
 	return period - since%period
 }
 
-// New makes the tree of the domains, and the set of its rules, to which the options apply. The
-// error is a [*policy.Error] with every mistake, each at the position of its node.
+// New compiles the domains to a tree, and to the set of its rules. The options apply to the set.
+// The error is a [*policy.Error] with every mistake, each at the position of its node.
 func New(domains []Domain, opts ...policy.Option) (*Tree, *policy.Set, error) {
 	c, err := compile(domains, opts)
 	if err != nil {
@@ -193,26 +198,26 @@ func New(domains []Domain, opts ...policy.Option) (*Tree, *policy.Set, error) {
 	return t, set, nil
 }
 
-// compiler makes levels of nodes.
+// compiler compiles nodes to levels, and collects the limits and the mistakes.
 type compiler struct {
 	hasher   *policy.Set
 	domains  map[string]*level
 	placed   []placed
-	names    map[string]bool // of rules
-	replaced map[string]bool // of limits
+	names    map[string]bool // of the rules
+	replaced map[string]bool // the names of limits that others replace
 	mistakes []policy.Mistake
 }
 
-// placed is a limit and the way to its node.
+// placed is a limit with the nodes that lead to it.
 type placed struct {
 	domain string
 	way    []step
-	nodes  []*node // of the way
-	name   string  // of its rule
+	nodes  []*node // the compiled nodes of the way
+	name   string  // the name of its rule
 	leaf   *Leaf
 }
 
-// step is a node and its level.
+// step is one node of a way: the node nodes[at] of a level.
 type step struct {
 	nodes []Node
 	at    int
@@ -223,7 +228,7 @@ func (s step) node() *Node { return &s.nodes[s.at] }
 func (p *placed) node() *Node { return p.way[len(p.way)-1].node() }
 
 func compile(domains []Domain, opts []policy.Option) (*compiler, error) {
-	// A set knows which entries are secret, and makes their hashes.
+	// An empty set with the options knows which entries are secret, and hashes their values.
 	hasher, err := policy.New(nil, opts...)
 	if err != nil {
 		return nil, err
@@ -242,7 +247,7 @@ func compile(domains []Domain, opts []policy.Option) (*compiler, error) {
 	return c, nil
 }
 
-// merge joins domains that have the same name, in their order.
+// merge joins domains that have the same name. The nodes of all of them stay in their order.
 func merge(domains []Domain) []Domain {
 	var merged []Domain
 	places := make(map[string]int, len(domains))
@@ -253,7 +258,7 @@ func merge(domains []Domain) []Domain {
 			continue
 		}
 		places[d.Name] = len(merged)
-		d.Nodes = slices.Clip(d.Nodes) // What is appended is not the caller's.
+		d.Nodes = slices.Clip(d.Nodes) // Do not append into the caller's array.
 		merged = append(merged, d)
 	}
 	return merged
@@ -274,8 +279,8 @@ func (c *compiler) findReplaced(nodes []Node) {
 	}
 }
 
-// level compiles the nodes at the end of a way. The path is what rules are named
-// by.
+// level compiles the nodes of one level. way and passed are the nodes that lead to it, as written
+// and compiled. path is their path, from which the names of rules are made.
 func (c *compiler) level(domain, path string, way []step, passed []*node, nodes []Node) *level {
 	l := &level{exact: make(map[entry]*node, len(nodes))}
 	first := make(map[entry]policy.Position, len(nodes))
@@ -327,7 +332,7 @@ func (c *compiler) level(domain, path string, way []step, passed []*node, nodes 
 	return l
 }
 
-// leaf compiles the limit of the node at the end of a way.
+// leaf compiles the limit of the node at the end of a way. nodes are the compiled nodes of the way.
 func (c *compiler) leaf(domain, path string, way []step, nodes []*node) *Leaf {
 	n := way[len(way)-1].node()
 	leaf := &Leaf{
@@ -359,7 +364,7 @@ func (c *compiler) leaf(domain, path string, way []step, nodes []*node) *Leaf {
 	return leaf
 }
 
-// mode is that of the leaf's rule.
+// mode returns the mode of the leaf's rule.
 func (l *Leaf) mode() policy.Mode {
 	switch {
 	case l.Shadow:
@@ -370,7 +375,7 @@ func (l *Leaf) mode() policy.Mode {
 	return policy.ModeEnforce
 }
 
-// describe is the node as messages name it.
+// describe names the node in a message. A secret value is hashed.
 func (c *compiler) describe(n *Node) string {
 	if n.Value == "" {
 		return fmt.Sprintf("%q", n.Key)
