@@ -8,14 +8,14 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// maxCircleSteps is how much work goes into finding the shortest circles: about a tenth of a
-// second. Policies that people write take a few hundred steps.
+// maxCircleSteps bounds the work of finding the shortest circles, in nodes and edges: about a tenth
+// of a second. Policies that people write take a few hundred steps.
 const maxCircleSteps = 20_000_000
 
-// circles warns of rules and entries of the deny list that replace each other in a circle,
-// so that a request which meets them all is bound by none of them. Each of them is in at
-// least one warning. A warning has the shortest circle through the rule or entry that it
-// begins with. If finding those takes long, the last warning says how many are left.
+// circles warns of rules and entries of the deny list that replace each other in a circle, so that
+// a request which meets all of them is bound by none. A warning describes the shortest circle
+// through the rule or entry with which it begins. Each rule and entry that is in a circle is in at
+// least one warning. When the work exceeds maxCircleSteps, the last warning says how many are left.
 func (l *linter) circles() {
 	g := newReplacements(l)
 	told := make([]bool, len(g.nodes))
@@ -44,12 +44,12 @@ func (l *linter) circles() {
 	}
 }
 
-// replacements is a graph of who replaces whom. Its nodes are the rules, in their order,
-// and the entries of the deny list. Nothing replaces entries of the allow list, so that they
-// are in no circle.
+// replacements is a graph of who replaces whom. Its nodes are the rules, in their order, and then
+// the entries of the deny list. Nothing replaces entries of the allow list, so they are in no
+// circle.
 type replacements struct {
 	nodes []replacement
-	next  [][]int // the nodes that each one replaces, as far as they are in a circle with it
+	next  [][]int // by node, those that it replaces and that are in a circle with it
 }
 
 // replacement is a rule or an entry of the deny list.
@@ -90,13 +90,14 @@ func newReplacements(l *linter) *replacements {
 	return g
 }
 
-// keepCircles removes all edges that are in no circle: those between strongly connected
-// components, which Tarjan's algorithm finds. Of most policies nothing is left.
+// keepCircles removes all edges that are in no circle. These are the edges between strongly
+// connected components, which Tarjan's algorithm finds. In most policies no edge is left. A node is
+// open from its visit until its component is known.
 func (g *replacements) keepCircles() {
 	var (
-		order     = make([]int, len(g.next)) // in which nodes are visited, from 1
-		low       = make([]int, len(g.next)) // the first node in order that is reached and open
-		component = make([]int, len(g.next)) // by the order of its first node; 0 if it is open
+		order     = make([]int, len(g.next)) // in which nodes are visited, from 1; 0 before the visit
+		low       = make([]int, len(g.next)) // the lowest order of an open node that is reached
+		component = make([]int, len(g.next)) // the order of its first node; 0 until the component is known
 		open      []int
 		count     int
 		visit     func(at int)
@@ -132,10 +133,10 @@ func (g *replacements) keepCircles() {
 	}
 }
 
-// circle returns the shortest way from a node that is in a circle back to it, beginning
-// with it, and how many edges it has looked at.
+// circle returns the shortest way from a node back to it, beginning with the node, and the number
+// of edges that it looked at. The node must be in a circle.
 func (g *replacements) circle(start int) (way []int, steps int) {
-	from := make([]int, len(g.next)) // the node that each was reached from, plus 1
+	from := make([]int, len(g.next)) // by node, 1 + the node from which it was reached; 0 if it was not
 	for queue := []int{start}; ; queue = queue[1:] {
 		at := queue[0]
 		for _, to := range g.next[at] {
@@ -156,7 +157,7 @@ func (g *replacements) circle(start int) (way []int, steps int) {
 	}
 }
 
-// rule is the rule's name, or "" for an entry.
+// rule returns the rule's name, or "" for an entry.
 func (r *replacement) rule() string {
 	if r.entry {
 		return ""
@@ -172,7 +173,8 @@ func (r *replacement) title() string {
 	return "rule " + policy.Quote(r.name)
 }
 
-// subject names the node at the beginning of a warning, which says its rule already.
+// subject names the node at the beginning of a warning. The warning has the name of its rule
+// already.
 func (r *replacement) subject() string {
 	if r.entry {
 		return r.title()
@@ -180,7 +182,7 @@ func (r *replacement) subject() string {
 	return "it"
 }
 
-// chain writes who replaces whom. It leaves out the middle of a long circle.
+// chain writes who replaces whom. In a long circle, it leaves out the middle.
 func (g *replacements) chain(circle []int) string {
 	const most = 6
 	var b strings.Builder
@@ -196,8 +198,8 @@ func (g *replacements) chain(circle []int) string {
 	return b.String()
 }
 
-// effect says what becomes of a request. The lists answer a request with one descriptor
-// before anything is replaced, so that entries are replaced only in requests with several.
+// effect says what the circle does to a request. In a request with one descriptor, the lists answer
+// before anything is replaced. So entries are replaced only in requests with several descriptors.
 func (g *replacements) effect(circle []int) string {
 	entries := 0
 	for _, at := range circle {

@@ -34,7 +34,7 @@ func (l *linter) lists() {
 	}
 }
 
-// subjects warns of the table of clients.
+// subjects warns of mistakes in the table of subjects.
 func (l *linter) subjects() {
 	if t := l.set.Subjects(); t != nil {
 		l.clearSubjects(t)
@@ -42,7 +42,7 @@ func (l *linter) subjects() {
 	}
 }
 
-// clearSubjects warns once of all clients that stand in the table by a secret.
+// clearSubjects warns, once, if the table lists clients by secrets in the clear.
 func (l *linter) clearSubjects(t *policy.Subjects) {
 	if !l.set.Secret(t.By) {
 		return
@@ -60,15 +60,15 @@ func (l *linter) clearSubjects(t *policy.Subjects) {
 	}
 }
 
-// maxUnknownTiers is how many unknown tiers of one entry are told one by one. A table may
-// have a million rows, with a tariff by tenant in which most tenants are meant to have the
-// limits of all others.
+// maxUnknownTiers is how many unknown tiers of one entry have a warning each. A table may have a
+// million rows with a tariff by tenant, in which most tenants are meant to have the limits for all
+// others.
 const maxUnknownTiers = 20
 
 // unknownTiers warns of tiers in the table that no rule has limits for.
 func (l *linter) unknownTiers(t *policy.Subjects) {
-	tariffs := make(map[string]*policy.Tariff) // the first one by each entry
-	known := make(map[policy.Entry]bool)       // the tiers that have limits, or were told of
+	tariffs := make(map[string]*policy.Tariff) // by entry, the first one
+	known := make(map[policy.Entry]bool)       // the tiers that have limits or a warning
 	for i := range l.rules {
 		tariff := l.rules[i].Tariff
 		if tariff == nil {
@@ -81,8 +81,8 @@ func (l *linter) unknownTiers(t *policy.Subjects) {
 			known[policy.Entry{Name: tariff.Entry, Value: tier.Value}] = true
 		}
 	}
-	unknown := make(map[string]int)          // how many tiers, by the entry
-	more := make(map[string]policy.Position) // where the first one is that is not told
+	unknown := make(map[string]int)          // by entry, how many tiers
+	more := make(map[string]policy.Position) // by entry, where the first one without a warning of its own is
 	check := func(entries []policy.Entry, pos policy.Position) {
 		for _, e := range entries {
 			tariff := tariffs[e.Name]

@@ -9,11 +9,11 @@ const (
 	NeverBinds = "HG001"
 	// NeverMatches marks a rule whose conditions contradict each other.
 	NeverMatches = "HG002"
-	// NeverFits marks a limit that holds less than a request costs, so that the rule denies
-	// every such request.
+	// NeverFits marks a limit, or a bound on what is in progress, that is smaller than the cost of
+	// a request, so that the rule denies every such request.
 	NeverFits = "HG003"
-	// Uncaught marks a rule that does not bind requests without one of its Per entries,
-	// where no other rule binds those requests.
+	// Uncaught marks a rule that does not bind requests without one of its Per entries, where no
+	// other rule does, or only one that counts all clients together.
 	Uncaught = "HG004"
 	// PlainHash marks a rule that counts by a secret in a set without a hash key.
 	PlainHash = "HG005"
@@ -26,20 +26,22 @@ const (
 	// Twice marks a rule that has the key and the limits of another rule, and counts some of
 	// its requests a second time.
 	Twice = "HG008"
-	// OpenTariff marks a tariff that has no limits for other tiers.
+	// OpenTariff marks a tariff, or a bound on what is in progress, that has no limits for other
+	// tiers.
 	OpenTariff = "HG009"
 	// UnknownTier marks a tier in the table of subjects that no rule has limits for.
 	UnknownTier = "HG010"
-	// Ended marks an override or an entry of a list that has ended.
+	// Ended marks an override, or an entry of a list, whose Until has passed.
 	Ended = "HG011"
-	// Forgeable marks a limit by an address that a client can choose.
+	// Forgeable marks a rule, or an entry of the allow list, that goes by an address which a client
+	// can choose.
 	Forgeable = "HG012"
-	// ClearSecret marks a secret that stands in the policy in the clear.
+	// ClearSecret marks a secret that is written in the policy in the clear.
 	ClearSecret = "HG013"
 	// IdleIgnore marks a policy.Ignore that silences nothing.
 	IdleIgnore = "HG014"
-	// OneNode marks a rule by many keys whose tag keeps all its counters on one node of a
-	// cluster.
+	// OneNode marks a rule with many keys and a tag, because the tag keeps all its counters on one
+	// node of a cluster.
 	OneNode = "HG015"
 	// Circle marks rules and entries of the deny list that replace each other, so that a
 	// request which meets them all is bound by none of them.
@@ -47,37 +49,37 @@ const (
 	// Unseen marks the first of the rules that were not compared with all others, because
 	// that would take too long.
 	Unseen = "HG017"
-	// SharedLists marks a tariff by an entry that clients choose with each request, whose
-	// lists share counters.
+	// SharedLists marks a tariff by an entry that clients choose anew with each request, if its
+	// lists of limits share counters.
 	SharedLists = "HG018"
-	// NoQueue marks a bound on what is in progress that has requests wait, and does not say
-	// how many.
+	// NoQueue marks a bound on what is in progress that lets requests wait but does not say how
+	// many.
 	NoQueue = "HG019"
-	// ShortTTL marks a shared bound whose permits the store frees so soon that a renewal can
-	// be too late.
+	// ShortTTL marks a shared bound whose permits the store frees so soon that a renewal may come
+	// too late.
 	ShortTTL = "HG020"
-	// Streams marks a bound for several clients on a route that looks like a stream.
+	// Streams marks a bound that several clients share on a route that looks like a stream.
 	Streams = "HG021"
-	// Misspelt marks an entry whose name looks like a slip of the pen: what looks at it holds for
-	// no request.
+	// Misspelt marks an entry whose name is probably misspelt. A condition on such an entry, or a
+	// count by it, applies to no request.
 	Misspelt = "HG022"
-	// DefaultBucket marks a limit for a long period that is a token bucket because nothing names
-	// its algorithm.
+	// DefaultBucket marks a limit with a long period that is a token bucket only because its
+	// algorithm is not given.
 	DefaultBucket = "HG023"
 )
 
 // Code is a kind of warning.
 type Code struct {
 	Code string `json:"code"`
-	// About says in a sentence what the warning is about.
+	// About is a sentence that says what the warning is about.
 	About string `json:"about"`
-	// Why says when it is given, and what is wrong with it.
+	// Why says when the warning is given, and what is wrong with what it is about.
 	Why string `json:"why"`
 	// Remedy says what to do.
 	Remedy string `json:"remedy"`
 }
 
-// URL is where the documentation tells of a code.
+// URL returns the address of the documentation for a code.
 func URL(code string) string {
 	return "https://github.com/headgate/headgate/blob/main/docs/reference/lint.md#" + strings.ToLower(code)
 }

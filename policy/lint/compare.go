@@ -9,19 +9,19 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// maxSteps is how much work goes into finding requests that no rule binds, and once more
-// into finding rules that are in each other's way: about half a second. Policies that people
-// write take a few steps for each rule.
+// maxSteps bounds the work of finding requests that no rule binds, and again that of finding rules
+// that get in each other's way: about half a second each. Policies that people write take a few
+// steps for each rule.
 const maxSteps = 10_000_000
 
 // budget bounds the work of comparing rules.
 type budget struct {
 	steps  int
-	unseen []bool // by the place of each rule: whether it was not compared with all others
+	unseen []bool // by place: the rule was not compared with all others
 }
 
-// spend adds the steps that a rule takes, and reports whether the budget is used up. The
-// rule is then not to be compared further.
+// spend adds the steps of a comparison of the rule, and reports whether the budget is used up. If
+// it is, the rule must not be compared further.
 func (b *budget) spend(r *rule, steps int) bool {
 	b.steps += steps
 	if b.steps > maxSteps {
@@ -30,7 +30,7 @@ func (b *budget) spend(r *rule, steps int) bool {
 	return b.steps > maxSteps
 }
 
-// compared are the codes of warnings that come of comparing rules.
+// compared are the codes of the warnings for which rules are compared.
 var compared = []string{Uncaught, Unreachable, Shadowed, Twice}
 
 // mayLack reports whether warnings with the code may be missing.
@@ -38,8 +38,8 @@ func (b *budget) mayLack(code string) bool {
 	return slices.Contains(b.unseen, true) && slices.Contains(compared, code)
 }
 
-// effort is about how many steps it takes to compare two lists of conditions. The values
-// of one condition are looked up among those of the other.
+// effort estimates the number of steps for comparing two lists of conditions. The values of one
+// condition are looked up among those of the other.
 func effort(a, b []condition) int {
 	size := func(list []condition) (n int) {
 		for i := range list {
@@ -50,8 +50,7 @@ func effort(a, b []condition) int {
 	return 1 + len(a)*len(b) + min(size(a), size(b))
 }
 
-// compare warns of what only shows when rules are compared with each other, and with the
-// lists.
+// compare warns of what shows only when rules are compared with each other and with the lists.
 func (l *linter) compare() {
 	l.uncaught()
 	l.budget.steps = 0
@@ -69,10 +68,11 @@ func (l *linter) compare() {
 		others, strings.Join(compared, ", "))
 }
 
-// uncaught warns of rules that do not bind requests without an entry which they count by,
-// where no other rule binds these requests in their place.
+// uncaught warns of rules that do not bind requests without an entry by which they count, where no
+// other rule binds these requests instead.
 func (l *linter) uncaught() {
-	// A rule with an open tariff, and one that callers name, cannot be relied on.
+	// A rule with an open tariff binds only some of the requests that it matches, and a direct rule
+	// binds only those whose callers name it. So neither can be relied on.
 	var catchers []*rule
 	var matches [][]condition
 	for i := range l.rules {
@@ -104,26 +104,28 @@ func (l *linter) uncaught() {
 	}
 }
 
-// requires reports whether the rule's conditions demand that the entry be there.
+// requires reports whether the rule's conditions demand that the entry be present.
 func requires(r *rule, entry string) bool {
 	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool { return c.Entry == entry && !c.Not })
 }
 
 // ofAll reports whether the rule counts all clients together: it counts by nothing, or only by
-// what clients choose with each request.
+// entries that clients choose anew with each request.
 func ofAll(r *rule) bool {
 	return !slices.ContainsFunc(r.Per, func(p policy.Part) bool { return !slices.Contains(chosen, p.Entry) })
 }
 
-// identifies reports whether an entry says who the client is, and may be lacking for that reason.
-// An address is there wherever requests come over a network.
+// identifies reports whether the entry says who the client is, and may be missing because the
+// client did not say so. An address is present wherever requests come over a network.
 func identifies(entry string) bool { return entry != "ip" && !slices.Contains(chosen, entry) }
 
-// caught reports whether another rule binds the requests that the rule does not bind for
-// want of the entry. Other entries that the other rule counts by are taken to be there:
-// there is a warning about them as well. A limit for all clients together is no limit for each of
-// those that lack the entry, unless the rule is about them. Caught returns the first such rule, if
-// there is no other one. It reports true if the budget is used up.
+// caught reports whether another rule binds the requests that r does not bind because they lack the
+// entry. The other rule may count by further entries. They are taken to be present, because there
+// is a warning about them as well.
+//
+// If r does not count all clients together and the entry says who the client is, a rule that counts
+// all clients together is no substitute, unless its conditions demand that the entry be absent.
+// total is the first such rule. If the budget is used up, caught is true.
 func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups) (caught bool, total *rule) {
 	if l.budget.spend(r, 1) {
 		return true, nil
@@ -131,7 +133,7 @@ func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups)
 	lacking := append(slices.Clip(r.match), absent(entry))
 	caught = slices.ContainsFunc(likely.implied(lacking), func(i int) bool {
 		c := catchers[i]
-		// What bounds only what is in progress does not limit rates.
+		// A rule that bounds only what is in progress does not limit rates.
 		if c == r || r.Limits != nil && c.Limits == nil || slices.ContainsFunc(c.Per, func(p policy.Part) bool { return p.Entry == entry }) {
 			return l.budget.spend(r, 1)
 		}
@@ -152,14 +154,15 @@ func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups)
 	return caught, total
 }
 
-// demandsAbsence reports whether the rule's conditions demand that the entry not be there.
+// demandsAbsence reports whether the rule's conditions demand that the entry be absent.
 func demandsAbsence(r *rule, entry string) bool {
 	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool {
 		return c.Entry == entry && c.Not && len(c.Equals)+len(c.Prefixes)+len(c.Networks)+len(c.Hashes) == 0
 	})
 }
 
-// overlaps warns of rules that are in the way of each other, or in that of a list.
+// overlaps warns of rules whose requests are all answered by a list, of limits that another rule
+// makes useless, and of rules that count the same requests twice.
 func (l *linter) overlaps() {
 	deny, allow := newAnswers("deny", l.set.Denied()), newAnswers("allow", l.set.Allowed())
 	var plain []*rule
@@ -169,7 +172,8 @@ func (l *linter) overlaps() {
 		if r.Direct || r.never != "" || l.unreachable(r, deny) || l.unreachable(r, allow) {
 			continue
 		}
-		// The limits of other rules are not the same for all requests.
+		// Other rules are left out, because their limits are not the same for all of their
+		// requests.
 		if r.Limits != nil && r.Tariff == nil && r.Costs == nil && len(r.Overrides) == 0 && r.Enforced() == 100 {
 			plain, matches = append(plain, r), append(matches, r.match)
 		}
@@ -189,7 +193,7 @@ func (l *linter) overlaps() {
 	}
 }
 
-// answers are the entries of one list that have no end.
+// answers are the entries of one list that have no Until.
 type answers struct {
 	list    string
 	names   []string
@@ -208,8 +212,8 @@ func newAnswers(name string, list []policy.ListEntry) *answers {
 	return a
 }
 
-// unreachable warns of a rule whose requests are all answered by an entry of the list. It
-// reports whether the rule is not to be looked at further.
+// unreachable warns of a rule whose requests are all answered by an entry of the list. It reports
+// whether the rule needs no further comparison: there is a warning, or the budget is used up.
 func (l *linter) unreachable(r *rule, list *answers) bool {
 	if l.budget.spend(r, 1) {
 		return true
@@ -226,8 +230,8 @@ func (l *linter) unreachable(r *rule, list *answers) bool {
 	return false
 }
 
-// shadowed warns of the rule's limits that another rule makes useless: one that counts the
-// same requests, and maybe more, under the same counter or a wider one. It reports whether
+// shadowed warns of limits of the rule that another rule makes useless. That is a rule that counts
+// all of the same requests, and perhaps more, under the same key or a wider one. It reports whether
 // there are such limits.
 func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 	if l.budget.spend(r, 1) {
@@ -239,7 +243,7 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 	found := 0
 	for _, i := range likely.implied(r.bound) {
 		other := others[i]
-		// A rule that may be replaced does not deny at those times.
+		// A rule that may be replaced cannot be relied on to deny.
 		if other == r || other.replaced || other.Factor() != r.Factor() || !wider(other.Per, r.Per) {
 			if l.budget.spend(r, 1) {
 				break
@@ -252,7 +256,8 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 		if !implied(r.bound, other.match) {
 			continue
 		}
-		// Of two rules that count the same requests, the later one is told of.
+		// If both rules count the same requests and make each other useless, the warning is about
+		// the later one.
 		same := other.place > r.place && wider(r.Per, other.Per) && implied(other.bound, r.match)
 		for j := range limits {
 			if told[j] {
@@ -273,8 +278,8 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 	return found > 0
 }
 
-// makesUseless returns which of the rule's limits makes the other one useless,
-// and why; "" if none does.
+// makesUseless returns the first of the rule's limits that makes the other limit useless, and the
+// reason. The reason is "" if none does.
 func makesUseless(r *headgate.Rule, other *headgate.Limit) (*headgate.Limit, string) {
 	limits := withoutPenalties(r.Limits())
 	for i := range limits {
@@ -285,8 +290,8 @@ func makesUseless(r *headgate.Rule, other *headgate.Limit) (*headgate.Limit, str
 	return nil, ""
 }
 
-// wider reports whether all requests that are counted under one key of b are counted under
-// one key of a.
+// wider reports whether all requests that have the same key by the parts b also have the same key
+// by the parts a.
 func wider(a, b []policy.Part) bool {
 	return !slices.ContainsFunc(a, func(p policy.Part) bool {
 		return !slices.ContainsFunc(b, func(q policy.Part) bool {
@@ -295,10 +300,10 @@ func wider(a, b []policy.Part) bool {
 	})
 }
 
-// notLonger reports whether a prefix length is at most another; zero is a whole address.
+// notLonger reports whether the prefix length a is at most b. Zero means the whole address.
 func notLonger(a, b int) bool { return a == b || a != 0 && (b == 0 || a < b) }
 
-// alike has rules of one shape.
+// alike has the rules of one shape.
 type alike struct {
 	rules  []*rule
 	likely groups
@@ -309,7 +314,8 @@ func (a *alike) add(r *rule) {
 	a.rules = append(a.rules, r)
 }
 
-// shape writes what the rule counts by and its limits.
+// shape returns a text of what the rule counts by, its cost and its limits. Rules with the same
+// text have the same shape.
 func shape(r *rule) string {
 	var b strings.Builder
 	for _, p := range r.Per {
@@ -323,8 +329,7 @@ func shape(r *rule) string {
 	return b.String()
 }
 
-// twice warns of a rule that counts some requests which an earlier rule of the same shape
-// counts.
+// twice warns of a rule if an earlier rule of the same shape counts some of the same requests.
 func (l *linter) twice(r *rule, earlier *alike) {
 	if len(earlier.rules) == 0 || l.budget.spend(r, 1) {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// condition is a condition of a rule or of an entry of a list, with its values prepared to
-// be compared with those of others.
+// condition is a condition of a rule or of an entry of a list, with its values prepared for
+// comparisons.
 type condition struct {
 	*policy.Condition
 	values *values
@@ -22,7 +22,7 @@ func newConditions(list []policy.Condition) []condition {
 	return all
 }
 
-// present and absent are the conditions that an entry is there, or that it is not.
+// present and absent return the conditions that an entry is present or absent.
 func present(entry string) condition {
 	return condition{&policy.Condition{Entry: entry}, new(values)}
 }
@@ -31,21 +31,20 @@ func absent(entry string) condition {
 	return condition{&policy.Condition{Entry: entry, Not: true}, new(values)}
 }
 
-// bare reports whether the condition asks for presence or absence only.
+// bare reports whether the condition demands only presence or absence.
 func (c *condition) bare() bool { return len(c.values.list) == 0 }
 
-// implies reports whether every request that meets the one condition is known to meet the
-// other one. It looks at these two only: what follows from several conditions together is
-// missed.
+// implies reports whether every request that meets condition c is known to meet want. It looks only
+// at these two, and so misses what follows from several conditions together.
 func (c *condition) implies(want *condition) bool {
 	switch {
 	case c.Entry != want.Entry:
 		return false
-	case c.Not && want.Not: // Nothing is excluded that was not excluded already.
+	case c.Not && want.Not: // c excludes all that want excludes.
 		return c.bare() || !want.bare() && c.values.coverAll(want.values)
 	case c.Not:
 		return false
-	case want.Not: // No value that is demanded is excluded.
+	case want.Not: // want excludes no value that meets c.
 		return !c.bare() && !want.bare() && !c.values.meet(want.values)
 	}
 	return want.bare() || !c.bare() && want.values.coverAll(c.values)
@@ -62,8 +61,8 @@ func implied(given, want []condition) bool {
 	return true
 }
 
-// apart reports whether two of the conditions demand values of one entry that have none in
-// common. Of most pairs of rules it shows already that no request meets both.
+// apart reports whether two of the conditions demand values of the same entry and have no value in
+// common. For most pairs of rules this is enough to show that no request meets both.
 func apart(a, b []condition) bool {
 	for i := range a {
 		for j := range b {
@@ -76,13 +75,13 @@ func apart(a, b []condition) bool {
 	return false
 }
 
-// contradiction says why no request can meet the conditions and have the entries that a
-// rule counts by. It is empty if it is not known that none can.
+// contradiction says why no request can meet all conditions and have the entries by which the rule
+// counts. It returns "" if it finds no reason.
 func contradiction(match []condition, per []policy.Part, secret func(entry string) bool) string {
 	for i := range match {
 		entry := match[i].Entry
 		if slices.ContainsFunc(match[:i], func(c condition) bool { return c.Entry == entry }) {
-			continue // It was looked at already.
+			continue // The entry was looked at already.
 		}
 		if why := contradictionOf(entry, match[i:], per, secret(entry)); why != "" {
 			return why
@@ -131,9 +130,9 @@ func contradictionOf(entry string, match []condition, per []policy.Part, secret 
 	return fmt.Sprintf("entry %q must have one of the values %s, and not has each of them; take them out of not", entry, demanded[0].Describe(secret))
 }
 
-// common returns the patterns that values which meet all of the conditions may meet. Of two
-// patterns that have values in common, one has all those of the other, so that the
-// patterns that all conditions share are among their own.
+// common returns the patterns that the values which meet all of the conditions may meet. Two
+// patterns either have no value in common, or one includes the other. So the patterns shared by all
+// conditions are among the conditions' own patterns.
 func common(demanded []*condition) []pattern {
 	if len(demanded) == 1 {
 		return demanded[0].values.list

@@ -8,9 +8,10 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// misspelt warns of entries whose names differ so little from that of another one that they are
+// misspelt warns of entries whose names are so close to the name of another entry that they are
 // probably misspelt, once for each rule or list. Callers may send entries of any name, so an
-// unknown name is not odd in itself. A policy that declares its entries has no other ones.
+// unknown name alone is no reason for a warning. A policy that declares its entries is not checked,
+// because it can use no others.
 func (l *linter) misspelt() {
 	if l.set.Declared() != nil {
 		return

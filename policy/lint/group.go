@@ -2,28 +2,29 @@ package lint
 
 import "slices"
 
-// groups holds many lists of conditions, each under a number, so that a list is compared
-// with those few that it may have to do with. Each list is in one group: that of an entry
-// of which it demands values or presence, or that of all lists which demand neither.
+// groups holds many lists of conditions, each with a number. It finds the few lists with which a
+// given list must be compared. Each list is in the group of one entry of which it demands values or
+// presence. Lists that demand neither of any entry are in rest.
 type groups struct {
 	entries map[string]*group
 	rest    []int
-	found   []int // what the last call returned
+	found   []int // the result of the last call
 }
 
-// group has the lists that demand something of one entry, each in ascending order.
+// group has the lists that are grouped by one entry. Each slice of lists is in ascending order.
 type group struct {
-	// demand has the lists that demand one of some values, by each of these. lengths and
-	// bits are those of the prefixes and networks among the values, each once.
+	// demand has, for each pattern, the lists whose condition has that pattern. lengths and bits
+	// are the lengths of the prefixes and of the networks among these patterns, each once.
 	demand        map[pattern][]int
 	lengths, bits []int
-	// present has the lists that demand presence only.
+	// present has the lists that demand only presence.
 	present []int
-	// mixed has all lists but those that demand one of some whole values, and all has all.
+	// mixed has all lists except those that demand one of some whole values. all has all lists of
+	// the group.
 	mixed, all []int
 }
 
-// newGroups groups the lists under their places.
+// newGroups groups the lists. The number of a list is its index.
 func newGroups(lists [][]condition) *groups {
 	g := &groups{}
 	for i, list := range lists {
@@ -35,9 +36,9 @@ func newGroups(lists [][]condition) *groups {
 // whole reports whether the condition demands one of some whole values.
 func (c *condition) whole() bool { return !c.Not && c.values.kinds == wholeKind }
 
-// add puts a list into its group: that of a condition with whole values, since such a
-// condition is met by the fewest others, else that of one with other values, else that of
-// one which demands presence.
+// add adds a list to the group of one of its conditions: one with whole values if there is one,
+// because the fewest lists have to be compared with it, else one with other values, else one that
+// demands presence.
 func (g *groups) add(i int, list []condition) {
 	at := slices.IndexFunc(list, func(c condition) bool { return c.whole() })
 	if at < 0 {
@@ -72,7 +73,7 @@ func (g *groups) add(i int, list []condition) {
 	in.lengths, in.bits = with(in.lengths, c.values.lengths), with(in.bits, c.values.bits)
 }
 
-// with adds what is missing to a list of different numbers.
+// with adds the numbers of more that are missing in list.
 func with(list, more []int) []int {
 	for _, n := range more {
 		if !slices.Contains(list, n) {
@@ -82,8 +83,8 @@ func with(list, more []int) []int {
 	return list
 }
 
-// implied returns the lists that may follow from the given conditions, in ascending order.
-// The slice is valid until the next call.
+// implied returns the lists that may follow from the given conditions, in ascending order. The
+// slice is valid until the next call of a method.
 func (g *groups) implied(given []condition) []int {
 	g.found = append(g.found[:0], g.rest...)
 	for i := range given {
@@ -96,7 +97,8 @@ func (g *groups) implied(given []condition) []int {
 		if c.bare() {
 			continue
 		}
-		// What follows from each of the values follows from the first one.
+		// A list that follows from the condition follows from each of its values, so the lists for
+		// the first value are enough.
 		for p := range covering(c.values.list[0], in.lengths, in.bits) {
 			g.found = append(g.found, in.demand[p]...)
 		}
@@ -104,8 +106,8 @@ func (g *groups) implied(given []condition) []int {
 	return g.sorted()
 }
 
-// meeting returns the lists of which a request that meets the conditions may meet one as
-// well, in ascending order. The slice is valid until the next call.
+// meeting returns the lists that a request which meets the conditions may meet as well, in
+// ascending order. The slice is valid until the next call of a method.
 func (g *groups) meeting(match []condition) []int {
 	g.found = append(g.found[:0], g.rest...)
 	for entry, in := range g.entries {

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// reliableTTL is how short the time may be after which a store frees permits, so that a
-// renewal can fail and be repeated.
+// reliableTTL is the shortest time to live of permits that leaves enough time to repeat a renewal
+// that has failed.
 const reliableTTL = time.Second
 
 // inProgress warns of a bound on what is in progress that does not do what it seems to say.
@@ -36,8 +36,8 @@ func inProgress(r *rule, warn warnFunc) {
 	}
 }
 
-// fitting warns of a bound that the dearest request exceeds, as far as its cost is known
-// from the rule alone.
+// fitting warns of bounds that are smaller than the cost of the dearest request, as far as that
+// cost is known from the rule alone.
 func fitting(r *rule, warn warnFunc) {
 	p := r.InProgress
 	cost, who := dearest(r)
@@ -55,8 +55,7 @@ func fitting(r *rule, warn warnFunc) {
 	}
 }
 
-// demands reports whether the rule matches only requests whose entry has one of the values
-// that are known.
+// demands reports whether the rule matches only requests whose entry has one of the known values.
 func demands(r *rule, entry string, known func(value string) bool) bool {
 	unknown := func(value string) bool { return !known(value) }
 	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool {
@@ -67,8 +66,8 @@ func demands(r *rule, entry string, known func(value string) bool) bool {
 // streamWords are the last parts of paths under which servers usually stream.
 var streamWords = []string{"stream", "streams", "ws", "wss", "websocket", "socket", "sse", "events", "subscribe", "watch"}
 
-// streaming returns a route that the rule matches and that looks like a stream, or "". A
-// bound of each client's own is meant for them.
+// streaming returns a route that the rule matches and that looks like a stream, or "". It returns
+// "" for a rule that counts by client, because that is the right way to bound streams.
 func streaming(r *rule) string {
 	for i := range r.Match {
 		c := &r.Match[i]
@@ -84,7 +83,7 @@ func streaming(r *rule) string {
 	return ""
 }
 
-// own reports whether the rule counts by something that says who the client is.
+// own reports whether the rule counts by an entry that says who the client is.
 func own(r *rule) bool {
 	return slices.ContainsFunc(r.Per, func(p policy.Part) bool { return !slices.Contains(chosen, p.Entry) })
 }

@@ -11,26 +11,27 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// limitList is one of the lists of limits that a rule may bind a request with.
+// limitList is one of the lists of limits by which a rule may bind a request.
 type limitList struct {
 	where  string // what a warning puts before the limit
-	field  string // what the list is called in the rule, by the words of policy.Mistake
+	field  string // the list's field in the rule, as policy.Mistake names it
 	limits []listedLimit
 }
 
-// listedLimit is a limit and its number in the list.
+// listedLimit is a limit and its index in the list.
 type listedLimit struct {
 	*headgate.Limit
 	number int
 }
 
-// at is the field of the limit.
+// at returns the field of the limit, as policy.Mistake names it.
 func (l *limitList) at(limit listedLimit) string { return fmt.Sprintf("%s.%d", l.field, limit.number) }
 
 // limitLists returns all lists of the rule's limits.
 func limitLists(r *rule) []limitList {
 	var all []limitList
-	// Penalties limit no units, and nothing that is said of limits holds for them.
+	// Penalties are left out. They limit no units, so nothing that warnings say about limits
+	// applies to them.
 	list := func(where, field string, limits *headgate.Rule) {
 		one := limitList{where: where, field: field}
 		each := limits.Limits()
@@ -62,8 +63,8 @@ func withoutPenalties(limits []headgate.Limit) []headgate.Limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l headgate.Limit) bool { return l.Algorithm == headgate.Penalty })
 }
 
-// limits warns of limits that can never bind. Of two limits that make each
-// other useless the later one is named.
+// limits warns of limits that can never bind. If two limits make each other useless, the warning is
+// about the later one.
 func (l *linter) limits(r *rule) {
 	for _, list := range limitLists(r) {
 		limits := list.limits
@@ -83,12 +84,13 @@ func (l *linter) limits(r *rule) {
 	}
 }
 
-// promised is from which period on the count of a limit is read as a promise: ten a second is a
-// rate, and five in a quarter of an hour is not. Up to a minute, rates are as common.
+// promised is the longest period for which a count may be meant as a rate. Ten per second is a
+// rate. Five per 15 minutes is read as a promise to admit no more.
 const promised = time.Minute
 
-// defaultBuckets warns of token buckets for long periods that nobody has asked for: at first, a
-// bucket admits nearly twice its count within its period. A burst can only be meant for a bucket.
+// defaultBuckets warns of token buckets with long periods for which nobody has chosen the
+// algorithm. In its first period, a bucket admits nearly twice its count. A limit with a burst is
+// not reported, because a burst can only be meant for a bucket.
 func (l *linter) defaultBuckets(r *rule) {
 	for _, list := range limitLists(r) {
 		for _, limit := range list.limits {
@@ -102,8 +104,8 @@ func (l *linter) defaultBuckets(r *rule) {
 	}
 }
 
-// useless says why b never denies, nor delays, what a admits, as the start of a
-// sentence that ends with advice; "" if it may.
+// useless says why b never denies or delays what a admits. It returns the start of a sentence that
+// ends with advice, or "" if b may deny or delay.
 func useless(a, b *headgate.Limit) string {
 	if a.Algorithm == headgate.SlidingCounter || b.Algorithm == headgate.SlidingCounter {
 		return uselessCounter(a, b)
@@ -116,7 +118,8 @@ func useless(a, b *headgate.Limit) string {
 		}
 		return fmt.Sprintf("%q lets at most %d units pass in that time; %s", a, most, below(most))
 	case headgate.LeakyBucket:
-		// Only a queue that is as slow hides the delay that this one imposes.
+		// b delays requests. Only another leaky bucket that is at least as slow delays them as
+		// much.
 		if a.Algorithm != headgate.LeakyBucket {
 			return ""
 		}
@@ -124,7 +127,7 @@ func useless(a, b *headgate.Limit) string {
 	if peak(a) > b.Capacity() || !slower(a, b) {
 		return ""
 	}
-	// What a's rate comes to in b's period, rounded up: a smaller count binds.
+	// same is what a's rate admits in b's period, rounded up. A smaller count of b would bind.
 	same := mulDiv(a.Count, b.Micros(), a.Micros())
 	if !slower(a, &headgate.Limit{Count: same, Period: b.Period}) {
 		same++
@@ -133,7 +136,7 @@ func useless(a, b *headgate.Limit) string {
 		a, peak(a), b.Capacity(), same, headgate.FormatPeriod(b.Period), b.Count, below(same))
 }
 
-// below advises on a count that would have to be less than most to matter.
+// below returns the advice to set a count below most, or to leave the limit out.
 func below(most int64) string {
 	if most <= 1 {
 		return "leave it out"
@@ -141,8 +144,9 @@ func below(most int64) string {
 	return fmt.Sprintf("set its count below %d, or leave it out", most)
 }
 
-// uselessCounter compares two sliding counters. They estimate, so little is
-// certain: a window inside another one, aligned with it, never holds more.
+// uselessCounter is useless where a or b is a sliding counter. Sliding counters estimate, so only
+// one case is certain: both are sliding counters, a's period is a multiple of b's, and a.Count ≤
+// b.Count.
 func uselessCounter(a, b *headgate.Limit) string {
 	if a.Algorithm != b.Algorithm || a.Micros()%b.Micros() != 0 || a.Count > b.Count {
 		return ""
@@ -150,16 +154,16 @@ func uselessCounter(a, b *headgate.Limit) string {
 	return fmt.Sprintf("%q lets at most %d units pass in that time; %s", a, a.Count, below(a.Count))
 }
 
-// peak is the most that the limit admits within a moment.
+// peak returns the most that the limit admits within a moment.
 func peak(l *headgate.Limit) int64 {
 	if l.Algorithm == headgate.FixedWindow {
-		// At the end of one window and at the start of the next.
+		// All at the end of one window, and all at the start of the next.
 		return 2 * l.Count
 	}
 	return l.Capacity()
 }
 
-// slower reports whether a's long-term rate is not above b's.
+// slower reports whether the long-term rate of a is at most that of b.
 func slower(a, b *headgate.Limit) bool {
 	if a.Align >= headgate.AlignDay {
 		return false // The length of such a window varies.
@@ -169,7 +173,7 @@ func slower(a, b *headgate.Limit) bool {
 	return h1 < h2 || h1 == h2 && l1 <= l2
 }
 
-// mostWithin is the most that a admits in any one window of b, or unknown.
+// mostWithin returns the most that a admits in any one window of b, or unknown.
 func mostWithin(a, b *headgate.Limit) int64 {
 	if a.Algorithm == headgate.FixedWindow && b.Algorithm == headgate.FixedWindow {
 		if n := windowsWithin(a, b); n > 0 {
@@ -192,12 +196,12 @@ func mostWithin(a, b *headgate.Limit) int64 {
 	return mulDiv(a.Count, (length-1+a.Micros()-1)/a.Micros()+1, 1)
 }
 
-// shift is the most, in microseconds, that a time zone's clocks are set back
-// within one calendar unit.
+// shift is the most, in microseconds, by which a calendar window can be longer than usual because
+// the clocks of its time zone are set back.
 const shift = 2 * 3600 * 1_000_000
 
-// windowsWithin is how many windows of a touch one window of b at most, where
-// the windows of the shorter one nest in those of the longer one; else zero.
+// windowsWithin returns how many windows of a one window of b touches at most, if the windows of
+// the shorter one nest in those of the longer one. Otherwise it returns 0.
 func windowsWithin(a, b *headgate.Limit) int64 {
 	switch {
 	case a.Align == headgate.AlignUTC && b.Align == headgate.AlignUTC:
@@ -234,11 +238,11 @@ func zone(l *headgate.Limit) string {
 	return l.Location.String()
 }
 
-// unknown is more than any limit admits, and small enough to be added to.
+// unknown is more than any limit admits. It is small enough that the sum of two such values does
+// not overflow.
 const unknown = math.MaxInt64 / 2
 
-// mulDiv is a·b/c rounded down, but at most unknown. The operands are positive
-// or zero, c positive.
+// mulDiv returns min(⌊a·b/c⌋, unknown), for a ≥ 0, b ≥ 0 and c > 0.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi >= uint64(c) {

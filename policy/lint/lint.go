@@ -1,32 +1,32 @@
-// Package lint warns about what is valid in a policy and yet cannot do what it seems to
+// Package lint warns about parts of a policy that are valid and yet cannot do what they seem to
 // say: a limit that never denies, a rule that no request reaches, a secret in the clear.
 //
 // # Basics
 //
-// [Warnings] returns what there is to say about a [policy.Set], in the order of its rules.
-// Each [Warning] has a stable code, such as "HG004" ([Uncaught]); [Codes] lists them all. A
-// policy.Ignore in a rule or in the set silences a warning and gives the reason; [All] has
-// the silenced warnings as well.
+// [Warnings] returns the warnings about a [policy.Set], in the order of its rules. Each [Warning]
+// has a stable code, such as "HG004" ([Uncaught]). [Codes] lists all codes. A policy.Ignore in a
+// rule or in the set silences a warning and gives the reason. [All] returns the silenced warnings
+// as well.
 //
 // # How it works
 //
-// Most checks look at one thing: the limits of a rule (limits.go), the rest of a rule
-// (rule.go), the lists and the table of subjects (clients.go), the names of entries
+// Most checks look at one thing: the limits of a rule (limits.go), the rest of a rule (rule.go,
+// inprogress.go), the lists and the table of subjects (clients.go), the names of entries
 // (entries.go), and which rules replace each other in a circle (circles.go).
 //
-// Four checks compare rules with each other and with the lists (compare.go). To compare all
-// with all would take too long for ten thousand rules. Lists of conditions are therefore put
-// into groups by the values that they demand (group.go), and each list is compared only
-// with those that a group offers. Whether one list of conditions follows from another is
-// decided condition by condition (condition.go).
+// Four checks compare rules with each other and with the lists (compare.go). With ten thousand
+// rules, comparing each with all others would take too long. So lists of conditions are grouped by
+// the values that they demand (group.go), and each list is compared only with those that the groups
+// offer. Whether one list of conditions follows from another is decided condition by condition
+// (condition.go).
 //
 // # Caveats
 //
-// There are no false alarms about limits: one that is said never to bind never denies a
-// request that the others admit. There may be limits that never bind without a warning.
+// There are no false alarms about limits: a limit that is said never to bind never denies a request
+// that the others admit. But some limits that never bind have no warning.
 //
-// Comparing rules stops after about a second of work. What was not compared is told with the
-// code [Unseen].
+// Comparing rules stops after about a second of work. A warning with the code [Unseen] says how
+// many rules were not compared with all others.
 package lint
 
 import (
@@ -38,23 +38,23 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Warning is something in a policy that is valid and yet unlikely to be meant.
+// Warning is about something in a policy that is valid but unlikely to be meant.
 type Warning struct {
 	// Code says what kind of warning it is, such as "HG001".
 	Code string `json:"code"`
 	// Rule is the name of the rule; empty if the warning is about a list, the table of
 	// subjects or the whole policy.
 	Rule string `json:"rule,omitempty"`
-	// Pos is where the rule, the entry or the row was written.
+	// Pos is where the rule, the entry or the row is written.
 	Pos policy.Position `json:"pos,omitzero"`
-	// Text says what is wrong, with the numbers and what to do.
+	// Text says what is wrong, with the numbers, and what to do.
 	Text string `json:"text"`
-	// Ignored is the reason for which the warning is silenced; empty if it is not.
+	// Ignored is the reason why the policy silences the warning. It is empty if the policy does
+	// not.
 	Ignored string `json:"ignored,omitempty"`
 }
 
-// String writes the warning with its position, its code and its rule, as far as
-// it has them.
+// String returns the warning with its position, its code and its rule, as far as it has them.
 func (w Warning) String() string {
 	var b strings.Builder
 	if w.Pos != (policy.Position{}) {
@@ -68,13 +68,13 @@ func (w Warning) String() string {
 	return b.String()
 }
 
-// Warnings returns what is unlikely to be meant in the set, in the order of its rules.
-// Warnings that the policy ignores are left out.
+// Warnings returns the warnings about the set, in the order of its rules. It leaves out those that
+// the policy ignores.
 func Warnings(s *policy.Set) []Warning {
 	return slices.DeleteFunc(All(s), func(w Warning) bool { return w.Ignored != "" })
 }
 
-// All is [Warnings] with the warnings that the policy ignores.
+// All returns what [Warnings] returns, and the warnings that the policy ignores.
 func All(s *policy.Set) []Warning {
 	l := newLinter(s)
 	l.lists()
@@ -95,20 +95,20 @@ func All(s *policy.Set) []Warning {
 type linter struct {
 	set      *policy.Set
 	rules    []rule
-	places   map[string]int // of the rules, by their names
-	tags     map[string]int // how many rules have each tag
+	places   map[string]int // by name, the index of the rule
+	tags     map[string]int // by tag, how many rules have it
 	warnings []Warning
 	budget   budget
 }
 
-// rule is a rule of the set, and what several checks need to know of it.
+// rule is a rule of the set, with what several checks need to know about it.
 type rule struct {
 	*policy.Rule
 	place int
-	// match are the rule's conditions. bound are those, and that the entries it counts by
-	// are present: what holds for every request that the rule binds.
+	// match has the rule's conditions. bound has, in addition, the conditions that the entries by
+	// which the rule counts are present. All of bound holds for every request that the rule binds.
 	match, bound []condition
-	// never says why no request can meet the conditions; empty if one can.
+	// never says why no request can meet the conditions. It is empty if no reason was found.
 	never string
 	// replaced says that another rule, or an entry of a list, may replace the rule.
 	replaced bool
@@ -147,24 +147,26 @@ func newLinter(s *policy.Set) *linter {
 	return l
 }
 
-// warnFunc adds a warning about one thing.
+// warnFunc adds a warning. What the warning is about was chosen when the function was made.
 type warnFunc func(code, format string, args ...any)
 
-// about returns a function that adds warnings about the named rule or, without a name,
-// about what stands at pos.
+// about returns a function that adds warnings about the named rule. If the name is empty, they are
+// about what is written at pos.
 func (l *linter) about(name string, pos policy.Position) warnFunc {
 	return func(code, format string, args ...any) {
 		l.warnings = append(l.warnings, Warning{Code: code, Rule: name, Pos: pos, Text: fmt.Sprintf(format, args...)})
 	}
 }
 
-// aboutRule is about for a rule.
+// aboutRule returns a function that adds warnings about the rule, at its position.
 func (l *linter) aboutRule(r *rule) warnFunc { return l.about(r.Name, r.Pos) }
 
-// aboutField is about for a part of a rule, by the words of policy.Mistake.
+// aboutField returns a function that adds warnings about the rule, at the position of a field. The
+// field is named as in policy.Mistake.
 func (l *linter) aboutField(r *rule, field string) warnFunc { return l.about(r.Name, r.At(field)) }
 
-// place is where a warning stands among the others.
+// place returns the index of the warning's rule, by which warnings are sorted. It is -1 if the
+// warning is not about a rule.
 func (l *linter) place(w Warning) int {
 	if i, ok := l.places[w.Rule]; ok {
 		return i
@@ -172,7 +174,7 @@ func (l *linter) place(w Warning) int {
 	return -1
 }
 
-// silence marks the warnings that the policy ignores, and warns of an Ignore that silences
+// silence marks the warnings that the policy ignores, and warns of each Ignore that silences
 // nothing.
 func (l *linter) silence() {
 	all := make([]int, len(l.warnings))

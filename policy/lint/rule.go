@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// rule warns of what one rule says by itself.
+// rule warns of what one rule alone shows.
 func (l *linter) rule(r *rule) {
 	warn := l.aboutRule(r)
 	l.limits(r)
@@ -33,11 +33,11 @@ func (l *linter) rule(r *rule) {
 	}
 }
 
-// formatTime writes a time as warnings have it.
+// formatTime returns the time as warnings write it, in UTC.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// dearest is what the dearest request costs, as far as its cost is known from the rule
-// alone, and which request that is in words.
+// dearest returns the cost of the dearest request, as far as that is known from the rule alone. who
+// says in words which request that is.
 func dearest(r *rule) (cost int64, who string) {
 	cost, who = r.Factor(), "each request costs at least"
 	if c := r.Costs; c != nil {
@@ -54,7 +54,7 @@ func dearest(r *rule) (cost int64, who string) {
 	return cost, who
 }
 
-// costs warns of limits that hold less than the dearest request costs.
+// costs warns of limits that hold less than the cost of the dearest request.
 func (l *linter) costs(r *rule) {
 	cost, who := dearest(r)
 	such := ""
@@ -71,8 +71,8 @@ func (l *linter) costs(r *rule) {
 	}
 }
 
-// oneNode warns of what a tag costs. A rule with one counter has that counter on one node
-// whether it has a tag or not.
+// oneNode warns of a tag that keeps many counters on one node. A rule with one counter has it on
+// one node in any case.
 func (l *linter) oneNode(r *rule, warn warnFunc) {
 	tag := r.Limits.Tag()
 	if tag == "" || len(r.Per) == 0 && !r.Direct {
@@ -96,7 +96,7 @@ func readable(s *policy.Set, c *policy.Condition) bool {
 	return s.Secret(c.Entry) && len(c.Equals)+len(c.Prefixes) > 0
 }
 
-// clearSecrets warns of secrets in the clear, once for each entry.
+// clearSecrets warns of secrets that are written in the clear, once for each entry.
 func (l *linter) clearSecrets(r *rule, warn warnFunc) {
 	s := l.set
 	var told []string
@@ -129,7 +129,8 @@ func (l *linter) clearSecrets(r *rule, warn warnFunc) {
 	}
 }
 
-// openTariff warns of requests that pass by a rule for want of a tier.
+// openTariff warns of a tariff without limits for other tiers: the rule does not bind requests of
+// those tiers.
 func openTariff(r *rule, warn warnFunc) {
 	t := r.Tariff
 	if t == nil || t.Other != nil {
@@ -143,13 +144,13 @@ func openTariff(r *rule, warn warnFunc) {
 	warn(OpenTariff, "it does not bind requests with another %s than it has limits for, nor those without one; add \"*\" with limits for them", t.Entry)
 }
 
-// chosen are the entries that a client chooses anew with each request. A tier is none of
-// them.
+// chosen are the entries that a client chooses anew with each request. A tier is not one of them.
 var chosen = []string{"route", "method", "path", "host", "service"}
 
-// sharedLists warns of limits for different requests that share a counter. That is right
-// for tiers, where a client is to keep what it has used. Between requests that one client
-// sends in turn it surprises: windows and buckets count what other lists have admitted.
+// sharedLists warns of lists of limits for different requests that share a counter. For tiers that
+// is right: a client that changes its tier keeps what it has used. But if one client sends both
+// kinds of requests in turn, the result is a surprise: windows and buckets count what the other
+// lists have admitted.
 func sharedLists(r *rule, warn warnFunc) {
 	if r.Tariff == nil || !slices.Contains(chosen, r.Tariff.Entry) {
 		return
@@ -169,24 +170,23 @@ func sharedLists(r *rule, warn warnFunc) {
 	}
 }
 
-// shareCounter reports whether limits of two lists of one rule are kept in one counter.
+// shareCounter reports whether limits of two lists of one rule share a counter.
 func shareCounter(a, b *headgate.Limit) bool {
 	return a.Slot() == b.Slot() || a.Algorithm == headgate.SlidingWindow && b.Algorithm == headgate.SlidingWindow
 }
 
-// headers are names of headers in which proxies pass on an address, and which
-// any client can set.
+// headers are the names of headers in which proxies pass on an address. Any client can set them.
 var headers = []string{
 	"x-forwarded-for", "x-real-ip", "forwarded", "true-client-ip", "cf-connecting-ip", "client-ip", "x-client-ip",
 	"x-cluster-client-ip", "x-original-forwarded-for", "fastly-client-ip", "forwarded-for",
 }
 
-// forgeable reports whether an entry has the name of such a header.
+// forgeable reports whether an entry has the name of one of the headers.
 func forgeable(entry string) bool {
 	return slices.Contains(headers, strings.ReplaceAll(strings.ToLower(entry), "_", "-"))
 }
 
-// forgeableParts warns of addresses that a client can choose.
+// forgeableParts warns of a rule that counts by addresses which a client can choose.
 func forgeableParts(r *rule, warn warnFunc) {
 	for _, p := range r.Per {
 		switch {
@@ -198,7 +198,7 @@ func forgeableParts(r *rule, warn warnFunc) {
 	}
 }
 
-// ipv4Part writes the part without the prefix length of IPv6 addresses.
+// ipv4Part writes the part without its prefix length for IPv6 addresses.
 func ipv4Part(p policy.Part) string {
 	if p.Bits4 == 0 {
 		return p.Entry
@@ -206,8 +206,8 @@ func ipv4Part(p policy.Part) string {
 	return fmt.Sprintf("%s/%d", p.Entry, p.Bits4)
 }
 
-// plainHashes warns once of all secrets that are hashed without a key: one hash key is the
-// remedy for all of them.
+// plainHashes warns, once for all rules, of secrets that are hashed without a key: one hash key
+// remedies all of them.
 func (l *linter) plainHashes() {
 	if l.set.Keyed() {
 		return

@@ -8,11 +8,11 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// pattern is one of the values that a condition asks for.
+// pattern is a value, prefix, network or hash that a condition lists.
 type pattern struct {
 	kind    kinds
-	text    string       // of all kinds but networkKind
-	network netip.Prefix // of networkKind
+	text    string       // for all kinds except networkKind
+	network netip.Prefix // for networkKind
 }
 
 // kinds is a set of kinds of patterns.
@@ -21,13 +21,13 @@ type kinds uint8
 const (
 	wholeKind   kinds = 1 << iota // a whole value
 	prefixKind                    // the beginning of a value
-	networkKind                   // a network that holds an address
+	networkKind                   // a network that contains an address
 	hashKind                      // the hash of a secret value
 )
 
-// unclear returns the kinds of patterns of which it cannot be told whether a value meets
-// one of them and one of k: a hash may be that of any value, and the spelling of an address
-// says nothing of its network.
+// unclear returns the kinds of patterns that cannot be compared with those in k: it is not known
+// whether some value meets both patterns. A hash may be the hash of any value, and the spelling of
+// an address says nothing about its network.
 func (k kinds) unclear() kinds {
 	var with kinds
 	if k&hashKind != 0 {
@@ -45,14 +45,14 @@ func (k kinds) unclear() kinds {
 	return with
 }
 
-// values are the patterns of a condition, which holds for a value that meets one of them.
-// A condition may have ten thousand, so that they are looked up and not looked through.
+// values are the patterns of a condition. The condition holds for a value that meets one of them.
+// There may be ten thousand, so they are found in a map, not by a search through the list.
 type values struct {
 	list    []pattern
-	known   map[pattern]bool // those in list
-	kinds   kinds            // of those in list
-	lengths []int            // of the prefixes, each once
-	bits    []int            // of the networks, each once
+	known   map[pattern]bool // the patterns in list
+	kinds   kinds            // the kinds of the patterns in list
+	lengths []int            // the lengths of the prefixes, each once
+	bits    []int            // the lengths of the networks, each once
 }
 
 func newValues(c *policy.Condition) *values {
@@ -87,14 +87,14 @@ func newValues(c *policy.Condition) *values {
 	return v
 }
 
-// address reads an address as conditions on the entry "ip" compare it.
+// address parses an address in the form in which conditions on the entry "ip" compare it.
 func address(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	return a.Unmap().WithZone(""), err == nil
 }
 
-// covering yields the patterns that are met by every value that meets p: p itself, the
-// prefixes of these lengths, and the networks of these bits.
+// covering yields the patterns that every value which meets p is known to meet: p itself, the
+// prefixes of p with the given lengths, and the networks around p with the given bits.
 func covering(p pattern, lengths, bits []int) iter.Seq[pattern] {
 	return func(yield func(pattern) bool) {
 		if !yield(p) || p.kind == hashKind {
@@ -124,7 +124,7 @@ func covering(p pattern, lengths, bits []int) iter.Seq[pattern] {
 	}
 }
 
-// cover reports whether every value that meets the pattern is known to meet one of v.
+// cover reports whether every value that meets p is known to meet a pattern of v.
 func (v *values) cover(p pattern) bool {
 	for q := range covering(p, v.lengths, v.bits) {
 		if v.known[q] {
@@ -134,21 +134,21 @@ func (v *values) cover(p pattern) bool {
 	return false
 }
 
-// coverAll reports whether every value that meets one of o is known to meet one of v.
+// coverAll reports whether every value that meets a pattern of o is known to meet a pattern of v.
 func (v *values) coverAll(o *values) bool {
 	return !slices.ContainsFunc(o.list, func(p pattern) bool { return !v.cover(p) })
 }
 
-// mayHave reports whether all values that meet the pattern may meet one of v: they do, or
-// that cannot be told from the two.
+// mayHave reports whether it is possible that every value which meets p also meets a pattern of v:
+// that is known, or the patterns cannot be compared.
 func (v *values) mayHave(p pattern) bool { return v.cover(p) || p.kind.unclear()&v.kinds != 0 }
 
-// meet reports whether a value may meet one of each.
+// meet reports whether a value may meet both a pattern of v and a pattern of o.
 func (v *values) meet(o *values) bool {
 	if len(v.list) > len(o.list) {
 		v, o = o, v
 	}
 	return v.kinds.unclear()&o.kinds != 0 || slices.ContainsFunc(v.list, o.cover) ||
-		// Whole values cover nothing but themselves.
+		// Whole values cover only themselves.
 		v.kinds != wholeKind && slices.ContainsFunc(o.list, v.cover)
 }
