@@ -7,10 +7,11 @@ import (
 )
 
 // Deadlines gives each call a context that ends at the call's deadline. A timer for each call would
-// cost more than everything else that the call does on this side. So calls that begin within a
-// sixteenth of the timeout share a context, and a call may last that much longer.
+// cost more than all other work in this process for the call. So calls that begin within a
+// sixteenth of the timeout share a context, and a call may last up to a sixteenth of the timeout
+// longer. It is safe for concurrent use.
 type Deadlines struct {
-	Timeout time.Duration // of a call
+	Timeout time.Duration // the time that a call may take
 	current atomic.Pointer[sharedDeadline]
 }
 
@@ -20,12 +21,16 @@ type sharedDeadline struct {
 	until  time.Time // calls that begin later need another
 }
 
-// none is the release function of a context that needs no release.
+// none is the release function of shared contexts, which are not released.
 func none() {}
 
 // Limit returns a context that ends at the call's deadline, or at the parent's deadline if that is
-// earlier. If the parent is cancelled during the call, the call goes on: it may already have
-// counted, and will end soon.
+// earlier. The function that it returns releases the context, and must be called. The error is the
+// parent's, if the parent has ended.
+//
+// If the parent's deadline is not the earlier one, the context does not depend on the parent: if
+// the parent is cancelled during the call, the call goes on, because it may already have counted
+// and will end soon.
 func (d *Deadlines) Limit(parent context.Context) (context.Context, context.CancelFunc, error) {
 	if err := parent.Err(); err != nil {
 		return nil, nil, err
@@ -49,7 +54,8 @@ func (d *Deadlines) Limit(parent context.Context) (context.Context, context.Canc
 	}
 }
 
-// Close ends the calls in flight.
+// Close cancels the current shared context, and so ends the calls that have it. Other calls end at
+// their deadlines.
 func (d *Deadlines) Close() {
 	if old := d.current.Swap(nil); old != nil {
 		old.cancel()

@@ -1,7 +1,6 @@
-// Package guard stands between a store and each of its servers. It decides whether a call is
-// sent, and learns from how calls end. Without it, calls to a server that is too slow or
-// gone would fill the client's queue, and whoever then finds no place in the queue waits
-// without a deadline.
+// Package guard stands between a store and each of its servers. It decides whether a call is sent,
+// and learns from how calls end. Without it, calls to a server that is gone or too slow would fill
+// the client's queue, and a call that finds the queue full waits without a deadline.
 package guard
 
 import (
@@ -17,25 +16,25 @@ import (
 // ErrClosed is the error of calls after the store was closed.
 var ErrClosed = errors.New("the store is closed")
 
-// Options are what the guards of a store's servers have in common.
+// Options are the settings that the guards of all servers of a store have in common.
 type Options struct {
 	// Timeout is the deadline of a call.
 	Timeout time.Duration
 	// Most is how many calls to one server may wait for an answer at a time. It is smaller than the
 	// client's queue.
 	Most int64
-	// Refused, if not nil, is called with every error that a call ends with.
+	// Refused, if not nil, is called with the error of every call that fails.
 	Refused func(error)
-	// Nodes says that there are several servers, the nodes of a cluster. If one of them hangs, a
-	// breaker around the store does not notice, because the others answer. So the node's guard must
-	// notice.
+	// Nodes says that there are several servers, the nodes of a cluster. A breaker around the store
+	// does not notice that one of them hangs, because the others answer. So the guard of the node
+	// must notice.
 	Nodes bool
 }
 
 // Server is the guard of one server. It is in one of these states:
 //
 //		          a call ends late,          many calls in a row
-//		          and many are out           have no answer
+//		          and many are in flight     have no answer
 //		┌──────┐ ───────────────▶ ┌─────────┐ ──────────▶ ┌──────┐ ─┐ every probeEvery
 //		│ open │                  │ crowded │             │ hung │  │ one call, the probe,
 //		└──────┘ ◀─────────────── └─────────┘ ◀────────── └──────┘ ◀┘ is sent
@@ -43,48 +42,52 @@ type Options struct {
 //		          for some time
 //
 //	  - Open: every call is sent.
-//	  - Crowded: so many decisions ask that the server cannot answer all in time. Some are
+//	  - Crowded: decisions come faster than the server can answer them in time. Some are
 //	    sent, and the others wait for their turn; see lane. Refunds and settlements do not wait.
-//	  - Hung: calls are refused, except for a probe now and then. The server hangs when the
-//	    calls on their way and the silent ones together exceed Most. The node of a cluster
-//	    also hangs when hangsAt calls in a row had time for an answer and got none, over
-//	    hangsFor or longer.
+//	  - Hung: calls are refused, except for a probe every probeEvery. The server hangs when the
+//	    number of calls in flight and of silent calls together exceeds Most. A node of a
+//	    cluster also hangs when hangsAt calls in a row had time for an answer and got none,
+//	    over hangsFor or longer.
 //	  - Closed, from any state: calls are refused for good.
 //
-// A silent call ended by its deadline, and the server has answered nothing since. It still
-// has its place in the client's queue. An answer empties the queue, and so does a broken
-// connection; only an answer shows that the server is well.
+// A silent call has ended at its deadline or was cancelled, and the server has answered no call
+// since. It still has its place in the client's queue. After an answer, all earlier calls have
+// left the queue, and a broken connection empties it. So both reset the number of silent calls.
+// But only an answer shows that the server is well.
 //
 // In any state the connection may be gone. See Unsure.
+//
+// A Server is safe for concurrent use.
 type Server struct {
-	name    string // host:port, or "" for whichever serves
+	name    string // host:port, or "" for the only server or an unknown node
 	options *Options
 
-	calls  atomic.Int64 // on their way, or waiting for their turn
+	calls  atomic.Int64 // the calls in flight or waiting for their turn
 	silent atomic.Int64 // the silent calls
 	closed atomic.Bool
 
 	owed     atomic.Int64 // calls in a row that had time for an answer and got none
-	owedFrom atomic.Int64 // when the first of them ended, in ns
-	owedTo   atomic.Int64 // and the last
-	probe    atomic.Int64 // when the next probe may be sent, in ns
+	owedFrom atomic.Int64 // when the first of them ended, in ns since the Unix epoch
+	owedTo   atomic.Int64 // when the last of them ended
+	probe    atomic.Int64 // when the next probe may be sent
 
 	failed   atomic.Bool  // the call that ended last had no answer
-	answered atomic.Int64 // about when a call was last answered, in ns
+	answered atomic.Int64 // the deadline of a recently answered call; see about
 
 	lane lane
 }
 
 const (
 	// A node is taken to hang when hangsAt calls in a row have got no answer, over hangsFor or
-	// longer. A short time is not enough, because many calls can end at once if a process or a node
-	// is only late.
+	// longer. The second condition is there because many calls can end without an answer at once if
+	// a process or a node is only delayed for a moment.
 	hangsAt  = 128
 	hangsFor = 200 * time.Millisecond
-	// probeEvery is the time between two probes. The connection may have been replaced.
+	// probeEvery is the time between two probes. Probes are needed because the connection may have
+	// been replaced.
 	probeEvery = 50 * time.Millisecond
-	// idleFor is how long nobody has asked when it becomes doubtful that the connection still
-	// exists. A connection that goes silent is given up after at least as long.
+	// idleFor is the time without an answered call after which it is doubtful whether the
+	// connection still exists. A connection that goes silent is given up after at least this long.
 	idleFor = 250 * time.Millisecond
 )
 
@@ -124,7 +127,7 @@ func (s *Server) probes() bool {
 	return now >= next && s.probe.CompareAndSwap(next, now+int64(probeEvery))
 }
 
-// End records how a call has ended that began at the given time.
+// End records the end of a call that began at the given time.
 func (s *Server) End(began time.Time, err error) {
 	s.calls.Add(-1)
 	if err != nil {
@@ -160,9 +163,10 @@ func (s *Server) fail(began time.Time, err error) {
 	}
 }
 
-// Enter admits a decision as Begin does, and then waits for its turn. It returns the time at which
-// the call began. If the error is not nil, waited says that the call was admitted but its turn did
-// not come. Otherwise Leave must be called.
+// Enter admits a decision as Begin does, and then waits for its turn. came is when the decision
+// arrived, and began is when its call may be sent. If the error is not nil, the call must not be
+// sent, and waited says that it was admitted but its turn did not come. Otherwise Leave must be
+// called.
 func (s *Server) Enter(ctx context.Context, came time.Time) (began time.Time, waited bool, err error) {
 	if err := s.Begin(); err != nil {
 		return came, false, err
@@ -173,24 +177,24 @@ func (s *Server) Enter(ctx context.Context, came time.Time) (began time.Time, wa
 	return began, true, err
 }
 
-// Leave records how a decision has ended that began at the given time.
+// Leave records the end of a decision's call that began at the given time.
 func (s *Server) Leave(began time.Time, err error) {
 	s.lane.leave(began, err)
 	s.End(began, err)
 }
 
-// Calls is how many calls are in flight or wait for their turn.
+// Calls returns how many calls are in flight or wait for their turn.
 func (s *Server) Calls() int64 { return s.calls.Load() }
 
 // Unsure reports whether a call may find that its connection is gone. The client then connects
-// within the call and ignores the call's context, which takes a second and more if the server
+// within the call and ignores the call's context, which takes more than a second if the server
 // hangs. Such a call must be made by [Bounded].
 func (s *Server) Unsure(ctx context.Context) bool {
 	return s.failed.Load() || s.options.Nodes && s.name == "" || about(ctx)-s.answered.Load() > int64(idleFor)
 }
 
-// Heard records how a call has ended for which Unsure was called. It counts a refusal by the server
-// as a failure, because being careful costs nothing.
+// Heard records the outcome of a call before which Unsure was called. A refusal by the server
+// counts as a failure, which only makes the next call more careful.
 func (s *Server) Heard(ctx context.Context, err error) {
 	if failed := err != nil; s.failed.Load() != failed {
 		s.failed.Store(failed)
@@ -200,22 +204,23 @@ func (s *Server) Heard(ctx context.Context, err error) {
 	}
 }
 
-// about is a time for Unsure and Heard that costs no reading of the clock: calls that begin
-// together share a deadline.
+// about returns the context's deadline in ns since the Unix epoch. Unsure and Heard compare
+// deadlines instead of reading the clock, which costs less: calls that begin together share a
+// deadline.
 func about(ctx context.Context) int64 {
 	end, _ := ctx.Deadline()
 	return end.UnixNano()
 }
 
 // Close refuses all calls from now on, including those that wait. Closing the client is not enough:
-// rueidis opens a closed connection again after a call on it has ended with its context.
+// rueidis opens a closed connection again after the context of a call on it has ended.
 func (s *Server) Close() {
 	s.closed.Store(true)
 	s.lane.end()
 }
 
-// Call makes a call that does not wait for its turn. It runs in this goroutine, unless the
-// connection may be gone.
+// Call makes a call that does not wait for its turn. The call runs in the caller's goroutine unless
+// the connection may be gone.
 func Call[T any](ctx context.Context, s *Server, call func() (T, error)) (T, error) {
 	if s.Unsure(ctx) {
 		value, err := Do(ctx, s, call)
@@ -233,7 +238,7 @@ func Call[T any](ctx context.Context, s *Server, call func() (T, error)) (T, err
 	return value, err
 }
 
-// Do makes a rare call, always in a separate goroutine.
+// Do makes a call that is rare enough for a goroutine of its own.
 func Do[T any](ctx context.Context, s *Server, call func() (T, error)) (T, error) {
 	if err := s.Begin(); err != nil {
 		var none T
@@ -245,8 +250,9 @@ func Do[T any](ctx context.Context, s *Server, call func() (T, error)) (T, error
 	return value, err
 }
 
-// Bounded makes a call that ends with its context. The call itself may go on for longer, in a
-// separate goroutine. There are at most as many of these as there may be calls without an answer.
+// Bounded makes a call and waits for its end or the end of the context. After the end of the
+// context, the call may go on in a separate goroutine. If a guard has admitted the calls,
+// Options.Most bounds the number of such goroutines, except for probes.
 func Bounded[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -9,57 +9,57 @@ import (
 	"time"
 )
 
-// lane makes decisions wait while a server is crowded. The client's queue is first come,
-// first served. If more callers ask than the server can answer in time, each call would be
-// sent when its time is nearly over, and the server would do all of its work for callers who
-// have gone. So once calls end by their deadlines without an answer, the lane bounds how many
-// calls are on their way, such that those are answered well before their deadlines. The other
-// calls wait here. The call that has waited longest is sent next, unless it would be too late;
-// then the newest call is sent. A call that is not sent ends with an error at its deadline or
-// before, and is not charged.
+// lane makes decisions wait while a server is crowded. The client's queue is first come, first
+// served. If decisions come faster than the server can answer, each call would be sent when its
+// time is nearly over, and the server would do all of its work for callers that have given up. So
+// once calls end at their deadlines without an answer, the lane limits the number of calls in
+// flight, so that these are answered well before their deadlines. The other calls wait in the lane.
+// The call that has waited longest is sent next, unless its answer would come too late. Then the
+// newest call is sent. A call that is not sent ends with an error at its deadline or before, and is
+// not charged.
 //
-// Until a call ends without an answer, nobody waits, and a call costs one look at the clock
-// when it comes and one when it leaves.
+// Until a call ends without an answer, no call waits. Then the lane costs a call one reading of the
+// clock at its beginning and one at its end.
 type lane struct {
-	timeout time.Duration // of a call
+	timeout time.Duration // the time that a call may take
 
-	calls   atomic.Int64 // calls on their way
+	calls   atomic.Int64 // the calls in flight
 	crowded atomic.Bool  // whether calls may have to wait
 
 	mu      sync.Mutex    // guards what follows
-	most    int64         // how many calls may be on their way while the server is crowded
+	most    int64         // how many calls may be in flight while the server is crowded
 	lowered time.Time     // when most was last lowered
-	silent  int64         // calls that ended by their deadlines since the last answer
-	took    time.Duration // how long the last call took, at most as long as a slow one
-	fastest time.Duration // the fastest answer of late, of the calls that were looked at
+	silent  int64         // calls that have ended without an answer since the last answer
+	took    time.Duration // how long the last call took, at most part(2)
+	fastest time.Duration // the fastest recent answer of a call that took the lock
 	since   time.Time     // when the fastest answer came
 	waiting list.List     // of *waiter, in the order in which they came
-	calm    int64         // calls that have ended since somebody last waited
-	fair    int64         // answers in time that were not slow, while somebody waited
+	calm    int64         // calls that have ended since a call last waited
+	fair    int64         // answers that were not slow while a call waited
 	over    bool          // the store was closed
 }
 
-// leastCalls is how many calls may be in flight in any case.
+// leastCalls is how many calls may always be in flight.
 const leastCalls = 16
 
 // fastestFor is how long the fastest answer is remembered, in multiples of a call's timeout.
 const fastestFor = 256
 
-// crowdedFor is how long no call must have been too slow, in multiples of a call's timeout, until a
-// call that finds nobody waiting need not wait either. The callers who crowded the server may have
-// gone long ago.
+// crowdedFor is the time since the bound was last lowered, in multiples of a call's timeout, after
+// which a call that finds no other call waiting need not wait, and the server is no longer crowded.
+// The callers that crowded it may have gone long ago.
 const crowdedFor = 64
 
 // waiter is a decision that waits for its turn.
 type waiter struct {
-	until time.Time     // when its caller gives up
+	until time.Time     // the deadline of its caller
 	turn  chan struct{} // closed when the decision may be sent, or will never be
 	err   error         // why it will never be sent
-	goes  bool          // it may be sent, and counts as on its way
+	goes  bool          // it may be sent, and counts as in flight
 }
 
-// enter waits until a call that came at the given time may be sent, and returns the time at which
-// that was. The error says that the call must not be sent. Otherwise leave must be called.
+// enter waits until a call may be sent. came is when the call arrived, and began is when it may be
+// sent. If there is an error, the call must not be sent. Otherwise leave must be called.
 func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err error) {
 	if !l.crowded.Load() {
 		l.calls.Add(1)
@@ -90,7 +90,7 @@ func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.goes { // too late
+	if w.goes { // it may be sent, but its context has ended
 		l.calls.Add(-1)
 		l.next(time.Now())
 	} else if w.err == nil {
@@ -99,7 +99,7 @@ func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err 
 	return came, ctx.Err()
 }
 
-// leave records how a call has ended that began at the given time.
+// leave records the end of a call that began at the given time.
 func (l *lane) leave(began time.Time, err error) {
 	calls := l.calls.Add(-1) + 1
 	now := time.Now()
@@ -131,8 +131,8 @@ func (l *lane) leave(began time.Time, err error) {
 	case late && now.Sub(l.lowered) > l.timeout/2:
 		l.most, l.lowered = max(leastCalls, l.most/2), now
 	case err == nil && took <= slow && l.waiting.Len() > 0:
-		// If the way to the server has become longer, no answer is fast until the fastest
-		// one is forgotten. So slower answers raise the bound too, but more seldom.
+		// If the network has become slower, no answer is fast until the fastest one is forgotten.
+		// So slower answers raise the bound too, but only every 16th.
 		if l.fair++; took < l.part(4) || l.fair%16 == 0 {
 			l.most++
 		}
@@ -144,18 +144,18 @@ func (l *lane) leave(began time.Time, err error) {
 	}
 }
 
-// part is fastest + (timeout - fastest) / of. A call that takes longer than part(2) is slow.
-// One that takes less than part(4) shows that there is room for more calls.
+// part returns fastest + (timeout - fastest) / of. A call that takes longer than part(2) is slow. A
+// call that takes less than part(4) shows that there is room for more calls.
 func (l *lane) part(of time.Duration) time.Duration { return l.fastest + (l.timeout-l.fastest)/of }
 
-// room reports whether one more call may be sent. Silent calls count, because they stand in
-// the client's queue until a later call is answered.
+// room reports whether one more call may be sent. Silent calls count, because they stay in the
+// client's queue until a later call is answered.
 func (l *lane) room() bool {
 	calls := l.calls.Load()
 	return calls < leastCalls || calls+l.silent < l.most
 }
 
-// next lets waiting calls be sent while there is room, and refuses those that would be too late.
+// next lets calls be sent while there is room, and refuses those whose answers would come too late.
 func (l *lane) next(now time.Time) {
 	for l.waiting.Len() > 0 && l.room() {
 		place := l.waiting.Front()

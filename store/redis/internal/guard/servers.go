@@ -22,11 +22,10 @@ func New(options Options) *Servers {
 	return s
 }
 
-// Any is the guard of the only server, or of whichever node serves a key while that is not
-// known.
+// Any returns the guard of the only server or, on a cluster, of calls whose node is not known.
 func (s *Servers) Any() *Server { return s.any }
 
-// Of returns the guards of the nodes, in their order, and forgets all others.
+// Of returns the guards of the nodes, in the order of the names, and forgets all others.
 func (s *Servers) Of(nodes []string) []*Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()

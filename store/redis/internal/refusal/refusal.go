@@ -1,6 +1,6 @@
-// Package refusal reads what a server says when it refuses a command. Redis sends errors
-// as text and has no other code than the first word, so this package has to read texts:
-// here, and nowhere else.
+// Package refusal recognizes the errors with which a server refuses a command. Redis sends errors
+// as text, and its only code is the first word. So texts have to be compared, which only this
+// package does.
 package refusal
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Text is the server's error reply that err is or wraps, or "".
+// Text returns the text of the server's error reply that err is or wraps, or "" if there is none.
 func Text(err error) string {
 	if err == nil {
 		return "" // before anything is allocated
@@ -30,9 +30,9 @@ func Is(err error, codes ...string) bool {
 	return slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(text, code) })
 }
 
-// Damaged reports whether err is or wraps an error reply that says that a script could not read
-// the value of a key: it is of another type, or not what the scripts write. Servers
-// before version 7 put words of their own before the script's.
+// Damaged reports whether err is or wraps an error reply which says that a script could not read
+// the value of a key: the value has another type, or the scripts did not write it. Servers before
+// version 7 put words of their own before the script's error.
 func Damaged(err error) bool {
 	text := Text(err)
 	if strings.HasPrefix(text, "WRONGTYPE") {
@@ -45,8 +45,8 @@ func Damaged(err error) bool {
 		func(part string) bool { return strings.Contains(text, part) })
 }
 
-// Answered returns the error of a PING, or nil if the server answered it: one that cannot
-// save its data refuses even PING, with MISCONF.
+// Answered returns the error of a PING, or nil if the server answered it. The refusal MISCONF is an
+// answer: a server that cannot save its data refuses even PING.
 func Answered(err error) error {
 	if Is(err, "MISCONF") {
 		return nil

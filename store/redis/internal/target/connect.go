@@ -20,16 +20,16 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// maxRedirections is how often a call may follow MOVED and ASK. One redirection is needed for each
-// move of a slot. More mean that the nodes disagree.
+// maxRedirections is how many times a call may follow MOVED and ASK. Each move of a slot needs one
+// redirection. More of them mean that the nodes disagree.
 const maxRedirections = 8
 
 // Connect connects to the servers, for calls that end within the timeout. The context bounds the
-// time for connecting. The prefix is that of the store's keys. Links is nil unless the target is a
-// single server.
+// time for connecting. prefix is the prefix of the store's keys. The Links are nil unless the
+// target is a single server.
 //
-// The error is an [*headgate.InvalidError] if the servers are not what the URL says, or it wraps
-// [headgate.ErrUnavailable].
+// The error is an [*headgate.InvalidError] if the servers, or the files that the URL names, are not
+// what the URL says. Otherwise it wraps [headgate.ErrUnavailable].
 func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix string) (rueidis.Client, *Links, error) {
 	o, err := t.options(timeout)
 	if err != nil {
@@ -60,7 +60,7 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 	return client, links, nil
 }
 
-// unreachable wraps the reason why there is no connection.
+// unreachable wraps the reason why there is no connection, with the addresses.
 func (t *Target) unreachable(err error) error {
 	where := strings.Join(t.Hosts, ", ")
 	if t.Topology == Sentinels {
@@ -105,8 +105,8 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 	o := rueidis.ClientOption{
 		InitAddress: t.Hosts,
 		Username:    t.user, Password: password, SelectDB: t.database,
-		// A user who is not permitted to name its library would fill the server's log with
-		// refusals.
+		// Some users are not permitted to name their library, and the refusals would fill the
+		// server's log.
 		ClientName: t.clientName, ClientSetInfo: rueidis.DisableClientSetInfo, TLSConfig: config,
 		Dialer: dialer, ConnWriteTimeout: max(t.ConnectTimeout, timeout),
 		// A call that may have counted is never sent again.
@@ -117,7 +117,7 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 		ReadBufferEachConn: int(t.readBuffer), WriteBufferEachConn: int(t.writeBuffer),
 	}
 	if t.Topology != Cluster && t.connections == 1 {
-		o.PipelineMultiplex = -1 // to such clients 0 means as many as there are processors
+		o.PipelineMultiplex = -1 // for such clients, 0 means as many as there are processors
 	}
 	switch t.Topology {
 	case Single:
@@ -134,8 +134,9 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 	return o, nil
 }
 
-// certificate makes each new connection read the certificate again, so that it can be renewed. If
-// the files do not match at that moment, the connection uses the previous certificate.
+// certificate returns a function that reads the certificate again for each new connection, so that
+// it can be renewed. If the files cannot be read or do not match at that moment, the connection
+// uses the previous certificate.
 func (t *Target) certificate(pair *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(pair)
@@ -167,7 +168,7 @@ func (t *Target) tlsConfig(keep func(string, error)) *tls.Config {
 	return config
 }
 
-// suits returns an error if the servers are not what the URL says.
+// suits returns an error if the servers are not of the kind that the URL names, or do not answer.
 func (t *Target) suits(ctx context.Context, client rueidis.Client, prefix string) error {
 	if t.Topology == Cluster && client.Mode() != rueidis.ClientModeCluster {
 		return invalidURL("the server is not a node of a cluster; write redis:// in the place of redis-cluster://")
@@ -182,12 +183,12 @@ func (t *Target) suits(ctx context.Context, client rueidis.Client, prefix string
 	case Sentinels:
 		return nil
 	}
-	// HELLO needs no permission, and says what the server is.
+	// HELLO needs no permission, and its answer says what the server is.
 	reply, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
 	if err != nil {
 		var refused *rueidis.RedisError
 		if errors.As(err, &refused) {
-			return nil // a proxy, perhaps; it may do all the same
+			return nil // it may be a proxy, which may work all the same
 		}
 		return t.unreachable(err)
 	}
@@ -201,11 +202,12 @@ func (t *Target) suits(ctx context.Context, client rueidis.Client, prefix string
 	return nil
 }
 
-// AnswerWithin is how long a server has for its first answer.
+// AnswerWithin is how long a server may take for its first answer to a client that [Target.Peer]
+// makes.
 const AnswerWithin = 3 * time.Second
 
-// Peer connects to one server of the target, or to a Sentinel, until the context ends. Calls end
-// within the timeout.
+// Peer connects to one server of the target, or to a Sentinel. The client is closed when the
+// context ends. Its calls end within the timeout.
 func (t *Target) Peer(ctx context.Context, timeout time.Duration, address string, sentinel bool) (rueidis.Client, error) {
 	one := *t
 	one.Topology, one.Hosts = Single, []string{address}
@@ -217,11 +219,11 @@ func (t *Target) Peer(ctx context.Context, timeout time.Duration, address string
 		return nil, err
 	}
 	o.Dialer.Timeout = min(o.Dialer.Timeout, AnswerWithin)
-	o.ConnWriteTimeout = AnswerWithin // which bounds the greeting, too
+	o.ConnWriteTimeout = AnswerWithin // this bounds the handshake, too
 	return guard.Bounded(ctx, func() (rueidis.Client, error) {
 		client, err := rueidis.NewClient(o)
 		if err == nil {
-			context.AfterFunc(ctx, client.Close) // nobody may be waiting for it any more
+			context.AfterFunc(ctx, client.Close) // Bounded may have returned without it
 		}
 		return client, err
 	})

@@ -13,10 +13,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// password is a password in a file. The file is read again for each connection, so that a password
-// can be replaced. If the file cannot be read at that moment, the previous password is used.
+// password is a password in a file. The file is read again for each connection, so that the
+// password can be changed. If the file cannot be read at that moment, the previous password is
+// used.
 type password struct {
-	file string // "": it never changes
+	file string // "" if the password never changes
 	last atomic.Pointer[string]
 }
 
@@ -35,7 +36,8 @@ func (p *password) now() string {
 	return *p.last.Load()
 }
 
-// identify makes the client ask for its credentials at each connection, if they can change.
+// identify makes the client ask for its credentials at each connection, if a password comes from a
+// file.
 func (t *Target) identify(o *rueidis.ClientOption) {
 	if t.passwordFile == "" && t.sentinelPasswordFile == "" {
 		return
@@ -50,9 +52,9 @@ func (t *Target) identify(o *rueidis.ClientOption) {
 	if t.Topology != Sentinels {
 		return
 	}
-	// The client asks for the credentials of both kinds of servers in the same way, and gives only
-	// the connection's address. But it connects with different dialers: that of Sentinels has a
-	// resolver of its own, which works as the standard one does and identifies the dialer.
+	// The client asks for the credentials of both kinds of servers in the same way, and tells only
+	// the connection's address. But it connects to Sentinels with another dialer. That dialer gets
+	// a resolver of its own, which works like the standard one and identifies the dialer.
 	resolver := new(net.Resolver)
 	o.Sentinel.Dialer.Resolver = resolver
 	o.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {

@@ -13,24 +13,22 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// Links are the connections to one server. Its name may come to mean another
-// server, by DNS or a balancer, while the connections still lead to the old one,
-// which is a replica by then and refuses writes: they are closed, and the next call
-// looks the name up again.
+// Links are the connections to one server. The server's host name may be moved to another server,
+// by DNS or a load balancer, while the connections still lead to the old one. That is a replica by
+// then and refuses writes. Then Links closes the connections, and the next call looks the name up
+// again. Links are safe for concurrent use.
 type Links struct {
-	// Alone is a client whose calls each take a connection for themselves. The first call must
-	// be made with the context that [Lone] returns, and with it any call that follows one that
-	// has failed.
+	// Alone is a client in which each call takes a connection for itself. The first call must be
+	// made with the context that [Lone] returns, and so must each call that follows a failed one.
 	Alone rueidis.Client
 
 	mu    sync.Mutex // guards what follows
 	open  map[*link]struct{}
-	after time.Time // when they may be closed again
-	over  bool      // there are to be no more lone calls
+	after time.Time // when the connections may be closed again
+	over  bool      // no more lone calls are allowed
 }
 
-// dropEvery bounds how often the connections are closed while the name leads to a
-// replica.
+// dropEvery is the shortest time between two closings, while the name leads to a replica.
 const dropEvery = time.Second
 
 func newLinks() *Links { return &Links{open: make(map[*link]struct{})} }
@@ -68,9 +66,9 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// Note closes the connections if a call was refused because the server is a
-// replica. Calls that are on their way on them end with an error, and that would
-// have been the same.
+// Note closes all connections if err says that the server refused a call because it is a replica,
+// at most once per dropEvery. Calls in flight end with an error, but the replica would have refused
+// them anyway.
 func (l *Links) Note(err error) {
 	if l == nil || err == nil {
 		return // before anything is allocated
@@ -90,8 +88,8 @@ func (l *Links) Note(err error) {
 	}
 }
 
-// HangUp closes the connections of lone calls, and those that are being made. A call that is on its
-// way ends with an error.
+// HangUp closes the connections of lone calls, including those that are just being made. A lone
+// call in flight ends with an error.
 func (l *Links) HangUp() {
 	l.mu.Lock()
 	l.over = true
@@ -99,7 +97,7 @@ func (l *Links) HangUp() {
 	l.drop(func(one *link) bool { return one.lone })
 }
 
-// drop closes some of the connections.
+// drop closes the connections for which the function returns true.
 func (l *Links) drop(which func(*link) bool) {
 	var drop []*link
 	l.mu.Lock()
@@ -110,7 +108,7 @@ func (l *Links) drop(which func(*link) bool) {
 	}
 	l.mu.Unlock()
 	for _, one := range drop {
-		// That it is closed is all that matters.
+		// The connection is closed even if Close returns an error.
 		_ = one.Close()
 	}
 }

@@ -10,18 +10,19 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// ErrGone is the error of a lone call whose connection was closed before. Nothing was sent.
+// ErrGone is the error of a lone call whose connection had been closed before the call. Nothing was
+// sent.
 var ErrGone = errors.New("the connection was closed before the call")
 
-// loneKey marks the context of a call that connects the lone connection.
+// loneKey marks the context of a call that makes the connection for lone calls.
 type loneKey struct{}
 
-// Lone returns the context of a first lone call, which connects. The connection that is made
-// with such a context looks whether the server has closed it before it writes.
+// Lone returns the context for a first lone call, which connects. Before each write, a connection
+// that was made with such a context checks whether the server has closed it.
 func Lone(ctx context.Context) context.Context { return context.WithValue(ctx, loneKey{}, true) }
 
-// pipelined is a client whose calls share a connection, however many there are at a time. The
-// client in it has each call take a connection for itself.
+// pipelined is a client whose calls share a connection, however many there are at a time. The calls
+// of the Client in it each take a connection for themselves.
 type pipelined struct{ rueidis.Client }
 
 // Do implements [rueidis.Client].
@@ -46,11 +47,11 @@ func (p pipelined) Nodes() map[string]rueidis.Client {
 	return nodes
 }
 
-// loneLink is a connection that one call has to itself at a time. Nobody reads between calls,
-// so nobody would notice that the server has closed it.
+// loneLink is a connection for one call at a time. Between calls no goroutine reads from it, so no
+// goroutine would notice that the server has closed it.
 type loneLink struct {
 	net.Conn
-	raw  syscall.RawConn // nil if it cannot be asked
+	raw  syscall.RawConn // nil if the connection has none
 	look func(fd uintptr) bool
 	gone bool
 }
@@ -65,14 +66,15 @@ func newLoneLink(c net.Conn) *loneLink {
 		c = over.NetConn()
 	}
 	if c, ok := c.(syscall.Conn); ok {
-		// Without it the connection is not looked at, and a call finds out that it is gone.
+		// Without raw, Write does not check the connection, and the call finds out that it is
+		// closed.
 		l.raw, _ = c.SyscallConn()
 	}
 	return l
 }
 
-// Write implements [net.Conn]. Between calls there is nothing to read but the end: what else
-// comes unasked belongs to no call.
+// Write implements [net.Conn]. Between calls, the only thing to read is the end of the connection.
+// Anything else that arrives belongs to no call, so Write fails then, too.
 func (l *loneLink) Write(b []byte) (int, error) {
 	if l.raw != nil {
 		if err := l.raw.Read(l.look); err != nil || l.gone {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// parameter is what may stand behind the ? of a URL.
+// parameter is a parameter of a URL, after the ?.
 type parameter struct {
 	name string
-	set  func(t *Target, s *Settings, value string) string // what is wrong with it, or ""
+	set  func(t *Target, s *Settings, value string) string // returns what is wrong, or ""
 }
 
 var parameters = []parameter{

@@ -2,5 +2,5 @@
 
 package target
 
-// readable reports false: a closed connection shows when it is used.
+// readable reports false. A call finds out that its connection is closed.
 func readable(uintptr) bool { return false }

@@ -4,8 +4,8 @@ package target
 
 import "syscall"
 
-// readable reports whether there is something to read from a socket, or its end. What it reads
-// is lost.
+// readable reports whether a socket has something to read, has reached its end, or has failed. It
+// consumes the byte that it reads.
 func readable(fd uintptr) bool {
 	var one [1]byte
 	_, err := syscall.Read(int(fd), one[:])

@@ -10,26 +10,26 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Topology is how the servers belong together.
+// Topology says how the servers of a store work together.
 type Topology uint8
 
 const (
-	// Single is one server.
+	// Single is a single server.
 	Single Topology = iota
-	// Sentinels know which server is the primary.
+	// Sentinels is a primary and its replicas. The Sentinels know which server is the primary.
 	Sentinels
-	// Cluster is all nodes of one.
+	// Cluster is the nodes of a cluster.
 	Cluster
 )
 
-// Settings are what a URL may say of the store itself. What it does not say stays as it
-// was.
+// Settings are the settings of the store itself that a URL can have. [Parse] changes only those
+// that the URL has.
 type Settings struct {
 	Prefix                  string
 	MaxPending, CombineFrom int64
 }
 
-// Target is what a URL says of where the servers are and how to reach them.
+// Target says where the servers are and how to reach them, as a URL says it.
 type Target struct {
 	Topology Topology
 	Hosts    []string // host:port
@@ -38,7 +38,7 @@ type Target struct {
 	user     string
 	password string
 	database int
-	Master   string // the name that Sentinels know the primary by
+	Master   string // the name by which Sentinels know the primary
 
 	passwordFile         string
 	sentinelUser         string
@@ -50,26 +50,26 @@ type Target struct {
 	ConnectTimeout time.Duration
 	refresh        time.Duration
 	connections    int64
-	Queue          int64 // places in the queue of each connection
+	Queue          int64 // the places in the queue of each connection
 	readBuffer     int64
 	writeBuffer    int64
 
-	given map[string]bool // the parameters
+	given map[string]bool // the names of the parameters that the URL has
 }
 
-// The defaults of what only a URL can say.
+// The defaults of settings that only a URL can have.
 const (
 	DefaultConnectTimeout = time.Second
 	defaultRefresh        = 2 * time.Second
 	defaultBuffer         = 64 << 10
 
-	// A queue of 2^14 places takes 6 MB for each connection. The nodes of a
-	// cluster share the calls, and its clients speak to all of them.
+	// A queue of 2^14 places takes 6 MB for each connection. On a cluster, a client has connections
+	// to all nodes, and the nodes share its calls. So each queue can be smaller.
 	defaultQueue        = 1 << 14
 	defaultClusterQueue = 1 << 12
 )
 
-// forms says, for each scheme, how a URL is written.
+// forms has, for each scheme, the topology, whether TLS is used, and how a URL is written.
 var forms = map[string]struct {
 	topology Topology
 	tls      bool
@@ -83,8 +83,8 @@ var forms = map[string]struct {
 	"rediss-cluster":  {Cluster, true, "rediss-cluster://user:password@host1:port,host2:port"},
 }
 
-// String is the URL without what may be secret in it, for logs: scheme, addresses, database
-// and the name of the primary.
+// String returns the URL without its secrets, for logs: scheme, addresses, database and the name of
+// the primary.
 func (t *Target) String() string {
 	u := url.URL{Scheme: t.scheme, Host: strings.Join(t.Hosts, ",")}
 	if t.Topology != Cluster {
@@ -96,10 +96,10 @@ func (t *Target) String() string {
 	return u.String()
 }
 
-// Parse reads the URL of a store, and sets what it says of the store itself. It is no URL
-// by the letter: those name one host. The error is an [*headgate.InvalidError] that lists
-// every mistake. It does not repeat what may be secret: passwords, or what could be the rest
-// of one.
+// Parse parses the URL of a store, and changes those settings that the URL has. Such a URL may list
+// several hosts with ports, which is not a form that RFC 3986 knows. The error is an
+// [*headgate.InvalidError] that lists every mistake. It contains no passwords, and nothing that
+// could be a part of one.
 func Parse(text string, set *Settings) (*Target, error) {
 	var problems headgate.Problems
 	bad := problems.Add
@@ -115,7 +115,7 @@ func Parse(text string, set *Settings) (*Target, error) {
 	}
 	authority, rest := rest[:end], rest[end:]
 	if strings.Contains(rest, "@") {
-		// What follows is the second half of a password that was cut in two.
+		// A password that contains a / ? or # was cut there, and this is the rest of it.
 		return nil, invalidURL("there is an @ behind the host; " + escape)
 	}
 	t := &Target{
@@ -162,7 +162,7 @@ const urlSubject = "redis URL"
 
 func invalidURL(text string) error { return headgate.Invalid(urlSubject, "url", "%s", text) }
 
-// hosts reads a list of addresses.
+// hosts parses a list of addresses. An address without a port gets the standard port.
 func hosts(list string, topology Topology, bad func(field, format string, args ...any)) []string {
 	standard := "6379"
 	if topology == Sentinels {
@@ -204,7 +204,7 @@ func hosts(list string, topology Topology, bad func(field, format string, args .
 	return all
 }
 
-// notInHost reports signs that names and addresses of hosts do not have.
+// notInHost reports whether names and addresses of hosts cannot contain the character.
 func notInHost(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("-._:", c)
 }
@@ -224,7 +224,7 @@ func (t *Target) readDatabase(path string, bad func(field, format string, args .
 	t.database = n
 }
 
-// agree reports parameters that do not go together.
+// agree reports parameters that are missing or cannot be combined.
 func (t *Target) agree(bad func(field, format string, args ...any)) {
 	if t.Topology == Sentinels && t.Master == "" {
 		bad("master", "master is not given: the name that the Sentinels know the primary by")
