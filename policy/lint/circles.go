@@ -95,9 +95,9 @@ func newReplacements(l *linter) *replacements {
 // open from its visit until its component is known.
 func (g *replacements) keepCircles() {
 	var (
-		order     = make([]int, len(g.next)) // in which nodes are visited, from 1; 0 before the visit
+		order     = make([]int, len(g.next)) // of the visits, from 1; 0 before the visit
 		low       = make([]int, len(g.next)) // the lowest order of an open node that is reached
-		component = make([]int, len(g.next)) // the order of its first node; 0 until the component is known
+		component = make([]int, len(g.next)) // the order of its first node; 0: unknown yet
 		open      []int
 		count     int
 		visit     func(at int)
@@ -136,7 +136,7 @@ func (g *replacements) keepCircles() {
 // circle returns the shortest way from a node back to it, beginning with the node, and the number
 // of edges that it looked at. The node must be in a circle.
 func (g *replacements) circle(start int) (way []int, steps int) {
-	from := make([]int, len(g.next)) // by node, 1 + the node from which it was reached; 0 if it was not
+	from := make([]int, len(g.next)) // by node, 1 + the one before it; 0: not reached
 	for queue := []int{start}; ; queue = queue[1:] {
 		at := queue[0]
 		for _, to := range g.next[at] {

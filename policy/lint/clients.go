@@ -82,7 +82,7 @@ func (l *linter) unknownTiers(t *policy.Subjects) {
 		}
 	}
 	unknown := make(map[string]int)          // by entry, how many tiers
-	more := make(map[string]policy.Position) // by entry, where the first one without a warning of its own is
+	more := make(map[string]policy.Position) // by entry, the first place without a warning
 	check := func(entries []policy.Entry, pos policy.Position) {
 		for _, e := range entries {
 			tariff := tariffs[e.Name]
