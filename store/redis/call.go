@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// call runs take.lua or, for OpRefund, refund.lua. With a note, take.lua remembers the request. All
-// keys and arguments are cut from one string.
+// call runs take.lua or, for OpRefund, refund.lua. If n is not nil, take.lua stores a note about
+// the request. All keys and arguments are parts of one string.
 func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Check, n *note) (reply, error) {
 	script, mode := s.take, "0"
 	switch op {
@@ -49,7 +49,7 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 		ends = append(ends, len(b))
 		if op == headgate.OpRefund {
 			b = appendInt(b, int64(c.At))
-			ends = append(ends, len(b), len(b)) // the units in use after the charge are not known
+			ends = append(ends, len(b), len(b)) // empty: the units in use then are not known
 		}
 	}
 	keys, args = cutArgs(string(b), ends, len(checks), append(args, mode), keys)
@@ -59,8 +59,9 @@ func (s *Store) call(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	return s.exec(ctx, op, script, keys, args, n == nil)
 }
 
-// cutArgs cuts the arguments of take.lua and refund.lua from one string. The first part is the
-// time. Then, for each check, come its key and the same number of arguments.
+// cutArgs cuts one string into the keys and arguments of take.lua and refund.lua. ends are the ends
+// of the parts. The first part is the time. Then, for each check, come its key and the same number
+// of arguments.
 func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []string) {
 	args = append(args, all[:ends[0]])
 	per := (len(ends) - 1) / checks
@@ -74,8 +75,8 @@ func cutArgs(all string, ends []int, checks int, args, keys []string) (k, a []st
 	return keys, args
 }
 
-// guard returns the guard of the server that has a key, by a map of slots that may be a few seconds
-// old.
+// guard returns the guard of the server that has a key. On a cluster, its map of the slots may be a
+// few seconds old.
 func (s *Store) guard(key string) *guard.Server {
 	if s.clustered == nil {
 		return s.guards.Any()
@@ -83,9 +84,9 @@ func (s *Store) guard(key string) *guard.Server {
 	return s.placesNow().guard(slotOf(key), s.guards.Any())
 }
 
-// exec runs a script for one request. Alone says that the call may have a connection to itself. It
-// must not if a later call has to find what this one did, even if this one has no answer: only calls
-// on the same connection reach the server in their order.
+// exec runs a script for one request. alone says that the call may use the lone connection. It must
+// be false if a later call has to find the effect of this one, even if this one gets no answer:
+// only calls on the same connection reach the server in their order.
 func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, keys, args []string, alone bool) (reply, error) {
 	to, came := s.guard(keys[0]), time.Now()
 	if script == s.refund {
@@ -114,10 +115,10 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 // for.
 type overtaken struct {
 	op    headgate.Op
-	ended error // the context's end, or the store's
+	ended error // the error of the context, or guard.ErrClosed
 }
 
-// Error says what happened.
+// Error returns the text, which it formats at each call.
 func (e *overtaken) Error() string {
 	why := e.ended
 	if !errors.Is(why, guard.ErrClosed) {
@@ -129,7 +130,7 @@ func (e *overtaken) Error() string {
 // Unwrap returns [headgate.ErrUnavailable] and the error that ended the wait.
 func (e *overtaken) Unwrap() []error { return []error{headgate.ErrUnavailable, e.ended} }
 
-// read reads a script's answer.
+// read parses a script's answer, or wraps the error of the call.
 func read(op headgate.Op, text string, err error) (reply, error) {
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
@@ -137,7 +138,7 @@ func read(op headgate.Op, text string, err error) (reply, error) {
 	return parseReply(text)
 }
 
-// run calls a script. The server's guard has admitted the call.
+// run calls a script. The guard of the server must have admitted the call.
 func (s *Store) run(ctx context.Context, to *guard.Server, script *rueidis.Lua, keys, args []string, alone bool) (text string, err error) {
 	if s.observing.tell != nil {
 		op := headgate.OpTake
@@ -172,7 +173,7 @@ func (s *Store) reset(ctx context.Context, checks []headgate.Check) error {
 	return s.do(ctx, "reset", s.client.B().Del().Key(keys...).Build())
 }
 
-// do sends a command. Only the error of its answer matters.
+// do sends a command, and returns only its error.
 func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed) error {
 	to, slot := s.guards.Any(), command.Slot()
 	if s.clustered != nil {
@@ -193,7 +194,8 @@ func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed)
 	return nil
 }
 
-// unavailable wraps what went wrong with what was being done.
+// unavailable wraps err with what was being done and with ErrUnavailable, and also with ErrDamaged
+// if a script could not read a value.
 func unavailable(doing string, err error) error {
 	if refusal.Damaged(err) {
 		return fmt.Errorf("%w: %w: redis: %s: %w", headgate.ErrUnavailable, headgate.ErrDamaged, doing, err)

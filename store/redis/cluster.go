@@ -10,11 +10,11 @@ import (
 )
 
 // On a cluster a script call reaches only keys in one slot. A request whose keys are in several
-// slots makes one call for each slot, all at once. If one slot denies, what the others have charged
-// is given back. In between the units are in use, so another request may be denied too early. None
-// is ever admitted too much: if the process dies before it has given the units back, they stay in
-// use until they expire. To make early denials rare, the other groups only peek while one group
-// will probably deny the request; see suspects.
+// slots makes one call for each slot, all at once. If one slot denies, the store gives back what
+// the others have charged. Until then these units are in use, so another request may be denied too
+// early. But no limit ever admits too much: if the process dies before it has given the units back,
+// they stay in use until they expire. To make early denials rare, the store only peeks at the other
+// groups while one group will probably deny the request; see suspects.
 
 // clustered is the additional state of a store on a cluster.
 type clustered struct {
@@ -35,7 +35,7 @@ func (s *Store) takeCluster(ctx context.Context, op headgate.Op, checks []headga
 	return s.takeGroups(ctx, op, checks, groups, dst)
 }
 
-// takeGroups is Take for a request in groups.
+// takeGroups is Take for a request whose checks are grouped by slot.
 func (s *Store) takeGroups(ctx context.Context, op headgate.Op, checks []headgate.Check, groups []group, dst []headgate.Decision) ([]headgate.Decision, error) {
 	looking := s.plan(op, groups)
 	groups = s.askAll(ctx, groups)
@@ -67,9 +67,9 @@ func (s *Store) takeGroups(ctx context.Context, op headgate.Op, checks []headgat
 	return dst, err
 }
 
-// plan sets the operation of each group. Usually it is op. If a group will probably deny the
-// request, the other groups only peek, and plan returns true. A group with a penalty never peeks,
-// because the penalty counts denials.
+// plan sets the operation of each group. Usually it is op. If some groups will probably deny the
+// request, the others only peek, and looking is true. A group with a penalty never peeks, because
+// the penalty counts denials.
 func (s *Store) plan(op headgate.Op, groups []group) (looking bool) {
 	suspect := make([]bool, len(groups))
 	some := false
@@ -92,8 +92,8 @@ func (s *Store) plan(op headgate.Op, groups []group) (looking bool) {
 	return looking
 }
 
-// askAll makes the calls for all groups at once. It returns the groups, of which there can be more
-// than before; see askAgain.
+// askAll makes the calls for all groups at once. It returns the groups with their answers. There
+// may be more groups than before; see askAgain.
 func (s *Store) askAll(ctx context.Context, groups []group) []group {
 	var others sync.WaitGroup
 	ask := func(g *group) { g.answer, g.err = s.ask(ctx, g.op, g.checks) }
@@ -105,8 +105,9 @@ func (s *Store) askAll(ctx context.Context, groups []group) []group {
 	return s.askAgain(ctx, groups)
 }
 
-// askAgain makes a call for each check of a group whose slot is being moved. The keys of the group
-// can be on both nodes then, and the nodes answer TRYAGAIN and do nothing.
+// askAgain makes a call for each check of a group whose slot is being moved to another node. During
+// the move, the keys of the group can be on both nodes. Then the nodes answer TRYAGAIN and charge
+// nothing.
 func (s *Store) askAgain(ctx context.Context, groups []group) []group {
 	var done, alone []group
 	for i := range groups {
@@ -151,8 +152,9 @@ func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 	return answer{}, jumps(op)
 }
 
-// giveBack gives back what the groups have charged. If the caller's deadline passes, it goes on in
-// the background. Units that cannot be given back stay in use until they expire.
+// giveBack gives back what the groups have charged. If the caller's deadline passes, giveBack
+// returns, and the work goes on in the background. Units that cannot be given back stay in use
+// until they expire.
 func (s *Store) giveBack(ctx context.Context, groups []group) {
 	var others sync.WaitGroup
 	for i := range groups {
@@ -171,9 +173,9 @@ func (s *Store) giveBack(ctx context.Context, groups []group) {
 }
 
 // passing returns a reservation for units that are given back at once. Other requests may give
-// units back at the same time. So, of the units that were in use after the charge, only the
-// request's own are certain, and Used has only those. With more, a bucket could give back to one
-// request what it has refilled for another.
+// units back at the same time. So of the units that were in use after the charge, only the
+// request's own units are certain to be still in use, and Used contains only those. With a higher
+// number, a bucket could give back to one request what it has refilled for another.
 func passing(id string, checks []headgate.Check, decisions []headgate.Decision) headgate.Reservation {
 	r := store.NewReservation(id, 0, checks, decisions)
 	r.Used = r.Used[:0]
@@ -186,7 +188,8 @@ func passing(id string, checks []headgate.Check, decisions []headgate.Decision) 
 }
 
 // refundFor gives back the units of checks whose counters are in one slot. If the slot is being
-// moved, it makes a call for each check. After a failure the units stay in use.
+// moved, it makes one call for each check. Errors are dropped: the units then stay in use until
+// they expire.
 func (s *Store) refundFor(ctx context.Context, r *headgate.Reservation) {
 	_, _ = within(ctx, &s.clustered.tasks, headgate.OpRefund, func() (struct{}, error) {
 		// This call has a deadline of its own, because the caller's may have passed while a node

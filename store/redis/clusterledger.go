@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// On a cluster a request that has an id is taken slot by slot, as any other, and
-// each group has a note of its own, in its slot. The first one holds the checks of
-// all. Its slot is part of the reservation's ID, so that it is found. A call that is
-// repeated meets the notes that there are and takes what is missing; a request that
-// one group denied settles the others at nothing, which can be repeated, too.
+// On a cluster a request with an id makes one call for each slot, as any other request does. Each
+// group has a note of its own, in its slot. The first group's note holds the checks of all groups.
+// Its slot is a part of the reservation's ID, so that the note can be found. If the request is
+// repeated, groups that have a note answer from it, and the others are charged. If one group
+// denies, the others are settled at 0 units, which can be repeated, too.
 
-// slotMark stands between an id and the slot of its first note.
+// slotMark separates an id from the slot of its first note.
 const slotMark = "~"
 
 func clusterID(id string, slot uint16) string {
@@ -43,7 +43,7 @@ func (s *Store) slotOfCheck(c *headgate.Check) uint16 {
 	return slotOf(string(appendKey(nil, s.prefix, c)))
 }
 
-// grouped is bySlot, with one group where it has none.
+// grouped groups the checks by slot. If all of them are in one slot, there is one group.
 func (s *Store) grouped(checks []headgate.Check) []group {
 	if groups := s.bySlot(checks); groups != nil {
 		return groups
@@ -51,7 +51,7 @@ func (s *Store) grouped(checks []headgate.Check) []group {
 	return together(checks)
 }
 
-// together makes one group of all checks.
+// together returns one group with all checks.
 func together(checks []headgate.Check) []group {
 	all := group{checks: slices.Clone(checks), places: make([]int, len(checks))}
 	for i := range all.places {
@@ -60,7 +60,7 @@ func together(checks []headgate.Check) []group {
 	return []group{all}
 }
 
-// each runs do for all groups at once.
+// each runs do for all groups at once, and waits until all have ended.
 func each(groups []group, do func(i int, g *group)) {
 	var others sync.WaitGroup
 	for i := 1; i < len(groups); i++ {
@@ -70,7 +70,7 @@ func each(groups []group, do func(i int, g *group)) {
 	others.Wait()
 }
 
-// onceCluster is once on a cluster, where n is the note of the first group.
+// onceCluster is once on a cluster. n is the note of the first group.
 func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve bool, n *note) (headgate.Reservation, []headgate.Decision, error) {
 	var none headgate.Reservation
 	groups := s.grouped(checks)
@@ -133,7 +133,7 @@ func (s *Store) onceCluster(ctx context.Context, terms headgate.Terms, checks []
 	return store.NewReservation(id, expires, checks, dst[before:]), dst, nil
 }
 
-// askOnce asks for checks whose counters are in one slot, to be noted.
+// askOnce charges checks whose counters are in one slot, and stores their note.
 func (s *Store) askOnce(ctx context.Context, checks []headgate.Check, n *note) (answer, error) {
 	for range windowTries {
 		r, err := s.call(ctx, headgate.OpTake, checks, n)
@@ -148,10 +148,9 @@ func (s *Store) askOnce(ctx context.Context, checks []headgate.Check, n *note) (
 	return answer{}, jumps(headgate.OpTake)
 }
 
-// cancel settles at nothing what the groups of a request have charged that was not
-// admitted. What is not settled stays in use until it expires. Where a group has
-// failed, the notes of the others are to be forgotten: a repetition must charge them
-// again.
+// cancel settles at 0 units those groups that were charged for a request that was not admitted.
+// Units that cannot be settled stay in use until they expire. If a group has failed, mode is
+// settleForget, which drops the notes of the other groups: a repetition must charge them again.
 func (s *Store) cancel(ctx context.Context, id string, groups []group, mode string) {
 	each(groups, func(_ int, g *group) {
 		if g.err != nil || g.answer.status != statusAdmitted {
@@ -181,8 +180,8 @@ func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, unit
 	all := make([]headgate.Decision, starts[len(r.Checks)])
 	groups := s.grouped(r.Checks)
 	settle := func(_ int, g *group) { s.settleGroup(ctx, r, id, units, g, starts, all, mode) }
-	// Whoever settles the first group settles the others: of two settlements at once
-	// at different units, one counts everywhere.
+	// The first group is settled before the others. If two settlements with different units come at
+	// once, one of them fails there, and the other one counts for all groups.
 	if settle(0, &groups[0]); groups[0].err != nil {
 		return dst, groups[0].err
 	}
@@ -197,8 +196,8 @@ func (s *Store) settleCluster(ctx context.Context, r *headgate.Reservation, unit
 	return append(dst, all...), nil
 }
 
-// settleGroup settles the part of a reservation that is in one slot, and puts the
-// decisions where those of the whole are to stand.
+// settleGroup settles the part of a reservation that is in one slot, and puts the decisions at
+// their places among those of the whole reservation, in all.
 func (s *Store) settleGroup(ctx context.Context, r *headgate.Reservation, id string, units []int64, g *group, starts []int, all []headgate.Decision, mode string) {
 	part := headgate.Reservation{ID: id, Expires: r.Expires, Checks: g.checks}
 	own := make([]int64, len(g.places))
@@ -221,7 +220,7 @@ func (s *Store) settleGroup(ctx context.Context, r *headgate.Reservation, id str
 	}
 }
 
-// readCluster is read on a cluster: the first note, and then those of the other
+// readCluster is read on a cluster. It reads the first note, and then the notes of the other
 // groups.
 func (s *Store) readCluster(ctx context.Context, id string) (recalled, error) {
 	base, slot, ok := splitID(id)

@@ -17,20 +17,20 @@ import (
 )
 
 // Decisions that are in flight at the same time share script calls, because each call has a fixed
-// cost for the server and for the connection. A decision in a shared call keeps all that it would
-// have with a call of its own: its deadline, its share of the pending calls, its error and its
-// order. There is no timer: a decision leaves at once unless two shared calls are in flight.
-// Otherwise it waits until one of these is answered, and leaves with all decisions that have come
-// until then. When more decisions come than are answered in time, the newest leave first; see late.
+// cost for the server and for the connection. A decision in a shared call keeps everything that it
+// would have with a call of its own: its deadline, its error and its order. It also counts as one
+// pending call. There is no timer. A decision is sent at once unless two shared calls are in
+// flight. Otherwise it waits until one of them is answered, and is sent with all decisions that
+// have arrived until then. If decisions arrive faster than they can be answered in time, the newest
+// are sent first; see late.
 
 const (
-	// sharedCalls is how many shared calls are in flight at a time. The server works on one while
-	// the answers of the other are handed out.
+	// sharedCalls is how many shared calls may be in flight at a time. With two, the server works
+	// on one while the answers of the other are handed out.
 	sharedCalls = 2
-	// batchWork bounds the time that a server spends on one call, in units of the work for a single
-	// bucket.
+	// batchWork bounds the server's work for one call. The unit is the work for a single bucket.
 	batchWork = 128
-	// calmBatches is the number of batches after which sharing ends, if too few calls were pending
+	// calmBatches is the number of batches after which sharing ends if too few calls were pending
 	// during all of them.
 	calmBatches = 16
 )
@@ -40,19 +40,19 @@ type seat struct {
 	shape shape
 	text  []byte    // the counter's name, followed by its argument for batch.lua
 	key   int       // the length of the name
-	work  int       // the server's work for it, in units of a single bucket
+	work  int       // the server's work for the decision; the unit is the work for a single bucket
 	until time.Time // the caller's deadline; zero if there is none
 	reply reply
 	err   error
-	left  atomic.Bool   // the caller has left
+	left  atomic.Bool   // the caller no longer waits
 	done  chan struct{} // has a value once reply or err is set
 }
 
-// combiner gathers decisions into shared calls. Up to sharedCalls goroutines make the calls while
-// there are any.
+// combiner collects decisions for shared calls. While decisions wait, up to sharedCalls goroutines
+// make these calls. It is safe for concurrent use.
 type combiner struct {
 	store  *Store
-	from   int64 // the number of pending calls from which on sharing pays
+	from   int64 // the least number of pending calls with which sharing pays
 	script *rueidis.Lua
 	seats  sync.Pool
 
@@ -61,10 +61,10 @@ type combiner struct {
 
 	mu      sync.Mutex // guards waiting, runs, batches, peak and over
 	waiting []*seat
-	runs    int   // goroutines
-	batches int   // batches since consider last decided
-	peak    int64 // the most pending calls since then
-	over    bool
+	runs    int   // how many goroutines make calls
+	batches int   // how many times consider was called since it last decided
+	peak    int64 // the most calls that were pending since then
+	over    bool  // no more decisions may join
 
 	running sync.WaitGroup
 	ctx     context.Context // the parent of the calls' contexts
@@ -83,9 +83,9 @@ func newCombiner(s *Store, from int64) *combiner {
 	return c
 }
 
-// one decides one check that has a short script. It shares a call even while the guard is unsure of
-// the server: a shared call also ends at its deadline, and calls of their own would make late
-// callers even later.
+// one decides a single check that has a short script. The check shares a call even while the guard
+// is unsure of the connection. That is safe, because a shared call also ends at its deadline. And
+// with calls of their own, late decisions would be even later.
 func (s *Store) one(ctx context.Context, shape shape, c *headgate.Check) (reply, error) {
 	if s.combiner.pays(s.guards.Any().Calls()) {
 		if r, err := s.combiner.decide(ctx, shape, c); r.status != statusRefused {
@@ -111,7 +111,7 @@ func (c *combiner) pays(calls int64) bool {
 	return true
 }
 
-// decide decides a check by a shared call. The status is statusRefused if the check needs a call of
+// decide decides a check with a shared call. It returns statusRefused if the check needs a call of
 // its own.
 func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Check) (reply, error) {
 	to := c.store.guards.Any()
@@ -128,8 +128,8 @@ func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Chec
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		// Units that the call charges stay charged, as with a call of its own. The seat is not
-		// reused, because the call may still write to it.
+		// Units that the call charges stay charged, as they would after a call of its own. The seat
+		// is not reused, because the goroutine that makes the call may still write to it.
 		s.left.Store(true)
 		to.End(time.Time{}, ctx.Err())
 		return reply{}, unavailable(headgate.OpTake.String(), ctx.Err())
@@ -141,8 +141,8 @@ func (c *combiner) decide(ctx context.Context, shape shape, check *headgate.Chec
 	return r, err
 }
 
-// set fills in the seat for a check. It copies what it needs, because the caller may be gone before
-// the call is made.
+// set prepares the seat for a check. It copies all that the call needs, because the caller may have
+// given up before the call is made.
 func (s *seat) set(shape shape, prefix string, c *headgate.Check) {
 	limits := c.Rule.Limits()
 	b := appendKey(s.text[:0], prefix, c)
@@ -167,7 +167,7 @@ func (s *seat) set(shape shape, prefix string, c *headgate.Check) {
 	s.text = binary.BigEndian.AppendUint32(b, uint32(c.Units()))
 }
 
-// join adds a seat to the next call. It returns false if the combiner has ended.
+// join adds a seat to those that wait for the next call. It returns false after end.
 func (c *combiner) join(s *seat) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,11 +182,11 @@ func (c *combiner) join(s *seat) bool {
 	return true
 }
 
-// run makes shared calls as long as decisions wait.
+// run makes shared calls while decisions wait.
 func (c *combiner) run() {
 	var batch []*seat
 	for {
-		// Let goroutines run that are about to ask, so that they join this call.
+		// Let other goroutines run that are about to ask, so that their decisions join this call.
 		runtime.Gosched()
 		if batch = c.board(batch); len(batch) == 0 {
 			return
@@ -195,8 +195,8 @@ func (c *combiner) run() {
 	}
 }
 
-// board removes the seats of the next call from those that wait, and returns them in the memory of
-// batch. It returns none if the goroutine is to end.
+// board takes the seats of the next call from those that wait, and returns them in the array of
+// batch. It returns an empty batch if no decision waits. Then the goroutine must end.
 func (c *combiner) board(batch []*seat) []*seat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,16 +224,17 @@ func (c *combiner) board(batch []*seat) []*seat {
 }
 
 // late reports whether the decision that has waited longest has less than a quarter of a call's
-// timeout left. Then more decisions come than can be answered. If they left in their order, each
-// would be sent when its time is nearly over, and the server would do all of its work for callers
-// that are gone. So the newest leave first, because they have enough time. Decisions that are never
-// sent are not charged.
+// timeout left. If so, decisions arrive faster than they can be answered. In their order, each of
+// them would be sent when its time is nearly over, and the server would do all of its work for
+// callers that have given up. So the newest decisions are sent first, because they have enough time
+// left. Decisions that are never sent are not charged.
 func (c *combiner) late(now time.Time) bool {
 	first := c.waiting[0].until
 	return !first.IsZero() && first.Sub(now) < c.store.deadlines.Timeout/4
 }
 
-// consider ends sharing if it has not paid for calmBatches batches.
+// consider is called before each batch. Every calmBatches times, it ends sharing if the number of
+// pending calls has stayed below 3/4 of from.
 func (c *combiner) consider() {
 	c.peak = max(c.peak, c.store.guards.Any().Calls())
 	if c.batches++; c.batches < calmBatches {
@@ -245,7 +246,7 @@ func (c *combiner) consider() {
 	c.batches, c.peak = 0, 0
 }
 
-// call makes the shared call of a batch and hands out the answers.
+// call makes the shared call for a batch and hands out the answers.
 func (c *combiner) call(batch []*seat) {
 	text, err := c.ask(batch)
 	var head reply
@@ -275,7 +276,7 @@ func (c *combiner) call(batch []*seat) {
 
 func isCrossSlot(err error) bool { return refusal.Is(err, "CROSSSLOT") }
 
-// ask makes a call with the deadline of a call that begins now.
+// ask makes the call. Its deadline is that of a call that begins now.
 func (c *combiner) ask(batch []*seat) (string, error) {
 	shared, release, err := c.store.deadlines.Limit(c.ctx)
 	if err != nil {
@@ -289,7 +290,7 @@ func (c *combiner) ask(batch []*seat) (string, error) {
 	return c.store.run(ctx, c.store.guards.Any(), c.script, keys, args, false)
 }
 
-// arguments makes the arguments of batch.lua, cut from one string.
+// arguments returns the keys and the arguments of batch.lua. All of them are parts of one string.
 func (c *combiner) arguments(batch []*seat) (keys, args []string) {
 	names, specs := 0, 0
 	for _, s := range batch {
@@ -322,15 +323,15 @@ func (c *combiner) arguments(batch []*seat) (keys, args []string) {
 	return keys, args
 }
 
-// Further statuses in the answers of batch.lua about one bucket.
+// Further statuses in the answers of batch.lua about a single bucket.
 const (
-	statusDeniedNew   = 4 // denied; there was no value
-	statusAdmittedNew = 5
+	statusDeniedNew   = 4 // denied; the counter had no value
+	statusAdmittedNew = 5 // admitted; the counter had no value
 
-	bucketBytes = 1 + 8 + stateBytes // the length of the value
+	bucketBytes = 1 + 8 + stateBytes // the length of a counter's value
 )
 
-// read cuts the seat's answer off the front of batch.lua's answer.
+// read parses the seat's answer at the front of text, and returns the rest of the text.
 func (s *seat) read(now headgate.Instant, text string) (r reply, rest string, err error) {
 	size, value := 1, 0
 	if s.shape != shapeBucket {
@@ -366,7 +367,8 @@ func (s *seat) read(now headgate.Instant, text string) (r reply, rest string, er
 	return r, rest, err
 }
 
-// end cancels the calls in flight, and waits until all decisions have ended.
+// end cancels the calls in flight, and waits until the goroutines that make them have ended. Later
+// decisions cannot join.
 func (c *combiner) end() {
 	if c == nil {
 		return

@@ -1,5 +1,5 @@
-// Package redis is a [headgate.Store] in Redis 6.2 or newer, or Valkey, shared by
-// any number of processes.
+// Package redis is a [headgate.Store] in Redis 6.2 or newer, or in Valkey. Any number of processes
+// can share it.
 //
 // # Basics
 //
@@ -10,45 +10,43 @@
 //	defer store.Close()
 //	limiter := headgate.New(store, headgate.MustRule("login", headgate.PerMinute(20)))
 //
-// A decision is one script call, however many rules, limits and keys it has. The
-// script reads the server's clock, decides every limit, and charges all of them
-// or none. A node with a wrong clock changes nothing.
+// A decision is one script call, however many rules, limits and keys it has. The script reads the
+// server's clock, decides every limit, and charges all of them or none. So a node with a wrong
+// clock does not affect decisions.
 //
-// [Open] reaches a single server, a primary behind Sentinels, or a Cluster, over TLS
-// or not. docs/redis.md has the URLs and what to do on the servers.
+// [Open] connects to a single server, a primary behind Sentinels, or a Cluster, with or without
+// TLS. docs/redis.md describes the URLs and the setup of the servers.
 //
 // # On a Cluster
 //
-// A script reaches the counters of one hash slot. A request that has some in several
-// is taken slot by slot, all at once, and if one denies, the others are given back.
-// No limit ever admits too much, not even if the process dies in between; the last
-// units of one may be refused too early meanwhile. Rules with one tag, see
-// [headgate.Rule.WithTag], have their counters in one slot.
+// A script can use only the counters of one hash slot. If a request has counters in several slots,
+// the store makes one call for each slot, all at once. If one of them denies, the store gives back
+// what the others have charged. Until then, another request may be denied too early. But no limit
+// ever admits too much, not even if the process dies in between. Rules with the same tag have their
+// counters in one slot; see [headgate.Rule.WithTag].
 //
 // # What is stored
 //
-// Each rule and key has one string, named by prefix, rule name, a space and the
-// key, with the state of all the rule's limits. The signs {, } and % of a key are
-// written %7B, %7D and %25. The string expires when all of the limits are
-// fully free. A token bucket takes 24 bytes of it; a sliding window 6 bytes for
-// each request admitted within its period, or 11 when requests cost more than 8
-// units.
+// For each rule and key there is one string, with the state of all the rule's limits. Its name is
+// the prefix, the rule's name, the rule's tag in braces if it has one, a space, and the key. The
+// characters {, } and % of a key are written as %7B, %7D and %25. The string expires when all of
+// the limits are fully free. A token bucket takes 24 bytes in it. A sliding window takes 6 bytes
+// for each request admitted within its period, or 11 bytes when requests cost more than 8 units.
 //
-// When many decisions are in flight, those by one check share calls, see
-// [Combining]: each is decided by itself, as if it had been alone.
+// When many decisions are in flight, those about a single check share calls; see [Combining]. Each
+// of them is decided by itself, as if it had a call of its own.
 //
 // # Caveats
 //
-// A call is never repeated once it may have reached the server, because it may
-// have counted: when the deadline passes, the error wraps
-// [headgate.ErrUnavailable], and it is unknown whether the units were charged. A
-// missing script (after a failover or SCRIPT FLUSH) is the exception, because
-// then nothing was done.
+// A call is never repeated once it may have reached the server, because it may have counted. The
+// exception is a call whose script is missing (after a failover or SCRIPT FLUSH), because it has
+// charged nothing. If the deadline of a call passes, the error wraps [headgate.ErrUnavailable], and
+// it is unknown whether the units were charged.
 //
-// What the server loses is lost: with asynchronous replication a failover forgets
-// the last admissions. Set maxmemory-policy to noeviction: an evicted counter is a
-// fresh allowance.
+// Counters that the server loses are lost: with asynchronous replication, a failover forgets the
+// last admissions. Set maxmemory-policy to noeviction, because a key whose counter is evicted gets
+// its full limits again.
 //
-// The times in a log are kept modulo 2^48 µs, so a server's clock must not step
-// back by more than four years while it keeps its data.
+// The times in a log are kept modulo 2^48 µs. So a server's clock must not be set back by more than
+// four years while the server keeps its data.
 package redis

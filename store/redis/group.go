@@ -4,7 +4,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// group are the checks of a request whose counters are in one slot.
+// group has the checks of a request whose counters are in one slot.
 type group struct {
 	op     headgate.Op      // the operation for this group
 	checks []headgate.Check // the checks of this group
@@ -42,7 +42,7 @@ func (g *group) admits() bool {
 	return true
 }
 
-// verdict reports whether all groups admit, and the first failure.
+// verdict reports whether all groups admit, and returns the first failure.
 func verdict(groups []group) (admitted bool, failure error) {
 	admitted = true
 	for i := range groups {

@@ -17,12 +17,12 @@ var _ headgate.Ledger = (*Store)(nil)
 // the last moment can be repeated.
 const settledFor = time.Minute
 
-// keptFor is how long a reservation is kept whose units are to be given back, in case no process
-// runs that could do it.
+// keptFor is how long a reservation whose units are to be given back is kept after it has expired,
+// because there may be no running process that can give them back.
 const keptFor = 24 * time.Hour
 
-// TakeOnce implements [headgate.Ledger]. On a cluster the ids of requests whose first
-// counters are in different hash slots are different ids.
+// TakeOnce implements [headgate.Ledger]. On a cluster, the same id names different requests if
+// their first counters are in different hash slots.
 func (s *Store) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	_, dst, err := s.once(ctx, terms, checks, dst, false, true)
 	return dst, err

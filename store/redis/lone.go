@@ -13,18 +13,19 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
-// lone is a connection for a decision while no other call is on its way. On the connection that
-// calls share, one goroutine writes and another reads. That is fast for many callers, because one
-// system call carries many calls. A single caller only waits for two more goroutines to run. Here
-// the caller writes and reads by itself.
+// lone is a connection for a decision while no other call is in flight. The shared connection has
+// one goroutine that writes and another that reads. With many callers that is fast, because one
+// system call carries many calls. A single caller gains nothing from it, but has to wait until both
+// goroutines have run. On the lone connection, the caller writes and reads by itself.
 //
 // Only the goroutine of connect makes the connection, so no call waits for that. A call that has no
-// answer by its deadline closes the connection, because the next call would read its answer.
+// answer by its deadline closes the connection, because otherwise the next call would read its
+// answer. lone is safe for concurrent use.
 type lone struct {
 	links  *target.Links
 	within time.Duration // bounds connecting
 	state  atomic.Int32
-	after  atomic.Int64 // when it may be connected again, in ns since the Unix epoch
+	after  atomic.Int64 // when the connection may be made again, in ns since the Unix epoch
 	tasks  tasks
 	ctx    context.Context // the parent of the contexts for connecting
 	cancel context.CancelFunc
@@ -35,12 +36,12 @@ const (
 	loneAbsent int32 = iota
 	loneConnecting
 	loneIdle
-	loneBusy // a call is on its way on it
+	loneBusy // a call is in flight on the connection
 )
 
-// loneAgain is the least time from a failure of the lone connection until it is made anew.
-// Meanwhile calls take the shared connection. So callers whose deadlines are too early for the
-// server do not have a connection made for each call.
+// loneAgain is the shortest time between a failure of the lone connection and the next attempt to
+// make it. In the meantime, calls use the shared connection. So callers whose deadlines are too
+// early for the server do not cause a new connection for each call.
 const loneAgain = time.Second
 
 func newLone(links *target.Links, within time.Duration) *lone {
@@ -49,7 +50,8 @@ func newLone(links *target.Links, within time.Duration) *lone {
 	return l
 }
 
-// call runs a script, if the connection is there and idle. If sent is false, nothing was sent.
+// call runs a script if the connection exists and is idle. If sent is false, no call was made, and
+// the caller must use the shared connection.
 func (l *lone) call(ctx context.Context, script *rueidis.Lua, keys, args []string) (text string, sent bool, err error) {
 	if l == nil {
 		return "", false, nil
@@ -77,7 +79,8 @@ func (l *lone) call(ctx context.Context, script *rueidis.Lua, keys, args []strin
 	return text, true, err
 }
 
-// connect makes the connection, unless that was tried a moment ago. Nobody waits for it.
+// connect makes the connection in a goroutine, unless the last failure was less than loneAgain ago.
+// It does not wait.
 func (l *lone) connect() {
 	if time.Now().UnixNano() < l.after.Load() || !l.state.CompareAndSwap(loneAbsent, loneConnecting) {
 		return
@@ -98,7 +101,7 @@ func (l *lone) connect() {
 	}
 }
 
-// end ends the call that is on its way, and waits for connect.
+// end ends the call that is in flight, and waits for connect.
 func (l *lone) end() {
 	if l == nil {
 		return

@@ -18,13 +18,14 @@ var membersLua string
 // maxNode is the longest name of a node, in bytes.
 const maxNode = 64
 
-// Members records that a node, named by 1 to 64 bytes, is there for ttl from now, and forgets nodes
-// whose time is over. It returns how many nodes are there, and for how long the server has had its
-// data: since the first call, or since the data was lost. A ttl of zero records that the node is
-// gone. Nodes count each other if they share a server, a database and a prefix.
+// Members records that a node, named by 1 to 64 bytes, is present for ttl from now, and removes
+// nodes whose ttl is over. ttl is 0 to an hour; 0 records that the node has gone. Members returns
+// how many nodes are present, and for how long the server has had its data: since the first call,
+// or since the data was lost. Nodes count each other if they share a server, a database and a
+// prefix.
 //
-// Everything is in one sorted set, so on a cluster only a loss of the node that has this set is
-// noticed.
+// All nodes are in one sorted set. So on a cluster, only a loss of data on the node that has this
+// set is noticed.
 func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (nodes int64, age time.Duration, err error) {
 	if len(node) == 0 || len(node) > maxNode || ttl < 0 || ttl > time.Hour {
 		return 0, 0, headgate.Invalid("node", "",

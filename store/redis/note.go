@@ -12,14 +12,14 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
-// note is what take.lua is to remember about a request.
+// note says what take.lua is to store about a request that has an id.
 type note struct {
 	key     string
-	prints  string // see printOf
+	prints  string // the fingerprint of the request; see printOf
 	term    time.Duration
 	named   bool   // the caller gave the id, and may repeat a denied request
 	payload string // the checks of a reservation; empty if the request is not reserved
-	gives   bool   // units are given back if nobody settles
+	gives   bool   // the units are given back if no settlement comes
 }
 
 // append appends the arguments of take.lua that follow those of the checks.
@@ -38,8 +38,8 @@ func (n *note) append(args []string) []string {
 		named, n.payload, strconv.FormatInt(keep, 10))
 }
 
-// noteKey returns the name of a note. A space after the prefix distinguishes it from the names of
-// counters. On a cluster the note is in the slot of the given counter.
+// noteKey returns the key of the note of a request. The space after the prefix distinguishes it
+// from the names of counters. On a cluster the note is in the same slot as the counter.
 func (s *Store) noteKey(id, counter string) string {
 	if s.clustered == nil {
 		return s.prefix + " id " + id
@@ -48,8 +48,9 @@ func (s *Store) noteKey(id, counter string) string {
 }
 
 // printOf returns the fingerprint of a request: 16 bytes for its rules, keys and costs, and 8 bytes
-// for its limits. Clients may choose keys and ids. But a client that finds two requests with the
-// same fingerprint gains no more than the answer to one request.
+// for its limits. For a reservation, the first part also covers its term and what is given back.
+// Clients may choose keys and ids. But a client that finds two requests with the same fingerprint
+// gains only that the second one gets the answer to the first.
 func printOf(terms *headgate.Terms, checks []headgate.Check, reserve bool) string {
 	h := sha256.New()
 	var b []byte
@@ -80,21 +81,21 @@ func printOf(terms *headgate.Terms, checks []headgate.Check, reserve bool) strin
 
 // The layout of a note; see take.lua.
 const (
-	noteHead    = 59  // the offset of the answer
+	noteHead    = 59  // the offset of the answer to the request
 	noteExpires = 25  // the offset of the time of expiry
-	noteState   = 'o' // the first byte of a note that may be settled
+	noteState   = 'o' // the first byte of a note that is open: its reservation may be settled
 )
 
-// noted is a note that was read from the server.
+// noted is the content of a note.
 type noted struct {
-	open    bool
-	now     int64
-	expires int64
+	open    bool  // the reservation is not settled
+	now     int64 // the server's time, in µs since the Unix epoch
+	expires int64 // when the reservation expires
 	answer  reply
 	checks  []headgate.Check // nil if the request was not reserved
 }
 
-// readNote reads a note. The error is ErrNoReservation if there is none.
+// readNote reads and parses the note. The error is ErrNoReservation if there is no note.
 func (s *Store) readNote(ctx context.Context, key string) (n noted, err error) {
 	text, err := s.recallNote(ctx, key)
 	switch {
@@ -126,7 +127,7 @@ func (s *Store) readNote(ctx context.Context, key string) (n noted, err error) {
 	return n, nil
 }
 
-// recallNote returns the server's time and the note, or "" if there is no note.
+// recallNote returns the server's time in 7 bytes followed by the note, or "" if there is no note.
 func (s *Store) recallNote(ctx context.Context, key string) (string, error) {
 	now := ""
 	if s.clock != nil {

@@ -31,7 +31,7 @@ const placesLast = 2 * time.Second
 
 // observing knows which server a call goes to.
 type observing struct {
-	tell    Observer // nil: nobody wants to know
+	tell    Observer // nil if there is none
 	places  atomic.Pointer[places]
 	looking atomic.Bool
 }
@@ -40,7 +40,7 @@ type observing struct {
 type places struct {
 	until time.Time
 	nodes []string
-	slots []uint16 // by slot, the node's place in nodes behind 1; nil if all are on one
+	slots []uint16 // by slot, 1 + the node's index in nodes, or 0 if unknown; nil without a cluster
 	// guards are the guards of the nodes, in the same order.
 	guards []*guard.Server
 }
@@ -67,7 +67,8 @@ func (p *places) guard(slot uint16, otherwise *guard.Server) *guard.Server {
 	return p.guards[p.slots[slot]-1]
 }
 
-// placesNow returns where slots are, as of the last few seconds. It does not wait.
+// placesNow returns which node serves which slot, as of the last few seconds, or nil if that is not
+// known. It does not wait.
 func (s *Store) placesNow() *places {
 	p, now := s.observing.places.Load(), time.Now()
 	if p == nil || now.After(p.until) {
@@ -83,7 +84,7 @@ func (s *Store) observe(slot uint16, op string, start time.Time, err error) {
 }
 
 // look starts to find out which nodes serve which slots. It does not wait, and returns what is
-// known so far.
+// known already.
 func (s *Store) look(known *places, now time.Time) *places {
 	if s.clustered == nil {
 		p := &places{until: now.Add(placesLast), nodes: slices.Sorted(maps.Keys(s.client.Nodes()))}

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
-// The scripts. A script may consist of one file, or of several that are joined.
+// The parts of the scripts. A script consists of one part, or of several that are joined.
 var (
 	//go:embed lua/arithmetic.lua
 	arithmeticLua string
@@ -205,9 +205,9 @@ func (s *Store) Diagnose(ctx context.Context) (*doctor.Diagnosis, error) {
 	return doctor.Diagnose(ctx, doctor.Subject{Store: s, Client: s.client, Target: s.target, Prefix: s.prefix, Timeout: s.deadlines.Timeout})
 }
 
-// Take implements [headgate.Store]. Every call ends within the deadline of [Timeout], or at the
-// context's own deadline if that is earlier. If the context is cancelled during the call, the call
-// goes on, because it may already have counted.
+// Take implements [headgate.Store]. Every call ends at the deadline that [Timeout] sets, or at the
+// context's own deadline if that is earlier. If a context without such an earlier deadline is
+// cancelled during the call, the call goes on, because it may already have counted.
 func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
@@ -246,7 +246,7 @@ func (s *Store) takeOne(ctx context.Context, op headgate.Op, checks []headgate.C
 }
 
 // windowTries bounds how often a call is repeated because the store's clock has left the calendar
-// window for which the call was made. Once is normal, at the end of a window.
+// window for which the call was made. At the end of a window, one repetition is normal.
 const windowTries = 4
 
 func (s *Store) decide(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -268,8 +268,9 @@ func jumps(op headgate.Op) error {
 	return unavailable(op.String(), errors.New("the server's clock jumps from calendar window to calendar window"))
 }
 
-// likely is the probable time on the store's clock. It is used only to choose calendar windows, and
-// the script checks the choice.
+// likely returns the probable time on the server's clock. It is used to choose calendar windows,
+// where the script checks the choice, and to find reservations that are due, where the note has the
+// exact time.
 func (s *Store) likely() headgate.Instant {
 	if s.clock != nil {
 		return headgate.Instant(s.clock())
@@ -277,5 +278,5 @@ func (s *Store) likely() headgate.Instant {
 	return headgate.Instant(time.Now().UnixMicro() + s.ahead.Load())
 }
 
-// heard records the time that the store has just given.
+// heard records the time that the server has just returned.
 func (s *Store) heard(now headgate.Instant) { s.ahead.Store(int64(now) - time.Now().UnixMicro()) }

@@ -31,7 +31,7 @@ const (
 	chargeMode    = "00" // sent as refundMode; only the operation in errors and statistics differs
 	settleNow     = "1"
 	settleExpired = "2"
-	settleForget  = "3" // the request was denied or has failed, and its note is dropped
+	settleForget  = "3" // the request has failed, and its note is dropped
 )
 
 // settle runs refund.lua for a reservation or, in refundMode and chargeMode, for checks without a
@@ -96,7 +96,7 @@ func (s *Store) callSettle(ctx context.Context, r *headgate.Reservation, units [
 	case refundMode:
 		return s.exec(ctx, headgate.OpRefund, s.refund, keys, args, false)
 	}
-	// On a cluster each node has its own idea of when the reservation expires.
+	// On a cluster, the nodes' clocks differ, and so does the expiry of the notes on them.
 	expires := ""
 	if s.clustered == nil {
 		expires = string(appendUint56(nil, int64(r.Expires)))

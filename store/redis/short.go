@@ -25,7 +25,7 @@ const smallCost = 8
 type shape uint8
 
 const (
-	shapeOther   shape = iota // only take.lua does
+	shapeOther   shape = iota // none; take.lua decides
 	shapeBucket               // bucket.lua
 	shapeBuckets              // buckets.lua
 	shapeWindows              // window.lua
@@ -57,7 +57,7 @@ func shapeOf(c *headgate.Check) shape {
 	return shapeOther
 }
 
-// short makes the script's call for a check.
+// short returns the call of the short script for a check. The script is nil if there is none.
 func (s *Store) short(c *headgate.Check) short {
 	switch shapeOf(c) {
 	case shapeBucket:
@@ -78,8 +78,8 @@ func (s shape) describe(r reply, c *headgate.Check, dst []headgate.Decision) ([]
 	return describeBuckets(r, c, dst)
 }
 
-// cut returns the parts of b that end at the given places as strings. The rest is the time, which
-// only tests send.
+// cut returns the key and the arguments, which are the parts of b that end at the given offsets. If
+// the store has a clock of its own, the time is the last argument; see [Clock].
 func (s *Store) cut(b []byte, ends ...int) (key string, args []string) {
 	if s.clock != nil {
 		b = appendInt(b, s.clock())
@@ -141,8 +141,8 @@ func appendBucket(b []byte, l *headgate.Limit) []byte {
 	return binary.BigEndian.AppendUint32(appendUint56(b, den), algorithm.MarkOf(l))
 }
 
-// describeBuckets reads the answer of bucket.lua and buckets.lua: the value as it
-// was, or nothing.
+// describeBuckets reads the answer of bucket.lua and buckets.lua: the value before the call, or
+// nothing if there was no value.
 func describeBuckets(r reply, c *headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	limits := c.Rule.Limits()
 	states := ""
@@ -153,7 +153,7 @@ func describeBuckets(r reply, c *headgate.Check, dst []headgate.Decision) ([]hea
 		l := &limits[i]
 		var before algorithm.Counter
 		if states != "" {
-			// The script has seen to it that no list of another rate shares it.
+			// The script answers only if no list of limits with another rate shares the counter.
 			before.State, _ = algorithm.Plain(l, readState(states[i*stateBytes:]))
 			before, _ = before.Advance(l, r.now)
 		}
@@ -195,8 +195,8 @@ func longestWindow(limits []headgate.Limit) int {
 	return longest
 }
 
-// describeWindows reads the answer of window.lua, in the order that shortWindow
-// sent the windows in.
+// describeWindows reads the answer of window.lua. It has the windows in the order in which
+// shortWindow sent them.
 func describeWindows(r reply, c *headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	limits := c.Rule.Limits()
 	if len(r.text) != len(limits)*factsBytes {

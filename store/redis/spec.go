@@ -108,9 +108,10 @@ func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
 	return appendEscaped(append(b, ' '), c.Key)
 }
 
-// appendEscaped writes a key without the signs that mean a hash slot to a cluster.
+// appendEscaped writes a key with {, } and % escaped. On a cluster, braces would choose the key's
+// hash slot.
 func appendEscaped(b []byte, key string) []byte {
-	plain := 0 // from where on the key is still to be written as it is
+	plain := 0 // the offset from which the key is not written yet
 	for i := range len(key) {
 		var written string
 		switch key[i] {
@@ -154,7 +155,7 @@ func readState(s string) algorithm.State {
 	}
 }
 
-// readFacts reads what a script says of a sliding window.
+// readFacts reads the facts about a sliding window from the front of a script's answer.
 func readFacts(s string, now headgate.Instant) algorithm.WindowFacts {
 	return algorithm.WindowFacts{
 		Used:     readUint(s, 4),
