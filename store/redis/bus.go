@@ -14,8 +14,9 @@ import (
 // MaxMessage is the longest message that [Store.Publish] sends, in bytes.
 const MaxMessage = 4 << 10
 
-// channel is where messages are published. Channels know no databases: stores that
-// share a server and a prefix hear each other, whichever database they count in.
+// channel is where messages are published. Channels do not belong to a database. So stores that
+// share a server and a prefix receive each other's messages even if they count in different
+// databases.
 func (s *Store) channel() string { return s.prefix + " news" }
 
 // Publish sends a message to all stores with the same prefix that are subscribed to the server or
@@ -35,8 +36,8 @@ func (s *Store) Publish(ctx context.Context, message []byte) error {
 	if s.clustered == nil {
 		return s.do(ctx, "publish", s.client.B().Publish().Channel(s.channel()).Message(text).Build())
 	}
-	// Any node will do, and one that is gone may still be known. A message that arrives twice does
-	// no harm.
+	// Any node can publish. A node that is gone may still be in the list, so the next one is tried
+	// after a failure. A message that arrives twice does no harm.
 	err = unavailable("publish", rueidis.ErrNoAddr)
 	for _, node := range s.client.Nodes() {
 		_, err = guard.Do(ctx, s.guards.Any(), func() (struct{}, error) {
@@ -69,7 +70,7 @@ func (s *Store) Subscribe(ctx context.Context, ready func(), receive func(messag
 			ready()
 		}
 	})
-	// Connecting ignores the context.
+	// Bounded is needed because connecting ignores the context.
 	_, err := guard.Bounded(hooked, func() (struct{}, error) {
 		return struct{}{}, s.client.Receive(hooked, s.client.B().Subscribe().Channel(s.channel()).Build(), func(m rueidis.PubSubMessage) {
 			if !over.Load() {

@@ -46,7 +46,8 @@ func Prefix(prefix string) Option { return func(s *settings) { s.Prefix = prefix
 // part "x", the prefix "hg:" becomes "hg-x:". It has up to 64 bytes, without braces.
 func Part(name string) Option { return func(s *settings) { s.part = name } }
 
-// Timeout sets the deadline of each call. It must be above zero.
+// Timeout sets the deadline of each call. It must be above zero. Calls that begin at about the same
+// time share a deadline, so a call may last up to a sixteenth longer.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
 // MaxPending sets how many calls to one server may wait for an answer at a time. Further calls are

@@ -24,7 +24,7 @@ const (
 type reply struct {
 	status int
 	now    headgate.Instant
-	text   string // what is left of it
+	text   string // the rest, after the status and the time
 }
 
 const replyHead = 8
@@ -97,7 +97,8 @@ func counterBytes(l *headgate.Limit, text string) int {
 	return stateBytes
 }
 
-// cutCounter cuts a counter off a script's answer, and brings it up to now.
+// cutCounter reads a counter from the front of a script's answer, advances it to now, and returns
+// the rest of the answer.
 func cutCounter(l *headgate.Limit, text string, now headgate.Instant) (c algorithm.Counter, rest string) {
 	size := counterBytes(l, text)
 	c = algorithm.LoadCounter(l, true, func(i int) algorithm.State { return readState(text[i*stateBytes:]) })
@@ -159,7 +160,8 @@ func describeLimits(dst []headgate.Decision, text string, op headgate.Op, c *hea
 	}
 }
 
-// describe takes the counter that a script read through the same step as the script.
+// describe describes one limit. It takes the counter that a script read through the same step as
+// the script.
 func describe(d *headgate.Decision, l *headgate.Limit, op headgate.Op, before algorithm.Counter, c *headgate.Check, now headgate.Instant, charged bool) {
 	after, cost := before, c.Units()
 	fits := before.Fits(l, now, cost)
