@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// answer is the [http.ResponseWriter] of a request on standby. What it writes is what net/http
-// writes for the same calls, but that bodies are never sent in chunks.
+// answer is the [http.ResponseWriter] of a request on standby. It writes what net/http writes for
+// the same calls, except that it never sends a body in chunks.
 type answer struct {
 	header http.Header
 	status int
-	head   []byte   // the first line, and the headers as they were then
-	names  []string // of the headers; its memory is used again
-	typed  bool     // There is a Content-Type, or an encoding that nobody should guess it from.
-	dated  bool     // There is a Date.
-	last   bool     // The handler wants the connection closed.
+	head   []byte   // the status line and the headers as they were at WriteHeader
+	names  []string // header names, to sort them; the memory is reused
+	typed  bool     // Do not guess the Content-Type: it, or a Content-Encoding, is set.
+	dated  bool     // The handler has set a Date.
+	last   bool     // The handler has set "Connection: close".
 	body   []byte
 
-	second int64 // since 1970, of date
+	second int64 // the Unix time of date
 	date   []byte
 }
 
-// mostKept bounds the memory that is kept for the next body.
+// mostKept is the largest body buffer that is kept for the next answer, in bytes.
 const mostKept = 64 << 10
 
 func (a *answer) reset() {
@@ -46,7 +46,7 @@ func (a *answer) Header() http.Header {
 // WriteHeader implements [http.ResponseWriter].
 func (a *answer) WriteHeader(status int) {
 	if a.status != 0 {
-		return // Net/http would only log it.
+		return // Like net/http, which only logs it.
 	}
 	a.status = status
 	b := strconv.AppendInt(append(a.head[:0], "HTTP/1.1 "...), int64(status), 10)
@@ -66,7 +66,7 @@ func (a *answer) WriteHeader(status int) {
 		values := a.header[name]
 		switch name {
 		case "Content-Length":
-			continue // It is that of what is written.
+			continue // appendTo writes the real length.
 		case "Content-Type":
 			a.typed = true
 		case "Content-Encoding":
@@ -87,7 +87,8 @@ func (a *answer) WriteHeader(status int) {
 	a.head = b
 }
 
-// isName reports whether a header can have the name; net/http leaves others out.
+// isName reports whether name is valid for a header. Like net/http, the answer omits headers with
+// invalid names.
 func isName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; !isAlphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
@@ -97,7 +98,8 @@ func isName(name string) bool {
 	return name != ""
 }
 
-// oneLine is the value without newlines, which could begin another header.
+// oneLine returns value with line breaks replaced by spaces, because a line break could start a
+// header of its own, and without blanks at its ends.
 func oneLine(value string) string {
 	if strings.ContainsAny(value, "\r\n") {
 		value = strings.NewReplacer("\r", " ", "\n", " ").Replace(value)
@@ -114,8 +116,8 @@ func (a *answer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// appendTo appends the answer as it goes over the wire. It reports whether the connection is to be
-// closed after it.
+// appendTo appends the answer in its wire form. It reports whether the connection must be closed
+// after it.
 func (a *answer) appendTo(out []byte) (_ []byte, last bool) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)

@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// first is how many plain requests net/http answers on a new connection before it goes on
-	// standby: most connections of programs that do not keep them have one.
+	// first is how many plain requests net/http answers on a new connection before it goes on standby.
+	// A client that does not reuse its connections sends only one request on each.
 	first = 1
-	// again is how many it answers at least on a connection that has left the standby: what made it
-	// leave may come often. If the connection leaves before as many were answered on standby, there
-	// are twice as many next time, up to mostOwed. Some clients send head and body of each request in
-	// two pieces.
+	// again is how many plain requests net/http answers on a connection that has left standby before
+	// it returns there, because the reason for leaving may recur. If the connection leaves again
+	// before as many requests were answered on standby, the number doubles, up to mostOwed. This
+	// happens with clients that send the head and the body of each request in two writes.
 	again    = 64
 	mostOwed = 1 << 16
 )
 
-// conn is a connection with a client, which is net/http's, on standby, or held by the server on the
-// way between these. One goroutine at a time has it.
+// conn is a client's connection. It is with net/http, on standby, or held by the server on its way
+// between them. Only one goroutine at a time uses it.
 type conn struct {
 	server *Server
 	remote string
-	owed   int    // how many plain requests are to come before it goes on standby
-	owing  int    // how many there were when it left the standby last
-	done   int    // how many were answered on standby since
-	rest   []byte // what has arrived on standby and is net/http's to answer
-	last   bool   // The answer was the last one.
+	owed   int    // plain requests for net/http to answer before it goes on standby
+	owing  int    // owed as it was set when the connection left standby last
+	done   int    // requests answered on standby since it last entered it
+	rest   []byte // bytes that arrived on standby, for net/http to read first
+	last   bool   // The connection is closed after the current answer.
 }
 
-// Arrived implements [standby.Member]. It answers a plain request that is there as a whole, and
+// Arrived implements [standby.Member]. It answers a plain request that has arrived complete, and
 // leaves everything else to net/http.
 func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 	data = data[newlines(data):]
@@ -42,8 +42,8 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 	before := len(out)
 	defer func() {
 		if p := recover(); p != nil {
-			// As in net/http, the answer so far is dropped with the connection. Somebody may still
-			// hold the exchange.
+			// As in net/http, the unfinished answer is dropped with the connection. The exchange is not
+			// reused: the handler may have leaked a reference to it.
 			c.last = true
 			answer, stay = out[:before], false
 			if p != http.ErrAbortHandler { //nolint:errorlint // net/http documents this very value.
@@ -68,7 +68,7 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 	return out, !c.last
 }
 
-// owe has net/http answer plain requests before the connection goes on standby again.
+// owe sets how many plain requests net/http answers before the connection goes on standby again.
 func (c *conn) owe() {
 	if c.done < c.owing {
 		c.owing = min(2*c.owing, mostOwed)
@@ -78,8 +78,8 @@ func (c *conn) owe() {
 	c.owed, c.done = c.owing, 0
 }
 
-// newlines is how many bytes net/http passes over before a request that follows a POST: old clients
-// send a newline after the body.
+// newlines returns the number of line-break bytes at the start of data, at most 4. Like net/http,
+// the server skips them: some old clients send a line break after the body of a POST.
 func newlines(data []byte) int {
 	n := 0
 	for n < min(len(data), 4) && (data[n] == '\r' || data[n] == '\n') {
@@ -104,8 +104,9 @@ func (c *conn) Left(nc net.Conn, unsent []byte) {
 	}
 }
 
-// conclude sends the answer and has the connection wait for the next request, of which rest has
-// arrived already.
+// conclude sends the answer and puts the connection back on standby. rest is what has arrived after
+// the request that was answered; if there is any, or the pool does not take the connection,
+// net/http serves it.
 func (c *conn) conclude(nc net.Conn, answer, rest []byte) {
 	if !c.server.hold(nc) {
 		_ = nc.Close()
@@ -113,7 +114,7 @@ func (c *conn) conclude(nc net.Conn, answer, rest []byte) {
 	}
 	defer c.server.release(nc)
 	if within := c.server.http.WriteTimeout; within > 0 {
-		_ = nc.SetWriteDeadline(time.Now().Add(within)) // Of a closed connection, Write says so.
+		_ = nc.SetWriteDeadline(time.Now().Add(within)) // If it fails, so does Write.
 	}
 	_, err := nc.Write(answer)
 	switch {
@@ -128,10 +129,10 @@ func (c *conn) conclude(nc net.Conn, answer, rest []byte) {
 		c.server.giveBack(nc, rest, c)
 		return
 	}
-	_ = nc.Close() // There is nobody to tell.
+	_ = nc.Close() // An error has no consequence: the connection is given up.
 }
 
-// enter has the connection wait on standby, and reports whether it does.
+// enter puts the connection on standby, and reports whether the pool took it.
 func (c *conn) enter(nc net.Conn) bool {
 	for {
 		back, ok := nc.(*returnedConn)
@@ -145,8 +146,9 @@ func (c *conn) enter(nc net.Conn) bool {
 	}
 }
 
-// linger tells the other end that nothing more comes, and lets it take the answer: to close the
-// connection at once could take that away again. The time is net/http's.
+// linger closes the sending side and waits a moment for the client to read the answer and close: an
+// immediate close could reset the connection and discard the answer. The time is the one net/http
+// uses.
 func linger(nc net.Conn) {
 	half, ok := nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -154,5 +156,5 @@ func linger(nc net.Conn) {
 	}
 	const within = 500 * time.Millisecond
 	_ = nc.SetReadDeadline(time.Now().Add(within))
-	_, _ = io.Copy(io.Discard, nc) // It ends with the deadline, or by the other end.
+	_, _ = io.Copy(io.Discard, nc) // It ends at the deadline, or when the client closes.
 }

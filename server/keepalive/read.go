@@ -9,25 +9,26 @@ import (
 )
 
 const (
-	// most bounds a request that is answered on standby, in bytes: others wait meanwhile.
+	// most is the maximum size of a request that is answered on standby, in bytes. It is small because
+	// the other connections of the same loop wait meanwhile.
 	most = 8 << 10
-	// mostHeaders bounds its headers.
+	// mostHeaders is the maximum number of headers in such a request.
 	mostHeaders = 32
 )
 
-// exchange is a request on standby and its answer. It is used again for others.
+// exchange is a request on standby and its answer. Exchanges are pooled and reused.
 type exchange struct {
 	request *http.Request
-	blank   http.Request // what request is before it is read
+	blank   http.Request // the request's initial state, which reset restores
 	url     url.URL
-	values  [mostHeaders]string // of the headers
+	values  [mostHeaders]string // header values, one for each header
 	body    strings.Reader
 	answer  answer
 }
 
 func newExchange(of *http.Server) *exchange {
 	e := new(exchange)
-	// Nobody waits for anything, so that the context need not end with the connection.
+	// The handler waits for nothing, so its context need not end with the connection.
 	ctx := context.WithValue(context.Background(), http.ServerContextKey, of)
 	e.request = (&http.Request{
 		Method: http.MethodPost, URL: &e.url, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -37,8 +38,8 @@ func newExchange(of *http.Server) *exchange {
 	return e
 }
 
-// reset forgets the texts, and what the handler has set of the request: many replace its Body, to
-// bound it for instance, and Form is kept in it once it was parsed.
+// reset clears the request and the answer, and undoes what the handler has changed in the request.
+// Many handlers replace Body, for instance to limit its size, and ParseForm fills Form.
 func (e *exchange) reset() {
 	*e.request = e.blank
 	clear(e.request.Header)
@@ -48,14 +49,14 @@ func (e *exchange) reset() {
 	e.answer.reset()
 }
 
-// read reads data as one request, with the result that net/http would have. It reports false if
-// data is anything but one whole request in the plain form that clients send.
+// read parses data as one request, with the same result as net/http. It reports false if data is
+// anything but exactly one complete request in the plain form.
 func (e *exchange) read(data []byte, instant func(path string) bool) bool {
 	const method, version = "POST ", " HTTP/1.1\r\n"
 	if len(data) > most || len(data) < len(method) || string(data[:len(method)]) != method {
 		return false
 	}
-	text := string(data) // All that is read of it shares this memory.
+	text := string(data) // The strings below share this memory.
 	target, rest, ok := strings.Cut(text[len(method):], version)
 	if !ok || !e.readTarget(target) || !instant(e.url.Path) {
 		return false
@@ -91,7 +92,7 @@ func (e *exchange) read(data []byte, instant func(path string) bool) bool {
 				return false
 			}
 		case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te", "Http2-Settings",
-			"Pragma": // Net/http makes a Cache-Control of it.
+			"Pragma": // Net/http may add a Cache-Control for it.
 			return false
 		}
 		if _, twice := e.request.Header[name]; twice {
@@ -109,8 +110,8 @@ func (e *exchange) read(data []byte, instant func(path string) bool) bool {
 	return true
 }
 
-// readTarget reads what stands between method and version: a path and perhaps a query, without
-// anything that has a meaning in URLs.
+// readTarget parses the request target: a path and optionally a query, without escapes or other
+// characters that URLs give a special meaning.
 func (e *exchange) readTarget(target string) bool {
 	for i := range len(target) {
 		if c := target[i]; !isAlphanumeric(c) && !strings.ContainsRune("/-_.?=&", rune(c)) {
@@ -125,7 +126,7 @@ func (e *exchange) readTarget(target string) bool {
 	return true
 }
 
-// readHeader reads a line, and returns the name in the form that [http.Header] has.
+// readHeader parses a header line, and returns the name in canonical form, as [http.Header] has it.
 func readHeader(line string) (name, value string, ok bool) {
 	name, value, ok = strings.Cut(line, ":")
 	if !ok || name == "" {
@@ -145,7 +146,8 @@ func readHeader(line string) (name, value string, ok bool) {
 	return http.CanonicalHeaderKey(name), value, true
 }
 
-// isHost reports whether a Host is one of letters, digits and what stands between them.
+// isHost reports whether a Host header is not empty and has only letters, digits and the
+// punctuation of host names, IP addresses and ports.
 func isHost(value string) bool {
 	for i := range len(value) {
 		if c := value[i]; !isAlphanumeric(c) && !strings.ContainsRune(".-_:[]", rune(c)) {
@@ -155,7 +157,8 @@ func isHost(value string) bool {
 	return value != ""
 }
 
-// readLength reads a Content-Length, or returns -1.
+// readLength parses a Content-Length from 1 to 9999 without leading zeros. It returns -1 for
+// anything else.
 func readLength(value string) int {
 	if len(value) == 0 || len(value) > 4 || value[0] == '0' {
 		return -1

@@ -5,17 +5,18 @@ import (
 	"sync"
 )
 
-// returns is the listener by which net/http gets connections back. Those that are put are not many
-// more than there are connections.
+// returns is the listener through which net/http gets connections back from standby. Its queue is
+// unbounded, but in practice hardly longer than the number of connections.
 type returns struct {
-	more chan struct{} // has something in it when there is something to look for
+	more chan struct{} // has an element when Accept should look at the fields below
 
 	mu     sync.Mutex // guards what follows
 	closed bool
 	conns  []*returnedConn
 }
 
-// returnedConn is a connection of which something was read already.
+// returnedConn is a connection from which something was read already. Read returns rest before what
+// the connection has.
 type returnedConn struct {
 	net.Conn
 	rest []byte
@@ -34,8 +35,8 @@ func (c *returnedConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// CloseWrite tells the other end that nothing more comes. Net/http does it before it closes a
-// connection whose client is still sending.
+// CloseWrite closes the sending side. Net/http calls it before it closes a connection whose client
+// is still sending.
 func (c *returnedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -43,14 +44,14 @@ func (c *returnedConn) CloseWrite() error {
 	return nil
 }
 
-// giveBack has net/http serve a connection, of which rest was read already.
+// giveBack has net/http serve a connection from which rest was read already.
 func (s *Server) giveBack(nc net.Conn, rest []byte, of *conn) {
 	if !s.returned.put(&returnedConn{nc, rest, of}) {
-		_ = nc.Close() // The server is closed.
+		_ = nc.Close() // The server is closed, and nobody needs the error.
 	}
 }
 
-// put has a connection accepted. It reports false if the listener is closed.
+// put queues a connection for Accept. It reports false if the listener is closed.
 func (r *returns) put(c *returnedConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +66,7 @@ func (r *returns) put(c *returnedConn) bool {
 func (r *returns) notify() {
 	select {
 	case r.more <- struct{}{}:
-	default: // It is to be looked already.
+	default: // A notification is pending already.
 	}
 }
 
@@ -105,5 +106,5 @@ func (r *returns) Close() error {
 	return nil
 }
 
-// Addr implements [net.Listener]. There is no address.
+// Addr implements [net.Listener]. There is no real address.
 func (r *returns) Addr() net.Addr { return new(net.TCPAddr) }

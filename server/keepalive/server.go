@@ -27,13 +27,16 @@ type Server struct {
 
 	mu    sync.Mutex // guards what follows
 	ended bool
-	held  map[net.Conn]struct{} // Connections that are neither net/http's nor on standby; nil if the server is closed.
+	// Connections that neither net/http nor the standby pool has; nil if the server is closed.
+	held map[net.Conn]struct{}
 }
 
-// New returns a server that serves what h would serve, and takes h over: its Handler and
-// ConnContext are set. Requests of paths for which instant reports true must be answered without
-// waiting for anybody, with a status that has a body, and by a handler that keeps nothing of the
-// request or of the ResponseWriter when it has returned.
+// New returns a server that serves what h would serve. The server takes h over and sets its Handler
+// and ConnContext.
+//
+// For requests to the paths for which instant reports true, the handler must not wait for anything,
+// must answer with a status that allows a body, and must keep no reference to the request or the
+// ResponseWriter after it returns.
 func New(h *http.Server, instant func(path string) bool) *Server {
 	s := &Server{http: h, next: h.Handler, instant: instant, held: make(map[net.Conn]struct{})}
 	s.returned.more = make(chan struct{}, 1)
@@ -49,7 +52,7 @@ func New(h *http.Server, instant func(path string) bool) *Server {
 	return s
 }
 
-// connKey is the key of a connection's *conn in the contexts of its requests.
+// connKey is the context key under which a request finds the *conn of its connection.
 type connKey struct{}
 
 // Serve serves the listener's connections until Shutdown or Close, as [http.Server.Serve] does.
@@ -58,7 +61,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.http.Serve(l)
 }
 
-// open makes the standby, and has net/http serve what comes back from there.
+// open makes the standby pool, and has net/http serve the connections that return from it. Without
+// a pool, all connections stay with net/http.
 func (s *Server) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,10 +77,10 @@ func (s *Server) open() {
 		return
 	}
 	s.pool = pool
-	s.running.Go(func() { _ = s.http.Serve(&s.returned) }) // It ends when the server does.
+	s.running.Go(func() { _ = s.http.Serve(&s.returned) }) // Serve returns when the server ends.
 }
 
-// idle is how long a connection may wait for its next request, as net/http has it.
+// idle returns how long a connection may wait for its next request, by the rules of net/http.
 func (s *Server) idle() time.Duration {
 	const forever = 1 << 62
 	switch {
@@ -88,7 +92,7 @@ func (s *Server) idle() time.Duration {
 	return forever
 }
 
-// logf logs where net/http does.
+// logf logs to the logger that net/http uses.
 func (s *Server) logf(format string, args ...any) {
 	to := s.http.ErrorLog
 	if to == nil {
@@ -97,8 +101,8 @@ func (s *Server) logf(format string, args ...any) {
 	to.Printf(format, args...)
 }
 
-// Shutdown closes the listeners and the connections without a request, and waits for the requests
-// in flight. If ctx ends first it returns its error.
+// Shutdown closes the listeners and the idle connections, and waits for the requests in flight. If
+// ctx ends first, Shutdown returns its error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.end()
 	if err := s.http.Shutdown(ctx); err != nil {
@@ -117,13 +121,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close closes the listeners and the connections at once.
+// Close closes the listeners and the connections at once. It waits for the handlers of requests
+// that were being answered on standby.
 func (s *Server) Close() error {
 	s.end()
 	err := s.http.Close()
 	s.mu.Lock()
 	for nc := range s.held {
-		_ = nc.Close() // The other end may be gone; there is nobody to tell.
+		_ = nc.Close() // An error has no consequence: the connection is given up.
 	}
 	s.held = nil
 	s.mu.Unlock()
@@ -131,7 +136,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// end has connections that are on standby leave it.
+// end marks the server as ended and closes the pool, so that the connections on standby leave it.
 func (s *Server) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -142,7 +147,7 @@ func (s *Server) end() {
 	}
 }
 
-// begin has Shutdown and Close wait until running is told that something is done. It reports false
+// begin adds one to running, for which Shutdown and Close wait. It reports false, and adds nothing,
 // if the server is closed.
 func (s *Server) begin() bool {
 	s.mu.Lock()
@@ -153,7 +158,7 @@ func (s *Server) begin() bool {
 	return s.held != nil
 }
 
-// hold has Close close a connection, too. It reports false if the server is closed already.
+// hold registers a connection for Close to close. It reports false if the server is closed already.
 func (s *Server) hold(nc net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +168,7 @@ func (s *Server) hold(nc net.Conn) bool {
 	return s.held != nil
 }
 
-// release ends hold.
+// release undoes hold.
 func (s *Server) release(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

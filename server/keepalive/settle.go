@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// serveHTTP serves what net/http has read. After enough plain requests in a row, the connection is
-// taken from net/http together with the answer.
+// serveHTTP serves a request that net/http has read. After enough plain requests in a row it takes
+// the connection from net/http, and sends the answer itself.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	c, ok := r.Context().Value(connKey{}).(*conn)
 	switch {
@@ -23,14 +23,14 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// plain reports whether the request is one that can be answered on standby, if it arrives there as
-// a whole.
+// plain reports whether the request is one that could be answered on standby if it arrived there
+// complete.
 func (s *Server) plain(r *http.Request) bool {
 	return r.Method == http.MethodPost && r.ProtoMajor == 1 && r.ProtoMinor == 1 && r.ContentLength > 0 && r.ContentLength < most &&
 		!r.Close && r.TLS == nil && r.Header["Expect"] == nil && r.Header["Upgrade"] == nil && s.instant(r.URL.Path)
 }
 
-// settle answers a plain request, and has the connection wait for the next one on standby.
+// settle answers a plain request, and then puts the connection on standby.
 func (s *Server) settle(c *conn, w http.ResponseWriter, r *http.Request) {
 	var a answer
 	whole := &wholeBody{ReadCloser: r.Body}
@@ -44,20 +44,20 @@ func (s *Server) settle(c *conn, w http.ResponseWriter, r *http.Request) {
 		a.copyTo(w)
 		return
 	}
-	defer s.running.Done() // Net/http waits no longer for a connection that was taken from it.
+	defer s.running.Done() // Net/http does not wait for a hijacked connection.
 	nc, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		a.copyTo(w)
 		return
 	}
-	// So many bytes are there already.
+	// Peeking only at what is buffered cannot fail.
 	rest, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	var out []byte
 	out, c.last = a.appendTo(nil)
 	c.conclude(nc, out, rest)
 }
 
-// wholeBody notes whether a body was read to its end.
+// wholeBody records whether a body was read to its end.
 type wholeBody struct {
 	io.ReadCloser
 	read bool
@@ -69,11 +69,11 @@ func (b *wholeBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// copyTo answers by way of net/http after all.
+// copyTo sends the answer through net/http instead of on standby.
 func (a *answer) copyTo(w http.ResponseWriter) {
 	maps.Copy(w.Header(), a.Header())
 	if a.status != 0 {
 		w.WriteHeader(a.status)
 	}
-	_, _ = w.Write(a.body) // The caller may be gone; there is nobody to tell.
+	_, _ = w.Write(a.body) // An error has no consequence: the client may be gone.
 }
