@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is a connection by its file descriptor. There is no way to make it a [net.TCPConn] that
-// could not fail for want of file descriptors.
+// conn is a [net.Conn] on a duplicated file descriptor. A [net.TCPConn] can be made only by
+// duplicating the descriptor again, which could fail when there are no descriptors left.
 type conn struct {
 	file          *os.File
 	local, remote net.Addr
@@ -30,8 +30,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.mistake("write", err)
 }
 
-// mistake is an error of the file as connections have it: net/http takes no other one for a
-// deadline that has passed.
+// mistake converts an error of the file into the form that connections use. Net/http recognizes a
+// passed deadline only in that form.
 func (c *conn) mistake(op string, err error) error {
 	var of *fs.PathError
 	if !errors.As(err, &of) {
@@ -69,7 +69,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 // SyscallConn implements [syscall.Conn].
 func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.file.SyscallConn() }
 
-// CloseWrite tells the other end that nothing more comes.
+// CloseWrite closes the sending side of the connection.
 func (c *conn) CloseWrite() error {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -14,26 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pool holds connections. It is safe for concurrent use; make one with [New].
+// Pool holds connections that wait for their next request. It is safe for concurrent use; make one
+// with [New].
 type Pool struct {
 	loops []*loop
 	next  atomic.Uint32
 	ended sync.WaitGroup
 }
 
-// loop waits for connections and answers what arrives, in one goroutine.
+// loop is one goroutine of the pool. It waits for its connections and has their members answer what
+// arrives.
 type loop struct {
 	idle time.Duration
-	// epoll is known to Go's own poller, so that the goroutine waits for it without a thread.
+	// epoll is registered with Go's own poller, so that waiting for it does not occupy a thread.
 	epoll *os.File
-	fd    int // of epoll
+	fd    int // the descriptor of epoll
 	in    []byte
 	out   []byte
 
 	mu      sync.Mutex // guards what follows
 	closing bool
 	members map[int]*membership // by the file descriptor
-	round   int                 // counts the steps
+	round   int                 // the number of steps of the idle time so far
 }
 
 // membership is a connection in the pool.
@@ -41,14 +43,14 @@ type membership struct {
 	Member
 	fd            int
 	local, remote net.Addr
-	round         int // when something has arrived last
+	round         int // the loop's round when something arrived last
 }
 
-// yield is how often a loop that has something to do lets other goroutines run.
+// yield is after how many batches of events a busy loop lets other goroutines run.
 const yield = 16
 
-// New returns a pool that closes connections on which nothing has arrived for the time idle. It
-// runs until Close.
+// New returns a pool that closes a connection when nothing has arrived on it for the duration idle.
+// The pool runs until Close.
 func New(idle time.Duration) (*Pool, error) {
 	p := new(Pool)
 	for range runtime.GOMAXPROCS(0) {
@@ -77,20 +79,21 @@ func newLoop(idle time.Duration) (*loop, error) {
 	}, nil
 }
 
-// Close has all members leave, and ends the pool.
+// Close makes all connections leave the pool, and waits for its goroutines to end.
 func (p *Pool) Close() {
 	for _, l := range p.loops {
 		l.mu.Lock()
 		l.closing = true
-		// The goroutine waits no longer. It sets other deadlines only while it is not closing.
+		// A deadline in the past wakes the goroutine. It sets no other deadline while closing is true.
 		_ = l.epoll.SetReadDeadline(time.Unix(1, 0))
 		l.mu.Unlock()
 	}
 	p.ended.Wait()
 }
 
-// Enter takes a connection over, if it is one of the system's own and the pool is not closed. Then
-// nc itself is closed.
+// Enter puts a connection into the pool and reports whether it did. It fails if the connection is
+// not a plain one of the operating system, such as one with TLS, or if the pool is closed. On
+// success the pool uses a duplicate of the file descriptor, and nc itself is closed.
 func (p *Pool) Enter(nc net.Conn, m Member) bool {
 	of, ok := nc.(syscall.Conn)
 	if !ok {
@@ -100,7 +103,7 @@ func (p *Pool) Enter(nc net.Conn, m Member) bool {
 	if err != nil {
 		return false
 	}
-	// Go's poller would be woken, too, for as long as it knows the file descriptor.
+	// Go's poller would be woken too as long as it knows the file descriptor, hence the duplicate.
 	fd := -1
 	if raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }) != nil || err != nil {
 		return false
@@ -124,25 +127,25 @@ func (l *loop) enter(m *membership, nc net.Conn) bool {
 		return false
 	}
 	l.members[m.fd] = m
-	_ = nc.Close() // The connection lives on under the other file descriptor.
+	_ = nc.Close() // The connection lives on under the duplicate descriptor.
 	return true
 }
 
-// run answers until the pool is closed.
+// run serves the loop's connections until the pool is closed.
 func (l *loop) run() {
-	defer func() { _ = l.epoll.Close() }() // nothing was written to it
+	defer func() { _ = l.epoll.Close() }() // Nothing was written, so nothing can be lost.
 	raw, err := l.epoll.SyscallConn()
 	if err != nil {
 		panic("standby: an open file has no descriptor: " + err.Error())
 	}
 	events := make([]unix.EpollEvent, 128)
 	for n := 0; l.wakeIn(step(l.idle)); l.lookAround() {
-		// An error says that it is time to look for who is silent, or to end.
+		// Read fails at the deadline: then it is time to look for idle connections, or to end.
 		for busy := 1; raw.Read(func(uintptr) bool { n = l.ready(events); return n > 0 }) == nil; busy++ {
 			for i := range events[:n] {
 				l.serve(int(events[i].Fd))
 			}
-			// As long as something has arrived whenever one looks, the goroutine never waits.
+			// While events are always ready, the goroutine never blocks, so it has to yield explicitly.
 			if busy%yield == 0 {
 				runtime.Gosched()
 			}
@@ -157,18 +160,19 @@ func (l *loop) run() {
 	}
 }
 
-// wakeIn has the loop's goroutine wait for so long at most. It reports false if the pool is closed.
+// wakeIn makes the loop's wait for events end after d at the latest. It reports false if the pool
+// is closed.
 func (l *loop) wakeIn(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closing {
 		return false
 	}
-	_ = l.epoll.SetReadDeadline(time.Now().Add(d)) // An open file has deadlines.
+	_ = l.epoll.SetReadDeadline(time.Now().Add(d)) // This cannot fail while the file is open.
 	return true
 }
 
-// ready returns how many events there are, without waiting.
+// ready returns the number of events that are ready, without waiting.
 func (l *loop) ready(events []unix.EpollEvent) int {
 	for {
 		n, errno := poll(l.fd, events)
@@ -178,7 +182,7 @@ func (l *loop) ready(events []unix.EpollEvent) int {
 	}
 }
 
-// serve has a member answer what has arrived.
+// serve reads what has arrived on fd, has the member answer it, and sends the answer.
 func (l *loop) serve(fd int) {
 	l.mu.Lock()
 	m := l.members[fd]
@@ -224,21 +228,21 @@ func (l *loop) forget(m *membership) {
 	delete(l.members, m.fd)
 }
 
-// close closes the connection of a member.
+// close removes a member and closes its connection.
 func (l *loop) close(m *membership) {
 	l.forget(m)
-	_ = unix.Close(m.fd) // The other end has gone, or is not listened to any more.
+	_ = unix.Close(m.fd) // The connection is given up; nobody needs the error.
 	m.Left(nil, nil)
 }
 
-// leave gives a member its connection.
+// leave takes the connection out of epoll and returns it to the member.
 func (m *membership) leave(l *loop, unsent []byte) {
-	// A closed one would be removed, too, but this one stays open.
+	// Closing a descriptor would remove it from epoll, but this one stays open.
 	_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_DEL, m.fd, nil)
 	m.Left(&conn{file: os.NewFile(uintptr(m.fd), "tcp"), local: m.local, remote: m.remote}, slices.Clone(unsent))
 }
 
-// lookAround closes the connections of members that are silent for too long.
+// lookAround begins the next round, and closes the connections that have been idle for too long.
 func (l *loop) lookAround() {
 	var silent []*membership
 	l.mu.Lock()

@@ -1,23 +1,25 @@
-// Package standby keeps connections that wait for their next request, without a goroutine for each.
+// Package standby keeps connections that wait for their next request without a goroutine for each.
 //
 // # Basics
 //
-// A goroutine that reads from its connection costs two hand-overs and a read in vain for each
-// request: more than a decision from memory takes. A [Pool] has one goroutine for each core
-// instead, which waits for all connections at once, and has their [Member] answer what arrives:
+// A goroutine that reads from its own connection costs two goroutine switches and one fruitless
+// read for each request, which is more than a decision from memory costs. Instead, a [Pool] has one
+// goroutine for each processor that Go may use. Each of them waits for many connections at once,
+// and calls the [Member] of a connection when something arrives on it:
 //
 //	if pool.Enter(nc, member) {
-//		return // member is asked from now on
+//		return // The pool calls the member from now on.
 //	}
 //
 // # Caveats
 //
-// While a member answers, others wait. So it answers only what needs nobody else, and leaves for
-// everything that could make it wait: a request of which a part is missing, an answer that the
-// other end does not take, work that is done elsewhere. It is given its connection then, and has a
-// goroutine of its own.
+// While a member answers, the other connections of the same goroutine wait. So a member answers
+// only what it can answer alone, and leaves the pool for everything that might block: an incomplete
+// request, an answer that the client does not read, work that is done elsewhere. It then gets its
+// connection back, and needs a goroutine of its own.
 //
-// There are pools on Linux only. Elsewhere nobody can enter, and connections keep their goroutines.
+// Pools exist on Linux only. On other systems no pool can be made, and each connection keeps its
+// goroutine.
 package standby
 
 import (
@@ -27,21 +29,22 @@ import (
 
 // Member is the owner of a connection. Its methods are called by one goroutine at a time.
 type Member interface {
-	// Arrived is called when something has arrived, and appends the answer to out. Data and out are
-	// valid only during the call. The member leaves unless stay is true.
+	// Arrived is called when data has arrived. It appends the answer to out and returns the result; an
+	// answer of no bytes is allowed. Data and out are valid only during the call. The connection stays
+	// in the pool if stay is true, and leaves it otherwise.
 	Arrived(data, out []byte) (answer []byte, stay bool)
-	// Left is called once, when the member is no longer in the pool: with its connection and with
-	// what of the answer could not be sent yet, or with nil if the other end has gone or was silent
-	// for too long. It must not wait for anything.
+	// Left is called once, when the connection has left the pool. It gets the connection and the part
+	// of the answer that could not be sent yet. If the client has closed the connection or was idle
+	// for too long, nc is nil. Left must not block.
 	Left(nc net.Conn, unsent []byte)
 }
 
-// buffer is how much is read at once.
+// buffer is the size of one read, in bytes.
 const buffer = 64 << 10
 
-// rounds is in how many steps the time is measured that a member may be silent: it is closed up to
-// one step later.
+// rounds is the number of steps into which the idle time is divided. An idle connection is closed
+// at most one step late.
 const rounds = 8
 
-// step is how often silent members are looked for.
+// step returns how often a loop looks for idle connections.
 func step(idle time.Duration) time.Duration { return max(idle/rounds, time.Millisecond) }

@@ -7,23 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls below never wait. So Go's scheduler is not told of them: to tell it costs as much as
-// some of the calls, and it would hand the processor over to another thread if one of them took
-// 20 µs, as it may on a busy machine.
+// The calls below never block, so they bypass Go's scheduler. Telling the scheduler about a call
+// costs as much as some of these calls. And it would hand the processor to another thread if a call
+// took 20 µs, as one may on a busy machine.
 
-// receive reads what has arrived.
+// receive reads what has arrived, at most len(b) bytes. The descriptor must be non-blocking.
 func receive(fd int, b []byte) (int, syscall.Errno) {
 	n, _, e := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return int(n), e
 }
 
-// send sends as much as there is room for.
+// send sends as much of b as the socket's buffer takes. The descriptor must be non-blocking.
 func send(fd int, b []byte) (int, syscall.Errno) {
 	n, _, e := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return int(n), e
 }
 
-// poll returns the events that there are.
+// poll stores the events that are ready, and returns their number.
 func poll(epoll int, events []unix.EpollEvent) (int, syscall.Errno) {
 	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	return int(n), e
