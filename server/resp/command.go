@@ -9,34 +9,33 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// command is what a connection may be asked for.
+// command is one command of the protocol.
 type command struct {
 	name string
-	// least and most are how many arguments it takes, its name among them; a most
-	// of zero is MaxArguments.
+	// least and most bound the number of arguments, including the name. A most of zero means
+	// MaxArguments.
 	least, most int
-	// stranger says that callers may use it who have not shown the token.
+	// stranger says that clients may send it before they have sent the token.
 	stranger bool
-	// decides says that it does nothing but decide, so that others may be decided
-	// at the same time.
+	// decides says that it only asks for a decision, so that it may run concurrently with others.
 	decides bool
-	// instant says that it waits for nobody if the decider does not, and that its answer is short.
+	// instant says that it blocks only if the decider does, and that its answer is short.
 	instant bool
-	traced  bool // it has a span
+	traced  bool // It has a span.
 	run     func(k *call)
-	// key is the place of the key, for clients that choose a server by it; zero if
-	// there is none.
+	// key is the position of the key among the arguments, for clients that choose a server by key. It
+	// is zero if there is no key.
 	key     int
 	summary string
 	params  []param
 }
 
-// param is an argument of a command, for people to read about.
+// param is an argument of a command, as the command's documentation shows it.
 type param struct {
 	name, token        string
 	optional, multiple bool
-	of                 []param // it is a block of these
-	choice             bool    // it is one of them only
+	of                 []param // It consists of these.
+	choice             bool    // It is only one of them.
 }
 
 // maxCommandName is longer than any command's name.
@@ -57,15 +56,15 @@ func (s *Server) find(name string) *command {
 	return s.byName[string(b[:len(name)])]
 }
 
-// call is one command on its way.
+// call is one command that is being answered.
 type call struct {
 	conn    *conn
 	command *command
 	proto   protocol
 	args    []string
 	out     []byte
-	done    chan struct{} // has one element when a call in another goroutine is answered
-	// ctx is what the command is decided with: the server's, or one with a span.
+	done    chan struct{} // gets an element when another goroutine has answered the call
+	// ctx is the context for the command: the server's, or one with a span.
 	ctx context.Context //nolint:containedctx // A call is what other servers pass as arguments.
 
 	request decide.Request
@@ -77,7 +76,7 @@ func (k *call) begin() {
 	k.request.Borrowed = true
 }
 
-// release forgets what the calls were about, and keeps memory of the usual size.
+// release drops references to the command's data, and keeps buffers of the usual size.
 func (k *call) release() {
 	const usual = 64
 	k.begin()
@@ -87,14 +86,14 @@ func (k *call) release() {
 	}
 }
 
-// run answers a command, or has it answered until join; more says that others have
-// arrived behind it.
+// run answers a command, or starts a goroutine whose answer join collects. more says that further
+// commands have arrived behind it.
 func (c *conn) run(args []string, more bool) {
 	cmd := c.server.find(args[0])
 	if c.queue == nil && cmd != nil && cmd.decides && c.open && c.server.options.SideBySide && (more || len(c.pending) > 0) && c.start(cmd, args) {
 		return
 	}
-	// Everything else is done when everything before it is done.
+	// Every other command runs after all earlier ones.
 	c.join()
 	k := &c.one
 	k.command, k.proto, k.args, k.out = cmd, c.proto, args, c.out
@@ -103,8 +102,8 @@ func (c *conn) run(args []string, more bool) {
 	k.out = nil
 }
 
-// start has a command answered in another goroutine, and reports whether one was to
-// be had.
+// start has another goroutine answer the command. It reports false if the server has no free
+// worker.
 func (c *conn) start(cmd *command, args []string) bool {
 	if len(c.pending) == maxPending {
 		c.join()
@@ -136,7 +135,7 @@ func (k *call) work() {
 	k.answer()
 }
 
-// join waits for the calls in other goroutines and takes their answers, in order.
+// join waits for the calls in other goroutines, and appends their answers in order.
 func (c *conn) join() {
 	for _, k := range c.pending {
 		<-k.done
@@ -152,7 +151,7 @@ func (c *conn) join() {
 	c.pending = c.pending[:0]
 }
 
-// answer answers the call.
+// answer runs the call, and logs it with AccessLog.
 func (k *call) answer() {
 	if !k.conn.server.options.AccessLog {
 		k.dispatch()
@@ -190,7 +189,7 @@ func (k *call) dispatch() {
 	}
 }
 
-// carryOut does what the command says.
+// carryOut runs the command, in a span if it is traced.
 func (k *call) carryOut() {
 	s := k.conn.server
 	k.ctx = s.ctx
@@ -205,7 +204,7 @@ func (k *call) carryOut() {
 // fail answers with an error.
 func (k *call) fail(prefix, text string) { k.out = appendError(k.out, prefix, text) }
 
-// quote quotes what the caller has sent for a message, and cuts what is long.
+// quote quotes a client's text for a message, shortened to 64 bytes.
 func quote(s string) string {
 	const most = 64
 	if len(s) > most {

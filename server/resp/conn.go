@@ -12,40 +12,41 @@ import (
 )
 
 const (
-	// baseBuffer is what a connection reads into that sends one command at a time,
-	// and keeps while it is idle.
+	// baseBuffer is the initial size of a connection's read buffer, in bytes. The buffer of an idle
+	// connection is not larger for long.
 	baseBuffer = 4 << 10
-	// flushAt is the size from which answers are sent before more are made.
+	// flushAt is the size of the pending answers, in bytes, from which they are sent before the next
+	// command is answered.
 	flushAt = 32 << 10
 )
 
-// conn is a connection. One goroutine serves it, its own or that of the server's standby; but for
-// wake, its methods are that goroutine's.
+// conn is a client's connection. One goroutine at a time serves it: its own, or that of the
+// server's standby pool. All methods except wake may be called only in that goroutine.
 type conn struct {
 	server *Server
-	nc     net.Conn // Others use it while the server is locked.
+	nc     net.Conn // Other goroutines use it with the server locked.
 	session
 
-	buf    []byte // what has arrived and is not answered stands in buf[read:filled]
+	buf    []byte // buf[read:filled] has arrived and is not answered yet
 	read   int
 	filled int
-	small  int // how many batches in a row would have fit a smaller buffer
+	small  int // successive batches that would have fit a smaller buffer
 	parser parser
 	args   []string
 	out    []byte // answers that are not sent yet
 	quit   bool
 
-	onStandby bool // What is done now must not wait.
-	busy      int  // how many batches are to come before the connection goes on standby
+	onStandby bool // The standby pool's goroutine runs the commands, which must not block.
+	busy      int  // how many more batches to answer before the connection goes on standby
 
-	one     call    // decides what is decided in this goroutine
-	pending []*call // decide in others, in the order of their commands
+	one     call    // the call that this goroutine runs
+	pending []*call // calls that other goroutines run, in the order of their commands
 
-	stranger  time.Time // since when the token is owed, if it is
-	now       time.Time // when something arrived last
-	began     time.Time // when the command began to arrive of which a part is there
-	readUntil time.Time // the deadline that is set
-	sendUntil time.Time // the same
+	stranger  time.Time // if !open: since when the client has owed the token
+	now       time.Time // when data arrived last
+	began     time.Time // when the incomplete command began to arrive; zero if there is none
+	readUntil time.Time // the read deadline that is set
+	sendUntil time.Time // the write deadline that is set
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -56,30 +57,30 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return c
 }
 
-// refuse closes a connection that is one too many. The text is Redis's own, which
-// clients know.
+// refuse closes a connection that is one too many. It sends Redis's own error text, which clients
+// know.
 func (c *conn) refuse() {
-	// With TLS a handshake would have to come before it.
+	// With TLS, the text could be sent only after a handshake.
 	if _, secure := c.nc.(*tls.Conn); !secure {
-		// So few bytes have room in any socket.
+		// So few bytes always fit into the socket's buffer.
 		_ = c.nc.SetWriteDeadline(c.now.Add(time.Second))
 		_, _ = c.nc.Write([]byte("-ERR max number of clients reached\r\n"))
 	}
 	_ = c.nc.Close()
 }
 
-// wake makes a connection that waits look whether the server is leaving. It may be
-// called from any goroutine that has locked the server.
+// wake interrupts a connection that waits for data, so that it notices the shutdown. Any goroutine
+// that has locked the server may call it.
 func (c *conn) wake() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
-// leaving is when commands that are on their way cease to be waited for, and
-// whether the server is leaving at all.
+// leaving reports whether the server is shutting down, and until when it waits for commands that
+// are still arriving.
 func (c *conn) leaving() (until time.Time, yes bool) {
 	ns := c.server.leaving.Load()
 	return time.Unix(0, ns), ns != 0
 }
 
-// serve answers what comes, until nothing more is to come or the connection is on standby.
+// serve answers commands until the connection is finished or goes on standby.
 func (c *conn) serve() {
 	gone := true
 	defer func() {
@@ -91,7 +92,7 @@ func (c *conn) serve() {
 	if c.server.secure(c.nc) != nil {
 		return
 	}
-	// On standby, more may have arrived than was answered.
+	// After standby, some data may have arrived that is not answered yet.
 	if c.batch(); !c.resume() {
 		return
 	}
@@ -113,7 +114,7 @@ func (c *conn) serve() {
 	}
 }
 
-// resume sends what is answered, and reports whether there is more to do.
+// resume sends the pending answers, and reports whether the connection goes on.
 func (c *conn) resume() bool {
 	if !c.flush() {
 		return false
@@ -126,14 +127,14 @@ func (c *conn) resume() bool {
 
 const defect = "the server has a defect, which is in its log; whether the request was charged is not known"
 
-// recovered deals with a panic: it is the last that the connection is told.
+// recovered handles a panic: it sends an error as the connection's last answer.
 func (c *conn) recovered() {
 	if p := recover(); p != nil {
 		c.server.panicked(c, p)
 		for _, k := range c.pending {
 			<-k.done
 		}
-		// What was answered before it is still whole.
+		// The answers to the commands before are complete.
 		c.out = appendError(c.out, "ERR", defect)
 		c.flush()
 	}
@@ -144,8 +145,8 @@ func (s *Server) panicked(c *conn, p any) {
 		slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 }
 
-// fill waits until more has arrived. It returns false if nothing will, or nothing
-// in time.
+// fill waits for more data and reads it. It returns false if no more will come, or none came in
+// time.
 func (c *conn) fill() bool {
 	c.makeRoom()
 	for {
@@ -166,7 +167,7 @@ func (c *conn) fill() bool {
 		until, leaving := c.leaving()
 		switch {
 		case leaving && time.Now().Before(until):
-			continue // It was woken, to wait less.
+			continue // wake interrupted the read; the deadline is earlier now.
 		case c.filled > 0 && c.open && !leaving:
 			c.out = appendError(c.out, "ERR", "the rest of the command did not arrive within "+c.server.options.times.read.String())
 			c.flush()
@@ -175,8 +176,8 @@ func (c *conn) fill() bool {
 	}
 }
 
-// makeRoom moves what has not been answered to the front of the buffer, and makes
-// that as large as what comes seems to need.
+// makeRoom moves the data that is not answered yet to the front of the buffer. It doubles a full
+// buffer, and shrinks one that was too large 16 times in a row.
 func (c *conn) makeRoom() {
 	const patience = 16
 	left, size := c.filled-c.read, max(len(c.buf), baseBuffer)
@@ -204,15 +205,15 @@ func (c *conn) makeRoom() {
 	c.read, c.filled = 0, left
 }
 
-// boundRead sets the deadline of the next read. That takes about as long as a
-// decision, so that one which is good enough is left as it is.
+// boundRead sets the deadline of the next read. Setting a deadline takes about as long as a
+// decision, so one that is close enough is kept.
 func (c *conn) boundRead() {
 	times := &c.server.options.times
 	var want time.Time
 	slack := time.Duration(0)
 	switch {
 	case !c.open:
-		// However it sends what: guesses, or the parts of a command.
+		// This bounds the time whatever the client sends: wrong tokens, or a command in small pieces.
 		want = c.stranger.Add(times.handshake)
 		if rest := c.began.Add(times.read); c.filled > 0 && rest.Before(want) {
 			want = rest
@@ -225,19 +226,19 @@ func (c *conn) boundRead() {
 	if over := c.readUntil.Sub(want); over < 0 || over > slack {
 		c.setReadDeadline(want.Add(slack))
 	}
-	// If the server has begun to leave meanwhile, its wake is overwritten.
+	// If a shutdown has begun meanwhile, the new deadline has overwritten that of wake.
 	if until, leaving := c.leaving(); leaving && until.Before(c.readUntil) {
 		c.setReadDeadline(until)
 	}
 }
 
 func (c *conn) setReadDeadline(t time.Time) {
-	_ = c.nc.SetReadDeadline(t) // Of a closed connection, Read says so.
+	_ = c.nc.SetReadDeadline(t) // If it fails, so does Read.
 	c.readUntil = t
 }
 
-// batch answers all commands that have arrived completely. What they say shares
-// the memory of one string.
+// batch answers all commands that have arrived completely. Their arguments share the memory of one
+// string.
 func (c *conn) batch() {
 	from, text := 0, ""
 	for full := false; c.read < c.filled && !c.quit && !full; {
@@ -271,7 +272,7 @@ func (c *conn) batch() {
 		switch {
 		case len(c.out) < flushAt:
 		case c.onStandby:
-			full = true // To send it may take time.
+			full = true // Sending might block.
 		case !c.flush():
 			c.quit = true
 		}
@@ -283,21 +284,21 @@ func (c *conn) batch() {
 	if c.read == c.filled {
 		c.began = time.Time{}
 	}
-	// The text is not to live as long as the connection.
+	// Release the text, which would otherwise live as long as the connection.
 	c.one.args = c.args
 	c.one.release()
 }
 
-// flush sends the answers that were made.
+// flush sends the pending answers. It returns false if that fails.
 func (c *conn) flush() bool {
 	if len(c.out) == 0 {
 		return true
 	}
-	// As for reads, a deadline that is good enough is left.
+	// As in boundRead, a deadline that is close enough is kept.
 	within := c.server.options.times.write
 	if want := time.Now().Add(within); c.sendUntil.Before(want) {
 		c.sendUntil = want.Add(within / 8)
-		_ = c.nc.SetWriteDeadline(c.sendUntil) // Of a closed connection, Write says so.
+		_ = c.nc.SetWriteDeadline(c.sendUntil) // If it fails, so does Write.
 	}
 	_, err := c.nc.Write(c.out)
 	if c.out = c.out[:0]; cap(c.out) > 2*flushAt {
@@ -306,9 +307,9 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// linger tells the other end that nothing more comes, and lets it finish what it is
-// sending, which is not read. To close the connection at once could take answers
-// away from it that it has not read yet.
+// linger closes the sending side, then reads and discards what the client is still sending until
+// the client closes. Closing the connection at once could discard answers that the client has not
+// read yet.
 func (c *conn) linger() {
 	half, ok := c.nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -316,5 +317,5 @@ func (c *conn) linger() {
 	}
 	const within = 500 * time.Millisecond
 	_ = c.nc.SetReadDeadline(time.Now().Add(within))
-	_, _ = io.Copy(io.Discard, c.nc) // It ends with the deadline, or by the other end.
+	_, _ = io.Copy(io.Discard, c.nc) // It ends at the deadline, or when the client closes.
 }

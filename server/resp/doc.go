@@ -8,20 +8,21 @@
 //	server := resp.New(decider, resp.Options{})
 //	err := server.Serve(listener)
 //
-// HG.CHECK takes units, all or none; HG.PEEK looks; HG.REFUND gives back; HG.RESET
-// forgets. HG.RESERVE takes an estimate, which HG.SETTLE corrects and HG.CANCEL
-// gives back. CL.THROTTLE is that of redis-cell, for limits that no policy has.
-// docs/resp.md explains them all.
+// HG.CHECK takes units from all limits or from none, HG.PEEK takes nothing and says what HG.CHECK
+// would say, HG.REFUND gives units back, and HG.RESET forgets what was used. HG.RESERVE takes an
+// estimated cost, which HG.SETTLE corrects and HG.CANCEL gives back. CL.THROTTLE is the command of
+// redis-cell, for limits that are in no policy. docs/resp.md describes all commands.
 //
-// Commands may be sent one after another without waiting for their answers. They
-// are answered in order, and what has arrived together is answered together.
+// Clients may send commands without waiting for the answers to earlier ones (pipelining). Answers
+// come in the order of the commands, and the answers to commands that arrive together are sent
+// together.
 //
 // # Caveats
 //
-// A command is bounded by [MaxCommand], an answer is sent before the next one
-// grows it beyond that, and connections are bounded by [Options.MaxConnections];
-// together they bound the memory.
+// Three bounds together limit the memory: a command has at most [MaxCommand] bytes, pending answers
+// are sent before they grow much larger than that, and there are at most [Options.MaxConnections]
+// connections.
 //
-// Without a token in [Options], whoever can reach the server can spend and reset
-// anybody's units: it belongs behind a loopback address or a private network then.
+// Without a token in [Options], anybody who can reach the server can spend and reset anybody's
+// units. The server then belongs on a loopback address or in a private network.
 package resp

@@ -2,12 +2,12 @@ package resp
 
 import "strings"
 
-// usage is how the command is written, such as "HG.SETTLE id cost [cost ...]".
+// usage returns the syntax of the command, such as "HG.SETTLE id cost [cost ...]".
 func (c *command) usage() string {
 	return strings.TrimSuffix(c.name+" "+usage(c.params, " "), " ")
 }
 
-// usage writes the arguments with something between them.
+// usage returns the syntax of the arguments, with the string between separating them.
 func usage(params []param, between string) string {
 	var b strings.Builder
 	for i, p := range params {
@@ -35,7 +35,7 @@ func usage(params []param, between string) string {
 	return b.String()
 }
 
-// commandInfo lists the commands as Redis does, whose clients know the form.
+// commandInfo lists the commands in the format of Redis, which clients know.
 func (k *call) commandInfo() {
 	sub, names := "", []string(nil)
 	if len(k.args) > 1 {
@@ -81,7 +81,7 @@ func (c *command) appendInfo(b []byte) []byte {
 	return appendInt(appendInt(appendInt(b, int64(c.key)), int64(c.key)), int64(step))
 }
 
-// commandDocs is what redis-cli makes its hints and its HELP of.
+// commandDocs answers with what redis-cli needs for its hints and its HELP.
 func (k *call) commandDocs(names []string) {
 	var found []*command
 	for _, name := range names {

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// The bounds of a queue. A client that wants more sends several.
+// The bounds of a queue. A client that needs more sends several transactions.
 const (
 	maxQueued      = 1024
 	maxQueuedBytes = 1 << 20
 )
 
-// queue is what a connection has sent since MULTI. Some clients send every pipeline so, without
-// being told to. The commands are carried out one after the other at EXEC, and those of other
-// connections may come between them: there is nothing here that would need more.
+// queue holds the commands of a connection since MULTI. Some client libraries send every pipeline
+// as a transaction, even if not told to. EXEC runs the commands one after another, and commands of
+// other connections may run between them: no command here needs isolation.
 type queue struct {
 	commands []queued
 	bytes    int
-	// broken says that a command was refused, so that EXEC does nothing.
+	// broken says that a command was refused, so EXEC does nothing.
 	broken bool
 }
 
@@ -26,7 +26,7 @@ type queued struct {
 	args    []string
 }
 
-// unqueued reports whether the command is carried out at once between MULTI and EXEC.
+// unqueued reports whether the command runs at once between MULTI and EXEC.
 func (c *command) unqueued() bool {
 	switch c.name {
 	case "MULTI", "EXEC", "DISCARD", "RESET", "QUIT":
@@ -66,13 +66,13 @@ func (k *call) enqueue() {
 	}
 	args := make([]string, len(k.args))
 	for i, arg := range k.args {
-		args[i] = strings.Clone(arg) // The batch's text is not to live until EXEC.
+		args[i] = strings.Clone(arg) // The text of the whole batch need not be kept until EXEC.
 	}
 	q.commands = append(q.commands, queued{k.command, args})
 	k.out = appendSimple(k.out, "QUEUED")
 }
 
-// exec carries out what was kept.
+// exec runs the queued commands.
 func (k *call) exec() {
 	q := k.conn.queue
 	k.conn.queue = nil

@@ -9,23 +9,22 @@ import (
 
 // The bounds of a command.
 const (
-	// MaxCommand is the largest command that is read, in bytes. 64 checks with
-	// keys of usual length are a tenth of it.
+	// MaxCommand is the maximum size of a command, in bytes. 64 checks with keys of usual length need
+	// about a tenth of it.
 	MaxCommand = 64 << 10
-	// MaxArguments is how many arguments it may have, its name among them: enough
+	// MaxArguments is the maximum number of a command's arguments, including its name. It is enough
 	// for 64 checks.
 	MaxArguments = 1024
 )
 
-// The same for callers who have not shown the token yet, and do not need more to
-// show it.
+// The same bounds for clients that have not sent the token yet, and do not need more to send it.
 const (
 	strangerCommand   = 4 << 10
 	strangerArguments = 16
 )
 
-// protocolError is why what arrives cannot be understood any more: where the next
-// command begins is not known.
+// protocolError is a violation of the protocol, after which it is not known where the next command
+// begins.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
@@ -34,26 +33,25 @@ func malformed(format string, args ...any) error {
 	return protocolError(fmt.Sprintf(format, args...))
 }
 
-// span is where an argument stands in what was parsed.
+// span is the range of an argument in the parsed bytes.
 type span struct{ from, to int }
 
-// parser finds commands in what arrives.
+// parser finds the commands in the data that has arrived.
 type parser struct {
-	// maxBytes and maxArguments bound a command.
+	// maxBytes and maxArguments are the bounds of a command.
 	maxBytes, maxArguments int
 
-	// args are the arguments of the command that was found, if it is an array of
-	// strings; words are those of an inline command, which is a line of text.
+	// args are the arguments of the command that was found, if it is an array of strings. words are
+	// the arguments of an inline command, which is a line of text.
 	args  []span
 	words []string
-	// need is, if no complete command was found, how many bytes there must be
-	// before looking again makes sense.
+	// need is the number of bytes from which parsing again makes sense. It is set if no complete
+	// command was found.
 	need int
 }
 
-// parse finds the command that b begins with, and returns its size in bytes: 0 if
-// it is not complete yet. A command may have no arguments at all, and means nothing
-// then.
+// parse finds the command at the start of b, and returns its size in bytes, or 0 if it is not
+// complete yet. A command without any arguments is valid, and is ignored.
 func (p *parser) parse(b []byte) (size int, err error) {
 	p.args, p.words, p.need = p.args[:0], nil, len(b)+1
 	if len(b) == 0 {
@@ -69,7 +67,7 @@ func (p *parser) tooLong() error {
 	return malformed("a command has more than %d bytes", p.maxBytes)
 }
 
-// find is parse, but for what the bytes that are there say by their number.
+// find is parse without the check of the length of b.
 func (p *parser) find(b []byte) (size int, err error) {
 	switch b[0] {
 	case '*':
@@ -110,14 +108,15 @@ func (p *parser) find(b []byte) (size int, err error) {
 	return pos, nil
 }
 
-// handshake is what TLS begins with.
+// handshake is the first byte of a TLS connection.
 const handshake = 0x16
 
-// maxDigits is how long numbers may be that say how much follows.
+// maxDigits is the maximum number of digits of a length.
 const maxDigits = 10
 
-// number reads the decimal number at b[pos:] and the end of its line, and returns
-// where the next line begins: 0 if it is not complete yet, or wrong.
+// number parses the decimal number at b[pos:] and the end of its line, and returns where the next
+// line begins, or 0 if the line is incomplete or wrong. Errors name the number by what, and its
+// bound most by bounded.
 func number(b []byte, pos, most int, what, bounded string) (n, next int, err error) {
 	i := pos
 	for ; i < len(b); i++ {
@@ -142,10 +141,10 @@ func number(b []byte, pos, most int, what, bounded string) (n, next int, err err
 	return n, i + 2, nil
 }
 
-// maxLine is the longest inline command.
+// maxLine is the maximum size of an inline command, in bytes.
 const maxLine = 4 << 10
 
-// parseLine finds an inline command: what a person types who has no client.
+// parseLine finds an inline command, which people type without a client.
 func (p *parser) parseLine(b []byte) (size int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxLine)], '\n')
 	if end < 0 {
@@ -167,15 +166,16 @@ func (p *parser) parseLine(b []byte) (size int, err error) {
 	return end + 1, nil
 }
 
-// ofHTTP reports whether a line is one that requests of HTTP begin with. A web page
-// can make a browser send such a request anywhere, with a body of its choice, which
-// must not be read as commands.
+// ofHTTP reports whether a line is the start of an HTTP request or a Host header. A web page can
+// make a browser send an HTTP request anywhere, with a body of the page's choice, and that body
+// must not be executed as commands.
 func ofHTTP(words []string) bool {
 	return len(words) > 0 && (strings.HasPrefix(words[len(words)-1], "HTTP/") || equal(words[0], "Host:"))
 }
 
-// split takes a line apart at its blanks. Parts may be quoted: 'as it is, but for
-// \”, or "with \n, \r, \t, \xHH, \\ and \"".
+// split splits a line into words at blanks, or returns false if quotes are not balanced. Words may
+// be quoted: single quotes know only the escape \' and double quotes know \n, \r, \t, \xHH, \\ and
+// \".
 func split(line string) (words []string, ok bool) {
 	for i := 0; ; {
 		for i < len(line) && blank(line[i]) {
@@ -205,8 +205,8 @@ func split(line string) (words []string, ok bool) {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\v' || c == '\f' || c == '\r' }
 
-// unquote appends what the quotes at the beginning of s hold, and returns how many
-// bytes of s that is: 0 if they do not end.
+// unquote appends the content of the quoted word at the start of s, and returns how many bytes of s
+// the word has with its quotes: 0 if the closing quote is missing.
 func unquote(word []byte, s string) (_ []byte, size int) {
 	quote := s[0]
 	for i := 1; i < len(s); i++ {
@@ -248,8 +248,7 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// equal reports whether a word is the given one, whatever the case of its ASCII
-// letters.
+// equal reports whether two words are equal, ignoring the case of ASCII letters.
 func equal(word, want string) bool {
 	if len(word) != len(want) {
 		return false

@@ -27,13 +27,14 @@ func permitCommands() []*command {
 	}
 }
 
-// permitCall reads what all commands about permits have.
+// permitCall parses the arguments that all commands about permits have.
 func (k *call) permitCall() *decide.PermitCall {
 	return &decide.PermitCall{Rule: k.args[1], Key: k.args[2], Holder: k.args[3], Given: decide.GivenRule | decide.GivenKey}
 }
 
-// words reads the words behind the arguments that a command always has, each with a number
-// of milliseconds, or of units for COST. If something is wrong it says so and reports false.
+// words parses the keywords behind the fixed arguments, each with milliseconds or, for COST, units.
+// If something is wrong, it answers with an error and reports false. It removes the keywords that
+// it has read from known.
 func (k *call) words(args []string, c *decide.PermitCall, known map[string]*int64) bool {
 	for ; len(args) > 0; args = args[2:] {
 		var to *int64
@@ -68,7 +69,7 @@ func (k *call) words(args []string, c *decide.PermitCall, known map[string]*int6
 	return true
 }
 
-// epoch reads an epoch, or answers that it is none.
+// epoch parses an epoch, or answers with an error and reports false.
 func (k *call) epoch(text string, c *decide.PermitCall) bool {
 	if problem := whole(text, "the epoch", 0, store.MaxEpoch, &c.Epoch); problem != "" {
 		k.fail("ERR", k.command.name+": "+problem)
@@ -77,7 +78,7 @@ func (k *call) epoch(text string, c *decide.PermitCall) bool {
 	return true
 }
 
-// refusePermit answers a call about permits that has no other answer.
+// refusePermit answers a call about permits that was not decided.
 func (k *call) refusePermit(c *decide.PermitCall, o *decide.Outcome) {
 	k.request.Faults = c.Faults
 	k.refuse(o)
@@ -122,8 +123,8 @@ func (k *call) acquire() {
 	k.out = b
 }
 
-// appendPermit writes a permit; its times are rounded down, so that who renews by then is
-// not too late.
+// appendPermit writes a permit. Its times are rounded down, so that a renewal within them is not
+// too late.
 func (k *call) appendPermit(b []byte, l *store.Lease) []byte {
 	b = appendInt(appendBulk(k.proto.appendMap(b, 4), "epoch"), l.Epoch)
 	b = appendArray(appendBulk(b, "slots"), len(l.Slots))

@@ -2,8 +2,8 @@ package resp
 
 import "github.com/headgate/headgate/server/decide"
 
-// prefixes are the first words of the errors that answer requests without a verdict.
-// Clients tell errors apart by them.
+// prefixes are the first words of the errors for requests without a verdict. Clients distinguish
+// errors by them.
 var prefixes = [...]string{
 	decide.Faulty:        "ERR",
 	decide.Refused:       "ERR",

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// protocol is how a connection speaks. In RESP2 there are no maps and no booleans:
-// a map is a flat array of names and values, true is 1, and false is 0.
+// protocol is the version of RESP that a connection uses. RESP2 has no maps and no booleans: a map
+// is a flat array of names and values, true is 1, and false is 0.
 type protocol uint8
 
 const (
@@ -30,7 +30,7 @@ func appendHead(b []byte, kind byte, n int64) []byte {
 	return append(strconv.AppendInt(append(b, kind), n, 10), '\r', '\n')
 }
 
-// appendMap begins a map of so many names and values.
+// appendMap begins a map. The length is the number of its name and value pairs.
 func (p protocol) appendMap(b []byte, length int) []byte {
 	if p == resp3 {
 		return appendHead(b, '%', int64(length))
@@ -57,10 +57,10 @@ func (p protocol) appendNull(b []byte) []byte {
 	return append(b, "$-1\r\n"...)
 }
 
-// maxError is the longest text of an error, in bytes.
+// maxError is the maximum length of an error's text, in bytes.
 const maxError = 1024
 
-// appendError writes an error. It is one line, whatever its text.
+// appendError writes an error as one line: it replaces control characters by blanks.
 func appendError(b []byte, prefix, text string) []byte {
 	b = append(append(append(b, '-'), prefix...), ' ')
 	from := len(b)

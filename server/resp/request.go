@@ -10,9 +10,8 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// read reads the arguments into the request, and returns why they cannot be read, or "".
-// The words that are no names are the same for all commands, in any case of their
-// letters.
+// read parses the arguments into the request. It returns what is wrong with them, or "". The
+// keywords, such as DESC and COST, are the same for all commands, in any case.
 func (k *call) read() (problem string) {
 	r := &k.request
 	for args := k.args[1:]; len(args) > 0; {
@@ -55,7 +54,7 @@ func (k *call) read() (problem string) {
 	return ""
 }
 
-// pair reads a rule and its key or, of a descriptor, a name and its value.
+// pair parses a rule and its key or, in a descriptor, a name and its value.
 func (k *call) pair(args []string, described bool) (problem string) {
 	r := &k.request
 	switch {
@@ -75,7 +74,7 @@ func (k *call) pair(args []string, described bool) (problem string) {
 	return ""
 }
 
-// option reads what stands behind one of the words.
+// option parses the value of a keyword.
 func (k *call) option(word, value string) (problem string) {
 	r := &k.request
 	given, field := &r.Given, decide.GivenCost
@@ -104,7 +103,7 @@ func (k *call) option(word, value string) (problem string) {
 		if field = decide.GivenAt; r.Op != headgate.OpRefund {
 			return "AT is for HG.REFUND"
 		}
-		// What any language's numbers hold exactly.
+		// The integers that a float64 holds exactly, as in many languages.
 		const most = 1 << 53
 		if problem = whole(value, "the time behind AT", 1, most, &r.At); problem != "" {
 			return problem + ": microseconds since 1970, as the answer to the check has them"
@@ -117,7 +116,7 @@ func (k *call) option(word, value string) (problem string) {
 	return problem
 }
 
-// whole reads a whole number within bounds.
+// whole parses a whole number within bounds.
 func whole(text, what string, least, most int64, to *int64) (problem string) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {

@@ -16,55 +16,52 @@ import (
 	"github.com/headgate/headgate/server/standby"
 )
 
-// Options are what a server may be given. The zero Options are good for a test.
+// Options are the settings of a server. The zero Options are good for tests.
 type Options struct {
-	// Token is what callers show with AUTH or HELLO before they may ask. Empty
-	// means that anybody may.
+	// Token is what clients must send with AUTH or HELLO before they may send other commands. If it is
+	// empty, anybody may.
 	Token string
-	// SideBySide has the checks of one pipeline decided at the same time rather
-	// than one after another: for deciders that ask a store across a network.
+	// SideBySide has the checks of one pipeline decided concurrently rather than one after another. It
+	// is for deciders that ask a store across a network.
 	SideBySide bool
-	// Instant says that the decider never waits for anybody, as one over a memory store. Then
-	// connections that wait for their next command have no goroutine; see package standby.
+	// Instant says that the decider never blocks, such as one over a memory store. Connections that
+	// wait for their next command then have no goroutine; see package standby.
 	Instant bool
-	// MaxConnections is how many connections there may be at the same time. Zero
-	// means DefaultMaxConnections.
+	// MaxConnections is the maximum number of connections at a time. Zero means DefaultMaxConnections.
 	MaxConnections int
-	// Permits has the permits of rules that bound what is in progress over all processes.
-	// Nil means that there are none.
+	// Permits serves the rules that bound what is in progress over all processes. Nil means that the
+	// commands about permits fail.
 	Permits *decide.Permits
 	// Version is what HELLO and INFO call this build.
 	Version string
-	// Logger takes panics and refused connections, and with AccessLog every
-	// command. Nil means none.
+	// Logger gets panics, refused connections and, with AccessLog, every command. Nil means no log.
 	Logger *slog.Logger
-	// AccessLog has every command logged: its name, whether it failed, the time it
-	// took and the address; never an argument, which may be a key.
+	// AccessLog logs every command: its name, whether it failed, how long it took, and the client's
+	// address. Arguments are never logged, because they may be keys.
 	AccessLog bool
-	// Span begins the span of a command that asks for a decision or a permit, and returns its
-	// context and what ends it. The name is the command's, such as "HG.CHECK". Nil means that
-	// there are no traces. Redis's protocol has no place for the trace of the caller.
+	// Span begins the span of a command that asks for a decision or a permit. It returns the span's
+	// context and a function that ends the span. The name is the command's, such as "HG.CHECK". Nil
+	// means no tracing. The caller's trace is unknown, because Redis's protocol cannot carry it.
 	Span func(ctx context.Context, name string) (context.Context, func())
 
-	// times stand in for the default ones in tests.
+	// times replaces the default times in tests.
 	times times
 }
 
-// DefaultMaxConnections is how many connections there may be unless told
-// otherwise.
+// DefaultMaxConnections is the maximum number of connections if Options do not set one.
 const DefaultMaxConnections = 10_000
 
-// times bound what a connection may wait for.
+// times bound how long a connection may take.
 type times struct {
-	idle      time.Duration // for the next command
-	handshake time.Duration // for TLS, and for the token
-	read      time.Duration // for the rest of a command
-	write     time.Duration // for answers to be taken
-	last      time.Duration // for commands that are on their way at shutdown
+	idle      time.Duration // to wait for the next command
+	handshake time.Duration // for the TLS handshake, and until the token was sent
+	read      time.Duration // for the rest of a command to arrive
+	write     time.Duration // for the client to accept the answers
+	last      time.Duration // at shutdown, to wait for commands that are still arriving
 }
 
-// Clients keep their connections, and few of them look before they send whether
-// the other end is still there: an idle connection is closed late.
+// Most clients keep their connections, and few check that a connection is still open before they
+// use it again, so idle connections are closed late.
 var defaultTimes = times{
 	idle:      30 * time.Minute,
 	handshake: 10 * time.Second,
@@ -84,31 +81,33 @@ type Server struct {
 	texts     *decide.Texts[text]
 	throttles throttles
 	calls     sync.Pool     // of *call
-	workers   chan struct{} // one in it for each goroutine that decides
-	// newStandby is standby.New; tests put another one in its place.
+	workers   chan struct{} // a semaphore: one element for each goroutine that decides
+	// newStandby is standby.New, except in tests.
 	newStandby func(idle time.Duration) (*standby.Pool, error)
 
-	ctx    context.Context // of all decisions
+	ctx    context.Context // for all decisions
 	cancel context.CancelFunc
 	lastID atomic.Int64
-	// leaving is when commands on their way cease to be waited for, in Unix
-	// nanoseconds; zero while the server serves.
+	// leaving is the time until which the server waits for commands that are still arriving, in Unix
+	// nanoseconds. It is zero until shutdown begins.
 	leaving atomic.Int64
 
-	mu        sync.Mutex // guards what follows, and the nc of connections
-	ended     bool
-	cut       bool          // Connections are not served any more.
-	readied   bool          // The standby was made, or cannot be.
-	standby   *standby.Pool // nil: each connection has a goroutine. Set once, before there are any.
+	mu      sync.Mutex // guards what follows, and the nc of connections
+	ended   bool
+	cut     bool // Close was called.
+	readied bool // standby was set, or making it has failed.
+	// standby is set once, before there are connections. If it is nil, each connection has a
+	// goroutine.
+	standby   *standby.Pool
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	refused   int64
-	told      time.Time // when the log was told of a refusal last
+	told      time.Time // when a refusal was logged last
 	running   sync.WaitGroup
 }
 
-// maxWorkers bounds the goroutines that decide side by side, over all connections,
-// and maxPending those of one connection.
+// maxWorkers is the maximum number of goroutines that decide, over all connections, and maxPending
+// the maximum of one connection.
 const (
 	maxWorkers = 4096
 	maxPending = 128
@@ -150,8 +149,7 @@ func New(decider decide.Decider, options Options) *Server {
 	return s
 }
 
-// Serve serves the listener's connections until Shutdown or Close, and returns nil
-// then.
+// Serve serves the listener's connections until Shutdown or Close, and then returns nil.
 func (s *Server) Serve(l net.Listener) error {
 	if !s.listen(l) {
 		return l.Close()
@@ -170,7 +168,7 @@ func (s *Server) Serve(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		}
-		// Too many open files, as a rule: others may be closed soon.
+		// Usually there are too many open files. Accept may succeed again when some are closed.
 		s.options.Logger.Warn("a connection cannot be accepted", slog.Any("error", err), slog.Duration("next_try_in", pause))
 		select {
 		case <-time.After(pause):
@@ -188,7 +186,8 @@ func (s *Server) listen(l net.Listener) bool {
 	}
 	s.listeners[l] = struct{}{}
 	if s.options.Instant && !s.readied {
-		// If it fails, there is no second try: connections of the first listener read the field.
+		// After a failure it is not tried again: connections of the first listener already read the field
+		// without the lock.
 		s.readied = true
 		var err error
 		if s.standby, err = s.newStandby(s.options.times.idle); err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -202,7 +201,7 @@ func (s *Server) unlisten(l net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listeners, l)
-	_ = l.Close() // It is closed already, unless Accept failed.
+	_ = l.Close() // After Shutdown or Close, the listener is closed already.
 }
 
 func (s *Server) isEnded() bool {
@@ -231,8 +230,8 @@ func (s *Server) begin(nc net.Conn) {
 	go c.serve()
 }
 
-// refuse counts a connection that is refused, and says whether the log should
-// have it. The server is locked.
+// refuse counts a refused connection, and reports whether to log it: at most one is logged every 10
+// seconds. The caller holds s.mu.
 func (s *Server) refuse() bool {
 	const every = 10 * time.Second
 	s.refused++
@@ -248,27 +247,27 @@ func (s *Server) forget(c *conn) {
 	defer s.running.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = c.nc.Close() // The other end may be gone; there is nobody to tell.
+	_ = c.nc.Close() // The connection is given up anyway.
 	delete(s.conns, c)
 }
 
-// Connections is how many connections there are.
+// Connections returns the number of open connections.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// Refused is how many connections were refused because there were too many.
+// Refused returns how many connections were refused because there were too many.
 func (s *Server) Refused() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refused
 }
 
-// Shutdown closes the listeners, answers the commands that have arrived or are
-// about to, and closes the connections. If ctx ends first it returns its error, and
-// the rest is cut off.
+// Shutdown closes the listeners, answers the commands that have arrived or are still arriving, and
+// closes the connections. If ctx ends first, Shutdown closes the remaining connections at once and
+// returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.leaving.CompareAndSwap(0, time.Now().Add(s.options.times.last).UnixNano())
 	s.end((*conn).wake)
@@ -295,17 +294,17 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.cut = true
 	s.mu.Unlock()
-	s.end(func(c *conn) { _ = c.nc.Close() }) // The other end may be gone; there is nobody to tell.
+	s.end(func(c *conn) { _ = c.nc.Close() }) // The connection is given up anyway.
 	return nil
 }
 
-// end closes the listeners, and does something to all connections. Those without a goroutine get
-// one.
+// end closes the listeners and calls do for all connections, with s.mu locked. Connections on
+// standby leave it and get a goroutine.
 func (s *Server) end(do func(*conn)) {
 	s.mu.Lock()
 	s.ended = true
 	for l := range s.listeners {
-		_ = l.Close() // Whatever it says, it accepts nothing more.
+		_ = l.Close() // Even if Close fails, begin refuses connections from now on.
 	}
 	for c := range s.conns {
 		do(c)
@@ -316,7 +315,7 @@ func (s *Server) end(do func(*conn)) {
 	}
 }
 
-// secure does the handshake of a connection with TLS, so that it is bounded.
+// secure does the TLS handshake of a connection, if it has TLS, within the time for it.
 func (s *Server) secure(nc net.Conn) error {
 	t, ok := nc.(*tls.Conn)
 	if !ok {

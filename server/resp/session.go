@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// session is what a connection has said of itself.
+// session is the state that a client has set for its connection.
 type session struct {
 	id    int64
 	proto protocol
-	open  bool // The token was shown, or there is none.
+	open  bool // The right token was sent, or none is needed.
 	name  string
-	queue *queue // since MULTI; nil without it
+	queue *queue // the commands since MULTI; nil outside of it
 }
 
 func (s *Server) newSession() session {
@@ -80,8 +80,8 @@ func (k *call) choose() {
 	k.ok()
 }
 
-// shown checks a token, and answers if it is not the right one. The comparison
-// takes as long wherever the two differ.
+// shown checks the user and the token, and answers with an error if they are wrong. The comparison
+// takes constant time.
 func (k *call) shown(user, token string) bool {
 	s := k.conn.server
 	if s.options.Token == "" {
@@ -107,7 +107,7 @@ func (k *call) auth() {
 	}
 }
 
-// hello does all that it is asked for, or nothing.
+// hello does everything that its arguments ask for, or nothing.
 func (k *call) hello() {
 	s, args := &k.conn.session, k.args[1:]
 	want := *s
@@ -157,7 +157,7 @@ func (k *call) hello() {
 	k.out = appendArray(appendBulk(k.out, "modules"), 0)
 }
 
-// nameable checks the name of a client, and answers if it is none.
+// nameable checks the name of a client, and answers with an error if it is invalid.
 func (k *call) nameable(name string) bool {
 	const most = 128
 	if len(name) > most {
@@ -173,8 +173,8 @@ func (k *call) nameable(name string) bool {
 	return true
 }
 
-// client answers what clients say of themselves. Nothing that is read here could be
-// cached, so that those who want to be told when it changes are told never.
+// client implements the subcommands of CLIENT that client libraries send. CLIENT TRACKING succeeds
+// and never sends an invalidation, because no answer here may be cached.
 func (k *call) client() {
 	sub, args := k.args[1], k.args[2:]
 	switch {
@@ -201,8 +201,8 @@ func (k *call) client() {
 	}
 }
 
-// info answers in the form of Redis, whatever sections are asked for. Clients look
-// whether the server is loading.
+// info answers in the format of Redis, with all sections whatever was asked for. Some clients wait
+// until it has loading:0.
 func (k *call) info() {
 	s := k.conn.server
 	set := s.decider.Policy()

@@ -33,7 +33,7 @@ func (k *call) settle() {
 	k.end(to)
 }
 
-// end settles a reservation and answers.
+// end settles the reservation and answers with the verdict.
 func (k *call) end(to decide.Settlement) {
 	o := k.request.Settle(k.ctx, k.conn.server.decider, to)
 	if o.Kind != decide.Decided {

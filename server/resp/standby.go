@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// settled is how many batches a connection that has left the standby answers by itself before it
-// enters again. What made it leave may come often.
+// settled is how many batches a connection that has left standby answers in its own goroutine
+// before it returns there, because the reason for leaving may recur.
 const settled = 64
 
-// rest has the connection wait on standby for the next command, and reports whether it does. If so,
-// it is not this goroutine's any more.
+// rest puts the connection on standby until its next command, and reports whether it did. If so,
+// the connection no longer belongs to this goroutine.
 func (c *conn) rest() bool {
 	pool := c.server.standby
 	switch {
@@ -26,17 +26,19 @@ func (c *conn) rest() bool {
 	if pool.Enter(c.nc, c) {
 		return true
 	}
-	c.busy = math.MaxInt // It would be refused again: it has TLS, or the server is leaving.
+	// The pool would refuse it again: the connection has TLS, or the server is shutting down.
+	c.busy = math.MaxInt
 	return false
 }
 
-// instant reports whether a command can be answered on standby.
+// instant reports whether a command can be answered on standby. An unknown one can, with an error.
 func (c *conn) instant(name string) bool {
 	cmd := c.server.find(name)
 	return cmd == nil || cmd.instant
 }
 
-// Arrived implements [standby.Member]. It answers the commands that are complete.
+// Arrived implements [standby.Member]. It answers the complete commands that can be answered
+// without blocking.
 func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 	c.buf, c.read, c.filled, c.out, c.onStandby = data, 0, len(data), out, true
 	defer func() {
@@ -47,7 +49,7 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 		}
 		rest := c.buf[c.read:c.filled]
 		answer, stay = c.out, len(rest) == 0 && !c.quit && c.open && c.queue == nil
-		// The memory is the pool's.
+		// Data and out belong to the pool and must not be kept.
 		c.buf, c.out, c.onStandby = slices.Clone(rest), nil, false
 		c.read, c.filled = 0, len(rest)
 	}()
@@ -67,7 +69,7 @@ func (c *conn) Left(nc net.Conn, unsent []byte) {
 	cut := s.cut
 	s.mu.Unlock()
 	if cut {
-		_ = nc.Close() // The other end may be gone; there is nobody to tell.
+		_ = nc.Close() // The connection is given up anyway.
 	}
 	c.out, c.busy = unsent, settled
 	c.now = time.Now()

@@ -11,30 +11,29 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// ThrottleRule is the name of the rule that CL.THROTTLE counts under. A policy with
-// a rule of that name would count in the same place, so that CL.THROTTLE does not
-// work beside it.
+// ThrottleRule is the name of the rule under which CL.THROTTLE counts. If the policy has a rule of
+// that name, the two would share counters, so CL.THROTTLE then fails.
 const ThrottleRule = "cl.throttle"
 
-// throttle is a limit as CL.THROTTLE has it. Its burst is what may come beyond the
-// first request, so that one more passes at once.
+// throttle is a limit in the terms of CL.THROTTLE. Its maxBurst does not include the first request,
+// so maxBurst+1 units can pass at once.
 type throttle struct{ maxBurst, count, period int64 }
 
-// throttles keeps the rules that CL.THROTTLE was asked for lately, compiled.
+// throttles caches the compiled rules of recent CL.THROTTLE commands.
 type throttles struct {
 	mu    sync.RWMutex // guards what follows
 	known map[throttle]*headgate.Rule
-	// periods are those that were asked for since the server began, in seconds: each has
-	// counters of its own, which only a rule with that period can forget. There are no more
-	// than maxPeriods; after that nothing is noted.
+	// periods has the periods that were asked for since the server began, in seconds. Each period has
+	// its own counters, which only a rule with that period can reset. At most maxPeriods are kept;
+	// further ones are not recorded.
 	periods map[int64]bool
 }
 
-// maxPeriods bounds the periods that are remembered, a few bytes each.
+// maxPeriods is the maximum number of recorded periods, a few bytes each.
 const maxPeriods = 1 << 16
 
-// maxThrottles bounds the known rules. One that is forgotten is compiled again when
-// it is asked for; what was used under it is with the store.
+// maxThrottles is the maximum number of cached rules. A dropped one is compiled again when it is
+// needed; the store still has what was used.
 const maxThrottles = 1024
 
 func (t *throttles) rule(want throttle) (*headgate.Rule, error) {
@@ -73,9 +72,9 @@ func (t *throttles) rule(want throttle) (*headgate.Rule, error) {
 	return r, nil
 }
 
-// forgetting returns rules that have a limit of every period which was asked for. To reset
-// all of them for a key forgets all of its counters. Stores that keep them in one value do so
-// with the first, whatever the periods.
+// forgetting returns rules that together have a limit of every recorded period. Resetting a key
+// under all of them resets all its counters. In stores that keep all counters of a key in one
+// value, the first rule is enough, whatever its periods.
 func (t *throttles) forgetting() ([]*headgate.Rule, error) {
 	t.mu.RLock()
 	periods := slices.Sorted(maps.Keys(t.periods))
@@ -98,8 +97,8 @@ func (t *throttles) forgetting() ([]*headgate.Rule, error) {
 	return rules, nil
 }
 
-// del forgets what was used of keys of CL.THROTTLE, whatever the period, and answers with their
-// number. Nobody knows whether anything was used.
+// del resets the keys of CL.THROTTLE for all recorded periods, and answers with the number of
+// distinct keys, whether or not anything was used.
 func (k *call) del() {
 	server, keys := k.conn.server, k.args[1:]
 	if len(keys) > headgate.MaxChecks {
@@ -128,10 +127,9 @@ func (k *call) del() {
 	k.out = appendInt(k.out, int64(len(k.request.Checks)))
 }
 
-// throttle answers as redis-cell does: limited or not, the limit, what remains,
-// the seconds to wait or -1, and the seconds until all is free again. A quantity of
-// zero looks and takes nothing. Of a quantity that can never fit, the seconds to
-// wait are -1 too.
+// throttle answers like redis-cell: limited (0 or 1), the limit, the remaining units, the seconds
+// until a retry or -1, and the seconds until the limit is free again. A quantity of zero takes
+// nothing. The retry is -1 if the request is allowed, or if the quantity can never fit.
 func (k *call) throttle() {
 	want, quantity := throttle{}, int64(1)
 	const seconds = int64(headgate.MaxPeriod / time.Second)
@@ -167,7 +165,7 @@ func (k *call) throttle() {
 	if quantity == 0 {
 		r.Op = headgate.OpPeek
 	}
-	// The caller brings the limit, so that there is nothing to look for in the policy.
+	// The limit comes with the command, so the policy is not asked.
 	r.Checks = append(r.Checks, headgate.Check{Rule: rule, Key: k.args[1], Cost: quantity})
 	o := r.Take(k.ctx, server.decider)
 	if o.Kind != decide.Decided {

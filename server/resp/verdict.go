@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// text is what is always the same about one limit, written out.
+// text holds the encoded parts of an answer that never change for one limit.
 type text struct {
 	denied string // the rule and the limit
 	name   string // the rule, the limit, and its algorithm
@@ -22,7 +22,7 @@ func newText(l decide.LimitText) text {
 	return text{string(denied), string(name), string(size)}
 }
 
-// The names of members, written out.
+// The encoded names of members.
 const (
 	nameAllowed    = "$7\r\nallowed\r\n"
 	nameDeniedBy   = "$9\r\ndenied_by\r\n"
@@ -37,8 +37,8 @@ const (
 	nameSource     = "$6\r\nsource\r\n"
 )
 
-// appendVerdict answers with the verdict: always the same members in the same order, and
-// behind them those of a reservation, and the rules that were not enforced, if any.
+// appendVerdict answers with the verdict. It always has the same members in the same order,
+// followed by those of a reservation and by the rules that were not enforced, if any.
 func (k *call) appendVerdict(o *decide.Outcome) {
 	members := 6
 	if k.request.Reserve {
@@ -70,8 +70,8 @@ func (k *call) appendVerdict(o *decide.Outcome) {
 	k.out = b
 }
 
-// appendReservation writes the id of what was reserved, if anything was, and how long it can be
-// settled.
+// appendReservation writes the id of the reservation, or null if nothing was reserved, and for how
+// long it can be settled.
 func (k *call) appendReservation(b []byte, o *decide.Outcome) []byte {
 	b = appendBulk(b, "reservation")
 	if o.Reservation == "" {
@@ -82,8 +82,8 @@ func (k *call) appendReservation(b []byte, o *decide.Outcome) []byte {
 	return appendInt(appendBulk(b, "expires_in_ms"), o.ExpiresInMS())
 }
 
-// appendDeniedBy writes the limit or the entry of the deny list that decided a
-// denial.
+// appendDeniedBy writes the limit, or the entry of the deny list, that denied the request. If the
+// request was not denied, it writes null.
 func (k *call) appendDeniedBy(b []byte, o *decide.Outcome) []byte {
 	if o.Listed != nil {
 		return appendBulk(appendBulk(k.proto.appendMap(b, 1), "list"), o.Listed.Name)
@@ -125,8 +125,8 @@ func (k *call) appendRow(b []byte, row *decide.Row) []byte {
 	return b
 }
 
-// rules lists the policy in force. Of a condition it shows the entry and how many
-// values it is compared with, but not the values: they may be API keys.
+// rules lists the rules of the policy in force. For each condition it shows the entry and the
+// number of values, but not the values, because they may be API keys.
 func (k *call) rules() {
 	set := k.conn.server.decider.Policy()
 	p := k.proto
