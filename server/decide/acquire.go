@@ -16,19 +16,17 @@ import (
 
 // Acquired is the answer to [Permits.Acquire].
 type Acquired struct {
-	// Allowed says that the work may begin. It has a permit if the answer's Lease has an
-	// Epoch. Otherwise the rule only measures (Shadow), or the store does not answer and the
-	// rule lets work begin (Open).
+	// Allowed says that the work may begin. It then has a permit if Granted reports true. Otherwise
+	// the rule only measures (Shadow), or the store does not answer and the rule fails open (Open).
 	Allowed, Shadow, Open bool
 	store.PermitAnswer
-	// RetryAfter is when to ask again. It is zero if Allowed.
+	// RetryAfter is how long to wait before asking again. It is zero if Allowed.
 	RetryAfter time.Duration
 
 	bound policy.Bound
 }
 
-// Refusal is that of an answer which is not Allowed, for doors that tell it as middleware
-// does.
+// Refusal describes an answer that is not Allowed, for doors that send denials as middleware does.
 func (a *Acquired) Refusal() *inprogress.Refusal {
 	return &inprogress.Refusal{Bound: a.bound, Rejection: &flow.Rejection{
 		Gate: a.bound.Rule.Name, Reason: flow.ReasonBusy, Retry: true, RetryAfter: a.RetryAfter,
@@ -36,10 +34,10 @@ func (a *Acquired) Refusal() *inprogress.Refusal {
 	}}
 }
 
-// Acquire takes a permit if one is free and nobody waits who comes first, and otherwise
-// waits as long as the call, the rule and the context let it. If the context ends, the
-// holder's place in line is kept for two seconds at most, and a permit that was granted in
-// that moment ends by itself.
+// Acquire takes a permit if one is free and nobody who comes first waits for it. Otherwise it waits
+// as long as the call, the rule and the context allow. If the context ends, the holder's place in
+// line is kept for two seconds at most, and a permit that was granted at that moment ends by
+// itself.
 func (p *Permits) Acquire(ctx context.Context, c *PermitCall) (Acquired, *Outcome) {
 	c.checkHolder()
 	if c.Given&GivenCost == 0 {
@@ -67,7 +65,7 @@ func (p *Permits) Acquire(ctx context.Context, c *PermitCall) (Acquired, *Outcom
 	return a, p.end(ctx, &b, "acquire", a.word(), err)
 }
 
-// word says in a word what has become of it.
+// word returns the outcome as [Permits.Told] gets it.
 func (a *Acquired) word() string {
 	switch {
 	case a.Shadow:
@@ -82,7 +80,7 @@ func (a *Acquired) word() string {
 	return "denied"
 }
 
-// acquire asks the store until there is a permit, or the wait is over.
+// acquire asks the store again and again until it grants a permit or the wait is over.
 func (p *Permits) acquire(ctx context.Context, c *PermitCall, b *policy.Bound) (Acquired, error) {
 	rule := b.Rule.InProgress
 	r := store.PermitRequest{
@@ -133,7 +131,7 @@ func (p *Permits) acquire(ctx context.Context, c *PermitCall, b *policy.Bound) (
 	}
 }
 
-// open reports whether work under the rule may begin while the store does not answer.
+// open reports whether the rule fails open, so that work may begin while the store does not answer.
 func (p *Permits) open(r *policy.Rule) bool {
 	if r.OnError == headgate.OnErrorReturn {
 		return p.OnError == headgate.OnErrorAllow
@@ -141,8 +139,9 @@ func (p *Permits) open(r *policy.Rule) bool {
 	return r.OnError == headgate.OnErrorAllow
 }
 
-// until is when a call stops waiting: by what it says, by the rule, and so that its caller
-// has the answer before its deadline. It is zero if the call does not wait.
+// until returns when a call stops waiting. That is limited by the call, by the rule, and by the
+// deadline of ctx, before which the answer must reach the caller. It is zero if the call does not
+// wait.
 func (c *PermitCall) until(ctx context.Context, rule *policy.InProgress) time.Time {
 	now := time.Now()
 	wait := min(time.Duration(c.WaitMS)*time.Millisecond, rule.Wait, MaxPermitWait)
@@ -156,8 +155,8 @@ func (c *PermitCall) until(ctx context.Context, rule *policy.InProgress) time.Ti
 	return now.Add(wait)
 }
 
-// pause waits for about so long, but not beyond the time given. It reports false if the
-// server is being shut down.
+// pause waits for a random time from d/2 to 3d/2, but not beyond until or the end of ctx. It
+// reports false if the server is being shut down.
 func (p *Permits) pause(ctx context.Context, d time.Duration, until time.Time) bool {
 	timer := time.NewTimer(min(d/2+rand.N(d), max(time.Until(until), 0)))
 	defer timer.Stop()

@@ -38,7 +38,7 @@ type Policy struct {
 }
 
 // Decide returns what binds a request. If the policy has nested limits, the entries of the
-// descriptor must be in their order, and the entry named domain is the domain.
+// descriptor must be in the order of the nesting, and the entry named "domain" is the domain.
 func (p Policy) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
 	if p.Nested == nil {
 		return p.Set.Decide(d, cost, dst)

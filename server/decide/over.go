@@ -41,11 +41,11 @@ func (o *Over) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]h
 // started is the origin of the times that now returns.
 var started = time.Now()
 
-// now is a time to measure durations with: the clock of the process that is read in half the time
-// of time.Now.
+// now returns a time for measuring durations. It reads only the monotonic clock, which takes half
+// as long as time.Now.
 func now() time.Duration { return time.Since(started) }
 
-// tell tells the hooks of a call that was made with the operation.
+// tell calls the hooks for a call to the store.
 func (o *Over) tell(ctx context.Context, op headgate.Op, ask *Ask, decisions []headgate.Decision, err error) {
 	switch {
 	case err == nil && o.Hooks.Decided != nil:

@@ -33,8 +33,8 @@ type Parts struct {
 	// Independent charges each part separately, whatever happens to the others. A cost that does
 	// not fit then takes what is left of the limit.
 	Independent bool
-	// Peeked tells of reports that were refused; it may be nil. Each says that every part itself
-	// says how many units it takes. See [Peeked].
+	// Peeked detects reports that were refused; it may be nil. Each says that every part has named its
+	// own number of units; see [Peeked].
 	Peeked *Peeked
 	Each   bool
 	// List holds the parts, at most headgate.MaxChecks.
@@ -65,13 +65,14 @@ type Part struct {
 	// headgate.MaxCount.
 	Op   headgate.Op
 	Cost int64
-	// Brought is a limit that came with the descriptor; its name is [BroughtRule]. Nothing
-	// says that the limit that came with the descriptor admits nothing. Each of the two
-	// replaces all rules.
+	// Brought is a limit that came with the descriptor; its name is [BroughtRule]. Nothing says that a
+	// limit of zero came with it, which admits nothing. Either of them replaces all rules for the
+	// part.
 	Brought *headgate.Rule
 	Nothing bool
 
-	// Leaf is what a policy with nested limits says, after Resolve.
+	// Leaf is the nested limit that was found for the part, or nil. It is set by Resolve, for policies
+	// with nested limits only.
 	Leaf *nested.Leaf
 	// Listed is the entry of a list that answers the part, or nil. Unlimited says that the
 	// part passes whatever the limits say, and Denies that it never passes.
@@ -114,7 +115,8 @@ func (p *Parts) Reset() {
 	}
 }
 
-// Checks returns the checks of all parts, in their order. A check may be there twice.
+// Checks returns the checks of all parts, in the order of the parts. The same check may occur more
+// than once.
 func (p *Parts) Checks() []headgate.Check { return p.checks }
 
 // Decisions returns the decisions about a part, after Take. Parts that share a counter have
@@ -126,7 +128,7 @@ func (part *Part) TurnsAway() bool {
 	return part.Denies && part.Op != headgate.OpRefund && (part.Leaf == nil || part.spent || !part.Leaf.Shadow && !part.Leaf.Quota)
 }
 
-// Verdict is the outcome for the whole request, after Take.
+// Verdict returns the outcome for the whole request, after Take.
 func (p *Parts) Verdict() headgate.Verdict {
 	verdict := headgate.NewVerdict(p.Told)
 	for i := range p.List {
@@ -257,7 +259,7 @@ func (p *Parts) bind(part *Part, c headgate.Check) {
 	p.checks = append(p.checks, c)
 }
 
-// match binds the part by rules that match it, or by the one that it names.
+// match binds the part to the rules that match it, or to the one that it names.
 func (p *Parts) match(part *Part) error {
 	if len(part.Entries) > 0 && part.Entries[0].Name == RuleEntry {
 		return p.name(part)
@@ -284,7 +286,7 @@ func (p *Parts) match(part *Part) error {
 	return nil
 }
 
-// leave notes the rules that bound what is in progress, each once for the request.
+// leave records the rules that bound what is in progress, each once for the whole request.
 func (p *Parts) leave(bounds []policy.Bound) {
 	n := len(p.left)
 	p.left = policy.Unenforced(p.left, bounds)
@@ -297,7 +299,7 @@ func (p *Parts) leave(bounds []policy.Bound) {
 	p.left = p.left[:n]
 }
 
-// name binds the part by the rule that it names.
+// name binds the part to the rule that it names.
 func (p *Parts) name(part *Part) error {
 	name := part.Entries[0].Value
 	if r := p.Policy.Rule(name); r != nil && !r.Direct {
@@ -312,8 +314,8 @@ func (p *Parts) name(part *Part) error {
 	return nil
 }
 
-// dropReplaced removes what is replaced by a rule that binds any part of the request: checks of
-// replaced rules, and replaced entries of the deny list.
+// dropReplaced removes the checks of replaced rules, and replaced entries of the deny list. A rule
+// that binds any part can replace rules and entries for all parts.
 func (p *Parts) dropReplaced() {
 	bound := p.checks
 	for i := range p.List {
@@ -321,7 +323,7 @@ func (p *Parts) dropReplaced() {
 			part.Listed, part.Denies = nil, false
 		}
 	}
-	var kept []headgate.Check // nil as long as all are
+	var kept []headgate.Check // nil as long as nothing was dropped
 	for i := range p.List {
 		part := &p.List[i]
 		from := len(kept)
@@ -345,7 +347,7 @@ func (p *Parts) dropReplaced() {
 	}
 }
 
-// follow binds the parts by the nested limits that were found, except for those that others
+// follow binds the parts to the nested limits that were found, except to limits that others
 // replace.
 func (p *Parts) follow() {
 	for i := range p.List {
@@ -359,7 +361,7 @@ func (p *Parts) follow() {
 		switch leaf := part.Leaf; {
 		case leaf == nil:
 		case part.replaced:
-			part.Leaf = nil // It binds nobody.
+			part.Leaf = nil // A replaced limit does not bind.
 		case leaf.Unlimited:
 			part.Unlimited = true
 		case leaf.Denies():

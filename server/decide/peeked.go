@@ -17,7 +17,7 @@ type Peeked struct {
 	// was refused. It must be quick. It may be nil.
 	Refused func(rule string)
 
-	rules sync.Map // by the names of rules, which the policy has
+	rules sync.Map // The keys are names of rules of the policy.
 }
 
 // note remembers the rules of checks that are peeked at. Limits that came with a descriptor have
@@ -32,8 +32,8 @@ func (p *Peeked) note(checks []headgate.Check) {
 	}
 }
 
-// noteReport notes what the request, which was carried out, peeks at, and tells if it is a report
-// that was refused.
+// noteReport records the rules that a request has peeked at, after it was carried out. It calls
+// Refused if the request looks like a report and was refused.
 func (p *Parts) noteReport() {
 	if p.Peeked == nil || p.Peeked.Refused == nil {
 		return

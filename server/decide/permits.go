@@ -15,49 +15,49 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Permits gives permits to callers in other processes, by the rules that bound what is in
-// progress over all processes. It is safe for concurrent use. A nil Permits has none.
+// Permits gives permits to callers in other processes, by the rules that bound what is in progress
+// over all processes. It is safe for concurrent use. A nil Permits refuses every call.
 type Permits struct {
 	// Rules returns the rules in force.
 	Rules func() Policy
 	// Store keeps the permits. Nil means that the server's store keeps none.
 	Store store.Permits
-	// OnError is what becomes of an Acquire while the store does not answer, for rules that
-	// leave it open. With OnErrorAllow the work may begin without a permit. With all others
-	// there is no answer.
+	// OnError is what Acquire does while the store does not answer, for rules that do not say it
+	// themselves. With OnErrorAllow the work may begin without a permit. With any other value the
+	// outcome is Unavailable.
 	OnError headgate.OnError
-	// Ending is closed when the server is being shut down, so that nobody waits any longer.
-	// Nil means never.
+	// Ending is closed when the server begins to shut down. Calls then stop waiting. Nil means never.
 	Ending <-chan struct{}
-	// Told is told of each call that had no mistakes, if it is set: which rule, which call
-	// ("acquire" and so on), and what became of it. It must be quick.
+	// Told, if it is set, is called for each call that had no mistakes: with the name of the rule, the
+	// call (such as "acquire") and the outcome (such as "allowed"). It must be quick.
 	Told func(rule, call, outcome string)
-	// Audit is told who has revoked a permit, from which address, if it is set, and whether
-	// the store has answered. Of secrets the key has the hash.
+	// Audit, if it is set, is called for each revocation that was sent to the store: with the permit's
+	// key and holder, the address of the caller, and whether the store has answered. Secrets in the
+	// key are hashed.
 	Audit func(of PermitKey, holder, from string, answered bool)
 
-	waiting atomic.Int64 // calls that wait for a permit
+	waiting atomic.Int64 // calls that wait for a permit now
 	recent  recentKeys
 }
 
-// PermitCall is one call about permits. The door fills in what its caller has sent. Which
-// fields count depends on the call.
+// PermitCall is one call about permits. The door fills in the fields that its caller has sent. Each
+// kind of call uses some of them.
 type PermitCall struct {
-	// Rule and Key say which permits, as in a check by name.
+	// Rule and Key name the permits, as in a check by name.
 	Rule, Key string
-	// Holder says whose permit.
+	// Holder names whose permit it is.
 	Holder string
-	// Cost is how many units to acquire. Without GivenCost it is 1.
+	// Cost is the number of units to acquire. Without GivenCost it is 1.
 	Cost int64
-	// Epoch is that of the permit to renew or to release.
+	// Epoch is the epoch of the permit to renew or release.
 	Epoch int64
-	// TTLMS is for how long a permit lasts, in milliseconds. Zero is the rule's ttl, which
-	// it cannot exceed.
+	// TTLMS is how long a permit lasts, in milliseconds. Zero means the rule's ttl, which is also the
+	// maximum.
 	TTLMS int64
-	// WaitMS is how long Acquire may wait, and KeepMS how long it keeps a place in line for
-	// a holder that it refuses, both in milliseconds.
+	// WaitMS is how long Acquire may wait. KeepMS is how long it keeps a place in line for a holder
+	// that it refuses. Both are in milliseconds.
 	WaitMS, KeepMS int64
-	// Given says which fields there are: GivenRule, GivenKey and GivenCost.
+	// Given says which fields the caller has sent. Only GivenRule, GivenKey and GivenCost matter.
 	Given Given
 
 	// From is the address of whoever asks, for Audit.
@@ -66,39 +66,39 @@ type PermitCall struct {
 	Faults Faults
 }
 
-// The bounds of what a caller may ask for.
+// The bounds on what a caller may ask for.
 const (
-	// MaxPermitWait is how long a call may wait for a permit at most.
+	// MaxPermitWait is the longest wait of one call.
 	MaxPermitWait = 30 * time.Second
-	// MaxPermitKeep is for how long a place in line may be kept at most.
+	// MaxPermitKeep is the longest time that a place in line is kept for a holder that was refused.
 	MaxPermitKeep = 10 * time.Second
-	// maxPermitWaits is how many calls wait at a time. All others are answered at once.
+	// maxPermitWaits is the maximum number of calls that wait at a time. Further calls are answered at
+	// once.
 	maxPermitWaits = 4096
 )
 
 const (
-	// askFirst is after how long the first of a line asks the store again, on average, and
-	// askLast is the longest pause of those behind it.
+	// While a call waits, it asks the store again after pauses of askFirst × (number of places ahead +
+	// 1), at most askLast, on average.
 	askFirst, askLast = 20 * time.Millisecond, 500 * time.Millisecond
-	// keepAsks is for how many pauses a place is kept while its caller waits here, but for
-	// keepFirst at least and for keepLast at most: if this process ends, those behind that
-	// place wait for so long.
+	// While a call waits, its place in line is kept for keepAsks pauses, at least keepFirst and at
+	// most keepLast. If this process dies, those behind that place wait for so long.
 	keepAsks            = 8
 	keepFirst, keepLast = 500 * time.Millisecond, 2 * time.Second
-	// toAnswer is the part of the time until a caller's deadline that is left for the
-	// answer to arrive, and mostToAnswer bounds it.
+	// To let the answer arrive, a call stops waiting before its caller's deadline: by 1/toAnswer of
+	// the remaining time, at most mostToAnswer.
 	toAnswer     = 8
 	mostToAnswer = 200 * time.Millisecond
-	// tries is how often the store is asked before a call fails, tryAfter apart.
+	// tries is how often the store is asked before a call fails, about tryAfter apart.
 	tries    = 3
 	tryAfter = 5 * time.Millisecond
 )
 
-// errNoPermits is the error where the store keeps no permits.
+// errNoPermits is the error if the store keeps no permits.
 var errNoPermits = fmt.Errorf("%w: the store keeps no permits", errors.ErrUnsupported)
 
-// Renew has a permit last for its time from now. It never acquires: the outcome is NotHeld
-// if the permit has ended, and Revoked if somebody has revoked it.
+// Renew makes a permit last for its full time from now. It never acquires one: the outcome is
+// NotHeld if the permit has ended, and Revoked if it was revoked.
 func (p *Permits) Renew(ctx context.Context, c *PermitCall) (store.Lease, *Outcome) {
 	c.checkHolder()
 	c.checkTTL()
@@ -115,7 +115,7 @@ func (p *Permits) Renew(ctx context.Context, c *PermitCall) (store.Lease, *Outco
 	return lease, p.end(ctx, &b, "renew", "renewed", err)
 }
 
-// Release gives a permit back, and reports whether there was one. With the epoch 0 it is
+// Release gives a permit back, and reports whether the holder had one. With epoch 0 it releases
 // whatever permit or place in line the holder has. Releasing again does nothing.
 func (p *Permits) Release(ctx context.Context, c *PermitCall) (bool, *Outcome) {
 	c.checkHolder()
@@ -129,7 +129,7 @@ func (p *Permits) Release(ctx context.Context, c *PermitCall) (bool, *Outcome) {
 	return released, p.end(ctx, &b, "release", "released", err)
 }
 
-// Holders lists who has permits and who waits, and returns how many units there are.
+// Holders lists who has permits and who waits, and returns the limit in units.
 func (p *Permits) Holders(ctx context.Context, c *PermitCall) (store.PermitHolders, int64, *Outcome) {
 	b, o := p.bound(c)
 	if o.Kind != Decided {
@@ -139,7 +139,7 @@ func (p *Permits) Holders(ctx context.Context, c *PermitCall) (store.PermitHolde
 	return held, b.Limit, p.end(ctx, &b, "holders", "listed", err)
 }
 
-// HoldersOf is Holders for a key as the store has it.
+// HoldersOf is Holders for a key in the form in which the store has it.
 func (p *Permits) HoldersOf(ctx context.Context, of PermitKey) (store.PermitHolders, error) {
 	if p == nil || p.Store == nil {
 		return store.PermitHolders{}, errNoPermits
@@ -149,8 +149,8 @@ func (p *Permits) HoldersOf(ctx context.Context, of PermitKey) (store.PermitHold
 	})
 }
 
-// Revoke forbids that a permit is renewed, and takes its holder out of the line. It reports
-// whether the holder had either.
+// Revoke forbids the renewal of a permit, and takes its holder out of the line. It reports whether
+// the holder had either.
 func (p *Permits) Revoke(ctx context.Context, c *PermitCall) (bool, *Outcome) {
 	c.checkHolder()
 	b, o := p.bound(c)
@@ -161,7 +161,8 @@ func (p *Permits) Revoke(ctx context.Context, c *PermitCall) (bool, *Outcome) {
 	return revoked, p.end(ctx, &b, "revoke", "revoked", err)
 }
 
-// RevokeOf is Revoke for a key as the store has it, by somebody at the address.
+// RevokeOf is Revoke for a key in the form in which the store has it. from is the address of the
+// caller, for Audit.
 func (p *Permits) RevokeOf(ctx context.Context, of PermitKey, holder, from string) (bool, error) {
 	if p == nil || p.Store == nil {
 		return false, errNoPermits
@@ -175,7 +176,8 @@ func (p *Permits) RevokeOf(ctx context.Context, of PermitKey, holder, from strin
 	return revoked, err
 }
 
-// asked asks the store, again if it does not answer: every call may be repeated.
+// asked calls the store, and repeats the call if the store does not answer. All calls about permits
+// can be repeated safely.
 func asked[T any](ctx context.Context, call func() (T, error)) (answer T, err error) {
 	for try := 1; ; try++ {
 		answer, err = call()
@@ -198,7 +200,7 @@ func (c *PermitCall) checkTTL() {
 	}
 }
 
-// ttl is for how long a permit lasts.
+// ttl returns how long a permit lasts.
 func (c *PermitCall) ttl(rule *policy.InProgress) time.Duration {
 	if c.TTLMS == 0 {
 		return rule.Term()
@@ -206,7 +208,7 @@ func (c *PermitCall) ttl(rule *policy.InProgress) time.Duration {
 	return min(time.Duration(c.TTLMS)*time.Millisecond, rule.Term())
 }
 
-// bound finds the bound that the call is about. The outcome is not Decided if there is none.
+// bound finds the bound that the call is about. If it finds none, the outcome is not Decided.
 func (p *Permits) bound(c *PermitCall) (b policy.Bound, o *Outcome) {
 	o = &Outcome{permits: true}
 	if p == nil || p.Store == nil {
@@ -238,14 +240,14 @@ func (p *Permits) bound(c *PermitCall) (b policy.Bound, o *Outcome) {
 	if len(c.Faults) > 0 {
 		o.Kind = Faulty
 		if c.Faults.Kind() == Malformed {
-			// Half of the others would follow from what could not be read.
+			// Many of the others would only follow from what could not be read.
 			c.Faults = slices.DeleteFunc(c.Faults, func(f Fault) bool { return f.Kind != Malformed })
 		}
 	}
 	return b, o
 }
 
-// end tells what has become of a call, and returns its outcome.
+// end reports the outcome of a call to Told, and returns it. If err is nil, Told gets word.
 func (p *Permits) end(ctx context.Context, b *policy.Bound, call, word string, err error) *Outcome {
 	o := &Outcome{permits: true}
 	if err != nil {
@@ -258,7 +260,7 @@ func (p *Permits) end(ctx context.Context, b *policy.Bound, call, word string, e
 	return o
 }
 
-// permitWords are what callers of Told hear of calls that failed.
+// permitWords are the outcomes that Told gets for calls that failed.
 var permitWords = [...]string{
 	Faulty: "refused", Refused: "refused", Conflict: "refused", NoReservation: "refused", Unsupported: "refused",
 	Unavailable: "unavailable", Gone: "gone", NotHeld: "not_held", Revoked: "revoked", OtherCost: "refused", NoPermits: "refused",

@@ -11,25 +11,25 @@ import (
 // PermitKey names the permits of one key under one rule.
 type PermitKey struct{ Rule, Key string }
 
-// maxRecentKeys bounds how many keys are remembered.
+// maxRecentKeys is the maximum number of remembered keys.
 const maxRecentKeys = 1024
 
-// recentKeys are the keys that callers have acquired or renewed permits of. A key is
-// remembered for as long as a permit of its rule may last without being renewed: after that
-// time nobody holds it, or somebody has renewed it elsewhere. A store cannot list the keys
-// that it keeps permits of without reading all that it has.
+// recentKeys remembers the keys whose permits callers have acquired or renewed lately, because a
+// store cannot list such keys without reading everything that it has. A key is remembered for as
+// long as a permit of its rule lasts without a renewal. After that time nobody holds the permit, or
+// another process has renewed it.
 type recentKeys struct {
 	mu    sync.Mutex // guards what follows
 	until map[PermitKey]time.Time
 	swept time.Time
-	// missed is until when a key that was left out may be in use.
+	// missed is the time until which a key that was not remembered may have permits.
 	missed time.Time
 }
 
-// sweepEvery bounds how often a full table is searched for keys that are over.
+// sweepEvery is the minimum time between searches of a full table for expired keys.
 const sweepEvery = time.Second
 
-// note remembers a key for a while. If there are too many, it is left out.
+// note remembers a key for the duration term, unless there are too many keys.
 func (r *recentKeys) note(rule, key string, term time.Duration) {
 	now := time.Now()
 	r.mu.Lock()
@@ -48,7 +48,7 @@ func (r *recentKeys) note(rule, key string, term time.Duration) {
 		if r.until == nil {
 			r.until = make(map[PermitKey]time.Time)
 		}
-		name.Key = strings.Clone(key) // It may be part of a buffer of the caller.
+		name.Key = strings.Clone(key) // It may share memory with a larger buffer.
 	}
 	r.until[name] = now.Add(term)
 }
@@ -62,9 +62,9 @@ func (r *recentKeys) sweep(now time.Time) {
 	}
 }
 
-// Recent are the keys that callers of this process have acquired or renewed permits of, as
-// long as such a permit may last, in the order of rules and keys: at most 1024, and whether
-// those are all. A nil Permits has none.
+// Recent returns the keys whose permits callers of this process have acquired or renewed, for as
+// long as such permits may last. They are ordered by rule and key. There are at most 1024, and all
+// says whether none is missing. A nil Permits has none.
 func (p *Permits) Recent() (list []PermitKey, all bool) {
 	if p == nil {
 		return nil, true

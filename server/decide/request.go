@@ -81,7 +81,8 @@ func (r *Request) Reset() {
 	r.Unenforced = unenforced
 }
 
-// maxAt bounds times to integers that a float64 holds exactly, as in many languages.
+// maxAt is the latest time of a charge, in microseconds since 1970: the integers up to it fit a
+// float64 exactly, and so do the numbers of many languages.
 const maxAt = 1 << 53
 
 // Entry returns the descriptor's entry of that name, or nil.

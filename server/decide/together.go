@@ -212,7 +212,7 @@ func find(checks []headgate.Check, c *headgate.Check) int {
 	return -1
 }
 
-// gather keeps the decisions about the checks of each part.
+// gather collects the decisions about the checks of a part.
 func (p *Parts) gather(part *Part) {
 	part.decisions.from = len(p.decisions)
 	if part.Leaf != nil && part.Denies {
@@ -230,8 +230,8 @@ func (p *Parts) gather(part *Part) {
 	part.decisions.to = len(p.decisions)
 }
 
-// fill takes what is left of the limits, for a part that was charged separately and whose cost did
-// not fit. told are the part's decisions in p.Told.
+// fill takes what is left of the limits for a part that was charged separately and whose cost did
+// not fit. told holds the part's decisions in p.Told.
 func (p *Parts) fill(ctx context.Context, d Decider, part *Part, told []headgate.Decision) error {
 	if part.Op != headgate.OpTake {
 		return nil
