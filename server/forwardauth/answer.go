@@ -15,16 +15,15 @@ import (
 	"github.com/headgate/headgate/internal/notice"
 )
 
-// ProblemHeader has the problem document of a refusal for a proxy that cannot
-// pass on the status and the body, such as nginx: the proxy can send it as the
-// body of the answer that it makes itself.
+// ProblemHeader has the problem document of a refusal, for proxies that cannot pass on the status
+// and the body, such as nginx. The proxy can send it as the body of its own answer.
 const ProblemHeader = "Headgate-Problem"
 
-// maxProblem is how long the header may be, so that all headers fit into what
-// proxies read at once.
+// maxProblem is the maximum length of that header's value, in bytes, so that all headers fit into
+// the buffers of usual proxies.
 const maxProblem = 2048
 
-// Problems that are always the same. They are not changed.
+// Problems that are always the same. They must not be changed.
 var (
 	ambiguousMethod = ambiguous("Its method has small letters, which some servers take for capital ones.")
 	unreadableURI   = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
@@ -34,30 +33,30 @@ func tooLong(entry string) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
 }
 
-// uncountable is the problem of a request that the rules cannot be applied to.
+// uncountable returns the problem for a request that the rules cannot be applied to.
 func uncountable(detail string) *httplimit.Problem {
 	p := httplimit.Problem(notice.Uncountable(detail))
 	return &p
 }
 
-// ambiguous is the problem of a request that servers read in different ways.
+// ambiguous returns the problem for a request that servers may read in different ways.
 func ambiguous(detail string) *httplimit.Problem {
 	p := httplimit.Problem(notice.Ambiguous(detail))
 	return &p
 }
 
-// tellEvery is how often at most the log is told of proxies that ask in the wrong
-// way: they do so with each request.
+// tellEvery is the minimum time between log entries about misconfigured proxies, because such a
+// proxy makes the same mistake with every request.
 const tellEvery = 10 * time.Second
 
-// may reports whether the log may be told again, and notes that it is.
+// may reports whether the log may be told again. If so, it records that it is told now.
 func may(told *atomic.Int64) bool {
 	now, last := time.Now().UnixNano(), told.Load()
 	return now-last >= int64(tellEvery) && told.CompareAndSwap(last, now)
 }
 
-// nameless tells the operator of a request without the client's address. It is
-// decided nevertheless: clients on a Unix socket have none.
+// nameless logs that a request has no client's address. The request is decided nevertheless,
+// because clients on a Unix socket have no address.
 func (h *Handler) nameless(ctx context.Context, t *terms, q *question) {
 	if may(&h.nobody) {
 		h.options.Logger.LogAttrs(ctx, slog.LevelWarn, "a proxy does not tell the client's address; rules that need it do not bind such requests",
@@ -65,7 +64,7 @@ func (h *Handler) nameless(ctx context.Context, t *terms, q *question) {
 	}
 }
 
-// tell tells the operator of a proxy that asks in the wrong way.
+// tell logs that a proxy asks in the wrong way.
 func (h *Handler) tell(ctx context.Context, from string, problems []string) {
 	if may(&h.told) {
 		h.options.Logger.LogAttrs(ctx, slog.LevelError, "a proxy asks in the wrong way; its requests are not decided on",
@@ -73,17 +72,17 @@ func (h *Handler) tell(ctx context.Context, from string, problems []string) {
 	}
 }
 
-// misconfigured answers a proxy that asks in the wrong way, with a status that
-// none takes for an answer about the request. What is wrong is for the operator.
+// misconfigured answers a proxy that asks in the wrong way. No proxy takes the status for an answer
+// about the client's request. The details are for the operator.
 func (h *Handler) misconfigured(w http.ResponseWriter, r *http.Request, problems []string) {
 	h.tell(r.Context(), r.RemoteAddr, problems)
 	p := httplimit.Problem{Title: "The proxy is not configured for forward auth", Status: http.StatusInternalServerError, Detail: strings.Join(problems, "; ")}
 	p.Write(w, r)
 }
 
-// refuse answers that the request may not pass. A proxy that has asked for
-// another status than 429 gets that, or 403 for any other refusal of the client's
-// doing, and the problem document in a header too.
+// refuse answers that the request may not pass. If the proxy has asked for another status for
+// denials than 429, a denial gets that status and any other refusal below 500 gets 403, and the
+// problem document is in a header too.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, t *terms, p *httplimit.Problem) {
 	if t.denied == http.StatusTooManyRequests || p.Status >= http.StatusInternalServerError {
 		p.Write(w, r)
@@ -97,7 +96,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, t *terms, p *ht
 	p.Write(&withStatus{w, status}, r)
 }
 
-// inHeader is the problem document on one line of ASCII.
+// inHeader returns the problem document as one line of ASCII. A document that is too long loses its
+// details.
 func inHeader(p httplimit.Problem) string {
 	text, err := json.Marshal(&p)
 	if err == nil && len(text) > maxProblem {
@@ -122,20 +122,20 @@ func inHeader(p httplimit.Problem) string {
 	return b.String()
 }
 
-// withStatus sends another status than it is told to.
+// withStatus replaces the status that is written by its own.
 type withStatus struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader sends the status that was set before.
+// WriteHeader sends w.status instead.
 func (w *withStatus) WriteHeader(int) { w.ResponseWriter.WriteHeader(w.status) }
 
-// maxKnown is how many texts of parameters are remembered: one for each place in
-// the configurations of the proxies that ask.
+// maxKnown is the maximum number of parameter texts that are cached. There is one text for each
+// place in the proxies' configurations.
 const maxKnown = 256
 
-// known remembers what parameters say. It is safe for concurrent use.
+// known caches what parameters say. It is safe for concurrent use.
 type known struct {
 	terms sync.Map // of *terms by their text
 

@@ -13,12 +13,12 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// checkRequest is an envoy.service.auth.v3.CheckRequest, as far as requests are decided by it. Its
-// texts may be any bytes.
+// checkRequest has those fields of an envoy.service.auth.v3.CheckRequest that matter for the
+// decision. Its texts may be any bytes, not only UTF-8.
 type checkRequest struct {
-	// peer is the address of whoever has connected to Envoy; "@" for a Unix socket.
+	// peer is the address that connected to Envoy, or "@" for a Unix socket.
 	peer string
-	// http says that the check is about an HTTP request, and not about a connection.
+	// http says that the check is about an HTTP request, not about a connection.
 	http               bool
 	method, path, host string
 	// headers have names in lower case. joined says that Envoy has joined lines of one name.
@@ -30,10 +30,10 @@ type checkRequest struct {
 
 type pair struct{ name, value string }
 
-// maxKept is how many headers a checkRequest keeps room for.
+// maxKept is the largest capacity of headers that is kept for the next request.
 const maxKept = 256
 
-// reset forgets the request, and keeps the room that it took.
+// reset clears the request, and keeps its memory.
 func (c *checkRequest) reset() {
 	if cap(c.headers) > maxKept {
 		c.headers = nil
@@ -43,7 +43,7 @@ func (c *checkRequest) reset() {
 	*c = checkRequest{headers: c.headers[:0], extensions: c.extensions[:0]}
 }
 
-// ReadWire implements [wire.Message]. The request is one that was reset.
+// ReadWire implements [wire.Message]. The request must be empty or have been reset.
 func (c *checkRequest) ReadWire(message []byte) error {
 	in := wire.Read(string(message))
 	within(&in, func(field protowire.Number, in *wire.Reader) { // CheckRequest
@@ -54,8 +54,8 @@ func (c *checkRequest) ReadWire(message []byte) error {
 	return in.Err()
 }
 
-// within reads a message whose fields of interest are messages and texts: read is called with a
-// reader of each.
+// within reads a message of which only fields with messages or strings matter. It calls read with a
+// reader for each of those.
 func within(in *wire.Reader, read func(field protowire.Number, in *wire.Reader)) {
 	for {
 		field, kind, more := in.Field()
@@ -128,7 +128,7 @@ func (c *checkRequest) httpField(field protowire.Number, in *wire.Reader) {
 	}
 }
 
-// readPair reads an entry of a map, or a header, which may have its value as bytes in field 3.
+// readPair reads an entry of a map, or a HeaderValue, which may have its value as bytes in field 3.
 func readPair(in *wire.Reader) (p pair) {
 	within(in, func(field protowire.Number, in *wire.Reader) {
 		switch field {
@@ -141,7 +141,7 @@ func readPair(in *wire.Reader) (p pair) {
 	return p
 }
 
-// checked returns the question that Envoy asks, or what is wrong with how it asks.
+// checked returns the question that the CheckRequest describes, or what is wrong with it.
 func (t *terms) checked(c *checkRequest) (q question, problems []string) {
 	switch {
 	case !c.http:

@@ -18,10 +18,9 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// Path is where proxies ask. Behind it and a slash may stand parameters, in the
-// form of a query, as in /v1/auth/denied=401&trust=10.0.0.0/8. They do not stand
-// in a query, because there are proxies that send the query of the client along.
-// There are these, each to be given once if nothing else is said:
+// Path is where proxies ask. Parameters may follow after a slash, in the form of a query, as in
+// /v1/auth/denied=401&trust=10.0.0.0/8. They are not in a real query because some proxies append
+// the client's query. Each parameter may be given once, except where noted:
 //
 //	method, uri, host  the names of the headers with the request's method, its URI
 //	                   and its host. An empty host is none.
@@ -46,26 +45,26 @@ import (
 //	                   429: 401 or 403
 const Path = "/v1/auth"
 
-// DefaultMaxDelay is how long at most an answer is held for a leaky bucket unless the parameter
-// max_delay or [Options] say otherwise. It is half of the second for which the proxies wait that
-// docs/forward-auth.md shows: one that gives up may let the request through, and what the request
-// took is given back, so that nothing would be limited.
+// DefaultMaxDelay is the longest time that an answer is held for a leaky bucket, unless the
+// parameter max_delay or [Options] set another. It is half of the second that the proxies in
+// docs/forward-auth.md wait. If a proxy gives up, it may let the request through while the units it
+// took are given back, so nothing would be limited.
 const DefaultMaxDelay = 500 * time.Millisecond
 
-// LongestMaxDelay bounds the parameter max_delay.
+// LongestMaxDelay is the maximum of the parameter max_delay.
 const LongestMaxDelay = time.Minute
 
 // Timeout is the header in which Envoy says how many milliseconds it waits for an answer over HTTP.
 const Timeout = "X-Envoy-Expected-Rq-Timeout-Ms"
 
-// Options are what a handler may be given. The zero Options are good for a test.
+// Options are the settings of a handler or a service. The zero Options are good for tests.
 type Options struct {
-	// Dialect is how clients are told their limits.
+	// Dialect selects the headers that tell clients their limits.
 	Dialect httplimit.Dialect
-	// MaxDelay is how long at most an answer is held for a leaky bucket where the parameter
-	// max_delay is not given. Zero means DefaultMaxDelay.
+	// MaxDelay is the longest time that an answer is held for a leaky bucket, unless the parameter
+	// max_delay sets another. Zero means DefaultMaxDelay.
 	MaxDelay time.Duration
-	// Logger takes what the operator should know. Nil means none.
+	// Logger gets what the operator should know. Nil means no log.
 	Logger *slog.Logger
 }
 
@@ -73,23 +72,22 @@ type Options struct {
 type Handler struct {
 	decider decide.Decider
 	options Options
-	at      string // where proxies ask, for the log
+	at      string // the endpoint's name in the log
 	plan    atomic.Pointer[plan]
 	terms   known
 	pool    sync.Pool // of *decide.Request
-	// told and nobody are when the log was told last of a mistake and of a request
-	// without an address, in nanoseconds since 1970.
+	// told and nobody are when the log was last told of a misconfigured proxy, and of a request
+	// without a client's address, in Unix nanoseconds.
 	told, nobody atomic.Int64
 }
 
-// plan is what is worked out of one version of the policy.
+// plan is what the handler derives from one version of the policy. It is immutable.
 type plan struct {
 	policy decide.Policy
 	names  *routes.Names
-	needed map[string]bool // the entries that the policy looks at
-	// readsPaths says that requests are told from each other by their paths,
-	// needsPath that something looks at the entry "path", and readsMethods that it
-	// matters what the method is.
+	needed map[string]bool // the entries that the policy uses
+	// readsPaths says that the path matters, for the entry "path" or "route"; needsPath that the
+	// policy uses the entry "path"; and readsMethods that the method matters.
 	readsPaths, needsPath, readsMethods bool
 }
 
@@ -120,14 +118,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := t.asked(r)
 	q.from = r.RemoteAddr
 	h.answer(r.Context(), w, r, t, &q, ask)
-	// Not deferred: after a panic somebody may still hold the request.
+	// Not deferred: after a panic, the request may still be referenced and must not be reused.
 	ask.Reset()
 	h.pool.Put(ask)
 }
 
-// answer decides on the request that a proxy describes, and writes what the client is to be told: a
-// status of 200 if the request may pass. It returns what was decided, or nil. r is the request that
-// is answered, whose method says whether there is a body.
+// answer decides the request that a proxy describes, and writes what the client gets: status 200 if
+// the request may pass. It returns the outcome, or nil if there is none. r is the proxy's own
+// request, whose method decides whether the answer has a body.
 func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Request, t *terms, q *question, ask *decide.Request) *decide.Outcome {
 	plan := h.now()
 	refused, nameless := t.describe(q, plan, &ask.Ask)
@@ -170,7 +168,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return o
 }
 
-// now returns the plan for the policy in force, which is made anew after a change.
+// now returns the plan for the policy in force, and makes it anew after a change of the policy.
 func (h *Handler) now() *plan {
 	policy, old := h.decider.Policy(), h.plan.Load()
 	if old != nil && old.policy == policy {
@@ -192,8 +190,8 @@ func (h *Handler) now() *plan {
 	return p
 }
 
-// hold has an admitted request wait for its leaky bucket. A wait that would be too long
-// becomes a denial. The error is the context's.
+// hold waits for the delay that a leaky bucket gave an admitted request. If the delay is too long,
+// the request is denied instead. The error is the context's.
 func (h *Handler) hold(ctx context.Context, t *terms, q *question, ask *decide.Request, v *headgate.Verdict) error {
 	most := cmp.Or(t.maxDelay, h.options.MaxDelay)
 	until, known := ctx.Deadline()
@@ -201,7 +199,7 @@ func (h *Handler) hold(ctx context.Context, t *terms, q *question, ask *decide.R
 		until, known = q.until, true
 	}
 	if known {
-		// A quarter of the time is left for the answer to arrive in.
+		// A quarter of the time is left for the answer to reach the proxy.
 		most = min(most, max(0, time.Until(until)*3/4))
 	}
 	c := admission.Charge{Store: refunds{ask, h.decider}, MaxDelay: most, Checks: ask.Checks, Verdict: *v}
@@ -213,8 +211,8 @@ func (h *Handler) hold(ctx context.Context, t *terms, q *question, ask *decide.R
 	return err
 }
 
-// refunds is the store of a request that was decided: all that is left to do is to give
-// back what the request took.
+// refunds is the store for [admission.Charge]. The request is already decided, so the store can
+// only give back what the request took.
 type refunds struct {
 	ask     *decide.Request
 	decider decide.Decider
@@ -225,14 +223,14 @@ func (s refunds) Take(ctx context.Context, _ headgate.Op, checks []headgate.Chec
 	return dst, s.ask.GiveBack(ctx, s.decider, checks)
 }
 
-// undecided answers where there is no verdict. What may pass without one is for
-// the rules and the service to say: then there is a verdict.
+// undecided answers a request without a verdict. It never lets one pass: where rules fail open,
+// there is a verdict.
 func (h *Handler) undecided(w http.ResponseWriter, r *http.Request, t *terms, faults decide.Faults, o *decide.Outcome) {
 	switch o.Kind {
 	case decide.Gone:
 		w.WriteHeader(httplimit.StatusClientGone)
 	case decide.Faulty:
-		// The rules are valid: it is the request that they cannot be applied to.
+		// The rules are valid, so the request's values are at fault.
 		h.refuse(w, r, t, uncountable(strings.Join(faults.Texts(), "; ")))
 	case decide.Refused:
 		h.refuse(w, r, t, uncountable(o.Text()))

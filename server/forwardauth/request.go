@@ -21,23 +21,23 @@ import (
 // question is a request as a proxy describes it.
 type question struct {
 	method, target, host string
-	// header has the headers that the client has sent, by their names in canonical form. Only those
-	// matter that the terms name.
+	// header has the headers that the client has sent, by their canonical names. Only those that the
+	// terms name matter.
 	header http.Header
-	// client is the client's address; the zero Addr says that it is not known.
+	// client is the client's address. The zero Addr means that it is not known.
 	client netip.Addr
-	// given are further entries.
+	// given are the entries from Envoy's context extensions.
 	given policy.Descriptor
 	// route is the entry "route", or "" if it is found by the policy's patterns.
 	route string
 	cost  int64
-	// until is when the proxy gives up waiting for the answer, as far as it says so in a header.
+	// until is when the proxy stops waiting for the answer, if it says so in a header.
 	until time.Time
-	// from is who asks, for the log.
+	// from is the proxy's address, for the log.
 	from string
 }
 
-// asked returns the question that the headers of r ask.
+// asked returns the question that the headers of the proxy's request describe.
 func (t *terms) asked(r *http.Request) question {
 	q := question{
 		method: first(r.Header[t.method]), target: first(r.Header[t.uri]), host: first(r.Header[t.host]),
@@ -47,18 +47,18 @@ func (t *terms) asked(r *http.Request) question {
 		q.header = t.apart(r.Header)
 	}
 	if text := first(r.Header[Timeout]); text != "" {
-		// Other proxies may pass on what the client has written: it can only make the hold shorter.
+		// Proxies other than Envoy may pass on a client's header. That can only shorten the hold.
 		if ms, err := strconv.ParseUint(text, 10, 31); err == nil && ms > 0 {
 			q.until = time.Now().Add(time.Duration(ms) * time.Millisecond)
 		}
 	}
-	// The proxy that asks is believed, whatever its own address is.
+	// The proxy that asks is trusted, whatever its own address is; see newResolver.
 	q.client, _ = t.resolver.Client(&http.Request{RemoteAddr: "@", Header: r.Header})
 	return q
 }
 
-// apart returns the headers that the terms look at, with each value cut at its commas: one may stand
-// between two lines that the proxy has joined.
+// apart returns the headers that the terms use, with each value split at commas, because a comma
+// may separate two lines that the proxy has joined.
 func (t *terms) apart(h http.Header) http.Header {
 	cut := make(http.Header)
 	for name, lines := range h {
@@ -72,7 +72,8 @@ func (t *terms) apart(h http.Header) http.Header {
 	return cut
 }
 
-// named returns the name of a header as the terms have it, or "" if they do not look at it.
+// named returns the name of a header as it is in the terms, or "" if the terms do not use the
+// header. Case does not matter.
 func (t *terms) named(name string) string {
 	for _, key := range t.keys {
 		if strings.EqualFold(key, name) {
@@ -87,8 +88,7 @@ func (t *terms) named(name string) string {
 	return ""
 }
 
-// check looks for what the proxy must set and has not, or not alone. It returns
-// what is wrong.
+// check returns which headers are missing or repeated that the proxy must set exactly once.
 func (t *terms) check(h http.Header) (problems []string) {
 	for _, name := range []string{t.method, t.uri, t.host} {
 		switch lines := h[name]; {
@@ -101,8 +101,7 @@ func (t *terms) check(h http.Header) (problems []string) {
 	return problems
 }
 
-// read finds the path and the route of the request. It returns what there is to be said against
-// them, or nil.
+// read returns the path and the route of the request, or the problem to refuse it with.
 func (t *terms) read(q *question, plan *plan) (path, route string, refused *httplimit.Problem) {
 	raw, ok := pathOf(q.target)
 	switch {
@@ -116,7 +115,7 @@ func (t *terms) read(q *question, plan *plan) (path, route string, refused *http
 	p, err := spelling.Read(raw, t.forms)
 	switch {
 	case !plan.readsPaths, q.route != "" && !plan.needsPath:
-		// How it is spelled makes no difference.
+		// The spelling of the path makes no difference.
 		return p.Text, cmp.Or(q.route, routes.Unmatched), nil
 	case err != nil:
 	case p.Kept != nil && plan.needsPath:
@@ -132,7 +131,7 @@ func (t *terms) read(q *question, plan *plan) (path, route string, refused *http
 	return p.Text, route, nil
 }
 
-// pathOf is the path in the target of a request as it came, which may be a whole URL.
+// pathOf returns the path in the request target as it was received. The target may be a whole URL.
 func pathOf(target string) (raw string, ok bool) {
 	if target == "" {
 		return "", false
@@ -154,8 +153,9 @@ func pathOf(target string) (raw string, ok bool) {
 	return raw, true
 }
 
-// describe fills in the descriptor of the request. It returns why that cannot be decided on, or
-// nil, and whether the policy looks at the client's address and the proxy has not told it.
+// describe fills in the descriptor of the request. It returns the problem if the request must be
+// refused, or nil. missing reports that the policy uses the client's address, and that the proxy
+// has not sent it.
 func (t *terms) describe(q *question, plan *plan, ask *decide.Ask) (refused *httplimit.Problem, missing bool) {
 	path, route, refused := t.read(q, plan)
 	if refused != nil {
@@ -191,9 +191,8 @@ func (t *terms) describe(q *question, plan *plan, ask *decide.Ask) (refused *htt
 	return refused, missing
 }
 
-// twice returns what is to be said against a request that has a header in several
-// lines by which it is counted, or several words for its key: the application might
-// believe the one that is not.
+// twice returns the problem of a request that has several lines of a header by which it is counted,
+// or several API keys, or nil. The application might read another one than the handler.
 func (t *terms) twice(h http.Header) *httplimit.Problem {
 	for i := range t.entries {
 		if why := identity.Unclear(h, []string{t.entries[i].header}); why != "" {

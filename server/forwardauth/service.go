@@ -20,12 +20,12 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// Metadata is the name of the gRPC metadata in which Envoy sends parameters, in the form that they
-// have behind [Path].
+// Metadata is the name of the gRPC metadata in which Envoy sends parameters. They have the same
+// form as behind [Path].
 const Metadata = "headgate-auth"
 
-// Service answers Envoy's filter ext_authz over gRPC: envoy.service.auth.v3.Authorization. It is
-// safe for concurrent use; make one with [NewService].
+// Service implements envoy.service.auth.v3.Authorization, which Envoy's filter ext_authz asks over
+// gRPC. It is safe for concurrent use; make one with [NewService].
 type Service struct {
 	handler *Handler
 	calls   *wire.Unary[*checking]
@@ -44,15 +44,15 @@ func (s *Service) Register(to grpc.ServiceRegistrar) {
 	s.calls.Register(to, pb.Authorization_ServiceDesc, "Check")
 }
 
-// checking is what one check needs and the next can use again.
+// checking is the memory for one check, which later checks reuse.
 type checking struct {
 	request checkRequest
 	ask     decide.Request
 	answer  recorded
-	names   []string // of headers
+	names   []string // of the answer's headers
 }
 
-// recorded is an answer that is kept instead of being sent.
+// recorded is an [http.ResponseWriter] that keeps the answer instead of sending it.
 type recorded struct {
 	header http.Header
 	status int
@@ -81,8 +81,8 @@ func (c *checking) Reset() {
 	c.names = c.names[:0]
 }
 
-// withBody stands for a request whose answer has a body. Envoy leaves it out where the client has
-// sent HEAD.
+// withBody stands for any request whose answer has a body. Envoy omits the body itself if the
+// client sent HEAD.
 var withBody = &http.Request{Method: http.MethodGet}
 
 func (s *Service) answer(ctx context.Context, c *checking) (any, error) {
@@ -105,7 +105,7 @@ func (s *Service) answer(ctx context.Context, c *checking) (any, error) {
 	return c.write(o), nil
 }
 
-// terms are what the parameters in the metadata of the call say.
+// terms returns what the parameters in the metadata of the call say, or their mistakes.
 func (s *Service) terms(ctx context.Context) (*terms, []string) {
 	switch texts := metadata.ValueFromIncomingContext(ctx, Metadata); len(texts) {
 	case 0:
@@ -121,13 +121,13 @@ func (s *Service) terms(ctx context.Context) (*terms, []string) {
 const (
 	fieldStatus, fieldDenied, fieldOK, fieldMetadata = 1, 2, 3, 4
 	okHeaders, deniedHeaders, deniedBody             = 6, 2, 3
-	// addIfAbsent is the action for headers that the application may have set itself.
+	// addIfAbsent is the append_action that adds a header only if the application has not set it.
 	addIfAbsent = 1
-	// usual is the size of most answers.
+	// usual is enough for most answers, in bytes.
 	usual = 512
 )
 
-// write makes the answer. The outcome may be nil.
+// write encodes the answer. The outcome may be nil.
 func (c *checking) write(o *decide.Outcome) wire.Written {
 	w := wire.Writer{B: make([]byte, 0, usual)}
 	passes := c.answer.status == http.StatusOK
@@ -156,10 +156,10 @@ func (c *checking) write(o *decide.Outcome) wire.Written {
 	return w.B
 }
 
-// headers writes the headers, each a HeaderValueOption.
+// headers writes the answer's headers, each as a HeaderValueOption.
 func (c *checking) headers(w *wire.Writer, field protowire.Number, action uint64) {
 	for name := range c.answer.header {
-		// The length of the body is Envoy's to write.
+		// Envoy sets the length of the body itself.
 		if name != "Content-Length" {
 			c.names = append(c.names, name)
 		}
@@ -176,8 +176,8 @@ func (c *checking) headers(w *wire.Writer, field protowire.Number, action uint64
 	}
 }
 
-// tell writes what access logs and other filters are told: what decided, and which shadows would
-// have denied.
+// tell writes the metadata for access logs and other filters: what decided the request, and which
+// rules in shadow would have denied it.
 func tell(w *wire.Writer, o *decide.Outcome) {
 	v := &o.Verdict
 	w.BoolEntry("allowed", v.Allowed)

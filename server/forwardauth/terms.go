@@ -17,46 +17,46 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// terms are what the parameters say: which headers describe a request, and how a denial
-// is told. They are immutable.
+// terms are the settings from the parameters: which headers describe a request, and how it is
+// denied. They are immutable.
 type terms struct {
 	// The names of headers are in canonical form.
 	method, uri string
 	host        string // or ""
 	ip          string
 	resolver    *httplimit.Resolver
-	// peers finds the address of a client whose connection the proxy tells of. It is nil if the
-	// parameters name the header with the address.
+	// peers finds the client's address from the peer of the connection that Envoy names. It is nil if
+	// the parameters name the header with the address.
 	peers *httplimit.Resolver
-	// overHTTP are the given parameters that a proxy can follow only where it asks over HTTP.
+	// overHTTP are the given parameters that have a meaning only for proxies that ask over HTTP.
 	overHTTP []string
 	keys     []string
 	entries  []fromHeader
-	route    string // or "", if it is found by the policy's patterns
+	route    string // or "": found by the policy's patterns
 	cost     int64
-	// maxDelay is how long at most an answer is held, or 0 if the parameters do not say it.
+	// maxDelay is the longest time that an answer is held, or 0 if the parameters do not set one.
 	maxDelay time.Duration
 	denied   int // the status of a denial
 	forms    spelling.Forms
-	// joined says that the proxy joins lines of one name.
+	// joined says that the proxy joins several lines of one header with commas.
 	joined bool
 }
 
 // fromHeader is an entry that is taken from a header.
 type fromHeader struct{ entry, header string }
 
-// The bounds of the parameters.
+// The bounds on the parameters.
 const (
-	// maxText is how long they may be together, in bytes.
+	// maxText is the maximum length of all parameters together, in bytes.
 	maxText = 4096
-	// maxNamed is how many headers key and entry may each name.
+	// maxNamed is the maximum number of headers that key and entry may each name.
 	maxNamed = 16
 )
 
-// own are the entries that a request has without being asked for.
+// own are the entries that every request has by itself.
 var own = []string{"api_key", "ip", "route", "method", "host", "path"}
 
-// parameters are those that there are, and what reads each.
+// parameters has, for each parameter, the function that reads it.
 var parameters = map[string]func(r *reader, text string){
 	"method": func(r *reader, text string) { r.method = r.header(text) },
 	"uri":    func(r *reader, text string) { r.uri = r.header(text) },
@@ -105,7 +105,7 @@ var parameters = map[string]func(r *reader, text string){
 	},
 }
 
-// reader reads parameters.
+// reader reads the parameters and collects their mistakes.
 type reader struct {
 	terms
 	trust    []string
@@ -113,7 +113,7 @@ type reader struct {
 	problems []string
 }
 
-// readTerms reads the parameters in a text. The problems are all of its mistakes.
+// readTerms reads the parameters in a text. The problems are all mistakes in them.
 func readTerms(text string) (t *terms, problems []string) {
 	if len(text) > maxText {
 		return nil, []string{fmt.Sprintf("the parameters have %d bytes, may have %d", len(text), maxText)}
@@ -199,22 +199,21 @@ func (r *reader) readEntry(text string) {
 	r.entries = append(r.entries, fromHeader{name, r.header(header)})
 }
 
-// newResolver makes what finds clients' addresses. The proxy that asks is
-// believed, whatever its own address is: [terms.asked] has it pass for a peer on
-// a Unix socket, which has none.
+// newResolver makes the resolver of clients' addresses. The proxy that asks is trusted, whatever
+// its own address is: [terms.asked] presents it as a peer on a Unix socket, which has no address.
 func (r *reader) newResolver() {
 	r.name = "trust"
 	r.resolver = r.resolve(append(slices.Clone(r.trust), "unix"))
 }
 
-// newPeers makes what finds the addresses of clients by their connections.
+// newPeers makes the resolver that starts from the peer of the client's connection.
 func (r *reader) newPeers() {
 	if r.peers = new(httplimit.Resolver); r.trust != nil {
 		r.peers = r.resolve(r.trust)
 	}
 }
 
-// resolve makes a resolver, or notes the problems.
+// resolve makes a resolver, or adds the problems.
 func (r *reader) resolve(trust []string) *httplimit.Resolver {
 	resolver, err := httplimit.NewResolver(httplimit.Source(r.ip), trust...)
 	if err == nil {
