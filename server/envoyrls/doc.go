@@ -1,13 +1,13 @@
-// Package envoyrls serves envoy.service.ratelimit.v3.RateLimitService, the
-// protocol in which Envoy, and what is built on it, asks a rate limit service.
+// Package envoyrls serves envoy.service.ratelimit.v3.RateLimitService, the protocol with which
+// Envoy, and software that is built on it, asks a rate limit service.
 //
 // # Basics
 //
 //	service := envoyrls.New(decider, envoyrls.Options{})
 //	service.Register(server) // a *grpc.Server
 //
-// A request has a domain and some descriptors, each a list of entries. What binds
-// a descriptor depends on the policy in force:
+// A request has a domain and several descriptors, each a list of entries. What binds a descriptor
+// depends on the policy in force:
 //
 //   - Rules of a policy file match the descriptor that nested.Flatten makes of it:
 //     the domain, the names of the entries, and the entries. A descriptor whose
@@ -17,15 +17,13 @@
 //     leads to one of them or to none.
 //   - A limit that comes with the descriptor itself takes the place of both.
 //
-// All descriptors of a request are charged together or not at all. With
-// [Options].Independent each limit is charged by itself, as envoyproxy/ratelimit
-// does it.
+// All descriptors of a request are charged together, or none is. With [Options].Independent each
+// descriptor is charged separately, as in envoyproxy/ratelimit.
 //
 // # Caveats
 //
-// A peek (hits_addend 0 on a descriptor) asks whether one more unit would fit.
+// A peek, which is a descriptor with hits_addend 0, asks whether one more unit would fit.
 //
-// Where a request has takes as well as peeks, the peeks come first and the takes
-// follow in a second call to the store, and refunds (is_negative_hits) in a third
-// one: between them others may come.
+// A request that has peeks, takes and refunds (is_negative_hits) needs a call to the store for each
+// kind, in this order. Other requests may be decided between these calls.
 package envoyrls

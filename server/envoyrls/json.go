@@ -15,12 +15,12 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// maxJSON bounds a request, in bytes.
+// maxJSON is the maximum size of a request's body, in bytes.
 const maxJSON = 1 << 20
 
-// ServeHTTP answers a request whose body is that of the rate limit service in protobuf's JSON, as
-// envoyproxy/ratelimit does at /json: 200, or 429 if it is over a limit, with the answer in JSON.
-// A request without an answer gets a status and a text.
+// ServeHTTP answers a RateLimitRequest in protobuf's JSON, as envoyproxy/ratelimit does at /json.
+// The status is 200, or 429 if the request is over a limit, and the body is the RateLimitResponse
+// in JSON. If there is no verdict, it answers with an error status and a text.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSON))
 	if err != nil {
@@ -45,11 +45,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	// The caller may be gone; there is nobody to tell.
+	// An error has no consequence: the client may be gone.
 	_, _ = w.Write(text)
 }
 
-// fromJSON answers a request in JSON. The error is one of gRPC.
+// fromJSON answers a request in JSON. The error is a gRPC status.
 func (s *Service) fromJSON(ctx context.Context, body []byte) (*pb.RateLimitResponse, error) {
 	request := new(pb.RateLimitRequest)
 	if err := protojson.Unmarshal(body, request); err != nil {
@@ -70,7 +70,7 @@ func (s *Service) fromJSON(ctx context.Context, body []byte) (*pb.RateLimitRespo
 	return answer, nil
 }
 
-// statusOf is the status of a request that ended with an error of gRPC.
+// statusOf returns the HTTP status for a gRPC error.
 func statusOf(err error) int {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.ResourceExhausted:

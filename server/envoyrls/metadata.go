@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// metadata writes what other filters, and access logs, are told: what decided,
-// and which shadows would have denied.
+// metadata writes the metadata for other filters and access logs: what decided the request, and
+// which rules in shadow would have denied it.
 func (q *scratch) metadata(w *wire.Writer, o *decide.Outcome) {
 	w.BoolEntry("allowed", o.Verdict.Allowed)
 	q.deciding(w, o)
@@ -21,8 +21,8 @@ func (q *scratch) metadata(w *wire.Writer, o *decide.Outcome) {
 	q.configured(w)
 }
 
-// unenforced writes the names of the rules that bound what is in progress and bind the
-// request: a question ends before the request does.
+// unenforced writes the names of the rules that bound what is in progress and bind the request.
+// They are not enforced, because the service does not know when the request ends.
 func unenforced(w *wire.Writer, o *decide.Outcome) {
 	l := w.ListEntry("unenforced")
 	for _, name := range o.Unenforced {
@@ -31,9 +31,9 @@ func unenforced(w *wire.Writer, o *decide.Outcome) {
 	l.End()
 }
 
-// configured writes the metadata that the configuration has for the limits of the descriptors
-// that pass, as one structure: of values of one name the first counts, unless both are
-// structures.
+// configured writes the metadata that the configuration has for the limits of the descriptors that
+// pass, merged into one structure. If several have a value of the same name, the first one counts,
+// unless both are structures.
 func (q *scratch) configured(w *wire.Writer) {
 	var all map[string]any
 	for i := range q.parts.List {
@@ -52,8 +52,8 @@ func (q *scratch) configured(w *wire.Writer) {
 	w.StructEntry("metadata", all)
 }
 
-// merge adds what is new to the fields. Structures in them are copied before they are added
-// to, since they belong to the configuration.
+// merge adds the fields that into lacks, and merges structures that both have. It copies a
+// structure before it adds to it, because the structure belongs to the configuration.
 func merge(into, fields map[string]any) {
 	for name, value := range fields {
 		there, taken := into[name]
@@ -71,7 +71,7 @@ func merge(into, fields map[string]any) {
 	}
 }
 
-// deciding writes which limit decided, and of which descriptor.
+// deciding writes which limit decided the request, and for which descriptor.
 func (q *scratch) deciding(w *wire.Writer, o *decide.Outcome) {
 	i, p, d := q.parts.Deciding()
 	if p == nil {
@@ -95,8 +95,8 @@ func (q *scratch) deciding(w *wire.Writer, o *decide.Outcome) {
 	}
 }
 
-// violations writes the places of the descriptors that are beyond a limit in quota
-// mode, under the name and in the form that envoyproxy/ratelimit gives them.
+// violations writes the indexes of the descriptors that are beyond a limit in quota mode. Name and
+// form are those of envoyproxy/ratelimit.
 func (q *scratch) violations(w *wire.Writer) {
 	l := w.ListEntry("quotaModeViolations")
 	for i := range q.parts.List {
@@ -107,7 +107,7 @@ func (q *scratch) violations(w *wire.Writer) {
 	l.End()
 }
 
-// shadows writes the names of the rules that would have denied.
+// shadows writes the names of the rules in shadow that would have denied.
 func (q *scratch) shadows(w *wire.Writer) {
 	l := w.ListEntry("shadow_denied")
 	for i := range q.parts.List {

@@ -11,25 +11,25 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// OverrideRule is the name of the rule that limits which come with descriptors
-// are counted under.
+// OverrideRule is the name of the rule under which limits that come with descriptors are counted.
 const OverrideRule = decide.BroughtRule
 
-// maxOverrides bounds the limits that callers bring: each is a label of metrics.
+// maxOverrides is the maximum number of different limits that callers bring, because each becomes a
+// label of metrics.
 const maxOverrides = 1000
 
-// errOverrides says that there are too many different ones.
+// errOverrides is the error beyond maxOverrides.
 var errOverrides = fmt.Errorf("callers have sent more than %d different limits; use fewer, or rules", maxOverrides)
 
-// overrides are the rules made of limits that came with descriptors.
+// overrides caches the rules for limits that came with descriptors.
 type overrides struct {
 	rules sync.Map // headgate.Limit → *headgate.Rule
 
-	mu sync.Mutex // Guards n.
+	mu sync.Mutex // guards n
 	n  int
 }
 
-// rule returns the rule for a limit that came with a descriptor, nil if it admits
+// rule returns the rule for a limit that came with a descriptor. It is nil if the limit admits
 // nothing.
 func (o *overrides) rule(l *override) (*headgate.Rule, error) {
 	unit, err := unitLength(l.unit)
@@ -71,9 +71,9 @@ func (o *overrides) rule(l *override) (*headgate.Rule, error) {
 	return made, nil
 }
 
-// unitLength is the length of a unit, which the protocol has two enumerations of:
-// one lacks the week, and else they agree. A month is 30 days to
-// envoyproxy/ratelimit, and a year 365.
+// unitLength returns the length of a unit. The protocol has two enumerations of units, which agree
+// except that one has no week. As in envoyproxy/ratelimit, a month is 30 days and a year is 365
+// days.
 func unitLength(number int32) (time.Duration, error) {
 	for _, u := range units() {
 		if int32(u.unit) == number {

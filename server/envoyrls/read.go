@@ -7,19 +7,19 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// request is an envoy.service.ratelimit.v3.RateLimitRequest. Its texts are any
-// bytes.
+// request is an envoy.service.ratelimit.v3.RateLimitRequest. Its texts may be any bytes, not only
+// UTF-8.
 type request struct {
 	domain      string
-	descriptors []descriptor // MaxDescriptors at most
-	sent        int          // how many descriptors there are
+	descriptors []descriptor // at most MaxDescriptors
+	sent        int          // the number of descriptors in the message
 	hits        uint32
 }
 
 // descriptor is an envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.
 type descriptor struct {
-	entries  policy.Descriptor // MaxEntries at most
-	sent     int               // how many entries there are
+	entries  policy.Descriptor // at most MaxEntries
+	sent     int               // the number of entries in the message
 	limited  bool
 	limit    override
 	hasHits  bool
@@ -35,7 +35,7 @@ type override struct {
 	multiplier    uint32
 }
 
-// reset forgets the request, and keeps the room that it took.
+// reset clears the request, and keeps its memory.
 func (r *request) reset() {
 	for i := range r.descriptors {
 		r.descriptors[i].reset()
@@ -48,7 +48,7 @@ func (d *descriptor) reset() {
 	*d = descriptor{entries: d.entries[:0]}
 }
 
-// next adds a descriptor, in the room of an earlier one if there is any.
+// next adds a descriptor, and reuses the memory of an earlier one if there is any.
 func (r *request) next() *descriptor {
 	if n := len(r.descriptors); n < cap(r.descriptors) {
 		r.descriptors = r.descriptors[:n+1]
@@ -58,7 +58,7 @@ func (r *request) next() *descriptor {
 	return &r.descriptors[len(r.descriptors)-1]
 }
 
-// ReadWire implements [wire.Message]. The request is one that was reset.
+// ReadWire implements [wire.Message]. The request must be empty or have been reset.
 func (r *request) ReadWire(message []byte) error {
 	in := wire.Read(string(message))
 	for {
@@ -70,7 +70,7 @@ func (r *request) ReadWire(message []byte) error {
 			r.domain = in.Bytes()
 		case field == 2 && kind == protowire.BytesType:
 			inner := in.Message()
-			// What goes beyond the bound is counted, and costs nothing else.
+			// Descriptors beyond the bound are only counted.
 			if r.sent++; r.sent <= MaxDescriptors {
 				r.next().read(&inner)
 				in.Leave(&inner)
@@ -150,8 +150,8 @@ func (o *override) read(in *wire.Reader) {
 	}
 }
 
-// readWrapped reads a google.protobuf.UInt64Value or UInt32Value, which has the
-// given value until it says another one.
+// readWrapped reads a google.protobuf.UInt64Value or UInt32Value. It returns n if the message has
+// no value.
 func readWrapped(in *wire.Reader, n uint64) uint64 {
 	for {
 		field, kind, more := in.Field()

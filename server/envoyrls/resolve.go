@@ -12,19 +12,19 @@ import (
 // entries that follow are its key.
 const RuleEntry = decide.RuleEntry
 
-// scratch is what one request needs and the next can use again.
+// scratch is the memory for one request, which later requests reuse.
 type scratch struct {
 	request request
 	parts   decide.Parts
 	header  http.Header
-	names   []string // of the header
+	names   []string // of the answer's headers
 	shown   []headgate.Decision
 }
 
 // Request implements [wire.Call].
 func (q *scratch) Request() wire.Message { return &q.request }
 
-// Reset implements [wire.Call]. It keeps the room that the request took.
+// Reset implements [wire.Call]. It keeps the memory of the request.
 func (q *scratch) Reset() {
 	q.request.reset()
 	q.parts.Reset()
@@ -33,7 +33,7 @@ func (q *scratch) Reset() {
 	clear(q.shown)
 }
 
-// ask fills in what is asked of each descriptor.
+// ask fills in the parts from the descriptors of the request.
 func (s *Service) ask(q *scratch) error {
 	r := &q.request
 	q.parts.Policy, q.parts.Domain, q.parts.Independent, q.parts.Peeked = s.decider.Policy(), r.domain, s.options.Independent, &s.peeked
@@ -56,9 +56,9 @@ func (s *Service) ask(q *scratch) error {
 	return nil
 }
 
-// operation is what a descriptor asks for, and of how many units, where the
-// request as a whole says so many. More of them than any limit has are as good as
-// that many.
+// operation returns the operation that a descriptor asks for, and its units. hits is the number of
+// units that the request gives for all descriptors. Units beyond headgate.MaxCount are clamped to
+// it, which no limit exceeds.
 func (d *descriptor) operation(hits uint32) (headgate.Op, int64) {
 	asked := uint64(max(1, hits))
 	if d.hasHits {

@@ -17,41 +17,42 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// The bounds of a request, besides those of its size.
+// The bounds on a request, besides its size in bytes.
 const (
-	// MaxDescriptors is how many descriptors a request may have.
+	// MaxDescriptors is the maximum number of descriptors in a request.
 	MaxDescriptors = headgate.MaxChecks
-	// MaxEntries is how many entries a descriptor may have.
+	// MaxEntries is the maximum number of entries in a descriptor.
 	MaxEntries = policy.MaxEntries
 )
 
-// Options are what a service may be given.
+// Options are the settings of a service.
 type Options struct {
-	// Dialect is how limits are told in response_headers_to_add.
+	// Dialect selects the headers in response_headers_to_add that tell clients their limits.
 	Dialect httplimit.Dialect
-	// Independent charges each descriptor by itself, whatever becomes of the
-	// others, as envoyproxy/ratelimit does. What does not fit then fills the limit
-	// up, so that units which are reported after they were used are not lost.
+	// Independent charges each descriptor separately, whatever happens to the others, as
+	// envoyproxy/ratelimit does. A cost that does not fit then takes what is left of the limit, so
+	// that units that are reported after their use are not lost.
 	Independent bool
 	// RefusedReport is called for each request that looks like a report of units that were used
-	// already, and was refused because all or none is charged. It is told the name of a rule that
-	// binds the request. It must be quick and safe for concurrent use. Nil means nobody.
+	// already, and was refused because it is charged all or nothing. It gets the name of a rule that
+	// binds the request. It must be quick and safe for concurrent use. Nil means that nothing is
+	// called.
 	RefusedReport func(rule string)
-	// Measure is told of each descriptor whose limit is to be measured by values too
-	// (detailed_metric, value_to_metric): the name to measure it by, what has become
-	// of it, and its units. Nil means nobody. Names come from callers.
+	// Measure is called for each descriptor whose limit is to be measured by values too
+	// (detailed_metric, value_to_metric), with the name to measure it by, the outcome, and the cost.
+	// The names come from callers, so their number is unbounded. Nil means that nothing is called.
 	Measure func(name string, became Became, units int64)
 }
 
-// Became is what a limit has said of a descriptor.
+// Became is the outcome of a limit for a descriptor.
 type Became uint8
 
 const (
-	// Within is one that the limit admits.
+	// Within means that the limit admits the descriptor.
 	Within Became = iota
-	// Over is one beyond the limit.
+	// Over means that the descriptor is over the limit.
 	Over
-	// OverInShadow is the same of a limit that denies nobody.
+	// OverInShadow means that the descriptor is over a limit that does not deny.
 	OverInShadow
 )
 
@@ -93,8 +94,8 @@ func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
 	return s.write(q, o), nil
 }
 
-// measure tells of the descriptors that are measured by values. Peeks and refunds
-// are no requests.
+// measure calls Measure for the descriptors that are measured by values. Peeks and refunds are not
+// measured.
 func (s *Service) measure(q *scratch) {
 	for i := range q.parts.List {
 		p := &q.parts.List[i]
@@ -116,7 +117,7 @@ func (s *Service) measure(q *scratch) {
 	}
 }
 
-// check returns what is wrong with the form of a request.
+// check returns an error if the request breaks a bound or has no domain.
 func (r *request) check() error {
 	switch {
 	case r.domain == "":
@@ -133,7 +134,7 @@ func (r *request) check() error {
 	return nil
 }
 
-// failed is the error that callers get where there is no verdict.
+// failed returns the gRPC error for a request without a verdict.
 func failed(ctx context.Context, o *decide.Outcome) error {
 	var descriptor *decide.DescriptorError
 	switch {

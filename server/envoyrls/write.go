@@ -15,10 +15,10 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// usual is the size of most answers.
+// usual is enough for most answers, in bytes.
 const usual = 256
 
-// write makes the answer, an envoy.service.ratelimit.v3.RateLimitResponse.
+// write encodes the answer, an envoy.service.ratelimit.v3.RateLimitResponse.
 func (s *Service) write(q *scratch, o *decide.Outcome) wire.Written {
 	w := wire.Writer{B: make([]byte, 0, usual)}
 	w.Number(1, uint64(code(o.Verdict.Allowed)))
@@ -53,7 +53,7 @@ func code(allowed bool) pb.RateLimitResponse_Code {
 	return pb.RateLimitResponse_OVER_LIMIT
 }
 
-// code is that of one descriptor.
+// code returns the code for one descriptor.
 func (q *scratch) code(p *decide.Part) pb.RateLimitResponse_Code {
 	d := worst(q.parts.Decisions(p))
 	return code(!p.TurnsAway() && !p.Beyond && (d == nil || d.Allowed || d.Shadow))
@@ -75,8 +75,8 @@ func (q *scratch) status(w *wire.Writer, p *decide.Part) {
 	}
 	writeLimit(w, name, d.Limit.Count, d.Limit.Period, d.Limit.Align)
 	w.Number(3, uint64(min(d.Remaining, math.MaxUint32)))
-	// In whole seconds, which is all that some readers look at: rounded up, so
-	// that none of them comes too early.
+	// Whole seconds, because some readers ignore the fraction; rounded up, so that none of them comes
+	// back too early.
 	reset := d.ResetAfter
 	if p.Leaf != nil {
 		reset = untilEnd(d)
@@ -88,9 +88,10 @@ func (q *scratch) status(w *wire.Writer, p *decide.Part) {
 	}
 }
 
-// told is the verdict that headers are made of. For a configuration of envoyproxy/ratelimit
-// they tell what is told there: limits of zero too, limits that deny nobody where there are
-// no others, and when a window ends of which nothing was used.
+// told returns the verdict from which the headers are made. For a configuration of
+// envoyproxy/ratelimit, the headers say what envoyproxy/ratelimit says: they include limits of
+// zero, limits in shadow if no other limit binds, and the end of a window of which nothing was
+// used.
 func (q *scratch) told(v headgate.Verdict) headgate.Verdict {
 	if q.parts.Policy.Nested == nil {
 		return v
@@ -111,8 +112,8 @@ func (q *scratch) told(v headgate.Verdict) headgate.Verdict {
 	return v
 }
 
-// untilEnd is when the limit of a nested configuration is free again, or when its window
-// ends if nothing of it was used.
+// untilEnd returns how long it takes until the limit of a nested configuration is free again or, if
+// nothing of it was used, until its window ends.
 func untilEnd(d *headgate.Decision) time.Duration {
 	if d.ResetAfter > 0 || d.At == 0 || d.Limit.Align != headgate.AlignUTC || d.Limit.Period <= 0 {
 		return d.ResetAfter
@@ -120,9 +121,9 @@ func untilEnd(d *headgate.Decision) time.Duration {
 	return nested.WindowLeft(d.Limit.Period, d.At)
 }
 
-// worst is the decision that says most of a descriptor: as in a verdict, a denial
-// with the longest time to wait, or else the least that remains. Shadows have a
-// say only where there is nothing else.
+// worst returns the decision that describes a descriptor. As in a verdict, that is the denial with
+// the longest RetryAfter, or else the decision with the least Remaining. Limits in shadow count
+// only if there are no others.
 func worst(decisions []headgate.Decision) *headgate.Decision {
 	verdict := headgate.NewVerdict(decisions)
 	if d := verdict.Deciding(); d != nil {
@@ -137,8 +138,8 @@ func worst(decisions []headgate.Decision) *headgate.Decision {
 	return worst
 }
 
-// writeLimit writes a limit in the largest unit that divides its period. One whose
-// period is no whole seconds has no unit.
+// writeLimit writes a limit, in the largest unit that divides its period. The unit is UNKNOWN if
+// the period is not a whole number of seconds.
 func writeLimit(w *wire.Writer, name string, count int64, period time.Duration, align headgate.Alignment) {
 	mark := w.Begin(2)
 	w.Number(1, uint64(count))
@@ -167,13 +168,13 @@ func writeLimit(w *wire.Writer, name string, count int64, period time.Duration, 
 	w.End(mark)
 }
 
-// unit is a unit of time of the protocol.
+// unit is one of the protocol's units of time.
 type unit struct {
 	length time.Duration
 	unit   pb.RateLimitResponse_RateLimit_Unit
 }
 
-// units are all of them, from the longest.
+// units returns all units, the longest first.
 func units() [7]unit {
 	const day = 24 * time.Hour
 	return [...]unit{
