@@ -13,25 +13,27 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// maxAt bounds times to what any language's numbers hold exactly.
+// maxAt is the latest time that is accepted, in microseconds since 1970: integers up to it fit a
+// float64 exactly, as in many languages.
 const maxAt = 1 << 53
 
-// ruleCache spares the work of making a rule for every check that brings it: a rule
-// is found by the bytes that it has on the wire.
+// ruleCache avoids compiling a rule again for every check that brings it. Its keys are rules in
+// their wire form.
 type ruleCache struct {
 	mu    sync.RWMutex
 	rules map[string]*headgate.Rule
 }
 
-// The bounds of the rules that are kept. Beyond them all are forgotten, and those
-// in use are made again.
+// The bounds of the cache. When it is full, all rules are dropped, and those in use are compiled
+// again.
 const (
 	maxCachedRules = 4096
-	// maxCachedRule is the longest, in bytes: some sixteen limits with time zones.
+	// maxCachedRule is the maximum size of a cached rule, in bytes: about sixteen limits with time
+	// zones.
 	maxCachedRule = 1 << 10
 )
 
-// of returns the rule that stands in text. The error wraps wire.ErrWire, or is an
+// of returns the rule that text encodes. The error wraps [wire.ErrWire], or is an
 // [*headgate.InvalidError].
 func (c *ruleCache) of(text string) (*headgate.Rule, error) {
 	c.mu.RLock()
@@ -53,7 +55,7 @@ func (c *ruleCache) of(text string) (*headgate.Rule, error) {
 	if c.rules == nil || len(c.rules) >= maxCachedRules {
 		c.rules = make(map[string]*headgate.Rule)
 	}
-	c.rules[string([]byte(text))] = rule // a text of its own, not that of a whole message
+	c.rules[string([]byte(text))] = rule // a copy, which does not keep the whole message
 	return rule, nil
 }
 
@@ -63,7 +65,8 @@ func (s *Store) read(t *take, checks []*headgatev1.StoreCheck) {
 		var rule *headgate.Rule
 		var err error
 		if m.GetRule() != nil {
-			// The same as the caller's text, unless its library has it another way.
+			// Usually these are the bytes that the caller has sent, but other protobuf libraries may encode
+			// a rule differently.
 			text, marshal := proto.MarshalOptions{Deterministic: true}.Marshal(m.GetRule())
 			if marshal != nil {
 				text = nil
@@ -74,8 +77,7 @@ func (s *Store) read(t *take, checks []*headgatev1.StoreCheck) {
 	}
 }
 
-// addCheck adds a check, and notes what is wrong with it that Validate does not
-// look at.
+// addCheck adds a check, and the faults that [store.Validate] does not look for.
 func (t *take) addCheck(rule *headgate.Rule, err error, c headgate.Check, onError int64) {
 	i := len(t.ask.Checks) + t.unread
 	if i >= headgate.MaxChecks {
@@ -104,7 +106,7 @@ func (t *take) addCheck(rule *headgate.Rule, err error, c headgate.Check, onErro
 	t.ask.Checks = append(t.ask.Checks, c)
 }
 
-// readTerms reads terms, and notes what is wrong with them.
+// readTerms reads terms and adds their faults.
 func (t *take) readTerms(m *headgatev1.Terms) headgate.Terms {
 	if n := len(m.GetId()); n > headgate.MaxID {
 		t.faults.Add(decide.OutOfRange, decide.Place{List: "terms", Name: "id"}, "has %d bytes, must have at most %d", n, headgate.MaxID)
@@ -116,7 +118,8 @@ func (t *take) readTerms(m *headgatev1.Terms) headgate.Terms {
 	return headgate.Terms{ID: string(m.GetId()), For: time.Duration(m.GetLifetimeMs()) * time.Millisecond}
 }
 
-// newDecisions is what callers are told who know their limits.
+// newDecisions returns the decisions for callers of the store. They omit the rule and the limit,
+// which such callers know.
 func newDecisions(decisions []headgate.Decision) []*headgatev1.StoreDecision {
 	if len(decisions) == 0 {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// permits bound the requests that are decided at the same time, over all streams and
+// permits is a semaphore for the requests that are decided at the same time, over all streams and
 // batches of a service.
 type permits chan struct{}
 
-// maxPermits is how many of them there may be.
+// maxPermits is the maximum number of such requests.
 const maxPermits = 4096
 
 func newPermits() permits { return make(permits, maxPermits) }
@@ -27,18 +27,19 @@ func (p permits) take() bool {
 
 func (p permits) give() { <-p }
 
-// crew decides the requests of one stream side by side, each in a goroutine of its
-// own; another sends what they have answered, all that is there in one message.
+// crew decides the requests of one stream concurrently, each in a goroutine of its own. One more
+// goroutine sends the results, as many in one message as are ready.
 type crew struct {
 	x       *exchange
 	permits permits
 	buffers *sync.Pool // of *[]byte
 
-	places  chan struct{} // one in it for each request that is not handed on yet
+	// places is a semaphore: one element for each request whose result was not handed on yet.
+	places  chan struct{}
 	results chan *[]byte
 	working sync.WaitGroup
 	sending sync.WaitGroup
-	failed  error // of sending; to be read when that has ended
+	failed  error // the error of sending; read it only after sending has ended
 }
 
 func newCrew(x *exchange, p permits, buffers *sync.Pool) *crew {
@@ -47,13 +48,13 @@ func newCrew(x *exchange, p permits, buffers *sync.Pool) *crew {
 	return c
 }
 
-// hand has an item decided as soon as there is a place and a permit.
+// hand starts a goroutine that decides an item, as soon as the semaphores have room.
 func (c *crew) hand(it item) error {
 	for _, room := range []chan struct{}{c.places, c.permits} {
 		select {
 		case room <- struct{}{}:
 		case <-c.x.ctx.Done():
-			// The place is lost with the stream, and there is no permit.
+			// A place that was taken is not given back, because the stream ends.
 			return status.FromContextError(c.x.ctx.Err()).Err()
 		}
 	}
@@ -61,8 +62,8 @@ func (c *crew) hand(it item) error {
 	return nil
 }
 
-// work decides one item. It has its permit no longer than that, for a caller who
-// does not read answers holds up what comes then.
+// work decides one item. It gives its permit back before it hands on the result, because a caller
+// that does not read answers can block that.
 func (c *crew) work(it item) {
 	defer c.x.caught()
 	defer func() { <-c.places }()
@@ -74,13 +75,13 @@ func (c *crew) work(it item) {
 		defer c.permits.give()
 		*b = c.x.append((*b)[:0], it)
 	}()
-	c.results <- b // They are received until all work has ended.
+	c.results <- b // Results are received until all work has ended.
 }
 
-// send sends results until there will be no more.
+// send sends results until the channel is closed.
 func (c *crew) send() {
 	defer c.x.caught()
-	// What was answered is to be taken, whatever happens here.
+	// After an error, results must still be received, or work would block.
 	defer func() {
 		for b := range c.results {
 			c.keep(b)
@@ -102,7 +103,7 @@ func (c *crew) send() {
 	}
 }
 
-// add adds a result to what is sent next.
+// add adds a result to the next message.
 func (c *crew) add(b *[]byte) {
 	c.x.out.out = append(c.x.out.out, *b...)
 	c.keep(b)
@@ -111,7 +112,7 @@ func (c *crew) add(b *[]byte) {
 // ready returns a result that is there already, or nil.
 func (c *crew) ready() *[]byte {
 	select {
-	case b := <-c.results: // nil after the last one
+	case b := <-c.results: // nil when the channel is closed
 		return b
 	default:
 		return nil
@@ -124,7 +125,7 @@ func (c *crew) keep(b *[]byte) {
 	}
 }
 
-// end waits until what was handed over is answered and sent.
+// end waits until all items that were handed to the crew are answered and sent.
 func (c *crew) end() error {
 	c.working.Wait()
 	close(c.results)
@@ -132,8 +133,8 @@ func (c *crew) end() error {
 	return c.failed
 }
 
-// sideBySide calls do with 0 to n-1, in this goroutine and as many others as pay
-// and are permitted. A panic in one of them happens here.
+// sideBySide calls do for 0 to n-1, concurrently in this goroutine and at most maxSideBySide-1
+// others, as far as p allows. If a call panics, sideBySide panics in this goroutine.
 func sideBySide(p permits, n int, do func(i int)) {
 	var (
 		next     atomic.Int64

@@ -1,4 +1,4 @@
-// Package grpcapi serves decisions over gRPC, as api/headgate/v1 has them.
+// Package grpcapi serves decisions over gRPC, with the services of api/headgate/v1.
 //
 // # Basics
 //
@@ -7,24 +7,24 @@
 //	server := grpc.NewServer()
 //	grpcapi.New(decider, grpcapi.Options{}).Register(server)
 //
-// It asks and answers in the words of the HTTP API; docs/grpc.md explains it. A
-// denial is an answer. A request with mistakes is INVALID_ARGUMENT with every one
-// of them, and charges nothing; a store that does not answer is UNAVAILABLE.
+// Requests and answers have the same fields as in the HTTP API; docs/grpc.md describes them. A
+// denial is an answer, not an error. A request with mistakes fails with INVALID_ARGUMENT, which
+// lists them all, and charges nothing. If the store does not answer, a call fails with UNAVAILABLE.
 //
-// A [Store] is for callers who bring their own rules, as they would to a Redis
-// server; the library's client for a remote Headgate is one.
+// A [Store] is for callers who bring their own rules, as they would to a Redis server. The
+// library's client for a remote Headgate uses it. [Permits] serves the rules that bound what is in
+// progress over all processes.
 //
 // # Streams
 //
-// A stream costs a fraction of a call for each check, because of which its messages
-// are read and written by hand (wire.go, stream.go); unary calls use the generated
-// code. A stream ends in order when the server is being shut down: what was
-// answered was decided, and what was not answered was not charged, which its last
-// status says; see [ReasonStreamEnded].
+// For each check, a stream costs a fraction of a unary call. To keep it so, the messages of streams
+// are encoded and decoded by hand (package wire and stream.go), while unary calls use the generated
+// code. When the server is being shut down, a stream ends in an orderly way: what was answered was
+// decided, and what was not answered was not charged. Its status says so; see [ReasonStreamEnded].
 //
 // # Caveats
 //
-// Connections, message sizes and time are the server's to bound. There is no
-// authentication but for the token of a [Store]: whoever can reach the server can
-// spend and reset anybody's units.
+// The gRPC server has to bound connections, message sizes and times. The only authentication is the
+// token of a [Store] and the admin token of [Permits]. Whoever else can reach the server can spend
+// and reset anybody's units.
 package grpcapi

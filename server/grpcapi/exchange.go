@@ -17,9 +17,9 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// The fields that all streams have alike.
+// The field numbers that the messages of all streams share.
 const (
-	streamItems protowire.Number = 1 // of a message, either way
+	streamItems protowire.Number = 1 // of a message in either direction
 
 	itemNumber  protowire.Number = 1
 	itemRequest protowire.Number = 2
@@ -29,18 +29,18 @@ const (
 	resultError  protowire.Number = 3
 )
 
-// answerer appends the answer to one request of a stream, both as protobuf has
-// them. The error is a status, or wraps wire.ErrWire.
+// answerer appends the answer to one request of a stream; both are in wire form. The error is a
+// gRPC status, or wraps [wire.ErrWire].
 type answerer func(ctx context.Context, request string, out []byte) ([]byte, error)
 
-// exchange is one stream of numbered requests and their answers. A goroutine of
-// its own receives, and decides what it has received or has a crew do it; the
-// handler's waits for it, or for the server to be shut down.
+// exchange is one stream of numbered requests and their answers. One goroutine receives messages,
+// and decides their requests itself or hands them to a crew. The goroutine of the handler waits for
+// it, or for a shutdown.
 type exchange struct {
 	stream grpc.ServerStream
 	answer answerer
 	held   *held
-	crew   *crew // nil: one after another
+	crew   *crew // nil: requests are decided one after another
 	in     *frame
 	out    *frame
 
@@ -48,13 +48,13 @@ type exchange struct {
 	cancel   context.CancelFunc
 	panicked atomic.Pointer[any]
 
-	mu    sync.Mutex // held while a message is dealt with; guards what follows
-	over  bool       // no other message is to be dealt with
+	mu    sync.Mutex // held while a message is handled; guards what follows
+	over  bool       // No further message may be handled.
 	items []item
 }
 
-// serve answers until the caller has no more requests, or ending is closed. What
-// was received by then is answered, and nothing else has been decided.
+// serve answers requests until the caller has sent its last one, or ending is closed. Then every
+// message that it has begun to handle is answered, and no other one is decided.
 func (x *exchange) serve(ending <-chan struct{}) error {
 	x.ctx, x.cancel = context.WithCancel(x.stream.Context())
 	defer x.cancel()
@@ -71,7 +71,7 @@ func (x *exchange) serve(ending <-chan struct{}) error {
 	case <-x.ctx.Done():
 		err = status.FromContextError(x.ctx.Err()).Err()
 	}
-	// The receiving goroutine ends with the stream, when this one returns.
+	// The receiving goroutine ends when this function returns, which ends the stream.
 	x.mu.Lock()
 	x.over = true
 	x.mu.Unlock()
@@ -81,12 +81,12 @@ func (x *exchange) serve(ending <-chan struct{}) error {
 		}
 	}
 	if p := x.panicked.Load(); p != nil {
-		panic(*p) // as if it had happened here, where somebody recovers
+		panic(*p) // panic in the handler's goroutine, where the server recovers
 	}
 	return err
 }
 
-// caught is deferred in every goroutine of the stream.
+// caught recovers a panic for serve, and ends the stream. Every goroutine of the stream defers it.
 func (x *exchange) caught() {
 	if p := recover(); p != nil {
 		x.panicked.CompareAndSwap(nil, &p)
@@ -94,7 +94,7 @@ func (x *exchange) caught() {
 	}
 }
 
-// receive deals with one message after another.
+// receive handles one message after another.
 func (x *exchange) receive() error {
 	for {
 		if err := x.stream.RecvMsg(x.in); err != nil {
@@ -112,11 +112,12 @@ func (x *exchange) receive() error {
 		if err != nil || !more {
 			return err
 		}
-		x.in.Reset() // The text is not to live until the next message.
+		x.in.Reset() // Release the text while waiting for the next message.
 	}
 }
 
-// deal answers the requests of a message, or hands them to the crew.
+// deal answers the requests of a message, or hands them to the crew. It returns false for more if
+// the stream is over.
 func (x *exchange) deal(text string) (more bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -147,11 +148,11 @@ func (x *exchange) deal(text string) (more bool, err error) {
 	return true, nil
 }
 
-// maxAnswer is from how many bytes on results are sent without waiting for more, and
-// up to how many buffers are kept.
+// maxAnswer is the size, in bytes, from which results are sent without collecting more. Larger
+// buffers are not kept.
 const maxAnswer = 32 << 10
 
-// flush sends the results that stand in out.
+// flush sends the results that are in out.
 func (x *exchange) flush() error {
 	err := x.stream.SendMsg(x.out)
 	if x.out.out = x.out.out[:0]; cap(x.out.out) > 2*maxAnswer {
@@ -160,8 +161,8 @@ func (x *exchange) flush() error {
 	return err
 }
 
-// readItems appends the items of a message. All of it is read before any is
-// decided. The error is a status.
+// readItems appends the items of a message. It reads the whole message before any item is decided.
+// The error is a gRPC status.
 func readItems(items []item, text string) ([]item, error) {
 	for r := wire.Read(text); ; {
 		field, kind, more := r.Field()
@@ -225,7 +226,7 @@ func (x *exchange) append(out []byte, it item) []byte {
 	}
 	text, marshal := proto.Marshal(status.Convert(err).Proto())
 	if marshal != nil {
-		// Its text or its details are not UTF-8; the code says what matters most.
+		// Its text or its details are not valid UTF-8. The code alone must do.
 		text, _ = proto.Marshal(status.New(status.Code(err), "").Proto())
 	}
 	out = protowire.AppendTag(out[:before], resultError, protowire.BytesType)

@@ -5,16 +5,14 @@ import (
 	"google.golang.org/protobuf/runtime/protoiface"
 )
 
-// frame stands for a message of a stream in the form that it has on the wire, so
-// that the server's codec, which serves other services too, hands over the bytes
-// instead of reading them itself. As a message it has methods of its own for that,
-// which protobuf provides for.
+// frame is a message of a stream in its wire form. The server's codec, which serves other services
+// too, hands over the bytes without decoding them, because a frame has its own ProtoMethods.
 type frame struct {
-	// Message is an empty one of the type that is meant; nobody reads its fields.
+	// Message is an empty message of the type that the frame stands for. Nobody reads its fields.
 	protoreflect.Message
 
-	text string // of a message that was received; a string of its own
-	out  []byte // of a message that is to be sent
+	text string // the received message, as a copy
+	out  []byte // the message to send
 }
 
 func newFrame(m protoreflect.ProtoMessage) *frame { return &frame{Message: m.ProtoReflect()} }
@@ -25,7 +23,7 @@ func (f *frame) ProtoReflect() protoreflect.Message { return f }
 // Interface implements protoreflect.Message.
 func (f *frame) Interface() protoreflect.ProtoMessage { return f }
 
-// Reset is called before a message is received.
+// Reset releases the received message. The codec calls it before it receives the next one.
 func (f *frame) Reset() { f.text = "" }
 
 // ProtoMethods implements protoreflect.Message.
@@ -42,7 +40,7 @@ var frameMethods = protoiface.Methods{
 	},
 	Unmarshal: func(in protoiface.UnmarshalInput) (protoiface.UnmarshalOutput, error) {
 		f, _ := in.Message.(*frame)
-		f.text = string(in.Buf) // The buffer is used again.
+		f.text = string(in.Buf) // The codec reuses the buffer.
 		return protoiface.UnmarshalOutput{Flags: protoiface.UnmarshalInitialized}, nil
 	},
 }

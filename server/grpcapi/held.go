@@ -7,16 +7,17 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// MaxHeld bounds, in bytes, the messages of all streams of a service together that are being dealt
-// with: from when they were received until their answers are sent. A stream whose message would be
-// beyond it ends with RESOURCE_EXHAUSTED. A message is dealt with at once unless its caller reads no
-// answers, so that only such callers come near it.
+// MaxHeld is the maximum size, in bytes, of all messages of a service's streams that are being
+// handled at a time: from their arrival until their requests are answered, or handed to the
+// goroutines that answer them. A stream whose message would exceed it ends with RESOURCE_EXHAUSTED.
+// Messages are handled at once unless their caller does not read the answers, so only such callers
+// come near the bound.
 const MaxHeld = 64 << 20
 
-// held counts the bytes of messages that are being dealt with.
+// held counts the bytes of the messages that are being handled. It is safe for concurrent use.
 type held struct{ bytes atomic.Int64 }
 
-// add notes a message. The error is a status.
+// add counts a message of n bytes. The error is a gRPC status.
 func (h *held) add(n int) error {
 	if h.bytes.Add(int64(n)) > MaxHeld {
 		h.remove(n)

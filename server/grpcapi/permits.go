@@ -13,15 +13,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// PermitsOptions are what a [Permits] may be given.
+// PermitsOptions are the settings of [Permits].
 type PermitsOptions struct {
-	// AdminToken is what callers of Holders and Revoke show, as "authorization: Bearer
-	// TOKEN". Empty means that nobody may call them.
+	// AdminToken is what callers of Holders and Revoke must send, as "authorization: Bearer TOKEN". If
+	// it is empty, nobody may call them.
 	AdminToken string
 }
 
-// Permits gives permits by the rules in force. It is safe for concurrent use; make one
-// with [NewPermits].
+// Permits serves permits by the rules in force. It is safe for concurrent use; make one with
+// [NewPermits].
 type Permits struct {
 	headgatev1.UnimplementedPermitsServer
 
@@ -39,7 +39,7 @@ func NewPermits(permits *decide.Permits, options PermitsOptions) *Permits {
 // Register adds the service to a server.
 func (p *Permits) Register(r grpc.ServiceRegistrar) { headgatev1.RegisterPermitsServer(r, p) }
 
-// admit returns an error unless the call shows the admin token.
+// admit returns an error unless the call has the admin token.
 func (p *Permits) admit(ctx context.Context) error {
 	if !p.admin.set {
 		return newStatus(codes.PermissionDenied, ReasonToken, "nobody may ask for this here: the server has no admin token")
@@ -50,8 +50,8 @@ func (p *Permits) admit(ctx context.Context) error {
 	return nil
 }
 
-// permitCall is what all calls have. To protobuf an empty text is one that was left out:
-// there is no rule of that name, but a key.
+// permitCall returns a call with the fields that all calls have. As in addCheck, an empty rule is
+// taken as missing, and an empty key as given.
 func permitCall(rule, key, holder string) *decide.PermitCall {
 	c := &decide.PermitCall{Rule: rule, Key: key, Holder: holder, Given: decide.GivenKey}
 	if rule != "" {
@@ -146,7 +146,7 @@ func (p *Permits) Revoke(ctx context.Context, m *headgatev1.RevokeRequest) (*hea
 func newPermit(l *store.Lease) *headgatev1.Permit {
 	m := &headgatev1.Permit{
 		Holder: l.Holder, Epoch: l.Epoch, Slots: make([]int32, len(l.Slots)),
-		// Rounded down: whoever renews by then is not too late.
+		// Rounded down, so that a renewal within this time is not too late.
 		ExpiresInMs: l.Remaining.Milliseconds(), TtlMs: l.TTL.Milliseconds(), Revoked: l.Revoked,
 	}
 	for i, slot := range l.Slots {

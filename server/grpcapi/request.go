@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// read fills in what all requests have.
+// read fills in the fields that all requests have.
 func read(r *decide.Request, entries map[string]string, checks []*headgatev1.Check, cost *int64) {
 	for name, value := range entries {
 		r.AddEntry(policy.Entry{Name: name, Value: value})
@@ -25,8 +25,8 @@ func read(r *decide.Request, entries map[string]string, checks []*headgatev1.Che
 	r.Unordered = true
 }
 
-// addEntry adds an entry. Of two with one name the later counts, as in any map of
-// protobuf.
+// addEntry adds an entry. If two entries have the same name, the later one counts, as in any
+// protobuf map.
 func addEntry(r *decide.Request, e policy.Entry) {
 	if before := r.Entry(e.Name); before != nil {
 		before.Value = e.Value
@@ -35,8 +35,8 @@ func addEntry(r *decide.Request, e policy.Entry) {
 	r.AddEntry(e)
 }
 
-// addCheck adds a check. To protobuf an empty text is one that was left out: there is no
-// rule of that name, but a key.
+// addCheck adds a check. Protobuf does not distinguish an empty string from a missing one. So an
+// empty rule is taken as missing, because no rule has that name, and an empty key as given.
 func addCheck(r *decide.Request, n decide.Named) {
 	n.Given |= decide.GivenKey
 	if n.Rule != "" {
@@ -56,8 +56,8 @@ func setTerms(r *decide.Request, id string, lifetimeMS int64) {
 	}
 }
 
-// complete says that the request has been read: one without checks is decided by its
-// entries, even if there are none.
+// complete ends the reading of a request. A request without checks is decided by its entries, even
+// if there are none.
 func complete(r *decide.Request) {
 	if len(r.Descriptor) > 0 || r.Given&decide.GivenChecks == 0 {
 		r.Given |= decide.GivenDescriptor

@@ -11,23 +11,22 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// Options are what a service may be given. The zero Options are good for a test.
+// Options are the settings of a service. The zero Options are good for tests.
 type Options struct {
-	// SideBySide has the checks of one stream, and those of one batch, decided at
-	// the same time rather than one after another: for deciders that ask a store
-	// across a network.
+	// SideBySide has the checks of one stream, and those of one batch, decided concurrently rather
+	// than one after another. It is for deciders that ask a store across a network.
 	SideBySide bool
-	// Ending is closed when the server is being shut down, which would wait for
-	// streams otherwise. Nil means never.
+	// Ending is closed when the server begins to shut down, because a graceful stop of the gRPC server
+	// would wait for streams. Nil means never.
 	Ending <-chan struct{}
 }
 
 // The bounds of a service.
 const (
-	// MaxTogether is how many requests there may be in a batch or in one message
-	// of a stream.
+	// MaxTogether is the maximum number of requests in a batch, or in one message of a stream.
 	MaxTogether = 256
-	// maxSideBySide is how many of them are decided at the same time.
+	// maxSideBySide is the maximum number of requests of one stream or batch that are decided at the
+	// same time.
 	maxSideBySide = 128
 )
 
@@ -59,14 +58,14 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { headgatev1.RegisterHeadgat
 
 func (s *Service) get() *decide.Request { return s.pool.Get().(*decide.Request) }
 
-// put gives the request back, without what it knows. It is not deferred: after a panic
-// somebody may still hold it.
+// put clears the request and returns it to the pool. It is not deferred, because after a panic the
+// request may still be referenced.
 func (s *Service) put(r *decide.Request) {
 	r.Reset()
 	s.pool.Put(r)
 }
 
-// decide has the request decided, which has been read. The error is a status.
+// decide carries out the request, which must have been read. The error is a gRPC status.
 func (s *Service) decide(ctx context.Context, op headgate.Op, r *decide.Request) (*decide.Outcome, error) {
 	complete(r)
 	r.Op = op
@@ -99,7 +98,7 @@ func (s *Service) Refund(ctx context.Context, m *headgatev1.RefundRequest) (*hea
 	return s.verdict(ctx, headgate.OpRefund, r)
 }
 
-// verdict decides on the request, puts the answer together, and gives the request back.
+// verdict carries out the request, builds the answer, and returns the request to the pool.
 func (s *Service) verdict(ctx context.Context, op headgate.Op, r *decide.Request) (v *headgatev1.Verdict, err error) {
 	o, err := s.decide(ctx, op, r)
 	if err == nil {

@@ -13,45 +13,46 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// Domain is that of the google.rpc.ErrorInfo in every error, and the Reasons are
-// what it may say.
+// Domain is the domain of the google.rpc.ErrorInfo in every error. The other constants are its
+// possible reasons.
 const (
 	Domain = "headgate"
-	// ReasonInvalid is a request with mistakes.
+	// ReasonInvalid means that the request has mistakes.
 	ReasonInvalid = "INVALID_REQUEST"
-	// ReasonUnknownRule is a rule that the policy has not.
+	// ReasonUnknownRule means that the policy does not have the rule.
 	ReasonUnknownRule = "UNKNOWN_RULE"
-	// ReasonConflict is an id that belongs to another request.
+	// ReasonConflict means that the id belongs to another request, or the reservation was settled at
+	// another cost.
 	ReasonConflict = "CONFLICT"
-	// ReasonNoReservation is a reservation that has expired or never was.
+	// ReasonNoReservation means that the reservation has expired or never existed.
 	ReasonNoReservation = "NO_RESERVATION"
-	// ReasonNoLedger is a store that does not remember requests.
+	// ReasonNoLedger means that the store does not remember requests by an id.
 	ReasonNoLedger = "NO_LEDGER"
-	// ReasonUnavailable is a store that did not answer. Whether the request was
-	// charged is not known.
+	// ReasonUnavailable means that the store did not answer. Whether the request was charged is not
+	// known.
 	ReasonUnavailable = "STORE_UNAVAILABLE"
-	// ReasonStreamEnded is the end of a stream because the server is being shut
-	// down: what it has not answered was not charged.
+	// ReasonStreamEnded means that the stream ended because the server is being shut down. Requests
+	// that it has not answered were not charged.
 	ReasonStreamEnded = "STREAM_ENDED"
-	// ReasonHeld is the end of a stream because too much waits for its answers to be
-	// read; see [MaxHeld].
+	// ReasonHeld means that the stream ended because too many bytes wait for callers to read their
+	// answers; see [MaxHeld].
 	ReasonHeld = "TOO_MUCH_UNREAD"
-	// ReasonToken is a token that is missing or another one.
+	// ReasonToken means that the token is missing or wrong, or that the server has none for this call.
 	ReasonToken = "TOKEN"
-	// ReasonTooLarge is a cost that exceeds the limit of what may be in progress. The
-	// metadata of the ErrorInfo have both, as cost and limit.
+	// ReasonTooLarge means that the cost exceeds the limit on what may be in progress. The metadata of
+	// the ErrorInfo have both numbers, as cost and limit.
 	ReasonTooLarge = "TOO_LARGE"
-	// ReasonNotHeld is a permit that has ended, or that its holder has given back.
+	// ReasonNotHeld means that the permit has ended, or its holder has given it back.
 	ReasonNotHeld = "NOT_HELD"
-	// ReasonRevoked is a permit that somebody has revoked.
+	// ReasonRevoked means that the permit was revoked.
 	ReasonRevoked = "REVOKED"
-	// ReasonOtherCost is a holder that has a permit, or a place in line, at another cost.
+	// ReasonOtherCost means that the holder has a permit, or a place in line, at another cost.
 	ReasonOtherCost = "OTHER_COST"
-	// ReasonNoPermits is a store that keeps no permits.
+	// ReasonNoPermits means that the store keeps no permits.
 	ReasonNoPermits = "NO_PERMITS"
 )
 
-// faultsStatus is the error of a request with mistakes.
+// faultsStatus returns the status of a request with mistakes.
 func faultsStatus(list decide.Faults) error {
 	code, reason := codes.InvalidArgument, ReasonInvalid
 	if list.Kind() == decide.UnknownRule {
@@ -60,7 +61,7 @@ func faultsStatus(list decide.Faults) error {
 	return faultsAs(code, &errdetails.ErrorInfo{Reason: reason, Domain: Domain}, list)
 }
 
-// faultsAs is the error of a request with mistakes, for the reason that is given.
+// faultsAs returns the status of a request with mistakes, with the given code and ErrorInfo.
 func faultsAs(code codes.Code, why *errdetails.ErrorInfo, list decide.Faults) error {
 	bad := new(errdetails.BadRequest)
 	for i := range list {
@@ -73,7 +74,7 @@ func faultsAs(code codes.Code, why *errdetails.ErrorInfo, list decide.Faults) er
 	return detailed(code, text+": "+field(list[0].Place)+": "+list[0].Text, why, bad)
 }
 
-// field is the place as the messages have it, to which the descriptor is entries.
+// field returns the place in terms of the messages, where the descriptor is called entries.
 func field(p decide.Place) string {
 	if p.List == "descriptor" {
 		p.List = "entries"
@@ -100,7 +101,7 @@ var undecided = [...]struct {
 	decide.NoPermits:     {codes.Unimplemented, ReasonNoPermits},
 }
 
-// statusOf is the error of a request without a verdict, or nil if it has one.
+// statusOf returns the status of a request without a verdict, or nil if it has one.
 func statusOf(ctx context.Context, list decide.Faults, o *decide.Outcome) error {
 	switch o.Kind {
 	case decide.Decided:
@@ -128,7 +129,7 @@ func statusOf(ctx context.Context, list decide.Faults, o *decide.Outcome) error 
 	return newStatus(undecided[o.Kind].code, undecided[o.Kind].reason, o.Text())
 }
 
-// failed is the status of a call that ended with an error.
+// failed returns the status of a call that ended with err.
 func failed(ctx context.Context, err error) error {
 	return statusOf(ctx, nil, decide.Fail(ctx, err))
 }
@@ -144,11 +145,12 @@ func detailed(code codes.Code, text string, details ...protoadapt.MessageV1) err
 	if whole, err := s.WithDetails(details...); err == nil {
 		return whole.Err()
 	}
-	// Only details that cannot be encoded, by names that are not UTF-8, end here.
+	// Details cannot be encoded if they have names that are not UTF-8. The status then goes without
+	// them.
 	return s.Err()
 }
 
-// errEnded is how a stream ends when the server is being shut down.
+// errEnded returns the status with which a stream ends when the server is being shut down.
 func errEnded() error {
 	return newStatus(codes.Unavailable, ReasonStreamEnded, "the server is being shut down; what the stream has not answered was not charged")
 }

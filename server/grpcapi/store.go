@@ -14,17 +14,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// StoreOptions are what a [Store] may be given.
+// StoreOptions are the settings of a [Store].
 type StoreOptions struct {
 	Options
-	// Token is what callers show, as "authorization: Bearer TOKEN". Empty means
-	// that anybody may call.
+	// Token is what callers must send, as "authorization: Bearer TOKEN". If it is empty, anybody may
+	// call.
 	Token string
 }
 
-// Store keeps counters for callers who bring their own rules: what they ask has
-// nothing to do with the policy but the names that counters are kept under. It is
-// safe for concurrent use; make one with [NewStore].
+// Store keeps counters for callers who bring their own rules. The policy in force does not apply to
+// them, except that its counters are kept under the same names. It is safe for concurrent use; make
+// one with [NewStore].
 type Store struct {
 	headgatev1.UnimplementedStoreServer
 
@@ -40,7 +40,7 @@ type Store struct {
 
 var _ headgatev1.StoreServer = (*Store)(nil)
 
-// NewStore returns a store that has decider take the checks which callers make.
+// NewStore returns a store that asks decider.
 func NewStore(decider decide.Decider, options StoreOptions) *Store {
 	s := &Store{decider: decider, options: options, token: newToken(options.Token), permits: newPermits()}
 	s.pool.New = func() any { return new(take) }
@@ -50,7 +50,7 @@ func NewStore(decider decide.Decider, options StoreOptions) *Store {
 // Register adds the store to a server.
 func (s *Store) Register(r grpc.ServiceRegistrar) { headgatev1.RegisterStoreServer(r, s) }
 
-// admit returns an error unless the call shows the token.
+// admit returns an error unless the call has the token, or none is required.
 func (s *Store) admit(ctx context.Context) error {
 	if !s.token.set || s.token.shown(ctx) {
 		return nil
@@ -58,19 +58,19 @@ func (s *Store) admit(ctx context.Context) error {
 	return newStatus(codes.Unauthenticated, ReasonToken, "the store's token is missing or another one; send it as authorization: Bearer TOKEN")
 }
 
-// take is what one request needs and the next can use again.
+// take is the memory for one request, which later requests reuse.
 type take struct {
 	op        headgate.Op
 	faults    decide.Faults
-	unread    int // how many checks there are beyond headgate.MaxChecks
+	unread    int // the number of checks beyond headgate.MaxChecks
 	ask       decide.Ask
 	decisions []headgate.Decision
 }
 
 func (s *Store) get() *take { return s.pool.Get().(*take) }
 
-// put gives the take back, without what it knows of the request. It is not
-// deferred: after a panic somebody may still hold it.
+// put clears the take and returns it to the pool. It is not deferred, because after a panic the
+// take may still be referenced.
 func (s *Store) put(t *take) {
 	clear(t.faults)
 	clear(t.ask.Checks)
@@ -79,7 +79,7 @@ func (s *Store) put(t *take) {
 	s.pool.Put(t)
 }
 
-// do carries out what stands in the take. The error is a status.
+// do carries out the take. The error is a gRPC status.
 func (s *Store) do(ctx context.Context, t *take) error {
 	if err := t.check(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (s *Store) do(ctx context.Context, t *take) error {
 	return nil
 }
 
-// check returns what is wrong with the request, as a status.
+// check returns the faults of the request as a gRPC status, or nil.
 func (t *take) check() error {
 	if n := len(t.ask.Checks) + t.unread; n == 0 || t.unread > 0 {
 		t.faults.Add(decide.OutOfRange, decide.Place{Name: "checks"}, "has %d checks, must have 1 to %d", n, headgate.MaxChecks)
@@ -103,7 +103,7 @@ func (t *take) check() error {
 	if len(t.faults) > 0 {
 		return faultsStatus(t.faults)
 	}
-	// The decider would say the same, but for requests of no checks.
+	// Checked here, mistakes are reported with the name of the field.
 	if err := store.Validate(t.op, t.ask.Checks); err != nil {
 		t.faults.AddError(decide.Place{Name: "checks"}, false, err)
 		return faultsStatus(t.faults)
@@ -128,7 +128,8 @@ func (s *Store) Take(ctx context.Context, r *headgatev1.TakeRequest) (*headgatev
 	return answer, err
 }
 
-// opOf is the operation of that number; any that there is not is unknown.
+// opOf returns the operation of that number. Unknown numbers become an operation that check
+// refuses.
 func opOf(n int64) headgate.Op {
 	if n < 0 || n > int64(headgate.OpCharge) {
 		return headgate.OpCharge + 1
@@ -136,8 +137,8 @@ func opOf(n int64) headgate.Op {
 	return headgate.Op(n)
 }
 
-// maxReservationID bounds what is looked for: stores add little to an id of
-// headgate.MaxID.
+// maxReservationID is the maximum length of a reservation's id, in bytes. Stores add only a little
+// to an id of at most headgate.MaxID bytes.
 const maxReservationID = 16 << 10
 
 func checkID(p decide.Place, id []byte, list *decide.Faults) {

@@ -45,7 +45,7 @@ func (s *Store) answer(ctx context.Context, text string, out []byte) ([]byte, er
 	return out, err
 }
 
-// The fields of TakeRequest and TakeResponse and what is in them.
+// The field numbers of TakeRequest and TakeResponse, and of the messages in them.
 const (
 	takeOp     protowire.Number = 1
 	takeChecks protowire.Number = 2
@@ -130,7 +130,7 @@ func (s *Store) decodeCheck(t *take, in *wire.Reader) {
 	}
 }
 
-// appendDecisions appends what newDecisions says, as protobuf has it.
+// appendDecisions appends the result of newDecisions in wire form.
 func appendDecisions(b []byte, decisions []headgate.Decision) []byte {
 	for i := range decisions {
 		d := &decisions[i]

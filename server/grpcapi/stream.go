@@ -43,7 +43,7 @@ func (s *Service) answer(ctx context.Context, text string, out []byte) ([]byte, 
 	return out, err
 }
 
-// The fields of CheckRequest and what is in it.
+// The field numbers of CheckRequest, and of the messages in it.
 const (
 	requestEntries    protowire.Number = 1
 	requestChecks     protowire.Number = 2

@@ -7,10 +7,10 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// limitText is what is always the same about one limit.
+// limitText holds the parts of an answer that never change for one limit.
 type limitText struct {
 	decide.LimitText
-	wire []byte // the fields of the text, as they begin a Decision
+	wire []byte // the same fields in wire form, as they begin a Decision
 }
 
 func newLimitText(l decide.LimitText) limitText {

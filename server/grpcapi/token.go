@@ -9,16 +9,16 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// token is what callers are to show.
+// token is a token that callers must send.
 type token struct {
-	set bool // there is one
+	set bool // A token is required.
 	sum [sha256.Size]byte
 }
 
 func newToken(text string) token { return token{text != "", sha256.Sum256([]byte(text))} }
 
-// shown reports whether the call shows the token. How long that takes says nothing of the
-// token.
+// shown reports whether the call has the token. The comparison takes constant time, so it reveals
+// nothing about the token.
 func (t *token) shown(ctx context.Context) bool {
 	const scheme = "bearer "
 	shown := metadata.ValueFromIncomingContext(ctx, "authorization")

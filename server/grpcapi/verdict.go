@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/server/wire"
 )
 
-// newVerdict is the answer to a request that was decided by the set.
+// newVerdict returns the answer to a request that was decided by the set.
 func (s *Service) newVerdict(set *policy.Set, o *decide.Outcome) *headgatev1.Verdict {
 	m := &headgatev1.Verdict{Allowed: o.Verdict.Allowed, RetryAfterMs: o.RetryAfterMS(), DelayMs: o.DelayMS(), At: o.At, Unenforced: o.Unenforced}
 	if d := o.DeniedBy(); d != nil {
@@ -34,7 +34,7 @@ func (s *Service) newVerdict(set *policy.Set, o *decide.Outcome) *headgatev1.Ver
 	return m
 }
 
-// appendVerdict appends what newVerdict says, as protobuf has it.
+// appendVerdict appends the result of newVerdict in wire form.
 func (s *Service) appendVerdict(b []byte, set *policy.Set, o *decide.Outcome) []byte {
 	b = wire.AppendBool(b, verdictAllowed, o.Verdict.Allowed)
 	var start int
