@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// serveCandidate answers what is known of the candidate: figures for everybody,
-// and the keys of clients for those who show the admin token.
+// serveCandidate answers what is known of the candidate policy: figures for everybody, and the keys
+// of clients only with the admin token.
 func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 	admin := h.options.Admin
 	shown := r.Header["Authorization"]
@@ -21,7 +21,7 @@ func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 		writeUnauthorized(w, shown)
 		return
 	}
-	// None of the parameters of the other paths has a meaning here.
+	// This path has no query parameters.
 	if _, p := readQuery(r.URL.RawQuery, headgate.OpReset); p != nil {
 		writeProblem(w, p)
 		return
@@ -30,14 +30,14 @@ func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)
 	if err := to.Encode(admin.Candidate(admin.Token != "" && len(shown) > 0)); err != nil {
-		// It holds texts, numbers and lists of them, all of which encode.
+		// It has only texts, numbers and lists, which can always be encoded.
 		panic(err)
 	}
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	writeJSON(w, http.StatusOK, b.Bytes())
 }
 
-// writeUnauthorized tells a missing token from a wrong one: the remedies differ.
+// writeUnauthorized distinguishes a missing token from a wrong one, because the remedies differ.
 func writeUnauthorized(w http.ResponseWriter, shown []string) {
 	detail := "this needs the admin token of the server, as Authorization: Bearer TOKEN"
 	if len(shown) == 1 {

@@ -19,24 +19,24 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// scratch is what one request needs and the next can use again, so that a
-// decision allocates little but the text of its body.
+// scratch is the memory for one request, which later requests reuse, so that a decision allocates
+// little more than the text of its body.
 type scratch struct {
 	message
 	body []byte
 	out  []byte
 }
 
-// maxKept bounds the answer that a pooled scratch keeps room for. Bodies are
-// bounded by MaxBody, and checks by what fits into one.
+// maxKept is the maximum size of an answer whose memory a pooled scratch keeps, in bytes. Bodies
+// are bounded by MaxBody, and checks by what fits into one.
 const maxKept = 64 << 10
 
-// pooled lends a scratch for one request.
+// pooled returns a handler that gives serve a scratch from the pool.
 func pooled(serve func(*Handler, http.ResponseWriter, *http.Request, *scratch)) func(*Handler, http.ResponseWriter, *http.Request) {
 	return func(h *Handler, w http.ResponseWriter, r *http.Request) {
 		s := h.pool.Get().(*scratch)
 		serve(h, w, r, s)
-		// Not deferred: after a panic somebody may still hold the scratch.
+		// Not deferred: after a panic, the scratch may still be referenced and must not be reused.
 		s.reset()
 		if cap(s.out) > maxKept {
 			s.out = nil
@@ -45,7 +45,7 @@ func pooled(serve func(*Handler, http.ResponseWriter, *http.Request, *scratch)) 
 	}
 }
 
-// deciding returns what serves the path of op.
+// deciding returns the handler of the path for op.
 func deciding(op headgate.Op, reserve bool) func(*Handler, http.ResponseWriter, *http.Request) {
 	return pooled(func(h *Handler, w http.ResponseWriter, r *http.Request, s *scratch) {
 		want, p := readQuery(r.URL.RawQuery, op)
@@ -57,7 +57,7 @@ func deciding(op headgate.Op, reserve bool) func(*Handler, http.ResponseWriter, 
 	})
 }
 
-// settling returns what serves a path that ends reservations.
+// settling returns the handler of a path that ends reservations.
 func settling(f form) func(*Handler, http.ResponseWriter, *http.Request) {
 	return pooled(func(h *Handler, w http.ResponseWriter, r *http.Request, s *scratch) {
 		_, p := readQuery(r.URL.RawQuery, noParameters)
@@ -71,7 +71,7 @@ func settling(f form) func(*Handler, http.ResponseWriter, *http.Request) {
 	})
 }
 
-// answer tells the caller what has become of the request.
+// answer writes the outcome of the request.
 func (h *Handler) answer(w http.ResponseWriter, s *scratch, o *decide.Outcome, want wants) {
 	switch {
 	case o.Kind != decide.Decided:
@@ -92,8 +92,9 @@ func (h *Handler) answer(w http.ResponseWriter, s *scratch, o *decide.Outcome, w
 	writeJSON(w, http.StatusOK, s.out)
 }
 
-// receive reads the body of a request, of which p is known to be wrong already unless it
-// is nil. If the body cannot be received, receive answers and reports false.
+// receive reads the body of a request into s. If p is not nil, the request is already known to be
+// wrong. If the body cannot be received, receive answers with the problem and reports false.
+// Mistakes in the body are added to s.Faults.
 func (s *scratch) receive(w http.ResponseWriter, r *http.Request, f form, p *problem) bool {
 	var body string
 	if p == nil {
@@ -107,7 +108,7 @@ func (s *scratch) receive(w http.ResponseWriter, r *http.Request, f form, p *pro
 		return true
 	}
 	if p.status == http.StatusRequestEntityTooLarge || p.status == http.StatusRequestTimeout {
-		// What is left of the body is not worth reading.
+		// The rest of the body is not worth reading.
 		w.Header()["Connection"] = []string{"close"}
 	}
 	writeProblem(w, p)
@@ -116,14 +117,15 @@ func (s *scratch) receive(w http.ResponseWriter, r *http.Request, f form, p *pro
 
 // wants is what the query of a request asks for.
 type wants struct {
-	status bool // A denial is to be a status.
-	at     bool // The answer is to hold the time of the decision.
+	status bool // A denial is answered with 429 or 403.
+	at     bool // The answer has the time of the decision.
 }
 
-// noParameters is an operation whose paths have no parameters, as others have none.
+// noParameters stands for paths without query parameters, whatever their operation. OpReset has
+// none.
 const noParameters = headgate.OpReset
 
-// readQuery reads the query, which the usual request has not.
+// readQuery reads the query of a request for op. Most requests have none.
 func readQuery(raw string, op headgate.Op) (wants, *problem) {
 	var w wants
 	if raw == "" {
@@ -158,8 +160,8 @@ func readQuery(raw string, op headgate.Op) (wants, *problem) {
 	return w, nil
 }
 
-// checkType lets only JSON pass. A browser sends it across origins only with
-// leave, which nobody gives it here.
+// checkType accepts only JSON. A browser sends JSON to another origin only with that origin's
+// permission (CORS), which this server never gives.
 func checkType(h http.Header) *problem {
 	switch given := h["Content-Type"]; {
 	case len(h["Content-Encoding"]) != 0:
@@ -175,8 +177,8 @@ func checkType(h http.Header) *problem {
 	return &problem{status: http.StatusUnsupportedMediaType, detail: "the body must come with Content-Type: application/json (with curl: --json instead of -d)"}
 }
 
-// readBody reads the body into the scratch and returns it as text of its own,
-// which keys and names can share.
+// readBody reads the body into the scratch and returns a copy as a string, whose memory keys and
+// names can share.
 func (s *scratch) readBody(r *http.Request) (string, *problem) {
 	if r.ContentLength > MaxBody {
 		return "", tooLarge()
@@ -210,7 +212,7 @@ func tooLarge() *problem {
 	return &problem{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("the body may have %d bytes", MaxBody)}
 }
 
-// appendReset writes which rules' counters were forgotten.
+// appendReset writes the names of the rules whose counters were reset.
 func appendReset(b []byte, checks []headgate.Check) []byte {
 	b = append(b, `{"reset":[`...)
 	for i := range checks {

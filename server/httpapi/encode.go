@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// text is what is always the same about one limit.
+// text holds the encoded parts of an answer that never change for one limit.
 type text struct {
 	name string // "rule":…,"limit":…
 	kind string // "algorithm":…
@@ -24,8 +24,8 @@ func newText(l decide.LimitText) text {
 	return text{name: string(name), kind: string(kind), size: string(size)}
 }
 
-// appendMembers writes the members of the answer without the braces around them. With at,
-// they have the time of the decision, for a refund to name.
+// appendMembers writes the members of the answer without the surrounding braces. With at, they
+// include the time of the decision, which a refund can name.
 func (h *Handler) appendMembers(b []byte, set *policy.Set, o *decide.Outcome, at bool) []byte {
 	b = strconv.AppendBool(append(b, `"allowed":`...), o.Verdict.Allowed)
 	if d := o.DeniedBy(); d != nil {
@@ -89,8 +89,8 @@ func (h *Handler) appendRow(b []byte, set *policy.Set, row *decide.Row) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes s as a JSON string. Bytes that are not UTF-8 become
-// U+FFFD, as JSON has no way to say them.
+// appendString writes s as a JSON string. Bytes that are not UTF-8 become U+FFFD, because JSON
+// cannot represent them.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0

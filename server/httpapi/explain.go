@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// explain says what binds a request and why, and charges nothing.
+// explain answers what binds a request and why, and charges nothing.
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request, s *scratch) {
 	_, p := readQuery(r.URL.RawQuery, noParameters)
 	if !s.receive(w, r, formCheck, p) {
@@ -23,7 +23,7 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request, s *scratch) {
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)
 	if err := to.Encode(&e); err != nil {
-		// It holds texts, numbers and lists of them, all of which encode.
+		// It has only texts, numbers and lists, which can always be encoded.
 		panic(err)
 	}
 	writeJSON(w, http.StatusOK, b.Bytes())

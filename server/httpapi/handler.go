@@ -15,37 +15,37 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// MaxBody is the largest body that is read, in bytes. 64 checks with keys of
-// usual length are a tenth of it.
+// MaxBody is the maximum size of a body, in bytes. 64 checks with keys of usual length need about a
+// tenth of it.
 const MaxBody = 64 << 10
 
-// Options are what a handler may be given. The zero Options are good for a test.
+// Options are the settings of a handler. The zero Options are good for tests.
 type Options struct {
-	// Ready says whether the service can decide; GET /readyz answers 503 while
-	// it returns an error, without its text. Its context ends with the request
-	// or after ReadyWithin. Nil means always ready.
+	// Ready reports whether the service can decide. While it returns an error, GET /readyz answers
+	// 503, without the error's text. Its context ends with the request or after ReadyWithin. Nil means
+	// always ready.
 	Ready func(ctx context.Context) error
 	// ReadyWithin is how long Ready may take; zero means one second.
 	ReadyWithin time.Duration
-	// Detail is what GET /readyz says beyond that the service is ready; "" is
-	// nothing. Anybody may read it. Nil means always nothing.
+	// Detail returns a text that GET /readyz adds when the service is ready, or "". Anybody may read
+	// it. Nil means no text.
 	Detail func() string
-	// Admin is what only those with a token may ask for.
+	// Admin has the paths that need the admin token.
 	Admin Admin
-	// Auth answers /v1/auth and what is below it, where proxies ask, whatever the
-	// method. Nil means that there are no such paths.
+	// Auth answers /v1/auth and all paths below it, for any method. Proxies ask there. Nil means that
+	// there are no such paths.
 	Auth http.Handler
 	// Metrics answers GET /metrics. Nil means that there is no such path.
 	Metrics http.Handler
-	// Dialect is how denials with ?status=true speak in headers.
+	// Dialect selects the headers that tell limits, in answers to requests with ?status=true.
 	Dialect httplimit.Dialect
-	// Permits has the permits of rules that bound what is in progress over all processes.
-	// Nil means that there are none.
+	// Permits serves the rules that bound what is in progress over all processes. Nil means that calls
+	// about permits fail.
 	Permits *decide.Permits
-	// Logger takes panics, and with AccessLog every request. Nil means none.
+	// Logger gets panics and, with AccessLog, every request. Nil means no log.
 	Logger *slog.Logger
-	// AccessLog has every request logged: method, path, status, time, address;
-	// never the query or a body, which may hold keys.
+	// AccessLog logs every request: method, path, status, duration and address. The query and the body
+	// are never logged, because they may hold keys.
 	AccessLog bool
 }
 
@@ -59,13 +59,13 @@ type Handler struct {
 	pool    sync.Pool // of *scratch
 }
 
-// route is what answers at one path.
+// route is the handler of one path.
 type route struct {
 	method string // or anyMethod
 	serve  func(h *Handler, w http.ResponseWriter, r *http.Request)
 }
 
-// authPath is where proxies ask; parameters may stand below it.
+// authPath is where proxies ask. Parameters may follow in the path.
 const authPath = "/v1/auth"
 
 // anyMethod stands for all methods.
@@ -122,8 +122,8 @@ func New(decider decide.Decider, options Options) *Handler {
 	return h
 }
 
-// Instant reports whether requests of a path wait for nobody but the store: those that have something
-// decided or settled.
+// Instant reports whether requests for a path wait for nothing but the store. These are the paths
+// that decide or settle.
 func Instant(path string) bool {
 	switch path {
 	case "/v1/check", "/v1/peek", "/v1/refund", "/v1/reset", "/v1/reserve", "/v1/settle", "/v1/cancel":
@@ -180,14 +180,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveHealth says that the process runs, whatever its store does: what a
-// supervisor that restarts processes wants to know.
+// serveHealth answers that the process runs, whatever the state of its store. It is for supervisors
+// that restart processes.
 func (h *Handler) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
 }
 
-// serveReady says whether requests can be decided: what a balancer wants to
-// know.
+// serveReady answers whether requests can be decided. It is for load balancers.
 func (h *Handler) serveReady(w http.ResponseWriter, r *http.Request) {
 	if h.options.Ready != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), h.options.ReadyWithin)
@@ -210,13 +209,13 @@ func (h *Handler) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, openAPI)
 }
 
-// witness remembers the status for the access log.
+// witness records the status for the access log.
 type witness struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader is that of the writer within.
+// WriteHeader records the status, and calls WriteHeader of the wrapped writer.
 func (w *witness) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
@@ -231,5 +230,5 @@ func (w *witness) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets http.ResponseController find the writer within.
+// Unwrap returns the wrapped writer, for [http.ResponseController].
 func (w *witness) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -2,8 +2,8 @@ package httpapi
 
 import _ "embed" // For the document below.
 
-// openAPI describes the API for programs that generate clients. It is written
-// by hand; tests hold every route, status and example against the handlers.
+// openAPI describes the API for programs that generate clients. It is written by hand; tests
+// compare every route, status and example with the handlers.
 //
 //go:embed openapi.json
 var openAPI []byte

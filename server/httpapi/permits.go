@@ -14,11 +14,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// answerWithin is how long the connection of a call that waits for a permit may take to
-// carry the answer.
+// answerWithin is the time that is left for sending the answer after the longest wait for a permit.
 const answerWithin = 20 * time.Second
 
-// receivePermit reads the body of a call about a permit, as receive does.
+// receivePermit reads the body of a call about a permit, like receive.
 func (s *scratch) receivePermit(w http.ResponseWriter, r *http.Request, f form, p *problem) bool {
 	if !s.receive(w, r, f, p) {
 		return false
@@ -29,14 +28,14 @@ func (s *scratch) receivePermit(w http.ResponseWriter, r *http.Request, f form, 
 
 // acquirePermit takes a permit.
 func (h *Handler) acquirePermit(w http.ResponseWriter, r *http.Request, s *scratch) {
-	// Of the parameters, a check that charges nothing has the same.
+	// The query parameters are those of a peek: only status.
 	want, p := readQuery(r.URL.RawQuery, headgate.OpPeek)
 	if !s.receivePermit(w, r, formAcquire, p) {
 		return
 	}
 	if s.permit.WaitMS > 0 {
-		// The server's own timeouts are for calls that are answered at once. Where a
-		// connection has no deadlines, it needs none moved.
+		// The server's timeouts are for calls that are answered at once. An error means that the
+		// connection has no deadlines to extend.
 		control, end := http.NewResponseController(w), time.Now().Add(decide.MaxPermitWait+answerWithin)
 		_ = control.SetReadDeadline(end)
 		_ = control.SetWriteDeadline(end)
@@ -57,7 +56,7 @@ func (h *Handler) acquirePermit(w http.ResponseWriter, r *http.Request, s *scrat
 	}
 }
 
-// appendAcquired writes the members of the answer without the braces around them.
+// appendAcquired writes the members of the answer without the surrounding braces.
 func appendAcquired(b []byte, a *decide.Acquired) []byte {
 	b = strconv.AppendBool(append(b, `"allowed":`...), a.Allowed)
 	switch {
@@ -86,7 +85,7 @@ func appendPermit(b []byte, l *store.Lease) []byte {
 		}
 		b = strconv.AppendInt(b, int64(slot), 10)
 	}
-	// Rounded down: whoever renews by then is not too late.
+	// Rounded down, so that a renewal within this time is not too late.
 	b = strconv.AppendInt(append(b, `],"expires_in_ms":`...), l.Remaining.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"ttl_ms":`...), l.TTL.Milliseconds(), 10)
 	if l.Revoked {
@@ -95,7 +94,7 @@ func appendPermit(b []byte, l *store.Lease) []byte {
 	return append(b, '}')
 }
 
-// renewPermit has a permit last for its time from now.
+// renewPermit makes a permit last for its full time from now.
 func (h *Handler) renewPermit(w http.ResponseWriter, r *http.Request, s *scratch) {
 	_, p := readQuery(r.URL.RawQuery, noParameters)
 	if !s.receivePermit(w, r, formRenew, p) {
@@ -120,7 +119,7 @@ func (h *Handler) releasePermit(w http.ResponseWriter, r *http.Request, s *scrat
 	s.writeWhether(w, "released", released, o)
 }
 
-// revokePermit forbids that a permit is renewed.
+// revokePermit forbids the renewal of a permit.
 func (h *Handler) revokePermit(w http.ResponseWriter, r *http.Request, s *scratch) {
 	_, p := readQuery(r.URL.RawQuery, noParameters)
 	if !s.receivePermit(w, r, formRevoke, p) {
@@ -131,7 +130,7 @@ func (h *Handler) revokePermit(w http.ResponseWriter, r *http.Request, s *scratc
 	s.writeWhether(w, "revoked", revoked, o)
 }
 
-// writeWhether answers whether something was there.
+// writeWhether answers whether the holder had something to release or revoke.
 func (s *scratch) writeWhether(w http.ResponseWriter, name string, is bool, o *decide.Outcome) {
 	if o.Kind != decide.Decided {
 		writeUndecided(w, s.permit.Faults, o)
@@ -175,7 +174,7 @@ func (h *Handler) listHolders(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, append(b, "]}\n"...))
 }
 
-// holdersOf reads the rule and the key from a query.
+// holdersOf reads the rule and the key from the query.
 func holdersOf(raw string) (c decide.PermitCall, p *problem) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// problem is an answer that is no decision (RFC 9457).
+// problem is an answer that is not a decision (RFC 9457).
 type problem struct {
-	// kind is the URI of the problem's type; "" where the status says it all.
+	// kind is the URI of the problem's type, or "" if the status says enough.
 	kind string
-	// title is the same for every problem of a kind; "" is that of the status.
+	// title is the same for every problem of a kind. "" means the text of the status.
 	title  string
 	status int
 	detail string
 	faults decide.Faults
 }
 
-// appendProblem writes the problem's object but for the closing brace, so that
-// more members can follow.
+// appendProblem writes the problem's object without the closing brace, so that more members can
+// follow.
 func appendProblem(b []byte, p *problem) []byte {
 	b = append(b, '{')
 	if p.kind != "" {
@@ -54,7 +54,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	write(w, typeProblem, p.status, append(appendProblem(nil, p), "}\n"...))
 }
 
-// fieldAndText are what callers are told of a fault.
+// fieldAndText returns the field and the text of a fault for the caller.
 func fieldAndText(f *decide.Fault) (field, text string) {
 	if field = f.Place.String(); field == "" {
 		field = "body"
@@ -65,19 +65,19 @@ func fieldAndText(f *decide.Fault) (field, text string) {
 	return field, f.Text
 }
 
-// faultStatuses are the statuses of requests with faults, by the gravest.
+// faultStatuses are the statuses of requests with faults, by the greatest kind of fault.
 var faultStatuses = [...]int{
 	decide.UnknownRule: http.StatusNotFound,
 	decide.OutOfRange:  http.StatusUnprocessableEntity,
 	decide.Malformed:   http.StatusBadRequest,
 }
 
-// faultsProblem is the problem of a request that has mistakes.
+// faultsProblem returns the problem for a request with mistakes.
 func faultsProblem(list decide.Faults) *problem {
 	return &problem{status: faultStatuses[list.Kind()], faults: list, detail: list.Summary()}
 }
 
-// undecidedStatuses are the statuses of the other requests without a verdict.
+// undecidedStatuses are the statuses of other requests without a verdict.
 var undecidedStatuses = [...]int{
 	decide.Refused:       http.StatusUnprocessableEntity,
 	decide.Conflict:      http.StatusConflict,
@@ -108,8 +108,8 @@ func writeUndecided(w http.ResponseWriter, list decide.Faults, o *decide.Outcome
 	}
 }
 
-// writeDenial answers 429 with the verdict in headers and in the body, or 403 where the
-// policy's deny list turns the request away, since waiting does not help then.
+// writeDenial answers 429, with the verdict in headers and in the body. It answers 403 if the
+// policy's deny list has denied the request, because then waiting does not help.
 func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, o *decide.Outcome, at bool) {
 	var b []byte
 	status := http.StatusForbidden
@@ -133,8 +133,7 @@ func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, o *decide.Outco
 	write(w, typeProblem, status, s.out)
 }
 
-// The values are shared by all responses: nobody appends to a header's values
-// here.
+// These values are shared by all responses and must not be changed.
 var (
 	typeJSON    = []string{"application/json"}
 	typeProblem = []string{"application/problem+json"}
@@ -144,8 +143,7 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	write(w, typeJSON, status, body)
 }
 
-// countedByServer is the size up to which net/http finds the Content-Length
-// itself.
+// countedByServer is the size in bytes below which net/http sets the Content-Length itself.
 const countedByServer = 2048
 
 func write(w http.ResponseWriter, kind []string, status int, body []byte) {
@@ -155,6 +153,6 @@ func write(w http.ResponseWriter, kind []string, status int, body []byte) {
 		header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	w.WriteHeader(status)
-	// The caller may be gone; there is nobody to tell.
+	// An error has no consequence: the client may be gone.
 	_, _ = w.Write(body)
 }

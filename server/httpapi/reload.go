@@ -13,30 +13,30 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// Admin is what whoever runs the service may ask for, and nobody else.
+// Admin has the functions that are only for operators of the service.
 type Admin struct {
-	// Token is what they show, as Authorization: Bearer TOKEN. Empty means that
-	// nobody may ask.
+	// Token is what operators must send, as "Authorization: Bearer TOKEN". If it is empty, the paths
+	// that need it are closed to everybody.
 	Token string
-	// Reload loads the policy anew for the caller at an address, and returns what is in force then,
-	// and whether it has changed. An error is a [*ReloadError].
+	// Reload loads the policy again, on behalf of a caller at the address from. It returns the policy
+	// that is in force afterwards, and whether it has changed. An error is a [*ReloadError].
 	Reload func(from string) (now decide.Policy, changed bool, err error)
-	// Candidate returns what is known of the candidate, with the keys of clients
-	// or without, as what encodes to JSON. Nil means that there is none.
+	// Candidate returns what is known of the candidate policy, as a value that encodes to JSON. It
+	// includes the keys of clients if keys is true. Nil means that there is no candidate.
 	Candidate func(keys bool) any
-	// Insight answers who uses what and who is denied, and why. Nil means that there are no
-	// such paths.
+	// Insight answers who uses what, and who is denied and why. Nil means that there are no such
+	// paths.
 	Insight Insight
 }
 
-// Insight answers some paths.
+// Insight is a handler that adds paths to the API, all with the admin token.
 type Insight interface {
 	http.Handler
-	// Paths are the paths, each with its method.
+	// Paths returns the paths, each with its HTTP method.
 	Paths() map[string]string
 }
 
-// admins lets only those with the token ask.
+// admins returns a handler that calls serve only for requests with the admin token.
 func admins(serve func(*Handler, http.ResponseWriter, *http.Request)) func(*Handler, http.ResponseWriter, *http.Request) {
 	return func(h *Handler, w http.ResponseWriter, r *http.Request) {
 		switch token := h.options.Admin.Token; {
@@ -50,21 +50,20 @@ func admins(serve func(*Handler, http.ResponseWriter, *http.Request)) func(*Hand
 	}
 }
 
-// ReloadError is why the policy in force stays in force.
+// ReloadError says why a reload failed, so that the policy in force stays in force.
 type ReloadError struct {
 	// Fixed says that there is no file to reload.
 	Fixed bool
 	// Detail says what is wrong, in one sentence.
 	Detail string
-	// Mistakes are those in the files.
+	// Mistakes are the mistakes in the policy files.
 	Mistakes []PolicyMistake
 }
 
-// PolicyMistake is one thing that is wrong with a policy file.
+// PolicyMistake is one mistake in a policy file.
 type PolicyMistake struct {
 	File string
-	// Line and Column count from 1. Both are zero if the mistake lies in no one
-	// place.
+	// Line and Column count from 1. Both are zero if the mistake has no single place.
 	Line, Column int
 	Detail       string
 }
@@ -72,7 +71,7 @@ type PolicyMistake struct {
 // Error says what is wrong.
 func (e *ReloadError) Error() string { return "headgate: " + e.Detail }
 
-// serveReload loads the policy anew.
+// serveReload loads the policy again.
 func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 	if h.options.Admin.Token == "" || h.options.Admin.Reload == nil {
 		writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token; a change of the policy file is noticed without being asked, and so is SIGHUP"})
@@ -101,8 +100,8 @@ func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, append(b, "}\n"...))
 }
 
-// authorized reports whether the header shows the token. How long it takes says
-// nothing of the token, not even its length.
+// authorized reports whether the header has the token. The time it takes reveals nothing about the
+// token, not even its length.
 func authorized(header []string, token string) bool {
 	if len(header) != 1 {
 		return false
@@ -112,13 +111,13 @@ func authorized(header []string, token string) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], want[:]) == 1
 }
 
-// appendVersion writes the members that say which policy it is.
+// appendVersion writes the members that identify a policy.
 func appendVersion(b []byte, p decide.Policy) []byte {
 	b = strconv.AppendInt(append(b, `"version":`...), p.Version, 10)
 	return appendString(append(b, `,"hash":`...), p.Hash)
 }
 
-// writeReloadProblem answers that the policy is still kept.
+// writeReloadProblem answers that the reload failed, and which policy stays in force.
 func writeReloadProblem(w http.ResponseWriter, err error, kept decide.Policy) {
 	var why *ReloadError
 	if !errors.As(err, &why) {

@@ -9,30 +9,29 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// message is what a body says. The strings share memory with the text that they were
-// read from.
+// message is the content of a body. Its strings share memory with the text of the body.
 type message struct {
 	decide.Request
 	settlement decide.Settlement
 	permit     decide.PermitCall
 }
 
-// reset empties the message and keeps its memory, but not what it points to.
+// reset clears the message. It keeps the memory of its slices.
 func (m *message) reset() {
 	m.Request.Reset()
 	m.settlement = decide.Settlement{}
 	m.permit = decide.PermitCall{}
 }
 
-// decoder reads a body into a request. Mistakes in the syntax end it; all
-// others are noted, and reading goes on.
+// decoder parses a body into a message. A mistake in the syntax ends it. All other mistakes are
+// recorded, and decoding goes on.
 type decoder struct {
 	scanner
 	*message
 	form form
 }
 
-// form is which fields a body may have.
+// form says which fields a body may have.
 type form uint8
 
 const (
@@ -65,7 +64,7 @@ var known = [forms]string{
 	formRevoke:  "rule, key and holder",
 }
 
-// formOf is the form of the body of a request for op.
+// formOf returns the form of the body of a request for op.
 func formOf(op headgate.Op) form {
 	switch op {
 	case headgate.OpTake:
@@ -82,7 +81,7 @@ func (f form) settles() bool { return f == formSettle || f == formCancel }
 // permits reports whether a body is about a permit, and nothing else.
 func (f form) permits() bool { return f >= formAcquire && f <= formRevoke }
 
-// decode reads body, the text of a request.
+// decode parses body into m. All mistakes become faults of m.
 func decode(body string, f form, m *message) {
 	d := decoder{scanner: scanner{src: body}, message: m, form: f}
 	switch {
@@ -103,7 +102,7 @@ func decode(body string, f form, m *message) {
 	}
 }
 
-// object reads the body's outermost value.
+// object reads the outermost value of the body.
 func (d *decoder) object() bool {
 	if c := d.peek(); c != '{' {
 		kind, ok := d.skip(0)
@@ -181,8 +180,8 @@ func (d *decoder) permitMember(name string, p decide.Place) bool {
 	return d.unknown(p, known[d.form])
 }
 
-// once notes that field f is there. A field that is there twice is a mistake,
-// and its later value is read as if it were the only one.
+// once records that field f was given. A field that is given twice is a mistake; its later value is
+// then parsed as usual.
 func (d *decoder) once(seen *decide.Given, f decide.Given, p decide.Place) bool {
 	if *seen&f != 0 {
 		d.Faults.Add(decide.Malformed, p, "is given twice")
@@ -201,7 +200,7 @@ func (d *decoder) unknown(p decide.Place, known string) bool {
 	return ok
 }
 
-// wrongType passes over a value that is not what its field must be.
+// wrongType skips a value of the wrong type, and adds the fault.
 func (d *decoder) wrongType(p decide.Place, want string) bool {
 	kind, ok := d.skip(1)
 	if ok {
@@ -282,7 +281,7 @@ func (d *decoder) list() bool {
 	}
 }
 
-// namedCheck reads the n-th of the checks, which count from 1.
+// namedCheck reads the n-th check, counted from 1.
 func (d *decoder) namedCheck(n int) bool {
 	if d.peek() != '{' {
 		return d.wrongType(decide.Place{List: "checks", Index: n}, "an object")

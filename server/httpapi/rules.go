@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// serveRules shows the policy in force.
+// serveRules answers with the policy in force.
 func (h *Handler) serveRules(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, h.rulesOf(h.decider.Policy()))
 }
 
-// shownPolicy is a policy with all that it has, but for what may be a secret: of a
-// condition there is the entry and the number of values.
+// shownPolicy is a policy in the form for callers. It has everything except what may be secret: a
+// condition shows its entry and the number of its values.
 type shownPolicy struct {
 	Version  int64           `json:"version"`
 	Hash     string          `json:"hash"`
@@ -36,8 +36,8 @@ type shownRule struct {
 	Per    []string         `json:"per"`
 	Cost   int64            `json:"cost"`
 	Costs  *shownCosts      `json:"costs,omitempty"`
-	// Limits are, of a rule with a tariff, those of all others, or else of the
-	// first tier.
+	// Limits are the limits of the rule. With a tariff, they are those for values without a tier, or
+	// else those of the first tier.
 	Limits      []shownLimit      `json:"limits"`
 	Tag         string            `json:"tag,omitempty"`
 	Tariff      *shownTariff      `json:"tariff,omitempty"`
@@ -66,7 +66,7 @@ type shownCondition struct {
 	Hashes   int    `json:"hashes"`
 }
 
-// shownLimit has what [newText] has, and what only penalties have.
+// shownLimit has the fields that [newText] encodes for decisions.
 type shownLimit struct {
 	Limit     string `json:"limit"`
 	Algorithm string `json:"algorithm"`
@@ -74,7 +74,7 @@ type shownLimit struct {
 	PeriodMS  int64  `json:"period_ms"`
 }
 
-// shownCosts has either values and what all others cost, or a measure.
+// shownCosts has either Values and the cost of all Other values, or a measure: Per and Max.
 type shownCosts struct {
 	Entry  string           `json:"entry"`
 	Values map[string]int64 `json:"values,omitempty"`
@@ -93,8 +93,8 @@ type shownTier struct {
 	Limits []shownLimit `json:"limits"`
 }
 
-// shownInProgress has the numbers by an entry, if there is one; the limit is then that of
-// all others.
+// shownInProgress has the limits by the values of an entry, if there is one. Limit is then for all
+// other values.
 type shownInProgress struct {
 	Limit  int64            `json:"limit"`
 	Entry  string           `json:"entry,omitempty"`
@@ -117,7 +117,7 @@ type shownEntry struct {
 	Name  string           `json:"name"`
 	Match []shownCondition `json:"match"`
 	Until time.Time        `json:"until,omitzero"`
-	// Replaces are those of the policy.
+	// Replaces is [policy.ListEntry.Replaces].
 	Replaces []string        `json:"replaces,omitempty"`
 	Pos      policy.Position `json:"pos,omitzero"`
 }
@@ -134,8 +134,8 @@ type shownSubjects struct {
 	File  string `json:"file,omitempty"`
 }
 
-// rulesText is the whole policy, as it is shown. It is written when somebody asks, once: a
-// large policy takes a while to write, and anybody may ask.
+// rulesText is the whole policy, encoded. It is encoded once, at the first request for it, because
+// a large policy takes a while and anybody may ask.
 type rulesText struct {
 	policy decide.Policy
 	text   func() []byte
@@ -167,7 +167,7 @@ func encodeRules(from decide.Policy) []byte {
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)
 	if err := to.Encode(p); err != nil {
-		// It holds texts, numbers and lists of them, all of which encode.
+		// It has only texts, numbers and lists, which can always be encoded.
 		panic(err)
 	}
 	return b.Bytes()
@@ -228,7 +228,7 @@ func showInProgress(set *policy.Set, p *policy.InProgress) *shownInProgress {
 	return shown
 }
 
-// unsecret is the value of an entry, or the hash of it if it is a secret.
+// unsecret returns the value of an entry, or its hash if the entry is secret.
 func unsecret(set *policy.Set, entry, value string) string {
 	if set.Secret(entry) {
 		return policy.HashMark + set.Hash(entry, value)
@@ -245,8 +245,8 @@ func showList(list []policy.ListEntry) []shownEntry {
 	return shown
 }
 
-// showConditions shows which entries are looked at, and how many values they are
-// compared with, but not the values: they may be API keys.
+// showConditions returns the entries of the conditions and the number of their values, but not the
+// values, because they may be API keys.
 func showConditions(conditions []policy.Condition) []shownCondition {
 	shown := make([]shownCondition, len(conditions))
 	for i := range conditions {
@@ -274,7 +274,7 @@ func showStatuses(statuses policy.Statuses) []string {
 	return shown
 }
 
-// showConsistency is empty for a rule that counts as rules do.
+// showConsistency returns "" for the default consistency, which is strict.
 func showConsistency(c headgate.Consistency) string {
 	if c == headgate.Strict {
 		return ""

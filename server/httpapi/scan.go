@@ -8,24 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner reads one JSON text (RFC 8259). It knows no types beyond those that
-// a request's body can hold, and it is stricter than encoding/json where being
-// lenient would put two different keys into one counter: text that is not UTF-8
-// and lone surrogates are mistakes, not U+FFFD.
+// A scanner parses one JSON text (RFC 8259). It knows only the types that the body of a request can
+// have. It is stricter than encoding/json where leniency would give two different keys one counter:
+// text that is not UTF-8 and lone surrogates are mistakes, and do not become U+FFFD.
 //
-// Its methods return false after a mistake in the syntax, which ends the
-// reading; [scanner.wrong] says which.
+// Its methods return false after a mistake in the syntax, which ends the parsing. The field wrong
+// describes the mistake.
 type scanner struct {
 	src   string
 	pos   int
 	wrong string
 }
 
-// maxDepth is how deep the value of a field that is to be passed over may nest.
-// What a request means never nests deeper than two.
+// maxDepth is the maximum nesting of a value that is skipped. The known fields nest two deep at
+// most.
 const maxDepth = 32
 
-// fail notes the first mistake in the syntax.
+// fail records the first mistake in the syntax, and returns false.
 func (s *scanner) fail(format string, args ...any) bool {
 	if s.wrong == "" {
 		s.wrong = fmt.Sprintf(format, args...) + fmt.Sprintf(", at byte %d", s.pos)
@@ -33,7 +32,7 @@ func (s *scanner) fail(format string, args ...any) bool {
 	return false
 }
 
-// found names what stands at the position, for messages.
+// found describes the character at the position, for messages.
 func (s *scanner) found() string {
 	if s.pos >= len(s.src) {
 		return "the end of the body"
@@ -42,8 +41,8 @@ func (s *scanner) found() string {
 	return strconv.QuoteRune(r)
 }
 
-// peek passes over white space and returns the next byte, or 0 at the end. A
-// NUL in the text is found to fit nowhere, like any other stray byte.
+// peek skips white space and returns the next byte, or 0 at the end. A NUL byte in the text is not
+// valid anywhere, so it causes an error like any other stray byte.
 func (s *scanner) peek() byte {
 	for s.pos < len(s.src) {
 		switch c := s.src[s.pos]; c {
@@ -56,7 +55,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// take passes over c, which must come next.
+// take skips c, which must come next.
 func (s *scanner) take(c byte) bool {
 	if s.peek() != c {
 		return s.fail("expected %q, found %s", c, s.found())
@@ -65,9 +64,8 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// next moves to the next element of an array or member of an object that ends
-// with end, and says whether there is one. It is called before each, the first
-// among them.
+// next moves to the next element of an array, or member of an object, that ends with end. It
+// reports whether there is one. It must be called before each element, including the first.
 func (s *scanner) next(end byte, first bool) (more, ok bool) {
 	switch c := s.peek(); {
 	case c == end:
@@ -85,7 +83,7 @@ func (s *scanner) next(end byte, first bool) (more, ok bool) {
 	return false, s.fail("expected ',' or %q, found %s", end, s.found())
 }
 
-// name reads the name of a member and the colon behind it.
+// name reads the name of a member and the colon after it.
 func (s *scanner) name() (name string, ok bool) {
 	if s.peek() != '"' {
 		return "", s.fail("expected a name in quotes, found %s", s.found())
@@ -96,7 +94,7 @@ func (s *scanner) name() (name string, ok bool) {
 	return name, s.take(':')
 }
 
-// end makes sure that nothing but white space is left.
+// end requires that only white space is left.
 func (s *scanner) end() bool {
 	if s.peek(); s.pos < len(s.src) {
 		return s.fail("expected nothing after the object, found %s", s.found())
@@ -104,8 +102,8 @@ func (s *scanner) end() bool {
 	return true
 }
 
-// text reads a string, at whose opening quote the scanner stands. Without
-// escapes, the result shares the memory of the source.
+// text reads a string; the scanner is at its opening quote. Without escapes, the result shares the
+// memory of src.
 func (s *scanner) text() (string, bool) {
 	start := s.pos + 1
 	for i := start; i < len(s.src); i++ {
@@ -158,7 +156,7 @@ func (s *scanner) escaped(start, i int) (string, bool) {
 	}
 }
 
-// escape reads one escape sequence, at whose backslash the scanner stands.
+// escape reads one escape sequence; the scanner is at its backslash.
 func (s *scanner) escape() (rune, bool) {
 	if s.pos+1 >= len(s.src) {
 		return 0, s.fail("a string does not end")
@@ -203,14 +201,14 @@ func (s *scanner) hex4(at int) (rune, bool) {
 	return 0, s.fail(`\u needs four hexadecimal digits`)
 }
 
-// A number as it was written. Whole numbers too large for an int64 are held at
-// its bounds, which are beyond every range that a request knows.
+// A number is a JSON number as it was written. A whole number that is too large for an int64
+// becomes the nearest int64, which is out of range for every field.
 type number struct {
 	value int64
-	whole bool // Written without fraction and exponent.
+	whole bool // written without a fraction or an exponent
 }
 
-// number reads a number, at whose first byte the scanner stands.
+// number reads a number; the scanner is at its first byte.
 func (s *scanner) number() (number, bool) {
 	start := s.pos
 	if s.at('-') {
@@ -225,7 +223,7 @@ func (s *scanner) number() (number, bool) {
 		return number{}, s.fail("a number begins with a zero")
 	}
 	n := number{whole: true}
-	// On overflow ParseInt returns the nearest int64, which is what is wanted.
+	// On overflow, ParseInt returns the nearest int64, as intended.
 	n.value, _ = strconv.ParseInt(s.src[start:s.pos], 10, 64)
 	if s.at('.') {
 		s.pos++
@@ -249,7 +247,7 @@ func (s *scanner) number() (number, bool) {
 
 func (s *scanner) at(c byte) bool { return s.pos < len(s.src) && s.src[s.pos] == c }
 
-// digits passes over one digit or more.
+// digits skips one or more digits.
 func (s *scanner) digits() bool {
 	start := s.pos
 	for s.pos < len(s.src) && s.src[s.pos] >= '0' && s.src[s.pos] <= '9' {
@@ -261,8 +259,8 @@ func (s *scanner) digits() bool {
 	return true
 }
 
-// skip passes over a value of any kind and says what kind it was, such as "a
-// string". The value itself may nest maxDepth-depth deep.
+// skip skips a value of any kind and returns the kind, such as "a string". The value may nest up to
+// maxDepth-depth levels.
 func (s *scanner) skip(depth int) (kind string, ok bool) {
 	switch c := s.peek(); c {
 	case '"':
