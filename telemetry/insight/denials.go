@@ -8,59 +8,60 @@ import (
 
 // Denial is one denial and its reason.
 type Denial struct {
-	// Seq counts the denials of this node that have an event, from 1.
+	// Seq is the number of this event among those of its node, counted from 1.
 	Seq int64 `json:"seq"`
-	// Node is the recorder that it comes from; see [Recorder.Node].
+	// Node is the recorder that the denial comes from; see [Recorder.Node].
 	Node string `json:"node"`
-	// At is when it was decided, in milliseconds since 1970, on the store's clock.
+	// At is when the request was decided, in milliseconds since 1970, on the store's clock. If that
+	// clock is more than a minute off, it is when the denial was recorded, on this machine's clock.
 	At int64 `json:"at"`
-	// Rule, Limit and Tier are what denied. Limit is as it is written in rules.
+	// Rule, Limit and Tier say what denied. Limit is written as in rules.
 	Rule  string `json:"rule"`
 	Limit string `json:"limit"`
 	Tier  string `json:"tier,omitempty"`
-	// Key is whom it denied.
+	// Key is the key that was denied.
 	Key Name `json:"key"`
-	// Shadow says that the denial did not count.
+	// Shadow says that the limit is in shadow, so the denial was not enforced.
 	Shadow bool `json:"shadow,omitempty"`
-	// Cost is what was asked for, Remaining what was left, and Capacity how much the limit
-	// admits at once.
+	// Cost is the cost that was asked for, Remaining what was left, and Capacity the largest cost that
+	// the limit admits at once.
 	Cost      int64 `json:"cost"`
 	Remaining int64 `json:"remaining"`
 	Capacity  int64 `json:"capacity"`
-	// RetryAfterMS is how long it takes until the cost fits, in milliseconds, rounded up;
-	// -1 if it never does.
+	// RetryAfterMS is how long it takes until the cost fits, in milliseconds, rounded up. It is -1 if
+	// the cost never fits.
 	RetryAfterMS int64 `json:"retry_after_ms"`
-	// Version is that of the policy; zero if it is not known.
+	// Version is the version of the policy, or zero if it is not known.
 	Version int64 `json:"version,omitempty"`
 	// Door is where the request came from.
 	Door string `json:"door,omitempty"`
-	// Source is who decided, such as "store".
+	// Source says who decided, such as "store".
 	Source string `json:"source"`
-	// Times is how many denials of the key by the rule there were since the event before,
-	// this one among them.
+	// Times is how many denials of the key by the rule were counted since the event before, including
+	// this one.
 	Times int64 `json:"times"`
 }
 
-// event is a Denial as it is remembered.
+// event is the stored form of a [Denial].
 type event struct {
 	record
 	denial
 	key   []byte
 	tier  string
 	times int64
-	when  int64 // milliseconds
+	when  int64 // milliseconds since 1970
 }
 
-// denials remembers the last denials. Its memory is that of the slots and their keys,
-// none of which is longer than headgate.MaxKey.
+// denials is a ring of the last denials. Its memory is bounded by the number of slots, because no
+// key is longer than headgate.MaxKey.
 type denials struct {
 	slots  []event
-	events int64 // so many there were
+	events int64 // events recorded so far
 	recent [recentKeys]recentKey
 }
 
-// recentKeys is how many keys are known to have been denied within the second. There are
-// no more events than that in a second.
+// recentKeys is the number of slots for keys that were denied recently. It is also the maximum
+// number of events in a second.
 const recentKeys = 1024
 
 type recentKey struct {
@@ -69,7 +70,8 @@ type recentKey struct {
 	times  int64 // since the last event
 }
 
-// denied remembers a denial, if the key has none within the second.
+// denied records a denial as an event, unless the slot of its key and rule has had an event in the
+// same second.
 func (r *Recorder) denied(of *record, more *denial, hash uint64, key []byte, k known) {
 	now := r.options.Now()
 	hash ^= of.rule.ID()
@@ -77,7 +79,7 @@ func (r *Recorder) denied(of *record, more *denial, hash uint64, key []byte, k k
 	second := now.Unix()
 	same := recent.hash == hash
 	if recent.second == second {
-		// Another key that has the same place has to wait for the next second, too.
+		// A different key in the same slot also has to wait for the next second.
 		if same {
 			recent.times++
 		}
@@ -97,19 +99,20 @@ func (r *Recorder) denied(of *record, more *denial, hash uint64, key []byte, k k
 	if k.figures != nil {
 		to.tier = k.figures.tierName(k.tier)
 	}
-	// A store's clock may be far from this machine's: a memory store goes by the monotonic clock,
-	// which stands still while the machine is suspended.
+	// A store's clock may differ from this machine's. For instance, a memory store uses the monotonic
+	// clock, which stands still while the machine is suspended.
 	if to.when = more.at / 1000; max(to.when-now.UnixMilli(), now.UnixMilli()-to.when) > apart.Milliseconds() {
 		to.when = now.UnixMilli()
 	}
 }
 
-// apart is how far the clock of a store may be from this machine's for its times to be shown.
+// apart is the largest difference between the store's clock and this machine's for which the
+// store's time is shown.
 const apart = time.Minute
 
-// Denials returns the oldest denials after the one with that number, at most so many, and
-// how many there were after it that are no longer remembered. Zero begins with the oldest
-// that is remembered; -1 with the last ones.
+// Denials returns at most the given number of denials after the event with the number after, the
+// oldest first. lost is how many events after that number are no longer remembered. Zero begins
+// with the oldest event that is remembered, and -1 returns the last ones.
 func (r *Recorder) Denials(after int64, most int) (list []Denial, lost int64) {
 	r.flush()
 	r.mu.Lock()
@@ -132,7 +135,7 @@ func (r *Recorder) Denials(after int64, most int) (list []Denial, lost int64) {
 	return list, lost
 }
 
-// Search returns the last denials that fit, the newest first, at most so many.
+// Search returns at most the given number of remembered denials that fit, the newest first.
 func (r *Recorder) Search(fits func(rule, key string) bool, most int) (list []Denial) {
 	r.flush()
 	r.mu.Lock()

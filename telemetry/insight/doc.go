@@ -1,5 +1,5 @@
-// Package insight knows who uses what, in bounded memory: the keys that use a rule most,
-// those that are denied most, and those that come close to their limits.
+// Package insight records who uses what, in bounded memory: the keys that use a rule most, those
+// that are denied most, and those that come close to their limits.
 //
 // # Basics
 //
@@ -12,20 +12,20 @@
 //	rule, ok := recorder.Rule("login", 10*time.Minute)
 //	denials := recorder.Denials(0, 100)
 //
-// [Recorder.Overview] has the rules with their totals, [Recorder.Rule] has everything
-// about one rule, [Recorder.Heat] has its busiest keys minute by minute, and
-// [Recorder.Denials] has recent denials with the reason for each.
+// [Recorder.Overview] reports the rules with their totals, [Recorder.Rule] everything about one
+// rule, [Recorder.Heat] the busiest keys of a rule minute by minute, and [Recorder.Denials] recent
+// denials with the reason for each.
 //
 // # What the counts say
 //
-// Keys are counted with the algorithm Space-Saving (Metwally et al., 2005). A count may be
-// too high by its Error, and never by more: Count − Error ≤ true ≤ Count. The error is at
-// most N/m, where N is the sum of everything counted and m is the number of keys that are
-// followed. A key that is not listed was counted at most [Top.Absent] times.
+// Keys are counted with the algorithm Space-Saving (Metwally et al., 2005). A count may be too high
+// by its Error at most, and is never too low: Count − Error ≤ true ≤ Count. The error is at most
+// N/m, where N is the sum of everything counted and m is the number of keys that are followed. A
+// key that is not listed was counted at most [Top.Absent] times.
 //
-// Figures are kept for [Kept]: in minutes for totals, and in steps of [Step] for keys. A
-// report for a range begins with the step that the range begins in, so it may reach back
-// further by one step.
+// Figures are kept for [Kept]: by minute for totals, and by [Step] for keys. A report for a range
+// includes the whole step in which the range begins, so its keys may reach back up to one step
+// further.
 //
 // # Memory
 //
@@ -35,11 +35,11 @@
 //
 // # Caveats
 //
-// Keys are kept as the checks have them. A [headgate.Check] that package policy has made
-// holds a keyed hash where the key is a secret; a program that makes its own checks must
-// not put secrets into keys.
+// Keys are kept as they are in the checks. If a key is secret, a [headgate.Check] that package
+// policy has made has a keyed hash of it. A program that makes its own checks must not put secrets
+// into keys.
 //
-// A decision is copied to a buffer and counted later, at the latest when the buffer is
-// full or a report is made. Denials are recorded once a second for each key and rule at
-// most; each says how many there were since the one before.
+// A decision is copied to a buffer and counted later: at the latest when the buffer is full or a
+// report is made. For each key and rule, at most one denial a second is recorded as an event, with
+// the number of denials since the event before.
 package insight

@@ -11,23 +11,23 @@ import (
 	"github.com/headgate/headgate/internal/errtext"
 )
 
-// Latency knows how long calls to a store took, in minutes for [Kept]. It is safe for
-// concurrent use; the zero Latency is ready.
+// Latency records how long calls to a store took, by minute, for [Kept]. It is safe for concurrent
+// use. The zero Latency is ready to use.
 type Latency struct {
 	series [minutes]latencyMinute
 	cause  atomic.Pointer[storeFailure]
 	recent atomic.Pointer[recentMinute]
 }
 
-// recentMinute is the minute of a time, and how much of it was left.
+// recentMinute is the minute of the time at, and how much of it was left then.
 type recentMinute struct {
 	*latencyMinute
 	at   time.Time
 	left time.Duration
 }
 
-// now is the minute that it is. While a minute lasts, the wall clock is not read, which would take
-// twice the time.
+// now returns the current minute. It reads the wall clock only once a minute, because that takes
+// twice as long as reading the monotonic clock.
 func (l *Latency) now() *latencyMinute {
 	if m := l.recent.Load(); m != nil {
 		if since := time.Since(m.at); since >= 0 && since < m.left {
@@ -51,15 +51,17 @@ type storeFailure struct {
 	text string
 }
 
-// Buckets are a quarter of a power of two wide, from 1 µs on.
+// Each doubling of the duration, starting at 1 µs, has latencyParts buckets of equal width. The
+// first bucket has the durations below 1 µs, and the last one all that are longer.
 const (
 	latencyParts   = 4
 	latencyBuckets = 25 * latencyParts
 )
 
-// latencyBucket is the place of a duration.
+// latencyBucket returns the index of the bucket for a duration.
 func latencyBucket(took time.Duration) int {
-	// In quarters of a microsecond, so that there are two bits behind the first one.
+	// In quarters of a microsecond, so that from 1 µs on at least two bits follow the highest one.
+	// Those two bits are the part.
 	n := uint64(max(took, 0)) * latencyParts / 1000
 	if n < latencyParts {
 		return 0
@@ -68,14 +70,14 @@ func latencyBucket(took time.Duration) int {
 	return min(exponent*latencyParts+int(n>>exponent)%latencyParts+1, latencyBuckets-1)
 }
 
-// latencyBound is the upper bound of a bucket.
+// latencyBound returns the upper bound of a bucket.
 func latencyBound(bucket int) time.Duration {
 	exponent, part := bucket/latencyParts, bucket%latencyParts
 	return time.Duration(uint64(latencyParts+part)<<exponent) * time.Microsecond / latencyParts
 }
 
-// Hooks are hooks for [headgate.Observe] that tell the given ones as well. The clock is the
-// process's own.
+// Hooks returns hooks for [headgate.Observe] that record each call and call those of h. Times are
+// those of the process's clock.
 func (l *Latency) Hooks(h headgate.Hooks) headgate.Hooks {
 	decided, failed := h.Decided, h.Failed
 	return headgate.Hooks{
@@ -103,13 +105,14 @@ func (l *Latency) Add(now time.Time, took time.Duration) {
 	l.at(now).buckets[latencyBucket(took)].Add(1)
 }
 
-// Fail notes that a call has failed.
+// Fail records that a call has failed.
 func (l *Latency) Fail(now time.Time, err error) {
 	l.at(now).errors.Add(1)
 	l.cause.Store(&storeFailure{now, errtext.Text(err)})
 }
 
-// at is the minute of the time. A call that ends as a minute begins may be lost.
+// at returns the minute of the time, cleared if it was an older one. A call that is added while
+// another goroutine clears the minute may be lost.
 func (l *Latency) at(now time.Time) *latencyMinute {
 	minute := minuteOf(now)
 	m := &l.series[minute%minutes]
@@ -122,31 +125,31 @@ func (l *Latency) at(now time.Time) *latencyMinute {
 	return m
 }
 
-// StoreMinute is how long the calls of a minute took.
+// StoreMinute has the calls to the store in one minute.
 type StoreMinute struct {
-	// At is when it began, in seconds since 1970.
+	// At is the start of the minute, in seconds since 1970.
 	At     int64 `json:"at"`
 	Calls  int64 `json:"calls"`
 	Errors int64 `json:"errors"`
-	// P50, P99 and P999 are percentiles in microseconds, too high by a quarter at most; zero
-	// if there were no calls.
+	// P50, P99 and P999 are percentiles of the duration in microseconds, too high by a quarter at
+	// most. They are zero if there were no calls.
 	P50  int64 `json:"p50_us"`
 	P99  int64 `json:"p99_us"`
 	P999 int64 `json:"p999_us"`
 }
 
-// StoreReport is how long calls took, and how many failed.
+// StoreReport has the calls to the store within a range.
 type StoreReport struct {
-	// Range is of all calls within the range, and At where it begins.
+	// Range has all calls within the range; its At is the start of the range.
 	Range   StoreMinute   `json:"range"`
 	Minutes []StoreMinute `json:"minutes"`
-	// LastError is the text of the last failure, and LastErrorAt its time in milliseconds
-	// since 1970; zero if there was none.
+	// LastError is the text of the last failure, and LastErrorAt its time in milliseconds since 1970.
+	// Both are zero if there was none.
 	LastError   string `json:"last_error,omitempty"`
 	LastErrorAt int64  `json:"last_error_at,omitempty"`
 }
 
-// Report reports the calls up to now.
+// Report reports the calls within the range that ends now.
 func (l *Latency) Report(now time.Time, of time.Duration) StoreReport {
 	last, n := minuteOf(now), within(of)
 	var r StoreReport
@@ -178,13 +181,13 @@ func (l *Latency) Report(now time.Time, of time.Duration) StoreReport {
 	return r
 }
 
-// fill sets the percentiles.
+// fill sets Calls and the percentiles.
 func (s *StoreMinute) fill(buckets *[latencyBuckets]int64) {
 	for _, n := range buckets {
 		s.Calls += n
 	}
 	for _, q := range []struct {
-		part int64 // of a thousand
+		part int64 // in thousandths
 		to   *int64
 	}{{500, &s.P50}, {990, &s.P99}, {999, &s.P999}} {
 		need, sum := (s.Calls*q.part+999)/1000, int64(0)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Merge adds what another node has counted within the same range, and keeps as many rules as
-// there were at most. Minutes are matched by the nodes' own clocks.
+// Merge adds the overview of another node for the same range, and keeps at most the given number of
+// rules. Minutes are matched by the nodes' own clocks.
 func (o *Overview) Merge(with Overview, most int) {
 	mergeMinutes(o.Minutes, with.Minutes)
 	for _, d := range with.Doors {
@@ -40,7 +40,7 @@ func (o *Overview) Merge(with Overview, most int) {
 	o.Bytes += with.Bytes
 }
 
-// Merge adds what another node has counted of the rule within the same range.
+// Merge adds the report of another node about the same rule and range.
 func (r *Rule) Merge(with Rule) {
 	r.Add(with.Counts)
 	r.Begin = min(r.Begin, with.Begin)
@@ -70,8 +70,8 @@ func (r *Rule) Merge(with Rule) {
 	r.Near.merge(with.Near)
 }
 
-// merge adds a list of another node: a key that one of them does not list may have as much
-// as that one says of absent keys.
+// merge adds the list of another node. For a key that only one node lists, it adds the other node's
+// Absent to both the count and the error.
 func (t *Top) merge(with Top) {
 	others := make(map[string]Key, len(with.Keys))
 	for _, k := range with.Keys {
@@ -100,9 +100,9 @@ func (t *Top) merge(with Top) {
 	t.sort(topKeys)
 }
 
-// Merge adds what another node has counted of the rule, and keeps so many keys at most. Rows
-// of another node may be of any length: minutes for which a row has but one of its two
-// numbers do not count.
+// Merge adds the report of another node about the same rule, and keeps at most the given number of
+// keys. Use and Denied of a row may differ in length; minutes that only one of them has are
+// ignored.
 func (h *Heat) Merge(with Heat, most int) {
 	shift := int((with.Begin - h.Begin) / 60)
 	for _, o := range with.Rows {
@@ -125,14 +125,14 @@ func (h *Heat) Merge(with Heat, most int) {
 	h.sort(most)
 }
 
-// MergeDenials puts the denials of several nodes in the order of their times.
+// MergeDenials returns the denials of several nodes in the order of their times.
 func MergeDenials(of ...[]Denial) []Denial {
 	all := slices.Concat(of...)
 	slices.SortStableFunc(all, func(a, b Denial) int { return cmp.Compare(a.At, b.At) })
 	return all
 }
 
-// mergeMinutes adds the minutes that both have.
+// mergeMinutes adds the counts of the minutes that both lists have.
 func mergeMinutes(to, with []Minute) {
 	if len(to) == 0 {
 		return

@@ -9,12 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Name is a key: any bytes that a client may have chosen. As JSON it is an object with an
-// "id", from which the bytes can be had again, and a "text" to be read by people, in
-// which what is not printable is escaped.
+// Name is a key: any bytes, possibly chosen by a client. In JSON it is an object with an "id",
+// which encodes the bytes, and a "text" for people, in which unprintable characters are escaped.
 type Name struct {
 	Raw string
-	// Cut says that Raw is only the beginning of the key, for want of memory.
+	// Cut says that Raw is only the beginning of the key, because there was no memory for more.
 	Cut bool
 }
 
@@ -29,7 +28,8 @@ func (n Name) MarshalJSON() ([]byte, error) {
 	return json.Marshal(nameJSON{n.ID(), n.Text(), n.Cut})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It reads the id only.
+// UnmarshalJSON implements [json.Unmarshaler]. It ignores the text, and reads the id and whether
+// the key is cut.
 func (n *Name) UnmarshalJSON(b []byte) error {
 	var from nameJSON
 	if err := json.Unmarshal(b, &from); err != nil {
@@ -40,10 +40,10 @@ func (n *Name) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// ID is the key in letters, digits, - and _.
+// ID returns the key encoded in letters, digits, "-" and "_" (base64url).
 func (n Name) ID() string { return base64.RawURLEncoding.EncodeToString([]byte(n.Raw)) }
 
-// errID says that a text is not the ID of a name.
+// errID is the error for a text that is not the ID of a name.
 var errID = errors.New("headgate: not the id of a key")
 
 // ParseID is the inverse of [Name.ID].
@@ -55,12 +55,12 @@ func ParseID(id string) (Name, error) {
 	return Name{Raw: string(raw)}, nil
 }
 
-// maxText is how much of a key is shown, in bytes.
+// maxText is about how much of a key is shown, in bytes.
 const maxText = 160
 
-// Text is the key for people: bytes that are not text, control characters, and marks that
-// change how text around them is shown, are escaped as in Go's source code. A long key is
-// shown in part.
+// Text returns the key for people to read. Bytes that are not UTF-8, control characters, and marks
+// that change the display of the text around them are escaped as in Go source code. A long key is
+// shortened.
 func (n Name) Text() string {
 	var b strings.Builder
 	raw := n.Raw

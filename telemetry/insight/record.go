@@ -6,55 +6,55 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// outcome is what became of a check.
+// outcome is the outcome of a check.
 type outcome uint8
 
 const (
 	wasAllowed   outcome = iota // charged
 	wasDenied                   // one of its limits denied the request
-	wasShadow                   // one of its limits would have, if it were enforced
+	wasShadow                   // one of its limits in shadow would have denied it
 	wasUncharged                // another check denied the request
 )
 
-// record is one check and what became of it. It is small, because a buffer of them passes
+// record is one check and its outcome. It is small, because a whole buffer of records passes
 // through the processor's caches.
 type record struct {
 	rule  *headgate.Rule
-	limit *headgate.Limit // that decided
+	limit *headgate.Limit // the limit that decided
 	cost  int64
-	// remaining is what the limit had left; of a denial, before and after.
+	// remaining is what the limit has left after the decision. A denial does not change it.
 	remaining int64
-	from, to  uint16 // of its key
+	from, to  uint16 // the range of its key in the buffer's keys
 	outcome   outcome
 	door      uint8
 	source    headgate.Source
 }
 
-// denial is what is known besides of a check that was denied.
+// denial has the further figures of a check that was denied.
 type denial struct{ retryAfter, at, version int64 }
 
-// The room of a buffer. The figures of a rule move from one processor's cache to another's when
-// another one counts a buffer, so a buffer holds many records.
+// The sizes of a buffer. When a processor counts a buffer, the figures of its rules move into that
+// processor's cache, so buffers are large and are counted rarely.
 const (
 	bufferRecords = 1024
 	bufferDenials = 256
-	bufferKeys    = 16 << 10 // bytes, which places in a record can count
+	bufferKeys    = 16 << 10 // bytes; an index must fit a uint16
 )
 
 // buffer holds records until they are counted.
 type buffer struct {
 	n, denied, used int
-	told            bool // of requests
+	told            bool // requests were counted
 	requests        [maxDoors]counts
 	records         [bufferRecords]record
-	denials         [bufferDenials]denial // of the records that are denials, in their order
+	denials         [bufferDenials]denial // one for each record that is a denial, in their order
 	keys            [bufferKeys]byte
 }
 
 func (b *buffer) idle() bool { return b.n == 0 && !b.told }
 
-// empty forgets the records. The rules that they name stay alive until the places are
-// used again, which are few.
+// empty removes the records. It does not clear their pointers, so the few rules that they refer to
+// stay in memory until the records are overwritten.
 func (b *buffer) empty() {
 	b.n, b.denied, b.used = 0, 0, 0
 	if b.told {
@@ -62,16 +62,16 @@ func (b *buffer) empty() {
 	}
 }
 
-// stripe is a buffer that usually one processor alone writes to.
+// stripe has a buffer to which usually only one processor writes.
 type stripe struct {
-	mu     sync.Mutex // taken before the recorder's
+	mu     sync.Mutex // locked before the recorder's mu
 	buffer *buffer
-	_      [64]byte // no two of them share a cache line
+	_      [64]byte // padding, so that no two stripes share a cache line
 }
 
-// Decided records the decisions on the checks of one request to take units, as
-// [headgate.Store] returns them, which were made by this version of the policy. It keeps
-// neither slice, and does not wait for anything but a buffer to be counted.
+// Decided records the decisions on the checks of one request to take units, as [headgate.Store]
+// returns them. version is the version of the policy that made the checks, or zero. Decided keeps
+// neither slice. It does not block, except while a buffer is counted.
 func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headgate.Decision) {
 	if len(decisions) == 0 {
 		return
@@ -100,7 +100,7 @@ func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headg
 		q.shadow++
 	}
 	for i := 0; i < len(decisions); {
-		// The decisions of a check follow one another.
+		// The decisions of one check are adjacent.
 		check := decisions[i].Check
 		tightest := i
 		for i++; i < len(decisions) && decisions[i].Check == check; i++ {
@@ -120,8 +120,9 @@ func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headg
 	r.lent.Put(s)
 }
 
-// outranks says which of the limits of one check has more to say: one that denies, for
-// longer; or the one of which the smaller part is left.
+// outranks reports whether the decision d describes a check better than o. A denial outranks an
+// admission. Of two denials, the one with the longer RetryAfter wins; of two admissions, the one
+// with the smaller part of its limit left.
 func outranks(d, o *headgate.Decision) bool {
 	switch {
 	case d.Allowed != o.Allowed:
@@ -137,16 +138,17 @@ func outranks(d, o *headgate.Decision) bool {
 	return d.Remaining*o.Limit.Capacity() < o.Remaining*d.Limit.Capacity()
 }
 
-// fits reports whether there is room for a record whose key has so many bytes.
+// fits reports whether there is room for a record with a key of that length.
 func (b *buffer) fits(key int) bool {
 	return b.n < bufferRecords && b.denied < bufferDenials && b.used+min(key, headgate.MaxKey) <= bufferKeys
 }
 
-// change hands the buffer over for another one, or has its records counted at once.
+// change replaces the full buffer by a free one, and hands it to the recorder's goroutine. If no
+// buffer is free, it counts the records itself.
 func (s *stripe) change(r *Recorder) {
 	select {
 	case b := <-r.free:
-		// There are as many places in the channel as there are buffers beside the stripes'.
+		// This never blocks: the channel has room for all buffers that are not in a stripe.
 		r.full <- s.buffer
 		s.buffer = b
 		select {
@@ -163,7 +165,7 @@ func (b *buffer) write(door uint8, version int64, check *headgate.Check, d *head
 	to.rule, to.limit = d.Rule, d.Limit
 	to.cost, to.remaining = check.Units(), d.Remaining
 	to.from = uint16(b.used)
-	// A longer key is none that a store takes.
+	// A store refuses longer keys.
 	b.used += copy(b.keys[b.used:], check.Key[:min(len(check.Key), headgate.MaxKey)])
 	to.to = uint16(b.used)
 	to.door, to.source = door, d.Source

@@ -12,17 +12,16 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Options are what a [Recorder] may be given. The zero Options are good for most.
+// Options are the settings of a [Recorder]. The zero Options suit most programs.
 type Options struct {
-	// MaxBytes bounds the memory of all rules together; zero means DefaultMaxBytes.
+	// MaxBytes is the maximum memory of all rules together. Zero means DefaultMaxBytes.
 	MaxBytes int
-	// Events is how many denials are remembered; zero means DefaultEvents.
+	// Events is how many denials are remembered. Zero means DefaultEvents.
 	Events int
-	// Tier names the tier of a tariff that a rule's limits are of, or returns "". It is
-	// called once for each rule that is new, by one goroutine at a time. Nil means that
-	// there are no tariffs.
+	// Tier returns the name of the tariff's tier that a rule's limits belong to, or "". It is called
+	// once for each new rule, by one goroutine at a time. Nil means that there are no tariffs.
 	Tier func(*headgate.Rule) string
-	// Now is the clock; nil means time.Now.
+	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
 }
 
@@ -39,15 +38,15 @@ type Recorder struct {
 	node    string
 	since   time.Time
 	seed    maphash.Seed
-	lent    sync.Pool // of *stripe: what one processor has used last it gets again
+	lent    sync.Pool // of *stripe; a processor usually gets back the one that it used last
 	stripes []*stripe
 	free    chan *buffer
 	full    chan *buffer
-	wake    chan struct{} // some buffer is full
+	wake    chan struct{} // a buffer is full
 	end     func()
 	ended   chan struct{}
 
-	draining sync.Mutex // taken before mu
+	draining sync.Mutex // locked before mu
 
 	mu     sync.Mutex // guards what follows
 	memory memory
@@ -63,34 +62,34 @@ type Recorder struct {
 	left Left
 }
 
-// known is what is known of a rule by its address.
+// known is what the recorder has looked up for the address of a rule.
 type known struct {
-	figures *ruleFigures // nil: there is no memory for it
+	figures *ruleFigures // nil: the rule was left out for want of memory
 	tier    uint8
 }
 
-// maxKnown bounds the rules that are known by their address: each version of a policy has
-// others.
+// maxKnown is the maximum number of rules that are known by their address. Each version of a policy
+// has rules of its own.
 const maxKnown = 1 << 15
 
-// doorFigures are the requests of one door.
+// doorFigures counts the requests of one door.
 type doorFigures struct {
 	name   string
 	series [minutes]counts
 }
 
-// Left counts what was left out to keep within the bounds, since the start.
+// Left counts what was left out since the start to stay within the bounds.
 type Left struct {
-	// Decisions are those under rules that there was no memory for.
+	// Decisions counts decisions on rules that there was no memory for.
 	Decisions int64 `json:"decisions"`
-	// Events are denials that have no event of their own: there was one of the same key
-	// and rule within the same second, or too many altogether.
+	// Events counts denials without an event of their own, because an event was recorded in the same
+	// second for the same key and rule, or for another key in the same slot.
 	Events int64 `json:"events"`
-	// Memory says how often there was no memory for what would have been kept.
+	// Memory counts how often there was no memory for something.
 	Memory int64 `json:"memory"`
 }
 
-// New returns a recorder, whose goroutine runs until Close.
+// New returns a recorder. Its goroutine runs until Close.
 func New(o Options) *Recorder {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = DefaultMaxBytes
@@ -130,17 +129,17 @@ func New(o Options) *Recorder {
 	return r
 }
 
-// Close ends the recorder's goroutine. Decisions are still counted afterwards, by those
-// who report them.
+// Close ends the recorder's goroutine. Afterwards decisions are still counted, but only when a
+// report is made or no free buffer is left.
 func (r *Recorder) Close() {
 	r.end()
 	<-r.ended
 }
 
-// every is how often decisions are counted that wait in a buffer which is not full.
+// every is how often the decisions in buffers that are not full are counted.
 const every = time.Second
 
-// work counts what is in the buffers, until the channel is closed.
+// work counts the decisions in the buffers until the channel is closed.
 func (r *Recorder) work(ending <-chan struct{}) {
 	defer close(r.ended)
 	tick := time.NewTicker(every)
@@ -157,7 +156,7 @@ func (r *Recorder) work(ending <-chan struct{}) {
 	}
 }
 
-// Hooks are what [headgate.Observe] needs.
+// Hooks returns hooks for [headgate.Observe]. They count requests as those of a door named "".
 func (r *Recorder) Hooks() headgate.Hooks {
 	d := r.Door("")
 	return headgate.Hooks{Decided: func(_ context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, _ time.Duration) {
@@ -167,16 +166,17 @@ func (r *Recorder) Hooks() headgate.Hooks {
 	}}
 }
 
-// Door is where requests come from, such as "grpc". It is safe for concurrent use.
+// Door is an entrance of the program that requests come through, such as "grpc". It is safe for
+// concurrent use.
 type Door struct {
 	r  *Recorder
 	id uint8
 }
 
-// maxDoors bounds the doors; further ones are the last.
+// maxDoors is the maximum number of doors. Further names are counted as the last door.
 const maxDoors = 16
 
-// Door returns the door of that name. Each has requests counted of its own.
+// Door returns the door of that name. Requests are counted separately for each door.
 func (r *Recorder) Door(name string) *Door {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,12 +191,12 @@ func (r *Recorder) Door(name string) *Door {
 	return &Door{r, uint8(len(r.doors) - 1)}
 }
 
-// Node tells this recorder from those of other processes; it is another one after each
-// start.
+// Node returns a name that distinguishes this recorder from those of other processes. It is new
+// after each start.
 func (r *Recorder) Node() string { return r.node }
 
-// drain counts what is in the buffers that are full. When it returns, none of them that was
-// handed over before is still being counted.
+// drain counts the decisions in full buffers. When it returns, every buffer that was handed over
+// before the call has been counted.
 func (r *Recorder) drain() {
 	r.draining.Lock()
 	defer r.draining.Unlock()
@@ -211,7 +211,7 @@ func (r *Recorder) drain() {
 	}
 }
 
-// flush counts what is in all buffers.
+// flush counts the decisions in all buffers.
 func (r *Recorder) flush() {
 	r.drain()
 	for _, s := range r.stripes {
@@ -226,8 +226,8 @@ func (r *Recorder) flush() {
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
-// turn begins the minute of the time, unless it is the current one. A clock that steps
-// back stays where it was.
+// turn begins the minute of now, unless it is the current one. If the clock steps back, the current
+// minute goes on.
 func (r *Recorder) turn(now time.Time) {
 	minute := minuteOf(now)
 	if minute <= r.minute {
@@ -251,7 +251,7 @@ func (r *Recorder) turn(now time.Time) {
 	r.minute = minute
 }
 
-// find is what is known of the rule.
+// find returns what is known of the rule, and registers a new one.
 func (r *Recorder) find(rule *headgate.Rule) known {
 	if r.latest.rule == rule {
 		return r.latest.known
@@ -276,7 +276,7 @@ func (r *Recorder) find(rule *headgate.Rule) known {
 	return k
 }
 
-// count counts what is in a buffer, and empties it.
+// count counts the decisions in a buffer, and empties it.
 func (r *Recorder) count(b *buffer) {
 	if b.idle() {
 		return
@@ -306,16 +306,16 @@ func (r *Recorder) count(b *buffer) {
 	b.empty()
 }
 
-// nearPart is from where on a limit is near: a fifth of it is left.
+// nearPart defines when a limit is nearly used up: less than 1/nearPart of it is left.
 const nearPart = 5
 
-// thousandths is part of all in thousandths; zero of nothing. Parts are within 0 and all.
+// thousandths returns part/all in thousandths, or 0 if all is 0. The caller ensures 0 ≤ part ≤ all.
 func thousandths(part, all int64) uint16 {
 	switch {
 	case all <= 0:
 		return 0
 	case all < math.MaxUint32/1000:
-		return uint16(uint32(part) * 1000 / uint32(all)) // Most processors do this faster.
+		return uint16(uint32(part) * 1000 / uint32(all)) // 32-bit division is faster on most processors.
 	}
 	return uint16(part * 1000 / all)
 }

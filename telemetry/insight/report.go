@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Counts are checks, or requests, by what became of them.
+// Counts are numbers of checks, or of requests, by outcome.
 type Counts struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
-	// Shadow are checks that would have been denied if they were enforced; of requests,
-	// those that were admitted or denied with such a check among theirs.
+	// Shadow counts the checks that would have been denied if their limits were enforced. Of requests,
+	// it counts those with such a check; they are also in Allowed or Denied.
 	Shadow int64 `json:"shadow"`
-	// Uncharged are checks that their limits admit, of requests that another check denied.
+	// Uncharged counts the checks that were admitted by their own limits but not charged, because
+	// another check denied the request.
 	Uncharged int64 `json:"uncharged,omitempty"`
 }
 
@@ -26,58 +27,59 @@ func (c *Counts) Add(o Counts) {
 	c.Uncharged += o.Uncharged
 }
 
-// checks is how many checks were counted.
+// checks returns the number of checks that were counted.
 func (c *Counts) checks() int64 { return c.Allowed + c.Denied + c.Shadow + c.Uncharged }
 
 func (c counts) wide() Counts {
 	return Counts{int64(c.allowed), int64(c.denied), int64(c.shadow), int64(c.uncharged)}
 }
 
-// Minute is what was counted in one minute.
+// Minute has the counts of one minute.
 type Minute struct {
-	// At is when it began, in seconds since 1970.
+	// At is the start of the minute, in seconds since 1970.
 	At int64 `json:"at"`
 	Counts
 }
 
-// Overview is what was counted of all rules.
+// Overview has the counts of all rules.
 type Overview struct {
-	// Now and Since, in milliseconds since 1970, are when the report was made, and when the
-	// recorder was.
+	// Now is when the report was made, and Since when the recorder was. Both are in milliseconds since
+	// 1970.
 	Now   int64 `json:"now"`
 	Since int64 `json:"since"`
-	// Minutes are the requests of all doors, the last minute last. It is not over yet.
+	// Minutes are the requests of all doors. The last element is the current minute, which is not over
+	// yet.
 	Minutes []Minute `json:"minutes"`
 	// Doors are the requests of each door within the range.
 	Doors []DoorCounts `json:"doors"`
-	// Rules are those with the most denials, then denials in shadow, then admitted checks,
-	// within the range. All is how many were in use.
+	// Rules are the rules with the most denials within the range, then those with the most denials in
+	// shadow, then those with the most admitted checks. All is the number of rules that are known.
 	Rules []RuleCounts `json:"rules"`
 	All   int          `json:"all_rules"`
 	Left  Left         `json:"left_out"`
-	// Bytes is the memory of all rules.
+	// Bytes is the memory of all rules, in bytes.
 	Bytes int64 `json:"bytes"`
 }
 
-// DoorCounts are the requests of one door.
+// DoorCounts has the requests of one door.
 type DoorCounts struct {
 	Door string `json:"door"`
 	Counts
 }
 
-// RuleCounts are the checks of one rule within a range, and in as much time before it.
+// RuleCounts has the checks of one rule within the range, and in the same length of time before it.
 type RuleCounts struct {
 	Rule string `json:"rule"`
 	Counts
 	Before Counts `json:"before"`
-	// Spark has denials, shadows among them, minute by minute for the last half hour.
+	// Spark has the denials, including those in shadow, for each minute of the last half hour.
 	Spark []int64 `json:"spark"`
 }
 
-// sparkMinutes is how many minutes a [RuleCounts.Spark] has.
+// sparkMinutes is the length of a [RuleCounts.Spark].
 const sparkMinutes = 30
 
-// within is the range in minutes, the current one among them.
+// within returns the number of minutes in a range, rounded up. It includes the current minute.
 func within(of time.Duration) int64 {
 	return max(1, min(minutes, int64((of+time.Minute-1)/time.Minute)))
 }
@@ -89,7 +91,7 @@ func sum(series *[minutes]counts, last, n int64) (c Counts) {
 	return c
 }
 
-// before is what there was in the n minutes before the last n, as far as it is kept.
+// before returns the sum of the n minutes before the last n minutes, as far as they are kept.
 func before(series *[minutes]counts, last, n int64) (c Counts) {
 	for m := max(last-2*n+1, last-minutes+1, 0); m <= last-n; m++ {
 		c.Add(series[m%minutes].wide())
@@ -97,8 +99,8 @@ func before(series *[minutes]counts, last, n int64) (c Counts) {
 	return c
 }
 
-// Overview reports what was counted within the range, and the rules to look at first, at
-// most so many.
+// Overview reports the counts within the range, with at most the given number of rules: those to
+// look at first.
 func (r *Recorder) Overview(of time.Duration, most int) Overview {
 	r.flush()
 	r.mu.Lock()
@@ -151,7 +153,7 @@ func (o *Overview) sort(most int) {
 	o.Rules = o.Rules[:min(len(o.Rules), most)]
 }
 
-// Memory is how many bytes all rules take, and what was left out.
+// Memory returns the memory of all rules in bytes, and what was left out.
 func (r *Recorder) Memory() (bytes int64, left Left) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

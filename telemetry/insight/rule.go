@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// Kept is how far back figures reach.
+	// Kept is how long figures are kept.
 	Kept = 2 * time.Hour
-	// Step is how long keys are counted together.
+	// Step is the length of time over which the counts of keys are added up.
 	Step = 10 * time.Minute
-	// MaxRuleBytes is the most that one rule takes.
+	// MaxRuleBytes is the maximum memory of one rule, in bytes.
 	MaxRuleBytes = 250_000
 
 	minutes     = int64(Kept / time.Minute)
@@ -22,25 +22,25 @@ const (
 	steps       = int(Kept / Step)
 )
 
-// What keys are counted by.
+// The views: what keys are counted by.
 const (
 	byUse    = iota // units that were charged
 	byDenied        // denials
-	byShadow        // denials that did not count
+	byShadow        // denials in shadow
 	byNear          // decisions that left less than a fifth of the limit
 
 	views
 )
 
-// bound is how much of a view is kept.
+// bound has the limits on one view.
 type bound struct {
-	most   int // keys that are followed
-	room   int // bytes of these keys
-	closed int // keys of a step that is over
-	cells  int // keys of a minute that is over
+	most   int // keys that are followed at a time
+	room   int // bytes that these keys may take
+	closed int // keys that are kept of a past step
+	cells  int // keys that are kept of a past minute
 }
 
-// bounds follow from MaxRuleBytes; a test adds them up.
+// bounds are the limits on each view. A test checks that they fit into MaxRuleBytes.
 var bounds = [views]bound{
 	byUse:    {most: 384, room: 20 << 10, closed: 32, cells: 16},
 	byDenied: {most: 256, room: 12 << 10, closed: 24, cells: 16},
@@ -48,45 +48,47 @@ var bounds = [views]bound{
 	byNear:   {most: 128, room: 6 << 10, closed: 12},
 }
 
-// closedRoom is how many bytes the keys of one view may take in a step that is over.
+// closedRoom is the maximum size of one view's keys in a past step, in bytes.
 const closedRoom = 1 << 10
 
-// Distribution is how many classes the used part of a limit is sorted into.
+// Distribution is the number of classes for the used part of a limit.
 const Distribution = 20
 
-// maxLimits and maxTiers bound what is told apart within a rule; the last one is all others.
+// maxLimits and maxTiers are how many limits and tiers are distinguished within a rule. The last
+// place of each is for all others.
 const (
 	maxLimits = 32
 	maxTiers  = 16
 )
 
-// ruleFigures is what is known of one rule.
+// ruleFigures has everything that is recorded about one rule.
 type ruleFigures struct {
 	name   string
 	series [minutes]counts
 	views  [views]sketch
-	// begin is the first minute of the step that the sketches count.
+	// begin is the first minute of the current step, which the sketches count.
 	begin    int64
 	turned   int64 // the current minute
 	last     int64 // the minute in which something was counted last
 	step     stepFigures
 	closed   [steps]*stepFigures
-	cells    [minutes]*[2][]cell // of the views byUse and byDenied
+	cells    [minutes]*[2][]cell // for the views byUse and byDenied
 	limits   []limitFigures
 	tiers    []tierFigures
 	borrowed int // bytes
 	all      *memory
-	// borrow is the method of that name, made once.
+	// borrow is borrowBytes as a value, made once to avoid allocations.
 	borrow budget
 }
 
-// memory is what all rules share.
+// memory is the budget that all rules share, in bytes.
 type memory struct {
 	used, most int
 	refused    int64 // how often there was not enough
 }
 
-// borrowBytes reports whether the rule may take so many bytes more.
+// borrowBytes takes n bytes from the budget. It reports false, and takes nothing, if the rule or
+// all rules together would exceed their bound.
 func (f *ruleFigures) borrowBytes(n int) bool {
 	if f.borrowed+n > MaxRuleBytes || f.all.used+n > f.all.most {
 		f.all.refused++
@@ -102,7 +104,7 @@ func (f *ruleFigures) giveBack(n int) {
 	f.all.used -= n
 }
 
-// counts are the checks of a minute by what became of them.
+// counts are the checks of a minute by outcome.
 type counts struct{ allowed, denied, shadow, uncharged uint32 }
 
 func (c *counts) add(o outcome) {
@@ -118,7 +120,7 @@ func (c *counts) add(o outcome) {
 	}
 }
 
-// stepFigures is what is left of a step; views only of one that is over.
+// stepFigures has the figures of a step. Its views are set only in a past step.
 type stepFigures struct {
 	begin  int64
 	used   [Distribution]uint32
@@ -141,7 +143,7 @@ type closedKey struct {
 	cut          bool
 }
 
-// at is the i-th of a list that is as long as it has to be.
+// at returns the i-th element of the list, which it extends with zero values as needed.
 func at[T any](list *[]T, i int) *T {
 	for len(*list) <= i {
 		var zero T
@@ -150,7 +152,7 @@ func at[T any](list *[]T, i int) *T {
 	return &(*list)[i]
 }
 
-// cell is what one key had in one minute.
+// cell is the weight of one key in one minute.
 type cell struct {
 	hash   uint64
 	weight uint32
@@ -174,7 +176,7 @@ const (
 	tierBytes      = int(unsafe.Sizeof(tierFigures{})) + 32
 )
 
-// newRuleFigures begins a rule. It is nil if there is no memory for it.
+// newRuleFigures returns the figures of a new rule, or nil if there is no memory for it.
 func newRuleFigures(name string, minute int64, all *memory) *ruleFigures {
 	f := &ruleFigures{name: name, last: minute, turned: minute, all: all}
 	f.borrow = f.borrowBytes
@@ -189,7 +191,7 @@ func newRuleFigures(name string, minute int64, all *memory) *ruleFigures {
 	return f
 }
 
-// turn begins a minute: those since the last one had nothing.
+// turn begins a minute. Nothing was counted in the minutes since the last one.
 func (f *ruleFigures) turn(minute int64) {
 	if minute <= f.turned {
 		return
@@ -208,7 +210,7 @@ func (f *ruleFigures) turn(minute int64) {
 	}
 }
 
-// closeMinute keeps what the busiest keys had in a minute that is over.
+// closeMinute keeps the weights of the busiest keys of a past minute.
 func (f *ruleFigures) closeMinute(minute int64) {
 	var made [2][]cell
 	var busy []cell
@@ -230,7 +232,7 @@ func (f *ruleFigures) closeMinute(minute int64) {
 	}
 }
 
-// closeStep puts away the step that is over, and begins the one of the minute.
+// closeStep closes the past step, and begins the step of the given minute.
 func (f *ruleFigures) closeStep(minute int64) {
 	over := f.step
 	for v := range f.views {
@@ -267,7 +269,8 @@ func (v *closedView) bytes() int {
 	return n
 }
 
-// close is what is kept of a sketch whose step is over: the largest.
+// close returns what is kept of a sketch whose step is over: at most the given number of keys, the
+// largest, in at most room bytes.
 func (s *sketch) close(most, room int) closedView {
 	c := closedView{total: s.total, absent: s.absent()}
 	largest := s.sorted()
@@ -287,7 +290,7 @@ func (s *sketch) close(most, room int) closedView {
 	return c
 }
 
-// sorted are copies of the entries, the largest first.
+// sorted returns copies of the entries, the largest first.
 func (s *sketch) sorted() []entry {
 	all := slices.Clone(s.entries)
 	slices.SortFunc(all, func(a, b entry) int {
@@ -296,7 +299,7 @@ func (s *sketch) sorted() []entry {
 	return all
 }
 
-// limit is the place of a limit in the rule's list.
+// limit returns the index of a limit in the rule's list.
 func (f *ruleFigures) limit(l *headgate.Limit) int {
 	for i := range f.limits {
 		if f.limits[i].limit == l {
@@ -306,7 +309,7 @@ func (f *ruleFigures) limit(l *headgate.Limit) int {
 	text := l.String()
 	for i := range f.limits {
 		if f.limits[i].text == text {
-			f.limits[i].limit = l // of a newer policy, most likely
+			f.limits[i].limit = l // the same limit in a newer version of the policy
 			return i
 		}
 	}
@@ -317,7 +320,7 @@ func (f *ruleFigures) limit(l *headgate.Limit) int {
 	return len(f.limits) - 1
 }
 
-// tier is the place of a tier in the rule's list.
+// tier returns the index of a tier in the rule's list.
 func (f *ruleFigures) tier(name string) uint8 {
 	for i := range f.tiers {
 		if f.tiers[i].name == name {
@@ -331,7 +334,7 @@ func (f *ruleFigures) tier(name string) uint8 {
 	return uint8(len(f.tiers) - 1)
 }
 
-// other stands for tiers and limits beyond those that are told apart.
+// other names the tiers and limits that are not distinguished.
 const other = "(other)"
 
 func (f *ruleFigures) tierName(i uint8) string {

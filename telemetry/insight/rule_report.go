@@ -8,68 +8,68 @@ import (
 	"time"
 )
 
-// Rule is what was counted of one rule.
+// Rule has the counts of one rule.
 type Rule struct {
 	Rule string `json:"rule"`
-	// Counts are its checks within the range.
+	// Counts are the rule's checks within the range.
 	Counts
-	// Begin is where the range of what follows the minutes begins, in seconds since 1970.
+	// Begin is the start of the range of the fields from Use on, in seconds since 1970. It is the
+	// start of a step.
 	Begin int64 `json:"begin"`
-	// Minutes are its checks, the last minute last.
+	// Minutes are the rule's checks by minute, the current minute last.
 	Minutes []Minute `json:"minutes"`
-	// Use, Denied, Shadow and Near are the keys with the most units, denials, denials in
-	// shadow, and decisions that left less than a fifth of a limit.
+	// Use, Denied, Shadow and Near list the keys with the most units, the most denials, the most
+	// denials in shadow, and the most decisions that left less than a fifth of a limit.
 	Use    Top `json:"use"`
 	Denied Top `json:"denied_keys"`
 	Shadow Top `json:"shadow_keys"`
 	Near   Top `json:"near"`
-	// Limits are the limits that denied.
+	// Limits are the limits that denied, or would have denied in shadow.
 	Limits []LimitCounts `json:"limits"`
-	// Tiers are the parts by the tiers of the rule's tariff.
+	// Tiers are the checks by the tiers of the rule's tariff.
 	Tiers []TierCounts `json:"tiers"`
-	// Used counts admitted checks by how much of their tightest limit was used afterwards,
-	// in classes of five percent.
+	// Used counts admitted checks by the part of their tightest limit that was used afterwards, in
+	// classes of five percent.
 	Used []int64 `json:"used"`
 }
 
-// Top are the keys with the largest counts.
+// Top lists the keys with the largest counts.
 type Top struct {
-	// Total is the sum over all keys.
+	// Total is the sum over all keys, listed or not.
 	Total int64 `json:"total"`
-	// Absent is the most that a key which is not listed can have.
+	// Absent is the largest possible count of a key that is not listed.
 	Absent int64 `json:"absent"`
 	Keys   []Key `json:"keys"`
 }
 
-// Key is one key of a Top: Count − Error ≤ true count ≤ Count.
+// Key is one key of a [Top]: Count − Error ≤ true count ≤ Count.
 type Key struct {
 	Key   Name   `json:"key"`
 	Tier  string `json:"tier,omitempty"`
 	Count int64  `json:"count"`
 	Error int64  `json:"error"`
-	// Used is how much of the tightest limit was used after the key's last such decision,
+	// Used is the part of the tightest limit that was used after the key's last decision of this kind,
 	// in thousandths.
 	Used int `json:"used"`
 }
 
-// LimitCounts are the denials of one limit.
+// LimitCounts has the denials of one limit.
 type LimitCounts struct {
 	Limit  string `json:"limit"`
 	Denied int64  `json:"denied"`
 	Shadow int64  `json:"shadow"`
 }
 
-// TierCounts are the checks of one tier.
+// TierCounts has the checks of one tier.
 type TierCounts struct {
 	Tier string `json:"tier"`
 	Counts
 }
 
-// topKeys is how many keys a report has of each view.
+// topKeys is the maximum number of keys that a report lists for each view.
 const topKeys = 50
 
-// Rule reports what was counted of the rule within the range. It reports false if nothing
-// was.
+// Rule reports the counts of the rule within the range. It reports false if the rule is not known.
 func (r *Recorder) Rule(name string, of time.Duration) (Rule, bool) {
 	r.flush()
 	r.mu.Lock()
@@ -101,8 +101,8 @@ func (r *Recorder) Rule(name string, of time.Duration) (Rule, bool) {
 	return out, true
 }
 
-// sort puts the busiest limits and tiers first. They were added in the order in which the
-// events happened to be read, which depends on the processor that each check ran on.
+// sort orders limits and tiers by their counts, the largest first. Their order in the figures is
+// arbitrary, because it depends on which processor each check ran on.
 func (r *Rule) sort() {
 	slices.SortFunc(r.Limits, func(a, b LimitCounts) int {
 		return cmp.Or(cmp.Compare(b.Denied+b.Shadow, a.Denied+a.Shadow), strings.Compare(a.Limit, b.Limit))
@@ -112,8 +112,8 @@ func (r *Rule) sort() {
 	})
 }
 
-// steps are those since the minute, the current one last, and the minute in which the
-// first of them begins. The views of the current one are closed.
+// steps returns the steps since the given minute, the current one last and with its views filled
+// in. begin is the minute in which the first of them begins.
 func (f *ruleFigures) steps(since int64) (list []*stepFigures, begin int64) {
 	begin = f.begin
 	for _, c := range f.closed {
@@ -147,8 +147,8 @@ func (f *ruleFigures) sumStep(to *Rule, s *stepFigures) {
 	}
 }
 
-// top sums up a view over steps. In a step that does not list it, a key has as much as is
-// possible there, which is its error as well.
+// top adds up a view over several steps. For a step that does not list a key, it adds the largest
+// possible count there to both the count and the error of the key.
 func (f *ruleFigures) top(v int, parts []*stepFigures, most int) Top {
 	sums := make(map[uint64]*Key)
 	var top Top
@@ -180,7 +180,8 @@ func (f *ruleFigures) top(v int, parts []*stepFigures, most int) Top {
 	return top
 }
 
-// sort keeps the largest, at most so many, and says what the others may have.
+// sort keeps at most the given number of keys, the largest, and raises Absent to cover those that
+// it drops.
 func (t *Top) sort(most int) {
 	slices.SortFunc(t.Keys, func(a, b Key) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Key.Raw, b.Key.Raw))
@@ -194,7 +195,7 @@ func (t *Top) sort(most int) {
 	}
 }
 
-// Heat are the busiest keys of one rule, minute by minute.
+// Heat has the busiest keys of one rule, minute by minute.
 type Heat struct {
 	Rule string `json:"rule"`
 	// Begin is the first minute, in seconds since 1970.
@@ -203,8 +204,8 @@ type Heat struct {
 	Rows []HeatRow `json:"rows"`
 }
 
-// HeatRow is one key. Use and Denied have a number for each minute: units that were
-// charged, and denials. A key that was not among the busiest of a minute has zero there.
+// HeatRow is one key. Use and Denied have one number for each minute: the units that were charged,
+// and the denials. They are zero in a minute in which the key was not among the busiest.
 type HeatRow struct {
 	Key    Name    `json:"key"`
 	Tier   string  `json:"tier,omitempty"`
@@ -212,7 +213,8 @@ type HeatRow struct {
 	Denied []int64 `json:"denied"`
 }
 
-// Heat reports the keys of a rule that had most to do within the range, at most so many.
+// Heat reports the busiest keys of a rule within the range, at most the given number. It reports
+// false if the rule is not known.
 func (r *Recorder) Heat(name string, of time.Duration, most int) (Heat, bool) {
 	r.flush()
 	r.mu.Lock()

@@ -3,20 +3,20 @@ package insight
 import "unsafe"
 
 // sketch follows the keys with the largest sums of weights, in bounded memory (Space-Saving;
-// Metwally et al., 2005). A key that is new takes the place of the one with the smallest
-// count and starts from that count, which is its error: the count is too high by that at
-// most. The counts add up to the total, so the smallest of m is at most total/m.
+// Metwally et al., 2005). When it is full, a new key replaces the one with the smallest count. The
+// new key starts from that count, which becomes its error: its count is at most that much too high.
+// All counts add up to the total, so the smallest of m counts is at most total/m.
 //
-// Keys are told apart by a 64-bit hash with a secret seed.
+// Keys are identified by a 64-bit hash with a secret seed.
 type sketch struct {
 	entries  []entry
-	index    []uint16 // open addressing by hash: place in entries plus one, 0 if free
-	most     int      // entries at most
+	index    []uint16 // open addressing by hash: index in entries plus one, 0 if free
+	most     int      // the maximum number of entries
 	total    int64
 	least    int64 // a lower bound of all counts
-	cursor   int   // where the search for the smallest count goes on
-	room     int   // bytes that keys may still take
-	replaced bool  // some key has lost its place
+	cursor   int   // where the search for the smallest count continues
+	room     int   // bytes left for keys
+	replaced bool  // A key was replaced.
 }
 
 // entry is one key that is followed.
@@ -26,18 +26,19 @@ type entry struct {
 	error  int64
 	key    []byte
 	minute uint32 // weight within the current minute
-	used   uint16 // of the limit after the last decision, in thousandths
+	used   uint16 // the used part of the limit after the last decision, in thousandths
 	tier   uint8
 	cut    bool // key is only the beginning of the key
 }
 
 const (
 	entryBytes = int(unsafe.Sizeof(entry{}))
-	// firstEntries is how many entries a sketch has room for at first.
+	// firstEntries is the initial capacity of a sketch, in entries.
 	firstEntries = 8
 )
 
-// budget lends memory. It reports false if there is not so much left.
+// budget takes bytes from a budget of memory. It reports false, and takes nothing, if they are not
+// available.
 type budget func(bytes int) bool
 
 // add adds weight to a key and returns its entry, which is valid until the next add. It is
@@ -52,7 +53,7 @@ func (s *sketch) add(hash uint64, key []byte, weight int64, memory budget) *entr
 		return e
 	}
 	if len(s.entries) < cap(s.entries) || s.grow(memory) {
-		// What reset has left there keeps the memory of its key.
+		// The entry may have been used before reset; then its key's memory is reused.
 		s.entries = s.entries[:len(s.entries)+1]
 		e := &s.entries[len(s.entries)-1]
 		*e = entry{hash: hash, count: weight, key: e.key, minute: addMinute(0, weight)}
@@ -67,23 +68,24 @@ func (s *sketch) add(hash uint64, key []byte, weight int64, memory budget) *entr
 	e := &s.entries[place]
 	before := e.hash
 	s.replaced = true
-	// Field by field: the key's memory stays, so that no pointer is written.
+	// Assigning single fields keeps the key's memory and avoids writing a pointer.
 	e.hash, e.error, e.minute, e.cut = hash, e.count, addMinute(0, weight), false
 	e.count += weight
-	// The search for the new key has ended at a free slot. The one of the key before comes
-	// first in the search for that key: all slots up to it are taken.
+	// The search for the new key ended at the free slot, so the new key can be inserted there. remove
+	// looks for the old key's slot, which comes before any free one in the old key's search.
 	s.index[slot] = uint16(place + 1)
 	s.remove(before, place)
 	s.setKey(e, key, memory)
 	return e
 }
 
-// addMinute adds and stays within 32 bits.
+// addMinute adds weight to sum, and returns at most the largest uint32.
 func addMinute(sum uint32, weight int64) uint32 {
 	return uint32(min(int64(sum)+weight, 1<<32-1))
 }
 
-// grow makes room for more entries, as long as no key has lost its place for want of it.
+// grow makes room for more entries. It reports false if there is no room or memory for them, or if
+// a key was replaced already: from then on a new key must start from the smallest count.
 func (s *sketch) grow(memory budget) bool {
 	now := cap(s.entries)
 	next := min(max(2*now, firstEntries), s.most)
@@ -98,8 +100,8 @@ func (s *sketch) grow(memory budget) bool {
 	return true
 }
 
-// indexLen is a power of two that leaves three quarters of the index free, so that most
-// searches end at the first place.
+// indexLen returns the length of the index for so many entries: a power of two that leaves at least
+// three quarters of the index free, so that most searches end at the first slot.
 func indexLen(entries int) int {
 	n := 4
 	for n < 4*entries {
@@ -108,7 +110,7 @@ func indexLen(entries int) int {
 	return n
 }
 
-// sketchBytes is what so many entries take, without their keys.
+// sketchBytes returns the memory of so many entries, without their keys.
 func sketchBytes(entries int) int {
 	if entries == 0 {
 		return 0
@@ -116,8 +118,8 @@ func sketchBytes(entries int) int {
 	return entries*entryBytes + 2*indexLen(entries)
 }
 
-// smallest finds an entry with the smallest count. Counts only grow, so the search goes on
-// where it has stopped, and looks for a new smallest count after a whole round.
+// smallest returns the index of an entry with the smallest count. Counts only grow, so the search
+// continues where it stopped, and computes the smallest count anew after each full round.
 func (s *sketch) smallest() int {
 	for range 2 {
 		for range s.entries {
@@ -136,10 +138,10 @@ func (s *sketch) smallest() int {
 	return s.cursor
 }
 
-// setKey copies the key into the entry. What does not fit into the room is cut off.
+// setKey copies the key into the entry. A key for which there is no room is cut.
 func (s *sketch) setKey(e *entry, key []byte, memory budget) {
 	if more := len(key) - cap(e.key); more > 0 {
-		// Whole units of 16 bytes, as the allocator has them.
+		// Rounded up to 16 bytes, like the allocator does.
 		size := (len(key) + 15) &^ 15
 		if more = size - cap(e.key); more <= s.room && memory(more) {
 			s.room -= more
@@ -154,8 +156,8 @@ func (s *sketch) setKey(e *entry, key []byte, memory budget) {
 
 func (s *sketch) slot(hash uint64) int { return int(hash) & (len(s.index) - 1) }
 
-// find returns the place of a key, or -1 and the free slot of the index that the search has
-// ended at.
+// find returns the index of a key's entry, or -1 and the free slot of the index at which the search
+// ended.
 func (s *sketch) find(hash uint64) (place, slot int) {
 	if len(s.index) == 0 {
 		return -1, -1
@@ -178,8 +180,8 @@ func (s *sketch) insert(hash uint64, place int) {
 	s.index[i] = uint16(place + 1)
 }
 
-// remove takes a key out of the index that was at the place, and moves up those behind it
-// that would not be found any more.
+// remove removes the key, whose entry is at place, from the index. It moves up the slots behind it
+// that a search would no longer reach.
 func (s *sketch) remove(hash uint64, place int) {
 	mask := len(s.index) - 1
 	hole := s.slot(hash)
@@ -196,7 +198,7 @@ func (s *sketch) remove(hash uint64, place int) {
 	s.index[hole] = 0
 }
 
-// absent is the largest true sum of a key that is not followed.
+// absent returns the largest possible sum of a key that is not followed.
 func (s *sketch) absent() int64 {
 	if !s.replaced {
 		return s.lost()
@@ -208,7 +210,7 @@ func (s *sketch) absent() int64 {
 	return least
 }
 
-// lost is what was counted without an entry, because there was no memory for one.
+// lost returns what was counted without any entry, because there was no memory for one.
 func (s *sketch) lost() int64 {
 	if len(s.entries) == 0 {
 		return s.total
@@ -216,7 +218,7 @@ func (s *sketch) lost() int64 {
 	return 0
 }
 
-// reset forgets all keys and keeps their memory.
+// reset removes all keys, and keeps their memory.
 func (s *sketch) reset() {
 	s.entries = s.entries[:0]
 	clear(s.index)
