@@ -8,40 +8,40 @@ import (
 	"time"
 )
 
-// Audit remembers the last things that people did to this instance, and tells the log. It
-// is safe for concurrent use; the zero Audit is ready.
+// Audit records the last actions of people on this instance, and logs them. It is safe for
+// concurrent use. The zero Audit is ready to use.
 type Audit struct {
-	// Logger takes each entry; nil means none.
+	// Logger gets each entry. Nil means no log.
 	Logger *slog.Logger
 
 	mu      sync.Mutex
-	entries []Entry // the newest last
-	// failed are attempts to sign in that failed. Anybody can make these, so that they must
-	// not push out what people did.
+	entries []Entry // in the order of time
+	// failed are failed attempts to sign in. They have a list of their own, because anybody can make
+	// them and could otherwise displace the real entries.
 	failed []Entry
 	number int64
 }
 
-// maxEntries is how many entries are remembered, and as many attempts to sign in that failed.
+// maxEntries is the maximum number of entries, and of failed attempts to sign in, that are kept.
 const maxEntries = 200
 
-// Entry is one thing that was done.
+// Entry is one action.
 type Entry struct {
 	Instance string `json:"instance"`
-	// At is when, in milliseconds since 1970.
+	// At is the time of the action, in milliseconds since 1970.
 	At int64 `json:"at"`
-	// Who is the address it was done from.
+	// Who is the address of the client that did it.
 	Who string `json:"who"`
-	// What is "login", "logout", "reset", "revoke" or "reload".
+	// What is the action: "login", "logout", "reset", "revoke" or "reload".
 	What   string `json:"what"`
 	Detail string `json:"detail,omitempty"`
-	// OK says that it worked.
+	// OK says that the action succeeded.
 	OK bool `json:"ok"`
 
-	number int64 // of all entries of this instance
+	number int64 // the number of the entry in this instance
 }
 
-// Add adds an entry, whose time is now.
+// Add adds an entry with the current time.
 func (a *Audit) Add(e Entry) {
 	e.At = time.Now().UnixMilli()
 	if a.Logger != nil {
@@ -61,7 +61,7 @@ func (a *Audit) Add(e Entry) {
 	*list = append(*list, e)
 }
 
-// Entries are those that are remembered, the newest first.
+// Entries returns the entries that are kept, the newest first.
 func (a *Audit) Entries() []Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,19 +18,19 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Consumers are programs that consume queues with contrib/kafka or contrib/rabbitmq, and show
-// Prometheus the metrics of kafkaprom or rabbitmqprom. The same metrics are read here, so
-// that a program needs nothing more to be seen.
+// Consumers are programs that consume queues with contrib/kafka or contrib/rabbitmq, and export the
+// Prometheus metrics of kafkaprom or rabbitmqprom. This type reads these metrics, so the programs
+// need no further setup.
 type Consumers struct {
-	// URLs are where their metrics are. A host name that has several addresses stands for a
+	// URLs are the URLs of the programs' metrics. A host name with several addresses stands for one
 	// program at each of them.
 	URLs []string
-	// Client asks them; nil means one without anything special.
+	// Client sends the requests. Nil means a default client.
 	Client *http.Client
-	// Resolve finds the addresses of a host name; nil means that of the system.
+	// Resolve returns the addresses of a host name. Nil means the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]string, error)
 
-	mu        sync.Mutex // held while they are asked, guards what follows
+	mu        sync.Mutex // held while the programs are asked; guards what follows
 	asked     time.Time
 	consumers []Consumer
 	programs  []Instance
@@ -38,33 +38,34 @@ type Consumers struct {
 
 // Consumer is one consumer of a queue.
 type Consumer struct {
-	// Program is where it runs, and Kind what it consumes from: "kafka" or "rabbitmq". Name
-	// is what tells it from others of the program: the labels that the program gives all of
-	// its metrics.
+	// Program is the host and port of the program that it runs in, and Kind what it consumes from:
+	// "kafka" or "rabbitmq". Name distinguishes it from other consumers of the program. It has the
+	// labels that the program adds to all its metrics.
 	Program string `json:"program"`
 	Kind    string `json:"kind"`
 	Name    string `json:"name"`
-	// Lag is how many messages wait in the broker or are not done, -1 if that is not known.
-	// Held is how many the consumer has in memory, of which Running are being handled.
+	// Lag is the number of messages that wait in the broker or are not done, or -1 if that is not
+	// known. Held is the number that the consumer has in memory; Running of these are being handled.
 	Lag     int64 `json:"lag"`
 	Held    int64 `json:"held"`
 	Running int64 `json:"running"`
-	// OldestMS is the age of the oldest message that is held, in milliseconds.
+	// OldestMS is the age of the oldest message in memory, in milliseconds.
 	OldestMS int64 `json:"oldest_ms"`
-	// Paused and Behind are how many partitions are not fetched, and of how many some
-	// messages are shed because they are behind.
+	// Paused is the number of partitions from which nothing is fetched. Behind is the number of
+	// partitions that are so far behind that some of their messages are shed.
 	Paused int `json:"paused"`
 	Behind int `json:"behind"`
-	// Away says that there is no connection to the broker.
+	// Away says that the consumer has no connection to the broker.
 	Away bool `json:"away"`
-	// Handled counts attempts, Failed those that failed, GivenUp messages that were not
-	// handled in the end, and Refused those that the gate has held back, since the start.
+	// These count since the start of the program. Handled counts attempts, and Failed those that
+	// failed. GivenUp counts messages that were not handled in the end, and Refused those that the
+	// gate has held back.
 	Handled int64 `json:"handled"`
 	Failed  int64 `json:"failed"`
 	GivenUp int64 `json:"given_up"`
 	Refused int64 `json:"refused"`
-	// Partitions are those that are assigned to it, with the largest lag first;
-	// MorePartitions is how many there are besides.
+	// Partitions are the partitions that are assigned to it, those with the largest lag first.
+	// MorePartitions is the number of further ones.
 	Partitions     []ConsumerPartition `json:"partitions"`
 	MorePartitions int                 `json:"more_partitions"`
 }
@@ -91,9 +92,9 @@ const (
 	publisherPrefix = rabbitPrefix + "publisher_"
 )
 
-// Ask asks all programs, unless that was done within the last second, and returns their
-// consumers, those with the largest lag first, and which programs have answered. It is safe
-// for concurrent use.
+// Ask asks all programs, or returns the last answer if it is less than a second old. It returns
+// their consumers, those with the largest lag first, and for each program whether it has answered.
+// It is safe for concurrent use.
 func (c *Consumers) Ask(ctx context.Context) ([]Consumer, []Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +126,7 @@ func (c *Consumers) Ask(ctx context.Context) ([]Consumer, []Instance) {
 	return c.consumers, c.programs
 }
 
-// errMetrics says that some metrics were not read.
+// errMetrics is the error for metrics that are too long to be read.
 var errMetrics = fmt.Errorf("its metrics are longer than %d MiB", maxMetrics>>20)
 
 // get reads the metrics of one program.
@@ -153,7 +154,7 @@ func (c *Consumers) get(ctx context.Context, from *url.URL) ([]Consumer, error) 
 	return consumersIn(from.Host, families), nil
 }
 
-// consumersIn are the consumers that a program shows.
+// consumersIn returns the consumers in the metrics of a program.
 func consumersIn(program string, families map[string]*dto.MetricFamily) []Consumer {
 	consumers := make(map[[2]string]*Consumer)
 	partitions := make(map[[4]string]*ConsumerPartition)
@@ -206,10 +207,11 @@ func consumersIn(program string, families map[string]*dto.MetricFamily) []Consum
 	return list
 }
 
-// metricLabels are the labels that the metrics of consumers have of themselves.
+// metricLabels are the labels of the consumers' metrics themselves. All others were added by the
+// program.
 var metricLabels = []string{"topic", "partition", "outcome", "where", "how", "reason", "why"}
 
-// labelsOf are the labels of a metric, and as a text those that the program has added.
+// labelsOf returns the metric's own labels, and as one text the labels that the program has added.
 func labelsOf(m *dto.Metric) (labels map[string]string, own string) {
 	labels = make(map[string]string, len(m.GetLabel()))
 	var added []string
@@ -224,7 +226,8 @@ func labelsOf(m *dto.Metric) (labels map[string]string, own string) {
 	return labels, strings.Join(added, " ")
 }
 
-// valueOf is the value of a metric; 0 if it is none that can be shown.
+// valueOf returns the value of a counter, a gauge or an untyped metric. It is 0 for other metrics,
+// and for values that an integer cannot represent exactly.
 func valueOf(m *dto.Metric) float64 {
 	value := m.GetGauge().GetValue()
 	switch {

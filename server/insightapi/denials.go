@@ -9,13 +9,13 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// Denials is what GET denials answers.
+// Denials is the answer to GET denials.
 type Denials struct {
-	// Denials are in the order of time.
+	// Denials are the denials in the order of time.
 	Denials []insight.Denial `json:"denials"`
-	// Next is what to give as "after" to go on.
+	// Next is the value of "after" for the next request.
 	Next string `json:"next"`
-	// Lost is how many denials were forgotten between "after" and the first of these.
+	// Lost is how many denials after "after" are no longer remembered.
 	Lost      int64      `json:"lost"`
 	Instances []Instance `json:"instances,omitempty"`
 }
@@ -39,7 +39,7 @@ func (h *Handler) denials(q *query) (any, *failure) {
 	var own Denials
 	rule := q.values.Get("rule")
 	if !known && (rule != "" || q.values.Get("key") != "") {
-		// The last ones that fit, however long ago they were.
+		// The last denials that fit, however old they are.
 		own.Denials = h.o.Recorder.Search(func(r, k string) bool {
 			return (rule == "" || r == rule) && (q.values.Get("key") == "" || k == key.Raw)
 		}, q.limit)
@@ -84,7 +84,8 @@ func (d *Denials) keep(fits func(*insight.Denial) bool) {
 	d.Denials = kept
 }
 
-// Denials is what GET denials answers, for a program: those after the one before.
+// Denials returns the answer to GET denials, for use within the program. after is the Next of an
+// earlier answer, or "".
 func (h *Handler) Denials(ctx context.Context, after string, limit int) Denials {
 	answer, _ := h.denials(&query{ctx: ctx, path: "denials", limit: limit, values: url.Values{"after": {after}, "limit": {strconv.Itoa(limit)}}})
 	denials, _ := answer.(Denials)

@@ -17,69 +17,70 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// FlowReport is what GET flow answers: of all instances together.
+// FlowReport is the answer to GET flow, for all instances together.
 type FlowReport struct {
 	FlowPart
-	// Consumers are the consumers of queues in other programs, and Programs those programs.
+	// Consumers are the consumers of queues in other programs. Programs are these programs.
 	Consumers []Consumer `json:"consumers"`
 	Programs  []Instance `json:"programs"`
 	Instances []Instance `json:"instances"`
 }
 
-// FlowPart is what one instance knows of what is in progress.
+// FlowPart is what one instance knows about what is in progress.
 type FlowPart struct {
 	Gates []Gate `json:"gates"`
-	// Permits are the keys that have permits in use, those with the largest part of their
-	// limit first. MoreKeys is how many there are besides, or a little less: several
-	// instances may count the same key of a common store.
+	// Permits are the keys with permits in use, those that use the largest part of their limit first.
+	// MoreKeys is the number of further keys. It may be too high, because several instances may count
+	// the same key of a shared store.
 	Permits  []PermitUse `json:"permits"`
 	MoreKeys int64       `json:"more_keys"`
-	// Unlisted says that there were so many keys that some are neither listed nor counted.
+	// Unlisted says that there were too many keys, so that some are neither listed nor counted.
 	Unlisted bool `json:"unlisted,omitempty"`
 }
 
-// Gate bounds how much is in progress.
+// Gate is the state of a gate, which bounds how much is in progress.
 type Gate struct {
 	Instance string `json:"instance"`
 	Name     string `json:"name"`
-	// Kind is "permits", "shared permits" (of which Held are those of this instance) or
-	// "adaptive" (whose limit follows what an upstream can do).
+	// Kind is "permits", "shared permits" (Held then counts those of this instance) or "adaptive"
+	// (Limit then follows what an upstream can take).
 	Kind string `json:"kind"`
-	// Limit is how many permits there are for each key, Held how many are held by all
-	// keys, and Keys how many keys hold any.
+	// Limit is the number of permits for each key, Held the number that all keys hold together, and
+	// Keys the number of keys that hold any.
 	Limit int64 `json:"limit"`
 	Held  int64 `json:"held"`
 	Keys  int64 `json:"keys"`
-	// Waiting is how many wait for one, and Rejected how many were turned away.
+	// Waiting is the number of requests that wait for a permit, and Rejected how many were rejected.
 	Waiting  int64 `json:"waiting"`
 	Rejected int64 `json:"rejected"`
 }
 
-// Use is one key with permits in use in this process.
+// Use is one key with permits in use, as this process knows it.
 type Use struct {
 	Rule, Key string
-	// Shared says that the store has the permits of all processes.
+	// Shared says that the permits are in the store, which has those of all processes.
 	Shared         bool
 	Limit          int64
 	InUse, Waiting int64
 }
 
-// PermitUse is what is in use of the permits of one key.
+// PermitUse is the use of the permits of one key.
 type PermitUse struct {
-	// Instance has the permits; "" means the store that the instances share.
+	// Instance is the name of the instance that has the permits, or "" for the store that the
+	// instances share.
 	Instance string       `json:"instance"`
 	Rule     string       `json:"rule"`
 	Key      insight.Name `json:"key"`
-	// Shared says that there are holders. Without it, the permits are those of requests in
-	// progress in one instance.
+	// Shared says that the permits have holders. Otherwise they belong to requests in progress in one
+	// instance.
 	Shared bool `json:"shared"`
-	// Limit is how many units there are, zero if that is not known; InUse is how many are
-	// in use, and Waiting how many wait.
+	// Limit is the limit in units, or zero if it is not known. InUse is the number of units in use,
+	// and Waiting the number of holders that wait.
 	Limit   int64 `json:"limit"`
 	InUse   int64 `json:"in_use"`
 	Waiting int64 `json:"waiting"`
-	// Holders have the units, the longest first. Waiters wait, in their order. MoreHolders
-	// and MoreWaiters are how many there are besides.
+	// Holders hold the units, those that have held them longest first. Waiters wait in line, in its
+	// order. MoreHolders and MoreWaiters are the numbers of further ones.
 	Holders     []PermitHolder `json:"holders"`
 	MoreHolders int            `json:"more_holders"`
 	Waiters     []PermitWaiter `json:"waiters"`
@@ -88,19 +89,19 @@ type PermitUse struct {
 	Error string `json:"error,omitempty"`
 }
 
-// PermitHolder holds a permit.
+// PermitHolder is the holder of a permit.
 type PermitHolder struct {
 	Holder insight.Name `json:"holder"`
 	Units  int64        `json:"units"`
-	// Since is when the permit was acquired, in milliseconds since 1970 on the store's
-	// clock. ExpiresInMS is after which time it ends unless it is renewed, in milliseconds.
+	// Since is when the permit was acquired, in milliseconds since 1970 on the store's clock.
+	// ExpiresInMS is how long it lasts unless it is renewed, in milliseconds.
 	Since       int64 `json:"since"`
 	ExpiresInMS int64 `json:"expires_in_ms"`
-	// Revoked says that it cannot be renewed.
+	// Revoked says that the permit cannot be renewed.
 	Revoked bool `json:"revoked"`
 }
 
-// PermitWaiter has a place in line.
+// PermitWaiter is a holder with a place in line.
 type PermitWaiter struct {
 	Holder      insight.Name `json:"holder"`
 	Units       int64        `json:"units"`
@@ -108,11 +109,11 @@ type PermitWaiter struct {
 }
 
 const (
-	// askedKeys is of how many keys the store is asked who holds their permits, and
-	// shownHolders how many holders and waiters of one key are shown.
+	// askedKeys is the maximum number of keys whose holders the store is asked for. shownHolders is
+	// the maximum number of holders, and of waiters, that are shown for one key.
 	askedKeys    = 256
 	shownHolders = 20
-	// heldWithin is how long an instance may take to ask.
+	// heldWithin is how long an instance may take to ask the store.
 	heldWithin = time.Second
 )
 
@@ -135,7 +136,8 @@ func (h *Handler) flow(q *query) (any, *failure) {
 	})
 }
 
-// merge adds what another instance knows. What is in a common store both may know.
+// merge adds what another instance knows. Both may know the same permits of a shared store; these
+// are listed once.
 func (f *FlowPart) merge(o FlowPart) {
 	f.Gates = append(f.Gates, o.Gates...)
 	f.MoreKeys, f.Unlisted = f.MoreKeys+o.MoreKeys, f.Unlisted || o.Unlisted
@@ -152,7 +154,8 @@ func (f *FlowPart) merge(o FlowPart) {
 	}
 }
 
-// fuller orders by the used part of the limit, then by what is in use.
+// fuller orders by the used part of the limit, then by the number that waits, then by the units in
+// use.
 func fuller(a, b PermitUse) int {
 	full := func(p PermitUse) int64 { return p.InUse * 1000 / max(p.Limit, p.InUse, 1) }
 	return cmp.Or(
@@ -161,7 +164,7 @@ func fuller(a, b PermitUse) int {
 	)
 }
 
-// flowPart is what this instance knows.
+// flowPart returns what this instance knows.
 func (h *Handler) flowPart(q *query) FlowPart {
 	f := FlowPart{Gates: []Gate{}, Permits: []PermitUse{}}
 	if h.o.Gates != nil {
@@ -189,8 +192,8 @@ func (h *Handler) flowPart(q *query) FlowPart {
 	return f
 }
 
-// addHeld asks the store who holds the permits of these keys, and of those that callers have
-// asked for lately.
+// addHeld asks the store who holds the permits of the given keys, and of the keys that callers have
+// acquired or renewed permits for lately.
 func (h *Handler) addHeld(ctx context.Context, f *FlowPart, keys []decide.PermitKey) {
 	if h.o.Permits == nil || h.o.Permits.Store == nil {
 		return
@@ -198,7 +201,7 @@ func (h *Handler) addHeld(ctx context.Context, f *FlowPart, keys []decide.Permit
 	p := h.o.Policy()
 	rules := p.Rules()
 	for i := range rules {
-		// A rule without keys is asked for in any case: others may hold its permits.
+		// The key of a rule with one counter for all is known, and other processes may hold its permits.
 		if r := &rules[i]; r.InProgress != nil && r.InProgress.Shared && len(r.Per) == 0 {
 			keys = append(keys, decide.PermitKey{Rule: r.Name})
 		}
@@ -221,7 +224,7 @@ func (h *Handler) addHeld(ctx context.Context, f *FlowPart, keys []decide.Permit
 		if failed == "" {
 			var err error
 			if held, err = h.o.Permits.HoldersOf(ctx, key); errors.Is(err, headgate.ErrUnavailable) || ctx.Err() != nil {
-				failed = "the store did not answer in time" // The others are not asked.
+				failed = "the store did not answer in time" // The store is not asked for the other keys.
 			} else if err != nil {
 				f.Permits = append(f.Permits, h.permitUse(p, key, &held, errtext.Text(err)))
 				continue
@@ -256,8 +259,8 @@ func (h *Handler) permitUse(p decide.Policy, of decide.PermitKey, held *store.Pe
 	return u
 }
 
-// revoke forbids that a permit is renewed. Who asks has to say it twice: "confirm" repeats
-// the name of the rule.
+// revoke forbids the renewal of a permit. As a safeguard, the caller must repeat the name of the
+// rule in "confirm".
 func (h *Handler) revoke(q *query) (any, *failure) {
 	var body struct {
 		Rule    string `json:"rule"`

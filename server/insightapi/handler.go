@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// openAPI describes the paths. The test of this package writes it, with -update.
+// openAPI describes the paths. It is written by the test of this package, with -update.
 //
 //go:embed openapi.json
 var openAPI []byte
@@ -23,31 +23,33 @@ var openAPI []byte
 // Prefix is what all paths begin with.
 const Prefix = "/v1/insight/"
 
-// Options are what a [Handler] works with. Recorder, Policy and Take are required.
+// Options are the settings of a [Handler]. Recorder, Policy and Take are required.
 type Options struct {
 	Recorder *insight.Recorder
-	// Name is what people call this instance.
+	// Name is the name of this instance, for people.
 	Name string
-	// Policy is the policy in force.
+	// Policy returns the policy in force.
 	Policy func() decide.Policy
-	// Take asks the store, for the state of a key and to reset it.
+	// Take asks the store for the state of a key, or to reset a key.
 	Take func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error)
-	// Store, Changes, Candidate and Gates are of this instance; nil means that there is none.
+	// Store, Changes, Candidate and Gates return what this instance knows of its store, the last
+	// changes of the policy, the candidate policy, and what bounds the requests in progress. Each is
+	// nil if there is none.
 	Store     func(of time.Duration) Store
 	Changes   func() []Change
 	Candidate func() any
 	Gates     func() []Gate
-	// Uses has the keys of which most is in progress in this instance, so many at most, and
-	// how many others there are; nil means that none is known.
+	// Uses returns the keys with the most in progress in this instance, at most the given number, and
+	// how many more there are. Nil means that none is known.
 	Uses func(most int) (list []Use, more int64)
-	// Permits are those that processes share; nil means none.
+	// Permits has the permits that several processes share. Nil means that there are none.
 	Permits *decide.Permits
-	// OwnPermits says that the store of Permits is this process, so that those of other
-	// instances are others.
+	// OwnPermits says that the store of Permits is in this process, so other instances have permits of
+	// their own.
 	OwnPermits bool
-	// Consumers are asked for what they consume; nil means that there are none.
+	// Consumers are the programs that consume queues. Nil means that there are none.
 	Consumers *Consumers
-	// Audit has what was done here; nil means that nothing is kept.
+	// Audit records what people do through the handler. Nil means that nothing is kept.
 	Audit *Audit
 	// Peers are the other instances; nil means none.
 	Peers *Peers
@@ -64,7 +66,7 @@ type route struct {
 	serve  func(*Handler, *query) (any, *failure)
 }
 
-// New returns a handler.
+// New returns a handler with the given settings.
 func New(o Options) *Handler {
 	if o.Audit == nil {
 		o.Audit = new(Audit)
@@ -86,7 +88,7 @@ func New(o Options) *Handler {
 	}}
 }
 
-// Paths are the paths that are answered, each with its method.
+// Paths returns the paths that are answered, each with its HTTP method.
 func (h *Handler) Paths() map[string]string {
 	all := make(map[string]string, len(h.routes))
 	for path, route := range h.routes {
@@ -95,7 +97,7 @@ func (h *Handler) Paths() map[string]string {
 	return all
 }
 
-// failure is an answer that says what is wrong.
+// failure is an error answer (RFC 9457).
 type failure struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -106,13 +108,13 @@ func wrong(status int, detail string) *failure {
 	return &failure{http.StatusText(status), status, detail}
 }
 
-// query is a request that is understood so far.
+// query is a request whose common parameters have been read.
 type query struct {
 	ctx    context.Context
 	r      *http.Request
 	values url.Values
 	path   string
-	local  bool          // only this instance
+	local  bool          // Do not ask other instances.
 	of     time.Duration // the range
 	limit  int
 }
@@ -133,14 +135,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	text, err := json.Marshal(answer)
 	if err != nil {
-		// It holds texts, numbers and lists of them, all of which encode.
+		// It has only texts, numbers and lists, which can always be encoded.
 		panic(err)
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // There is nobody to tell.
+	_, _ = w.Write(append(text, '\n')) // An error has no consequence: the client may be gone.
 }
 
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (any, *failure) {
@@ -172,7 +174,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (any, *failure)
 	return to.serve(h, q)
 }
 
-// Now is what GET now answers.
+// Now is the answer to GET now.
 type Now struct {
 	insight.Overview
 	Instances []Instance `json:"instances"`
@@ -188,10 +190,10 @@ func (h *Handler) now(q *query) (any, *failure) {
 	return h.whole(q, own, func() any { return Now{own, instances, q.of.String()} })
 }
 
-// RuleReport is what GET rule answers.
+// RuleReport is the answer to GET rule.
 type RuleReport struct {
 	insight.Rule
-	// Policy is the rule as it is in force; nil if it is not in the policy.
+	// Policy is the rule as it is in force, or nil if the policy does not have it.
 	Policy    *ShownRule `json:"policy"`
 	Instances []Instance `json:"instances"`
 }
@@ -226,7 +228,7 @@ func (h *Handler) rule(q *query) (any, *failure) {
 	return h.whole(q, own, func() any { return RuleReport{own, shown, instances} })
 }
 
-// Clients is what GET clients answers.
+// Clients is the answer to GET clients.
 type Clients struct {
 	insight.Heat
 	Instances []Instance `json:"instances"`
@@ -253,7 +255,7 @@ func (h *Handler) clients(q *query) (any, *failure) {
 	return h.whole(q, own, func() any { return Clients{own, instances} })
 }
 
-// Stores is what GET store answers: each instance has its own view of the store.
+// Stores is the answer to GET store. Each instance has its own view of the store.
 type Stores struct {
 	Stores    []Store    `json:"stores"`
 	Instances []Instance `json:"instances"`
@@ -269,7 +271,7 @@ func (h *Handler) store(q *query) (any, *failure) {
 	return h.whole(q, own, func() any { return Stores{append([]Store{own}, parts...), instances} })
 }
 
-// AuditReport is what GET audit answers.
+// AuditReport is the answer to GET audit.
 type AuditReport struct {
 	Entries   []Entry    `json:"entries"`
 	Instances []Instance `json:"instances"`
@@ -289,14 +291,14 @@ func (h *Handler) audit(q *query) (any, *failure) {
 	return h.whole(q, own, func() any { return AuditReport{all, instances} })
 }
 
-// Now is what GET now answers, for a program.
+// Now returns the answer to GET now, for use within the program.
 func (h *Handler) Now(ctx context.Context, of time.Duration, limit int) Now {
 	answer, _ := h.now(&query{ctx: ctx, path: "now", of: of, limit: limit, values: url.Values{"range": {of.String()}, "limit": {strconv.Itoa(limit)}}})
 	now, _ := answer.(Now)
 	return now
 }
 
-// StoreState is how this instance sees the store; see [Store].
+// StoreState returns the state of the store as this instance sees it; see [Store].
 func (h *Handler) StoreState() string {
 	if h.o.Store == nil {
 		return "ok"
@@ -304,8 +306,7 @@ func (h *Handler) StoreState() string {
 	return h.o.Store(time.Minute).State
 }
 
-// ReloadFailed says why the last reload of the policy changed nothing; "" if it did not
-// fail.
+// ReloadFailed returns why the last reload of the policy failed, or "" if it did not fail.
 func (h *Handler) ReloadFailed() string {
 	if h.o.Changes == nil {
 		return ""

@@ -16,24 +16,24 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// KeyReport is what GET key answers.
+// KeyReport is the answer to GET key.
 type KeyReport struct {
 	Rule string       `json:"rule"`
 	Key  insight.Name `json:"key"`
-	// Match is what "match" of an override says in the policy file to hold for this key
-	// alone; "" if the key does not say that.
+	// Match is the text for "match" in the policy file with which an override applies to this key
+	// alone. It is "" if the key is not enough to tell.
 	Match string `json:"match,omitempty"`
-	// States are the limits of the rule and of others that count by the same.
+	// States are the states of the rule's limits, and of the limits of other rules that count by the
+	// same entries.
 	States []State `json:"states"`
-	// Counts are what the key had lately, by rule.
+	// Counts are the counts of the key, by rule.
 	Counts []KeyCounts `json:"counts"`
-	// Denials are its last ones, the newest first.
+	// Denials are the last denials of the key, the newest first.
 	Denials   []insight.Denial `json:"denials"`
 	Instances []Instance       `json:"instances"`
 }
 
-// KeyCounts are what a key had under one rule within the last two hours; see
-// [insight.Key].
+// KeyCounts are the counts of a key under one rule within the last two hours; see [insight.Key].
 type KeyCounts struct {
 	Rule   string       `json:"rule"`
 	Use    *insight.Key `json:"use,omitempty"`
@@ -47,7 +47,7 @@ const (
 	stateWithin = 2 * time.Second
 )
 
-// keyOf reads which key is meant.
+// keyOf returns the rule of that name and the key with that id.
 func (h *Handler) keyOf(rule, id string) (*policy.Rule, insight.Name, *failure) {
 	key, err := insight.ParseID(id)
 	if err != nil || len(key.Raw) > headgate.MaxKey {
@@ -62,7 +62,7 @@ func (h *Handler) keyOf(rule, id string) (*policy.Rule, insight.Name, *failure) 
 
 func (h *Handler) key(q *query) (any, *failure) {
 	if q.local {
-		// What another instance needs: the denials.
+		// Other instances are asked for denials only, never for the state of a key.
 		return nil, wrong(http.StatusBadRequest, "the state of a key is asked of one instance only")
 	}
 	rule, key, problem := h.keyOf(q.values.Get("rule"), q.values.Get("key"))
@@ -89,7 +89,7 @@ func (h *Handler) key(q *query) (any, *failure) {
 		states := h.states(ctx, p, one, key.Raw, tier)
 		if one == rule || known || slices.ContainsFunc(states, func(s State) bool { return s.Remaining < s.Capacity && s.Error == "" }) {
 			out.States = append(out.States, states...)
-		} // Others may count by the same, but never this key.
+		} // Other rules count by the same entries, but may never have counted this key.
 	}
 	denied := *q
 	denied.path, denied.limit, denied.values = "denials", keyDenials, cloneValues(q.values)
@@ -102,7 +102,7 @@ func (h *Handler) key(q *query) (any, *failure) {
 	return out, nil
 }
 
-// alike are the rule and those that count by the same entries.
+// alike returns the rule, and other rules that count by the same entries.
 func alike(p decide.Policy, rule *policy.Rule) []*policy.Rule {
 	same := []*policy.Rule{rule}
 	entries := func(r *policy.Rule) (names []string) {
@@ -123,7 +123,7 @@ func alike(p decide.Policy, rule *policy.Rule) []*policy.Rule {
 	return same
 }
 
-// counts are what is known of the key.
+// counts returns what was counted for the key under the rule.
 func (h *Handler) counts(rule, key string) KeyCounts {
 	c := KeyCounts{Rule: rule}
 	r, ok := h.o.Recorder.Rule(rule, insight.Kept)
@@ -149,8 +149,8 @@ func (c *KeyCounts) tier() string {
 	return ""
 }
 
-// reset forgets what a key has used under a rule. Who asks has to say it twice: "confirm"
-// repeats the name of the rule.
+// reset forgets what a key has used under a rule. As a safeguard, the caller must repeat the name
+// of the rule in "confirm".
 func (h *Handler) reset(q *query) (any, *failure) {
 	var body struct {
 		Rule    string `json:"rule"`

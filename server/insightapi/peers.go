@@ -18,37 +18,37 @@ import (
 
 // Peers are the other instances of the service.
 type Peers struct {
-	// URLs are where their HTTP APIs are. A host name that has several addresses stands for
-	// an instance at each of them. This instance may be among them.
+	// URLs are the URLs of their HTTP APIs. A host name with several addresses stands for one instance
+	// at each of them. This instance may be among them.
 	URLs []string
-	// Token is their admin token.
+	// Token is the admin token of the instances.
 	Token string
-	// Client asks them; nil means one without anything special.
+	// Client sends the requests. Nil means a default client.
 	Client *http.Client
-	// Resolve finds the addresses of a host name; nil means that of the system.
+	// Resolve returns the addresses of a host name. Nil means the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]string, error)
 }
 
 // Instance is one instance that was asked.
 type Instance struct {
 	Name string `json:"name"`
-	// Node is another one after each start.
+	// Node is the instance's [insight.Recorder.Node], which is new after each start.
 	Node    string `json:"node,omitempty"`
 	Version int64  `json:"version,omitempty"`
 	Hash    string `json:"hash,omitempty"`
-	// OK says that it answered; else Error says why not.
+	// OK says that the instance has answered. Otherwise Error says why it has not.
 	OK    bool   `json:"ok"`
 	Error string `json:"error,omitempty"`
 }
 
-// part is what an instance answers to another one.
+// part is the answer of an instance to another one.
 type part[T any] struct {
 	Instance Instance `json:"instance"`
 	Part     T        `json:"part"`
 }
 
 const (
-	// peerTimeout is how long an instance may take.
+	// peerTimeout is how long another instance may take to answer.
 	peerTimeout = 2 * time.Second
 	maxPeers    = 64
 	maxAnswer   = 16 << 20
@@ -59,7 +59,8 @@ func (h *Handler) self() Instance {
 	return Instance{Name: h.o.Name, Node: h.o.Recorder.Node(), Version: p.Version, Hash: p.Hash, OK: true}
 }
 
-// whole is the answer: for another instance the part of this one.
+// whole returns the answer: only the part of this instance if another one asks, and otherwise the
+// answer for all.
 func (h *Handler) whole(q *query, own any, all func() any) (any, *failure) {
 	if q.local {
 		return part[any]{h.self(), own}, nil
@@ -67,8 +68,8 @@ func (h *Handler) whole(q *query, own any, all func() any) (any, *failure) {
 	return all(), nil
 }
 
-// ask asks the other instances what this one was asked, and returns the parts of those
-// that answered. The first instance is this one.
+// ask sends the query to the other instances, and returns the parts of those that answered, and all
+// instances. The first instance is this one.
 func ask[T any](h *Handler, q *query) ([]T, []Instance) {
 	instances := []Instance{h.self()}
 	if q.local || h.o.Peers == nil {
@@ -102,7 +103,7 @@ func ask[T any](h *Handler, q *query) ([]T, []Instance) {
 		if one.Instance.OK {
 			known := func(of Instance) bool { return of.Node == one.Instance.Node }
 			if slices.ContainsFunc(instances, known) {
-				continue // itself, or one that has two addresses
+				continue // this instance, or one with two addresses
 			}
 			parts = append(parts, one.Part)
 		}
@@ -119,13 +120,14 @@ func cloneValues(of url.Values) url.Values {
 	return to
 }
 
-// targets are the instances to ask, and those whose names could not be resolved.
+// targets returns the URLs of the instances to ask, and the instances whose names could not be
+// resolved.
 func (p *Peers) targets(ctx context.Context) (list []*url.URL, failed []Instance) {
 	return targets(ctx, p.URLs, p.Resolve)
 }
 
-// targets are what to ask at these URLs, and those whose names could not be resolved. A name
-// with several addresses stands for one at each of them.
+// targets returns the URLs to ask, and those whose names could not be resolved. A name with several
+// addresses becomes one URL for each of them.
 func targets(ctx context.Context, urls []string, resolve func(ctx context.Context, host string) ([]string, error)) (list []*url.URL, failed []Instance) {
 	if resolve == nil {
 		resolve = net.DefaultResolver.LookupHost
@@ -133,10 +135,10 @@ func targets(ctx context.Context, urls []string, resolve func(ctx context.Contex
 	for _, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil {
-			continue // Checked before.
+			continue // CheckPeer and CheckConsumer have refused such URLs.
 		}
 		if u.Scheme == "https" || net.ParseIP(u.Hostname()) != nil {
-			// The certificate is for the name.
+			// The certificate is for the host name, so the name must stay.
 			list = append(list, u)
 			continue
 		}
@@ -167,7 +169,7 @@ var (
 	errLate   = fmt.Errorf("it did not answer within %v", peerTimeout)
 )
 
-// get reads what a peer answers.
+// get sends a GET request to a peer and decodes its answer into to.
 func (p *Peers) get(ctx context.Context, from string, to any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
@@ -187,14 +189,15 @@ func (p *Peers) get(ctx context.Context, from string, to any) error {
 	return nil
 }
 
-// send sends a request to another program, and returns its answer with status 200.
+// send sends a request to another program. It returns the response if its status is 200, and
+// otherwise an error. It does not follow redirects.
 func send(ctx context.Context, with *http.Client, request *http.Request) (*http.Response, error) {
 	client := http.Client{}
 	if with != nil {
 		client = *with
 	}
-	// The token is for the instance that was named, and not for another place that whoever
-	// answers there names: Go would take it along to another port of the same host.
+	// A redirect could send the token to a place that whoever answers there chooses: Go's client would
+	// keep the header for another port of the same host.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Do(request)
 	switch {
@@ -236,7 +239,8 @@ func checkURL(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.RawQuery == "" && u.User == nil
 }
 
-// readCursor reads which denials of each node were seen: NODE.SEQ, with commas between.
+// readCursor parses a cursor: NODE.SEQ pairs, separated by commas, with the last event that was
+// seen of each node.
 func readCursor(text string) (map[string]int64, bool) {
 	cursor := make(map[string]int64)
 	if text == "" {

@@ -7,28 +7,28 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// PolicyReport is what GET policy answers.
+// PolicyReport is the answer to GET policy.
 type PolicyReport struct {
 	Version int64  `json:"version"`
 	Hash    string `json:"hash"`
-	// Rules are the first of those in force, and All is how many there are.
+	// Rules are the first of the rules in force. All is the number of all rules.
 	Rules []ShownRule `json:"rules"`
 	All   int         `json:"all_rules"`
-	// Changes are the last ones, the newest first.
+	// Changes are the last changes of the policy, the newest first.
 	Changes []Change `json:"changes"`
-	// Candidate is what GET /v1/candidate answers; null without one.
+	// Candidate is the answer to GET /v1/candidate, or null without a candidate.
 	Candidate any        `json:"candidate"`
 	Instances []Instance `json:"instances"`
 }
 
-// ShownRule is a rule for people.
+// ShownRule is a rule in the form for people.
 type ShownRule struct {
 	Rule   string   `json:"rule"`
 	Mode   string   `json:"mode"`
 	Match  []string `json:"match"`
 	Per    []string `json:"per"`
 	Limits []string `json:"limits"`
-	// Tiers are the limits by tariff.
+	// Tiers are the limits by the tiers of the tariff.
 	Tiers []ShownTier `json:"tiers,omitempty"`
 	Place string      `json:"place,omitempty"`
 }
@@ -41,35 +41,35 @@ type ShownTier struct {
 
 // Change is one change of the policy in force, or a reload that failed.
 type Change struct {
-	// At is when, in milliseconds since 1970.
+	// At is the time of the change, in milliseconds since 1970.
 	At      int64  `json:"at"`
 	Version int64  `json:"version"`
 	Hash    string `json:"hash"`
-	// Because is why the files were read.
+	// Because is why the policy files were read.
 	Because string `json:"because"`
-	// Failed says what was wrong, if nothing was changed for that reason.
+	// Failed says why a reload failed. It is "" if the policy was changed.
 	Failed string `json:"failed,omitempty"`
-	// Added, Removed and Changed are the rules that differ.
+	// Added, Removed and Changed are the rules that differ from the version before.
 	Added   []string      `json:"added,omitempty"`
 	Removed []string      `json:"removed,omitempty"`
 	Changed []RuleChanged `json:"changed,omitempty"`
 }
 
-// RuleChanged is a rule that was changed: the two versions of what differs.
+// RuleChanged is a rule that was changed. Before and After have the parts that differ.
 type RuleChanged struct {
 	Rule   string `json:"rule"`
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// Store is how the store does, seen from one instance.
+// Store is the state of the store as one instance sees it.
 type Store struct {
 	Instance string `json:"instance"`
 	Name     string `json:"name"`
 	// State is "ok", "open" (it is not asked), "half_open" or "learning".
 	State string `json:"state"`
 	insight.StoreReport
-	// Figures are numbers with names, in the order to show them.
+	// Figures are further numbers, in the order in which to show them.
 	Figures []Figure `json:"figures"`
 }
 
@@ -111,8 +111,8 @@ func showRule(p decide.Policy, name string) *ShownRule {
 	return nil
 }
 
-// show shows what is no secret: of a condition the entry alone, and of a tier that is a
-// secret its hash, as it is shown elsewhere.
+// show returns a rule without its secrets. Of a condition it has only the entry, and of a secret
+// tier the hash, as elsewhere.
 func show(p decide.Policy, r *policy.Rule) *ShownRule {
 	s := &ShownRule{Rule: r.Name, Mode: r.Mode.String(), Match: []string{}, Per: []string{}, Limits: texts(r.Limits)}
 	for i := range r.Match {

@@ -9,11 +9,11 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// State is how much of one limit the key has used.
+// State is the state of one limit for a key.
 type State struct {
 	Rule string `json:"rule"`
 	Mode string `json:"mode"`
-	// Tier is the tier whose limits apply, and Override the number of the override, from 1;
+	// Tier is the tier whose limits apply. Override is the number of the override, counted from 1, or
 	// zero for none.
 	Tier     string `json:"tier,omitempty"`
 	Override int    `json:"override,omitempty"`
@@ -23,32 +23,31 @@ type State struct {
 	Capacity  int64  `json:"capacity"`
 	PeriodMS  int64  `json:"period_ms"`
 	Remaining int64  `json:"remaining"`
-	// RetryAfterMS is how long it takes until one more unit fits, and ResetAfterMS until
-	// all of the limit is free again, in milliseconds.
+	// RetryAfterMS is how long it takes until one more unit fits, and ResetAfterMS how long until all
+	// of the limit is free again. Both are in milliseconds.
 	RetryAfterMS int64  `json:"retry_after_ms"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	Source       string `json:"source"`
-	// Frees is when the units that are used become free, in the order of time, if nothing
-	// else comes: those of a sliding window one by one, as long as there are few.
+	// Frees says when the used units become free, in the order of time, if nothing else comes. If few
+	// units of a sliding window are used, each of them is listed.
 	Frees []Free `json:"frees,omitempty"`
-	// Error says why the state is not known; "" if it is.
+	// Error says why the state is not known, or is "".
 	Error string `json:"error,omitempty"`
 }
 
 // Free is when some of the used units are free again.
 type Free struct {
-	// Units is how many become free since the one before, and not later than after AfterMS
-	// milliseconds.
+	// Units is the number of units that become free after the previous element's time, and at the
+	// latest AfterMS milliseconds from now.
 	Units   int64 `json:"units"`
 	AfterMS int64 `json:"after_ms"`
 }
 
-// maxFrees is in how many steps it is told when the units of one limit become free. Each is a
-// question to the store.
+// maxFrees is the maximum number of elements in Frees of one limit. Each takes a call to the store.
 const maxFrees = 20
 
-// entriesOf are the entries that a key of the rule says, those with a secret apart, of which
-// it says the hash.
+// entriesOf returns the entries of the descriptor that the key of a rule reveals. Secret entries
+// are in hashed, with the hash that the key has of them.
 func entriesOf(p decide.Policy, rule, key string) (d policy.Descriptor, hashed []policy.Entry) {
 	conditions, _ := p.Set.KeyMatch(rule, key)
 	for _, c := range conditions {
@@ -64,8 +63,8 @@ func entriesOf(p decide.Policy, rule, key string) (d policy.Descriptor, hashed [
 	return d, hashed
 }
 
-// limitsOf are the limits that the rule has for a key of the tier, or nil if there are none,
-// or they are not known without more than the key.
+// limitsOf returns the limits of the rule for a key of the tier. It returns nil if there are none,
+// or if more than the key is needed to know them.
 func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.Rule, int) {
 	d, hashed := entriesOf(p, rule.Name, key)
 	if t := rule.Tariff; t != nil && tier != "" {
@@ -80,7 +79,7 @@ func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.R
 	return p.Set.Limits(rule.Name, d, hashed...)
 }
 
-// states asks the store what the key has used.
+// states asks the store for the state of the rule's limits for the key.
 func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule, key, tier string) []State {
 	limits, override := limitsOf(p, rule, key, tier)
 	if limits == nil {
@@ -110,7 +109,7 @@ func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule
 	return states
 }
 
-// decisionOf is the decision about the limit, which is the i-th of its rule.
+// decisionOf returns the decision about the limit l, which is the i-th of its rule, or nil.
 func decisionOf(decisions []headgate.Decision, l *headgate.Limit, i int) *headgate.Decision {
 	for j := range decisions {
 		if d := &decisions[j]; d.Limit == l || d.Source == headgate.SourceLocal && j == i {
@@ -120,8 +119,9 @@ func decisionOf(decisions []headgate.Decision, l *headgate.Limit, i int) *headga
 	return nil
 }
 
-// frees asks when larger and larger costs would fit, which says when the units that are used
-// become free, whatever the algorithm and the store. From is when the states were.
+// frees fills in Frees. It peeks with larger and larger costs, because the RetryAfter of each says
+// when the used units become free, whatever the algorithm and the store. from is the time of the
+// states.
 func (h *Handler) frees(ctx context.Context, check headgate.Check, states []State, from headgate.Instant) {
 	all := check.Rule.Limits()
 	for i := range states {
@@ -132,8 +132,7 @@ func (h *Handler) frees(ctx context.Context, check headgate.Check, states []Stat
 		}
 		steps, before := min(used, maxFrees), int64(0)
 		for step := int64(1); step <= steps; step++ {
-			// Rounded up, so that the last step is all of them; without a product that
-			// overflows.
+			// This is used×step/steps rounded up, computed without overflow. So the last step has all units.
 			units := used/steps*step + (used%steps*step+steps-1)/steps
 			check.Cost = s.Remaining + units
 			decisions, err := h.o.Take(ctx, headgate.OpPeek, []headgate.Check{check})
