@@ -17,23 +17,22 @@ import (
 	"github.com/headgate/headgate/server/insightapi"
 )
 
-// Options are what a [Handler] works with. API is required.
+// Options are the settings of a [Handler]. API is required.
 type Options struct {
-	// API answers what the pages ask.
+	// API answers the requests of the pages.
 	API *insightapi.Handler
-	// Token is what administrators show. Empty means that nobody has to.
+	// Token is the token with which administrators sign in. If it is empty, nobody has to sign in.
 	Token string
-	// Logins bounds how often a network may try to sign in; its key is an IPv4 address, or
-	// the /64 of an IPv6 address. Required with a Token.
+	// Logins limits how often a network may fail to sign in. Its key is an IPv4 address, or the /64 of
+	// an IPv6 address. It is required with a Token.
 	Logins *headgate.Limiter
-	// Hosts are the names by which the dashboard is asked for, beside localhost and
-	// addresses.
+	// Hosts are the host names of the dashboard, besides localhost and IP addresses.
 	Hosts []string
 	// Secure says that the dashboard is served over TLS.
 	Secure bool
-	// Audit is told who signs in and out; nil means nobody.
+	// Audit records who signs in and out. Nil means that nothing is recorded.
 	Audit *insightapi.Audit
-	// Logger takes what goes wrong; nil means none.
+	// Logger gets errors. Nil means no log.
 	Logger *slog.Logger
 }
 
@@ -46,7 +45,7 @@ type Handler struct {
 	origin   *http.CrossOriginProtection
 }
 
-// New returns a handler.
+// New returns a handler with the given settings.
 func New(o Options) *Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -57,17 +56,17 @@ func New(o Options) *Handler {
 	return &Handler{o: o, stream: newStream(o.API), origin: http.NewCrossOriginProtection()}
 }
 
-// Close ends all streams.
+// Close ends all streams and waits for the goroutine that feeds them.
 func (h *Handler) Close() { h.stream.close() }
 
-// policyOfContent is what the pages may load and do: nothing from elsewhere, no script and
-// no style within a page, and no text that becomes markup.
+// policyOfContent is the Content-Security-Policy of the pages. They may load nothing from
+// elsewhere, have no inline scripts or styles, and may not turn text into markup.
 const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// policyOfLab is what the page with the Lab may do besides: run what is compiled to
-// WebAssembly. A browser keeps the policy of the document, so that links to this page and
-// away from it load another one.
+// policyOfLab is the policy of the page with the Lab, which may also run WebAssembly. A browser
+// applies the policy with which the document was loaded, so links to and from this page must load a
+// new document.
 var policyOfLab = strings.Replace(policyOfContent, "script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'", 1)
 
 // ServeHTTP answers one request.
@@ -110,7 +109,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a request that gets nothing.
+// refuse answers a request with an error (RFC 9457).
 func refuse(w http.ResponseWriter, status int, detail string) {
 	answer(w, status, struct {
 		Title  string `json:"title"`
@@ -122,16 +121,16 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 func answer(w http.ResponseWriter, status int, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // It holds texts and numbers, which encode.
+		panic(err) // It has only texts and numbers, which can always be encoded.
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // There is nobody to tell.
+	_, _ = w.Write(append(text, '\n')) // An error has no consequence: the client may be gone.
 }
 
-// knownHost reports whether the dashboard is called so. Addresses cannot be taken over by
-// another site, as names can.
+// knownHost reports whether the dashboard may be called by this host. IP addresses are always
+// allowed: another site can make its own name resolve here, but cannot use an address.
 func (h *Handler) knownHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -141,8 +140,8 @@ func (h *Handler) knownHost(host string) bool {
 	return name == "localhost" || net.ParseIP(name) != nil || slices.ContainsFunc(h.o.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
 }
 
-// serveSession signs in (POST with the token), signs out (DELETE), or says whether somebody
-// is signed in (GET).
+// serveSession signs in (POST with the token), signs out (DELETE), or answers whether the client is
+// signed in (GET).
 func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
@@ -150,8 +149,8 @@ func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		h.signIn(w, r)
 	case http.MethodDelete:
-		// Only what somebody who was signed in has done belongs in the audit: others could
-		// fill it with entries of their own until the real ones are forgotten.
+		// Only the sign-out of a valid session is audited. Otherwise anybody could fill the audit until
+		// real entries are dropped.
 		if h.sessions.end(h.cookieOf(r)) {
 			h.o.Audit.Add(insightapi.Entry{Who: r.RemoteAddr, What: "logout", OK: true})
 		}
@@ -163,7 +162,8 @@ func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// maxLogin bounds the body of an attempt to sign in: a token has at most 1024 bytes.
+// maxLogin is the maximum size of the body of an attempt to sign in, in bytes. A token has at most
+// 1024 bytes.
 const maxLogin = 4 << 10
 
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +197,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.o.Audit.Add(insightapi.Entry{Who: r.RemoteAddr, What: "login"})
 		refuse(w, http.StatusUnauthorized, "this is not the admin token of the server")
 	default:
-		// Only failures are held against an address: many people may share one.
+		// Only failures count, because many people may share one address.
 		if err := h.o.Logins.Refund(r.Context(), network(r.RemoteAddr), 1, verdict.At); err != nil {
 			h.o.Logger.WarnContext(r.Context(), "a successful attempt to sign in counts as a failed one", slog.Any("error", err))
 		}
@@ -207,8 +207,9 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// network is what attempts to sign in from an address are counted by. Whoever has one IPv6
-// address usually has all of its /64, and could take another one for each attempt.
+// network returns the key by which attempts to sign in from an address are counted. For IPv6 it is
+// the /64, because whoever has one address usually has the whole /64, and could use a new address
+// for each attempt.
 func network(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

@@ -12,21 +12,22 @@ import (
 const (
 	// sessionFor is how long a session lasts: a working day.
 	sessionFor = 12 * time.Hour
-	// maxSessions is how many there are at most; the oldest one ends for a new one.
+	// maxSessions is the maximum number of sessions. At the maximum, a new session ends the oldest
+	// one.
 	maxSessions = 64
 )
 
-// same compares two secrets, in a time that says nothing of either.
+// same reports whether two secrets are equal. Its time reveals nothing about either.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// sessions are those who are signed in, by the hashes of their cookies: how long it takes
-// to find one says nothing of the cookies there are.
+// sessions has the valid sessions by the hashes of their cookies, so that the time of a look-up
+// reveals nothing about the cookies. It is safe for concurrent use.
 type sessions struct {
 	mu  sync.Mutex
-	all map[[sha256.Size]byte]time.Time // until when
+	all map[[sha256.Size]byte]time.Time // the end of each session
 }
 
 // begin begins a session and returns its cookie.
@@ -63,7 +64,7 @@ func (s *sessions) valid(cookie string) bool {
 	return ok && time.Now().Before(end)
 }
 
-// end ends a session, and reports whether there was one.
+// end ends a session, and reports whether it was valid.
 func (s *sessions) end(cookie string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +74,8 @@ func (s *sessions) end(cookie string) bool {
 	return ok && time.Now().Before(until)
 }
 
-// cookieName has a prefix by which browsers hold the cookie to this very host, where they
-// allow it: over TLS.
+// cookieName returns the name of the cookie. Over TLS it has the prefix __Host-, with which
+// browsers bind the cookie to exactly this host.
 func (h *Handler) cookieName() string {
 	if h.o.Secure {
 		return "__Host-headgate"

@@ -15,19 +15,21 @@ import (
 	"sync"
 )
 
-// files are the pages. Those in static/vendor are other people's; see the README there.
+// files has the pages. Those in static/vendor are third-party files; see the README there.
 //
 //go:embed static
 var files embed.FS
 
-// asset is a file as it is served.
+// asset is a file in the forms in which it is served.
 type asset struct {
-	kind         string
-	plain, small []byte // as it is, nil if it is kept compressed only, and compressed
+	kind string
+	// plain is the content, or nil if the file is embedded compressed only. small is the content
+	// compressed by gzip.
+	plain, small []byte
 	tag          string
 }
 
-// assets are made once: they are part of the program.
+// assets returns the files by their paths. They are prepared once.
 var assets = sync.OnceValue(func() map[string]*asset {
 	all := make(map[string]*asset)
 	err := fs.WalkDir(files, "static", func(name string, d fs.DirEntry, err error) error {
@@ -64,16 +66,16 @@ var assets = sync.OnceValue(func() map[string]*asset {
 		return nil
 	})
 	if err != nil {
-		panic(err) // The files are part of the program.
+		panic(err) // The embedded files are complete.
 	}
 	return all
 })
 
-// zip compresses a text.
+// zip compresses a text by gzip.
 func zip(text []byte) []byte {
 	var small bytes.Buffer
-	to, _ := gzip.NewWriterLevel(&small, gzip.BestCompression) // The level is a right one.
-	_, _ = to.Write(text)                                      // A buffer takes everything.
+	to, _ := gzip.NewWriterLevel(&small, gzip.BestCompression) // The level is valid.
+	_, _ = to.Write(text)                                      // Writing to a buffer cannot fail.
 	_ = to.Close()
 	return small.Bytes()
 }
@@ -86,13 +88,13 @@ func unzip(small []byte) ([]byte, error) {
 	return io.ReadAll(from)
 }
 
-// pages are the paths that people see. All of them are one file, whose script shows what
-// the path says.
+// pages are the paths of the pages. They all serve one file, whose script shows the page for the
+// path.
 var pages = map[string]bool{
 	"/": true, "/rule": true, "/clients": true, "/key": true, "/denials": true, "/store": true, "/policy": true, "/flow": true, "/lab": true, "/audit": true,
 }
 
-// serveStatic answers a request for a page or for what it is made of.
+// serveStatic serves a page, or a file that the pages use.
 func serveStatic(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -110,7 +112,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 	}
 	to := w.Header()
 	to.Set("Content-Type", a.kind)
-	to.Set("Cache-Control", "no-cache") // Asked for each time, and answered with 304.
+	to.Set("Cache-Control", "no-cache") // Browsers ask each time, and get 304 if nothing has changed.
 	to.Set("Etag", a.tag)
 	to.Set("Vary", "Accept-Encoding")
 	if r.Header.Get("If-None-Match") == a.tag {
@@ -125,10 +127,10 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 	case text == nil:
 		var err error
 		if text, err = unzip(a.small); err != nil {
-			panic(err) // It is a part of the program.
+			panic(err) // The embedded file is valid.
 		}
 	}
 	if r.Method == http.MethodGet {
-		_, _ = w.Write(text) // There is nobody to tell.
+		_, _ = w.Write(text) // An error has no consequence: the client may be gone.
 	}
 }

@@ -12,20 +12,21 @@ import (
 )
 
 const (
-	// sampleEvery is how often viewers are told something.
+	// sampleEvery is how often viewers get a sample.
 	sampleEvery = time.Second
-	// maxViewers bounds the streams of all browsers.
+	// maxViewers is the maximum number of streams, over all browsers.
 	maxViewers = 32
-	// maxEventBytes is what one viewer is told in one sampleEvery at most.
+	// maxEventBytes is about how much one viewer is sent for one sample at most, in bytes. Denials
+	// that do not fit are only counted.
 	maxEventBytes = 7 << 10
-	// viewerTimeout is how long a viewer may take to read what it is told. One that takes
-	// longer is dropped, and comes back by itself if it is alive.
+	// viewerTimeout is how long a viewer may take to read what it was sent. A slower one is
+	// disconnected; a browser then reconnects by itself.
 	viewerTimeout = 5 * time.Second
-	// maxSampleDenials is how many denials are read for one sample.
+	// maxSampleDenials is the maximum number of denials in one sample.
 	maxSampleDenials = 60
 )
 
-// stream asks the API once for all viewers, as long as there are any.
+// stream makes samples for all viewers together, as long as there are any.
 type stream struct {
 	api    *insightapi.Handler
 	ctx    context.Context //nolint:containedctx // It is the life of the stream, not of a call.
@@ -36,16 +37,16 @@ type stream struct {
 	viewers int
 	working bool
 	latest  *sample
-	seen    int64         // denials of all samples
-	next    chan struct{} // closed when there is a newer sample
+	seen    int64         // the number of denials in all samples so far
+	next    chan struct{} // closed when a newer sample is there
 }
 
-// sample is what all viewers are told at one time.
+// sample is what all viewers get at one time.
 type sample struct {
 	tick    []byte // JSON
 	denials [][]byte
 	lost    int64
-	seen    int64 // denials of all samples up to this one, lost ones among them
+	seen    int64 // the number of denials in all samples up to this one, including lost ones
 }
 
 func newStream(api *insightapi.Handler) *stream {
@@ -59,7 +60,8 @@ func (s *stream) close() {
 	s.all.Wait()
 }
 
-// join counts a viewer, and reports whether there is a place.
+// join adds a viewer, and starts the work for the first one. It reports false if there are too
+// many.
 func (s *stream) join() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +85,7 @@ func (s *stream) leave() {
 	s.viewers--
 }
 
-// work makes samples until nobody looks.
+// work makes samples until there are no viewers.
 func (s *stream) work(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -109,8 +111,8 @@ func (s *stream) work(ctx context.Context) {
 	}
 }
 
-// stop ends the work if nobody looks, and forgets what was told last: it will be old when
-// somebody looks again.
+// stop reports whether work must end because there are no viewers. It then drops the last sample,
+// which would be old when the next viewer comes.
 func (s *stream) stop() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,20 +123,20 @@ func (s *stream) stop() bool {
 	return true
 }
 
-// Tick is what every viewer is told once a second.
+// Tick is what every viewer gets once a second.
 type Tick struct {
-	// Now is when, in milliseconds since 1970.
+	// Now is the time of the tick, in milliseconds since 1970.
 	Now int64 `json:"now"`
-	// Minutes are the last minute that is over and the one that is not.
+	// Minutes are the last complete minute and the current one.
 	Minutes []insight.Minute `json:"minutes"`
-	// Version is that of the policy in force.
+	// Version is the version of the policy in force.
 	Version   int64                 `json:"version"`
 	Instances []insightapi.Instance `json:"instances"`
-	// Store is the worst state of the store that an instance sees, and Reload why the last
-	// reload of the policy failed, or "".
+	// Store is the state of the store as this instance sees it. Reload is why the last reload of the
+	// policy failed, or "".
 	Store  string `json:"store"`
 	Reload string `json:"reload,omitempty"`
-	// Left counts what was left out.
+	// Left counts what the recorders have left out.
 	Left insight.Left `json:"left_out"`
 }
 
@@ -154,7 +156,7 @@ func (s *stream) sample(ctx context.Context, after string) (sample, string) {
 	denials := s.api.Denials(ctx, after, maxSampleDenials)
 	next := denials.Next
 	if after == "" {
-		return out, next // The page asks for the last ones itself.
+		return out, next // The page asks for earlier denials itself.
 	}
 	out.lost = denials.Lost
 	for i := range denials.Denials {
@@ -165,7 +167,8 @@ func (s *stream) sample(ctx context.Context, after string) (sample, string) {
 	return out, next
 }
 
-// serveStream tells one viewer, until it goes away or is too slow.
+// serveStream sends samples to one viewer, until the viewer disconnects, is too slow, or is signed
+// out.
 func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -191,7 +194,8 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 			text = latest.append(text, denials, told)
 			told = latest
 		}
-		// The stream outlives the server's write timeout; each write has one of its own.
+		// The stream lasts longer than the server's write timeout, so each write has a deadline of its
+		// own.
 		if control.SetWriteDeadline(time.Now().Add(viewerTimeout)) != nil {
 			return
 		}
@@ -214,8 +218,9 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// append writes the events for a viewer, as many as fit. What does not fit is counted, and so
-// is what there was since the sample that the viewer was told last, while it was slow.
+// append appends the events of the sample for one viewer, as many as fit. The event "lost" counts
+// the denials that do not fit, and those of samples that the viewer missed since told, because it
+// was slow.
 func (s *sample) append(to []byte, denials bool, told *sample) []byte {
 	to = append(append(append(to, "event: tick\ndata: "...), s.tick...), "\n\n"...)
 	if !denials {
