@@ -23,24 +23,25 @@ import (
 // the client's query. Each parameter may be given once, except where noted:
 //
 //	method, uri, host  the names of the headers with the request's method, its URI
-//	                   and its host. An empty host is none.
+//	                   and its host. An empty host means that there is no such header.
 //	ip                 the name of the header with the client's address:
 //	                   X-Forwarded-For or Forwarded, which are lists, or another
 //	                   one with a single address
-//	trust              prefixes and addresses of further proxies whose entries in
-//	                   such a list are passed over, with commas between them
-//	key                the names of the headers with an API key, with commas
-//	                   between them
+//	trust              prefixes and addresses of further proxies, separated by
+//	                   commas. Their entries in such a list are skipped.
+//	key                the names of the headers with an API key, separated by
+//	                   commas
 //	entry              another entry and the header it is taken from, as in
 //	                   user:X-Auth-User; any number of times
-//	route              the entry "route", instead of the one that is found
+//	route              the entry "route", instead of the one that the policy's
+//	                   patterns find
 //	cost               how many units the request takes
-//	paths              the forms of paths that the application reads as they say, with
-//	                   commas between them; see docs/forward-auth.md
+//	paths              how the application reads paths of ambiguous forms,
+//	                   separated by commas; see docs/forward-auth.md
 //	lines              "joined" for a proxy that joins several lines of one name
-//	                   with commas: a comma is then taken for two lines
-//	max_delay          how long at most an answer is held for a leaky bucket, such as
-//	                   5s; less than the proxy waits for an answer
+//	                   with commas: values are then split at commas
+//	max_delay          the longest time that an answer is held for a leaky bucket,
+//	                   such as 5s; it must be less than the proxy waits
 //	denied             the status of a denial, for a proxy that cannot pass on
 //	                   429: 401 or 403
 const Path = "/v1/auth"
