@@ -1,4 +1,5 @@
-// Package keepalive serves HTTP over connections that wait for their next request on standby.
+// Package keepalive serves HTTP over connections that need no goroutine while they wait for their
+// next request, which is called waiting on standby.
 //
 // # Basics
 //
@@ -9,7 +10,7 @@
 // calls the same handler:
 //
 //	server := keepalive.New(&http.Server{Handler: handler}, func(path string) bool {
-//		return path == "/v1/check" // The handler waits for nobody there.
+//		return path == "/v1/check" // The handler never blocks for this path.
 //	})
 //
 // A plain request is what most clients send: an HTTP/1.1 POST to one of these paths, with a
