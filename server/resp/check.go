@@ -72,7 +72,7 @@ func (k *call) reserve() {
 	k.decide(headgate.OpTake)
 }
 
-// decide reads the request, has it decided and answers.
+// decide reads the request, carries it out and answers.
 func (k *call) decide(op headgate.Op) {
 	r := &k.request
 	r.Op = op

@@ -38,7 +38,7 @@ type param struct {
 	choice             bool    // It is only one of them.
 }
 
-// maxCommandName is longer than any command's name.
+// maxCommandName is at least the length of the longest command name.
 const maxCommandName = 24
 
 // find returns the command of that name, in any case, or nil.
@@ -65,7 +65,7 @@ type call struct {
 	out     []byte
 	done    chan struct{} // gets an element when another goroutine has answered the call
 	// ctx is the context for the command: the server's, or one with a span.
-	ctx context.Context //nolint:containedctx // A call is what other servers pass as arguments.
+	ctx context.Context //nolint:containedctx // A call stands for the arguments of a function.
 
 	request decide.Request
 }

@@ -1,5 +1,5 @@
-// Package resp serves decisions over the protocol of Redis (RESP2 and RESP3), so
-// that every client of Redis, in any language, is a client.
+// Package resp serves decisions over the protocol of Redis (RESP2 and RESP3), so that programs in
+// any language can use them through a Redis client.
 //
 // # Basics
 //

@@ -32,7 +32,7 @@ type Options struct {
 	// Permits serves the rules that bound what is in progress over all processes. Nil means that the
 	// commands about permits fail.
 	Permits *decide.Permits
-	// Version is what HELLO and INFO call this build.
+	// Version is the version of the server in the answers to HELLO and INFO.
 	Version string
 	// Logger gets panics, refused connections and, with AccessLog, every command. Nil means no log.
 	Logger *slog.Logger
@@ -210,7 +210,8 @@ func (s *Server) isEnded() bool {
 	return s.ended
 }
 
-// begin serves a connection in a goroutine of its own, or refuses it.
+// begin serves a connection in a goroutine of its own. It refuses the connection if there are too
+// many, or the server has ended.
 func (s *Server) begin(nc net.Conn) {
 	c := newConn(s, nc)
 	s.mu.Lock()
@@ -287,7 +288,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close closes the listeners and the connections at once.
+// Close closes the listeners and the connections at once. It does not wait for their goroutines,
+// and returns nil.
 func (s *Server) Close() error {
 	s.leaving.CompareAndSwap(0, 1)
 	s.cancel()

@@ -8,9 +8,9 @@ import (
 
 // text holds the encoded parts of an answer that never change for one limit.
 type text struct {
-	denied string // the rule and the limit
-	name   string // the rule, the limit, and its algorithm
-	size   string // the capacity and the period
+	denied string // members rule and limit
+	name   string // members rule, limit and algorithm
+	size   string // members capacity and period_ms
 }
 
 func newText(l decide.LimitText) text {
