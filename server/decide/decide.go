@@ -28,7 +28,7 @@ type Policy struct {
 	// Nested leads from ordered descriptors to rules of the Set. It is nil where
 	// the policy has rules that match instead.
 	Nested *nested.Tree
-	// Version is 1 at first, and grows by one with each change while the process runs.
+	// Version is 1 at the start of the process, and grows by one with each change.
 	Version int64
 	// Hash identifies the content of the rules. It is the same on every node.
 	Hash string
@@ -91,7 +91,7 @@ type Ask struct {
 // Named is a check that a caller has named; see [policy.Set.Check].
 type Named struct {
 	Rule, Key string
-	// Cost is how many units: 1 to headgate.MaxCount.
+	// Cost is the number of units, 1 to headgate.MaxCount.
 	Cost int64
 	// Given says which of the fields the caller has sent.
 	Given Given
@@ -109,10 +109,10 @@ type Decider interface {
 	// requests.
 	Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error)
 
-	// TakeOnce and Reserve are Take with OpTake, as [headgate.Ledger] has them.
+	// TakeOnce and Reserve are like Take with OpTake, on the terms of [headgate.Ledger].
 	TakeOnce(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error)
 	Reserve(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error)
-	// Recall and Settle are as [headgate.Ledger] has them.
+	// Recall and Settle do what they do in [headgate.Ledger].
 	Recall(ctx context.Context, id string) (headgate.Reservation, error)
 	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
 

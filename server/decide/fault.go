@@ -39,7 +39,7 @@ type Place struct {
 // check returns the place of a field of check i, counted from 0.
 func check(i int, name string) Place { return Place{List: "checks", Index: i + 1, Name: name} }
 
-// maxPlace bounds how much of a caller's made-up name is repeated.
+// maxPlace is how many bytes of a name that the caller has made up are repeated in a message.
 const maxPlace = 64
 
 // String writes the place as in JSON: "cost", "descriptor.ip", "checks[0].key", or ""
@@ -73,7 +73,7 @@ type Fault struct {
 // Faults are the mistakes in one request: MaxFaults at most.
 type Faults []Fault
 
-// MaxFaults bounds the size of the answer to a hostile request.
+// MaxFaults is the maximum number of faults of a request, which bounds the answer to a hostile one.
 const MaxFaults = 32
 
 // Add adds a fault, unless there are MaxFaults already. The format and its arguments are those of

@@ -63,11 +63,11 @@ var kindTexts = [...]string{
 // may be back at once or much later.
 const ComeBack = time.Second
 
-// Outcome is what a door tells its caller about a request. Everything that the callers of all doors
-// are told is here and in [Row].
+// Outcome is what a door tells its caller about a request. The answers of all doors are made only
+// from it and from [Row].
 type Outcome struct {
 	Kind Kind
-	// Verdict is that of a Decided request.
+	// Verdict is the verdict on a Decided request.
 	Verdict headgate.Verdict
 	// Listed is the entry of the policy's deny list that turned the request away, or nil.
 	Listed *policy.ListEntry
@@ -89,17 +89,18 @@ type Outcome struct {
 	Err error
 
 	policy  *Policy // the policy that decided the request
-	permits bool    // it was a call about permits
+	permits bool    // It was a call about permits.
 }
 
-// unanswered is the text for a call about permits that got no answer.
+// unanswered is the text for a call about permits to which the store did not answer.
 const unanswered = "the store did not answer in time; repeat the call with the same holder, which takes no second permit"
 
 // Row is what callers are told about one limit that bound the request.
 type Row struct {
-	// Decision is the limit's.
+	// Decision is the decision about the limit.
 	Decision *headgate.Decision
-	// Soft says that the limit warns: so much of it is used as the rule's soft says.
+	// Soft says that the used part of the limit has reached the rule's soft percentage, which is a
+	// warning.
 	Soft bool
 	// Source says who decided, or "" for the store.
 	Source string

@@ -49,15 +49,15 @@ type Parts struct {
 	facts     policy.Descriptor   // of all parts
 	checks    []headgate.Check    // of all parts
 	places    []int               // the index of each check in its batch
-	entries   []*policy.ListEntry // entries of lists that answer parts
+	entries   []*policy.ListEntry // the list entries that answer parts
 	decisions []headgate.Decision // of all parts
 	best      []headgate.Decision // the deciding decision of each part
-	left      []string            // rules that bound what is in progress, and were left out
+	left      []string            // rules that bound what is in progress, which are not enforced
 	batches   [ops]batch
 	outcome   Outcome
 }
 
-// Part is one descriptor, with the operation for it and the outcome.
+// Part is one descriptor, with its operation and its outcome.
 type Part struct {
 	// Entries are the descriptor's, in their order. They are not changed.
 	Entries policy.Descriptor
@@ -74,8 +74,8 @@ type Part struct {
 	// Leaf is the nested limit that was found for the part, or nil. It is set by Resolve, for policies
 	// with nested limits only.
 	Leaf *nested.Leaf
-	// Listed is the entry of a list that answers the part, or nil. Unlimited says that the
-	// part passes whatever the limits say, and Denies that it never passes.
+	// Listed is the list entry that answers the part, or nil. Unlimited says that the part passes
+	// whatever its limits say, and Denies that it never passes.
 	Listed            *policy.ListEntry
 	Unlimited, Denies bool
 	// Beyond says that the part is beyond a limit in quota mode, after Take.
@@ -253,7 +253,7 @@ func (p *Parts) broughtKey(part *Part) string {
 	return nested.JoinKey(p.Policy.Set, values)
 }
 
-// bind gives the part its only check.
+// bind sets the only check of the part.
 func (p *Parts) bind(part *Part, c headgate.Check) {
 	part.checks = span{len(p.checks), len(p.checks) + 1}
 	p.checks = append(p.checks, c)
@@ -351,8 +351,7 @@ func (p *Parts) dropReplaced() {
 // replace.
 func (p *Parts) follow() {
 	for i := range p.List {
-		// A limit that is replaced still replaces others. A leaf without a limit has
-		// nothing to be replaced.
+		// A limit that is replaced still replaces others. A leaf that is unlimited cannot be replaced.
 		part := &p.List[i]
 		part.replaced = part.Leaf != nil && part.Leaf.Replaced && !part.Leaf.Unlimited && p.replaces(part.Leaf.Name)
 	}

@@ -6,12 +6,16 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Peeked remembers the rules that callers of Envoy's protocol peek at, to recognise requests that
-// report what was used, as Envoy's do with apply_on_stream_done: the caller peeks before the work
-// and takes afterwards. Without Independent, a report that does not fit is refused as a whole, and
-// nothing of what was used is counted. So a request counts as such a report if it is denied, only
-// takes, each part as many units as it says itself, and callers peek at every limit that binds it.
-// That is a guess, good enough to warn and not to decide by. Peeked is safe for concurrent use.
+// Peeked detects reports of use that were refused. Envoy, with apply_on_stream_done, peeks before
+// the work and takes the units that were used afterwards. Without Independent, such a report is
+// refused as a whole if it does not fit, and none of the use is counted.
+//
+// To recognise reports, Peeked remembers the rules that callers of Envoy's protocol peek at. A
+// request counts as a refused report if all of the following hold: it is denied; it only takes;
+// each part names its own number of units; and callers peek at every rule that binds it. This is a
+// guess: good enough for a warning, but not for a decision.
+//
+// Peeked is safe for concurrent use.
 type Peeked struct {
 	// Refused is called, with the name of a rule, for each request that looks like a report and
 	// was refused. It must be quick. It may be nil.
@@ -20,8 +24,8 @@ type Peeked struct {
 	rules sync.Map // The keys are names of rules of the policy.
 }
 
-// note remembers the rules of checks that are peeked at. Limits that came with a descriptor have
-// one name for all, which tells nothing.
+// note remembers the rules of checks that are peeked at. It ignores limits that came with a
+// descriptor: they all have one name, which identifies none of them.
 func (p *Peeked) note(checks []headgate.Check) {
 	for i := range checks {
 		if name := checks[i].Rule.Name(); name != BroughtRule {

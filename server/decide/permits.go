@@ -60,7 +60,7 @@ type PermitCall struct {
 	// Given says which fields the caller has sent. Only GivenRule, GivenKey and GivenCost matter.
 	Given Given
 
-	// From is the address of whoever asks, for Audit.
+	// From is the caller's address, for Audit.
 	From string
 	// Faults are the mistakes in the call. The door adds what it could not read.
 	Faults Faults

@@ -8,7 +8,8 @@ import (
 )
 
 // quota reports whether a limit in quota mode binds the part, whether the part is beyond it, and
-// for how long. A limit that is also in shadow mode binds, but is never exceeded.
+// how long it takes until the part fits again. A limit that is also in shadow mode binds, but is
+// never exceeded.
 func (p *Parts) quota(part *Part) (binds, beyond bool, wait time.Duration) {
 	if part.Op == headgate.OpRefund {
 		return false, false, 0

@@ -18,8 +18,8 @@ type Given uint16
 
 // The fields.
 const (
-	GivenDescriptor  Given = 1 << iota // of a request: this or
-	GivenChecks                        // this, not both
+	GivenDescriptor  Given = 1 << iota // of a request; not with GivenChecks
+	GivenChecks                        // of a request; not with GivenDescriptor
 	GivenCost                          // of a request, a check or a settlement
 	GivenAt                            // of a request
 	GivenID                            // of a request
@@ -36,8 +36,8 @@ const (
 )
 
 // Request is one request of a door. The door fills in what the caller asks for, calls Decide, and
-// tells the caller the [Outcome]. After Reset, a Request can be used again, and keeps its memory.
-// It is not safe for concurrent use.
+// answers with the [Outcome]. After Reset, a Request can be used again, and keeps its memory. It is
+// not safe for concurrent use.
 type Request struct {
 	// Ask has the fields that the door fills in: Op, Descriptor or Named, Cost and At. A door may
 	// also set Policy to one that it got from the Decider; otherwise the policy in force is used.
@@ -76,7 +76,7 @@ func (r *Request) Reset() {
 	clear(r.Unenforced)
 	unenforced := r.Unenforced[:0]
 	descriptor, named, checks, faults, decisions := r.Descriptor[:0], r.Named[:0], r.Checks[:0], r.Faults[:0], r.decisions[:0]
-	*r = Request{} // A literal with the kept fields would be copied.
+	*r = Request{} // Assigning one literal with the kept fields would copy the whole request.
 	r.Descriptor, r.Named, r.Checks, r.Faults, r.decisions = descriptor, named, checks, faults, decisions
 	r.Unenforced = unenforced
 }
@@ -145,7 +145,7 @@ func (r *Request) Bind(d Decider) {
 	for i := range r.Checks {
 		r.Checks[i].At = headgate.Instant(r.At)
 	}
-	// The store would refuse the same, but does not know the name of the field.
+	// The store would refuse the same checks, but does not know the name of the field.
 	if len(r.Checks) > 1 {
 		if err := store.Validate(headgate.OpTake, r.Checks); err != nil {
 			r.Faults.AddError(p, false, err)

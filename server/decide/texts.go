@@ -37,7 +37,7 @@ type policyTexts[T any] struct {
 	byLimit map[*headgate.Limit]*T
 }
 
-// NewTexts returns Texts in the form that write makes.
+// NewTexts returns Texts whose form is made by write.
 func NewTexts[T any](write func(LimitText) T) *Texts[T] { return &Texts[T]{write: write} }
 
 // Of returns the text of the decision's limit. When the policy has changed, the texts of all its
