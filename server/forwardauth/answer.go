@@ -137,7 +137,7 @@ const maxKnown = 256
 
 // known caches what parameters say. It is safe for concurrent use.
 type known struct {
-	terms sync.Map // of *terms by their text
+	terms sync.Map // of *terms, by the text of the parameters
 
 	mu    sync.Mutex // guards count
 	count int

@@ -144,7 +144,7 @@ func pathOf(target string) (raw string, ok bool) {
 			return "", false
 		}
 		if i := strings.IndexAny(target, `/?#\`); i >= 0 {
-			target = target[i:] // without the host
+			target = target[i:] // path and query, without the host
 		} else {
 			target = ""
 		}

@@ -22,7 +22,7 @@ import (
 type terms struct {
 	// The names of headers are in canonical form.
 	method, uri string
-	host        string // or ""
+	host        string // or "" for none
 	ip          string
 	resolver    *httplimit.Resolver
 	// peers finds the client's address from the peer of the connection that Envoy names. It is nil if
