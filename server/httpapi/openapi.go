@@ -1,6 +1,6 @@
 package httpapi
 
-import _ "embed" // For the document below.
+import _ "embed" // for openAPI
 
 // openAPI describes the API for programs that generate clients. It is written by hand; tests
 // compare every route, status and example with the handlers.
