@@ -18,7 +18,7 @@ type State struct {
 	Tier     string `json:"tier,omitempty"`
 	Override int    `json:"override,omitempty"`
 	Limit    string `json:"limit"`
-	// Algorithm, Capacity and PeriodMS are the limit's.
+	// Algorithm, Capacity and PeriodMS describe the limit.
 	Algorithm string `json:"algorithm"`
 	Capacity  int64  `json:"capacity"`
 	PeriodMS  int64  `json:"period_ms"`
@@ -35,7 +35,7 @@ type State struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Free is when some of the used units are free again.
+// Free says when some of the used units become free.
 type Free struct {
 	// Units is the number of units that become free after the previous element's time, and at the
 	// latest AfterMS milliseconds from now.
