@@ -84,7 +84,7 @@ type ruleFigures struct {
 // memory is the budget that all rules share, in bytes.
 type memory struct {
 	used, most int
-	refused    int64 // how often there was not enough
+	refused    int64 // how often a request for memory was refused
 }
 
 // borrowBytes takes n bytes from the budget. It reports false, and takes nothing, if the rule or
