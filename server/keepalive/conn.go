@@ -26,8 +26,8 @@ type conn struct {
 	server *Server
 	remote string
 	owed   int    // plain requests for net/http to answer before it goes on standby
-	owing  int    // owed as it was set when the connection left standby last
-	done   int    // requests answered on standby since it last entered it
+	owing  int    // the value to which owe has set owed last
+	done   int    // requests answered on standby since owe was called last
 	rest   []byte // bytes that arrived on standby, for net/http to read first
 	last   bool   // The connection is closed after the current answer.
 }
@@ -43,7 +43,7 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			// As in net/http, the unfinished answer is dropped with the connection. The exchange is not
-			// reused: the handler may have leaked a reference to it.
+			// reused, because the handler may have left a reference to it.
 			c.last = true
 			answer, stay = out[:before], false
 			if p != http.ErrAbortHandler { //nolint:errorlint // net/http documents this very value.

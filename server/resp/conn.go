@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// baseBuffer is the initial size of a connection's read buffer, in bytes. The buffer of an idle
-	// connection is not larger for long.
+	// baseBuffer is the initial size of a connection's read buffer, in bytes. makeRoom adapts the size
+	// to what arrives.
 	baseBuffer = 4 << 10
 	// flushAt is the size of the pending answers, in bytes, from which they are sent before the next
 	// command is answered.
