@@ -9,34 +9,35 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// clock gives the time: what the wall clock said when the clock was made, and the monotonic clock
-// since then. So it never steps, whatever happens to the wall clock. Only the windows of a calendar
-// need to follow that, and what callers are told; see wall.
+// clock is the store's own clock. It starts at the time of the wall clock and then follows the
+// monotonic clock. So it never steps, even if the wall clock is set. Only calendar windows, and the
+// times that callers see, have to follow the wall clock; see wall.
 type clock struct {
-	base  time.Time        // monotonic origin
-	start headgate.Instant // wall clock at base
+	base  time.Time        // when the clock was made
+	start headgate.Instant // what the wall clock said at base
 	wall  atomic.Pointer[wall]
 	next  atomic.Int64 // the instant at which to read the wall clock again
 }
 
-// wall says how far the wall clock was ahead of a clock, and when. It is immutable. The store
-// decides by the clock, but what it tells its callers, and what they tell it, is the time of the
-// wall clock.
+// wall says how far the wall clock is ahead of the store's own clock, now and in the past. It is
+// immutable. The store decides by its own clock, but exchanges times of the wall clock with its
+// callers.
 type wall struct {
-	offset          // that of now
-	before []offset // the last ones before it, oldest first
+	offset          // the present offset
+	before []offset // the offsets before the present one, oldest first
 }
 
-// offset is how far the wall clock was ahead from a time of the clock on.
+// offset says that the wall clock is ahead of the store's clock by a constant time, beginning at
+// since.
 type offset struct {
-	since headgate.Instant // by the clock; 0 if nobody knows
+	since headgate.Instant // by the store's clock; 0 if the beginning is not known
 	ahead algorithm.Micros
 }
 
 // maxBefore is how many earlier offsets of the wall clock are remembered.
 const maxBefore = 7
 
-// stepped returns what follows from w when the wall clock is set at a time of the clock.
+// stepped returns the wall after the wall clock was set, at the time since of the store's clock.
 func (w *wall) stepped(since headgate.Instant, ahead algorithm.Micros) *wall {
 	before := append(slices.Clone(w.before), w.offset)
 	if forget := len(before) - maxBefore; forget > 0 {
@@ -46,20 +47,21 @@ func (w *wall) stepped(since headgate.Instant, ahead algorithm.Micros) *wall {
 	return &wall{offset{since, ahead}, before}
 }
 
-// shown returns what the wall clock says at a time of the clock that is about now.
+// shown converts a time of the store's clock, which must be close to now, to one of the wall clock.
 func (w *wall) shown(now headgate.Instant) headgate.Instant {
 	return now + headgate.Instant(w.ahead)
 }
 
-// read is the inverse of shown. It returns the time of the clock at which the wall clock said t.
-// If the wall clock was set back, it may have said t twice. Then the earlier time counts: more has
-// been refilled since, so a refund gives back less. A time that the wall clock has skipped is that
-// of the step. A time of 0 is not known, and stays.
+// read converts a time of the wall clock to one of the store's clock; it is the inverse of shown.
+// If the wall clock was set back, it may have shown t twice. Then the earlier of the two times
+// counts: more units have been refilled since, so a refund gives back less. If the wall clock
+// skipped t, the result is the time of that step. A t of 0 means that the time is not known, and
+// the result is 0.
 func (w *wall) read(t headgate.Instant) headgate.Instant {
 	if t == 0 {
 		return 0
 	}
-	skipped := false // the offsets before ended before t
+	skipped := false // an earlier offset ended before the wall clock reached t
 	for i, o := range w.before {
 		end := w.since
 		if i+1 < len(w.before) {
@@ -82,7 +84,8 @@ func (w *wall) read(t headgate.Instant) headgate.Instant {
 // resync is how often the wall clock is read, in µs.
 const resync = 1_000_000
 
-// apart is how much time may pass while both clocks are read, in µs.
+// apart is the longest time that may pass between the readings of the two clocks, in µs. It is also
+// the smallest difference that counts as a step of the wall clock.
 const apart = 500
 
 func newClock() *clock {
@@ -95,28 +98,28 @@ func newClock() *clock {
 
 func (c *clock) now() headgate.Instant { return c.at(time.Since(c.base)) }
 
-// at returns the time when so much has passed since the clock was made.
+// at returns the time of the clock when the given duration has passed since the clock was made.
 func (c *clock) at(passed time.Duration) headgate.Instant {
 	return c.start + headgate.Instant(passed)/1000
 }
 
-// wallAt returns how far the wall clock is ahead at now, a reading of the clock. Steps of the wall
-// clock are noticed up to resync later.
+// wallAt returns the relation of the wall clock to the clock at now, a reading of the clock. A step
+// of the wall clock may be noticed up to resync late.
 func (c *clock) wallAt(now headgate.Instant) *wall {
 	if next := c.next.Load(); int64(now) >= next && c.next.CompareAndSwap(next, int64(now)+resync) {
 		before := c.now()
 		said := time.Now()
 		if !c.follow(before, c.at(said.Sub(c.base)), c.now(), headgate.Instant(said.Round(0).UnixMicro())) {
-			c.next.Store(int64(now)) // for the next caller to try again
+			c.next.Store(int64(now)) // so that the next caller tries again
 		}
 	}
 	return c.wall.Load()
 }
 
-// follow adopts a reading of the wall clock that was taken together with mono, a reading of the
-// clock. It does so only if the readings of the clock before and after are less than apart from
-// each other, and otherwise returns false. A goroutine that was stopped between reading the two
-// clocks has an old reading of the wall clock. Differences below apart are no steps.
+// follow adopts said, a reading of the wall clock that was taken together with mono, a reading of
+// the clock. before and after are readings of the clock around it. If they are apart or more from
+// each other, follow does nothing and returns false, because the goroutine may have been stopped
+// between the two readings. A difference below apart does not count as a step.
 func (c *clock) follow(before, mono, after, said headgate.Instant) bool {
 	if after-before >= apart {
 		return false
@@ -167,7 +170,8 @@ func (s *Store) clockNow() headgate.Instant {
 	return s.own.now()
 }
 
-// onTime returns now as the limit's windows see it.
+// onTime converts now, a time of the store's clock, to the clock by which the limit's windows
+// begin.
 func (sh *shard) onTime(l *headgate.Limit, now headgate.Instant) headgate.Instant {
 	if onCalendar(l) {
 		return sh.wall.shown(now)
@@ -175,7 +179,8 @@ func (sh *shard) onTime(l *headgate.Limit, now headgate.Instant) headgate.Instan
 	return now
 }
 
-// told returns a time that a caller has named as the limit's windows see it.
+// told converts t, a time of the wall clock that a caller gave, to the clock by which the limit's
+// windows begin.
 func (sh *shard) told(l *headgate.Limit, t headgate.Instant) headgate.Instant {
 	if onCalendar(l) {
 		return t

@@ -24,8 +24,8 @@ type ledger struct {
 	stripes [stripes]stripe
 	most    int64        // bytes that notes may take
 	bytes   atomic.Int64 // bytes that notes take
-	// due is the instant at which the next note is to be forgotten or its units are to be given back;
-	// never is none. It may be too early, but never too late.
+	// due is the instant at which the next note must be handled: its units are given back, or it is
+	// forgotten. It is never if no note is due. It may be too early, but not too late.
 	due atomic.Int64
 }
 

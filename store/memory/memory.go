@@ -301,8 +301,8 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 	return dst
 }
 
-// outrun reports whether callers without the lock may have used a counter of these keys by a later
-// reading of the clock than that of the decision. A denial is then not to be relied upon.
+// outrun reports whether callers without the lock may have used a counter of these keys after the
+// clock was read for this decision. If so, a denial is not reliable.
 func (s *Store) outrun(hashes []uint64) bool {
 	for _, hash := range hashes {
 		if s.shardOf(hash).outrun {
@@ -312,9 +312,9 @@ func (s *Store) outrun(hashes []uint64) bool {
 	return false
 }
 
-// hash returns the identity of a key's counters under a rule, to which the limit's slot is yet to be
-// added. Its high bits choose the shard. The key's hash is seeded, so it stays as evenly spread
-// whatever constant of a rule is added to it.
+// hash returns the identity of a key's counters under a rule; counterOf combines it with a limit's
+// slot. Its high bits choose the shard. The key's hash is seeded, so it stays evenly spread after
+// it was combined with the constant of a rule.
 func (s *Store) hash(rule *headgate.Rule, key string) uint64 {
 	return maphash.String(s.seed, key) ^ rule.ID()*0x9e3779b97f4a7c15
 }

@@ -76,7 +76,7 @@ func newNote(id string, checks []headgate.Check) *note {
 	return n
 }
 
-// gives reports whether units are given back if the reservation is not settled.
+// gives reports whether any check gives its units back if the reservation is not settled.
 func (n *note) gives() bool {
 	return slices.ContainsFunc(n.reservation.Checks, func(c headgate.Check) bool { return c.GiveBack })
 }

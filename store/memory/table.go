@@ -100,7 +100,7 @@ func past(u uint32, now headgate.Instant) bool {
 type table struct {
 	entries []entry
 	filled  int
-	origin  headgate.Instant // of Words
+	origin  headgate.Instant // the zero of the Words of all entries
 }
 
 // maxLoad is the share of places that may be filled, in eighths.
