@@ -14,12 +14,12 @@ func rateOf(l *headgate.Limit) rate {
 	return rate{num, den}
 }
 
-// advanceBucket drains the whole units refilled since the stamp, and moves the
-// stamp to the instant when the last of them was.
+// advanceBucket drains the whole units that have been refilled since the stamp, and moves the stamp
+// to the instant at which the last of them was refilled.
 func advanceBucket(r rate, s State, now headgate.Instant) State {
 	num, den := r.num, r.den
-	// A rate with a smaller numerator cannot express the old fraction; less than
-	// a microsecond is lost, and to the caller's disadvantage.
+	// The fraction may have been stored for a rate with a larger numerator. It then becomes the
+	// largest fraction of this rate, which is off by less than a microsecond.
 	s.Extra = uint32(min(int64(s.Extra), num-1))
 	if now < s.Stamp || now == s.Stamp && s.Extra > 0 {
 		s.Stamp, s.Extra = now, 0
@@ -27,7 +27,7 @@ func advanceBucket(r rate, s State, now headgate.Instant) State {
 	}
 	hi, lo := bits.Mul64(uint64(minus(now, s.Stamp)), uint64(num))
 	lo, borrow := bits.Sub64(lo, uint64(s.Extra), 0)
-	hi -= borrow // never below zero: a microsecond refills num, and the fraction is less
+	hi -= borrow // never below zero: one microsecond refills num, and Extra is less than num
 	if hi >= uint64(den) {
 		return State{} // more units than 64 bits can count
 	}
@@ -35,7 +35,7 @@ func advanceBucket(r rate, s State, now headgate.Instant) State {
 	switch {
 	case hi > 0:
 		units, rest = bits.Div64(hi, lo, uint64(den))
-	case lo >= uint64(den): // else there is nothing to divide, as mostly on a busy key
+	case lo >= uint64(den): // otherwise no whole unit has been refilled, as is usual for a busy key
 		units, rest = lo/uint64(den), lo%uint64(den)
 	}
 	if units >= uint64(s.Used) {
@@ -51,9 +51,9 @@ func advanceBucket(r rate, s State, now headgate.Instant) State {
 	return s
 }
 
-// drain is the time, rounded up to a microsecond, until units of the state's
-// used units have been refilled. The state must have been advanced to now, so
-// that less than one unit has been since its stamp.
+// drain returns the time until the given number of used units has been refilled, rounded up to a
+// microsecond. The state must have been advanced to now, so that less than one unit has been
+// refilled since its stamp.
 func drain(r rate, s State, now headgate.Instant, units int64) Micros {
 	if units <= 0 {
 		return 0
@@ -65,20 +65,20 @@ func drain(r rate, s State, now headgate.Instant, units int64) Micros {
 	hi -= borrow
 	lo, carry := bits.Add64(lo, uint64(num-1), 0)
 	hi += carry
-	// MaxRefill keeps the quotient of any units up to the capacity small. More
-	// units than that are in use only after the limit was lowered.
+	// MaxRefill bounds the quotient for any number of units up to the capacity. More units are in
+	// use only after the limit was lowered.
 	if hi >= uint64(num) {
 		return longest
 	}
 	q := lo
-	if num > 1 { // a unit often takes whole microseconds
+	if num > 1 { // a unit often takes a whole number of microseconds, and then num is 1
 		q, _ = bits.Div64(hi, lo, uint64(num))
 	}
 	return Micros(min(q, uint64(longest)))
 }
 
-// refilled is what a bucket refills in a time: whole units, MaxCount
-// at most, which is as good as all, and the rest in 1/den of a unit.
+// refilled returns what a bucket refills in the elapsed time: whole units, and the rest in 1/den of
+// a unit. units is at most MaxCount, because no bucket holds more.
 func refilled(r rate, elapsed Micros) (units, rest int64) {
 	if elapsed <= 0 {
 		return 0, 0
@@ -92,8 +92,9 @@ func refilled(r rate, elapsed Micros) (units, rest int64) {
 	return int64(min(q, headgate.MaxCount)), int64(over)
 }
 
-// refundBucket gives back cost units less what has been refilled of them since at:
-// first of the used ones, counting cost, were refilled those that came before.
+// refundBucket gives back cost units that were charged at the time at, except those that have been
+// refilled since. used units were in use right after the charge, including cost. A bucket refills
+// its units in the order in which they were charged, so cost was refilled last of them.
 func refundBucket(r rate, s State, now headgate.Instant, cost int64, at headgate.Instant, used int64) State {
 	units, rest := refilled(r, minus(now, at))
 	if units -= used - cost; units < 0 {
@@ -102,7 +103,7 @@ func refundBucket(r rate, s State, now headgate.Instant, cost int64, at headgate
 	if units >= cost {
 		return s
 	}
-	// The part of a unit that is not given back is one that is not refilled.
+	// A unit that has been refilled in part is given back in part.
 	num, den := r.num, r.den
 	back := cost - units
 	since := int64(minus(now, s.Stamp))*num - int64(s.Extra) - rest

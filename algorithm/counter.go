@@ -6,10 +6,10 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// The sliding counter estimates what a sliding window would hold: all of the
-// current fixed window, and of the one before the share that the sliding window
-// still covers, as if its units had come evenly. The share is rounded up, so
-// that the estimate is an integer and the moment when a cost fits is exact.
+// The sliding counter estimates the units in a sliding window. It adds up all units of the current
+// fixed window, and those units of the window before that the sliding window still covers, on the
+// assumption that they came evenly. That share is rounded up, so that the estimate is an integer
+// and the moment when a cost fits is exact.
 
 func advanceCounter(l *headgate.Limit, s State, now headgate.Instant) State {
 	period := periodOf(l)
@@ -22,16 +22,16 @@ func advanceCounter(l *headgate.Limit, s State, now headgate.Instant) State {
 		}
 		return State{Stamp: plus(s.Stamp, period), Extra: s.Used}
 	case now < plus(s.Stamp, -period):
-		// The sum is cut where any limit is full, or it could outgrow the field
-		// over many steps.
+		// The sum is bounded by MaxCount, at which every limit is full. Otherwise it could overflow
+		// the field after many steps of the clock.
 		all := min(int64(s.Used)+int64(s.Extra), headgate.MaxCount)
 		return State{Stamp: aligned(now, period), Used: uint32(all)}
 	}
 	return s
 }
 
-// weight is the share of the window before that still counts. Before the window
-// has begun, after the clock stepped back, that is all of it.
+// weight returns how many units of the window before still count. If the clock has stepped back to
+// before the current window, all of them do.
 func weight(l *headgate.Limit, s State, now headgate.Instant) int64 {
 	if s.Extra == 0 {
 		return 0
@@ -45,10 +45,10 @@ func retryCounter(l *headgate.Limit, s State, now headgate.Instant, cost int64) 
 	period, used, before := l.Micros(), int64(s.Used), int64(s.Extra)
 	room := l.Count - cost
 	if used <= room {
-		// The window before must shrink to what is left in this one.
+		// The weight of the window before must shrink to the room that the current window leaves.
 		return minus(s.Stamp, now) + Micros(period-scale(room-used, period, before, 0))
 	}
-	// This window must end, and as the window before shrink to the room.
+	// The current window must end, become the window before, and shrink to the room.
 	return minus(s.Stamp, now) + Micros(2*period-scale(room, period, used, 0))
 }
 
@@ -62,15 +62,15 @@ func resetCounter(l *headgate.Limit, s State, now headgate.Instant) Micros {
 	return 0
 }
 
-// refundCounter gives units back to the window that they were charged in, or, if at
-// is zero, to this window first and then to the one before.
+// refundCounter gives units back to the window in which they were charged. If at is 0, it gives
+// them back to the current window first, and the rest to the window before.
 func refundCounter(l *headgate.Limit, s State, cost int64, at headgate.Instant) State {
 	this, before := cost, int64(0)
 	switch {
 	case at == 0:
 		this = min(cost, int64(s.Used))
 		before = cost - this
-	case at < plus(s.Stamp, -periodOf(l)): // both windows came later
+	case at < plus(s.Stamp, -periodOf(l)): // the units were charged before both windows
 		this = 0
 	case at < s.Stamp:
 		this, before = 0, cost
@@ -83,7 +83,7 @@ func refundCounter(l *headgate.Limit, s State, cost int64, at headgate.Instant) 
 	return s
 }
 
-// scale is (a·b + round) / c for results that fit in 63 bits.
+// scale returns (a·b + round) / c. The result must fit in 63 bits.
 func scale(a, b, c, round int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	lo, carry := bits.Add64(lo, uint64(round), 0)

@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// advanceFixed closes a window that has ended. After a long step back the count
-// moves into the window that the clock is in now.
+// advanceFixed closes a window that has ended. If the clock has stepped back by more than a period,
+// the count moves to the window that contains now.
 func advanceFixed(l *headgate.Limit, s State, now headgate.Instant) State {
 	if now >= s.Stamp {
 		return State{}
@@ -19,9 +19,8 @@ func advanceFixed(l *headgate.Limit, s State, now headgate.Instant) State {
 	return s
 }
 
-// Window returns where the window of a FixedWindow limit that contains now begins
-// and ends: start <= now < end. For AlignFirst it is the window
-// that a request at now would begin.
+// Window returns the beginning and end of the window of a FixedWindow limit that contains now, so
+// that start <= now < end. For AlignFirst, it is the window that a request at now would begin.
 func Window(l *headgate.Limit, now headgate.Instant) (start, end headgate.Instant) {
 	period := periodOf(l)
 	switch l.Align {
@@ -37,7 +36,7 @@ func Window(l *headgate.Limit, now headgate.Instant) (start, end headgate.Instan
 	}
 	t := now.Time().In(loc)
 	if l.Align == headgate.AlignMinute || l.Align == headgate.AlignHour {
-		// Where a zone shifts by half an hour, or not on the hour, hours are cut
+		// When a zone changes its offset, even by a part of an hour, the hour of the change is cut
 		// short, so that windows never overlap.
 		_, offset := t.Zone()
 		local := now + headgate.Instant(offset)*1e6
@@ -45,8 +44,8 @@ func Window(l *headgate.Limit, now headgate.Instant) (start, end headgate.Instan
 		begin, stop := sameOffset(t)
 		return max(start, headgate.Instant(begin*1e6)), min(plus(start, period), headgate.Instant(stop*1e6))
 	}
-	// A unit that begins in an hour that daylight saving time skips or repeats
-	// may hold instants whose date is that of a neighbour.
+	// If daylight saving time skips or repeats the hour in which a calendar unit begins, the unit
+	// may contain instants whose date belongs to the unit before or after it.
 	for n := -1; n <= 1; n++ {
 		start, end = calendar(l.Align, t, n), calendar(l.Align, t, n+1)
 		if start <= now && now < end {
@@ -56,7 +55,7 @@ func Window(l *headgate.Limit, now headgate.Instant) (start, end headgate.Instan
 	return start, end
 }
 
-// calendar is when the calendar unit that is n after the one of t begins.
+// calendar returns the beginning of the calendar unit n units after the one that contains t.
 func calendar(unit headgate.Alignment, t time.Time, n int) headgate.Instant {
 	y, m, d := t.Date()
 	switch unit {
@@ -72,31 +71,32 @@ func calendar(unit headgate.Alignment, t time.Time, n int) headgate.Instant {
 	return midnight(y, m, d, t.Location())
 }
 
-// midnight is the first instant of a date, or of the one after it where a zone
-// leaves a whole day out. time.Date chooses one of two midnights, and where there
-// is none a time on either side of the gap.
+// midnight returns the first instant of a date. If the zone skips that whole day, it returns the
+// first instant of the next one. time.Date alone is not enough: if there are two midnights it
+// chooses one of them, and if there is none it returns a time on either side of the gap.
 func midnight(y int, m time.Month, d int, loc *time.Location) headgate.Instant {
-	wall := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() // midnight as if loc were UTC
+	wall := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() // midnight if loc were UTC
 	t := time.Date(y, m, d, 0, 0, 0, 0, loc)
 	_, offset := t.Zone()
 	first := wall - int64(offset)
 	begin, end := sameOffset(t)
 	_, before := time.Unix(begin-1, 0).In(loc).Zone()
 	if earlier := wall - int64(before); earlier < begin {
-		return headgate.Instant(earlier * 1e6) // midnight came before the clocks were set back, too
+		return headgate.Instant(earlier * 1e6) // also a midnight, before the clocks were set back
 	}
 	return headgate.Instant(min(max(first, begin), end) * 1e6)
 }
 
-// sameOffset returns since when and until when a zone has the offset that it has at
-// t, in seconds since the Unix epoch: somewhat beyond what a time in microseconds
-// can be, if it does not change.
+// sameOffset returns the times between which a zone has the same offset as at t, in seconds since
+// the Unix epoch. If the offset does not change in a direction, that bound is about the largest
+// time that an Instant can hold.
 func sameOffset(t time.Time) (begin, end int64) {
 	const never = math.MaxInt64 / 1_000_000
 	_, offset := t.Zone()
 	b, e := t.ZoneBounds()
 	begin, end = -never, never
-	// Some bounds are just those of a year.
+	// Some bounds that ZoneBounds returns are only the ends of a year, where the offset does not
+	// change.
 	if _, o := b.Add(-1).Zone(); !b.IsZero() && o != offset {
 		begin = b.Unix()
 	}
@@ -106,7 +106,7 @@ func sameOffset(t time.Time) (begin, end int64) {
 	return begin, end
 }
 
-// windowStart is where the window that ends at end began.
+// windowStart returns the beginning of the window that ends at end.
 func windowStart(l *headgate.Limit, end headgate.Instant) headgate.Instant {
 	if l.Align < headgate.AlignMinute {
 		return plus(end, -periodOf(l))
@@ -115,7 +115,8 @@ func windowStart(l *headgate.Limit, end headgate.Instant) headgate.Instant {
 	return start
 }
 
-// aligned returns when the period that contains t begins, if one began at the Unix epoch.
+// aligned returns the beginning of the period that contains t. Periods are counted from the Unix
+// epoch.
 func aligned(t headgate.Instant, period Micros) headgate.Instant {
 	r := t % headgate.Instant(period)
 	if r < 0 {

@@ -9,53 +9,53 @@ import (
 
 // Entry is one admitted request in a [Log].
 type Entry struct {
-	// Time is when it was admitted.
+	// Time is when the request was admitted.
 	Time headgate.Instant
-	// Sum is its cost and that of all entries ever before it.
+	// Sum is the cost of this entry and of all earlier ones together.
 	Sum int64
 }
 
-// EntryBytes is the memory that an [Entry] takes.
+// EntryBytes is the size of an [Entry] in bytes.
 const EntryBytes = 16
 
-// Log is the state of a rule's sliding windows: the times of admitted requests,
-// oldest first. All windows of the rule search the same log, and so do those of every
-// other list of limits that the rule has for the same key. What it remembers is decided
-// by its spans; see [Span]. The zero Log is empty. It is not safe for concurrent use.
+// Log is the state of a rule's sliding windows: the times of admitted requests, oldest first. All
+// windows of the rule share one log, and so do all other lists of limits that the rule has for the
+// same key. Its spans decide how long it remembers; see [Span]. The zero Log is empty. A Log is not
+// safe for concurrent use.
 type Log struct {
 	entries []Entry // never decreasing in Time, increasing in Sum
 	base    int64   // the Sum before the first entry
 	spans   []Span  // of different horizons, the longest first
-	first   [1]Span // what spans lies in until there are more: nearly every log has one
+	first   [1]Span // the memory of spans while there is only one, as in nearly every log
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (g *Log) Len() int { return len(g.entries) }
 
-// Bytes is the memory that the entries take, and those that there is room for.
+// Bytes returns the memory that is allocated for entries, in use or not.
 func (g *Log) Bytes() int { return cap(g.entries) * EntryBytes }
 
-// Clone returns a log of the same entries that shares no memory with this one.
+// Clone returns a log with the same entries and spans that shares no memory with this one.
 func (g *Log) Clone() *Log {
 	return &Log{entries: slices.Clone(g.entries), base: g.base, spans: slices.Clone(g.spans)}
 }
 
-// WindowFacts are what a log knows of one window, enough for a [Decision].
+// WindowFacts are what is needed from a log to decide about one window.
 type WindowFacts struct {
 	// Used is the number of units inside the window.
 	Used int64
-	// Blocking is the time of the unit that must leave before the cost fits. It
-	// is only set if the cost does not fit, but can. Of a unit that is forgotten before
-	// it leaves it is the time of one that leaves then.
+	// Blocking is the time of the unit that must leave the window before the cost fits. It is set
+	// only if the cost does not fit now but can fit later. If the log forgets that unit early,
+	// Blocking is the time of a unit that would leave the window at that moment.
 	Blocking headgate.Instant
-	// Newest is the time of the newest unit, if Used is not zero; as Blocking is.
+	// Newest is the time of the newest unit, adjusted as Blocking is. It is set only if Used is not
+	// 0.
 	Newest headgate.Instant
 }
 
-// Facts reads from the log what there is to know of the window of l at now: whether
-// cost fits, and when it will. A unit admitted at t is inside until t + period, or until
-// the log forgets it, if the window is longer than what is remembered; see [Span]. The
-// log must not be Stepped.
+// Facts returns the facts about the window of l at now, for a request of the given cost. A unit
+// admitted at t is inside the window until t + period. If the log remembers less than a period, the
+// unit is inside until the log forgets it; see [Span]. Stepped must be false for the log.
 func (g *Log) Facts(l *headgate.Limit, now headgate.Instant, cost int64) WindowFacts {
 	n := len(g.entries)
 	if n == 0 {
@@ -68,19 +68,19 @@ func (g *Log) Facts(l *headgate.Limit, now headgate.Instant, cost int64) WindowF
 	last := g.entries[n-1]
 	f := WindowFacts{Used: last.Sum - g.before(first), Newest: plus(g.leaves(last.Time, l), -periodOf(l))}
 	if f.Used+cost > l.Count && cost <= l.Count {
-		unit := last.Sum + cost - l.Count // the last unit, counted from the start of time, that must leave
+		unit := last.Sum + cost - l.Count // the Sum up to and including the last unit that must leave
 		i := sort.Search(n, func(i int) bool { return g.entries[i].Sum >= unit })
 		f.Blocking = plus(g.leaves(g.entries[i].Time, l), -periodOf(l))
 	}
 	return f
 }
 
-// after is the first entry later than edge.
+// after returns the index of the first entry later than edge.
 func (g *Log) after(edge headgate.Instant) int {
 	return sort.Search(len(g.entries), func(i int) bool { return g.entries[i].Time > edge })
 }
 
-// before is the Sum of everything before entry i.
+// before returns the Sum of all entries before entry i.
 func (g *Log) before(i int) int64 {
 	if i == 0 {
 		return g.base
@@ -91,8 +91,8 @@ func (g *Log) before(i int) int64 {
 // Fits reports whether the window has room for cost.
 func (f WindowFacts) Fits(l *headgate.Limit, cost int64) bool { return f.Used+cost <= l.Count }
 
-// Describe fills d as the function Describe does. charged says whether cost has
-// been added to the log since the facts were read.
+// Describe fills d like the function [Describe]. charged says whether cost has been added to the
+// log since the facts were read.
 func (f WindowFacts) Describe(d *headgate.Decision, l *headgate.Limit, now headgate.Instant, cost int64, charged bool) {
 	d.Limit, d.Allowed, d.At = l, f.Fits(l, cost), now
 	d.RetryAfter, d.ResetAfter, d.Delay = 0, 0, 0
@@ -110,15 +110,15 @@ func (f WindowFacts) Describe(d *headgate.Decision, l *headgate.Limit, now headg
 	}
 }
 
-// Stepped reports whether the clock has stepped back before the newest entry.
+// Stepped reports whether the clock has stepped back to before the newest entry.
 func (g *Log) Stepped(now headgate.Instant) bool {
 	n := len(g.entries)
 	return n > 0 && g.entries[n-1].Time > now
 }
 
-// Clamp moves entries that lie in the future, because the clock has stepped back,
-// to now. It must be called when Stepped is true, whatever is decided: if it were
-// not, the log would stand still until the clock has caught up.
+// Clamp moves entries whose time is after now, because the clock has stepped back, to now. The
+// caller must call it whenever Stepped is true, whatever is decided. Otherwise nothing would leave
+// the log until the clock has caught up.
 func (g *Log) Clamp(now headgate.Instant) {
 	g.settle()
 	for i := len(g.entries) - 1; i >= 0 && g.entries[i].Time > now; i-- {
@@ -130,8 +130,8 @@ func (g *Log) Clamp(now headgate.Instant) {
 	}
 }
 
-// settle forgets for good what was forgotten when the newest entry came, so that it
-// does not come back when that entry is moved or taken away.
+// settle removes the entries that were forgotten when the newest entry came. They must not come
+// back when that entry is moved or removed.
 func (g *Log) settle() {
 	n := len(g.entries)
 	if n == 0 {
@@ -142,9 +142,9 @@ func (g *Log) settle() {
 	g.spans = slices.DeleteFunc(g.spans, func(s Span) bool { return s.Until <= newest })
 }
 
-// Owable is how much of cost is counted that need not fit: no log ever holds more than
-// MaxCount units within the horizon of the list that is charged. The log must not be
-// Stepped.
+// Owable returns how many of cost units to charge that need not fit. No log ever holds more than
+// MaxCount units within the horizon of the list that is charged, so the result may be below cost.
+// Stepped must be false for the log.
 func (g *Log) Owable(now headgate.Instant, cost int64, need Need) int64 {
 	live := g.before(len(g.entries)) - g.before(g.after(max(plus(now, -need.Horizon), g.forgotten(now))))
 	return min(cost, headgate.MaxCount-live)
@@ -155,9 +155,9 @@ func (g *Log) Add(now headgate.Instant, cost int64) {
 	g.entries = append(g.entries, Entry{now, g.before(len(g.entries)) + cost})
 }
 
-// Merge is Add for a log that must not grow, because a store has no memory left: it
-// adds cost to the newest entry and moves that to now. The older units of the entry
-// leave their windows later than they would have, never earlier.
+// Merge is Add for a log that must not grow, because a store has no memory left. It adds cost to
+// the newest entry and moves that entry to now. Its older units then leave their windows late,
+// never early.
 func (g *Log) Merge(now headgate.Instant, cost int64) {
 	n := len(g.entries)
 	if n == 0 {
@@ -168,23 +168,22 @@ func (g *Log) Merge(now headgate.Instant, cost int64) {
 	g.entries[n-1].Time = max(now, g.entries[n-1].Time)
 }
 
-// Equal reports whether two logs hold the same.
+// Equal reports whether two logs have the same entries and spans.
 func (g *Log) Equal(o *Log) bool {
 	return g.base == o.base && slices.Equal(g.entries, o.entries) && slices.Equal(g.spans, o.spans)
 }
 
-// trim forgets entries at edge and before, once it is worth while, and frees
-// memory when little of it is in use.
+// trim removes the entries at and before edge if they are at least a quarter of all.
 func (g *Log) trim(edge headgate.Instant) {
 	if n, dead := len(g.entries), g.after(edge); dead == n || dead*4 >= n {
 		g.drop(dead)
 	}
 }
 
-// keptEntries is how many entries an empty log keeps room for.
+// keptEntries is the largest capacity that an empty log keeps.
 const keptEntries = 8
 
-// drop forgets the first entries.
+// drop removes the first dead entries. It frees memory if less than a quarter of it stays in use.
 func (g *Log) drop(dead int) {
 	switch {
 	case dead == 0:
@@ -193,7 +192,7 @@ func (g *Log) drop(dead int) {
 	case cap(g.entries) > keptEntries:
 		g.entries, g.base = nil, 0
 		return
-	default: // a key that comes back now and then needs no new memory each time
+	default: // so that a key that comes back now and then allocates nothing
 		g.entries, g.base = g.entries[:0], 0
 		return
 	}
@@ -206,15 +205,15 @@ func (g *Log) drop(dead int) {
 	g.entries = g.entries[:copy(g.entries, live)]
 }
 
-// Refund takes back cost units: the newest of those charged at the time at or
-// before, or of all if at is zero. Never more than the log holds is given back.
+// Refund takes back cost units: the newest of those that were charged at the time at or earlier, or
+// the newest of all if at is 0. It never takes back more than the log holds.
 func (g *Log) Refund(cost int64, at headgate.Instant) {
 	g.settle()
-	last := len(g.entries) // entries from here on came after at
+	last := len(g.entries) // entries from here on are later than at
 	for at != 0 && last > 0 && g.entries[last-1].Time > at {
 		last--
 	}
-	first, left := last, cost // entries from first to last are emptied
+	first, left := last, cost // the entries from first up to last are removed
 	for first > 0 {
 		units := g.entries[first-1].Sum - g.before(first-1)
 		if units > left {
@@ -224,7 +223,7 @@ func (g *Log) Refund(cost int64, at headgate.Instant) {
 		first--
 	}
 	if first > 0 {
-		g.entries[first-1].Sum -= left // the one before is cut
+		g.entries[first-1].Sum -= left // the entry before them loses the rest
 		left = 0
 	}
 	rest := g.entries[last:]

@@ -6,17 +6,17 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// The Extra of a state that a store keeps for a bucket says at which rate the state drains.
-// Programs that do not know this read an Extra that is too large for a fraction as the largest
-// fraction.
+// In the bucket of a store, the Extra of a state also says at which rate the state drains. A
+// program that does not know these marks sees an Extra that is too large for a fraction, and takes
+// it for the largest fraction.
 const (
-	// marked + n(n-1)/2 + fraction stands for a count n up to smallCount and a fraction. All
+	// marked + n(n-1)/2 + fraction stands for a fraction and a count n of at most smallCount. All
 	// fractions are below marked.
 	marked = 1 << 30
 	// smallCount is the largest count for which these numbers stay below several.
 	smallCount = 46_340
 	// several + fraction, in the bucket of all lists, says that there are further states. One of
-	// these has nothing in use, and says the count of the fastest list. several + count, in a
+	// those has no units in use, and gives the count of the fastest list. several + count, in a
 	// further state, means a wide bucket of that count, without a fraction.
 	several = 1 << 31
 	// large + count stands for a count without a fraction.
@@ -164,8 +164,8 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	return slots
 }
 
-// told returns the further state that says the count of the first one, and since when that has been
-// in use.
+// told returns the further state that gives the count of the first state, and the time since when
+// that one has been in use.
 func told(count int64, since headgate.Instant) State {
 	return State{Stamp: since, Extra: uint32(large + count)}
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Of a penalty's Extra the lower bits count blocks, and the others are the longest block
-// of the lists of limits that have counted denials in it, in seconds, rounded up: a list
-// whose blocks are shorter must not shorten those of another one.
+// The lower bits of a penalty's Extra count blocks. The other bits hold the longest block, in
+// seconds, rounded up, of all lists of limits that have counted denials in this state. So a list
+// with shorter blocks does not shorten those of another list.
 const (
 	blocksBits = 6
 	blocksMask = 1<<blocksBits - 1
-	maxBlocks  = 32 // 2^32 milliseconds are more than any block
+	maxBlocks  = 32 // 2^32 ms is longer than any block
 )
 
-// seconds is the longest block of a penalty in seconds, rounded up.
+// seconds returns the longest block of a limit in seconds, rounded up.
 func seconds(l *headgate.Limit) uint32 {
 	return uint32((max(l.Block, l.MaxBlock) + time.Second - 1) / time.Second)
 }
 
-// longestBlock is the longest block that a penalty of state s can be in.
+// longestBlock returns the longest block that a penalty with state s can be in.
 func longestBlock(l *headgate.Limit, s State) Micros {
 	if kept := s.Extra >> blocksBits; kept != 0 && kept != seconds(l) {
 		return Micros(kept) * 1e6
@@ -28,8 +28,9 @@ func longestBlock(l *headgate.Limit, s State) Micros {
 	return Micros(max(l.Block, l.MaxBlock).Microseconds())
 }
 
-// advancePenalty forgets a key that was not denied for as long as the longest
-// block. A clock that has stepped back blocks nobody for longer than that.
+// advancePenalty clears the state once the longest block has passed since the last period or block
+// ended. If the clock has stepped back, the period or block ends no later than the longest block,
+// or a period if that is longer, after now.
 func advancePenalty(l *headgate.Limit, s State, now headgate.Instant) State {
 	longest := longestBlock(l, s)
 	if now >= plus(s.Stamp, longest) {
@@ -45,8 +46,8 @@ func blocked(l *headgate.Limit, s State, now headgate.Instant) bool {
 	return int64(s.Used) >= l.Count && now < s.Stamp
 }
 
-// Punish counts a denial by another limit of the rule in the state of a penalty
-// that was advanced to now and does not block.
+// Punish counts a denial by another limit of the rule. s is the state of the penalty, which must
+// have been advanced to now and must not block.
 func Punish(l *headgate.Limit, s State, now headgate.Instant) State {
 	if now >= s.Stamp {
 		s.Stamp, s.Used = plus(now, periodOf(l)), 0
@@ -57,8 +58,8 @@ func Punish(l *headgate.Limit, s State, now headgate.Instant) State {
 		return s
 	}
 	s.Used = uint32(l.Count)
-	// The bound is halved before the block is doubled, which would be too large for an
-	// integer after some blocks of half an hour and more.
+	// This halves the bound instead of doubling the block. After some blocks of half an hour or
+	// more, the doubled block would overflow an integer.
 	block := max(l.Block, l.MaxBlock).Microseconds()
 	if first := l.Block.Microseconds(); first <= block>>blocks {
 		block = first << blocks

@@ -32,8 +32,8 @@ type Bucket struct {
 	count  int64 // the count of the fastest list that has asked since all was empty; 0 if all is empty
 	own    []ownBucket
 	// since is when all was last empty while a bucket in own was not. Units that were charged
-	// before that have drained from all, perhaps faster than all drains now, and cannot be given
-	// back to it.
+	// before that have drained from all, perhaps faster than all drains now, so they cannot be
+	// given back to it.
 	since headgate.Instant
 }
 

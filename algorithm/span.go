@@ -6,14 +6,13 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Need is what the sliding windows of one list of limits need of their log.
+// Need is what the sliding windows of one list of limits require of their log.
 type Need struct {
-	Horizon Micros // the longest of their periods: how far back they look
-	Count   int64  // the largest of their counts: how many of the newest units can matter
+	Horizon Micros // the longest of their periods, which is how far back they look
+	Count   int64  // the largest of their counts, which is how many of the newest units can matter
 }
 
-// NeedOf is the need of a rule's list of limits. It is zero if there is no sliding
-// window among them.
+// NeedOf returns the need of a rule's limits. It is zero if none of them is a sliding window.
 func NeedOf(r *headgate.Rule) Need {
 	var need Need
 	for i := range r.Limits() {
@@ -24,20 +23,20 @@ func NeedOf(r *headgate.Rule) Need {
 	return need
 }
 
-// Span says for how long a log remembers for a list of limits that was charged to it.
-// A rule can have several lists for one key: by tariff, by method, by an override, or
-// because two versions of the policy are in use at a time. A list that charged at t and
-// whose longest window is h long needs what is in the log until t + h, whichever other
-// list charges meanwhile.
+// Span says for how long a log remembers units for a list of limits that was charged to it. A rule
+// can have several lists for one key: by tariff, by method, by an override, or because two versions
+// of the policy are in use at a time. If a list was charged at t, and its longest window is h long,
+// it needs the units in the log until t + h, whichever other list is charged meanwhile.
 //
-// So at any time the log remembers what is younger than the longest horizon of the spans
-// that have not ended, and forgets the rest for good. That depends on what was charged
-// and when, and never on when a store has removed the bytes of what is forgotten.
+// So at any time the log remembers as far back as the longest horizon of the spans that have not
+// ended. It forgets older units for good. What it remembers depends only on what was charged and
+// when, not on when a store has removed the bytes of forgotten entries.
 //
-// A charge that a span covers changes none: one that is at least as long, and lasts at
-// least as long as the charge is needed. Else the charge begins one that lasts for an
-// eighth more than it needs, and replaces all that are no longer. A key with one list of
-// limits so has one span, which changes once in an eighth of its length.
+// A span covers a charge if its horizon is at least as long as that of the list, and if it ends no
+// earlier than the list needs the charge. If a span covers a charge, spans stay as they are.
+// Otherwise the charge begins a new span, which lasts an eighth longer than needed, and replaces
+// all spans whose horizon is not longer. So a key with one list of limits has one span, which is
+// replaced once in an eighth of its length.
 type Span struct {
 	// Horizon is how far back the log remembers.
 	Horizon Micros
@@ -45,36 +44,37 @@ type Span struct {
 	Until headgate.Instant
 	// Count is the largest count of the windows of all lists that the span covers.
 	Count uint32
-	// Short is how many charges came since the log was last squeezed that came under
-	// lists with a shorter horizon than the log's; see squeeze.
+	// Short is how many charges since the last squeeze came from lists with a shorter horizon than
+	// the log's; see squeeze.
 	Short uint32
 }
 
-// MaxSpans is how many spans a log has at most. A charge that would need one more makes
-// the shortest last longer.
+// MaxSpans is the maximum number of spans of a log. A charge that would need one more extends the
+// shortest span instead.
 const MaxSpans = 4
 
 const (
-	// spanSlack is the part of its length that a span lasts longer than it needs to.
+	// A span lasts longer than needed by 1/spanSlack of its horizon.
 	spanSlack = 8
-	// maxShort is how many charges under shorter lists come before a log is squeezed.
+	// maxShort is the number of charges by lists with shorter horizons after which a log is
+	// squeezed.
 	maxShort = 1024
-	// spanSlot begins the slot of a span; its horizon follows. It is the slot of a
-	// sliding window.
+	// spanSlot is the upper part of a span's slot, which is that of a sliding window. The horizon
+	// is the lower part.
 	spanSlot = uint64(headgate.SlidingWindow+1) << 52
-	// spanBits are those of a slot that hold the horizon.
+	// spanBits masks the bits of a slot that hold the horizon.
 	spanBits = uint64(1)<<48 - 1
 )
 
-// Slot names the span among the states of a key, for stores that keep it there: as the
-// slot of a [headgate.Limit] names its state.
+// Slot returns the slot under which a store keeps the span among the states of a key. It
+// corresponds to the slot of a [headgate.Limit].
 func (s Span) Slot() uint64 { return spanSlot | uint64(s.Horizon) }
 
-// State is the span as a store keeps it under its Slot: Stamp is Until, Used is Short,
-// and Extra is Count.
+// State returns the span in the form that a store keeps under its Slot: Stamp is Until, Used is
+// Short, and Extra is Count.
 func (s Span) State() State { return State{Stamp: s.Until, Used: s.Short, Extra: s.Count} }
 
-// SpanOf is the inverse of Slot and State. It reports false if the slot is not a span's.
+// SpanOf is the inverse of Slot and State. It returns false if the slot is not that of a span.
 func SpanOf(slot uint64, s State) (Span, bool) {
 	if slot&^spanBits != spanSlot {
 		return Span{}, false
@@ -82,9 +82,9 @@ func SpanOf(slot uint64, s State) (Span, bool) {
 	return Span{Horizon: Micros(slot & spanBits), Until: s.Stamp, Count: s.Extra, Short: s.Used}, true
 }
 
-// Foreign returns spans and one more for what a program that knows no spans has charged
-// to the log, if that has moved expires, when the log is no longer needed, beyond the end
-// of all of them. newest is the time of the log's newest entry.
+// Foreign returns spans, and adds one if a program that does not know spans has charged the log.
+// Such a program moves only expires, the time until which the log is needed. So Foreign adds a span
+// if expires is after the end of all spans and after newest, the time of the log's newest entry.
 func Foreign(spans []Span, newest, expires headgate.Instant) []Span {
 	for i := range spans {
 		if spans[i].Until >= expires {
@@ -97,7 +97,7 @@ func Foreign(spans []Span, newest, expires headgate.Instant) []Span {
 	return append(spans, Span{Horizon: min(minus(expires, newest), Micros(spanBits)), Until: expires, Count: headgate.MaxLog})
 }
 
-// Until is when the last span ends: from then on the log remembers nothing.
+// Until returns the end of the last span. From then on, the log remembers nothing.
 func (g *Log) Until() headgate.Instant {
 	until := headgate.Instant(0)
 	for i := range g.spans {
@@ -106,7 +106,7 @@ func (g *Log) Until() headgate.Instant {
 	return until
 }
 
-// horizon is how far back the log remembers at a time: 0 if nothing.
+// horizon returns how far back the log remembers at the given time, or 0 if it remembers nothing.
 func (g *Log) horizon(at headgate.Instant) Micros {
 	longest := Micros(0)
 	for i := range g.spans {
@@ -117,12 +117,12 @@ func (g *Log) horizon(at headgate.Instant) Micros {
 	return longest
 }
 
-// forgotten is the latest time of entries that the log has forgotten at a time, which
-// must not be before its newest entry.
+// forgotten returns the latest time whose entries the log has forgotten at the time at, which must
+// not be before its newest entry.
 func (g *Log) forgotten(at headgate.Instant) headgate.Instant { return plus(at, -g.horizon(at)) }
 
-// leaves is when a unit admitted at t is no longer inside the window of l: a period
-// later, or when no span remembers it, if that is earlier.
+// leaves returns when a unit admitted at t leaves the window of l: after a period, or when no span
+// remembers it any more, whichever is earlier.
 func (g *Log) leaves(t headgate.Instant, l *headgate.Limit) headgate.Instant {
 	remembered := t
 	for i := range g.spans {
@@ -132,14 +132,14 @@ func (g *Log) leaves(t headgate.Instant, l *headgate.Limit) headgate.Instant {
 	return min(plus(t, periodOf(l)), remembered)
 }
 
-// Open prepares a log that is not Stepped for a charge at now under a list of that need:
-// it sees to it that the charge is remembered for as long as the list needs it, and
-// removes what is forgotten. [Log.Add] or [Log.Merge] must follow.
+// Open prepares the log for a charge at now by a list with the given need. It extends the spans so
+// that the log remembers the charge for as long as the list needs it, and removes forgotten
+// entries. Stepped must be false for the log. [Log.Add] or [Log.Merge] must follow.
 func (g *Log) Open(now headgate.Instant, need Need) {
 	horizon := g.horizon(now)
 	if need.Horizon > horizon {
-		// The log is about to look back further than it did. What it has forgotten
-		// must not come back.
+		// From now on the log looks back further than before. What it has forgotten must not come
+		// back.
 		g.drop(g.after(plus(now, -horizon)))
 	}
 	s := g.cover(now, need)
@@ -153,8 +153,7 @@ func (g *Log) Open(now headgate.Instant, need Need) {
 	g.trim(g.forgotten(now))
 }
 
-// cover returns the shortest span that covers a charge at now, and makes one if there
-// is none.
+// cover returns the shortest span that covers a charge at now. If there is none, cover makes one.
 func (g *Log) cover(now headgate.Instant, need Need) *Span {
 	for i := len(g.spans) - 1; i >= 0; i-- { // the shortest first
 		if s := &g.spans[i]; s.Horizon >= need.Horizon && s.Until >= plus(now, need.Horizon) {
@@ -172,7 +171,7 @@ func (g *Log) cover(now headgate.Instant, need Need) *Span {
 		case s.Until <= now: // it has ended
 		case s.Horizon > need.Horizon:
 			kept = append(kept, s)
-		default: // own remembers more, for longer
+		default: // own remembers more, and for longer
 			own.Count, own.Short = max(own.Count, s.Count), max(own.Short, s.Short)
 		}
 	}
@@ -186,13 +185,13 @@ func (g *Log) cover(now headgate.Instant, need Need) *Span {
 	return s
 }
 
-// squeeze bounds a log that remembers further back than the list looks that fills it: a
-// thousand units a second beside a window of a day would be 86 million entries. Of units
-// beyond the list's own horizon only as many of the newest can matter as the largest
-// count: when a window holds that many, it is full without the older ones. These become
-// one entry at the time of the newest of them. No decision changes by that, unless so
-// many newer units are given back, or the limit is raised so far, that the older ones
-// matter again: then they leave their windows later than they would have, never earlier.
+// squeeze bounds the size of a log that remembers much further back than the list that fills it
+// needs. At 1000 units a second, a log with a horizon of a day would have 86 million entries.
+// Beyond the list's own horizon, only the newest units matter, up to the largest count of all
+// lists: a window that holds so many is full without the older ones. squeeze merges the older units
+// into one entry, at the time of the newest of them. This changes no decision unless the older
+// units matter again, because many newer units are given back or the limit is raised. Then they
+// leave their windows late, never early.
 func (g *Log) squeeze(now headgate.Instant, horizon Micros) {
 	g.drop(g.after(g.forgotten(now)))
 	n := len(g.entries)
@@ -206,7 +205,8 @@ func (g *Log) squeeze(now headgate.Instant, horizon Micros) {
 		}
 	}
 	total := g.entries[n-1].Sum
-	// The first entry that has too few units behind it. Units of one time stay together.
+	// first is the first entry after which there are too few units. Units of the same time stay
+	// together.
 	first := sort.Search(n, func(i int) bool { return g.entries[i].Sum > total-count })
 	if first > 0 && first < n && g.entries[first-1].Time == g.entries[first].Time {
 		first = g.after(g.entries[first].Time - 1)
@@ -216,6 +216,6 @@ func (g *Log) squeeze(now headgate.Instant, horizon Micros) {
 		g.drop(first - 1)
 		g.base = base
 	}
-	// More units than any limit admits are of no use either.
+	// No limit admits more than MaxCount units, so older ones are dropped.
 	g.base = max(g.base, min(total-headgate.MaxCount, g.entries[0].Sum-1))
 }

@@ -2,8 +2,8 @@ package algorithm
 
 import "github.com/headgate/headgate"
 
-// State is the counter of one limit. The zero State is a counter that nothing
-// was charged to. What its fields mean depends on the algorithm:
+// State is the counter of one limit. In the zero State, nothing is in use. The meaning of its
+// fields depends on the algorithm:
 //
 //	                Stamp                       Used                Extra
 //	token_bucket    when exactly Used units     units in use then   fraction of Stamp, in
@@ -22,7 +22,7 @@ type State struct {
 // IsZero reports whether the counter is fully free.
 func (s State) IsZero() bool { return s == State{} }
 
-// Advance brings the state up to now: it drains what has been refilled and closes
+// Advance brings the state up to now. It removes the units that have been refilled, and closes
 // windows that have ended.
 func Advance(l *headgate.Limit, s State, now headgate.Instant) State {
 	if s.IsZero() {
@@ -41,16 +41,16 @@ func Advance(l *headgate.Limit, s State, now headgate.Instant) State {
 	return s
 }
 
-// Moved reports whether Advance took the state s back because the clock has
-// stepped back before it. The result must then be stored whatever is decided: if
-// it were not, the counter would stand still until the clock has caught up.
+// Moved reports whether Advance has moved the stamp of s back, because the clock has stepped back.
+// The caller must then store the advanced state, whatever is decided. Otherwise the counter would
+// not change until the clock has caught up.
 func Moved(s, advanced State, now headgate.Instant) bool {
 	return !advanced.IsZero() && (advanced.Stamp < s.Stamp || s.Stamp == now && advanced.Extra < s.Extra)
 }
 
-// Reached returns the latest time at which the state is known to have been looked at or
-// changed: no earlier than a unit's refill, or a period, before that was. It
-// is 0 for a state that is fully free, and for one of a penalty, which does not tell.
+// Reached returns a lower bound for the time at which the state was last advanced or changed. The
+// bound may be too early by the time of one unit's refill, or by a period. It is 0 for a state that
+// is fully free, and for the state of a penalty, which does not tell.
 func Reached(l *headgate.Limit, s State) headgate.Instant {
 	if s.IsZero() {
 		return 0
@@ -77,8 +77,8 @@ func Fits(l *headgate.Limit, s State, now headgate.Instant, cost int64) bool {
 	return used+cost <= l.Capacity()
 }
 
-// Charge adds cost to a state that was advanced to now, whether it fits or not. No
-// counter ever uses more than MaxCount units; what is beyond is not counted.
+// Charge adds cost to a state that was advanced to now, whether it fits or not. No counter ever has
+// more than MaxCount units in use; units beyond that are not counted.
 func Charge(l *headgate.Limit, s State, now headgate.Instant, cost int64) State {
 	if l.Algorithm == headgate.Penalty {
 		return s
@@ -100,14 +100,15 @@ func Charge(l *headgate.Limit, s State, now headgate.Instant, cost int64) State 
 	return s
 }
 
-// Refund takes back cost units that were charged at the time at, or, if at is zero,
-// the newest ones. The state must have been advanced to now. It never gives back
-// more than is in use, nor anything to a window that the units were not charged in.
+// Refund takes back cost units that were charged at the time at, or the newest units if at is 0.
+// The state must have been advanced to now. Refund never gives back more than is in use, and gives
+// nothing back to a window in which the units were not charged.
 //
-// Of a bucket's units those that it has refilled since at are free already, and are
-// not given back again, to the fraction of a unit. How many those are depends on how
-// many units were in use right after the charge, which is used. Units that may have
-// been given back to others since must not be counted in it; cost alone is always
+// Units that a bucket has refilled since at are free already. Refund does not give them back again,
+// exact to a fraction of a unit. How many they are depends on used, the number of units in use
+// right after the charge. Units that may have been given back since must not be counted in used; it
+// is always safe to pass cost. If used is 0, the number is not known, and the bucket is taken to
+// have been full.
 // safe. Zero means not known: the bucket is taken to have been full.
 func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at headgate.Instant, used int64) State {
 	if s.IsZero() || cost <= 0 {
@@ -136,8 +137,7 @@ func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at hea
 	return s
 }
 
-// Settle charges units more, or takes as many back if they are negative; see
-// [Charge] and [Refund].
+// Settle charges units, or takes -units back if units is negative; see [Charge] and [Refund].
 func Settle(l *headgate.Limit, s State, now headgate.Instant, units int64, at headgate.Instant, used int64) State {
 	if units < 0 {
 		return Refund(l, s, now, -units, at, used)
@@ -145,8 +145,8 @@ func Settle(l *headgate.Limit, s State, now headgate.Instant, units int64, at he
 	return Charge(l, s, now, units)
 }
 
-// Again turns what a request would be told now into what it is told when it is
-// repeated after its limits have changed: it is admitted or denied as it was.
+// Again changes the decisions of a peek into those of a repeated request whose limits have changed
+// since. The request is admitted or denied as it was the first time.
 func Again(decisions []headgate.Decision, admitted bool) {
 	for i := range decisions {
 		if d := &decisions[i]; !d.Shadow && d.Allowed != admitted {
@@ -160,10 +160,9 @@ func Again(decisions []headgate.Decision, admitted bool) {
 	}
 }
 
-// Describe fills d with what there is to say of one limit: s is its state
-// advanced to now and, if the request was charged, charged; before is the state
-// without the charge. It sets every field except Rule and Check. fits is what
-// [Fits] said of the limit.
+// Describe fills d with the decision about one limit. before is the state advanced to now. s is the
+// state after the charge, or equal to before if there was none. Describe sets every field except
+// Rule and Check. fits is the result of [Fits].
 func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now headgate.Instant, cost int64, fits bool) {
 	d.Limit, d.Allowed, d.At = l, fits, now
 	d.RetryAfter, d.Delay = 0, 0
@@ -197,7 +196,7 @@ func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now head
 	}
 }
 
-// retry is the time until cost fits, given that it does not fit now but can.
+// retry returns the time until cost fits. It must not fit now, but must be able to fit later.
 func retry(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:

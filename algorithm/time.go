@@ -10,11 +10,11 @@ import (
 // of units an int64, so that the compiler tells the three from one another.
 type Micros int64
 
-// longest is the longest time that can be told: somewhat over 100 years, within what a
-// [time.Duration] holds.
+// longest is the longest time that a decision tells: somewhat over 100 years, within the range of a
+// [time.Duration].
 const longest = Micros(headgate.MaxRefill/time.Microsecond) + 1
 
-// Duration returns m as a duration, but no more than somewhat over 100 years.
+// Duration returns m as a duration of at most longest, somewhat over 100 years.
 func (m Micros) Duration() time.Duration {
 	return time.Duration(min(m, longest)) * time.Microsecond
 }

@@ -8,10 +8,11 @@ import (
 )
 
 // Word is the state of a token or leaky bucket in 64 bits, so that a store can change it by one
-// compare-and-swap. It is the instant at which the bucket will be fully free, in 1/num
-// microseconds since the store's origin, for a rate of num units per den microseconds. It equals a
-// [State] in every decision, to the fraction of a microsecond, as long as the clock never steps
-// back: a Word does not tell when it was charged. A bucket that is free has any Word up to now,
+// compare-and-swap. It is the instant at which the bucket will be fully free, in 1/num microseconds
+// since the store's origin, for a rate of num units per den microseconds. Its decisions equal those
+// of a [State], to the fraction of a microsecond, as long as the clock never steps back: a Word
+// does not tell when it was charged. If a bucket is free, its Word is any number up to now, such as
+// 0.
 // such as 0.
 type Word uint64
 
@@ -37,7 +38,7 @@ func HasWord(l *headgate.Limit) bool {
 // replacing it.
 type Draw struct {
 	now  uint64 // in 1/num µs since the origin
-	most uint64 // the Word may be at most so far ahead of now, in 1/num µs
+	most uint64 // the Word may be ahead of now by at most this, in 1/num µs
 	add  uint64 // what the cost adds to the Word
 	fits bool   // the cost is not above the limit's capacity
 }
@@ -68,8 +69,8 @@ func (d *Draw) busy(w Word) uint64 {
 	return 0
 }
 
-// Describe returns what there is to say of what Take has decided about w. It says the same as the
-// function [Describe], but not in a Decision, because writing one takes long in comparison.
+// Describe returns the decision of Take about w. It says the same as the function [Describe], but
+// not in a Decision, because filling one takes long in comparison.
 func (d *Draw) Describe(l *headgate.Limit, w Word, cost int64, fits bool) (remaining int64, retry, reset, delay time.Duration) {
 	rnum, rden := l.Rate()
 	num, den := uint64(rnum), uint64(rden)
@@ -86,7 +87,7 @@ func (d *Draw) Describe(l *headgate.Limit, w Word, cost int64, fits bool) (remai
 		retry = headgate.Never
 	}
 	used := cost
-	if !fits || busy != d.add { // else nothing else is in use
+	if !fits || busy != d.add { // otherwise nothing else is in use
 		used = int64(ceil(busy, den))
 	}
 	return max(0, l.Capacity()-used), retry, Micros(ceil(busy, num)).Duration(), delay
@@ -101,7 +102,7 @@ func ceil(a, b uint64) uint64 {
 }
 
 // WordOf returns the Word of a state that [Plain] has returned for a limit for which [HasWord] is
-// true. It returns false if the state has none. The clock has its zero at origin.
+// true. It returns false if the state has no Word. The Word counts time from origin.
 func WordOf(l *headgate.Limit, s State, origin headgate.Instant) (w Word, ok bool) {
 	if s.Used == 0 {
 		return 0, true
@@ -125,7 +126,7 @@ func OfWord(l *headgate.Limit, count int64, w Word, now, origin headgate.Instant
 		return State{}
 	}
 	used := ceil(uint64(w)-at, uint64(r.den))
-	since := used*uint64(r.den) - (uint64(w) - at) // since used units were in use, in 1/num µs
+	since := used*uint64(r.den) - (uint64(w) - at) // time since used units were in use, in 1/num µs
 	late := ceil(since, uint64(r.num))
 	s = State{Stamp: plus(now, -Micros(late)), Used: uint32(used), Extra: uint32(late*uint64(r.num) - since)}
 	s.Extra += mark(count, r.num)
