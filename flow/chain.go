@@ -6,17 +6,16 @@ import (
 	"sync"
 )
 
-// Chain returns a gate that lets in what all of the gates let in. It asks them in
-// order. The first one that refuses decides, and what the gates before it have given
-// is given back as [Unused], in reverse order: a rate is charged for nothing that did
-// not begin. The permit of a chain gives all permits back, in reverse order, with the
-// same outcome. A chain of no gates lets everything in.
+// Chain returns a gate that admits a request only if all of the given gates admit it. It asks them
+// in order, and the first one that refuses decides. The permits of the gates before it are then
+// given back as [Unused], in reverse order, so a rate is not charged for work that did not begin.
+// The permit of a chain gives all its permits back in reverse order, with the same outcome. A chain
+// of no gates admits everything.
 //
-// The order matters. While a gate makes its caller wait, the permits of the gates
-// before it are held. So put a gate that waits before gates that do not, cheap gates
-// before those that ask a store, and keep the same order everywhere: two chains that
-// wait at the same gates in different orders can block each other until their waits
-// end.
+// The order matters. While a gate makes its caller wait, the permits of the gates before it are
+// held. So put a gate that waits before gates that do not, and cheap gates before those that ask a
+// store. Keep the same order everywhere: two chains that wait at the same gates in different orders
+// can block each other until their waits end.
 func Chain(gates ...Gate) Gate {
 	c := &chain{gates: slices.Clone(gates)}
 	c.pool.New = func() any { return &chained{of: c, permits: make([]Permit, 0, len(gates))} }

@@ -29,11 +29,11 @@ const Classes = 4
 // classNames are in the order of [Class.Rank].
 var classNames = [Classes]string{"critical_plus", "critical", "sheddable_plus", "sheddable"}
 
-// Rank is the place of the class in the order of importance, for use as an index: 0
-// for CriticalPlus to 3 for Sheddable. It is only meaningful for a known class.
+// Rank returns the position of the class in the order of importance, for use as an index: 0 for
+// CriticalPlus to 3 for Sheddable. It is meaningful only for a known class.
 func (c Class) Rank() int { return int(CriticalPlus - c) }
 
-// ClassOfRank is the class whose [Class.Rank] is the rank, 0 to 3.
+// ClassOfRank returns the class whose [Class.Rank] is rank, 0 to 3.
 func ClassOfRank(rank int) Class { return CriticalPlus - Class(rank) }
 
 func (c Class) known() bool { return c >= Sheddable && c <= CriticalPlus }
@@ -59,7 +59,7 @@ func ParseClass(name string) (Class, error) {
 	return 0, problems.Err("request")
 }
 
-// MarshalText writes the name, or fails for a class that is not known.
+// MarshalText returns the name of the class. It fails if the class is not known.
 func (c Class) MarshalText() ([]byte, error) {
 	if !c.known() {
 		var problems headgate.Problems

@@ -1,12 +1,12 @@
-// Package flow is the vocabulary of everything that lets work begin: gates, permits,
-// and rejections.
+// Package flow defines what all packages that admit work have in common: gates, permits and
+// rejections.
 //
 // # Basics
 //
-// A [Gate] is asked before work begins, with a [Request]: a key to count by, a tenant
-// to be fair to, a cost, and a [Class] that says how much the work matters. The answer
-// is a [Permit], which is given back with an [Outcome] when the work has ended, or a
-// [*Rejection], which says why, when to come again, and whether to come again at all:
+// A [Gate] is asked before work begins. The [Request] has a key to count by, a tenant for fair
+// queues, a cost, and a [Class] that says how much the work matters. The answer is a [Permit],
+// which is given back with an [Outcome] when the work has ended, or a [*Rejection]. A rejection
+// says why the gate refused, when to try again, and whether to try again at all:
 //
 //	permit, err := gate.Acquire(ctx, flow.Request{Key: account, Class: flow.Sheddable})
 //	if rejection, ok := errors.AsType[*flow.Rejection](err); ok {
@@ -24,24 +24,25 @@
 //
 // There are gates of several kinds:
 //
-//   - [Rate] says how often, by a [headgate.Limiter].
-//   - Package permits says how much at once, for each key.
-//   - Package shared says the same over all processes that share a store.
-//   - Package adaptive finds out how much at once is good.
-//   - Package shed puts a queue in front of a gate, and decides who waits and who goes.
+//   - [Rate] limits how often work begins, by a [headgate.Limiter].
+//   - Package permits limits how much is in progress at a time for each key, in this process.
+//   - Package shared does the same over all processes that share a store.
+//   - Package adaptive finds a good limit for how much is in progress at a time.
+//   - Package shed puts a queue in front of a gate, and decides which requests wait and which are
+//     refused.
 //
-// [Chain] makes one gate of several, which let in all or nothing. [Shadow] has a gate
-// only measure. [Observe] tells hooks what a gate does.
+// [Chain] combines gates into one that admits by all of them or not at all. [Shadow] lets a gate
+// measure without refusing. [Observe] reports to hooks what a gate does.
 //
 // # Caveats
 //
-// Work that leads back to a gate which it has passed can wait for itself. Hand the
-// context of [Permit.Context] to the work; by it a gate recognizes what it has let in.
+// Work that leads back to a gate which has admitted it can wait for itself. Pass the context of
+// [Permit.Context] to the work, so that the gate recognizes what it has admitted.
 //
-// A stream, a long poll or an upgraded connection lasts as long as its client likes.
-// Give its permit back with [Ignore], and bound such work by permits of its own.
+// A stream, a long poll or an upgraded connection lasts as long as its client likes. Give its
+// permit back with [Ignore], and limit such work by a gate of its own.
 //
-// A gate does what it is told about key, tenant and class. Take them from whom you
-// trust: a client that may choose its own class is critical, and one that may choose
-// its own tenant is many.
+// A gate trusts the key, tenant and class that it is given. Take them from a trusted source: a
+// client that may choose its own class will choose critical, and one that may choose its tenant can
+// pretend to be many tenants.
 package flow

@@ -11,47 +11,44 @@ import (
 //
 // Both methods return a Permit, or an error that is one of these:
 //
-//   - a [*Rejection]: the gate refused, for a reason that it states;
-//   - a [*headgate.InvalidError]: the request can never be asked like that;
-//   - the context's error, wrapped: it ended before the gate had decided;
-//   - any other error: what the gate depends on has failed, such as a store.
+//   - a [*Rejection]: the gate refused, and states the reason;
+//   - a [*headgate.InvalidError]: the request itself is invalid;
+//   - the context's error, wrapped: the context ended before the gate had decided;
+//   - any other error: something that the gate depends on, such as a store, has failed.
 //
 // With an error the Permit is the zero Permit, and nothing is held or charged.
 type Gate interface {
-	// Acquire returns when the work may begin or when it is refused. It waits if the
-	// gate has a queue, for as long as the gate and the context allow.
+	// Acquire returns when the work may begin, or when the gate refuses. If the gate has a queue,
+	// Acquire waits for as long as the gate and the context allow.
 	//
-	// If the context is one that [Permit.Context] made for this gate, the work is
-	// part of what the gate has already let in, and Acquire never waits. A gate
-	// without keys lets it pass and takes nothing. A gate with keys does the same for
-	// the key of that permit; another key is taken if it is free.
+	// If the context is one that [Permit.Context] made for this gate, the work is part of what the
+	// gate has already admitted, and Acquire never waits. A gate without keys then admits it
+	// without a further permit. A gate with keys does the same for the key of that permit; for
+	// another key it grants a permit if one is free.
 	Acquire(ctx context.Context, r Request) (Permit, error)
-	// TryAcquire is Acquire without waiting: what would have to wait is refused.
+	// TryAcquire is like Acquire but never waits: the gate refuses what would have to wait.
 	TryAcquire(ctx context.Context, r Request) (Permit, error)
 }
 
-// Request is what a gate is told about the work. The zero Request asks for one unit
-// of class Critical.
+// Request describes the work to a gate. The zero Request asks for one unit of class Critical.
 type Request struct {
 	// Key is what the gate counts by: a client, an account, a route. Gates without
 	// keys ignore it.
 	Key string
-	// Tenant is whom the work is for. Gates with a queue serve tenants in turn, so
-	// that one of them cannot fill the queue alone. If it is empty, Key takes its
-	// place.
+	// Tenant is the customer for whom the work is done. Gates with a queue serve tenants in turn,
+	// so that one of them cannot fill the queue alone. If Tenant is empty, Key is used instead.
 	Tenant string
 	// Cost is how many units the work takes, 1 to headgate.MaxCount. Zero means one.
 	Cost int64
 	// Class is how much the work matters beside other work.
 	Class Class
-	// Limit is how many units of the key may be in progress for this request to begin,
-	// up to headgate.MaxCount. Zero means the gate's own limit, and so does any value
-	// where the gate has no keys. It is for bounds that depend on who asks, such as a
-	// tariff.
+	// Limit is how many units of the key may be in progress, including this request, up to
+	// headgate.MaxCount. Zero means the gate's own limit. Gates without keys ignore it. It is for
+	// limits that depend on the caller, such as on a tariff.
 	Limit int64
 }
 
-// Units is the cost, with zero taken for one.
+// Units returns the cost, or 1 if the cost is zero.
 func (r *Request) Units() int64 {
 	if r.Cost == 0 {
 		return 1
@@ -59,7 +56,7 @@ func (r *Request) Units() int64 {
 	return r.Cost
 }
 
-// Flow is what a queue tells requests apart by, to serve them in turn: the tenant,
+// Flow returns the value by which a queue tells requests apart, to serve them in turn: the tenant,
 // or the key if there is no tenant.
 func (r *Request) Flow() string {
 	if r.Tenant != "" {
@@ -88,8 +85,8 @@ func (r *Request) Validate() error {
 	return problems.Err("request")
 }
 
-// Ended is the error of a gate whose caller's context ended before the gate had
-// decided. It wraps the context's cause. It is for authors of gates.
+// Ended returns the error for a caller whose context ended before the gate had decided. It wraps
+// the context's cause. It is for authors of gates.
 func Ended(ctx context.Context, gate string) error {
 	return fmt.Errorf("flow: gate %q: waiting for a permit: %w", gate, context.Cause(ctx))
 }

@@ -10,19 +10,18 @@ import (
 // Hooks are called by the gate that [Observe] returns. Any of them may be nil. They
 // run in the caller's goroutine and must be quick.
 type Hooks struct {
-	// Admitted is called when a request has a permit, with the time it took to get it.
+	// Admitted is called when a request gets a permit, with the time that it took to get it.
 	Admitted func(ctx context.Context, r Request, waited time.Duration)
-	// Rejected is called when the gate refused.
+	// Rejected is called when the gate refuses a request.
 	Rejected func(ctx context.Context, r Request, rejection *Rejection, waited time.Duration)
-	// Failed is called when asking ended in an error that is not a Rejection.
+	// Failed is called when the gate returns an error that is not a Rejection.
 	Failed func(ctx context.Context, r Request, err error, waited time.Duration)
-	// Done is called when a permit was given back, with the time since the
-	// work has begun; see [Permit.Begin]. The request is the one that the permit was given
-	// for.
+	// Done is called when a permit is given back, with the time since the work began; see
+	// [Permit.Begin]. r is the request for which the permit was given.
 	Done func(r Request, outcome Outcome, held time.Duration)
 }
 
-// Observe returns a gate that answers as the given one does and tells the hooks.
+// Observe returns a gate that answers like the given one and calls the hooks.
 func Observe(gate Gate, hooks Hooks) Gate {
 	o := &observed{gate: gate, hooks: hooks}
 	o.pool.New = func() any { return &watched{of: o} }

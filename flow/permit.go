@@ -10,17 +10,17 @@ import (
 type Outcome uint8
 
 const (
-	// Ignore is work that says nothing about load: it was cancelled by its caller,
-	// failed at once for a reason of its own, or was a stream whose duration is its
-	// client's choice. It is the zero Outcome.
+	// Ignore is for work whose duration says nothing about load: its caller cancelled it, it failed
+	// at once for a reason of its own, or it was a stream that lasts as long as its client likes.
+	// It is the zero Outcome.
 	Ignore Outcome = iota
-	// Success is work that was done, so that the time it took is worth knowing.
+	// Success is for work that was done, so that its duration is meaningful.
 	Success
-	// Overload is work that failed because something was too slow or too busy: a
-	// timeout, a refused connection, an answer 503 or RESOURCE_EXHAUSTED.
+	// Overload is for work that failed because something was too slow or too busy: a timeout, a
+	// refused connection, a 503 or RESOURCE_EXHAUSTED.
 	Overload
-	// Unused is work that never began. Gates that charge for what begins give the
-	// charge back. [Chain] uses it to roll back.
+	// Unused is for work that never began. Gates that charge when work begins give the charge back.
+	// [Chain] uses it to give back permits when a later gate refuses.
 	Unused
 
 	outcomes // the number of outcomes
@@ -39,10 +39,10 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }
 
-// Permit is the right to have something in progress. It is a small value, and may be
-// copied: of all copies together, the first Done counts and all others do nothing.
-// The zero Permit holds nothing, and its methods do nothing. Done and Held may be
-// called concurrently; Context and Begin must not be called at the same time as Done.
+// Permit is the right to have work in progress. It is a small value and may be copied: of all
+// copies, only the first call of Done counts. The zero Permit holds nothing, and its methods do
+// nothing. Done and Held may be called concurrently. Context and Begin must not be called at the
+// same time as Done.
 //
 // Give a permit back whatever happens:
 //
@@ -58,9 +58,8 @@ type Permit struct {
 	generation uint64
 }
 
-// Done gives the permit back and tells the gate how the work ended. It reports
-// whether it was this call that gave the permit back. An outcome that is none counts
-// as [Ignore].
+// Done gives the permit back and tells the gate how the work ended. It reports whether this call
+// gave the permit back. An unknown outcome counts as [Ignore].
 func (p Permit) Done(outcome Outcome) bool {
 	if p.slot == nil || !p.slot.generation.CompareAndSwap(p.generation, p.generation+1) {
 		return false
@@ -77,9 +76,9 @@ func (p Permit) Held() bool {
 	return p.slot != nil && p.slot.generation.Load() == p.generation
 }
 
-// Context returns a context for the work, by which the gate recognizes what it has
-// already let in; see [Gate]. Use it where work may lead back to the same gate. It
-// returns ctx itself if the permit holds nothing.
+// Context returns a context for the work, by which the gate recognizes what it has already
+// admitted; see [Gate]. Use it if the work may lead back to the same gate. If the permit holds
+// nothing, Context returns ctx itself.
 func (p Permit) Context(ctx context.Context) context.Context {
 	if !p.Held() {
 		return ctx
@@ -87,10 +86,9 @@ func (p Permit) Context(ctx context.Context) context.Context {
 	return p.slot.holder.Bind(ctx, p)
 }
 
-// Begin tells the gate that the work begins only now: what has happened since the
-// permit was issued, such as a question to a store, is no part of how long the work
-// takes. It must not be called at the same time as Done. Without it the work begins when
-// the permit is issued.
+// Begin tells the gate that the work begins only now. Time since the permit was issued, such as for
+// a call to a store, then does not count as part of the work. Without a call of Begin, the work
+// begins when the permit is issued. Begin must not be called at the same time as Done.
 func (p Permit) Begin() {
 	if !p.Held() {
 		return
@@ -100,11 +98,10 @@ func (p Permit) Begin() {
 	}
 }
 
-// Beginner is a [Holder] to which it matters when the work begins: gates that measure
-// how long work takes, and gates around others. It is for authors of gates.
+// Beginner is a [Holder] that has to know when the work begins: that of a gate that measures how
+// long work takes, or of a gate around others. It is for authors of gates.
 type Beginner interface {
-	// Begin is that of [Permit.Begin]. It is called before GiveBack, never at the same
-	// time.
+	// Begin is called by [Permit.Begin]. It is called before GiveBack, never at the same time.
 	Begin()
 }
 
@@ -118,9 +115,9 @@ type Holder interface {
 	Bind(ctx context.Context, p Permit) context.Context
 }
 
-// Slot tells the permit that it was issued for last from all earlier ones, so that
-// gates can use what they remember of a permit again for the next one without
-// allocating. Gates embed it in their Holder. It must not be copied after Issue.
+// Slot identifies the permit for which it was issued last, so that copies of earlier permits do
+// nothing. It lets a gate reuse a Holder for the next permit without allocating. Gates embed it in
+// their Holder. It must not be copied after Issue.
 type Slot struct {
 	generation atomic.Uint64
 	holder     Holder

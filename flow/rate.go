@@ -9,18 +9,16 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Rate returns a gate that charges the limiter for each request, by the request's Key
-// and Cost. It ignores tenant and class. The name is for its rejections.
+// Rate returns a gate that charges the limiter for each request, by the request's Key and Cost. It
+// ignores the tenant and the class. name appears in its rejections.
 //
-// A denial is a [*Rejection] with [ReasonRate], the exact RetryAfter, and the decision
-// in its Cause. Neither method waits for units to become free. Acquire holds a request
-// for the delay of a leaky bucket; TryAcquire refuses what would have to be held. When
-// the store fails, its error is returned: wrap the store so that it fails open or
-// closed if the gate should.
+// A denial is a [*Rejection] with [ReasonRate], the exact RetryAfter, and the decision in its
+// Cause. Neither method waits for units to become free. If a leaky bucket delays a request, Acquire
+// waits for that delay, and TryAcquire refuses. If the store fails, the gate returns its error:
+// wrap the store if the gate is to fail open or fail closed.
 //
-// What is charged stays charged, whatever the outcome, except for [Unused], which is
-// refunded. The refund has a second to reach the store; if it does not, the charge
-// stays until the limit has refilled.
+// A charge stays, whatever the outcome, except that [Unused] is refunded. The refund has one second
+// to reach the store. If it fails, the charge stays until the limit has refilled.
 func Rate(name string, limiter *headgate.Limiter) Gate {
 	g := &rate{name: name, limiter: limiter}
 	g.pool.New = func() any { return &charged{of: g} }
@@ -33,7 +31,7 @@ type rate struct {
 	pool    sync.Pool // of *charged
 }
 
-// charged is what a rate remembers of a permit: how to refund it.
+// charged is what a rate needs in order to refund a permit.
 type charged struct {
 	Slot
 	of   *rate
@@ -42,7 +40,7 @@ type charged struct {
 	at   headgate.Instant // of the decision
 }
 
-// refundWithin bounds a refund, whose caller's context may have ended.
+// refundWithin bounds the time of a refund, because the caller's context may have ended.
 const refundWithin = time.Second
 
 func (g *rate) Acquire(ctx context.Context, r Request) (Permit, error) {
@@ -73,7 +71,7 @@ func (g *rate) TryAcquire(ctx context.Context, r Request) (Permit, error) {
 	}
 }
 
-// take charges the request, and returns for how long it has to be held.
+// take charges the request, and returns for how long the request must be delayed.
 func (g *rate) take(ctx context.Context, r *Request) (Permit, time.Duration, error) {
 	if err := r.Validate(); err != nil {
 		return Permit{}, 0, err
@@ -101,10 +99,10 @@ func (h *charged) GiveBack(outcome Outcome) {
 		// The charge stays if the store cannot be reached, as Rate says.
 		_ = h.of.limiter.Refund(ctx, h.key, h.cost, h.at)
 	}
-	h.key = "" // a pooled charge must not keep the caller's key alive
+	h.key = "" // a pooled value must not keep the caller's key alive
 	h.of.pool.Put(h)
 }
 
-// Bind implements [Holder]. A rate charges what is asked within a request like
-// everything else.
+// Bind implements [Holder]. Requests that are part of admitted work are charged like all others, so
+// the context stays as it is.
 func (h *charged) Bind(ctx context.Context, _ Permit) context.Context { return ctx }

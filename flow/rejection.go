@@ -9,8 +9,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// ErrShed is what a [*Rejection] is, unless it comes from a rate: that is a
-// [headgate.ErrDenied].
+// ErrShed matches every [*Rejection], except that of a rate, which is a [headgate.ErrDenied].
 var ErrShed = errors.New("flow: shed")
 
 // Reason says why a gate refused.
@@ -19,22 +18,21 @@ type Reason uint8
 const (
 	// ReasonBusy means that all permits are in use and waiting was not possible.
 	ReasonBusy Reason = iota
-	// ReasonQueueFull means that as many requests wait already as may, and none of
-	// them matters less than this one.
+	// ReasonQueueFull means that the queue is full, and no waiting request gives way to this one.
 	ReasonQueueFull
-	// ReasonDisplaced means that the request waited in a full queue and gave way to
-	// one that matters more, or that comes from a tenant with fewer requests waiting.
+	// ReasonDisplaced means that the request waited in a full queue, and gave way to a request that
+	// matters more or that comes from a tenant with fewer waiting requests.
 	ReasonDisplaced
 	// ReasonWaited means that the request waited for as long as the gate allows.
 	ReasonWaited
-	// ReasonLate means that the request could not begin in time for its deadline.
+	// ReasonLate means that the request could not begin early enough to meet its deadline.
 	ReasonLate
-	// ReasonPressure means that the process or the machine is short of something:
-	// processor time, memory.
+	// ReasonPressure means that the process or the machine is short of a resource, such as
+	// processor time or memory.
 	ReasonPressure
 	// ReasonTooLarge means that the cost exceeds the limit, so that it can never fit.
 	ReasonTooLarge
-	// ReasonKeys means that as many keys are in use as the gate keeps.
+	// ReasonKeys means that the gate has the maximum number of keys in use.
 	ReasonKeys
 	// ReasonRate means that a rate denied. The error wraps a [*headgate.DeniedError].
 	ReasonRate
@@ -68,19 +66,18 @@ func (r Reason) String() string {
 type Rejection struct { //nolint:errname // it is an answer of a gate first, and an error besides
 	// Gate is the name of the gate that refused.
 	Gate string
-	// Reason is why.
+	// Reason is why the gate refused.
 	Reason Reason
-	// RetryAfter is when to come again at the earliest: an estimate, except for
-	// [ReasonRate], where it is exact. Zero means that the gate cannot tell, and
-	// headgate.Never that the request can never pass.
+	// RetryAfter is how long to wait at least before trying again. It is an estimate, except for
+	// [ReasonRate], where it is exact. Zero means that the gate does not know, and headgate.Never
+	// that the request can never be admitted.
 	RetryAfter time.Duration
-	// Retry says whether trying again is worth anything. It is false where each try
-	// adds to the overload, where the deadline has no room, and where the request can
-	// never pass: the layers above should not retry then either.
+	// Retry says whether trying again makes sense. It is false if each retry adds to the overload,
+	// if the deadline leaves no time, or if the request can never be admitted. Callers further up
+	// should not retry then either.
 	Retry bool
-	// Limit, InUse and Waiting are the numbers at the time of the refusal, in units
-	// of cost; Waiting is a number of requests. They are zero where the gate has no
-	// such number.
+	// Limit and InUse are the numbers at the time of the refusal, in units of cost, and Waiting is
+	// the number of requests that waited. They are zero if the gate has no such number.
 	Limit, InUse, Waiting int64
 	// Cause is the error behind the refusal, or nil. For ReasonRate it is the
 	// [*headgate.DeniedError] with the decision.
@@ -118,9 +115,9 @@ func (r *Rejection) Unwrap() error { return r.Cause }
 
 // Stats is a snapshot of a gate.
 type Stats struct {
-	// Limit is how many units may be in use: for each key, if the gate has keys.
+	// Limit is how many units may be in use, for each key if the gate has keys.
 	Limit int64
-	// InUse is how many units are in use, and Keys for how many keys.
+	// InUse is how many units are in use, and Keys is the number of keys in use.
 	InUse, Keys int64
 	// Waiting is how many requests wait.
 	Waiting int64

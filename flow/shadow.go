@@ -5,16 +5,16 @@ import (
 	"errors"
 )
 
-// Shadow returns a gate that asks another one and lets everything in. It never waits:
-// what the other gate would have made wait counts as refused. What the other gate
-// lets in holds its permit as usual; what it refuses gets a permit that holds
-// nothing. Put hooks around the other gate with [Observe] to see what it would do.
+// Shadow returns a gate that asks another gate and admits everything. It never waits: if the other
+// gate would have made a request wait, that counts as refused. What the other gate admits holds its
+// permit as usual; what it refuses gets a permit that holds nothing. Put hooks around the other
+// gate with [Observe] to see what it would do.
 //
-// Requests are refused as they are in any gate that cannot serve them: errors that
-// are not a [*Rejection] are returned, as is a request that is invalid.
+// Errors of the other gate that are not a [*Rejection] are returned, as is the error for an invalid
+// request.
 //
-// A shadow shows less than it seems where a gate learns from what it refuses. What it
-// would have refused is in progress all the same, and slows down the rest.
+// If a gate learns from what it refuses, a shadow underestimates its effect: the requests that it
+// would have refused are in progress all the same, and slow down the others.
 func Shadow(gate Gate) Gate { return shadow{gate} }
 
 type shadow struct{ gate Gate }

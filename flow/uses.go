@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Use is what is in use of one key of a gate.
+// Use says how much of one key is in use at a gate.
 type Use struct {
 	Key string
 	// InUse is how many units are in use, and Waiting how many requests wait.
 	InUse, Waiting int64
 }
 
-// Uses collects the keys with most in use. Make one with its Most set, Add keys in any
-// order, and read its List. It is not safe for concurrent use.
+// Uses collects the keys with the most units in use. Set Most, add keys in any order, and read
+// List. It is not safe for concurrent use.
 type Uses struct {
 	// Most is how many keys are kept.
 	Most int

@@ -1,9 +1,9 @@
-// Package permits bounds how much is in progress at the same time in this process.
+// Package permits limits how much work is in progress at the same time in this process.
 //
 // # Basics
 //
-// A [Gate] has a number of permits for each key, or one number for all. It is a
-// [flow.Gate], as everything is that lets work begin:
+// A [Gate] has a number of permits for each key, or one number for all keys together. It is a
+// [flow.Gate]:
 //
 //	reports, err := permits.New(permits.Config{
 //		Name: "reports", Limit: 3, Queue: 20, MaxWait: 5 * time.Second,
@@ -17,20 +17,19 @@
 //	}
 //	defer permit.Done(flow.Success)
 //
-// With a Queue, Acquire waits while all permits are in use. Who waits is served by
-// class first. Within a class, tenants are served in turn, by cost, so that one that
-// sends a lot delays itself. When the queue is full, the one to go is the newest of
-// whoever has the most waiting in the least class.
+// With a Queue, Acquire waits while all permits are in use. More important classes are served
+// first. Within a class, tenants are served in turn, by cost, so a tenant that sends a lot delays
+// only itself. When the queue is full, the newest request of the tenant with the most waiting
+// requests, in the least important class, gives way.
 //
-// A request may cost several permits. One that does not fit yet lets smaller ones
-// overtake it until they have taken as many permits as there are; then what becomes
-// free is kept for it. So small requests do not stand still behind a large one, and
-// the large one is not starved.
+// A request may cost several permits. If it does not fit yet, smaller requests overtake it until
+// they have taken as many permits as there are; from then on, permits that become free are kept for
+// it. So small requests do not wait long behind a large one, and the large one is not starved.
 //
 // # Caveats
 //
-// Permits are of this process: two processes admit twice as much. Package shared has
-// permits that processes share.
+// Permits are local to this process: two processes admit twice as much. Processes can share the
+// permits of package shared.
 //
 // Higher classes are served first for as long as there are any. Bound the wait of the
 // lower ones with MaxWait, or by their contexts.
@@ -38,6 +37,6 @@
 // Work that leads back to the same gate must pass the context of
 // [flow.Permit.Context] on, or it can wait for a permit that it holds itself.
 //
-// Memory: what is kept is for keys in use, at most MaxKeys, and for requests in
-// progress and waiting. Of a key with nothing in progress nothing is kept.
+// Memory is used only for keys in use, at most MaxKeys, and for requests that are in progress or
+// wait. Nothing is kept for a key with nothing in progress and nobody waiting.
 package permits

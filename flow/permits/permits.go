@@ -14,15 +14,15 @@ import (
 
 // Config says how much may be in progress.
 type Config struct {
-	// Name is for rejections and errors.
+	// Name appears in rejections and errors.
 	Name string
 	// Limit is how many permits there are for each key, 1 to headgate.MaxCount.
 	Limit int64
-	// Shared has one set of permits for all requests, whatever their keys. Requests
-	// without a tenant are then told apart by their keys to be served in turn.
+	// Shared makes all requests use one set of permits, whatever their keys. The queue then serves
+	// requests without a tenant in turn by their keys.
 	Shared bool
-	// Queue is how many requests may wait for each key, or for all if Shared. Zero
-	// means that nobody waits.
+	// Queue is how many requests may wait for each key, or for all keys together if Shared is set.
+	// Zero means that no request waits.
 	Queue int
 	// MaxWait is how long a request may wait. Zero means as long as its context lasts.
 	MaxWait time.Duration
@@ -30,7 +30,7 @@ type Config struct {
 	MaxKeys int
 }
 
-// DefaultMaxKeys is the MaxKeys of a Config that has none.
+// DefaultMaxKeys is used if Config.MaxKeys is zero.
 const DefaultMaxKeys = 1 << 20
 
 func (c *Config) validate() error {
@@ -57,8 +57,8 @@ type Gate struct {
 	limit   atomic.Int64
 	queue   atomic.Int64
 	maxWait atomic.Int64 // nanoseconds
-	keys    atomic.Int64 // in use
-	held    atomic.Int64 // for how long a permit is held on average, in nanoseconds
+	keys    atomic.Int64 // the number of keys in use
+	held    atomic.Int64 // how long a permit is held on average, in nanoseconds
 	seed    maphash.Seed
 	shards  []shard // one, or a power of two
 	// shared is the entry of a gate without keys.
@@ -91,13 +91,13 @@ func New(config Config) (*Gate, error) {
 	return g, nil
 }
 
-// Limit is how many permits each key has, or all keys together if they are shared.
+// Limit returns how many permits each key has, or all keys together if they share them.
 func (g *Gate) Limit() int64 { return g.limit.Load() }
 
-// SetLimit changes how many permits there are. Permits that are taken stay so: where
-// more are taken than that, there is none until enough are given back. Requests that
-// wait and cost more than the new limit are refused. The error is a
-// [*headgate.InvalidError], and nothing changes then.
+// SetLimit changes how many permits there are. Permits that are held stay valid: if more are held
+// than the new limit, no request is admitted until enough are given back. Waiting requests that
+// cost more than the new limit are refused. If the error, a [*headgate.InvalidError], is not nil,
+// nothing has changed.
 func (g *Gate) SetLimit(limit int64) error {
 	c := g.config
 	c.Limit = limit
@@ -111,9 +111,9 @@ func (g *Gate) SetLimit(limit int64) error {
 	return nil
 }
 
-// SetQueue changes how many requests may wait for each key and for how long, as Queue
-// and MaxWait of [Config] say. Requests that wait already go on waiting. The error is a
-// [*headgate.InvalidError], and nothing changes then.
+// SetQueue changes how many requests may wait for each key and for how long, as Queue and MaxWait
+// of [Config] say. Requests that wait already go on waiting. If the error, a
+// [*headgate.InvalidError], is not nil, nothing has changed.
 func (g *Gate) SetQueue(queue int, maxWait time.Duration) error {
 	c := g.config
 	c.Queue, c.MaxWait = queue, maxWait
@@ -125,7 +125,7 @@ func (g *Gate) SetQueue(queue int, maxWait time.Duration) error {
 	return nil
 }
 
-// limitFor is the limit that a request goes by.
+// limitFor returns the limit for a request: its own, or that of the gate.
 func (g *Gate) limitFor(r *flow.Request) int64 {
 	if r.Limit != 0 {
 		return r.Limit
@@ -166,7 +166,7 @@ func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permi
 	return g.wait(ctx, r)
 }
 
-// wait takes a permit now or in its turn.
+// wait takes a permit now, or when it is the request's turn.
 func (g *Gate) wait(ctx context.Context, r *flow.Request) (flow.Permit, error) {
 	s := g.shard(r.Key)
 	p, w, err := s.join(r, maphash.String(g.seed, r.Flow()))
@@ -178,7 +178,7 @@ func (g *Gate) wait(ctx context.Context, r *flow.Request) (flow.Permit, error) {
 		p, err = w.Permit, w.Err
 	default:
 		if !s.withdraw(w, end) {
-			// It was settled in the same moment.
+			// The waiter was settled at the same moment.
 			w.Consume()
 		}
 		p, err = w.Permit, w.Err
@@ -191,10 +191,10 @@ func (g *Gate) wait(ctx context.Context, r *flow.Request) (flow.Permit, error) {
 	return p, err
 }
 
-// Keys is for how many keys something is in progress or waits.
+// Keys returns the number of keys for which work is in progress or waits.
 func (g *Gate) Keys() int { return int(g.keys.Load()) }
 
-// InUse is how many permits of the key are taken.
+// InUse returns how many permits of the key are in use.
 func (g *Gate) InUse(key string) int64 {
 	s := g.shard(key)
 	s.mu.Lock()
@@ -213,7 +213,7 @@ func (g *Gate) Uses(to *flow.Uses) {
 	}
 }
 
-// Stats is a snapshot; the shards of the keys are looked at one after the other.
+// Stats returns a snapshot. It visits the shards of the keys one after the other.
 func (g *Gate) Stats() flow.Stats {
 	sum := flow.Stats{Limit: g.Limit(), Keys: g.keys.Load()}
 	for i := range g.shards {
@@ -229,7 +229,7 @@ func (g *Gate) shard(key string) *shard {
 	return &g.shards[maphash.String(g.seed, key)%shards]
 }
 
-// binding is what a context remembers of the gate's permits.
+// binding is what a context knows about the gate's permits.
 type binding struct {
 	permit flow.Permit
 	key    string
@@ -250,8 +250,9 @@ func (b *binding) permits(key string, shared bool) (inside, free bool) {
 	return inside, false
 }
 
-// retryAfter estimates when a request of that cost fits, from how long permits are
-// held: as if they ended evenly, and who waits came first. Zero means not known.
+// retryAfter estimates when a request of the given cost will fit. It assumes that permits end
+// evenly, given how long they are held on average, and that all waiters are served first. Zero
+// means not known.
 func (g *Gate) retryAfter(cost int64, waiting int, limit int64) time.Duration {
 	held := float64(g.held.Load())
 	if held == 0 {
@@ -261,20 +262,21 @@ func (g *Gate) retryAfter(cost int64, waiting int, limit int64) time.Duration {
 	return min(max(d.Round(time.Millisecond), time.Millisecond), maxRetryAfter)
 }
 
-// maxRetryAfter bounds what is only an estimate.
+// maxRetryAfter bounds retryAfter, which is only an estimate.
 const maxRetryAfter = time.Minute
 
-// timed is of how many permits one is timed: reading the clock costs as much as the
-// rest of taking a permit.
+// One permit in timed is timed, because reading the clock costs as much as the rest of taking a
+// permit.
 const timed = 16
 
-// learn takes in for how long a permit was held.
+// learn updates the average time for which permits are held.
 func (g *Gate) learn(held time.Duration) {
 	before := g.held.Load()
 	after := before + (int64(held)-before)/8
 	if before == 0 {
 		after = int64(held)
 	}
-	// One that comes between is lost, which an average can bear.
+	// If another goroutine has updated the average meanwhile, this value is lost. An average can
+	// bear that.
 	g.held.CompareAndSwap(before, max(after, 1))
 }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// shards is how many locks the keys are spread over. A lock is held for a look
-	// into a map, so that a few times the number of processors is enough.
+	// shards is how many locks the keys are spread over. A lock is held only for a look-up in a
+	// map, so a few times the number of processors is enough.
 	shards = 64
-	// spare is how many unused values a shard keeps of each kind. What is more than
-	// that is left to the garbage collector.
+	// spare is how many unused values of each kind a shard keeps. The garbage collector gets the
+	// rest.
 	spare = 1024
 )
 
-// shard is some of the keys.
+// shard holds a part of the keys.
 type shard struct {
 	mu sync.Mutex // guards what follows
 	of *Gate
@@ -33,10 +33,10 @@ type shard struct {
 	admitted uint64
 	rejected [flow.Reasons]uint64
 	done     [flow.Outcomes]uint64
-	// last is the newest rejection. It is returned again while it is still true.
+	// last is the newest rejection. It is returned again while its numbers are still true.
 	last *flow.Rejection
 
-	// The shards' locks stand on cache lines of their own.
+	// The padding keeps the locks of the shards on separate cache lines.
 	_ [64]byte
 }
 
@@ -44,16 +44,16 @@ type shard struct {
 type entry struct {
 	key   string
 	inUse int64
-	line  *waiting.Line // of those who wait; nil before somebody has
+	line  *waiting.Line // the waiters; nil until the first one comes
 }
 
-// taking is what the gate remembers of a permit.
+// taking is what the gate keeps for a permit.
 type taking struct {
 	flow.Slot
 	in    *shard
 	entry *entry
 	cost  int64
-	since time.Time // if this one is timed
+	since time.Time // when the permit was taken, if it is timed
 }
 
 // find returns the entry of a key, or nil.
@@ -64,7 +64,8 @@ func (s *shard) find(key string) *entry {
 	return s.entries[key]
 }
 
-// enter returns the entry of a key, made if need be, or nil if there are too many.
+// enter returns the entry of a key, and makes one if there is none. It returns nil if there are too
+// many.
 func (s *shard) enter(key string) *entry {
 	if e := s.find(key); e != nil {
 		return e
@@ -116,7 +117,7 @@ func (s *shard) try(r *flow.Request) (flow.Permit, error) {
 	return flow.Permit{}, err
 }
 
-// direct takes a permit if it is free and nobody waits who comes first.
+// direct takes a permit if enough are free and no waiter comes first.
 func (s *shard) direct(e *entry, r *flow.Request) (flow.Permit, bool) {
 	if r.Units() > s.of.limitFor(r)-e.inUse {
 		return flow.Permit{}, false
@@ -174,12 +175,13 @@ func (s *shard) join(r *flow.Request, hash uint64) (flow.Permit, *waiting.Waiter
 		s.waits--
 		displaced.Settle(flow.Permit{}, s.refuse(e, &displaced.Request, flow.ReasonDisplaced))
 	}
-	// It may be its turn at once: those before it may be too large to fit.
+	// It may be the new waiter's turn at once, because those before it may be too large to fit.
 	s.serve(e)
 	return flow.Permit{}, w, nil
 }
 
-// queues is how many queues each class of a line has: few for each of many keys.
+// queues returns how many queues each class of a line has. With a line for each of many keys, few
+// are enough.
 func (g *Gate) queues() int {
 	if g.config.Shared {
 		return 64
@@ -187,7 +189,7 @@ func (g *Gate) queues() int {
 	return 16
 }
 
-// serve gives the free permits of a key to those whose turn it is.
+// serve gives the free permits of a key to the waiters whose turn it is.
 func (s *shard) serve(e *entry) {
 	if e.line == nil {
 		return
@@ -203,8 +205,8 @@ func (s *shard) serve(e *entry) {
 	}
 }
 
-// withdraw takes a waiter out of the line whose waiting has ended, and settles it. It
-// reports false if the waiter was settled before.
+// withdraw removes a waiter whose waiting has ended from the line, and settles it. It returns false
+// if the waiter was settled before.
 func (s *shard) withdraw(w *waiting.Waiter, end waiting.End) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +219,7 @@ func (s *shard) withdraw(w *waiting.Waiter, end waiting.End) bool {
 	if end == waiting.TimedOut {
 		w.Err = s.refuse(e, &w.Request, flow.ReasonWaited)
 	}
-	// What was kept free for it may now fit another.
+	// Permits that were kept free for w may now be enough for another waiter.
 	s.serve(e)
 	s.leave(e)
 	return true
@@ -253,7 +255,7 @@ func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
 	return context.WithValue(ctx, g, &binding{p, t.entry.key, outer})
 }
 
-// resized gives what a new limit has made free, and refuses what can no longer fit.
+// resized serves waiters after the limit has changed, and refuses those that can no longer fit.
 func (s *shard) resized() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +320,7 @@ func (s *shard) waiter(r *flow.Request) *waiting.Waiter {
 	return w
 }
 
-// keep has a waiter used again.
+// keep stores a waiter for reuse.
 func (s *shard) keep(w *waiting.Waiter) {
 	w.Reset(flow.Request{}, 0)
 	if len(s.waiters) < spare {

@@ -2,8 +2,8 @@ package retry
 
 import "sync"
 
-// Budget bounds retries to a share of calls: whatever happens, there are at most
-// share × calls + floor of them. It is safe for concurrent use; make one with [NewBudget].
+// Budget limits retries to a share of calls: there are never more than share × calls + floor of
+// them. It is safe for concurrent use. Make one with [NewBudget].
 type Budget struct {
 	share, floor float64
 
@@ -17,29 +17,29 @@ const (
 	DefaultFloor = 10
 )
 
-// hoard is how many retries a budget saves up at most, beyond its floor: somebody who fails
-// after a long time of good answers must not be met with all that was saved since.
+// hoard is how many retries a budget saves up at most, in addition to its floor. So a server that
+// fails after a long time of good answers does not get all the retries that were saved meanwhile.
 const hoard = 100
 
-// NewBudget returns a budget of so many retries for each call, 0 to 1, and a floor of retries
-// that there may be besides, 0 or more.
+// NewBudget returns a budget that allows share retries for each call, 0 to 1, and floor retries in
+// addition, 0 or more.
 func NewBudget(share float64, floor int) *Budget {
 	return &Budget{share: share, floor: float64(floor), left: float64(floor)}
 }
 
-// Call notes a call, which pays its share in.
+// Call records a call, which adds the share to the budget.
 func (b *Budget) Call() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.left = min(b.left+b.share, b.floor+hoard)
 }
 
-// Take charges a retry, when it is decided on and not when it is sent: those that wait count
-// already. It reports false if there is nothing left.
+// Take charges a retry. Call it when the retry is decided on, not when it is sent, so that retries
+// that still wait count too. It returns false if the budget is used up.
 func (b *Budget) Take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Shares are added up one by one: what is missing for rounding is there.
+	// Shares are added up one by one, so the sum may be slightly below 1 because of rounding.
 	if b.left < 1-1e-9 {
 		return false
 	}
@@ -47,7 +47,7 @@ func (b *Budget) Take() bool {
 	return true
 }
 
-// GiveBack undoes a Take of what is not sent again.
+// GiveBack undoes a Take for a retry that is not sent after all.
 func (b *Budget) GiveBack() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package retry decides whether a call to somebody else is tried again, and when. It knows
-// no protocol: the transports of net/http and gRPC use it, and so can other clients.
+// Package retry decides whether and when to repeat a call to another service. It knows no protocol:
+// the transports for net/http and gRPC use it, and other clients can.
 //
 // # Basics
 //
@@ -17,13 +17,13 @@
 //		}
 //	}
 //
-// The budget is what keeps retries from making a bad moment worse. Each of several layers
-// that tries three times on its own makes nine or 27 attempts of a call; with budgets of a
-// tenth it is little more than one. A [Throttle] goes further: it fails calls to somebody who
-// hardly answers, before they are sent.
+// The budget keeps retries from making an overload worse. If each of several layers tries three
+// times on its own, one call becomes nine or 27 attempts; with budgets of a tenth, it is little
+// more than one. A [Throttle] goes further: if a service hardly answers, it fails calls before they
+// are sent.
 //
 // # Caveats
 //
-// Whether a call may be repeated at all is not for this package to know: one that was not
-// answered may have been carried out.
+// This package does not know whether a call may be repeated: a call without an answer may have been
+// carried out.
 package retry

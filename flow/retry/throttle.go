@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Throttle fails calls to somebody who hardly answers, with a probability that grows with
-// the part of the calls that were not answered of late (see the SRE book, "Handling
-// Overload"). Some calls always go through, and find out when the other side is well again.
-// It is safe for concurrent use. The zero Throttle has seen no calls.
+// Throttle fails calls to a service that hardly answers. The probability grows with the share of
+// recent calls that were not answered (see the SRE book, "Handling Overload"). Some calls are
+// always sent, and find out when the service has recovered. A Throttle is safe for concurrent use.
+// The zero Throttle has seen no calls.
 type Throttle struct {
 	mu    sync.Mutex // guards what follows
 	tries decaying   // attempts that were made or refused
@@ -17,10 +17,10 @@ type Throttle struct {
 }
 
 const (
-	// ratio is how many tries there may be for each that is answered, before calls are
-	// refused, and enough how many tries that takes at least.
+	// ratio is how many attempts there may be for each answered one before calls are refused.
+	// enough is the minimum number of attempts for that.
 	ratio, enough = 2, 20
-	// halfLife is after how long a try counts half.
+	// halfLife is the time after which an attempt counts half.
 	halfLife = 30 * time.Second
 )
 
@@ -36,7 +36,7 @@ func (t *Throttle) Refuses(now time.Time) bool {
 	return true
 }
 
-// Tried notes an attempt, and whether it was answered.
+// Tried records an attempt, and whether it was answered.
 func (t *Throttle) Tried(now time.Time, answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

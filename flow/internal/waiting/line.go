@@ -1,21 +1,21 @@
-// Package waiting keeps callers in line at a gate: by class, and within a class in
-// turn by whom they are for. What it keeps is bounded, whoever comes.
+// Package waiting keeps callers in line at a gate. Classes are served in order of importance, and
+// the tenants of a class in turn. The memory of a line is bounded, however many callers come.
 //
 // # Basics
 //
-// A [Line] has [Waiter] values. Gates call it under a lock of their own: it is plain
-// data, knows no clock, and never blocks.
+// A [Line] holds [Waiter] values. It is plain data, knows no clock, and never blocks. Gates call it
+// under a lock of their own.
 //
-// Each class has a fixed number of queues. A flow (a tenant, or a key) may use the few
-// queues that its hash deals to it. It keeps to one of them as long as it waits there,
-// takes an empty one otherwise, and shares the shortest if none is empty. So a flow
-// that sends a lot fills one queue, two flows rarely share one, and made-up tenants
-// can crowd out others only as far as there are queues. The queues of a class are
-// served in turn by cost.
+// Each class has a fixed number of queues. A flow (a tenant, or a key) may use a few of them, which
+// its hash selects. While it waits in one of these queues, it stays there. Otherwise it takes an
+// empty one, or shares the shortest if none is empty. So a flow that sends a lot fills one queue,
+// two flows rarely share one, and made-up tenants cannot occupy more than all queues. The queues of
+// a class are served in turn, by cost.
 //
 // # Caveats
 //
-// Classes are served strictly in order. A class waits as long as a higher one does.
+// Classes are served strictly in order: a class waits for as long as anyone of a higher class
+// waits.
 package waiting
 
 import (
@@ -36,40 +36,40 @@ type Line struct {
 	classes [flow.Classes]class
 }
 
-// class is the part of a line that has one class.
+// class is the part of a line that belongs to one class.
 type class struct {
 	n              int
 	queues         []queue // made when the class is first used
-	served         uint64  // the virtual time: served of the queue that was served last
+	served         uint64  // the virtual time: the value of served of the queue that was served last
 	oldest, newest *Waiter
 }
 
-// queue has waiters in the order in which they came.
+// queue holds waiters in the order in which they came.
 type queue struct {
 	n          int
 	head, tail *Waiter
-	flow       uint64 // whose it is
-	// served is the units that were served from the queue, counted from the virtual
-	// time at which it was last empty. It may wrap: only differences count.
+	flow       uint64 // the hash of the flow that began the queue
+	// served is the number of units that were served from the queue, plus the virtual time at which
+	// it was last empty. It may wrap around, because only differences matter.
 	served uint64
-	// since is when the queue last had nobody in it who had waited for long, and stands
-	// that this was too long ago; see Stale.
+	// since is when the queue last moved, that is, when it was last empty or served a waiter that
+	// had not waited for long. stands says that this was too long ago; see Stale.
 	since  time.Duration
 	stands bool
 }
 
-// New returns a line for up to limit waiters, with that many queues for each class.
+// New returns a line for up to limit waiters, with the given number of queues for each class.
 func New(limit, queues int) *Line { return &Line{max: limit, queues: queues} }
 
-// SetMax changes how many may wait. Those who wait already stay.
+// SetMax changes how many callers may wait. Those that wait already stay.
 func (l *Line) SetMax(limit int) { l.max = limit }
 
-// Len is how many wait.
+// Len returns the number of waiters.
 func (l *Line) Len() int { return l.n }
 
-// Ahead is how many would be served before a waiter that comes now, if nobody came
-// after it: all of the classes that matter more, and of its own class all in its queue,
-// and as many in each other queue.
+// Ahead returns how many waiters would be served before one that comes now, if none came after it.
+// These are all waiters of more important classes, all in its own queue, and as many in each other
+// queue of its class.
 func (l *Line) Ahead(rank int, hash uint64) int {
 	n := 0
 	for r := range rank {
@@ -86,11 +86,11 @@ func (l *Line) Ahead(rank int, hash uint64) int {
 	return n
 }
 
-// Push puts w at the end of its queue. If the line is full, one has to give way: the
-// newest of the longest queue of the least class that waits, if it is of a lesser
-// class than w, or if it is of the same class and its queue is longer than that of w
-// would be. It is returned, out of the line, to be settled by the caller. If nobody
-// gives way, Push does nothing and reports false.
+// Push adds w to the end of its queue. If the line is full, another waiter may have to give way:
+// the newest in the longest queue of the least important class that waits. It does so if its class
+// is less important than that of w, or if the class is the same and its queue is longer than that
+// of w would be. Push takes it out of the line and returns it, and the caller must settle it. If no
+// waiter gives way, Push does nothing and returns false.
 func (l *Line) Push(w *Waiter, hash uint64) (displaced *Waiter, ok bool) {
 	c := &l.classes[w.Rank]
 	if c.queues == nil {
@@ -145,8 +145,8 @@ func (c *class) deal(hash uint64) *queue {
 	return best
 }
 
-// giveWay takes the waiter out of the line that a waiter of this rank may displace,
-// if its queue would have length waiters with it.
+// giveWay removes and returns the waiter that one of the given rank may displace, or nil. length is
+// how long the queue of the new waiter would be.
 func (l *Line) giveWay(rank, length int) *Waiter {
 	for r := flow.Classes - 1; r >= rank; r-- {
 		c := &l.classes[r]
@@ -169,7 +169,7 @@ func (l *Line) giveWay(rank, length int) *Waiter {
 	return nil
 }
 
-// Remove takes w out of the line.
+// Remove removes w from the line.
 func (l *Line) Remove(w *Waiter) {
 	q, c := w.in, &l.classes[w.Rank]
 	if w.prev != nil {
@@ -206,13 +206,13 @@ func (l *Line) Take(w *Waiter) {
 	l.Remove(w)
 }
 
-// Moved notes that w, which is to be taken, had not waited for long: its queue moves.
+// Moved records that w, which is about to be taken, did not wait for long, so its queue moves.
 func (l *Line) Moved(w *Waiter, now time.Duration) { w.in.since = now }
 
-// Stale is a waiter of the class that has waited for longer than it may, or nil. It may
-// wait as usual for as long as its queue moves, now and then at least. A queue that has
-// not moved for as long stands until it is empty: in it one may wait for a short time
-// only, and the newest is served first.
+// Stale returns a waiter of the class that has waited for too long, or nil. While a queue moves,
+// its waiters may wait for the usual time. A queue that has not moved for the usual time stands
+// until it is empty. Its waiters may wait only for the short time, and the newest of them is served
+// first.
 func (l *Line) Stale(rank int, now, usual, short time.Duration) *Waiter {
 	c := &l.classes[rank]
 	if c.n == 0 {
@@ -234,7 +234,7 @@ func (l *Line) Stale(rank int, now, usual, short time.Duration) *Waiter {
 	return nil
 }
 
-// Stands reports whether the queue that a flow of the class would use now stands.
+// Stands reports whether the queue that the flow would use now stands; see Stale.
 func (l *Line) Stands(rank int, hash uint64) bool {
 	c := &l.classes[rank]
 	if c.n == 0 {
@@ -244,8 +244,8 @@ func (l *Line) Stands(rank int, hash uint64) bool {
 	return q.n > 0 && q.stands
 }
 
-// Best is the rank of the most important class that waits, or flow.Classes if nobody
-// does.
+// Best returns the rank of the most important class with a waiter, or flow.Classes if there is no
+// waiter.
 func (l *Line) Best() int {
 	for r := range l.classes {
 		if l.classes[r].n > 0 {
@@ -255,17 +255,17 @@ func (l *Line) Best() int {
 	return flow.Classes
 }
 
-// Oldest is the waiter of the class that has waited the longest, or nil.
+// Oldest returns the waiter of the class that has waited the longest, or nil.
 func (l *Line) Oldest(rank int) *Waiter { return l.classes[rank].oldest }
 
-// Turn is the waiter of the class whose turn it is, or nil: of the queue that was
-// served the least, the first one, or the last one if the queue stands. Only waiters
-// that cost at most room are looked at.
+// Turn returns the waiter of the class whose turn it is, or nil. It is in the queue that was served
+// the least, and there the first one, or the last one if the queue stands. Waiters that cost more
+// than room are left out.
 func (l *Line) Turn(rank int, room int64) *Waiter {
 	return l.classes[rank].turn(func(w *Waiter) bool { return w.Request.Units() <= room })
 }
 
-// turn is Turn for those waiters that fit.
+// turn is Turn among the waiters for which fits returns true.
 func (c *class) turn(fits func(*Waiter) bool) *Waiter {
 	if c.n == 0 {
 		return nil
@@ -291,11 +291,11 @@ func (c *class) turn(fits func(*Waiter) bool) *Waiter {
 	return best
 }
 
-// Fitting is the waiter that is to be served next where so many units of limit are in
-// use, or nil if none should be. It is the one whose turn it is if that fits. Else
-// smaller ones may overtake it, until limit units have done so; then what becomes free
-// is kept for it. So a large request delays small ones for a while only, and small ones
-// delay a large one only by so much. A request with a limit of its own goes by that.
+// Fitting returns the waiter to serve next when used units of limit are in use, or nil if none is
+// to be served. If the waiter whose turn it is fits, it is that one. Otherwise smaller waiters may
+// overtake it, until they have taken limit units; from then on, units that become free are kept for
+// it. So a large request delays small ones for a limited time, and small ones delay a large one by
+// a limited number of units. For a request with a limit of its own, that limit counts.
 func (l *Line) Fitting(used, limit int64) *Waiter {
 	fits := func(w *Waiter) bool { return w.Request.Units() <= w.limit(limit)-used }
 	var overtaken [flow.Classes]*Waiter
@@ -328,7 +328,7 @@ func (l *Line) Fitting(used, limit int64) *Waiter {
 	return nil
 }
 
-// limit is the limit that the waiter goes by, at a gate with the given one.
+// limit returns the limit of the waiter's request, or that of the gate if the request has none.
 func (w *Waiter) limit(gate int64) int64 {
 	if w.Request.Limit != 0 {
 		return w.Request.Limit
@@ -336,5 +336,5 @@ func (w *Waiter) limit(gate int64) int64 {
 	return gate
 }
 
-// After is the next waiter of the class of w that came after it, or nil.
+// After returns the next waiter of the same class that came after w, or nil.
 func (l *Line) After(w *Waiter) *Waiter { return w.newer }

@@ -7,22 +7,22 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Waiter is one caller that waits. Gates use it again once its caller has returned.
+// Waiter is one caller that waits. A gate uses it again after the caller has returned.
 type Waiter struct {
-	// Request is what the caller asks for, and Rank that of its class.
+	// Request is what the caller asks for, and Rank the rank of its class.
 	Request flow.Request
 	Rank    int
-	// Context is the caller's, for gates that ask another one on its behalf.
+	// Context is the caller's context, for gates that ask another gate on its behalf.
 	Context context.Context
-	// Since is when it began to wait, on the gate's clock.
+	// Since is when the caller began to wait, by the gate's clock.
 	Since time.Duration
-	// Passed is how many units have overtaken it because they fit and it did not.
+	// Passed is how many units have overtaken the waiter because they fit and it did not.
 	Passed int64
-	// Permit and Err are the answer, once it was settled.
+	// Permit and Err are the answer, after the waiter was settled.
 	Permit flow.Permit
 	Err    error
 
-	settled chan struct{} // holds one, so that settling never blocks
+	settled chan struct{} // has room for one value, so that Settle never blocks
 	timer   *time.Timer
 
 	flow         uint64
@@ -60,9 +60,10 @@ const (
 	Canceled
 )
 
-// Wait waits until the waiter is settled, the context ends, or the time is over; a
-// time of zero never is. The gate's lock is not held. Unless it returns Settled, the
-// gate has to look whether the waiter is still in line, and call Consume if not.
+// Wait waits until the waiter is settled, the context ends, or the time within has passed. If
+// within is zero, there is no time limit. The caller must not hold the gate's lock. If the result
+// is not Settled, the gate must check whether the waiter is still in line, and call Consume if it
+// is not.
 func (w *Waiter) Wait(ctx context.Context, within time.Duration) End {
 	var over <-chan time.Time
 	if within > 0 {
@@ -84,5 +85,5 @@ func (w *Waiter) Wait(ctx context.Context, within time.Duration) End {
 	}
 }
 
-// Consume takes the notice of an answer that Wait did not take.
+// Consume receives the notice of a settlement that Wait has not received.
 func (w *Waiter) Consume() { <-w.settled }
