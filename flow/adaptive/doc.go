@@ -1,9 +1,9 @@
-// Package adaptive finds out how much may be in progress at the same time.
+// Package adaptive finds a good limit for how much may be in progress at the same time.
 //
 // # Basics
 //
-// A [Gate] lets in as much as an [Estimator] says, and tells the estimator how long
-// everything took and how it ended:
+// A [Gate] admits as much as an [Estimator] allows. It tells the estimator how long each piece of
+// work took and how it ended:
 //
 //	estimator, err := adaptive.NewKnee(adaptive.KneeConfig{Max: 500})
 //	if err != nil {
@@ -22,26 +22,25 @@
 //		permit.Done(flow.Success)
 //	}
 //
-// [Knee] is the estimator to use. [AIMD], [Vegas] and [Gradient2] are there as they
-// were published, for those who want to compare; docs/flow-simulation.md shows all of
-// them in the same trouble. An estimator is a function of its samples: record what your
-// service sees, feed it to one, and look what limits come out.
+// [Knee] is the estimator to use. [AIMD], [Vegas] and [Gradient2] are implemented as they were
+// published, for comparison; docs/flow-simulation.md shows all of them in the same scenarios. An
+// estimator is a function of its samples: record what your service measures, feed it to an
+// estimator, and see which limits result.
 //
 // # Caveats
 //
-// The outcome matters as much as the time. A timeout reported as Success teaches that
-// work takes as long as the timeout, and a fast failure that it takes no time. Report
-// timeouts and answers of overload as Overload, and failures of other kinds, cancelled
-// work and streams as Ignore.
+// The outcome matters as much as the time. If a timeout is reported as Success, the estimator
+// learns that work takes as long as the timeout. If a fast failure is, it learns that work takes no
+// time. Report timeouts and refusals because of overload as Overload. Report other failures,
+// cancelled work and streams as Ignore.
 //
-// A gate has one limit for one thing that can be overloaded: one for each upstream
+// A gate has one limit for one resource that can be overloaded. Use one gate for each upstream
 // server, not one for all.
 //
-// The limit is for what is in progress through this gate. Several processes that call
-// one server each find their share of it, as TCP connections do on a link. Give their
-// estimators different seeds.
+// The limit applies to what is in progress through this gate. If several processes call one server,
+// each finds its share of the capacity, as TCP connections do on a link. Give their estimators
+// different seeds.
 //
-// With a limit of one there is nothing to lower in order to probe, and windows of a few
-// samples are told apart from chance with difficulty: below about four in progress the
-// limit is coarse.
+// With a limit of one, a probe cannot lower the limit. With few samples, a window is hard to
+// distinguish from chance. So below a limit of about four, the limit is coarse.
 package adaptive

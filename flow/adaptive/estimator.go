@@ -6,27 +6,27 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Sample is one piece of work that has ended.
+// Sample describes one piece of work that has ended.
 type Sample struct {
-	// Start is when it began, on a clock that only moves forward and whose zero is
-	// anywhere. Start plus RTT is when it ended.
+	// Start is when the work began, by a clock that only moves forward and has an arbitrary zero.
+	// The work ended at Start + RTT.
 	Start time.Duration
-	// RTT is how long it took.
+	// RTT is how long the work took.
 	RTT time.Duration
-	// InFlight is how many units were in use when it began, its own included.
+	// InFlight is how many units were in use when the work began, including its own.
 	InFlight int64
-	// Outcome is how it ended. The durations of Overload and Ignore say nothing about
-	// how long work takes.
+	// Outcome is how the work ended. Durations with the outcomes Overload and Ignore say nothing
+	// about how long work takes.
 	Outcome flow.Outcome
 }
 
-// Estimator finds out how many units may be in use. It is a function of the samples
-// it is given, in the order in which they ended: it reads no clock, and two estimators
-// that are made alike and see the same samples have the same limit. It is not safe for
-// concurrent use; a [Gate] calls it under a lock.
+// Estimator finds how many units may be in use. It is a function of its samples, in the order in
+// which the work ended: it reads no clock, and two estimators with the same configuration and the
+// same samples have the same limit. It is not safe for concurrent use; a [Gate] calls it under a
+// lock.
 type Estimator interface {
-	// Update takes a sample in and returns the limit from now on, at least 1.
+	// Update adds a sample and returns the limit from now on, at least 1.
 	Update(s Sample) int64
-	// Limit is the limit now.
+	// Limit returns the present limit.
 	Limit() int64
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Gate lets in as many units as an estimator finds to be good. It is a [flow.Gate]
-// without keys and without a queue, safe for concurrent use; make one with [New].
+// Gate admits as many units as an estimator allows. It is a [flow.Gate] without keys and without a
+// queue, and safe for concurrent use. Make one with [New].
 type Gate struct {
 	name  string
 	epoch time.Time
@@ -20,18 +20,18 @@ type Gate struct {
 	estimator Estimator
 	limit     int64
 	inUse     int64
-	average   time.Duration // of the durations of successes
+	average   time.Duration // of the durations of successful work
 	admitted  uint64
 	rejected  [flow.Reasons]uint64
 	done      [flow.Outcomes]uint64
 	unused    []*taking
-	last      *flow.Rejection // returned again while it is still true
+	last      *flow.Rejection // returned again while its numbers are still true
 }
 
-// spare is how many takings a gate keeps to use again.
+// spare is how many takings a gate keeps for reuse.
 const spare = 1024
 
-// taking is what the gate remembers of a permit.
+// taking is what the gate keeps for a permit.
 type taking struct {
 	flow.Slot
 	of       *Gate
@@ -43,12 +43,12 @@ type taking struct {
 // Option changes how a [Gate] works.
 type Option func(*Gate)
 
-// OnLimit has f called after each change of the limit. It runs under the gate's lock:
-// it must be quick and must not call the gate.
+// OnLimit makes the gate call f after each change of the limit. f runs under the gate's lock: it
+// must be quick and must not call the gate.
 func OnLimit(f func(before, after int64)) Option { return func(g *Gate) { g.changed = f } }
 
-// New returns a gate over the estimator, which nobody else may use from then on. The
-// name is for its rejections.
+// New returns a gate that uses the estimator. Nobody else may use the estimator from then on. name
+// appears in the gate's rejections.
 func New(name string, estimator Estimator, options ...Option) *Gate {
 	g := &Gate{name: name, epoch: time.Now(), estimator: estimator, limit: max(estimator.Limit(), 1)}
 	for _, o := range options {
@@ -57,15 +57,15 @@ func New(name string, estimator Estimator, options ...Option) *Gate {
 	return g
 }
 
-// Limit is how many units may be in use now.
+// Limit returns how many units may be in use now.
 func (g *Gate) Limit() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.limit
 }
 
-// Base is how long work takes that does not wait, as far as the estimator knows: zero
-// before there are samples, and for estimators without such a number. See [Knee.Base].
+// Base returns how long work takes if it does not have to wait, as far as the estimator knows. It
+// is zero before there are samples, and for estimators that do not measure it. See [Knee.Base].
 func (g *Gate) Base() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,8 +75,7 @@ func (g *Gate) Base() time.Duration {
 	return 0
 }
 
-// Acquire implements [flow.Gate]. It never waits; for a queue put a gate of package
-// shed in front.
+// Acquire implements [flow.Gate]. It never waits. For a queue, put a gate of package shed in front.
 func (g *Gate) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
 	return g.TryAcquire(ctx, r)
 }
@@ -93,17 +92,17 @@ func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, err
 	if t == nil {
 		return flow.Permit{}, rejection
 	}
-	// The clock is read without the lock, and not for what is refused.
+	// The clock is read without holding the lock, and only for admitted requests.
 	t.start = time.Since(g.epoch)
 	return t.Issue(t), nil
 }
 
-// enter counts the request as in progress, or returns why not.
+// enter counts the request as in progress, or returns the rejection.
 func (g *Gate) enter(cost int64) (*taking, *flow.Rejection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// What costs more than the whole limit passes alone: the limit moves, and such a
-	// request would otherwise depend on where it happens to stand.
+	// A request that costs more than the whole limit is admitted if nothing else is in progress.
+	// The limit moves, so the request would otherwise depend on its present value.
 	if cost > g.limit-g.inUse && g.inUse > 0 {
 		return nil, g.refuse()
 	}
@@ -123,8 +122,8 @@ func (g *Gate) enter(cost int64) (*taking, *flow.Rejection) {
 func (g *Gate) refuse() *flow.Rejection {
 	is := flow.Rejection{Gate: g.name, Reason: flow.ReasonBusy, Limit: g.limit, InUse: g.inUse}
 	if g.average > 0 {
-		// By then all that is in progress now has ended, on average. Rounding keeps
-		// the rejection the same for a while.
+		// On average, all work that is in progress now has ended after this time. Rounding it lets
+		// the gate return the same rejection again.
 		is.RetryAfter = max(g.average.Round(10*time.Millisecond), 10*time.Millisecond)
 	}
 	g.rejected[flow.ReasonBusy]++

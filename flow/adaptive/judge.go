@@ -6,28 +6,28 @@ import (
 )
 
 const (
-	// grows is how much longer than the base work may take while the limit grows, and
-	// slow from where on the limit is lowered, if that is beyond doubt; swamped is the
-	// same while the limit does not bind, for bursts that pass.
+	// grows, slow and swamped are multiples of the base. The limit grows while work takes less than
+	// grows. It is lowered when work certainly takes longer than slow. While the limit does not
+	// bind, it is lowered only beyond swamped, so that a short burst may pass.
 	grows, slow, swamped = 1.07, 1.15, 2
-	// room is how much more than what is in progress without waiting is left, so that
-	// workers find something to do when they get free.
+	// room is the factor by which the limit exceeds what can be in progress without waiting, so
+	// that workers that become free find work.
 	room = 1.05
-	// doubt is how many standard errors are beyond it.
+	// A result is certain if it holds even after doubt standard errors are subtracted.
 	doubt = 2
-	// exact is the standard error, as a share of the mean, at which a window is long
-	// enough. It lasts no longer than patience times the shortest window, or times the
-	// mean, if it has a few samples.
+	// A window is complete when the standard error is at most exact times the mean. It lasts no
+	// longer than patience times the shortest window, or times the mean if that is longer. It has
+	// at least few samples.
 	exact, patience, few = 0.05, 6, 10
-	// raise is by how much the limit is raised for a moment, and gap how large a change
-	// has to be to learn from it.
+	// raise is the factor by which the limit is raised for a test. gap is the smallest relative
+	// change from which the estimator can learn.
 	raise, gap = 1.25, 0.2
-	// bearable is the share of overload that changes nothing.
+	// bearable is the share of overload that is ignored.
 	bearable = 0.1
 )
 
-// complete reports whether the window that lasts for took has come to a result: all
-// that it could show, or something that is beyond doubt before.
+// complete reports whether the window, which has lasted for took, gives a result: it has enough
+// samples, or something is certain earlier.
 func (k *Knee) complete(took float64) bool {
 	w := &k.window
 	shortest := float64(k.config.Window)
@@ -46,7 +46,7 @@ func (k *Knee) complete(took float64) bool {
 		k.base > 0 && now.mean-doubt*now.error > 1.5*k.base
 }
 
-// summary sums the window up.
+// summary returns the summary of the window, which has lasted for took.
 func (w *window) summary(took, limit float64) summary {
 	s := summary{
 		limit: limit, binds: float64(w.inFlight) >= 0.95*math.Floor(limit),
@@ -61,13 +61,13 @@ func (w *window) summary(took, limit float64) summary {
 	return s
 }
 
-// add has older windows count half as much as the new one.
+// add adds a newer window. Older windows then count half as much.
 func (w *window) add(newest *window) {
 	w.good = w.good/2 + newest.good
 	w.sum = w.sum/2 + newest.sum
 }
 
-// judge looks at a window that is complete, and begins a new one.
+// judge evaluates a complete window and begins a new one.
 func (k *Knee) judge(now time.Duration, took float64) {
 	w := k.window
 	s := w.summary(took, k.limit)
@@ -80,7 +80,8 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			return
 		}
 		if k.trial.kind != none {
-			// Unless the limit goes on down, what was before tells nothing any more.
+			// Unless the limit is lowered further, the values from before the trial are no longer
+			// of use.
 			defer func(limit float64) {
 				if k.limit >= limit {
 					k.trial = trial{}
@@ -88,7 +89,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			}(k.limit)
 		}
 	}
-	// What the limit is compared with when it changes is of more than one window.
+	// The mean before a change of the limit is taken from several windows.
 	k.recent.add(&w)
 	before := s
 	if k.recent.good > 0 {
@@ -112,7 +113,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	case s.mean > grows*k.base:
 		k.steady, k.streak = true, 0
 		if s.binds && !k.reach(now, before) {
-			// A little at a time: whether work waits or the base is too low is open.
+			// The limit is lowered only a little, because either work waits or the base is too low.
 			k.limit = max(k.limit*(1-0.3*min(s.mean/k.base-grows, 0.2)), float64(k.config.Min))
 		}
 	case s.mean > 0 && float64(2*w.inFlight) >= k.limit && now >= k.holdUntil:
@@ -122,12 +123,13 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	}
 }
 
-// learn moves the base towards how long work takes while the limit does not bind. Even
-// while it does, work cannot be faster than without waiting.
+// learn moves the base towards the duration of work while the limit does not bind. If work is
+// faster than the base, the base is lowered in any case, because work cannot be faster than without
+// waiting.
 func (k *Knee) learn(now time.Duration, s summary) {
 	switch {
 	case s.mean+doubt*s.error < k.base*(1-gap):
-		// The work got faster by itself. It may be waiting even so: find out soon.
+		// The work has become faster, but it may still wait. A probe soon finds out.
 		k.base = s.mean
 		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/20))
 	case s.mean+doubt*s.error < k.base:
@@ -139,7 +141,7 @@ func (k *Knee) learn(now time.Duration, s summary) {
 	}
 }
 
-// grow raises the limit, by less where work takes nearly too long already.
+// grow raises the limit, by less if work already takes nearly too long.
 func (k *Knee) grow(share float64) {
 	by := 0.5
 	if k.steady {
@@ -149,7 +151,7 @@ func (k *Knee) grow(share float64) {
 	k.limit = min(k.limit+max(k.limit*by, 1), float64(k.config.Max))
 }
 
-// lower lowers the limit, to learn in the next window whether that was right.
+// lower lowers the limit. The next window shows whether that was right.
 func (k *Knee) lower(now time.Duration, kind trialKind, before summary, limit float64) {
 	k.steady, k.streak = true, 0
 	if limit = max(limit, float64(k.config.Min)); math.Floor(limit) >= math.Floor(k.limit) {
@@ -161,13 +163,13 @@ func (k *Knee) lower(now time.Duration, kind trialKind, before summary, limit fl
 	k.change(now, limit)
 }
 
-// change sets the limit, and has the next window wait until it shows.
+// change sets the limit, and drops all samples from before the change.
 func (k *Knee) change(now time.Duration, limit float64) {
 	k.limit = min(max(limit, float64(k.config.Min)), float64(k.config.Max))
 	k.from, k.window, k.recent = now, window{}, window{}
 }
 
-// probe lowers the limit for a moment, if it is time for that.
+// probe lowers the limit for a test if one is due, and reports whether it did.
 func (k *Knee) probe(now time.Duration, s summary) bool {
 	if k.probeAt < 0 {
 		k.probeAt = now + 5*k.config.Window
@@ -184,8 +186,8 @@ func (k *Knee) probe(now time.Duration, s summary) bool {
 	return k.trial.kind == lowered
 }
 
-// reach raises the limit for a moment, if it is time for that: work seems to wait a
-// little, or the base is too low.
+// reach raises the limit for a test if one is due, and reports whether it did. It is called when
+// either work waits a little or the base is too low.
 func (k *Knee) reach(now time.Duration, s summary) bool {
 	if now < k.reachAt || k.trial.kind != none {
 		return false
@@ -200,12 +202,12 @@ func (k *Knee) reach(now time.Duration, s summary) bool {
 	return true
 }
 
-// jittered is a time of one to two times d.
+// jittered returns a random time between d and 2·d.
 func (k *Knee) jittered(d time.Duration) time.Duration {
 	return time.Duration((1 + k.random.Float64()) * float64(d))
 }
 
-// moved is how the limit compares with what was in progress before it was changed.
+// moved returns the limit as a multiple of what was in progress before the change.
 func (t *trial) moved(limit float64) float64 {
 	if t.before.binds {
 		return limit / t.before.limit
@@ -213,11 +215,12 @@ func (t *trial) moved(limit float64) float64 {
 	return limit / min(t.before.limit, t.before.rate*t.before.mean)
 }
 
-// middle is between how long work takes under the limit if it waits, and if it does not.
+// middle returns the mean of two durations of work under the new limit: that if work waits, and
+// that if it does not.
 func (t *trial) middle(limit float64) float64 { return t.before.mean * (1 + t.moved(limit)) / 2 }
 
-// tried judges the first window under another limit. It reports whether that was all
-// that the window is good for.
+// tried evaluates the first window under a changed limit. It returns true if the window must not be
+// used for anything else.
 func (k *Knee) tried(now time.Duration, s summary) bool {
 	t, before := k.trial, k.trial.before
 	if t.kind == overload {
@@ -229,21 +232,21 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	}
 	moved := t.moved(k.limit)
 	if t.kind == slower && moved > 1-gap {
-		return false // too little to tell; it may be lowered further
+		return false // the change is too small to tell; the limit may be lowered further
 	}
 	k.trial = trial{}
-	// If work waits, how long it takes follows the limit; if not, it does not, and what
-	// gets done follows the limit.
+	// If work waits, its duration follows the limit. Otherwise the duration stays the same, and the
+	// rate of completed work follows the limit.
 	waits := (s.mean < t.middle(k.limit)) == (moved < 1)
 	switch {
 	case waits && t.kind == lowered:
 		k.base = min(k.base, s.mean)
-		k.probeAt = now // go on until less gets done
+		k.probeAt = now // probe again until less gets done
 		return false
 	case waits && t.kind == slower:
 		return false
 	case waits:
-		// The base is right, and the limit was a little high before.
+		// The base is right, but the limit before the trial was a little too high.
 		before.limit *= max(room*k.base/before.mean, 1-gap)
 	case t.kind == raised:
 		k.slowed(now, (k.base+min(s.mean, before.mean))/2)
@@ -257,7 +260,7 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	return true
 }
 
-// slowed raises the base and, if by much, has a probe soon look whether that was right.
+// slowed raises the base. If it rises much, a probe soon checks whether that was right.
 func (k *Knee) slowed(now time.Duration, base float64) {
 	if base > k.base*(1+gap/2) {
 		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/5))
@@ -265,7 +268,7 @@ func (k *Knee) slowed(now time.Duration, base float64) {
 	k.base = max(k.base, base)
 }
 
-// overloaded judges a window after overload has lowered the limit.
+// overloaded evaluates a window after the limit was lowered because of overload; see tried.
 func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	before := k.trial.before
 	moved := k.limit / before.limit
@@ -274,12 +277,12 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 		k.trial = trial{}
 		return false
 	case moved > 0.5:
-		return false // lower it once more
+		return false // lower the limit once more
 	case s.rate > before.rate*(1+moved)/2:
 		k.trial = trial{}
 		return false
 	}
-	// As large a part fails as before, and less gets done: it was not the limit.
+	// The same share of work fails as before, and less gets done, so the limit was not the cause.
 	k.trial = trial{}
 	k.tolerated = max(s.share, before.share)
 	k.change(now, before.limit)

@@ -8,28 +8,28 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// KneeConfig is the configuration of a [Knee]. The zero KneeConfig is good for most.
+// KneeConfig is the configuration of a [Knee]. The zero KneeConfig suits most uses.
 type KneeConfig struct {
 	// Initial is the limit before there are samples. Zero means 20.
 	Initial int64
-	// Min is the floor: the limit never goes below it, whatever happens. Zero means 1.
+	// Min is the lower bound of the limit. Zero means 1.
 	Min int64
-	// Max is the largest limit. Zero means 1000.
+	// Max is the upper bound of the limit. Zero means 1000.
 	Max int64
-	// Ceiling is how long work may take. Successes that take longer count as overload.
+	// Ceiling is the longest time that work may take. Successes that take longer count as overload.
 	// Zero means no ceiling.
 	Ceiling time.Duration
-	// Window is the shortest time over which samples are summed up before they are
-	// judged. Zero means 100 ms. It is longer where work takes longer, or comes seldom.
+	// Window is the shortest time over which samples are collected before they are evaluated. Zero
+	// means 100 ms. A window is longer if work takes longer or is rare.
 	Window time.Duration
-	// Probe is how often the limit is lowered for a moment while it binds, to see
-	// whether the work gets faster and no less gets done. It happens at random, after
-	// one to two times this long. Zero means 20 s.
+	// Probe is how often the limit is lowered for a test while it binds, to see whether work
+	// becomes faster and no less gets done. A probe comes after a random time between Probe and
+	// 2·Probe. Zero means 20 s.
 	Probe time.Duration
-	// Depth is by what share a probe lowers the limit, below 0.5. Zero means 0.25.
+	// Depth is the share by which a probe lowers the limit, below 0.5. Zero means 0.25.
 	Depth float64
-	// Seed decides on what is random. Give each process another one, so that they do
-	// not probe and recover together.
+	// Seed determines what is random. Give each process a different seed, so that they do not probe
+	// and recover at the same time.
 	Seed uint64
 }
 
@@ -58,7 +58,7 @@ func (c *KneeConfig) fill() error {
 	return problems.Err("adaptive limit")
 }
 
-// set gives v a value if it has none.
+// set sets v to value if v is zero.
 func set[T comparable](v *T, value T) {
 	var zero T
 	if *v == zero {
@@ -66,26 +66,26 @@ func set[T comparable](v *T, value T) {
 	}
 }
 
-// Knee looks for the knee of the server's curve: the least work in progress with which
-// it gets the most done. Below it work takes its time and no longer; above it all that
-// is added waits.
+// Knee looks for the knee of the server's throughput curve: the smallest amount of work in progress
+// with which the server gets the most done. Below the knee, more work in progress takes no longer.
+// Above it, all additional work waits.
 //
-// It judges windows of samples. While the limit binds and work takes about as long as
-// it does without waiting (the base), the limit grows, by more from one window to the
-// next. When work takes markedly longer than that, the limit goes at once to what the
-// server gets done in the time of the base (Little's law), but at most by half.
+// It evaluates windows of samples. The base is the time that work takes without waiting. While the
+// limit binds and work takes about as long as the base, the limit grows, faster from window to
+// window. When work takes markedly longer, the limit drops at once to rate × base, which is what
+// the server gets done in the time of the base (Little's law), but at most by half.
 //
-// The base is the difficulty of all such algorithms: under steady overload there is no
-// work without waiting to learn it from. Here it is learnt from two sources only. One
-// is windows in which the limit did not bind. The other is what happens when the limit
-// goes down, after overload or as a probe: if as much got done as before, then the
-// work had waited, and the lower limit was right. If less got done in proportion, then
-// nothing had waited, and work just takes that long now; the limit goes back up, with
-// a new base. So neither long overload nor a server that got slower misleads it.
+// To find the base is difficult for all such algorithms: under steady overload, there is no work
+// without waiting to learn it from. Knee learns the base from two sources only. One is windows in
+// which the limit does not bind. The other is what happens when the limit is lowered, after
+// overload or by a probe. If as much gets done as before, then work had been waiting, and the lower
+// limit is right. If less gets done in proportion, then no work had been waiting and work really
+// takes that long now; the limit goes back up, with a new base. So neither long overload nor a
+// server that became slower misleads Knee.
 //
-// Overload that is reported cuts the limit too, if it makes out a tenth of a window.
-// If it does not lessen with the limit, then it is not of the limit's making, and that
-// much is put up with from then on.
+// Reported overload lowers the limit too, if it is more than a tenth of a window. If the overload
+// does not decrease with the limit, the limit is not its cause, and Knee tolerates that share from
+// then on.
 //
 // Make one with [NewKnee].
 type Knee struct {
@@ -95,53 +95,54 @@ type Knee struct {
 	limit  float64
 	base   float64 // nanoseconds; zero before the first window
 	window window
-	recent window // those before, under the same limit
-	// from is when the limit was lowered or restored last: samples that began before
-	// tell of the limit before.
+	recent window // the windows before it, under the same limit
+	// from is when the limit was last changed for a test or because of overload. Samples that began
+	// before that say something about the old limit.
 	from time.Duration
-	// streak is for how many windows in a row the limit has grown.
+	// streak is the number of windows in a row in which the limit has grown.
 	streak int
-	// steady says that growth has met the knee once; before that it doubles.
+	// steady is true after growth has met the knee once. Until then the limit grows by half at a
+	// time.
 	steady bool
 	// tolerated is the share of overload that does not depend on the limit.
 	tolerated float64
-	// holdUntil is until when the limit does not grow after a cut.
+	// holdUntil is the time until which the limit does not grow after a cut.
 	holdUntil time.Duration
-	// probeAt is when to probe next, negative if that is open.
+	// probeAt is when the next probe is due. It is negative if that is not decided.
 	probeAt time.Duration
-	reachAt time.Duration // likewise for raising it
-	// trial is what was before the limit was lowered to see what happens.
+	reachAt time.Duration // when the next test with a raised limit is due
+	// trial holds what was measured before the limit was changed for a test.
 	trial trial
 }
 
-// window sums up samples.
+// window collects samples.
 type window struct {
 	open bool
-	// fresh is how many samples in a row have begun after the limit was changed. When
-	// there are a few, what is left of the time before is too little to matter. All
-	// samples count from then on: to leave out the old ones would leave out the long.
+	// fresh is how many samples in a row began after the limit was changed. Once there are a few,
+	// work from before the change is too rare to matter, and all samples count from then on.
+	// Leaving out those that began earlier would leave out those that take long.
 	fresh     int
 	began     time.Duration
 	good, bad float64
 	ignored   float64
-	sum       float64 // of the durations of the good, in nanoseconds
-	squares   float64 // likewise
-	inFlight  int64   // the most that was seen
+	sum       float64 // of the durations of successful work, in nanoseconds
+	squares   float64 // of the squares of these durations
+	inFlight  int64   // the largest InFlight of a sample
 }
 
-// summary is what a window comes to.
+// summary is the result of a window.
 type summary struct {
-	limit float64 // that held
+	limit float64 // the limit during the window
 	binds bool    // as much was in progress as the limit allows
-	idle  bool    // far less was
-	rate  float64 // good ones in a nanosecond
-	mean  float64 // how long the good took, in nanoseconds; zero if there are none
+	idle  bool    // far less was in progress than the limit allows
+	rate  float64 // successes per nanosecond
+	mean  float64 // the mean duration of successes, in nanoseconds; zero if there are none
 	error float64 // the standard error of mean
-	share float64 // of overload
-	odd   bool    // much of the work fails by itself
+	share float64 // the share of overload
+	odd   bool    // much of the work ended with Ignore
 }
 
-// trial is a limit that was lowered. Its summary is of the last window before that.
+// trial is a test with a changed limit. Its summary is that of the last window before the change.
 type trial struct {
 	kind   trialKind
 	before summary
@@ -152,9 +153,9 @@ type trialKind uint8
 const (
 	none     trialKind = iota
 	slower             // lowered because work took longer
-	overload           // lowered because of overload that was reported
-	lowered            // lowered to see what happens
-	raised             // raised to see what happens
+	overload           // lowered because of reported overload
+	lowered            // lowered by a probe
+	raised             // raised by reach
 )
 
 // NewKnee returns a Knee. The error is a [*headgate.InvalidError].
@@ -171,8 +172,8 @@ func NewKnee(config KneeConfig) (*Knee, error) {
 // Limit implements [Estimator].
 func (k *Knee) Limit() int64 { return int64(k.limit) }
 
-// Base is how long work takes that does not wait, as far as is known: zero before
-// there are samples.
+// Base returns how long work takes if it does not have to wait, as far as is known. It is zero
+// before there are samples.
 func (k *Knee) Base() time.Duration { return time.Duration(k.base) }
 
 // Update implements [Estimator].

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Bounds are those of a limit. Zero fields take the values that the algorithm was
-// published with.
+// Bounds are the bounds of a limit. Zero fields take the values that were published with the
+// algorithm.
 type Bounds struct {
 	// Initial is the limit before there are samples.
 	Initial int64
@@ -18,7 +18,7 @@ type Bounds struct {
 	Min, Max int64
 }
 
-// fill puts in what was published for what is zero, and returns what is wrong.
+// fill sets zero fields to the published values, and returns an error if the bounds are invalid.
 func (b *Bounds) fill(initial, low, high int64) error {
 	set(&b.Max, max(high, b.Min, b.Initial))
 	set(&b.Min, min(low, b.Max))
@@ -36,19 +36,19 @@ func (b *Bounds) clamp(limit float64) float64 {
 	return min(max(limit, float64(b.Min)), float64(b.Max))
 }
 
-// AIMD adds one unit to the limit for each success while at least half of it is in
-// use, and takes a tenth off for each overload. It is simple, and needs overload to
-// be reported: work that only gets slower looks well to it up to a timeout. It is the
-// algorithm of Netflix's concurrency-limits. Make one with [NewAIMD].
+// AIMD adds one unit to the limit for each success while at least half of the limit is in use, and
+// lowers the limit by a tenth for each overload. It is simple, but overload must be reported: work
+// that only becomes slower seems fine to it until it times out. It is the algorithm of Netflix's
+// concurrency-limits. Make one with [NewAIMD].
 type AIMD struct {
 	bounds  Bounds
 	timeout time.Duration
 	limit   float64
 }
 
-// NewAIMD returns an AIMD, by default from 20 within 20 to 200. A success that took
-// longer than the timeout counts as overload; zero means 5 s.
-// The error is a [*headgate.InvalidError].
+// NewAIMD returns an AIMD, by default with an initial limit of 20 and bounds of 20 and 200. A
+// success that takes longer than the timeout counts as overload; zero means 5 s. The error is a
+// [*headgate.InvalidError].
 func NewAIMD(b Bounds, timeout time.Duration) (*AIMD, error) {
 	if err := b.fill(20, 20, 200); err != nil {
 		return nil, err
@@ -72,11 +72,10 @@ func (a *AIMD) Update(s Sample) int64 {
 	return a.Limit()
 }
 
-// Vegas takes the shortest duration of work for the one without waiting, and works
-// out from it how much of the limit is spent waiting. It is the algorithm of Netflix's
-// concurrency-limits, after TCP Vegas. It forgets the shortest duration now and then,
-// and takes the one that comes next for it, which under overload is too long. Make one
-// with [NewVegas].
+// Vegas takes the shortest duration of work for that without waiting, and computes from it how much
+// of the limit is spent on waiting. It is the algorithm of Netflix's concurrency-limits, after TCP
+// Vegas. Now and then it forgets the shortest duration and takes the next one instead, which is too
+// long under overload. Make one with [NewVegas].
 type Vegas struct {
 	bounds Bounds
 	random *rand.Rand
@@ -86,8 +85,8 @@ type Vegas struct {
 	jitter float64
 }
 
-// NewVegas returns a Vegas, by default from 20 within 1 to 1000. The seed is for when
-// it forgets. The error is a [*headgate.InvalidError].
+// NewVegas returns a Vegas, by default with an initial limit of 20 and bounds of 1 and 1000. The
+// seed determines when it forgets the shortest duration. The error is a [*headgate.InvalidError].
 func NewVegas(b Bounds, seed uint64) (*Vegas, error) {
 	if err := b.fill(20, 1, 1000); err != nil {
 		return nil, err
@@ -135,9 +134,9 @@ func (v *Vegas) Update(s Sample) int64 {
 	return v.Limit()
 }
 
-// Gradient2 compares each duration with a long average of durations, and lowers the
-// limit by their ratio. It is the algorithm of Netflix's concurrency-limits. Under long
-// overload the average follows, and the limit grows. Make one with [NewGradient2].
+// Gradient2 compares each duration with a long-term average, and lowers the limit by their ratio.
+// It is the algorithm of Netflix's concurrency-limits. Under long overload, the average rises, and
+// so does the limit. Make one with [NewGradient2].
 type Gradient2 struct {
 	bounds Bounds
 	limit  float64
@@ -145,8 +144,8 @@ type Gradient2 struct {
 	count  float64
 }
 
-// NewGradient2 returns a Gradient2, by default from 20 within 20 to 200. The error is a
-// [*headgate.InvalidError].
+// NewGradient2 returns a Gradient2, by default with an initial limit of 20 and bounds of 20 and
+// 200. The error is a [*headgate.InvalidError].
 func NewGradient2(b Bounds) (*Gradient2, error) {
 	if err := b.fill(20, 20, 200); err != nil {
 		return nil, err

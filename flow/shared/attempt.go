@@ -16,41 +16,41 @@ import (
 )
 
 const (
-	// maxPlaces is how many callers of a process have a place in the store's line for a key
-	// before others wait in the process: enough to take what becomes free without a gap,
-	// and few enough for the store to bear those who ask again.
+	// maxPlaces is how many callers of a process may stand in the store's line for a key; others
+	// wait in the process. It is large enough to take permits as soon as they become free, and
+	// small enough that repeated requests do not load the store.
 	maxPlaces = 8
-	// keepPlace is how long at most the store keeps a place for a caller that does not ask
-	// again. Until then a process that has crashed holds up those behind it, so the place
-	// of a caller that will ask soon is kept for keepAsks of its pauses only, or for
-	// keepFirst if that is longer.
+	// keepPlace is the longest time for which the store keeps a place for a caller that does not
+	// ask again. During that time, a process that has crashed blocks the callers behind it. So the
+	// place of a caller that asks often is kept only for keepAsks of its pauses, but at least for
+	// keepFirst.
 	keepPlace = 2 * time.Second
 	keepFirst = 500 * time.Millisecond
 	keepAsks  = 8
-	// askFirst is after how long the first of the line asks again, on average. Where
-	// permits are held for less than four times that, it asks the more often, down to
-	// askSoonest. askLast is the longest for those behind it.
+	// askFirst is how long the first caller of the line waits on average before it asks again. If
+	// permits are held for less than four times that, it asks more often, down to a pause of
+	// askSoonest. askLast is the longest pause of callers further back.
 	askFirst   = 20 * time.Millisecond
 	askSoonest = 2 * time.Millisecond
 	askLast    = 500 * time.Millisecond
-	// callWithin bounds each call to the store, which has a shorter deadline of its own.
+	// callWithin bounds each call to the store. The store itself has a shorter deadline.
 	callWithin = 5 * time.Second
 	// queues is how many queues each class of a key's line has.
 	queues = 16
 )
 
-// attempt is one caller on its way to a permit.
+// attempt is one call of Acquire or TryAcquire that needs a permit.
 type attempt struct {
 	g     *Gate
 	e     *entry
 	r     *flow.Request
 	ctx   context.Context //nolint:containedctx // the attempt lasts as long as the call it belongs to
-	until time.Time       // when it stops waiting; zero is never
+	until time.Time       // when to stop waiting; zero means never
 
 	holder string
 }
 
-// once asks the store once.
+// once tries to get a permit without waiting.
 func (a *attempt) once() (flow.Permit, error) {
 	p, answer, err := a.ask(0)
 	switch {
@@ -63,8 +63,8 @@ func (a *attempt) once() (flow.Permit, error) {
 	return flow.Permit{}, a.g.refuse(a.r, flow.ReasonBusy, answer, nil)
 }
 
-// ask asks the store, again if there is no answer for once: the holder's name makes it the
-// same request. A permit that holds nothing is a refusal.
+// ask asks the store, and repeats the request if there is no answer. The holder's name tells the
+// store that it is the same request. A permit that holds nothing means a refusal.
 func (a *attempt) ask(wait time.Duration) (flow.Permit, store.PermitAnswer, error) {
 	g := a.g
 	if a.holder == "" {
@@ -86,7 +86,7 @@ func (a *attempt) ask(wait time.Duration) (flow.Permit, store.PermitAnswer, erro
 }
 
 const (
-	// tries is how often a store that has answered before is asked, tryAfter apart.
+	// A store that answered the last request is asked up to tries times, about tryAfter apart.
 	tries    = 3
 	tryAfter = 5 * time.Millisecond
 )
@@ -94,7 +94,8 @@ const (
 // call makes one call to the store.
 func (a *attempt) call(wait time.Duration) (flow.Permit, store.PermitAnswer, error) {
 	g := a.g
-	// A call that its caller gives up may count all the same, so it is made to the end.
+	// The store may grant a permit even if its caller gives up, so the call does not end with the
+	// context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), callWithin)
 	defer cancel()
 	began := time.Now()
@@ -124,8 +125,8 @@ func (a *attempt) call(wait time.Duration) (flow.Permit, store.PermitAnswer, err
 	return g.hold(a.e, a.r.Units(), &grant{answer.Lease, limit, time.Now()}, end), answer, nil
 }
 
-// forget has what the store may have granted, or the place in its line, given back: the
-// caller goes without knowing what it has.
+// forget gives back what the store may have granted, or the place in its line. The caller returns
+// without knowing which of them it has.
 func (a *attempt) forget() {
 	if a.holder == "" {
 		return
@@ -138,14 +139,14 @@ func (a *attempt) forget() {
 	g.schedule(h, time.Now())
 }
 
-// wait takes a permit now or in its turn.
+// wait takes a permit now, or when it is the caller's turn.
 func (a *attempt) wait() (flow.Permit, error) {
 	g := a.g
 	queued, err := a.queue()
 	if err != nil {
 		return flow.Permit{}, err
 	}
-	placed := queued // it counts among those with a place
+	placed := queued // the caller counts in entry.places
 	defer func() {
 		if placed {
 			g.next(a.e)
@@ -165,7 +166,7 @@ func (a *attempt) wait() (flow.Permit, error) {
 			a.forget()
 			return a.failed(err)
 		case err != nil:
-			answer.Ahead = 1 // or whatever it is: it asks again soon
+			answer.Ahead = 1 // the position is not known; with 1 it asks again soon
 		case p.Held() && a.ctx.Err() != nil:
 			p.Done(flow.Unused)
 			return flow.Permit{}, flow.Ended(a.ctx, g.config.Name)
@@ -192,7 +193,7 @@ func (a *attempt) wait() (flow.Permit, error) {
 	}
 }
 
-// pause waits until it is time to ask again, after about so long.
+// pause waits for a random time around d, or until a permit was given back in this process.
 func (a *attempt) pause(d time.Duration) error {
 	d = d/2 + rand.N(d)
 	if !a.until.IsZero() {
@@ -211,7 +212,7 @@ func (a *attempt) pause(d time.Duration) error {
 	return nil
 }
 
-// askAfter is after how long the first of the line asks again.
+// askAfter returns the pause of the first caller of the line.
 func (g *Gate) askAfter() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -221,8 +222,8 @@ func (g *Gate) askAfter() time.Duration {
 	return min(max(g.average/4, askSoonest), askFirst)
 }
 
-// queue waits in this process while as many as may have a place in the store's line. It
-// reports whether the caller counts among those then.
+// queue waits in this process while maxPlaces callers have a place in the store's line. It reports
+// whether the caller is now counted among them.
 func (a *attempt) queue() (bool, error) {
 	g, e := a.g, a.e
 	g.mu.Lock()
@@ -261,7 +262,7 @@ func (a *attempt) queue() (bool, error) {
 		}
 		return false, flow.Ended(a.ctx, g.config.Name)
 	}
-	// It was settled in the same moment.
+	// The waiter was settled at the same moment.
 	w.Consume()
 	if end == waiting.Canceled && w.Err == nil {
 		g.nextLocked(e)
@@ -270,7 +271,7 @@ func (a *attempt) queue() (bool, error) {
 	return w.Err == nil, w.Err
 }
 
-// next hands the turn of a caller that has left the store's line to one that waits in this
+// next passes the turn of a caller that has left the store's line to one that waits in this
 // process.
 func (g *Gate) next(e *entry) {
 	g.mu.Lock()
@@ -290,7 +291,7 @@ func (g *Gate) nextLocked(e *entry) {
 	}
 }
 
-// turnAway has those who wait in this process go: the gate is closed.
+// turnAway refuses all callers that wait in this process, because the gate is closed.
 func (g *Gate) turnAway(e *entry) {
 	for e.line != nil && e.line.Len() > 0 {
 		w := e.line.Fitting(0, g.config.Limit)

@@ -15,65 +15,63 @@ const (
 	DefaultMaxKeys = 1 << 16
 )
 
-// MaxLinger is the longest Config.Linger.
+// MaxLinger is the maximum of Config.Linger.
 const MaxLinger = 50 * time.Millisecond
 
-// Config says how much may be in progress, and how leases are kept.
+// Config says how much may be in progress, and how leases are kept alive.
 type Config struct {
-	// Name is for rejections and errors.
+	// Name appears in rejections and errors.
 	Name string
-	// Prefix begins the name of each key in the store, so that gates do not count each
-	// other's keys.
+	// Prefix begins the name of each key in the store, so that different gates do not share keys.
 	Prefix string
 	// Limit is how many permits each key has over all processes, 1 to store.MaxPermits.
 	Limit int64
-	// TTL is how long a lease lasts after its holder has gone: store.MinTTL to
-	// store.MaxTTL, many times as long as a call to the store takes. A short one gives the
-	// permits of a crashed process back sooner, and survives shorter troubles of the
-	// store. Zero means DefaultTTL.
+	// TTL is how long a lease lasts after its last renewal, store.MinTTL to store.MaxTTL. It should
+	// be many times as long as a call to the store takes. With a short TTL, the permits of a
+	// crashed process become free sooner, but only short outages of the store are survived. Zero
+	// means DefaultTTL.
 	TTL time.Duration
-	// Margin is how long before its end a lease counts as lost: for what the work needs to
-	// stop. It is less than half of TTL. Zero means a tenth of TTL.
+	// Margin is how long before its end a lease counts as lost, so that the work has time to stop.
+	// It must be less than half of TTL. Zero means a tenth of TTL.
 	Margin time.Duration
-	// Queue is how many requests of this process may wait for each key, and how many
-	// requests of all processes may stand in the store's line for it, up to
-	// store.MaxPermitQueue. Zero means that nobody waits.
+	// Queue is how many requests of this process may wait for each key, and also how many requests
+	// of all processes may stand in the store's line for it, up to store.MaxPermitQueue. Zero means
+	// that no request waits.
 	Queue int
 	// MaxWait is how long a request may wait. Zero means as long as its context lasts.
 	MaxWait time.Duration
-	// Owner begins the names of this process's holders, for people who look who holds what:
-	// up to 96 bytes.
+	// Owner begins the names of this process's holders, so that people can see who holds a permit.
+	// It has at most 96 bytes.
 	Owner string
-	// Linger is for how long a lease that was given back is kept for the next request of
-	// this process with the same key and cost, up to MaxLinger: such a request calls the
-	// store for nothing. A lease is kept only where the store's last answer had three
-	// quarters of the limit free and nobody waiting, and is released once it is a tenth of
-	// a second old. Requests that follow one another on a lease have one fence. Zero keeps
-	// none: then Done returns when others can have the permit.
+	// Linger is how long a lease that was given back is kept for the next request of this process
+	// with the same key and cost, up to MaxLinger. Such a request does not call the store. A lease
+	// is kept only if three quarters of the limit were free and nobody was waiting at the store's
+	// last answer, and is released at the latest a tenth of a second after it was granted.
+	// Successive requests on one lease have the same fence. Zero keeps no leases: Done then returns
+	// after the permit is free for others.
 	Linger time.Duration
-	// OnError is what is done with a request while the store does not answer.
-	// OnErrorReturn and OnErrorDeny return the store's error, OnErrorAllow lets the request
-	// in, and OnErrorLocal does so while this process has at most Share in progress for the
-	// key.
+	// OnError says what happens to a request while the store does not answer. OnErrorReturn and
+	// OnErrorDeny return the store's error. OnErrorAllow admits the request. OnErrorLocal admits it
+	// while this process has at most Share units of the key in progress.
 	OnError headgate.OnError
-	// Share is this process's part of the limit for OnErrorLocal: 1 to Limit. The parts of
-	// all processes together are the limit while the store does not answer.
+	// Share is this process's part of the limit for OnErrorLocal, 1 to Limit. While the store does
+	// not answer, the limit is the sum of the shares of all processes.
 	Share int64
 	// MaxKeys is how many keys may be in use in this process at a time. Zero means
 	// DefaultMaxKeys.
 	MaxKeys int
-	// Lost is told of each lease that is lost, if it is set. It must be quick.
+	// Lost is called for each lease that is lost, if it is not nil. It must be quick.
 	Lost func(*LostError)
 }
 
 const (
-	// maxOwner leaves room for what tells the holders of a process apart.
+	// maxOwner leaves room for the part of a name that distinguishes the holders of a process.
 	maxOwner = 96
-	// marginPart is the part of the TTL that a margin is by default.
+	// The default margin is TTL / marginPart.
 	marginPart = 10
 )
 
-// prepare sets defaults and returns what is wrong.
+// prepare sets defaults, and returns an error if the configuration is invalid.
 func (c *Config) prepare() error {
 	if c.TTL == 0 {
 		c.TTL = DefaultTTL

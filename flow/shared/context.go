@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// binding is what a context remembers of the gate's permits.
+// binding is what a context knows about the gate's permits.
 type binding struct {
 	permit flow.Permit
 	key    string
@@ -28,7 +28,7 @@ func (b *binding) permits(key string) (inside, free bool) {
 	return inside, false
 }
 
-// holdingKey is where a context has its innermost lease.
+// holdingKey is the context key of the innermost lease.
 type holdingKey struct{}
 
 // leaseContext ends when the lease is lost.
@@ -37,8 +37,8 @@ type leaseContext struct {
 	h *holding
 }
 
-// Err reports a lease that has come to its end even if nothing has run since that could
-// have noticed, as after the process was stopped: it ends the context then.
+// Err ends the context if the lease has ended and nothing has noticed that yet, such as after the
+// process was stopped for a while.
 func (c leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
@@ -67,10 +67,10 @@ func (h *holding) Bind(ctx context.Context, p flow.Permit) context.Context {
 	return leaseContext{ctx, h}
 }
 
-// FenceOf returns the fence of the innermost permit that the context was made for; see
-// [store.Fence]. The error wraps [ErrLost] if its lease was lost or has ended, and is
-// [ErrNoLease] if the context has no permit with a lease: none of a [Gate], or one that
-// was given while the store did not answer.
+// FenceOf returns the fence of the innermost permit for which the context was made; see
+// [store.Fence]. If the lease was lost or has ended, the error wraps [ErrLost]. The error is
+// [ErrNoLease] if the context has no permit of a [Gate], or only one that was given while the store
+// did not answer.
 func FenceOf(ctx context.Context) (store.Fence, error) {
 	h, ok := ctx.Value(holdingKey{}).(*holding)
 	if !ok {

@@ -1,10 +1,9 @@
-// Package shared bounds how much is in progress at the same time in all processes that
-// use one store.
+// Package shared limits how much work is in progress at the same time in all processes that use one
+// store.
 //
 // # Basics
 //
-// A [Gate] has a number of permits for each key. It is a [flow.Gate], as everything is
-// that lets work begin:
+// A [Gate] has a number of permits for each key. It is a [flow.Gate]:
 //
 //	reports, err := shared.New(permits, shared.Config{
 //		Name: "reports", Limit: 3, TTL: 30 * time.Second, Queue: 20, MaxWait: 5 * time.Second,
@@ -20,41 +19,40 @@
 //	defer permit.Done(flow.Ignore)
 //	err = report(permit.Context(ctx))
 //
-// The permits are those of a store: in Redis or Valkey, in PostgreSQL, or in memory. A
-// permit is a lease. It is renewed while the work goes on, and ends by itself, a TTL after
-// it was last renewed, if the process has gone. When a lease is lost the context of
-// [flow.Permit.Context] ends, by Config.Margin before others may have the permit; its
-// cause is a [*LostError].
+// The permits are kept by a store: in Redis or Valkey, in PostgreSQL, or in memory. A permit is a
+// lease. It is renewed while the work goes on. If the process is gone, the lease ends by itself,
+// one TTL after its last renewal. When a lease is lost, the context of [flow.Permit.Context] ends,
+// with a [*LostError] as its cause. That happens Config.Margin before others may have the permit.
 //
 // # Fences
 //
-// No lease can stop work that does not look: a process that was suspended in the middle of
-// a write goes on with it, however late. Where that must not happen, send the fence of
-// [FenceOf] with each write, and have the resource refuse one that is older than what it
-// has seen for the same slot.
+// A lease cannot stop work that does not check it: a process that was suspended in the middle of a
+// write continues the write later, however late. If that must not happen, send the fence of
+// [FenceOf] with each write, and let the resource refuse a fence that is older than one that it has
+// seen for the same slot.
 //
 // # Waiting
 //
-// At most eight requests of a process stand in the store's line for a key, and ask again
-// and again: the first of the line about 50 times a second, those behind it less. The
-// others wait in this process, by class and in turn by tenant. Processes are served in
-// turn. What is given back in this process is asked for at once.
+// At most eight requests of a process stand in the store's line for a key. They ask repeatedly: the
+// first of the line about 50 times a second, and the others less often. The other requests wait in
+// this process; more important classes are served first, and the tenants of a class in turn.
+// Processes are served in turn. A permit that is given back in this process is asked for at once.
 //
 // # When the store does not answer
 //
-// By Config.OnError a request is refused with the store's error, or let in, or let in
-// while this process has no more in progress than its share. Leases that cannot be renewed
-// are lost in the first case. In the other two their work goes on.
+// Config.OnError says whether a request is refused with the store's error, admitted, or admitted
+// while this process has no more than its share in progress. In the first case, leases that cannot
+// be renewed are lost. In the other two, their work goes on.
 //
 // # Caveats
 //
-// A permit costs a call to the store, and another one to give it back. With Config.Linger
-// most permits of a busy process cost none, where the limit is far from being reached.
+// A permit needs one call to the store, and another to give it back. With Config.Linger, most
+// permits of a busy process need no call while the limit is far from being reached.
 //
-// A machine that is suspended stops the clock by which a process knows that its lease has
-// ended. It finds out with its next renewal. What the store loses at a failover is lost:
-// the holder finds out with its next renewal, and until then there may be one holder too
-// many. Fences hold in both cases.
+// When a machine is suspended, the clock by which a process knows that its lease has ended may
+// stop. The process finds out with its next renewal. If the store loses leases in a failover, a
+// holder also finds out with its next renewal, and until then there may be one holder too many.
+// Fences are valid in both cases.
 //
 // Work that leads back to the same gate must pass the context of [flow.Permit.Context] on,
 // or it can wait for a permit that it holds itself.

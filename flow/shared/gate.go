@@ -18,60 +18,60 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Gate has permits by key that several processes share. It is a [flow.Gate], safe for
-// concurrent use; make one with [New].
+// Gate has permits by key that several processes share. It is a [flow.Gate] and safe for concurrent
+// use. Make one with [New].
 type Gate struct {
 	config  Config
 	permits store.Permits
 	seed    maphash.Seed
-	start   time.Time      // that times are counted from
+	start   time.Time      // the zero of the times in holdings
 	closing chan struct{}  // closed by Close
-	working sync.WaitGroup // the heartbeat, and the calls that it makes
-	// troubled is whether the store had no answer the last time.
+	working sync.WaitGroup // the heartbeat and its calls
+	// troubled is true if the store did not answer the last call.
 	troubled atomic.Bool
 
 	mu      sync.Mutex // guards what follows, and the entries
 	entries map[string]*entry
-	events  events // of leases that are to be renewed or released
+	events  events // holdings whose leases are to be renewed or released
 	beating bool
-	wake    chan struct{} // has one for the heartbeat to look again
-	calls   int           // that the heartbeat has under way
+	wake    chan struct{} // holds one value if the heartbeat is to look again
+	calls   int           // calls of the heartbeat that are under way
 	asking  int           // calls of Acquire that have not returned
-	held    int           // permits that were not given back
-	closed  bool          // nothing is let in any more
-	over    bool          // and nothing is held, or is waited for
-	drained chan struct{} // closed when it is over
-	average time.Duration // for how long a permit is held
+	held    int           // permits that have not been given back
+	closed  bool          // the gate admits nothing any more
+	over    bool          // the gate is closed, and nobody holds or waits for anything
+	drained chan struct{} // closed when over becomes true
+	average time.Duration // how long a permit is held on average
 	stats   Stats
 }
 
 // entry is one key in use.
 type entry struct {
 	key   string
-	users int   // calls and permits that use the entry
-	inUse int64 // units of permits of this process
-	// places is how many callers have, or may ask for, a place in the store's line.
+	users int   // calls and permits of this process that use the entry
+	inUse int64 // units of this process's permits
+	// places is how many callers have a place in the store's line, or may ask for one.
 	places int
-	line   *waiting.Line // of those who wait in this process; nil before somebody has
-	// freed has one when something was given back in this process.
+	line   *waiting.Line // callers that wait in this process; nil until the first one
+	// freed holds one value after something was given back in this process.
 	freed chan struct{}
-	// roomy is whether the store's last answer left room for leases that linger, which are
-	// in idle. Each of them uses the entry.
+	// roomy says whether the store's last answer allows leases to linger. Lingering leases are in
+	// idle, and each of them uses the entry.
 	roomy bool
 	idle  []*holding
 }
 
-// Stats is a snapshot of a gate: of this process, not of all.
+// Stats is a snapshot of a gate. It counts this process only.
 type Stats struct {
 	flow.Stats
-	// Leases is how many leases are held, and Renewed how often one was renewed since the
-	// gate was made.
+	// Leases is how many leases are held. Renewed is how many renewals there were since the gate
+	// was made.
 	Leases  int64
 	Renewed uint64
 	// Reused counts the permits that were given on a lease that had lingered.
 	Reused uint64
-	// Failed counts calls to the store that ended in an error, and Local the permits that
-	// were given, or kept, without a lease because of that.
+	// Failed counts calls to the store that returned an error. Local counts the permits that were
+	// given, or kept, without a lease because of that.
 	Failed, Local uint64
 	// Lost counts leases that were lost.
 	Lost uint64
@@ -93,7 +93,7 @@ func New(permits store.Permits, config Config) (*Gate, error) {
 	}, nil
 }
 
-// Acquire implements [flow.Gate]. Without a queue it is TryAcquire, as it is for work that
+// Acquire implements [flow.Gate]. Without a queue, it is TryAcquire, as it also is for work that
 // has a permit of the gate for another key.
 func (g *Gate) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
 	return g.take(ctx, &r, g.config.Queue > 0)
@@ -143,7 +143,7 @@ func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permi
 	return a.wait()
 }
 
-// limitFor is the limit that a request goes by.
+// limitFor returns the limit for a request: its own, or that of the gate.
 func (g *Gate) limitFor(r *flow.Request) int64 {
 	if r.Limit != 0 {
 		return r.Limit
@@ -151,7 +151,7 @@ func (g *Gate) limitFor(r *flow.Request) int64 {
 	return g.config.Limit
 }
 
-// enter returns the entry of a key, made if need be.
+// enter returns the entry of a key, and makes one if there is none.
 func (g *Gate) enter(r *flow.Request) (*entry, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,7 +180,7 @@ func (g *Gate) leave(e *entry) {
 	g.drain()
 }
 
-// drain notes whether a gate that was closed is still in use. The gate is locked.
+// drain sets over if a gate that was closed is no longer in use. The gate is locked.
 func (g *Gate) drain() {
 	if g.closed && !g.over && g.held == 0 && g.asking == 0 {
 		g.over = true
@@ -194,7 +194,7 @@ func (g *Gate) leaveLocked(e *entry) {
 	}
 }
 
-// name makes up the name of a holder.
+// name returns a new name for a holder.
 func (g *Gate) name() string {
 	if g.config.Owner == "" {
 		return rand.Text()
@@ -215,7 +215,7 @@ func (g *Gate) Uses(to *flow.Uses) {
 	}
 }
 
-// Stats is a snapshot.
+// Stats returns a snapshot.
 func (g *Gate) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,10 +231,10 @@ func (g *Gate) Stats() Stats {
 	return s
 }
 
-// Close refuses what comes from now on and who waits, and waits until all permits were
-// given back. If the context ends before, the permits that are left are lost: their
-// contexts end, and nobody renews their leases. Close returns when everything that the
-// gate has begun has ended. The error is the context's cause, wrapped.
+// Close refuses new requests and those that wait, and waits until all permits were given back. If
+// ctx ends earlier, the remaining permits are lost: their contexts end, and their leases are no
+// longer renewed. Close returns after everything that the gate has started has ended. The error
+// wraps the context's cause.
 func (g *Gate) Close(ctx context.Context) error {
 	g.mu.Lock()
 	if !g.closed {
@@ -273,7 +273,7 @@ func (g *Gate) Close(ctx context.Context) error {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	for _, l := range leftover {
-		// What the store does not hear now ends by itself.
+		// If this release fails, the lease ends by itself.
 		_, _ = g.permits.Release(within, l.Key, l.Holder, l.Epoch)
 	}
 	g.working.Wait()
@@ -295,7 +295,7 @@ func (g *Gate) refuseLocked(r *flow.Request, reason flow.Reason, a store.PermitA
 	if reason == flow.ReasonTooLarge {
 		is.RetryAfter, is.Retry = headgate.Never, false
 	} else if g.average > 0 {
-		// As if permits ended evenly, and who waits came first.
+		// This assumes that permits end evenly, and that all waiters are served first.
 		d := time.Duration(float64(g.average) * float64(r.Units()+is.Waiting) / float64(is.Limit))
 		is.RetryAfter = min(max(d.Round(time.Millisecond), time.Millisecond), maxRetryAfter)
 	}
@@ -303,10 +303,10 @@ func (g *Gate) refuseLocked(r *flow.Request, reason flow.Reason, a store.PermitA
 	return is
 }
 
-// maxRetryAfter bounds what is only an estimate.
+// maxRetryAfter bounds RetryAfter, which is only an estimate.
 const maxRetryAfter = time.Minute
 
-// failed decides about a request that the store gave no answer to.
+// failed decides about a request for which the store has returned an error.
 func (a *attempt) failed(err error) (flow.Permit, error) {
 	g := a.g
 	if large, ok := errors.AsType[*store.TooLargeError](err); ok {

@@ -10,10 +10,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// maxCalls bounds how many calls the heartbeat has under way.
+// maxCalls bounds how many calls of the heartbeat may be under way.
 const maxCalls = 32
 
-// events are holdings by when the heartbeat is to look at them.
+// events is a heap of holdings, ordered by the time at which the heartbeat has to look at them.
 type events []*holding
 
 func (e events) Len() int           { return len(e) }
@@ -37,8 +37,8 @@ func (e *events) Pop() any {
 	return h
 }
 
-// schedule has the heartbeat look at a holding, no later than at its end, unless the
-// gate is closed. The gate is locked.
+// schedule makes the heartbeat look at a holding at the given time, or at the end of its lease if
+// that is earlier, unless the gate is over. The gate is locked.
 func (g *Gate) schedule(h *holding, at time.Time) {
 	if end := h.endsAt(); at.After(end) {
 		at = end
@@ -61,7 +61,7 @@ func (g *Gate) schedule(h *holding, at time.Time) {
 	}
 }
 
-// unschedule has the heartbeat forget a holding. The gate is locked.
+// unschedule removes a holding from the events. The gate is locked.
 func (g *Gate) unschedule(h *holding) {
 	if h.queued {
 		h.queued = false
@@ -69,7 +69,7 @@ func (g *Gate) unschedule(h *holding) {
 	}
 }
 
-// kick has the heartbeat look again.
+// kick makes the heartbeat look again.
 func (g *Gate) kick() {
 	select {
 	case g.wake <- struct{}{}:
@@ -77,9 +77,9 @@ func (g *Gate) kick() {
 	}
 }
 
-// beat renews leases, and ends the contexts of those that were not renewed in time. It
-// never waits for the store itself. It ends when there is nothing to look at, or when the gate is
-// closed: Close deals with what is left.
+// beat renews leases, and ends the contexts of leases that were not renewed in time. It does not
+// wait for the store itself. It returns when there is nothing to look at, or when the gate is over;
+// Close handles the rest.
 func (g *Gate) beat() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,7 +102,7 @@ func (g *Gate) beat() {
 	}
 }
 
-// due deals with all holdings whose time has come. The gate is locked.
+// due handles all holdings whose time has come. The gate is locked.
 func (g *Gate) due(now time.Time) (all losses) {
 	for !g.over && len(g.events) > 0 && !g.events[0].due.After(now) {
 		h := g.events[0]
@@ -162,7 +162,7 @@ func (g *Gate) renew(h *holding, began time.Time) {
 	}
 }
 
-// repeat makes one more call to give a lease back.
+// repeat makes another call to give a lease back.
 func (g *Gate) repeat(h *holding) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 	defer cancel()
@@ -182,7 +182,7 @@ func (g *Gate) repeat(h *holding) {
 	}
 }
 
-// pause is for how long the heartbeat waits after a failure.
+// pause returns how long the heartbeat waits after a failure.
 func (g *Gate) pause() time.Duration {
 	d := min(max(g.config.TTL/20, 10*time.Millisecond), time.Second)
 	return d/2 + rand.N(d)

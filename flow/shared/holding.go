@@ -10,43 +10,43 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// holding is what the gate remembers of a permit.
+// holding is what the gate keeps for a permit.
 type holding struct {
 	flow.Slot
 	gate  *Gate
 	entry *entry
 	cost  int64
 	since time.Time
-	// end is when the lease counts as lost, in time since the gate was made. It is read
-	// without the lock.
+	// end is when the lease counts as lost, as the time since the gate was made. It is read without
+	// the lock.
 	end atomic.Int64
 
-	// The gate's lock guards what follows.
+	// The gate's lock guards the fields below.
 	grant
 	state   state
-	why     error // it was lost
+	why     error // why the lease was lost, or nil
 	cancels []context.CancelCauseFunc
-	calling bool      // the heartbeat calls the store for it
-	due     time.Time // when the heartbeat is to look at it
-	index   int       // in the events, if scheduled
-	queued  bool      // it is scheduled
+	calling bool      // a call of the heartbeat for it is under way
+	due     time.Time // when the heartbeat has to look at it
+	index   int       // index in the events, if queued
+	queued  bool      // it is in the events
 }
 
-// state is what is known of the lease of a permit.
+// state is the state of a permit's lease.
 type state uint8
 
 const (
-	local   state = iota // there is none: the store did not answer
-	leased               // it is renewed
-	lost                 // the store has none, or has not renewed it in time
+	local   state = iota // there is no lease, because the store did not answer
+	leased               // there is a lease, which is renewed
+	lost                 // the store no longer has the lease, or it was not renewed in time
 	given                // the permit was given back
-	leaving              // the permit was given back, and the store has yet to hear it
+	leaving              // the permit was given back, but the store does not know yet
 )
 
 func (h *holding) setEnd(t time.Time) { h.end.Store(int64(t.Sub(h.gate.start))) }
 
-// ttl is for how long a lease was granted: the gate's TTL, or less where a server between
-// the gate and the store bounds it.
+// ttl returns for how long a lease was granted: the gate's TTL, or less if a server between the
+// gate and the store limits it.
 func (g *Gate) ttl(l *store.Lease) time.Duration {
 	if l.TTL > 0 && l.TTL < g.config.TTL {
 		return l.TTL
@@ -54,7 +54,8 @@ func (g *Gate) ttl(l *store.Lease) time.Duration {
 	return g.config.TTL
 }
 
-// margin is how long before its end a lease counts as lost: the same part of a shorter TTL.
+// margin returns how long before its end a lease counts as lost. For a shorter TTL, it is shorter
+// in proportion.
 func (g *Gate) margin(l *store.Lease) time.Duration {
 	return time.Duration(float64(g.config.Margin) * (float64(g.ttl(l)) / float64(g.config.TTL)))
 }
@@ -62,24 +63,25 @@ func (g *Gate) margin(l *store.Lease) time.Duration {
 func (h *holding) endsAt() time.Time { return h.gate.start.Add(time.Duration(h.end.Load())) }
 
 const (
-	// firstRenewal is the part of the TTL after which a lease is renewed for the first
-	// time: early, so that a lease that cannot be renewed is noticed early. nextRenewal is
-	// that for all others.
+	// A lease is renewed for the first time after TTL / firstRenewal, which is early, so that a
+	// lease that cannot be renewed is noticed early. All later renewals come after TTL /
+	// nextRenewal.
 	firstRenewal = 6
 	nextRenewal  = 3
-	// releaseWithin bounds how long giving a permit back may take. What is not heard by
-	// then is repeated by the heartbeat.
+	// releaseWithin bounds how long giving a permit back may take. If the store has not answered by
+	// then, the heartbeat repeats the call.
 	releaseWithin = time.Second
 )
 
-// grant is a lease, the limit that it was granted under, and when. A local permit has none.
+// grant is a lease, the limit under which it was granted, and the time of the grant. A local permit
+// has no grant.
 type grant struct {
 	lease store.Lease
 	limit int64
 	at    time.Time
 }
 
-// hold returns the permit of a lease, or of none. The gate is locked.
+// hold returns the permit for a lease, or for a nil grant a local permit. The gate is locked.
 func (g *Gate) hold(e *entry, cost int64, l *grant, end time.Time) flow.Permit {
 	now := time.Now()
 	h := &holding{gate: g, entry: e, cost: cost, since: now}
@@ -93,7 +95,7 @@ func (g *Gate) hold(e *entry, cost int64, l *grant, end time.Time) flow.Permit {
 	}
 	h.grant, h.state = *l, leased
 	h.setEnd(end)
-	if g.over { // it was closed while the store was asked
+	if g.over { // the gate was closed while the store was asked
 		h.state, h.why = lost, h.lostBy(ErrClosed)
 		return h.Issue(h)
 	}
@@ -102,8 +104,8 @@ func (g *Gate) hold(e *entry, cost int64, l *grant, end time.Time) flow.Permit {
 	return h.Issue(h)
 }
 
-// GiveBack implements [flow.Holder]. It returns when the store has heard it, or after a
-// second: the heartbeat repeats it then.
+// GiveBack implements [flow.Holder]. It returns when the store has confirmed it, or after a second;
+// the heartbeat then repeats the call.
 func (h *holding) GiveBack(outcome flow.Outcome) {
 	g := h.gate
 	g.mu.Lock()
@@ -144,7 +146,7 @@ func (h *holding) GiveBack(outcome flow.Outcome) {
 	if e.places > 0 {
 		select {
 		case e.freed <- struct{}{}:
-		default: // somebody is about to ask already
+		default: // a notice is there already
 		}
 	}
 	g.leaveLocked(e)
@@ -152,7 +154,7 @@ func (h *holding) GiveBack(outcome flow.Outcome) {
 	g.drain()
 }
 
-// learn takes in for how long a permit was held. The gate is locked.
+// learn updates the average time for which permits are held. The gate is locked.
 func (g *Gate) learn(held time.Duration) {
 	if g.average == 0 {
 		g.average = held
@@ -160,8 +162,8 @@ func (g *Gate) learn(held time.Duration) {
 	g.average = max(g.average+(held-g.average)/8, 1)
 }
 
-// lose notes that a lease is lost, and returns whom to tell once the gate is unlocked. The
-// gate is locked.
+// lose records that a lease is lost, and returns whom to tell after the gate was unlocked. The gate
+// is locked.
 func (g *Gate) lose(h *holding, cause error) loss {
 	why := h.lostBy(cause)
 	h.state, h.why = lost, why
@@ -179,7 +181,7 @@ func (h *holding) lostBy(cause error) *LostError {
 	}
 }
 
-// loss is a lease that was lost, and who is to be told.
+// loss is a lost lease, and who has to be told about it.
 type loss struct {
 	why     *LostError
 	cancels []context.CancelCauseFunc
@@ -202,8 +204,8 @@ func (l losses) tell() {
 	}
 }
 
-// overdue deals with a lease that could not be renewed in time: it is lost, or the work
-// goes on without it if the gate is to do so. The gate is locked.
+// overdue handles a lease that could not be renewed in time: it is lost, or the work goes on
+// without a lease if OnError says so. The gate is locked.
 func (g *Gate) overdue(h *holding, all *losses) {
 	if g.config.OnError == headgate.OnErrorAllow || g.config.OnError == headgate.OnErrorLocal {
 		h.state = local
@@ -215,8 +217,8 @@ func (g *Gate) overdue(h *holding, all *losses) {
 	all.add(g.lose(h, ErrEnded))
 }
 
-// check looks whether the lease has come to its end without anybody having noticed, as
-// when the process was stopped, and returns why the permit was lost, if it was.
+// check notices a lease that has ended while nothing was running, such as when the process was
+// stopped. It returns why the permit was lost, or nil.
 func (h *holding) check() error {
 	g := h.gate
 	if time.Since(g.start) < time.Duration(h.end.Load()) {

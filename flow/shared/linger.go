@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// lingerPart is the part of the limit that may be in use where leases linger.
+	// Leases linger only while at most 1/lingerPart of the limit is in use.
 	lingerPart = 4
-	// reuseFor is for how long a lease is used again after it was granted. Then the store
-	// is asked anew, and says how much room there is.
+	// reuseFor is how long a lease may be reused after it was granted. Then the store is asked
+	// again, and its answer says how much room there is.
 	reuseFor = 100 * time.Millisecond
 )
 
-// linger keeps the lease of a permit that is given back for the next request, and reports
-// whether it does. The gate is locked.
+// linger keeps the lease of a permit that is given back for the next request, and reports whether
+// it did. The gate is locked.
 func (g *Gate) linger(h *holding) bool {
 	now := time.Now()
 	until := now.Add(g.config.Linger)
@@ -31,7 +31,7 @@ func (g *Gate) linger(h *holding) bool {
 	return true
 }
 
-// reuse returns a permit on a lease that has lingered, if there is one for the request.
+// reuse returns a permit on a lingering lease, if there is one that suits the request.
 func (g *Gate) reuse(e *entry, r *flow.Request) (flow.Permit, bool) {
 	if g.config.Linger == 0 {
 		return flow.Permit{}, false
@@ -50,8 +50,8 @@ func (g *Gate) reuse(e *entry, r *flow.Request) (flow.Permit, bool) {
 	return flow.Permit{}, false
 }
 
-// forgo takes a lease out of those that linger, if it is one of them: it is about to be
-// released, or is in use again. The gate is locked.
+// forgo removes a lease from those that linger, if it is one of them, because it is about to be
+// released or reused. The gate is locked.
 func (g *Gate) forgo(h *holding) {
 	if h.entry == nil {
 		return
@@ -62,8 +62,8 @@ func (g *Gate) forgo(h *holding) {
 	}
 }
 
-// crowded notes that the store did not grant a request: no lease of the key lingers now.
-// Those that do are released at once.
+// crowded is called when the store has not granted a request. It releases all lingering leases of
+// the key, and no more linger for now.
 func (g *Gate) crowded(e *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,25 +9,25 @@ import (
 
 // Config says how a [Gate] queues and sheds.
 type Config struct {
-	// Name is for rejections and errors.
+	// Name appears in rejections and errors.
 	Name string
 	// Queue is how many requests may wait. Zero means 1000.
 	Queue int
 	// Interval is how long a request of a sheddable class may wait. Zero means 100 ms.
 	// Requests of critical classes may wait two and a half times as long.
 	Interval time.Duration
-	// Target is how long a request of a sheddable class may wait in a queue that
-	// stands: nobody has passed it within Target for an Interval. Zero means 5 ms. In
-	// queues of critical classes it is one and a half times the Interval.
+	// Target is how long a request of a sheddable class may wait in a queue that stands. A queue
+	// stands when no request has passed it within Target for an Interval. Zero means 5 ms. For
+	// critical classes, it is one and a half times the Interval.
 	Target time.Duration
-	// Signals say how short the process is of something.
+	// Signals report how short the process is of resources.
 	Signals []Signal
 	// Sample is how often signals are read. Zero means 100 ms.
 	Sample time.Duration
-	// SignalFailed is told when a signal cannot be read, which counts as no pressure
-	// then. It may be nil. It is called by the goroutine of some request.
+	// SignalFailed is called when a signal cannot be read, which then counts as no pressure. It may
+	// be nil. It runs in the goroutine of a request.
 	SignalFailed func(error)
-	// Seed decides on which requests pressure sheds.
+	// Seed determines which requests are shed because of pressure.
 	Seed uint64
 }
 

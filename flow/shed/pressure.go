@@ -6,19 +6,19 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Signal says how short the process is of something. A [Gate] reads it now and then,
-// from one goroutine at a time.
+// Signal reports how short the process is of a resource. A [Gate] reads it regularly, from one
+// goroutine at a time.
 type Signal interface {
-	// Pressure is 0 if there is enough, and 1 if all but the most important work has
-	// to go. In between it sheds the classes one after the other: Sheddable from 0 to
-	// a third, SheddablePlus to two thirds, Critical to 1. It never sheds CriticalPlus.
+	// Pressure returns 0 if there is enough, and 1 if all but the most important work has to be
+	// shed. In between, classes are shed one after the other: Sheddable from 0 to 1/3,
+	// SheddablePlus from 1/3 to 2/3, and Critical from 2/3 to 1. CriticalPlus is never shed.
 	Pressure() (float64, error)
 }
 
-// million is a pressure of 1 in the unit in which it is kept.
+// million is a pressure of 1 in the unit of Gate.pressure.
 const million = 1_000_000
 
-// sample reads the signals if it is time for that, and nobody else is at it.
+// sample reads the signals if it is time, unless another goroutine does.
 func (g *Gate) sample(now time.Duration) {
 	last := g.sampled.Load()
 	if len(g.config.Signals) == 0 || now.Nanoseconds()-last < g.config.Sample.Nanoseconds() ||
@@ -39,21 +39,21 @@ func (g *Gate) sample(now time.Duration) {
 	g.pressure.Store(uint64(min(most, 1) * million))
 }
 
-// Pressure is that of the signal that said most when they were read last, 0 to 1.
+// Pressure returns the highest pressure of all signals when they were last read, 0 to 1.
 func (g *Gate) Pressure() float64 { return float64(g.pressure.Load()) / million }
 
-// pressed reports whether a request of a class has to go for want of resources.
+// pressed reports whether to shed a request of a class because of pressure.
 func (g *Gate) pressed(rank int) bool {
 	p := g.Pressure()
 	if p == 0 || rank == flow.CriticalPlus.Rank() {
 		return false
 	}
-	// The share of the class that goes: 0 below its third, 1 above it.
+	// The share of the class that is shed: 0 below its third of the pressure, and 1 above it.
 	share := 3*p - float64(flow.Classes-1-rank)
 	return share > 0 && g.random.Float64() < share
 }
 
-// between is where v stands between low and high, 0 to 1.
+// between returns the position of v between low and high, 0 to 1.
 func between(v, low, high float64) float64 {
 	return min(max((v-low)/(high-low), 0), 1)
 }

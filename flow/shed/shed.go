@@ -17,10 +17,11 @@ import (
 const (
 	// queues is how many queues each class has.
 	queues = 64
-	// lookAgain is how often the gate behind is asked for those who wait when requests come,
-	// beside when a permit is given back: it may have got room by itself.
+	// lookAgain is the shortest time after which a new request makes the gate ask the gate behind
+	// for its waiters. The gate behind may have become free without a permit having been given back
+	// here.
 	lookAgain = time.Millisecond
-	// spare is how many unused values are kept of each kind.
+	// spare is how many unused values of each kind are kept.
 	spare = 1024
 )
 
@@ -38,21 +39,21 @@ type Gate struct {
 	mu       sync.Mutex // guards what follows
 	random   *rand.Rand
 	line     *waiting.Line
-	turn     time.Duration // how long it takes on average until the next one is served
-	asked    time.Duration // when the gate behind was asked for those who wait
-	servedAt time.Duration // when one was served while others waited
-	work     time.Duration // how long successes take on average
-	spread   time.Duration // how far they are from that on average
+	turn     time.Duration // the average time between two waiters that are served
+	asked    time.Duration // when the gate behind was last asked for the waiters
+	servedAt time.Duration // when a waiter was last served while others waited
+	work     time.Duration // the average duration of successes
+	spread   time.Duration // their mean deviation from it
 	inUse    int64
 	admitted uint64
 	rejected [flow.Reasons]uint64
 	done     [flow.Outcomes]uint64
-	waiters  []*waiting.Waiter // to be used again
+	waiters  []*waiting.Waiter // for reuse
 	unused   []*taking         // likewise
-	last     *flow.Rejection   // returned again while it is still true
+	last     *flow.Rejection   // returned again while its numbers are still true
 }
 
-// taking is what the gate remembers of a permit.
+// taking is what the gate keeps for a permit.
 type taking struct {
 	flow.Slot
 	of     *Gate
@@ -62,7 +63,8 @@ type taking struct {
 	waited bool
 }
 
-// New returns a queue in front of the gate. The error is a [*headgate.InvalidError].
+// New returns a gate with a queue in front of the given gate. The error is a
+// [*headgate.InvalidError].
 func New(gate flow.Gate, config Config) (*Gate, error) {
 	if err := config.fill(); err != nil {
 		return nil, err
@@ -145,7 +147,7 @@ func (g *Gate) join(
 	hash := maphash.String(g.seed, r.Flow())
 	wait := time.Duration(g.line.Ahead(rank, hash)) * g.turn
 	if g.line.Stands(rank, hash) {
-		wait = 0 // the newest goes first
+		wait = 0 // the newest is served first
 	}
 	if g.late(ctx, now, wait) {
 		return flow.Permit{}, nil, g.refuse(flow.ReasonLate)
@@ -162,14 +164,13 @@ func (g *Gate) join(
 	return flow.Permit{}, w, nil
 }
 
-// isBusy reports whether a gate refused what it may admit a little later.
+// isBusy reports whether a gate refused a request that it may admit a little later.
 func isBusy(err error) bool {
 	rejection, ok := errors.AsType[*flow.Rejection](err)
 	return ok && rejection.Reason == flow.ReasonBusy
 }
 
-// patience is how long requests of a class may wait, and how long in a queue that
-// stands.
+// patience returns how long requests of a class may wait, usually and in a queue that stands.
 func (g *Gate) patience(rank int) (usual, short time.Duration) {
 	if i := g.config.Interval; rank <= flow.Critical.Rank() {
 		return 5 * i / 2, 3 * i / 2
@@ -177,16 +178,16 @@ func (g *Gate) patience(rank int) (usual, short time.Duration) {
 	return g.config.Interval, g.config.Target
 }
 
-// late reports whether work that begins after a wait would probably end too late.
+// late reports whether work that begins after the given wait would probably miss its deadline.
 func (g *Gate) late(ctx context.Context, now, wait time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && now+wait+g.ample() > deadline.Sub(g.epoch)
 }
 
-// ample is a time in which nearly all work is done.
+// ample returns a time within which nearly all work is done.
 func (g *Gate) ample() time.Duration { return g.work + 3*g.spread }
 
-// sweep refuses who has waited too long.
+// sweep refuses requests that have waited for too long.
 func (g *Gate) sweep(now time.Duration) {
 	for rank := range flow.Classes {
 		usual, short := g.patience(rank)
@@ -197,7 +198,7 @@ func (g *Gate) sweep(now time.Duration) {
 	}
 }
 
-// serve asks the gate behind for those whose turn it is.
+// serve asks the gate behind for the waiters whose turn it is.
 func (g *Gate) serve(now time.Duration) {
 	g.asked = now
 	for rank := range flow.Classes {
@@ -220,7 +221,7 @@ func (g *Gate) serve(now time.Duration) {
 				w.Settle(flow.Permit{}, err)
 				continue
 			}
-			// An average over some turns, which the time of an empty queue is no part of.
+			// The average leaves out the time in which the queue was empty.
 			if g.servedAt > 0 {
 				g.turn += (now - g.servedAt - g.turn) / 16
 			}
@@ -232,8 +233,8 @@ func (g *Gate) serve(now time.Duration) {
 	}
 }
 
-// withdraw takes a waiter out of the line whose waiting has ended. It reports false if
-// the waiter was settled before.
+// withdraw removes a waiter whose waiting has ended from the line. It returns false if the waiter
+// was settled before.
 func (g *Gate) withdraw(w *waiting.Waiter, end waiting.End) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -277,10 +278,9 @@ func (t *taking) GiveBack(outcome flow.Outcome) {
 	g.serve(now)
 }
 
-// learn takes in how long work took, and returns its outcome as far as the gate behind is
-// concerned. Work that waited here and then timed out, with less than twice the time that
-// nearly all work takes, says nothing about what is behind the gate: the wait took its
-// time.
+// learn updates the averages, and returns the outcome to report to the gate behind. Work that
+// waited here and then timed out, in less than twice the time in which nearly all work is done,
+// says nothing about the gate behind, because the wait used up its time.
 func (g *Gate) learn(t *taking, now time.Duration, outcome flow.Outcome) flow.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -311,7 +311,7 @@ func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {
 // refuse counts a rejection and returns it.
 func (g *Gate) refuse(reason flow.Reason) *flow.Rejection {
 	is := flow.Rejection{Gate: g.config.Name, Reason: reason, InUse: g.inUse, Waiting: int64(g.line.Len())}
-	// Not before those who wait now have gone, and the queue has had time to empty.
+	// The waiters of now must have gone, and the queue must have had time to empty.
 	is.RetryAfter = max(g.config.Interval, time.Duration(g.line.Len())*g.turn).Round(10 * time.Millisecond)
 	g.rejected[reason]++
 	if g.last == nil || *g.last != is {
@@ -333,7 +333,7 @@ func (g *Gate) waiter(ctx context.Context, r *flow.Request, now time.Duration) *
 	return w
 }
 
-// keep has a waiter used again.
+// keep stores a waiter for reuse.
 func (g *Gate) keep(w *waiting.Waiter) {
 	w.Reset(flow.Request{}, 0)
 	if len(g.waiters) < spare {
@@ -341,8 +341,7 @@ func (g *Gate) keep(w *waiting.Waiter) {
 	}
 }
 
-// Stats is a snapshot. The Limit is that of the gate behind, which this one does not
-// know.
+// Stats returns a snapshot. Its Limit is zero, because only the gate behind knows it.
 func (g *Gate) Stats() flow.Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()

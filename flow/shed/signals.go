@@ -9,26 +9,25 @@ import (
 	"strconv"
 )
 
-// Scheduler is a [Signal] of how long goroutines wait for a processor, as the Go
-// runtime measures it. It sees a lack of processors that no share of processor time
-// shows: a cgroup's quota, a noisy neighbour, too many goroutines that want to run.
-// The zero Scheduler is not usable; see [NewScheduler].
+// Scheduler is a [Signal] that measures how long goroutines wait for a processor, by the numbers of
+// the Go runtime. It notices a lack of processors that the use of processor time does not show,
+// such as a cgroup's quota, a noisy neighbour, or too many runnable goroutines. The zero Scheduler
+// is not usable; see [NewScheduler].
 type Scheduler struct {
 	low, high float64
 	sample    []metrics.Sample
 	before    []uint64
 }
 
-// schedulerLatencies is the runtime's histogram of the time that goroutines could run
-// and did not.
+// schedulerLatencies is the runtime's histogram of the time that goroutines were runnable but did
+// not run.
 const schedulerLatencies = "/sched/latencies:seconds"
 
-// NewScheduler returns a Scheduler: of the waits since it was read last, one in a
-// hundred is longer than what it looks at. Up to 5 ms of that is no pressure, and from
-// 50 ms on it is 1.
+// NewScheduler returns a Scheduler. It looks at the 99th percentile of the waits since it was last
+// read. Up to 5 ms are no pressure, and from 50 ms on the pressure is 1.
 func NewScheduler() *Scheduler {
 	s := &Scheduler{low: 0.005, high: 0.05, sample: []metrics.Sample{{Name: schedulerLatencies}}}
-	_, _ = s.Pressure() // from now on
+	_, _ = s.Pressure() // so that it counts from now on
 	return s
 }
 
@@ -42,8 +41,8 @@ func (s *Scheduler) Pressure() (float64, error) {
 	return between(s.quantile(h, 0.99), s.low, s.high), nil
 }
 
-// quantile is that of what the histogram has counted since the last time, in seconds:
-// the lower bound of the bucket that it is in.
+// quantile returns a quantile of what the histogram has counted since the last call, in seconds:
+// the lower bound of the bucket that contains it.
 func (s *Scheduler) quantile(h *metrics.Float64Histogram, q float64) float64 {
 	if len(s.before) != len(h.Counts) {
 		s.before = make([]uint64, len(h.Counts))
@@ -66,18 +65,19 @@ func (s *Scheduler) quantile(h *metrics.Float64Histogram, q float64) float64 {
 	return max(at, 0)
 }
 
-// Throttling is a [Signal] of how often the processor quota of a cgroup stops the
-// process. See [NewThrottling].
+// Throttling is a [Signal] that measures how often a cgroup's processor quota stops the process.
+// See [NewThrottling].
 type Throttling struct {
 	files fs.FS
 	name  string
 	last  cpuStat
 }
 
-// NewThrottling reads the file cpu.stat of a cgroup, of version 1 or 2, by its name in
-// files: "cpu.stat" in os.DirFS("/sys/fs/cgroup"), in a container. Of the quota's
-// periods up to a twentieth may end early without pressure; from a half on it is 1. The
-// error says that the file cannot be read, or has no quota's numbers in it.
+// NewThrottling returns a Throttling that reads the file cpu.stat of a cgroup, of version 1 or 2.
+// name is the name of the file in files, such as "cpu.stat" in os.DirFS("/sys/fs/cgroup") in a
+// container. If up to a twentieth of the quota's periods are throttled, there is no pressure; from
+// a half on, the pressure is 1. The error says that the file cannot be read, or has no numbers
+// about a quota.
 func NewThrottling(files fs.FS, name string) (*Throttling, error) {
 	t := &Throttling{files: files, name: name}
 	_, err := t.Pressure()
@@ -103,7 +103,7 @@ func (t *Throttling) Pressure() (float64, error) {
 	return between(share, 0.05, 0.5), nil
 }
 
-// cpuStat is what counts in a file cpu.stat.
+// cpuStat holds the counters of a file cpu.stat.
 type cpuStat struct{ periods, throttled uint64 }
 
 func parseCPUStat(text []byte) (cpuStat, error) {
@@ -133,18 +133,18 @@ func parseCPUStat(text []byte) (cpuStat, error) {
 	return s, nil
 }
 
-// Memory is a [Signal] of how long processes wait for memory, by the kernel's pressure
+// Memory is a [Signal] that measures how long processes wait for memory, by the kernel's pressure
 // stall information. See [NewMemory].
 type Memory struct {
 	files fs.FS
 	name  string
 }
 
-// NewMemory reads a file of pressure stall information by its name in files:
-// "memory.pressure" in os.DirFS("/sys/fs/cgroup") for a cgroup of version 2, or
-// "pressure/memory" in os.DirFS("/proc") for the machine. Up to a hundredth of the last
-// ten seconds may be spent waiting without pressure; from a fifth on it is 1. The error
-// says that the file cannot be read or is none of that kind.
+// NewMemory returns a Memory that reads a file of pressure stall information. name is the name of
+// the file in files: "memory.pressure" in os.DirFS("/sys/fs/cgroup") for a cgroup of version 2, or
+// "pressure/memory" in os.DirFS("/proc") for the machine. If processes wait for up to a hundredth
+// of the last ten seconds, there is no pressure; from a fifth on, the pressure is 1. The error says
+// that the file cannot be read or has another format.
 func NewMemory(files fs.FS, name string) (*Memory, error) {
 	m := &Memory{files, name}
 	_, err := m.Pressure()

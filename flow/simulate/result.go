@@ -14,23 +14,22 @@ const step = 100 * time.Millisecond
 // Point is what happened in one step of time.
 type Point struct {
 	At time.Duration
-	// Limit is the gate's limit at that time, NaN if it has none, and InServer how
-	// many requests the server had.
+	// Limit is the gate's limit at that time, or NaN if it has none. InServer is how many requests
+	// were in the server.
 	Limit    float64
 	InServer int
 	// Good is how many calls were answered in time during the step.
 	Good int
 }
 
-// Share is what became of some of the calls.
+// Share is the result for some of the calls.
 type Share struct {
-	// Calls is how many were made, Tries how many attempts that took, Refused how many
-	// of those the gate refused, and Good how many calls were answered in time.
+	// Calls is how many calls were made, Tries how many attempts they took, Refused how many
+	// attempts the gate refused, and Good how many calls were answered in time.
 	Calls, Tries, Refused, Good int
 }
 
-// Result is what came of a simulation. Its numbers are of the time that the scenario
-// measures.
+// Result is the result of a simulation. Its numbers are for the time that the scenario measures.
 type Result struct {
 	Scenario Scenario
 	Subject  string
@@ -38,8 +37,8 @@ type Result struct {
 	All      Share
 	Classes  [flow.Classes]Share
 	Tenants  map[string]*Share
-	// latencies are of the attempts that were let in and did not fail at once, from when
-	// they were sent until they were answered or given up.
+	// latencies has the times from sending to the answer, or to giving up, of the attempts that
+	// were admitted and did not fail at once.
 	latencies []time.Duration
 	sorted    bool
 }
@@ -75,7 +74,7 @@ func (r *Result) good(a *attempt, now time.Duration) {
 	r.took(a, now)
 }
 
-// took notes how long an attempt took that was let in.
+// took records how long an admitted attempt took.
 func (r *Result) took(a *attempt, now time.Duration) {
 	if a.came >= r.Scenario.From && a.came < r.Scenario.To {
 		r.latencies = append(r.latencies, now-a.sent)
@@ -87,9 +86,9 @@ func (r *Result) look(at time.Duration, limit float64, inServer int) {
 	r.Points = append(r.Points, Point{At: at, Limit: limit, InServer: inServer})
 }
 
-// Latency is the given quantile, 0 to 1, of the time from sending to the answer, or to
-// the deadline if that came first, of what was let in and did not fail at once. It is
-// zero if there is nothing.
+// Latency returns the given quantile, 0 to 1, of the time from sending an attempt to its answer, or
+// to its deadline if that came first. It counts attempts that were admitted and did not fail at
+// once, and is zero if there are none.
 func (r *Result) Latency(quantile float64) time.Duration {
 	if len(r.latencies) == 0 {
 		return 0
@@ -101,8 +100,8 @@ func (r *Result) Latency(quantile float64) time.Duration {
 	return r.latencies[int(quantile*float64(len(r.latencies)-1))]
 }
 
-// Goodput is how many calls were answered in time between two instants, as a share of
-// what the server can do.
+// Goodput returns how many calls were answered in time between two instants, as a share of the
+// server's capacity.
 func (r *Result) Goodput(from, to time.Duration) float64 {
 	good, can := 0.0, 0.0
 	for _, p := range r.Points {
@@ -116,7 +115,7 @@ func (r *Result) Goodput(from, to time.Duration) float64 {
 	return good / can
 }
 
-// Limits is the smallest, the mean and the largest limit between two instants.
+// Limits returns the smallest, the mean and the largest limit between two instants.
 func (r *Result) Limits(from, to time.Duration) (least, mean, most float64) {
 	least, most = math.Inf(1), math.Inf(-1)
 	n := 0.0
@@ -131,8 +130,8 @@ func (r *Result) Limits(from, to time.Duration) (least, mean, most float64) {
 	return least, mean / n, most
 }
 
-// Reaches is how long it takes from an instant on until the limit is within that share
-// of the best one ([Best]), on average over a second. It is negative if it is not before
+// Reaches returns how long it takes, beginning at from, until the limit is within the given share
+// of the best one ([Best]), on average over a second. It is negative if that does not happen before
 // to.
 func (r *Result) Reaches(from, to time.Duration, share float64) time.Duration {
 	return r.first(from, to, func(at time.Duration) bool {
@@ -142,16 +141,16 @@ func (r *Result) Reaches(from, to time.Duration, share float64) time.Duration {
 	})
 }
 
-// Recovers is how long it takes from an instant on until the goodput of half a second
-// is at least that share of what the server can do, and on average stays so until to.
-// It is negative if it does not.
+// Recovers returns how long it takes, beginning at from, until the goodput over half a second is at
+// least the given share of the server's capacity, and stays so on average until to. It is negative
+// if that does not happen.
 func (r *Result) Recovers(from, to time.Duration, share float64) time.Duration {
 	return r.first(from, to, func(at time.Duration) bool {
 		return r.Goodput(at, at+time.Second/2) >= share && r.Goodput(at, to) >= share
 	})
 }
 
-// first is how long it takes from an instant on until something holds.
+// first returns how long it takes, beginning at from, until holds returns true.
 func (r *Result) first(from, to time.Duration, holds func(at time.Duration) bool) time.Duration {
 	for at := from; at < to-time.Second; at += step {
 		if holds(at) {
@@ -161,9 +160,8 @@ func (r *Result) first(from, to time.Duration, holds func(at time.Duration) bool
 	return -1
 }
 
-// Jain is Jain's index of fairness over the good calls of the tenants: 1 if all had
-// the same, 1/n if one of n had everything. It
-// is 0 if nobody had anything.
+// Jain returns Jain's index of fairness for the good calls of the tenants: 1 if all had the same
+// number, and 1/n if one of n tenants had all of them. It is 0 if there were none.
 func (r *Result) Jain() float64 {
 	var sum, squares float64
 	for _, s := range r.Tenants {

@@ -13,27 +13,27 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Clock is the time in which a simulation runs: that of a bubble of testing/synctest,
-// which moves when everybody waits. Gates read it with time.Now.
+// Clock is the time of a simulation. It is the clock of a bubble of testing/synctest, which
+// advances when all goroutines wait. Gates read it with time.Now.
 type Clock struct {
 	// Sleep is time.Sleep.
 	Sleep func(time.Duration)
-	// Settle waits until all goroutines but the caller's wait: synctest.Wait.
+	// Settle waits until all goroutines except the caller's wait; it is synctest.Wait.
 	Settle func()
 }
 
-// Subject is what is simulated.
+// Subject is the gate that is tested.
 type Subject struct {
 	Name string
 	Gate flow.Gate
-	// Waits says that the gate's Acquire may wait. It takes more time to simulate.
+	// Waits says that the gate's Acquire may wait. The simulation is then slower.
 	Waits bool
 	// Limit returns the gate's limit, or is nil if it has none.
 	Limit func() float64
 }
 
-// Run has the subject stand before the scenario's server, and returns what came of
-// it. It must run within a bubble, in which the gate was made too.
+// Run puts the subject in front of the scenario's server, and returns the result. It must run
+// within a bubble, and the gate must have been made there too.
 func Run(clock Clock, s Scenario, subject Subject) *Result {
 	if s.To == 0 {
 		s.To = s.Length
@@ -60,7 +60,7 @@ func Run(clock Clock, s Scenario, subject Subject) *Result {
 	return r.result
 }
 
-// run is a simulation that runs.
+// run is a simulation in progress.
 type run struct {
 	Scenario
 	clock   Clock
@@ -70,22 +70,22 @@ type run struct {
 	events  events
 	result  *Result
 
-	busy     int        // workers
+	busy     int        // the number of workers that work
 	backlog  []*attempt // first come, first served, from first on
 	first    int
 	inServer int
 
-	waiting int // at the gate
+	waiting int // the number of attempts that wait at the gate
 	mu      sync.Mutex
-	box     []answer // of goroutines that waited at the gate
+	box     []answer // answers for goroutines that waited at the gate
 }
 
-// call is what a client wants, in one try or several.
+// call is what a client wants. It takes one or several attempts.
 type call struct {
 	load  *Load
 	came  time.Duration
 	tries int
-	work  float64 // of the server's mean
+	work  float64 // as a multiple of the server's mean
 	stall bool
 }
 
@@ -103,8 +103,8 @@ type answer struct {
 	err    error
 }
 
-// arrivals schedules the calls of a load one after the other: a Poisson process of the
-// peak rate, of which as many count as the rate says.
+// arrivals schedules the calls of a load one after the other. It is a Poisson process with the peak
+// rate, thinned to the present rate.
 func (r *run) arrivals(l *Load, random *rand.Rand) {
 	at := time.Duration(0)
 	var next func()
@@ -128,7 +128,7 @@ func (r *run) arrivals(l *Load, random *rand.Rand) {
 	schedule()
 }
 
-// send has a call try once.
+// send makes one attempt of a call.
 func (r *run) send(c *call) {
 	c.tries++
 	a := &attempt{call: c, sent: r.now}
@@ -150,7 +150,7 @@ func (r *run) send(c *call) {
 	}()
 }
 
-// answers takes in what the gate has told those who waited.
+// answers handles the gate's answers to attempts that waited.
 func (r *run) answers() {
 	for {
 		r.clock.Settle()
@@ -161,7 +161,8 @@ func (r *run) answers() {
 		if len(box) == 0 {
 			return
 		}
-		// Several may have been let in at once, and told it in any order.
+		// The gate may have admitted several at once, and their goroutines may have run in any
+		// order.
 		slices.SortFunc(box, func(a, b answer) int { return cmp.Compare(a.a.sent, b.a.sent) })
 		for _, got := range box {
 			r.waiting--
@@ -170,7 +171,7 @@ func (r *run) answers() {
 	}
 }
 
-// decided goes on with an attempt that the gate has let in or refused.
+// decided continues with an attempt that the gate has admitted or refused.
 func (r *run) decided(got answer) {
 	a := got.a
 	if got.err != nil {
@@ -194,7 +195,7 @@ func (r *run) decided(got answer) {
 	r.work()
 }
 
-// work has free workers begin what waits in the server.
+// work lets free workers begin requests that wait in the server.
 func (r *run) work() {
 	for r.busy < r.Server.Workers(r.now) && r.first < len(r.backlog) {
 		a := r.backlog[r.first]
@@ -230,7 +231,7 @@ func (r *run) end(a *attempt, outcome flow.Outcome) {
 	r.failed(a.call, false, false)
 }
 
-// failed tries a call again that has failed, if its client does.
+// failed repeats a call that has failed, if its client does so.
 func (r *run) failed(c *call, refused, never bool) {
 	if refused {
 		r.result.refused(c)
@@ -240,7 +241,7 @@ func (r *run) failed(c *call, refused, never bool) {
 	}
 }
 
-// look notes the limit, and what is in the server, at regular instants.
+// look records the limit and the number of requests in the server, at regular instants.
 func (r *run) look() {
 	limit := math.NaN()
 	if r.subject.Limit != nil {

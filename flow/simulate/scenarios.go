@@ -6,14 +6,14 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Best is the best limit for a server with that many workers: a tenth more than them. It
-// is the smallest that gets 97 % of what the server can do done under the load of the
-// scenario Halved. With as many as workers, some of them have nothing to do until the
-// next request comes.
+// Best returns the best limit for a server with the given number of workers: a tenth more than
+// workers. It is the smallest limit with which the server reaches 97 % of its capacity under the
+// load of the scenario Halved. With a limit equal to the number of workers, some workers are idle
+// until the next request comes.
 func Best(workers int) float64 { return 1.1 * float64(workers) }
 
-// The server of all scenarios has so many workers, and takes so long for a request. It
-// gets capacity requests done in a second.
+// All scenarios have a server with this many workers, and requests that take this long. Its
+// capacity is in requests per second.
 const (
 	workers  = 20
 	duration = 50 * time.Millisecond
@@ -24,13 +24,13 @@ func server() Server {
 	return Server{Workers: Constant(workers), Work: Constant(duration), Spread: 0.5}
 }
 
-// load is a stream of times capacity.
+// load returns a constant load of times × capacity.
 func load(times float64) Load {
 	return Load{Rate: Constant(times * capacity), Peak: times * capacity, Deadline: time.Second}
 }
 
-// Overload has ten times as many requests as the server can do for a minute, after ten
-// quiet seconds.
+// Overload has ten times as many requests as the server's capacity for a minute, after ten quiet
+// seconds.
 func Overload() Scenario {
 	l := load(10)
 	l.Rate = Between(10*time.Second, 70*time.Second, 10*capacity, capacity/2)
@@ -40,7 +40,7 @@ func Overload() Scenario {
 	}
 }
 
-// Quiet is half of what the server can do. It shows how long requests take without
+// Quiet has a load of half of the server's capacity. It shows how long requests take without
 // overload.
 func Quiet() Scenario {
 	return Scenario{
@@ -55,8 +55,8 @@ const (
 	BackAt   = 60 * time.Second
 )
 
-// Halved loses half of its workers for half a minute, under a load that is always too
-// much.
+// Halved has a server that loses half of its workers for half a minute, under a load that is always
+// above its capacity.
 func Halved() Scenario {
 	s := server()
 	s.Workers = Between(HalvedAt, BackAt, workers/2, workers)
@@ -66,7 +66,7 @@ func Halved() Scenario {
 	}
 }
 
-// Slowed takes twice as long for everything for half a minute: the best limit stays.
+// Slowed has work that takes twice as long for half a minute. The best limit stays the same.
 func Slowed() Scenario {
 	s := server()
 	s.Work = Between(HalvedAt, BackAt, 2*duration, duration)
@@ -76,7 +76,7 @@ func Slowed() Scenario {
 	}
 }
 
-// Long is a fifth too much for half an hour.
+// Long has a load of a fifth above the capacity for half an hour.
 func Long() Scenario {
 	return Scenario{
 		Name: "30 min at 1.2×", Seed: 5, Length: 30 * time.Minute, From: time.Minute,
@@ -84,8 +84,8 @@ func Long() Scenario {
 	}
 }
 
-// Timeouts has callers that give up after a time in which a server with too much to do
-// answers nobody: all that the gate sees takes exactly as long.
+// Timeouts has callers that give up so early that an overloaded server answers nobody in time. All
+// that the gate sees then takes exactly that time.
 func Timeouts() Scenario {
 	l := load(3)
 	l.Deadline = 200 * time.Millisecond
@@ -95,7 +95,7 @@ func Timeouts() Scenario {
 	}
 }
 
-// FastFailures has a server that fails within a millisecond when it has too much to do.
+// FastFailures has a server that fails within a millisecond when it is overloaded.
 func FastFailures() Scenario {
 	s := server()
 	s.Fails = func(_ time.Duration, inServer int) bool { return inServer >= 3*workers }
@@ -105,7 +105,7 @@ func FastFailures() Scenario {
 	}
 }
 
-// Burst has nothing to do for ten minutes, and then four fifths of what it can.
+// Burst has no load for ten minutes, and then four fifths of the server's capacity.
 func Burst() Scenario {
 	const idle, burst = time.Minute, 11 * time.Minute
 	l := load(0.8)
@@ -124,7 +124,7 @@ func Burst() Scenario {
 	}
 }
 
-// Stalled has a part of the requests never answered, whatever the load: lowering the
+// Stalled has a part of the requests that is never answered, whatever the load, so lowering the
 // limit does not help.
 func Stalled() Scenario {
 	s := server()
@@ -137,8 +137,8 @@ func Stalled() Scenario {
 	}
 }
 
-// Classes has more requests than can be done, of which the critical ones are four
-// fifths of what can.
+// Classes has more requests than the capacity. The critical requests alone are four fifths of the
+// capacity.
 func Classes() Scenario {
 	critical, rest := load(0.8), load(9.2)
 	rest.Class = flow.Sheddable
@@ -148,8 +148,8 @@ func Classes() Scenario {
 	}
 }
 
-// NoisyTenant has ten tenants that share the server, one of whom sends a hundred times
-// what the others do.
+// NoisyTenant has ten tenants that share the server. One of them sends a hundred times as much as
+// each other one.
 func NoisyTenant() Scenario {
 	s := Scenario{
 		Name: "a tenant at ×100", Seed: 11, Length: 30 * time.Second, From: 5 * time.Second,
@@ -166,8 +166,8 @@ func NoisyTenant() Scenario {
 	return s
 }
 
-// Layers has calls that reach the server through five layers of services, each of
-// which tries three times: up to 243 times in all.
+// Layers has calls that reach the server through five layers of services. Each layer tries three
+// times, so one call becomes up to 243 attempts.
 func Layers(obedient bool) Scenario {
 	l := load(1.5)
 	l.Tries, l.Pause, l.Obedient = 243, 10*time.Millisecond, obedient
