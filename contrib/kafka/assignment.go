@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// listed are partitions as the client wants them.
+// listed returns partitions in the form that the client expects.
 func listed(partitions []*partition) map[string][]int32 {
 	by := make(map[string][]int32)
 	for _, p := range partitions {
@@ -21,7 +21,7 @@ func listed(partitions []*partition) map[string][]int32 {
 	return by
 }
 
-// assigned is called by the client, never while a poll is taken in.
+// assigned is called by the client, but never while accept takes in what a poll returned.
 func (c *Consumer) assigned(_ context.Context, _ *kgo.Client, added map[string][]int32) {
 	if len(added) == 0 {
 		return
@@ -42,15 +42,15 @@ func (c *Consumer) assigned(_ context.Context, _ *kgo.Client, added map[string][
 	}
 }
 
-// begins is told by the client where it will begin, which is what the lag is counted
-// from until a record was handled.
+// begins is called by the client with the offsets at which it begins. The lag counts from there
+// until a record was handled.
 func (c *Consumer) begins(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	c.lock()
 	defer c.unlock()
 	for topic, numbers := range offsets {
 		for n, offset := range numbers {
 			if p := c.partitions[place{topic, n}]; p != nil {
-				p.begin = offset.EpochOffset().Offset // below 0 where it is not a number yet
+				p.begin = offset.EpochOffset().Offset // negative if the offset is not known yet
 			}
 		}
 	}
@@ -67,13 +67,13 @@ func (c *Consumer) lost(_ context.Context, _ *kgo.Client, removed map[string][]i
 	c.remove(removed, false)
 }
 
-// grace is for how long handlers may take to end once their contexts have.
+// grace is how long handlers may take to return after their contexts have ended.
 const grace = time.Second
 
-// remove ends an assignment: what is being handled is waited for, so that the next owner
-// handles nothing before it is done here, and so is what came before it, so that all that
-// was handled can be committed. What else waits is dropped. Nothing is committed of
-// partitions that are lost.
+// remove ends an assignment. It waits for records that are being handled, so that they have ended
+// before the next owner begins. It also waits for earlier records of their partitions, so that all
+// handled records can be committed. Other waiting records are dropped. ours says that the
+// partitions still belong to this consumer; nothing is committed for partitions that are lost.
 func (c *Consumer) remove(removed map[string][]int32, ours bool) {
 	if len(removed) == 0 {
 		return
@@ -82,7 +82,7 @@ func (c *Consumer) remove(removed map[string][]int32, ours bool) {
 	timeout := time.NewTimer(c.config.Drain)
 	defer timeout.Stop()
 	if !ours {
-		// Nobody waits for these handlers: the next owner has begun.
+		// Waiting for these handlers is of no use, because the next owner has begun.
 		timeout.Reset(0)
 	}
 	waitIdle(gone, timeout.C)
@@ -114,8 +114,7 @@ func (c *Consumer) remove(removed map[string][]int32, ours bool) {
 	}
 }
 
-// forget takes partitions out of the state, with everything that was counted and paused
-// for them.
+// forget removes partitions from the state, with everything that is counted or paused for them.
 func (c *Consumer) forget(removed map[string][]int32, ours bool) []*partition {
 	var gone []*partition
 	c.lock()
@@ -130,19 +129,19 @@ func (c *Consumer) forget(removed map[string][]int32, ours bool) []*partition {
 			delete(c.partitions, at)
 			c.records -= len(p.window)
 			c.bytes -= p.bytes
-			// Where the next owner has begun already there is nothing to finish.
+			// If the next owner has begun already, nothing needs to be finished.
 			p.gone, p.over = true, !ours
 			p.settle()
 			gone = append(gone, p)
 		}
 	}
-	// A pause would outlive the assignment, and nobody would resume the next one.
+	// Otherwise the pause would outlast this assignment, and the next one would never be resumed.
 	c.client.ResumeFetchPartitions(removed)
 	c.signal()
 	return gone
 }
 
-// waitIdle waits until no handler of the partitions runs, or until the time has come.
+// waitIdle waits until no handler of the partitions runs, or until end.
 func waitIdle(partitions []*partition, end <-chan time.Time) {
 	for _, p := range partitions {
 		select {
@@ -153,8 +152,8 @@ func waitIdle(partitions []*partition, end <-chan time.Time) {
 	}
 }
 
-// committer commits what is done until the context ends. What is done after that is
-// committed when the partitions are given up.
+// committer commits regularly until the context ends. Records that are done later are committed
+// when their partitions are given up.
 func (c *Consumer) committer(ctx context.Context) {
 	ticker := time.NewTicker(c.config.CommitEvery)
 	defer ticker.Stop()
@@ -164,14 +163,14 @@ func (c *Consumer) committer(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		// One that has begun goes on when the consumer ends.
+		// A commit that has begun continues when the consumer ends.
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 		c.commit(within, c.assignment)
 		cancel()
 	}
 }
 
-// assignment is every partition. The caller holds the lock.
+// assignment returns all assigned partitions. The caller holds the lock.
 func (c *Consumer) assignment() []*partition {
 	all := make([]*partition, 0, len(c.partitions))
 	for _, p := range c.partitions {
@@ -180,11 +179,11 @@ func (c *Consumer) assignment() []*partition {
 	return all
 }
 
-// commitAgain is the wait before the last commit of partitions is tried again.
+// commitAgain is the wait before the last commit of partitions is repeated.
 const commitAgain = 50 * time.Millisecond
 
-// commit commits what is done of partitions, which are asked for under the lock. It
-// reports whether trying again may help.
+// commit commits the records that are done in some partitions. of returns these partitions and is
+// called under the lock. commit reports whether it may help to try again.
 func (c *Consumer) commit(ctx context.Context, of func() []*partition) (again bool) {
 	c.committing.Lock()
 	defer c.committing.Unlock()
@@ -216,7 +215,7 @@ func (c *Consumer) commit(ctx context.Context, of func() []*partition) (again bo
 		for _, t := range answer.Topics {
 			for _, a := range t.Partitions {
 				if err := kerr.ErrorForCode(a.ErrorCode); errors.Is(err, kerr.RebalanceInProgress) {
-					again = true // what stays is committed in a moment
+					again = true // the partitions that stay are committed in a moment
 				} else if err != nil {
 					again = again || kerr.IsRetriable(err)
 					c.counts.CommitErrors++
@@ -230,11 +229,11 @@ func (c *Consumer) commit(ctx context.Context, of func() []*partition) (again bo
 	return again
 }
 
-// lookAtEnds is how often the ends of partitions are asked for: fetches tell them too, but
-// not of partitions that are paused, or while there is no room.
+// lookAtEnds is how often the ends of partitions are asked for. Fetches tell them too, but not for
+// paused partitions, nor while there is no room.
 const lookAtEnds = 5 * time.Second
 
-// watchEnds asks for the ends of the assigned partitions until the context ends.
+// watchEnds asks for the ends of the assigned partitions regularly until the context ends.
 func (c *Consumer) watchEnds(ctx context.Context) {
 	ticker := time.NewTicker(lookAtEnds)
 	defer ticker.Stop()

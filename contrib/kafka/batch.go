@@ -5,23 +5,24 @@ import (
 	"sync"
 )
 
-// batching says which letters to one topic may be in one batch. Usually any may: it is the client
-// that puts those together which are produced at the same time. A letter that must be alone in its
-// batch is produced while no other letter to the topic is.
+// batching controls which letters to one topic may share a batch. The client puts letters that are
+// produced at the same time into one batch. Usually that is fine. A letter that must be alone in
+// its batch is produced while no other letter to the topic is.
 //
+// If such a letter waits, all later letters wait behind it, so that it gets its turn.
 // Whoever comes later waits behind a letter that waits to be alone, so that each has its turn.
 type batching struct {
-	turn chan struct{} // holds one value while somebody enters, or is alone
+	turn chan struct{} // holds a value while a letter enters, or while one is alone
 
 	mu     sync.Mutex
 	shared int           // letters that are being produced and may share a batch
-	none   chan struct{} // what the letter waits for that is to be alone; closed when shared is 0
+	none   chan struct{} // closed when shared becomes 0; nil if no letter waits for that
 }
 
 func newBatching() *batching { return &batching{turn: make(chan struct{}, 1)} }
 
-// enter waits until a letter may be produced, and returns what to call when it was. It returns the
-// context's error if that ends first.
+// enter waits until a letter may be produced, and returns a function to call after it was produced.
+// If the context ends first, enter returns the context's error.
 func (b *batching) enter(ctx context.Context, alone bool) (leave func(), err error) {
 	select {
 	case b.turn <- struct{}{}:

@@ -22,42 +22,42 @@ const (
 	ByKey Order = iota
 	// ByPartition handles the records of a partition in the order of their offsets.
 	ByPartition
-	// Unordered handles records in any order.
+	// Unordered may handle records in any order.
 	Unordered
 )
 
-// Exhausted says what becomes of a record that no attempt could handle.
+// Exhausted says what happens to a record whose attempts have all failed.
 type Exhausted uint8
 
 const (
 	// ToDeadLetter produces the record to Config.DeadLetter. It is the zero Exhausted.
 	ToDeadLetter Exhausted = iota
-	// Block keeps trying for as long as the partition is assigned. What must come after
-	// the record waits for it, and its partition is paused sooner or later.
+	// Block keeps trying for as long as the partition is assigned. Records that must follow in
+	// order wait, and the partition is paused sooner or later.
 	Block
-	// Discard counts the record as done. Hooks.Discarded hears of it.
+	// Discard counts the record as done, and calls Hooks.Discarded.
 	Discard
 )
 
-// Config says what to consume and how. New refuses one that cannot work.
+// Config says what to consume and how. New returns an error for an invalid Config.
 type Config struct {
-	// Brokers are addresses to begin with, such as "127.0.0.1:9092".
+	// Brokers are the addresses of some brokers, such as "127.0.0.1:9092". The client learns the
+	// others from them.
 	Brokers []string
 	// Group is the consumer group.
 	Group string
 	// Topics are the topics to consume. They must exist. Those of Retry.Tiers are
 	// consumed as well, and are not listed here.
 	Topics []string
-	// Options are further options of the client: TLS, SASL, balancers, offsets to
-	// begin at. The Consumer sets the callbacks of the assignment, commits, and the
-	// sizes of fetches itself, whatever is set here.
+	// Options are further options of the client, such as TLS, SASL, balancers, and the offsets to
+	// begin at. The Consumer itself sets the callbacks of the assignment, commits, and the sizes of
+	// fetches, and overrides these options.
 	Options []kgo.Opt
 
-	// Handle does the work of one record. Several calls run at a time. The record is
-	// done when Handle returns nil; any error is an attempt that failed, and so is a
-	// panic. The context ends when Timeout has passed, and when the record must be
-	// given up because its partition has gone to another consumer or Run has to end:
-	// what Handle returns after that does not count.
+	// Handle does the work for one record. Several calls run at a time. The record is done when
+	// Handle returns nil. An error or a panic is a failed attempt. The context ends when Timeout
+	// has passed. It also ends when the record must be given up, because its partition has gone to
+	// another consumer or because Run has to end; the result of Handle is then ignored.
 	//
 	// A record may be handled more than once: see the package comment.
 	Handle func(ctx context.Context, r *kgo.Record) error
@@ -68,59 +68,59 @@ type Config struct {
 
 	// Workers is how many records may be handled at a time, 1 to 100,000. Zero means 64.
 	Workers int
-	// Gate decides whether a record may be handled now: by a rate, by permits, by an
-	// adaptive limit, or by a chain of them. Records that it refuses wait, and others
-	// with another Request.Key go first. The Consumer calls TryAcquire only, so a queue
-	// in the gate is not used. Nil lets everything in.
+	// Gate decides whether a record may be handled now: by a rate, by permits, by an adaptive
+	// limit, or by a chain of them. Records that it refuses wait, and records with another
+	// Request.Key go first. The Consumer only calls TryAcquire, so a queue in the gate is not used.
+	// A nil Gate admits everything.
 	Gate flow.Gate
-	// Request says how to ask the gate for a record. Records whose requests have the
-	// same Key wait for each other at the gate. Nil asks with the zero Request.
+	// Request returns the request to the gate for a record. Records whose requests have the same
+	// Key wait for each other at the gate. Nil means the zero Request for all records.
 	Request func(r *kgo.Record) flow.Request
-	// Outcome tells the gate how an attempt ended. Nil means DefaultOutcome.
+	// Outcome returns the outcome of an attempt for the gate, given its error. Nil means
+	// DefaultOutcome.
 	Outcome func(err error) flow.Outcome
 
-	// MaxBytes is the memory for records, whether they are being fetched, wait, or are
-	// being handled: 1 MiB or more. Each record counts with its key, value, headers and
-	// 256 bytes. Zero means 64 MiB. A single batch that is larger still passes alone.
+	// MaxBytes bounds the memory for records that are being fetched, wait, or are being handled: 1
+	// MiB or more. Each record counts with its key, value and headers, plus 256 bytes. Zero means
+	// 64 MiB. A single batch that is larger is still handled, alone.
 	MaxBytes int64
-	// MaxRecords is how many records may wait or be handled, 1 to 10,000,000. Zero means
-	// 10,000. Records that are done count until all before them in their partition are.
+	// MaxRecords is how many records may wait or be handled, 1 to 10,000,000. Zero means 10,000. A
+	// record that is done counts until all records before it in its partition are done.
 	MaxRecords int
-	// Pause says when partitions are paused, so that they leave room to others.
+	// Pause says when partitions are paused, so that they leave room for others.
 	Pause Pause
-	// Behind sheds records of partitions that are too far behind. The zero Behind does not.
+	// Behind sheds records of partitions that are too far behind. The zero Behind sheds nothing.
 	Behind Behind
 
 	// Retry says how often and when to try again.
 	Retry Retry
-	// DeadLetter is the topic for records that no attempt could handle. It must exist.
+	// DeadLetter is the topic for records whose attempts have all failed. It must exist.
 	DeadLetter string
-	// Exhausted says what becomes of them. ToDeadLetter, which is the zero value, needs
-	// DeadLetter.
+	// Exhausted says what happens to records whose attempts have all failed. ToDeadLetter, the zero
+	// value, needs DeadLetter.
 	Exhausted Exhausted
 
-	// Drain is how long records that are being handled may take to end when their
-	// partition is revoked and when Run ends. After that their contexts end. Zero means
-	// 20 seconds; at most 5 minutes.
+	// Drain is how long records that are being handled may take when their partition is revoked or
+	// Run ends. After that their contexts end. Zero means 20 seconds; the maximum is 5 minutes.
 	Drain time.Duration
 	// CommitEvery is the time between commits. Zero means 1 second.
 	CommitEvery time.Duration
-	// Hooks are told what happens.
+	// Hooks are called when something happens.
 	Hooks Hooks
 }
 
-// Pause says when a partition is paused: not fetched any more, until it has worked off
-// enough. A partition is paused when any of the thresholds is reached, and resumed when
-// it is below Resume of all of them. It is paused at most once every Every, so that
-// thresholds which are too low do not make it flap: in between, MaxBytes and MaxRecords
-// bound it together with all others.
+// Pause says when a partition is paused. A paused partition is not fetched until it has worked off
+// enough records. A partition is paused when it reaches any of the thresholds, and resumed when it
+// is at or below Resume of all of them. Pauses begin at least Every apart, so thresholds that are
+// too low do not pause and resume it all the time. In between, only MaxBytes and MaxRecords bound
+// it, together with all other partitions.
 //
 // There is no threshold for lag: a paused partition falls further behind, and would stay
 // paused. See Behind.
 type Pause struct {
-	// Records is how many records of one partition may wait or be handled, and Bytes
-	// their size, counted as in MaxBytes. Zero means as much as is free: a partition is
-	// paused when it holds as much as there is left for all others.
+	// Records is how many records of one partition may wait or be handled, and Bytes is their size,
+	// counted as in MaxBytes. Zero means as much as is free: a partition is paused when it holds as
+	// much as is left for all others.
 	Records int
 	Bytes   int64
 	// Age is how long the oldest record may have been waiting or handled in this
@@ -129,45 +129,45 @@ type Pause struct {
 	// Resume is the part of a threshold, above 0 and below 1, at which to resume. Zero
 	// means 0.5.
 	Resume float64
-	// Dwell is how long a pause lasts at least. Zero means 1 second.
+	// Dwell is the shortest duration of a pause. Zero means 1 second.
 	Dwell time.Duration
-	// Every is the time between the beginnings of two pauses of a partition, at least.
-	// Zero means 30 seconds.
+	// Every is the shortest time between the beginnings of two pauses of a partition. Zero means 30
+	// seconds.
 	Every time.Duration
 }
 
-// Behind says what to do with records of a partition that is too far behind. Exactly one
-// of Skip, Sample and Topic says what.
+// Behind says what to do with records of a partition that is too far behind. Exactly one of Skip,
+// Sample and Topic must be set.
 type Behind struct {
-	// Lag is at how many records behind the end of its partition shedding begins, and
-	// Until where it ends. Until must be less than Lag; zero means half of it.
+	// Lag is the number of records behind the end of the partition at which shedding begins, and
+	// Until the number at which it ends. Until must be less than Lag; zero means half of it.
 	Lag, Until int64
 	// Skip counts records as done without handling them.
 	Skip bool
-	// Sample handles one record of so many, 2 or more, and skips the others.
+	// Sample handles one of every Sample records, 2 or more, and skips the others.
 	Sample int
-	// Topic is where records are produced to instead of being handled. It must exist.
+	// Topic is the topic to which records are produced instead of being handled. It must exist.
 	Topic string
-	// Keep reports records that are handled in any case. Nil keeps none.
+	// Keep reports whether a record is handled in any case. Nil keeps none.
 	Keep func(r *kgo.Record) bool
 }
 
 // Retry says how often and when to try a record again.
 type Retry struct {
-	// InPlace is how often to try again at once, keeping the order, before the record
-	// goes to the first tier, or is exhausted where there is none. It does not apply to
-	// records from tiers.
+	// InPlace is how often to try again here, keeping the order, before the record goes to the
+	// first tier. Without tiers, the record is then exhausted. It does not apply to records from
+	// tiers.
 	InPlace int
-	// Backoff is the wait before the first try again; it doubles with each, up to
-	// MaxBackoff, and is shortened by up to a half at random. Zero means 100 ms and 10 s.
-	// An error that says when to come again, see Later, makes it longer, never shorter.
+	// Backoff is the wait before the first retry. It doubles with each retry, up to MaxBackoff, and
+	// is shortened by up to a half at random. Zero means 100 ms and 10 s. An error that says when
+	// to try again (see Later) can make the wait longer, but not shorter.
 	Backoff, MaxBackoff time.Duration
 	// Tiers are retry topics, in the order in which a record passes them. The order of
 	// records is not kept there.
 	Tiers []Tier
 }
 
-// Tier is a retry topic. Two groups that consume the same topic need tiers of their own.
+// Tier is a retry topic. If two groups consume the same topic, each needs its own tiers.
 type Tier struct {
 	// Topic must exist.
 	Topic string
@@ -187,7 +187,7 @@ const (
 	maxRecords = 10_000_000
 	maxDrain   = 5 * time.Minute
 	minDelay   = 100 * time.Millisecond
-	maxName    = 249 // of a topic, as Kafka has it
+	maxName    = 249 // the longest name of a topic that Kafka allows
 )
 
 // or sets a value that is zero to its default.
@@ -198,7 +198,7 @@ func or[T comparable](value *T, otherwise T) {
 	}
 }
 
-// complete fills in what is left out.
+// complete sets the defaults.
 func (c *Config) complete() {
 	or(&c.Workers, DefaultWorkers)
 	or(&c.MaxBytes, DefaultMaxBytes)
@@ -219,7 +219,7 @@ func (c *Config) complete() {
 	}
 }
 
-// validate expects a Config that is complete.
+// validate checks a Config after complete.
 func (c *Config) validate() error {
 	var p headgate.Problems
 	if len(c.Brokers) == 0 {
@@ -324,7 +324,7 @@ func (r *Retry) validate(p *headgate.Problems) {
 	}
 }
 
-// validateTopics looks at all topics together: a record must not come back to where it
+// validateTopics checks all topics together, because a record must not return to a topic where it
 // has been.
 func (c *Config) validateTopics(p *headgate.Problems) {
 	used := make(map[string]string) // topic to field
@@ -363,12 +363,12 @@ func (c *Config) validateTopics(p *headgate.Problems) {
 	}
 }
 
-// notInName reports what Kafka does not allow in the name of a topic.
+// notInName reports whether Kafka does not allow a character in the name of a topic.
 func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 }
 
-// allTopics are the topics that must exist, by the field that names them.
+// allTopics returns the topics that must exist, by the field that names them.
 func (c *Config) allTopics() map[string]string {
 	all := make(map[string]string)
 	for i, topic := range c.Topics {

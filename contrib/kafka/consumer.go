@@ -23,25 +23,25 @@ type Consumer struct {
 	options []kgo.Opt
 	// client is made by Run, which joins the group with it. It is set under mu.
 	client *kgo.Client
-	tiers  map[string]int // topics to their places
-	// batches has the topics that letters may go to.
+	tiers  map[string]int // the index of each tier's topic
+	// batches has an entry for each topic to which letters may go.
 	batches map[string]*batching
 	ran     atomic.Bool
-	// life is the parent of the contexts of handlers: not Run's context, with which
-	// handlers would end at once instead of being given time.
+	// life is the parent of the contexts of handlers. It is not Run's context, because handlers get
+	// time to end after that has ended.
 	life context.Context
 
-	// expansion is how many times more memory records take than what the broker sends,
-	// as the bits of a float64.
+	// expansion is the ratio of the memory that records take to the bytes that the broker sends, as
+	// the bits of a float64.
 	expansion atomic.Uint64
-	// room is told when there is room again.
+	// room receives a value when there is room again.
 	room chan struct{}
 	// committing is held while offsets are committed, so that an older commit never
 	// comes after a newer one. It is taken before mu.
 	committing sync.Mutex
 
 	mu         sync.Mutex // guards what follows
-	told       []func()   // hooks to call when mu is free
+	told       []func()   // hooks to call after mu was unlocked
 	partitions map[place]*partition
 	records    int
 	bytes      int64
@@ -50,7 +50,7 @@ type Consumer struct {
 	counts     Counts
 }
 
-// place is where a partition is.
+// place identifies a partition.
 type place struct {
 	topic  string
 	number int32
@@ -79,11 +79,11 @@ func New(config Config) (*Consumer, error) {
 		c.tiers[tier.Topic] = i
 		topics = append(topics, tier.Topic)
 	}
-	// Until a batch was seen, records may be compressed, or small.
+	// Until a batch was seen, this assumes that records are compressed, or small.
 	const unknown = 4
 	c.expansion.Store(math.Float64bits(unknown))
 	whole, partition := fetchSize(config.MaxBytes, 3, unknown)
-	// A partition that is assigned or resumed waits for the fetch that is on its way.
+	// A partition that is assigned or resumed has to wait for the fetch that is under way.
 	const wait = 500 * time.Millisecond
 	options := append([]kgo.Opt{
 		kgo.RebalanceTimeout(max(time.Minute, 2*config.Drain)), kgo.FetchMaxWait(wait),
@@ -102,20 +102,20 @@ func New(config Config) (*Consumer, error) {
 	return c, nil
 }
 
-// Run consumes until the context ends. Then it fetches nothing more, waits until what is
-// being handled has ended, for at most config.Drain, commits, and leaves the group. It
-// returns nil then, or an error that is [ErrAbandoned].
+// Run consumes until the context ends. Then it stops fetching, waits up to config.Drain for records
+// that are being handled, commits, and leaves the group. It then returns nil, or an error that
+// wraps [ErrAbandoned].
 //
-// Before it begins it asks the brokers, for as long as it takes, whether all topics exist; if
-// one does not for 10 seconds, it returns a [*headgate.InvalidError]. All other trouble is
-// told to Hooks.Error, and waited out. Run may be called once.
+// Before it begins, Run asks the brokers, for as long as it takes, whether all topics exist. If one
+// does not for 10 seconds, Run returns a [*headgate.InvalidError]. All other errors go to
+// Hooks.Error, and Run continues. Run may be called once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("kafka: Run was called before")
 	}
 	life, die := context.WithCancel(context.Background())
 	defer die()
-	c.lock() // which the client's first callback waits for
+	c.lock() // the client's first callback waits for it
 	client, err := kgo.NewClient(c.options...)
 	c.client, c.life = client, life
 	c.unlock()
@@ -125,7 +125,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.checkTopics(ctx); err != nil {
 		c.client.CloseAllowingRebalance()
 		if ctx.Err() != nil {
-			return nil // it was told to end before it could begin
+			return nil // the context ended before it could begin
 		}
 		return err
 	}
@@ -140,10 +140,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return errors.Join(err, c.shutDown())
 }
 
-// closing bounds what is said to brokers at the end.
+// closing bounds the time of the last calls to brokers.
 const closing = 15 * time.Second
 
-// shutDown ends what is being handled, commits and leaves the group.
+// shutDown waits for handlers, commits, and leaves the group.
 func (c *Consumer) shutDown() error {
 	c.client.AllowRebalance()
 	c.lock()
@@ -158,9 +158,9 @@ func (c *Consumer) shutDown() error {
 		c.unlock()
 	}
 	if ctx.Err() == nil {
-		c.client.Close() // at once, since the group was left
+		c.client.Close() // returns at once, because the group was left
 	} else {
-		go c.client.Close() // it goes on trying to leave the group
+		go c.client.Close() // it still tries to leave the group
 	}
 	c.lock()
 	defer c.unlock()
@@ -178,7 +178,7 @@ func (c *Consumer) checkTopics(ctx context.Context) error {
 		names = append(names, topic)
 	}
 	admin := kadm.NewClient(c.client)
-	// One that was made a moment ago is not known to all brokers yet.
+	// Some brokers do not know a topic yet that was made a moment ago.
 	for patience := time.Now().Add(10 * time.Second); ; {
 		topics, err := admin.ListTopics(ctx, names...)
 		if ctx.Err() != nil {
@@ -211,8 +211,8 @@ func missing(topics kadm.TopicDetails, need map[string]string) error {
 	return problems.Err("kafka")
 }
 
-// lock and unlock guard the state. unlock calls the hooks that were to be called
-// meanwhile, which may need the lock themselves.
+// lock and unlock guard the state. unlock also calls the hooks that tell has collected, because
+// they may need the lock themselves.
 func (c *Consumer) lock() { c.mu.Lock() }
 
 func (c *Consumer) unlock() {
@@ -224,10 +224,10 @@ func (c *Consumer) unlock() {
 	}
 }
 
-// tell has f called when the lock is free.
+// tell makes unlock call f.
 func (c *Consumer) tell(f func()) { c.told = append(c.told, f) }
 
-// trouble tells Hooks.Error. The caller holds the lock.
+// trouble makes unlock call Hooks.Error. The caller holds the lock.
 func (c *Consumer) trouble(err error) {
 	if h := c.config.Hooks.Error; h != nil {
 		c.tell(func() { h(err) })

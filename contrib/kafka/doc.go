@@ -1,5 +1,5 @@
-// Package kafka consumes Kafka topics with bounded memory, in order, as fast as a gate
-// allows, and without losing a record.
+// Package kafka consumes Kafka topics with bounded memory, in order, as fast as a gate allows,
+// without losing records.
 //
 // # Basics
 //
@@ -18,26 +18,27 @@
 //	}
 //	return consumer.Run(ctx) // until ctx ends
 //
-// Records with the same key are handled in order, others side by side ([Order]). A record
-// is committed when it and all before it in its partition are done: Handle has returned
-// nil, or the record is in a retry topic or in the dead-letter topic.
+// Records with the same key are handled in order, other records concurrently ([Order]). A record is
+// committed when it and all records before it in its partition are done: Handle has returned nil,
+// or the record is in a retry topic or in the dead-letter topic.
 //
 // A [flow.Gate] decides how many records are handled at a time and how often: a rate with
 // [flow.Rate], permits, an adaptive limit, or a chain of them. Records that the gate
 // refuses wait, and those with another key of [Config.Request] go first.
 //
-// MaxBytes and MaxRecords bound the memory. A partition that holds much of it is paused, so
-// that the others go on ([Pause]). [Behind] sheds records where what is old is worth
-// little.
+// MaxBytes and MaxRecords bound the memory. A partition that holds much of it is paused, so that
+// the others can continue ([Pause]). [Behind] sheds records, for uses in which old records are
+// worth little.
 //
 // # Caveats
 //
-// A record may be handled more than once: after a crash, and after a rebalance in which a
-// handler did not end within Drain. Make Handle idempotent; topic, partition and offset
-// of a record, or those of its [Origin], name it. docs/kafka.md says how many it may be.
+// A record may be handled more than once: after a crash, and after a rebalance during which a
+// handler did not end within Drain. Make Handle idempotent. The topic, partition and offset of a
+// record, or those of its [Origin], identify it. docs/kafka.md says how many records may be
+// repeated.
 //
-// Order is kept within a partition, and not in retry topics: what is sent there is
-// overtaken. With Retry.InPlace alone and [Block] it is kept whatever happens.
+// Order is kept within a partition, but not in retry topics: records that are sent there are
+// overtaken. With Retry.InPlace alone and [Block], order is kept in any case.
 //
 // A handler that ignores its context cannot be stopped. It keeps its worker and its
 // record, and later records of its partition are handled but not committed until the
@@ -45,5 +46,5 @@
 //
 // The functions of a Config other than Handle must be quick, and must not panic.
 //
-// Package kafkaprom has the metrics of a Consumer for Prometheus.
+// Package kafkaprom has Prometheus metrics for a Consumer.
 package kafka

@@ -13,10 +13,9 @@ import (
 // errBehind is the reason of records in the side topic.
 var errBehind = errors.New("the partition is too far behind")
 
-// poll fetches and takes in until the context ends. It never waits for a handler: only
-// for records to come, and for room. While there is no room the client fetches ahead as
-// much as fetchSize allows, and the group's heartbeats go on, which do not need the
-// loop.
+// poll fetches and accepts records until the context ends. It never waits for a handler, only for
+// records and for room. While there is no room, the client fetches ahead as much as fetchSize
+// allows. The group's heartbeats continue, because they do not need this loop.
 func (c *Consumer) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		n := c.hasRoom(ctx)
@@ -25,8 +24,8 @@ func (c *Consumer) poll(ctx context.Context) error {
 		}
 		fetches := c.client.PollRecords(ctx, n)
 		if ctx.Err() == nil {
-			// Rebalances are blocked from the poll until here, so that what was fetched
-			// under one assignment is not taken for another's.
+			// Rebalances are blocked from the poll until here, so that records that were fetched
+			// under one assignment are not accepted under another.
 			c.accept(fetches)
 		}
 		c.client.AllowRebalance()
@@ -37,15 +36,15 @@ func (c *Consumer) poll(ctx context.Context) error {
 	return nil
 }
 
-// hasRoom waits until records may be taken in, and returns how many; 0 if the context has
-// ended.
+// hasRoom waits until records may be accepted, and returns how many. It returns 0 if the context
+// has ended.
 func (c *Consumer) hasRoom(ctx context.Context) int {
 	for {
 		c.lock()
 		n, bytes := c.config.MaxRecords-c.records, c.byteRoom()
 		c.unlock()
 		if n > 0 && bytes >= 0 {
-			// Half of it, so that the first partition that comes does not take all
+			// Only half of the room is used, so that the first partition cannot take all of it
 			// before it can be paused.
 			return max(n/2, min(n, c.config.MaxRecords/100), 1)
 		}
@@ -57,20 +56,21 @@ func (c *Consumer) hasRoom(ctx context.Context) int {
 	}
 }
 
-// byteRoom is how many bytes may still be held, if negative none. What a fetch may bring is
-// kept free twice: for what the client has, and for what it asks for once that is taken.
+// byteRoom returns how many bytes may still be held; if negative, none. It keeps the size of a
+// fetch free twice: for what the client has fetched, and for what it fetches after that was
+// accepted.
 func (c *Consumer) byteRoom() int64 {
 	return c.config.MaxBytes - 2*c.config.MaxBytes/fetchPart - c.bytes
 }
 
-// accept takes in what was fetched. Rebalances are blocked.
+// accept takes over the fetched records. Rebalances are blocked.
 func (c *Consumer) accept(fetches kgo.Fetches) {
 	back := make(map[string]map[int32]kgo.EpochOffset)
 	c.lock()
 	now := time.Now()
 	fetches.EachPartition(func(t kgo.FetchTopicPartition) {
 		if t.Err != nil {
-			if t.Topic == "" { // it is of none
+			if t.Topic == "" { // an error that belongs to no topic
 				c.trouble(fmt.Errorf("kafka: consuming as group %q: %w", c.config.Group, t.Err))
 			} else {
 				c.trouble(fmt.Errorf("kafka: fetching partition %d of %q: %w", t.Partition, t.Topic, t.Err))
@@ -94,11 +94,11 @@ func (c *Consumer) accept(fetches kgo.Fetches) {
 	})
 	c.regulate(now)
 	c.unlock()
-	// Not under the lock, which callbacks of the client may wait for.
+	// This must not run under the lock, for which callbacks of the client may wait.
 	c.client.SetOffsets(back)
 }
 
-// takeIn takes one record in. The caller holds the lock.
+// takeIn adds one record to its partition. The caller holds the lock.
 func (c *Consumer) takeIn(p *partition, r *kgo.Record, now time.Time) {
 	it := &item{record: r, of: p, size: size(r), since: now}
 	shed := c.sheds(p, r)
@@ -121,10 +121,10 @@ func (c *Consumer) takeIn(p *partition, r *kgo.Record, now time.Time) {
 	}
 }
 
-// release gives back the room of what is done.
+// release frees the room of records that are done.
 func (c *Consumer) release(p *partition) {
 	records, bytes := p.advance()
-	if records > 0 && !p.gone { // what is gone does not count any more
+	if records > 0 && !p.gone { // a partition that is gone does not count any more
 		c.records -= records
 		c.bytes -= bytes
 		c.signal()
@@ -154,11 +154,11 @@ func (c *Consumer) sheds(p *partition, r *kgo.Record) bool {
 	return (p.shed-1)%uint64(b.Sample) != 0
 }
 
-// hold is how early a record of a retry topic may be taken in; it then waits here. One
-// that is due later is left to Kafka.
+// hold is how long before its time a record of a retry topic is accepted; it then waits here. A
+// record that is due later stays in Kafka.
 const hold = time.Second
 
-// until is how long a record of a retry topic has to wait for its delay.
+// until returns how long a record of a retry topic still has to wait.
 func (c *Consumer) until(p *partition, r *kgo.Record, now time.Time) time.Duration {
 	if p.tier < 0 {
 		return 0
@@ -170,8 +170,8 @@ func (c *Consumer) until(p *partition, r *kgo.Record, now time.Time) time.Durati
 	return due.Sub(now)
 }
 
-// putOff has the partition of a retry topic fetched again from a record on, when that is
-// due. All records of a tier have the same delay, so those after it are due no sooner.
+// putOff makes the partition of a retry topic continue with record r when r is due. All records of
+// a tier have the same delay, so later records are not due earlier.
 func (c *Consumer) putOff(p *partition, r *kgo.Record, back map[string]map[int32]kgo.EpochOffset) {
 	p.due = time.Now().Add(c.until(p, r, time.Now()))
 	c.counts.Waits++
@@ -182,8 +182,8 @@ func (c *Consumer) putOff(p *partition, r *kgo.Record, back map[string]map[int32
 	back[p.topic][p.number] = kgo.EpochOffset{Epoch: -1, Offset: r.Offset}
 }
 
-// fetchPart is the part of MaxBytes that what is being fetched may take: an eighth. As
-// much is kept free for what a fetch brings before the next one is sized.
+// Fetches that are under way may take 1/fetchPart of MaxBytes. As much again is kept free for what
+// a fetch brings before the next one is sized.
 const fetchPart = 8
 
 const (
@@ -192,18 +192,18 @@ const (
 	maxPartition = 1 << 20
 )
 
-// fetchSize says how many bytes a fetch may have so that the records in it do not take
-// more memory than all fetches together may: compressed records and small ones take
-// many times what the broker sends.
+// fetchSize returns how many bytes a fetch may have, so that the records of all fetches together
+// take no more memory than budget. Compressed and small records take many times the bytes that the
+// broker sends.
 func fetchSize(budget int64, brokers int, expansion float64) (whole, partition int32) {
 	n := float64(budget) / fetchPart / float64(max(brokers, 1)) / max(expansion, 1)
 	w := int32(min(max(n, minFetch), maxFetch))
-	// Several partitions shall have a place in a fetch.
+	// Several partitions must fit into a fetch.
 	return w, min(w/4, maxPartition)
 }
 
-// expansion is a hook of the client that learns how much larger records are than what
-// the broker sends.
+// expansion is a hook of the client that measures how much more memory records take than the bytes
+// that the broker sends.
 type expansion struct{ c *Consumer }
 
 // OnFetchBatchRead implements [kgo.HookFetchBatchRead]. It is called by the client's
@@ -216,7 +216,8 @@ func (e expansion) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, m k
 	for {
 		bits := e.c.expansion.Load()
 		before := math.Float64frombits(bits)
-		// Up at once, since memory is at stake; down by a hundredth of the way.
+		// The value rises at once, because memory is at stake, and falls by a hundredth of the
+		// difference.
 		after := max(now, before+(now-before)/100)
 		if e.c.expansion.CompareAndSwap(bits, math.Float64bits(after)) {
 			return

@@ -16,25 +16,25 @@ import (
 // Headers of records in retry topics, dead-letter topics and side topics. Their values
 // are text; times are RFC 3339 in UTC.
 const (
-	// HeaderTopic, HeaderPartition and HeaderOffset say where the record was first, and
-	// HeaderTimestamp what its timestamp was there.
+	// HeaderTopic, HeaderPartition and HeaderOffset say where the record was first. HeaderTimestamp
+	// is its timestamp there.
 	HeaderTopic     = "headgate-topic"
 	HeaderPartition = "headgate-partition"
 	HeaderOffset    = "headgate-offset"
 	HeaderTimestamp = "headgate-timestamp"
-	// HeaderGroup is the consumer group that has sent it on.
+	// HeaderGroup is the consumer group that has forwarded it.
 	HeaderGroup = "headgate-group"
-	// HeaderReason is the error of the last attempt, at most 1,000 bytes of it, or why it
-	// was shed.
+	// HeaderReason is the error of the last attempt, at most 1,000 bytes of it, or the reason for
+	// shedding the record.
 	HeaderReason = "headgate-reason"
-	// HeaderAttempts is how often it was tried, in all topics together.
+	// HeaderAttempts is how often the record was tried, in all topics together.
 	HeaderAttempts = "headgate-attempts"
-	// HeaderFailed is when it failed last.
+	// HeaderFailed is when the last attempt failed.
 	HeaderFailed = "headgate-failed"
-	// HeaderDue is when it may be tried again: in retry topics only.
+	// HeaderDue is when the record may be tried again. Only retry topics have it.
 	HeaderDue = "headgate-due"
-	// HeaderOmitted is how many bytes the value had, where record and headers together
-	// were larger than the topic takes, and the value was left out.
+	// HeaderOmitted is the size of the value in bytes if the value was left out, because record and
+	// headers together were larger than the topic allows.
 	HeaderOmitted = "headgate-omitted"
 )
 
@@ -56,12 +56,12 @@ type Origin struct {
 	Failed    time.Time
 	// Due is zero except in retry topics.
 	Due time.Time
-	// Omitted is how many bytes of a value were left out.
+	// Omitted is the size in bytes of a value that was left out.
 	Omitted int
 }
 
-// OriginOf reads the headers of a record. It is false if the record has none that make
-// sense. Whoever may produce to the topic may have written them.
+// OriginOf reads the headers of a record. It returns false if they are missing or invalid. Anybody
+// who may produce to the topic may have written them.
 func OriginOf(r *kgo.Record) (Origin, bool) {
 	var o Origin
 	var err error
@@ -110,8 +110,8 @@ func OriginOf(r *kgo.Record) (Origin, bool) {
 	return o, true
 }
 
-// letter is the record to produce to a retry or dead-letter topic after an error. due is
-// zero in the latter.
+// letter returns the record to produce to a retry or dead-letter topic after an error. due is zero
+// for a dead-letter topic.
 func (c *Consumer) letter(it *item, topic string, err error, due time.Time) *kgo.Record {
 	r := it.record
 	o, ok := OriginOf(r)
@@ -144,23 +144,22 @@ func (c *Consumer) letter(it *item, topic string, err error, due time.Time) *kgo
 	return letter
 }
 
-// shortened is at most maxReason bytes of a text, which a header must be able to hold.
+// shortened returns at most maxReason bytes of a text, in a form that a header can hold.
 func shortened(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }
 
-// send has a letter produced in place of the item, which is done then. The caller holds
-// the lock.
+// send produces a letter in place of the item, which is then done. The caller holds the lock.
 func (c *Consumer) send(it *item, letter *kgo.Record, sent func()) {
 	it.letter, it.sent, it.tries, it.alone = letter, sent, 0, false
 	c.submit(it)
 }
 
-// produced settles the production of a letter. Until it has succeeded the item is not
-// done, and tries again: a record is never dropped because its letter cannot be written.
+// produced handles the result of producing a letter. Until that has succeeded, the item is not done
+// and is tried again: a record is never dropped because its letter cannot be written.
 //
-// A broker refuses a batch as a whole, so a letter that was refused as too large is produced alone
-// before anything is left out of it: it may have shared its batch with a larger one.
+// A broker refuses a batch as a whole. So a letter that was refused as too large is produced alone
+// before anything is left out of it, because it may have shared its batch with a larger one.
 func (c *Consumer) produced(it *item, err error) {
 	switch {
 	case err == nil:
@@ -179,9 +178,9 @@ func (c *Consumer) produced(it *item, err error) {
 	c.wait(it, c.backoff(it.tries))
 }
 
-// shrink leaves out the value of a letter that is too large, and if that was not enough
-// the key and the headers that are not ours. Where the record was is still told, and it
-// can be read from there. It reports whether there was anything to leave out.
+// shrink leaves out the value of a letter that is too large. If that was not enough, it leaves out
+// the key and the headers that are not ours. The letter still says where the record was, so it can
+// be read from there. shrink reports whether there was anything to leave out.
 func shrink(letter *kgo.Record) bool {
 	if letter.Value != nil {
 		letter.Headers = append(letter.Headers, kgo.RecordHeader{
@@ -199,14 +198,14 @@ func shrink(letter *kgo.Record) bool {
 	return smaller
 }
 
-// produce writes the letter of an item and waits until the broker has it.
+// produce writes the letter of an item and waits until the broker has confirmed it.
 func (c *Consumer) produce(ctx context.Context, it *item) error {
 	leave, err := c.batches[it.letter.Topic].enter(ctx, it.alone)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	// The client writes into the record that it is given.
+	// This is a copy, because the client writes into the record.
 	r := *it.letter
 	return c.client.ProduceSync(ctx, &r).FirstErr()
 }

@@ -7,73 +7,74 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// overhead is what a record costs besides its bytes: its struct, its item and the places
-// where it is listed.
+// overhead is the memory that a record takes in addition to its bytes: its struct, its item and its
+// places in lists.
 const overhead = 256
 
-// item is one record on its way. The Consumer's lock guards it, except that whoever
-// runs it may read the record, the letter and alone.
+// item is one record in progress. The Consumer's lock guards it, except that the goroutine that
+// runs it may read record, letter and alone.
 type item struct {
 	record *kgo.Record
 	of     *partition
 	lane   *lane // nil if the record has no order
 	size   int64
-	since  time.Time // when it came here
-	tries  int       // that have failed
+	since  time.Time // when the record was accepted
+	tries  int       // failed attempts
 	done   bool
-	parked bool // until it is tried again
-	// letter is what to produce instead of handling the record, and sent what to count
-	// then.
+	parked bool // waits for its next try
+	// letter is what to produce instead of handling the record. sent updates the counts after that.
 	letter *kgo.Record
 	sent   func()
 	alone  bool // the letter must be alone in its batch
 }
 
-// lane is what must be handled one after the other. Its first item is on its way, the
+// lane holds items that must be handled one after the other. Its first item is in progress, and the
 // others wait for it.
 type lane struct {
 	key   string
 	items []*item
 }
 
-// partition is one assignment of a partition. When it is revoked and assigned again,
-// there is a new one. The Consumer's lock guards it.
+// partition is one assignment of a partition. If the partition is revoked and assigned again, there
+// is a new one. The Consumer's lock guards it.
 type partition struct {
 	topic  string
 	number int32
-	tier   int // the place of its topic among the tiers, or -1
+	tier   int // the index of its topic in the tiers, or -1
 
 	ctx    context.Context // of its handlers
 	cancel context.CancelFunc
 
-	// window is what has been fetched and not committed, by offset: its first item is
-	// not done. All of it counts as held, which also bounds what may come twice.
+	// window has the records that were fetched and cannot be committed yet, by offset. Its first
+	// item is not done. The whole window counts as held, which also bounds how many records may be
+	// repeated.
 	window []*item
 	bytes  int64
 	lanes  map[string]*lane
 
-	running int           // handlers
-	begun   int64         // the last offset that was handled, or is being
+	running int           // the number of running handlers
+	begun   int64         // the highest offset that was handled or is being handled
 	gone    bool          // revoked, lost, or the Consumer stops
 	over    bool          // gone, and nothing may begin any more
-	idle    chan struct{} // closed when it is gone and all has ended that is waited for
+	idle    chan struct{} // closed when it is gone and everything to wait for has ended
 	settled bool          // idle is closed
 
-	// next is what to commit, and committed what was. next.Offset is -1 at first.
+	// next is the offset to commit, and committed the last one committed. next.Offset is -1 at
+	// first.
 	next, committed kgo.EpochOffset
-	// begin is where fetching began and end is the end of the partition in Kafka, as last
-	// seen. They are negative if that is not known.
+	// begin is the offset at which fetching began, and end the end of the partition in Kafka, as
+	// last seen. They are negative if not known.
 	begin, end int64
 
 	paused   bool
-	pausedAt time.Time // the last one's beginning
-	// low is where to resume, decided when it was paused.
+	pausedAt time.Time // the beginning of the last pause
+	// lowRecords and lowBytes say when to resume. They are set when the partition is paused.
 	lowRecords int
 	lowBytes   int64
-	due        time.Time // when the first record of a tier is due; zero unless waiting for it
+	due        time.Time // when the first record of a tier is due; zero if none is waited for
 
 	behind bool
-	shed   uint64 // how many records were looked at while it was behind
+	shed   uint64 // how many records sheds has looked at while the partition was behind
 }
 
 func newPartition(parent context.Context, topic string, number int32, tier int) *partition {
@@ -100,8 +101,8 @@ func (p *partition) lag() int64 {
 	return -1
 }
 
-// add takes an item in, and reports whether it may go on its way now. An item that is
-// done already only waits for those before it.
+// add adds an item, and reports whether it may begin now. An item that is done already only waits
+// for those before it.
 func (p *partition) add(it *item, order Order) bool {
 	p.window = append(p.window, it)
 	p.bytes += it.size
@@ -125,14 +126,14 @@ func (p *partition) add(it *item, order Order) bool {
 	return len(l.items) == 1
 }
 
-// wants reports whether an item may still begin. When a partition is gone, only what
-// comes before something that was handled already may: it would hold back the commit, and
-// what was handled after it would be handled again.
+// wants reports whether an item may still begin. When a partition is gone, only items before one
+// that was handled already may. Otherwise they would hold back the commit, and the items that were
+// handled after them would be handled again.
 func (p *partition) wants(it *item) bool {
 	return !p.gone || !p.over && it.record.Offset < p.begun
 }
 
-// settle closes idle if there is nothing to wait for any more.
+// settle closes idle if there is nothing left to wait for.
 func (p *partition) settle() {
 	if !p.gone || p.settled || p.running > 0 {
 		return
@@ -142,7 +143,8 @@ func (p *partition) settle() {
 		if it.lane != nil && len(it.lane.items) > 0 {
 			first = it.lane.items[0]
 		}
-		// What is tried again later is not waited for, nor what comes after that.
+		// An item that waits for its next try is not waited for, nor are those behind it in its
+		// lane.
 		if !it.done && !first.parked && p.wants(it) {
 			return
 		}
@@ -167,8 +169,8 @@ func (p *partition) finish(it *item) *item {
 	return l.items[0]
 }
 
-// advance drops what is done from the beginning of the window, and returns how many
-// records and bytes that were.
+// advance removes the items at the beginning of the window that are done, and returns their number
+// and size.
 func (p *partition) advance() (records int, bytes int64) {
 	for records < len(p.window) && p.window[records].done {
 		it := p.window[records]
@@ -179,13 +181,13 @@ func (p *partition) advance() (records int, bytes int64) {
 	}
 	p.window = p.window[records:]
 	if len(p.window) == 0 {
-		p.window = nil // what was appended to may be much larger
+		p.window = nil // frees an array that may have grown large
 	}
 	p.bytes -= bytes
 	return records, bytes
 }
 
-// size is what a record counts with in MaxBytes.
+// size returns the size with which a record counts in MaxBytes.
 func size(r *kgo.Record) int64 {
 	n := overhead + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// tick is how often pauses and sizes of fetches are looked at besides when records come.
+// tick is how often pauses and sizes of fetches are updated, even if no records come.
 const tick = 100 * time.Millisecond
 
-// regulator looks at pauses and at sizes of fetches until the context ends.
+// regulator updates pauses and sizes of fetches until the context ends.
 func (c *Consumer) regulator(ctx context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -31,9 +31,8 @@ func (c *Consumer) regulator(ctx context.Context) {
 	}
 }
 
-// regulate pauses and resumes partitions. The caller holds the lock, under which alone
-// the client is told to: a pause that came after the partition was revoked would outlive
-// the assignment.
+// regulate pauses and resumes partitions. The caller holds the lock. The client is told only under
+// the lock: a pause after the partition was revoked would outlast the assignment.
 func (c *Consumer) regulate(now time.Time) {
 	var pause, resume []*partition
 	for _, p := range c.partitions {
@@ -72,22 +71,21 @@ func (c *Consumer) heard(hook func(topic string, partition int32), p *partition)
 	}
 }
 
-// fewRecords and fewBytes are too little to be worth a pause.
+// A partition with fewer records and bytes is not worth a pause.
 const (
 	fewRecords = 10
 	fewBytes   = 16 << 10
 )
 
-// mustPause also says where the partition is to be resumed.
+// mustPause reports whether to pause the partition, and sets when to resume it.
 func (c *Consumer) mustPause(p *partition, now time.Time) bool {
 	s := &c.config.Pause
 	if len(p.window) == 0 || now.Sub(p.pausedAt) < s.Every {
 		return false
 	}
-	// Without a threshold a partition may hold as much as is left for all others, so that
-	// however much some of them hold, there is room for one more; half of an equal share it
-	// may always hold. Where one partition has the consumer to itself, there is nobody to
-	// leave room to.
+	// Without a threshold, a partition may hold as much as is left for all others. So there is room
+	// for one more, however much some of them hold. It may always hold half of an equal share. A
+	// partition that has the consumer to itself need not leave room.
 	records, bytes := s.Records, s.Bytes
 	if n := len(c.partitions); n > 1 {
 		if records == 0 {
@@ -109,7 +107,7 @@ func (c *Consumer) mayResume(p *partition, now time.Time) bool {
 		(s.Age == 0 || p.held(now) <= part(s.Age, s.Resume))
 }
 
-// held is for how long the oldest record has been here.
+// held returns how long the oldest record has been here.
 func (p *partition) held(now time.Time) time.Duration {
 	if len(p.window) == 0 {
 		return 0
@@ -117,7 +115,7 @@ func (p *partition) held(now time.Time) time.Duration {
 	return now.Sub(p.window[0].since)
 }
 
-// part is the part of a threshold at which to resume; -1 if there is no threshold.
+// part returns the value at which to resume, given a threshold; it is -1 if there is no threshold.
 func part[N int | int64 | time.Duration](threshold N, resume float64) N {
 	if threshold == 0 {
 		return -1

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/internal/dispatch"
 )
 
-// newDispatcher starts the items of a Consumer: those of records that ask the gate with the
-// same key wait for each other, and letters do not ask.
+// newDispatcher returns the dispatcher that starts a Consumer's items. Records that ask the gate
+// with the same key wait for each other. Letters do not ask the gate.
 func (c *Consumer) newDispatcher() *dispatch.Dispatcher[*item] {
 	return dispatch.New(dispatch.Config[*item]{
 		Lock:    (*locker)(c),
@@ -26,7 +26,7 @@ func (c *Consumer) newDispatcher() *dispatch.Dispatcher[*item] {
 	})
 }
 
-// submit sends an item on its way. The caller holds the lock.
+// submit hands an item to the dispatcher. The caller holds the lock.
 func (c *Consumer) submit(it *item) {
 	if it.letter != nil {
 		c.dispatch.Start(it)
@@ -39,7 +39,7 @@ func (c *Consumer) submit(it *item) {
 	c.dispatch.Ask(it, c.config.Request(it.record))
 }
 
-// begin counts an item as running, and end no more. The caller holds the lock.
+// begin counts an item as running, and end stops counting it. The caller holds the lock.
 func (c *Consumer) begin(it *item) {
 	p := it.of
 	p.running++
@@ -54,8 +54,7 @@ func (c *Consumer) end(it *item) {
 	p.settle()
 }
 
-// refused counts what the gate holds back, and tells of a gate that fails. The caller holds
-// the lock.
+// refused counts what the gate refuses, and reports errors of the gate. The caller holds the lock.
 func (c *Consumer) refused(it *item, err error) {
 	c.counts.Refused++
 	if _, ok := errors.AsType[*flow.Rejection](err); !ok && it.of.ctx.Err() == nil {

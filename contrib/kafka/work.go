@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/attempt"
 )
 
-// run handles the record of an item, or produces its letter, and settles what comes next.
+// run handles the record of an item, or produces its letter, and decides what comes next.
 func (c *Consumer) run(it *item, permit flow.Permit) {
 	if it.letter != nil {
 		err := c.produce(it.of.ctx, it)
@@ -39,16 +39,16 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 		case err == nil:
 			c.done(it)
 		case it.of.ctx.Err() != nil:
-			// It was told to stop: this was no attempt, and whoever has the partition
-			// next will handle the record.
+			// The handler was told to stop, so this does not count as an attempt. The next owner of
+			// the partition will handle the record.
 		default:
 			c.fail(it, err)
 		}
 	})
 }
 
-// done marks an item as done, sends the next of its lane on its way and gives room back.
-// The caller holds the lock.
+// done marks an item as done, starts the next item of its lane, and frees room. The caller holds
+// the lock.
 func (c *Consumer) done(it *item) {
 	p := it.of
 	next := p.finish(it)
@@ -58,7 +58,7 @@ func (c *Consumer) done(it *item) {
 	}
 }
 
-// fail decides what comes after an attempt that failed. The caller holds the lock.
+// fail decides what happens after a failed attempt. The caller holds the lock.
 func (c *Consumer) fail(it *item, err error) {
 	it.tries++
 	p, retry := it.of, &c.config.Retry
@@ -100,8 +100,8 @@ func (c *Consumer) exhaust(it *item, err error) {
 	}
 }
 
-// again has the item tried again after a while. It keeps its lane, so that nothing
-// overtakes it.
+// again makes the item wait for its next try. It stays first in its lane, so that nothing overtakes
+// it.
 func (c *Consumer) again(it *item, err error) {
 	wait := max(c.backoff(it.tries), attempt.Stagger(attempt.ComeAgain(err)))
 	c.counts.Retried++
@@ -111,7 +111,7 @@ func (c *Consumer) again(it *item, err error) {
 	c.wait(it, wait)
 }
 
-// wait submits an item later, unless its partition is gone by then.
+// wait submits an item after d, unless its partition is gone by then.
 func (c *Consumer) wait(it *item, d time.Duration) {
 	it.parked = true
 	time.AfterFunc(d, func() {
@@ -123,7 +123,7 @@ func (c *Consumer) wait(it *item, d time.Duration) {
 	})
 }
 
-// backoff is the wait after so many tries that have failed.
+// backoff returns the wait after the given number of failed tries.
 func (c *Consumer) backoff(tries int) time.Duration {
 	return attempt.Backoff(tries, c.config.Retry.Backoff, c.config.Retry.MaxBackoff)
 }

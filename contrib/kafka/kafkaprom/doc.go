@@ -8,14 +8,14 @@
 //	}
 //	registry.MustRegister(kafkaprom.New(consumer))
 //
-// Metrics are read from the consumer when they are scraped. The gauges of a partition are
-// there for as long as it is assigned to this process, and no longer.
+// Metrics are read from the consumer when they are scraped. The gauges of a partition exist only
+// while it is assigned to this process.
 //
 // # Caveats
 //
-// Two consumers in a process need a label that tells them apart: register each with
-// [prometheus.WrapRegistererWith].
+// If a process has two consumers, their metrics need a label that distinguishes them: register each
+// with [prometheus.WrapRegistererWith].
 //
-// Each assigned partition has six gauges. With thousands of them a process, keep the
-// topics that matter by relabelling.
+// Each assigned partition has six gauges. If a process has thousands of partitions, keep only the
+// topics that matter, by relabelling.
 package kafkaprom

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/contrib/kafka"
 )
 
-// Source is a *kafka.Consumer, as far as a Collector needs it.
+// Source is the part of a *kafka.Consumer that a collector needs.
 type Source interface{ Stats() kafka.Stats }
 
 // New returns a collector of the metrics of a consumer. It is safe for concurrent use.
@@ -21,7 +21,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("headgate_kafka_"+name, help, labels, nil)
 }
 
-// gauge is one of the whole consumer, and partitionGauge one of a partition.
+// gauge is a gauge of the whole consumer, and partitionGauge one of a partition.
 type gauge struct {
 	desc  *prometheus.Desc
 	value func(s *kafka.Stats) float64
@@ -32,7 +32,7 @@ type partitionGauge struct {
 	value func(p *kafka.PartitionStats) float64
 }
 
-// counter counts by the value of a label, "" if it has none.
+// counter is a counter with one label, or without one if the label is "".
 type counter struct {
 	desc  *prometheus.Desc
 	label string
