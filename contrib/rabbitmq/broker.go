@@ -16,18 +16,18 @@ import (
 
 // Broker says how to connect.
 type Broker struct {
-	// URLs are addresses such as "amqp://user:password@127.0.0.1:5672/vhost", or with the
-	// scheme amqps. They are tried in turn: the nodes of a cluster, for instance.
+	// URLs are addresses such as "amqp://user:password@127.0.0.1:5672/vhost", or with the scheme
+	// amqps. They are tried in turn, for instance the nodes of a cluster.
 	URLs []string
-	// TLS is for amqps addresses. Nil means the system's authorities.
+	// TLS configures amqps addresses. Nil means the system's certificate authorities.
 	TLS *tls.Config
-	// Name is what the broker's own tools show for the connection.
+	// Name is the name of the connection in the broker's own tools.
 	Name string
-	// Timeout bounds how long it may take to connect, and each answer of the broker to
-	// what a Consumer or a Publisher asks. Zero means 10 seconds.
+	// Timeout bounds how long connecting may take, and how long each answer of the broker may take.
+	// Zero means 10 seconds.
 	Timeout time.Duration
-	// Heartbeat is how often each side shows that it is there. A connection is given up
-	// after three that are missing. Zero means 10 seconds; at least 1 second.
+	// Heartbeat is the interval at which each side shows that it is alive. After three missing
+	// heartbeats, the connection is given up. Zero means 10 seconds; the minimum is 1 second.
 	Heartbeat time.Duration
 }
 
@@ -42,7 +42,7 @@ func (b *Broker) validate(p *headgate.Problems) {
 	}
 	for i, text := range b.URLs {
 		if _, err := amqp.ParseURI(text); err != nil {
-			// The text holds a password, and so does the error of package url.
+			// The text contains a password, and so does the error of package url.
 			if e, ok := errors.AsType[*url.Error](err); ok {
 				err = e.Err
 			}
@@ -57,15 +57,15 @@ func (b *Broker) validate(p *headgate.Problems) {
 	}
 }
 
-// link is one connection. It holds the socket too, since closing that is the only way to
-// have a call of the client return.
+// link is one connection. It has the socket too, because only closing the socket makes a call of
+// the client return.
 type link struct {
 	*amqp.Connection
 	socket  net.Conn
 	timeout time.Duration
 }
 
-// dial connects to the address of that turn.
+// dial connects to the next address, as counted by turn.
 func (b *Broker) dial(ctx context.Context, turn int) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
@@ -86,16 +86,16 @@ func (b *Broker) dial(ctx context.Context, turn int) (*link, error) {
 				return nil, err
 			}
 			l.socket = socket
-			broken = context.AfterFunc(ctx, func() { _ = socket.Close() }) // which ends the greeting
+			broken = context.AfterFunc(ctx, func() { _ = socket.Close() }) // which makes the greeting fail
 			return socket, nil
 		},
 	})
 	if broken != nil && !broken() && err == nil {
-		err = context.Cause(ctx) // which has closed the socket
+		err = context.Cause(ctx) // the context has ended, which closed the socket
 	}
 	if err != nil {
 		if l.socket != nil {
-			_ = l.socket.Close() // it may be closed
+			_ = l.socket.Close() // it may be closed already
 		}
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
@@ -106,8 +106,8 @@ func (b *Broker) dial(ctx context.Context, turn int) (*link, error) {
 	return l, nil
 }
 
-// ask runs what waits for an answer of the broker. The connection is over if the answer does
-// not come in time, or the context ends first.
+// ask runs a function that waits for an answer of the broker. If the answer does not come in time,
+// or the context ends first, ask closes the connection.
 func (l *link) ask(ctx context.Context, what string, question func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -134,7 +134,7 @@ func (l *link) channel(ctx context.Context) (*amqp.Channel, error) {
 	return ch, err
 }
 
-// over says goodbye, or closes the socket if the broker does not answer.
+// over closes the connection, or only the socket if the broker does not answer.
 func (l *link) over() {
 	patience := time.AfterFunc(min(l.timeout, goodbye), func() { _ = l.socket.Close() })
 	defer patience.Stop()
@@ -142,18 +142,18 @@ func (l *link) over() {
 	_ = l.socket.Close() // the client has closed it, unless closing failed
 }
 
-// goodbye bounds how long the end of a connection may take.
+// goodbye bounds how long closing a connection may take.
 const goodbye = 5 * time.Second
 
-// The waits between two tries to connect begin at reconnectFirst and grow up to
-// reconnectLongest, until a connection was good for lasting.
+// The waits between two attempts to connect begin at reconnectFirst and grow up to
+// reconnectLongest. They begin anew after a connection that lasted for longer than lasting.
 const (
 	reconnectFirst   = 50 * time.Millisecond
 	reconnectLongest = time.Second
 	lasting          = 5 * time.Second
 )
 
-// sleep waits, and reports false if the context ended first.
+// sleep waits for d. It returns false if the context ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,40 +11,38 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Exhausted says what becomes of a message that no attempt could handle.
+// Exhausted says what happens to a message whose attempts have all failed.
 type Exhausted uint8
 
 const (
-	// ToDeadLetter publishes the message to Config.DeadLetter, with headers that say why. It
-	// is the zero Exhausted.
+	// ToDeadLetter publishes the message to Config.DeadLetter, with headers that give the reason.
+	// It is the zero Exhausted.
 	ToDeadLetter Exhausted = iota
-	// Reject rejects the message: the broker sends it to wherever the queue or a policy says,
-	// or drops it. Why it failed is not told.
+	// Reject rejects the message: the broker sends it to where the queue or a policy says, or drops
+	// it. The reason of the failure is lost.
 	Reject
-	// Block keeps trying in place. The message takes a place of the prefetch meanwhile.
+	// Block keeps trying in place. Meanwhile, the message uses one place of the prefetch.
 	Block
-	// Discard counts the message as done. Hooks.Discarded hears of it.
+	// Discard counts the message as done, and calls Hooks.Discarded.
 	Discard
 )
 
-// Config says what to consume and how. New refuses one that cannot work.
+// Config says what to consume and how. New returns an error for an invalid Config.
 type Config struct {
 	Broker Broker
-	// Queue is the queue to consume. Its DeadLetter may be left out: it is that of the
-	// Config.
+	// Queue is the queue to consume. If its DeadLetter is empty, it is set to that of the Config.
 	Queue Queue
-	// Exchanges and Bindings are what leads to the queue, and Setup says whether they and
-	// the queues of Retry and DeadLetter are declared or checked.
+	// Exchanges and Bindings lead messages to the queue. Setup says whether they, and the queues of
+	// Retry and DeadLetter, are declared or checked.
 	Exchanges []Exchange
 	Bindings  []Binding
 	Setup     Setup
 
-	// Handle does the work of one message. Several calls run at a time. The message is
-	// done when Handle returns nil; any error is an attempt that failed, and so is a panic.
-	// The context ends when Timeout has passed, when the connection is lost (its cause is
-	// [ErrLost] then), and when Run has to end: what Handle returns after the last two does
-	// not count. The Consumer settles the delivery; its own Ack, Nack and Reject
-	// return [ErrSettled].
+	// Handle does the work for one message. Several calls run at a time. The message is done when
+	// Handle returns nil. An error or a panic is a failed attempt. The context ends when Timeout
+	// has passed. It also ends when the connection is lost (its cause is then [ErrLost]), and when
+	// Run has to end; in these two cases, the result of Handle is ignored. The Consumer settles the
+	// delivery. The delivery's own Ack, Nack and Reject return [ErrSettled].
 	//
 	// A message may be handled more than once: see the package comment.
 	Handle func(ctx context.Context, d *amqp.Delivery) error
@@ -52,81 +50,83 @@ type Config struct {
 	Timeout time.Duration
 	// Workers is how many messages may be handled at a time, 1 to 10,000. Zero means 64.
 	Workers int
-	// Gate decides whether a message may be handled now: by a rate, by permits, by an
-	// adaptive limit, or by a chain of them. Messages that it refuses wait, and others with
-	// another Request.Key go first. The Consumer calls TryAcquire only, so a queue in the
-	// gate is not used. Nil lets everything in.
+	// Gate decides whether a message may be handled now: by a rate, by permits, by an adaptive
+	// limit, or by a chain of them. Messages that it refuses wait, and messages with another
+	// Request.Key go first. The Consumer only calls TryAcquire, so a queue in the gate is not used.
+	// A nil Gate admits everything.
 	Gate flow.Gate
-	// Request says how to ask the gate for a message. Messages whose requests have the same
-	// Key wait for each other at the gate. Nil asks with the zero Request.
+	// Request returns the request to the gate for a message. Messages whose requests have the same
+	// Key wait for each other at the gate. Nil means the zero Request for all messages.
 	Request func(d *amqp.Delivery) flow.Request
-	// Outcome tells the gate how an attempt ended. Nil means DefaultOutcome.
+	// Outcome returns the outcome of an attempt for the gate, given its error. Nil means
+	// DefaultOutcome.
 	Outcome func(err error) flow.Outcome
 
-	// Prefetch says how many messages the broker may hand out before they are done.
+	// Prefetch says how many unsettled messages the broker may deliver.
 	Prefetch Prefetch
-	// Hold is how long a message may wait here before it is handled, at the gate for
-	// instance. Then it goes back to the queue, so that others may have it, and so that
-	// the broker, which closes the channel after its consumer_timeout, does not. Zero
-	// means 10 minutes; it should be less than half of the consumer_timeout, 30 minutes by
-	// default. Handlers that take longer than the rest need a larger consumer_timeout.
+	// Hold is how long a message may wait here before it is handled, for instance at the gate. Then
+	// it goes back to the queue, so that other consumers can get it. Otherwise the broker would
+	// close the channel after its consumer_timeout, 30 minutes by default. Zero means 10 minutes.
+	// Hold should be less than half of the consumer_timeout. If handlers take longer than the rest
+	// of that time, increase the consumer_timeout.
 	Hold time.Duration
 
 	// Retry says how often and when to try again.
 	Retry Retry
-	// DeadLetter is the queue for messages that no attempt could handle. With an empty
-	// Name there is none. Its zero Type is Quorum.
+	// DeadLetter is the queue for messages whose attempts have all failed. If its Name is empty,
+	// there is no such queue. Its zero Type is Quorum.
 	DeadLetter Queue
-	// Exhausted says what becomes of them. ToDeadLetter, which is the zero value, needs
-	// DeadLetter.
+	// Exhausted says what happens to messages whose attempts have all failed. ToDeadLetter, the
+	// zero value, needs DeadLetter.
 	Exhausted Exhausted
 
-	// Drain is how long messages that are being handled may take to end when Run ends.
-	// After that their contexts end. Zero means 20 seconds; at most 5 minutes.
+	// Drain is how long messages that are being handled may take when Run ends. After that their
+	// contexts end. Zero means 20 seconds; the maximum is 5 minutes.
 	Drain time.Duration
-	// Hooks are told what happens.
+	// Hooks are called when something happens.
 	Hooks Hooks
 }
 
-// Prefetch bounds how many messages a Consumer holds. Within the bounds the Consumer finds
-// out by itself how many it needs so that workers never wait for the network: as many as are
-// handled at a time, and as many as are handled during two round trips. It holds no more
-// than that, so that other consumers of the queue find work. While it changes from one
-// number to another, it may hold both numbers together for a moment.
+// Prefetch bounds how many messages a Consumer holds. Within the bounds, the Consumer itself
+// determines how many it needs so that workers never wait for the network: as many as are handled
+// at a time, plus as many as are handled during two round trips. It holds no more than that, so
+// that other consumers of the queue find work. While the prefetch changes from one number to
+// another, the Consumer may briefly hold the sum of both.
 type Prefetch struct {
-	// Min and Max are the bounds, 1 to 65,535. Zero means 10 and 300; equal bounds fix the
-	// prefetch. A queue with SingleActive needs equal bounds, since a consumer that changes
-	// loses its turn.
+	// Min and Max are the bounds, 1 to 65,535. Zero means 10 and 300. Equal bounds fix the
+	// prefetch. A queue with SingleActive needs equal bounds, because a consumer that changes its
+	// prefetch loses its turn.
 	Min, Max int
-	// MaxBytes bounds the bodies of the messages that are held: the Consumer lowers the
-	// prefetch, down to Min, for messages that are as large as those it has seen. Zero means
-	// 64 MiB.
+	// MaxBytes bounds the bodies of the messages that are held. The Consumer lowers the prefetch
+	// accordingly, down to Min, given the sizes of the messages that it has seen. Zero means 64
+	// MiB.
 	MaxBytes int64
-	// Every is the time between two looks. Zero means 1 second; at least 100 milliseconds.
+	// Every is the interval at which the prefetch is adjusted. Zero means 1 second; the minimum is
+	// 100 milliseconds.
 	Every time.Duration
 }
 
 // Retry says how often and when to try a message again.
 type Retry struct {
-	// InPlace is how often to try again here before the message goes to the first tier, or
-	// is exhausted where there is none. It does not apply to messages from tiers.
+	// InPlace is how often to try again here before the message goes to the first tier. Without
+	// tiers, the message is then exhausted. It does not apply to messages from tiers.
 	InPlace int
-	// Backoff is the wait before the first try again; it doubles with each, up to
-	// MaxBackoff, and is shortened by up to a half at random. Zero means 100 ms and 10 s.
-	// An error that says when to come again, see Later, makes it longer, never shorter.
+	// Backoff is the wait before the first retry. It doubles with each retry, up to MaxBackoff, and
+	// is shortened by up to a half at random. Zero means 100 ms and 10 s. An error that says when
+	// to try again (see Later) can make the wait longer, but not shorter.
 	Backoff, MaxBackoff time.Duration
 	// Tiers are queues in which messages wait, in the order in which a message passes them.
 	Tiers []Tier
 }
 
-// Tier is a queue from which messages go back to the queue that is consumed after a delay.
-// Each has a queue of its own, in which all wait equally long: messages expire at the head
-// of a queue only, so one that waits longer would hold up those behind it.
+// Tier is a queue in which messages wait for a delay before they go back to the consumed queue.
+// Each delay has a queue of its own, in which all messages wait equally long. Messages expire only
+// at the head of a queue, so one with a longer delay would hold up those behind it.
 //
-// It is a quorum queue, whatever the consumed queue is: that keeps a message until the other
-// queue has it.
+// A tier is always a quorum queue, whatever the consumed queue is, because a quorum queue keeps a
+// message until the other queue has it.
 type Tier struct {
-	// Delay is how long a message waits, 1 ms or more, whole milliseconds.
+	// Delay is how long a message waits: 1 ms or more, in whole milliseconds.
 	Delay time.Duration
 	// Queue is the name. Empty means that of the consumed queue, ".retry." and the delay,
 	// such as "orders.retry.1m0s".
@@ -146,7 +146,7 @@ const (
 	leastEvery  = 100 * time.Millisecond
 )
 
-// complete fills in what is left out. It changes nothing of the caller's.
+// complete sets the defaults. It changes no data that the caller shares.
 func (c *Config) complete() {
 	c.Broker.complete()
 	or(&c.Workers, DefaultWorkers)
@@ -172,7 +172,7 @@ func (c *Config) complete() {
 	}
 }
 
-// topology is all that the Consumer needs. It expects a Config that is complete.
+// topology returns everything that the Consumer needs at the broker. The Config must be complete.
 func (c *Config) topology() Topology {
 	t := Topology{Setup: c.Setup, Exchanges: c.Exchanges, Bindings: c.Bindings}
 	if c.DeadLetter.Name != "" {
@@ -185,7 +185,7 @@ func (c *Config) topology() Topology {
 	return t
 }
 
-// validate expects a Config that is complete.
+// validate checks a Config after complete.
 func (c *Config) validate() error {
 	var p headgate.Problems
 	c.Broker.validate(&p)
@@ -246,7 +246,7 @@ func (r *Retry) validate(p *headgate.Problems) {
 	}
 }
 
-// validateQueues looks at all queues together: a message must not come back to where it
+// validateQueues checks all queues together, because a message must not return to a queue where it
 // has been.
 func (c *Config) validateQueues(p *headgate.Problems) {
 	used := map[string]string{c.Queue.Name: "queue"} // name to field
@@ -266,7 +266,7 @@ func (c *Config) validateQueues(p *headgate.Problems) {
 	case c.Exhausted == ToDeadLetter && dead == "":
 		p.Add("dead_letter", "there is no dead-letter queue: name one, or say with exhausted that messages which fail are rejected, block or are discarded")
 	case dead != "":
-		// The broker itself sends there what exceeds the limit of deliveries.
+		// The broker itself sends messages there that exceed the DeliveryLimit.
 		check("dead_letter", dead)
 		c.DeadLetter.validate(p, "dead_letter")
 		if c.Queue.DeadLetter != dead {

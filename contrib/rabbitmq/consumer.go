@@ -21,43 +21,43 @@ type Consumer struct {
 	config   Config
 	topology Topology
 	tuner    *tuner
-	// letters writes to tiers and to the dead-letter queue. It is nil outside of Run, and
-	// where nothing is written.
+	// letters publishes to tiers and to the dead-letter queue. It is nil before and after Run, and
+	// if nothing is published.
 	letters *Publisher
 	ran     atomic.Bool
 
 	mu       sync.Mutex // guards what follows
-	told     []func()   // hooks to call when mu is free
+	told     []func()   // hooks to call after mu was unlocked
 	dispatch *dispatch.Dispatcher[*item]
 	session  *session // nil while there is no connection
-	held     int      // unsettled, of all sessions that are not lost
+	held     int      // unsettled messages of all sessions that are not lost
 	bytes    int64
 	running  int // of all sessions
-	ready    int // in the queue
+	ready    int // messages in the queue
 	trip     time.Duration
-	headSent time.Time // when what was delivered last was published
+	headSent time.Time // when the message that was delivered last was published
 	window   window
 	since    time.Time // when the window began
-	sized    int       // how many bodies the window has seen, and how large together
+	sized    int       // how many bodies were seen in the window, and their total size
 	sizes    int64
 	changed  time.Time // when running changed last
 	counts   Counts
 }
 
-// item is one message on its way. The Consumer's lock guards it, except that whoever runs
-// it may read the delivery and the letter.
+// item is one message in progress. The Consumer's lock guards it, except that the goroutine that
+// runs it may read the delivery and the letter.
 type item struct {
 	delivery *amqp.Delivery
 	of       *session
 	origin   Origin // zero unless it comes from a tier
 	since    time.Time
 	sent     time.Time // zero if that is not known
-	tries    int       // that have failed
+	tries    int       // failed attempts
 	running  bool
-	parked   bool // until it is tried again
-	settled  bool // or lost
-	// letter is what to publish instead of handling the message, and written what to
-	// count then.
+	parked   bool // waits for its next try
+	settled  bool // settled, or lost with its connection
+	// letter is what to publish instead of handling the message. written updates the counts after
+	// that.
 	letter  *Message
 	written func()
 }
@@ -86,13 +86,13 @@ func New(config Config) (*Consumer, error) {
 	return c, nil
 }
 
-// Run consumes until the context ends. Then it takes nothing more, gives back what has not
-// begun, waits until what is being handled has ended, for at most config.Drain, and
-// disconnects. It returns nil then, or an error that is [ErrAbandoned].
+// Run consumes until the context ends. Then it takes no more messages, gives back those that have
+// not begun, waits up to config.Drain for messages that are being handled, and disconnects. It then
+// returns nil, or an error that wraps [ErrAbandoned].
 //
-// It returns a [*MismatchError] if the broker has queues or exchanges that are not as they
-// should be when it connects first. All other trouble is told to Hooks.Error, and waited
-// out. Run may be called once.
+// When it first connects, Run returns a [*MismatchError] if queues or exchanges of the broker
+// differ from their description. All other errors go to Hooks.Error, and Run continues. Run may be
+// called once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("rabbitmq: Run was called before")
@@ -127,8 +127,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// openLetters makes the publisher of letters, with a connection of its own: a broker that is
-// short of memory blocks those that publish.
+// openLetters makes the publisher of letters. It has a connection of its own, because a broker that
+// is short of memory blocks connections that publish.
 func (c *Consumer) openLetters() error {
 	if c.config.Exhausted != ToDeadLetter && len(c.config.Retry.Tiers) == 0 {
 		return nil
@@ -152,7 +152,8 @@ func (c *Consumer) openLetters() error {
 	return nil
 }
 
-// closeLetters ends it. What was sent and not confirmed is not acknowledged, and comes again.
+// closeLetters closes that publisher. A message whose letter was not confirmed is not acknowledged,
+// and is delivered again.
 func (c *Consumer) closeLetters() {
 	if c.letters == nil {
 		return
@@ -168,8 +169,8 @@ type locker Consumer
 func (l *locker) Lock()   { (*Consumer)(l).lock() }
 func (l *locker) Unlock() { (*Consumer)(l).unlock() }
 
-// lock and unlock guard the state. unlock calls the hooks that were to be called
-// meanwhile, which may need the lock themselves.
+// lock and unlock guard the state. unlock also calls the hooks that tell has collected, because
+// they may need the lock themselves.
 func (c *Consumer) lock() { c.mu.Lock() }
 
 func (c *Consumer) unlock() {
@@ -181,17 +182,17 @@ func (c *Consumer) unlock() {
 	}
 }
 
-// tell has f called when the lock is free.
+// tell makes unlock call f.
 func (c *Consumer) tell(f func()) { c.told = append(c.told, f) }
 
-// trouble tells Hooks.Error. The caller holds the lock.
+// trouble makes unlock call Hooks.Error. The caller holds the lock.
 func (c *Consumer) trouble(err error) {
 	if h := c.config.Hooks.Error; h != nil && err != nil {
 		c.tell(func() { h(err) })
 	}
 }
 
-// received takes a delivery in.
+// received accepts a delivery.
 func (c *Consumer) received(s *session, d amqp.Delivery) {
 	c.lock()
 	defer c.unlock()
@@ -220,7 +221,7 @@ func (c *Consumer) received(s *session, d amqp.Delivery) {
 	c.submit(it)
 }
 
-// submit sends an item on its way. The caller holds the lock.
+// submit hands an item to the dispatcher. The caller holds the lock.
 func (c *Consumer) submit(it *item) {
 	if it.letter != nil {
 		c.dispatch.Start(it)
@@ -229,14 +230,13 @@ func (c *Consumer) submit(it *item) {
 	c.dispatch.Ask(it, c.config.Request(it.delivery))
 }
 
-// wanted reports whether an item may begin: when the Consumer ends, only letters may. The
-// caller holds the lock.
+// wanted reports whether an item may begin. When the Consumer ends, only letters may. The caller
+// holds the lock.
 func (it *item) wanted() bool {
 	return !it.settled && !it.of.gone && (!it.of.over || it.letter != nil)
 }
 
-// begin and end stand around the time in which an item asks the gate or runs. The caller
-// holds the lock.
+// begin and end enclose the time in which an item asks the gate or runs. The caller holds the lock.
 func (c *Consumer) begin(it *item) {
 	c.elapse()
 	it.running = true
@@ -252,8 +252,8 @@ func (c *Consumer) end(it *item) {
 	it.of.rest()
 }
 
-// elapse adds what has passed to the window. It is called before what is held or runs
-// changes.
+// elapse adds the time since the last change to the window. It is called before the number of held
+// or running messages changes.
 func (c *Consumer) elapse() {
 	now := time.Now()
 	passed := now.Sub(c.changed)
@@ -271,7 +271,7 @@ func (c *Consumer) refused(it *item, err error) {
 	}
 }
 
-// settledByUs is the Acknowledger of deliveries that a handler sees.
+// settledByUs is the Acknowledger of the deliveries that Handle gets.
 type settledByUs struct{}
 
 func (settledByUs) Ack(uint64, bool) error        { return ErrSettled }

@@ -11,26 +11,26 @@ import (
 	"github.com/headgate/headgate/internal/attempt"
 )
 
-// ErrAbandoned is what Run returns, wrapped, when messages were still being handled after
-// their time to drain and their contexts had ended. The broker delivers them again.
+// ErrAbandoned is wrapped by the error that Run returns if messages were still being handled after
+// the time to drain, although their contexts had ended. The broker delivers them again.
 var ErrAbandoned = errors.New("rabbitmq: handlers did not end in time")
 
-// ErrLost is the cause of the end of a handler's context when the connection broke: the
-// broker delivers the message again, whatever the handler returns.
+// ErrLost is the cause of a handler's context when the connection broke. The broker delivers the
+// message again, whatever the handler returns.
 var ErrLost = errors.New("rabbitmq: the connection was lost, the message comes again")
 
-// ErrSettled is what a delivery's own Ack, Nack and Reject return to a handler: the Consumer
-// settles it.
+// ErrSettled is the error of a delivery's own Ack, Nack and Reject in a handler, because the
+// Consumer settles the delivery.
 var ErrSettled = errors.New("rabbitmq: the consumer settles deliveries, by what the handler returns")
 
-// What Publish returns, wrapped, if it is not one of the types of error.
+// These errors are wrapped by those of Publish, unless it returns one of the error types.
 var (
-	// ErrRefused means that the broker has not taken the message: a queue that refuses
-	// when it is full is full, or the broker could not keep it.
+	// ErrRefused means that the broker has not taken the message: a queue that refuses messages
+	// when it is full is full, or the broker could not store the message.
 	ErrRefused = errors.New("rabbitmq: the broker refused the message")
 	// ErrUnsent means that the message was not sent.
 	ErrUnsent = errors.New("rabbitmq: the message was not sent")
-	// ErrUnconfirmed means that the message was sent, and may have arrived or not.
+	// ErrUnconfirmed means that the message was sent, but may or may not have arrived.
 	ErrUnconfirmed = errors.New("rabbitmq: the message was sent and not confirmed")
 	// ErrClosed means that the Publisher is closed.
 	ErrClosed = errors.New("rabbitmq: the publisher is closed")
@@ -38,9 +38,9 @@ var (
 
 // ReturnedError means that no queue gets the message.
 type ReturnedError struct {
-	// Exchange and Key are where it was to go.
+	// Exchange and Key are where the message was published to.
 	Exchange, Key string
-	// Code and Reason are the broker's, such as 312 and "NO_ROUTE".
+	// Code and Reason come from the broker, such as 312 and "NO_ROUTE".
 	Code   int
 	Reason string
 }
@@ -50,14 +50,14 @@ func (e *ReturnedError) Error() string {
 	return fmt.Sprintf("rabbitmq: no queue gets what is published to the exchange %q with the key %q: %s", e.Exchange, e.Key, e.Reason)
 }
 
-// PublishError means that the broker closes the channel on the message: there is no such
-// exchange, the user may not write to it, or the message is larger than the broker takes.
+// PublishError means that the broker closes the channel because of the message: the exchange does
+// not exist, the user may not write to it, or the message is larger than the broker allows.
 type PublishError struct {
 	// Cause is the broker's answer.
 	Cause *amqp.Error
 }
 
-// Error tells the broker's answer.
+// Error contains the broker's answer.
 func (e *PublishError) Error() string {
 	return "rabbitmq: the broker cannot take the message: " + e.Cause.Reason
 }
@@ -65,19 +65,19 @@ func (e *PublishError) Error() string {
 // Unwrap returns the Cause.
 func (e *PublishError) Unwrap() error { return e.Cause }
 
-// PanicError is what a panic of Handle becomes. The message is not tried again.
+// PanicError is the error for a panic of Handle. The message is not tried again.
 type PanicError = attempt.PanicError
 
-// Permanent marks an error that trying again cannot mend: the message is exhausted at
-// once. Permanent(nil) is nil.
+// Permanent marks an error for which trying again is of no use: the message is exhausted at once.
+// Permanent(nil) is nil.
 func Permanent(err error) error { return attempt.Permanent(err) }
 
-// Later marks an error after which the next try in place comes no sooner than after d, as
-// a partner said in a Retry-After. Later(nil, d) is nil. A [*flow.Rejection] or a
-// [*headgate.DeniedError] among the errors that Handle returns does the same.
+// Later marks an error after which the next try in place must wait for at least d, such as the time
+// of a Retry-After header. Later(nil, d) is nil. A [*flow.Rejection] or a [*headgate.DeniedError]
+// in an error that Handle returns has the same effect.
 func Later(err error, d time.Duration) error { return attempt.Later(err, d) }
 
-// DefaultOutcome is Success without an error; Overload for deadlines that have passed,
-// stores that are unavailable and work that another gate has shed; and Ignore for all
-// other errors.
+// DefaultOutcome returns Success if there is no error. It returns Overload for deadlines that have
+// passed, stores that are unavailable, and work that another gate has shed. It returns Ignore for
+// all other errors.
 func DefaultOutcome(err error) flow.Outcome { return attempt.Outcome(err) }

@@ -8,28 +8,28 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Headers of messages. Those of letters, which are messages in retry tiers, dead-letter
-// queues, and what comes back from a tier, are text, except for attempts, which are a number. Times
-// are RFC 3339 in UTC.
+// Headers of messages. Letters are messages in retry tiers and dead-letter queues, and messages
+// that come back from a tier. Their headers are text, except that the number of attempts is a
+// number. Times are RFC 3339 in UTC.
 const (
-	// HeaderSent is when the message was published first, in milliseconds since 1970. A
-	// Publisher sets it, and so can a broker with the plugin
-	// rabbitmq_message_timestamp, which has the same header.
+	// HeaderSent is when the message was first published, in milliseconds since 1970. A Publisher
+	// sets it. The broker's plugin rabbitmq_message_timestamp uses the same header.
 	HeaderSent = "timestamp_in_ms"
-	// HeaderQueue is the queue that the message was consumed from, and HeaderExchange and
-	// HeaderKey say what it was published to at first.
+	// HeaderQueue is the queue from which the message was consumed. HeaderExchange and HeaderKey
+	// say what it was first published to.
 	HeaderQueue    = "headgate-queue"
 	HeaderExchange = "headgate-exchange"
 	HeaderKey      = "headgate-routing-key"
 	// HeaderReason is the error of the last attempt, at most 1,000 bytes of it.
 	HeaderReason = "headgate-reason"
-	// HeaderAttempts is how often it was tried, in all tiers together.
+	// HeaderAttempts is how often the message was tried, in all tiers together.
 	HeaderAttempts = "headgate-attempts"
-	// HeaderFailed is when it failed last.
+	// HeaderFailed is when the last attempt failed.
 	HeaderFailed = "headgate-failed"
-	// HeaderDue is when it may be tried again: in tiers, and after them, only.
+	// HeaderDue is when the message may be tried again. Only messages in tiers, or back from a
+	// tier, have it.
 	HeaderDue = "headgate-due"
-	// HeaderTier is the number of the tier that it is in, or was in last, from 1.
+	// HeaderTier is the number of the tier in which the message is, or was last, counted from 1.
 	HeaderTier = "headgate-tier"
 )
 
@@ -40,21 +40,24 @@ const (
 
 // Origin says where a letter was first, and what has happened since.
 type Origin struct {
-	// Queue is what it was consumed from; Exchange and Key what it was published to.
+	// Queue is the queue from which the message was consumed. Exchange and Key say what it was
+	// published to.
 	Queue, Exchange, Key string
-	// Reason is the last error, or what the broker says where that has moved the message:
+	// Reason is the last error. If the broker has moved the message, it is what the broker says:
 	// "delivery_limit", "expired", "maxlen" or "rejected".
 	Reason string
-	// Attempts is how often it was tried, as far as is known, and Failed when it failed last.
+	// Attempts is how often the message was tried, as far as is known. Failed is when the last
+	// attempt failed.
 	Attempts int
 	Failed   time.Time
-	// Due is zero except in tiers, and after them. Tier is their number, from 1.
+	// Due and Tier are zero unless the message is in a tier or comes from one. Tiers are counted
+	// from 1.
 	Due  time.Time
 	Tier int
 }
 
-// OriginOf reads the headers of a message, ours or those of the broker. It is false if it
-// has none that make sense. Whoever may publish to the queue may have written them.
+// OriginOf reads our headers of a message, or those of the broker. It returns false if they are
+// missing or invalid. Anybody who may publish to the queue may have written them.
 func OriginOf(headers amqp.Table) (Origin, bool) {
 	o := Origin{
 		Queue: text(headers[HeaderQueue]), Exchange: text(headers[HeaderExchange]), Key: text(headers[HeaderKey]),
@@ -76,20 +79,20 @@ func OriginOf(headers amqp.Table) (Origin, bool) {
 			return Origin{}, false
 		}
 	}
-	// What the broker has moved since is told by the broker.
+	// If the broker has moved the message since, its own headers are newer.
 	if last, ok := fromBroker(headers); ok && last.Reason != "expired" {
 		o.Queue, o.Reason, o.Failed = last.Queue, last.Reason, last.Failed
 	}
 	return o, o.Queue != ""
 }
 
-// fromBroker reads what the broker writes when it moves a message by itself.
+// fromBroker reads the headers that the broker writes when it moves a message by itself.
 func fromBroker(headers amqp.Table) (Origin, bool) {
 	deaths, _ := headers["x-death"].([]any)
 	if len(deaths) == 0 {
 		return Origin{}, false
 	}
-	last, _ := deaths[0].(amqp.Table) // the latest is the first
+	last, _ := deaths[0].(amqp.Table) // the latest one comes first
 	o := Origin{Queue: text(last["queue"]), Exchange: text(last["exchange"]), Reason: text(last["reason"])}
 	if keys, _ := last["routing-keys"].([]any); len(keys) > 0 {
 		o.Key = text(keys[0])
@@ -113,7 +116,7 @@ func text(value any) string {
 	return ""
 }
 
-// number is a count, which must not be negative.
+// number returns a count. It returns false if the value is no integer or negative.
 func number(value any) (int, bool) {
 	var n int64
 	switch v := value.(type) {
@@ -132,8 +135,8 @@ func number(value any) (int, bool) {
 	return int(n), n >= 0 && n < most
 }
 
-// Sent is when a message was published first: by its header in milliseconds, or by its
-// timestamp in seconds. It is false if the message has neither.
+// Sent returns when a message was first published: by its header in milliseconds, or by its
+// timestamp in seconds. It returns false if the message has neither.
 func Sent(d *amqp.Delivery) (time.Time, bool) {
 	if ms, ok := d.Headers[HeaderSent].(int64); ok && ms > 0 {
 		return time.UnixMilli(ms), true
@@ -141,8 +144,8 @@ func Sent(d *amqp.Delivery) (time.Time, bool) {
 	return d.Timestamp, !d.Timestamp.IsZero()
 }
 
-// letter is the message to publish to a queue after an error. tier is 0 for a dead-letter
-// queue, and due is zero.
+// letter returns the message to publish to a queue after an error. For a dead-letter queue, tier is
+// 0 and due is zero.
 func (c *Consumer) letter(it *item, queue string, err error, tier int, due time.Time) Message {
 	d := it.delivery
 	headers := amqp.Table{}
@@ -165,25 +168,25 @@ func (c *Consumer) letter(it *item, queue string, err error, tier int, due time.
 		DeliveryMode: amqp.Persistent, Priority: d.Priority, CorrelationId: d.CorrelationId,
 		ReplyTo: d.ReplyTo, MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId,
 		Body: d.Body,
-		// Neither Expiration, by which it would leave a tier early, nor UserId, which must
-		// be the one that publishes.
+		// Expiration is left out, because it would make the message leave a tier early. UserId is
+		// left out, because it must be that of the publishing user.
 	}}
 }
 
-// ofBroker are headers that the broker writes, and those by which it would send copies of a
-// letter to where the message had copies.
+// ofBroker has the headers that the broker writes, and those that would make it send copies of a
+// letter to other queues.
 var ofBroker = map[string]bool{
 	"CC": true, "BCC": true, "x-death": true, "x-delivery-count": true,
 	"x-first-death-exchange": true, "x-first-death-queue": true, "x-first-death-reason": true,
 	"x-last-death-exchange": true, "x-last-death-queue": true, "x-last-death-reason": true,
 }
 
-// shortened is at most maxReason bytes of a text.
+// shortened returns at most maxReason bytes of a text.
 func shortened(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }
 
-// copied is a table that may be written to.
+// copied returns a copy of a table that may be changed.
 func copied(t amqp.Table) amqp.Table {
 	c := make(amqp.Table, len(t)+1)
 	maps.Copy(c, t)

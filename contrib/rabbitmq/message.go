@@ -9,21 +9,20 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Message is what to publish.
+// Message is a message to publish.
 type Message struct {
-	// Exchange and Key say where to. The exchange "" sends to the queue whose name is the
-	// Key.
+	// Exchange and Key say where to publish the message. With the exchange "", it goes to the queue
+	// whose name is Key.
 	Exchange, Key string
-	// Optional allows that the message goes nowhere. Without it, a message that no queue
-	// gets is a [*ReturnedError].
+	// Optional allows that no queue gets the message. Otherwise that is a [*ReturnedError].
 	Optional bool
-	// Publishing is the message itself. The Publisher sets what is zero: DeliveryMode to
-	// persistent, MessageId to a random one, Timestamp to now. It also sets the header
-	// [HeaderSent], since the Timestamp is in whole seconds. A MessageId must be unique.
+	// Publishing is the message itself. The Publisher sets zero fields: DeliveryMode to persistent,
+	// MessageId to a random value, and Timestamp to now. It also sets the header [HeaderSent],
+	// because Timestamp is in whole seconds. A MessageId must be unique.
 	amqp.Publishing
 }
 
-// validate refuses what would break the connection for everybody.
+// validate returns an error for a message that would break the connection for all messages.
 func (m *Message) validate() error {
 	var p headgate.Problems
 	for _, short := range []struct{ field, what, text string }{
@@ -49,7 +48,7 @@ func (m *Message) validate() error {
 	return p.Err("rabbitmq: message")
 }
 
-// complete fills in what is left out. It changes no table of the caller.
+// complete sets the defaults. It changes no table of the caller.
 func (m *Message) complete() {
 	or(&m.DeliveryMode, amqp.Persistent)
 	if m.MessageId == "" {

@@ -12,28 +12,28 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// outlet is one connection of a Publisher. The Publisher's lock guards what changes.
+// outlet is one connection of a Publisher. The Publisher's lock guards the fields that change.
 type outlet struct {
 	p    *Publisher
 	link *link
 	ch   *amqp.Channel
 
-	sent    map[uint64]*publication // by the number of their confirms
-	number  uint64                  // of the last one
-	blocked bool                    // by the connection
-	paused  bool                    // by the channel
-	free    time.Time               // since when it is neither blocked nor paused
-	alone   bool                    // what was written last must be confirmed first
-	refusal *amqp.Error             // why the broker closed the channel on a message
+	sent    map[uint64]*publication // by the numbers of their confirms
+	number  uint64                  // the last number used
+	blocked bool                    // the broker has blocked the connection
+	paused  bool                    // the broker has paused the channel
+	free    time.Time               // since when it has been neither blocked nor paused
+	alone   bool                    // the last message must be confirmed before the next one is sent
+	refusal *amqp.Error             // why the broker closed the channel because of a message
 
 	confirms chan amqp.Confirmation
 	returns  chan amqp.Return
 	blocks   chan amqp.Blocking
 	flows    chan bool
-	gone     chan *amqp.Error // the channel, and with it the connection
+	gone     chan *amqp.Error // receives when the channel, and with it the connection, is closed
 }
 
-// connect makes a connection that is ready to publish.
+// connect returns a connection that is ready for publishing.
 func (p *Publisher) connect(turn int) (*outlet, error) {
 	l, err := p.config.Broker.dial(p.life, turn)
 	if err != nil {
@@ -41,8 +41,8 @@ func (p *Publisher) connect(turn int) (*outlet, error) {
 	}
 	o := &outlet{
 		p: p, link: l, sent: make(map[uint64]*publication),
-		// The client waits for whoever listens. They are all read until they are closed,
-		// and no lock is held while something is written.
+		// The client blocks until its notices are read. So listen reads all of them until they are
+		// closed, and no lock is held during a write.
 		confirms: make(chan amqp.Confirmation, 64),
 		returns:  make(chan amqp.Return, 64),
 		blocks:   make(chan amqp.Blocking, 1),
@@ -72,14 +72,14 @@ func (p *Publisher) connect(turn int) (*outlet, error) {
 	return o, nil
 }
 
-// serve writes and listens until the connection is over, or the Publisher.
+// serve writes and listens until the connection or the Publisher is closed.
 func (o *outlet) serve() error {
 	ctx, lost := context.WithCancelCause(o.p.life)
 	var all sync.WaitGroup
 	all.Go(func() { o.listen(lost) })
 	all.Go(func() {
-		// A write may wait for the broker for as long as that is blocked: without its socket
-		// it returns.
+		// A write may block for as long as the broker is blocked. Closing the socket makes it
+		// return.
 		<-ctx.Done()
 		o.link.over()
 	})
@@ -88,7 +88,7 @@ func (o *outlet) serve() error {
 	return context.Cause(ctx)
 }
 
-// write sends what waits, in order, whenever the broker takes it.
+// write sends waiting messages in order, whenever the broker accepts them.
 func (o *outlet) write(ctx context.Context) error {
 	for {
 		m, ok := o.next()
@@ -106,7 +106,7 @@ func (o *outlet) write(ctx context.Context) error {
 	}
 }
 
-// next is what to write now, if there is something.
+// next returns the message to write now. It returns false if there is none.
 func (o *outlet) next() (Message, bool) {
 	p := o.p
 	p.mu.Lock()
@@ -121,13 +121,13 @@ func (o *outlet) next() (Message, bool) {
 		o.alone = true
 		w, p.suspects = p.suspects[0], p.suspects[1:]
 	case o.alone && len(o.sent) > 0:
-		return Message{}, false // the last of the suspects is on its way
+		return Message{}, false // the last of the suspects is not confirmed yet
 	case len(p.waiting) > 0:
 		o.alone = false
 		w = p.waiting[0]
 		p.waiting[0] = nil
 		if p.waiting = p.waiting[1:]; len(p.waiting) == 0 {
-			p.waiting = nil // what it had grown to
+			p.waiting = nil // frees an array that may have grown large
 		}
 	default:
 		return Message{}, false
@@ -141,7 +141,7 @@ func (o *outlet) next() (Message, bool) {
 	return w.message, true
 }
 
-// listen takes what the broker says until the connection is over.
+// listen handles the broker's notices until the connection is closed.
 func (o *outlet) listen(lost context.CancelCauseFunc) {
 	defer lost(errors.New("rabbitmq: the connection of the publisher has ended"))
 	confirms, returns, blocks, flows, gone := o.confirms, o.returns, o.blocks, o.flows, o.gone
@@ -154,7 +154,7 @@ func (o *outlet) listen(lost context.CancelCauseFunc) {
 				confirms = nil
 				break
 			}
-			// What was returned comes before its confirm, and is here by now.
+			// A return comes before its confirm, so all returns that concern this confirm are here.
 			for len(returns) > 0 {
 				o.returned(<-returns)
 			}
@@ -199,8 +199,8 @@ func (o *outlet) listen(lost context.CancelCauseFunc) {
 	}
 }
 
-// ofOneMessage reports whether the broker has closed the channel on something that was
-// published over it. It closes whole connections for other reasons.
+// ofOneMessage reports whether the broker has closed the channel because of one message. For other
+// reasons, it closes the whole connection.
 func ofOneMessage(reason *amqp.Error) bool {
 	switch reason.Code {
 	case amqp.ContentTooLarge, amqp.AccessRefused, amqp.NotFound, amqp.ResourceLocked, amqp.PreconditionFailed:
@@ -209,8 +209,8 @@ func ofOneMessage(reason *amqp.Error) bool {
 	return false
 }
 
-// silent reports whether the broker has not confirmed something for too long, although it
-// could.
+// silent reports whether the broker has not confirmed a message for too long, although it was
+// neither blocked nor paused.
 func (o *outlet) silent(now time.Time) bool {
 	o.p.mu.Lock()
 	defer o.p.mu.Unlock()
@@ -229,7 +229,7 @@ func (o *outlet) silent(now time.Time) bool {
 	return false
 }
 
-// confirmed settles a message by its number.
+// confirmed settles the messages of a confirm.
 func (o *outlet) confirmed(c amqp.Confirmation) {
 	o.p.mu.Lock()
 	defer o.p.mu.Unlock()
@@ -251,7 +251,7 @@ func (o *outlet) confirmed(c amqp.Confirmation) {
 	}
 }
 
-// returned notes that a message goes nowhere. The broker names it by nothing but itself.
+// returned records that no queue gets a message. The broker identifies it only by its content.
 func (o *outlet) returned(r amqp.Return) {
 	o.p.mu.Lock()
 	defer o.p.mu.Unlock()
@@ -263,7 +263,7 @@ func (o *outlet) returned(r amqp.Return) {
 	}
 }
 
-// block stops writing while the broker is short of something.
+// block stops writing while the broker is short of resources, and continues it afterwards.
 func (o *outlet) block(b amqp.Blocking) {
 	o.p.mu.Lock()
 	was := o.blocked
@@ -282,9 +282,9 @@ func (o *outlet) block(b amqp.Blocking) {
 	o.p.wake()
 }
 
-// lost decides what becomes of what was sent over a connection that is over.
+// lost decides what happens to messages that were sent over a connection that has ended.
 func (p *Publisher) lost(o *outlet, err error) {
-	o.block(amqp.Blocking{}) // whoever was told that it is blocked is told that it is not
+	o.block(amqp.Blocking{}) // calls Hooks.Unblocked if the connection was blocked
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session = nil

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/attempt"
 )
 
-// PublisherConfig says how to publish. NewPublisher refuses one that cannot work.
+// PublisherConfig says how to publish. NewPublisher returns an error for an invalid one.
 type PublisherConfig struct {
 	Broker Broker
 	// Topology is declared or checked each time the Publisher connects.
@@ -20,25 +20,25 @@ type PublisherConfig struct {
 	// MaxOutstanding is how many messages may be in memory until they are confirmed, 1 to
 	// 1,000,000. Further calls of Publish wait. Zero means 1,000.
 	MaxOutstanding int
-	// ConfirmTimeout is how long the broker may take to confirm a message, while it is not
-	// blocked. Then the connection is made again. Zero means 1 minute.
+	// ConfirmTimeout is how long the broker may take to confirm a message while it is not blocked.
+	// After that, the Publisher connects anew. Zero means 1 minute.
 	ConfirmTimeout time.Duration
-	// AtMostOnce returns [ErrUnconfirmed] for what was sent over a connection that broke.
-	// Without it, what was not confirmed is sent again, and may be there twice: with the same
-	// MessageId.
+	// AtMostOnce makes Publish return [ErrUnconfirmed] for messages that were sent over a
+	// connection that broke. Otherwise, unconfirmed messages are sent again. They may then arrive
+	// twice, with the same MessageId.
 	AtMostOnce bool
-	// Hooks are told what happens.
+	// Hooks are called when something happens.
 	Hooks PublisherHooks
 }
 
 // PublisherHooks are called as things happen. Any of them may be nil. They run in
 // goroutines of the Publisher, and must be quick; they may call Stats.
 type PublisherHooks struct {
-	// Error is called with trouble of the connection or the topology. The Publisher goes on
-	// by itself.
+	// Error is called with errors of the connection or the topology. The Publisher continues by
+	// itself.
 	Error func(err error)
-	// Blocked is called when the broker takes no messages any more, with its reason, such
-	// as "low on memory", and Unblocked when it does again, or the connection has ended.
+	// Blocked is called when the broker stops taking messages, with its reason, such as "low on
+	// memory". Unblocked is called when it takes messages again, or when the connection has ended.
 	Blocked   func(reason string)
 	Unblocked func()
 }
@@ -54,32 +54,32 @@ type PublisherStats struct {
 
 // PublisherCounts count since the Publisher was made.
 type PublisherCounts struct {
-	// Confirmed, Refused and Returned count messages by how they ended, and Unsent and
-	// Unconfirmed those whose context ended, or that the end of the Publisher cut off, before
-	// they were sent and after.
+	// Confirmed, Refused and Returned count messages by their results. Unsent and Unconfirmed count
+	// messages whose context ended, or that were left when the Publisher ended: Unsent before they
+	// were sent, and Unconfirmed afterwards.
 	Confirmed, Refused, Returned, Unsent, Unconfirmed uint64
-	// Resent counts messages that were sent again, Connects connections, and Blocks how
-	// often the broker took no messages.
+	// Resent counts messages that were sent again. Connects counts connections. Blocks counts how
+	// often the broker stopped taking messages.
 	Resent, Connects, Blocks uint64
 }
 
-// Publisher publishes over a connection of its own, which it makes again when it breaks.
-// Make one with NewPublisher, and end it with Close. Its methods are safe for concurrent use.
+// Publisher publishes over a connection of its own, and reconnects when it breaks. Make one with
+// NewPublisher, and end it with Close. Its methods are safe for concurrent use.
 type Publisher struct {
 	config PublisherConfig
 	slots  chan struct{} // one element for each message in memory
-	// work is told that there is something to write or that it may be written again.
+	// work receives a value when there is something to write, or when writing is possible again.
 	work    chan struct{}
 	life    context.Context
 	kill    context.CancelFunc
-	closing chan struct{} // closed when nothing new is taken
+	closing chan struct{} // closed when no new messages are accepted
 	close   func()
-	empty   chan struct{} // told when there is nothing in memory
+	empty   chan struct{} // receives a value when no message is in memory
 	ended   chan struct{} // closed when all goroutines have ended
 
 	mu sync.Mutex // guards what follows
-	// waiting is what was not written yet, in order. suspects is what to write first, one
-	// by one: one of them had the broker close the channel.
+	// waiting has the messages that were not written yet, in order. suspects are written before
+	// them, one by one, because one of them made the broker close the channel.
 	waiting, suspects []*publication
 	session           *outlet // nil while there is no connection
 	outstanding       int
@@ -87,16 +87,16 @@ type Publisher struct {
 	counts            PublisherCounts
 }
 
-// publication is a message on its way. The Publisher's lock guards it.
+// publication is a message in progress. The Publisher's lock guards it.
 type publication struct {
 	message  Message
 	err      error
 	returned *ReturnedError
-	written  bool      // at least once
+	written  bool      // it was written at least once
 	at       time.Time // when it was written last
-	left     bool      // its caller is gone
+	left     bool      // its caller no longer waits
 	over     bool
-	done     chan struct{} // closed when it is over
+	done     chan struct{} // closed when it has ended
 }
 
 // Defaults of a PublisherConfig.
@@ -142,22 +142,22 @@ func between(p *headgate.Problems, field, what string, n, least, most int64) {
 	}
 }
 
-// Publish returns when the broker has confirmed the message: nil means that it is in every
-// queue that gets it, on disk if the queue keeps it there. Publish waits while the broker takes no
-// messages, while there is no connection, and while MaxOutstanding messages are on their way;
-// it returns when the context ends, whatever the broker does. Errors are:
+// Publish returns when the broker has confirmed the message. A nil error means that the message is
+// in every queue that gets it, on disk if the queue keeps it there. Publish waits while the broker
+// takes no messages, while there is no connection, and while MaxOutstanding messages are in
+// progress. It returns when the context ends, whatever the broker does. Errors are:
 //
 //   - a [*headgate.InvalidError]: the message can never be sent;
-//   - a [*ReturnedError]: no queue gets it, and it is nowhere;
-//   - [ErrRefused]: a queue is full, or the broker could not keep it;
-//   - a [*PublishError]: the broker closes the channel on this message, for instance because
-//     there is no such exchange;
-//   - [ErrUnsent], and the context's error or [ErrClosed]: it was not sent, and is nowhere;
-//   - [ErrUnconfirmed], and the context's error or [ErrClosed]: it was sent, and may be
-//     there or not.
+//   - a [*ReturnedError]: no queue gets the message, and it is lost;
+//   - [ErrRefused]: a queue is full, or the broker could not store the message;
+//   - a [*PublishError]: the broker closes the channel because of this message, for instance
+//     because the exchange does not exist;
+//   - [ErrUnsent], and the context's error or [ErrClosed]: the message was not sent;
+//   - [ErrUnconfirmed], and the context's error or [ErrClosed]: the message was sent, but may or
+//     may not have arrived.
 //
-// The Publisher reads the message's headers and body until then, and after [ErrUnconfirmed]
-// until the broker has confirmed it: do not change them.
+// The Publisher reads the message's headers and body until Publish returns, and after
+// [ErrUnconfirmed] until the broker has confirmed the message. Do not change them until then.
 func (p *Publisher) Publish(ctx context.Context, m Message) error {
 	if err := m.validate(); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (p *Publisher) Publish(ctx context.Context, m Message) error {
 	}
 }
 
-// enter puts a publication among those that wait, unless the Publisher is over.
+// enter adds a publication to those that wait, unless the Publisher has ended.
 func (p *Publisher) enter(w *publication) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,8 +208,8 @@ func (p *Publisher) unsent(cause error) error {
 	return fmt.Errorf("%w: %w", ErrUnsent, cause)
 }
 
-// leave is the end of a caller that has waited for long enough. What was not written never
-// will be; what was written stays in memory until its fate is known.
+// leave is called when a caller stops waiting. A message that was not written will not be written.
+// One that was written stays in memory until its result is known.
 func (p *Publisher) leave(w *publication, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +242,7 @@ func (p *Publisher) end(w *publication, err error) {
 	<-p.slots
 	_, returned := errors.AsType[*ReturnedError](err)
 	switch {
-	case w.left && err != nil: // counted when its caller left
+	case w.left && err != nil: // it was counted when its caller left
 	case err == nil:
 		p.counts.Confirmed++
 	case returned:
@@ -269,9 +269,9 @@ func (p *Publisher) wake() {
 	}
 }
 
-// Close takes nothing new and waits until everything is confirmed, or the context ends:
-// then what was not confirmed gets [ErrUnsent] or [ErrUnconfirmed], and the context's error
-// is returned. No goroutine of the Publisher is left afterwards.
+// Close accepts no more messages, and waits until all are confirmed. If the context ends first,
+// Publish returns [ErrUnsent] or [ErrUnconfirmed] for the remaining messages, and Close returns the
+// context's error. After Close, no goroutine of the Publisher is left.
 func (p *Publisher) Close(ctx context.Context) error {
 	p.close()
 	var err error
@@ -294,7 +294,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	return err
 }
 
-// Stats is a snapshot.
+// Stats returns a snapshot.
 func (p *Publisher) Stats() PublisherStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -303,7 +303,7 @@ func (p *Publisher) Stats() PublisherStats {
 	return s
 }
 
-// run keeps a connection until Close.
+// run keeps the Publisher connected until Close.
 func (p *Publisher) run() {
 	defer close(p.ended)
 	defer p.abandon()
@@ -313,7 +313,7 @@ func (p *Publisher) run() {
 			began := time.Now()
 			err = o.serve()
 			p.lost(o, err)
-			// A message that the broker cannot take does not speak against the broker.
+			// If the broker refused one message, the connection itself was good.
 			if o.refusal != nil || time.Since(began) > lasting {
 				tries = 0
 			}
@@ -329,7 +329,7 @@ func (p *Publisher) run() {
 	}
 }
 
-// abandon ends what is left when the Publisher ends.
+// abandon settles the remaining messages when the Publisher ends.
 func (p *Publisher) abandon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,36 +10,36 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// session is one connection of a Consumer. The Consumer's lock guards what changes.
+// session is one connection of a Consumer. The Consumer's lock guards the fields that change.
 type session struct {
 	c     *Consumer
 	link  *link
 	ch    *amqp.Channel
 	probe *amqp.Channel // asks for the length of the queue
-	name  string        // of its consumers, which are numbered
+	name  string        // the prefix of the names of its consumers, which are numbered
 
 	ctx    context.Context // of handlers
 	cancel context.CancelCauseFunc
 	lost   context.CancelCauseFunc // ends the session
-	ended  bool                    // by the Consumer's own end; of the goroutine of Run
+	ended  bool                    // the Consumer ends; only the goroutine of Run uses it
 
 	receiving sync.WaitGroup
-	consumers int // how many there were
+	consumers int // how many consumers there have been
 	prefetch  int
-	held      map[*item]struct{} // what was delivered and is not settled
+	held      map[*item]struct{} // deliveries that are not settled
 	running   int
-	parked    int           // wait to be tried again in place
-	letters   int           // of items that are to be published
-	over      bool          // nothing begins any more but letters
-	gone      bool          // lost, or over and given back
+	parked    int           // items that wait for their next try in place
+	letters   int           // items whose letters are to be published
+	over      bool          // nothing but letters may begin any more
+	gone      bool          // the connection is lost, or over is set and all items were given back
 	idle      chan struct{} // closed when it is over and nothing runs
 	settles   []settlement
-	last      bool          // no more of them come
-	more      chan struct{} // told of more
-	settled   chan struct{} // closed when all were told, or it is of no use
+	last      bool          // no more settlements come
+	more      chan struct{} // receives a value when there are more settlements
+	settled   chan struct{} // closed when all settlements were sent, or cannot be sent any more
 }
 
-// settlement is the fate of a delivery.
+// settlement says how a delivery is settled.
 type settlement struct {
 	number uint64
 	fate   fate
@@ -49,16 +49,16 @@ type fate uint8
 
 const (
 	acknowledge fate = iota
-	// putBack is nack: the message may be delivered again, and nothing speaks against it.
+	// putBack means nack: the message may be delivered again, and has not failed.
 	putBack
-	// sendBack is reject with requeue: the message comes again, and its count of
+	// sendBack means reject with requeue: the message is delivered again, and its count of
 	// deliveries grows.
 	sendBack
-	// discard is reject without requeue: it goes to where the queue says, or is dropped.
+	// discard means reject without requeue: the message goes where the queue says, or is dropped.
 	discard
 )
 
-// settlers is how a fate is told to the broker.
+// settlers are the calls to the broker for each fate.
 var settlers = [...]func(ch *amqp.Channel, number uint64) error{
 	acknowledge: func(ch *amqp.Channel, n uint64) error { return ch.Ack(n, false) },
 	putBack:     func(ch *amqp.Channel, n uint64) error { return ch.Nack(n, false, true) },
@@ -66,7 +66,7 @@ var settlers = [...]func(ch *amqp.Channel, number uint64) error{
 	discard:     func(ch *amqp.Channel, n uint64) error { return ch.Reject(n, false) },
 }
 
-// connect makes a connection that is ready to consume.
+// connect returns a connection that is ready for consuming.
 func (c *Consumer) connect(ctx context.Context, turn int) (*session, error) {
 	l, err := c.config.Broker.dial(ctx, turn)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Consumer) connect(ctx context.Context, turn int) (*session, error) {
 	return s, nil
 }
 
-// serve consumes until the connection is over or the context ends.
+// serve consumes until the connection is lost or the context ends.
 func (s *session) serve(ctx context.Context) error {
 	c := s.c
 	life, lost := context.WithCancelCause(context.Background())
@@ -107,7 +107,7 @@ func (s *session) serve(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { s.watch(closed, cancelled) })
 	all.Go(func() { s.settler(life) })
-	all.Go(func() { // without the socket, whatever waits for the broker returns
+	all.Go(func() { // closing the socket makes all calls to the broker return
 		<-life.Done()
 		s.link.over()
 	})
@@ -138,7 +138,7 @@ func (s *session) serve(ctx context.Context) error {
 	return context.Cause(life)
 }
 
-// watch takes what the broker says of the channel.
+// watch handles the broker's notices about the channel.
 func (s *session) watch(closed chan *amqp.Error, cancelled chan string) {
 	for closed != nil || cancelled != nil {
 		select {
@@ -159,12 +159,12 @@ func (s *session) watch(closed chan *amqp.Error, cancelled chan string) {
 	}
 }
 
-// tag is the name of a consumer of this session.
+// tag returns the name of a consumer of this session.
 func (s *session) tag(number int) string { return fmt.Sprintf("%s-%d", s.name, number) }
 
-// subscribe begins to consume with a prefetch. What an earlier subscription was sent stays
-// where it is; a prefetch cannot be changed otherwise, since the one that all consumers of a
-// channel share does not work for quorum queues.
+// subscribe makes a new consumer with the given prefetch, and keeps the deliveries of the earlier
+// one. There is no other way to change a prefetch, because one that all consumers of a channel
+// share does not work for quorum queues.
 func (s *session) subscribe(ctx context.Context, prefetch int) error {
 	c := s.c
 	number := s.consumers
@@ -202,7 +202,7 @@ func (s *session) unsubscribe(ctx context.Context, number int) error {
 	return s.link.ask(ctx, "cancelling a consumer", func() error { return s.ch.Cancel(s.tag(number), false) })
 }
 
-// settler tells the broker the fate of deliveries, in the order in which they were decided.
+// settler sends settlements to the broker, in the order in which they were decided.
 func (s *session) settler(life context.Context) {
 	defer close(s.settled)
 	for {
@@ -227,8 +227,8 @@ func (s *session) settler(life context.Context) {
 	}
 }
 
-// tune looks at the queue, at what has been waiting for too long, and at the prefetch, until
-// it is to stop. What it asks of the broker goes on until life ends.
+// tune regularly checks the queue's length, messages that have waited for too long, and the
+// prefetch, until stop ends. Its calls to the broker may continue until life ends.
 func (s *session) tune(stop, life context.Context) {
 	c := s.c
 	for sleep(stop, c.config.Prefetch.Every) {
@@ -239,7 +239,7 @@ func (s *session) tune(stop, life context.Context) {
 			return err
 		})
 		if err != nil {
-			s.lost(err) // unless the session is over anyway
+			s.lost(err) // no effect if the session has ended already
 			return
 		}
 		before := s.prefetch // only this goroutine changes it
@@ -271,7 +271,7 @@ func (c *Consumer) tuned(now time.Time) int {
 	return c.tuner.next(w)
 }
 
-// letGo gives back what has been waiting for too long. The caller holds the lock.
+// letGo gives back messages that have waited for too long. The caller holds the lock.
 func (s *session) letGo(now time.Time) {
 	for it := range s.held {
 		if !it.running && it.letter == nil && now.Sub(it.since) > s.c.config.Hold {
@@ -281,7 +281,7 @@ func (s *session) letGo(now time.Time) {
 	s.c.dispatch.Prune()
 }
 
-// finish ends a session as the Consumer ends: in order.
+// finish ends a session in order when the Consumer ends.
 func (s *session) finish(life context.Context) error {
 	c := s.c
 	c.lock()
@@ -290,7 +290,7 @@ func (s *session) finish(life context.Context) error {
 	if err := s.unsubscribe(life, s.consumers-1); err != nil {
 		return nil //nolint:nilerr // there is no connection to end: everything comes again
 	}
-	s.receiving.Wait() // what was sent meanwhile is put back
+	s.receiving.Wait() // deliveries that arrived meanwhile are put back
 	c.lock()
 	for it := range s.held {
 		if !it.running && it.letter == nil {
@@ -310,7 +310,8 @@ func (s *session) finish(life context.Context) error {
 		if it.running {
 			c.counts.Abandoned++
 		}
-		// It was begun, or its letter could not be written: it may be its fault.
+		// Its handler has begun, or its letter could not be published, so the message itself may be
+		// the cause.
 		c.settle(it, sendBack)
 	}
 	s.gone, s.last = true, true
@@ -318,8 +319,8 @@ func (s *session) finish(life context.Context) error {
 	s.wake()
 	select {
 	case <-s.settled:
-		// The broker has heard all settlements when it answers this. Otherwise what it has
-		// not heard comes again.
+		// When the broker answers this, it has received all settlements. Messages without a
+		// settlement are delivered again.
 		_ = s.link.ask(life, "closing a channel", s.ch.Close)
 	case <-time.After(goodbye):
 	case <-life.Done():
@@ -330,7 +331,7 @@ func (s *session) finish(life context.Context) error {
 	return nil
 }
 
-// wait waits until nothing runs and nothing is published, for so long at most.
+// wait waits until nothing runs and nothing is published, but for at most d.
 func (s *session) wait(life context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -353,7 +354,7 @@ func (s *session) rest() {
 	}
 }
 
-// drop forgets what the session holds: the broker delivers it again.
+// drop forgets all messages that the session holds. The broker delivers them again.
 func (s *session) drop() {
 	c := s.c
 	c.lock()
@@ -370,7 +371,7 @@ func (s *session) drop() {
 	}
 }
 
-// wake tells the settler of something to do.
+// wake tells the settler that there is something to do.
 func (s *session) wake() {
 	select {
 	case s.more <- struct{}{}:

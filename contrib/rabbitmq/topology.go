@@ -14,18 +14,18 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Setup says what to do about exchanges and queues before using them.
+// Setup says what to do about exchanges and queues before they are used.
 type Setup uint8
 
 const (
-	// Declare makes what is missing, and returns a [*MismatchError] for what is there with
-	// other properties. It is the zero Setup.
+	// Declare declares what is missing, and returns a [*MismatchError] for what exists with other
+	// properties. It is the zero Setup.
 	Declare Setup = iota
-	// Check makes nothing: what is missing is a [*MismatchError] as well. Bindings cannot
-	// be checked over AMQP.
+	// Check declares nothing: if something is missing, that is a [*MismatchError] too. Bindings
+	// cannot be checked over AMQP.
 	Check
-	// Exists checks no more than that exchanges and queues are there. It is for users whom
-	// the broker does not permit to configure them.
+	// Exists only checks that exchanges and queues exist. It is for users who may not configure
+	// them at the broker.
 	Exists
 )
 
@@ -33,56 +33,55 @@ const (
 type Type uint8
 
 const (
-	// Quorum queues are replicated over the nodes of a cluster, and count deliveries, so
-	// that a message which kills its consumers is dead-lettered in the end. It is the zero
-	// Type.
+	// Quorum queues are replicated over the nodes of a cluster. They count deliveries, so a message
+	// that crashes its consumers is dead-lettered in the end. It is the zero Type.
 	Quorum Type = iota
 	// Classic queues live on one node and count nothing.
 	Classic
 )
 
-// Overflow says what happens when a queue is as long as it may be.
+// Overflow says what happens when a queue is full.
 type Overflow uint8
 
 const (
-	// RejectPublish refuses what is published: a [Publisher] returns [ErrRefused], and
-	// whoever publishes knows. Nothing that was confirmed is lost. It is the zero Overflow.
+	// RejectPublish refuses new messages. A [Publisher] then returns [ErrRefused], and other
+	// publishers are told too. No confirmed message is lost. It is the zero Overflow.
 	RejectPublish Overflow = iota
-	// DropHead makes room by dropping the oldest message, which goes to the dead-letter
-	// queue if there is one. It is for messages that are worth less the older they are.
+	// DropHead drops the oldest message, which goes to the dead-letter queue if there is one. It is
+	// for messages that lose their worth with age.
 	DropHead
 )
 
-// Queue is a queue that lasts: it is durable, not exclusive, and never deleted by itself.
+// Queue is a permanent queue: it is durable, not exclusive, and never deleted by itself.
 type Queue struct {
 	// Name is 1 to 255 bytes long.
 	Name string
 	Type Type
-	// MaxLength and MaxBytes are how many messages may be ready in it, and how many bytes of
-	// them. Zero means no bound.
+	// MaxLength and MaxBytes are how many ready messages the queue may have, and their total size.
+	// Zero means no bound.
 	MaxLength, MaxBytes int64
 	// Overflow says what happens when it is full.
 	Overflow Overflow
-	// TTL is how long a message may wait in it. Then it goes to the dead-letter queue, if
-	// there is one. Zero means for ever; whole milliseconds.
+	// TTL is how long a message may wait in the queue, in whole milliseconds. Then it goes to the
+	// dead-letter queue, if there is one. Zero means for ever.
 	TTL time.Duration
 	// DeadLetter is the queue for messages that expire, exceed DeliveryLimit or
 	// MaxLength, or are rejected. Empty means that they are dropped.
 	DeadLetter string
-	// DeliveryLimit is how often a quorum queue may deliver a message again after it came
-	// back, before it is dead-lettered: it is delivered once more than that at most. Zero
-	// means 20. Classic queues have none.
+	// DeliveryLimit is how often a quorum queue may redeliver a message before the message is
+	// dead-lettered, so there are at most DeliveryLimit + 1 deliveries. Zero means 20. Classic
+	// queues have no limit.
 	DeliveryLimit int
-	// SingleActive has one consumer at a time get messages.
+	// SingleActive delivers messages to only one consumer at a time.
 	SingleActive bool
 	// Arguments are further arguments of the declaration.
 	Arguments amqp.Table
 }
 
-// DefaultDeliveryLimit is the DeliveryLimit of quorum queues that have no other.
+// DefaultDeliveryLimit is used for quorum queues without a DeliveryLimit.
 const DefaultDeliveryLimit = 20
 
-// Exchange is an exchange that lasts.
+// Exchange is a permanent exchange.
 type Exchange struct {
 	Name string
 	// Kind is "direct", "topic", "fanout", "headers", or that of a plugin.
@@ -90,13 +89,13 @@ type Exchange struct {
 	Arguments amqp.Table
 }
 
-// Binding has an exchange send messages to a queue.
+// Binding makes an exchange send messages to a queue.
 type Binding struct {
 	Exchange, Key, Queue string
 	Arguments            amqp.Table
 }
 
-// Topology is what must be there before messages flow.
+// Topology is what must exist at the broker before messages flow.
 type Topology struct {
 	Setup     Setup
 	Exchanges []Exchange
@@ -104,7 +103,7 @@ type Topology struct {
 	Bindings  []Binding
 }
 
-// arguments are those of the queue's declaration.
+// arguments returns the arguments of the queue's declaration.
 func (q *Queue) arguments() amqp.Table {
 	table := amqp.Table{}
 	if q.Type == Quorum {
@@ -128,12 +127,12 @@ func (q *Queue) arguments() amqp.Table {
 		table["x-single-active-consumer"] = true
 	}
 	if q.DeadLetter != "" {
-		table["x-dead-letter-exchange"] = "" // the one that knows every queue by its name
+		table["x-dead-letter-exchange"] = "" // the default exchange, which knows every queue by its name
 		table["x-dead-letter-routing-key"] = q.DeadLetter
 	}
 	bounded := q.MaxLength > 0 || q.MaxBytes > 0
-	// The broker keeps a message until its dead letter is confirmed, where publishers may
-	// be refused: otherwise what it keeps could not be bounded.
+	// With at-least-once dead-lettering, the broker keeps a message until its dead letter is
+	// confirmed. That requires RejectPublish, because the memory could not be bounded otherwise.
 	safe := q.Type == Quorum && q.DeadLetter != "" && q.Overflow == RejectPublish
 	switch {
 	case safe:
@@ -181,7 +180,7 @@ func (q *Queue) validate(p *headgate.Problems, field string) {
 	}
 }
 
-// longest is how long names, keys and other short texts may be in AMQP, in bytes.
+// longest is the maximum length of names, keys and other short texts in AMQP, in bytes.
 const longest = 255
 
 func validateName(p *headgate.Problems, field, what, name string) {
@@ -218,10 +217,10 @@ func (t *Topology) validate(p *headgate.Problems, field string) {
 	}
 }
 
-// Apply declares or checks the topology over a connection of its own. Consumers and
-// Publishers do so by themselves each time they connect. The error is a
-// [*headgate.InvalidError] if the topology or the broker makes no sense, and a
-// [*MismatchError] if the broker has something else.
+// Apply declares or checks the topology over a connection of its own. Consumers and Publishers do
+// so by themselves each time they connect. The error is a [*headgate.InvalidError] if the topology
+// or the broker configuration is invalid, and a [*MismatchError] if the objects at the broker
+// differ.
 func (t Topology) Apply(ctx context.Context, broker Broker) error {
 	broker.complete()
 	var p headgate.Problems
@@ -281,16 +280,16 @@ func (t *Topology) apply(ctx context.Context, l *link) error {
 	return nil
 }
 
-// settle asks whether something is there, and declares it, as the Setup says. Each of them
-// has a channel of its own, since a refusal closes the channel.
+// settle checks or declares one object, as the Setup says. Each step has a channel of its own,
+// because a refusal closes the channel.
 func (t *Topology) settle(ctx context.Context, l *link, kind, name string, look, declare func(*amqp.Channel) error) error {
 	var steps []func(*amqp.Channel) error
 	if t.Setup != Declare {
 		steps = append(steps, look)
 	}
 	if t.Setup != Exists {
-		// A declaration of what is there changes nothing, and is the only way to have the
-		// broker compare.
+		// Declaring an existing object changes nothing, and is the only way to make the broker
+		// compare its properties.
 		steps = append(steps, declare)
 	}
 	for _, step := range steps {
@@ -308,22 +307,22 @@ func (t *Topology) settle(ctx context.Context, l *link, kind, name string, look,
 	return nil
 }
 
-// MismatchError means that an exchange or a queue on the broker is not as it was described
-// here. The broker tells of the first property that differs, and of no other.
+// MismatchError means that an exchange or a queue at the broker differs from its description here.
+// The broker reports only the first property that differs.
 type MismatchError struct {
-	// Kind is "exchange", "queue" or "binding", and Name which one.
+	// Kind is "exchange", "queue" or "binding", and Name is its name.
 	Kind, Name string
-	// Missing means that it is not there at all. A binding is so if one of its ends is.
+	// Missing means that it does not exist. A binding is missing if one of its ends is.
 	Missing bool
-	// Property is what differs, such as "durable" or "x-max-length", and Described and
-	// Found are its values as the broker shows them: here, and there. All of them are empty
-	// if it is missing, and if the broker has said it in a way that is not known.
+	// Property is what differs, such as "durable" or "x-max-length". Described is its value here,
+	// and Found its value at the broker, both as the broker writes them. All three are empty if the
+	// object is missing, or if the broker's message is not understood.
 	Property, Described, Found string
 	// Cause is the broker's answer.
 	Cause *amqp.Error
 }
 
-// Error shows both sides.
+// Error contains both values.
 func (e *MismatchError) Error() string {
 	switch {
 	case e.Missing:
@@ -337,7 +336,7 @@ func (e *MismatchError) Error() string {
 // Unwrap returns the Cause.
 func (e *MismatchError) Unwrap() error { return e.Cause }
 
-// mismatch is the error to return for one of a declaration.
+// mismatch returns the error for a failed declaration.
 func mismatch(kind, name string, err error) error {
 	cause, ok := errors.AsType[*amqp.Error](err)
 	if !ok || cause.Code != amqp.NotFound && cause.Code != amqp.PreconditionFailed {
@@ -350,10 +349,11 @@ func mismatch(kind, name string, err error) error {
 	return e
 }
 
-// inequivalent is how the broker says what differs: it has no other way.
+// inequivalent matches the broker's message about a difference, which is the only place where it
+// says what differs.
 var inequivalent = regexp.MustCompile(`(?s)inequivalent arg '([^']*)' for .* in vhost '.*': received (.*) but current is (.*)$`)
 
-// difference reads what the broker says of a declaration that does not fit.
+// difference parses the broker's message about a declaration that does not match.
 func difference(reason string) (property, described, found string) {
 	m := inequivalent.FindStringSubmatch(reason)
 	if m == nil {

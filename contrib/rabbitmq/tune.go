@@ -5,47 +5,47 @@ import (
 	"time"
 )
 
-// window is what a Consumer has seen since it last looked at its prefetch.
+// window is what a Consumer has measured since it last adjusted its prefetch.
 type window struct {
 	length time.Duration
 	// done is how many messages were done.
 	done int
-	// busy is the time of all workers together, and waiting that of all messages that were
-	// here and could not begin, for want of a worker or of the gate.
+	// busy is the total time of all workers. waiting is the total time of all messages that were
+	// here and could not begin, because of a lack of workers or because of the gate.
 	busy, waiting time.Duration
-	// ready is how many messages wait in the queue at the end.
+	// ready is how many messages wait in the queue at the end of the window.
 	ready int
 	// roundTrip is how long the broker takes to answer.
 	roundTrip time.Duration
-	// size is that of a body on average, in bytes; 0 if there was none.
+	// size is the average size of a body in bytes; 0 if there was none.
 	size int64
 }
 
-// per is how many there were on average of what took so much time together.
+// per returns how many things there were at a time on average, given their total time.
 func (w *window) per(together time.Duration) float64 {
 	return together.Seconds() / w.length.Seconds()
 }
 
-// rate is how many messages were done in a second.
+// rate returns how many messages were done per second.
 func (w *window) rate() float64 { return float64(w.done) / w.length.Seconds() }
 
-// tuner finds the prefetch. Who is starved gets twice as much at once. Who needs less than
-// half as much for a while gets less: others may want it.
+// tuner determines the prefetch. If workers are starved, it doubles at once. If less than half of
+// it was needed for a while, it shrinks, because other consumers may need the messages.
 type tuner struct {
 	config  *Prefetch
 	workers int
 	now     int
-	spare   int // for how many windows less than half was needed
-	steady  int // windows until it may become less again
+	spare   int // windows in a row in which less than half was needed
+	steady  int // windows until the prefetch may shrink again
 	average int64
 }
 
 const (
-	// spareWindows is for how long less must be needed, and steadyWindows for how long a
-	// prefetch that was too small for somebody is not tried again.
+	// spareWindows is how many windows in a row must need less before the prefetch shrinks.
+	// steadyWindows is how many windows pass after it was too small until it may shrink again.
 	spareWindows  = 5
 	steadyWindows = 60
-	// slack is how long the processes on either side may take besides the network.
+	// slack is how long the processes on both sides may take in addition to the network.
 	slack = 5 * time.Millisecond
 )
 
@@ -59,7 +59,7 @@ func (t *tuner) next(w window) int {
 		if t.average == 0 {
 			t.average = w.size
 		}
-		t.average = max(w.size, t.average-t.average/8) // what was large comes again
+		t.average = max(w.size, t.average-t.average/8) // large messages are likely to come again
 	}
 	most := t.config.Max
 	if t.average > 0 {
@@ -84,9 +84,9 @@ func (t *tuner) next(w window) int {
 	return t.now
 }
 
-// starved reports whether workers are free, and messages are there, and it is the prefetch
-// that stands between them: nearly as many as that are handled or on their way between here
-// and the broker, as acknowledgements or as what comes in their place.
+// starved reports whether workers are free and messages are there, but the prefetch is too small.
+// That is so if nearly all of the prefetch is being handled, or is under way between here and the
+// broker, as acknowledgements or as the messages that replace them.
 func (t *tuner) starved(w window) bool {
 	const free, nearly, few = 0.9, 0.7, 0.1
 	underway := w.per(w.busy) + w.rate()*w.roundTrip.Seconds()
@@ -94,9 +94,9 @@ func (t *tuner) starved(w window) bool {
 		w.per(w.waiting) < few*float64(t.now) && underway >= nearly*float64(t.now)
 }
 
-// need is how many messages are handled at a time, and during two round trips: the one of
-// the acknowledgement and the one in which what it makes room for comes, which may overlap
-// for several but never for one.
+// need returns how many messages are handled at a time and during two round trips. One round trip
+// is for the acknowledgement, and one for the message that replaces it. They may overlap for
+// several messages, but not for one.
 func (t *tuner) need(w window) int {
 	return int(math.Ceil(w.per(w.busy)+w.rate()*(2*w.roundTrip+slack).Seconds())) + 1
 }

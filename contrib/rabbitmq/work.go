@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/attempt"
 )
 
-// run handles the message of an item, or publishes its letter, and settles what comes next.
+// run handles the message of an item, or publishes its letter, and decides what comes next.
 func (c *Consumer) run(it *item, permit flow.Permit) {
 	if it.letter != nil {
 		err := c.letters.Publish(it.of.ctx, *it.letter)
@@ -38,14 +38,14 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 			c.counts.Failed++
 		}
 		if it.settled {
-			return // what it returns comes too late
+			return // the result of the handler comes too late
 		}
 		c.window.done++
 		switch {
 		case err == nil:
 			c.settle(it, acknowledge)
 		case it.of.ctx.Err() != nil:
-			// It was told to stop. Whoever gets the message next will handle it.
+			// The handler was told to stop. The next consumer that gets the message will handle it.
 			c.settle(it, sendBack)
 			c.counts.Requeued++
 		default:
@@ -54,7 +54,7 @@ func (c *Consumer) run(it *item, permit flow.Permit) {
 	})
 }
 
-// settle decides the fate of a delivery. The caller holds the lock.
+// settle decides how a delivery is settled. The caller holds the lock.
 func (c *Consumer) settle(it *item, fate fate) {
 	if it.settled {
 		return
@@ -67,7 +67,7 @@ func (c *Consumer) settle(it *item, fate fate) {
 	c.forget(it)
 }
 
-// forget gives back the room of an item. The caller holds the lock.
+// forget frees the room of an item. The caller holds the lock.
 func (c *Consumer) forget(it *item) {
 	c.elapse()
 	it.settled = true
@@ -80,7 +80,7 @@ func (c *Consumer) forget(it *item) {
 	it.unpark()
 }
 
-// giveBack returns a message to the queue that is not done. The caller holds the lock.
+// giveBack returns a message that is not done to the queue. The caller holds the lock.
 func (c *Consumer) giveBack(it *item) {
 	c.counts.Requeued++
 	if it.tries > 0 {
@@ -90,7 +90,7 @@ func (c *Consumer) giveBack(it *item) {
 	}
 }
 
-// fail decides what comes after an attempt that failed. The caller holds the lock.
+// fail decides what happens after a failed attempt. The caller holds the lock.
 func (c *Consumer) fail(it *item, err error) {
 	it.tries++
 	retry := &c.config.Retry
@@ -112,7 +112,7 @@ func (c *Consumer) fail(it *item, err error) {
 	}
 }
 
-// exhaust does what is to be done with a message that no attempt could handle. The caller
+// exhaust handles a message whose attempts have all failed, as Config.Exhausted says. The caller
 // holds the lock.
 func (c *Consumer) exhaust(it *item, err error) {
 	switch c.config.Exhausted {
@@ -142,7 +142,7 @@ func (c *Consumer) gaveUp(it *item, err error) {
 	}
 }
 
-// again has the item tried again here after a while. The caller holds the lock.
+// again makes the item wait for its next try in place. The caller holds the lock.
 func (c *Consumer) again(it *item, err error) {
 	wait := max(attempt.Backoff(it.tries, c.config.Retry.Backoff, c.config.Retry.MaxBackoff), attempt.Stagger(attempt.ComeAgain(err)))
 	c.counts.Retried++
@@ -152,10 +152,10 @@ func (c *Consumer) again(it *item, err error) {
 	c.wait(it, wait)
 }
 
-// wait submits an item later, unless it is settled by then. The caller holds the lock.
+// wait submits an item after d, unless it is settled by then. The caller holds the lock.
 func (c *Consumer) wait(it *item, d time.Duration) {
 	if it.of.over && it.letter == nil {
-		c.giveBack(it) // there is no later
+		c.giveBack(it) // the session ends before that
 		return
 	}
 	it.parked = true
@@ -171,7 +171,7 @@ func (c *Consumer) wait(it *item, d time.Duration) {
 	})
 }
 
-// unpark notes that an item does not wait to be tried again. The caller holds the lock.
+// unpark records that an item no longer waits for its next try. The caller holds the lock.
 func (it *item) unpark() {
 	if it.parked {
 		it.parked = false
@@ -179,17 +179,16 @@ func (it *item) unpark() {
 	}
 }
 
-// send has a letter published in place of the item, which is done then. The caller holds
-// the lock.
+// send publishes a letter in place of the item, which is then done. The caller holds the lock.
 func (c *Consumer) send(it *item, letter Message, written func()) {
 	it.letter, it.written, it.tries = &letter, written, 0
 	it.of.letters++
 	c.submit(it)
 }
 
-// published settles the publication of a letter. Until it has succeeded the message is not
-// acknowledged, and it is tried again: none is dropped because its letter cannot be written.
-// The caller holds the lock.
+// published handles the result of publishing a letter. Until that has succeeded, the message is not
+// acknowledged and publishing is tried again: no message is dropped because its letter cannot be
+// published. The caller holds the lock.
 func (c *Consumer) published(it *item, err error) {
 	switch {
 	case it.settled || it.of.ctx.Err() != nil && err != nil:
@@ -200,7 +199,7 @@ func (c *Consumer) published(it *item, err error) {
 		return
 	}
 	if _, ok := errors.AsType[*ReturnedError](err); ok {
-		// The queue was deleted. A new session makes it again, or tells that it is missing.
+		// The queue was deleted. A new session declares it again, or reports that it is missing.
 		it.of.lost(err)
 		return
 	}

@@ -13,6 +13,6 @@
 //
 // # Caveats
 //
-// Two consumers in a process need a label that tells them apart, and so do two publishers:
-// register each with [prometheus.WrapRegistererWith].
+// If a process has two consumers, or two publishers, their metrics need a label that distinguishes
+// them: register each with [prometheus.WrapRegistererWith].
 package rabbitmqprom

@@ -6,10 +6,10 @@ import (
 	"github.com/headgate/headgate/contrib/rabbitmq"
 )
 
-// Source is a *rabbitmq.Consumer, as far as a Collector needs it.
+// Source is the part of a *rabbitmq.Consumer that a collector needs.
 type Source interface{ Stats() rabbitmq.Stats }
 
-// PublisherSource is a *rabbitmq.Publisher, as far as a Collector needs it.
+// PublisherSource is the part of a *rabbitmq.Publisher that a collector needs.
 type PublisherSource interface {
 	Stats() rabbitmq.PublisherStats
 }
@@ -25,7 +25,7 @@ func NewPublisher(publisher PublisherSource) prometheus.Collector {
 	return collector[rabbitmq.PublisherStats]{publisher.Stats, publisherMetrics}
 }
 
-// metric is one number of a snapshot. Those that count by a label share a description.
+// metric is one number of a snapshot. Metrics that differ only by a label share a description.
 type metric[S any] struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
