@@ -1,10 +1,10 @@
-// Package joblimit decides by a whole policy whether a job may begin: for workers, consumers of
-// queues and scheduled tasks, where neither an HTTP request nor a gRPC call tells who asks.
+// Package joblimit applies a whole policy to jobs: those of workers, consumers of queues and
+// scheduled tasks, for which no HTTP request or gRPC call says who asks.
 //
 // # Basics
 //
-// A [Job] is described by the entries that the rules look at. A [Limiter] asks the store and
-// returns a permit, or a refusal that says when to come again:
+// A [Job] is described by the entries that the rules look at. A [Limiter] asks the store, and
+// returns a permit or a refusal that says when to try again:
 //
 //	rules := policy.NewSource(set)
 //	jobs, err := joblimit.New(joblimit.Config{Name: "mails", Store: store, Rules: rules})
@@ -15,13 +15,13 @@
 //	}
 //	defer permit.Done(flow.Ignore)
 //
-// [Limiter.Gate] is the same as a [flow.Gate], for the consumers of contrib/kafka and
+// [Limiter.Gate] offers the same as a [flow.Gate], for the consumers of contrib/kafka and
 // contrib/rabbitmq, and for chains with other gates.
 //
 // # Caveats
 //
-// While the store does not answer, its error is returned. Put a fallback around the store
-// (store/layered/fallback) to have each rule's on_store_error kept to.
+// If the store does not answer, its error is returned. To follow each rule's on_store_error
+// instead, put a fallback around the store (store/layered/fallback).
 package joblimit
 
 import (
@@ -40,23 +40,23 @@ import (
 
 // Config says what a Limiter decides by.
 type Config struct {
-	// Name is what rejections call the limiter. Required.
+	// Name is the name of the limiter in rejections. Required.
 	Name string
 	// Store has the counters. Required.
 	Store headgate.Store
 	// Rules has the policy, which may change while it is in use. Required.
 	Rules *policy.Source
-	// Keeper has the permits of the policy's bounds on what is in progress. With nil the limiter
-	// keeps them by itself; rules with shared permits need a Keeper.
+	// Keeper has the permits of the policy's bounds on work in progress. If it is nil, the limiter
+	// makes one of its own. Rules with shared permits need a Keeper.
 	Keeper *inprogress.Keeper
 	// MaxDelay is how long Acquire holds a job for a leaky bucket; 30 seconds if it is zero.
 	MaxDelay time.Duration
 }
 
-// Job is what is to be decided on.
+// Job describes the job to decide about.
 type Job struct {
-	// Entries are the facts that the rules look at. A rule does not bind a job that lacks an entry
-	// which it counts by.
+	// Entries are the facts that the rules look at. A rule does not bind a job without the entries
+	// that it counts by.
 	Entries policy.Descriptor
 	// Cost is how many units the job takes, 1 to headgate.MaxCount. Zero means one.
 	Cost int64
@@ -95,7 +95,7 @@ func New(c Config) (*Limiter, error) {
 		if err := c.Keeper.Check(set); err != nil {
 			return nil, err
 		}
-		// Check has found nothing against it.
+		// Check has accepted the set, so Use cannot fail.
 		return func() { _ = c.Keeper.Use(set) }, nil
 	})
 	if err != nil {
@@ -104,26 +104,27 @@ func New(c Config) (*Limiter, error) {
 	return &Limiter{c}, nil
 }
 
-// Acquire charges the job to all limits that bind it, takes the permits of what may be in progress,
-// and returns a permit, or charges and takes nothing. It waits for what is in progress where a rule
-// says so, and for the delay of a leaky bucket. The error is:
+// Acquire charges the job to all limits that bind it, and takes the permits for work in progress.
+// If any of them refuses, it charges and takes nothing. It waits for permits where a rule says so,
+// and for the delay of a leaky bucket. The error is:
 //
 //   - a [*flow.Rejection], found by errors.As: a limit denies the job, with the exact RetryAfter
-//     and the decision in a [*headgate.DeniedError]; or too much is in progress, as a
-//     [*inprogress.Refusal]; or the policy's deny list has the job, which may never begin;
-//   - a [*headgate.InvalidError] or another error of headgate.ErrInvalid: the job cannot be decided
-//     like that;
-//   - the context's, wrapped;
-//   - that of the store.
+//     and the decision in a [*headgate.DeniedError]; or too much is in progress, as an
+//     [*inprogress.Refusal]; or the policy's deny list contains the job, which may then never
+//     begin;
+//   - a [*headgate.InvalidError] or another error of headgate.ErrInvalid: the policy cannot be
+//     applied to this job;
+//   - the context's error, wrapped;
+//   - the store's error.
 //
-// Give the permit back when the job has ended. With flow.Unused all that it was charged is given
-// back. For rules that charge by the outcome, flow.Success stands for the status 200 and
-// flow.Overload for 503; a job with flow.Ignore stays charged.
+// Give the permit back when the job has ended. With flow.Unused, the whole charge is refunded. For
+// rules that charge by the outcome, flow.Success counts as the status 200, and flow.Overload as
+// 503; with flow.Ignore, the job stays charged.
 func (l *Limiter) Acquire(ctx context.Context, job Job) (flow.Permit, error) {
 	return l.acquire(ctx, job, l.config.Keeper.Enter, l.config.MaxDelay)
 }
 
-// TryAcquire is Acquire without waiting: what would have to wait is refused.
+// TryAcquire is like Acquire but never waits: jobs that would have to wait are refused.
 func (l *Limiter) TryAcquire(ctx context.Context, job Job) (flow.Permit, error) {
 	return l.acquire(ctx, job, l.config.Keeper.TryEnter, 0)
 }
@@ -170,13 +171,13 @@ func (l *Limiter) acquire(ctx context.Context, job Job, enter enter, most time.D
 	return flow.Permit{}, l.failed(ctx, err)
 }
 
-// denied is the rejection of a job that a limit or the deny list denies.
+// denied returns the rejection for a job that a limit or the deny list denies.
 func (l *Limiter) denied(cause *headgate.DeniedError) *flow.Rejection {
 	again := cause.Decision.RetryAfter
 	return &flow.Rejection{Gate: l.config.Name, Reason: flow.ReasonRate, RetryAfter: again, Retry: again != headgate.Never, Cause: cause}
 }
 
-// failed is the error of a job that was not decided, or found no room.
+// failed returns the error for a job that was not decided, or that got no permit.
 func (l *Limiter) failed(ctx context.Context, err error) error {
 	if _, refused := errors.AsType[*flow.Rejection](err); refused {
 		return err
@@ -187,7 +188,7 @@ func (l *Limiter) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("joblimit: %q: asking the store: %w", l.config.Name, err)
 }
 
-// held is what a job holds.
+// held is what the limiter keeps for a job's permit.
 type held struct {
 	flow.Slot
 	rules   *policy.Set
@@ -207,11 +208,11 @@ func (h *held) GiveBack(outcome flow.Outcome) {
 	case flow.Overload:
 		back = h.uncharged(http.StatusServiceUnavailable)
 	}
-	// What the store does not take back stays charged until its limit is free again.
+	// If the refund fails, the charge stays until the limit has refilled.
 	_ = h.charge.Refund(context.Background(), back)
 }
 
-// uncharged are the checks whose rules do not charge jobs that end with the status.
+// uncharged returns the checks of rules that do not charge jobs with this status.
 func (h *held) uncharged(status int) []headgate.Check {
 	if !h.rules.Awaits(h.charge.Checks) {
 		return nil
@@ -224,9 +225,9 @@ func (h *held) Bind(ctx context.Context, _ flow.Permit) context.Context {
 	return inprogress.Context(ctx, h.permits)
 }
 
-// Gate returns a gate that asks the limiter. The function says which entries a request of the gate
-// has; the request's Cost is the job's, and its other fields have a meaning only for the function.
-// It panics without a function.
+// Gate returns a gate that asks the limiter. entries returns the entries of a request to the gate.
+// The request's Cost is that of the job; the limiter ignores its other fields. Gate panics if
+// entries is nil.
 func (l *Limiter) Gate(entries func(flow.Request) policy.Descriptor) flow.Gate {
 	if entries == nil {
 		panic("headgate: joblimit: Gate needs a function")

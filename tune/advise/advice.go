@@ -9,39 +9,39 @@ import (
 	"github.com/headgate/headgate/tune/replay"
 )
 
-// Advice is a policy and the numbers that it comes from.
+// Advice is a policy, with the numbers on which it is based.
 type Advice struct {
-	// Per and Tariff are the entries that clients and tiers are told apart by.
+	// Per and Tariff are the entries that distinguish clients and tiers.
 	Per, Tariff string
 	// Percentile and Headroom are those of the [Options].
 	Percentile, Headroom float64
-	// Requests is how many there were, Limited how many of them the server answered with
-	// 429, and PerDay how many people there are on most days.
+	// Requests is how many requests there were, and Limited how many of them the server answered
+	// with 429. PerDay is the number of people on a typical day.
 	Requests, Limited int64
 	PerDay            int
 	From, To          time.Time
-	// Limits are that for all requests, and those for routes and tiers.
+	// Limits are the limits for all requests, and those for routes and tiers.
 	Limits []Limit
 
 	outliers        map[string]bool
 	outlierRequests int64
 }
 
-// Promise is what a replay of the advice on its own log has found.
+// Promise is the result of replaying the advice on its own log.
 type Promise struct {
 	Requests, Denied int64
 	// People is how many requests came from clients that are neither robots nor outliers,
 	// and PeopleDenied how many of them are denied.
 	People, PeopleDenied int64
-	// Clients are those who are hit, the worst first.
+	// Clients are those with denied requests, the worst first.
 	Clients []replay.Client
-	// Outliers tells which of them are outliers.
+	// Outliers says which of Clients are outliers.
 	Outliers []bool
 }
 
-// Promise compares the advice with what a replay of it has found. The result must have all
-// clients that were denied something, and their own names but for secrets, of which shown
-// tells what stands for them; nil if clients are told apart by no secret.
+// Promise compares the advice with the result of a replay. The result must contain all clients with
+// denied requests, by their own names unless these are secrets. For secrets, shown returns the name
+// that replaces one; it is nil if clients are not distinguished by secrets.
 func (a *Advice) Promise(r *replay.Result, shown func(string) string) Promise {
 	outliers := a.outliers
 	if shown != nil {
@@ -65,20 +65,19 @@ func (a *Advice) Promise(r *replay.Result, shown func(string) string) Promise {
 	return p
 }
 
-// MostDenied is the largest part of the requests of people that advice may deny.
+// MostDenied is the largest share of people's requests that advice may deny.
 const MostDenied = 0.001
 
-// Holds reports whether people are left alone: no more than [MostDenied] of their requests
-// are denied.
+// Holds reports whether at most [MostDenied] of people's requests are denied.
 func (p *Promise) Holds() bool {
 	return float64(p.PeopleDenied) <= MostDenied*float64(p.People)
 }
 
-// longestHit is how many of those who are hit the policy lists.
+// longestHit is how many clients with denied requests the policy lists.
 const longestHit = 10
 
-// YAML writes the policy. With a promise it says who would be hit; name says how a client
-// is to be called there, nil meaning as it is.
+// YAML returns the policy. With a promise, it also says which clients would have requests denied.
+// name returns the name to show for a client; if it is nil, names are shown as they are.
 func (a *Advice) YAML(p *Promise, name func(string) string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -169,7 +168,7 @@ func (a *Advice) part() string {
 	return a.Per
 }
 
-// numbers writes what a limit was made of.
+// numbers writes the numbers on which a limit is based.
 func (l *Limit) numbers(b *strings.Builder, indent string) {
 	fmt.Fprintf(b, "%s# %d requests of %s; besides %s and %s.\n", indent, l.Requests, count(l.People, "client", "clients"), count(l.Robots, "robot", "robots"), count(l.Outliers, "outlier", "outliers"))
 	fmt.Fprintf(b, "%s# At most in any    half of the clients   95 %%   99 %%   all   chosen\n", indent)
@@ -195,7 +194,7 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// quote is a text of a stranger's that stays within its comment.
+// quote returns a text from strangers in a form that cannot end a comment.
 func quote(s string) string {
 	if quoted := strconv.QuoteToASCII(s); quoted != `"`+s+`"` {
 		return quoted

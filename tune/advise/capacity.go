@@ -11,25 +11,23 @@ import (
 	"time"
 )
 
-// Capacity is what a service can bear.
+// Capacity describes what a service can sustain.
 type Capacity struct {
-	// Sustainable is how many requests a second the service bears for good, with its
-	// latencies as they are to be.
+	// Sustainable is how many requests per second the service sustains with acceptable latencies.
 	Sustainable float64
-	// Use is the part of it, 0.6 to 0.8, that is to be let in; zero means DefaultUse.
+	// Use is the share of Sustainable to admit, 0.6 to 0.8. Zero means DefaultUse.
 	Use float64
-	// Operations are the expensive ones, by their routes, and the time that each takes;
-	// Cheap is the time of any other.
+	// Operations are the expensive operations by route, with the time that each takes. Cheap is the
+	// time of any other operation.
 	Operations map[string]time.Duration
 	Cheap      time.Duration
 }
 
-// DefaultUse is the Use of a [Capacity] unless it says otherwise.
+// DefaultUse is used if Capacity.Use is zero.
 const DefaultUse = 0.7
 
-// ReadLoad reads the sustainable throughput, in requests a second, from the member
-// sustainable_per_second of a JSON object. A program that measures it may write that object
-// with other members besides.
+// ReadLoad reads the sustainable throughput, in requests per second, from the member
+// sustainable_per_second of a JSON object. The object may have other members.
 func ReadLoad(data []byte) (float64, error) {
 	var found struct {
 		Sustainable float64 `json:"sustainable_per_second"`
@@ -43,7 +41,7 @@ func ReadLoad(data []byte) (float64, error) {
 	return found.Sustainable, nil
 }
 
-// Check returns an error that says what cannot be.
+// Check returns an error that says what is wrong with the capacity.
 func (c *Capacity) Check() error {
 	if c.Use == 0 {
 		c.Use = DefaultUse
@@ -66,8 +64,8 @@ func (c *Capacity) Check() error {
 	return errors.Join(errs...)
 }
 
-// Rate and Burst are the global limit: so many requests a second, and at once two and a
-// half times as many, but no more than the service takes in a second and a half.
+// Rate returns the rate of the global limit, in requests per second: Sustainable × Use. Burst
+// returns 2.5 times that rate, but at most what the service handles in 1.5 seconds.
 func (c *Capacity) Rate() int64 { return max(1, int64(c.Sustainable*c.Use)) }
 
 // Burst is described at [Capacity.Rate].
@@ -75,20 +73,20 @@ func (c *Capacity) Burst() int64 {
 	return max(1, int64(min(2.5*float64(c.Rate()), 1.5*c.Sustainable)))
 }
 
-// Cost is what an operation costs if a cheap request costs one.
+// Cost returns what an operation costs if a cheap request costs one unit.
 func (c *Capacity) Cost(route string) int64 {
 	return max(1, int64(math.Round(float64(c.Operations[route])/float64(c.Cheap))))
 }
 
-// Permits is how many requests of an operation may be in progress, by Little's law: if the
-// service did nothing else, its whole rate would be shared by requests of that cost.
+// Permits returns how many requests of an operation may be in progress, by Little's law. It assumes
+// that the service does nothing but this operation.
 func (c *Capacity) Permits(route string) int64 {
 	each := float64(c.Rate()) / float64(c.Cost(route))
 	return max(1, int64(math.Ceil(each*c.Operations[route].Seconds())))
 }
 
-// Rules writes the rule for all requests as an entry of a policy's list of rules, with what
-// it comes from in comments.
+// Rules returns the rule for all requests as an entry of a policy's list of rules. Comments give
+// the numbers on which it is based.
 func (c *Capacity) Rules() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  # The service bears %g requests a second. Of these %.0f %% are let in, and at once as\n", c.Sustainable, 100*c.Use)
@@ -110,7 +108,8 @@ func (c *Capacity) Rules() string {
 	return b.String()
 }
 
-// dearest is the highest cost of an operation: a smaller burst would deny it for ever.
+// dearest returns the highest cost of an operation. A smaller burst would always deny that
+// operation.
 func (c *Capacity) dearest() (most int64) {
 	for route := range c.Operations {
 		most = max(most, c.Cost(route))

@@ -1,5 +1,5 @@
-// Package advise finds limits in what clients did, or in what a service can bear, and
-// writes them as a policy with the numbers that they come from.
+// Package advise derives limits from what clients did, or from what a service can sustain. It
+// writes them as a policy, with the numbers on which they are based.
 //
 // # Basics
 //
@@ -10,15 +10,15 @@
 //
 // # How it works
 //
-// For each client it is counted how much it did in windows of several lengths, and the
-// most of each length is kept. Robots that say so are left out, and so are outliers: where
-// the clients are sorted by that number, and one above the 95th percentile has at least
-// twice as much as the next, it and all above are. What most of the others never exceed,
-// times the headroom, is the demand that must pass. A token bucket is fitted above it: its
-// rate is that of the longest window, and its burst what the shorter ones need beyond.
+// For each client and several window lengths, it finds the largest number of requests in any
+// window. Robots that say so are left out, and so are outliers: the clients are sorted by that
+// number, and if one above the 95th percentile has at least twice as much as the one before it,
+// that client and all above are outliers. The demand is what most of the other clients never
+// exceed, times the headroom. A token bucket is then fitted to pass the demand: its rate is that of
+// the longest window, and its burst is what the shorter windows need in addition.
 //
 // # Caveats
 //
-// A robot that passes for a browser, and takes no more than people do, is taken for one.
-// Advice from fewer than fifty clients a day, or from less than a day, is refused.
+// A robot that pretends to be a browser, and takes no more than people do, counts as a person. If
+// there are fewer than fifty clients a day, or less than a day of logs, there is no advice.
 package advise

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Limit is a token bucket, with what it was made of.
+// Limit is a token bucket, with the numbers on which it is based.
 type Limit struct {
 	// Count units refill in Period, and Burst is the most that pass at once.
 	Count  int64
 	Period time.Duration
 	Burst  int64
 
-	// Route or Tier is what the limit is for, if it is not for all requests.
+	// Route or Tier says what the limit applies to, unless it applies to all requests.
 	Route, Tier string
 	Requests    int64
 	// People is how many clients there are that are neither Robots nor Outliers.
@@ -26,11 +26,11 @@ type Limit struct {
 	Skipped string
 }
 
-// Window is what people did at most in any window of a length.
+// Window is the most that people did in any window of a given length.
 type Window struct {
 	Length             time.Duration
 	P50, P95, P99, Top int64
-	Chosen             int64 // that of the percentile that was asked for
+	Chosen             int64 // the number at the percentile of the options
 }
 
 // String writes the limit as a policy has it.

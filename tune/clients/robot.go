@@ -2,20 +2,21 @@ package clients
 
 import "strings"
 
-// robotWords are parts of the User-Agent of programs, in small letters.
+// robotWords are parts of the User-Agent headers of programs, in lower case.
 var robotWords = []string{
 	"bot", "crawl", "spider", "slurp", "scan", "curl/", "wget/", "python", "java/", "go-http-client", "libwww", "okhttp", "httpclient",
 	"feed", "rss", "monitor", "archiver", "fetch", "facebookexternalhit", "headless", "phantomjs", "scrapy", "axios/", "node-fetch", "postmanruntime",
 }
 
-// Robots tells robots by their User-Agent header, and remembers what it was asked. The zero
-// Robots is ready. It is not for concurrent use.
+// Robots recognizes robots by their User-Agent headers, and remembers the results. The zero Robots
+// is ready for use. It is not safe for concurrent use.
 type Robots struct{ known map[string]bool }
 
-// maxAgents bounds what is remembered. Whoever makes up headers cannot fill the memory.
+// maxAgents bounds the remembered headers, so that clients with made-up headers cannot fill the
+// memory.
 const maxAgents = 1 << 14
 
-// Is is [Robot].
+// Is is like [Robot].
 func (r *Robots) Is(agent string) bool {
 	is, known := r.known[agent]
 	if !known {
@@ -28,9 +29,8 @@ func (r *Robots) Is(agent string) bool {
 	return is
 }
 
-// Robot reports whether a User-Agent header is one of a program that no person looks
-// through: it says so itself, or is that of a library. Robots that pass for browsers are
-// not found by it.
+// Robot reports whether a User-Agent header is that of a program without a human reader: it says so
+// itself, or names a library. It does not recognize robots that pretend to be browsers.
 func Robot(agent string) bool {
 	for i := range len(agent) {
 		for _, word := range robotWords {
@@ -42,7 +42,7 @@ func Robot(agent string) bool {
 	return false
 }
 
-// hasWord reports whether the text begins with the word, in letters of any size.
+// hasWord reports whether the text begins with the word, ignoring case.
 func hasWord(text, word string) bool {
 	if len(text) < len(word) || text[0]|0x20 != word[0] {
 		return false

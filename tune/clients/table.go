@@ -1,5 +1,5 @@
-// Package clients keeps what is known of the clients in a log: a table of a bounded number
-// of them, and whether a client says that it is a robot.
+// Package clients keeps data about the clients in a log: a table with a bounded number of them, and
+// whether a client says that it is a robot.
 package clients
 
 import (
@@ -8,15 +8,15 @@ import (
 	"unsafe"
 )
 
-// Table has a value for each client, found by the client's name. It is not for concurrent
-// use. Make one with [New].
+// Table has a value for each client, found by the client's name. It is not safe for concurrent use.
+// Make one with [New].
 type Table[T any] struct {
 	seed   maphash.Seed
 	max    int
-	slots  []uint32 // one more than the number of a client; zero is free
+	slots  []uint32 // the number of a client plus one; zero is a free slot
 	blocks [][]row[T]
 	n      int
-	names  [][]byte // in pieces that do not move
+	names  [][]byte // memory of the names, in pieces that do not move
 	beyond int64
 }
 
@@ -33,18 +33,18 @@ const (
 	blockRows  = 1 << 12
 	pieceBytes = 1 << 18
 	minSlots   = 1 << 10
-	// maxName is how much of a name is kept. Names that differ only behind it are
-	// different clients still.
+	// maxName is how many bytes of a name are kept. Names that differ only after that still belong
+	// to different clients.
 	maxName = 1 << 10
 )
 
-// New returns a table for at most so many clients.
+// New returns a table for at most the given number of clients.
 func New[T any](most int) *Table[T] {
 	return &Table[T]{seed: maphash.MakeSeed(), max: most, slots: make([]uint32, minSlots)}
 }
 
-// Find returns the value of the client, which is a zero T if the client is new. It is nil
-// if the client is new and the table is full. The pointer stays valid.
+// Find returns the value of the client, which is zero if the client is new. It returns nil if the
+// client is new and the table is full. The pointer stays valid.
 func (t *Table[T]) Find(name string) *T {
 	hash := maphash.String(t.seed, name)
 	mask := uint64(len(t.slots) - 1)
@@ -115,10 +115,10 @@ func (t *Table[T]) grow() {
 // Len is how many clients are in the table.
 func (t *Table[T]) Len() int { return t.n }
 
-// Beyond is how often a client was not found because the table was full.
+// Beyond returns how often a client was not found because the table was full.
 func (t *Table[T]) Beyond() int64 { return t.beyond }
 
-// All are the names and values of all clients, in the order in which they came. The names
+// All returns the names and values of all clients, in the order in which they were added. The names
 // share the table's memory.
 func (t *Table[T]) All() iter.Seq2[string, *T] {
 	return func(yield func(string, *T) bool) {

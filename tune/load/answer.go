@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// kind is what an answer means for the service.
+// kind is a class of results of a request.
 type kind uint8
 
 const (
@@ -19,19 +19,19 @@ const (
 	limited
 	// failed is any other answer.
 	failed
-	// timedOut is none in time.
+	// timedOut means that there was no answer in time.
 	timedOut
-	// broken is none, for another reason.
+	// broken means that there was no answer, for another reason.
 	broken
-	// abandoned is none, since the measurement was ended before.
+	// abandoned means that there was no answer because the measurement was ended.
 	abandoned
 )
 
-// answer is what came of a request.
+// answer is the result of a request.
 type answer struct {
 	kind kind
-	// code is the status as it is counted, and class what it is measured with; of a
-	// request that was not answered both are the reason.
+	// code is the status that is counted, and class the group whose latencies are measured
+	// together. Without an answer, both are the reason.
 	code, class string
 	status      int // of HTTP
 	header      http.Header
@@ -47,7 +47,7 @@ const (
 	noLeisure = "interrupted"
 )
 
-// answered is an answer of HTTP.
+// answered returns the result for an HTTP answer.
 func answered(status int, header http.Header) answer {
 	a := answer{status: status, header: header, code: strconv.Itoa(status), class: strconv.Itoa(status/100) + "xx"}
 	switch {
@@ -65,7 +65,8 @@ var grpcCodes = []string{
 	"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 }
 
-// answeredGRPC is an answer of gRPC, whose status is in the headers or the trailers.
+// answeredGRPC returns the result for a gRPC answer, whose status is in the headers or the
+// trailers.
 func answeredGRPC(res *http.Response) answer {
 	text := res.Trailer.Get("Grpc-Status")
 	if text == "" {
@@ -88,7 +89,7 @@ func answeredGRPC(res *http.Response) answer {
 	return a
 }
 
-// unanswered is what came of a request that has failed with an error.
+// unanswered returns the result of a request that failed with an error.
 func unanswered(err error) answer {
 	var code string
 	var timeout interface{ Timeout() bool }

@@ -10,60 +10,61 @@ import (
 
 // AuditOptions say how a limiter is audited.
 type AuditOptions struct {
-	// Rounds is how often it is brought to a denial. Zero means 3.
+	// Rounds is how many times the limiter is brought to a denial. Zero means 3.
 	Rounds int
-	// Most is how many requests are sent in a round at most. Zero means 10,000.
+	// Most is the maximum number of requests in a round. Zero means 10,000.
 	Most int
-	// Patience is the longest wait that is waited for. Zero means two minutes.
+	// Patience is the longest announced wait that the audit waits for. Zero means two minutes.
 	Patience time.Duration
-	// Told is told what is being done; nil tells nobody.
+	// Told is called with a text about each step. It may be nil.
 	Told func(string)
 }
 
-// Audit is what a limiter says, and what it does. All requests are of one client.
+// Audit compares what a limiter says with what it does. All requests come from one client.
 type Audit struct {
-	// Honest says that nothing the limiter said was found to be wrong.
+	// Honest is true if nothing that the limiter said was found to be wrong.
 	Honest bool `json:"honest"`
-	// Findings are what was looked at, in order.
+	// Findings are the results, in order.
 	Findings []Finding `json:"findings"`
 	// Rounds are what happened, round by round.
 	Rounds []AuditRound `json:"rounds"`
 }
 
-// Finding is one thing that a limiter says.
+// Finding is the result for one thing that a limiter says.
 type Finding struct {
-	// About is such as retry_after, and Outcome is true, wrong or unknown.
+	// About is a name such as retry_after. Outcome is true, wrong or unknown.
 	About   string `json:"about"`
 	Outcome string `json:"outcome"`
 	Text    string `json:"text"`
 }
 
-// What a [Finding] may say.
+// The outcomes of a [Finding].
 const (
 	True    = "true"
 	Wrong   = "wrong"
 	Unknown = "unknown"
 )
 
-// AuditRound is one way to a denial and back.
+// AuditRound is one series of requests up to a denial, and the wait after it.
 type AuditRound struct {
-	// Admitted is how many requests were admitted until the first denial, in PassedMS.
+	// Admitted is how many requests were admitted before the first denial, and PassedMS how long
+	// that took.
 	Admitted int     `json:"admitted"`
 	PassedMS float64 `json:"passed_ms"`
-	// Told is what the first answer said of the limit that was the first to be empty: its
-	// size, or -1, and what was left.
+	// Limit and Remaining are what the first answer said about the limit that ran out first. Limit
+	// is its size, or -1.
 	Limit     int64 `json:"limit"`
 	Remaining int64 `json:"remaining"`
-	// Denied is the status of the denial, 0 if there was none.
+	// Denied is the status of the denial; empty if there was none.
 	Denied string `json:"denied"`
-	// RetryAfterMS is what the denial said; -1 if nothing.
+	// RetryAfterMS is what the denial said, or -1.
 	RetryAfterMS float64 `json:"retry_after_ms"`
-	// Earlier says that a request was sent halfway through that time, and EarlierAdmitted
-	// that it was admitted.
+	// Earlier is true if a request was sent halfway through that time, and EarlierAdmitted if it
+	// was admitted.
 	Earlier         bool `json:"tried_earlier"`
 	EarlierAdmitted bool `json:"earlier_admitted"`
-	// InTime says that a request was sent when that time was over, and InTimeAdmitted that
-	// it was admitted.
+	// InTime is true if a request was sent at the end of that time, and InTimeAdmitted if it was
+	// admitted.
 	InTime         bool `json:"tried_in_time"`
 	InTimeAdmitted bool `json:"in_time_admitted"`
 
@@ -72,7 +73,7 @@ type AuditRound struct {
 	reset       *resetTried
 }
 
-// resetTried is a reset that was waited for.
+// resetTried is a reset for which the audit waited.
 type resetTried struct {
 	wait             time.Duration
 	limit, remaining int64 // -1 if the request after it was denied
@@ -85,9 +86,9 @@ type probe struct {
 	at   time.Time
 }
 
-// Audit brings the limiter of the first target to a denial several times, one request after
-// the other, and compares what it says with what it does. It takes as long as the limiter
-// says it must be waited for. The error is the context's, or that the target did not answer.
+// Audit brings the limiter of the first target to a denial several times, one request after the
+// other, and compares what it says with what it does. It takes as long as the waits that the
+// limiter announces. The error is the context's, or says that the target did not answer.
 func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
 	if o.Rounds == 0 {
 		o.Rounds = 3
@@ -113,7 +114,7 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
 			return conclude(rounds), err
 		}
 		if r.Denied == "" {
-			break // It would not be denied in another round either.
+			break // another round would not be denied either
 		}
 	}
 	return conclude(rounds), nil
@@ -143,7 +144,7 @@ func (a *auditor) ask(ctx context.Context) (p probe, err error) {
 // denied reports whether a limiter has refused.
 func (p *probe) denied() bool { return p.kind == limited || p.hint.Limited }
 
-// round is one way to a denial, and back to where the limiter says that there is room.
+// slackFor is the tolerance for an announced instant, because of the network and the sender.
 func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 	a.o.Told(fmt.Sprintf("round %d of %d: sending requests until one is denied", i+1, a.o.Rounds))
 	r := &AuditRound{Limit: -1, Remaining: -1, RetryAfterMS: -1}
@@ -178,7 +179,8 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 	return r, a.reset(ctx, r, &last)
 }
 
-// tightest is the limit of which least is left.
+// tightest returns the limit with the fewest units left. It returns false if the answer names no
+// limit.
 func tightest(p *probe) (least outbound.Window, ok bool) {
 	for _, w := range p.hint.Windows {
 		if !ok || w.Remaining < least.Remaining {
@@ -199,8 +201,8 @@ func (r *AuditRound) compare(seen []probe, denied time.Time) {
 		if w.Remaining > after {
 			r.overstated++
 		}
-		// Meanwhile units may have become free: all of the limit by the reset, which may
-		// have been rounded up to whole seconds.
+		// Units may have become free since then: the whole limit at the reset, which may have been
+		// rounded up to whole seconds.
 		span := w.Reset - time.Second
 		if w.Limit < 0 || span <= 0 {
 			continue
@@ -219,8 +221,8 @@ func (r *AuditRound) compare(seen []probe, denied time.Time) {
 // slackFor is by how much an announced instant may be missed by what lies between.
 const slackFor = 20 * time.Millisecond
 
-// retry finds out whether a denial's Retry-After is true. Every second round it also tries
-// halfway, or when the denial says that the limit is reset, if that is before.
+// retry tests whether a denial's Retry-After is true. In every second round it also tries halfway,
+// or at the reset that the denial announces if that is earlier.
 func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int) error {
 	wait := denial.hint.Wait
 	if wait <= 0 {
@@ -259,7 +261,7 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 		return err
 	}
 	r.InTime, r.InTimeAdmitted = true, !p.denied()
-	// A reset at the same time was tried with that.
+	// A reset at the same time was tested by that request.
 	if w, ok := tightest(denial); ok && w.Reset > 0 && w.Reset <= wait && r.reset == nil {
 		r.resets(w, &p)
 	}

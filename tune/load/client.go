@@ -10,38 +10,38 @@ import (
 	"time"
 )
 
-// Options say what is sent, and how.
+// Options say what to send, and how.
 type Options struct {
-	// Targets are what is asked for. All are on one host. If there are several, each
-	// request is for one of them, by chance and their weights.
+	// Targets are the requests to send, all to one host. If there are several, each request is
+	// chosen at random by their weights.
 	Targets []*Target
-	// Connections is how many requests may be in flight, each over a connection of its own
-	// with HTTP/1.1. Zero means DefaultConnections.
+	// Connections is how many requests may be in flight. With HTTP/1.1, each has a connection of
+	// its own. Zero means DefaultConnections.
 	Connections int
 	// Timeout is how long a request may take, from the instant at which it is due. Zero
 	// means DefaultTimeout.
 	Timeout time.Duration
-	// MaxLag is how late the sender may be, in one request of a hundred, before a
-	// measurement is invalid. Zero means DefaultMaxLag.
+	// MaxLag is the 99th percentile of the sender's lag above which a measurement is invalid. Zero
+	// means DefaultMaxLag.
 	MaxLag time.Duration
-	// HTTP2 has requests sent over HTTP/2, without TLS as well. Those of gRPC always are.
+	// HTTP2 makes the client use HTTP/2, even without TLS. Requests of gRPC always use it.
 	HTTP2 bool
 	// Remote allows targets that are not loopback addresses.
 	Remote bool
-	// Insecure takes any certificate of the target for good.
+	// Insecure accepts any certificate of the target.
 	Insecure bool
-	// PID is a process on this machine whose time on processors is measured; zero for none.
+	// PID is a process on this machine whose processor time is measured; zero means none.
 	PID int
-	// Progress is told what was measured so far, every Every, by one goroutine at a time.
-	// Nil tells nobody.
+	// Progress is called regularly with what was measured so far, at intervals of Every, by one
+	// goroutine at a time. It may be nil.
 	Progress func(*Measurement)
 	Every    time.Duration
 
-	pipe func(context.Context) (net.Conn, error) // instead of the network
+	pipe func(context.Context) (net.Conn, error) // used instead of the network, if not nil
 	nap  func(time.Duration)                     // sleeps exactly
 }
 
-// What a zero in [Options] means, and the most that may be in flight.
+// The defaults of [Options], and the maximum number of requests in flight.
 const (
 	DefaultConnections = 256
 	MaxConnections     = 20_000
@@ -49,7 +49,7 @@ const (
 	DefaultMaxLag      = 10 * time.Millisecond
 )
 
-// Client sends requests to one host. Its methods are not for concurrent use.
+// Client sends requests to one host. Its methods are not safe for concurrent use.
 type Client struct {
 	options   Options
 	mix       mix
@@ -57,11 +57,11 @@ type Client struct {
 	dialer    *dialer
 	transport *http.Transport // nil for HTTP/1.1
 	random    *rand.Rand
-	idle      []sender // whose connections are open
+	idle      []sender // senders with open connections
 }
 
-// New checks the options and whether the target accepts connections. The error is
-// [ErrRemote], [ErrUnreachable] or about the options.
+// New checks the options, and whether the target accepts connections. The error is [ErrRemote],
+// [ErrUnreachable], or about the options.
 func New(ctx context.Context, o Options) (*Client, error) {
 	if o.Connections == 0 {
 		o.Connections = DefaultConnections
@@ -126,7 +126,7 @@ func (c *Client) Close() {
 	}
 }
 
-// sender returns one that is not in use.
+// sender returns a sender that is not in use.
 func (c *Client) sender() sender {
 	if n := len(c.idle); n > 0 {
 		s := c.idle[n-1]

@@ -2,10 +2,10 @@ package load
 
 import "time"
 
-// usage is how long processors were busy for the sender, and for the service.
+// usage is the processor time of the sender, and of the service.
 type usage struct{ sender, service time.Duration }
 
-// usage reads it. What the system does not say is zero.
+// usage reads the processor times. A time that the system does not tell is zero.
 func (c *Client) usage() (u usage) {
 	u.sender = ownCPU()
 	if c.options.PID > 0 {
@@ -14,7 +14,7 @@ func (c *Client) usage() (u usage) {
 	return u
 }
 
-// since is how many cores were busy, on average, for the sender and for the service.
+// since returns how many cores were busy on average, for the sender and for the service.
 func (u usage) since(before usage, passed time.Duration) (sender, service float64) {
 	if passed <= 0 {
 		return 0, 0

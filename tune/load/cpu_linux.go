@@ -16,7 +16,7 @@ func nap(d time.Duration) {
 	_ = syscall.Nanosleep(&t, nil) // The caller looks at the time again.
 }
 
-// ownCPU is how long this process has used processors.
+// ownCPU returns the processor time of this process.
 func ownCPU() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -25,7 +25,7 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// cpuOf is how long a process has used processors.
+// cpuOf returns the processor time of a process.
 func cpuOf(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -19,8 +19,8 @@ var ErrRemote = errors.New("headgate: the target is not a loopback address")
 // ErrUnreachable is the error of a target that does not accept connections.
 var ErrUnreachable = errors.New("headgate: the target cannot be reached")
 
-// dialer opens connections to one host. Its name was resolved once, so that resolving it is
-// not measured, and that no other answer leads elsewhere later.
+// dialer opens connections to one host. It resolves the name once, so that resolving is not
+// measured, and so that a later answer cannot lead elsewhere.
 type dialer struct {
 	host  string
 	addrs []string
@@ -59,7 +59,7 @@ func newDialer(ctx context.Context, u *url.URL, o *Options, protocols ...string)
 	return d, nil
 }
 
-// dial opens a connection. The first address that answers is asked first from then on.
+// dial opens a connection. It begins with the address that was reached last.
 func (d *dialer) dial(ctx context.Context) (conn net.Conn, err error) {
 	if d.pipe != nil {
 		return d.pipe(ctx)

@@ -17,7 +17,7 @@ type Expectation struct {
 	equal   bool    // the bound itself is fine
 }
 
-// What is expected besides percentiles.
+// The values that can be expected, other than percentiles.
 const (
 	errorShare   = "errors"
 	limitedShare = "limited"
@@ -26,8 +26,8 @@ const (
 
 var expectation = regexp.MustCompile(`^(p[0-9]{1,5}(?:\.[0-9]{1,3})?|max|errors|limited|cpu)(<=?)([0-9.]+)(%|[a-zµ]+)?$`)
 
-// ParseExpectation reads one: a percentile of the latency (p50, p95, p99.9) or max, and a
-// time; errors or limited, and a percentage; cpu, and a number of cores.
+// ParseExpectation parses one of these: a percentile of the latency (p50, p95, p99.9) or max, with
+// a time; errors or limited, with a percentage; or cpu, with a number of cores.
 func ParseExpectation(text string) (e Expectation, err error) {
 	wrong := fmt.Errorf("headgate: --expect %q is not such as p95<200ms, errors<1%%, limited<5%% or cpu<1.5", text)
 	found := expectation.FindStringSubmatch(strings.ReplaceAll(text, " ", ""))
@@ -62,7 +62,7 @@ func ParseExpectation(text string) (e Expectation, err error) {
 	return e, nil
 }
 
-// percentOf reads 95, 99.9 and 999, which is 99.9 as well.
+// percentOf parses the digits of a percentile, such as 95, 99.9 and 999, which means 99.9.
 func percentOf(digits string) float64 {
 	if len(digits) > 2 && digits[0] == '9' && !strings.Contains(digits, ".") {
 		digits = digits[:2] + "." + digits[2:]
@@ -87,7 +87,7 @@ func (e Expectation) CPU() bool { return e.what == serviceCores }
 // Errors is described at [Expectation.Latency].
 func (e Expectation) Errors() bool { return e.what == errorShare }
 
-// Failed says why it does not hold, or "".
+// Failed says why the expectation does not hold, or returns "" if it does.
 func (e Expectation) Failed(m *Measurement) string {
 	var is float64
 	var text string

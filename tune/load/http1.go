@@ -19,7 +19,7 @@ type sender interface {
 	close()
 }
 
-// maxHead is how long the head of an answer may be, in bytes.
+// maxHead is the longest head of an answer, in bytes.
 const maxHead = 1 << 20
 
 // http1 is one connection that is opened when it is needed. One goroutine writes and reads,
@@ -33,15 +33,15 @@ type http1 struct {
 	used   time.Time // when the last answer came
 }
 
-// stale is for how long a connection is idle at least before a server closes it for that.
+// stale is the shortest time after which servers are expected to close an idle connection.
 const stale = 500 * time.Millisecond
 
 func (h *http1) send(ctx context.Context, t *Target, deadline time.Time) answer {
 	idle := h.conn != nil && time.Since(h.used) > stale
 	a, err := h.try(ctx, t, deadline)
 	h.used = time.Now()
-	// A server closes connections that are not used for long, and then has not seen this
-	// request. It is no failure of the service.
+	// The server may have closed the idle connection before it got this request. That is no failure
+	// of the service.
 	if idle && errors.Is(err, errUnheard) && ctx.Err() == nil {
 		a, err = h.try(ctx, t, deadline)
 	}
@@ -54,7 +54,7 @@ func (h *http1) send(ctx context.Context, t *Target, deadline time.Time) answer 
 	return unanswered(err)
 }
 
-// errUnheard is the error of a connection that has ended before any byte of an answer.
+// errUnheard is the error for a connection that ended before any byte of an answer.
 var errUnheard = errors.New("headgate: load: the connection has ended before the answer")
 
 // try sends a request. If there is an error, the connection is closed.
@@ -99,7 +99,7 @@ func (h *http1) try(ctx context.Context, t *Target, deadline time.Time) (a answe
 	return answered(res.StatusCode, res.Header), nil
 }
 
-// unheard marks an error that is not about time.
+// unheard marks an error with errUnheard, unless it is a timeout.
 func unheard(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {

@@ -6,8 +6,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Measurement is what came of sending requests in one [Shape]. Latencies and other lengths
-// of time are in milliseconds.
+// Measurement is the result of sending requests in one [Shape]. Latencies and other times are in
+// milliseconds.
 type Measurement struct {
 	// Scheduled is how many requests were due, and Sent how many of them were sent. The
 	// others had waited for a free connection until the timeout.
@@ -16,11 +16,11 @@ type Measurement struct {
 	// Status counts answers by their status: of HTTP, such as "200", or of gRPC, such as
 	// "OK".
 	Status map[string]int64 `json:"status"`
-	// Latency is that of the requests that were served, those with a status below 400.
-	// Requests that had no answer in time count with the timeout.
+	// Latency is that of served requests, which have a status below 400. A request without an
+	// answer in time counts with the timeout.
 	Latency Percentiles `json:"latency_ms"`
-	// Valid says that the sender was in time, so that the latencies are the service's.
-	// Invalid says why it is not.
+	// Valid means that the sender was in time, so that the latencies are those of the service.
+	// Otherwise, Invalid says why not.
 	Valid   bool     `json:"valid"`
 	Invalid []string `json:"invalid_because,omitempty"`
 
@@ -29,8 +29,8 @@ type Measurement struct {
 	Errors map[string]int64 `json:"errors"`
 	// ErrorShare is the part, 0 to 1, of the requests that were not served.
 	ErrorShare float64 `json:"error_share"`
-	// Rate and To are requests a second, at the beginning and at the end; they are zero for
-	// arrivals from a log. Held is how many were sent a second.
+	// Rate and To are requests per second at the beginning and at the end. They are zero for
+	// arrivals from a log. Held is how many were sent per second.
 	Rate       float64 `json:"rate_per_second"`
 	To         float64 `json:"to_per_second"`
 	Held       float64 `json:"sent_per_second"`
@@ -44,21 +44,21 @@ type Measurement struct {
 	// at most.
 	Waited    int64   `json:"waited"`
 	WaitedMax float64 `json:"waited_max_ms"`
-	// Rise is by how much the median latency rises in a minute, as far as that is clear.
+	// Rise is how much the median latency rises per minute; zero if that is not clear.
 	Rise float64 `json:"rise_ms_per_minute"`
 	// Sender is how many cores the sender kept busy, and Service how many the process of
 	// [Options.PID] did. They are zero where the system does not say.
 	Sender  float64 `json:"sender_cores"`
 	Service float64 `json:"service_cores"`
-	// Interrupted says that the measurement was ended before its time, and Stopped that it
-	// was, since what was expected could not hold any more.
+	// Interrupted means that the measurement was ended early. Stopped means that it was ended
+	// because an expectation could no longer hold.
 	Interrupted bool `json:"interrupted,omitempty"`
 	Stopped     bool `json:"stopped,omitempty"`
 	// Targets are the requests that were sent most often, if there were several.
 	Targets []TargetMeasurement `json:"targets,omitempty"`
-	// Limiter is what the answers said of limits.
+	// Limiter is what the answers said about limits.
 	Limiter *Limiter `json:"limiter,omitempty"`
-	// Over is what happened over time.
+	// Over is the course of the measurement over time.
 	Over Series `json:"over_time"`
 
 	latency *hdrhistogram.Histogram
@@ -82,14 +82,14 @@ type TargetMeasurement struct {
 	Latency Percentiles `json:"latency_ms"`
 }
 
-// Series is what happened over time, in stretches of equal length.
+// Series is a course over time, in intervals of equal length.
 type Series struct {
 	StretchMS float64 `json:"stretch_ms"`
 	Points    []Point `json:"points"`
 }
 
-// Point is one stretch of time: the requests that were due in it. Limited are refusals by
-// a limiter, and Failed all others that were not served.
+// Point is one interval: the requests that were due in it. Limited are refusals by a limiter, and
+// Failed all others that were not served.
 type Point struct {
 	Scheduled int64   `json:"scheduled"`
 	Served    int64   `json:"served"`
@@ -100,20 +100,20 @@ type Point struct {
 	Max       float64 `json:"max_ms"`
 }
 
-// Limiter is what answers said of limits.
+// Limiter is what answers said about limits.
 type Limiter struct {
-	// Denied is how many refusals there were, and RetryAfter how many of them said when to
-	// come again, in ShortestMS to LongestMS.
+	// Denied is how many refusals there were. RetryAfter is how many of them said when to try
+	// again, which was after ShortestMS to LongestMS.
 	Denied     int64   `json:"denied"`
 	RetryAfter int64   `json:"with_retry_after"`
 	ShortestMS float64 `json:"shortest_retry_after_ms"`
 	LongestMS  float64 `json:"longest_retry_after_ms"`
-	// Limits are those that were told, by any dialect of headers.
+	// Limits are the limits that answers named, by any dialect of headers.
 	Limits []ToldLimit `json:"limits,omitempty"`
 }
 
-// ToldLimit is a limit that answers have told of. Limit is -1, and PeriodMS 0, if they did
-// not say. Lowest is what was left of it at least.
+// ToldLimit is a limit that answers named. Limit is -1 and PeriodMS is 0 if they did not say.
+// Lowest is the lowest remaining number of units.
 type ToldLimit struct {
 	Limit    int64   `json:"limit"`
 	PeriodMS float64 `json:"period_ms"`
@@ -128,7 +128,8 @@ func (m *Measurement) Served() (n int64) {
 	return n
 }
 
-// quantile is the latency, in milliseconds, that a part of the requests did not exceed.
+// quantile returns the latency, in milliseconds, that the given percentage of the requests did not
+// exceed.
 func (m *Measurement) quantile(percent float64) float64 { return quantile(m.latency, percent) }
 
 func quantile(h *hdrhistogram.Histogram, percent float64) float64 {
@@ -147,7 +148,7 @@ func percentiles(h *hdrhistogram.Histogram) Percentiles {
 // ms is a length of time in milliseconds, to the microsecond.
 func ms(d time.Duration) float64 { return float64(d.Round(time.Microsecond).Microseconds()) / 1000 }
 
-// Merge adds up measurements of one client, one after the other. The rates are left out.
+// Merge adds up successive measurements of one client. It leaves out the rates.
 func Merge(all []*Measurement) *Measurement {
 	sum := &Measurement{Status: make(map[string]int64), Errors: make(map[string]int64), Valid: true, latency: histogram()}
 	ended, missed := 0.0, 0.0
@@ -186,8 +187,8 @@ func Merge(all []*Measurement) *Measurement {
 
 // Report is what a command has measured, as it is written as JSON.
 type Report struct {
-	// Measurement is the one at the sustainable rate after a search, and the sum of all
-	// after several steps.
+	// Measurement is that at the sustainable rate after a search, and the sum of all after several
+	// steps.
 	*Measurement
 	// Target is what was asked for.
 	Target string `json:"target"`

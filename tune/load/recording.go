@@ -19,15 +19,14 @@ const (
 	MaxArrivals = 2_000_000
 )
 
-// Recording is what access logs say of requests. Only GET and HEAD are taken: of others the
-// log does not have the body, and they would change what the service holds.
+// Recording holds the requests of access logs. Only GET and HEAD are taken: the log does not have
+// the body of other requests, and they would change the data of the service.
 type Recording struct {
-	// Arrivals are the requests when they came. Spread evenly are those of a second, where
-	// the log has times of whole seconds.
+	// Arrivals are the requests by the times at which they came. If the log has only whole seconds,
+	// the requests of a second are spread evenly.
 	Arrivals []Arrival
-	// Taken is how many requests of the log are among those that are sent, and Left how many
-	// are not, since they are of other methods, their target is no path, or they are beyond
-	// the bounds.
+	// Taken is how many requests of the log are sent. Left is how many are not, because of their
+	// method, because their target is no path, or because they are beyond the bounds.
 	Taken, Left int64
 
 	base    Request
@@ -41,9 +40,9 @@ type Recording struct {
 	count   []int64
 }
 
-// NewRecording returns one for requests like base, on its host. If most is above zero, the
-// arrivals within that time are kept, speed times as fast as they came. If forward is the
-// name of a header, such as X-Forwarded-For, requests have the client's address in it.
+// NewRecording returns a recording of requests like base, to its host. If most is positive, it
+// keeps the arrivals within that time, sped up by the factor speed. If forward is the name of a
+// header, such as X-Forwarded-For, requests carry the client's address in it.
 func NewRecording(base Request, most time.Duration, speed float64, forward string) (*Recording, error) {
 	u, err := url.Parse(base.URL)
 	if err != nil || u.Host == "" {
@@ -112,8 +111,8 @@ func parts(text string) (client, method, target string) {
 	return client, method, target
 }
 
-// Targets are the requests, those that came most often first, with their weights. It must be
-// called once, when the log was read.
+// Targets returns the requests with their weights, the most frequent first. It must be called once,
+// after the log was read.
 func (r *Recording) Targets() ([]*Target, error) {
 	order := make([]int32, len(r.names))
 	for i := range order {

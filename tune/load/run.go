@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// run is one measurement while it goes on.
+// run is a measurement in progress.
 type run struct {
 	client *Client
 	shape  *Shape
@@ -26,9 +26,9 @@ type job struct {
 	held  time.Duration
 }
 
-// Run sends requests in a shape and waits for their answers. When the context is done it
-// returns at once, with what was measured so far. The measurement ends early when it is sure
-// that what is expected cannot hold. The error is that of [Shape.Check].
+// Run sends requests in a shape and waits for their answers. When the context ends, it returns at
+// once, with what was measured so far. The measurement ends early when an expectation can certainly
+// not hold any more. The error is that of [Shape.Check].
 func (c *Client) Run(ctx context.Context, shape Shape, expect []Expectation) (*Measurement, error) {
 	if err := shape.Check(); err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (c *Client) Run(ctx context.Context, shape Shape, expect []Expectation) (*M
 	return m, nil
 }
 
-// pace hands requests to workers when they are due. It returns how many were due, and for
-// how long it went on.
+// pace hands requests to workers when they are due. It returns how many were due, and how long it
+// took.
 func (r *run) pace(ctx context.Context, workers *sync.WaitGroup) (scheduled int64, passed time.Duration) {
 	o := &r.client.options
 	started, held := 0, time.Duration(0)
@@ -150,8 +150,7 @@ func (r *run) do(ctx context.Context, s sender, j job, free time.Duration) {
 	r.tally.add(&o)
 }
 
-// tell tells what was measured so far now and then, until the function that it returns is
-// called.
+// tell calls Progress regularly with what was measured so far, until stop is called.
 func (r *run) tell() (stop func()) {
 	o := &r.client.options
 	if o.Progress == nil || o.Every <= 0 {

@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// Search says how the sustainable throughput is looked for.
+// Search says how to look for the sustainable throughput.
 type Search struct {
-	// From is the first rate that is tried, in requests a second, and To the highest.
+	// From is the first rate to try, in requests per second, and To the highest.
 	From, To float64
-	// Step is for how long each rate is tried.
+	// Step is how long each rate is tried.
 	Step time.Duration
-	// Rest is for how long nothing is sent between two rates.
+	// Rest is the pause between two rates.
 	Rest time.Duration
-	// Precision is how far the rate that is borne may be below one that is not, as a part
-	// of it.
+	// Precision is the largest relative distance between the rate that is found and a rate that is
+	// not sustained.
 	Precision float64
-	// Expect is what must hold. Besides, the median latency must not rise so fast that the
-	// bound on the latency would be broken within a minute.
+	// Expect is what must hold. In addition, the median latency must not rise so fast that it would
+	// exceed the bound on the latency within a minute.
 	Expect []Expectation
-	// Told is told of each step when it has ended; nil tells nobody.
+	// Told is called after each step. It may be nil.
 	Told func(*Measurement, []string)
 }
 
-// Found is what a search has found.
+// Found is the result of a search.
 type Found struct {
-	// Sustainable is the highest rate, in requests a second, that was borne. It was tried
-	// twice, unless it is the highest of the search. Zero if there is none.
+	// Sustainable is the highest rate, in requests per second, that was sustained. It was tried
+	// twice, unless it is the highest of the search. It is zero if there is none.
 	Sustainable float64 `json:"sustainable_per_second"`
-	// Refused is the lowest rate that was not borne, and Because why. It is zero if the
-	// highest rate was borne, or the sender could send no more.
+	// Refused is the lowest rate that was not sustained, and Because says why. It is zero if the
+	// highest rate was sustained, or if the sender could not send more.
 	Refused float64 `json:"not_sustainable_per_second"`
-	// Late is the lowest rate at which the sender was late each time, so that it is not
-	// known whether it was borne. It is zero if there is none.
+	// Late is the lowest rate at which the sender was late each time, so that it is not known
+	// whether the rate can be sustained. It is zero if there is none.
 	Late    float64  `json:"sender_late_per_second,omitempty"`
 	Because []string `json:"because"`
 	// Steps are the rates that were tried, in order.
@@ -45,17 +45,17 @@ type Found struct {
 var ErrSender = errors.New("headgate: the sender is too slow")
 
 const (
-	// tries is how often a rate is tried that is not borne while the sender is late.
+	// A rate that is not sustained while the sender is late is tried up to tries times.
 	tries = 3
 	// maxSteps bounds a search.
 	maxSteps = 100
-	// soon is the time within which a latency that rises must not reach its bound.
+	// The median latency must not rise to its bound within soon.
 	soon = time.Minute
-	// fewest is how many requests a rate is tried with at least.
+	// fewest is the minimum number of requests with which a rate is tried.
 	fewest = 10
 )
 
-// Check returns an error that says what cannot be.
+// Check returns an error that says what is wrong with the search.
 func (s *Search) Check() error {
 	var errs []error
 	if !(s.From >= MinRate && s.From <= s.To && s.To <= MaxRate) {
@@ -77,12 +77,12 @@ func (s *Search) Check() error {
 	return errors.Join(errs...)
 }
 
-// Search looks for the highest rate that a service bears for good. It doubles the rate until
-// the service does not bear it, and then halves the distance between the highest rate that
-// was borne and the lowest that was not. The result is tried once more. When the context is
-// done, the error is the context's. If the sender is late at a rate that is not borne, however
-// often it is tried, the rates below are tried, and the error is [ErrSender]: the service may
-// bear more than was found. What was found is returned in any case.
+// Search looks for the highest rate that a service sustains. It doubles the rate until the service
+// does not sustain it. Then it repeatedly halves the distance between the highest rate that was
+// sustained and the lowest that was not, and tries the result once more. When the context ends, the
+// error is the context's. If the sender is late in all tries of a rate that is not sustained,
+// Search goes on with lower rates and returns [ErrSender]: the service may sustain more than was
+// found. The result so far is returned in any case.
 func (c *Client) Search(ctx context.Context, s Search) (*Found, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (c *Client) Search(ctx context.Context, s Search) (*Found, error) {
 	return f, err
 }
 
-// look searches; try tries a rate.
+// look carries out the search; try measures at a rate.
 func (f *Found) look(ctx context.Context, s *Search, try func(context.Context, float64) (*Measurement, error)) error {
 	high := 0.0
 	fails := func(rate float64) (bool, error) {
@@ -153,8 +153,8 @@ func (f *Found) look(ctx context.Context, s *Search, try func(context.Context, f
 	}
 }
 
-// step tries a rate, several times if it is not borne while the sender is late. It returns
-// why the rate is not borne, or nil, and whether the sender was late each time.
+// step tries a rate, several times if it is not sustained while the sender is late. It returns why
+// the rate is not sustained, or nil, and whether the sender was late each time.
 func (f *Found) step(ctx context.Context, s *Search, rate float64, try func(context.Context, float64) (*Measurement, error)) (why []string, late bool, err error) {
 	for range tries {
 		if len(f.Steps) == maxSteps {
@@ -172,7 +172,7 @@ func (f *Found) step(ctx context.Context, s *Search, rate float64, try func(cont
 		if s.Told != nil {
 			s.Told(m, why)
 		}
-		// A sender that is late makes latencies longer, and never shorter.
+		// A late sender makes latencies longer, never shorter, so a success counts.
 		if m.Valid || why == nil {
 			return why, false, nil
 		}
@@ -180,7 +180,7 @@ func (f *Found) step(ctx context.Context, s *Search, rate float64, try func(cont
 	return why, true, nil
 }
 
-// broken says what does not hold.
+// broken returns what does not hold.
 func (s *Search) broken(m *Measurement) (why []string) {
 	for _, e := range s.Expect {
 		if failed := e.Failed(m); failed != "" {

@@ -8,20 +8,20 @@ import (
 
 // Shape says when the requests of one measurement are due.
 type Shape struct {
-	// Rate is how many are sent a second, and To how many at the end, if the rate rises or
-	// falls evenly; zero means Rate.
+	// Rate is how many requests are sent per second. If the rate changes evenly, To is the rate at
+	// the end; zero means Rate.
 	Rate, To float64
 	// For is how long requests are sent.
 	For time.Duration
-	// Recorded are the requests of a log, in the order of time, instead of a rate.
+	// Recorded are the requests of a log, in order of time. They replace a rate.
 	Recorded []Arrival
 }
 
 // Arrival is one request of a log.
 type Arrival struct {
-	// At is when it is due, from the beginning.
+	// At is when the request is due, counted from the beginning.
 	At time.Duration
-	// Target is the index of what it asks for in [Options.Targets].
+	// Target is the index of its target in [Options.Targets].
 	Target int32
 }
 
@@ -32,7 +32,7 @@ const (
 	MaxFor  = 24 * time.Hour
 )
 
-// Check returns an error that says what cannot be.
+// Check returns an error that says what is wrong with the shape.
 func (s *Shape) Check() error {
 	to := s.to()
 	switch {
@@ -62,12 +62,12 @@ func (s *Shape) count() int64 {
 	if len(s.Recorded) > 0 {
 		return int64(len(s.Recorded))
 	}
-	// A product such as 0.1 × 30 may lie just below its true value.
+	// A product such as 0.1 × 30 may be slightly below its true value.
 	return int64((s.Rate+s.to())/2*s.For.Seconds() + 1e-6)
 }
 
-// due is when request i is due, from the beginning. After t, a t + k t²/2 requests are due,
-// where a is the rate at the beginning, and k how much it grows in a second.
+// due returns when request i is due, counted from the beginning. After the time t, a t + k t²/2
+// requests are due, where a is the rate at the beginning, and k its growth per second.
 func (s *Shape) due(i int64) time.Duration {
 	if len(s.Recorded) > 0 {
 		return s.Recorded[i].At

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// longest is the longest time that is told apart. Histograms begin at a microsecond.
+	// longest is the longest time that histograms distinguish. They begin at a microsecond.
 	longest = time.Hour
-	// points is how many stretches a measurement is divided into.
+	// points is how many intervals a measurement is divided into.
 	points = 60
-	// maxTargets is how many targets are measured apart.
+	// maxTargets is how many targets are measured separately.
 	maxTargets = 20
 	// maxTold is how many limits that answers tell of are kept.
 	maxTold = 16
-	// hintEvery is which part of the answers that are no refusals is looked at for limits.
+	// Of the answers that are no refusals, one in hintEvery is searched for limits.
 	hintEvery = 64
 )
 
@@ -52,8 +52,8 @@ type tally struct {
 	limits  map[toldKey]int64
 	limiter Limiter
 
-	// Of each expectation, over is how many requests have missed its bound, of all that are
-	// to be scheduled. Once one cannot hold any more, it is failed.
+	// For each expectation, over is how many requests have missed its bound, out of all scheduled
+	// ones. When an expectation can no longer hold, failed is set.
 	expect []Expectation
 	over   []int64
 	all    int64
@@ -152,7 +152,7 @@ func (t *tally) add(o *one) {
 	t.hints(o)
 }
 
-// window is the stretch of time of an instant.
+// window returns the interval that contains an instant.
 func (t *tally) window(due time.Duration) *window {
 	i := min(int(due/t.stretch), 2*points)
 	for len(t.windows) <= i {
@@ -179,8 +179,8 @@ func (t *tally) one(o *one, counts bool) {
 	}
 }
 
-// hopeless notes whether more requests have missed a bound than may, even if all that are
-// still to come keep it.
+// hopeless records whether so many requests have missed a bound that the expectation fails even if
+// all remaining requests keep it.
 func (t *tally) hopeless(o *one, counts bool) {
 	for i := range t.expect {
 		e := &t.expect[i]
@@ -195,7 +195,7 @@ func (t *tally) hopeless(o *one, counts bool) {
 	}
 }
 
-// lost reports whether what is expected cannot hold any more.
+// lost reports whether an expectation can no longer hold.
 func (t *tally) lost() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -285,8 +285,8 @@ func clone(m map[string]int64) map[string]int64 {
 	return out
 }
 
-// rise is by how much the median latency rises in a minute: the median of the slopes
-// between any two stretches of time, so that a few that are disturbed do not matter.
+// rise returns how much the median latency rises per minute. It is the median of the slopes between
+// all pairs of intervals, so that a few disturbed intervals do not matter.
 func rise(over Series) float64 {
 	var slopes []float64
 	for i := range over.Points {

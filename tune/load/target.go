@@ -14,13 +14,13 @@ import (
 	"strings"
 )
 
-// Request describes what is asked for.
+// Request describes a request to send.
 type Request struct {
 	// URL begins with http:// or https://.
 	URL string
 	// Method is GET unless it is given.
 	Method string
-	// Header has the fields besides those that the protocol needs; Host among them.
+	// Header has the fields in addition to those that the protocol needs. It may contain Host.
 	Header http.Header
 	// Body is sent with each request.
 	Body []byte
@@ -44,10 +44,10 @@ type Target struct {
 	grpc    bool
 }
 
-// MaxBody is how long a request's body may be, in bytes.
+// MaxBody is the maximum size of a request's body in bytes.
 const MaxBody = 16 << 20
 
-// ownFields are those that belong to the connection, and not to the request.
+// ownFields belong to the connection, not to the request.
 var ownFields = []string{"Connection", "Content-Length", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 // NewTarget checks a request and writes it out.
@@ -144,13 +144,13 @@ func newMix(targets []*Target) (m mix) {
 	return m
 }
 
-// at is the target at a part, 0 to 1, of all weights.
+// at returns the target at a fraction, 0 to 1, of the sum of all weights.
 func (m mix) at(part float64) int32 {
 	i, _ := slices.BinarySearch(m, part*m[len(m)-1])
 	return int32(min(i, len(m)-1))
 }
 
-// groups are the targets that are measured together, since they have the same name. Those
+// groups are the targets that are measured together because they have the same name. Only those
 // with the most weight have a group.
 type groups struct {
 	names []string

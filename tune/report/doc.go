@@ -1,5 +1,5 @@
-// Package report shows what a replay found: as text for a terminal, and as one HTML file
-// that asks nobody for anything.
+// Package report shows the result of a replay: as text for a terminal, and as one HTML file that
+// loads nothing else.
 //
 // # Basics
 //
@@ -8,6 +8,6 @@
 //
 // # Caveats
 //
-// Names of clients and lines of logs are what strangers have sent. Both reports show them
-// so that neither a terminal nor a browser takes them for anything but text.
+// Names of clients and lines of logs come from strangers. Both reports show them in a form that
+// terminals and browsers treat as plain text.
 package report

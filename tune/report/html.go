@@ -31,7 +31,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 type view struct {
 	*replay.Result
 	Policy string
-	// Style is the page's own, and Allowed the source that lets it in and nothing else.
+	// Style is the page's own style sheet. Allowed is the source in the Content-Security-Policy
+	// that permits it and nothing else.
 	Style   template.CSS
 	Allowed string
 	Time    *timePlot
@@ -39,8 +40,8 @@ type view struct {
 	Notes   []string
 }
 
-// HTML writes a result as one file. It holds no script, asks for no other file, and its
-// Content-Security-Policy forbids both. The policy is the name of what was tried.
+// HTML writes a result as one file. It contains no script and loads no other file, and its
+// Content-Security-Policy forbids both. policy is the name of the policy that was replayed.
 func HTML(w io.Writer, r *replay.Result, policy string) error {
 	hash := sha256.Sum256([]byte(style))
 	v := view{
@@ -58,7 +59,7 @@ func HTML(w io.Writer, r *replay.Result, policy string) error {
 func (v view) ClientsSeen64() int64   { return int64(v.ClientsSeen) }
 func (v view) ClientsDenied64() int64 { return int64(v.ClientsDenied) }
 
-// Hit are the clients that are hit, the worst first.
+// Hit returns the clients that had requests denied, the worst first.
 func (v view) Hit() (all []replay.Client) {
 	for i := range v.Clients {
 		if c := &v.Clients[i]; c.Denied > 0 || c.Bunched > 0 {
@@ -111,7 +112,7 @@ func plotTime(r *replay.Result) *timePlot {
 	step := time.Duration(r.Over.StretchesMS*int64(per)) * time.Millisecond
 	for i, p := range points {
 		height := timeHeight * float64(p.Requests) / float64(most)
-		// What is denied can be seen, however little it is.
+		// A denied part stays visible, however small it is.
 		denied := timeHeight * float64(p.Denied) / float64(most)
 		if p.Denied > 0 {
 			denied = max(denied, 2)

@@ -50,7 +50,7 @@ func Verdict(f *load.Found) string {
 	return fmt.Sprintf("SUSTAINABLE: %s a second; %s a second are too many (%s).", rate(f.Sustainable), rate(f.Refused), strings.Join(f.Because, "; "))
 }
 
-// rate writes a rate with as many digits as it is worth.
+// rate formats a rate with a suitable number of digits.
 func rate(perSecond float64) string {
 	if perSecond >= 100 {
 		return group(int64(perSecond + 0.5))

@@ -35,8 +35,8 @@ type loadView struct {
 	Time    *loadTime
 }
 
-// LoadHTML writes what a load generator has measured as one file. It holds no script, asks
-// for no other file, and its Content-Security-Policy forbids both.
+// LoadHTML writes a load measurement as one file. It contains no script and loads no other file,
+// and its Content-Security-Policy forbids both.
 func LoadHTML(w io.Writer, r *load.Report) error {
 	hash := sha256.Sum256([]byte(style))
 	v := loadView{
@@ -76,8 +76,8 @@ type stepDot struct {
 	Title string
 }
 
-// plotSteps plots steps in the order of their rates, each once. Rates that are far too high would press
-// all others to the ground: the plot ends at four times the latency of those that are borne.
+// plotSteps plots steps in the order of their rates, each once. The plot ends at four times the
+// latency of sustained rates, because rates that are far too high would flatten all others.
 func plotSteps(all []*load.Measurement, f *load.Found) *stepPlot {
 	last := make(map[float64]*load.Measurement)
 	for _, m := range all {
@@ -88,7 +88,7 @@ func plotSteps(all []*load.Measurement, f *load.Found) *stepPlot {
 		return nil
 	}
 	slices.SortStableFunc(all, func(a, b *load.Measurement) int { return cmp.Compare(a.Rate, b.Rate) })
-	// Of a rate that was tried several times, the last try has decided.
+	// If a rate was tried several times, the last try counts.
 	all = slices.DeleteFunc(all, func(m *load.Measurement) bool { return m != last[m.Rate] })
 	bad := func(m *load.Measurement) bool { return f != nil && f.Refused > 0 && m.Rate >= f.Refused }
 	fastest, most, top := all[len(all)-1].Rate, 0.0, 0.0

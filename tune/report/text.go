@@ -99,7 +99,8 @@ func spark(values []int64) string {
 	return b.String()
 }
 
-// squeeze adds up points so that at most n are left, and returns how many make one.
+// squeeze adds up adjacent points so that at most n are left. It also returns how many points were
+// added up to one.
 func squeeze(points []replay.Point, n int) ([]replay.Point, int) {
 	per := max(1, (len(points)+n-1)/n)
 	var out []replay.Point
@@ -296,10 +297,11 @@ func Notes(r *replay.Result) (notes []string) {
 	return notes
 }
 
-// longest is how many bytes of a stranger's text are shown.
+// longest is how many bytes of a text from strangers are shown.
 const longest = 100
 
-// Shown is a text of a stranger's, safe for a terminal, and cut if it is very long.
+// Shown returns a text from strangers in a form that is safe for a terminal, cut if it is very
+// long.
 func Shown(s string) string {
 	if s == "" {
 		return `""`
@@ -313,7 +315,7 @@ func Shown(s string) string {
 	return s
 }
 
-// group writes a number with its thousands apart.
+// group formats a number with separators between thousands.
 func group(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
