@@ -9,19 +9,19 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 )
 
-// names are headers whose meaning the gateway answers for. They are not changed once
-// the gateway serves, and in canonical form.
+// names are the headers whose meaning the gateway is responsible for, in canonical form. They do
+// not change while the gateway serves.
 type names struct {
-	// single are those that say who the client is, whoever sends them, and
-	// trusted those that only trusted proxies may send: of two lines the server
-	// might believe the one that the gateway did not count by.
+	// single are headers that identify the client, whoever sends them. trusted are those that only
+	// trusted proxies may send. If a request had two lines of one of them, the server might believe
+	// the line by which the gateway did not count.
 	single, trusted []string
-	// variables has what [variable] makes of them, and of all others that the
+	// variables has the results of [variable] for these headers, and for all others that the
 	// gateway sets or removes.
 	variables map[string]bool
 }
 
-// newNames finds them in options that have their defaults.
+// newNames collects the names from options that have their defaults.
 func newNames(o *Options) *names {
 	n := &names{variables: make(map[string]bool)}
 	id := &o.Identity
@@ -53,8 +53,8 @@ func newNames(o *Options) *names {
 	return n
 }
 
-// variable is what servers make of a header's name that hand headers on as
-// variables, as CGI, WSGI and FastCGI do: there X_Auth_User is X-Auth-User.
+// variable returns the name of the variable to which some servers convert a header, as CGI, WSGI
+// and FastCGI do. For them, X_Auth_User and X-Auth-User are the same.
 func variable(name string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
@@ -67,16 +67,16 @@ func variable(name string) string {
 	}, name)
 }
 
-// forwardedPrefix and forwardedVariable are how headers begin by which proxies tell of
-// the client, and what [variable] makes of that.
+// forwardedPrefix begins the headers in which proxies describe the client. forwardedVariable is
+// what [variable] returns for it.
 const (
 	forwardedPrefix   = "X-Forwarded-"
 	forwardedVariable = "x_forwarded_"
 )
 
-// dropAlike removes headers that a server may take for one of the names and the
-// gateway does not and, unless the request comes from a trusted proxy, those that only
-// such a proxy may send.
+// dropAlike removes headers that a server, but not the gateway, may take for one of the names.
+// Unless the request comes from a trusted proxy, it also removes those that only such a proxy may
+// send.
 func (n *names) dropAlike(h http.Header, trusted bool) {
 	for name := range h {
 		switch {
@@ -90,9 +90,9 @@ func (n *names) dropAlike(h http.Header, trusted bool) {
 	}
 }
 
-// dropTrailers removes the trailers that servers could take for headers which the
-// gateway answers for, or for the connection's: nobody is to say behind a body who the
-// client is, or how long it was.
+// dropTrailers removes trailers that a server could take for the gateway's headers, or for those of
+// the connection. Otherwise a client could still claim after the body who it is, or how long the
+// body was.
 func (n *names) dropTrailers(h http.Header) {
 	dropHopByHop(h)
 	for name := range h {
@@ -107,8 +107,7 @@ func (n *names) answersFor(name string) bool {
 	return n.variables[v] || strings.HasPrefix(v, forwardedVariable)
 }
 
-// usual reports whether the name is of letters, digits and hyphens only, as nearly all
-// are.
+// usual reports whether the name has only letters, digits and hyphens, as nearly all names do.
 func usual(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -120,10 +119,10 @@ func usual(name string) bool {
 	return true
 }
 
-// twice returns what is to be said against a request that has one of the names in
-// several lines, or several words for its key, or has the name dropped on the way as one
-// of the connection's, or nil: the server would see somebody else than the gateway counts
-// by.
+// twice returns the problem of a request that has one of the names in several lines, or several
+// words for its key, or that makes the next server drop the name as a header of the connection.
+// Otherwise it returns nil. Such a server would see another client than the one by which the
+// gateway counts.
 func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
 	lists := [2][]string{n.single}
 	if trusted {

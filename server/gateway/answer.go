@@ -13,30 +13,30 @@ import (
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
-// outcome is what has become of a request, for the log and the metrics.
+// outcome is the result of a request, for the log and the metrics.
 type outcome uint8
 
 const (
-	passed      outcome = iota // to an upstream server
-	open                       // the same, without a decision
+	passed      outcome = iota // sent to an upstream server
+	open                       // sent to an upstream server without a decision
 	denied                     // by a limit
 	listed                     // denied by the policy's deny list
-	crowded                    // there was no permit
+	crowded                    // denied because there was no permit
 	refused                    // by the gateway itself: no route, no valid token, too large
 	unavailable                // there was no decision
 	unanswered                 // no upstream server has answered
-	clientGone                 // or too slow
-	broken                     // by a defect
+	clientGone                 // the client has gone, or was too slow
+	broken                     // ended by a defect
 
 	outcomes // the number of them
 )
 
-// outcomeNames are what log and metrics call them.
+// outcomeNames are the names of outcomes in the log and the metrics.
 var outcomeNames = [outcomes]string{
 	"passed", "open", "denied", "listed", "shed", "refused", "unavailable", "unanswered", "client_gone", "broken",
 }
 
-// Problems that are always the same. They are not changed.
+// Problems that are the same for all requests. They must not be changed.
 var (
 	defect           = &httplimit.Problem{Title: "The request could not be handled", Status: http.StatusInternalServerError}
 	noRoute          = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway has no route for the request."}
@@ -60,14 +60,14 @@ func bodyTooLarge(most int64) *httplimit.Problem {
 	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("Its body may have %d bytes.", most)}
 }
 
-// ambiguous is the problem of a request that servers read in different ways.
+// ambiguous returns the problem for a request that different servers read in different ways.
 func ambiguous(detail string) *httplimit.Problem {
 	p := httplimit.Problem(notice.Ambiguous(detail))
 	return &p
 }
 
-// unauthorized is the problem of a token that is not accepted. Which of its parts
-// is wrong is for the token's issuer to know.
+// unauthorized returns the problem for a token that is not accepted. It does not say which part of
+// the token is wrong: only its issuer needs to know.
 func unauthorized(err error) *httplimit.Problem {
 	p := &httplimit.Problem{Title: "The request has no valid token", Status: http.StatusUnauthorized, Detail: "The token is not valid."}
 	switch {
@@ -81,7 +81,7 @@ func unauthorized(err error) *httplimit.Problem {
 	return p
 }
 
-// answer answers the request here, with what there is to tell of its limits.
+// answer answers the request here, and tells the client about its limits.
 func (x *exchange) answer(p *httplimit.Problem) {
 	h := x.w.Header()
 	x.tell(h)
@@ -92,7 +92,7 @@ func (x *exchange) answer(p *httplimit.Problem) {
 	p.Write(x.w, x.r)
 }
 
-// tell tells the client of its limits.
+// tell tells the client about its limits.
 func (x *exchange) tell(h http.Header) {
 	if x.decided {
 		httplimit.WriteHeaders(h, x.g.options.Dialect, &x.charge.Verdict)
@@ -103,7 +103,7 @@ func (x *exchange) tell(h http.Header) {
 	}
 }
 
-// challenge is the WWW-Authenticate that every 401 must have.
+// challenge returns the WWW-Authenticate header that every 401 must have.
 func (x *exchange) challenge() string {
 	if x.refusal == noToken {
 		return "Bearer"
@@ -111,8 +111,7 @@ func (x *exchange) challenge() string {
 	return `Bearer error="invalid_token"`
 }
 
-// unanswered answers for the upstream server, when there is no answer of its own;
-// it is the proxy's ErrorHandler.
+// unanswered answers the request if the upstream server does not. It is the proxy's ErrorHandler.
 func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error) {
 	x.outcome = unanswered
 	x.failedLoad(err)
@@ -144,7 +143,7 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 	x.answer(p)
 }
 
-// clientFailure is what went wrong on the client's side of the request, or nil.
+// clientFailure returns the error on the client's side of the request, or nil.
 func (x *exchange) clientFailure() error {
 	if x.body == nil {
 		return nil

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// Why a request's body ended before its time.
+// The reasons for which a request's body ended too early.
 var (
 	errTooLarge = errors.New("gateway: the body is too large")
 	errTooSlow  = errors.New("gateway: the body comes too slowly")
 )
 
-// body is the body of a request on its way to an upstream server: bounded in size
-// and in time. The transport reads it in a goroutine of its own, which may outlive
-// the handler.
+// body is the body of a request to an upstream server, bounded in size and in time. The transport
+// reads it in a goroutine of its own, which may outlive the handler.
 type body struct {
 	inner   io.ReadCloser
 	within  time.Duration
-	minRate int64  // bytes a second; 0 if the length is not known
-	left    int64  // how much there may still be; negative is no bound
-	ending  func() // called when its end has been read, and its trailers are there; may be nil
+	minRate int64  // bytes per second; 0 if the length is not known
+	left    int64  // how many bytes may still come; negative means no bound
+	ending  func() // called when the body and its trailers were read; may be nil
 
 	http1 bool
 
@@ -31,17 +30,17 @@ type body struct {
 	idle    *sync.Cond // signals that busy has become false
 	busy    bool       // a read is under way
 	control *http.ResponseController
-	ended   bool // the handler has, and with it what control controls
+	ended   bool // the handler has ended, so control must not be used any more
 	started bool
-	until   time.Time // the deadline that is set
-	reading time.Time // when the read began that is under way
+	until   time.Time // the deadline that is now set
+	reading time.Time // when the present read began
 	waited  time.Duration
 	read    int64
-	whole   bool  // it has been read to its end
-	err     error // that of the client
+	whole   bool  // the body was read to its end
+	err     error // the error of the client
 }
 
-// newBody returns the body of r, which has one.
+// newBody returns the body of r, which must have one.
 func newBody(r *http.Request, inner io.ReadCloser, control *http.ResponseController, c *Clients, most int64) *body {
 	b := &body{inner: inner, within: c.Body, left: -1, control: control, http1: r.ProtoMajor == 1}
 	b.idle = sync.NewCond(&b.mu)
@@ -60,7 +59,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	if b.left >= 0 && int64(len(p)) > b.left {
-		p = p[:b.left+1] // one more tells what is too large
+		p = p[:b.left+1] // one more byte shows that the body is too large
 	}
 	n, err := b.inner.Read(p)
 	if b.left >= 0 {
@@ -73,9 +72,9 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// allow sets the deadline of the next read. It reports false if the handler has
-// ended. The deadline is moved when a quarter of it is over: a body comes in many
-// small pieces, and each move costs.
+// allow sets the deadline of the next read. It returns false if the handler has ended. It moves the
+// deadline only after a quarter of the time has passed, because a body comes in many small pieces,
+// and each move costs time.
 func (b *body) allow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,19 +84,20 @@ func (b *body) allow() bool {
 	b.busy, b.reading = true, time.Now()
 	until := b.reading.Add(b.within)
 	if b.minRate > 0 {
-		// Beyond this the average is below the rate. Only the time counts in which
-		// the client was waited for: an upstream may take the body slowly.
+		// Until this deadline, the average rate stays high enough. Only the time during which the
+		// gateway waited for the client counts, because an upstream server may read the body
+		// slowly.
 		until = until.Add(time.Duration(b.read/b.minRate)*time.Second - b.waited)
 	}
 	if !b.started || until.Sub(b.until) > b.within/4 {
 		b.started, b.until = true, until
-		// A server that cannot do it has bounds of its own.
+		// A server that cannot set a deadline has bounds of its own.
 		_ = b.control.SetReadDeadline(until)
 	}
 	return true
 }
 
-// note keeps what a read has come to.
+// note records the result of a read.
 func (b *body) note(n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,28 +114,29 @@ func (b *body) note(n int, err error) {
 		if b.ending != nil {
 			b.ending()
 		}
-		// From here on the server looks whether the client is still there.
+		// From now on, the server checks whether the client is still there.
 		_ = b.control.SetReadDeadline(time.Time{})
 	case errors.Is(err, os.ErrDeadlineExceeded), !time.Now().Before(b.until):
-		// Of trailers that do not come in time another error tells.
+		// For trailers that come too late, net/http returns another error than for a late body.
 		b.err = errTooSlow
 	default:
 		b.err = err
 	}
 }
 
-// Close implements [io.Closer]. The transport closes a body that it has not been
-// able to send; it is the server's to close, and may be sent to another target.
+// Close implements [io.Closer]. The transport closes a body that it could not send. The body
+// belongs to the server, and may still be sent to another target, so Close does nothing.
 func (b *body) Close() error { return nil }
 
-// end is called when the handler ends. It returns how much was read.
+// end is called when the handler ends. It returns how many bytes were read.
 func (b *body) end() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
-	// The answer may be complete before the body is. The server ends a read that is
-	// then under way, and takes the deadline away with that; it reads the rest for as
-	// long as the client likes. Without such a read, the deadline stays.
+	// The answer may be complete before the body is. When the handler ends, the server aborts a
+	// read that is under way, and thereby removes the deadline. It would then read the rest of the
+	// body for as long as the client likes. So this makes such a read fail first, and sets the
+	// deadline anew. Without a read under way, the deadline stays.
 	if b.busy && b.http1 && b.control.SetReadDeadline(time.Unix(1, 0)) == nil {
 		for b.busy {
 			b.idle.Wait()
@@ -145,14 +146,14 @@ func (b *body) end() int64 {
 	return b.read
 }
 
-// failure is why the client's part of the request went wrong, or nil.
+// failure returns the client's error, or nil.
 func (b *body) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err
 }
 
-// waitedFor is for how long the client was waited for.
+// waitedFor returns how long the gateway has waited for the client.
 func (b *body) waitedFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
-// newBusy returns the rules that bound what is in progress by the gateway's own options,
-// as a policy of their own, or nil if there are none, and adds what is wrong with them.
+// newBusy returns the bounds on requests in progress in the gateway's own options, as a policy, or
+// nil if there are none. It adds what is wrong with them to problems.
 func newBusy(all []Concurrency, hashKey []byte, problems *headgate.Problems) *policy.Set {
 	if len(all) == 0 {
 		return nil
@@ -32,8 +32,8 @@ func newBusy(all []Concurrency, hashKey []byte, problems *headgate.Problems) *po
 	return set
 }
 
-// enter takes the permits that the request needs by the options and by the policy, which
-// has found these bounds, or none.
+// enter takes the permits that the request needs, both for the options and for the given bounds of
+// the policy.
 func (x *exchange) enter(bounds []policy.Bound) error {
 	ctx := x.r.Context()
 	if x.g.busy != nil {
@@ -55,7 +55,7 @@ func (x *exchange) enter(bounds []policy.Bound) error {
 		return err
 	}
 	if policy.Shared(bounds) {
-		// Work whose permit is lost has to end.
+		// The request must end when a permit is lost.
 		x.r = x.r.WithContext(inprogress.Context(ctx, x.permits[held:]))
 	}
 	return nil
@@ -68,14 +68,15 @@ func (x *exchange) leave() {
 	x.permits = x.permits[:0]
 }
 
-// Adaptive are the gates that find out how much the upstreams can work on, by the names of these.
+// Adaptive returns the numbers of the gates that find limits for upstreams, by the names of the
+// upstreams.
 func (g *Gateway) Adaptive() map[string]flow.Stats { return g.gates.Stats() }
 
-// Keepers keep the bounds in force, of the policy and of the options.
+// Keepers returns the keepers of the bounds in force: that of the policy and that of the options.
 func (g *Gateway) Keepers() []*inprogress.Keeper { return []*inprogress.Keeper{g.keeper, g.own} }
 
-// Gates are the bounds in force, of the options and of the policy, by their names, each
-// with what it counts. What they refused is counted as requests were refused.
+// Gates returns the numbers of the bounds in force, of the options and of the policy, by their
+// names. What they refused is counted when requests are refused.
 func (g *Gateway) Gates() map[string]flow.Stats {
 	var all map[string]flow.Stats
 	for _, s := range append(g.keeper.Stats(), g.own.Stats()...) {

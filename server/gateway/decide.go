@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// admit has the request decided by the policy that the plan is for, and holds it for a
-// leaky bucket. It reports false if it has answered the request.
+// admit lets the plan's policy decide about the request, and holds the request for the delay of a
+// leaky bucket. It returns false if it has answered the request.
 func (x *exchange) admit() bool {
 	c := &x.charge
 	found, err := x.plan.policy.Decide(x.facts, 1, c.Checks[:0])
@@ -25,13 +25,13 @@ func (x *exchange) admit() bool {
 	if err := x.enter(found.Bounds); err != nil {
 		return x.turnAway(err)
 	}
-	// The queue of an upstream comes after those of the rules: what waits in it has all else
-	// that it needs.
+	// The queue of an upstream comes after the gates of the rules, so that a request that waits in
+	// it has everything else that it needs.
 	if !x.pass() {
 		x.leave()
 		return false
 	}
-	ctx := x.r.Context() // what is in progress has its permits in it
+	ctx := x.r.Context() // the context of the permits
 	c.Checks, c.Ledger = found.Checks, nil
 	if x.g.settling.estimate(c.Checks) {
 		c.Ledger, c.Terms.For = c.Store.(*counters), x.plan.policy.Term(c.Checks)
@@ -62,19 +62,18 @@ func (x *exchange) admit() bool {
 		return true
 	case admission.Ended:
 		if x.load.Gate != nil {
-			return x.notLetIn(err) // It was asked again, after a delay.
+			return x.notLetIn(err) // the gate was asked again after a delay
 		}
 		return x.gone(err)
 	case admission.Broken:
-		// The rules are valid: it is the request that they cannot be applied to.
+		// The rules are valid, so the request is the reason that they cannot be applied.
 		return x.cannotCount(err)
 	}
 	x.turnDown(outcome)
 	return false
 }
 
-// turnDown answers a request that a list or a limit does not let in, or on which there is
-// no decision.
+// turnDown answers a request that a list or a limit denies, or for which there is no decision.
 func (x *exchange) turnDown(why admission.Outcome) {
 	var p httplimit.Problem
 	switch why {
@@ -88,7 +87,7 @@ func (x *exchange) turnDown(why admission.Outcome) {
 	x.answer(&p)
 }
 
-// cannotCount answers a request that the rules cannot be applied to. It returns false.
+// cannotCount answers a request to which the rules cannot be applied. It returns false.
 func (x *exchange) cannotCount(err error) bool {
 	x.outcome = refused
 	detail := ""
@@ -114,7 +113,7 @@ func (x *exchange) gone(err error) bool {
 	return false
 }
 
-// turnAway answers a request that has got no permit. It returns false.
+// turnAway answers a request that did not get a permit. It returns false.
 func (x *exchange) turnAway(err error) bool {
 	refusal, refused := errors.AsType[*inprogress.Refusal](err)
 	switch {
@@ -132,8 +131,8 @@ func (x *exchange) turnAway(err error) bool {
 	return x.cannotCount(err)
 }
 
-// counters are the counters as one exchange reaches them: through the decider, which is
-// told what each call is for. They are a [headgate.Store] and an [admission.Ledger].
+// counters gives one exchange access to the counters, through the decider, which learns for what
+// each call is. It is a [headgate.Store] and an [admission.Ledger].
 type counters exchange
 
 // Take implements [headgate.Store].

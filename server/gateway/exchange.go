@@ -17,24 +17,23 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// exchange is one request and its answer, used again for the next one. It is the
-// transport of a ReverseProxy of its own, whose functions find it without a look
-// into a context.
+// exchange is one request and its answer. It is reused for later requests. It is the transport of
+// its own ReverseProxy, whose functions so find it without looking into a context.
 type exchange struct {
 	g     *inner
 	proxy httputil.ReverseProxy
 	w     *writer
 
 	r       *http.Request
-	began   time.Time // if it is to be logged
+	began   time.Time // set if the request is to be logged
 	plan    *plan
 	route   *route
 	name    string // the entry "route"
 	path    string // the entry "path", if anything looks at it
-	trusted bool   // the connection comes from a proxy that is believed
+	trusted bool   // the connection comes from a trusted proxy
 	ip      string
 	ipKnown bool
-	leaving bool // the connection is to end after the answer
+	leaving bool // the connection must end after the answer
 	token   *token
 
 	facts   policy.Descriptor
@@ -44,17 +43,17 @@ type exchange struct {
 	workBegan time.Time
 	ask       decide.Ask
 	charge    admission.Charge
-	decided   bool       // the charge's verdict is to be told
-	costs     []reported // what the upstream server says that the request has cost
-	heard     bool       // it has answered
-	// refusal is the answer to a request that the rules admit and the gateway does
-	// not, with the verdict that is told of it.
+	decided   bool       // the client is to be told the charge's verdict
+	costs     []reported // what the request has cost, as the upstream server says
+	heard     bool       // the upstream server has answered
+	// refusal is the answer to a request that the gateway refuses although the rules admit it. It
+	// also tells the verdict.
 	refusal *httplimit.Problem
 	outcome outcome
 
 	body   *body
 	target *target
-	reply  watched              // the upstream server's
+	reply  watched              // the body of the upstream server's answer
 	ended  func(*http.Response) // trailed
 	served bool
 }
@@ -80,7 +79,7 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	x.w.begin(w)
 	x.r = r
 	if h := w.Header(); h["Connection"] != nil {
-		// Early hints would take it away, and upgrades make two of it.
+		// Early hints would remove the header, and upgrades would double it.
 		x.leaving = true
 		delete(h, "Connection")
 	}
@@ -90,22 +89,21 @@ func (x *exchange) begin(w http.ResponseWriter, r *http.Request) {
 	}
 	x.g.counts.inFlight.Add(1)
 	if hasBody(r) && r.ProtoMajor == 1 {
-		// A body that nobody reads is read to its end by the server, before the next
-		// request.
+		// If nobody reads a body, the server reads it to its end before the next request.
 		_ = x.w.control.SetReadDeadline(time.Now().Add(x.g.options.Clients.Body))
 	}
 }
 
-// oneOnly reports whether the connection must end after the request over HTTP/1, since the
-// next proxy could see it end elsewhere (RFC 9112, section 6.1): net/http does not tell
-// whether a Content-Length stood beside the Transfer-Encoding that it went by, or a
-// Transfer-Encoding in a message of HTTP/1.0, which has none.
+// oneOnly reports whether the connection must end after the request over HTTP/1, because another
+// proxy could disagree about where the request ends (RFC 9112, section 6.1). net/http does not tell
+// whether there was a Content-Length in addition to the Transfer-Encoding that it used, or a
+// Transfer-Encoding in a message of HTTP/1.0, which must not have one.
 func oneOnly(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1)
 }
 
-// noLength reports whether a request of HTTP/1.0 may have a body that was not read as one:
-// its method has one, and there is no length.
+// noLength reports whether a request of HTTP/1.0 may have a body that was not read as one: its
+// method has a body, but there is no length.
 func noLength(r *http.Request) bool {
 	if r.ProtoAtLeast(1, 1) || r.Header["Content-Length"] != nil {
 		return false
@@ -121,7 +119,7 @@ func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
-// serve decides on the request and answers it, or has an upstream server answer it.
+// serve decides about the request, and answers it or forwards it.
 func (x *exchange) serve() {
 	x.plan = x.g.plan()
 	id := &x.g.options.Identity
@@ -141,14 +139,13 @@ func (x *exchange) serve() {
 	x.proxy.ServeHTTP(x.w, x.r)
 }
 
-// look finds the route and the token, and what there is to be said against the
-// request.
+// look finds the route and the token, and reasons to refuse the request.
 func (x *exchange) look() {
 	wrong := x.read()
 	switch {
 	case x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace:
-		// The one is for another kind of proxy, the other shows the client what the
-		// gateway adds.
+		// CONNECT is for another kind of proxy, and TRACE would show the client what the gateway
+		// adds.
 		x.refuse(methodNotAllowed)
 	case wrong != nil:
 		x.refuse(wrong)
@@ -171,15 +168,15 @@ func (x *exchange) look() {
 	}
 }
 
-// read finds the route by the path, and what there is to be said against that and the
-// method, or nil. Where nothing looks at paths they are the upstream server's to read.
+// read finds the route by the path. It returns the problem of the path or the method, or nil. If
+// nothing looks at paths, they are left to the upstream server.
 func (x *exchange) read() *httplimit.Problem {
 	u := x.r.URL
 	x.route, x.name = x.g.whole, routes.Unmatched
 	whole := u.Path == "*" && x.r.Method == http.MethodOptions
 	switch {
 	case u.Opaque != "", u.Path != "" && u.Path[0] != '/' && !whole:
-		// No rule would know it, and some server might take it for a path.
+		// No rule could match it, but some server might take it for a path.
 		return ambiguous((&spelling.Error{Reason: spelling.NoPath, At: 1}).Error())
 	case !x.plan.readsMethods:
 		return nil
@@ -209,7 +206,7 @@ func (x *exchange) read() *httplimit.Problem {
 	return nil
 }
 
-// refuse has the request refused once it has been charged; the first reason counts.
+// refuse makes the request be refused after it was charged. Only the first reason counts.
 func (x *exchange) refuse(p *httplimit.Problem) {
 	if x.refusal == nil {
 		x.refusal = p
@@ -218,7 +215,7 @@ func (x *exchange) refuse(p *httplimit.Problem) {
 
 func (x *exchange) routeName() string { return x.name }
 
-// end gives back what the exchange holds, and tells of it. It is deferred: the
+// end gives back what the exchange holds, and records its result. It must be deferred, because the
 // proxy panics to end an answer that cannot be completed.
 func (x *exchange) end() {
 	panicked := recover()
@@ -231,7 +228,7 @@ func (x *exchange) end() {
 		if x.w.status == 0 && x.w.upgraded == nil {
 			x.answer(defect)
 		} else {
-			aborted = true // Half an answer must not look like a whole one.
+			aborted = true // a part of an answer must not look like a whole one
 		}
 	}
 	if aborted && x.r.Context().Err() != nil {
@@ -240,7 +237,7 @@ func (x *exchange) end() {
 	if x.target != nil {
 		x.target.inFlight.Add(-1)
 	}
-	x.load.Permit.Done(flow.Ignore) // unless something was learnt from it
+	x.load.Permit.Done(flow.Ignore) // no effect if the load has learnt from the request
 	x.leave()
 	var received int64
 	if x.body != nil {
@@ -263,10 +260,10 @@ func (x *exchange) end() {
 	}
 }
 
-// reset forgets the request, so that the pool keeps nothing of it alive.
+// reset clears the request, so that the pool does not keep parts of it in memory.
 func (x *exchange) reset() {
 	clear(x.facts)
-	clear(x.charge.Checks[:cap(x.charge.Checks)]) // Those of permits have stood there before.
+	clear(x.charge.Checks[:cap(x.charge.Checks)]) // checks of permits may be there
 	x.charge.Reset()
 	clear(x.costs)
 	*x = exchange{

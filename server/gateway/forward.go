@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// The headers by which proxies tell of the client.
+// The headers in which proxies describe the client.
 const (
 	forwardedFor   = "X-Forwarded-For"
 	forwardedHost  = "X-Forwarded-Host"
@@ -23,37 +23,37 @@ const (
 	realIP         = "X-Real-Ip"
 )
 
-// onlyTrusted are further headers that servers believe, beside all that begin with
-// X-Forwarded-: those of proxies about the client, and those that exchange the path, which would lead past the rules for it.
-// They are taken off what does not come from a trusted proxy.
+// onlyTrusted are further headers that servers believe, in addition to all that begin with
+// X-Forwarded-. Some describe the client, and others replace the path, which would bypass the rules
+// for it. They are removed from requests that do not come from a trusted proxy.
 var onlyTrusted = []string{
 	httplimit.ClassHeader, httplimit.TenantHeader,
 	"X-Original-Url", "X-Rewrite-Url", "X-Original-Path", "X-Envoy-Original-Path", "X-Replaced-Path", "X-Waws-Unencoded-Url",
-	// Gunicorn, for one, cuts the first of them off the path.
+	// Gunicorn, for example, removes the value of Script-Name from the beginning of the path.
 	"Script-Name", "Path-Info", "X-Script-Name",
 	"Client-Ip", "X-Client-Ip", "True-Client-Ip", "X-Cluster-Client-Ip", "Proxy-Client-Ip", "Wl-Proxy-Client-Ip",
 	"X-Forwarded", "X-Original-Host", "X-Original-Method", "X-Original-Uri", "X-Original-Forwarded-For",
 	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "X-Appengine-User-Ip", "X-Azure-Clientip", "X-Envoy-External-Address",
 }
 
-// rewrite makes the request that goes to the upstream server; it is the proxy's
-// Rewrite. Which server that is is found later, as one may fail.
+// rewrite makes the request to the upstream server. It is the proxy's Rewrite. The server is chosen
+// later, because one may fail.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	out := p.Out
-	// Nothing here looks into the query, so that it may be what it is.
+	// Nothing here looks at the query, so it stays as the client sent it.
 	out.URL.RawQuery = p.In.URL.RawQuery
 	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !p.In.ProtoAtLeast(1, 1) || !x.g.upgrading.allow(upgrade)) {
-		// Whoever is asked for an upgrade may as well answer without one. HTTP/1.0 has
-		// none.
+		// A server may ignore a request for an upgrade, so the header can be removed. HTTP/1.0 has
+		// no upgrades.
 		delete(out.Header, "Upgrade")
 		delete(out.Header, "Connection")
 	}
 	if out.Body != nil {
-		// Its answer may begin before it has ended.
+		// The answer may begin before the request has ended.
 		_ = x.w.control.EnableFullDuplex()
 		x.body = newBody(p.In, out.Body, x.w.control, &x.g.options.Clients, x.route.maxBody)
 		out.Body = x.body
-		// They are known when the body has been read; a copy would stay empty.
+		// Trailers are known only after the body was read. A copy would stay empty.
 		out.Trailer = p.In.Trailer
 		x.g.names.dropTrailers(out.Trailer)
 		x.body.ending = func() { x.g.names.dropTrailers(out.Trailer) }
@@ -62,8 +62,8 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	for _, change := range x.route.request {
 		x.change(out.Header, change)
 	}
-	// The transport repeats what has one of these headers, as it spells them, if the
-	// connection breaks. Whether the server knows them it cannot know.
+	// If the connection breaks, the transport repeats requests that have one of these headers,
+	// spelled like this. It cannot know whether the server supports them.
 	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if v := out.Header[name]; v != nil {
 			delete(out.Header, name)
@@ -72,16 +72,16 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// forward tells the upstream server of the client. What a client says of itself
-// stays only if it comes from a proxy that is believed.
+// forward adds headers that describe the client to the upstream server. Those that the client sent
+// stay only if it is a trusted proxy.
 func (x *exchange) forward(h http.Header) {
 	in := x.r.Header
 	x.g.names.dropAlike(h, x.trusted)
-	// To a program that is run as CGI it would be the variable HTTP_PROXY.
+	// A CGI program would get this header as the variable HTTP_PROXY.
 	delete(h, "Proxy")
 	peer, _, err := net.SplitHostPort(x.r.RemoteAddr)
 	if err != nil {
-		peer = "" // a Unix socket
+		peer = "" // a Unix socket has no address
 	}
 	proto := "http"
 	if x.r.TLS != nil {
@@ -109,7 +109,7 @@ func (x *exchange) forward(h http.Header) {
 		}
 		delete(h, source)
 	}
-	// One array for all of them; nobody appends to what is theirs.
+	// One array serves all headers, because nobody appends to their values.
 	values := [...]string{list, host, proto, x.clientIP()}
 	set := func(name string, i int) {
 		if values[i] != "" {
@@ -137,7 +137,7 @@ func (x *exchange) forward(h http.Header) {
 	}
 }
 
-// joined is a list that a proxy adds itself to.
+// joined returns a list with the proxy's own entry added.
 func joined(list []string, last string) string {
 	if last != "" {
 		list = append(list[:len(list):len(list)], last)
@@ -155,7 +155,7 @@ func (x *exchange) change(h http.Header, c *Headers) {
 		value := s.Value
 		if s.Entry != "" {
 			value, _ = x.facts.Get(s.Entry)
-			// A token may hold what a header cannot.
+			// A token may contain characters that a header must not have.
 			if value == "" || !gatewayfile.IsHeaderValue(value) {
 				delete(h, s.Name)
 				continue
@@ -165,10 +165,9 @@ func (x *exchange) change(h http.Header, c *Headers) {
 	}
 }
 
-// RoundTrip sends the request to a server of the route's pool. If there was no
-// connection to it, nothing was sent, and another one is tried; if the connection
-// broke before there was an answer, only a request that changes nothing is sent
-// again, once.
+// RoundTrip sends the request to a server of the route's pool. If there was no connection to it,
+// nothing was sent, and RoundTrip tries another one. If the connection broke before the answer, it
+// repeats the request once, but only if the request changes nothing.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := x.route.pool
 	client := out.Host
@@ -184,7 +183,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 		}
 		x.enterTarget(t)
 		if again {
-			// The one before may still be looked at.
+			// The earlier URL may still be in use.
 			u := *out.URL
 			out = out.WithContext(out.Context())
 			out.URL = &u
@@ -196,7 +195,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			return res, nil
 		}
 		if out.Context().Err() != nil || x.clientFailure() != nil {
-			return nil, err // It is not the server that failed.
+			return nil, err // the server was not the cause
 		}
 		x.note(t, err)
 		if !x.mayRepeat(out, err, again) {
@@ -206,7 +205,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 }
 
-// enterTarget counts the request as being with the target.
+// enterTarget counts the request as in progress at the target.
 func (x *exchange) enterTarget(t *target) {
 	if x.target != nil {
 		x.target.inFlight.Add(-1)
@@ -216,7 +215,7 @@ func (x *exchange) enterTarget(t *target) {
 	t.requests.Add(1)
 }
 
-// note notes that a target has failed.
+// note records that a target has failed.
 func (x *exchange) note(t *target, err error) {
 	logger := x.g.options.Logger
 	where := []slog.Attr{slog.String("upstream", x.route.pool.Name), slog.String("target", t.name), slog.Any("error", err)}
@@ -227,7 +226,7 @@ func (x *exchange) note(t *target, err error) {
 		logger.LogAttrs(x.r.Context(), slog.LevelError, "a target is passed over, as it fails", append(where, slog.Duration("for", ejected))...)
 		return
 	case first:
-		// The others would fill a disk just when somebody needs to read.
+		// More warnings would fill the disk when somebody needs the log.
 		level = slog.LevelWarn
 	}
 	logger.LogAttrs(x.r.Context(), level, "a target has failed", where...)
@@ -245,7 +244,7 @@ func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
 	}
 	var late net.Error
 	if again || x.body != nil || errors.As(err, &late) && late.Timeout() {
-		return false // One that takes too long here will do so there.
+		return false // a request that takes too long here takes too long there
 	}
 	switch out.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -254,14 +253,13 @@ func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
 	return false
 }
 
-// answered changes the upstream server's answer on its way to the client; it is the
-// proxy's ModifyResponse.
+// answered changes the upstream server's answer for the client. It is the proxy's ModifyResponse.
 func (x *exchange) answered(res *http.Response) error {
 	if res.StatusCode < 100 {
 		return fmt.Errorf("gateway: the server answers with the status %03d, which is none", res.StatusCode)
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(res.Request.Header.Get("Upgrade"), res.Header.Get("Upgrade")) {
-		// The connection is closed by it.
+		// The error closes the connection.
 		return fmt.Errorf("gateway: the server has changed to the protocol %q, and %q was asked for", res.Header.Get("Upgrade"), res.Request.Header.Get("Upgrade"))
 	}
 	x.g.counts.answers.add(res.StatusCode)
@@ -275,7 +273,7 @@ func (x *exchange) answered(res *http.Response) error {
 		x.change(res.Header, change)
 	}
 	if res.StatusCode != http.StatusTooManyRequests {
-		// In a 429 of its own the upstream server tells of its own limits.
+		// With a 429 of its own, the upstream server describes its own limits.
 		x.tell(res.Header)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.Body != http.NoBody {
@@ -286,9 +284,9 @@ func (x *exchange) answered(res *http.Response) error {
 	return nil
 }
 
-// inform takes from an informational answer what does not go to the client, which the
-// proxy does for other answers only. It reports false for a client that knows none. It
-// may be called while the request is still sent.
+// inform removes from an informational answer what clients must not see, because the proxy does so
+// only for final answers. It returns false for a client that does not understand such answers. It
+// may be called while the request is still being sent.
 func (x *exchange) inform(h http.Header) bool {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -300,7 +298,7 @@ func (x *exchange) inform(h http.Header) bool {
 	return x.r.ProtoAtLeast(1, 1)
 }
 
-// withhold takes from trailers and informational headers what clients are not to see.
+// withhold removes from trailers and informational headers what clients must not see.
 func (x *exchange) withhold(h http.Header) {
 	for i := range x.costs {
 		if header := &x.g.settling.headers[i]; !header.keep {
@@ -314,16 +312,16 @@ func (x *exchange) withhold(h http.Header) {
 	}
 }
 
-// trailed is called when all of the upstream server's answer has been read, and its
-// trailers are there, announced or not.
+// trailed is called when the upstream server's whole answer was read, including its trailers,
+// announced or not.
 func (x *exchange) trailed(res *http.Response) {
 	x.hear(res.Trailer)
 	x.endLoad(res)
 	x.withholdTrailers(res.Trailer)
 }
 
-// withholdTrailers is withhold for trailers. Of what belongs to the connection the proxy
-// takes away headers only.
+// withholdTrailers is withhold for trailers. It also removes those that belong to the connection,
+// because the proxy removes only such headers.
 func (x *exchange) withholdTrailers(h http.Header) {
 	dropHopByHop(h)
 	x.withhold(h)
@@ -339,16 +337,16 @@ func dropHopByHop(h http.Header) {
 	}
 }
 
-// closeAfter has the connection closed after the answer, if it is to end or if the
-// answer begins before the request has ended: should the request never end, the server
-// would take the rest of it for the next one.
+// closeAfter closes the connection after the answer if it must end, or if the answer begins before
+// the request has ended. If such a request never ended, the server would take the rest of it for
+// the next request.
 func (x *exchange) closeAfter(h http.Header) {
 	if x.leaving || x.body != nil && x.r.ProtoMajor == 1 && !x.body.complete() {
 		h["Connection"] = []string{"close"}
 	}
 }
 
-// buffers are what answers are copied through.
+// buffers provides the buffers with which answers are copied.
 type buffers struct{ pool sync.Pool }
 
 const bufferSize = 32 << 10

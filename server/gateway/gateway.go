@@ -15,22 +15,22 @@ import (
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
-// Gateway is an [http.Handler] that passes on what the rules admit. It is safe for
-// concurrent use. Make one with [New], and close it.
+// Gateway is an [http.Handler] that forwards what the rules admit. It is safe for concurrent use.
+// Make one with [New], and close it.
 type Gateway struct {
 	shared
-	current atomic.Pointer[inner] // the one in force
+	current atomic.Pointer[inner] // the version in force
 
-	changing sync.Mutex // has changes of the options follow each other
+	changing sync.Mutex // serializes changes of the options
 	tasks    sync.WaitGroup
 	closing  chan struct{} // closed by Close
 
 	mu     sync.Mutex // guards what follows
-	living []*inner   // those that are not closed: the one in force is the last
+	living []*inner   // versions that are not closed; the last one is in force
 	closed bool
 }
 
-// shared is what all versions of a gateway's options have in common.
+// shared is what all versions of a gateway's options share.
 type shared struct {
 	decider   decide.Decider
 	counts    counts
@@ -38,16 +38,16 @@ type shared struct {
 	buffers   buffers
 	upgrades  upgrades
 	addresses *permits.Gate // connections to clients, by their addresses
-	// keeper has the permits of the policy's bounds, own those of Concurrency.
+	// keeper has the permits of the policy's bounds, and own those of Concurrency.
 	keeper, own *inprogress.Keeper
-	// hashKey is what secrets are hashed under in the keys by which requests in
-	// progress are counted. Nobody else needs it.
+	// hashKey is the key with which secrets are hashed in the keys of requests in progress. Nothing
+	// else uses it.
 	hashKey []byte
 }
 
-// New returns a gateway whose targets are looked after from now on. The context
-// bounds the first reading of keys. The error is a [*headgate.InvalidError] with
-// every mistake in the options, or says that the keys of tokens cannot be read.
+// New returns a gateway, and starts the health checks of its targets. The context bounds the first
+// reading of keys. The error is a [*headgate.InvalidError] with every mistake in the options, or
+// says that the keys of tokens cannot be read.
 func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway, error) {
 	g := &Gateway{closing: make(chan struct{}), shared: shared{gates: prom.NewGates()}}
 	g.decider, g.hashKey = decider, []byte(rand.Text())
@@ -72,19 +72,17 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 	return g, nil
 }
 
-// Replace puts other options in force for requests that begin from now on. Those in
-// progress end by the options that they began with, and upgraded connections too;
-// what they hold of a bound on requests in progress counts on if the bound keeps its
-// Name and Per, and targets that stay keep their condition and their metrics.
-// Connections to the targets are made anew; those of the options before are closed
-// when the last request by them has ended. If MaxHeader changes, or of Clients Header,
-// Response or Idle, connections of clients end after their next answer.
+// Replace puts other options in force for requests that begin from now on. Requests in progress,
+// including upgraded connections, keep the options with which they began. What they hold of a bound
+// on requests in progress still counts if the bound keeps its Name and Per. Targets that stay keep
+// their condition and their metrics. Connections to targets are made anew, and the old ones are
+// closed when the last request with the old options has ended. If MaxHeader changes, or Header,
+// Response or Idle of Clients, connections of clients end after their next answer.
 //
-// The context bounds the reading of keys, which stay if the JWT does. If there is an
-// error, nothing has changed: it is that of [New] or the one that [Gateway.Check] has
-// for the policy in force. No
-// other policy may take effect meanwhile: it would not have been checked with these
-// options.
+// The context bounds the reading of keys, which are kept if the JWT is unchanged. If there is an
+// error, nothing has changed: it is that of [New], or the one that [Gateway.Check] returns for the
+// policy in force. The policy must not change meanwhile, because it would not have been checked
+// with these options.
 func (g *Gateway) Replace(ctx context.Context, options Options) error {
 	g.changing.Lock()
 	defer g.changing.Unlock()
@@ -114,18 +112,17 @@ func (g *Gateway) putLocked(next *inner) {
 	if bound == 0 {
 		bound = headgate.MaxCount
 	}
-	// The number was found right with the options.
+	// The number was checked with the options.
 	_ = g.addresses.SetLimit(int64(min(bound, headgate.MaxCount)))
 	if next.busy != nil {
-		_ = g.own.Use(next.busy) // likewise
+		_ = g.own.Use(next.busy) // checked likewise
 	}
 	next.start()
 	g.living = append(g.living, next)
 	g.current.Store(next)
 }
 
-// retireLocked has a version closed when its last request has ended, or the gateway
-// is closed.
+// retireLocked closes a version when its last request has ended, or when the gateway is closed.
 func (g *Gateway) retireLocked(former *inner) {
 	former.release()
 	g.tasks.Go(func() {
@@ -141,9 +138,8 @@ func (g *Gateway) retireLocked(former *inner) {
 	})
 }
 
-// Close ends what runs beside the requests, and the connections that have been
-// upgraded. Requests in progress are the server's to end. Closing again does
-// nothing.
+// Close ends the gateway's background work, and the upgraded connections. The server has to end
+// requests in progress. Closing again does nothing.
 func (g *Gateway) Close() {
 	g.mu.Lock()
 	if !g.closed {
@@ -162,14 +158,14 @@ func (g *Gateway) hold() *inner {
 		in := g.current.Load()
 		in.users.Add(1)
 		if g.current.Load() == in {
-			// The gateway used it as well, so that it was not closed by then.
+			// The gateway itself was still using this version, so it was not closed before.
 			return in
 		}
 		in.release()
 	}
 }
 
-// ServeHTTP answers one request, or has an upstream server answer it.
+// ServeHTTP answers one request itself, or forwards it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in := g.hold()
 	defer in.release()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// watch asks a target how it is until ctx ends.
+// watch checks the health of a target regularly until ctx ends.
 func (p *pool) watch(ctx context.Context, t *target) {
 	ticker := time.NewTicker(p.Health.Every)
 	defer ticker.Stop()
@@ -20,7 +20,7 @@ func (p *pool) watch(ctx context.Context, t *target) {
 		if ctx.Err() != nil {
 			return
 		}
-		// What counts is how many looks in a row contradict what is thought.
+		// The number of checks in a row that contradict the present state counts.
 		if (err == nil) != t.down.Load() {
 			inRow = 0
 		} else if inRow++; first || err == nil && inRow >= p.Health.UpAfter || err != nil && inRow >= p.Health.DownAfter {
@@ -42,11 +42,11 @@ func (p *pool) watch(ctx context.Context, t *target) {
 	}
 }
 
-// maxLook is how much of an answer to a look is read, so that the connection can
-// be used again.
+// maxLook is how much of the answer to a health check is read, so that the connection can be
+// reused.
 const maxLook = 64 << 10
 
-// look asks a target once.
+// look checks a target once.
 func (p *pool) look(ctx context.Context, t *target) error {
 	ctx, cancel := context.WithTimeout(ctx, p.Health.Timeout)
 	defer cancel()

@@ -12,14 +12,14 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// fact is an entry of a request and how it is found; "" means that the request has
-// none.
+// fact says how to find an entry of a request. An empty value means that the request does not have
+// the entry.
 type fact struct {
 	name string
 	find func(x *exchange) string
 }
 
-// facts returns how each entry is found that the gateway knows of.
+// facts returns the entries that the gateway can find, and how.
 func facts(id *Identity) []fact {
 	all := []fact{
 		{"ip", (*exchange).clientIP},
@@ -56,8 +56,8 @@ func facts(id *Identity) []fact {
 	return all
 }
 
-// claimNames are the entries that are taken from tokens, in the order in which
-// their values are kept.
+// claimNames returns the entries that come from tokens, in the order in which their values are
+// kept.
 func claimNames(j *JWT) []string {
 	names := make([]string, 0, len(j.Claims))
 	for name := range j.Claims {
@@ -67,9 +67,8 @@ func claimNames(j *JWT) []string {
 	return names
 }
 
-// firstValue is the first value of a header, whose name is in canonical form. What
-// stands in further lines of it is not looked at: a proxy that sets the header
-// leaves one.
+// firstValue returns the first value of a header, whose name is in canonical form. Further lines of
+// the header are ignored, because a proxy that sets the header leaves only one.
 func firstValue(h http.Header, name string) string {
 	if v := h[name]; len(v) > 0 {
 		return strings.TrimSpace(v[0])
@@ -77,14 +76,14 @@ func firstValue(h http.Header, name string) string {
 	return ""
 }
 
-// clientIP is the client's address; "" if it has none.
+// clientIP returns the client's address, or "" if it has none.
 func (x *exchange) clientIP() string {
 	if !x.ipKnown {
 		x.ip, x.ipKnown = "", true
 		if a, ok := x.g.options.Identity.Resolver.Client(x.r); ok {
 			var buf [64]byte
 			text := a.AppendTo(buf[:0])
-			// Mostly it stands in the request as it is.
+			// Usually the text is a part of the request, and is used from there.
 			if s := x.r.RemoteAddr; len(s) >= len(text) && s[:len(text)] == string(text) {
 				x.ip = s[:len(text)]
 			} else {
@@ -95,8 +94,7 @@ func (x *exchange) clientIP() string {
 	return x.ip
 }
 
-// certified is a field of the certificate that the client has proved to hold; ""
-// if there is none.
+// certified returns a field of the certificate that the client has proved to hold, or "".
 func certified(r *http.Request, field CertificateField) string {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
 		return ""
@@ -131,8 +129,8 @@ func first(texts []string) string {
 	return texts[0]
 }
 
-// describe fills in the descriptor: what the plan's policy, and everything else
-// that counts or sets headers, may look at.
+// describe fills in the descriptor, with the entries that the plan's policy, other counts and
+// headers need.
 func (x *exchange) describe() {
 	x.facts = x.facts[:0]
 	for i := range x.plan.facts {

@@ -17,21 +17,21 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// inner is what a gateway is by one version of its options. It does not change once
-// it is in force, but for the condition of what it stands for. It is closed when
-// another one is in force and the last request has ended that began with it.
+// inner is a gateway with one version of its options. Once it is in force, only the condition of
+// its targets and other parts changes. It is closed when another version is in force and the last
+// request that began with it has ended.
 type inner struct {
 	*shared
 	options   Options // checked, with defaults
 	forms     spelling.Forms
 	pools     []*pool
-	table     routes.Table      // of the routes
+	table     routes.Table      // finds routes by path
 	routes    map[string]*route // by pattern
-	whole     *route            // of all requests, if there are no routes
+	whole     *route            // the route of all requests if there are no routes
 	facts     []fact
 	names     *names
-	entries   []string    // that headers are set from
-	busy      *policy.Set // of Concurrency; nil if there is none
+	entries   []string    // the entries from which headers are set
+	busy      *policy.Set // the bounds of Concurrency; nil if there are none
 	tokens    *tokens
 	settling  settling
 	upgrading upgrading
@@ -40,22 +40,21 @@ type inner struct {
 
 	watchers watchers
 	watching task
-	looking  task // of the pools, after their targets
+	looking  task // the health checks of all pools
 
-	// users are the requests that use it, and the gateway as long as it is in force.
+	// users counts the requests that use this version, plus one while it is in force.
 	users  atomic.Int64
-	unused chan struct{} // closed when there are none any more
+	unused chan struct{} // closed when users becomes 0
 	once   sync.Once     // closes it
 }
 
-// task is what runs beside the requests until it is ended. The zero task is one that
-// has nothing to do.
+// task is background work that runs until it is ended. The zero task has nothing to do.
 type task struct {
 	stop context.CancelFunc
 	all  sync.WaitGroup
 }
 
-// run runs each function until the task is ended. It may be called once.
+// run runs each function in the background until the task is ended. It may be called once.
 func (t *task) run(functions ...func(context.Context)) {
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop = stop
@@ -64,7 +63,7 @@ func (t *task) run(functions ...func(context.Context)) {
 	}
 }
 
-// end returns when everything has ended. Ending again does nothing.
+// end ends the task, and returns when all its functions have returned. Ending again does nothing.
 func (t *task) end() {
 	if t.stop != nil {
 		t.stop()
@@ -80,8 +79,8 @@ type route struct {
 	request, response []*Headers
 }
 
-// newInner makes one of options, which takes the place of the one before, if that is
-// not nil. Nothing of it runs yet.
+// newInner makes a version from options. before is the version that it replaces, or nil. Nothing of
+// it runs yet.
 func newInner(ctx context.Context, s *shared, options Options, before *inner) (*inner, error) {
 	o, problems := options.withDefaults()
 	if s.decider == nil {
@@ -113,7 +112,7 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 		return nil, err
 	}
 	if before != nil {
-		// This is refused before anything is fetched.
+		// A policy that does not fit is refused before anything is fetched.
 		if err := g.check(s.decider.Policy().Set); err != nil {
 			return nil, err
 		}
@@ -139,7 +138,7 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 	return g, nil
 }
 
-// open makes what needs no more checks.
+// open makes the parts that need no more checks.
 func (g *inner) open() {
 	o := &g.options
 	byName := make(map[string]*pool)

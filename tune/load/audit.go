@@ -144,7 +144,7 @@ func (a *auditor) ask(ctx context.Context) (p probe, err error) {
 // denied reports whether a limiter has refused.
 func (p *probe) denied() bool { return p.kind == limited || p.hint.Limited }
 
-// slackFor is the tolerance for an announced instant, because of the network and the sender.
+// round sends requests until one is denied, and then waits until the limiter says that there is room.
 func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 	a.o.Told(fmt.Sprintf("round %d of %d: sending requests until one is denied", i+1, a.o.Rounds))
 	r := &AuditRound{Limit: -1, Remaining: -1, RetryAfterMS: -1}
@@ -218,7 +218,7 @@ func (r *AuditRound) compare(seen []probe, denied time.Time) {
 	}
 }
 
-// slackFor is by how much an announced instant may be missed by what lies between.
+// slackFor is the tolerance for an announced instant, because of the network and the sender.
 const slackFor = 20 * time.Millisecond
 
 // retry tests whether a denial's Retry-After is true. In every second round it also tries halfway,
