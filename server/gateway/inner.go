@@ -182,9 +182,9 @@ func (g *inner) start() {
 	g.looking.run(looks...)
 }
 
-// adopt has g go on in the condition of what is there in a former one, which looks
-// after its targets no longer. It was in force until now, or only has requests in
-// progress.
+// adopt takes over the condition of targets and other parts from a former version, which stops its
+// health checks. inForce says that the former version was in force until now; otherwise it only has
+// requests in progress.
 func (g *inner) adopt(former *inner, inForce bool) {
 	for _, p := range g.pools {
 		if i := slices.IndexFunc(former.pools, func(f *pool) bool { return f.Name == p.Name }); i >= 0 {
@@ -200,8 +200,8 @@ func (g *inner) release() {
 	}
 }
 
-// close ends what runs beside the requests but for tokens, which others may have too,
-// and the connections that nobody uses: all of them, if there are no more requests.
+// close ends background work, except that for tokens, which other versions may share. It closes
+// connections that nobody uses, which are all if there are no more requests.
 func (g *inner) close() {
 	g.looking.end()
 	g.watching.end()
@@ -220,7 +220,7 @@ func (g *inner) newRoute(r Route, p *pool) *route {
 	if r.MaxBody != 0 {
 		made.maxBody = max(0, r.MaxBody)
 	}
-	// What changes nothing is not looked at for each request.
+	// Changes that do nothing are left out, so that they take no time for each request.
 	add := func(to *[]*Headers, all ...*Headers) {
 		for _, h := range all {
 			if len(h.Remove)+len(h.Set) > 0 {
@@ -233,8 +233,8 @@ func (g *inner) newRoute(r Route, p *pool) *route {
 	return made
 }
 
-// headerEntries finds the entries that headers are set from, and adds a problem for each that
-// no request has.
+// headerEntries collects the entries from which headers are set, and adds a problem for each entry
+// that no request has.
 func (g *inner) headerEntries(problems *headgate.Problems) {
 	find := func(field string, h *Headers) {
 		for _, s := range h.Set {
@@ -255,14 +255,14 @@ func (g *inner) headerEntries(problems *headgate.Problems) {
 	}
 }
 
-// found is where a request belongs.
+// found is the route of a request.
 type found struct {
 	route *route // nil if there is none
 	name  string // the entry "route"
 }
 
-// find returns where a request belongs by its path. The error says why that cannot be
-// told.
+// find returns the route of a request, by its path. The error says why the route cannot be
+// determined.
 func (g *inner) find(r *http.Request, p *spelling.Path, n *routes.Names) (found, *spelling.Error) {
 	return spelling.Of(p, func(p *spelling.Path) (f found, known bool) {
 		f = g.findAs(r, p, n)

@@ -11,16 +11,16 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	// Unlike the standard library's it tells exp from EXP, and refuses names that
-	// are there twice.
+	// Unlike the standard library's, this package distinguishes exp from EXP, and refuses duplicate
+	// names.
 	"github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/headgate/headgate/internal/identity"
 )
 
-// maxToken bounds what is parsed of a token, and maxVerified how many are
-// remembered as verified, twice.
+// maxToken bounds the size of a token that is parsed. maxVerified is how many verified tokens each
+// of the two generations of a cache remembers.
 const (
 	maxToken    = 8 << 10
 	maxVerified = 10_000
@@ -34,8 +34,7 @@ type tokens struct {
 	claims     []string // in the order of claimNames
 	now        func() time.Time
 
-	// users are the versions of the options that they are of; the gateway's lock
-	// guards it.
+	// users counts the versions of the options that use these tokens. The gateway's lock guards it.
 	users   int
 	reading task
 }
@@ -63,8 +62,8 @@ func newTokens(ctx context.Context, o *Options) (*tokens, error) {
 	return t, err
 }
 
-// with returns t if it verifies by these options, so that keys and what is known of
-// tokens stay, else nil.
+// with returns t if it can be used for these options, so that keys and verified tokens are kept.
+// Otherwise it returns nil.
 func (t *tokens) with(j *JWT) *tokens {
 	if t == nil || j == nil || !reflect.DeepEqual(&t.JWT, j) {
 		return nil
@@ -72,8 +71,8 @@ func (t *tokens) with(j *JWT) *tokens {
 	return t
 }
 
-// use has the keys looked after, until everybody who uses them has released them. The
-// nil tokens have none.
+// use keeps the keys up to date until all users have released the tokens. For nil tokens, it does
+// nothing.
 func (t *tokens) use() {
 	if t == nil {
 		return
@@ -92,14 +91,14 @@ func (t *tokens) release() {
 	}
 }
 
-// drop is for tokens that may never have been used.
+// drop is for tokens that were perhaps never used.
 func (t *tokens) drop() {
 	if t != nil && t.users == 0 {
 		t.keys.close()
 	}
 }
 
-// Why a token is not accepted. What a client is told of it names none of its parts.
+// The reasons for which a token is not accepted. What a client is told names no part of the token.
 var (
 	errNoToken  = errors.New("the request has no token")
 	errBadToken = errors.New("the token is not valid")
@@ -107,14 +106,14 @@ var (
 	errNotYet   = errors.New("the token is not valid yet")
 )
 
-// of returns the token of a header's value: nil and no error if there is none and
-// none is needed.
+// of returns the token in a header's value. If there is none and none is required, it returns nil
+// without an error.
 func (t *tokens) of(ctx context.Context, text string) (*token, error) {
 	if t.Header == "Authorization" {
 		text, _ = identity.Bearer(text)
 	}
-	// What is no JWS at all may be a key of another kind, which is not for us to
-	// judge.
+	// A text that is no JWS may be a credential of another kind, about which the gateway cannot
+	// decide.
 	if text == "" || !t.Required && strings.Count(text, ".") != 2 {
 		if t.Required {
 			return nil, errNoToken
@@ -125,7 +124,7 @@ func (t *tokens) of(ctx context.Context, text string) (*token, error) {
 		return nil, errBadToken
 	}
 	sum := sha256.Sum256([]byte(text))
-	// A set that is exchanged meanwhile takes its own cache with it.
+	// If the key set is replaced meanwhile, its cache goes with it.
 	set := t.keys.set()
 	found := set.verified.get(sum)
 	if found == nil {
@@ -145,7 +144,7 @@ func (t *tokens) of(ctx context.Context, text string) (*token, error) {
 	return found, nil
 }
 
-// verify checks the signature and who the token is from and for.
+// verify checks the signature, the issuer, the audience and the times of a token.
 func (t *tokens) verify(ctx context.Context, text string) (*token, error) {
 	signed, err := jose.ParseSignedCompact(text, t.algorithms)
 	if err != nil || len(signed.Signatures) != 1 {
@@ -161,7 +160,7 @@ func (t *tokens) verify(ctx context.Context, text string) (*token, error) {
 	return nil, errBadToken
 }
 
-// read reads what the token says.
+// read reads the claims of a token.
 func (t *tokens) read(payload []byte) (*token, error) {
 	var known jwt.Claims
 	var all map[string]json.RawMessage
@@ -183,8 +182,8 @@ func (t *tokens) read(payload []byte) (*token, error) {
 	return found, nil
 }
 
-// claimText is a claim as the value of an entry: a text, a number, true or false as
-// they are written; "" for anything else.
+// claimText returns a claim as the value of an entry. Texts, numbers, true and false are kept as
+// they are written. All else becomes "".
 func claimText(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
@@ -202,9 +201,9 @@ func claimText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// cache remembers tokens that were verified: checking a signature costs as much as
-// passing the request on. It keeps two generations and drops the older one when the
-// younger is full. The zero cache is empty. It is safe for concurrent use.
+// cache remembers verified tokens, because checking a signature costs as much as forwarding a
+// request. It keeps two generations, and drops the older one when the younger one is full. The zero
+// cache is empty. A cache is safe for concurrent use.
 type cache struct {
 	mu     sync.Mutex // guards what follows
 	young  map[[sha256.Size]byte]*token

@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/config/gatewayfile"
 )
 
-// What bounds a key set, whoever wrote it.
+// The bounds of a key set, from whatever source.
 const (
 	maxKeySet     = 256 << 10
 	maxKeys       = 100
@@ -34,19 +34,19 @@ const (
 	lookAtFile    = 5 * time.Second
 	maxRedirects  = 3
 	askAgainAfter = 30 * time.Second
-	// keysLast is how long keys are believed that could not be fetched again.
+	// keysLast is how long keys stay valid if they cannot be fetched again.
 	keysLast = 24 * time.Hour
 )
 
-// keySet is what one look at the source has found, with the tokens that were
-// verified by it: when a key goes, they are verified anew.
+// keySet is the result of one reading of the source, with the tokens that were verified by these
+// keys. When a key is removed, tokens are verified anew.
 type keySet struct {
 	keys     []jose.JSONWebKey
 	verified *cache
 }
 
-// find returns the keys that may have signed a token with this kid and algorithm.
-// A token without a kid can only be told by a set of one key.
+// find returns the keys that may have signed a token with the given kid and algorithm. For a token
+// without a kid, the set must have only one key.
 func (s *keySet) find(kid, algorithm string) []jose.JSONWebKey {
 	var found []jose.JSONWebKey
 	for _, k := range s.keys {
@@ -57,8 +57,8 @@ func (s *keySet) find(kid, algorithm string) []jose.JSONWebKey {
 	return found
 }
 
-// keys are the keys that tokens are verified with, from a file or a URL that is
-// looked at again and again. It is safe for concurrent use; run owns it.
+// keys are the keys with which tokens are verified. They come from a file or a URL that is read
+// again regularly. They are safe for concurrent use; run owns them.
 type keys struct {
 	source string
 	url    bool
@@ -67,14 +67,14 @@ type keys struct {
 	logger *slog.Logger
 
 	current atomic.Pointer[keySet]
-	fetched atomic.Int64 // when the source was last read well, in nanoseconds since 1970
-	failed  atomic.Bool  // the last look did not work
+	fetched atomic.Int64 // when the source was last read successfully, in nanoseconds since 1970
+	failed  atomic.Bool  // the last reading failed
 
-	asked   chan struct{} // somebody needs a key that is not there
+	asked   chan struct{} // receives a value when an unknown key is needed
 	mu      sync.Mutex    // guards what follows
-	done    chan struct{} // closed when the look that comes next is over
-	last    time.Time     // when the source was last looked at because of an unknown key
-	awaited chan struct{} // closed when that look is over
+	done    chan struct{} // closed when the next reading has ended
+	last    time.Time     // when the source was last read because of an unknown key
+	awaited chan struct{} // closed when that reading has ended
 	text    string        // what the source held; only look touches it
 }
 
@@ -86,7 +86,7 @@ func newKeys(ctx context.Context, j *JWT, logger *slog.Logger) (*keys, error) {
 		if u, err := url.Parse(j.Keys); err != nil || u.Host == "" {
 			return nil, fmt.Errorf("the URL of the keys cannot be read")
 		}
-		// A transport of its own, so that all of its connections can be closed.
+		// It has a transport of its own, so that all its connections can be closed.
 		k.client = &http.Client{
 			Timeout: fetchWithin,
 			Transport: &http.Transport{
@@ -111,7 +111,7 @@ func newKeys(ctx context.Context, j *JWT, logger *slog.Logger) (*keys, error) {
 	return k, nil
 }
 
-// run looks at the source until ctx ends.
+// run reads the source regularly until ctx ends.
 func (k *keys) run(ctx context.Context) {
 	defer k.close()
 	ticker := time.NewTicker(k.every)
@@ -141,10 +141,9 @@ func (k *keys) close() {
 	}
 }
 
-// lookup returns the keys that may have signed a token. If there are none, the
-// source is asked once more, for all who come until it has answered, unless that was
-// done a short while ago: keys are exchanged seldom, and anybody can make a token with
-// an unknown one.
+// lookup returns the keys that may have signed a token. If there are none, it reads the source
+// again, once for all callers that wait for the answer. It does not if that was done a short while
+// ago: keys change rarely, and anybody can make a token with an unknown key.
 func (k *keys) lookup(ctx context.Context, kid, algorithm string) []jose.JSONWebKey {
 	if found := k.set().find(kid, algorithm); len(found) > 0 {
 		return found
@@ -169,7 +168,7 @@ func (k *keys) lookup(ctx context.Context, kid, algorithm string) []jose.JSONWeb
 	return k.set().find(kid, algorithm)
 }
 
-// set returns the keys there are: none if they are too old.
+// set returns the present keys, or none if they are too old.
 func (k *keys) set() *keySet {
 	if k.url && time.Now().UnixNano()-k.fetched.Load() > int64(keysLast) {
 		return &keySet{verified: new(cache)}
@@ -177,7 +176,7 @@ func (k *keys) set() *keySet {
 	return k.current.Load()
 }
 
-// look reads the source, and puts in force what it holds.
+// look reads the source, and puts its keys in force.
 func (k *keys) look(ctx context.Context) error {
 	text, err := k.read(ctx)
 	if err != nil {
@@ -199,7 +198,7 @@ func (k *keys) look(ctx context.Context) error {
 	return nil
 }
 
-// name is the source without what may be secret in a URL.
+// name returns the source, without parts of a URL that may be secret.
 func (k *keys) name() string {
 	if !k.url {
 		return k.source
@@ -229,7 +228,7 @@ func (k *keys) read(ctx context.Context) ([]byte, error) {
 	r.Header.Set("Accept", "application/jwk-set+json, application/json")
 	res, err := k.client.Do(r)
 	if err != nil {
-		var at *url.Error // Its text has the whole URL in it.
+		var at *url.Error // its text contains the whole URL
 		if errors.As(err, &at) {
 			err = at.Err
 		}
@@ -250,8 +249,8 @@ func readKeys(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// parseKeys reads a key set. Keys that cannot verify anything here are left out, as
-// RFC 7517 has it; a set of which nothing is left is a mistake.
+// parseKeys reads a key set. As RFC 7517 says, it leaves out keys that cannot be used here. If no
+// key is left, that is an error.
 func parseKeys(text []byte, logger *slog.Logger) (*keySet, error) {
 	var raw struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -270,7 +269,7 @@ func parseKeys(text []byte, logger *slog.Logger) (*keySet, error) {
 			err = usable(&key)
 		}
 		if err != nil {
-			// What is wrong may repeat the key, which may be a private one.
+			// The error of the parser may contain the key, which may be a private one.
 			logger.Warn("a key is left out", slog.Int("key", i+1), slog.String("kid", key.KeyID), slog.String("why", reason(err)))
 			continue
 		}
@@ -282,7 +281,7 @@ func parseKeys(text []byte, logger *slog.Logger) (*keySet, error) {
 	return set, nil
 }
 
-// unusable is why a key is left out.
+// unusable is the reason for which a key is left out.
 type unusable string
 
 func (u unusable) Error() string { return string(u) }

@@ -24,20 +24,20 @@ import (
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
-// load bounds how many requests are with an upstream: an adaptive limit with a queue in
-// front of it.
+// load limits how many requests are in progress at an upstream, by an adaptive limit with a queue
+// in front of it.
 type load struct {
 	settings Load
 	pressure []Pressure
-	gate     flow.Gate // what is asked: queue, watched, and in shadow if it is to be
+	gate     flow.Gate // the gate to ask: the queue, observed, and in shadow if so configured
 	queue    *shed.Gate
 	limit    *adaptive.Gate
 	watched  *prom.Gate
 	tale     tale
 }
 
-// loadParts are what a load is made of. All of it is made before anything is in force, as
-// there may be something wrong with it.
+// loadParts are the parts of a load. All of them are made before anything is in force, because
+// there may be errors.
 type loadParts struct {
 	knee    *adaptive.Knee
 	signals []shed.Signal
@@ -53,7 +53,7 @@ func newLoadParts(l *Load, pressure []Pressure, files fs.FS) (loadParts, error) 
 	return loadParts{knee, signals}, err
 }
 
-// newSignals makes the signals, which look at the files of the machine's root.
+// newSignals makes the signals. files is the root of the machine's file system.
 func newSignals(all []Pressure, files fs.FS) (signals []shed.Signal, err error) {
 	for _, p := range all {
 		var s shed.Signal
@@ -73,7 +73,7 @@ func newSignals(all []Pressure, files fs.FS) (signals []shed.Signal, err error) 
 	return signals, nil
 }
 
-// either is a signal from the first of the files that has it.
+// either returns a signal that uses the first of the files that can be opened.
 func either[S shed.Signal](files fs.FS, open func(fs.FS, string) (S, error), names ...string) (shed.Signal, error) {
 	var errs []error
 	for _, name := range names {
@@ -86,8 +86,8 @@ func either[S shed.Signal](files fs.FS, open func(fs.FS, string) (S, error), nam
 	return nil, errors.Join(errs...)
 }
 
-// newLoad returns the load of an upstream. One that was there before goes on if nothing of
-// it has changed: it knows the limit, and what is in progress.
+// newLoad returns the load of an upstream. If its options are unchanged, it keeps the load of the
+// version before, which knows the limit and what is in progress.
 func (g *inner) newLoad(u *Upstream, parts loadParts, before *inner) *load {
 	if u.Load == nil {
 		g.gates.Forget(u.Name)
@@ -110,7 +110,7 @@ func (g *inner) newLoad(u *Upstream, parts loadParts, before *inner) *load {
 	}
 	var err error
 	if l.queue, err = shed.New(l.limit, config); err != nil {
-		panic(err) // the options were found right with the same
+		panic(err) // the options were checked with the same values
 	}
 	l.watched = g.gates.Watch(u.Name, l.queue, l.queue, l.limit)
 	l.gate = l.watched
@@ -121,8 +121,7 @@ func (g *inner) newLoad(u *Upstream, parts loadParts, before *inner) *load {
 	return l
 }
 
-// loadEntries are the entries that class and tenant are taken from, and what is said
-// against them.
+// loadEntries collects the entries for class and tenant, and adds their problems.
 func (g *inner) loadEntries(problems *headgate.Problems) {
 	for i := range g.options.Upstreams {
 		l := g.options.Upstreams[i].Load
@@ -141,8 +140,8 @@ func (g *inner) loadEntries(problems *headgate.Problems) {
 	}
 }
 
-// pass asks the gate of the upstream, if the request goes to one that has it. It reports
-// false if it has answered the request.
+// pass asks the gate of the upstream, if the request goes to one with a gate. It returns false if
+// it has answered the request.
 func (x *exchange) pass() bool {
 	if x.refusal != nil || x.route.pool.load == nil || x.route.Load.Exempt {
 		return true
@@ -166,7 +165,7 @@ func (x *exchange) pass() bool {
 	return true
 }
 
-// notLetIn answers a request that the gate has not let in. It returns false.
+// notLetIn answers a request that the gate has refused. It returns false.
 func (x *exchange) notLetIn(err error) bool {
 	rejection, refused := errors.AsType[*flow.Rejection](err)
 	switch {
@@ -181,7 +180,7 @@ func (x *exchange) notLetIn(err error) bool {
 	return false
 }
 
-// beginWork is called when the request goes to the upstream.
+// beginWork is called when the request is sent to the upstream.
 func (x *exchange) beginWork() {
 	if x.load.Permit.Held() {
 		x.workBegan = time.Now()
@@ -189,9 +188,9 @@ func (x *exchange) beginWork() {
 	}
 }
 
-// hearLoad notes what the beginning of an answer says about load. The permit goes back when
-// the server is done: with an answer of a known length as soon as that begins, since what
-// is left is up to the client, and otherwise when the answer has come to its end.
+// hearLoad learns about load from the beginning of an answer. The permit is given back when the
+// server is done. If the length of the answer is known, that is now, because the rest depends on
+// the client; otherwise it is at the end of the answer.
 func (x *exchange) hearLoad(res *http.Response) {
 	if !x.load.Permit.Held() {
 		return
@@ -199,7 +198,7 @@ func (x *exchange) hearLoad(res *http.Response) {
 	kind := res.Header["Content-Type"]
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols, len(kind) > 0 && strings.HasPrefix(kind[0], "text/event-stream"):
-		x.load.Permit.Done(flow.Ignore) // It lasts as long as the client likes.
+		x.load.Permit.Done(flow.Ignore) // a stream lasts as long as the client likes
 	case res.ContentLength >= 0:
 		x.load.Permit.Done(x.sample(res.StatusCode, res.Header["Grpc-Status"]))
 	default:
@@ -207,14 +206,15 @@ func (x *exchange) hearLoad(res *http.Response) {
 	}
 }
 
-// endLoad notes the end of an answer without a length.
+// endLoad learns about load from the end of an answer without a length.
 func (x *exchange) endLoad(res *http.Response) {
 	if x.load.Permit.Held() {
 		x.load.Permit.Done(x.sample(res.StatusCode, res.Trailer["Grpc-Status"]))
 	}
 }
 
-// sample is what an answer says about load, by its status and that of gRPC, if it has one.
+// sample returns what an answer says about load, by its status, and by that of gRPC if there is
+// one.
 func (x *exchange) sample(status int, code []string) flow.Outcome {
 	switch {
 	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
@@ -233,13 +233,13 @@ func (x *exchange) sample(status int, code []string) flow.Outcome {
 		waited += x.body.waitedFor()
 	}
 	if waited > 5*time.Millisecond && 4*waited > time.Since(x.workBegan) {
-		return flow.Ignore // It was the client that took its time.
+		return flow.Ignore // much of the time was spent waiting for the client
 	}
 	return flow.Success
 }
 
-// failedLoad notes that there was no answer. Only what takes too long tells of load: a server
-// that refuses connections is not there.
+// failedLoad learns about load from a missing answer. Only timeouts count as overload: a server
+// that refuses connections is not running.
 func (x *exchange) failedLoad(err error) {
 	outcome := flow.Ignore
 	var late net.Error

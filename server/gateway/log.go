@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// log writes the line of a request in the access log: nothing of its query and its
-// headers, which may hold secrets.
+// log writes the line of a request to the access log. It leaves out the query and headers, which
+// may contain secrets.
 func (x *exchange) log(status int, sent, received int64, cut bool) {
 	attrs := make([]slog.Attr, 0, 16)
 	attrs = append(attrs,

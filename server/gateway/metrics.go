@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are what the gateway has done.
+// counts are the counters of a gateway.
 type counts struct {
 	inFlight    atomic.Int64
 	requests    [outcomes]statuses
@@ -51,8 +51,8 @@ var (
 // Describe implements [prometheus.Collector].
 func (g *Gateway) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, to) }
 
-// Collect implements [prometheus.Collector]. Everything is labelled by what the
-// options name, never by what clients send.
+// Collect implements [prometheus.Collector]. Labels come only from the options, never from what
+// clients send.
 func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 	number := func(d *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, kind, float64(v), labels...)
@@ -78,7 +78,7 @@ func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 	g.mu.Lock()
 	living := slices.Clone(g.living)
 	g.mu.Unlock()
-	// A target that is no longer in force has requests in progress still.
+	// Targets that are no longer in force may still have requests in progress.
 	known := make(map[[2]string]bool)
 	for _, in := range slices.Backward(living) {
 		collectTargets(number, in, known)
@@ -93,7 +93,7 @@ func (g *Gateway) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectTargets collects the targets that are not known yet.
+// collectTargets collects the metrics of targets that are not in known.
 func collectTargets(number func(*prometheus.Desc, prometheus.ValueType, int64, ...string), in *inner, known map[[2]string]bool) {
 	for _, p := range in.pools {
 		for _, t := range p.targets {

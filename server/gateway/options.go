@@ -9,36 +9,35 @@ import (
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
-// Options are what a gateway is told. Upstreams are required; the zero value of
-// everything else is its default.
+// Options are the options of a gateway. Upstreams are required; all other fields have useful zero
+// values.
 type Options struct {
-	// Settings are what a gateway file says.
+	// Settings are the settings of a gateway file.
 	Settings
-	// Keeper has the permits of what the policy lets be in progress. Nil means one that
-	// nobody else uses. That of [New] stays, whatever later options say.
+	// Keeper has the permits of the policy's bounds on requests in progress. Nil means a Keeper of
+	// the gateway's own. The Keeper of [New] stays in use, whatever later options say.
 	Keeper *inprogress.Keeper
-	// Dialect is how clients are told their limits.
+	// Dialect is the dialect of headers in which clients are told their limits.
 	Dialect httplimit.Dialect
-	// OnStoreError is what happens to a request that the store has no answer for
-	// and whose rules leave it to the caller.
+	// OnStoreError says what happens to a request if the store does not answer and its rules leave
+	// that to the caller.
 	OnStoreError httplimit.Failure
-	// Logger takes what the operator should know, and with AccessLog a line for
-	// each request. Nil means none.
+	// Logger receives what the operator should know, and with AccessLog a line for each request.
+	// Nil means no logging.
 	Logger *slog.Logger
-	// AccessLog has every request logged: never its query or its headers, which may
-	// hold secrets.
+	// AccessLog logs every request, without its query and its headers, which may contain secrets.
 	AccessLog bool
 }
 
-// Mistakes are what is wrong with the options by themselves. [New] tells them, and what
-// else it finds.
+// Mistakes returns what is wrong with the options by themselves. [New] returns that, and what else
+// it finds.
 func (o Options) Mistakes() headgate.Problems {
 	_, problems := o.withDefaults()
 	return problems
 }
 
-// withDefaults returns the options with their defaults, and everything that is wrong with
-// them. What it changes it has copied.
+// withDefaults returns the options with their defaults, and everything that is wrong with them. It
+// copies what it changes.
 func (o Options) withDefaults() (_ Options, problems headgate.Problems) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -47,27 +46,27 @@ func (o Options) withDefaults() (_ Options, problems headgate.Problems) {
 	return o, problems
 }
 
-// The settings that a gateway file has too. Package gatewayfile describes their fields.
+// Settings that a gateway file has too. Package gatewayfile describes their fields.
 type (
-	// Settings are what a gateway file says.
+	// Settings are the settings of a gateway file.
 	Settings = gatewayfile.Settings
-	// Upstream is a pool of servers that answer alike.
+	// Upstream is a pool of equivalent servers.
 	Upstream = gatewayfile.Upstream
 	// Balance is how a pool chooses among its targets.
 	Balance = gatewayfile.Balance
-	// Health is how a pool asks its targets whether they are well.
+	// Health is how a pool checks the health of its targets.
 	Health = gatewayfile.Health
-	// Eject is when a target that fails in use is passed over.
+	// Eject says when requests avoid a target that fails.
 	Eject = gatewayfile.Eject
-	// Load is how an upstream finds out how many requests may be with it.
+	// Load is how an upstream determines how many requests it may have in progress.
 	Load = gatewayfile.Load
-	// RouteLoad is what that is told of the requests of a route.
+	// RouteLoad is what a Load is told about the requests of a route.
 	RouteLoad = gatewayfile.RouteLoad
-	// Pressure is a signal of how short the gateway's process is of something.
+	// Pressure is a signal of how short the gateway's process is of a resource.
 	Pressure = gatewayfile.Pressure
 	// Timeouts bound how long a pool's servers may take.
 	Timeouts = gatewayfile.Timeouts
-	// Route is some of the requests.
+	// Route matches some of the requests.
 	Route = gatewayfile.Route
 	// Headers is a change of headers.
 	Headers = gatewayfile.Headers
@@ -81,7 +80,7 @@ type (
 	JWT = gatewayfile.JWT
 	// Concurrency bounds how many requests are in progress.
 	Concurrency = gatewayfile.Concurrency
-	// Settle makes what requests cost under one rule an estimate that is settled later.
+	// Settle makes the cost under one rule an estimate that is settled later.
 	Settle = gatewayfile.Settle
 	// Clients is how long clients may take.
 	Clients = gatewayfile.Clients

@@ -12,19 +12,17 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// plan is what is worked out of the options for one version of the policy. It is
-// immutable.
+// plan is what the gateway derives from its options for one version of the policy. It is immutable.
 type plan struct {
 	policy decide.Policy
 	names  *routes.Names
-	facts  []fact // those that anything looks at
-	// readsPaths says that requests are told from each other by their paths,
-	// needsPath that something looks at the entry "path", and readsMethods that it
-	// matters what the method is.
+	facts  []fact // the facts that are needed
+	// readsPaths says that paths distinguish requests, needsPath that something uses the entry
+	// "path", and readsMethods that the method matters.
 	readsPaths, needsPath, readsMethods bool
 }
 
-// plan returns that of the policy in force, which is made anew after a change.
+// plan returns the plan for the policy in force. It makes a new one after the policy has changed.
 func (g *inner) plan() *plan {
 	now := g.decider.Policy()
 	p := g.current.Load()
@@ -44,7 +42,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 	var problems []string
 	p.names, problems = routes.New(now.Set, g.patterns()...)
 	for _, problem := range problems {
-		// Check refuses such a policy; here it is too late for that.
+		// Check refuses such a policy, but now it is in force already.
 		g.options.Logger.Error("the policy names a route that cannot be found; its rules do not bind it", slog.String("problem", problem))
 	}
 	if lacking := g.settling.lacking(now.Set); len(lacking) > 0 {
@@ -85,8 +83,8 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 	return p
 }
 
-// Check says what the gateway with the routes in force cannot do of a policy: the
-// error lists the routes in it that are no patterns or cannot be told from each
+// Check returns an error if the gateway, with the routes in force, cannot apply a policy. The error
+// lists the routes in the policy that are no patterns, or that cannot be distinguished from each
 // other.
 func (g *Gateway) Check(set *policy.Set) error { return g.current.Load().check(set) }
 
@@ -99,7 +97,7 @@ func (g *inner) check(set *policy.Set) error {
 	return errors.Join(problems.Err("policy"), g.keeper.Check(set))
 }
 
-// patterns are those of the routes that have no name of their own.
+// patterns returns the patterns of the routes without a name of their own.
 func (g *inner) patterns() []string {
 	var all []string
 	for i := range g.options.Routes {

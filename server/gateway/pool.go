@@ -16,32 +16,32 @@ import (
 	"github.com/headgate/headgate/config/gatewayfile"
 )
 
-// pool is the servers of one upstream. It is safe for concurrent use.
+// pool has the servers of one upstream. It is safe for concurrent use.
 type pool struct {
 	Upstream
 	targets []*target
 	next    atomic.Uint64
 	logger  *slog.Logger
-	// idleTicks is how long an answer may pause.
+	// idleTicks is the longest pause in an answer, in ticks.
 	idleTicks int64
 	conns     *conns // to the targets
-	load      *load  // nil if nothing bounds the requests that are with it
+	load      *load  // nil if there is no limit for requests in progress
 }
 
-// What bounds the connections to upstream servers.
+// The bounds of connections to upstream servers.
 const (
 	maxIdlePerTarget  = 256
 	maxResponseHeader = 256 << 10
 	expectWithin      = time.Second
-	// A connection of HTTP/2 on which nothing comes for so long is asked whether it
-	// is still there.
+	// If nothing comes on a connection of HTTP/2 for pingAfter, the transport sends a ping that
+	// must be answered within pingWithin.
 	pingAfter, pingWithin = 15 * time.Second, 5 * time.Second
 )
 
-// newPool makes a pool of options that were checked.
+// newPool makes a pool from options that were checked.
 func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
 	p := &pool{Upstream: u, logger: logger, idleTicks: ws.ticks(u.Timeouts.Idle), conns: newConns()}
-	var transports [2]*http.Transport // for all targets that are spoken to alike
+	var transports [2]*http.Transport // one for all targets with the same protocol
 	for _, text := range u.Targets {
 		address, plain, _ := gatewayfile.ParseTarget(text)
 		which := 0
@@ -56,8 +56,7 @@ func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
 	return p
 }
 
-// newTransport makes what a pool speaks to its targets with; plain is HTTP/2
-// without TLS.
+// newTransport makes the transport for a pool's targets. plain means HTTP/2 without TLS.
 func newTransport(u *Upstream, ws *watchers, conns *conns, plain bool) *http.Transport {
 	idle := u.Timeouts.Idle
 	dialer := net.Dialer{Timeout: u.Timeouts.Dial, KeepAlive: 30 * time.Second}
@@ -74,7 +73,8 @@ func newTransport(u *Upstream, ws *watchers, conns *conns, plain bool) *http.Tra
 	}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			// The transport dials on when the request is gone that it began to dial for.
+			// The transport continues to dial after the request for which it began to dial has
+			// ended.
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(conns.until, cancel)()
@@ -96,25 +96,24 @@ func newTransport(u *Upstream, ws *watchers, conns *conns, plain bool) *http.Tra
 		ExpectContinueTimeout:  expectWithin,
 		MaxIdleConnsPerHost:    maxIdlePerTarget,
 		MaxResponseHeaderBytes: maxResponseHeader,
-		// What the client accepts is what it gets.
+		// The answer stays in the encoding that the client has asked for.
 		DisableCompression: true,
 		Protocols:          protocols,
 		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWithin},
 	}
 }
 
-// dialError says that there was no connection: nothing has been sent.
+// dialError says that there was no connection, so nothing was sent.
 type dialError struct{ err error }
 
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// errNoTarget says that all of a pool's targets are down, or have failed already.
+// errNoTarget says that all targets of a pool are down or have failed for this request.
 var errNoTarget = errors.New("gateway: no target is up")
 
-// pick chooses a target that is not among those tried; nil if there is none. One
-// that is passed over for its failures is better than none, one that is down is
-// not.
+// pick chooses a target that is not in tried, or returns nil. It uses an ejected target if there is
+// no other, but never one that is down.
 func (p *pool) pick(tried []*target) *target {
 	n := uint64(len(p.targets))
 	start := p.next.Add(1)
@@ -139,7 +138,7 @@ func (p *pool) pick(tried []*target) *target {
 	return best
 }
 
-// host is what is sent as Host to the target, given the client's.
+// host returns the Host to send to the target, given the client's.
 func (p *pool) host(t *target, client string) string {
 	if p.TargetHost {
 		return t.url.Host
@@ -147,8 +146,8 @@ func (p *pool) host(t *target, client string) string {
 	return client
 }
 
-// adopt has the pool's targets go on in the condition that they have in a former
-// pool, which is current if that was in force until now.
+// adopt makes the pool's targets keep the condition that they have in a former pool. current says
+// that the former pool was in force until now.
 func (p *pool) adopt(former *pool, current bool) {
 	for _, t := range p.targets {
 		i := slices.IndexFunc(former.targets, func(f *target) bool { return f.name == t.name })
@@ -157,7 +156,7 @@ func (p *pool) adopt(former *pool, current bool) {
 		}
 		t.condition = former.targets[i].condition
 		if p.Health == nil {
-			// Nobody would say that it is up again.
+			// Without health checks, nothing would mark the target as up again.
 			t.down.Store(false)
 		}
 		if !current || p.Health == nil || former.Health == nil || p.Health.Path != former.Health.Path {
@@ -166,18 +165,18 @@ func (p *pool) adopt(former *pool, current bool) {
 	}
 }
 
-// close drops the connections that nobody uses.
+// close closes the connections that nobody uses.
 func (p *pool) close() {
 	for _, t := range p.targets {
 		t.transport.CloseIdleConnections()
 	}
 }
 
-// conns are the connections to the targets of a pool. A transport keeps some that
-// have no request any more for a while yet, and may be dialing, when it is asked to
-// close those that nobody uses.
+// conns are the connections to the targets of a pool. When a transport is asked to close idle
+// connections, it may still be dialing, or keep some for a while whose request has just ended. So
+// conns tracks them.
 type conns struct {
-	until context.Context // ends with the pool
+	until context.Context // ends when the pool is closed
 	end   context.CancelFunc
 
 	mu   sync.Mutex // guards open
@@ -190,7 +189,7 @@ func newConns() *conns {
 	return c
 }
 
-// add reports false if there are to be no more.
+// add adds a connection. It returns false if the pool is closed.
 func (c *conns) add(conn *sending) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

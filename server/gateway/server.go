@@ -25,23 +25,22 @@ type Server struct {
 	config  *tls.Config
 
 	mu     sync.Mutex // guards what follows
-	fronts []*front   // those with connections; the last one takes those to come
+	fronts []*front   // fronts with connections; the last one gets new connections
 	closed bool
 }
 
-// maxStreams is how many requests a client may have in progress over one connection
-// of HTTP/2.
+// maxStreams is how many requests a client may have in progress on one connection of HTTP/2.
 const maxStreams = 250
 
-// Server returns a server for handler, which is the gateway itself or something
-// around it. With a configuration of TLS it speaks TLS, and without it cleartext of
-// either version. Closing the server closes the gateway.
+// Server returns a server for handler, which is the gateway itself or wraps it. With a TLS
+// configuration, it uses TLS; otherwise it serves cleartext HTTP/1.1 and HTTP/2. Closing the server
+// closes the gateway.
 func (g *Gateway) Server(handler http.Handler, config *tls.Config) *Server {
 	return &Server{g: g, handler: handler, config: config}
 }
 
-// Serve serves until Shutdown or Close, and returns [http.ErrServerClosed] then. It may
-// be called once.
+// Serve serves until Shutdown or Close, and then returns [http.ErrServerClosed]. It may be called
+// once.
 func (s *Server) Serve(l net.Listener) error {
 	bounded := &listener{Listener: l, g: s.g}
 	var first net.Conn
@@ -53,14 +52,14 @@ func (s *Server) Serve(l net.Listener) error {
 		}
 		err := f.serve()
 		if !f.replaced.Load() {
-			closeAll(f.first) // It was closed before it began.
+			closeAll(f.first) // the server was closed before it began
 			return err
 		}
 		first = f.passed
 	}
 }
 
-// closeAll closes what is there.
+// closeAll closes everything that is not nil.
 func closeAll(all ...io.Closer) {
 	for _, one := range all {
 		if one != nil {
@@ -69,19 +68,18 @@ func closeAll(all ...io.Closer) {
 	}
 }
 
-// Shutdown lets the requests in progress end, until its context does. Connections
-// that were upgraded are closed once they have: nobody can tell when they would end
-// by themselves.
+// Shutdown waits for requests in progress until the context ends. Then it closes upgraded
+// connections, because nobody knows when they would end by themselves.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return s.end(func(f *front) error { return f.http.Shutdown(ctx) })
 }
 
-// Close ends at once.
+// Close closes the server at once.
 func (s *Server) Close() error {
 	return s.end(func(f *front) error { return f.http.Close() })
 }
 
-// end ends all fronts at the same time, and the gateway.
+// end ends all fronts concurrently, and then the gateway.
 func (s *Server) end(one func(*front) error) error {
 	s.mu.Lock()
 	s.closed = true
@@ -97,22 +95,22 @@ func (s *Server) end(one func(*front) error) error {
 	return errors.Join(errs...)
 }
 
-// front is the server of the connections that have come while the options were the
-// same as far as an [http.Server] must be told of them before it serves. It is its own
-// listener, which ends when a connection comes to which others apply.
+// front is the server of all connections that came while a certain part of the options was the
+// same: what an [http.Server] must know before it serves. It is its own listener, and ends when a
+// connection comes after that part has changed.
 type front struct {
 	net.Listener
 	of   *Server
 	told told
 	http http.Server
-	open atomic.Int64 // connections, but for those that were upgraded
+	open atomic.Int64 // the number of connections, without upgraded ones
 
-	first    net.Conn    // a connection that came before; only Accept touches it
-	passed   net.Conn    // the connection that is the next front's
-	replaced atomic.Bool // there is one
+	first    net.Conn    // a connection that came before the front; only Accept uses it
+	passed   net.Conn    // the connection for the next front
+	replaced atomic.Bool // there is a next front
 }
 
-// told is what an [http.Server] is told.
+// told is what an [http.Server] has to know.
 type told struct {
 	maxHeader              int
 	header, response, idle time.Duration
@@ -122,8 +120,8 @@ func (o *Options) told() told {
 	return told{o.MaxHeader, o.Clients.Header, o.Clients.Response, o.Clients.Idle}
 }
 
-// newFront returns what serves first, which may be nil, and what comes from the
-// listener; nil if the server is closed.
+// newFront returns a front for first, which may be nil, and for the connections of the listener. It
+// returns nil if the server is closed.
 func (s *Server) newFront(l net.Listener, first net.Conn) *front {
 	o := &s.g.current.Load().options
 	protocols := new(http.Protocols)
@@ -135,10 +133,10 @@ func (s *Server) newFront(l net.Listener, first net.Conn) *front {
 		Protocols:         protocols,
 		ReadHeaderTimeout: o.Clients.Header,
 		IdleTimeout:       o.Clients.Idle,
-		// net/http adds 4 KiB of its own.
+		// net/http adds 4 KiB to this.
 		MaxHeaderBytes: max(1, o.MaxHeader-4<<10),
 		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
-		// OPTIONS * is the upstream's to answer.
+		// The upstream answers OPTIONS *.
 		DisableGeneralOptionsHandler: true,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams,
@@ -183,8 +181,8 @@ func (f *front) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// Close implements [net.Listener]. What was taken over by another front is that one's
-// to close.
+// Close implements [net.Listener]. If another front has taken over the listener, that front has to
+// close it.
 func (f *front) Close() error {
 	if f.replaced.Load() {
 		return nil
@@ -192,7 +190,7 @@ func (f *front) Close() error {
 	return f.Listener.Close()
 }
 
-// count follows the connections.
+// count keeps track of the number of connections.
 func (f *front) count(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -202,8 +200,8 @@ func (f *front) count(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// ServeHTTP has connections end after their next answer to which the options no longer
-// apply. Closing those that are idle would lose requests that are on their way.
+// ServeHTTP ends connections with outdated options after their next answer. Closing idle ones would
+// lose requests that are under way.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.outdated() {
 		w.Header()["Connection"] = []string{"close"}
@@ -211,8 +209,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.of.handler.ServeHTTP(w, r)
 }
 
-// listener bounds the connections that are open at the same time. One too many is
-// closed: letting it wait would have all wait for those who do nothing.
+// listener limits how many connections are open at the same time. It closes further connections: if
+// they waited, all clients would wait for those that do nothing.
 type listener struct {
 	net.Listener
 	g *Gateway
@@ -236,7 +234,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) keep(c net.Conn) (*conn, bool) {
 	kept := &conn{Conn: c, g: l.g}
 	o := &l.g.current.Load().options
-	// They are counted even if there is no bound, as there may be one later.
+	// Connections are counted even without a bound, because there may be one later.
 	if key, ok := address(c.RemoteAddr(), o.Identity.Resolver); ok {
 		permit, err := l.g.addresses.TryAcquire(context.Background(), flow.Request{Key: key})
 		if err != nil {
@@ -252,7 +250,7 @@ func (l *listener) keep(c net.Conn) (*conn, bool) {
 	return kept, true
 }
 
-// address is what a connection is counted by, and whether it is counted at all.
+// address returns the key by which a connection is counted, and whether it is counted.
 func address(a net.Addr, resolver *httplimit.Resolver) (key string, counted bool) {
 	if resolver.Trusts(&http.Request{RemoteAddr: a.String()}) {
 		return "", false
@@ -268,7 +266,7 @@ func address(a net.Addr, resolver *httplimit.Resolver) (key string, counted bool
 	return ip.String(), true
 }
 
-// conn is a connection that is counted until it is closed.
+// conn is a connection that counts until it is closed.
 type conn struct {
 	net.Conn
 	g      *Gateway
@@ -285,6 +283,5 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite is what net/http asks for to end a connection in which somebody is
-// still sending.
+// CloseWrite is called by net/http to end a connection on which the client is still sending.
 func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }

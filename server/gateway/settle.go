@@ -15,32 +15,32 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// settlement is what has become of a reservation, for the metrics.
+// settlement is the result of settling a reservation, for the metrics.
 type settlement uint8
 
 const (
 	settled    settlement = iota
-	asEstimate            // nobody has said the cost
-	late                  // the reservation had expired, and what was missing was charged
-	unsettled             // the store did not do it
+	asEstimate            // the actual cost is not known, so the estimate stays
+	late                  // the reservation had expired, and the difference was charged
+	unsettled             // the store did not settle it
 
 	settlements // the number of them
 )
 
 var settlementNames = [settlements]string{"settled", "estimated", "late", "failed"}
 
-// settling is what is settled, and how.
+// settling says what is settled, and how.
 type settling struct {
 	rules   map[string]*measure
 	headers []costHeader
-	// told says that the log has heard of an answer that does not say its cost.
+	// told says that the log has reported an answer without its cost.
 	told *atomic.Bool
 }
 
-// measure is a Settle and where what is measured stands.
+// measure is a Settle and the place of what it measures.
 type measure struct {
 	Settle
-	header int // in settling.headers; -1 if it is bytes
+	header int // index in settling.headers; -1 if bytes are measured
 }
 
 // costHeader is a header that says what a request has cost.
@@ -49,7 +49,7 @@ type costHeader struct {
 	keep bool
 }
 
-// reported is what such a header has said.
+// reported is the value of such a header.
 type reported struct {
 	amount int64
 	known  bool
@@ -74,7 +74,7 @@ func newSettling(all []Settle) settling {
 	return s
 }
 
-// lacking are the rules that are settled and that the policy does not have.
+// lacking returns the names of settled rules that the policy does not have.
 func (s *settling) lacking(set *policy.Set) (names []string) {
 	for name := range s.rules {
 		if set.Rule(name) == nil {
@@ -85,7 +85,7 @@ func (s *settling) lacking(set *policy.Set) (names []string) {
 	return names
 }
 
-// estimate has the checks that are settled cost what is estimated. It reports whether
+// estimate sets the cost of checks that are settled later to their estimates. It reports whether
 // there are any.
 func (s *settling) estimate(checks []headgate.Check) (found bool) {
 	if s.rules == nil {
@@ -101,7 +101,7 @@ func (s *settling) estimate(checks []headgate.Check) (found bool) {
 	return found
 }
 
-// cost is what so much costs, in units.
+// cost converts an amount to units.
 func (m *measure) cost(amount int64) int64 {
 	units := amount / m.Per
 	if amount%m.Per != 0 {
@@ -110,7 +110,7 @@ func (m *measure) cost(amount int64) int64 {
 	return min(units, headgate.MaxCount)
 }
 
-// hear takes the costs that headers or trailers of the upstream server's answer say.
+// hear reads the costs in headers or trailers of the upstream server's answer.
 func (x *exchange) hear(h http.Header) {
 	x.heard = true
 	for i := range x.costs {
@@ -130,8 +130,7 @@ func (x *exchange) hear(h http.Header) {
 	}
 }
 
-// amount reads a whole number; one that is too large to be told from others is a large
-// one.
+// amount parses a whole number. A number that is too large becomes a large one.
 func amount(text string) (n int64, ok bool) {
 	u, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
 	switch {
@@ -143,8 +142,8 @@ func amount(text string) (n int64, ok bool) {
 	return int64(u), true
 }
 
-// settle settles what a request has cost that has ended with this status and sent so
-// many bytes, and gives back what it is not charged for.
+// settle settles the cost of a request that has ended with the given status and number of bytes
+// sent, and refunds what is not charged.
 func (x *exchange) settle(status int, sent int64) {
 	c := &x.charge
 	if !c.Unsettled() {
@@ -171,7 +170,7 @@ func (x *exchange) settle(status int, sent int64) {
 	x.g.counts.settlements[result].Add(1)
 }
 
-// units are what the checks of the reservation have cost.
+// units returns the actual costs of the reservation's checks.
 func (x *exchange) units(status int, sent int64) ([]int64, settlement) {
 	r, result := &x.charge.Reservation, settled
 	units := make([]int64, len(r.Checks))
@@ -196,7 +195,7 @@ func (x *exchange) units(status int, sent int64) ([]int64, settlement) {
 	return units, result
 }
 
-// unsaid tells the log, once, of an answer that does not say what it has cost.
+// unsaid logs, once, that an answer does not say its cost.
 func (x *exchange) unsaid(m *measure) {
 	if x.g.settling.told.CompareAndSwap(false, true) {
 		x.g.options.Logger.LogAttrs(x.r.Context(), slog.LevelWarn, "an answer does not say what the request has cost; the estimate stays, and further ones are only counted",

@@ -8,18 +8,18 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// tale tells the log when an upstream begins to shed requests, how it goes on, and when that
-// is over: a line for each request would hide all others.
+// tale logs when an upstream begins to shed requests, how that continues, and when it is over. A
+// line for each request would hide all others.
 type tale struct {
 	upstream string
 	of       *load
 	logger   *slog.Logger
 
-	told  [flow.Classes][flow.Reasons]uint64 // what the log knows of
-	seen  uint64                             // how many were shed when it looked last
-	since time.Time                          // when it began; zero if nothing is shed
-	last  time.Time                          // when something was shed last
-	line  time.Time                          // when the log was told last
+	told  [flow.Classes][flow.Reasons]uint64 // the counts when the last line was logged
+	seen  uint64                             // the number of shed requests at the last look
+	since time.Time                          // when shedding began; zero if nothing is shed
+	last  time.Time                          // when a request was last seen to be shed
+	line  time.Time                          // when the last line was logged
 	total uint64
 }
 
@@ -45,7 +45,7 @@ func (t *tale) run(ctx context.Context) {
 	}
 }
 
-// look tells what there is to be told.
+// look logs what has happened since the last look.
 func (t *tale) look(ctx context.Context, now time.Time) {
 	shed := t.of.watched.Shed()
 	more := count(shed) - count(t.told)
@@ -85,7 +85,7 @@ func (t *tale) look(ctx context.Context, now time.Time) {
 	t.told, t.line, t.total = shed, now, t.total+more
 }
 
-// mode says whether what is told has happened, or would have if not for the shadow.
+// mode says whether requests were really shed, or only would have been without the shadow.
 func (t *tale) mode() slog.Attr {
 	if t.of.settings.Shadow {
 		return slog.String("mode", "shadow")

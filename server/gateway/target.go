@@ -16,31 +16,31 @@ type target struct {
 	*condition
 }
 
-// condition is how a target is, and what it has done. It outlives a change of the
-// options that keeps the target.
+// condition is the state of a target and its counters. It is kept when the options change, if the
+// target stays.
 type condition struct {
 	inFlight atomic.Int64
 	// requests and failures count since the start.
 	requests, failures atomic.Int64
-	// down is what health checks think, and looked whether there were any.
+	// down is the result of health checks. looked says whether there were any.
 	down, looked atomic.Bool
 
-	// inRow counts the failures since the last answer, and ejections how often the
-	// target was passed over since then.
+	// inRow counts the failures since the last answer. ejections counts how often the target was
+	// ejected since then.
 	inRow, ejections atomic.Int32
-	// until is up to when it is passed over, in nanoseconds since 1970.
+	// until is the time until which the target is ejected, in nanoseconds since 1970.
 	until atomic.Int64
 }
 
-// ejected reports whether the target is passed over.
+// ejected reports whether requests avoid the target because of its failures.
 func (t *target) ejected() bool {
 	until := t.until.Load()
 	return until != 0 && time.Now().UnixNano() < until
 }
 
-// answered notes that there was an answer.
+// answered records that the target has answered.
 func (t *target) answered() {
-	// Loads are shared between processors, stores are not.
+	// Loads do not make processors compete for the cache line, but stores do.
 	if t.inRow.Load() != 0 {
 		t.inRow.Store(0)
 	}
@@ -50,8 +50,8 @@ func (t *target) answered() {
 	}
 }
 
-// failed notes that there was none. It returns for how long the target is passed
-// over from now on, zero if it is not, and whether there was an answer before.
+// failed records that the target has not answered. It returns for how long the target is ejected
+// from now on, or zero, and whether this is the first failure since an answer.
 func (t *target) failed() (ejected time.Duration, first bool) {
 	t.failures.Add(1)
 	now, until := time.Now(), t.until.Load()
@@ -60,7 +60,8 @@ func (t *target) failed() (ejected time.Duration, first bool) {
 	if inRow < t.eject.After || now.UnixNano() < until {
 		return 0, first
 	}
-	// Whoever comes when it is over tries again: one more failure is enough then.
+	// After that time, the next request tries the target again. One more failure then ejects it
+	// again.
 	d := min(t.eject.For<<min(t.ejections.Load(), 15), max(MaxEject, t.eject.For))
 	if !t.until.CompareAndSwap(until, now.Add(d).UnixNano()) {
 		return 0, first

@@ -12,29 +12,29 @@ import (
 	"time"
 )
 
-// upgrades are the connections that have become something other than HTTP, such as
-// WebSockets. No server knows them any more.
+// upgrades are connections that no longer use HTTP, such as WebSockets. No server tracks them any
+// more.
 type upgrades struct {
 	mu     sync.Mutex // guards what follows
 	open   map[*upgraded]struct{}
 	closed bool
 }
 
-// upgrading is what connections are upgraded by.
+// upgrading has the rules for upgrades.
 type upgrading struct {
 	*upgrades
 	idle, within time.Duration
-	protocols    []string // those that are passed on, in lower case
+	protocols    []string // the allowed protocols, in lower case
 }
 
-// allow reports whether a protocol is passed on. Of some, such as h2c, the gateway
-// would no longer see the requests.
+// allow reports whether an upgrade to a protocol is allowed. With some protocols, such as h2c, the
+// gateway would no longer see the requests.
 func (u *upgrading) allow(header []string) bool {
 	return len(header) == 1 && slices.Contains(u.protocols, strings.ToLower(header[0]))
 }
 
-// add takes a connection over, with what was read of it already, unless there are
-// to be no more.
+// add takes over a connection, with the bytes that were already read from it. It fails if upgrades
+// is closed.
 func (u *upgrading) add(conn net.Conn, read *bufio.Reader) (*upgraded, error) {
 	up := &upgraded{Conn: conn, of: u}
 	if n := read.Buffered(); n > 0 {
@@ -54,7 +54,7 @@ func (u *upgrading) add(conn net.Conn, read *bufio.Reader) (*upgraded, error) {
 	return up, nil
 }
 
-// close closes all connections, and those to come.
+// close closes all connections, and makes add refuse new ones.
 func (u *upgrades) close() {
 	u.mu.Lock()
 	u.closed = true
@@ -68,24 +68,24 @@ func (u *upgrades) close() {
 	}
 }
 
-// count is how many there are.
+// count returns the number of connections.
 func (u *upgrades) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.open)
 }
 
-// upgraded is such a connection. It is closed when neither side has sent anything
-// for a while, or when the client does not take what it is sent.
+// upgraded is such a connection. It is closed when neither side has sent anything for a while, or
+// when the client does not accept what it is sent.
 type upgraded struct {
 	net.Conn
 	of      *upgrading
-	early   []byte // what was read before anybody knew of the upgrade
+	early   []byte // bytes that were read before the upgrade
 	sent    atomic.Int64
 	touched atomic.Int64 // when something was last sent, in nanoseconds since 1970
 }
 
-// touch moves the deadline, when a quarter of the time is over.
+// touch moves the deadline after a quarter of the time has passed.
 func (c *upgraded) touch() {
 	now := time.Now()
 	if last := c.touched.Load(); now.UnixNano()-last > int64(c.of.idle/4) && c.touched.CompareAndSwap(last, now.UnixNano()) {
@@ -114,11 +114,11 @@ func (c *upgraded) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite tells the client that nothing more will come.
+// CloseWrite tells the client that no more data will come.
 func (c *upgraded) CloseWrite() error { return closeWrite(c.Conn) }
 
-// closeWrite closes one direction of a connection that can do that; an error says
-// that this one can be closed only as a whole.
+// closeWrite closes one direction of a connection. The error says that the connection can only be
+// closed as a whole.
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// watchers end what takes too long while exchanges go on: a write to a client that
-// takes nothing, a read from an upstream server that sends nothing. A timer or a
-// deadline for each costs more than all else that is done about a request, so that
-// deadlines are noted in ticks and one goroutine looks at them. (A deadline of the
-// connection would not do anyway: one of a stream of HTTP/2 resets it even if nothing
-// is being written.)
+// watchers end operations of exchanges that take too long: a write to a client that accepts
+// nothing, or a read from an upstream server that sends nothing. A timer or a deadline for each
+// operation would cost more than everything else that is done for a request. So deadlines are kept
+// in ticks, and one goroutine checks them. (Deadlines of the connection would not work anyway: one
+// of an HTTP/2 stream resets the stream even if nothing is being written.)
 type watchers struct {
 	every  time.Duration // the length of a tick
 	now    atomic.Int64  // in ticks
@@ -27,7 +26,7 @@ type watchers struct {
 	}
 }
 
-// ticks is how many ticks d takes, and one for that which has begun.
+// ticks returns the number of ticks in d, rounded up, plus one for the tick that has begun.
 func (ws *watchers) ticks(d time.Duration) int64 { return int64((d+ws.every-1)/ws.every) + 1 }
 
 // run counts the ticks until ctx ends.
@@ -44,7 +43,7 @@ func (ws *watchers) run(ctx context.Context) {
 	}
 }
 
-// look ends what is late.
+// look ends operations that are late.
 func (ws *watchers) look(now int64) {
 	var late []io.Closer
 	for i := range ws.shards {
@@ -62,30 +61,30 @@ func (ws *watchers) look(now int64) {
 		s.mu.Unlock()
 	}
 	for _, body := range late {
-		// A read that is going on ends with an error.
+		// This makes a read that is under way fail.
 		_ = body.Close()
 	}
 }
 
-// watch is what is watched of one exchange. It is used again with that.
+// watch has the deadlines of one exchange. It is reused with the exchange.
 type watch struct {
 	of    *watchers
 	shard uint32
-	// writeBy and readBy are the ticks by which a write or a read must be over; zero
-	// while there is none.
+	// writeBy and readBy are the ticks by which a write or a read must end. They are zero while
+	// there is none.
 	writeBy, readBy atomic.Int64
 
-	// The shard's lock guards what follows.
+	// The shard's lock guards the fields below.
 	before, after *watch
 	control       *http.ResponseController
-	answer        io.Closer // its body
+	answer        io.Closer // the body of the answer
 }
 
 func (ws *watchers) newWatch() *watch {
 	return &watch{of: ws, shard: ws.next.Add(1) % uint32(len(ws.shards))}
 }
 
-// begin begins to watch a response.
+// begin starts watching a response.
 func (w *watch) begin(control *http.ResponseController) {
 	s := &w.of.shards[w.shard]
 	s.mu.Lock()
@@ -97,7 +96,7 @@ func (w *watch) begin(control *http.ResponseController) {
 	s.mu.Unlock()
 }
 
-// reading has the body watched, too, that answers the request.
+// reading also watches reads of the answer's body.
 func (w *watch) reading(body io.Closer) {
 	s := &w.of.shards[w.shard]
 	s.mu.Lock()
@@ -105,7 +104,7 @@ func (w *watch) reading(body io.Closer) {
 	s.mu.Unlock()
 }
 
-// end ends watching: nothing of the exchange is touched afterwards.
+// end stops watching. Afterwards, the watchers use nothing of the exchange.
 func (w *watch) end() {
 	s := &w.of.shards[w.shard]
 	s.mu.Lock()
@@ -123,19 +122,19 @@ func (w *watch) end() {
 	w.readBy.Store(0)
 }
 
-// watched is the body of an answer that is watched while it is read.
+// watched is the body of an answer, which is watched while it is being read.
 type watched struct {
 	io.ReadCloser
 	watch *watch
 	ticks int64
 	of    *http.Response
-	ended func(*http.Response) // called with it when all of it was read
+	ended func(*http.Response) // called with the response when the body was read to its end
 }
 
 func (b *watched) Read(p []byte) (int, error) {
 	b.watch.readBy.Store(b.watch.of.now.Load() + b.ticks)
 	n, err := b.ReadCloser.Read(p)
-	// What the client takes its time for is not the server's pause.
+	// Time that the client takes must not count as a pause of the server.
 	b.watch.readBy.Store(0)
 	if errors.Is(err, io.EOF) {
 		b.ended(b.of)
@@ -143,18 +142,18 @@ func (b *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sending is a connection to an upstream server, which may not keep the gateway from
-// sending for longer than idle. One goroutine at a time writes.
+// sending is a connection to an upstream server. The server may not block the gateway's writes for
+// longer than idle. Only one goroutine writes at a time.
 type sending struct {
 	net.Conn
 	idle  time.Duration
 	of    *watchers
 	among *conns
-	by    int64 // the tick of the deadline, which is later than that by a quarter
+	by    int64 // the tick at which to move the deadline, which is later than that
 }
 
 func (c *sending) Write(p []byte) (int, error) {
-	// The deadline is moved now and then, since each move costs.
+	// The deadline is moved only now and then, because each move costs time.
 	if now := c.of.now.Load(); c.by == 0 || now >= c.by {
 		c.by = now + max(1, c.of.ticks(c.idle)/4)
 		if err := c.SetWriteDeadline(time.Now().Add(c.idle + c.idle/4 + 2*c.of.every)); err != nil {

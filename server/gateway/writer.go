@@ -7,45 +7,46 @@ import (
 	"time"
 )
 
-// writer is the way to the client: it knows what was sent, and gives up on a
-// client that takes nothing. It belongs to an exchange and is used again with it.
+// writer writes to the client. It counts what was sent, and gives up if the client accepts nothing.
+// It belongs to an exchange and is reused with it.
 type writer struct {
 	http.ResponseWriter
 	control   *http.ResponseController
 	upgrading *upgrading
 	status    int
 	sent      int64
-	upgraded  *upgraded // what the connection has become; nil if it is still HTTP
-	// waited is for how long the client was waited for, if timed.
+	upgraded  *upgraded // the upgraded connection; nil while it uses HTTP
+	// waited is how long writes have waited for the client, if timed is set.
 	timed  bool
 	waited time.Duration
-	// informing changes the headers of an informational answer, and reports whether the
-	// client understands one.
+	// informing changes the headers of an informational answer, and reports whether the client
+	// understands such answers.
 	informing func(http.Header) bool
 
 	watch  *watch
 	within time.Duration // how long a write may take
-	ticks  int64         // the same
+	ticks  int64         // the same time in ticks
 }
 
-// begin has the writer write to next.
+// begin makes the writer write to next.
 func (w *writer) begin(next http.ResponseWriter) {
 	w.ResponseWriter, w.control = next, http.NewResponseController(next)
 	w.status, w.sent, w.upgraded, w.timed, w.waited = 0, 0, nil, false, 0
 	w.watch.begin(w.control)
 }
 
-// end is called when the handler ends. With flush the answer is complete, and goes
-// over HTTP/1. It returns how much was sent.
+// end is called when the handler ends. flush says that the answer is complete and uses HTTP/1. end
+// returns how many bytes were sent.
 func (w *writer) end(flush bool) int64 {
 	sent := w.sent
 	switch {
 	case w.upgraded != nil:
 		sent = w.upgraded.sent.Load()
 	case flush && w.ResponseWriter.Header()["Content-Length"] != nil:
-		// Nothing is left for the server to send, then, for which it has no bound.
+		// Flushing leaves nothing for the server to send, because the server's own write would have
+		// no time limit.
 		w.start()
-		_ = w.control.Flush() // Whoever is gone is told nothing.
+		_ = w.control.Flush() // it fails if the client has gone
 		w.stop()
 	default:
 		_ = w.control.SetWriteDeadline(time.Now().Add(w.within))
@@ -63,17 +64,17 @@ func (w *writer) stop() { w.watch.writeBy.Store(0) }
 func (w *writer) WriteHeader(status int) {
 	switch {
 	case w.upgraded != nil:
-		return // The connection is no longer the server's.
+		return // the connection does not belong to the server any more
 	case status == http.StatusContinue:
-		// The server sends it when the body is first read, which an upstream server that
-		// says so brings about; a client would get it twice.
+		// The server sends this itself when the body is first read, which such an answer of the
+		// upstream server causes. The client would get it twice.
 		return
 	case status == http.StatusSwitchingProtocols:
-		// HTTP/2 has none, and who says so over it goes on as before. To HTTP/1.1 it would
-		// be the answer.
+		// HTTP/2 has no such answer, and the exchange continues as before. For HTTP/1.1, it would
+		// be the final answer.
 		return
 	case status < 200:
-		// It is sent at once.
+		// An informational answer is sent at once.
 		if !w.informing(w.Header()) {
 			return
 		}
@@ -104,7 +105,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// FlushError is what [http.ResponseController] flushes by.
+// FlushError is called by [http.ResponseController] to flush.
 func (w *writer) FlushError() error {
 	w.start()
 	defer w.stop()
@@ -122,7 +123,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	// The answer itself is written past the writer.
+	// The answer to the upgrade does not pass through this writer.
 	w.upgraded, w.status = up, http.StatusSwitchingProtocols
 	return up, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(up)), nil
 }
