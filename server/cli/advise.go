@@ -79,7 +79,7 @@ func (k *adviseRequest) Run(c *call) error {
 	return nil
 }
 
-// capacity is what the flags say of it; nil if they say nothing.
+// capacity returns the capacity that the flags describe, or nil if they describe none.
 func (k *adviseRequest) capacity(c *call) *advise.Capacity {
 	if k.Capacity == "" {
 		if len(k.Operation) > 0 {
@@ -118,14 +118,14 @@ func isFile(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// fromLogs writes what the logs say, and tries it on them.
+// fromLogs writes the policy that the logs suggest, and replays the logs by it.
 func (k *adviseRequest) fromLogs(c *call) (string, error) {
 	read := logs{Files: k.Files, Format: k.Format, Map: k.Map, Trust: k.Trust, Slack: k.Slack, Quiet: k.Quiet}
 	log, err := read.open(c.ctx, c)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = log.Close() }() // Everything was read, or there is an error already.
+	defer func() { _ = log.Close() }() // everything was read, or there is an error already
 	o, err := advise.New(advise.Options{Per: k.Per, Entries: log.Entries(), Tariff: k.Tariff, Routes: k.Route, Percentile: k.Percentile, Headroom: k.Headroom})
 	if err != nil {
 		return "", usage(errtext.Text(err), adviseHint)
@@ -152,10 +152,10 @@ func (k *adviseRequest) fromLogs(c *call) (string, error) {
 	return a.YAML(p, name), nil
 }
 
-// maxHit is how many of those who are hit are looked at.
+// maxHit is how many clients with denied requests are looked at.
 const maxHit = 100_000
 
-// try replays the advice on the logs that it comes from.
+// try replays the advice on the logs on which it is based.
 func (k *adviseRequest) try(c *call, read *logs, a *advise.Advice) (*advise.Promise, error) {
 	clock := new(replay.Clock)
 	set, err := config.Parse("advice", []byte(a.YAML(nil, nil)), policy.Clock(clock.Now))

@@ -12,15 +12,15 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// answer is a verdict as the HTTP API writes it, so that --json prints the same
-// whoever decided.
+// answer is a verdict in the format of the HTTP API, so that --json prints the same for servers and
+// stores.
 type answer struct {
 	Allowed      bool       `json:"allowed"`
 	DeniedBy     *deniedBy  `json:"denied_by,omitempty"`
 	RetryAfterMS int64      `json:"retry_after_ms"`
 	DelayMS      int64      `json:"delay_ms"`
 	Decisions    []decision `json:"decisions"`
-	// Reset are the rules under which something was forgotten.
+	// Reset are the rules whose counters were reset.
 	Reset []string `json:"reset,omitempty"`
 }
 
@@ -57,7 +57,7 @@ func answerOf(v *headgate.Verdict) *answer {
 	return a
 }
 
-// print writes the answer for people.
+// print writes the answer as text.
 func (a *answer) print(w io.Writer, peeked bool) {
 	verb := "allowed"
 	switch {
@@ -79,7 +79,7 @@ func (a *answer) print(w io.Writer, peeked bool) {
 	a.printLimits(w)
 }
 
-// printLimits writes where the limits stand, for people.
+// printLimits writes the state of the limits as text.
 func (a *answer) printLimits(w io.Writer) {
 	if len(a.Decisions) == 0 {
 		return
@@ -93,7 +93,7 @@ func (a *answer) printLimits(w io.Writer) {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d of %d\t%s\t%s\n", d.Limit, d.Algorithm, d.Remaining, d.Capacity, fits(d.RetryAfterMS), free)
 	}
-	// What a table writes, it hands to w, whose errors nobody could be told.
+	// Errors of w cannot be reported to anybody.
 	_ = table.Flush()
 }
 
@@ -117,12 +117,12 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// quoteJSON is s as a JSON string.
+// quoteJSON returns s as a JSON string.
 func quoteJSON(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	// Strings cannot fail to encode, nor can a Builder fail to take them.
+	// Encoding a string into a Builder cannot fail.
 	_ = e.Encode(s)
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// bind does nothing: what it does on Linux is not to be had everywhere.
+// bind does nothing, because not every system offers what it does on Linux.
 func bind(*exec.Cmd, bool) {}
 
-// tell sends a signal to the command. A command that has ended is told nothing.
+// tell sends a signal to the command. If the command has ended, it does nothing.
 func tell(child *exec.Cmd, s os.Signal, _ bool) { _ = child.Process.Signal(s) }

@@ -15,8 +15,7 @@ import (
 	"github.com/headgate/headgate/server/candidate"
 )
 
-// candidateReport is the command that shows what a server has found of its
-// candidate.
+// candidateReport is the command that shows what a server has found out about its candidate policy.
 type candidateReport struct {
 	Remote         remote        `embed:""`
 	AdminTokenFile string        `help:"File with the server's admin token, without which the keys of clients are not shown; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
@@ -68,7 +67,7 @@ func (k *candidateReport) Run(c *call) error {
 	return nil
 }
 
-// readReport reads what a server said.
+// readReport parses the answer of a server.
 func readReport(u *url.URL, status int, text []byte) (*candidate.Report, error) {
 	var answer struct {
 		candidate.Report
@@ -91,7 +90,7 @@ func readReport(u *url.URL, status int, text []byte) (*candidate.Report, error) 
 	return nil, notHeadgate(u, status)
 }
 
-// printReport writes the report for people.
+// printReport writes the report as text.
 func printReport(w io.Writer, r *candidate.Report) {
 	if r.Failed != nil {
 		fmt.Fprintf(w, "the candidate's file was not taken at %s: %s\n", stamp(r.Failed.At), r.Failed.Detail)
@@ -128,7 +127,7 @@ func printReport(w io.Writer, r *candidate.Report) {
 	}
 	n := &r.NotCompared
 	fmt.Fprintf(table, "not compared\t%d\t\n", n.Dropped+n.Undecided+n.Unanswered)
-	_ = table.Flush() // What a table writes, it hands to w, whose errors nobody could be told.
+	_ = table.Flush() // errors of w cannot be reported to anybody
 	for _, why := range []struct {
 		count int64
 		text  string
@@ -159,7 +158,7 @@ func describe(v *candidate.Version) string {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// share is a part in percent, such as "0.3 %".
+// share formats a part in percent, such as "0.3 %".
 func share(part, whole int64) string {
 	switch percent := float64(part) * 100 / float64(whole); {
 	case whole == 0:
@@ -170,7 +169,7 @@ func share(part, whole int64) string {
 	return strconv.FormatFloat(float64(part)*100/float64(whole), 'f', 1, 64) + " %"
 }
 
-// printSplits writes who decides the differences.
+// printSplits writes which rules and tiers decide the differences.
 func printSplits(w io.Writer, r *candidate.Report) {
 	if len(r.Rules) == 0 {
 		return
@@ -189,7 +188,7 @@ func printSplits(w io.Writer, r *candidate.Report) {
 	}
 }
 
-// printBounds writes which rules let more or less be in progress.
+// printBounds writes which rules allow more or fewer requests in progress.
 func printBounds(w io.Writer, changed []candidate.Rebound) {
 	if len(changed) == 0 {
 		return
@@ -203,7 +202,7 @@ func printBounds(w io.Writer, changed []candidate.Rebound) {
 	fmt.Fprintln(w, "these bounds were not tried: nobody knows how long a request is in progress that was only asked about")
 }
 
-// bound writes a bound for people.
+// bound formats a bound as text.
 func bound(b *candidate.Bound) string {
 	if b == nil {
 		return "no bound"
@@ -247,7 +246,7 @@ func denier(d candidate.Denier) string {
 	return shown(d.Rule)
 }
 
-// shown is a text that clients may have chosen, safe for a terminal.
+// shown returns a text that clients may have chosen in a form that is safe for a terminal.
 func shown(s string) string {
 	if s == "" {
 		return `""`

@@ -60,7 +60,7 @@ type root struct {
 	Man        man        `cmd:"" help:"Print the manual page."`
 }
 
-// call is what a command needs of the process.
+// call has what a command needs from the process.
 type call struct {
 	ctx            context.Context
 	stdin          io.Reader
@@ -70,13 +70,12 @@ type call struct {
 	model *kong.Application
 	// flags are those given on the command line rather than in the environment.
 	flags map[string]bool
-	// mistakes are what is wrong with single flags. Every command that has flags with
-	// times, numbers or choices begins with mistaken, or hands them on.
+	// mistakes are the errors of single flags. Every command that has flags with times, numbers or
+	// choices begins with mistaken, or passes the mistakes on.
 	mistakes []string
 }
 
-// mistaken returns an error that tells all mistakes in flags, or nil if there are
-// none.
+// mistaken returns an error with all mistakes in flags, or nil if there are none.
 func (c *call) mistaken(hint string) error {
 	if c.mistakes == nil {
 		return nil
@@ -84,8 +83,7 @@ func (c *call) mistaken(hint string) error {
 	return usage(joinLines(c.mistakes), hint)
 }
 
-// within adds the mistake that a flag is out of its range, unless it has no value at
-// all.
+// within adds a mistake if the value of a flag is not ok, unless the flag has no value.
 func (c *call) within(flag string, ok bool, text string) {
 	is := "--" + flag + " is "
 	if !ok && !slices.ContainsFunc(c.mistakes, func(m string) bool { return strings.HasPrefix(m, is) }) {
@@ -93,7 +91,7 @@ func (c *call) within(flag string, ok bool, text string) {
 	}
 }
 
-// mistake adds one, with what to do about it.
+// mistake adds a mistake, with a hint about what to do.
 func (c *call) mistake(err error) {
 	var f *failure
 	switch {
@@ -104,7 +102,7 @@ func (c *call) mistake(err error) {
 	}
 }
 
-// token is readToken, whose error is a mistake like others.
+// token calls readToken, and adds its error as a mistake.
 func (c *call) token(what, variable, file string) string {
 	token, err := readToken(what, variable, file)
 	c.mistake(err)
@@ -116,17 +114,17 @@ func (c *call) inTime(timeout time.Duration) {
 	c.within("timeout", timeout > 0, fmt.Sprintf("%v, must be more than 0s", timeout))
 }
 
-// atCost is within for what a request costs.
+// atCost is within for the cost of a request.
 func (c *call) atCost(cost int64) {
 	c.within("cost", cost >= 1 && cost <= headgate.MaxCount, fmt.Sprintf("%d, must be 1 to %d", cost, headgate.MaxCount))
 }
 
-// exit carries an exit code out of the parser, which asks for one in the middle
-// of its work when it has printed the help.
+// exit carries an exit code out of the parser, which exits in the middle of its work when it has
+// printed the help.
 type exit int
 
-// Run runs the command that args name and returns its exit code. The version is
-// that of the build, "" if it was not told. Commands end early when ctx does.
+// Run runs the command that args name and returns its exit code. version is that of the build, or
+// "" if it is not known. Commands end early when ctx does.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version string) (code int) {
 	defer func() {
 		switch e := recover().(type) {
@@ -148,10 +146,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)
 	if err != nil {
-		// The commands' tags are wrong: a defect, not a mistake of the user's.
+		// The tags of the commands are wrong. That is a defect, not a mistake of the user.
 		panic(err)
 	}
-	// What other programs call them.
+	// Other programs use these names for the two commands.
 	switch {
 	case slices.Equal(args, []string{"--version"}):
 		args = []string{"version"}
@@ -160,7 +158,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	}
 	own := args
 	if i := slices.Index(args, "--"); i >= 0 {
-		own = args[:i] // What follows is another program's.
+		own = args[:i] // the rest belongs to the program that permit run starts
 	}
 	asJSON := slices.Contains(own, "--json")
 	parsed, err := parser.Parse(args)
@@ -181,7 +179,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	return report(stderr, parsed.Run(c), asJSON)
 }
 
-// usageHint says whose help to read.
+// usageHint returns a hint that names the command whose help to read.
 func usageHint(err error) string {
 	command := "headgate"
 	var parse *kong.ParseError
@@ -193,7 +191,7 @@ func usageHint(err error) string {
 	return command + " --help lists what there is"
 }
 
-// failure is an error with its exit code, and what to do about it.
+// failure is an error with its exit code and a hint about what to do.
 type failure struct {
 	code   int
 	places string // lines that begin with file:line:column
@@ -205,7 +203,7 @@ func (f *failure) Error() string { return f.text }
 
 func usage(text, hint string) *failure { return &failure{code: CodeUsage, text: text, hint: hint} }
 
-// shownFailure is an error as commands with --json print it.
+// shownFailure is an error in the format that commands with --json print.
 type shownFailure struct {
 	ExitCode int      `json:"exit_code"`
 	Errors   []string `json:"errors"`
@@ -226,7 +224,7 @@ func report(stderr io.Writer, err error, asJSON bool) int {
 			}
 		}
 		if shown.Errors != nil {
-			// Nobody could be told that stderr takes nothing.
+			// Errors of stderr cannot be reported to anybody.
 			_ = printJSON(stderr, shown)
 		}
 		return f.code
@@ -245,7 +243,7 @@ func report(stderr io.Writer, err error, asJSON bool) int {
 	return f.code
 }
 
-// failureOf finds the exit code and the hint of an error from below.
+// failureOf returns the exit code and the hint for an error of another package.
 func failureOf(err error) *failure {
 	var (
 		f        *failure
@@ -260,7 +258,7 @@ func failureOf(err error) *failure {
 	case errors.As(err, &settings):
 		return usage(settings.Error(), "the command's --help describes each flag; one that is not on the command line comes from the environment, as --store does from HEADGATE_STORE")
 	case errors.As(err, &file):
-		// As every tool writes them, so that editors find the places.
+		// This is the usual format of tools, so that editors find the places.
 		return &failure{code: CodeUsage, places: file.Error(), text: "the policy has " + count(len(file.Mistakes), "mistake"), hint: "docs/rules.md describes the file"}
 	case errors.Is(err, policy.ErrUnknownRule):
 		return usage(errtext.Text(err), "names are those in the policy file; GET /v1/rules of a server lists them")

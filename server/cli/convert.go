@@ -13,7 +13,7 @@ type convert struct {
 	Envoy convertEnvoy `cmd:"" help:"Write a configuration of envoyproxy/ratelimit as a policy file."`
 }
 
-// convertEnvoy writes what serve --envoy-config reads.
+// convertEnvoy is the command that converts the files that serve --envoy-config reads.
 type convertEnvoy struct {
 	Dir string `arg:"" help:"Directory with the configuration: all of its files that end in .yaml, each with a domain."`
 }
@@ -40,8 +40,8 @@ func (k *convertEnvoy) Run(c *call) error {
 	return nil
 }
 
-// envoyFailure is the error with what to do where it lies in a configuration of
-// envoyproxy/ratelimit, and the error as it came otherwise.
+// envoyFailure adds a hint to an error in a configuration of envoyproxy/ratelimit. It returns all
+// other errors unchanged.
 func envoyFailure(err error) error {
 	var file *config.Error
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/server/app"
 )
 
-// counter has the words and flags of every command about what a key has used under a rule.
+// counter has the arguments and flags of all commands about the counters of a key under a rule.
 type counter struct {
 	Rule    string        `arg:"" help:"Name of the rule."`
 	Key     string        `arg:"" help:"Key that the rule counts under. For a rule with several entries, their values joined by |; for a rule with one counter for all, an empty word, \"\"."`
@@ -25,7 +25,7 @@ type counter struct {
 	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
 }
 
-// ask carries out the operation, at a server or at a store. The time of a refund is that of the
+// ask carries out the operation, at a server or at a store. For a refund, at is the time of the
 // answer to the check, or zero.
 func (k *counter) ask(c *call, op headgate.Op, cost, at int64) (*answer, error) {
 	for _, flag := range []string{"server", "tls-ca", "tls-cert", "tls-key"} {
@@ -35,7 +35,7 @@ func (k *counter) ask(c *call, op headgate.Op, cost, at int64) (*answer, error) 
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, k.Timeout)
 	defer cancel()
-	// What the command line says goes before what the environment says.
+	// The command line takes precedence over the environment.
 	if k.Store != "" && !c.flags["server"] {
 		return k.askStore(ctx, op, cost, at)
 	}
@@ -71,7 +71,7 @@ func (k *counter) askServer(ctx context.Context, c *call, op headgate.Op, cost, 
 	return readAnswer(u, status, text)
 }
 
-// readReset reads what a server says of a reset.
+// readReset parses a server's answer to a reset.
 func readReset(u *url.URL, text []byte) (*answer, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil || len(a.Reset) == 0 {
@@ -80,7 +80,7 @@ func readReset(u *url.URL, text []byte) (*answer, error) {
 	return &a, nil
 }
 
-// askStore decides here, by the rules of the policy file.
+// askStore decides in this process, by the rules of the policy file.
 func (k *counter) askStore(ctx context.Context, op headgate.Op, cost, at int64) (*answer, error) {
 	if k.Store == app.DefaultStore {
 		return nil, usage("--store memory is the memory of another process", "ask that process: headgate check --server URL")

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/server/app"
 )
 
-// doctor is the command that looks at a store.
+// doctor is the command that examines a store.
 type doctor struct {
 	Store   string        `help:"The store: redis://…, redis-sentinel://… or redis-cluster://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
 	Timeout time.Duration `help:"How long the whole examination may take." default:"30s"`
@@ -50,10 +50,10 @@ func (d *doctor) Run(c *call) error {
 	return nil
 }
 
-// shownRules is how many rules people are shown, those with the most memory.
+// shownRules is how many rules are shown as text, those that use the most memory.
 const shownRules = 30
 
-// writeExamination prints what was found for people: what is wrong first.
+// writeExamination writes the results as text, problems first.
 func writeExamination(w io.Writer, e *app.Examination) {
 	fmt.Fprintf(w, "%s\n\n", e.Store)
 	for _, level := range []string{"bad", "warning", "ok"} {

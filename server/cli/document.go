@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/server/document"
 )
 
-// documentRequest is the command that writes what an API's clients are told of its limits.
+// documentRequest is the command that writes documentation of limits for an API's clients.
 type documentRequest struct {
 	File    string   `arg:"" help:"Policy file."`
 	Format  string   `help:"What to write: markdown, html or openapi." type:"choice" of:"markdown html openapi" default:"markdown"`

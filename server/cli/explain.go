@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// explainRequest is the command that says what a policy does with a request.
+// explainRequest is the command that explains what a policy does with a request.
 type explainRequest struct {
 	Entries []string      `arg:"" name:"key=value" help:"What is known of the request, such as ip=203.0.113.10 or route='GET /'." optional:""`
 	Config  string        `help:"Policy file. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
@@ -49,7 +49,7 @@ func (k *explainRequest) Run(c *call) error {
 		return err
 	}
 	if k.Store == app.DefaultStore {
-		// So may the environment have it for a server; here it is the same as none.
+		// The environment may name the memory store for a server. Here it is the same as no store.
 		k.Store = ""
 	}
 	descriptor, err := k.descriptor()
@@ -103,7 +103,7 @@ func (k *explainRequest) load() (decide.Policy, error) {
 	return decide.Policy{Set: set}, err
 }
 
-// descriptor reads the words of the command line, whose order is that of the entries.
+// descriptor parses the arguments of the command line. Their order is that of the entries.
 func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 	entries := make(map[string]string, len(k.Entries))
 	var inOrder policy.Descriptor
@@ -114,7 +114,7 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 			problems = append(problems, fmt.Sprintf("%s is given twice", name))
 		}
 		if !ok {
-			// It may be a secret whose name was forgotten, so only its beginning is repeated.
+			// The argument may be a secret without its name, so only its beginning is repeated.
 			problems = append(problems, fmt.Sprintf("word %d, which begins with %q, is not key=value", i+1, beginning(word)))
 			continue
 		}
@@ -122,7 +122,7 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 		inOrder = append(inOrder, policy.Entry{Name: name, Value: value})
 	}
 	if k.Envoy != "" && problems == nil {
-		// They may have any names, and have one twice.
+		// These entries may have any names, and may repeat a name.
 		return inOrder, nil
 	}
 	d, err := policy.FromMap(entries)
@@ -135,14 +135,14 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 	return d, nil
 }
 
-// beginning is as much of a word as its writer needs to find it: at most a third of it, and at
-// most four letters.
+// beginning returns enough of an argument to recognize it: at most a third of it, and at most four
+// characters.
 func beginning(word string) string {
 	letters := []rune(word)
 	return string(letters[:min(4, len(letters)/3)])
 }
 
-// checkExpectations finds those that can never be meant.
+// checkExpectations returns an error for expectations that can never hold.
 func (k *explainRequest) checkExpectations(e *explain.Explanation) error {
 	var problems []string
 	for _, want := range k.Expect {
@@ -160,7 +160,7 @@ func (k *explainRequest) checkExpectations(e *explain.Explanation) error {
 	return nil
 }
 
-// observe asks the store where the limits stand, or a new one.
+// observe asks a store for the state of the limits: the named one, or a new one in memory.
 func (k *explainRequest) observe(ctx context.Context, set *policy.Set, e *explain.Explanation) error {
 	checks := e.Checks()
 	if len(checks) == 0 {
@@ -182,7 +182,7 @@ func (k *explainRequest) observe(ctx context.Context, set *policy.Set, e *explai
 	return nil
 }
 
-// compare says which expectations do not hold.
+// compare returns an error with the expectations that do not hold.
 func (k *explainRequest) compare(e *explain.Explanation) error {
 	var wrong []string
 	for _, want := range k.Expect {
@@ -208,7 +208,7 @@ func (k *explainRequest) compare(e *explain.Explanation) error {
 	return nil
 }
 
-// unbound is why the rule does not bind the request, or "".
+// unbound returns why the rule does not bind the request, or "".
 func unbound(e *explain.Explanation, name string) string {
 	for i := range e.Rules {
 		if r := &e.Rules[i]; r.Rule == name && !r.Binds {

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/server/app"
 )
 
-// gatewayCommand is the command that passes on what the rules admit.
+// gatewayCommand is the command that runs the reverse proxy.
 type gatewayCommand struct {
 	Upstream    []string `help:"Server to pass requests on to: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS. Several share the requests." placeholder:"URL" sep:"none" env:"HEADGATE_UPSTREAM"`
 	Gateway     string   `help:"Gateway file: upstreams, routes, identity, limits of what is in progress." placeholder:"FILE" env:"HEADGATE_GATEWAY"`

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// health is the command that asks a server how it is, for containers without another program.
+// health is the command that asks a server for its health, for containers without another program
+// for that.
 type health struct {
 	Remote  remote        `embed:""`
 	Live    bool          `help:"Ask only whether the server runs, not whether it can decide. A supervisor that restarts the server must ask this: a restart does not bring the store back."`

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/server/app"
 )
 
-// lintRequest is the command that reads policy files.
+// lintRequest is the command that checks policy files.
 type lintRequest struct {
 	Files  []string `arg:"" name:"file" help:"Policy files and gateway files; - is the standard input."`
 	Strict bool     `help:"Exit with 1 if there are warnings."`
@@ -34,39 +34,39 @@ func (lintRequest) Help() string {
 		"Exit codes: 0 no mistakes; 1 warnings, with --strict; 2 mistakes."
 }
 
-// report of one file.
+// lintedFile is the report about one file.
 type lintedFile struct {
 	File  string `json:"file"`
 	Rules int    `json:"rules"`
-	// Gateway says that it is a gateway file, which has no rules, and no mistakes.
+	// Gateway means that it is a gateway file without mistakes. Such a file has no rules.
 	Gateway  bool      `json:"gateway,omitempty"`
 	Mistakes []finding `json:"mistakes"`
 	Warnings []finding `json:"warnings"`
-	// Memory is about what each rule's counters take in Redis.
+	// Memory is about how much memory each rule's counters take in Redis.
 	Memory []footprint.Footprint `json:"memory,omitempty"`
 
-	// wrong and odd are what was found, as it was found.
+	// wrong has the mistakes, and odd the warnings, as they were found.
 	wrong []config.Mistake
 	odd   []lint.Warning
 }
 
-// finding is one mistake or warning. Line and column count from 1 and are 0 if
-// it lies in no one place.
+// finding is one mistake or warning. Line and column count from 1, and are 0 if the finding has no
+// single place.
 type finding struct {
-	// File is the one that it lies in, if that is not the policy file itself.
+	// File is the file with the finding, if it is not the policy file itself.
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
 	Code   string `json:"code,omitempty"`
 	Rule   string `json:"rule,omitempty"`
 	Text   string `json:"text"`
-	// URL is where the documentation tells of the code.
+	// URL is the documentation of the code.
 	URL string `json:"url,omitempty"`
-	// Ignored is the reason for which a warning is silenced.
+	// Ignored is the reason why a warning is silenced.
 	Ignored string `json:"ignored,omitempty"`
 }
 
-// Run reads all files and prints what there is to say.
+// Run checks all files and prints the findings.
 func (l *lintRequest) Run(c *call) error {
 	if err := c.mistaken("headgate lint --help lists what there is"); err != nil {
 		return err
@@ -74,8 +74,7 @@ func (l *lintRequest) Run(c *call) error {
 	if l.JSON && c.flags["format"] && l.Format != "json" {
 		return usage("--json and --format "+l.Format+" are both given", "give one of them")
 	}
-	// The sample has no mistakes: what is wrong here is the hash key, and that is
-	// no file's fault.
+	// The sample has no mistakes. An error here is about the hash key, which belongs to no file.
 	key, old, err := l.Keys.read()
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func (l *lintRequest) Run(c *call) error {
 	return nil
 }
 
-// print writes the report in the format that was asked for.
+// print writes the report in the requested format.
 func (l *lintRequest) print(c *call, files []lintedFile) error {
 	switch {
 	case l.JSON || l.Format == "json":
@@ -130,7 +129,7 @@ func (l *lintRequest) print(c *call, files []lintedFile) error {
 	return nil
 }
 
-// printCodes says where to read about the warnings that were printed.
+// printCodes writes where to read about the warnings that were printed.
 func printCodes(w io.Writer, files []lintedFile) {
 	codes := make(map[string]bool)
 	for i := range files {
@@ -145,10 +144,10 @@ func printCodes(w io.Writer, files []lintedFile) {
 	}
 }
 
-// stdin is how the standard input is named, and stdinName what mistakes in it are said to be in.
+// stdin is the argument for the standard input, and stdinName is its name in findings.
 const stdin, stdinName = "-", "<stdin>"
 
-// read reads a policy or, if the set is nil without an error, a gateway file.
+// read reads a policy, or a gateway file. For a gateway file it returns a nil set without an error.
 func (f *lintedFile) read(c *call, hashKey, oldHashKey string) (*policy.Set, error) {
 	if f.File == stdin {
 		f.File = stdinName
@@ -166,7 +165,7 @@ func (f *lintedFile) read(c *call, hashKey, oldHashKey string) (*policy.Set, err
 	if err == nil {
 		return set, nil
 	}
-	// What is no policy may be a gateway file. It is read again, because that is rare.
+	// A file that is no policy may be a gateway file. It is read again here, because that is rare.
 	data, unread := os.ReadFile(f.File)
 	if unread != nil || len(data) > config.MaxBytes || !config.IsGateway(data) {
 		return nil, err
@@ -198,7 +197,7 @@ func lintFile(c *call, name, hashKey, oldHashKey string) lintedFile {
 	for i := range f.odd {
 		w := &f.odd[i]
 		if w.Pos.File == "" {
-			// It is of the policy as a whole.
+			// The warning is about the policy as a whole.
 			w.Pos.File = name
 		}
 		f.Warnings = append(f.Warnings, finding{f.other(w.Pos.File), w.Pos.Line, w.Pos.Column, w.Code, w.Rule, w.Text, lint.URL(w.Code), w.Ignored})
@@ -206,7 +205,7 @@ func lintFile(c *call, name, hashKey, oldHashKey string) lintedFile {
 	return f
 }
 
-// other is the name of a file that is not the policy file itself, or "".
+// other returns the name if it is not that of the policy file itself, and "" otherwise.
 func (f *lintedFile) other(name string) string {
 	if name == f.File {
 		return ""
@@ -214,7 +213,7 @@ func (f *lintedFile) other(name string) string {
 	return name
 }
 
-// warnings is how many there are that are not silenced.
+// warnings returns the number of warnings that are not silenced.
 func (f *lintedFile) warnings() int {
 	n := 0
 	for i := range f.Warnings {
@@ -255,7 +254,7 @@ func (f *lintedFile) print(c *call) {
 	}
 }
 
-// printMemory writes what the counters take, if the file has no mistakes.
+// printMemory writes how much memory the counters take, if the file has no mistakes.
 func (f *lintedFile) printMemory(w io.Writer) {
 	if len(f.Memory) == 0 {
 		return
@@ -277,7 +276,7 @@ func (f *lintedFile) printMemory(w io.Writer) {
 		}
 		fmt.Fprintf(table, "%s\t%d%s\t%s\n", m.Rule, m.Bytes, of(fmt.Sprint(m.Permits)), million)
 	}
-	// What a table writes, it hands to w, whose errors nobody could be told.
+	// Errors of w cannot be reported to anybody.
 	_ = table.Flush()
 }
 
@@ -299,13 +298,13 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// isFileError reports whether the error is that a file cannot be read.
+// isFileError reports whether err says that a file cannot be read.
 func isFileError(err error) bool {
 	var path *fs.PathError
 	return errors.As(err, &path)
 }
 
-// fileError is why a file cannot be read, without its name.
+// fileError returns why a file cannot be read, without its name.
 func fileError(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {

@@ -116,8 +116,7 @@ func (k *loadRequest) Run(c *call) error {
 	return k.judge(r, expect, ended)
 }
 
-// measure does what was asked for. The report has what was measured even if there is an
-// error.
+// measure carries out the measurements. The report has what was measured even if there is an error.
 func (k *loadRequest) measure(ctx context.Context, client *load.Client, view *loadView, shapes []load.Shape, expect []load.Expectation, r *load.Report) (err error) {
 	switch {
 	case k.Audit:
@@ -152,7 +151,8 @@ func (k *loadRequest) measure(ctx context.Context, client *load.Client, view *lo
 	return nil
 }
 
-// best is the last measurement at the sustainable rate, or the last of all.
+// best returns the last measurement at the sustainable rate, or the last one if there is no such
+// rate.
 func best(f *load.Found) *load.Measurement {
 	m := f.Steps[len(f.Steps)-1]
 	for _, step := range f.Steps {
@@ -175,7 +175,7 @@ func (k *loadRequest) print(c *call, r *load.Report) error {
 	return tunereport.LoadText(c.stdout, r)
 }
 
-// judge is the exit code.
+// judge returns an error with the exit code, or nil.
 func (k *loadRequest) judge(r *load.Report, expect []load.Expectation, ended error) error {
 	var wrong []string
 	switch {
@@ -217,7 +217,7 @@ func (k *loadRequest) judge(r *load.Report, expect []load.Expectation, ended err
 	return nil
 }
 
-// failure says what to do about an error of the client.
+// failure adds a hint to an error of the client.
 func (k *loadRequest) failure(err error) error {
 	switch {
 	case errors.Is(err, load.ErrRemote):
@@ -228,7 +228,7 @@ func (k *loadRequest) failure(err error) error {
 	return usage(errtext.Text(err), loadHint)
 }
 
-// shapes reads the flags that say when requests are sent.
+// shapes parses the flags that say when requests are sent.
 func (k *loadRequest) shapes(c *call) (all []load.Shape) {
 	number := func(flag, text string) float64 {
 		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
@@ -265,7 +265,7 @@ func (k *loadRequest) shapes(c *call) (all []load.Shape) {
 	return all
 }
 
-// check looks for what cannot be and what does not go together.
+// check adds mistakes for flags that are invalid or do not go together.
 func (k *loadRequest) check(c *call) {
 	ways := map[string]bool{"--rate": k.Rate != "", "--steps": len(k.Steps) > 0, "--search": k.Search, "--arrivals": len(k.Arrivals) > 0, "--audit": k.Audit}
 	var given []string
@@ -297,7 +297,7 @@ func (k *loadRequest) check(c *call) {
 	c.inTime(k.Timeout)
 }
 
-// expectations reads what must hold.
+// expectations parses the expectations.
 func (k *loadRequest) expectations(c *call) (all []load.Expectation) {
 	errors := false
 	for _, text := range k.Expect {
@@ -316,7 +316,7 @@ func (k *loadRequest) expectations(c *call) (all []load.Expectation) {
 		return all
 	}
 	if !errors {
-		e, _ := load.ParseExpectation("errors<1%") // It is one.
+		e, _ := load.ParseExpectation("errors<1%") // this is a valid expectation
 		all = append(all, e)
 	}
 	s := load.Search{From: k.From, To: k.To, Step: k.Duration, Precision: k.Precision / 100, Expect: all}
@@ -332,7 +332,7 @@ func (k *loadRequest) header(c *call) http.Header {
 	for _, text := range k.Header {
 		name, value, ok := strings.Cut(text, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			// The value may be a secret, so that the text is not shown.
+			// The value may be a secret, so the text is not shown.
 			c.mistakes = append(c.mistakes, "--header is not of the form 'NAME: VALUE'")
 			continue
 		}
@@ -341,7 +341,7 @@ func (k *loadRequest) header(c *call) http.Header {
 	return h
 }
 
-// body is what is sent with each request.
+// body returns the body of all requests.
 func (k *loadRequest) body() ([]byte, error) {
 	name, isFile := strings.CutPrefix(k.Data, "@")
 	if !isFile {

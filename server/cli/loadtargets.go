@@ -17,14 +17,14 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	// Its messages can be written as JSON, too.
+	// This makes its messages known, so that they can be written as JSON too.
 	_ "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/tune/load"
 )
 
-// targets are what is asked for, and with --arrivals when.
+// targets returns the requests to send, and with --arrivals their times.
 func (k *loadRequest) targets(c *call, header http.Header, body []byte) (all []*load.Target, arrivals []load.Arrival, err error) {
 	base := load.Request{URL: k.URL, Method: k.Method, Header: header, Body: body, GRPC: k.GRPC}
 	if base.Method == "" && len(body) > 0 {
@@ -52,7 +52,7 @@ func (k *loadRequest) targets(c *call, header http.Header, body []byte) (all []*
 	return all, arrivals, nil
 }
 
-// fromLog reads what logs say of requests.
+// fromLog returns the requests of access logs.
 func (k *loadRequest) fromLog(c *call, base load.Request, files []string) ([]*load.Target, []load.Arrival, error) {
 	most := time.Duration(0)
 	if len(k.Arrivals) > 0 {
@@ -68,7 +68,7 @@ func (k *loadRequest) fromLog(c *call, base load.Request, files []string) ([]*lo
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = log.Close() }() // Everything was read, or there is an error already.
+	defer func() { _ = log.Close() }() // everything was read, or there is an error already
 	if err := read.each(log, recording.Add); err != nil {
 		return nil, nil, err
 	}
@@ -85,7 +85,7 @@ func (k *loadRequest) fromLog(c *call, base load.Request, files []string) ([]*lo
 	return all, recording.Arrivals, nil
 }
 
-// route reads 'METHOD /PATH=WEIGHT'.
+// route parses 'METHOD /PATH=WEIGHT'.
 func route(base load.Request, text string) (*load.Target, error) {
 	wrong := fmt.Errorf("headgate: --route %q is not such as 'GET /report=3'", text)
 	r := base
@@ -112,10 +112,10 @@ func route(base load.Request, text string) (*load.Target, error) {
 	return load.NewTarget(r)
 }
 
-// message is the message of a gRPC method, from JSON.
+// message returns the message for a gRPC method, converted from JSON.
 func (k *loadRequest) message() ([]byte, error) {
 	if k.Data == "" {
-		return nil, nil // Of any type, the empty message.
+		return nil, nil // the empty message of any type
 	}
 	files, err := k.files()
 	if err != nil {
@@ -145,7 +145,7 @@ func (k *loadRequest) message() ([]byte, error) {
 	return proto.Marshal(message)
 }
 
-// files are the descriptions of services.
+// files returns the descriptions of services.
 func (k *loadRequest) files() (*protoregistry.Files, error) {
 	if k.Descriptors == "" {
 		return protoregistry.GlobalFiles, nil

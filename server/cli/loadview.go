@@ -11,15 +11,15 @@ import (
 	tunereport "github.com/headgate/headgate/tune/report"
 )
 
-// loadView shows how a measurement goes: a few lines that are drawn anew on a terminal, and
-// a line now and then elsewhere.
+// loadView shows the progress of a measurement: on a terminal as a few lines that are redrawn, and
+// elsewhere as a line now and then.
 type loadView struct {
 	w        io.Writer
 	terminal bool
 	every    time.Duration
 
 	mu    sync.Mutex
-	drawn int // lines that stand on the terminal
+	drawn int // lines on the terminal that will be redrawn
 }
 
 func newLoadView(w io.Writer, quiet bool) *loadView {
@@ -47,7 +47,7 @@ func (v *loadView) tell(m *load.Measurement) {
 	v.drawn = strings.Count(text, "\n")
 }
 
-// step shows a step that has ended, and why its rate is not borne.
+// step shows a step that has ended, and why its rate is not sustained.
 func (v *loadView) step(m *load.Measurement, why []string) {
 	text := tunereport.LoadLine(m)
 	if why != nil {
@@ -56,7 +56,7 @@ func (v *loadView) step(m *load.Measurement, why []string) {
 	v.say(text)
 }
 
-// say writes a line that stays.
+// say writes a line that is not redrawn.
 func (v *loadView) say(text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,7 +64,7 @@ func (v *loadView) say(text string) {
 	fmt.Fprintf(v.w, "headgate: %s\n", text)
 }
 
-// end takes away what is drawn anew.
+// end removes the lines that are redrawn.
 func (v *loadView) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -28,7 +28,7 @@ func (m *man) Run(c *call) error {
 	return nil
 }
 
-// manual prints the page for man.
+// manual writes the manual page for the program man.
 func manual(w io.Writer, app *kong.Application) {
 	description, codes, _ := strings.Cut(app.Help, "\n\n")
 	fmt.Fprintf(w, ".TH %s 1 %q %q %q\n", strings.ToUpper(app.Name), built(), app.Name, "User Commands")
@@ -57,8 +57,8 @@ func manual(w io.Writer, app *kong.Application) {
 	})
 }
 
-// roff is a text as the source of a manual page. Lines that are indented, such as examples, are
-// lines of their own to roff as well.
+// roff returns a text as the source of a manual page. Indented lines, such as examples, stay
+// separate lines.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")
@@ -70,8 +70,8 @@ func roff(text string) string {
 	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return line == "" }), "\n")
 }
 
-// built is when the source of this build was committed, so that the page is the same whenever it
-// is printed, or empty if the build does not know.
+// built returns when the source of this build was committed, or "" if the build does not know. So
+// the page is the same whenever it is printed.
 func built() string {
 	at, err := time.Parse(time.RFC3339, buildOf("").Time)
 	if err != nil {
@@ -80,8 +80,8 @@ func built() string {
 	return at.Format(time.DateOnly)
 }
 
-// markdown prints the same as a page of Markdown: a section for each command, with a table of
-// its flags.
+// markdown writes the same contents as a page of Markdown: a section for each command, with a table
+// of its flags.
 func markdown(w io.Writer, app *kong.Application) {
 	description, codes, _ := strings.Cut(app.Help, "\n\n")
 	fmt.Fprintf(w, "# The command line\n\n<!-- Written by `make reference` from headgate man. -->\n\n%s\n", description)
@@ -117,7 +117,7 @@ func markdown(w io.Writer, app *kong.Application) {
 	})
 }
 
-// detail prints a detailed help. Lines that are indented, such as examples, are a block of code.
+// detail writes a detailed help. Indented lines, such as examples, become a block of code.
 func detail(w io.Writer, text string) {
 	code := false
 	turn := func(on bool) {
@@ -140,7 +140,7 @@ func detail(w io.Writer, text string) {
 	turn(false)
 }
 
-// flagName is a flag with what its value is called.
+// flagName returns a flag with the name of its value.
 func flagName(f *kong.Flag) string {
 	name := "--" + f.Name
 	if f.Short != 0 {
@@ -155,7 +155,7 @@ func flagName(f *kong.Flag) string {
 	return name + "=" + strings.TrimSuffix(f.FormatPlaceHolder(), ",...")
 }
 
-// defaultOf is what a flag is if it is not given, if anything.
+// defaultOf returns the default of a flag, if it has one.
 func defaultOf(f *kong.Flag) []string {
 	if f.Default == "" {
 		return nil
@@ -163,7 +163,7 @@ func defaultOf(f *kong.Flag) []string {
 	return []string{f.Default}
 }
 
-// marked are words as code.
+// marked formats words as code.
 func marked(words ...string) string {
 	all := make([]string, len(words))
 	for i, word := range words {
@@ -172,7 +172,7 @@ func marked(words ...string) string {
 	return strings.Join(all, ", ")
 }
 
-// cell is a text in a table.
+// cell formats a text for a table.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "\\|")
 }

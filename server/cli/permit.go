@@ -18,14 +18,14 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// permit has the commands about what may be in progress over all processes.
+// permit has the commands about permits that all processes share.
 type permit struct {
 	Run     permitRun     `cmd:"" help:"Hold a permit while a command runs."`
 	Holders permitHolders `cmd:"" help:"List who holds permits, and who waits for one."`
 	Revoke  permitRevoke  `cmd:"" help:"Forbid that a holder's permit is renewed."`
 }
 
-// permitOf has the flags that say which permits are meant, in a store.
+// permitOf has the flags that name the permits in a store.
 type permitOf struct {
 	Config string   `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
 	Keys   hashKeys `embed:""`
@@ -33,7 +33,7 @@ type permitOf struct {
 	Key    string   `help:"Key that the rule counts under, as for check." placeholder:"KEY"`
 }
 
-// permitAt has the flags of commands that ask a server about permits, or a store itself.
+// permitAt has the flags of commands that ask a server, or the store itself, about permits.
 type permitAt struct {
 	Remote         remote        `embed:""`
 	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
@@ -42,15 +42,15 @@ type permitAt struct {
 	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
 }
 
-// permitKeeper is who knows of permits: a store, or a server.
+// permitKeeper is a store or a server that knows the permits.
 type permitKeeper interface {
 	holders(ctx context.Context) (*shownHolders, error)
 	revoke(ctx context.Context, holder string) (bool, error)
 	Close() error
 }
 
-// open finds whom to ask: what the command line says goes before what the environment says. Close
-// the keeper.
+// open returns the keeper to ask. The command line takes precedence over the environment. The
+// caller must close the keeper.
 func (p *permitAt) open(ctx context.Context, c *call) (permitKeeper, error) {
 	c.inTime(p.Timeout)
 	ofServer := ""
@@ -59,7 +59,7 @@ func (p *permitAt) open(ctx context.Context, c *call) (permitKeeper, error) {
 			ofServer = flag
 		}
 	}
-	// Memory is what the environment may name for a server, and not what can be asked from here.
+	// The environment may name the memory store for a server. That store cannot be asked from here.
 	if p.Store != "" && ofServer == "" && (p.Store != app.DefaultStore || c.flags["store"]) {
 		if err := c.mistaken(permitHint); err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func (p *permitAt) open(ctx context.Context, c *call) (permitKeeper, error) {
 	return &permitServer{asker{&p.Remote, p.Timeout, u, token, permitHint}, p.Of.Rule, p.Of.Key}, nil
 }
 
-// within finds whom to ask, has do ask it, and closes it, all within the timeout.
+// within calls do with the keeper and closes it afterwards, all within the timeout.
 func (p *permitAt) within(c *call, do func(context.Context, permitKeeper) error) error {
 	ctx, cancel := context.WithTimeout(c.ctx, p.Timeout)
 	defer cancel()
@@ -97,7 +97,7 @@ func (p *permitAt) within(c *call, do func(context.Context, permitKeeper) error)
 	return do(ctx, keeper)
 }
 
-// permitServer asks a server for what its store knows of permits.
+// permitServer asks a server about the permits in its store.
 type permitServer struct {
 	asker
 	rule, key string
@@ -118,12 +118,12 @@ func (s *permitServer) revoke(ctx context.Context, holder string) (bool, error) 
 	return answer.Revoked, err
 }
 
-// Close implements permitKeeper: no connection is kept.
+// Close implements permitKeeper. There is no connection to close.
 func (*permitServer) Close() error { return nil }
 
 const permitHint = "headgate permit --help lists what there is; docs/rules.md describes in_progress"
 
-// permitStore is an open store with its permits, and what bounds work under a rule and a
+// permitStore is an open store with its permits, and the bound on work in progress for a rule and a
 // key.
 type permitStore struct {
 	*app.Store
@@ -132,8 +132,8 @@ type permitStore struct {
 	key     string // of the permits
 }
 
-// open opens the store. Close it. With a timeout of zero, calls may take as long as is
-// usual for the store.
+// open opens the store; the caller must close it. If timeout is zero, calls may take as long as the
+// store usually allows.
 func (p *permitOf) open(ctx context.Context, at string, cost int64, timeout time.Duration) (*permitStore, error) {
 	if at == app.DefaultStore {
 		return nil, usage("--store memory is the memory of this process alone", "name a store that processes share, such as redis://127.0.0.1:6379/0, or the server to ask with --server")
@@ -197,7 +197,7 @@ type shownTicket struct {
 	ExpiresInMS int64  `json:"expires_in_ms"`
 }
 
-// shownHolders is who holds permits and who waits.
+// shownHolders lists who holds permits and who waits for them.
 type shownHolders struct {
 	Limit   int64         `json:"limit"`
 	InUse   int64         `json:"in_use"`
@@ -223,15 +223,15 @@ func (s *permitStore) holders(ctx context.Context) (*shownHolders, error) {
 	return shown, nil
 }
 
-// revoke has the store forbid that the holder's permit is renewed.
+// revoke revokes the holder's permit, so that it cannot be renewed.
 func (s *permitStore) revoke(ctx context.Context, holder string) (bool, error) {
 	there, err := s.permits.Revoke(ctx, s.key, holder)
 	return there, s.damaged(err)
 }
 
-// damaged says what to do if err says that what the store keeps of the permits cannot be read.
-// There is no command that deletes it, because permits that are held would then be forgotten while
-// their work goes on: that is for a person to decide, who can see to the work first.
+// damaged adds a hint if err says that the permits in the store cannot be read. No command deletes
+// them, because held permits would then be forgotten while their work goes on. A person has to
+// decide that, after looking at the work.
 func (s *permitStore) damaged(err error) error {
 	if !errors.Is(err, headgate.ErrDamaged) {
 		return err
@@ -243,7 +243,7 @@ func (s *permitStore) damaged(err error) error {
 	}
 }
 
-// print writes a line that sums up, and one for each holder.
+// print writes a summary line, and one line for each holder.
 func (h *shownHolders) print(w io.Writer) error {
 	fmt.Fprintf(w, "%d of %d in use, %d waiting\n", h.InUse, h.Limit, len(h.Waiting))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

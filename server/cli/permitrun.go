@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/policy/inprogress"
 )
 
-// permitRun is the command that runs another one.
+// permitRun is the command that runs another program while it holds a permit.
 type permitRun struct {
 	Store      string        `help:"The store that processes share: redis://… or postgres://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
 	Of         permitOf      `embed:""`
@@ -36,9 +36,9 @@ const (
 	// codeSignal is added to the number of the signal that has ended a command, as in
 	// shells.
 	codeSignal = 128
-	// giveBackWithin is how long permit run waits for the store to take the permit back.
+	// giveBackWithin is how long permit run tries to give the permit back to the store.
 	giveBackWithin = 5 * time.Second
-	// maxOwner is the longest name of a host that holders are named after.
+	// maxOwner is how much of the host's name is used in the names of holders.
 	maxOwner = 64
 )
 
@@ -59,7 +59,8 @@ func (p *permitRun) Run(c *call) error {
 	if err := c.mistaken(permitHint); err != nil {
 		return err
 	}
-	// From here on signals are kept for the command. Until it runs they end the waiting.
+	// From here on, signals are received for the command. Until it runs, they end the wait for the
+	// permit.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
@@ -78,7 +79,7 @@ func (p *permitRun) Run(c *call) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), giveBackWithin)
 		defer cancel()
-		// What the store does not hear ends by itself.
+		// If giving it back fails, the lease ends by itself.
 		_ = keeper.Close(ctx)
 	}()
 	held, err := keeper.Enter(waiting, []policy.Bound{s.bound}, nil)
@@ -100,7 +101,7 @@ func interrupted() error {
 	return &failure{code: CodeNo, text: "interrupted while waiting for a permit"}
 }
 
-// noPermit is why the command does not run, with who has the permits.
+// noPermit returns an error that says why the command does not run, and who holds the permits.
 func (s *permitStore) noPermit(ctx context.Context, err error) error {
 	refusal, refused := errors.AsType[*inprogress.Refusal](err)
 	switch {
@@ -120,7 +121,8 @@ func (s *permitStore) noPermit(ctx context.Context, err error) error {
 	return err
 }
 
-// run runs the command until it has ended. The context ends when the permit is lost.
+// run runs the command and returns when it has ended. The context held ends when the permit is
+// lost.
 func (p *permitRun) run(held context.Context, c *call, signals <-chan os.Signal) (code int, err error) {
 	child := exec.Command(p.Command[0], p.Command[1:]...) //nolint:gosec,noctx // running what the caller says is what this is for; it is ended by signals
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, c.stdout, c.stderr
@@ -129,7 +131,7 @@ func (p *permitRun) run(held context.Context, c *call, signals <-chan os.Signal)
 		epoch, slots, _ := strings.Cut(fence.String(), " ")
 		child.Env = append(child.Env, "HEADGATE_PERMIT_EPOCH="+epoch, "HEADGATE_PERMIT_SLOTS="+slots)
 	}
-	// The system ends the command when the thread that has started it ends.
+	// The system ends the command when the thread that started it ends, so the thread must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	bind(child, !p.Foreground)
@@ -147,7 +149,7 @@ func (p *permitRun) run(held context.Context, c *call, signals <-chan os.Signal)
 	switch {
 	case lost:
 		if !p.Foreground {
-			// What the command has left behind has no permit either.
+			// Processes that the command has left behind have no permit either.
 			tell(child, syscall.SIGKILL, true)
 		}
 		return CodeNo, nil
@@ -162,8 +164,8 @@ func (p *permitRun) run(held context.Context, c *call, signals <-chan os.Signal)
 	return exited.ExitCode(), nil
 }
 
-// watch passes signals on to the command and ends it if the permit is lost, which it
-// reports.
+// watch passes signals on to the command, and ends it if the permit is lost. It reports whether
+// that happened.
 func (p *permitRun) watch(held context.Context, c *call, child *exec.Cmd, signals <-chan os.Signal, ended <-chan struct{}) (lost bool) {
 	gone := held.Done()
 	var kill <-chan time.Time

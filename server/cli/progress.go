@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
-// progress tells how far the reading of logs is: a bar on a terminal, and a line now and
-// then elsewhere. Nothing is told of what is over soon.
+// progress shows how much of the logs was read: on a terminal as a bar, and elsewhere as a line now
+// and then. Short readings show nothing.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -20,7 +20,7 @@ type progress struct {
 	drawn    bool
 }
 
-// The times between two tellings.
+// The times between two updates.
 const (
 	barEvery  = 200 * time.Millisecond
 	lineEvery = 5 * time.Second
@@ -44,7 +44,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// tell tells how far the log is, if it is time to.
+// tell shows the progress of the log if it is time for an update.
 func (p *progress) tell(log *accesslog.Log, lines int64) {
 	now := time.Now()
 	every := lineEvery
@@ -71,8 +71,8 @@ func (p *progress) tell(log *accesslog.Log, lines int64) {
 	fmt.Fprintf(p.w, "\r\x1b[K%s%s", bar, text)
 }
 
-// progressText says how far it is, how fast it goes and, if the size of all is known, when
-// it will be over.
+// progressText returns how much was read, how fast and, if the total size is known, how long the
+// rest will take.
 func progressText(passed time.Duration, lines, read, all int64) string {
 	rate := float64(lines) / max(passed.Seconds(), 1e-3)
 	text := fmt.Sprintf("%d requests, %.0f a second", lines, rate)
@@ -84,7 +84,7 @@ func progressText(passed time.Duration, lines, read, all int64) string {
 	return fmt.Sprintf("%.0f %%, %s, %v left", 100*done, text, left.Round(time.Second))
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (p *progress) end() {
 	if p.drawn {
 		fmt.Fprint(p.w, "\r\x1b[K")

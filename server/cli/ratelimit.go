@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/errtext"
 )
 
-// ratelimit is the command that serves in place of envoyproxy/ratelimit.
+// ratelimit is the command that replaces the server of envoyproxy/ratelimit.
 type ratelimit struct{}
 
 // Help is the detailed help.
@@ -33,12 +33,12 @@ func (*ratelimit) Run(c *call) error {
 		fmt.Fprintln(c.stderr, "headgate ratelimit: "+note)
 	}
 	if code := Run(c.ctx, args, c.stdout, c.stderr, c.version); code != CodeOK {
-		return &failure{code: code} // What went wrong has been told.
+		return &failure{code: code} // the error was printed already
 	}
 	return nil
 }
 
-// environment is that of the process.
+// environment returns the variables of the process.
 func environment() map[string]string {
 	env := make(map[string]string)
 	for _, setting := range os.Environ() {
@@ -48,8 +48,8 @@ func environment() map[string]string {
 	return env
 }
 
-// refusedSettings are what envoyproxy/ratelimit can be told and Headgate cannot follow without
-// limiting other requests than were meant, and what to do instead.
+// refusedSettings returns settings of envoyproxy/ratelimit that Headgate cannot follow without
+// limiting other requests than intended, with what to do instead.
 func refusedSettings() map[string]string {
 	return map[string]string{
 		"MEMCACHE_TLS": "connections to memcached are not secured; use Redis",
@@ -58,7 +58,7 @@ func refusedSettings() map[string]string {
 	}
 }
 
-// ignoredSettings are those without which the same requests are limited.
+// ignoredSettings returns settings that do not change which requests are limited.
 func ignoredSettings() map[string]string {
 	return map[string]string{
 		"REDIS_PERSECOND":                      "one store has all counters",
@@ -71,8 +71,8 @@ func ignoredSettings() map[string]string {
 	}
 }
 
-// likeRatelimit are the arguments for headgate serve that come closest to what the environment
-// tells envoyproxy/ratelimit, and notes on what is not followed.
+// likeRatelimit returns the arguments of headgate serve that are closest to the settings of
+// envoyproxy/ratelimit in the environment, and notes on settings that are ignored.
 func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 	on := func(name string) bool {
 		switch strings.ToLower(env[name]) {
@@ -182,7 +182,7 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 	return args, notes, nil
 }
 
-// likeCollector is the URL of the collector that traces are sent to.
+// likeCollector returns the URL of the collector to which traces are sent.
 func likeCollector(env map[string]string, get func(name, otherwise string) string) (string, error) {
 	if kind := get("TRACING_EXPORTER_PROTOCOL", "http"); kind != "http" {
 		return "", fmt.Errorf("TRACING_EXPORTER_PROTOCOL is %q, must be http", kind)
@@ -193,7 +193,7 @@ func likeCollector(env map[string]string, get func(name, otherwise string) strin
 	return strings.TrimSuffix(get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"), "/") + "/v1/traces", nil
 }
 
-// likeStore is the URL of the store that the environment names.
+// likeStore returns the URL of the store that the environment names.
 func likeStore(env map[string]string, get func(name, otherwise string) string, on func(name string) bool) (string, error) {
 	switch kind := get("BACKEND_TYPE", "redis"); kind {
 	case "redis":
@@ -212,7 +212,7 @@ func likeStore(env map[string]string, get func(name, otherwise string) string, o
 	if strings.Contains(u.Host, "://") {
 		given, err := url.Parse(u.Host)
 		if err != nil || given.Scheme != "redis" && given.Scheme != "rediss" {
-			// The URL may have a password in it.
+			// The URL may contain a password.
 			return "", errors.New("REDIS_URL is not a URL that begins with redis:// or rediss://")
 		}
 		u = url.URL{Scheme: given.Scheme, User: given.User, Host: given.Host, Path: given.Path}

@@ -7,8 +7,7 @@ import (
 	"github.com/headgate/headgate/server/app"
 )
 
-// reloadOn has the service reload its policy whenever a signal comes, until the
-// function that it returns is called.
+// reloadOn makes the service reload its policy whenever a signal comes, until stop is called.
 func reloadOn(hangups <-chan os.Signal, service *app.App) (stop func()) {
 	done := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -18,7 +17,7 @@ func reloadOn(hangups <-chan os.Signal, service *app.App) (stop func()) {
 			case <-done:
 				return
 			case <-hangups:
-				// What is wrong stands in the log, for there is nobody else to tell.
+				// Reload logs its errors, and nobody else can be told.
 				_ = service.Reload("SIGHUP")
 			}
 		}

@@ -18,11 +18,11 @@ import (
 	"github.com/headgate/headgate/server/app"
 )
 
-// maxAnswer is more than any answer to one check has.
+// maxAnswer is more than the size of any answer to one check.
 const maxAnswer = 1 << 20
 
-// remote has the flags of every command that asks a server. The variables are not
-// those of the server's own certificate, which may stand in the same environment.
+// remote has the flags of every command that asks a server. Its variables differ from those for the
+// server's own certificate, which may be in the same environment.
 type remote struct {
 	Server  string `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
 	TLSCA   string `name:"tls-ca" help:"File with the authorities, one of which must have signed the server's certificate. Without one, those of the system." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CA"`
@@ -34,10 +34,10 @@ func notURL() *failure {
 	return usage("--server is not the URL of a server", "write it as "+defaultServer)
 }
 
-// url reads the flag --server. Who gives files for TLS on the command line does not
-// want to send anything in the clear.
+// url parses the flag --server. If the command line names files for TLS, the URL must not be one
+// without TLS.
 func (r *remote) url(c *call) (*url.URL, error) {
-	// The error of Parse repeats the URL, which may have a password.
+	// The error of Parse contains the URL, which may have a password.
 	u, err := url.Parse(cmp.Or(r.Server, defaultServer))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, notURL()
@@ -50,12 +50,12 @@ func (r *remote) url(c *call) (*url.URL, error) {
 	return u, nil
 }
 
-// send sends a request to a server, and returns what it answers.
+// send sends a request to a server, and returns its answer.
 func (r *remote) send(u *url.URL, request *http.Request) (status int, text []byte, err error) {
 	return r.sendUpTo(u, request, maxAnswer)
 }
 
-// sendUpTo is send for an answer that may have so many bytes.
+// sendUpTo is send for an answer of up to most bytes.
 func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status int, text []byte, err error) {
 	secure, err := r.tls()
 	if err != nil {
@@ -63,12 +63,12 @@ func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status
 	}
 	client := &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: secure},
-		// The token is for the server that the user named, and for no other.
+		// The token is only for the server that the user has named.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		// A url.Error repeats the URL; what went wrong is within.
+		// A url.Error contains the URL; the cause is inside it.
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
@@ -77,7 +77,8 @@ func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status
 		if errors.As(err, &certificate) {
 			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot be believed: %v", u.Host, err), hint: disbelief(err)}
 		}
-		// So a server says what it does not like of the client's certificate, or that there is none.
+		// A server sends an alert if it does not accept the client's certificate, or if there is
+		// none.
 		var alert *net.OpError
 		if errors.As(err, &alert) && alert.Op == "remote error" {
 			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s refuses the connection: %v", u.Host, alert.Err), hint: certificateHint}
@@ -98,7 +99,7 @@ func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status
 	return response.StatusCode, text, nil
 }
 
-// disbelief is what to do about a server's certificate.
+// disbelief returns a hint for an error about a server's certificate.
 func disbelief(err error) string {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -113,7 +114,7 @@ func disbelief(err error) string {
 
 const certificateHint = "if it asks for certificates, give one that its --tls-client-ca has signed to --tls-cert, and the key to --tls-key"
 
-// tls is what a connection with TLS is made with.
+// tls returns the configuration for connections with TLS.
 func (r *remote) tls() (*tls.Config, error) {
 	var problems []string
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -157,12 +158,12 @@ func notHeadgate(u *url.URL, status int) error {
 	return &failure{code: CodeUnavailable, text: fmt.Sprintf("what answers at %s with status %d is no Headgate server", u.Host, status), hint: "see what --server points to"}
 }
 
-// readAnswer reads what a server said.
+// readAnswer parses a server's answer.
 func readAnswer(u *url.URL, status int, text []byte) (*answer, error) {
 	notHeadgate := notHeadgate(u, status)
 	strict := json.NewDecoder(bytes.NewReader(text))
 	if status == http.StatusOK {
-		// A verdict without decisions is not what one check gets.
+		// A verdict without decisions cannot be the answer to one check.
 		var a answer
 		if err := strict.Decode(&a); err != nil || len(a.Decisions) == 0 {
 			return nil, notHeadgate
@@ -182,7 +183,8 @@ func readAnswer(u *url.URL, status int, text []byte) (*answer, error) {
 	}
 	lines := make([]string, 0, 1)
 	for _, e := range problem.Errors {
-		// The command made the field names; the user knows one check only.
+		// The field names come from the command's own request, and the user has asked for one check
+		// only.
 		lines = append(lines, strings.TrimPrefix(e.Field, "checks[0].")+": "+e.Detail)
 	}
 	if len(lines) == 0 {

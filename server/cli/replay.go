@@ -19,7 +19,7 @@ import (
 	replayreport "github.com/headgate/headgate/tune/report"
 )
 
-// logs are the flags of every command that reads access logs.
+// logs has the flags of every command that reads access logs.
 type logs struct {
 	Files    []string      `arg:"" name:"log" help:"Access logs, plain or compressed with gzip or zstd, or - for the standard input. Several are merged by time."`
 	Format   string        `help:"Format of the logs: auto, common, combined, json, caddy, envoy, traefik, alb or csv; or a log_format of nginx, Apache or Envoy as it stands in the configuration." default:"auto" placeholder:"FORMAT"`
@@ -73,7 +73,7 @@ func (l *logs) open(ctx context.Context, c *call) (*accesslog.Log, error) {
 	return log, nil
 }
 
-// each hands all requests of the log to add.
+// each calls add with all requests of the log.
 func (l *logs) each(log *accesslog.Log, add func(*accesslog.Stretch)) error {
 	defer l.progress.end()
 	for lines := int64(0); ; {
@@ -139,7 +139,7 @@ func (k *replayRequest) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // Everything was read, or there is an error already.
+	defer func() { _ = log.Close() }() // everything was read, or there is an error already
 	known := append(log.Entries(), "ip", "user")
 	if k.Client != "" && !slices.Contains(known, k.Client) {
 		return usage(fmt.Sprintf("--client is %q, must be one of %s", k.Client, strings.Join(known, ", ")), "--map says which field of the log holds another entry")
@@ -170,7 +170,7 @@ func (k *replayRequest) Run(c *call) error {
 	return nil
 }
 
-// expectations reads what is expected.
+// expectations parses the expectations.
 func (k *replayRequest) expectations(c *call) (all []replay.Expectation) {
 	for _, text := range k.Expect {
 		e, err := replay.ParseExpectation(text)
@@ -224,7 +224,7 @@ func (k *replayRequest) print(c *call, result *replay.Result) error {
 	return replayreport.Text(c.stdout, result)
 }
 
-// writeFile writes a file by a function.
+// writeFile creates a file with what write writes.
 func writeFile(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/errtext"
 )
 
-// hashKeys are the flags of every command that reads policies.
+// hashKeys has the flags of every command that reads policies.
 type hashKeys struct {
 	HashKey        string `help:"Key under which API keys and tokens are hashed before they are counted: 16 bytes or more, the same on all servers that share a store. Safer in a file or in the environment than here." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
 	HashKeyFile    string `help:"File with the hash key." placeholder:"FILE" env:"HEADGATE_HASH_KEY_FILE"`
@@ -16,7 +16,7 @@ type hashKeys struct {
 	OldHashKeyFile string `help:"File with the hash key before." placeholder:"FILE" env:"HEADGATE_OLD_HASH_KEY_FILE"`
 }
 
-// read returns the hash key and the one before; "" is none.
+// read returns the hash key and the previous one; "" means none.
 func (h *hashKeys) read() (key, old string, err error) {
 	if key, err = secretOf("hash key", h.HashKey, h.HashKeyFile); err != nil {
 		return "", "", err
@@ -25,16 +25,16 @@ func (h *hashKeys) read() (key, old string, err error) {
 	return key, old, err
 }
 
-// readToken reads a token from the file or, without one, from a variable of the
-// environment: a flag would show it to every user of the machine.
+// readToken reads a token from the file, or from an environment variable if no file is given. A
+// flag would show the token to every user of the machine.
 func readToken(what, variable, file string) (string, error) {
 	return secretOf(what, os.Getenv(variable), file)
 }
 
-// maxSecretFile is more than any file with a secret in it has.
+// maxSecretFile is more than the size of any file with a secret.
 const maxSecretFile = 4 << 10
 
-// secretOf is what was given, or what the file has if one was named.
+// secretOf returns the given secret, or the contents of the file if one is named.
 func secretOf(what, given, file string) (string, error) {
 	if file == "" {
 		return given, nil

@@ -67,7 +67,7 @@ func (s *serve) Run(c *call) error {
 	return err
 }
 
-// baseURL is where a person on this machine reaches the address.
+// baseURL returns the URL by which a person on this machine reaches the address.
 func baseURL(addr net.Addr, secure bool) string {
 	scheme := "http://"
 	if secure {
@@ -94,7 +94,7 @@ func suggest(w io.Writer, base string, set *policy.Set) {
 	login := policy.Descriptor{{Name: "ip", Value: "203.0.113.10"}, {Name: "route", Value: "POST /login"}, {Name: "user", Value: "ada"}}
 	const entries = `{"descriptor":{"user":"ada","ip":"203.0.113.10","route":"POST /login"}`
 	if found, err := set.Decide(login, 1, nil); err == nil && set.Awaits(found.Checks) {
-		// Some rule charges by the outcome, which a plain check cannot tell.
+		// A rule charges by the outcome, which a plain check cannot report.
 		fmt.Fprintf(w, "  curl --json %s %s/v1/reserve\n", quoteShell(entries+`,"id":"login-1"}`), base)
 		fmt.Fprintf(w, "  curl --json %s %s/v1/settle\n", quoteShell(`{"reservation":"login-1","status":401}`), base)
 	} else {
@@ -103,13 +103,13 @@ func suggest(w io.Writer, base string, set *policy.Set) {
 	fmt.Fprintf(w, "  curl %s/v1/rules\n\n", base)
 }
 
-// sampleRule is the rule to try a check with: the first one that answers checks and takes
-// any key, or else the first that answers checks. It is nil if none does.
+// sampleRule returns a rule for a sample check: the first one that applies to checks and accepts
+// any key, or else the first that applies to checks. It returns nil if there is none.
 func sampleRule(rules []policy.Rule) *policy.Rule {
 	var sample *policy.Rule
 	for i := range rules {
 		switch r := &rules[i]; {
-		case r.Limits == nil: // Only in_progress, which checks do not answer for.
+		case r.Limits == nil: // such a rule has only in_progress, to which checks do not apply
 		case r.Direct:
 			return r
 		case sample == nil:
@@ -119,7 +119,7 @@ func sampleRule(rules []policy.Rule) *policy.Rule {
 	return sample
 }
 
-// sampleKey is a key that the rule takes.
+// sampleKey returns a key that the rule accepts.
 func sampleKey(r *policy.Rule) string {
 	if r.Direct {
 		return "user42"

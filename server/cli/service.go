@@ -46,7 +46,7 @@ type service struct {
 	ShutdownTimeout time.Duration `help:"How long requests in flight may take to end at shutdown." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
 }
 
-// logger is where the service logs.
+// logger returns the logger of the service.
 func (s *service) logger(c *call) *slog.Logger {
 	if s.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(c.stderr, nil))
@@ -54,7 +54,7 @@ func (s *service) logger(c *call) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.stderr, nil))
 }
 
-// fill sets what the flags say in the settings, mistakes among it.
+// fill sets the settings that the flags give, and adds their mistakes.
 func (s *service) fill(c *call, to *app.Settings) {
 	to.AdminToken = c.token("admin token", "HEADGATE_ADMIN_TOKEN", s.AdminTokenFile)
 	var err error
@@ -72,9 +72,8 @@ func (s *service) fill(c *call, to *app.Settings) {
 	to.Version, to.Logger = buildOf(c.version).Version, s.logger(c)
 }
 
-// heapReserve is by how much a small heap may grow before it is collected. A gateway with
-// 10,000 counters in memory stays below 64 MiB with it. Whoever has told the Go runtime
-// when to collect has the last word.
+// heapReserve returns by how much a small heap may grow before it is collected. With it, a gateway
+// with 10,000 counters in memory stays below 64 MiB. Settings of the Go runtime take precedence.
 func heapReserve() int {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if os.Getenv(name) != "" {
@@ -84,7 +83,7 @@ func heapReserve() int {
 	return 16 << 20
 }
 
-// taken has an error about an address say which flags it may come from: those with its
+// taken adds to an error about an address the flags from which the address may come: those with its
 // port.
 func taken(err error, s *app.Settings) error {
 	var bound *net.OpError
@@ -107,15 +106,16 @@ func taken(err error, s *app.Settings) error {
 	return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see which process has it, or give another one to " + strings.Join(from, " or ")}
 }
 
-// serve makes the service and serves until the call's context ends. Serving is
-// called when it is about to.
+// serve makes the service, and serves until the call's context ends. It calls serving just before
+// it begins.
 func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) error {
-	// From here on SIGHUP does not end the process, whatever it is doing.
+	// From here on, SIGHUP does not end the process.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	// Whoever reads the log may go away. Its lines are lost then, and no request is. (The Go
-	// runtime ends a process for this signal only if it comes from its own output.)
+	// The process that reads the log may end. Lines of the log are then lost, but no requests. (The
+	// Go runtime ends a process for SIGPIPE only if it comes from the process's own standard output
+	// or error.)
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
 	settings.Mistakes = c.mistakes

@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// completion is the command that prints what makes a shell complete commands and flags.
+// completion is the command that prints a script by which a shell completes commands and flags.
 type completion struct {
 	Shell string `arg:"" help:"The shell: bash, zsh or fish." of:"bash zsh fish"`
 }
@@ -41,7 +41,7 @@ func (s *completion) Run(c *call) error {
 	return nil
 }
 
-// flagsOf are the flags that a command takes, those of the commands above it included.
+// flagsOf returns the flags of a command, including those of the commands above it.
 func flagsOf(n *kong.Node) (flags []*kong.Flag) {
 	for _, group := range n.AllFlags(true) {
 		flags = append(flags, group...)
@@ -49,11 +49,11 @@ func flagsOf(n *kong.Node) (flags []*kong.Flag) {
 	return flags
 }
 
-// choices are the words that a flag or an argument may be, or nil if it may be any word.
+// choices returns the allowed values of a flag or an argument, or nil if all are allowed.
 func choices(v *kong.Value) []string { return strings.Fields(v.Tag.Get("of")) }
 
-// commandsOf calls visit for the node and all commands below it. The words are those that a user
-// types to get there, each with a space before it.
+// commandsOf calls visit for the node and all commands below it. words are the words that a user
+// types to get there, each after a space.
 func commandsOf(n *kong.Node, words string, visit func(words string, n *kong.Node)) {
 	visit(words, n)
 	for _, child := range n.Children {
@@ -63,7 +63,7 @@ func commandsOf(n *kong.Node, words string, visit func(words string, n *kong.Nod
 	}
 }
 
-// names are those of the commands below the node.
+// names returns the names of the commands below the node.
 func names(n *kong.Node) (names []string) {
 	for _, child := range n.Children {
 		if !child.Hidden {
@@ -73,7 +73,7 @@ func names(n *kong.Node) (names []string) {
 	return names
 }
 
-// summary is the first sentence of a help text, without what shells take for syntax.
+// summary returns the first sentence of a help text, without characters that are syntax for shells.
 func summary(help string) string {
 	help, _, _ = strings.Cut(help, ". ")
 	return strings.NewReplacer("'", "’", "\\", "", "[", "(", "]", ")", ":", "", "`", "", "$", "", "\"", "").
@@ -165,7 +165,7 @@ func zsh(w io.Writer, app *kong.Application) {
 	fmt.Fprintf(w, "compdef _%s %[1]s\n", app.Name)
 }
 
-// function is the name of a command's function.
+// function returns the name of a command's function.
 func function(app *kong.Application, words string) string {
 	return "_" + app.Name + strings.ReplaceAll(strings.ReplaceAll(words, " ", "_"), "-", "_")
 }

@@ -51,7 +51,7 @@ func (k *tailReport) Run(c *call) error {
 		_, err := a.ask(c.ctx, "denials", query, &page)
 		switch {
 		case c.ctx.Err() != nil:
-			return nil //nolint:nilerr // It was interrupted while it asked.
+			return nil //nolint:nilerr // the command was interrupted during a request
 		case err != nil:
 			return err
 		}
@@ -117,7 +117,7 @@ func (k *tailReport) print(w io.Writer, d *insight.Denial) error {
 	return err
 }
 
-// keyText is a key as a word.
+// keyText returns a key as one word.
 func keyText(n insight.Name) string {
 	if n.Raw == "" {
 		return "(all)"

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// insightFlags are those of commands that show what a server knows of keys.
+// insightFlags are the flags of commands that show what a server knows about keys.
 type insightFlags struct {
 	Remote         remote        `embed:""`
 	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
@@ -24,16 +24,16 @@ type insightFlags struct {
 	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
 }
 
-// asker asks what only those may ask a server who have its admin token.
+// asker sends requests that need the server's admin token.
 type asker struct {
 	remote  *remote
 	timeout time.Duration
 	url     *url.URL
 	token   string
-	unknown string // what to do about a 404
+	unknown string // the hint for a 404
 }
 
-// open reads the flags.
+// open checks the flags and returns the asker.
 func (f *insightFlags) open(c *call) (*asker, error) {
 	c.inTime(f.Timeout)
 	token := c.token("admin token", "HEADGATE_ADMIN_TOKEN", f.AdminTokenFile)
@@ -44,14 +44,14 @@ func (f *insightFlags) open(c *call) (*asker, error) {
 	return &asker{&f.Remote, f.Timeout, u, token, "headgate top lists the rules that were used lately; a server that was started with --no-insight knows of none"}, err
 }
 
-// ask asks for a path below /v1/insight/, and decodes the answer; the text of it is returned as
-// well.
+// ask requests a path below /v1/insight/, and decodes the answer into to. It also returns the text
+// of the answer.
 func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) ([]byte, error) {
 	return a.send(ctx, http.MethodGet, insightapi.Prefix+path, query, "", to)
 }
 
-// send sends a request with a body of JSON, or without one, and decodes the answer; the text of it
-// is returned as well.
+// send sends a request with a JSON body, or without one if body is empty, and decodes the answer
+// into to. It also returns the text of the answer.
 func (a *asker) send(ctx context.Context, method, path string, query url.Values, body string, to any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -89,7 +89,7 @@ func (a *asker) send(ctx context.Context, method, path string, query url.Values,
 		return nil, notHeadgate(a.url, status)
 	}
 	if len(problem.Errors) > 0 {
-		// What is wrong with each part of the request says more than that something is.
+		// The errors of the parts say more than the general one.
 		texts := make([]string, len(problem.Errors))
 		for i, e := range problem.Errors {
 			texts[i] = e.Field + ": " + e.Detail
@@ -116,7 +116,7 @@ func (a *asker) send(ctx context.Context, method, path string, query url.Values,
 // maxInsight bounds the answers of insight, in bytes.
 const maxInsight = 16 << 20
 
-// topReport is the command that shows who uses what.
+// topReport is the command that shows the keys with the most use.
 type topReport struct {
 	insightFlags `embed:""`
 
@@ -200,7 +200,7 @@ func printInstances(w io.Writer, list []insightapi.Instance) {
 	}
 }
 
-// plain is a text of a server, without what a terminal would obey.
+// plain returns a server's text without control sequences for terminals.
 func plain(s string) string {
 	if quoted := strconv.Quote(s); quoted[1:len(quoted)-1] != s {
 		return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)

@@ -12,12 +12,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// values reads times, numbers and choices, and keeps what is wrong with them: the
-// parser would stop at the first, and leave the next for the next try. What is right on
-// the command line is kept as "", and what the environment says of it does not matter.
+// values parses times, numbers and choices, and collects their errors, because the parser itself
+// would stop at the first one. "" is kept for a valid value on the command line, which makes the
+// value of the environment irrelevant.
 type values map[*kong.Value]string
 
-// options has the parser use it. A flag of the type choice has its words in a tag.
+// options makes the parser use values. A flag of the type choice has its allowed words in a tag.
 func (v values) options() []kong.Option {
 	return []kong.Option{
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), v.reading("time", func(word string, _ *kong.Tag, into reflect.Value) string {
@@ -50,15 +50,15 @@ func (v values) options() []kong.Option {
 	}
 }
 
-// reading reads one kind of values; read says what is wrong, or "".
+// reading returns a mapper for one kind of values. read returns what is wrong, or "".
 func (v values) reading(kind string, read func(word string, tag *kong.Tag, into reflect.Value) string) kong.Mapper {
 	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var word string
 		if err := ctx.Scan.PopValueInto(kind, &word); err != nil {
 			return err
 		}
-		// The parser reads flags first, and then, straight into their fields, the variables
-		// in whose place they stand, and defaults.
+		// The parser reads flags first. Then it writes environment variables and defaults straight
+		// into the fields.
 		if target.Addr().Pointer() != ctx.Value.Target.Addr().Pointer() {
 			v[ctx.Value] = ""
 		} else if _, given := v[ctx.Value]; given {
@@ -71,8 +71,8 @@ func (v values) reading(kind string, read func(word string, tag *kong.Tag, into 
 	})
 }
 
-// wrong is what is wrong with the values of a command, in the order of its flags. A
-// variable of the environment may be for another command.
+// wrong returns the errors in the values of a command, in the order of its flags. Environment
+// variables of other commands do not count.
 func (v values) wrong(parsed *kong.Context) (mistakes []string) {
 	for _, flag := range parsed.Flags() {
 		if mistake := v[flag.Value]; mistake != "" {

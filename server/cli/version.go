@@ -11,7 +11,7 @@ type version struct {
 	JSON bool `help:"Print for programs." name:"json"`
 }
 
-// build is what is known of the running program.
+// build describes the running program.
 type build struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`
@@ -38,8 +38,7 @@ func (v *version) Run(c *call) error {
 	return nil
 }
 
-// buildOf joins what the linker was told with what the compiler has written
-// down.
+// buildOf combines the version from the linker with what the compiler has recorded.
 func buildOf(linked string) build {
 	b := build{Version: linked, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

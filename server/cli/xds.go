@@ -2,7 +2,7 @@ package cli
 
 import "github.com/headgate/headgate/server/app"
 
-// xdsFlags say which management server sends the policy.
+// xdsFlags name the management server that sends the policy.
 type xdsFlags struct {
 	Server     string            `help:"Address of a management server, such as Envoy Gateway's, that sends a configuration of envoyproxy/ratelimit over xDS, which is then the policy." placeholder:"HOST:PORT" env:"HEADGATE_XDS_SERVER"`
 	Node       string            `help:"Id of this node, by which the management server chooses what to send. Default: ${default}" default:"default" env:"HEADGATE_XDS_NODE"`
@@ -15,7 +15,7 @@ type xdsFlags struct {
 	StartEmpty bool              `help:"Start before the management server has sent a policy; nothing is limited until then." env:"HEADGATE_XDS_START_EMPTY"`
 }
 
-// settings is what the flags say, or nil without a management server.
+// settings returns the settings that the flags give, or nil without a management server.
 func (x *xdsFlags) settings() *app.XDSSettings {
 	if x.Server == "" {
 		return nil
