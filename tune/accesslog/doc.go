@@ -1,5 +1,5 @@
-// Package accesslog reads the access logs of web servers, proxies and load balancers: many
-// formats in, one stream of requests in the order of time out.
+// Package accesslog reads the access logs of web servers, proxies and load balancers. It turns many
+// formats into one stream of requests, ordered by time.
 //
 // # Basics
 //
@@ -23,19 +23,19 @@
 //		stretch.Release()
 //	}
 //
-// The format is found out from the first lines unless [Options] names it. Files that are
-// compressed with gzip or zstd are recognized by their first bytes.
+// The format is detected from the first lines unless [Options] names it. Files that are compressed
+// with gzip or zstd are recognized by their first bytes.
 //
 // # How it works
 //
-// A file is cut into blocks at the ends of lines. Workers parse blocks, several at a time,
-// into a [Batch]: the bytes of the block, and a [Record] for each line that says where in
-// these bytes its fields are. Nothing is copied or allocated for a line. The blocks of all files are
-// put in order again, merged by time, and handed out as a [Stretch]. When a stretch is
-// released, its blocks are used for the lines that come next.
+// A file is cut into blocks at the ends of lines. Several workers parse blocks, each into a
+// [Batch]: the bytes of the block, and for each line a [Record] that says where in these bytes its
+// fields are. Nothing is copied or allocated for a line. The requests of all files are merged by
+// time, and returned as a [Stretch]. When a stretch is released, its blocks are reused for later
+// lines.
 //
 // # Caveats
 //
-// A line that cannot be read is counted and does not end the reading; [Log.Stats] has the
-// first few of them. Texts of a request are valid until its stretch is released.
+// A line that cannot be read is counted and does not end the reading. [Log.Stats] has the first few
+// of them. Texts of a request are valid until its stretch is released.
 package accesslog

@@ -29,14 +29,14 @@ type file struct {
 	name   string
 	in     io.Reader // decompressed
 	close  []func() error
-	rest   []byte // behind the last newline of the block before
+	rest   []byte // the bytes after the last newline of the block before
 	ended  bool
-	skip   bool // the rest of a line that is too long
+	skip   bool // the rest of a line that is too long must be skipped
 	lines  int64
 	format *Format
 }
 
-// counted counts the bytes that are read, for those who want to know how far it is.
+// counted counts the bytes that are read, for progress reports.
 type counted struct {
 	io.Reader
 	n *atomic.Int64
@@ -48,7 +48,7 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openFile opens a log, "-" being the standard input, and decompresses it.
+// openFile opens a log and decompresses it. "-" means the standard input.
 func (o *Options) openFile(name string, read *atomic.Int64) (f *file, err error) {
 	f = &file{name: name}
 	raw := o.Stdin
@@ -89,8 +89,8 @@ func (f *file) end() (err error) {
 	return err
 }
 
-// block reads whole lines into buf, whose room it takes. It returns io.EOF, without
-// lines, at the end. long counts lines that were too long, of which nothing is left.
+// block reads as many whole lines as fit into buf. At the end it returns io.EOF without lines. long
+// counts lines that were too long and are left out.
 func (f *file) block(buf []byte) (_ []byte, long int, err error) {
 	buf = append(buf[:0], f.rest...)
 	f.rest = f.rest[:0]

@@ -12,33 +12,33 @@ import (
 // Format reads the lines of one file.
 type Format struct {
 	name    string
-	ended   bool // times are those of the end of a request, where it has a duration
+	ended   bool // times are the ends of requests, if there is a duration
 	queries []query
 	parse   func(r *row, off, end int)
-	// head says that the first line is no request.
+	// head says that the first line is not a request.
 	head bool
-	// trust are the proxies that are believed about addresses before theirs.
+	// trust are the proxies whose statements about earlier addresses are believed.
 	trust []netip.Prefix
 }
 
-// query is an entry that is a parameter of the query.
+// query is an entry that comes from a parameter of the query.
 type query struct {
 	name  string
 	entry int
 }
 
-// Formats are the names that [Options.Format] knows.
+// Formats returns the names that [Options.Format] knows.
 func Formats() []string {
 	return []string{"auto", "common", "combined", "json", "caddy", "envoy", "traefik", "alb", "csv"}
 }
 
 // candidate is a format that lines may have.
 type candidate struct {
-	name string // the name that is asked for
+	name string // its name in [Options.Format]
 	make func(o *Options, first []byte) (*Format, error)
 }
 
-// candidates are all formats, the more special ones first.
+// candidates are all formats, the more specific ones first.
 var candidates = []candidate{
 	{"alb", lineFormat(albFormat, &alb)},
 	{"envoy", lineFormat(envoyFormat, &envoy)},
@@ -87,7 +87,7 @@ func (o *Options) newFormat(lines [][]byte) (*Format, error) {
 			reason = why
 		}
 		if read > most && (read > 0 || o.Format == c.name) {
-			// Who names a format wants it, however the file begins.
+			// If the format was named, it is used whatever the file begins with.
 			best, most = f, read
 		}
 	}
@@ -118,7 +118,7 @@ func (e *FormatError) Error() string {
 	return "headgate: " + e.File + ": " + e.Text
 }
 
-// formatError is a FormatError; what follows is as for fmt.Sprintf.
+// formatError returns a FormatError with a text that is formatted as by fmt.Sprintf.
 func formatError(format string, args ...any) error {
 	return &FormatError{Text: fmt.Sprintf(format, args...)}
 }
@@ -132,7 +132,7 @@ func firstOf(lines [][]byte) []byte {
 
 func cut(line []byte) []byte { return line[:min(len(line), MaxSample)] }
 
-// finish adds what all formats have.
+// finish adds what all formats share.
 func (o *Options) finish(f *Format, err error) (*Format, error) {
 	if err != nil {
 		return nil, err
@@ -146,8 +146,8 @@ func (o *Options) finish(f *Format, err error) (*Format, error) {
 	return f, nil
 }
 
-// reads counts the lines that the format can read, and says what is wrong with the first
-// one that it cannot.
+// reads counts the lines that the format can read, and returns what is wrong with the first one
+// that it cannot.
 func (o *Options) reads(f *Format, lines [][]byte) (n int, reason string) {
 	b := &Batch{format: f, extras: len(o.entries())}
 	if f.head {
@@ -178,7 +178,7 @@ func (b *Batch) parse() {
 			end--
 		}
 		b.lines++
-		if end > off { // An empty line has no request, and nothing to be read either.
+		if end > off { // an empty line has no request, and is not unreadable either
 			r.begin()
 			b.format.parse(&r, off, end)
 			if !r.end(b.format) {
@@ -201,7 +201,7 @@ func (b *Batch) refuse(line []byte, reason string) {
 	}
 }
 
-// lineFormat makes formats of a log_format.
+// lineFormat returns a function that makes a Format from a log_format.
 func lineFormat(text string, s *spelling) func(*Options, []byte) (*Format, error) {
 	return func(o *Options, _ []byte) (*Format, error) {
 		t, err := o.compile(text, s)
@@ -212,7 +212,8 @@ func lineFormat(text string, s *spelling) func(*Options, []byte) (*Format, error
 	}
 }
 
-// jsonFormat makes formats of lines of JSON. A line of that kind has the member mark.
+// jsonFormat returns a function that makes a Format for lines of JSON. A line of that kind has the
+// member mark.
 func jsonFormat(known []column, ended bool, mark string) func(*Options, []byte) (*Format, error) {
 	return func(o *Options, first []byte) (*Format, error) {
 		if len(first) > 0 && first[0] != '{' {
@@ -254,7 +255,7 @@ func jsonFormat(known []column, ended bool, mark string) func(*Options, []byte) 
 	}
 }
 
-// csvFormat makes the format of a file whose first line names the columns.
+// csvFormat makes the Format of a file whose first line has the names of the columns.
 func csvFormat(o *Options, first []byte) (*Format, error) {
 	comma := byte(',')
 	for _, c := range []byte(";\t|") {
@@ -302,8 +303,8 @@ func csvFormat(o *Options, first []byte) (*Format, error) {
 	return &Format{name: "csv", head: true, parse: parse}, nil
 }
 
-// cell finds a value, from and to, and where the next begins: behind end after the last,
-// or -1.
+// cell finds a value. It returns where the value begins and ends, and where the next one begins.
+// after is beyond end after the last value, and -1 if there is a mistake.
 func (b *Batch) cell(off, end int, comma byte) (from, to, after int) {
 	if off < end && b.buf[off] == '"' {
 		doubled := false

@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// member is what is looked for in an object.
+// member is a member of an object whose value is needed.
 type member struct {
 	name  string
 	sinks []sink
 	in    []member // if its value is an object
 }
 
-// add adds what is looked for under a name with dots. They may stand for nested objects
-// or for themselves.
+// add adds a needed member by a name that may contain dots. A dot may separate nested objects, or
+// be a part of the name.
 func add(members []member, name string, sinks []sink) []member {
 	members = addOne(members, name, sinks)
 	if head, rest, ok := strings.Cut(name, "."); ok {
@@ -39,15 +39,14 @@ func addOne(members []member, name string, sinks []sink) []member {
 	return append(members, member{name: name, sinks: sinks})
 }
 
-// object is a line of JSON that is being read. Its methods return the place behind what
-// they have read, or -1.
+// object is a line of JSON that is being read. Its methods return the position after what they have
+// read, or -1.
 type object struct {
 	row *row
 	end int
 }
 
-// maxNesting bounds how deep objects are followed that hold what is looked for; others
-// are passed over without recursion.
+// maxNesting bounds the depth of needed objects. Other objects are skipped without recursion.
 const maxNesting = 8
 
 func (o *object) space(at int) int {
@@ -103,7 +102,7 @@ func (o *object) read(at int, members []member, depth int) int {
 	return -1
 }
 
-// text reads a string. Its bytes are those from first to before the quote at after-1.
+// text reads a string. Its bytes begin at first and end before the quote at after-1.
 func (o *object) text(at int) (first int, escaped bool, after int) {
 	buf := o.row.batch.buf
 	if at >= o.end || buf[at] != '"' {
@@ -122,7 +121,7 @@ func (o *object) text(at int) (first int, escaped bool, after int) {
 	return 0, false, -1
 }
 
-// value reads a value and puts it where the member says.
+// value reads a value and stores it where the member says.
 func (o *object) value(at int, m *member, depth int) int {
 	if at >= o.end {
 		return -1
@@ -160,7 +159,7 @@ func (o *object) value(at int, m *member, depth int) int {
 	return o.scalar(m, first, at)
 }
 
-// scalar puts a number or a truth; null is nothing.
+// scalar stores a number or a boolean. It ignores null.
 func (o *object) scalar(m *member, first, after int) int {
 	b := o.row.batch.buf[first:after]
 	switch {
@@ -177,8 +176,7 @@ func (o *object) scalar(m *member, first, after int) int {
 	return -1
 }
 
-// skip passes over an object or a list. It counts brackets, and does not see whether they
-// match.
+// skip skips an object or a list. It counts brackets, but does not check that they match.
 func (o *object) skip(at int) int {
 	for depth := 0; at < o.end; at++ {
 		switch o.row.batch.buf[at] {
@@ -199,9 +197,9 @@ func (o *object) skip(at int) int {
 	return -1
 }
 
-// appendEscaped appends the character that \uXXXX at the beginning of b stands for, or the
-// pair of surrogates, and returns how many bytes of b that took. What is none is appended
-// as it is.
+// appendEscaped appends the character for the escape \uXXXX at the beginning of b, which may be a
+// pair of surrogates. It returns how many bytes of b that took. Invalid escapes are appended
+// unchanged.
 func appendEscaped(dst, b []byte) ([]byte, int) {
 	r, ok := escape(b)
 	switch {

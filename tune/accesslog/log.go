@@ -16,40 +16,39 @@ import (
 	"time"
 )
 
-// Options change how logs are read. The zero Options finds out the format.
+// Options say how to read logs. The zero Options detects the format.
 type Options struct {
 	// Format is one of [Formats], or a log_format of nginx, Apache or Envoy. Empty means
 	// auto.
 	Format string
-	// Maps say which fields hold what, beyond what the format is known to have.
+	// Maps say what certain fields contain, in addition to what is known for the format.
 	Maps []Map
-	// Trust are the proxies that are believed about the client's address where a log has
-	// a list of them, as in X-Forwarded-For: the client is the last one that is none of
-	// these.
+	// Trust are the proxies whose statements about the client's address are believed. If a log has
+	// a list of addresses, as in X-Forwarded-For, the client is the last one that is not in Trust.
 	Trust []netip.Prefix
-	// Slack is how far lines may be out of order: they are sorted if none comes so much
-	// later than one with a later time. Zero means DefaultSlack; negative means not at all.
+	// Slack is how far lines may be out of order. Lines are sorted correctly if no line is later in
+	// the log than another whose time is larger by more than Slack. Zero means DefaultSlack;
+	// negative means no sorting.
 	Slack time.Duration
-	// Stdin is what the name "-" stands for; nil if that is no file.
+	// Stdin is what the name "-" means. If it is nil, "-" is not allowed.
 	Stdin io.Reader
 	// Workers is how many goroutines parse; zero means one for each core.
 	Workers int
 }
 
-// DefaultSlack is the Slack of [Options] unless they say otherwise.
+// DefaultSlack is used if Options.Slack is zero.
 const DefaultSlack = time.Minute
 
-// maxPending is how many blocks may wait to be put in order. Beyond that the oldest
-// requests are handed out, in whatever order.
+// maxPending is how many blocks may wait for sorting. Beyond that, the oldest requests are returned
+// in whatever order they are.
 const maxPending = 96
 
-// Log is a number of files that are read as one. It is not for concurrent use but for
-// [Log.Read].
+// Log reads several files as one. It is not safe for concurrent use, except for [Log.Read].
 type Log struct {
 	options Options
 	ctx     context.Context
 	cancel  context.CancelFunc
-	running sync.WaitGroup // what Close waits for
+	running sync.WaitGroup // goroutines for which Close waits
 	work    chan *Batch
 	free    chan *Batch
 	closing []*source
@@ -57,8 +56,8 @@ type Log struct {
 	waiting []*start  // files that are not open yet, the one that begins last first
 	open    []*source // files that are being read
 	pending []Request // in the order of time
-	blocks  int       // whose requests are in pending
-	clock   int64     // the time of the last request handed out
+	blocks  int       // blocks with requests in pending
+	clock   int64     // the time of the last request that was returned
 	spread  int64     // its Spread
 	out     Stretch
 
@@ -74,14 +73,14 @@ type Stats struct {
 	// Unreadable is how many of them could not be read, and Samples are the first few.
 	Unreadable int64
 	Samples    []Unreadable
-	// Late is how many requests came too late to be sorted. They count as if they had come
-	// at the time of the one before.
+	// Late is how many requests came too late to be sorted. They get the time of the request before
+	// them.
 	Late int64
 	// Coarse is how many requests have times of whole seconds.
 	Coarse int64
 }
 
-// start is where a file begins.
+// start is a file and the time at which it begins.
 type start struct {
 	name string
 	at   int64
@@ -92,11 +91,11 @@ type start struct {
 type source struct {
 	file     *file
 	batches  chan *Batch
-	err      error // why the batches have ended, once they have
+	err      error // why there are no more batches
 	frontier int64 // the latest time that was read
 }
 
-// Stretch is a number of requests in the order of time.
+// Stretch is a part of the requests, ordered by time.
 type Stretch struct {
 	// Requests are valid until Release is called.
 	Requests []Request
@@ -105,7 +104,7 @@ type Stretch struct {
 	release []*Batch
 }
 
-// Release gives the memory of the requests back.
+// Release frees the memory of the requests for reuse.
 func (s *Stretch) Release() {
 	for _, b := range s.release {
 		select {
@@ -116,9 +115,9 @@ func (s *Stretch) Release() {
 	s.release, s.Requests = s.release[:0], s.Requests[:0]
 }
 
-// Open opens logs and looks at how they begin. Files that begin later are read later, so
-// that many files need no more memory than one. The error is that of the system, a
-// [*FormatError] or about the options.
+// Open opens logs and looks at their first lines. Files that begin later are read later, so many
+// files need no more memory than one. The error comes from the system, is a [*FormatError], or is
+// about the options.
 func Open(ctx context.Context, names []string, o Options) (*Log, error) {
 	if o.Slack == 0 {
 		o.Slack = DefaultSlack
@@ -153,7 +152,7 @@ func Open(ctx context.Context, names []string, o Options) (*Log, error) {
 	if errs != nil {
 		return nil, errors.Join(append(errs, l.Close())...)
 	}
-	// Of files that begin at one time, the one that was named first is read first.
+	// If files begin at the same time, they are read in the order of their names' arguments.
 	slices.Reverse(l.waiting)
 	slices.SortStableFunc(l.waiting, func(a, b *start) int { return compare(b.at, a.at) })
 	for range o.Workers {
@@ -172,7 +171,7 @@ func compare(a, b int64) int {
 	return 0
 }
 
-// sizeOf is the size of all files, or zero if it is not known.
+// sizeOf returns the size of all files, or zero if it is not known.
 func sizeOf(names []string) (total int64) {
 	for _, name := range names {
 		info, err := os.Stat(name)
@@ -184,10 +183,10 @@ func sizeOf(names []string) (total int64) {
 	return total
 }
 
-// sampleLines is how many lines are looked at to find out a file's format.
+// sampleLines is how many lines are used to detect a file's format.
 const sampleLines = 200
 
-// look finds out the format of a file and where it begins.
+// look detects the format of a file and when it begins.
 func (l *Log) look(name string) (*start, error) {
 	before := l.read.Load()
 	f, err := l.options.openFile(name, &l.read)
@@ -219,7 +218,7 @@ func (l *Log) look(name string) (*start, error) {
 		s.at = sample.records[0].Time
 	}
 	if name != "-" && isRegular(name) {
-		// It is opened again when its time comes.
+		// The file is opened again when it is its turn.
 		l.read.Store(before)
 		format := f.format
 		if err := f.end(); err != nil {
@@ -228,7 +227,7 @@ func (l *Log) look(name string) (*start, error) {
 		s.file = &file{name: name, format: format}
 		return s, nil
 	}
-	// What can be read only once goes on behind what was looked at.
+	// An input that can be read only once continues after these lines.
 	f.in = io.MultiReader(bytes.NewReader(append(first, f.rest...)), f.in)
 	f.rest, f.ended, f.skip = nil, false, false
 	s.file = f
@@ -240,7 +239,7 @@ func isRegular(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// begin reads the file that begins first of those that wait.
+// begin starts reading the waiting file that begins first.
 func (l *Log) begin() error {
 	s := l.waiting[len(l.waiting)-1]
 	l.waiting = l.waiting[:len(l.waiting)-1]
@@ -256,8 +255,8 @@ func (l *Log) begin() error {
 	src := &source{file: f, batches: make(chan *Batch, 4), frontier: s.at}
 	l.open, l.closing = append(l.open, src), append(l.closing, src)
 	if f.name == "-" {
-		// A read of the standard input cannot be interrupted. Its goroutine ends with the
-		// input, and touches nothing of the log then.
+		// A read of the standard input cannot be interrupted. Its goroutine ends with the input,
+		// and then uses nothing of the log.
 		go l.feed(src)
 		return nil
 	}
@@ -298,7 +297,7 @@ func (l *Log) feed(src *source) {
 	}
 }
 
-// batch is an empty one.
+// batch returns an empty batch.
 func (l *Log) batch(f *Format) *Batch {
 	var b *Batch
 	select {
@@ -311,7 +310,7 @@ func (l *Log) batch(f *Format) *Batch {
 	return b
 }
 
-// parse is what a worker does.
+// parse runs in each worker.
 func (l *Log) parse() {
 	for {
 		select {
@@ -324,14 +323,14 @@ func (l *Log) parse() {
 	}
 }
 
-// Entries are the names of the entries that [Request.Entry] has, in their order.
+// Entries returns the names of the entries that [Request.Entry] has, in their order.
 func (l *Log) Entries() []string { return l.options.entries() }
 
-// Stats are the counts so far.
+// Stats returns the counts so far.
 func (l *Log) Stats() Stats { return l.stats }
 
-// Read is how many bytes of the files were read, compressed as they are, and how many
-// there are: -1 if that is not known. It may be called at any time.
+// Read returns how many bytes of the files were read, as they are on disk, and how many there are.
+// It may be called at any time.
 func (l *Log) Read() (read, all int64) { return l.read.Load(), l.size }
 
 // Close ends the reading.

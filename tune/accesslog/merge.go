@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Next returns the next requests in the order of time, and io.EOF behind the last. The
-// stretch is valid until the next call; it must be released before.
+// Next returns the next requests, ordered by time, and io.EOF after the last. The caller must
+// release the stretch before the next call.
 func (l *Log) Next() (*Stretch, error) {
 	for {
 		if err := l.ctx.Err(); err != nil {
@@ -34,7 +34,7 @@ func (l *Log) Next() (*Stretch, error) {
 	}
 }
 
-// behind is the file of which the least was read, in time; nil if all were read.
+// behind returns the file whose reading has progressed the least in time, or nil if all were read.
 func (l *Log) behind() (*source, error) {
 	for {
 		var least *source
@@ -55,7 +55,7 @@ func (l *Log) behind() (*source, error) {
 
 func (l *Log) slack() int64 { return max(0, l.options.Slack.Microseconds()) }
 
-// take adds the next block of a file to what is pending.
+// take adds the next block of a file to the pending requests.
 func (l *Log) take(src *source) error {
 	var b *Batch
 	var more bool
@@ -99,8 +99,8 @@ func (l *Log) take(src *source) error {
 	return nil
 }
 
-// emit moves what is pending, and can have no predecessors any more, to the stretch. It
-// reports whether there is any.
+// emit moves pending requests before which no other can come any more to the stretch. It reports
+// whether there are any.
 func (l *Log) emit(all bool) bool {
 	if len(l.pending) == 0 {
 		return false
@@ -121,7 +121,7 @@ func (l *Log) emit(all bool) bool {
 	case l.blocks > maxPending:
 		n /= 2
 	default:
-		// A second is spread when all of it is known.
+		// A second can be spread only when all of its requests are known.
 		edge := horizon
 		if edge != math.MaxInt64 {
 			edge -= modulo(edge, second)
@@ -139,7 +139,7 @@ func (l *Log) emit(all bool) bool {
 
 const second = int64(time.Second / time.Microsecond)
 
-// place spreads the requests of each second, and counts.
+// place spreads the requests of each second, and updates the counts.
 func (l *Log) place(requests []Request) {
 	for i := 0; i < len(requests); {
 		at := requests[i].Time

@@ -7,8 +7,8 @@ type Field struct{ off, size uint32 }
 
 // Record is one line of a log. Which fields there are depends on the format.
 type Record struct {
-	// Time is when the request began, in microseconds since the Unix epoch. Where the log
-	// has the time of the end and the duration, it is their difference.
+	// Time is when the request began, in microseconds since the Unix epoch. If the log has the time
+	// of the end and the duration, it is their difference.
 	Time int64
 	// Duration is how long the request took, in microseconds; -1 if the log does not say.
 	Duration int64
@@ -26,7 +26,7 @@ type Record struct {
 	Agent Field
 	// Status is the status of the response; zero if the log does not say.
 	Status int32
-	// Fine says that the time is finer than whole seconds.
+	// Fine says that the time is more precise than whole seconds.
 	Fine bool
 }
 
@@ -37,10 +37,10 @@ type Batch struct {
 	extra   []Field // extras for each record
 	extras  int
 
-	lines   int // which the block has, without empty ones
+	lines   int // lines of the block, without empty ones
 	bad     []Unreadable
 	badAll  int
-	tooLong int   // lines of which nothing was kept
+	tooLong int   // lines that were too long and left out
 	newest  int64 // the latest time of a record
 	ordered bool  // the records are in the order of time
 
@@ -61,7 +61,7 @@ type Unreadable struct {
 // MaxSample is how many bytes of an unreadable line are kept.
 const MaxSample = 240
 
-// text returns what is at the field. It shares the batch's memory.
+// text returns the text of the field. It shares the batch's memory.
 func (b *Batch) text(f Field) string {
 	if f.size == 0 {
 		return ""
@@ -78,16 +78,15 @@ func (b *Batch) reset() {
 // Request is one request of a log.
 type Request struct {
 	*Record
-	// Spread is the request's place in time if all requests with the same whole second are
-	// spread evenly over it. It is [Record.Time] where the log has finer times.
+	// Spread is the time of the request if all requests with the same whole second are spread
+	// evenly over it. If the log has more precise times, it is [Record.Time].
 	Spread int64
 
 	batch *Batch
 	index int32
 }
 
-// Text returns what is at one of the record's fields. It is valid until the stretch is
-// released.
+// Text returns the text of one of the record's fields. It is valid until the stretch is released.
 func (r *Request) Text(f Field) string { return r.batch.text(f) }
 
 // Entry returns the value of the i-th of [Options.Entries], or "". It is valid until the

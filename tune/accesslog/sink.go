@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// part is what a field of a line says of the request.
+// part is what a field of a line describes.
 type part uint8
 
 const (
@@ -59,19 +59,19 @@ func ParseMap(text string) (Map, error) {
 // queryPrefix begins the Field of what is a parameter of the query.
 const queryPrefix = "query:"
 
-// sink is where a field of a line goes.
+// sink says where a field of a line is stored.
 type sink struct {
 	part  part
-	rank  uint8   // of several fields for one part, that with the lowest rank counts
-	unit  float64 // of a duration or a time, in microseconds; zero for what the text says
+	rank  uint8   // if several fields describe one part, the one with the lowest rank counts
+	unit  float64 // of a duration or a time, in microseconds; zero means as the text says
 	entry int
 }
 
-// units are what the fields of durations may end in.
+// units are the suffixes of the fields of durations.
 var units = map[string]float64{"s": 1e6, "ms": 1e3, "us": 1, "ns": 1e-3}
 
-// sinksFor are the sinks of a log's field: those that it was mapped to, or else what it
-// is known for.
+// sinksFor returns the sinks of a log's field: those to which it was mapped, or else the known
+// ones.
 func (o *Options) sinksFor(field string, known []sink) (all []sink) {
 	for _, m := range o.Maps {
 		name, unit := m.Field, 0.0
@@ -108,7 +108,7 @@ func (o *Options) maps(p part) bool {
 	})
 }
 
-// entries are the names of what is mapped and no part of a Record, in their order.
+// entries returns the names of mapped values that are no part of a Record, in their order.
 func (o *Options) entries() (names []string) {
 	for _, m := range o.Maps {
 		if _, isPart := partNames[m.Name]; !isPart && !slices.Contains(names, m.Name) {
@@ -123,7 +123,7 @@ type row struct {
 	batch  *Batch
 	stamps *stamps
 	rec    Record
-	ranks  [parts]uint8 // one more than the rank of what was put there
+	ranks  [parts]uint8 // the rank of the stored value plus one; 0 if there is none
 	reason string       // why the line cannot be read
 	first  int          // the place of the row's extras in the batch
 }
@@ -136,8 +136,7 @@ func (r *row) begin() {
 	}
 }
 
-// put gives the bytes from off to end of the batch to the sinks. An absent value is empty
-// or -.
+// put stores the bytes from off to end of the batch in the sinks. An absent value is empty or "-".
 func (r *row) put(sinks []sink, off, end int, escaped bool) {
 	if off == end || end == off+1 && r.batch.buf[off] == '-' {
 		return
@@ -195,7 +194,7 @@ func (r *row) putOne(s *sink, off, end int, escaped bool) {
 	}
 }
 
-// request takes a line such as GET /path HTTP/1.1 apart.
+// request splits a line such as GET /path HTTP/1.1.
 func (r *row) request(b []byte, off int) {
 	method := bytes.IndexByte(b, ' ')
 	if method <= 0 {
@@ -203,7 +202,7 @@ func (r *row) request(b []byte, off int) {
 		return
 	}
 	end := len(b)
-	// A target may have spaces, in logs of what was refused.
+	// In logs of refused requests, a target may contain spaces.
 	if i := bytes.LastIndexByte(b, ' '); i > method && bytes.HasPrefix(b[i+1:], []byte("HTTP/")) {
 		end = i
 	}
@@ -248,9 +247,9 @@ func (r *row) end(f *Format) bool {
 	return true
 }
 
-// client is the client's address in a field. Of a list it is the last one: that which the
-// nearest proxy wrote. If that is a proxy that is trusted, it is the one before, and so on;
-// if all are, it is the first.
+// client returns the client's address in a field. In a list, it is the last address, which the
+// nearest proxy wrote. If that is a trusted proxy, it is the address before it, and so on. If all
+// are trusted, it is the first.
 func client(b []byte, f Field, trust []netip.Prefix) Field {
 	for end := len(b); ; {
 		from := bytes.LastIndexByte(b[:end], ',') + 1
@@ -275,7 +274,7 @@ func trusted(trust []netip.Prefix, b []byte) bool {
 	return err == nil && slices.ContainsFunc(trust, func(p netip.Prefix) bool { return p.Contains(ip.Unmap().WithZone("")) })
 }
 
-// address is the field without a port.
+// address returns the field without a port.
 func address(b []byte, f Field) Field {
 	switch colon := bytes.IndexByte(b, ':'); {
 	case len(b) > 0 && b[0] == '[':
@@ -289,8 +288,8 @@ func address(b []byte, f Field) Field {
 	return f
 }
 
-// parameter finds a parameter of the query in a target. It is taken as it stands, with
-// its escapes.
+// parameter finds a parameter of the query in a target. It returns the parameter's value with its
+// escapes.
 func (b *Batch) parameter(target Field, name string) Field {
 	text := b.text(target)
 	at := strings.IndexByte(text, '?') + 1
@@ -312,8 +311,8 @@ func (b *Batch) parameter(target Field, name string) Field {
 	return Field{}
 }
 
-// unescape writes the text with its escapes resolved behind the lines, and returns where:
-// \" and \\ as Apache writes them, \x22 as nginx does, and those of JSON.
+// unescape appends the text, with its escapes resolved, after the lines, and returns its position.
+// It knows \" and \\ as Apache writes them, \x22 as nginx does, and the escapes of JSON.
 func (b *Batch) unescape(off, end int) (from, to int) {
 	from = len(b.buf)
 	for i := off; i < end; i++ {

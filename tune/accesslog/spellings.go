@@ -8,10 +8,10 @@ import (
 // to is a sink of a part.
 func to(p part, rank uint8) []sink { return []sink{{part: p, rank: rank}} }
 
-// lasting is the sink of a duration in such units.
+// lasting returns the sink of a duration in the given unit.
 func lasting(unit string) []sink { return []sink{{part: partDuration, unit: units[unit]}} }
 
-// nginx is $remote_addr.
+// nginx is the syntax $remote_addr.
 var nginx = spelling{
 	ended: true,
 	next: func(text string) (name string, from, to int, err error) {
@@ -77,7 +77,7 @@ var nginx = spelling{
 	},
 }
 
-// apache is %h, %>s, %{User-Agent}i. Its times are those at which requests began.
+// apache is the syntax %h, %>s and %{User-Agent}i. Its times are the beginnings of requests.
 var apache = spelling{
 	next: func(text string) (name string, from, to int, err error) {
 		i := strings.IndexByte(text, '%')
@@ -147,10 +147,10 @@ var apache = spelling{
 	},
 }
 
-// envoyOperator is %REQ(:METHOD)%, %START_TIME%, %REQ(X?Y):10%.
+// envoyOperator matches %REQ(:METHOD)%, %START_TIME% and %REQ(X?Y):10%.
 var envoyOperator = regexp.MustCompile(`%([A-Z0-9_]+(?:\([^)]*\))?)(?::\d+)?%`)
 
-// envoy is %START_TIME%.
+// envoy is the syntax %START_TIME%.
 var envoy = spelling{
 	next: func(text string) (name string, from, to int, err error) {
 		m := envoyOperator.FindStringSubmatchIndex(text)
@@ -198,11 +198,11 @@ const (
 	albFormat      = `$type $time $elb $client_port $target_port $request_processing_time $target_processing_time $response_processing_time $elb_status_code $target_status_code $received_bytes $sent_bytes "$request" "$user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time`
 )
 
-// clf are the log_formats common and combined. Their times may be those of the beginning
-// (Apache) or of the end (nginx), which only a duration could tell apart.
+// clf is for the log_formats common and combined. Their times are the beginnings (Apache) or the
+// ends (nginx) of requests. Only a duration could distinguish these.
 var clf = spelling{next: nginx.next, known: nginx.known}
 
-// traefik has the end of a request and its duration in milliseconds.
+// traefik has the time of the end of a request, and its duration in milliseconds.
 var traefik = spelling{next: nginx.next, ended: true, known: func(name string) []sink {
 	if name == "duration_ms" {
 		return lasting("ms")
@@ -210,7 +210,7 @@ var traefik = spelling{next: nginx.next, ended: true, known: func(name string) [
 	return nginx.known(name)
 }}
 
-// alb is that of AWS's load balancer, where a request has the time at which it came.
+// alb is the log of AWS's load balancer, which has the time at which a request arrived.
 var alb = spelling{next: nginx.next, known: func(name string) []sink {
 	switch name {
 	case "request_creation_time":
@@ -231,13 +231,13 @@ var alb = spelling{next: nginx.next, known: func(name string) []sink {
 	return nil
 }}
 
-// column is a field that JSON and CSV are known to have.
+// column is a field whose meaning in JSON and CSV is known.
 type column struct {
 	name string
 	sink sink
 }
 
-// columns are the names of fields, as far as they can only mean one thing.
+// columns are names of fields with only one possible meaning.
 var columns = []column{
 	{"time", sink{part: partTime}},
 	{"timestamp", sink{part: partTime, rank: 1}},
@@ -308,7 +308,7 @@ var traefikColumns = []column{
 	{"Duration", sink{part: partDuration, unit: 1e-3}},
 }
 
-// envoyColumns are those that Envoy and Envoy Gateway write unless told otherwise.
+// envoyColumns are those of Envoy and Envoy Gateway by default.
 var envoyColumns = []column{
 	{"start_time", sink{part: partTime}},
 	{"downstream_remote_address", sink{part: partIP}},

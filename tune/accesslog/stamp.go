@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// stamps reads times. It remembers the last one, because the lines of a busy log share
-// their seconds.
+// stamps parses times. It remembers the last one, because many lines of a busy log have the same
+// second.
 type stamps struct {
 	last  [32]byte
 	size  int
@@ -21,7 +21,7 @@ type stamps struct {
 // seconds, milliseconds, microseconds or nanoseconds since 1970.
 func (s *stamps) read(b []byte) (micros int64, fine, ok bool) {
 	if len(b) > 2 && b[0] == '[' && b[len(b)-1] == ']' {
-		b = b[1 : len(b)-1] // as Apache's %t is
+		b = b[1 : len(b)-1] // the format of Apache's %t
 	}
 	if len(b) == s.size && string(b) == string(s.last[:s.size]) {
 		return s.value, false, true
@@ -87,8 +87,8 @@ func iso(b []byte) (micros int64, fine, ok bool) {
 	return seconds(y, month, day, h, m, s, zone)*1_000_000 + part, fine, true
 }
 
-// number reads 1431857103.123 and whole numbers of smaller units, which only their size
-// tells apart.
+// number reads seconds such as 1431857103.123, and whole numbers of smaller units, which are
+// distinguished by their size.
 func number(b []byte) (micros int64, fine, ok bool) {
 	whole, n := int64(0), 0
 	for ; n < len(b) && b[n] >= '0' && b[n] <= '9'; n++ {
@@ -108,7 +108,7 @@ func number(b []byte) (micros int64, fine, ok bool) {
 		}
 		return whole*1_000_000 + part, true, n == len(b)
 	default:
-		// As some programs write large numbers: 1.431857103e+09.
+		// Some programs write large numbers like this: 1.431857103e+09.
 		f, err := strconv.ParseFloat(unsafe.String(&b[0], len(b)), 64)
 		if err != nil || !(f > 0 && f < 1e11) {
 			return 0, false, false
@@ -126,7 +126,7 @@ func number(b []byte) (micros int64, fine, ok bool) {
 	return whole / 1000, true, true
 }
 
-// two is a number of two digits, or far below zero.
+// two returns a number of two digits. If it is not one, the result is far below zero.
 func two(b []byte) int {
 	if b[0]-'0' > 9 || b[1]-'0' > 9 {
 		return -10_000
@@ -171,14 +171,14 @@ func offset(b []byte) (int, bool) {
 	return z, b[0] == '+'
 }
 
-// seconds since 1970. The day may lie beyond the month's end; it is then one of the next
-// month.
+// seconds returns the seconds since 1970. If the day is beyond the end of the month, it counts into
+// the next month.
 func seconds(y, month, day, h, m, s, zone int) int64 {
 	return time.Date(y, time.Month(month), day, h, m, s, 0, time.UTC).Unix() - int64(zone)
 }
 
-// quantity reads a number with a fraction in units of so many microseconds; -1 if it is
-// none. Of several numbers, as nginx writes the times of several upstreams, the first
+// quantity reads a number with a fraction, in the given unit of microseconds. It returns -1 if it
+// is not a number. Of several numbers, such as nginx's times of several upstreams, the first
 // counts.
 func quantity(b []byte, unit float64) int64 {
 	whole, n := int64(0), 0

@@ -9,8 +9,8 @@ import (
 type piece struct {
 	name  string
 	sinks []sink
-	// until is the text between this variable and the next, or the end of the line. It is
-	// empty only if nothing follows.
+	// until is the text between this variable and the next one, or up to the end of the line. It is
+	// empty only for the last variable.
 	until  string
 	quoted bool // the variable stands in quotes
 }
@@ -21,13 +21,13 @@ type template struct {
 	pieces []piece
 }
 
-// spelling is how a program writes variables into its log_format.
+// spelling is the syntax of variables in a program's log_format.
 type spelling struct {
-	// next finds the first variable in a text: its name and the bytes that it takes.
+	// next finds the first variable in a text: its name and its position.
 	next func(text string) (name string, from, to int, err error)
 	// known are the sinks of well-known variables.
 	known func(name string) []sink
-	ended bool // times are those of the end of a request
+	ended bool // times are the ends of requests
 }
 
 // compile makes a template of a log_format.
@@ -79,12 +79,12 @@ func (t *template) parse(r *row, off, end int) {
 			if p.quoted {
 				break
 			}
-			// More may follow than the format says.
+			// The line may have more fields than the format.
 			if i := bytes.IndexByte(buf[at:], ' '); i >= 0 {
 				to = at + i
 			}
 		case p.quoted:
-			// A line may have been cut off in its last text, mostly a long User-Agent.
+			// A line may have been cut off in its last text, usually a long User-Agent.
 			if to = quote(buf, at); to < 0 && i == len(t.pieces)-1 && p.until == `"` {
 				r.put(p.sinks, at, end, true)
 				return

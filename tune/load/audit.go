@@ -144,7 +144,8 @@ func (a *auditor) ask(ctx context.Context) (p probe, err error) {
 // denied reports whether a limiter has refused.
 func (p *probe) denied() bool { return p.kind == limited || p.hint.Limited }
 
-// round sends requests until one is denied, and then waits until the limiter says that there is room.
+// round sends requests until one is denied, and then waits until the limiter says that there is
+// room.
 func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 	a.o.Told(fmt.Sprintf("round %d of %d: sending requests until one is denied", i+1, a.o.Rounds))
 	r := &AuditRound{Limit: -1, Remaining: -1, RetryAfterMS: -1}

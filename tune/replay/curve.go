@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// factors are the multiples of its limits that each rule is tried with.
+// factors are the multiples of its limits with which each rule is tried.
 var factors = []float64{0.25, 0.5, 0.75, 1, 1.5, 2, 4}
 
 // curve tries each rule, by itself, with lower and higher limits.
@@ -20,13 +20,13 @@ type curve struct {
 	room   []headgate.Decision
 }
 
-// tried is what was found of one rule.
+// tried is the result for one rule.
 type tried struct {
 	requests int64
 	denied   []int64 // with each factor
 }
 
-// curveBytes bounds the store of each factor.
+// curveBytes bounds the memory of the store for each factor.
 const curveBytes = 48 << 20
 
 func newCurve(requests int64) *curve {
@@ -77,8 +77,8 @@ func (c *curve) add(checks []headgate.Check, at int64) {
 	}
 }
 
-// scale makes the rule with its limits multiplied by each factor. It is nil where the
-// limits cannot be so.
+// scale returns the rule with its limits multiplied by each factor, or nil where such limits are
+// not valid.
 func scale(r *headgate.Rule) []*headgate.Rule {
 	all := make([]*headgate.Rule, len(factors))
 	for i, f := range factors {

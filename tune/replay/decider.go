@@ -15,14 +15,14 @@ import (
 type outcome struct {
 	decisions []headgate.Decision
 	verdict   headgate.Verdict
-	listed    *policy.ListEntry // of the deny list, that denies it
+	listed    *policy.ListEntry // the entry of the deny list that denies it
 	allowed   bool
-	bunched   bool // allowed, if all of its second came at once
-	refused   bool // it cannot be decided, and every door refuses it
+	bunched   bool // allowed if all requests of its second came at once
+	refused   bool // it cannot be decided, so every door refuses it
 	unclear   bool // servers read its path in different ways
 }
 
-// by is the name of the rule or the entry of the deny list that denies the request.
+// by returns the name of the rule, or the entry of the deny list, that denies the request.
 func (o *outcome) by() string {
 	switch {
 	case o.allowed:
@@ -36,7 +36,7 @@ func (o *outcome) by() string {
 	return "refused"
 }
 
-// timed is a store whose clock stands until it is set.
+// timed is a store whose clock shows only the time that is set.
 type timed struct {
 	*memory.Store
 	now atomic.Int64
@@ -61,7 +61,7 @@ type decider struct {
 	out      outcome
 }
 
-// storeBytes bounds each store. A million keys take about a tenth of it.
+// storeBytes bounds the memory of each store. A million keys take about a tenth of it.
 const storeBytes = memory.DefaultMaxBytes
 
 func newDecider(set *policy.Set, entries []string) (*decider, []string) {
@@ -69,7 +69,7 @@ func newDecider(set *policy.Set, entries []string) (*decider, []string) {
 	return &decider{set: set, facts: f, spread: newTimed(storeBytes)}, problems
 }
 
-// coarse has the decider decide a second time, with all requests of a second at once.
+// coarse makes the decider also decide as if all requests of a second came at once.
 func (d *decider) coarse() { d.bunched = newTimed(storeBytes) }
 
 // decide decides a request. The outcome is valid until the next call.
@@ -103,7 +103,7 @@ func (d *decider) decide(r *accesslog.Request) *outcome {
 	return o
 }
 
-// take asks a store, and gives back what the status of the response says.
+// take asks a store, and refunds what is not charged for the status of the response.
 func (d *decider) take(s *timed, dst []headgate.Decision, r *accesslog.Request) []headgate.Decision {
 	dst, err := s.Take(context.Background(), headgate.OpTake, d.checks, dst)
 	if err != nil {
@@ -125,7 +125,7 @@ func (d *decider) take(s *timed, dst []headgate.Decision, r *accesslog.Request) 
 	return dst
 }
 
-// allowed is the verdict of decisions.
+// allowed returns the verdict of the decisions.
 func allowed(decisions []headgate.Decision) bool {
 	for i := range decisions {
 		if d := &decisions[i]; !d.Allowed && !d.Shadow {

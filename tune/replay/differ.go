@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
-// differences counts where two policies decide otherwise.
+// differences counts the requests that two policies decide differently.
 type differences struct {
 	newlyDenied, newlyAdmitted int64
 	otherDenied                int64
@@ -20,16 +20,16 @@ type differences struct {
 	max                        int
 }
 
-// Difference is how many requests a rule is the reason for.
+// Difference is the number of requests for which a rule is the reason.
 type Difference struct {
-	// Rule is the rule that denies: of the proposed policy what is newly denied, and of
-	// the policy in force what is newly admitted.
+	// Rule is the rule that denies. For newly denied requests, it is a rule of the proposed policy,
+	// and for newly admitted ones, a rule of the policy in force.
 	Rule          string `json:"rule"`
 	NewlyDenied   int64  `json:"newly_denied"`
 	NewlyAdmitted int64  `json:"newly_admitted"`
 }
 
-// DifferingRequest is a request that the two policies decide otherwise.
+// DifferingRequest is a request that the two policies decide differently.
 type DifferingRequest struct {
 	Time   time.Time `json:"time"`
 	Client string    `json:"client"`
@@ -39,7 +39,7 @@ type DifferingRequest struct {
 	Denied bool `json:"newly_denied"`
 	// Rule is the rule that denies it.
 	Rule string `json:"rule"`
-	// RetryAfterMS is when it would fit; zero if another try does not help.
+	// RetryAfterMS is the wait until the request would fit; zero if waiting does not help.
 	RetryAfterMS int64 `json:"retry_after_ms"`
 }
 
@@ -87,8 +87,8 @@ func (p *Replay) differ(r *accesslog.Request, c *client, o, other *outcome) {
 	d.list = append(d.list, one)
 }
 
-// pseudonym is a name that cannot be led back to the client: a hash under a key that is
-// thrown away when the replay ends.
+// pseudonym returns a name from which the client cannot be found: a hash with a key that is
+// discarded at the end of the replay.
 func (p *Replay) pseudonym(name string) string {
 	if p.anonymous == nil {
 		p.anonymous = make([]byte, 32)

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// distinct counts how many different keys there are, within two percent, in 4 KiB
+// distinct estimates the number of different keys, to within about two percent, in 4 KiB
 // (HyperLogLog).
 type distinct struct {
 	registers []uint8
@@ -42,7 +42,7 @@ func (d *distinct) reset() {
 	d.sum, d.zeros = registers<<sumBits, registers
 }
 
-// count is the estimate.
+// count returns the estimate.
 func (d *distinct) count() int64 {
 	const m = float64(registers)
 	estimate := 0.7213 / (1 + 1.079/m) * m * m / math.Ldexp(float64(d.sum), -sumBits)
@@ -52,7 +52,7 @@ func (d *distinct) count() int64 {
 	return int64(math.Round(estimate))
 }
 
-// peak is the largest number of different keys in any stretch of time of a given length.
+// peak is the largest number of different keys in any interval of a given length.
 type peak struct {
 	distinct
 	length, end int64 // in microseconds

@@ -1,5 +1,5 @@
-// Package replay decides the requests of an access log by the rules of a policy, as if the
-// rules had been in force, and counts what became of them.
+// Package replay decides the requests of an access log by the rules of a policy, as if the rules
+// had been in force, and counts the results.
 //
 // # Basics
 //
@@ -20,21 +20,21 @@
 //
 // # How it works
 //
-// Each line becomes the descriptor that a door of the service would have made of the
-// request. [policy.Set.Decide] finds the checks, and a memory store, whose clock is the
-// time of the log, takes them: the code that decides in production, step by step.
+// Each line becomes the descriptor that a door of the service would have made for the request.
+// [policy.Set.Decide] finds the checks. A memory store, whose clock is the time of the log, decides
+// them. This is the same code as in production.
 //
 // # Times of whole seconds
 //
-// Where the log has no finer times, a second store decides every request as if all those
-// of one second had come at its beginning. The first store has them spread evenly over the
-// second. What really happened lies between; see [Interval].
+// If the log has only whole seconds, requests are decided twice. One store takes the requests of
+// each second as spread evenly over it. The other takes all of them at the beginning of the second.
+// The truth is between the two results; see [Interval].
 //
 // # Caveats
 //
 // Counters are empty when the log begins. A rule with a period of an hour denies too
 // little in the first hour; see [Options.Warmup].
 //
-// Clients would have behaved otherwise if they had been denied. A replay says what the
-// rules do to the demand that the log shows.
+// Clients would have behaved differently if they had been denied. A replay says what the rules do
+// with the demand in the log.
 package replay

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Expectation is a demand on a result, such as denied<0.1%.
+// Expectation is a condition for a result, such as denied<0.1%.
 type Expectation struct {
 	text    string
 	metric  string
@@ -18,7 +18,7 @@ type Expectation struct {
 	percent bool
 }
 
-// metrics are what can be expected of a result: how many, and how many they are a part of.
+// metrics are the metrics of a result: a number, and the number of which it is a part.
 var metrics = map[string]func(*Result) (part, whole int64){
 	"requests":       func(r *Result) (int64, int64) { return r.Requests, r.Lines },
 	"admitted":       func(r *Result) (int64, int64) { return r.Requests - r.Interval.Most(), r.Requests },
@@ -37,7 +37,7 @@ func against(r *Result) Against {
 	return *r.Against
 }
 
-// ofRules are what can be expected of one rule.
+// ofRules are the metrics of one rule.
 var ofRules = map[string]func(*Rule) (part, whole int64){
 	"requests":      func(r *Rule) (int64, int64) { return r.Requests, r.Requests },
 	"denied":        func(r *Rule) (int64, int64) { return max(r.Denied, r.Bunched), r.Requests },
@@ -47,9 +47,9 @@ var ofRules = map[string]func(*Rule) (part, whole int64){
 
 var expectation = regexp.MustCompile(`^([a-z_]+)(?:\[([^\]]+)\])?\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)$`)
 
-// ParseExpectation reads METRIC[RULE] OP NUMBER, such as denied<0.1%, newly_denied=0 and
-// denied[login]<=5. A percentage is of all requests or, of a rule, of those that it bound.
-// Where an interval of denials is all that a log tells, the larger number counts.
+// ParseExpectation parses METRIC[RULE] OP NUMBER, such as denied<0.1%, newly_denied=0 and
+// denied[login]<=5. A percentage refers to all requests or, for a rule, to those that it bound. If
+// the log only gives an interval of denials, the larger number counts.
 func ParseExpectation(text string) (Expectation, error) {
 	m := expectation.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
@@ -84,8 +84,8 @@ func (e Expectation) Rule() string { return e.rule }
 // Compares reports whether the expectation is about the difference of two policies.
 func (e Expectation) Compares() bool { return strings.HasPrefix(e.metric, "newly_") }
 
-// Failed says what was found instead, or "" if the expectation holds. Nothing holds of a
-// log without requests: a test that saw none has tested nothing.
+// Failed returns what was found instead, or "" if the expectation holds. For a log without
+// requests, no expectation holds, because nothing was tested.
 func (e Expectation) Failed(r *Result) string {
 	if r.Requests == 0 {
 		return fmt.Sprintf("--expect %s: the log has no requests", e.text)

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
-// facts makes descriptors of the requests of a log, for one policy.
+// facts makes descriptors from the requests of a log, for one policy.
 type facts struct {
 	names   *routes.Names
 	entries []string // of the log, beyond the usual ones
@@ -25,16 +25,16 @@ type facts struct {
 	found  policy.Descriptor
 }
 
-// target is what route and path of a request depend on.
+// target is what determines the route and the path of a request.
 type target struct{ method, host, path string }
 
-// where is what was found of a target.
+// where is the route and the path of a target.
 type where struct {
 	route, path string
 	unclear     bool
 }
 
-// maxTargets bounds what is remembered of targets. Whoever makes up paths cannot fill the
+// maxTargets bounds the remembered targets, so that clients with made-up paths cannot fill the
 // memory.
 const maxTargets = 1 << 15
 
@@ -97,7 +97,7 @@ func (f *facts) of(r *accesslog.Request) (d policy.Descriptor, unclear bool) {
 	return d, unclear
 }
 
-// add adds an entry, unless its value is absent, or too long for any door.
+// add adds an entry, unless its value is absent or longer than any door accepts.
 func add(d policy.Descriptor, name, value string) policy.Descriptor {
 	if value == "" || len(value) > policy.MaxValue {
 		return d
@@ -105,7 +105,7 @@ func add(d policy.Descriptor, name, value string) policy.Descriptor {
 	return append(d, policy.Entry{Name: name, Value: value})
 }
 
-// split returns host and path of a request, whose target may be a whole URL.
+// split returns the host and the path of a request, whose target may be a whole URL.
 func split(r *accesslog.Request) (host, path string) {
 	host, path = r.Text(r.Host), r.Text(r.Target)
 	if path != "" && path[0] != '/' {
@@ -123,7 +123,7 @@ func split(r *accesslog.Request) (host, path string) {
 	return host, path
 }
 
-// host is a host in its one spelling.
+// host returns a host in its canonical form.
 func (f *facts) host(text string) string {
 	if text == "" {
 		return ""
@@ -139,7 +139,7 @@ func (f *facts) host(text string) string {
 	return host
 }
 
-// where finds route and path of a target, as the doors do.
+// where returns the route and the path of a target, as the doors determine them.
 func (f *facts) where(t target) where {
 	w, known := f.paths[t]
 	if known {

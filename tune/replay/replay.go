@@ -14,34 +14,32 @@ import (
 	"github.com/headgate/headgate/tune/clients"
 )
 
-// Options say what to replay a log by.
+// Options say how to replay a log.
 type Options struct {
-	// Policy are the rules. Required.
+	// Policy has the rules. Required.
 	Policy *policy.Set
-	// Against are the rules in force, to compare with; nil for none.
+	// Against has the rules in force, for comparison; nil means none.
 	Against *policy.Set
-	// Clock is the clock that the policies were loaded with; nil if they have none.
+	// Clock is the clock with which the policies were loaded; nil if they have none.
 	Clock *Clock
 	// Entries are the names of the entries that requests of the log have, in their order:
 	// those of accesslog.Log.Entries.
 	Entries []string
-	// Client is the entry that tells clients apart in the report: ip, user, or one of
-	// Entries. Empty means the first that a request has of api_key, user and ip.
+	// Client is the entry that distinguishes clients in the report: ip, user, or one of Entries.
+	// Empty means the first of api_key, user and ip that a request has.
 	Client string
-	// Warmup is how long, from the first request on, requests are decided and not counted.
+	// Warmup is how long, from the first request on, requests are decided but not counted.
 	Warmup time.Duration
-	// Curve is how many requests, from the first on, lower and higher limits are tried
-	// with. Zero means none.
+	// Curve is how many requests, from the first on, are tried with lower and higher limits. Zero
+	// means none.
 	Curve int64
-	// Top is how many clients are told of; zero means DefaultTop.
+	// Top is how many clients are reported; zero means DefaultTop.
 	Top int
-	// Differences is how many requests that the two policies decide otherwise are told of,
-	// one by one.
+	// Differences is how many of the requests that the two policies decide differently are listed.
 	Differences int
-	// Anonymize has names that nobody can tell in place of those of clients, and no texts
-	// of the log.
+	// Anonymize replaces the names of clients by pseudonyms, and leaves out all texts of the log.
 	Anonymize bool
-	// Decided, if it is not nil, is told of each request and its decisions, for tests.
+	// Decided is called for each request with its decisions, for tests. It may be nil.
 	Decided func(r *accesslog.Request, decisions []headgate.Decision, allowed bool)
 }
 
@@ -49,12 +47,11 @@ type Options struct {
 const (
 	DefaultTop   = 20
 	DefaultCurve = 200_000
-	// MaxClients is how many clients are told apart in the report. Decisions do not depend
-	// on it.
+	// MaxClients is how many clients the report distinguishes. Decisions do not depend on it.
 	MaxClients = 1 << 20
 )
 
-// Replay decides the requests of a log. It is not for concurrent use. Make one with [New].
+// Replay decides the requests of a log. It is not safe for concurrent use. Make one with [New].
 type Replay struct {
 	o        Options
 	decider  *decider
@@ -64,7 +61,7 @@ type Replay struct {
 
 	begun       bool
 	from, to    int64
-	counted     int64 // from when on requests count
+	counted     int64 // the time from which requests are counted
 	rules       []*ruleCounts
 	lists       []*listCounts
 	listsOf     map[*headgate.Rule]*listCounts
@@ -78,7 +75,7 @@ type Replay struct {
 	result      Result
 }
 
-// client is what is counted of a client.
+// client has the counts of a client.
 type client struct {
 	firstDenied int64
 	requests    uint32
@@ -87,7 +84,7 @@ type client struct {
 	limited     uint32
 	newlyDenied uint32
 	by          uint16 // one more than the number of the rule that denied it last
-	kind        uint8  // which entry names it
+	kind        uint8  // the kind of entry that names it
 	known       bool
 	robot       bool
 }
@@ -95,7 +92,7 @@ type client struct {
 // kinds are the entries that may name a client.
 var kinds = []string{"api_key", "user", "ip"}
 
-// ruleCounts is what is counted of a rule.
+// ruleCounts has the counts of a rule.
 type ruleCounts struct {
 	rule                     *policy.Rule
 	requests, denied         int64
@@ -105,7 +102,7 @@ type ruleCounts struct {
 	lists                    []*listCounts
 }
 
-// listCounts is what is counted of one list of limits of a rule: that of a tier, say.
+// listCounts has the counts of one list of limits of a rule, such as that of a tier.
 type listCounts struct {
 	of               *ruleCounts
 	number           uint16
@@ -114,7 +111,7 @@ type listCounts struct {
 	shadow           int64
 }
 
-// New returns a replay of no requests. See [Replay.Problems].
+// New returns a replay that has not seen any requests. See [Replay.Problems].
 func New(o Options) *Replay {
 	o.Top = cmp.Or(o.Top, DefaultTop)
 	if o.Clock == nil {
@@ -136,8 +133,8 @@ func New(o Options) *Replay {
 	return p
 }
 
-// Problems are the routes in the policy that are no patterns. Rules that name them bind no
-// request.
+// Problems returns the routes in the policy that are not valid patterns. Rules that name them bind
+// no request.
 func (p *Replay) Problems() []string { return p.problems }
 
 func (p *Replay) addRule(r *policy.Rule) {
@@ -259,8 +256,8 @@ func (p *Replay) count(r *accesslog.Request, o, other *outcome) {
 	}
 }
 
-// countLists counts the request for each list of limits that bound it, and returns one
-// more than the number of that which denied it.
+// countLists counts the request for each list of limits that bound it. It returns one more than the
+// number of the list that denied it, or 0.
 func (p *Replay) countLists(r *accesslog.Request, o *outcome) (by uint16) {
 	deciding := (*headgate.Rule)(nil)
 	if !o.allowed {
@@ -313,7 +310,7 @@ func (p *Replay) countLists(r *accesslog.Request, o *outcome) (by uint16) {
 	return by
 }
 
-// client finds who sent the request; nil if too many are known already.
+// client returns the client of a request, or nil if too many are known already.
 func (p *Replay) client(r *accesslog.Request) *client {
 	name, kind := p.name(r)
 	c := p.clients.Find(name)
@@ -324,7 +321,7 @@ func (p *Replay) client(r *accesslog.Request) *client {
 	return c
 }
 
-// named are the entries that the client is named by.
+// name returns the client's name, and the kind of entry that it comes from.
 func (p *Replay) name(r *accesslog.Request) (name string, kind uint8) {
 	f := p.decider.facts
 	switch p.o.Client {
@@ -352,7 +349,7 @@ func (p *Replay) name(r *accesslog.Request) (name string, kind uint8) {
 	return r.Text(r.IP), 2
 }
 
-// shown is how a client is called in the report.
+// shown returns the name of a client in the report.
 func (p *Replay) shown(name string, kind uint8) string {
 	what := p.o.Client
 	if int(kind) < len(kinds) {

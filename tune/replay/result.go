@@ -10,28 +10,28 @@ import (
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
-// Result is what a replay found. Its JSON is what "headgate replay --json" prints.
+// Result is the result of a replay. Its JSON is the output of "headgate replay --json".
 type Result struct {
 	// Requests is how many requests were decided and counted: Admitted and Denied
 	// together.
 	Requests int64 `json:"requests"`
 	Admitted int64 `json:"admitted"`
 	Denied   int64 `json:"denied"`
-	// Unreadable is how many lines of the log were no requests that can be read.
+	// Unreadable is how many lines of the log could not be read.
 	Unreadable int64 `json:"unreadable"`
 	// Rules are those of the policy, in its order.
 	Rules []Rule `json:"rules"`
-	// Clients are those that the rules hit, the worst first.
+	// Clients are those with denied requests, the worst first.
 	Clients []Client `json:"clients"`
 
-	// Interval is how many requests are denied at least and at most, for all that the log
-	// says of their times.
+	// Interval is the lowest and the highest number of denied requests that the times in the log
+	// allow.
 	Interval Interval `json:"interval"`
-	// Delayed is how many of the admitted requests are held, and for how long.
+	// Delayed is how many of the admitted requests are delayed, and for how long.
 	Delayed        int64 `json:"delayed"`
 	MeanDelayMS    int64 `json:"mean_delay_ms"`
 	LongestDelayMS int64 `json:"longest_delay_ms"`
-	// DeniedBy are the requests that no limit denies: entries of the deny list, and
+	// DeniedBy has the requests that no limit denies: those denied by entries of the deny list, and
 	// "refused", which no door could have decided.
 	DeniedBy []Listed `json:"denied_by_lists,omitempty"`
 
@@ -39,8 +39,8 @@ type Result struct {
 	// requests denied.
 	ClientsSeen   int `json:"clients_seen"`
 	ClientsDenied int `json:"clients_denied"`
-	// ClientsBeyond is how many requests came from clients beyond [MaxClients], which are
-	// not told apart.
+	// ClientsBeyond is how many requests came from clients beyond [MaxClients], which are not
+	// distinguished.
 	ClientsBeyond int64 `json:"requests_of_clients_beyond"`
 	// Robots is how many requests came from clients that say that they are robots.
 	Robots       int64 `json:"requests_of_robots"`
@@ -49,22 +49,21 @@ type Result struct {
 	// From and To are the times of the first and the last request.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Lines is how many lines the log has, and Late how many of them came too late to be
-	// sorted.
+	// Lines is how many lines the log has, and Late how many of them came too late to be sorted.
 	Lines int64 `json:"lines"`
 	Late  int64 `json:"late"`
 	// Warmup is how many requests were decided before any was counted.
 	Warmup int64 `json:"warmup"`
 	// Limited is how many requests the server answered with 429 when it wrote the log.
 	Limited int64 `json:"limited_in_log"`
-	// Unclear is how many requests have a path that servers read in different ways; the
-	// doors refuse it with 400. Here its route is "unmatched".
+	// Unclear is how many requests have a path that servers read in different ways. The doors
+	// refuse such a path with 400. Here its route is "unmatched".
 	Unclear int64 `json:"unclear_paths"`
-	// Shared is how many decisions were made on counters that keys share for want of
+	// Shared is how many decisions were made on counters that keys share because of a lack of
 	// memory.
 	Shared uint64 `json:"shared_counters"`
 
-	// Over is what happened over time.
+	// Over is the course of the replay over time.
 	Over Over `json:"over_time"`
 	// Against compares with the policy in force, if there is one.
 	Against *Against `json:"against,omitempty"`
@@ -77,9 +76,9 @@ type Result struct {
 	bunched int64
 }
 
-// Interval is how many requests are denied by what the log leaves open. Where its times
-// are whole seconds, Spread is with the requests of each second spread evenly over it, and
-// Bunched with all of them at its beginning.
+// Interval says how many requests are denied for two assumptions about their times. If the log has
+// only whole seconds, Spread takes the requests of each second as spread evenly over it, and
+// Bunched takes all of them at its beginning.
 type Interval struct {
 	Seconds bool  `json:"whole_seconds"`
 	Spread  int64 `json:"denied_spread"`
@@ -89,30 +88,30 @@ type Interval struct {
 // Most is the larger of the two.
 func (i Interval) Most() int64 { return max(i.Spread, i.Bunched) }
 
-// Rule is what a rule did.
+// Rule is the result for a rule.
 type Rule struct {
 	Rule string `json:"rule"`
-	// Requests is how many requests the rule bound, and Denied how many of them it would
-	// not admit, alone or with others.
+	// Requests is how many requests the rule bound, and Denied how many of them it denied, alone or
+	// with other rules.
 	Requests int64 `json:"requests"`
 	Denied   int64 `json:"denied"`
-	// Bunched is Denied with all requests of a second at once.
+	// Bunched is Denied if all requests of a second come at once.
 	Bunched int64 `json:"denied_bunched"`
 	// Shadow is how many requests the rule would have denied if it were not in shadow.
 	Shadow  int64 `json:"shadow_denied"`
 	Delayed int64 `json:"delayed"`
-	// Keys is about how many keys the rule counted, and KeysAlive how many of them at once
-	// at most.
+	// Keys is about how many keys the rule counted, and KeysAlive the largest number of keys at the
+	// same time.
 	Keys      int64 `json:"keys"`
 	KeysAlive int64 `json:"keys_alive"`
-	// BytesPerKey is what a key takes in Redis at most, and RedisBytes what all do that are
-	// alive at once.
+	// BytesPerKey is the largest amount of memory for a key in Redis. RedisBytes is the amount for
+	// KeysAlive keys.
 	BytesPerKey int64 `json:"bytes_per_key"`
 	RedisBytes  int64 `json:"redis_bytes"`
 	// Tiers are the lists of limits of the rule, if it has more than one.
 	Tiers []Tier `json:"tiers,omitempty"`
-	// Curve is what lower and higher limits do, and CurveRequests with how many requests
-	// that was tried.
+	// Curve is what lower and higher limits do, and CurveRequests the number of requests with which
+	// they were tried.
 	Curve         []CurvePoint `json:"curve,omitempty"`
 	CurveRequests int64        `json:"curve_requests,omitempty"`
 	// Limits are the rule's limits as they are written.
@@ -127,7 +126,7 @@ type Tier struct {
 	Shadow   int64  `json:"shadow_denied"`
 }
 
-// CurvePoint is what a rule, by itself, does with its limits multiplied.
+// CurvePoint is the result for a rule, by itself, with its limits multiplied.
 type CurvePoint struct {
 	Factor float64 `json:"factor"`
 	Denied int64   `json:"denied"`
@@ -135,7 +134,7 @@ type CurvePoint struct {
 	Share float64 `json:"share"`
 }
 
-// Client is what became of a client's requests.
+// Client is the result for a client's requests.
 type Client struct {
 	Client   string `json:"client"`
 	Requests int64  `json:"requests"`
@@ -143,12 +142,12 @@ type Client struct {
 	Bunched  int64  `json:"denied_bunched"`
 	// Share is the part of the requests that are denied.
 	Share float64 `json:"share"`
-	// FirstDenied is when the first of them was denied.
+	// FirstDenied is when the first denied request came.
 	FirstDenied *time.Time `json:"first_denied,omitempty"`
 	// Rule is the rule, and Tier the list of limits, that denied last.
 	Rule string `json:"rule,omitempty"`
 	Tier string `json:"tier,omitempty"`
-	// NewlyDenied is how many of them the rules in force admit.
+	// NewlyDenied is how many of the denied requests the rules in force admit.
 	NewlyDenied int64 `json:"newly_denied,omitempty"`
 	// Limited is how many the server answered with 429 when it wrote the log.
 	Limited int64 `json:"limited_in_log,omitempty"`
@@ -162,7 +161,7 @@ type Listed struct {
 	Denied int64  `json:"denied"`
 }
 
-// Over is what happened over time, in stretches of equal length.
+// Over is the course over time, in intervals of equal length.
 type Over struct {
 	From        time.Time `json:"from"`
 	StretchesMS int64     `json:"stretch_ms"`
@@ -175,9 +174,9 @@ type Against struct {
 	Denied        int64 `json:"denied"`
 	NewlyDenied   int64 `json:"newly_denied"`
 	NewlyAdmitted int64 `json:"newly_admitted"`
-	// Rules are the rules that are the reason, the worst first.
+	// Rules are the rules that cause the differences, the worst first.
 	Rules []Difference `json:"rules"`
-	// Requests are the first of those that are decided otherwise.
+	// Requests are the first requests that are decided differently.
 	Requests []DifferingRequest `json:"requests"`
 }
 
@@ -189,7 +188,7 @@ type Sample struct {
 	Reason string `json:"reason"`
 }
 
-// Result sums up. The stats are those of the log.
+// Result returns the result so far. stats are those of the log.
 func (p *Replay) Result(stats accesslog.Stats) *Result {
 	r := p.result
 	r.Unreadable, r.Lines, r.Late = stats.Unreadable, stats.Lines, stats.Late

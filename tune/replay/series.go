@@ -1,6 +1,6 @@
 package replay
 
-// series counts requests over time, in at most maxPoints stretches of equal length.
+// series counts requests over time, in at most maxPoints intervals of equal length.
 type series struct {
 	width  int64 // in microseconds
 	first  int64 // the beginning of the first stretch
@@ -38,7 +38,7 @@ func (s *series) at(micros int64) *Point {
 	return &s.points[n]
 }
 
-// double makes the stretches twice as long.
+// double doubles the length of the intervals.
 func (s *series) double() {
 	n := 0
 	for i := 0; i < len(s.points); i += 2 {
