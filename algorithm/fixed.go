@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// advanceFixed closes a window that has ended. If the clock has stepped back by more than a period,
-// the count moves to the window that contains now.
+// advanceFixed closes a window that has ended. If the clock has stepped back so far that the window
+// begins more than a period after now, the count moves to the window that contains now.
 func advanceFixed(l *headgate.Limit, s State, now headgate.Instant) State {
 	if now >= s.Stamp {
 		return State{}
@@ -88,8 +88,8 @@ func midnight(y int, m time.Month, d int, loc *time.Location) headgate.Instant {
 }
 
 // sameOffset returns the times between which a zone has the same offset as at t, in seconds since
-// the Unix epoch. If the offset does not change in a direction, that bound is about the largest
-// time that an Instant can hold.
+// the Unix epoch. If the offset never changes before or after t, that bound is about the smallest
+// or largest time that an Instant can hold.
 func sameOffset(t time.Time) (begin, end int64) {
 	const never = math.MaxInt64 / 1_000_000
 	_, offset := t.Zone()

@@ -329,8 +329,8 @@ func (l *Log) Entries() []string { return l.options.entries() }
 // Stats returns the counts so far.
 func (l *Log) Stats() Stats { return l.stats }
 
-// Read returns how many bytes of the files were read, as they are on disk, and how many there are.
-// It may be called at any time.
+// Read returns how many bytes of the files were read, as they are on disk, and how many there are,
+// or -1 if that is not known. It may be called at any time.
 func (l *Log) Read() (read, all int64) { return l.read.Load(), l.size }
 
 // Close ends the reading.
