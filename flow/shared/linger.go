@@ -63,7 +63,7 @@ func (g *Gate) forgo(h *holding) {
 }
 
 // crowded is called when the store has not granted a request. It releases all lingering leases of
-// the key, and no more linger for now.
+// the key. None lingers again until an answer of the store says that there is room.
 func (g *Gate) crowded(e *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -3,7 +3,6 @@ package insightapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -268,9 +267,7 @@ func (h *Handler) revoke(q *query) (any, *failure) {
 		Holder  string `json:"holder"`
 		Confirm string `json:"confirm"`
 	}
-	strict := json.NewDecoder(q.r.Body)
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(&body); err != nil {
+	if err := q.decode(&body); err != nil {
 		return nil, wrong(http.StatusBadRequest, "the body must be an object with rule, key and holder (their ids) and confirm")
 	}
 	rule, key, problem := h.keyOf(body.Rule, body.Key)

@@ -119,6 +119,13 @@ type query struct {
 	limit  int
 }
 
+// decode reads the body as one JSON object. A field that the object does not have is an error.
+func (q *query) decode(into any) error {
+	strict := json.NewDecoder(q.r.Body)
+	strict.DisallowUnknownFields()
+	return strict.Decode(into)
+}
+
 const (
 	defaultRange = 10 * time.Minute
 	defaultLimit = 50

@@ -2,7 +2,6 @@ package insightapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -157,9 +156,7 @@ func (h *Handler) reset(q *query) (any, *failure) {
 		Key     string `json:"key"`
 		Confirm string `json:"confirm"`
 	}
-	strict := json.NewDecoder(q.r.Body)
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(&body); err != nil {
+	if err := q.decode(&body); err != nil {
 		return nil, wrong(http.StatusBadRequest, "the body must be an object with rule, key (its id) and confirm")
 	}
 	rule, key, problem := h.keyOf(body.Rule, body.Key)
