@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -158,12 +159,15 @@ func TestLimiterAllocations(t *testing.T) {
 			"AllowN": func() (headgate.Decision, error) { return l.AllowN(ctx, "user:42", 3) },
 			"Peek":   func() (headgate.Decision, error) { return l.Peek(ctx, "user:42", 3) },
 		} {
-			// The race detector makes pools forget on purpose.
+			ceiling := 0.0
+			if race.Enabled { // pools drop what is put back at random
+				ceiling = 3
+			}
 			if n := testing.AllocsPerRun(1000, func() {
 				if _, err := f(); err != nil {
 					t.Error(err)
 				}
-			}); n > allocationCeiling {
+			}); n > ceiling {
 				t.Errorf("%s with %s: %v allocations, want 0", method, name, n)
 			}
 		}

@@ -16,13 +16,15 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/headgate/headgate/internal/race"
 )
 
 // Test runs f in a new bubble, as [synctest.Test] does. Tests that run in parallel
 // may each call it.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	if raceEnabled {
+	if race.Enabled {
 		single.enter()
 		defer single.leave()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
@@ -80,7 +81,7 @@ var ways = map[string]struct {
 // them slow, for the one that has goroutines to race.
 func eachPath(t *testing.T, run func(t *testing.T, mk storetest.Maker)) {
 	for name, way := range ways {
-		if raceEnabled && !way.server.SideBySide {
+		if race.Enabled && !way.server.SideBySide {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
+	"github.com/headgate/headgate/internal/race"
 )
 
 func serveStore(t testing.TB, b *backend, o StoreOptions) headgatev1.StoreClient {
@@ -251,7 +252,7 @@ func TestRuleCache(t *testing.T) {
 
 // TestStreamAllocations: a check over a stream leaves little to collect.
 func TestStreamAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		return // The race detector allocates itself.
 	}
 	b := newBackend(t)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sort"
 	"testing"
+
+	"github.com/headgate/headgate/internal/race"
 )
 
 func unlimited(int) bool { return true }
@@ -133,7 +135,7 @@ func TestSketchRecall(t *testing.T) {
 	for _, view := range []int{byUse, byDenied} {
 		s := &sketch{most: bounds[view].most, room: bounds[view].room}
 		truth := make(map[string]int64)
-		for range recallDraws {
+		for range race.Fewer(2_000_000) {
 			key := fmt.Sprintf("client-%d", z.draw(random))
 			s.add(maphash.String(seed, key), []byte(key), 1, unlimited)
 			truth[key]++

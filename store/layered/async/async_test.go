@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/async"
 	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/layered/internal/layertest"
@@ -535,7 +536,7 @@ func TestAsyncAllocates(t *testing.T) {
 		if d, err := store.Take(t.Context(), headgate.OpTake, c, dst[:0]); err != nil || d[0].Source != headgate.SourceAsync {
 			t.Errorf("got %+v, %v", d, err)
 		}
-	}); n > 0 && !layertest.RaceEnabled {
+	}); n > 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/async"
 	"github.com/headgate/headgate/store/layered/internal/layertest"
 	"github.com/headgate/headgate/store/memory"
@@ -334,7 +335,7 @@ func TestAsyncHistories(t *testing.T) {
 	names := []string{"steady", "bursty", "shifting", "random"}
 	exceeded, asked, local := 0, int64(0), int64(0)
 	histories := uint64(1000)
-	if layertest.RaceEnabled {
+	if race.Enabled {
 		histories = 50 // Each takes ten times as long.
 	}
 	for seed := range histories {
@@ -404,7 +405,7 @@ func TestAsyncSteady(t *testing.T) {
 		"sliding counter": {Algorithm: headgate.SlidingCounter, Count: 10_000, Period: 5 * time.Second},
 	} {
 		for _, demand := range []float64{0.9, 1.5, 4} {
-			if layertest.RaceEnabled && demand != 1.5 {
+			if race.Enabled && demand != 1.5 {
 				continue // The other demands show no other races, and are met without the detector.
 			}
 			t.Run(fmt.Sprint(name, " at ", demand), func(t *testing.T) {

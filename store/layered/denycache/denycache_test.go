@@ -11,8 +11,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/denycache"
-	"github.com/headgate/headgate/store/layered/internal/layertest"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -329,7 +329,7 @@ func TestDenyCacheOfChangedRules(t *testing.T) {
 
 // TestDenyCacheAllocates: nothing for a request that is admitted or denied from memory.
 func TestDenyCacheAllocates(t *testing.T) {
-	if layertest.RaceEnabled {
+	if race.Enabled {
 		return // the race detector allocates
 	}
 	store := open(t, memory.New(), denycache.Options{All: true}).Store()

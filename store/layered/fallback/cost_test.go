@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/layered/internal/layertest"
 	"github.com/headgate/headgate/store/memory"
@@ -16,7 +17,7 @@ import (
 // TestAllocations: around a store that is well, and while it is gone, a decision
 // allocates nothing.
 func TestAllocations(t *testing.T) {
-	if layertest.RaceEnabled {
+	if race.Enabled {
 		t.Log("the race detector makes sync.Pool forget; its allocations are not ours")
 	}
 	several := []headgate.Limit{headgate.PerSecond(1_000_000), headgate.PerHour(1_000_000_000)}
@@ -36,11 +37,11 @@ func TestAllocations(t *testing.T) {
 				}
 			})
 		}
-		if got := measure(); got != 0 && !layertest.RaceEnabled {
+		if got := measure(); got != 0 && !race.Enabled {
 			t.Errorf("%v: %v allocations while the store is well", onError, got)
 		}
 		layertest.Fail(t, f, primary, layertest.Refuses)
-		if got := measure(); got != 0 && !layertest.RaceEnabled {
+		if got := measure(); got != 0 && !race.Enabled {
 			t.Errorf("%v: %v allocations while it is gone", onError, got)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
-	"github.com/headgate/headgate/store/layered/internal/layertest"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/lease"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -537,7 +537,7 @@ func (w *crowd) finish() []string {
 // denied earlier than the documents say.
 func TestLeaseHistories(t *testing.T) {
 	histories := uint64(leaseHistories)
-	if layertest.RaceEnabled {
+	if race.Enabled {
 		histories /= 8 // which take as long
 	}
 	var all tally

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/internal/layertest"
 	"github.com/headgate/headgate/store/layered/lease"
 	"github.com/headgate/headgate/store/memory"
@@ -460,7 +461,7 @@ func TestLeaseTogether(t *testing.T) {
 
 // TestLeaseAllocations: a request that is decided from a lease allocates nothing.
 func TestLeaseAllocations(t *testing.T) {
-	if layertest.RaceEnabled {
+	if race.Enabled {
 		t.Log("the race detector makes sync.Pool forget; its allocations are not ours")
 	}
 	l := open(t, instantStore{}, lease.Options{})
@@ -471,7 +472,7 @@ func TestLeaseAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if got != 0 && !layertest.RaceEnabled {
+	if got != 0 && !race.Enabled {
 		t.Errorf("%v allocations", got)
 	}
 }

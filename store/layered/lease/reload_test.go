@@ -6,7 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
-	"github.com/headgate/headgate/store/layered/internal/layertest"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/lease"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -52,7 +52,7 @@ func (w *crowd) lateUnits(rule *headgate.Rule) func(*headgate.Limit) int64 {
 // during a reload, a limit is exceeded by no more than docs/consistency.md says.
 func TestLeaseReloadHistories(t *testing.T) {
 	histories := uint64(leaseHistories / 8)
-	if layertest.RaceEnabled {
+	if race.Enabled {
 		histories /= 8
 	}
 	for seed := range histories {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
-	"github.com/headgate/headgate/store/layered/internal/layertest"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -74,7 +74,7 @@ func (w *crowd) reserve(n *node) {
 // the same time, no limit admits more than its own rule allows.
 func TestLeaseReservations(t *testing.T) {
 	histories := uint64(leaseHistories / 6)
-	if layertest.RaceEnabled {
+	if race.Enabled {
 		histories /= 8
 	}
 	reserved := int64(0)
