@@ -328,7 +328,7 @@ func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
 
 // logTail is the end of the server's log, over all its lives.
 func (s *Server) logTail() string {
-	const bytes = 4096
+	const bytes = 1024 // a Cluster has six servers, and what failed should be seen beside them
 	log, err := os.ReadFile(s.logPath())
 	if err != nil {
 		return err.Error()
