@@ -101,7 +101,8 @@ func (c *Consumers) Ask(ctx context.Context) ([]Consumer, []Instance) {
 	if c.consumers != nil && time.Since(c.asked) < consumersFresh {
 		return c.consumers, c.programs
 	}
-	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+	// Others get this answer too, so that it must not end with the request of the one who asked.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), peerTimeout)
 	defer cancel()
 	list, failed := targets(ctx, c.URLs, c.Resolve)
 	list = list[:min(len(list), maxPrograms)]

@@ -48,6 +48,23 @@ headgate_rabbitmq_ready_messages NaN
 headgate_rabbitmq_publisher_connected 1
 `
 
+// TestConsumersOutliveTheViewer: the one who asked has gone, and the answer that others get is whole.
+func TestConsumersOutliveTheViewer(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(consumerMetrics))
+	}))
+	t.Cleanup(s.Close)
+	c := &insightapi.Consumers{URLs: []string{s.URL + "/metrics"}}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for _, ctx := range []context.Context{gone, t.Context()} {
+		if consumers, programs := c.Ask(ctx); len(consumers) == 0 || !programs[0].OK {
+			t.Errorf("%d consumers, of %+v", len(consumers), programs)
+		}
+	}
+}
+
 // TestConsumers reads what programs show Prometheus.
 func TestConsumers(t *testing.T) {
 	t.Parallel()
