@@ -75,8 +75,9 @@ func TestFailover(t *testing.T) {
 			if c.synchronous && c.durable && lost > 0 {
 				t.Errorf("%d units were lost that callers had been told of", lost)
 			}
-			if !c.durable && lost != told-received {
-				t.Errorf("%d units were lost, and the replica had missed %d", lost, told-received)
+			// The replica may have units of calls that failed before it was paused.
+			if !c.durable && (lost > told-received || lost < told-received-missed) {
+				t.Errorf("%d units were lost, and the replica had missed %d and up to %d less", lost, told-received, missed)
 			}
 			failed := l.unknown.Load()
 			l.ask(t, func() bool { return l.denied.Load() >= 100 })
