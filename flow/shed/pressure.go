@@ -18,13 +18,18 @@ type Signal interface {
 // million is a pressure of 1 in the unit of Gate.pressure.
 const million = 1_000_000
 
-// sample reads the signals if it is time, unless another goroutine does.
+// sample reads the signals if it is time, unless another goroutine does. A signal may take longer
+// than the time between two readings.
 func (g *Gate) sample(now time.Duration) {
-	last := g.sampled.Load()
-	if len(g.config.Signals) == 0 || now.Nanoseconds()-last < g.config.Sample.Nanoseconds() ||
-		!g.sampled.CompareAndSwap(last, now.Nanoseconds()) {
+	due := func() bool { return now.Nanoseconds()-g.sampled.Load() >= g.config.Sample.Nanoseconds() }
+	if len(g.config.Signals) == 0 || !due() || !g.sampling.TryLock() {
 		return
 	}
+	defer g.sampling.Unlock()
+	if !due() {
+		return
+	}
+	g.sampled.Store(now.Nanoseconds())
 	most := 0.0
 	for _, s := range g.config.Signals {
 		pressure, err := s.Pressure()

@@ -33,6 +33,7 @@ type Gate struct {
 	seed   maphash.Seed
 	epoch  time.Time
 
+	sampling sync.Mutex    // held while signals are read
 	sampled  atomic.Int64  // when signals were read last, in nanoseconds since epoch
 	pressure atomic.Uint64 // in millionths
 

@@ -476,6 +476,39 @@ func TestScheduler(t *testing.T) {
 	}
 }
 
+// slow is a signal that takes longer to read than the time between two readings.
+type slow struct{ reading, reads, together int }
+
+func (s *slow) Pressure() (float64, error) {
+	s.reads++
+	s.reading++
+	s.together = max(s.together, s.reading)
+	time.Sleep(time.Second)
+	s.reading--
+	return 0, nil
+}
+
+func TestSlowSignal(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		signal := &slow{}
+		g := newGate(t, 100, Config{Signals: []Signal{signal}, Sample: 100 * time.Millisecond})
+		var all sync.WaitGroup
+		for range 50 {
+			time.Sleep(100 * time.Millisecond)
+			all.Go(func() {
+				if p, err := g.Acquire(t.Context(), flow.Request{}); err == nil {
+					p.Done(flow.Success)
+				}
+			})
+		}
+		all.Wait()
+		if signal.together != 1 || signal.reads < 4 {
+			t.Errorf("the signal was read %d times, by up to %d goroutines at once", signal.reads, signal.together)
+		}
+	})
+}
+
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, 3, Config{Queue: 10, Interval: 2 * time.Millisecond, Target: time.Millisecond, Signals: []Signal{NewScheduler()}})
