@@ -2,10 +2,12 @@ package main
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -114,13 +116,18 @@ func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 	}
 }
 
-// freeAddress is an address of the loopback interface that nobody listened on just now.
+// freeAddress is an address of the loopback interface that nobody listened on just now. Its port
+// lies below those that systems hand out, and below those of package servers: nobody else is given
+// it before the program that is told it listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(10000)))
+		if listener, err := net.Listen("tcp", address); err == nil {
+			listener.Close()
+			return address
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Fatal("none of 100 ports is free")
+	return ""
 }
