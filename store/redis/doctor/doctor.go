@@ -1,4 +1,4 @@
-// Package doctor looks for what makes trouble in the operation of a store in Redis or Valkey.
+// Package doctor examines the Redis or Valkey servers of a store for what causes trouble in operation.
 // The store's method Diagnose calls it.
 package doctor
 
@@ -17,15 +17,15 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/target"
 )
 
-// Level is how bad a [Finding] is.
+// Level says how serious a [Finding] is.
 type Level uint8
 
 const (
-	// Fine is worth knowing, and as it should be.
+	// Fine means that nothing has to be done.
 	Fine Level = iota
-	// Doubtful may hurt some day.
+	// Doubtful means that it does no harm now but may do so later.
 	Doubtful
-	// Bad makes limits wrong or decisions slow.
+	// Bad means that limits are wrong or decisions are slow.
 	Bad
 
 	levels // the number of levels
@@ -41,36 +41,36 @@ func (l Level) String() string {
 	return fmt.Sprintf("level(%d)", uint8(l))
 }
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
-	// Node is the address of the server, or "" for all of them together.
+	// Node is the address of the server, or "" if the finding concerns all servers together.
 	Node string
-	// What was looked at, in a word: "version", "eviction", "clock" …
+	// What names the check, such as "version", "eviction" or "clock".
 	What  string
 	Level Level
-	// Text says what was found, with its numbers, and Fix what to change; empty if
-	// nothing is to be.
+	// Text says what was found, with the numbers. Fix says what to change; it is empty if
+	// nothing has to be changed.
 	Text, Fix string
 }
 
-// RuleMemory is what the counters of one rule take, by a sample of the keys.
+// RuleMemory is an estimate of the memory that the counters of one rule use, from a sample of keys.
 type RuleMemory struct {
 	Rule string
-	// Keys is how many were seen in the sample, of which some were measured:
-	// BytesPerKey is their mean, name and overhead included.
+	// Keys is the number of the rule's keys in the sample. Some of them were measured:
+	// BytesPerKey is their mean size in bytes, including the key's name and the server's overhead.
 	Keys, BytesPerKey int64
 }
 
-// Diagnosis is what [Diagnose] has found.
+// Diagnosis is the result of [Diagnose].
 type Diagnosis struct {
 	Findings []Finding
-	// Memory is by rule, the largest share first. Sampled is how many keys of the
-	// store's prefix were looked at; there may be more.
+	// Memory has one entry per rule, the rule that uses most memory first. Sampled is the number of
+	// keys with the store's prefix that were examined; there may be more.
 	Memory  []RuleMemory
 	Sampled int64
 }
 
-// Worst is the worst level of the findings.
+// Worst returns the most serious level of all findings, or [Fine] if there are none.
 func (d *Diagnosis) Worst() Level {
 	worst := Fine
 	for i := range d.Findings {
@@ -79,44 +79,44 @@ func (d *Diagnosis) Worst() Level {
 	return worst
 }
 
-// Bounds of a diagnosis, which is to disturb nobody.
+// These bounds keep a diagnosis from slowing the servers down.
 const (
-	pings         = 200  // for the latency of a node
-	sampleKeys    = 5000 // looked at, of each node
-	measuredKeys  = 20   // of each rule and node
-	scanCount     = 500  // for each SCAN
-	scans         = 2000 // of each node, where most of the keys are somebody else's
+	pings         = 200  // to measure the latency of a node
+	sampleKeys    = 5000 // counters per node at which sampling stops
+	measuredKeys  = 20   // keys per rule whose memory is asked for
+	scanCount     = 500  // COUNT of each SCAN
+	scans         = 2000 // SCANs per node at most: most keys may belong to other programs
 	maxClockApart = 100 * time.Millisecond
 )
 
-// Store is what is examined.
+// Store is the store whose servers are examined.
 type Store interface {
 	headgate.Store
-	// Publish and Subscribe send and hear messages of the stores to each other.
+	// Publish and Subscribe send and receive the messages that instances of the store exchange.
 	Publish(ctx context.Context, message []byte) error
 	Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error
 }
 
-// Subject says how the servers of a store are reached.
+// Subject is a store and the ways to reach its servers.
 type Subject struct {
 	Store  Store
 	Client rueidis.Client
-	// Target is what the store's URL says, or nil if there is no URL.
+	// Target is the parsed URL of the store, or nil if the store was given a client instead.
 	Target *target.Target
-	// Prefix begins the names of the store's keys.
+	// Prefix is the prefix of all keys of the store.
 	Prefix string
-	// Timeout is the deadline of the store's calls.
+	// Timeout is the time limit of each of the store's calls.
 	Timeout time.Duration
 }
 
 // clustered reports whether the servers are the nodes of a cluster.
 func (s *Subject) clustered() bool { return s.Client.Mode() == rueidis.ClientModeCluster }
 
-// Diagnose looks for what makes trouble in operation: versions, permissions, clocks,
-// eviction, persistence, latency, scripts, and the memory of each rule's counters. It
-// asks every server, replicas and Sentinels too, a few hundred small things, samples the
-// keys with SCAN, and changes nothing but one counter of a rule of its own, which expires.
-// Servers that do not answer are findings. If none does that holds data, that is the error.
+// Diagnose checks versions, permissions, clocks, eviction, persistence, latency, scripts, and the
+// memory of each rule's counters. It sends a few hundred short commands to every server, including
+// replicas and Sentinels, and samples the keys with SCAN. It writes only counters of rules of its
+// own, and resets or lets expire what it wrote. A server that does not answer is a finding. The error
+// says that no server that holds data has answered.
 func Diagnose(ctx context.Context, s Subject) (*Diagnosis, error) {
 	d := new(Diagnosis)
 	failure := s.diagnoseDecisions(ctx, d)
@@ -135,7 +135,7 @@ func Diagnose(ctx context.Context, s Subject) (*Diagnosis, error) {
 		}
 		if err != nil {
 			failure = err
-			d.add(name, "answers", Bad, fmt.Sprintf("it does not answer: %v", err), "start it, or see what keeps it or the network")
+			d.add(name, "answers", Bad, fmt.Sprintf("it does not answer: %v", err), "start it, or look at its log and at the network between")
 			continue
 		}
 		if !s.clustered() {
@@ -181,8 +181,8 @@ func Diagnose(ctx context.Context, s Subject) (*Diagnosis, error) {
 	return d, nil
 }
 
-// diagnoseDecisions makes the calls that decisions are made of, so that a missing
-// permission is told by the server itself.
+// diagnoseDecisions takes, refunds and resets. If the user lacks a permission for that, the server
+// itself says which one. The error is one that has another reason.
 func (s *Subject) diagnoseDecisions(ctx context.Context, d *Diagnosis) error {
 	bucket := headgate.MustRule("headgate.doctor", headgate.Per(1000, time.Second))
 	mixed := headgate.MustRule("headgate.doctor.mixed", headgate.Sliding(1000, time.Second), headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1000, Period: time.Second})
@@ -208,8 +208,8 @@ func (d *Diagnosis) add(node, what string, level Level, text, fix string) {
 	d.Findings = append(d.Findings, Finding{node, what, level, text, fix})
 }
 
-// diagnoseClocks compares the nodes with one another: a key moves from one to the
-// other, and its time with it.
+// diagnoseClocks compares the clocks of the nodes with one another. After a failover the new
+// primary's clock decides about windows that began by the old primary's clock.
 func diagnoseClocks(d *Diagnosis, clocks []nodeClock) {
 	if len(clocks) == 0 {
 		return

@@ -4,13 +4,14 @@ import (
 	"strings"
 )
 
-// sampled is what was seen of one rule.
+// sampled counts the keys of one rule in the sample, those of them that were measured, and the
+// bytes of the latter.
 type sampled struct{ keys, measured, bytes int64 }
 
-// sample counts keys by rule, and measures some of them.
+// sample counts keys by rule, and asks the server for the memory of some of them.
 func (p *patient) sample(rules map[string]*sampled) {
 	if p.info["role"] == "slave" {
-		return // the same keys as its primary's
+		return // it has the keys of its primary, which are counted there
 	}
 	cursor, seen := uint64(0), 0
 	for range scans {
@@ -49,7 +50,7 @@ func (p *patient) sample(rules map[string]*sampled) {
 	}
 }
 
-// globEscape has a text stand for itself in a pattern.
+// globEscape returns a pattern that matches s and nothing else.
 func globEscape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }

@@ -19,7 +19,8 @@ func (p *patient) answers() error {
 	ctx, cancel := context.WithTimeout(p.ctx, target.AnswerWithin)
 	defer cancel()
 	var err error
-	for range 2 { // the connection may have been closed since, by a server that refused to count
+	// The first try may find a connection that the server has closed meanwhile.
+	for range 2 {
 		if _, err = guard.Bounded(ctx, func() (struct{}, error) {
 			return struct{}{}, refusal.Answered(p.client.Do(ctx, p.client.B().Ping().Build()).Error())
 		}); err == nil {
@@ -29,14 +30,14 @@ func (p *patient) answers() error {
 	return err
 }
 
-// writable looks whether a server that is to count is one that does.
+// writable adds a finding if the server that decisions go to is a replica.
 func (p *patient) writable() {
 	if p.info["role"] == "slave" {
-		p.add("role", Bad, "it is a replica, and counts nothing").Fix = fmt.Sprintf("name its primary in the URL, %s by what it says, or the Sentinels, which know who it is", net.JoinHostPort(p.info["master_host"], p.info["master_port"]))
+		p.add("role", Bad, "it is a replica, which refuses writes, so that nothing is counted").Fix = fmt.Sprintf("name its primary in the URL (the replica says it is %s), or name the Sentinels, which know the primary", net.JoinHostPort(p.info["master_host"], p.info["master_port"]))
 	}
 }
 
-// replicas are the addresses of those that follow the server, as it says.
+// replicas returns the addresses of the server's replicas, as INFO shows them.
 func (p *patient) replicas() []string {
 	var all []string
 	for i := range p.number("connected_slaves") {
@@ -56,14 +57,14 @@ func (p *patient) replicas() []string {
 	return all
 }
 
-// slots is how many slots a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 1 << 14
 
-// coverage looks whether the cluster serves all slots.
+// coverage adds a finding that says whether the cluster serves all slots.
 func (p *patient) coverage() {
 	text, err := p.client.Do(p.ctx, p.client.B().ClusterInfo().Build()).ToString()
 	if err != nil {
-		return // not allowed; what is not served fails by itself
+		return // not permitted; decisions about keys in slots that nobody serves fail in any case
 	}
 	info := parseInfo(text)
 	served, _ := strconv.Atoi(info["cluster_slots_ok"])
@@ -78,11 +79,11 @@ func (p *patient) coverage() {
 	}
 }
 
-// diagnoseReplicas examines the servers that would take over. It returns those that
-// answered.
+// diagnoseReplicas examines the replicas, because each may become a primary. It returns those
+// that answered.
 func (s *Subject) diagnoseReplicas(ctx context.Context, d *Diagnosis, addresses []string) []*patient {
 	if s.Target == nil {
-		return nil // whose client it is knows how to reach them
+		return nil // the client is the caller's own: how to reach other servers is not known
 	}
 	var examined []*patient
 	slices.Sort(addresses)
@@ -102,8 +103,8 @@ func (s *Subject) diagnoseReplicas(ctx context.Context, d *Diagnosis, addresses 
 	return examined
 }
 
-// diagnoseSentinels asks the Sentinels of the URL whether they could replace the
-// primary.
+// diagnoseSentinels asks each Sentinel of the URL whether the Sentinels could replace the
+// primary now.
 func (s *Subject) diagnoseSentinels(ctx context.Context, d *Diagnosis) {
 	if s.Target == nil || s.Target.Topology != target.Sentinels {
 		return
@@ -130,7 +131,8 @@ func (s *Subject) diagnoseSentinels(ctx context.Context, d *Diagnosis) {
 	}
 }
 
-// diagnoseBus says whether messages arrive.
+// diagnoseBus adds a finding that says whether instances of the store can send messages to each
+// other.
 func (s *Subject) diagnoseBus(ctx context.Context, d *Diagnosis) {
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, s.Timeout))
 	defer cancel()
@@ -144,8 +146,8 @@ func (s *Subject) diagnoseBus(ctx context.Context, d *Diagnosis) {
 	}, func([]byte) {})
 	select {
 	case <-heard:
-		// The context has ended because messages would arrive now. A message of
-		// nothing is one that nobody knows, and passed over.
+		// The subscription is in place, and the context has ended because of that. Publish needs
+		// another one. Receivers ignore an empty message.
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(time.Second, s.Timeout))
 		defer cancel()
 		err = s.Store.Publish(within, nil)

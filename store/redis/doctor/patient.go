@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// patient is a node under examination.
+// patient is a server while it is examined.
 type patient struct {
-	ctx    context.Context //nolint:containedctx // it lives as long as one examination
+	ctx    context.Context //nolint:containedctx // a patient lives as long as one examination
 	client rueidis.Client
 	name   string
 	prefix string
@@ -24,7 +24,8 @@ type patient struct {
 	info   map[string]string
 }
 
-// nodeClock is a node's clock less ours, give or take half a round trip.
+// nodeClock says how far a server's clock is ahead of this machine's. doubt is the largest error of
+// ahead: half a round trip.
 type nodeClock struct {
 	name         string
 	ahead, doubt time.Duration
@@ -41,7 +42,7 @@ func (p *patient) examine() error {
 		if _, refused := rueidis.IsRedisErr(err); !refused {
 			return err
 		}
-		p.add("info", Doubtful, "INFO is refused: %v", err).Fix = "let a user of the operators' run the doctor; it needs INFO, SLOWLOG, LATENCY, SCAN and MEMORY"
+		p.add("info", Doubtful, "INFO is refused: %v", err).Fix = "run the doctor as a user who may call INFO, SLOWLOG, LATENCY, SCAN and MEMORY"
 	}
 	p.info = parseInfo(text)
 	p.version()
@@ -55,10 +56,10 @@ func (p *patient) examine() error {
 	return p.readClock()
 }
 
-// parseInfo reads the answer to INFO.
+// parseInfo returns the fields of an answer to INFO or CLUSTER INFO by their names.
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)
-	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) { // a mark of RESP3
+	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) { // RESP3 marks a text so
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			info[name] = value
 		}
@@ -133,7 +134,7 @@ func (p *patient) persistence() {
 
 func (p *patient) scripts() {
 	if n := p.number("number_of_cached_scripts"); n > 1000 {
-		p.add("scripts", Doubtful, "%d scripts are cached, %d KiB: somebody sends scripts with values in their text", n, p.number("used_memory_scripts")>>10).Fix = "Headgate has eight; find who sends the others"
+		p.add("scripts", Doubtful, "%d scripts are cached, %d KiB: somebody sends scripts with values in their text", n, p.number("used_memory_scripts")>>10).Fix = "Headgate has fewer than a dozen; find out who sends the others"
 	} else if p.info["number_of_cached_scripts"] != "" {
 		p.add("scripts", Fine, "%d scripts are cached", n)
 	}
@@ -150,7 +151,7 @@ func (p *patient) scripts() {
 		usec, _ := strconv.ParseFloat(fields["usec_per_call"], 64)
 		calls, _ := strconv.ParseInt(fields["calls"], 10, 64)
 		level, fix := Fine, ""
-		// The first calls of a script say nothing of those that follow.
+		// The first calls of a script take longer than those that follow.
 		if name == "evalsha" && usec > 100 && calls >= 100 {
 			level, fix = Doubtful, "a decision takes 1 to 20 µs; look at SLOWLOG, at other scripts on this server, and at its CPU"
 		}
@@ -158,7 +159,7 @@ func (p *patient) scripts() {
 	}
 }
 
-// latency is the time of round trips, with nothing to do in between.
+// latency measures round trips of PING.
 func (p *patient) latency() error {
 	times := make([]time.Duration, pings)
 	for i := range times {
@@ -172,13 +173,13 @@ func (p *patient) latency() error {
 	p50, p99 := times[pings/2], times[pings*99/100]
 	level, fix := Fine, ""
 	if p99 > 10*time.Millisecond {
-		level, fix = Doubtful, "look at the network and at what else the server does; set --store-timeout above this, or requests fail"
+		level, fix = Doubtful, "look at the network and at the server's other work; if --store-timeout is not above this, requests fail"
 	}
-	p.add("latency", level, "a round trip takes %v in the middle, %v at p99, of %d", p50.Round(time.Microsecond), p99.Round(time.Microsecond), pings).Fix = fix
+	p.add("latency", level, "a round trip takes %v at p50, %v at p99, of %d", p50.Round(time.Microsecond), p99.Round(time.Microsecond), pings).Fix = fix
 	return nil
 }
 
-// slow looks at what the server itself found slow.
+// slow adds what the server itself has recorded as slow.
 func (p *patient) slow() {
 	if n, err := p.client.Do(p.ctx, p.client.B().SlowlogLen().Build()).AsInt64(); err == nil {
 		level, fix := Fine, ""
@@ -201,7 +202,8 @@ func (p *patient) slow() {
 	}
 }
 
-// readClock compares the node's clock with ours, by the fastest of a few answers.
+// readClock compares the server's clock with this machine's. Of ten answers it uses the one that
+// came fastest, because its error is the smallest.
 func (p *patient) readClock() error {
 	best := nodeClock{name: p.name, doubt: time.Hour}
 	for range 10 {
@@ -210,7 +212,7 @@ func (p *patient) readClock() error {
 		after := time.Now()
 		if err != nil {
 			if _, refused := rueidis.IsRedisErr(err); refused {
-				return nil // told by the decisions, which ask for the time
+				return nil // scripts ask for the time too, so that diagnoseDecisions reports it
 			}
 			return err
 		}
