@@ -34,16 +34,29 @@ func hangs(t *testing.T, c *servers.Cluster) *redis.Store {
 	store := stores.OpenBriskly(t, c.URL(), 250*time.Millisecond)
 	rule := headgate.MustRule("r", headgate.PerSecond(1_000_000))
 	hung := c.Owner(0)
+	// Keys whose counters are on the node that is to hang, and keys of the others.
+	var its, theirs []string
+	for n := 0; len(its) < 20 || len(theirs) < 40; n++ {
+		if key := strconv.Itoa(n); c.Owner(slot(t, c, "hg:"+rule.Name()+" "+key)) == hung {
+			its = append(its, key)
+		} else {
+			theirs = append(theirs, key)
+		}
+	}
 	hung.Pause()
 
-	var answered, late, atOnce atomic.Int64
-	var row atomic.Int64 // answers since the last failure
+	var answered, late, atOnce atomic.Int64 // late are calls of the node that hangs
+	var row atomic.Int64                    // answers since the last failure
 	var stopped atomic.Bool
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
 			for n := 0; !stopped.Load(); n++ {
-				_, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: rule, Key: strconv.Itoa(i*7919 + n)}}, nil)
+				keys, hangs := theirs, (i+n)%3 == 0
+				if hangs {
+					keys = its
+				}
+				_, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: rule, Key: keys[(i+n)/3%len(keys)]}}, nil)
 				if row.Add(1); err != nil {
 					row.Store(0)
 				}
@@ -51,14 +64,17 @@ func hangs(t *testing.T, c *servers.Cluster) *redis.Store {
 				case err == nil:
 					answered.Add(1)
 				case errors.Is(err, context.DeadlineExceeded):
-					late.Add(1)
+					// On a busy machine a node that is well is late as well.
+					if hangs {
+						late.Add(1)
+					}
 				case errors.Is(err, headgate.ErrUnavailable):
 					atOnce.Add(1)
 				default:
 					t.Errorf("got %v", err)
 					return
 				}
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}
@@ -69,7 +85,7 @@ func hangs(t *testing.T, c *servers.Cluster) *redis.Store {
 	lateBefore := late.Load()
 	stores.Until(t, "many calls that fail at once", func() bool {
 		most = max(most, runtime.NumGoroutine())
-		return atOnce.Load() > before+50*callers && answered.Load() > answersBefore+callers
+		return atOnce.Load() > before+20*callers && answered.Load() > answersBefore+callers
 	})
 	if n, others := late.Load()-lateBefore, atOnce.Load()-before; n > others/4 {
 		t.Errorf("%d calls waited for their deadline, and %d failed at once", n, others)
@@ -79,7 +95,7 @@ func hangs(t *testing.T, c *servers.Cluster) *redis.Store {
 	}
 	hung.Resume()
 	row.Store(0)
-	stores.Until(t, "no call fails any more", func() bool { return row.Load() > 10*callers })
+	stores.Until(t, "no call fails any more", func() bool { return row.Load() > 4*callers })
 	stopped.Store(true)
 	stores.Ended(t, "no caller is stuck in the store", stores.Waited(&all))
 	return store
