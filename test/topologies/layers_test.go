@@ -49,14 +49,7 @@ func TestLayersOnCluster(t *testing.T) {
 		time.Sleep(time.Second)
 		slot := slot(t, c, "leased:"+rules[1].Name()+" k")
 		old := c.Owner(slot)
-		stores.Until(t, "a replica has taken over", func() bool {
-			// It gives up by itself what takes it more than five seconds.
-			_, _ = c.ReplicaOf(old).Do(t.Context(), "CLUSTER", "FAILOVER")
-			for end := time.Now().Add(6 * time.Second); c.Owner(slot) == old && time.Now().Before(end); {
-				time.Sleep(20 * time.Millisecond)
-			}
-			return c.Owner(slot) != old
-		})
+		relieved(t, func() bool { return c.Owner(slot) != old }, c.ReplicaOf(old), "CLUSTER", "FAILOVER")
 		stores.Ended(t, "the callers have ended", stores.Waited(&all))
 		stores.Within(t, rules, byLease, func(*headgate.Limit) int64 { return 0 })
 		stores.Within(t, rules, byReport, func(l *headgate.Limit) int64 { return 2 * stores.AsyncExcess(l, 3) })
