@@ -123,7 +123,7 @@ func freedEverywhere(t *testing.T, here, there *node) {
 		},
 	} {
 		var slowest time.Duration
-		for i := range 20 {
+		for i := range 6 {
 			c := remembered("r")
 			c.Key = fmt.Sprint(name, i, " of ", stores.Fresh())
 			two := c
@@ -255,7 +255,7 @@ func answeredBy(t *testing.T, s *servers.Server) int64 {
 
 // TestFloodOfDenied: of a flood of one denied key the server sees almost nothing.
 func TestFloodOfDenied(t *testing.T) {
-	const callers, each = 32, 2000
+	const callers, each = 32, 500
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		n := newNode(t, s.URL())
 		c := remembered("flood")

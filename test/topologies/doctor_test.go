@@ -88,6 +88,7 @@ func TestDiagnoseReplicas(t *testing.T) {
 			gone.Kill()
 			c.Impatient()
 			stores.Until(t, "it is known who is away", func() bool {
+				time.Sleep(100 * time.Millisecond) // to look is dear
 				find = diagnose(t, store)
 				f := find("", "slots")
 				return len(f) == 1 && f[0].Level == doctor.Bad

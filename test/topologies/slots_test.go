@@ -87,7 +87,7 @@ func spreader(url string) error {
 const (
 	takers    = 4  // processes
 	spreaders = 25 // goroutines in each of them
-	attempts  = 40 // of each goroutine
+	attempts  = 20 // of each goroutine: 2,000 for a limit of 900
 )
 
 // startSpreader starts a process, and adds to admitted what it prints. The process
