@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/flow/shed"
 	"github.com/headgate/headgate/flow/simulate"
 	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
 )
 
 var clock = simulate.Clock{Sleep: time.Sleep, Settle: bubbletest.Wait}
@@ -81,7 +82,7 @@ func highest(r *simulate.Result, stretch time.Duration) float64 {
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	quiet := subject{}.run(t, simulate.Quiet()).Latency(0.99)
-	for _, s := range []subject{{}, {initial: 100}, {queue: true}} {
+	for _, s := range subjects {
 		seeds(simulate.Overload(), func(scenario simulate.Scenario) {
 			r := s.run(t, scenario)
 			good, p99 := r.Goodput(r.Scenario.From, r.Scenario.Length), r.Latency(0.99)
@@ -97,7 +98,7 @@ func TestOverload(t *testing.T) {
 // them, so the bars are for the median of some runs.
 func TestCapacityChanges(t *testing.T) {
 	t.Parallel()
-	for _, scenario := range []simulate.Scenario{simulate.Halved(), simulate.Slowed()} {
+	for _, scenario := range []simulate.Scenario{simulate.Halved(), simulate.Slowed()}[:race.Fewer(2)] {
 		var down, up, back []time.Duration
 		first := scenario.Seed
 		for seed := range uint64(changes) {
@@ -142,7 +143,7 @@ func TestNoDriftAndNoCollapse(t *testing.T) {
 		{simulate.Timeouts(), 10 * time.Second, 0.95},
 		{simulate.FastFailures(), 10 * time.Second, 0.95},
 	} {
-		for _, s := range []subject{{}, {initial: 100}, {queue: true}} {
+		for _, s := range subjects {
 			if c.stretch == time.Minute && s != (subject{}) {
 				continue // half an hour once is enough
 			}

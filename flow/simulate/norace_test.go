@@ -17,6 +17,9 @@ const (
 	longest = time.Duration(math.MaxInt64)
 )
 
+// subjects are all that are held to the bars.
+var subjects = []subject{{}, {initial: 100}, {queue: true}}
+
 // missed fails the test: a bar was not met.
 func missed(t *testing.T, format string, args ...any) {
 	t.Helper()

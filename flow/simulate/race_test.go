@@ -13,8 +13,11 @@ import (
 const (
 	runs    = 1
 	changes = 1
-	longest = 5 * time.Second
+	longest = 2 * time.Second
 )
+
+// subjects are one, which has all parts.
+var subjects = []subject{{queue: true}}
 
 // missed notes that a bar was not met, which one that short need not meet.
 func missed(t *testing.T, format string, args ...any) {

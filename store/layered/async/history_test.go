@@ -405,8 +405,8 @@ func TestAsyncSteady(t *testing.T) {
 		"sliding counter": {Algorithm: headgate.SlidingCounter, Count: 10_000, Period: 5 * time.Second},
 	} {
 		for _, demand := range []float64{0.9, 1.5, 4} {
-			if race.Enabled && demand != 1.5 {
-				continue // The other demands show no other races, and are met without the detector.
+			if race.Enabled && (demand != 1.5 || name != "token bucket" && name != "sliding window") {
+				continue // The others show no other races, and are met without the detector.
 			}
 			t.Run(fmt.Sprint(name, " at ", demand), func(t *testing.T) {
 				bubbletest.Test(t, func(t *testing.T) {
