@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,9 +46,10 @@ func leasedRules() []*headgate.Rule {
 	}
 }
 
-// counters are numbers in a file, which stay there if the process is killed.
+// counters are numbers in a file, which stay there if the process is killed: what was admitted of
+// each rule, and at last what of all that was admitted by leases.
 func counters(path string) ([]atomic.Int64, error) {
-	n := len(leasedRules())
+	n := len(leasedRules()) + 1
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -98,6 +98,9 @@ func leaser(url string) error {
 						return
 					case headgate.NewVerdict(out).Allowed:
 						counts[i].Add(1)
+						if out[0].Source == headgate.SourceLease {
+							counts[len(counts)-1].Add(1)
+						}
 						denied = 0
 						time.Sleep(20 * time.Microsecond)
 					default:
@@ -112,9 +115,6 @@ func leaser(url string) error {
 	if err := failure.Load(); err != nil {
 		return *err
 	}
-	if s := leases.Stats(); s.Served == 0 {
-		return fmt.Errorf("nothing was leased: %+v", s)
-	}
 	return leases.Close(ctx)
 }
 
@@ -125,7 +125,7 @@ func TestLeasesOfProcesses(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		rules := leasedRules()
 		dir := t.TempDir()
-		admitted := make([]int64, len(rules))
+		admitted := make([]int64, len(rules)+1)
 		var all sync.WaitGroup
 		var mu sync.Mutex // guards admitted
 		for n := range leasers {
@@ -165,7 +165,11 @@ func TestLeasesOfProcesses(t *testing.T) {
 				t.Errorf("%s: %d units were admitted, at most %d may be, and at least %d", rule.Name(), got, leasedUnits, least)
 			}
 		}
-		t.Logf("admitted of %d: %v", leasedUnits, admitted)
+		// Not by each process: one that a busy machine starts late finds nothing left.
+		if admitted[len(rules)] == 0 {
+			t.Error("nothing was leased")
+		}
+		t.Logf("admitted of %d, and by leases: %v", leasedUnits, admitted)
 	})
 }
 
@@ -173,7 +177,7 @@ func TestLeasesOfProcesses(t *testing.T) {
 func killWhen(cmd *exec.Cmd, counts []atomic.Int64) {
 	for tries := 0; tries < 120_000; tries++ {
 		busy := true
-		for i := range counts {
+		for i := range counts[:len(counts)-1] { // the last is no rule's
 			busy = busy && counts[i].Load() >= 300
 		}
 		if busy {
