@@ -64,14 +64,20 @@ func combined(limit int64) []*headgate.Rule {
 }
 
 // TestCombinedConforms: the suite, and the histories against the model and the oracle,
-// with every decision that can be decided by a shared call.
+// with every decision that can be decided by a shared call. What is new is the store's, and one
+// script. On Valkey the vectors, these histories and TestCombinedHistories run it, and the whole
+// suite in `make soak`; TestConformance runs the suite there with a call for each decision.
 func TestCombinedConforms(t *testing.T) {
 	const length, lanes = 500, 4
-	each := max(1, storetest.Steps(t, 8_000)/length/lanes/4)
+	each, soaking := max(1, storetest.Steps(t, 8_000)/length/lanes/4), storetest.Steps(t, 0) > 0
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
 		mk := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock, combining) }
-		storetest.Run(t, mk)
+		if soaking || s.Kind() == servers.Redis {
+			storetest.Run(t, mk)
+		} else {
+			storetest.RunVectors(t, mk)
+		}
 		for lane := range lanes {
 			t.Run(strconv.Itoa(lane), func(t *testing.T) {
 				t.Parallel()
