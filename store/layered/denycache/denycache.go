@@ -131,30 +131,38 @@ func (d *Layer) rememberable(c *headgate.Check) remembers {
 	return denials
 }
 
-// glance is what is known of a check before the store is asked.
+// glance is a check of whose counter something may be remembered.
 type glance struct {
 	check int
-	what  remembers
-	hash  uint64     // of the counter, by which all processes know it
-	age   generation // of what is remembered of it
-	known bool       // something is
+	hash  uint64 // of the counter, by which all processes know it
 }
 
 // fewGlances is how many glances fit on the stack.
 const fewGlances = 8
 
-// glance appends the checks that have denials which may be remembered.
-func (d *Layer) glance(checks []headgate.Check, dst []glance) []glance {
+// glance appends the checks of whose counters something may be remembered. These may be checks whose
+// own denials are not, such as those in shadow: they charge the same counters. may reports whether
+// a denial of any of the checks may be remembered.
+func (d *Layer) glance(checks []headgate.Check, dst []glance) (known []glance, may bool) {
+	empty := d.table.count.Load() == 0 // then there is no need to hash the keys
 	for i := range checks {
 		c := &checks[i]
-		what := d.rememberable(c)
-		if what == nothing {
+		remembered := d.rememberable(c) != nothing
+		may = may || remembered
+		if empty || !remembered && !chargesRemembered(c) {
 			continue
 		}
-		hash := layer.CounterOf(c).Hash()
-		dst = append(dst, glance{check: i, what: what, hash: hash, age: d.table.generation(hash)})
+		if hash := layer.CounterOf(c).Hash(); d.table.has(hash) {
+			dst = append(dst, glance{check: i, hash: hash})
+		}
 	}
-	return dst
+	return dst, may
+}
+
+// chargesRemembered reports whether a check whose denials are not remembered may charge a counter
+// of which another check's denials are.
+func chargesRemembered(c *headgate.Check) bool {
+	return c.Rule != nil && (c.Shadow || c.DenyCache == headgate.DenyCacheOff)
 }
 
 // recall appends the decisions of the checks that are certain to be denied.
@@ -163,7 +171,10 @@ func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Durat
 	for i := range glances {
 		g := &glances[i]
 		c := &checks[g.check]
-		e, ok := d.table.find(g, c, now)
+		if d.rememberable(c) == nothing {
+			continue
+		}
+		e, ok := d.table.find(g.hash, c, now)
 		if !ok {
 			continue
 		}
@@ -198,19 +209,15 @@ func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Durat
 	return dst, true
 }
 
-// rememberDenials remembers the denials among the decisions.
-func (d *Layer) rememberDenials(checks []headgate.Check, glances []glance, decisions []headgate.Decision, asked time.Duration) {
-	for i := range glances {
-		g := &glances[i]
-		first := 0
-		for first < len(decisions) && decisions[first].Check != g.check {
-			first++
-		}
-		last := first
-		for last < len(decisions) && decisions[last].Check == g.check {
+// rememberDenials remembers the denials among the decisions of a call.
+func (d *Layer) rememberDenials(checks []headgate.Check, decisions []headgate.Decision, asked moment) {
+	for first := 0; first < len(decisions); {
+		check, last := decisions[first].Check, first+1
+		for last < len(decisions) && decisions[last].Check == check {
 			last++
 		}
-		d.rememberCheck(&checks[g.check], g, decisions[first:last], asked)
+		d.rememberCheck(&checks[check], decisions[first:last], asked)
+		first = last
 	}
 }
 
@@ -224,7 +231,11 @@ func admits(decisions []headgate.Decision) bool {
 }
 
 // rememberCheck remembers the store's decisions on one check if they deny it.
-func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate.Decision, asked time.Duration) {
+func (d *Layer) rememberCheck(c *headgate.Check, decisions []headgate.Decision, asked moment) {
+	what := d.rememberable(c)
+	if what == nothing {
+		return
+	}
 	wait, never, blocked := time.Duration(0), false, false
 	for i := range decisions {
 		one := &decisions[i]
@@ -242,7 +253,7 @@ func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate
 		}
 		blocked = blocked || one.Limit.Algorithm == headgate.Penalty
 	}
-	if wait == 0 || !blocked && (never || g.what != denials) {
+	if wait == 0 || !blocked && (never || what != denials) {
 		return
 	}
 	trust := d.options.Trust
@@ -252,8 +263,8 @@ func (d *Layer) rememberCheck(c *headgate.Check, g *glance, decisions []headgate
 	// The store decided at some time between the call and its answer. The denial ends as if
 	// the store had decided at the call, so that it never outlasts the store's own. The waits
 	// that callers are told count from the answer, so that nobody comes too early.
-	d.table.keep(g, c, denial{
-		cost: c.Units(), blocked: blocked, told: d.table.now(), until: asked + min(wait, trust),
+	d.table.keep(layer.CounterOf(c).Hash(), c, asked, denial{
+		cost: c.Units(), blocked: blocked, told: d.table.now(), until: asked.at + min(wait, trust),
 		decisions: append([]headgate.Decision(nil), decisions...),
 	})
 }
@@ -271,23 +282,16 @@ func (d *Layer) forgetFreed(c *headgate.Check) {
 }
 
 // forgetCharged forgets the denials of keys that were charged, in this process only. Such a key
-// is still denied, but the numbers have changed. glances are those of the checks, if there are
-// any.
-func (d *Layer) forgetCharged(checks []headgate.Check, glances []glance) {
-	if d.table.count.Load() == 0 {
-		return
-	}
-	for i := range checks {
-		c := &checks[i]
-		switch {
-		case len(glances) > 0 && glances[0].check == i:
-			if glances[0].known {
-				d.table.drop(glances[0].hash)
-			}
-			glances = glances[1:]
-		case c.Rule != nil && (c.Shadow || c.DenyCache == headgate.DenyCacheOff || d.rememberable(c) != nothing):
-			d.table.drop(layer.CounterOf(c).Hash())
-		}
+// is still denied, but the numbers have changed.
+func (d *Layer) forgetCharged(checks []headgate.Check) {
+	var room [fewGlances]glance
+	known, _ := d.glance(checks, room[:0])
+	d.drop(known)
+}
+
+func (d *Layer) drop(known []glance) {
+	for i := range known {
+		d.table.drop(known[i].hash)
 	}
 }
 
@@ -305,7 +309,7 @@ func (s outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	out, err := s.inner.Take(ctx, op, checks, dst)
 	switch {
 	case op == headgate.OpCharge:
-		s.forgetCharged(checks, nil)
+		s.forgetCharged(checks)
 	case !errors.Is(err, headgate.ErrInvalid): // one that failed otherwise may have counted
 		for i := range checks {
 			s.forgetFreed(&checks[i])
@@ -318,12 +322,12 @@ func (s outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 // and remembers what it denies.
 func (s outer) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	var room [fewGlances]glance
-	glances := s.glance(checks, room[:0])
-	var asked time.Duration
-	if len(glances) > 0 {
-		asked = s.table.now()
-		if s.table.count.Load() > 0 && ctx.Err() == nil && store.Validate(headgate.OpTake, checks) == nil {
-			if out, found := s.recall(checks, glances, asked, dst); found {
+	known, may := s.glance(checks, room[:0])
+	var asked moment
+	if may {
+		asked = s.table.moment()
+		if len(known) > 0 && ctx.Err() == nil && store.Validate(headgate.OpTake, checks) == nil {
+			if out, found := s.recall(checks, known, asked.at, dst); found {
 				return out, nil
 			}
 		}
@@ -333,9 +337,9 @@ func (s outer) take(ctx context.Context, checks []headgate.Check, dst []headgate
 	switch {
 	case err != nil:
 	case admits(out[before:]):
-		s.forgetCharged(checks, glances)
-	default:
-		s.rememberDenials(checks, glances, out[before:], asked)
+		s.drop(known)
+	case may:
+		s.rememberDenials(checks, out[before:], asked)
 	}
 	return out, err
 }
@@ -350,7 +354,7 @@ func (s *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []he
 	before := len(dst)
 	out, err := s.inner.TakeOnce(ctx, terms, checks, dst)
 	if err != nil || admits(out[before:]) {
-		s.forgetCharged(checks, nil)
+		s.forgetCharged(checks)
 	}
 	return out, err
 }
@@ -359,7 +363,7 @@ func (s *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []hea
 	before := len(dst)
 	r, out, err := s.inner.Reserve(ctx, terms, checks, dst)
 	if err != nil || admits(out[before:]) {
-		s.forgetCharged(checks, nil)
+		s.forgetCharged(checks)
 	}
 	return r, out, err
 }
@@ -374,7 +378,7 @@ func (s *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 	if errors.Is(err, headgate.ErrConflict) || errors.Is(err, headgate.ErrInvalid) {
 		return out, err
 	}
-	s.forgetCharged(r.Checks, nil)
+	s.forgetCharged(r.Checks)
 	for i := range r.Checks {
 		if i < len(units) && units[i] < r.Checks[i].Units() {
 			s.forgetFreed(&r.Checks[i])

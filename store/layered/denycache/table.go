@@ -14,20 +14,38 @@ type table struct {
 	now   func() time.Duration // since this process began to remember
 	most  int                  // entries in a shard
 	count atomic.Int64
-	// An answer that the store gave before a key was forgotten must not be remembered
-	// afterwards. So the table counts how often keys were forgotten: those of each place,
-	// and all of them.
-	all    atomic.Uint32
-	freed  [1 << 10]atomic.Uint32
-	shards [64]shard
+	// forgets numbers the times that keys were forgotten. With the numbers in the shards, it tells
+	// which answers the store gave before a key was forgotten. They must not be remembered.
+	forgets atomic.Uint64
+	shards  [64]shard
 }
 
-// generation changes whenever a key is forgotten.
-type generation uint64
+// moment is when the store was asked: the time, and the last number in forgets.
+type moment struct {
+	at      time.Duration
+	forgets uint64
+}
 
+// shard holds the keys with some of the hashes.
 type shard struct {
-	mu      sync.Mutex // guards entries, and what they hold
-	entries map[uint64]*deniedKey
+	mu        sync.Mutex // guards what follows; marks can be read without it
+	entries   map[uint64]*deniedKey
+	forgotten [16]uint64 // for each kind of hash, when a key of it was forgotten last
+	all       uint64     // when all keys were forgotten last
+	marks     marks
+	stale     int // how many keys were removed whose marks are still there
+}
+
+// marks are a Bloom filter. They tell nearly all keys that are not remembered from those that are.
+// A request for such a key is the usual one, and a look into the map would cost it a lock and
+// several lines of memory that are in no cache of the processor. The marks need no lock and one
+// line, and those of all shards together are only 16 KiB. While 10,000 keys are remembered, one in
+// a hundred other keys has their marks; with DefaultMaxKeys, every second one.
+type marks [32]atomic.Uint64
+
+// of returns the word in which a key has its marks, and the marks.
+func (m *marks) of(hash uint64) (word *atomic.Uint64, mark uint64) {
+	return &m[hash>>6%uint64(len(m))], 1<<(hash>>11%64) | 1<<(hash>>17%64) | 1<<(hash>>23%64)
 }
 
 // deniedKey holds the denials of a key by one version of a rule. A rule with other limits is
@@ -58,22 +76,20 @@ func (t *table) init(entries int) {
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash%uint64(len(t.shards))] }
 
-func (t *table) place(hash uint64) *atomic.Uint32 {
-	return &t.freed[hash/uint64(len(t.shards))%uint64(len(t.freed))]
+func (t *table) moment() moment { return moment{t.now(), t.forgets.Load()} }
+
+// has reports whether a key may be remembered. If not, it certainly is not.
+func (t *table) has(hash uint64) bool {
+	word, mark := t.shard(hash).marks.of(hash)
+	return word.Load()&mark == mark
 }
 
-func (t *table) generation(hash uint64) generation {
-	return generation(t.all.Load())<<32 | generation(t.place(hash).Load())
-}
-
-// find returns the store's denial of the check, if it still holds. It notes in the glance
-// whether anything is remembered of the key.
-func (t *table) find(g *glance, c *headgate.Check, now time.Duration) (denial, bool) {
-	s := t.shard(g.hash)
+// find returns the store's denial of the check, if it still holds.
+func (t *table) find(hash uint64, c *headgate.Check, now time.Duration) (denial, bool) {
+	s := t.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.entries[g.hash]
-	g.known = k != nil
+	k := s.entries[hash]
 	if k == nil || k.rule != c.Rule || now >= k.until || k.key != c.Key {
 		return denial{}, false
 	}
@@ -93,32 +109,38 @@ func (t *table) find(g *glance, c *headgate.Check, now time.Duration) (denial, b
 	return k.denials[other], true
 }
 
-// keep remembers a denial, unless the key was forgotten since the glance.
-func (t *table) keep(g *glance, c *headgate.Check, e denial) {
-	s := t.shard(g.hash)
+// keep remembers a denial, unless the key was forgotten since the store was asked.
+func (t *table) keep(hash uint64, c *headgate.Check, asked moment, e denial) {
+	s := t.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.generation(g.hash) != g.age {
+	if max(s.all, *s.lastForgotten(hash)) > asked.forgets {
 		return
 	}
-	if s.entries == nil {
-		s.entries = make(map[uint64]*deniedKey)
-	}
-	k := s.entries[g.hash]
+	k := s.entries[hash]
 	if k == nil {
 		if len(s.entries) >= t.most {
-			s.makeRoom(e.told)
-			t.count.Add(-1)
+			t.remove(s, s.worst(e.told))
 		}
 		t.count.Add(1)
+		word, mark := s.marks.of(hash)
+		word.Or(mark)
 	}
 	if k == nil || k.rule != c.Rule || k.key != c.Key {
 		// The caller's text may be part of something large, such as the body of a
 		// request, that would stay in memory with it.
 		k = &deniedKey{rule: c.Rule, key: strings.Clone(c.Key)}
-		s.entries[g.hash] = k
+		if s.entries == nil {
+			s.entries = make(map[uint64]*deniedKey)
+		}
+		s.entries[hash] = k
 	}
 	k.add(e)
+}
+
+// lastForgotten is when a key with this kind of hash was forgotten last.
+func (s *shard) lastForgotten(hash uint64) *uint64 {
+	return &s.forgotten[hash>>6%uint64(len(s.forgotten))]
 }
 
 // add replaces the denial of the same cost, or else takes a free place or that of the denial
@@ -145,9 +167,8 @@ func (k *deniedKey) add(e denial) {
 	}
 }
 
-// makeRoom drops an entry that has ended, or, of a few entries, the one that ends first.
-func (s *shard) makeRoom(now time.Duration) {
-	var worst uint64
+// worst returns an entry that has ended, or, of a few entries, the one that ends first.
+func (s *shard) worst(now time.Duration) (worst uint64) {
 	var until time.Duration
 	looked := 0
 	for hash, k := range s.entries {
@@ -158,7 +179,33 @@ func (s *shard) makeRoom(now time.Duration) {
 			break
 		}
 	}
-	delete(s.entries, worst)
+	return worst
+}
+
+// remove removes an entry, if it is there. The shard is locked.
+func (t *table) remove(s *shard, hash uint64) {
+	if _, ok := s.entries[hash]; !ok {
+		return
+	}
+	delete(s.entries, hash)
+	t.count.Add(-1)
+	// Its marks stay for now, because they may also be those of other keys.
+	if s.stale++; s.stale > len(s.entries)/2 {
+		s.remark()
+	}
+}
+
+// remark makes the marks anew. A request that looks at them meanwhile may miss a key, and then asks
+// the store. The shard is locked.
+func (s *shard) remark() {
+	for i := range s.marks {
+		s.marks[i].Store(0)
+	}
+	for hash := range s.entries {
+		word, mark := s.marks.of(hash)
+		word.Or(mark)
+	}
+	s.stale = 0
 }
 
 // drop forgets what is remembered of a key. Answers to calls that are under way may still be
@@ -167,27 +214,29 @@ func (t *table) drop(hash uint64) {
 	s := t.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.entries[hash]; ok {
-		delete(s.entries, hash)
-		t.count.Add(-1)
-	}
+	t.remove(s, hash)
 }
 
 // forget forgets a key, and makes sure that answers to calls that are under way are not
 // remembered.
 func (t *table) forget(hash uint64) {
-	t.place(hash).Add(1)
-	t.drop(hash)
+	s := t.shard(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*s.lastForgotten(hash) = t.forgets.Add(1)
+	t.remove(s, hash)
 }
 
-// forgetAll forgets every key.
+// forgetAll forgets every key, and makes sure of the same.
 func (t *table) forgetAll() {
-	t.all.Add(1)
+	now := t.forgets.Add(1)
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
+		s.all = max(s.all, now)
 		t.count.Add(-int64(len(s.entries)))
 		s.entries = nil
+		s.remark()
 		s.mu.Unlock()
 	}
 }
