@@ -118,7 +118,7 @@ soak: ## search for long: half a million steps on each store, 10,000 killed hold
 	scripts/install-test-programs
 	HEADGATE_STEPS=500000 $(GO) test -race -count=1 -timeout=6h -run 'Histor|Conform|Topolog' $(TESTFLAGS) $(PACKAGES)
 	cd test && HEADGATE_PERMIT_TRIALS=10000 $(GO) test -race -count=1 -timeout=6h $(TESTFLAGS) ./permits
-	cd test && $(GO) test -race -count=1 -timeout=3h -run Rebalance $(TESTFLAGS) ./kafka -args -rebalances 200
+	cd test && $(GO) test -race -count=1 -timeout=3h -run TestConsumer/rebalances $(TESTFLAGS) ./kafka -args -rebalances 200
 	cd test && $(GO) run ./chaos/cmd/chaos $(ARGS)
 
 .PHONY: fuzz

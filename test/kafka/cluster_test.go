@@ -24,9 +24,10 @@ type cluster struct {
 	admin  *kadm.Client
 }
 
-func start(t *testing.T, settings ...string) *cluster {
+func start(t *testing.T) *cluster {
 	t.Helper()
-	k := &cluster{Kafka: servers.StartKafka(t, settings...), t: t}
+	k := &cluster{t: t, Kafka: servers.StartKafka(t,
+		"group.consumer.min.heartbeat.interval.ms=100", "group.consumer.heartbeat.interval.ms=200")}
 	client, err := kgo.NewClient(kgo.SeedBrokers(k.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {

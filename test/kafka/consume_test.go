@@ -11,13 +11,16 @@ import (
 	"github.com/headgate/headgate/contrib/kafka"
 )
 
-// TestConsumer has one broker for all that do not break it.
+// TestConsumer has one broker for all tests, because a broker takes five seconds of a processor to
+// start. Each test has topics and groups of its own.
 func TestConsumer(t *testing.T) {
 	k := start(t)
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, k *cluster)
 	}{
+		// The broker reads all of its topics again after it was killed: it has few now.
+		{"broker killed", brokerKilled},
 		{"orders", orders},
 		{"retry topics", retryTopics},
 		{"in place", inPlace},
@@ -36,6 +39,8 @@ func TestConsumer(t *testing.T) {
 		{"behind", behind},
 		{"topics that are missing", missingTopics},
 		{"killed", killed},
+		{"rebalances", rebalances},
+		{"example", example},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, k.of(t)) })
 	}

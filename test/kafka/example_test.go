@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,26 +15,16 @@ import (
 	"github.com/headgate/headgate/test/servers"
 )
 
-// TestExample: all orders are billed, no faster than the partner takes them, the one that
+// example: all orders are billed, no faster than the partner takes them, the one that
 // is empty ends in the dead-letter topic, and the program ends when it is told to.
-func TestExample(t *testing.T) {
-	k := start(t)
+func example(t *testing.T, k *cluster) {
 	orders := k.topic("orders", 3)
 	k.topic("orders.retry", 1)
 	k.topic("orders.dead", 1)
-	program := filepath.Join(t.TempDir(), "example")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir = "../../examples/kafka"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
+	program, err := servers.Build("example-kafka", "examples", "./kafka")
+	if err != nil {
+		t.Fatal(err)
 	}
-	const count = 120
-	var records []*kgo.Record
-	for i := range count {
-		records = append(records, &kgo.Record{Topic: orders, Partition: int32(i % 3), Key: fmt.Append(nil, i), Value: fmt.Appendf(nil, "order %d", i)})
-	}
-	k.produce(append(records, &kgo.Record{Topic: orders, Key: []byte("none")})...)
-
 	cmd := exec.CommandContext(servers.Bounded(t), program, k.Addr())
 	servers.Bind(cmd)
 	out, err := cmd.StdoutPipe()
@@ -47,14 +36,23 @@ func TestExample(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	await(t, "the program waits for orders", func() bool {
+		groups, err := k.admin.DescribeGroups(servers.Bounded(t), "billing")
+		return err == nil && groups["billing"].State == "Stable"
+	})
+	const count = 120
+	var records []*kgo.Record
+	for i := range count {
+		records = append(records, &kgo.Record{Topic: orders, Partition: int32(i % 3), Key: fmt.Append(nil, i), Value: fmt.Appendf(nil, "order %d", i)})
+	}
+	began := time.Now()
+	k.produce(append(records, &kgo.Record{Topic: orders, Key: []byte("none")})...)
 	billed, given := make(map[string]bool), 0
-	var first, last time.Time
+	var last time.Time
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if order, ok := strings.CutPrefix(lines.Text(), "billed "); ok {
 			billed[order] = true
-			if last = time.Now(); first.IsZero() {
-				first = last
-			}
+			last = time.Now()
 		} else if strings.HasSuffix(lines.Text(), ": the order is empty") {
 			given++
 		}
@@ -71,7 +69,7 @@ func TestExample(t *testing.T) {
 		t.Errorf("%d orders were billed and %d given up, want %d and 1: %s", len(billed), given, count, problems.String())
 	}
 	// 50 at once, 50 a second later, and the others another second later.
-	if took := last.Sub(first); took < 1900*time.Millisecond {
+	if took := last.Sub(began); took < 1900*time.Millisecond {
 		t.Errorf("%d orders were billed in %v, but the partner takes 50 a second", count, took)
 	}
 	if o, ok := kafka.OriginOf(k.read("orders.dead", 1)[0]); !ok || o.Topic != orders || o.Attempts != 3 {
