@@ -131,14 +131,17 @@ func (n *node) read(queue string, count int) []amqp.Delivery {
 	ch := n.channel()
 	var all []amqp.Delivery
 	await(n.t, fmt.Sprintf("%q has %d messages", queue, count), func() bool {
-		d, ok, err := ch.Get(queue, true)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		if ok {
+		for len(all) < count {
+			d, ok, err := ch.Get(queue, true)
+			if err != nil {
+				n.t.Fatal(err)
+			}
+			if !ok {
+				return false
+			}
 			all = append(all, d)
 		}
-		return len(all) >= count
+		return true
 	})
 	return all
 }

@@ -162,6 +162,7 @@ func drain(t *testing.T, n *node) {
 				<-release
 				return ctx.Err()
 			},
+			Drain: within,
 		})
 		await(t, "workers work", func() bool { return s.all() == workers && c.Stats().Held == 50 })
 		c.stop()
@@ -245,7 +246,7 @@ func closedChannel(t *testing.T, n *node) {
 	var s seen
 	c := n.run(rabbitmq.Config{Queue: q, Handle: func(_ context.Context, d *amqp.Delivery) error { s.add(d); return nil }})
 	await(t, "the first are done", func() bool { return s.all() == 20 && c.Stats().Held == 0 })
-	for round := range 3 {
+	for round := range 2 {
 		n.Control("close_all_connections", "a test")
 		await(t, "it is back", func() bool { st := c.Stats(); return st.Connects >= uint64(round)+2 && st.Prefetch > 0 })
 		n.fill(q.Name, 20)
@@ -299,37 +300,43 @@ func prefetchGrows(t *testing.T, n *node) {
 	both(t, "grows", func(t *testing.T, q rabbitmq.Queue) {
 		n := n.of(t)
 		n.queue(q)
-		const count, least, most = 5000, 2, 64
+		const count, least, most = 1500, 2, 64
 		n.fill(q.Name, count)
 		var s seen
+		var open, grown atomic.Bool
 		c := n.run(rabbitmq.Config{
 			Queue: q, Workers: 100, Prefetch: rabbitmq.Prefetch{Min: least, Max: most, Every: 100 * time.Millisecond},
 			// It begins with the larger one, and lowers it while the gate lets little in.
 			Gate: &every{wait: 20 * time.Millisecond},
 			Request: func(*amqp.Delivery) flow.Request {
-				if s.all() < 200 {
+				if !open.Load() {
 					return flow.Request{Key: "slow"}
 				}
 				return flow.Request{}
 			},
 			Handle: func(_ context.Context, d *amqp.Delivery) error {
-				if s.add(d); s.all() > 200 {
-					time.Sleep(20 * time.Millisecond)
+				s.add(d)
+				if open.Load() && !grown.Load() {
+					time.Sleep(50 * time.Millisecond)
 				}
 				return nil
 			},
 		})
 		low := most
-		await(t, "all are done", func() bool {
+		await(t, "it is lowered while little is let in", func() bool {
 			if st := c.Stats(); st.Prefetch > 0 {
 				low = min(low, st.Prefetch)
 			}
-			return s.distinct() == count && c.Stats().Held == 0
+			return low < most/2
 		})
+		open.Store(true)
+		await(t, "it grows while workers wait", func() bool { return c.Stats().Prefetch > low })
 		st := c.Stats()
 		t.Logf("the prefetch was %d, and then %d; it was changed %d times", low, st.Prefetch, st.Tuned)
-		if low >= most/2 || st.Prefetch <= low || s.all() != count {
-			t.Errorf("the prefetch was %d while little was let in, and is %d; %d of %d were handled", low, st.Prefetch, s.all(), count)
+		grown.Store(true)
+		await(t, "all are done", func() bool { return s.distinct() == count && c.Stats().Held == 0 })
+		if s.all() != count {
+			t.Errorf("%d messages were handled, want %d", s.all(), count)
 		}
 	})
 }
