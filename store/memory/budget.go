@@ -35,6 +35,9 @@ func (b *budget) reclaim(now headgate.Instant) {
 const (
 	// minSize is the number of places in the smallest table.
 	minSize = 16
+	// smallSize is the number of places up to which a table with room for more is left as it is.
+	// Rebuilding it takes longer than its idle counters are worth.
+	smallSize = 2 * spare
 	// sweepEvery is the time between two sweeps for idle counters, in µs.
 	sweepEvery = 60 * 1_000_000
 	// sweepFull is the time between two sweeps while memory is full, in µs.
@@ -52,8 +55,14 @@ func (sh *shard) reserve(n int, now headgate.Instant) {
 // makeRoom drops idle counters and resizes the table for the entries in use.
 func (sh *shard) makeRoom(n int, now headgate.Instant) {
 	sh.dropIdleLogs(now)
-	live := sh.table.live(now)
 	size := len(sh.table.entries)
+	small := size <= smallSize
+	if small && !sh.sharing && sh.stuck == 0 && sh.table.room(n) {
+		sh.sweepAt = now + sweepEvery
+		sh.view.Load().sweepAt.Store(int64(sh.sweepAt))
+		return
+	}
+	live := sh.table.live(now)
 	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of the memory that logs leave
 	most := max(minSize+spare, int(share)/entryBytes)
 	sh.full = (live+n+spare)*8 > most*maxLoad
@@ -63,10 +72,10 @@ func (sh *shard) makeRoom(n int, now headgate.Instant) {
 	case sh.full:
 		sh.sweepAt = now + sweepFull
 		size = max(size, need+spare)
-	case need > size*7/8 || need < size/4:
+	case need > size*7/8 || need < size/4 && !small:
 		size = min(max(minSize, need*5/4+spare), most)
 	}
-	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 || sh.stuck > live/8 { // otherwise a rebuild gains too little
+	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 && !small || sh.stuck > live/8 { // otherwise a rebuild gains too little
 		sh.resize(size, n, now)
 	}
 	for hash := range sh.commons {
@@ -78,14 +87,18 @@ func (sh *shard) makeRoom(n int, now headgate.Instant) {
 	sh.show()
 }
 
-// resize makes a new table with the entries in use and with room for n more; see rebuild.
+// resize makes a new table with the entries in use and with room for n more; see rebuild. The caller
+// shows it.
 func (sh *shard) resize(size, n int, now headgate.Instant) {
 	before := len(sh.table.entries)
 	sh.table.rebuild(now, size, n)
 	sh.budget.tables.Add(int64(len(sh.table.entries)-before) * entryBytes)
 	sh.stuck = 0
-	sh.show()
 }
 
 // show publishes the shard's table and the time of its next sweep.
-func (sh *shard) show() { sh.view.Store(&view{entries: sh.table.entries, sweepAt: sh.sweepAt}) }
+func (sh *shard) show() {
+	v := &view{entries: sh.table.entries}
+	v.sweepAt.Store(int64(sh.sweepAt))
+	sh.view.Store(v)
+}

@@ -9,11 +9,11 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// view is what callers who have not locked a shard see of it. It is immutable, except for the
-// entries; a shard has a new one whenever a field changes.
+// view is what callers who have not locked a shard see of it. A shard with another table has a new
+// one.
 type view struct {
 	entries []entry
-	sweepAt headgate.Instant // see shard
+	sweepAt atomic.Int64 // see shard
 }
 
 // prefetch asks for the memory in which the search for hash begins. With many keys, a decision
@@ -74,7 +74,7 @@ func (s *Store) takeFast(l *headgate.Limit, hash uint64, cost int64) (decided, a
 	if e == nil {
 		e = v.findOpen(own, l.Count)
 	}
-	if e == nil || now >= v.sweepAt {
+	if e == nil || now >= headgate.Instant(v.sweepAt.Load()) {
 		return
 	}
 	draw, ok := algorithm.DrawFrom(l, algorithm.Micros(now-s.origin), cost)

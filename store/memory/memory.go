@@ -78,6 +78,7 @@ func New(options ...Option) *Store {
 		s.shards[i].budget, s.shards[i].view, s.shards[i].table.origin = &s.budget, &s.views[i], s.origin
 		s.shards[i].wall = new(wall)
 		s.shards[i].resize(minSize, 0, 0)
+		s.shards[i].show()
 	}
 	s.ledger.init(set.maxBytes)
 	s.permits.most = set.maxBytes / permitShare

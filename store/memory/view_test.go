@@ -16,8 +16,8 @@ func TestViewIsTheTable(t *testing.T) {
 		t.Helper()
 		for i := range s.shards {
 			sh, v := &s.shards[i], s.views[i].Load()
-			if &v.entries[0] != &sh.table.entries[0] || len(v.entries) != len(sh.table.entries) || v.sweepAt != sh.sweepAt {
-				t.Fatalf("%s: the view of shard %d has %d places and is swept at %d, the table has %d, at %d", what, i, len(v.entries), v.sweepAt, len(sh.table.entries), sh.sweepAt)
+			if &v.entries[0] != &sh.table.entries[0] || len(v.entries) != len(sh.table.entries) || v.sweepAt.Load() != int64(sh.sweepAt) {
+				t.Fatalf("%s: the view of shard %d has %d places and is swept at %d, the table has %d, at %d", what, i, len(v.entries), v.sweepAt.Load(), len(sh.table.entries), sh.sweepAt)
 			}
 		}
 	}
