@@ -50,12 +50,12 @@ func newTimed(bytes int64) *timed {
 
 // decider decides requests by one policy.
 type decider struct {
-	set     *policy.Set
-	facts   *facts
-	spread  *timed
-	bunched *timed // nil if the log's times are fine
+	facts    *facts
+	bindings *bindings
+	spread   *timed
+	bunched  *timed // nil if the log's times are fine
 
-	checks   []headgate.Check
+	binding  *binding // of the last request
 	refunds  []headgate.Check
 	together []headgate.Decision
 	out      outcome
@@ -66,7 +66,7 @@ const storeBytes = memory.DefaultMaxBytes
 
 func newDecider(set *policy.Set, entries []string) (*decider, []string) {
 	f, problems := newFacts(set, entries)
-	return &decider{set: set, facts: f, spread: newTimed(storeBytes)}, problems
+	return &decider{facts: f, bindings: newBindings(set), spread: newTimed(storeBytes)}, problems
 }
 
 // coarse makes the decider also decide as if all requests of a second came at once.
@@ -78,42 +78,41 @@ func (d *decider) decide(r *accesslog.Request) *outcome {
 	*o = outcome{decisions: o.decisions[:0], allowed: true, bunched: true}
 	var descriptor policy.Descriptor
 	descriptor, o.unclear = d.facts.of(r)
-	found, err := d.set.Decide(descriptor, 1, d.checks[:0])
-	d.checks = found.Checks
+	b := d.bindings.of(descriptor)
+	d.binding = b
 	switch {
-	case err != nil:
+	case b.refused:
 		o.allowed, o.bunched, o.refused = false, false, true
-		d.checks = d.checks[:0]
 		return o
-	case found.Denied != nil:
-		o.listed, o.allowed, o.bunched = found.Denied, false, false
+	case b.denied != nil:
+		o.listed, o.allowed, o.bunched = b.denied, false, false
 		return o
-	case len(d.checks) == 0:
+	case len(b.checks) == 0:
 		return o
 	}
 	d.spread.now.Store(r.Spread)
-	o.decisions = d.take(d.spread, o.decisions, r)
+	o.decisions = d.take(d.spread, o.decisions, b, r)
 	o.verdict = headgate.NewVerdict(o.decisions)
 	o.allowed, o.bunched = o.verdict.Allowed, o.verdict.Allowed
 	if d.bunched != nil {
 		d.bunched.now.Store(r.Time)
-		d.together = d.take(d.bunched, d.together[:0], r)
+		d.together = d.take(d.bunched, d.together[:0], b, r)
 		o.bunched = allowed(d.together)
 	}
 	return o
 }
 
 // take asks a store, and refunds what is not charged for the status of the response.
-func (d *decider) take(s *timed, dst []headgate.Decision, r *accesslog.Request) []headgate.Decision {
-	dst, err := s.Take(context.Background(), headgate.OpTake, d.checks, dst)
+func (d *decider) take(s *timed, dst []headgate.Decision, b *binding, r *accesslog.Request) []headgate.Decision {
+	dst, err := s.Take(context.Background(), headgate.OpTake, b.checks, dst)
 	if err != nil {
 		// The checks come from a valid policy, and a memory store has no other errors.
 		panic(err)
 	}
-	if r.Status == 0 || !d.set.Awaits(d.checks) || !allowed(dst) {
+	if r.Status == 0 || !b.awaits || !allowed(dst) {
 		return dst
 	}
-	d.refunds = slices.DeleteFunc(append(d.refunds[:0], d.checks...), func(c headgate.Check) bool { return d.set.Charged(&c, int(r.Status)) })
+	d.refunds = slices.DeleteFunc(append(d.refunds[:0], b.checks...), func(c headgate.Check) bool { return d.bindings.set.Charged(&c, int(r.Status)) })
 	if len(d.refunds) > 0 {
 		for i := range d.refunds {
 			d.refunds[i].At = dst[0].At

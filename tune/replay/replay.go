@@ -193,7 +193,7 @@ func (p *Replay) add(r *accesslog.Request) {
 		p.o.Decided(r, o.decisions, o.allowed)
 	}
 	if p.curve.left > 0 {
-		p.curve.add(p.decider.checks, r.Spread)
+		p.curve.add(p.decider.binding.checks, r.Spread)
 	}
 	if r.Time < p.counted {
 		p.result.Warmup++
@@ -274,7 +274,7 @@ func (p *Replay) countLists(r *accesslog.Request, o *outcome) (by uint16) {
 			delayed = delayed || o.decisions[n].Delay > 0
 		}
 		if l := p.listsOf[d.Rule]; l != nil {
-			hash := maphash.String(p.seed, p.decider.checks[d.Check].Key)
+			hash := maphash.String(p.seed, p.decider.binding.checks[d.Check].Key)
 			l.of.keys.add(hash)
 			l.of.alive.add(hash, r.Time)
 			l.requests++
@@ -313,10 +313,20 @@ func (p *Replay) countLists(r *accesslog.Request, o *outcome) (by uint16) {
 // client returns the client of a request, or nil if too many are known already.
 func (p *Replay) client(r *accesslog.Request) *client {
 	name, kind := p.name(r)
+	b := p.decider.binding
+	if b.client != nil && b.name == name {
+		return b.client
+	}
 	c := p.clients.Find(name)
-	if c != nil && !c.known {
+	if c == nil {
+		return nil
+	}
+	if !c.known {
 		c.known, c.kind = true, kind
 		c.robot = p.robots.Is(r.Text(r.Agent))
+	}
+	if b.client == nil {
+		b.client, b.name = c, strings.Clone(name)
 	}
 	return c
 }

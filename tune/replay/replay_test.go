@@ -186,6 +186,9 @@ func randomPolicy(rng *rand.Rand) string {
 		default:
 			fmt.Fprintf(&b, "    limits: [%s, %s]\n", one(), one())
 		}
+		if i%2 == 1 {
+			b.WriteString("    overrides:\n      - { match: { ip: 66.249.73.0/24 }, limits: [3 per 10s], until: 2015-05-18T12:00:00Z }\n")
+		}
 		switch rng.IntN(6) {
 		case 0:
 			b.WriteString("    mode: shadow\n")
