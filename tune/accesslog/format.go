@@ -188,6 +188,9 @@ func (b *Batch) parse() {
 		off = next
 	}
 	b.left = len(b.records)
+	if !b.ordered {
+		b.sort()
+	}
 }
 
 // maxBad is how many unreadable lines of one batch are kept.

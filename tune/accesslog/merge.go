@@ -88,13 +88,17 @@ func (l *Log) take(src *source) error {
 		l.free <- b
 		return nil
 	}
-	sorted := b.ordered && (len(l.pending) == 0 || l.pending[len(l.pending)-1].Time <= b.records[0].Time)
+	old := len(l.pending)
 	for i := range b.records {
+		if !b.ordered {
+			i = int(b.order[i].index)
+		}
 		l.pending = append(l.pending, Request{Record: &b.records[i], batch: b, index: int32(i)})
 	}
 	l.blocks++
-	if !sorted {
-		slices.SortStableFunc(l.pending, func(a, b Request) int { return compare(a.Time, b.Time) })
+	if first := l.pending[old].Time; old > 0 && l.pending[old-1].Time > first {
+		from, _ := slices.BinarySearchFunc(l.pending[:old], first+1, func(r Request, at int64) int { return compare(r.Time, at) })
+		slices.SortStableFunc(l.pending[from:], func(a, b Request) int { return compare(a.Time, b.Time) })
 	}
 	return nil
 }

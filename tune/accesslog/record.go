@@ -1,6 +1,10 @@
 package accesslog
 
-import "unsafe"
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+)
 
 // Field says where in the bytes of its [Batch] a text is. The zero Field is an absent text.
 type Field struct{ off, size uint32 }
@@ -40,13 +44,28 @@ type Batch struct {
 	lines   int // lines of the block, without empty ones
 	bad     []Unreadable
 	badAll  int
-	tooLong int   // lines that were too long and left out
-	newest  int64 // the latest time of a record
-	ordered bool  // the records are in the order of time
+	tooLong int     // lines that were too long and left out
+	newest  int64   // the latest time of a record
+	ordered bool    // the records are in the order of time
+	order   []place // the order of the records by time, unless they are ordered
 
 	format *Format
 	ready  chan struct{}
 	left   int // records that were not released yet
+}
+
+// place is the place of a record among those of its batch.
+type place struct {
+	at    int64
+	index int32
+}
+
+// sort finds the order of the records by time. Records of one time stay in the order of their lines.
+func (b *Batch) sort() {
+	for i := range b.records {
+		b.order = append(b.order, place{b.records[i].Time, int32(i)})
+	}
+	slices.SortFunc(b.order, func(a, b place) int { return cmp.Or(compare(a.at, b.at), int(a.index-b.index)) })
 }
 
 // Unreadable is a line that could not be read.
@@ -72,6 +91,7 @@ func (b *Batch) text(f Field) string {
 // reset makes the batch empty.
 func (b *Batch) reset() {
 	b.buf, b.records, b.extra, b.bad = b.buf[:0], b.records[:0], b.extra[:0], nil
+	b.order = b.order[:0]
 	b.lines, b.badAll, b.tooLong, b.newest, b.ordered, b.left = 0, 0, 0, 0, true, 0
 }
 
