@@ -351,7 +351,7 @@ func TestCombinedStandsAside(t *testing.T) {
 // TestCombinedAllocations: a shared decision allocates less than half of what one with
 // a call of its own does.
 func TestCombinedAllocations(t *testing.T) {
-	const callers, each = 128, 200
+	const callers, each = 128, 80
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
 	s := servers.Start(t, servers.Redis)
 	allocated := func(from int) float64 {

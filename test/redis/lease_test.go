@@ -90,7 +90,7 @@ func leaser(url string) error {
 		for range leaserCallers {
 			all.Go(func() {
 				// Not by the clock: who was held up has not been denied meanwhile.
-				for denied := 0; denied < 200; {
+				for denied := 0; denied < 100; {
 					out, err := leases.Store().Take(ctx, headgate.OpTake, checks, nil)
 					switch {
 					case err != nil:
@@ -105,7 +105,7 @@ func leaser(url string) error {
 						time.Sleep(20 * time.Microsecond)
 					default:
 						denied++
-						time.Sleep(20 * time.Millisecond)
+						time.Sleep(40 * time.Millisecond)
 					}
 				}
 			})

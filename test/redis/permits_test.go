@@ -13,7 +13,7 @@ import (
 func TestPermits(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
-		storetest.RunPermits(t, 60, func(t testing.TB, clock func() int64) store.Permits {
+		storetest.RunPermits(t, 30, func(t testing.TB, clock func() int64) store.Permits {
 			return stores.Open(t, client, clock)
 		})
 	})

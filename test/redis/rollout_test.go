@@ -24,7 +24,8 @@ func TestRollout(t *testing.T) {
 		nodes[2].Consistency = headgate.Strict
 		rules := stores.Brisk(time.Second)
 		admitted := stores.Spend(t, nodes, rules, stores.Load{
-			Callers: 4, Pause: 2 * time.Millisecond, Length: 3 * time.Second, Enough: func() bool { return served() > 0 },
+			// So many that their requests come close together on a slow machine as well.
+			Callers: 16, Pause: 10 * time.Millisecond, Length: 3 * time.Second, Enough: func() bool { return served() > 0 },
 		})
 		stores.Within(t, rules, admitted, func(l *headgate.Limit) int64 {
 			switch l.Algorithm {
