@@ -76,7 +76,7 @@ func pipe(t *testing.T, o Options) (*client, *counted) {
 			t.Error(err)
 		}
 	})
-	if err := near.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := near.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return &client{t, near, bufio.NewReader(near)}, c
