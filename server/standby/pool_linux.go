@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,25 +16,21 @@ import (
 // Pool holds connections that wait for their next request. It is safe for concurrent use; make one
 // with [New].
 type Pool struct {
-	loops []*loop
-	next  atomic.Uint32
-	ended sync.WaitGroup
-}
+	idle  time.Duration
+	epoll int // the descriptor of the epoll that has all connections
+	bell  int // the descriptor of an eventfd in the epoll; Close writes to it to end the waiting
 
-// loop is one goroutine of the pool. It waits for its connections and has their members answer what
-// arrives.
-type loop struct {
-	idle time.Duration
-	// epoll is registered with Go's own poller, so that waiting for it does not occupy a thread.
-	epoll *os.File
-	fd    int // the descriptor of epoll
-	in    []byte
-	out   []byte
+	ended  sync.WaitGroup // the loops and the watch
+	help   chan struct{}  // wakes a loop that rests; one element is enough
+	ending chan struct{}  // closed by Close
+	finish sync.Once
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards what follows, and the state of memberships
 	closing bool
-	members map[int]*membership // by the file descriptor
-	round   int                 // the number of steps of the idle time so far
+	waiting bool                  // A loop waits for events, or is about to.
+	members map[int32]*membership // by the file descriptor
+	queue   queue                 // connections on which something has arrived
+	round   int                   // the number of steps of the idle time so far
 }
 
 // membership is a connection in the pool.
@@ -43,52 +38,69 @@ type membership struct {
 	Member
 	fd            int
 	local, remote net.Addr
-	round         int // the loop's round when something arrived last
+
+	// The pool's mutex guards what follows.
+	state state
+	// drain is set if data may be left after a read that did not fill the buffer: the client has
+	// closed its side, or has sent urgent data. Then the connection is served until nothing is left.
+	drain bool
+	round int         // the pool's round when something arrived last
+	next  *membership // the one behind it in the queue
 }
 
-// yield is after how many batches of events a busy loop lets other goroutines run.
-const yield = 16
+// state says who has a connection. Only the loop or the watch that has made it busy may use the
+// descriptor.
+type state uint8
+
+const (
+	quiet     state = iota // Nothing has arrived.
+	queued                 // It is in the queue.
+	busy                   // A loop or the watch has it.
+	busyAgain              // As busy, and something has arrived since.
+)
 
 // New returns a pool that closes a connection when nothing has arrived on it for the duration idle.
 // The pool runs until Close.
 func New(idle time.Duration) (*Pool, error) {
-	p := new(Pool)
-	for range runtime.GOMAXPROCS(0) {
-		l, err := newLoop(idle)
-		if err != nil {
-			p.Close()
-			return nil, err
-		}
-		p.loops = append(p.loops, l)
-		p.ended.Go(l.run)
-	}
-	return p, nil
-}
-
-func newLoop(idle time.Duration) (*loop, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, errors.Join(os.NewSyscallError("eventfd", err), unix.Close(epoll))
 	}
-	return &loop{
-		idle: idle, epoll: os.NewFile(uintptr(fd), "epoll"), fd: fd,
-		in: make([]byte, buffer), members: make(map[int]*membership),
-	}, nil
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(bell)}); err != nil {
+		return nil, errors.Join(os.NewSyscallError("epoll_ctl", err), unix.Close(bell), unix.Close(epoll))
+	}
+	p := &Pool{
+		idle: idle, epoll: epoll, bell: bell,
+		help: make(chan struct{}, 1), ending: make(chan struct{}),
+		members: make(map[int32]*membership),
+	}
+	for range runtime.GOMAXPROCS(0) {
+		l := &loop{Pool: p, events: make([]unix.EpollEvent, batch), in: make([]byte, buffer)}
+		p.ended.Go(l.run)
+	}
+	p.ended.Go(p.watch)
+	return p, nil
 }
 
 // Close makes all connections leave the pool, and waits for its goroutines to end.
 func (p *Pool) Close() {
-	for _, l := range p.loops {
-		l.mu.Lock()
-		l.closing = true
-		// A deadline in the past wakes the goroutine. It sets no other deadline while closing is true.
-		_ = l.epoll.SetReadDeadline(time.Unix(1, 0))
-		l.mu.Unlock()
-	}
-	p.ended.Wait()
+	p.finish.Do(func() {
+		p.mu.Lock()
+		p.closing = true
+		p.mu.Unlock()
+		close(p.ending)
+		_, _ = unix.Write(p.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // The first write cannot block.
+		p.ended.Wait()
+		for _, m := range p.members {
+			p.leave(m, nil)
+		}
+		p.members = nil
+		_, _ = unix.Close(p.bell), unix.Close(p.epoll) // Nothing was written, so nothing can be lost.
+	})
 }
 
 // Enter puts a connection into the pool and reports whether it did. It fails if the connection is
@@ -108,152 +120,79 @@ func (p *Pool) Enter(nc net.Conn, m Member) bool {
 	if raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }) != nil || err != nil {
 		return false
 	}
-	l := p.loops[int(p.next.Add(1))%len(p.loops)]
-	if !l.enter(&membership{Member: m, fd: fd, local: nc.LocalAddr(), remote: nc.RemoteAddr()}, nc) {
+	if !p.enter(&membership{Member: m, fd: fd, local: nc.LocalAddr(), remote: nc.RemoteAddr()}, nc) {
 		_ = unix.Close(fd)
 		return false
 	}
 	return true
 }
 
-func (l *loop) enter(m *membership, nc net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing {
+func (p *Pool) enter(m *membership, nc net.Conn) bool {
+	// Each arrival is reported once, to one loop. Without EPOLLET the kernel would report it to every
+	// loop that asks, until one of them has read it.
+	const events = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing {
 		return false
 	}
-	m.round = l.round
-	if unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, m.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(m.fd)}) != nil {
+	m.round = p.round
+	if unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, m.fd, &unix.EpollEvent{Events: events, Fd: int32(m.fd)}) != nil {
 		return false
 	}
-	l.members[m.fd] = m
+	p.members[int32(m.fd)] = m
 	_ = nc.Close() // The connection lives on under the duplicate descriptor.
 	return true
 }
 
-// run serves the loop's connections until the pool is closed.
-func (l *loop) run() {
-	defer func() { _ = l.epoll.Close() }() // Nothing was written, so nothing can be lost.
-	raw, err := l.epoll.SyscallConn()
-	if err != nil {
-		panic("standby: an open file has no descriptor: " + err.Error())
-	}
-	events := make([]unix.EpollEvent, 128)
-	for n := 0; l.wakeIn(step(l.idle)); l.lookAround() {
-		// Read fails at the deadline: then it is time to look for idle connections, or to end.
-		for busy := 1; raw.Read(func(uintptr) bool { n = l.ready(events); return n > 0 }) == nil; busy++ {
-			for i := range events[:n] {
-				l.serve(int(events[i].Fd))
-			}
-			// While events are always ready, the goroutine never blocks, so it has to yield explicitly.
-			if busy%yield == 0 {
-				runtime.Gosched()
-			}
-		}
-	}
-	l.mu.Lock()
-	rest := l.members
-	l.members = nil
-	l.mu.Unlock()
-	for _, m := range rest {
-		m.leave(l, nil)
-	}
+// leave takes the connection out of the epoll and returns it to the member.
+func (p *Pool) leave(m *membership, unsent []byte) {
+	// Closing a descriptor would remove it from the epoll, but this one stays open.
+	_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, m.fd, nil)
+	m.Left(&conn{file: os.NewFile(uintptr(m.fd), "tcp"), local: m.local, remote: m.remote}, slices.Clone(unsent))
 }
 
-// wakeIn makes the loop's wait for events end after d at the latest. It reports false if the pool
-// is closed.
-func (l *loop) wakeIn(d time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing {
-		return false
-	}
-	_ = l.epoll.SetReadDeadline(time.Now().Add(d)) // This cannot fail while the file is open.
-	return true
-}
-
-// ready returns the number of events that are ready, without waiting.
-func (l *loop) ready(events []unix.EpollEvent) int {
-	for {
-		n, errno := poll(l.fd, events)
-		if errno != unix.EINTR {
-			return max(n, 0)
-		}
-	}
-}
-
-// serve reads what has arrived on fd, has the member answer it, and sends the answer.
-func (l *loop) serve(fd int) {
-	l.mu.Lock()
-	m := l.members[fd]
-	if m != nil {
-		m.round = l.round
-	}
-	l.mu.Unlock()
-	if m == nil {
-		return
-	}
-	n, errno := receive(fd, l.in)
-	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR:
-		return
-	case errno != 0 || n == 0:
-		l.close(m)
-		return
-	}
-	answer, stay := m.Arrived(l.in[:n], l.out[:0])
-	if l.out = answer[:0]; cap(l.out) > 2*buffer {
-		l.out = nil
-	}
-	sent := 0
-	if len(answer) > 0 {
-		switch sent, errno = send(fd, answer); errno {
-		case 0:
-		case unix.EAGAIN, unix.EINTR:
-			sent = 0
-		default:
-			l.close(m)
-			return
-		}
-	}
-	if !stay || sent < len(answer) {
-		l.forget(m)
-		m.leave(l, answer[sent:])
-	}
-}
-
-func (l *loop) forget(m *membership) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.members, m.fd)
+// forget removes a membership. The caller has made it busy, and it stays so: nobody serves it
+// again.
+func (p *Pool) forget(m *membership) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.members, int32(m.fd))
 }
 
 // close removes a member and closes its connection.
-func (l *loop) close(m *membership) {
-	l.forget(m)
+func (p *Pool) close(m *membership) {
+	p.forget(m)
 	_ = unix.Close(m.fd) // The connection is given up; nobody needs the error.
 	m.Left(nil, nil)
 }
 
-// leave takes the connection out of epoll and returns it to the member.
-func (m *membership) leave(l *loop, unsent []byte) {
-	// Closing a descriptor would remove it from epoll, but this one stays open.
-	_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_DEL, m.fd, nil)
-	m.Left(&conn{file: os.NewFile(uintptr(m.fd), "tcp"), local: m.local, remote: m.remote}, slices.Clone(unsent))
+// watch closes the connections that have been idle for too long, until the pool is closed.
+func (p *Pool) watch() {
+	tick := time.NewTicker(step(p.idle))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			for _, m := range p.silent() {
+				p.close(m)
+			}
+		case <-p.ending:
+			return
+		}
+	}
 }
 
-// lookAround begins the next round, and closes the connections that have been idle for too long.
-func (l *loop) lookAround() {
-	var silent []*membership
-	l.mu.Lock()
-	l.round++
-	for _, m := range l.members {
-		if l.round-m.round > rounds {
+// silent begins the next round, and makes the connections busy that have been idle for too long.
+func (p *Pool) silent() (silent []*membership) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.round++
+	for _, m := range p.members {
+		if m.state == quiet && p.round-m.round > rounds {
+			m.state = busy
 			silent = append(silent, m)
 		}
 	}
-	l.mu.Unlock()
-	for _, m := range silent {
-		l.close(m)
-	}
+	return silent
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/internal/leakwait"
 	"github.com/headgate/headgate/server/standby"
@@ -154,6 +155,112 @@ func TestHalfClosed(t *testing.T) {
 	if n, err := near.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
+}
+
+// TestLast: data with which the client ends the connection is answered, and then the connection is
+// closed. All has arrived before the connection enters, so that the pool sees one event.
+func TestLast(t *testing.T) {
+	p := newPool(t, time.Hour)
+	near, far := pair(t)
+	if _, err := io.WriteString(near, "last"); err != nil {
+		t.Fatal(err)
+	}
+	if err := near.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	e := enter(t, p, far, 0)
+	if got, err := io.ReadAll(near); err != nil || string(got) != "last" {
+		t.Errorf("the answer is %q, %v", got, err)
+	}
+	if l := e.wait(t); l.nc != nil {
+		t.Error("there is a connection")
+	}
+}
+
+// TestMuch: data that needs several reads is answered, although the pool sees one event.
+func TestMuch(t *testing.T) {
+	p := newPool(t, time.Hour)
+	near, far := pair(t)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 6<<10) // The sockets' buffers take as much.
+	if _, err := near.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	e := enter(t, p, far, 0)
+	got := make([]byte, len(sent))
+	if n, err := io.ReadFull(near, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes arrived, %v", n, err)
+	}
+	near.Close()
+	e.wait(t)
+}
+
+// TestUrgent: a read ends before urgent data. What comes behind it is answered all the same.
+func TestUrgent(t *testing.T) {
+	p := newPool(t, time.Hour)
+	near, far := pair(t)
+	raw, err := near.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, piece := range []struct {
+		text  string
+		flags int
+	}{{"before", 0}, {"!", unix.MSG_OOB}, {"behind", 0}} {
+		if e := raw.Control(func(fd uintptr) { err = unix.Sendto(int(fd), []byte(piece.text), piece.flags, nil) }); e != nil || err != nil {
+			t.Fatal(e, err)
+		}
+	}
+	e := enter(t, p, far, 0)
+	const want = "beforebehind"
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(near, got); err != nil || string(got) != want {
+		t.Errorf("the answer is %q, %v", got[:n], err)
+	}
+	near.Close()
+	e.wait(t)
+}
+
+// slow does not answer before it may.
+type slow struct {
+	echo
+	began chan struct{} // It has room for every piece.
+	may   chan struct{}
+}
+
+func (s *slow) Arrived(data, out []byte) (answer []byte, stay bool) {
+	s.began <- struct{}{}
+	<-s.may
+	return s.echo.Arrived(data, out)
+}
+
+// TestLarge: while a member answers a large piece, the others do not wait for it.
+func TestLarge(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	p := newPool(t, time.Hour)
+	other, end := pair(t)
+	e := enter(t, p, end, 0)
+	exchange(t, other, "stay")
+	near, far := pair(t)
+	s := &slow{echo{0, make(chan left, 1)}, make(chan struct{}, 4<<10), make(chan struct{})}
+	if !p.Enter(far, s) {
+		t.Fatal("the connection was refused")
+	}
+	text := bytes.Repeat([]byte("x"), 4<<10)
+	if _, err := near.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	<-s.began
+	for range 3 {
+		exchange(t, other, "stay")
+	}
+	close(s.may)
+	if n, err := io.ReadFull(near, make([]byte, len(text))); err != nil {
+		t.Errorf("%d bytes arrived, %v", n, err)
+	}
+	near.Close()
+	other.Close()
+	s.wait(t)
+	e.wait(t)
 }
 
 // TestUnsent: what the other end does not take leaves with the member, and nobody waits for it.

@@ -4,7 +4,8 @@
 //
 // A goroutine that reads from its own connection costs two goroutine switches and one fruitless
 // read for each request, which is more than a decision from memory costs. Instead, a [Pool] has one
-// goroutine for each processor that Go may use. Each of them waits for many connections at once,
+// goroutine for each processor that Go may use. Together they wait for all connections at once. The
+// connections on which something arrives stand in one queue, from which the goroutines take them,
 // and calls the [Member] of a connection when something arrives on it:
 //
 //	if pool.Enter(nc, member) {
@@ -13,8 +14,9 @@
 //
 // # Caveats
 //
-// While a member answers, the other connections of the same goroutine wait. So a member answers
-// only what it can answer alone, and leaves the pool for everything that might block: an incomplete
+// While a member answers, other connections of the pool may have to wait: a second goroutine begins
+// to work only when the queue is long or a member has much to answer. So a member answers only what
+// it can answer alone, and leaves the pool for everything that might block: an incomplete
 // request, an answer that the client does not read, work that is done elsewhere. It then gets its
 // connection back, and needs a goroutine of its own.
 //

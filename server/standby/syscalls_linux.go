@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls below never block, so they bypass Go's scheduler. Telling the scheduler about a call
-// costs as much as some of these calls. And it would hand the processor to another thread if a call
-// took 20 µs, as one may on a busy machine.
+// The calls below never block, except wait, so they bypass Go's scheduler. Telling the scheduler
+// about a call costs as much as some of these calls. And it would hand the processor to another
+// thread if a call took 20 µs, as one may on a busy machine.
 
 // receive reads what has arrived, at most len(b) bytes. The descriptor must be non-blocking.
 func receive(fd int, b []byte) (int, syscall.Errno) {
@@ -24,7 +24,21 @@ func send(fd int, b []byte) (int, syscall.Errno) {
 }
 
 // poll stores the events that are ready, and returns their number.
-func poll(epoll int, events []unix.EpollEvent) (int, syscall.Errno) {
+func poll(epoll int, events []unix.EpollEvent) int {
 	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
-	return int(n), e
+	if e != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// wait waits until events are ready, stores them, and returns their number. It returns 0 if a signal
+// has interrupted it.
+func wait(epoll int, events []unix.EpollEvent) int {
+	const forever = ^uintptr(0)
+	n, _, e := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), forever, 0, 0)
+	if e != 0 {
+		return 0
+	}
+	return int(n)
 }
