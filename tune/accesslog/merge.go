@@ -89,10 +89,8 @@ func (l *Log) take(src *source) error {
 		return nil
 	}
 	old := len(l.pending)
-	for i := range b.records {
-		if !b.ordered {
-			i = int(b.order[i].index)
-		}
+	for n := range b.records {
+		i := b.sorted(n)
 		l.pending = append(l.pending, Request{Record: &b.records[i], batch: b, index: int32(i)})
 	}
 	l.blocks++
