@@ -38,7 +38,7 @@ func (n *node) broker() rabbitmq.Broker {
 }
 
 // within is how long a test waits for what must come.
-const within = 2 * time.Minute
+const within = 5 * time.Minute
 
 // await waits until something is so.
 func await(t *testing.T, what string, so func() bool) {

@@ -156,8 +156,10 @@ func TestAsyncNodesShareALimit(t *testing.T) {
 // TestAsyncRefundsElsewhere: every unit that is refunded at another node comes back, although
 // the node that admitted it has not reported it yet.
 func TestAsyncRefundsElsewhere(t *testing.T) {
+	// A refund waits for the reports of two intervals. A busy machine holds reports up.
+	options := async.Options{Interval: time.Second}
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		here, there := asyncNode(t, s, async.Options{}), asyncNode(t, s, async.Options{})
+		here, there := asyncNode(t, s, options), asyncNode(t, s, options)
 		defer closeAsync(t, here)
 		defer closeAsync(t, there)
 		store := stores.OpenURL(t, s.URL(), redis.Prefix("hg:"))
