@@ -32,8 +32,8 @@ func poll(epoll int, events []unix.EpollEvent) int {
 	return int(n)
 }
 
-// wait waits until events are ready, stores them, and returns their number. It returns 0 if a signal
-// has interrupted it.
+// wait waits until events are ready, stores them, and returns their number. It returns 0 if a
+// signal has interrupted it.
 func wait(epoll int, events []unix.EpollEvent) int {
 	const forever = ^uintptr(0)
 	n, _, e := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), forever, 0, 0)
