@@ -20,6 +20,7 @@ import (
 // BenchmarkConsumers has consumers read one topic from its beginning to its end: ours, and
 // the loops that the examples of franz-go and sarama show. Each begins a group of its own,
 // and joining it counts. Handlers do nothing, or take a millisecond.
+// With -short there are few records, and the figures mean nothing.
 func BenchmarkConsumers(b *testing.B) {
 	k := servers.StartKafka(b)
 	client, err := kgo.NewClient(kgo.SeedBrokers(k.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -36,6 +37,9 @@ func BenchmarkConsumers(b *testing.B) {
 		{"nothing", 200_000, func() {}},
 		{"1ms", 4_000, func() { time.Sleep(time.Millisecond) }},
 	} {
+		if testing.Short() {
+			load.count /= 20
+		}
 		if _, err := kadm.NewClient(client).CreateTopic(servers.Bounded(b), partitions, 1, nil, load.name); err != nil {
 			b.Fatal(err)
 		}

@@ -58,7 +58,11 @@ func Run(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	f := make(figures)
 	for round := range rounds {
 		w.Say("round %d of %d", round+1, rounds)
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkConsumers$", "-benchtime", "1x", "./kafka")
+		args := []string{"test", "-vet=off", "-run", "^$", "-bench", "^BenchmarkConsumers$", "-benchtime", "1x"}
+		if w.Short {
+			args = append(args, "-short")
+		}
+		cmd := exec.CommandContext(ctx, "go", append(args, "./kafka")...)
 		cmd.Dir = filepath.Join(w.Source, "..", "test")
 		out, err := cmd.Output()
 		if err != nil {

@@ -1,6 +1,7 @@
 package storebench
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,27 +13,40 @@ import (
 func TestAsync(t *testing.T) {
 	withRedis(t, func(t *testing.T, w *measure.Work) {
 		plan := asyncPlan{measure.Plan{Rounds: 1, Slice: 200 * time.Millisecond, Callers: 8}, []int{1, 3}, 300 * time.Millisecond, 1000}
-		rows, err := asynchronously(t.Context(), w, plan.Plan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for way := range rows {
-			hot, cold := rows[way].Samples[hot][0], rows[way].Samples[cold][0]
-			if hot.Done == 0 || cold.Calls == 0 || way == 0 && hot.Calls == 0 || way == 1 && hot.Calls >= int64(hot.Done) {
-				t.Errorf("%s: hot %+v, cold %+v", rows[way].Name, hot, cold)
+		var rows measure.Rows
+		eventually(t, w, plan.Slice, func(slice time.Duration) (wrong string) {
+			plan.Slice = slice
+			var err error
+			if rows, err = asynchronously(t.Context(), w, plan.Plan); err != nil {
+				t.Fatal(err)
 			}
-		}
-		exact, err := compareExact(t.Context(), w, plan)
-		if err != nil {
-			t.Fatal(err)
-		}
+			for way := range rows {
+				hot, cold := rows[way].Samples[hot][0], rows[way].Samples[cold][0]
+				if hot.Done == 0 || cold.Calls == 0 || way == 0 && hot.Calls == 0 || way == 1 && hot.Calls >= int64(hot.Done) {
+					wrong = fmt.Sprintf("%s: hot %+v, cold %+v", rows[way].Name, hot, cold)
+				}
+			}
+			return wrong
+		})
+		var exact []exactness
+		eventually(t, w, plan.length, func(length time.Duration) (wrong string) {
+			plan.length = length
+			var err error
+			if exact, err = compareExact(t.Context(), w, plan); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range exact {
+				if e.admitted > e.requests {
+					t.Errorf("got %+v", e)
+				}
+				if e.requests == 0 || e.admitted == 0 || e.strict == 0 || e.held == 0 {
+					wrong = fmt.Sprintf("got %+v", e)
+				}
+			}
+			return wrong
+		})
 		if len(exact) != 2*2*3 {
 			t.Errorf("%d rows", len(exact))
-		}
-		for _, e := range exact {
-			if e.requests == 0 || e.admitted == 0 || e.admitted > e.requests || e.strict == 0 || e.held == 0 {
-				t.Errorf("got %+v", e)
-			}
 		}
 		holds(t, asyncText("", plan, rows, exact), "hot key, async", "shifting", "| bar")
 	}, "redis-server", "valkey-server")
