@@ -47,9 +47,10 @@ func TestConformance(t *testing.T) {
 	storetest.RunSingle(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, s, clock) })
 }
 
-// TestHistories holds the store against the model and the oracle.
+// TestHistories holds the store against the model and the oracle. What is decided is computed in this
+// process, by code that store/cas holds to both at length: here it is to come back as it was written.
 func TestHistories(t *testing.T) {
-	total := storetest.Steps(t, 6_000)
+	total := storetest.Steps(t, 2_400)
 	const length = 250
 	s := servers.StartMemcached(t, 256)
 	storetest.HistoriesSingle(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, s, clock) },

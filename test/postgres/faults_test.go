@@ -259,7 +259,7 @@ func TestRowsGo(t *testing.T) {
 // statements cannot be prepared.
 func TestUnprepared(t *testing.T) {
 	s := servers.StartPostgres(t)
-	store, err := postgres.Open(t.Context(), s.URL()+"?default_query_exec_mode=exec", postgres.Timeout(30*time.Second))
+	store, err := postgres.Open(servers.Bounded(t), s.URL()+patient+"&default_query_exec_mode=exec", postgres.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,14 +302,14 @@ func TestDocumentedTable(t *testing.T) {
 // without leave to make it the error has the SQL.
 func TestTables(t *testing.T) {
 	s := servers.StartPostgres(t)
-	_, err := postgres.Open(t.Context(), s.URL()+"?create=false")
+	_, err := postgres.Open(servers.Bounded(t), s.URL()+patient+"&create=false")
 	if !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), postgres.Migration(postgres.DefaultTable, false)) {
 		t.Errorf("got %v, want ErrUnavailable with the SQL", err)
 	}
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
-			store, err := postgres.Open(t.Context(), s.URL()+"?table=public.fast&unlogged=true&timeout=30s")
+			store, err := postgres.Open(servers.Bounded(t), s.URL()+patient+"&table=public.fast&unlogged=true&timeout=30s")
 			if err != nil {
 				t.Error(err)
 				return
@@ -329,7 +329,7 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	store, err := postgres.New(t.Context(), pool, postgres.Table("fast"), postgres.Timeout(30*time.Second))
+	store, err := postgres.New(servers.Bounded(t), pool, postgres.Table("fast"), postgres.Timeout(30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

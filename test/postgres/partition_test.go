@@ -18,10 +18,11 @@ import (
 // TestLostHolder: a process that the network has cut off in the middle of a transaction,
 // with its locks, keeps nobody else from the counter for long, and charges nothing.
 func TestLostHolder(t *testing.T) {
+	t.Parallel()
 	s := servers.StartPostgres(t)
 	through := newProxy(t, s.Addr())
-	url := "postgres://headgate@" + through.addr + "/postgres?pool_max_conns=1"
-	lost, err := postgres.Open(t.Context(), url, postgres.Prefix("one:"), postgres.Timeout(2*time.Second))
+	url := "postgres://headgate@" + through.addr + "/postgres?pool_max_conns=1&connect_timeout=60"
+	lost, err := postgres.Open(servers.Bounded(t), url, postgres.Prefix("one:"), postgres.Timeout(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -31,5 +32,13 @@ func TestPermitsByTheServersClock(t *testing.T) {
 	if d := time.Since(before); d < time.Second {
 		t.Errorf("it ends after %v", d)
 	}
-	stores.Until(t, "the row is gone", func() bool { return ask[int64](t, s, "SELECT count(*) FROM headgate") == 0 })
+	conn := connect(t, s)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	stores.Until(t, "the row is gone", func() bool {
+		var rows int
+		if err := conn.QueryRow(servers.Bounded(t), "SELECT count(*) FROM headgate").Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows == 0
+	})
 }

@@ -269,7 +269,7 @@ func TestPgBouncerRefused(t *testing.T) {
 	open(t, s, nil) // makes the table
 	statements := servers.StartPgBouncer(t, s, "statement")
 	for _, query := range []string{"", unprepared} {
-		if _, err := postgres.Open(t.Context(), statements.URL()+query); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "statement pooling mode") {
+		if _, err := postgres.Open(servers.Bounded(t), statements.URL()+query); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "statement pooling mode") {
 			t.Errorf("%q: got %v, want an error that says why", query, err)
 		}
 	}

@@ -68,9 +68,10 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, clock) })
 }
 
-// TestHistories holds the store against the model and the oracle.
+// TestHistories holds the store against the model and the oracle. What is decided is computed in this
+// process, by code that store/cas holds to both at length: here it is to come back as it was written.
 func TestHistories(t *testing.T) {
-	total := storetest.Steps(t, 6_000)
+	total := storetest.Steps(t, 2_400)
 	const length, lanes = 250, 4
 	s := servers.StartPostgres(t)
 	for lane := range lanes {

@@ -67,7 +67,7 @@ func TestOtherTable(t *testing.T) {
 		"k bytea, v bytea, expires bigint, due bigint",
 	} {
 		run("CREATE TABLE other (" + columns + ")")
-		store, err := postgres.Open(t.Context(), s.URL()+"?table=other")
+		store, err := postgres.Open(servers.Bounded(t), s.URL()+patient+"&table=other")
 		if !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "not one of this store") {
 			t.Errorf("a table of %s: %v, want ErrUnavailable that says so", columns, err)
 		}
@@ -78,12 +78,12 @@ func TestOtherTable(t *testing.T) {
 	}
 	run(postgres.Migration("mine", false))
 	run("CREATE ROLE guest LOGIN")
-	guest := strings.Replace(s.URL(), "headgate@", "guest@", 1) + "?table=mine&timeout=30s"
+	guest := strings.Replace(s.URL(), "headgate@", "guest@", 1) + patient + "&table=mine&timeout=30s"
 	for _, rights := range []string{"", "SELECT", "SELECT, INSERT, UPDATE"} {
 		if rights != "" {
 			run("GRANT " + rights + " ON mine TO guest")
 		}
-		if store, err := postgres.Open(t.Context(), guest); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "permission denied") {
+		if store, err := postgres.Open(servers.Bounded(t), guest); !errors.Is(err, headgate.ErrUnavailable) || !strings.Contains(err.Error(), "permission denied") {
 			t.Errorf("with the rights %q: %v", rights, err)
 			if err == nil {
 				store.Close()
@@ -91,7 +91,7 @@ func TestOtherTable(t *testing.T) {
 		}
 	}
 	run("GRANT SELECT, INSERT, UPDATE, DELETE ON mine TO guest")
-	store, err := postgres.Open(t.Context(), guest)
+	store, err := postgres.Open(servers.Bounded(t), guest)
 	if err != nil {
 		t.Fatal(err)
 	}
