@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/identity"
 )
@@ -19,11 +20,14 @@ type names struct {
 	// variables has the results of [variable] for these headers, and for all others that the
 	// gateway sets or removes.
 	variables map[string]bool
+	// kept are the headers that the gateway does not pass on as they come. The value is whether it
+	// passes them on for a trusted proxy.
+	kept map[string]bool
 }
 
 // newNames collects the names from options that have their defaults.
 func newNames(o *Options) *names {
-	n := &names{variables: make(map[string]bool)}
+	n := &names{variables: make(map[string]bool), kept: make(map[string]bool)}
 	id := &o.Identity
 	n.single = append(n.single, id.APIKey...)
 	for _, header := range id.Headers {
@@ -50,6 +54,13 @@ func newNames(o *Options) *names {
 	for _, name := range all {
 		n.variables[variable(name)] = true
 	}
+	for _, name := range slices.Concat(onlyTrusted, n.trusted, []string{string(id.Resolver.Source())}) {
+		n.kept[name] = true
+	}
+	// A CGI program would get Proxy as the variable HTTP_PROXY.
+	for _, name := range append([]string{forwarded, forwardedFor, forwardedHost, forwardedProto, realIP, "Proxy"}, gatewayfile.HopByHop...) {
+		n.kept[name] = false
+	}
 	return n
 }
 
@@ -74,20 +85,17 @@ const (
 	forwardedVariable = "x_forwarded_"
 )
 
-// dropAlike removes headers that a server, but not the gateway, may take for one of the names.
-// Unless the request comes from a trusted proxy, it also removes those that only such a proxy may
-// send.
-func (n *names) dropAlike(h http.Header, trusted bool) {
-	for name := range h {
-		switch {
-		case usual(name):
-			if !trusted && strings.HasPrefix(name, forwardedPrefix) {
-				delete(h, name)
-			}
-		case n.answersFor(name):
-			delete(h, name)
-		}
+// passes reports whether a client's header is passed on as it is. It is not if the gateway sets it,
+// or if a server, but not the gateway, may take it for one of the names. Headers that only trusted
+// proxies may send are passed on only for them.
+func (n *names) passes(name string, trusted bool) bool {
+	if !usual(name) {
+		return !n.answersFor(name)
 	}
+	if trusting, kept := n.kept[name]; kept {
+		return trusted && trusting
+	}
+	return trusted || !strings.HasPrefix(name, forwardedPrefix)
 }
 
 // dropTrailers removes trailers that a server could take for the gateway's headers, or for those of

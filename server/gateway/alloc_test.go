@@ -3,8 +3,11 @@
 package gateway
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/policy"
@@ -37,5 +40,42 @@ func TestAllocationsOfADenial(t *testing.T) {
 	// Half of them are the problem document.
 	if got > 24 {
 		t.Errorf("a denial allocates %v times, want at most 24", got)
+	}
+}
+
+// document is an upstream server that answers at once.
+type document struct{}
+
+func (document) RoundTrip(r *http.Request) (*http.Response, error) {
+	h := http.Header{"Content-Type": {"text/plain"}, "Content-Length": {"2"}, "Cache-Control": {"private"}, "Etag": {`"1"`}}
+	return &http.Response{StatusCode: http.StatusOK, Header: h, ContentLength: 2, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
+}
+
+// The gateway adds few allocations to those of net/http.
+func TestAllocationsOfAForward(t *testing.T) {
+	g, err := New(t.Context(), decider(t, []policy.Rule{perKey(1000)}), to("http://127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	g.current.Load().pools[0].targets[0].transport.RegisterProtocol("http", document{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/items/7", http.NoBody)
+	for _, name := range []string{"X-API-Key", "User-Agent", "Accept", "Accept-Encoding"} {
+		r.Header.Set(name, "k")
+	}
+	w := &sink{header: make(http.Header)}
+	serve := func() {
+		clear(w.header)
+		g.ServeHTTP(w, r)
+	}
+	serve()
+	if w.header.Get("Etag") != `"1"` || w.header.Get("X-Ratelimit-Limit") == "" {
+		t.Fatalf("the answer has the headers %v", w.header)
+	}
+	// Most of them are those of the answer, the proxy and the transport.
+	if got := testing.AllocsPerRun(200, serve); got > 27 {
+		t.Errorf("a request that is passed on allocates %v times, want at most 27", got)
 	}
 }

@@ -25,7 +25,8 @@ type exchange struct {
 	w     *writer
 
 	r       *http.Request
-	began   time.Time // set if the request is to be logged
+	asked   http.Request // the request as the proxy gets it
+	began   time.Time    // set if the request is to be logged
 	plan    *plan
 	route   *route
 	name    string // the entry "route"
@@ -136,7 +137,7 @@ func (x *exchange) serve() {
 		return
 	}
 	x.beginWork()
-	x.proxy.ServeHTTP(x.w, x.r)
+	x.proxy.ServeHTTP(x.w, x.bare())
 }
 
 // look finds the route and the token, and reasons to refuse the request.

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/textproto"
 	"strings"
 	"sync"
 
@@ -36,13 +38,30 @@ var onlyTrusted = []string{
 	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "X-Appengine-User-Ip", "X-Azure-Clientip", "X-Envoy-External-Address",
 }
 
+// bare returns the request as the proxy gets it: without the headers, most of which the proxy would
+// copy only to remove them or to look at each of them again. It gets those that it alone
+// understands, and rewrite adds the others. The result is valid until the exchange ends.
+func (x *exchange) bare() *http.Request {
+	x.asked = *x.r
+	x.asked.Header = nil
+	for _, name := range [...]string{"Connection", "Te", "Upgrade"} {
+		if v := x.r.Header[name]; v != nil {
+			if x.asked.Header == nil {
+				x.asked.Header = make(http.Header)
+			}
+			x.asked.Header[name] = v
+		}
+	}
+	return &x.asked
+}
+
 // rewrite makes the request to the upstream server. It is the proxy's Rewrite. The server is chosen
 // later, because one may fail.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	out := p.Out
 	// Nothing here looks at the query, so it stays as the client sent it.
-	out.URL.RawQuery = p.In.URL.RawQuery
-	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !p.In.ProtoAtLeast(1, 1) || !x.g.upgrading.allow(upgrade)) {
+	out.URL.RawQuery = x.r.URL.RawQuery
+	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !x.r.ProtoAtLeast(1, 1) || !x.g.upgrading.allow(upgrade)) {
 		// A server may ignore a request for an upgrade, so the header can be removed. HTTP/1.0 has
 		// no upgrades.
 		delete(out.Header, "Upgrade")
@@ -51,13 +70,14 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	if out.Body != nil {
 		// The answer may begin before the request has ended.
 		_ = x.w.control.EnableFullDuplex()
-		x.body = newBody(p.In, out.Body, x.w.control, &x.g.options.Clients, x.route.maxBody)
+		x.body = newBody(x.r, out.Body, x.w.control, &x.g.options.Clients, x.route.maxBody)
 		out.Body = x.body
 		// Trailers are known only after the body was read. A copy would stay empty.
-		out.Trailer = p.In.Trailer
+		out.Trailer = x.r.Trailer
 		x.g.names.dropTrailers(out.Trailer)
 		x.body.ending = func() { x.g.names.dropTrailers(out.Trailer) }
 	}
+	out.Header = x.carry(out.Header)
 	x.forward(out.Header)
 	for _, change := range x.route.request {
 		x.change(out.Header, change)
@@ -72,13 +92,31 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
+// carry returns the headers of the request that are passed on as they are, and the given ones that
+// belong to the connection to the upstream server. The values are those of the request, which
+// nobody changes.
+func (x *exchange) carry(connection http.Header) http.Header {
+	in := x.r.Header
+	// There is room for those that forward adds.
+	h := make(http.Header, len(in)+4)
+	for name, v := range in {
+		if x.g.names.passes(name, x.trusted) {
+			h[name] = v
+		}
+	}
+	for _, line := range in["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	maps.Copy(h, connection)
+	return h
+}
+
 // forward adds headers that describe the client to the upstream server. Those that the client sent
 // stay only if it is a trusted proxy.
 func (x *exchange) forward(h http.Header) {
 	in := x.r.Header
-	x.g.names.dropAlike(h, x.trusted)
-	// A CGI program would get this header as the variable HTTP_PROXY.
-	delete(h, "Proxy")
 	peer, _, err := net.SplitHostPort(x.r.RemoteAddr)
 	if err != nil {
 		peer = "" // a Unix socket has no address
@@ -88,7 +126,6 @@ func (x *exchange) forward(h http.Header) {
 		proto = "https"
 	}
 	host := x.r.Host
-	source := string(x.g.options.Identity.Resolver.Source())
 	list := peer
 	if x.trusted {
 		if prior := in[forwardedFor]; len(prior) > 0 {
@@ -100,14 +137,6 @@ func (x *exchange) forward(h http.Header) {
 		if v := firstValue(in, forwardedProto); v != "" {
 			proto = v
 		}
-	} else {
-		for _, name := range onlyTrusted {
-			delete(h, name)
-		}
-		for _, name := range x.g.options.Identity.Trusted {
-			delete(h, name)
-		}
-		delete(h, source)
 	}
 	// One array serves all headers, because nobody appends to their values.
 	values := [...]string{list, host, proto, x.clientIP()}
@@ -116,7 +145,6 @@ func (x *exchange) forward(h http.Header) {
 			h[name] = values[i : i+1 : i+1]
 		}
 	}
-	delete(h, realIP)
 	set(forwardedFor, 0)
 	set(forwardedHost, 1)
 	set(forwardedProto, 2)
@@ -124,7 +152,7 @@ func (x *exchange) forward(h http.Header) {
 	if x.load.Gate != nil {
 		h[httplimit.ClassHeader] = []string{x.load.Request.Class.String()}
 	}
-	if source == forwarded && peer != "" {
+	if string(x.g.options.Identity.Resolver.Source()) == forwarded && peer != "" {
 		node := "for=" + peer
 		if strings.Contains(peer, ":") {
 			node = `for="[` + peer + `]"`
@@ -266,15 +294,18 @@ func (x *exchange) answered(res *http.Response) error {
 	x.hear(res.Header)
 	x.hearLoad(res)
 	x.withholdTrailers(res.Trailer)
+	h := res.Header
 	if res.StatusCode != http.StatusSwitchingProtocols {
-		x.closeAfter(res.Header)
+		h = x.w.Header()
+		deliver(h, res)
+		x.closeAfter(h)
 	}
 	for _, change := range x.route.response {
-		x.change(res.Header, change)
+		x.change(h, change)
 	}
 	if res.StatusCode != http.StatusTooManyRequests {
 		// With a 429 of its own, the upstream server describes its own limits.
-		x.tell(res.Header)
+		x.tell(h)
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.Body != http.NoBody {
 		x.reply = watched{ReadCloser: res.Body, watch: x.w.watch, ticks: x.route.pool.idleTicks, of: res, ended: x.ended}
@@ -282,6 +313,27 @@ func (x *exchange) answered(res *http.Response) error {
 		res.Body = &x.reply
 	}
 	return nil
+}
+
+// deliver moves the answer's headers to those for the client. The proxy would copy them one by one.
+func deliver(to http.Header, res *http.Response) {
+	if kind := res.Header["Content-Type"]; len(kind) > 0 && isEvents(kind[0]) {
+		// The proxy cannot see the type any more. What has no length is passed on at once as well.
+		res.ContentLength = -1
+	}
+	for name, values := range res.Header {
+		if before := to[name]; before != nil {
+			values = append(before[:len(before):len(before)], values...)
+		}
+		to[name] = values
+	}
+	res.Header = nil
+}
+
+// isEvents reports whether a Content-Type is that of server-sent events.
+func isEvents(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(textproto.TrimString(kind), "text/event-stream")
 }
 
 // inform removes from an informational answer what clients must not see, because the proxy does so

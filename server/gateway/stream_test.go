@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +131,38 @@ func TestEvents(t *testing.T) {
 }
 
 // Bodies go both ways at the same time, byte by byte, with trailers at the end.
+// Server-sent events are passed on at once even if the server has said how long they are.
+func TestEventsWithALength(t *testing.T) {
+	t.Parallel()
+	events := []string{"data: 0\n\n", "data: 1\n\n"}
+	each(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "Text/Event-Stream; charset=utf-8")
+		w.Header().Set("Content-Length", strconv.Itoa(len(events[0]+events[1])))
+		_, _ = io.WriteString(w, events[0])
+		w.(http.Flusher).Flush()
+		<-r.Context().Done() // the client has read the first one and gone
+	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		got := make([]byte, len(events[0]))
+		if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != events[0] {
+			t.Fatalf("the first event is %q, %v", got, err)
+		}
+		if want := int64(len(events[0] + events[1])); res.ContentLength != want {
+			t.Errorf("the length is %d, want %d", res.ContentLength, want)
+		}
+	})
+}
+
 func TestBothWays(t *testing.T) {
 	t.Parallel()
 	each(t, func(w http.ResponseWriter, r *http.Request) {
