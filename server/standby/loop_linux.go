@@ -140,6 +140,11 @@ func (l *loop) release(m *membership, was outcome) {
 	if was == dry && m.state == busy {
 		m.drain = false
 	}
+	if m.drain || was == full {
+		// The loops ask for events only when the queue is empty, and such connections may never let it
+		// become empty. So those on which something has arrived meanwhile are queued before them.
+		l.arrived(l.events[:poll(l.epoll, l.events)])
+	}
 	if m.state == busyAgain || m.drain || was == full {
 		m.state = queued
 		l.queue.push(m)
