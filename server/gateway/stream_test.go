@@ -81,21 +81,23 @@ func plain(testing.TB) *Options { return new(Options) }
 // when the client has gone.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	gone := make(chan struct{}, 4)
-	read := make(chan struct{})
+	// Each client has channels of its own, which its request names.
+	type client struct{ read, gone chan struct{} }
+	var clients sync.Map
 	each(t, func(w http.ResponseWriter, r *http.Request) {
+		its, _ := clients.Load(r.Header.Get("X-Client"))
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i := range 3 {
 			fmt.Fprintf(w, "data: %d\n\n", i)
 			w.(http.Flusher).Flush()
 			select {
-			case <-read: // the client has read it
+			case <-its.(client).read: // the client has read it
 			case <-r.Context().Done():
 				return
 			}
 		}
 		<-r.Context().Done()
-		gone <- struct{}{}
+		close(its.(client).gone)
 	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -103,6 +105,9 @@ func TestEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		it := client{make(chan struct{}), make(chan struct{})}
+		clients.Store(t.Name(), it)
+		r.Header.Set("X-Client", t.Name())
 		res, err := c.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -116,21 +121,20 @@ func TestEvents(t *testing.T) {
 			}
 			lines.Scan()
 			select {
-			case read <- struct{}{}:
+			case it.read <- struct{}{}:
 			case <-time.After(within):
 				t.Fatal("the upstream server does not wait for it to be read")
 			}
 		}
 		cancel()
 		select {
-		case <-gone:
+		case <-it.gone:
 		case <-time.After(within):
 			t.Error("the upstream server does not hear that the client has gone")
 		}
 	})
 }
 
-// Bodies go both ways at the same time, byte by byte, with trailers at the end.
 // Server-sent events are passed on at once even if the server has said how long they are.
 func TestEventsWithALength(t *testing.T) {
 	t.Parallel()
@@ -163,6 +167,7 @@ func TestEventsWithALength(t *testing.T) {
 	})
 }
 
+// Bodies go both ways at the same time, byte by byte, with trailers at the end.
 func TestBothWays(t *testing.T) {
 	t.Parallel()
 	each(t, func(w http.ResponseWriter, r *http.Request) {
