@@ -122,6 +122,9 @@ func (c *conn) resume() bool {
 	if c.quit {
 		c.linger()
 	}
+	if c.read > 0 && c.read < c.filled {
+		c.began = time.Now() // The client may have taken its time to read the answers.
+	}
 	return !c.quit
 }
 
