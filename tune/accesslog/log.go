@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,21 +155,11 @@ func Open(ctx context.Context, names []string, o Options) (*Log, error) {
 	}
 	// If files begin at the same time, they are read in the order of their names' arguments.
 	slices.Reverse(l.waiting)
-	slices.SortStableFunc(l.waiting, func(a, b *start) int { return compare(b.at, a.at) })
+	slices.SortStableFunc(l.waiting, func(a, b *start) int { return cmp.Compare(b.at, a.at) })
 	for range o.Workers {
 		l.running.Go(l.parse)
 	}
 	return l, nil
-}
-
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // sizeOf returns the size of all files, or zero if it is not known.

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -291,10 +292,10 @@ func TestFilesAreMerged(t *testing.T) {
 	if len(got) != want || stats.Late != 0 || stats.Unreadable != 0 {
 		t.Fatalf("%d requests, %d late, %d unreadable; want %d", len(got), stats.Late, stats.Unreadable, want)
 	}
-	if !slices.IsSortedFunc(got, func(a, b line) int { return compare(a.time, b.time) }) {
+	if !slices.IsSortedFunc(got, func(a, b line) int { return cmp.Compare(a.time, b.time) }) {
 		t.Error("the requests are not in the order of time")
 	}
-	if !slices.IsSortedFunc(got, func(a, b line) int { return compare(a.spread, b.spread) }) {
+	if !slices.IsSortedFunc(got, func(a, b line) int { return cmp.Compare(a.spread, b.spread) }) {
 		t.Error("the requests are not in the order of their places")
 	}
 	seen := make(map[string]bool)

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -95,8 +96,8 @@ func (l *Log) take(src *source) error {
 	}
 	l.blocks++
 	if first := l.pending[old].Time; old > 0 && l.pending[old-1].Time > first {
-		from, _ := slices.BinarySearchFunc(l.pending[:old], first+1, func(r Request, at int64) int { return compare(r.Time, at) })
-		slices.SortStableFunc(l.pending[from:], func(a, b Request) int { return compare(a.Time, b.Time) })
+		from, _ := slices.BinarySearchFunc(l.pending[:old], first+1, func(r Request, at int64) int { return cmp.Compare(r.Time, at) })
+		slices.SortStableFunc(l.pending[from:], func(a, b Request) int { return cmp.Compare(a.Time, b.Time) })
 	}
 	return nil
 }
@@ -128,7 +129,7 @@ func (l *Log) emit(all bool) bool {
 		if edge != math.MaxInt64 {
 			edge -= modulo(edge, second)
 		}
-		n, _ = slices.BinarySearchFunc(l.pending, edge, func(r Request, edge int64) int { return compare(r.Time, edge) })
+		n, _ = slices.BinarySearchFunc(l.pending, edge, func(r Request, edge int64) int { return cmp.Compare(r.Time, edge) })
 	}
 	if n == 0 {
 		return false

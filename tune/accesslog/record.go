@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"slices"
 	"unsafe"
 )
@@ -53,9 +54,12 @@ type Batch struct {
 	left   int // records that were not released yet
 }
 
-// placeBits is how many of the low bits of an element of Batch.order are the place of a record. A
-// block has fewer lines than that.
+// placeBits is how many of the low bits of an element of Batch.order are the place of a record.
 const placeBits = 20
+
+// A place fits into these bits, because a block has fewer lines than bytes. If it may have more
+// bytes than that, this does not compile.
+const _ = uint(1<<placeBits - (blockBytes + MaxLine))
 
 // sort finds the order of the records by time. Records of one time stay in the order of their lines.
 func (b *Batch) sort() {
@@ -65,7 +69,7 @@ func (b *Batch) sort() {
 		b.order = append(b.order, int64(i))
 	}
 	if b.newest-oldest >= 1<<(63-placeBits) { // more than three months in one block
-		slices.SortStableFunc(b.order, func(x, y int64) int { return compare(b.records[x].Time, b.records[y].Time) })
+		slices.SortStableFunc(b.order, func(x, y int64) int { return cmp.Compare(b.records[x].Time, b.records[y].Time) })
 		return
 	}
 	// Plain numbers are sorted in half the time.

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -26,7 +27,7 @@ func TestSort(t *testing.T) {
 		for i := range want {
 			want[i] = i
 		}
-		slices.SortStableFunc(want, func(i, j int) int { return compare(b.records[i].Time, b.records[j].Time) })
+		slices.SortStableFunc(want, func(i, j int) int { return cmp.Compare(b.records[i].Time, b.records[j].Time) })
 		for i := range want {
 			if b.sorted(i) != want[i] {
 				t.Fatalf("within %d s: the record %d by time is %d, want %d", span, i, b.sorted(i), want[i])
