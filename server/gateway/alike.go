@@ -20,14 +20,14 @@ type names struct {
 	// variables has the results of [variable] for these headers, and for all others that the
 	// gateway sets or removes.
 	variables map[string]bool
-	// kept are the headers that the gateway does not pass on as they come. The value is whether it
-	// passes them on for a trusted proxy.
-	kept map[string]bool
+	// withheld are the headers that the gateway does not pass on as they come. The value is whether
+	// it does for a trusted proxy.
+	withheld map[string]bool
 }
 
 // newNames collects the names from options that have their defaults.
 func newNames(o *Options) *names {
-	n := &names{variables: make(map[string]bool), kept: make(map[string]bool)}
+	n := &names{variables: make(map[string]bool), withheld: make(map[string]bool)}
 	id := &o.Identity
 	n.single = append(n.single, id.APIKey...)
 	for _, header := range id.Headers {
@@ -55,11 +55,11 @@ func newNames(o *Options) *names {
 		n.variables[variable(name)] = true
 	}
 	for _, name := range slices.Concat(onlyTrusted, n.trusted, []string{string(id.Resolver.Source())}) {
-		n.kept[name] = true
+		n.withheld[name] = true
 	}
 	// A CGI program would get Proxy as the variable HTTP_PROXY.
 	for _, name := range append([]string{forwarded, forwardedFor, forwardedHost, forwardedProto, realIP, "Proxy"}, gatewayfile.HopByHop...) {
-		n.kept[name] = false
+		n.withheld[name] = false
 	}
 	return n
 }
@@ -92,7 +92,7 @@ func (n *names) passes(name string, trusted bool) bool {
 	if !usual(name) {
 		return !n.answersFor(name)
 	}
-	if trusting, kept := n.kept[name]; kept {
+	if trusting, withheld := n.withheld[name]; withheld {
 		return trusted && trusting
 	}
 	return trusted || !strings.HasPrefix(name, forwardedPrefix)

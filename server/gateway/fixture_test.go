@@ -175,10 +175,10 @@ type answer struct {
 	text string
 }
 
-// ask sends a request with headers "Name: value".
-func ask(t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) answer {
+// send sends a request with headers "Name: value". Whoever calls it closes the body of the answer.
+func send(ctx context.Context, t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,6 +194,13 @@ func ask(t *testing.T, c *http.Client, method, url string, body io.Reader, heade
 	if err != nil {
 		t.Fatal(err)
 	}
+	return res
+}
+
+// ask sends a request with headers "Name: value", and reads the answer to its end.
+func ask(t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) answer {
+	t.Helper()
+	res := send(t.Context(), t, c, method, url, body, headers...)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {

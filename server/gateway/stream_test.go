@@ -101,17 +101,9 @@ func TestEvents(t *testing.T) {
 	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
 		it := client{make(chan struct{}), make(chan struct{})}
 		clients.Store(t.Name(), it)
-		r.Header.Set("X-Client", t.Name())
-		res, err := c.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := send(ctx, t, c, http.MethodGet, g.url+"/", http.NoBody, "X-Client: "+t.Name())
 		defer res.Body.Close()
 		lines := bufio.NewScanner(res.Body)
 		for i := range 3 {
@@ -148,14 +140,7 @@ func TestEventsWithALength(t *testing.T) {
 	}, plain, func(t *testing.T, c *http.Client, g *fixture) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := c.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := send(ctx, t, c, http.MethodGet, g.url+"/", http.NoBody)
 		defer res.Body.Close()
 		got := make([]byte, len(events[0]))
 		if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != events[0] {
