@@ -140,6 +140,25 @@ func faulty(t *testing.T, url string, fault func(c *callers)) {
 	})
 }
 
+// oneByOne starts servers of each kind, which meet all faults, one after the other.
+func oneByOne[S interface {
+	URL() string
+	AwaitWhole()
+}](t *testing.T, faults []fault[S], start func(*testing.T, servers.Kind) S) {
+	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		t.Parallel()
+		s := start(t, kind)
+		for _, f := range faults {
+			if !t.Run(f.name, func(t *testing.T) {
+				faulty(t, s.URL(), func(c *callers) { f.run(c, s) })
+				s.AwaitWhole()
+			}) {
+				return // The next one would begin with what this one has left.
+			}
+		}
+	})
+}
+
 // relieved tells a server to put another one in the place of a primary, until that is done. On a
 // busy machine the servers give up what takes longer than a few seconds.
 func relieved(t *testing.T, done func() bool, s *servers.Server, command ...string) {
@@ -197,18 +216,7 @@ func TestSentinelFailover(t *testing.T) {
 			old.Restart()
 		}},
 	}
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		t.Parallel()
-		s := servers.StartSentinel(t, kind)
-		for _, f := range faults {
-			if !t.Run(f.name, func(t *testing.T) {
-				faulty(t, s.URL(), func(c *callers) { f.run(c, s) })
-				s.AwaitWhole()
-			}) {
-				return // The next one would begin with what this one has left.
-			}
-		}
-	})
+	oneByOne(t, faults, func(t *testing.T, kind servers.Kind) *servers.Sentinel { return servers.StartSentinel(t, kind) })
 }
 
 // TestClusterFailover: so it is in a cluster.
@@ -250,16 +258,5 @@ func TestClusterFailover(t *testing.T) {
 			s.AwaitWhole()
 		}},
 	}
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		t.Parallel()
-		s := servers.StartCluster(t, kind)
-		for _, f := range faults {
-			if !t.Run(f.name, func(t *testing.T) {
-				faulty(t, s.URL(), func(c *callers) { f.run(c, s) })
-				s.AwaitWhole()
-			}) {
-				return // The next one would begin with what this one has left.
-			}
-		}
-	})
+	oneByOne(t, faults, func(t *testing.T, kind servers.Kind) *servers.Cluster { return servers.StartCluster(t, kind) })
 }
