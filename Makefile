@@ -66,7 +66,7 @@ build: ## build bin/headgate
 run: build ## start the server on the memory store with the sample policy (ARGS="--store redis://...")
 	bin/headgate serve $(ARGS)
 
-# Tests build a dozen programs. What only a debugger needs is half of the linker's work.
+# -w leaves debugging data out of the dozen programs that tests build: half of the linker's work.
 test: GOFLAGS += -ldflags=-w
 .PHONY: test
 test: ## run every test, with the race detector, against real servers, which apt installs if missing

@@ -189,7 +189,7 @@ func (t *table) remove(s *shard, hash uint64) {
 	}
 	delete(s.entries, hash)
 	t.count.Add(-1)
-	// Its marks stay for now, because they may also be those of other keys.
+	// Its marks stay until remark, because they may also be those of other keys.
 	if s.stale++; s.stale > len(s.entries)/2 {
 		s.remark()
 	}
