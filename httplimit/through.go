@@ -94,7 +94,7 @@ func (s *settings) describe(r *http.Request) (request flow.Request, ok bool) {
 func (p *Passage) outcome(status int) flow.Outcome {
 	err := p.r.Context().Err()
 	switch {
-	case errors.Is(err, context.Canceled), isStream(p.header):
+	case errors.Is(err, context.Canceled), admission.IsEvents(p.header["Content-Type"]):
 		return flow.Ignore
 	case err != nil, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return flow.Overload

@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/admission"
 )
 
 // witness is a ResponseWriter that records what is sent. It can flush and be hijacked if the
@@ -87,14 +87,9 @@ func (w *witness) begin(status int) {
 		return
 	}
 	w.status = status
-	if w.timed && (status == http.StatusSwitchingProtocols || isStream(w.Header())) {
+	if w.timed && (status == http.StatusSwitchingProtocols || admission.IsEvents(w.Header()["Content-Type"])) {
 		w.passage.held.Done(flow.Ignore)
 	}
-}
-
-// isStream reports whether a response is one of server-sent events.
-func isStream(h http.Header) bool {
-	return len(h["Content-Type"]) > 0 && strings.HasPrefix(h["Content-Type"][0], "text/event-stream")
 }
 
 // WriteHeader implements [http.ResponseWriter].

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -287,7 +286,7 @@ func outcomeOf(res *http.Response) flow.Outcome {
 	switch {
 	case res.StatusCode == http.StatusServiceUnavailable, res.StatusCode == http.StatusGatewayTimeout:
 		return flow.Overload
-	case res.StatusCode >= http.StatusBadRequest, strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream"):
+	case res.StatusCode >= http.StatusBadRequest, admission.IsEvents(res.Header["Content-Type"]):
 		return flow.Ignore
 	}
 	return flow.Success

@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"errors"
+	"net/textproto"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -113,4 +115,15 @@ func Claim(request *flow.Request, class, tenant []string) {
 	if len(tenant) == 1 && tenant[0] != "" && len(tenant[0]) <= maxTenant {
 		request.Tenant = tenant[0]
 	}
+}
+
+// IsEvents reports whether the lines of a Content-Type header are those of server-sent events, an
+// answer that lasts as long as its reader likes. Its duration says nothing about load, and nothing
+// may wait for its end.
+func IsEvents(contentType []string) bool {
+	if len(contentType) == 0 {
+		return false
+	}
+	kind, _, _ := strings.Cut(contentType[0], ";")
+	return strings.EqualFold(textproto.TrimString(kind), "text/event-stream")
 }

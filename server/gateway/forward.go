@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/admission"
 )
 
 // The headers in which proxies describe the client.
@@ -317,7 +318,7 @@ func (x *exchange) answered(res *http.Response) error {
 
 // deliver moves the answer's headers to those for the client. The proxy would copy them one by one.
 func deliver(to http.Header, res *http.Response) {
-	if kind := res.Header["Content-Type"]; len(kind) > 0 && isEvents(kind[0]) {
+	if admission.IsEvents(res.Header["Content-Type"]) {
 		// The proxy cannot see the type any more. What has no length is passed on at once as well.
 		res.ContentLength = -1
 	}
@@ -328,12 +329,6 @@ func deliver(to http.Header, res *http.Response) {
 		to[name] = values
 	}
 	res.Header = nil
-}
-
-// isEvents reports whether a Content-Type is that of server-sent events.
-func isEvents(contentType string) bool {
-	kind, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(textproto.TrimString(kind), "text/event-stream")
 }
 
 // inform removes from an informational answer what clients must not see, because the proxy does so

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -195,9 +194,8 @@ func (x *exchange) hearLoad(res *http.Response) {
 	if !x.load.Permit.Held() {
 		return
 	}
-	kind := res.Header["Content-Type"]
 	switch {
-	case res.StatusCode == http.StatusSwitchingProtocols, len(kind) > 0 && strings.HasPrefix(kind[0], "text/event-stream"):
+	case res.StatusCode == http.StatusSwitchingProtocols, admission.IsEvents(res.Header["Content-Type"]):
 		x.load.Permit.Done(flow.Ignore) // a stream lasts as long as the client likes
 	case res.ContentLength >= 0:
 		x.load.Permit.Done(x.sample(res.StatusCode, res.Header["Grpc-Status"]))
