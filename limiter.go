@@ -15,6 +15,8 @@ import (
 type Limiter struct {
 	store  Store
 	single singleStore // store, if it is one and there is one rule with one limit
+	rule   *Rule       // the one rule of single
+	limit  *Limit      // the one limit of rule
 	rules  []*Rule
 	pool   sync.Pool // of *scratch
 	sleep  func(context.Context, time.Duration) error
@@ -49,7 +51,7 @@ func New(store Store, rules ...*Rule) *Limiter {
 		}
 	}
 	if single, ok := store.(singleStore); ok && len(rules) == 1 && len(rules[0].limits) == 1 {
-		l.single = single
+		l.single, l.rule, l.limit = single, rules[0], &rules[0].limits[0]
 	}
 	l.pool.New = func() any {
 		s := &scratch{checks: l.checksFor("", 1)}
@@ -127,9 +129,10 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (e
 		*d, err = l.do(ctx, OpTake, key, n)
 		return err
 	}
-	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rules[0], key, n)
-	if err == nil {
-		d.Rule, d.Limit = l.rules[0], &l.rules[0].limits[0]
+	d.Rule, d.Limit = l.rule, l.limit
+	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rule, key, n)
+	if err != nil {
+		d.Rule, d.Limit = nil, nil
 	}
 	return err
 }

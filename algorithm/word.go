@@ -13,7 +13,6 @@ import (
 // of a [State], to the fraction of a microsecond, as long as the clock never steps back: a Word
 // does not tell when it was charged. If a bucket is free, its Word is any number up to now, such as
 // 0.
-// such as 0.
 type Word uint64
 
 const (
@@ -30,7 +29,8 @@ const (
 func HasWord(l *headgate.Limit) bool {
 	num, den := l.Rate()
 	hi, full := bits.Mul64(uint64(l.Capacity()), uint64(den))
-	return l.Algorithm <= headgate.LeakyBucket && num <= maxWordNum && hi == 0 && full < 1<<wordBits && mark(l.Count, num) != 0
+	// The last condition says that mark has room; with a call of mark, HasWord is not inlined.
+	return l.Algorithm <= headgate.LeakyBucket && num <= maxWordNum && hi == 0 && full < 1<<wordBits && (l.Count <= smallCount || num == 1)
 }
 
 // A Draw is an attempt to take units from a bucket that is kept as a [Word]. It holds what a
@@ -56,13 +56,13 @@ func DrawFrom(l *headgate.Limit, now Micros, cost int64) (d Draw, ok bool) {
 }
 
 // Take returns the Word after the units have been taken. It returns false if they do not fit.
-func (d *Draw) Take(w Word) (after Word, fits bool) {
+func (d Draw) Take(w Word) (after Word, fits bool) {
 	busy := d.busy(w)
 	return Word(d.now + busy + d.add), d.fits && busy <= d.most
 }
 
 // busy returns the time until the bucket is free, in 1/num µs.
-func (d *Draw) busy(w Word) uint64 {
+func (d Draw) busy(w Word) uint64 {
 	if uint64(w) > d.now {
 		return uint64(w) - d.now
 	}
@@ -71,7 +71,7 @@ func (d *Draw) busy(w Word) uint64 {
 
 // Describe returns the decision of Take about w. It says the same as the function [Describe], but
 // not in a Decision, because filling one takes long in comparison.
-func (d *Draw) Describe(l *headgate.Limit, w Word, cost int64, fits bool) (remaining int64, retry, reset, delay time.Duration) {
+func (d Draw) Describe(l *headgate.Limit, w Word, cost int64, fits bool) (remaining int64, retry, reset, delay time.Duration) {
 	rnum, rden := l.Rate()
 	num, den := uint64(rnum), uint64(rden)
 	busy := d.busy(w)

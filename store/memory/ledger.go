@@ -57,7 +57,14 @@ func (s *Store) stripeOf(id string) *stripe {
 // catchUp gives back the units of reservations that were not settled in time. Every operation that
 // could see these units calls it first, so no timer is needed.
 func (s *Store) catchUp() {
-	if due := s.ledger.due.Load(); due != never && int64(s.clockNow()) >= due {
+	if due := s.ledger.due.Load(); due != never {
+		s.catchUpBy(due)
+	}
+}
+
+// catchUpBy is catchUp when a note is due at a given time.
+func (s *Store) catchUpBy(due int64) {
+	if int64(s.clockNow()) >= due {
 		s.sweep()
 	}
 }

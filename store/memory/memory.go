@@ -101,19 +101,21 @@ type step struct {
 }
 
 // Take implements [headgate.Store]. If dst has room, it allocates only when tables or logs grow.
-func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if err := store.Validate(op, checks); err != nil {
+		return dst, err
+	}
+	c := &checks[0]
+	if op == headgate.OpTake && len(checks) == 1 && len(c.Rule.Limits()) == 1 {
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &c.Rule.Limits()[0], Shadow: c.Shadow})
+		d := &dst[len(dst)-1]
+		var err error
+		d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = s.TakeSingle(ctx, c.Rule, c.Key, c.Cost)
 		return dst, err
 	}
 	s.catchUp()
 	if len(checks) != 1 {
 		return s.takeSeveral(op, checks, dst), nil
-	}
-	c := &checks[0]
-	if op == headgate.OpTake && len(c.Rule.Limits()) == 1 {
-		dst = append(dst, headgate.Decision{})
-		s.takeSingle(c, &dst[len(dst)-1])
-		return dst, nil
 	}
 	hash := s.hash(c.Rule, c.Key)
 	s.fetch(c.Rule, hash)
@@ -122,44 +124,6 @@ func (s *Store) Take(_ context.Context, op headgate.Op, checks []headgate.Check,
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	return s.take(op, checks, []uint64{hash}, s.timeIn(now, sh), dst), nil
-}
-
-// TakeSingle implements [store.Single].
-func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error) {
-	if err := store.ValidateSingle(rule, key, cost); err != nil {
-		return false, 0, 0, 0, 0, 0, err
-	}
-	s.catchUp()
-	l, hash := &rule.Limits()[0], s.hash(rule, key)
-	if s.hasWord(l) {
-		var decided bool
-		if decided, allowed, remaining, retry, reset, delay, at = s.takeFast(l, hash, max(cost, 1)); decided {
-			return allowed, remaining, retry, reset, delay, at, nil
-		}
-	}
-	allowed, remaining, retry, reset, delay, at = s.takeSingleSlow(rule, key, cost, hash)
-	return allowed, remaining, retry, reset, delay, at, nil
-}
-
-// takeSingleSlow is TakeSingle for a check that takeFast has not decided. It has a function of its
-// own so that TakeSingle needs no room for a Check and a Decision, which would have to be cleared.
-func (s *Store) takeSingleSlow(rule *headgate.Rule, key string, cost int64, hash uint64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant) {
-	var d headgate.Decision
-	s.takeSlow(&headgate.Check{Rule: rule, Key: key, Cost: cost}, hash, &d)
-	return d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At
-}
-
-// takeSingle takes a check whose rule has one limit.
-func (s *Store) takeSingle(c *headgate.Check, d *headgate.Decision) {
-	l, hash := &c.Rule.Limits()[0], s.hash(c.Rule, c.Key)
-	if s.hasWord(l) {
-		d.Rule, d.Limit, d.Shadow = c.Rule, l, c.Shadow
-		var decided bool
-		if decided, d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = s.takeFast(l, hash, c.Units()); decided {
-			return
-		}
-	}
-	s.takeSlow(c, hash, d)
 }
 
 // hasWord reports whether the buckets of a limit may be open entries.

@@ -16,7 +16,7 @@ import (
 //     shard.logs instead.
 //   - An open entry is the bucket of a limit that nobody but lists of the same count has used. Its
 //     word is an [algorithm.Word], and is changed by compare-and-swap without the lock; see
-//     takeFast.
+//     [Store.TakeSingle].
 //
 // A caller with the lock makes an open entry a held one before it reads or changes its state.
 // Callers without the lock use hash, count and word only.
