@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/internal/prefetch"
 	"github.com/headgate/headgate/store"
 )
 
@@ -22,7 +23,7 @@ type view struct {
 // mostly waits for the memory of its counter, which is in no cache. So a caller prefetches that
 // memory as soon as the hash is known, and it arrives while the clock is read.
 func (v *view) prefetch(hash uint64) {
-	prefetch(uintptr(unsafe.Pointer(&v.entries[home(hash, uint64(len(v.entries)))])))
+	prefetch.At(uintptr(unsafe.Pointer(&v.entries[home(hash, uint64(len(v.entries)))])))
 }
 
 // findOpen returns the entry of hash if it may be an open one of the given count, or nil.

@@ -57,19 +57,6 @@ func TestUsedWhileMoved(t *testing.T) {
 	}
 }
 
-// TestPrefetchOfAnyAddress: prefetch must bear every address, those of no memory among them, and
-// change nothing.
-func TestPrefetchOfAnyAddress(t *testing.T) {
-	line := [16]uint64{1, 2, 3}
-	before := line
-	for _, addr := range []uintptr{0, 1, ^uintptr(0), ^uintptr(63), uintptr(unsafe.Pointer(&line))} {
-		prefetch(addr)
-	}
-	if line != before {
-		t.Errorf("the memory became %v", line)
-	}
-}
-
 // TestShardsHaveLinesOfTheirOwn: no two shards share a cache line, and an entry lies in one.
 func TestShardsHaveLinesOfTheirOwn(t *testing.T) {
 	if n := unsafe.Sizeof(shard{}); n%64 != 0 {

@@ -46,6 +46,8 @@ func Rooms() []Room {
 		{"internal/dispatch", []string{".", "flow", "internal/attempt"}},
 		// How many calls there were, by what became of them, and how long they took.
 		{"internal/tally", nil},
+		// Memory that is needed soon.
+		{"internal/prefetch", nil},
 		// The Lab, which the dashboard has compiled to WebAssembly: only its tests import it.
 		{"internal/lab", []string{".", "store/*"}},
 		// What the tests of several modules share; only they import it.
@@ -72,7 +74,7 @@ func Rooms() []Room {
 		{"store/layered/internal/layertest", []string{".", "store/memory", "store/layered/*"}},
 		{"store/layered/internal", []string{"."}},
 		{"store/layered/*", []string{".", "algorithm", "internal/errtext", "store", "store/layered/internal"}},
-		{"store/*", []string{".", "algorithm", "store"}},
+		{"store/*", []string{".", "algorithm", "internal/prefetch", "store"}},
 		// What authors of stores and layers need, and callers do not.
 		{"store", []string{"."}},
 
@@ -89,7 +91,7 @@ func Rooms() []Room {
 		{"config", []string{".", "internal/closest", "internal/errtext", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
 
 		// What answers questions about limits from logs and from measurement.
-		{"tune/accesslog", nil},
+		{"tune/accesslog", []string{"internal/prefetch"}},
 		{"tune/clients", nil},
 		// A replay decides as a server does: by a policy and a store, under another clock.
 		{"tune/replay", []string{".", "policy", "policy/footprint", "store/*", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},

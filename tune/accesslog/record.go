@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"unsafe"
+
+	"github.com/headgate/headgate/internal/prefetch"
 )
 
 // Field says where in the bytes of its [Batch] a text is. The zero Field is an absent text.
@@ -123,6 +125,13 @@ type Request struct {
 
 	batch *Batch
 	index int32
+}
+
+// Prefetch asks for the memory of the line, from the client's address on. It costs next to nothing.
+// Another core has parsed the line, so who reads it without having asked for it waits about as long
+// as a decision takes.
+func (r *Request) Prefetch() {
+	prefetch.At(uintptr(unsafe.Pointer(unsafe.SliceData(r.batch.buf))) + uintptr(r.IP.off))
 }
 
 // Text returns the text of one of the record's fields. It is valid until the stretch is released.

@@ -165,9 +165,15 @@ func (p *Replay) addRule(r *policy.Rule) {
 	p.rules = append(p.rules, c)
 }
 
+// ahead is how many requests before its turn the line of a request is prefetched.
+const ahead = 3
+
 // Add decides the requests of a stretch.
 func (p *Replay) Add(s *accesslog.Stretch) {
 	for i := range s.Requests {
+		if i+ahead < len(s.Requests) {
+			s.Requests[i+ahead].Prefetch()
+		}
 		p.add(&s.Requests[i])
 	}
 }

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// func prefetch(addr uintptr)
-TEXT ·prefetch(SB), NOSPLIT, $0-8
+// func At(addr uintptr)
+TEXT ·At(SB), NOSPLIT, $0-8
 	MOVD addr+0(FP), R0
 	PRFM (R0), PLDL1KEEP
 	ADD  $64, R0
