@@ -62,13 +62,17 @@ func newLoneLink(c net.Conn) *loneLink {
 		l.gone = readable(fd)
 		return true
 	}
-	if over, ok := c.(*tls.Conn); ok {
+	over, encrypted := c.(*tls.Conn)
+	if encrypted {
 		c = over.NetConn()
 	}
-	if c, ok := c.(syscall.Conn); ok {
+	if socket, ok := c.(syscall.Conn); ok {
 		// Without raw, Write does not check the connection, and the call finds out that it is
 		// closed.
-		l.raw, _ = c.SyscallConn()
+		l.raw, _ = socket.SyscallConn()
+	}
+	if l.raw != nil && !encrypted {
+		l.Conn = newSocket(c, l.raw)
 	}
 	return l
 }

@@ -16,25 +16,10 @@ func TestLoneLink(t *testing.T) {
 		"unasked": func(far net.Conn) error { _, err := far.Write([]byte("-ERR idle\r\n")); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			near, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer near.Close()
-			far, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer far.Close()
-			link := newLoneLink(near)
+			near, far := loneLinks(t)
 			for _, text := range []string{"one", "two"} {
 				got := make([]byte, len(text))
-				if _, err := link.Write([]byte(text)); err != nil {
+				if _, err := near.Write([]byte(text)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := io.ReadFull(far, got); err != nil || string(got) != text {
@@ -43,16 +28,16 @@ func TestLoneLink(t *testing.T) {
 				if _, err := far.Write(got); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := io.ReadFull(link, got); err != nil {
+				if _, err := io.ReadFull(near, got); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if err := spoil(far); err != nil {
 				t.Fatal(err)
 			}
-			n := 1
+			n, err := 1, error(nil)
 			for end := time.Now().Add(2 * time.Minute); err == nil && time.Now().Before(end); {
-				n, err = link.Write([]byte("three")) // what was sent may take its time to come
+				n, err = near.Write([]byte("three")) // what was sent may take its time to come
 			}
 			if n != 0 || !errors.Is(err, ErrGone) {
 				t.Errorf("wrote %d bytes with %v, want none and ErrGone", n, err)
