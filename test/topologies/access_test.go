@@ -57,6 +57,21 @@ func everything(t *testing.T, store *redis.Store, clustered bool) error {
 	if err := store.Ping(ctx); err != nil {
 		return err
 	}
+	if _, _, err := store.Members(ctx, "node", time.Minute); err != nil {
+		return err
+	}
+	if _, _, err := store.Members(ctx, "node", 0); err != nil {
+		return err
+	}
+	if err := passes(t, store); err != nil {
+		return err
+	}
+	if !clustered {
+		if err := reserves(t, store); err != nil {
+			return err
+		}
+	}
+	// Last, since it takes longest: what is not permitted is found out before.
 	second := time.Second
 	rules := []*headgate.Rule{
 		headgate.MustRule("bucket", headgate.Per(1000, second)),
@@ -82,21 +97,13 @@ func everything(t *testing.T, store *redis.Store, clustered bool) error {
 			return err
 		}
 	}
-	if err := forget(t, store, headgate.Check{Rule: rules[0], Key: "k"}); err != nil {
-		return err
-	}
-	if _, _, err := store.Members(ctx, "node", time.Minute); err != nil {
-		return err
-	}
-	if _, _, err := store.Members(ctx, "node", 0); err != nil {
-		return err
-	}
-	if err := passes(t, store); err != nil {
-		return err
-	}
-	if clustered {
-		return nil
-	}
+	return forget(t, store, headgate.Check{Rule: rules[0], Key: "k"})
+}
+
+// reserves calls all that a store can do with reservations, and returns the first error.
+func reserves(t *testing.T, store *redis.Store) error {
+	t.Helper()
+	ctx := t.Context()
 	once := headgate.Terms{ID: "once", For: 20 * time.Millisecond}
 	checks := []headgate.Check{{Rule: headgate.MustRule("reserved", headgate.PerHour(1000)), Key: "k", Cost: 5, GiveBack: true}}
 	if _, err := store.TakeOnce(ctx, once, checks, nil); err != nil {
