@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/client"
@@ -20,15 +21,16 @@ func main() {
 	server := flag.String("headgate", "127.0.0.1:9090", "`address` of a Headgate server's gRPC")
 	callers := flag.Int("callers", 50, "how many ask at the same time")
 	each := flag.Int("each", 20, "how often each asks")
+	timeout := flag.Duration("timeout", client.DefaultTimeout, "how long the server may take to answer")
 	flag.Parse()
-	if err := run(*server, *callers, *each); err != nil {
+	if err := run(*server, *callers, *each, *timeout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(server string, callers, each int) error {
-	c, err := client.New(server, client.Plaintext())
+func run(server string, callers, each int, timeout time.Duration) error {
+	c, err := client.New(server, client.Plaintext(), client.Timeout(timeout))
 	if err != nil {
 		return err
 	}

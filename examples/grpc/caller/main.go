@@ -49,9 +49,12 @@ func run(address, key string, calls int, wait time.Duration) error {
 	for i := range calls {
 		var header metadata.MD
 		_, err := api.EmptyCall(ctx, new(testpb.Empty), grpc.Header(&header))
+		left := header.Get("x-ratelimit-remaining")
 		switch s := status.Convert(err); {
+		case err == nil && len(left) == 0: // Nobody decided, and the service lets such calls in.
+			fmt.Printf("call %d: done, without a decision\n", i+1)
 		case err == nil:
-			fmt.Printf("call %d: done, %s left\n", i+1, header.Get("x-ratelimit-remaining")[0])
+			fmt.Printf("call %d: done, %s left\n", i+1, left[0])
 		case errors.Is(err, headgate.ErrDenied):
 			fmt.Printf("call %d: not made. %s\n", i+1, s.Message())
 		default:

@@ -18,15 +18,16 @@ import (
 
 func main() {
 	server := flag.String("headgate", "127.0.0.1:9090", "`address` of a Headgate server's gRPC")
+	timeout := flag.Duration("timeout", client.DefaultTimeout, "how long the server may take to answer")
 	flag.Parse()
-	if err := run(*server); err != nil {
+	if err := run(*server, *timeout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(server string) error {
-	c, err := client.New(server, client.Plaintext())
+func run(server string, timeout time.Duration) error {
+	c, err := client.New(server, client.Plaintext(), client.Timeout(timeout))
 	if err != nil {
 		return err
 	}

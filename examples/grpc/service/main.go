@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
@@ -26,17 +27,18 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:9100", "`address` to listen at")
 	server := flag.String("headgate", "", "`address` of a Headgate server with --grpc-store; none counts in this process")
 	limit := flag.String("limit", "3 per 10s", "the `limit` of each API key")
+	timeout := flag.Duration("timeout", client.DefaultTimeout, "how long the server may take to decide; without its answer a call is let in")
 	flag.Parse()
-	if err := run(*listen, *server, *limit); err != nil {
+	if err := run(*listen, *server, *limit, *timeout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(listen, server, limit string) error {
+func run(listen, server, limit string, timeout time.Duration) error {
 	var store headgate.Store = memory.New()
 	if server != "" {
-		c, err := client.New(server, client.Plaintext())
+		c, err := client.New(server, client.Plaintext(), client.Timeout(timeout))
 		if err != nil {
 			return err
 		}
