@@ -102,6 +102,9 @@ func startAnother(t *testing.T, name string) (p *peer, signal func(syscall.Signa
 	p = startWith(t, name, env)
 	await(t, at)
 	return p, func(s syscall.Signal) error {
+		if s == syscall.SIGSTOP {
+			return servers.Halt(cmd.Process.Pid)
+		}
 		err := cmd.Process.Signal(s)
 		if s == syscall.SIGKILL && err == nil {
 			_ = cmd.Wait() // It was killed.

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -64,10 +62,10 @@ var falseFunctions = map[string]int{"__vdso_clock_gettime": 0, "__vdso_gettimeof
 // sees when the machine was suspended. All of them are stopped meanwhile: no one of them sees
 // another time than the others.
 func SetClock(pid int, ahead time.Duration) error {
-	err := halt(pid) // first: it starts no others from here on
+	err := Halt(pid) // first: it starts no others from here on
 	all := append(children(pid), pid)
 	for _, one := range all {
-		err = errors.Join(err, halt(one))
+		err = errors.Join(err, Halt(one))
 	}
 	for _, one := range all {
 		if err == nil && runs(one) { // it may have ended by itself
@@ -81,28 +79,6 @@ func SetClock(pid int, ahead time.Duration) error {
 		return fmt.Errorf("servers: setting the clock of process %d: %w", pid, err)
 	}
 	return nil
-}
-
-// halt stops a process, and waits until none of its threads runs: it might be in the middle
-// of what is written over.
-func halt(pid int) error {
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && runs(pid) {
-		return err
-	}
-	going := func(thread string) bool {
-		state, _ := stat(thread)
-		return state != "T" && state != "Z" && state != ""
-	}
-	for until := time.Now().Add(startTime); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(threads, going) {
-			return nil
-		}
-	}
-	return fmt.Errorf("it does not stop within %v", startTime)
 }
 
 func setClock(pid int, ahead time.Duration) error {

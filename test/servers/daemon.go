@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -118,7 +119,7 @@ func (d *Daemon) Kill() {
 	if p == nil {
 		return
 	}
-	p.signal(syscall.SIGSTOP) // so that it starts no others in place of these
+	_ = Halt(p.cmd.Process.Pid) // so that it starts no others in place of these; it is killed anyway
 	left := children(p.cmd.Process.Pid)
 	for _, pid := range left {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
@@ -177,9 +178,12 @@ func (d *Daemon) mustSignal(sig syscall.Signal) {
 		d.t.Fatalf("servers: %s on port %d is down and cannot get %v", d.name, d.port, sig)
 	}
 	pid := d.process.cmd.Process.Pid
-	d.process.signal(sig)
+	err := send(pid, sig) // first: a server that is stopped starts no others
 	for _, child := range children(pid) {
-		_ = syscall.Kill(child, sig) // it may have ended by itself
+		err = errors.Join(err, send(child, sig))
+	}
+	if err != nil {
+		d.t.Fatal(err)
 	}
 }
 
@@ -219,6 +223,38 @@ func children(pid int) []int {
 		}
 	}
 	return found
+}
+
+// send sends a signal. A process that has ended meanwhile is what its sender wants or will find out.
+func send(pid int, sig syscall.Signal) error {
+	if sig == syscall.SIGSTOP {
+		return Halt(pid)
+	}
+	_ = syscall.Kill(pid, sig) // it may have ended by itself
+	return nil
+}
+
+// Halt stops a process (SIGSTOP) and waits until none of its threads runs. On a busy machine a
+// process goes on for a while after the signal was sent, and answers. A process that has ended is no
+// error.
+func Halt(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && runs(pid) {
+		return fmt.Errorf("servers: stopping process %d: %w", pid, err)
+	}
+	going := func(thread string) bool {
+		state, _ := stat(thread)
+		return state != "T" && state != "Z" && state != ""
+	}
+	for until := time.Now().Add(startTime); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(threads, going) {
+			return nil
+		}
+	}
+	return fmt.Errorf("servers: process %d does not stop within %v", pid, startTime)
 }
 
 // runs reports whether a process has not ended, as far as the system's /proc tells.

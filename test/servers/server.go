@@ -272,7 +272,9 @@ func (s *Server) mustSignal(sig syscall.Signal) {
 	if s.process == nil {
 		s.t.Fatalf("servers: %s on port %d is down and cannot get %v", s.kind.Program(), s.port, sig)
 	}
-	s.process.signal(sig)
+	if err := send(s.process.cmd.Process.Pid, sig); err != nil {
+		s.t.Fatal(err)
+	}
 	s.paused = sig == syscall.SIGSTOP
 }
 
