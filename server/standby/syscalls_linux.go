@@ -10,16 +10,20 @@ import (
 // The calls below never block, except wait, so they bypass Go's scheduler. Telling the scheduler
 // about a call costs as much as some of these calls. And it would hand the processor to another
 // thread if a call took 20 µs, as one may on a busy machine.
+//
+// Sockets have calls of their own for reading and writing. They cost less than read and write, which
+// first prepare for files of all kinds.
 
 // receive reads what has arrived, at most len(b) bytes. The descriptor must be non-blocking.
 func receive(fd int, b []byte) (int, syscall.Errno) {
-	n, _, e := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
 	return int(n), e
 }
 
-// send sends as much of b as the socket's buffer takes. The descriptor must be non-blocking.
+// send sends as much of b as the socket's buffer takes. The descriptor must be non-blocking. If the
+// client is gone, send fails without a signal.
 func send(fd int, b []byte) (int, syscall.Errno) {
-	n, _, e := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), e
 }
 
