@@ -63,6 +63,12 @@ func (l *loop) next(served *membership, was outcome) *membership {
 		l.release(served, was)
 	}
 	for !l.closing {
+		if l.queue.length >= long && l.wake() {
+			l.mu.Unlock()
+			runtime.Gosched() // See wake.
+			l.mu.Lock()
+			continue
+		}
 		if m := l.take(); m != nil {
 			return m
 		}
@@ -75,6 +81,7 @@ func (l *loop) next(served *membership, was outcome) *membership {
 		case l.queue.length > 0 || l.closing:
 		case l.waiting:
 			// One loop is enough to wait for events.
+			l.resting++
 			l.mu.Unlock()
 			select {
 			case <-l.help:
@@ -93,12 +100,9 @@ func (l *loop) next(served *membership, was outcome) *membership {
 	return nil
 }
 
-// take returns the first connection in the queue, and wakes one more loop if the queue is long. It
-// returns nil if the queue is empty. The caller holds the mutex.
+// take returns the first connection in the queue, or nil if there is none. The caller holds the
+// mutex.
 func (l *loop) take() *membership {
-	if l.queue.length >= long {
-		l.wake()
-	}
 	m := l.queue.pop()
 	if m != nil {
 		m.state = busy
@@ -106,12 +110,18 @@ func (l *loop) take() *membership {
 	return m
 }
 
-// wake wakes a loop that rests, if there is one.
-func (p *Pool) wake() {
-	select {
-	case p.help <- struct{}{}:
-	default:
+// wake wakes a loop that rests, and reports whether there was one. The caller holds the mutex. If
+// wake reports true, the caller calls [runtime.Gosched] after releasing the mutex. Then the woken
+// loop begins at once in the caller's thread, and the caller goes on in the thread that Go wakes.
+// Otherwise that thread has to take the woken loop from the caller's processor, and sleeps for a
+// moment before it does.
+func (p *Pool) wake() bool {
+	if p.resting == 0 {
+		return false
 	}
+	p.resting--
+	p.help <- struct{}{} // There is an element for each loop, so this does not block.
+	return true
 }
 
 // arrived puts the connections on which something has arrived into the queue. The caller holds the
@@ -153,6 +163,16 @@ func (l *loop) release(m *membership, was outcome) {
 	m.state = quiet
 }
 
+// share wakes one more loop, because this one is busy for longer.
+func (l *loop) share() {
+	l.mu.Lock()
+	woken := l.wake()
+	l.mu.Unlock()
+	if woken {
+		runtime.Gosched() // See wake.
+	}
+}
+
 // serve reads what has arrived, has the member answer it, and sends the answer.
 func (l *loop) serve(m *membership) outcome {
 	n, errno := receive(m.fd, l.in)
@@ -166,7 +186,7 @@ func (l *loop) serve(m *membership) outcome {
 		return left
 	}
 	if n >= large {
-		l.wake()
+		l.share()
 	}
 	answer, stay := m.Arrived(l.in[:n], l.out[:0])
 	if l.out = answer[:0]; cap(l.out) > 2*buffer {

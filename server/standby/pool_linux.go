@@ -21,13 +21,14 @@ type Pool struct {
 	bell  int // the descriptor of an eventfd in the epoll; Close writes to it to end the waiting
 
 	ended  sync.WaitGroup // the loops and the watch
-	help   chan struct{}  // wakes a loop that rests; one element is enough
+	help   chan struct{}  // wakes a loop that rests; has room for an element for each loop
 	ending chan struct{}  // closed by Close
 	finish sync.Once
 
 	mu      sync.Mutex // guards what follows, and the state of memberships
 	closing bool
 	waiting bool                  // A loop waits for events, or is about to.
+	resting int                   // loops that rest and were not woken
 	members map[int32]*membership // by the file descriptor
 	queue   queue                 // connections on which something has arrived
 	round   int                   // the number of steps of the idle time so far
@@ -73,12 +74,13 @@ func New(idle time.Duration) (*Pool, error) {
 	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, bell, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(bell)}); err != nil {
 		return nil, errors.Join(os.NewSyscallError("epoll_ctl", err), unix.Close(bell), unix.Close(epoll))
 	}
+	loops := runtime.GOMAXPROCS(0)
 	p := &Pool{
 		idle: idle, epoll: epoll, bell: bell,
-		help: make(chan struct{}, 1), ending: make(chan struct{}),
+		help: make(chan struct{}, loops), ending: make(chan struct{}),
 		members: make(map[int32]*membership),
 	}
-	for range runtime.GOMAXPROCS(0) {
+	for range loops {
 		l := &loop{Pool: p, events: make([]unix.EpollEvent, batch), in: make([]byte, buffer)}
 		p.ended.Go(l.run)
 	}
