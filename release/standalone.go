@@ -14,6 +14,11 @@ import (
 	"golang.org/x/mod/zip"
 )
 
+// goFlags are the flags of go commands that look at a module on its own. -modcacherw lets whoever
+// made the module cache remove it. With -trimpath, the build cache serves the next run, whose
+// directories have other names.
+const goFlags = "-mod=mod -modcacherw -buildvcs=false -trimpath"
+
 // Environment is the environment of a go command that knows the modules in the proxy's directory
 // and no workspace. What the module cache of this machine has is read from there, and the rest
 // from the proxies that the machine is set up for. Nothing is written into that cache: the same
@@ -31,9 +36,7 @@ func Environment(ctx context.Context, proxy, scratch string) ([]string, error) {
 			fileURL(proxy), fileURL(filepath.Join(cache, "cache", "download")), upstream,
 		}, ","),
 		"GONOSUMDB="+prefix+","+prefix+"/*",
-		// -modcacherw lets whoever made the directory remove it. With -trimpath, the build cache
-		// serves the next run, whose directories have other names.
-		"GOFLAGS=-mod=mod -modcacherw -buildvcs=false -trimpath",
+		"GOFLAGS="+goFlags,
 	), nil
 }
 
