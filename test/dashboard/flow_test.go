@@ -41,14 +41,14 @@ func consumers(t *testing.T) string {
 	return s.URL + "/metrics"
 }
 
-// TestFlow shows who holds permits and what consumers do, and revokes a permit.
-func TestFlow(t *testing.T) {
+// flowPage shows who holds permits and what consumers do, and revokes a permit.
+func flowPage(t *testing.T, c *chromium) {
 	s := start(t, "--consumer", consumers(t))
 	for i := range 5 {
 		s.acquire(t, "acme", fmt.Sprintf("worker-%d", i))
 	}
 	s.acquire(t, "other", evil[1])
-	ctx := browser(t)
+	ctx := c.window(t)
 	signIn(t, ctx, s)
 	do(t, ctx, chromedp.Click(`nav a[href="/flow"]`))
 	until(t, ctx, `document.querySelector(".state .small")?.textContent === "3 of 3 in use"`)

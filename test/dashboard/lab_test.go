@@ -42,12 +42,12 @@ func labTrace(random *rand.Rand) (lab.Trace, string) {
 	return t, string(text)
 }
 
-// TestLab: the WebAssembly that is served decides as the code of this tree does, and the page
+// labPage: the WebAssembly that is served decides as the code of this tree does, and the page
 // plays, steps, and goes on with a limit that is changed meanwhile. The same page opens as a
 // file.
-func TestLab(t *testing.T) {
+func labPage(t *testing.T, c *chromium) {
 	s := start(t)
-	ctx := browser(t)
+	ctx := c.window(t)
 	signIn(t, ctx, s)
 	shown := `document.getElementById("main")?.dataset.shown === "/lab" && document.querySelector(".lane .figure b")?.textContent !== ""`
 	// The link loads another document, which may run WebAssembly.

@@ -26,9 +26,9 @@ var hostile = []string{
 
 // look opens a report as a file, in which nothing may run and nothing may be loaded, and returns
 // its text. Its title begins with what it is a report of.
-func look(t *testing.T, file, of string) string {
+func (c *chromium) look(t *testing.T, file, of string) string {
 	t.Helper()
-	ctx := browser(t)
+	ctx := c.window(t)
 	axe, err := os.ReadFile(filepath.Join("node_modules", "axe-core", "axe.min.js"))
 	if err != nil {
 		t.Fatalf("the tests need axe-core; scripts/install-test-programs installs it: %v", err)
@@ -67,8 +67,8 @@ func run(t *testing.T, binary string, args ...string) {
 	}
 }
 
-// TestReplayReport: the report of a log whose every line means harm shows these lines as text.
-func TestReplayReport(t *testing.T) {
+// replayReport: the report of a log whose every line means harm shows these lines as text.
+func replayReport(t *testing.T, c *chromium) {
 	dir := t.TempDir()
 	var log bytes.Buffer
 	for i := range 60 * len(hostile) {
@@ -86,7 +86,7 @@ func TestReplayReport(t *testing.T) {
 		}
 	}
 	run(t, build(t), "replay", "--quiet", "--config", policy, "--client", "user", "--html", page, file)
-	text := look(t, page, "Replay of ")
+	text := c.look(t, page, "Replay of ")
 	for _, want := range []string{"</style><script>document.title='owned'</script>", "&lt;b_id=owned&gt;", "{{constructor}}${1}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the report does not show %q", want)
@@ -94,9 +94,9 @@ func TestReplayReport(t *testing.T) {
 	}
 }
 
-// TestLoadReport: the report of a service that answers with harmful fields, at a path that means
+// loadReport: the report of a service that answers with harmful fields, at a path that means
 // harm, shows them as text.
-func TestLoadReport(t *testing.T) {
+func loadReport(t *testing.T, c *chromium) {
 	var asked atomic.Int64
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-RateLimit-Limit", hostile[0])
@@ -110,7 +110,7 @@ func TestLoadReport(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "report.html")
 	run(t, build(t), "load", "--quiet", "--steps", "20,40", "--duration", "1s", "--html", page,
 		service.URL+"/'-alert(1)-'?x=<script>document.title=1</script>")
-	if text := look(t, page, "Load on "); !strings.Contains(text, "alert(1)") {
+	if text := c.look(t, page, "Load on "); !strings.Contains(text, "alert(1)") {
 		t.Error("the report does not show the target")
 	}
 }
