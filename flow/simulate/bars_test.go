@@ -147,6 +147,7 @@ func TestNoDriftAndNoCollapse(t *testing.T) {
 			if c.stretch == time.Minute && s != (subject{}) {
 				continue // half an hour once is enough
 			}
+			c.scenario.From = min(c.scenario.From, settled)
 			r := s.run(t, c.scenario)
 			good, most := r.Goodput(r.Scenario.From, r.Scenario.Length), highest(r, c.stretch)
 			t.Logf("%s, %+v: goodput %.3f, highest limit %.1f", c.scenario.Name, s, good, most)
@@ -160,7 +161,7 @@ func TestNoDriftAndNoCollapse(t *testing.T) {
 
 func TestIdleThenBurst(t *testing.T) {
 	t.Parallel()
-	for _, s := range []subject{{}, {queue: true}} {
+	for _, s := range []subject{{queue: true}, {}}[:race.Fewer(2)] {
 		seeds(simulate.Burst(), func(scenario simulate.Scenario) {
 			if r := s.run(t, scenario); r.All.Refused > 0 || r.All.Good < r.All.Calls {
 				missed(t, "%+v, seed %d: %+v, want nothing refused", s, scenario.Seed, r.All)
@@ -245,7 +246,7 @@ func TestRunIsDeterministic(t *testing.T) {
 	t.Parallel()
 	scenario := simulate.Classes()
 	scenario.Length = 10 * time.Second
-	for _, s := range []subject{{}, {queue: true}} {
+	for _, s := range []subject{{queue: true}, {}}[:race.Fewer(2)] {
 		a, b := s.run(t, scenario), s.run(t, scenario)
 		if !reflect.DeepEqual(a.Points, b.Points) || !reflect.DeepEqual(a.All, b.All) || a.Latency(0.5) != b.Latency(0.5) {
 			t.Errorf("%+v: %+v, then %+v", s, a.All, b.All)

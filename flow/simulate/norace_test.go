@@ -15,6 +15,8 @@ const (
 	changes = 5
 	// longest is how long a scenario goes on at most after what it measures has begun.
 	longest = time.Duration(math.MaxInt64)
+	// settled is when at the latest a scenario begins to measure under a load that does not change.
+	settled = time.Duration(math.MaxInt64)
 )
 
 // subjects are all that are held to the bars.

@@ -14,6 +14,7 @@ const (
 	runs    = 1
 	changes = 1
 	longest = 2 * time.Second
+	settled = 2 * time.Second
 )
 
 // subjects are one, which has all parts.
