@@ -41,7 +41,7 @@ const within = 2 * time.Minute
 // until waits for what must come to be.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(within); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(within); !is(); time.Sleep(25 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within %v: %s", within, what)
 		}
