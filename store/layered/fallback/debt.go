@@ -104,6 +104,15 @@ func (d *debts) paid(at layer.Counter, units int64, pause time.Duration) {
 	}
 }
 
+// postpone makes a debt due after the wait.
+func (d *debts) postpone(at layer.Counter, wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one := d.keys[at]; one != nil {
+		one.due = time.Now().Add(wait)
+	}
+}
+
 // payAtOnce is how many debts are looked at in one round.
 const payAtOnce = 64
 
@@ -181,7 +190,7 @@ func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 		f.counts.handed.Add(part)
 		f.debts.paid(at, part, pause(rule))
 	case err == nil:
-		f.debts.paid(at, 0, pause(rule))
+		f.debts.postpone(at, payEvery) // A client has taken the room since. What is left is seen next time.
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package fallback_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -185,6 +186,41 @@ func TestStoreFailsWhileDebtsAreCharged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rival is a store of which another client takes units whenever somebody has looked how many there
+// are, as long as it wants any.
+type rival struct {
+	headgate.Store
+	wants []int64
+}
+
+func (r *rival) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	dst, err := r.Store.Take(ctx, op, checks, dst)
+	if op == headgate.OpPeek && err == nil && len(r.wants) > 0 {
+		theirs := checks[0]
+		theirs.Cost, r.wants = r.wants[0], r.wants[1:]
+		_, err = r.Store.Take(ctx, headgate.OpTake, []headgate.Check{theirs}, nil)
+	}
+	return dst, err
+}
+
+// TestRivals: a debt whose room was taken between two calls is charged soon, as far as there is
+// room, and not after the rule's period.
+func TestRivals(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		primary := layertest.NewScripted()
+		theirs := &rival{Store: primary, wants: []int64{3, 1, 2, 1, 1}}
+		f := layertest.Fallback(t, theirs, fallback.Options{Default: headgate.OnErrorLocal})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(10, time.Hour)), Key: "k", Cost: 4}
+		layertest.Fail(t, f, primary, layertest.Refuses)
+		layertest.Spend(t, f.Store(), c)
+		layertest.Recover(t, f, primary)
+		time.Sleep(time.Second)
+		if s := f.Stats(); len(theirs.wants) != 0 || s.HandedBack != 2 {
+			t.Errorf("%d of 8 units handed back beside a client who took 8 of 10, want 2; %+v", s.HandedBack, s)
+		}
+	})
 }
 
 // TestPenaltiesAreNotForDebts: charging what is owed blocks nobody.
