@@ -188,6 +188,9 @@ func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 		f.debts.paid(at, part, pause(rule)) // It may have counted, and is not repeated.
 	case err == nil && headgate.NewVerdict(taken).Allowed:
 		f.counts.handed.Add(part)
+		if taken[widest].Remaining == 0 {
+			part = units // It is full now.
+		}
 		f.debts.paid(at, part, pause(rule))
 	case err == nil:
 		f.debts.postpone(at, payEvery) // A client has taken the room since. What is left is seen next time.
