@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"unicode/utf8"
 )
 
 // Section is a part of a document that is written by a program: what stands
@@ -35,7 +36,7 @@ func Replace(document string, sections ...Section) (string, error) {
 				s.Name, begins, s.begin(), ends, s.end()))
 			continue
 		}
-		document = document[:at+len(s.begin())] + "\n" + strings.TrimSpace(s.Body) + "\n" + document[stop:]
+		document = document[:at+len(s.begin())] + "\n" + wrap(strings.TrimSpace(s.Body)) + "\n" + document[stop:]
 	}
 	if problems != nil {
 		return "", errors.Join(problems...)
@@ -57,4 +58,48 @@ func ReplaceFile(path string, sections ...Section) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil
+}
+
+// columns is the width of a line of text in documents.
+const columns = 100
+
+// wrap breaks the lines of paragraphs and lists that are longer than columns. Lines of tables stay
+// as they are.
+func wrap(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "|") || utf8.RuneCountInString(line) <= columns {
+			b.WriteString(line)
+			continue
+		}
+		indent := ""
+		if strings.HasPrefix(line, "- ") {
+			indent = "  "
+		}
+		width := 0
+		for i, word := range strings.Fields(line) {
+			length := utf8.RuneCountInString(word)
+			switch {
+			case i == 0:
+			case width+1+length > columns && !opens(word):
+				b.WriteString("\n" + indent)
+				width = len(indent)
+			default:
+				b.WriteByte(' ')
+				width++
+			}
+			b.WriteString(word)
+			width += length
+		}
+		if strings.HasSuffix(line, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// opens reports whether Markdown would take a line that begins with the word for something else than
+// the rest of a paragraph: a list, a heading, a quotation, a table or a line.
+func opens(word string) bool {
+	return strings.ContainsAny(word[:1], "-+*#>|=~") || strings.TrimLeft(word, "0123456789") == "." || strings.TrimLeft(word, "0123456789") == ")"
 }
