@@ -55,11 +55,11 @@ type memoryRun struct {
 
 // Memory compares limiters that keep their counters in the process. In every round each contender
 // is opened anew and filled with all keys, so that the heap, and with it the garbage collector's
-// work, is its own. A run for the record takes about four minutes on two cores, and sets
+// work, is its own. A run for the record takes about six minutes on two cores, and sets
 // GOMAXPROCS.
 func Memory(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	r := newMemoryRun(measure.Choose(w,
-		measure.Plan{Rounds: 5, Slice: 400 * time.Millisecond, Keys: 1_000_000},
+		measure.Plan{Rounds: 7, Slice: 400 * time.Millisecond, Keys: 1_000_000},
 		measure.Plan{Rounds: 1, Slice: 100 * time.Millisecond, Keys: 100_000}),
 		slices.Concat([]contender{inMemory}, memoryPeers, []contender{harness}))
 	if err := r.measure(ctx, w); err != nil {

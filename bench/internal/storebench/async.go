@@ -35,7 +35,7 @@ type asyncPlan struct {
 // takes about four minutes.
 func Async(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	plan := measure.Choose(w, asyncPlan{
-		measure.Plan{Rounds: 15, Slice: 250 * time.Millisecond, Callers: 64},
+		measure.Plan{Rounds: 40, Slice: 100 * time.Millisecond, Callers: 64},
 		[]int{1, 2, 4, 8, 16},
 		7 * time.Second, 2000,
 	}, asyncPlan{

@@ -26,7 +26,7 @@ const (
 // keys that nobody has denied. A run for the record takes about half a minute.
 func DenyCache(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	plan := measure.Choose(w,
-		measure.Plan{Rounds: 25, Slice: 250 * time.Millisecond, Callers: 64, Keys: 10_000},
+		measure.Plan{Rounds: 60, Slice: 100 * time.Millisecond, Callers: 64, Keys: 10_000},
 		measure.Plan{Rounds: 2, Slice: 200 * time.Millisecond, Callers: 64, Keys: 1000})
 	rows, err := denials(ctx, w, plan)
 	if err != nil {
