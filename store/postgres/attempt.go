@@ -104,14 +104,17 @@ func (a *attempt) send(ctx context.Context, batch *pgx.Batch) error {
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(grace))
 		defer cancel()
 	}
-	err := a.conn.SendBatch(ctx, batch).Close()
-	var said *pgconn.PgError
-	if errors.As(err, &said) {
+	return explained(a.conn.SendBatch(ctx, batch).Close())
+}
+
+// explained returns an error of the server with what it means to a caller, if that is known.
+func explained(err error) error {
+	if said, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch said.Code {
 		case queryCanceled:
-			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+			return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 		case noStatement, sameStatement:
-			err = fmt.Errorf("%w; a pooler may stand between that gives each transaction another connection: add default_query_exec_mode=exec to the URL", err)
+			return fmt.Errorf("%w; a pooler may stand between that gives each transaction another connection: add default_query_exec_mode=exec to the URL", err)
 		}
 	}
 	return err

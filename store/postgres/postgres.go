@@ -82,7 +82,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, set settings, options []O
 	}
 	if err := b.prepare(ctx, &set); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("%w: %s: %w", headgate.ErrUnavailable, where, err)
+		return nil, fmt.Errorf("%w: %s: %w", headgate.ErrUnavailable, where, explained(err))
 	}
 	return &Store{Ledger: l, pool: pool, bus: newBus(pool, b.channel(l.Prefix())), where: where}, nil
 }
