@@ -247,15 +247,15 @@ func TestWrap(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("word ", 19) + "end"
 	for text, want := range map[string]string{
-		"":                             "",
+		"":                              "",
 		"short\n\nlines\n":              "short\n\nlines\n",
 		"| " + long + " " + long + " |": "| " + long + " " + long + " |",
-		long + " µµ\nnext":             long + "\nµµ\nnext",
-		long + " µ\nnext":              long + " µ\nnext",
-		"- " + long + " more":          "- " + long + "\n  more",
-		long + " - more":               long + " -\nmore",
-		long + " 10. more":             long + " 10.\nmore",
-		long + " 10 more":              long + "\n10 more",
+		long + " µµ\nnext":              long + "\nµµ\nnext",
+		long + " µ\nnext":               long + " µ\nnext",
+		"- " + long + " more":           "- " + long + "\n  more",
+		long + " - more":                long + " -\nmore",
+		long + " 10. more":              long + " 10.\nmore",
+		long + " 10 more":               long + "\n10 more",
 		strings.Repeat("x", 120) + " y": strings.Repeat("x", 120) + "\ny",
 	} {
 		if got := wrap(text); got != want {
