@@ -23,10 +23,16 @@ func Validate(op headgate.Op, checks []headgate.Check) error {
 
 // ValidateSingle is [Validate] for [Single].
 func ValidateSingle(rule *headgate.Rule, key string, cost int64) error {
-	if valid(rule, key, cost) && len(rule.Limits()) == 1 {
+	if ValidSingle(rule, key, cost) {
 		return nil
 	}
 	return mistake(rule, key, cost)
+}
+
+// ValidSingle reports whether [ValidateSingle] returns no error. Unlike that, it is small enough to be
+// inlined, for stores whose decisions take no longer than a few calls of functions.
+func ValidSingle(rule *headgate.Rule, key string, cost int64) bool {
+	return valid(rule, key, cost) && len(rule.Limits()) == 1
 }
 
 func mistake(rule *headgate.Rule, key string, cost int64) error {

@@ -57,14 +57,13 @@ const fewEntries = 64
 // at an old reading harms nobody: what others have taken since counts as in use for longer than it
 // is.
 func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error) {
-	limits := rule.Limits()
-	// These are the conditions of ValidateSingle, which the compiler does not inline.
-	if len(limits) != 1 || len(key) > headgate.MaxKey || uint64(cost) > headgate.MaxCount {
+	if !store.ValidSingle(rule, key, cost) {
 		err = store.ValidateSingle(rule, key, cost)
 		return
 	}
+	l := &rule.Limits()[0]
 	s.catchUp()
-	l, hash := &limits[0], s.hash(rule, key)
+	hash := s.hash(rule, key)
 	if !s.hasWord(l) {
 		return s.takeLocked(rule, key, cost, hash)
 	}
