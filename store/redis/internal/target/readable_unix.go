@@ -2,13 +2,7 @@
 
 package target
 
-import (
-	"net"
-	"syscall"
-)
-
-// newSocket returns the connection as it is. Only on Linux is there a quicker way to use it.
-func newSocket(c net.Conn, _ syscall.RawConn) net.Conn { return c }
+import "syscall"
 
 // readable reports whether a socket has something to read, has reached its end, or has failed. It
 // consumes the byte that it reads.
