@@ -3,7 +3,7 @@
 //
 //	go run ./cmd/bench [-only PART] [-short] [-out FILE]
 //
-// Run it in the directory bench; -h names the parts. A run for the record takes about an hour, in
+// Run it in the directory bench; -h names the parts. A run for the record takes 70 minutes, in
 // which the machine should do nothing else. A short run takes about a minute: it shows that
 // everything works, and prints its tables without writing them, unless -out names a file.
 //

@@ -101,5 +101,6 @@ func wrap(text string) string {
 // opens reports whether Markdown would take a line that begins with the word for something else than
 // the rest of a paragraph: a list, a heading, a quotation, a table or a line.
 func opens(word string) bool {
-	return strings.ContainsAny(word[:1], "-+*#>|=~") || strings.TrimLeft(word, "0123456789") == "." || strings.TrimLeft(word, "0123456789") == ")"
+	mark := strings.TrimLeft(word, "0123456789")
+	return strings.ContainsAny(word[:1], "-+*#>|=~") || mark == "." || mark == ")"
 }

@@ -189,11 +189,12 @@ func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 	case err == nil && headgate.NewVerdict(taken).Allowed:
 		f.counts.handed.Add(part)
 		if taken[widest].Remaining == 0 {
-			part = units // It is full now.
+			part = units // The limit is full now, and has no room for the rest.
 		}
 		f.debts.paid(at, part, pause(rule))
 	case err == nil:
-		f.debts.postpone(at, payEvery) // A client has taken the room since. What is left is seen next time.
+		// A client has taken the room since the peek. The next attempt sees how much is left.
+		f.debts.postpone(at, payEvery)
 	}
 	return err
 }
