@@ -3,7 +3,8 @@
 //
 // Tests that only repeat the same in one goroutine do less of it under the detector: it makes them
 // eight times slower and has nothing to find. `make test` runs their packages without the detector
-// as well, where they do all of it; the Makefile lists them in TWICE.
+// as well, where they do all of it; the Makefile lists them in TWICE. Tests of one goroutine that
+// prove nothing when they do less lie in files with the build constraint !race.
 package race
 
 // Fewer is n without the race detector and an eighth of n, at least 1, with it.

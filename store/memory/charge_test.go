@@ -66,29 +66,6 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// TestChargeWhenFull: keys that share counters do not overdraw them.
-func TestChargeWhenFull(t *testing.T) {
-	s := memory.New(memory.MaxBytes(memory.MinMaxBytes))
-	rule := headgate.MustRule("r", headgate.PerHour(5), headgate.Limit{Algorithm: headgate.FixedWindow, Count: 5, Period: time.Hour}, headgate.Sliding(5, time.Hour))
-	for i := range 100_000 {
-		s.Charge([]headgate.Check{{Rule: rule, Key: fmt.Sprint(i), Cost: 2}})
-	}
-	stats := s.Stats()
-	if stats.Shared == 0 || stats.Bytes > 2*memory.MinMaxBytes {
-		t.Errorf("got %+v, want shared counters and at most twice %d bytes", stats, memory.MinMaxBytes)
-	}
-	for i := range 1000 {
-		checks := []headgate.Check{{Rule: rule, Key: fmt.Sprint(90_000 + i)}}
-		decisions, err := s.Take(t.Context(), headgate.OpPeek, checks, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := decisions[0]; d.ResetAfter > time.Hour || d.Remaining == 5 {
-			t.Fatalf("the bucket of key %s is %+v, want it charged, and not beyond what it holds", checks[0].Key, d)
-		}
-	}
-}
-
 func TestChargeAllocatesNothing(t *testing.T) {
 	s := memory.New()
 	checks := []headgate.Check{
