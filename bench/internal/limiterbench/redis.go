@@ -51,7 +51,7 @@ func strict() []contender {
 // question. A run for the record takes three to four minutes on two cores.
 func Redis(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	return compareAll(ctx, w, measure.Choose(w, redisPlan{
-		measure.Plan{Rounds: 5, Slice: 700 * time.Millisecond, Keys: 100_000},
+		measure.Plan{Rounds: 15, Slice: 250 * time.Millisecond, Keys: 100_000},
 		[]int{1, many, 256},
 		[]window{{600, 600 * time.Second}, {30, 20 * time.Second}},
 		2000, 200_000,
@@ -66,7 +66,8 @@ func Redis(ctx context.Context, w *measure.Work) (*report.Text, error) {
 func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders []contender) (*report.Text, error) {
 	t := new(report.Text)
 	t.Say("%s; median of %d rounds of %v. Times are microseconds for each decision; "+
-		"\"server CPU\" is its main thread, \"in scripts\" what it reports of EVAL and EVALSHA.\n", w.Redis.Version, plan.Rounds, plan.Slice)
+		"\"server CPU\" is its main thread, \"in scripts\" what it reports of EVAL and EVALSHA. "+
+		"Ratios are medians of those within a round.\n", w.Redis.Version, plan.Rounds, plan.Slice)
 	keys := workload.Uniform(plan.Keys, sequenceLength(4*plan.Keys), 1)
 	one, err := compare(ctx, w, plan, contenders, keys, deniesNarrow)
 	if err != nil {
@@ -103,11 +104,10 @@ func (p *redisPlan) oneLimit(t *report.Text, rows measure.Rows, denied float64) 
 	t.Say("\n**One limit**, %s keys, %s of the decisions denied:\n", report.Number(float64(p.Keys)), report.Percent(denied))
 	floor := rows.Floor()
 	for _, callers := range p.callers {
-		t.Say("\n%d at a time:\n\n%s", callers, rows.Table(figures(callers, measure.Ratio("÷ bare", floor, callers, measure.Sample.PerSecond))...))
+		t.Say("\n%d at a time:\n\n%s", callers, rows.Table(figures(callers, measure.Over("÷ bare", floor, callers, measure.Sample.PerSecond))...))
 		for i := range rows {
 			if r := &rows[i]; r.Role == measure.Ours {
-				ratio := report.Ratio(r.Median(callers, measure.Sample.PerSecond), floor.Median(callers, measure.Sample.PerSecond))
-				t.AtLeast(0.9, ratio, "%s, one limit, %d at a time: throughput ÷ bare EVALSHA", r.Name, callers)
+				t.AtLeast(0.9, r.Over(floor, callers, measure.Sample.PerSecond), "%s, one limit, %d at a time: throughput ÷ bare EVALSHA", r.Name, callers)
 			}
 		}
 	}
@@ -118,8 +118,8 @@ func severalLimits(t *report.Text, rows measure.Rows) {
 	t.Say("\n**Several limits in one check**, %d at a time, all admitted:\n\n%s", many, rows.Table(figures(many)...))
 	for i := 0; i+1 < len(rows); i += 2 {
 		one, five := &rows[i], &rows[i+1]
-		t.AtMost(1.5, report.Ratio(five.Median(many, measure.Sample.ServerCPU), one.Median(many, measure.Sample.ServerCPU)), "%s: server CPU ÷ %s", five.Name, one.Name)
-		t.AtMost(1.5, report.Ratio(five.Median(many, measure.Sample.ScriptTime), one.Median(many, measure.Sample.ScriptTime)), "%s: time in scripts ÷ %s", five.Name, one.Name)
+		t.AtMost(1.5, five.Over(one, many, measure.Sample.ServerCPU), "%s: server CPU ÷ %s", five.Name, one.Name)
+		t.AtMost(1.5, five.Over(one, many, measure.Sample.ScriptTime), "%s: time in scripts ÷ %s", five.Name, one.Name)
 	}
 }
 
