@@ -147,7 +147,7 @@ func (s *Store) takeSlow(c *headgate.Check, hash uint64, d *headgate.Decision) {
 	}
 	if l.Algorithm == headgate.SlidingWindow || !sh.takeOne(c, l, hash, own, now, d) {
 		checks, hashes, room := [1]headgate.Check{*c}, [1]uint64{hash}, [1]headgate.Decision{}
-		*d = s.take(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
+		*d = s.takeAny(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
 	}
 }
 
@@ -196,6 +196,16 @@ func (s *Store) unlock(l *locked) {
 
 // take decides and, if every limit agrees, charges. The shards are locked.
 func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, now headgate.Instant, dst []headgate.Decision) []headgate.Decision {
+	if op == headgate.OpTake {
+		if decided, plain := s.takePlain(checks, hashes, now, dst); plain {
+			return decided
+		}
+	}
+	return s.takeAny(op, checks, hashes, now, dst)
+}
+
+// takeAny is take for any request.
+func (s *Store) takeAny(op headgate.Op, checks []headgate.Check, hashes []uint64, now headgate.Instant, dst []headgate.Decision) []headgate.Decision {
 	var room [inline]step
 	steps := room[:0]
 	admitted := true
@@ -242,7 +252,7 @@ func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, n
 		for _, hash := range hashes {
 			now = s.timeIn(now, s.shardOf(hash))
 		}
-		return s.take(op, checks, hashes, now, dst)
+		return s.takeAny(op, checks, hashes, now, dst)
 	}
 	charge := op == headgate.OpTake && admitted
 	for i := range steps {

@@ -124,49 +124,6 @@ func (sh *shard) keepAll(st *step, expires headgate.Instant) {
 	}
 }
 
-// takeOne is take for the most common request: one check with one limit that is not a sliding
-// window. own is the hash of the key's own counter, if it has one. If the counter is a bucket that
-// lists of different rates share, takeOne does nothing and returns false.
-func (sh *shard) takeOne(c *headgate.Check, l *headgate.Limit, hash, own uint64, now headgate.Instant, d *headgate.Decision) bool {
-	sh.reserve(1, now)
-	e, shared := sh.table.find(own), false
-	if e.hash == 0 && sh.sharing {
-		own, shared = sh.placeNew(c.Rule, hash, l.Slot(), own, sh.full, now)
-		e = sh.table.find(own)
-	}
-	cost := c.Units()
-	sh.hold(e, l, now)
-	stored, plain := algorithm.Plain(l, e.state())
-	if !plain {
-		return false
-	}
-	d.Rule, d.Shadow = c.Rule, c.Shadow
-	at := sh.onTime(l, now)
-	before := algorithm.Advance(l, stored, at)
-	after, fits := before, algorithm.Fits(l, before, at, cost)
-	if fits {
-		after = algorithm.Charge(l, before, at, cost)
-	}
-	algorithm.Describe(d, l, before, after, at, cost, fits)
-	d.At = sh.wall.shown(now)
-	expires := now + headgate.Instant(d.ResetAfter.Microseconds())
-	if fits {
-		if shared {
-			sh.share(own)
-		}
-		sh.insert(e, own)
-		if shared || !sh.open(e, l, after) {
-			e.set(algorithm.Mark(l, after), until(expires))
-		}
-		return true
-	}
-	if algorithm.Moved(stored, before, at) {
-		e.set(algorithm.Mark(l, before), e.until)
-	}
-	sh.keep(e, expires)
-	return true
-}
-
 // hold makes the entry a held one. l is the limit that asks.
 func (sh *shard) hold(e *entry, l *headgate.Limit, now headgate.Instant) {
 	if e.isHeld() {
