@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +59,21 @@ type root struct {
 
 	Completion completion `cmd:"" help:"Print what makes bash, zsh or fish complete commands and flags."`
 	Man        man        `cmd:"" help:"Print the manual page."`
+}
+
+// grammar returns what the parser reads the command line into: the command that args begin with,
+// or all of them if args begin with no command, or with one that describes the others. The parser
+// looks through every flag that it is given, which takes longer than most commands do.
+func grammar(args []string) any {
+	if len(args) == 0 || slices.Contains([]string{"completion", "man"}, args[0]) {
+		return &root{}
+	}
+	for field := range reflect.TypeFor[root]().Fields() {
+		if strings.ToLower(field.Name) == args[0] {
+			return reflect.New(reflect.StructOf([]reflect.StructField{field})).Interface()
+		}
+	}
+	return &root{}
 }
 
 // call has what a command needs from the process.
@@ -135,8 +151,15 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 			panic(e)
 		}
 	}()
+	// Other programs use these names for the two commands.
+	switch {
+	case slices.Equal(args, []string{"--version"}):
+		args = []string{"version"}
+	case len(args) > 0 && args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	read := make(values)
-	parser, err := kong.New(&root{}, append(read.options(),
+	parser, err := kong.New(grammar(args), append(read.options(),
 		kong.Name("headgate"),
 		kong.Description("Headgate decides how much work may enter a system.\n\n"+
 			"Exit codes: 0 yes; 1 no (denied, or warnings that count); 2 a mistake in the command, a file or a request; 3 a server, store or address is not there."),
@@ -148,13 +171,6 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	if err != nil {
 		// The tags of the commands are wrong. That is a defect, not a mistake of the user.
 		panic(err)
-	}
-	// Other programs use these names for the two commands.
-	switch {
-	case slices.Equal(args, []string{"--version"}):
-		args = []string{"version"}
-	case len(args) > 0 && args[0] == "help":
-		args = append(slices.Clone(args[1:]), "--help")
 	}
 	own := args
 	if i := slices.Index(args, "--"); i >= 0 {

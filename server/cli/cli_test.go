@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -461,5 +462,22 @@ func TestMistakeOfAnyKind(t *testing.T) {
 	c.mistake(errors.New("headgate: odd"))
 	if got := joinLines(c.mistakes); got != joinLines([]string{"no; yes", "odd"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestGrammar: the parser is given the command that is asked for, and all of them where the others
+// matter: for help, for a word that is none, and for what describes the whole command line.
+func TestGrammar(t *testing.T) {
+	all := reflect.TypeFor[root]()
+	for _, args := range [][]string{nil, {"--help"}, {"chekc"}, {"Check"}, {"--json", "check"}, {"man"}, {"completion", "bash"}} {
+		if got := reflect.TypeOf(grammar(args)).Elem(); got != all {
+			t.Errorf("%q is parsed with %v", args, got)
+		}
+	}
+	for _, name := range []string{"serve", "ratelimit", "permit", "version"} {
+		got := reflect.TypeOf(grammar([]string{name, "--json"})).Elem()
+		if got.NumField() != 1 || !strings.EqualFold(got.Field(0).Name, name) {
+			t.Errorf("%s is parsed with %v", name, got)
+		}
 	}
 }
