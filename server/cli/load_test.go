@@ -35,6 +35,7 @@ func fast(t *testing.T, asked *atomic.Int64) string {
 var patient = []string{"--max-lag", "10m", "--timeout", "2m", "--quiet"}
 
 func TestLoad(t *testing.T) {
+	t.Parallel()
 	url := fast(t, nil)
 	page := filepath.Join(t.TempDir(), "report.html")
 	tests := []struct {
@@ -73,6 +74,7 @@ func TestLoad(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			args := append([]string{"load"}, tt.args...)
 			if tt.name != "all that is wrong" {
 				args = append(args, patient...)
@@ -100,6 +102,7 @@ func TestLoad(t *testing.T) {
 
 // TestLoadJSON: the object begins with what matters, and advise reads what a search found.
 func TestLoadJSON(t *testing.T) {
+	t.Parallel()
 	url := fast(t, nil)
 	code, stdout, stderr := command(t, append([]string{"load", "--rate", "100", "--duration", "1s", "--json", url}, patient...)...)
 	if code != CodeOK || stderr != "" {
@@ -147,6 +150,7 @@ func TestLoadJSON(t *testing.T) {
 
 // TestLoadInterrupted: a report of what was measured so far is printed.
 func TestLoadInterrupted(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	url := fast(t, &asked)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -166,6 +170,7 @@ func TestLoadInterrupted(t *testing.T) {
 
 // TestLoadAudit: a limiter that lies is found out, and one that does not is not.
 func TestLoadAudit(t *testing.T) {
+	t.Parallel()
 	for _, honest := range []bool{true, false} {
 		n := 0
 		var until time.Time
@@ -197,6 +202,7 @@ func TestLoadAudit(t *testing.T) {
 // TestLoadAuditWithoutLimiter: an audit that finds no limiter is no success, or a test in CI would
 // be green without one. A limiter that says nothing says nothing wrong.
 func TestLoadAuditWithoutLimiter(t *testing.T) {
+	t.Parallel()
 	for _, limited := range []bool{false, true} {
 		n := 0
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
