@@ -208,17 +208,17 @@ func (d *Daemon) logTail() string {
 // children are the processes that a process has started, as far as the system's
 // /proc tells.
 func children(pid int) []int {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil
 	}
 	var found []int
-	for _, path := range stats {
-		child, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+	for _, process := range processes {
+		child, err := strconv.Atoi(filepath.Base(process))
 		if err != nil {
 			continue
 		}
-		if _, parent := stat(path); parent == strconv.Itoa(pid) {
+		if _, parent := stat(process); parent == strconv.Itoa(pid) {
 			found = append(found, child)
 		}
 	}
@@ -246,7 +246,7 @@ func Halt(pid int) error {
 		return state != "T" && state != "Z" && state != ""
 	}
 	for until := time.Now().Add(startTime); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 		if err != nil {
 			return err
 		}
@@ -259,14 +259,15 @@ func Halt(pid int) error {
 
 // runs reports whether a process has not ended, as far as the system's /proc tells.
 func runs(pid int) bool {
-	state, _ := stat(fmt.Sprintf("/proc/%d/stat", pid))
+	state, _ := stat(fmt.Sprintf("/proc/%d", pid))
 	return state != "" && state != "Z" && state != "X" // what nobody has waited for is there as Z
 }
 
-// stat is the state of a process, or of a thread, and its parent, as its file in /proc says,
-// or "" if there is none.
-func stat(path string) (state, parent string) {
-	text, err := os.ReadFile(path)
+// stat is the state of a process, or of a thread, and its parent, as its directory in /proc says,
+// or "" if there is none. A pattern for [filepath.Glob] with the file's name in it would have each
+// of these directories read.
+func stat(dir string) (state, parent string) {
+	text, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return "", ""
 	}

@@ -18,9 +18,10 @@ import (
 type Postgres struct {
 	*Daemon
 
-	data  string              // where it keeps its files
-	owner *syscall.Credential // who runs it, if that is somebody else
-	run   func(ctx context.Context, program string, args ...string) *exec.Cmd
+	data     string // where it keeps its files
+	programs string // where those of PostgreSQL are
+	// run makes a process of the user who owns the files.
+	run func(ctx context.Context, program string, args ...string) *exec.Cmd
 }
 
 // StartPostgres starts a PostgreSQL server with an empty database, and waits until it
@@ -82,7 +83,7 @@ func newPostgres(t testing.TB) *Postgres {
 		return exec.CommandContext(ctx, filepath.Join(programs, "pg_isready"), "-q", "-U", "headgate", "-d", "postgres", "-h", loopback, "-p", strconv.Itoa(d.port)).Run()
 	}
 	run := func(ctx context.Context, program string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, filepath.Join(programs, program), args...)
+		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Dir, cmd.SysProcAttr = dir, attributes()
 		cmd.Env = append(os.Environ(), "LC_ALL=C", "HOME="+dir)
 		if owner != nil {
@@ -93,13 +94,13 @@ func newPostgres(t testing.TB) *Postgres {
 		}
 		return cmd
 	}
-	return &Postgres{d, filepath.Join(dir, "data"), owner, run}
+	return &Postgres{d, filepath.Join(dir, "data"), programs, run}
 }
 
-// do runs a program to its end.
+// do runs a program of PostgreSQL to its end.
 func (p *Postgres) do(program string, args ...string) {
 	p.t.Helper()
-	if out, err := p.run(Bounded(p.t), program, args...).CombinedOutput(); err != nil {
+	if out, err := p.run(Bounded(p.t), filepath.Join(p.programs, program), args...).CombinedOutput(); err != nil {
 		p.t.Fatalf("servers: %s: %v:\n%s", program, err, out)
 	}
 }
@@ -109,12 +110,12 @@ func (p *Postgres) serve(settings []string) {
 	p.command = func() *exec.Cmd {
 		args := []string{
 			"-D", p.data, "-p", strconv.Itoa(p.port), "-h", loopback,
-			"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=150",
+			"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=150", "-c", "shared_buffers=16MB",
 		}
 		for _, s := range settings {
 			args = append(args, "-c", s)
 		}
-		return p.run(context.Background(), "postgres", args...) // until it is killed
+		return p.run(context.Background(), filepath.Join(p.programs, "postgres"), args...) // until it is killed
 	}
 	startDaemon(p.Daemon)
 }
