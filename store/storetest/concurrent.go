@@ -13,13 +13,11 @@ import (
 // Cases about many callers at once. The clock stands still, so that the number
 // admitted does not depend on how fast the machine is.
 
-const (
-	crowd = 200 // goroutines
-	tries = 5   // of each: more in all than any limit admits
-)
+// crowd is how many goroutines there are.
+const crowd = 200
 
-// rush runs f in all goroutines at once, as often as there are tries.
-func rush(f func(goroutine, try int)) {
+// rush runs f in all goroutines at once, in each so many times one after the other.
+func rush(tries int, f func(goroutine, try int)) {
 	var start, done sync.WaitGroup
 	start.Add(1)
 	for g := range crowd {
@@ -35,7 +33,7 @@ func rush(f func(goroutine, try int)) {
 }
 
 func sharedExactly(t *testing.T, mk Maker) {
-	const limit = 500
+	const limit, tries = 200, 2 // half of those who ask are admitted
 	rules := map[string][]headgate.Limit{"all": everything(limit)}
 	for _, l := range everything(limit) {
 		rules[l.Algorithm.String()+" "+l.String()] = []headgate.Limit{l}
@@ -45,7 +43,7 @@ func sharedExactly(t *testing.T, mk Maker) {
 			s := newSubject(t, mk)
 			r := headgate.MustRule("r", limits...)
 			var admitted, failed atomic.Int64
-			rush(func(int, int) {
+			rush(tries, func(int, int) {
 				got, err := s.store.Take(context.Background(), headgate.OpTake, []headgate.Check{{Rule: r, Key: "k"}}, nil)
 				switch {
 				case err != nil:
@@ -79,7 +77,7 @@ func sharedTogether(t *testing.T, mk Maker) {
 	}
 	var used [2][keys]atomic.Int64 // admitted units by rule and key
 	var total, failed atomic.Int64
-	rush(func(g, i int) {
+	rush(5, func(g, i int) { // more in all than the last rule admits
 		a, b := (g+i)%keys, (g*7+i*3)%keys
 		checks := []headgate.Check{
 			{Rule: rules[0], Key: string(rune('a' + a)), Cost: int64(1 + i%2)},
@@ -127,7 +125,7 @@ func takenAndGivenBack(t *testing.T, mk Maker) {
 	s := newSubject(t, mk)
 	r := headgate.MustRule("r", everything(limit)...)
 	var out, most, failed atomic.Int64
-	rush(func(int, int) {
+	rush(3, func(int, int) {
 		checks := []headgate.Check{{Rule: r, Key: "k"}}
 		got, err := s.store.Take(context.Background(), headgate.OpTake, checks, nil)
 		if err != nil {

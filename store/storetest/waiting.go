@@ -65,7 +65,7 @@ func retryOfSeveral(t *testing.T, mk Maker) {
 				break
 			}
 		}
-		for range 200 {
+		for range 80 {
 			v := headgate.NewVerdict(s.do(headgate.OpTake, checks...))
 			if v.Allowed {
 				s.wait(123_457 * time.Microsecond)
@@ -125,7 +125,7 @@ func slidingIsExact(t *testing.T, mk Maker) {
 	r := headgate.MustRule("r", headgate.Sliding(40, 10*time.Second), headgate.Sliding(9, time.Second))
 	type admitted struct{ at, cost int64 }
 	var past []admitted
-	for i := range int64(1500) {
+	for i := range int64(700) {
 		s.wait(time.Duration(i*i*7919%41_000) * time.Microsecond)
 		cost := 1 + i*i%5
 		now := s.clock.Now()
@@ -161,7 +161,7 @@ func bucketIsExact(t *testing.T, mk Maker) {
 		s := newSubject(t, mk)
 		r := headgate.MustRule("r", l)
 		start, total := s.clock.Now(), int64(0)
-		for range 400 {
+		for range 200 {
 			d := s.one(headgate.OpTake, r, "k", 1)
 			if d.Allowed {
 				total++
