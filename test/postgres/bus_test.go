@@ -239,6 +239,7 @@ func TestMessagesOfOthers(t *testing.T) {
 // TestDeaf: behind a pooler that passes on no notifications nobody believes to hear, and
 // a line that goes deaf is noticed; decisions are made all the same.
 func TestDeaf(t *testing.T) {
+	t.Parallel()
 	s := servers.StartPostgres(t)
 	through := newMuffler(t, s.Addr())
 	store, err := postgres.Open(servers.Bounded(t), "postgres://headgate@"+through.addr+"/postgres?sslmode=disable&connect_timeout=60", postgres.Timeout(30*time.Second))

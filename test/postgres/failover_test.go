@@ -19,6 +19,7 @@ import (
 // waits for it, and the store for the primary, that is nothing.
 func TestFailover(t *testing.T) {
 	t.Parallel()
+	const units = 1500
 	for _, c := range []struct {
 		name                 string
 		synchronous, durable bool
@@ -50,7 +51,7 @@ func TestFailover(t *testing.T) {
 				})
 			}
 			l := &failoverLoad{store: store, rule: headgate.MustRule("r", headgate.Limit{
-				Algorithm: headgate.FixedWindow, Count: 3000, Period: 24 * time.Hour, Align: headgate.AlignFirst,
+				Algorithm: headgate.FixedWindow, Count: units, Period: 24 * time.Hour, Align: headgate.AlignFirst,
 			})}
 			l.ask(t, func() bool { return l.admitted.Load() >= 500 })
 			received := l.admitted.Load()
@@ -71,7 +72,7 @@ func TestFailover(t *testing.T) {
 				left = d.Remaining
 				return err == nil
 			})
-			lost := told - (3000 - left)
+			lost := told - (units - left)
 			if c.synchronous && c.durable && lost > 0 {
 				t.Errorf("%d units were lost that callers had been told of", lost)
 			}
@@ -82,7 +83,7 @@ func TestFailover(t *testing.T) {
 			failed := l.unknown.Load()
 			l.ask(t, func() bool { return l.denied.Load() >= 100 })
 			failed = l.unknown.Load() - failed
-			over := l.admitted.Load() - 3000
+			over := l.admitted.Load() - units
 			t.Logf("%d units were admitted without the replica, of which %d were lost; %d were admitted too much", told-received, lost, over)
 			if over > max(0, lost) || over < lost-failed {
 				t.Errorf("%d units were admitted too much, and %d were lost, with %d calls that may count", over, lost, failed)

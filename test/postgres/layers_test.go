@@ -18,11 +18,12 @@ func TestLayers(t *testing.T) {
 	for _, c := range []struct {
 		consistency headgate.Consistency
 		callers     int // of each rule at each node
+		pause       time.Duration
 		over        func(*headgate.Limit) int64
 	}{
 		// Fewer do not ask often enough for leases on a machine that is busy.
-		{headgate.Leased, 16, func(*headgate.Limit) int64 { return 0 }},
-		{headgate.Async, 4, func(l *headgate.Limit) int64 { return stores.AsyncExcess(l, 3) }},
+		{headgate.Leased, 16, 20 * time.Millisecond, func(*headgate.Limit) int64 { return 0 }},
+		{headgate.Async, 4, 5 * time.Millisecond, func(l *headgate.Limit) int64 { return stores.AsyncExcess(l, 3) }},
 	} {
 		t.Run(c.consistency.String(), func(t *testing.T) {
 			var all []headgate.Store
@@ -32,7 +33,7 @@ func TestLayers(t *testing.T) {
 			nodes, served := stores.Layers(t, c.consistency, all...)
 			rules := stores.Brisk(3 * time.Second)
 			admitted := stores.Spend(t, nodes, rules, stores.Load{
-				Callers: c.callers, Pause: 5 * time.Millisecond, Length: 4 * time.Second, Enough: func() bool { return served() > 0 },
+				Callers: c.callers, Pause: c.pause, Length: 4 * time.Second, Enough: func() bool { return served() > 0 },
 			})
 			stores.Within(t, rules, admitted, c.over)
 			if served() == 0 {

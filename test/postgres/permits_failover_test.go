@@ -15,6 +15,7 @@ import (
 // has crashed. Fences hold all the same. Where the primary waits for the replica, and the
 // store for the primary, no lease is lost.
 func TestPermitsFailover(t *testing.T) {
+	t.Parallel()
 	for _, durable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("durable %t", durable), func(t *testing.T) {
 			primary := servers.StartPostgres(t)

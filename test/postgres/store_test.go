@@ -73,11 +73,11 @@ func TestConformance(t *testing.T) {
 func TestHistories(t *testing.T) {
 	total := storetest.Steps(t, 2_400)
 	const length, lanes = 250, 4
-	s := servers.StartPostgres(t)
+	open := sharing(t, servers.StartPostgres(t).URL()+patient)
 	for lane := range lanes {
 		t.Run(strconv.Itoa(lane), func(t *testing.T) {
 			t.Parallel()
-			storetest.Histories(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, s, clock) },
+			storetest.Histories(t, func(t testing.TB, clock func() int64) headgate.Store { return open(t, clock) },
 				uint64(lane), max(1, total/length/lanes), length)
 		})
 	}
