@@ -68,6 +68,9 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 
 # -w leaves debugging data out of the dozen programs that tests build: half of the linker's work.
 test: GOFLAGS += -ldflags=-w
+# Every program with the race detector waits for a second before it ends, for races that others of
+# its threads may yet run into. That is a hundred test binaries, and the servers that tests start.
+test: export GORACE ?= atexit_sleep_ms=0
 .PHONY: test
 test: ## run every test, with the race detector, against real servers, which apt installs if missing
 	@free=$$(df -Pm "$${TMPDIR:-/tmp}" | awk 'NR == 2 { print $$4 }'); \
@@ -118,7 +121,7 @@ chaos: ## break Redis and Valkey under load, in every topology, and write the ta
 .PHONY: soak
 soak: ## search for long: half a million steps on each store, 10,000 killed holders of permits, chaos (hours)
 	scripts/install-test-programs
-	HEADGATE_STEPS=500000 $(GO) test -race -count=1 -timeout=6h -run 'Histor|Conform|Topolog|Failover' $(TESTFLAGS) $(PACKAGES)
+	HEADGATE_STEPS=500000 $(GO) test -race -count=1 -timeout=6h -run 'Histor|Conform|Topolog|Failover|Rollout|AsyncLongRun|LeasesOfProcesses' $(TESTFLAGS) $(PACKAGES)
 	cd test && HEADGATE_PERMIT_TRIALS=10000 $(GO) test -race -count=1 -timeout=6h $(TESTFLAGS) ./permits
 	cd test && $(GO) test -race -count=1 -timeout=3h -run TestConsumer/rebalances $(TESTFLAGS) ./kafka -args -rebalances 200
 	cd test && $(GO) run ./chaos/cmd/chaos $(ARGS)

@@ -63,17 +63,17 @@ func combined(limit int64) []*headgate.Rule {
 	}
 }
 
-// TestCombinedConforms: the suite, and the histories against the model and the oracle,
-// with every decision that can be decided by a shared call. What is new is the store's, and one
-// script. On Valkey the vectors, these histories and TestCombinedHistories run it, and the whole
-// suite in `make soak`; TestConformance runs the suite there with a call for each decision.
+// TestCombinedConforms: the vectors, and the histories against the model and the oracle, with every
+// decision that can be decided by a shared call. What is new is the store's, and one script. With
+// TestCombinedHistories and TestCombinedHotKey, these go through all of it. The whole suite runs in
+// `make soak`; TestConformance runs it with a call for each decision.
 func TestCombinedConforms(t *testing.T) {
 	const length, lanes = 500, 4
-	each, soaking := max(1, storetest.Steps(t, 8_000)/length/lanes/4), storetest.Steps(t, 0) > 0
+	each := max(1, storetest.Steps(t, 8_000)/length/lanes/4)
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
 		mk := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock, combining) }
-		if soaking || s.Kind() == servers.Redis {
+		if soaking(t) {
 			storetest.Run(t, mk)
 		} else {
 			storetest.RunVectors(t, mk)

@@ -28,12 +28,29 @@ func dial(t testing.TB, s *servers.Server) rueidis.Client {
 	return client
 }
 
+// onOneKind runs a test on one kind of server, and on all in `make soak`: where what nodes do is
+// tested, and they have the same scripts on every kind, which TestConformance holds to each other.
+func onOneKind(t *testing.T, kind servers.Kind, test func(t *testing.T, s *servers.Server)) {
+	t.Helper()
+	if soaking(t) {
+		servers.Each(t, test)
+		return
+	}
+	t.Run(string(kind), func(t *testing.T) { test(t, servers.Start(t, kind)) })
+}
+
+// soaking reports whether `make soak` has more steps taken than is usual.
+func soaking(t *testing.T) bool {
+	t.Helper()
+	return storetest.Steps(t, 0) > 0
+}
+
 // TestHistories holds the scripts against the Go steps and the oracle, in as many random steps
 // on Redis as on Valkey. The histories are others on each: a mistake of the scripts shows on both,
 // so that both together go through all of them.
 func TestHistories(t *testing.T) {
-	const length, lanes = 500, 8
-	each := max(1, storetest.Steps(t, 4_000)/length/lanes)
+	const length, lanes = 300, 8
+	each := max(1, storetest.Steps(t, 2_400)/length/lanes)
 	seeds := map[servers.Kind]int{servers.Redis: 0, servers.Valkey: lanes}
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)

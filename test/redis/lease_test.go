@@ -120,9 +120,10 @@ func leaser(url string) error {
 
 // TestLeasesOfProcesses: several processes lease from one server, and one of them is
 // killed while it holds units. Together they are never admitted more than the limit,
-// and hardly less: what the killed one held is lost, which is at most its share.
+// and hardly less: what the killed one held is lost, which is at most its share. It is the processes
+// that lease.
 func TestLeasesOfProcesses(t *testing.T) {
-	servers.Each(t, func(t *testing.T, s *servers.Server) {
+	onOneKind(t, servers.Valkey, func(t *testing.T, s *servers.Server) {
 		rules := leasedRules()
 		dir := t.TempDir()
 		admitted := make([]int64, len(rules)+1)

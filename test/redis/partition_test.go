@@ -197,7 +197,7 @@ func spend(t *testing.T, nodes []headgate.Store, consistency headgate.Consistenc
 	for _, store := range nodes {
 		for range 2 {
 			l.all.Go(func() {
-				for ; !l.stop.Load(); time.Sleep(2 * time.Millisecond) {
+				for ; !l.stop.Load(); time.Sleep(5 * time.Millisecond) {
 					switch out, err := store.Take(context.Background(), headgate.OpTake, checks, nil); {
 					case err != nil:
 						l.failed.Add(1)

@@ -57,7 +57,7 @@ var expected = map[string]int64{"bucket": 1000, "windows": 900, "fixed": 1000, "
 const (
 	takers     = 4   // processes
 	goroutines = 100 // in each of them
-	attempts   = 10  // of each goroutine for each rule: 4,000 for a limit of at most 1,000
+	attempts   = 5   // of each goroutine for each rule: 2,000 for a limit of at most 1,000
 )
 
 // taker takes single units of all contended rules from many goroutines, and

@@ -15,8 +15,10 @@ import (
 // TestRecallOfHangingServer: to recall a reservation and to sweep end by their
 // deadlines, too, when the connection is gone and the server does not take another.
 func TestRecallOfHangingServer(t *testing.T) {
+	t.Parallel()
 	const patience = time.Minute // what connecting may take, and these calls must not
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		t.Parallel()
 		for name, call := range map[string]func(*redis.Store, string) error{
 			"recall": func(store *redis.Store, id string) error {
 				_, err := store.Recall(context.Background(), id)
